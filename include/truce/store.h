@@ -1,0 +1,243 @@
+#ifndef TRUCE_STORE_H
+#define TRUCE_STORE_H
+
+/*
+ * A store: collections of documents, with MongoDB's verbs and query language, wherever they are
+ * kept.
+ *
+ *     file:PATH, or a bare path   the embedded store: one file, safe for several threads and
+ * processes memory:                     a list of documents in this process: for tests and models
+ *
+ * Threads: a store may be used from any number of threads at once; a cursor by one at a time.
+ * After a fork the child opens its own.
+ *
+ * Ownership: documents passed in stay the caller's and are copied where they are kept. A `bson_t *`
+ * out parameter is always initialised, also on failure; the caller destroys it.
+ *
+ * Durability: when a write returns TRUCE_OK it is on disk (fsync), unless `relaxed` was asked for:
+ * then a power cut may lose the last moments, whole writes only.
+ *
+ * Options are structs in which zero means default; NULL is all defaults.
+ */
+#include "truce/status.h"
+
+TRUCE_BEGIN_DECLS
+
+typedef struct truce_store truce_store;
+typedef struct truce_cursor truce_cursor;
+
+typedef struct truce_store_options {
+    bool read_only;       /* every write is refused; the file must exist */
+    bool must_exist;      /* do not create the file */
+    bool relaxed;         /* default durability of every write */
+    uint32_t deadline_ms; /* how long a call may wait for locks; 0: 30,000 */
+} truce_store_options;
+
+/* Opens or creates. INVALID: the URI is wrong; CORRUPT: the file is not ours, or newer than this
+ * library; IO: the disk refuses; NOT_FOUND: must_exist and it does not. `*store` is NULL on
+ * failure. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_store_open(const char *uri,
+                                                          const truce_store_options *options,
+                                                          truce_store **store, bson_error_t *error);
+
+/* NULL is allowed. Cursors of the store must be closed before. */
+TRUCE_EXPORT void truce_store_close(truce_store *store);
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+typedef struct truce_find_options {
+    const bson_t *projection; /* MongoDB's */
+    const bson_t *sort;   /* {a: 1, b: -1} or {$natural: 1}; without it the order is not defined */
+    const bson_t *hint;   /* {key pattern} or {"": "index name"} */
+    int64_t skip, limit;  /* limit 0: all */
+    uint32_t deadline_ms; /* 0: none */
+    bool allow_disk_use;  /* large sorts may spill to temporary files */
+} truce_find_options;
+
+/* `filter` NULL or empty: all. A collection that does not exist is empty. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_find(truce_store *store, const char *collection,
+                                                    const bson_t *filter,
+                                                    const truce_find_options *options,
+                                                    truce_cursor **cursor, bson_error_t *error);
+
+/* `*document` is borrowed until the next call on the cursor, NULL at the end (status OK). */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_cursor_next(truce_cursor *cursor,
+                                                           const bson_t **document,
+                                                           bson_error_t *error);
+TRUCE_EXPORT void truce_cursor_close(truce_cursor *cursor);
+
+/* The first that matches; TRUCE_NOT_FOUND if none does (`document` is then empty). */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_find_one(truce_store *store, const char *collection,
+                                                        const bson_t *filter,
+                                                        const truce_find_options *options,
+                                                        bson_t *document, bson_error_t *error);
+
+/* options: skip, limit, hint, deadline_ms */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_count(truce_store *store, const char *collection,
+                                                     const bson_t *filter,
+                                                     const truce_find_options *options,
+                                                     int64_t *count, bson_error_t *error);
+
+/* `values`: an array of the distinct values of a path; the elements of arrays count one by one */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_distinct(truce_store *store, const char *collection,
+                                                        const char *path, const bson_t *filter,
+                                                        bson_t *values, bson_error_t *error);
+
+/* `pipeline` is an array of stages. options: hint, deadline_ms, allow_disk_use. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_aggregate(truce_store *store, const char *collection,
+                                                         const bson_t *pipeline,
+                                                         const truce_find_options *options,
+                                                         truce_cursor **cursor,
+                                                         bson_error_t *error);
+
+/* How a find would run, in the shape of MongoDB's explain ("executionStats": it is run). */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_explain(truce_store *store, const char *collection,
+                                                       const bson_t *filter,
+                                                       const truce_find_options *options,
+                                                       bson_t *plan, bson_error_t *error);
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+typedef struct truce_write_options {
+    bool upsert;                 /* insert if nothing matches */
+    bool multi;                  /* every document that matches, not the first */
+    bool pipeline;               /* `update` is an array of aggregation stages */
+    const bson_t *array_filters; /* array of conditions for $[identifier] */
+    const bson_t *hint;
+    bool relaxed;         /* do not wait for the disk */
+    uint32_t deadline_ms; /* for locks; 0: the store's */
+} truce_write_options;
+
+typedef struct truce_write_result {
+    int64_t matched;  /* documents that the filter found */
+    int64_t modified; /* of these, those that are different now */
+    int64_t inserted;
+    int64_t removed;
+    bool upserted;            /* nothing matched, one was inserted: */
+    bson_value_t upserted_id; /* its _id; type 0 if none. truce_write_result_release frees it */
+} truce_write_result;
+
+TRUCE_EXPORT void truce_write_result_release(truce_write_result *result);
+
+/* `result` may be NULL everywhere. A document without _id gets an ObjectId as its first field; to
+ * know it, put one in yourself. DUPLICATE: a unique key is taken (error->message names it). */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_insert(truce_store *store, const char *collection,
+                                                      const bson_t *document,
+                                                      const truce_write_options *options,
+                                                      bson_error_t *error);
+
+/* `update`: operators, a replacement document, or (options->pipeline) an array of stages. Nothing
+ * matched is TRUCE_OK with result->matched == 0. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_update(truce_store *store, const char *collection,
+                                                      const bson_t *filter, const bson_t *update,
+                                                      const truce_write_options *options,
+                                                      truce_write_result *result,
+                                                      bson_error_t *error);
+
+/* The first that matches, or all with options->multi. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_remove(truce_store *store, const char *collection,
+                                                      const bson_t *filter,
+                                                      const truce_write_options *options,
+                                                      truce_write_result *result,
+                                                      bson_error_t *error);
+
+typedef struct truce_modify_options {
+    const bson_t *sort, *projection, *hint;
+    bool remove;     /* `update` is NULL */
+    bool return_new; /* the document after the change, not before */
+    bool upsert, pipeline, relaxed;
+    const bson_t *array_filters;
+    uint32_t deadline_ms;
+} truce_modify_options;
+
+/* Find-and-modify: one atomic step. `document` is the old one (or the new one); empty if there was
+ * none. TRUCE_NOT_FOUND: nothing matched and nothing was upserted. `result` may be NULL. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status
+truce_find_and_modify(truce_store *store, const char *collection, const bson_t *filter,
+                      const bson_t *update, const truce_modify_options *options, bson_t *document,
+                      truce_write_result *result, bson_error_t *error);
+
+/* ---- bulk ---------------------------------------------------------------------------------- */
+
+typedef enum truce_write_kind {
+    TRUCE_WRITE_INSERT = 1, /* document */
+    TRUCE_WRITE_UPDATE,     /* filter, document (operators, replacement or stages), options */
+    TRUCE_WRITE_REMOVE,     /* filter, options.multi */
+    TRUCE_WRITE_REQUIRE, /* filter: atomic only; a guard without a change: one must match, or ... */
+    TRUCE_WRITE_REQUIRE_MISSING, /* ... none may */
+} truce_write_kind;
+
+typedef struct truce_write {
+    truce_write_kind kind;
+    const char *collection;
+    const bson_t *filter, *document;
+    truce_write_options options; /* relaxed and deadline_ms of the bulk count, not of its writes */
+} truce_write;
+
+typedef struct truce_write_outcome {
+    truce_status status;
+    truce_write_result result;
+    bson_error_t error;
+} truce_write_outcome;
+
+typedef struct truce_bulk_options {
+    bool unordered; /* go on after a failure */
+    bool atomic;    /* all or none, and every update and remove must match exactly what it says it
+                       matches: at least one document, or all is refused with TRUCE_CONFLICT */
+    bool relaxed;
+    uint32_t deadline_ms;
+} truce_bulk_options;
+
+/* Does writes[0..count) in order, of any collections. `outcomes` has room for `count`; each is
+ * initialised; truce_write_result_release each. Writes that were not reached have TRUCE_CONFLICT if
+ * atomic, TRUCE_NOT_FOUND otherwise, and no error text. Returns the first failure's status. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_bulk(truce_store *store, const truce_write *writes,
+                                                    size_t count, const truce_bulk_options *options,
+                                                    truce_write_outcome *outcomes,
+                                                    bson_error_t *error);
+
+/* ---- collections and indexes --------------------------------------------------------------- */
+
+/* MongoDB's form: {key: {a: 1, b: -1}, name, unique, sparse, partialFilterExpression,
+ * expireAfterSeconds}. Existing with the same definition: OK. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_index_create(truce_store *store,
+                                                            const char *collection,
+                                                            const bson_t *index,
+                                                            bson_error_t *error);
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_index_drop(truce_store *store,
+                                                          const char *collection, const char *name,
+                                                          bson_error_t *error);
+/* `indexes`: an array of definitions, _id's first */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_index_list(truce_store *store,
+                                                          const char *collection, bson_t *indexes,
+                                                          bson_error_t *error);
+
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_create(truce_store *store,
+                                                                 const char *collection,
+                                                                 bson_error_t *error);
+/* NOT_FOUND: there is none */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_drop(truce_store *store,
+                                                               const char *collection,
+                                                               bson_error_t *error);
+/* DUPLICATE (code 48): `to` exists, and `drop_target` is false */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_rename(truce_store *store,
+                                                                 const char *from, const char *to,
+                                                                 bool drop_target,
+                                                                 bson_error_t *error);
+/* `collections`: an array of {name, documents, bytes, indexes} in the order of names */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_list(truce_store *store,
+                                                               bson_t *collections,
+                                                               bson_error_t *error);
+
+/* ---- wake-up ------------------------------------------------------------------------------- */
+
+/* Waits until something was written to the collection (by any process) since `*token` was filled,
+ * or the time is over (TRUCE_TIMEOUT). Start with a token of 0, which returns at once. May wake
+ * without a change, never misses one. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_wait(truce_store *store, const char *collection,
+                                                    uint64_t *token, uint32_t timeout_ms,
+                                                    bson_error_t *error);
+
+TRUCE_END_DECLS
+
+#endif

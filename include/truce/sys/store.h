@@ -1,0 +1,96 @@
+#ifndef TRUCE_SYS_STORE_H
+#define TRUCE_SYS_STORE_H
+
+/*
+ * For people who write a store backend, or a store that wraps one.
+ *
+ * A backend is a constant table of functions and an instance whose first member is a struct
+ * truce_store. The wrappers of truce/store.h are the only callers: they check the arguments (names,
+ * sizes, that documents are well-formed) and assert what the comments here promise, for every
+ * backend, so a backend need not check again. Every function may be called from several threads.
+ */
+#include "truce/store.h"
+
+TRUCE_BEGIN_DECLS
+
+/* What a store can do beyond the minimum. Patterns ask for these, never for a backend's name. */
+enum {
+    TRUCE_CAN_PIPELINE_UPDATE = 1 << 0, /* options.pipeline */
+    TRUCE_CAN_ARRAY_FILTERS = 1 << 1,
+    TRUCE_CAN_ITEM_UPDATE = 1 << 2, /* the operator {$update: {array: {$query, ...}}} */
+    TRUCE_CAN_ATOMIC_BULK = 1 << 3, /* bulk with `atomic`, the writes in any collections */
+    TRUCE_CAN_PARTIAL_INDEX = 1 << 4,
+    TRUCE_CAN_WILDCARD_INDEX = 1 << 5,
+    TRUCE_CAN_WAIT = 1 << 6,          /* wait() sleeps; without it, callers poll with backoff */
+    TRUCE_CAN_DURABLE = 1 << 7,       /* an acknowledged write survives a power cut */
+    TRUCE_CAN_SNAPSHOT_READ = 1 << 8, /* read_many */
+};
+
+/* One document by its _id, for read_many. */
+typedef struct truce_read {
+    const char *collection;
+    const bson_value_t *id;
+    bson_t *document; /* out: initialised by the callee; empty and `found` false if there is none */
+    bool found;
+} truce_read;
+
+typedef struct truce_store_ops {
+    const char *scheme; /* "memory", "file" */
+    void (*close)(truce_store *store);
+    truce_status (*find)(truce_store *store, const char *collection, const bson_t *filter,
+                         const truce_find_options *options, truce_cursor **cursor,
+                         bson_error_t *error);
+    truce_status (*count)(truce_store *store, const char *collection, const bson_t *filter,
+                          const truce_find_options *options, int64_t *count, bson_error_t *error);
+    truce_status (*distinct)(truce_store *store, const char *collection, const char *path,
+                             const bson_t *filter, bson_t *values, bson_error_t *error);
+    truce_status (*aggregate)(truce_store *store, const char *collection, const bson_t *pipeline,
+                              const truce_find_options *options, truce_cursor **cursor,
+                              bson_error_t *error);
+    truce_status (*explain)(truce_store *store, const char *collection, const bson_t *filter,
+                            const truce_find_options *options, bson_t *plan, bson_error_t *error);
+    /* insert, update and remove come here too, as a bulk of one */
+    truce_status (*bulk)(truce_store *store, const truce_write *writes, size_t count,
+                         const truce_bulk_options *options, truce_write_outcome *outcomes,
+                         bson_error_t *error);
+    truce_status (*find_and_modify)(truce_store *store, const char *collection,
+                                    const bson_t *filter, const bson_t *update,
+                                    const truce_modify_options *options, bson_t *document,
+                                    truce_write_result *result, bson_error_t *error);
+    /* all of one instant; only with TRUCE_CAN_SNAPSHOT_READ */
+    truce_status (*read_many)(truce_store *store, truce_read *reads, size_t count,
+                              bson_error_t *error);
+    truce_status (*index_create)(truce_store *store, const char *collection, const bson_t *index,
+                                 bson_error_t *error);
+    truce_status (*index_drop)(truce_store *store, const char *collection, const char *name,
+                               bson_error_t *error);
+    truce_status (*index_list)(truce_store *store, const char *collection, bson_t *indexes,
+                               bson_error_t *error);
+    truce_status (*collection_create)(truce_store *store, const char *collection,
+                                      bson_error_t *error);
+    truce_status (*collection_drop)(truce_store *store, const char *collection,
+                                    bson_error_t *error);
+    truce_status (*collection_rename)(truce_store *store, const char *from, const char *to,
+                                      bool drop_target, bson_error_t *error);
+    truce_status (*collection_list)(truce_store *store, bson_t *collections, bson_error_t *error);
+    truce_status (*wait)(truce_store *store, const char *collection, uint64_t *token,
+                         uint32_t timeout_ms, bson_error_t *error);
+} truce_store_ops;
+
+struct truce_store {
+    const truce_store_ops *ops;
+    uint32_t capabilities; /* TRUCE_CAN_ bits */
+};
+
+typedef struct truce_cursor_ops {
+    truce_status (*next)(truce_cursor *cursor, const bson_t **document, bson_error_t *error);
+    void (*close)(truce_cursor *cursor);
+} truce_cursor_ops;
+
+struct truce_cursor {
+    const truce_cursor_ops *ops;
+};
+
+TRUCE_END_DECLS
+
+#endif

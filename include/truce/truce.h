@@ -1,0 +1,8 @@
+#ifndef TRUCE_TRUCE_H
+#define TRUCE_TRUCE_H
+
+/* All of truce. */
+#include "truce/status.h"
+#include "truce/store.h"
+
+#endif

@@ -1,0 +1,15 @@
+#ifndef TRUCE_BASE_CLOCK_H
+#define TRUCE_BASE_CLOCK_H
+
+#include <stdint.h>
+
+/* Wall-clock time, milliseconds since 1970 (UTC): what goes into documents. Never decides safety.
+ */
+int64_t truce__clock_wall_ms(void);
+
+/* Monotonic time in nanoseconds, for deadlines and measuring. */
+int64_t truce__clock_monotonic_ns(void);
+
+void truce__clock_sleep_ms(int64_t duration_ms);
+
+#endif

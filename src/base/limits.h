@@ -1,0 +1,24 @@
+#ifndef TRUCE_BASE_LIMITS_H
+#define TRUCE_BASE_LIMITS_H
+
+/*
+ * Every maximum of truce. Nothing that a peer, a file or a user sends decides an allocation beyond
+ * these. With TRUCE_SMALL_LIMITS (test builds) those that a test could not reach are small.
+ */
+#define TRUCE_DOCUMENT_BYTES_MAX   (16 * 1024 * 1024)
+#define TRUCE_DOCUMENT_DEPTH_MAX   100 /* nested documents and arrays, MongoDB's own maximum */
+#define TRUCE_INTERNAL_BYTES_EXTRA (16 * 1024) /* room that MongoDB leaves for internal fields */
+#define TRUCE_COLLECTION_NAME_MAX  120         /* bytes */
+#define TRUCE_INDEX_NAME_MAX       127         /* bytes */
+#define TRUCE_INDEXES_MAX          64          /* per collection, the _id index included */
+#define TRUCE_INDEX_FIELDS_MAX     32          /* fields of a compound index */
+#define TRUCE_INDEX_KEYS_MAX       100000      /* keys of one document in one multikey index */
+#define TRUCE_REGEX_BYTES_MAX      32764       /* as MongoDB */
+#define TRUCE_REGEX_MATCH_MAX      1000000     /* PCRE2 match limit: no pattern can hang a match */
+#define TRUCE_ARRAY_FILL_MAX       1500000 /* as MongoDB: $set of a.N beyond the end pads with null */
+#define TRUCE_PIPELINE_STAGES_MAX  1000
+#define TRUCE_STAGE_MEMORY_MAX     (100 * 1024 * 1024) /* $sort, $group: spill or fail beyond it */
+#define TRUCE_BULK_MAX             100000              /* writes in one bulk call */
+#define TRUCE_BULK_BYTES_MAX       (48 * 1024 * 1024)
+
+#endif

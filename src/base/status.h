@@ -1,0 +1,64 @@
+#ifndef TRUCE_BASE_STATUS_H
+#define TRUCE_BASE_STATUS_H
+
+/* How errors are made inside truce. The contract is in truce/status.h. */
+#include "truce/status.h"
+
+/* MongoDB's public error codes that we answer with; the names are MongoDB's own. Codes of its
+ * "Location" kind (>= 10000, but for 11000 and a few) are written as numbers where they are used.
+ */
+enum {
+    CODE_OK = 0,
+    CODE_INTERNAL_ERROR = 1,
+    CODE_BAD_VALUE = 2,
+    CODE_FAILED_TO_PARSE = 9,
+    CODE_UNAUTHORIZED = 13,
+    CODE_TYPE_MISMATCH = 14,
+    CODE_OVERFLOW = 15,
+    CODE_INVALID_LENGTH = 16,
+    CODE_ILLEGAL_OPERATION = 20,
+    CODE_EMPTY_ARRAY_OPERATION = 21,
+    CODE_INVALID_BSON = 22,
+    CODE_NAMESPACE_NOT_FOUND = 26,
+    CODE_INDEX_NOT_FOUND = 27,
+    CODE_PATH_NOT_VIABLE = 28,
+    CODE_CONFLICTING_UPDATE_OPERATORS = 40,
+    CODE_CURSOR_NOT_FOUND = 43,
+    CODE_NAMESPACE_EXISTS = 48,
+    CODE_MAX_TIME_MS_EXPIRED = 50,
+    CODE_DOLLAR_PREFIXED_FIELD_NAME = 52,
+    CODE_INVALID_ID_FIELD = 53,
+    CODE_NOT_SINGLE_VALUE_FIELD = 54,
+    CODE_EMPTY_FIELD_NAME = 56,
+    CODE_DOTTED_FIELD_NAME = 57,
+    CODE_COMMAND_NOT_FOUND = 59,
+    CODE_IMMUTABLE_FIELD = 66,
+    CODE_CANNOT_CREATE_INDEX = 67,
+    CODE_INVALID_OPTIONS = 72,
+    CODE_INVALID_NAMESPACE = 73,
+    CODE_INDEX_OPTIONS_CONFLICT = 85,
+    CODE_INDEX_KEY_SPECS_CONFLICT = 86,
+    CODE_WRITE_CONFLICT = 112,
+    CODE_COMMAND_NOT_SUPPORTED = 115,
+    CODE_DOCUMENT_VALIDATION_FAILURE = 121,
+    CODE_EXCEEDED_MEMORY_LIMIT = 146,
+    CODE_CANNOT_INDEX_PARALLEL_ARRAYS = 171,
+    CODE_CONVERSION_FAILURE = 241,
+    CODE_BSON_OBJECT_TOO_LARGE = 10334,
+    CODE_DUPLICATE_KEY = 11000,
+};
+
+/* Fills `error` (when not NULL) with domain TRUCE_ERROR and returns `status`, which is not OK. */
+truce_status truce__fail(truce_status status, bson_error_t *error, const char *format, ...)
+    TRUCE_PRINTF(3, 4);
+
+/* The same for an answer that MongoDB would give too: domain TRUCE_ERROR_SERVER and its `code`.
+ * Returns the status that belongs to the code (truce__status_of_code). */
+truce_status truce__refuse(uint32_t code, bson_error_t *error, const char *format, ...)
+    TRUCE_PRINTF(3, 4);
+
+/* DUPLICATE for 11000, CONFLICT for 112, LIMIT for sizes, TIMEOUT for 50, NOT_FOUND for 26 and 27,
+ * INVALID otherwise. */
+truce_status truce__status_of_code(uint32_t code);
+
+#endif

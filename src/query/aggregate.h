@@ -1,0 +1,78 @@
+#ifndef TRUCE_QUERY_AGGREGATE_H
+#define TRUCE_QUERY_AGGREGATE_H
+
+/*
+ * Aggregation pipelines: a chain of stages that pull documents from each other, so that memory is
+ * flat where a stage allows it.
+ *
+ * query/ opens no collection and no file: what a pipeline needs of the world it asks through
+ * `struct aggregate_world`, which the store fills in.
+ */
+#include "query/match.h"
+
+/* A source of documents. `next` gives a borrowed document, valid until the next call; *document is
+ * NULL at the end. */
+struct source {
+    truce_status (*next)(struct source *source, const bson_t **document, bson_error_t *error);
+    void (*free)(struct source *source);
+};
+
+/* A place for bytes that do not fit into memory: written once, in order, then read once, in order.
+ */
+struct spill {
+    truce_status (*write)(struct spill *spill, const void *bytes, size_t size, bson_error_t *error);
+    truce_status (*rewind)(struct spill *spill, bson_error_t *error);
+    /* *got < size at the end */
+    truce_status (*read)(struct spill *spill, void *bytes, size_t size, size_t *got,
+                         bson_error_t *error);
+    void (*free)(struct spill *spill);
+};
+
+struct aggregate_world {
+    void *arg;
+    /* documents of a collection that match (NULL: all), for $lookup and $unionWith */
+    truce_status (*open)(void *arg, const char *collection, const bson_t *filter,
+                         struct source **source, bson_error_t *error);
+    /* $out: replaces the collection by what was written when the pipeline ends; $merge: one
+     * document by the stage's options. NULL where writing is not allowed. */
+    truce_status (*out)(void *arg, const char *collection, const bson_t *document, bool last,
+                        bson_error_t *error);
+    truce_status (*merge)(void *arg, const bson_t *stage, const bson_t *document,
+                          struct query_context *context, bson_error_t *error);
+    /* NULL: spilling is not allowed, the memory limit is final */
+    truce_status (*spill)(void *arg, struct spill **spill, bson_error_t *error);
+    size_t memory_max; /* 0: TRUCE_STAGE_MEMORY_MAX */
+};
+
+struct pipeline;
+
+/* `stages` is the array of stages; checked and compiled as a whole. */
+truce_status truce__pipeline_new(const bson_t *stages, struct pipeline **pipeline,
+                                 bson_error_t *error);
+void truce__pipeline_free(struct pipeline *pipeline);
+
+/* For the planner: the filter that the pipeline starts with (an initial $match; NULL: none) and its
+ * initial sort and limit, if they can be left to the store. */
+struct pipeline_head {
+    const bson_t *filter, *sort;
+    int64_t limit;         /* 0: none */
+    uint32_t stages_taken; /* stages that the store does when it takes all three */
+};
+void truce__pipeline_head(const struct pipeline *pipeline, struct pipeline_head *head);
+
+/* Runs the stages from number `first` on over `input` (which it frees at the end). The context's
+ * arena is the pipeline's to reset. */
+truce_status truce__pipeline_open(struct pipeline *pipeline, uint32_t first, struct source *input,
+                                  const struct aggregate_world *world,
+                                  struct query_context *context, struct source **output,
+                                  bson_error_t *error);
+
+/* One document through a pipeline of $set, $unset, $project and $replaceWith: an update pipeline.
+ */
+truce_status truce__pipeline_new_update(const bson_t *stages, struct pipeline **pipeline,
+                                        bson_error_t *error);
+truce_status truce__pipeline_apply(const struct pipeline *pipeline, struct value document,
+                                   struct query_context *context, bson_t *result,
+                                   bson_error_t *error);
+
+#endif

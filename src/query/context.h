@@ -1,0 +1,18 @@
+#ifndef TRUCE_QUERY_CONTEXT_H
+#define TRUCE_QUERY_CONTEXT_H
+
+/* What evaluation may know of the world: query/ reads no clock and opens no file by itself. */
+#include <stdint.h>
+
+#include "base/arena.h"
+
+struct random;
+
+struct query_context {
+    int64_t now_ms;        /* $$NOW, $currentDate: the same for one whole call */
+    uint32_t now_ordinal;  /* makes the timestamps of one millisecond distinct */
+    struct random *random; /* for $sample; NULL: not available */
+    struct arena *arena;   /* scratch for one document; the caller resets it between documents */
+};
+
+#endif

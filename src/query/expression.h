@@ -1,0 +1,21 @@
+#ifndef TRUCE_QUERY_EXPRESSION_H
+#define TRUCE_QUERY_EXPRESSION_H
+
+/* Aggregation expressions: compiled once, evaluated for many documents. */
+#include "query/context.h"
+#include "query/value.h"
+
+struct expression;
+
+/* `source` is copied. Variables that may be used besides $$ROOT, $$CURRENT, $$NOW and $$REMOVE are
+ * named by `variables` (NULL-terminated; NULL: none), in the order of evaluate's `values`. */
+truce_status truce__expression_new(struct value source, const char *const *variables,
+                                   struct expression **expression, bson_error_t *error);
+void truce__expression_free(struct expression *expression);
+
+/* The result lives in context->arena (or in `root`); VALUE_MISSING is a result. */
+truce_status truce__expression_evaluate(const struct expression *expression, struct value root,
+                                        const struct value *values, struct query_context *context,
+                                        struct value *result, bson_error_t *error);
+
+#endif

@@ -1,0 +1,55 @@
+#ifndef TRUCE_QUERY_KEYS_H
+#define TRUCE_QUERY_KEYS_H
+
+/*
+ * Index keys: values encoded so that memcmp of two encodings is truce__value_compare of the values
+ * (the opposite for a descending field). Numbers are encoded by value, so 1, 1.0 and
+ * NumberDecimal("1") are one key. No encoding is a proper prefix of another, so compound keys are
+ * concatenations.
+ */
+#include "base/buffer.h"
+#include "query/path.h"
+#include "query/value.h"
+
+void truce__key_append(struct buffer *key, struct value value, bool descending);
+
+struct index_field {
+    struct path path; /* for a wildcard index: of its root; zero parts for "$**" itself */
+    bool descending;
+    bool wildcard; /* path.$** : every path below, each key is (path, value) */
+};
+
+struct index_spec {
+    char *name;
+    uint32_t count;
+    struct index_field *fields;
+    bool unique, sparse;
+    int64_t expire_after_s; /* TTL; -1: none */
+    bson_t *key;            /* as the user gave it */
+    bson_t *partial_filter; /* or NULL */
+    struct match *partial;  /* compiled partial_filter, or NULL */
+};
+
+/* From MongoDB's form {key: {a: 1}, name, unique, sparse, partialFilterExpression,
+ * expireAfterSeconds}; a missing name is made by the usual rule ("a_1_b_-1"). Refuses unknown
+ * options and index kinds that truce does not have, with MongoDB's codes. */
+truce_status truce__index_spec_parse(const bson_t *specification, struct index_spec *spec,
+                                     bson_error_t *error);
+void truce__index_spec_release(struct index_spec *spec);
+
+/* The keys of one document in one index, sorted and without repeats. */
+struct index_keys {
+    struct buffer bytes; /* the keys, one behind the other */
+    uint32_t *ends;      /* the end of each within bytes */
+    uint32_t count, room;
+    bool multikey;            /* some path went through an array */
+    uint32_t multikey_fields; /* bit i: field i went through an array */
+};
+
+/* Empties `keys`, then fills it. No keys: the index does not hold this document (sparse, partial).
+ * CODE_CANNOT_INDEX_PARALLEL_ARRAYS: two fields of a compound index are arrays. */
+truce_status truce__index_keys(const struct index_spec *spec, struct value document,
+                               struct index_keys *keys, bson_error_t *error);
+void truce__index_keys_release(struct index_keys *keys);
+
+#endif

@@ -1,0 +1,27 @@
+#ifndef TRUCE_QUERY_NUMBER_H
+#define TRUCE_QUERY_NUMBER_H
+
+/*
+ * Arithmetic over BSON's four number types with MongoDB's promotion rules: int32 -> int64 -> double
+ * -> decimal128. Decimal arithmetic is IEEE 754-2008 decimal128 by Intel's library (the one that
+ * MongoDB uses), rounding half to even.
+ */
+#include "query/value.h"
+
+enum number_operation { NUMBER_ADD, NUMBER_SUBTRACT, NUMBER_MULTIPLY };
+
+/* exact across types; NaN is less than every number and equal to NaN; -0 equals 0 */
+int truce__number_compare(struct value a, struct value b);
+bool truce__number_is_nan(struct value number);
+
+/* What $inc, $mul, $add, $subtract, $multiply compute. int32 overflows into int64. int64 overflow:
+ * `*overflow` is set and the result is the double (aggregation) that callers of updates refuse. */
+struct value truce__number_combine(enum number_operation operation, struct value a, struct value b,
+                                   struct arena *arena, bool *overflow);
+
+/* The number as an int64 if it has exactly that integral value. */
+bool truce__number_to_int64(struct value number, int64_t *result);
+double truce__number_to_double(struct value number);
+bson_decimal128_t truce__number_to_decimal(struct value number);
+
+#endif

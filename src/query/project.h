@@ -1,0 +1,20 @@
+#ifndef TRUCE_QUERY_PROJECT_H
+#define TRUCE_QUERY_PROJECT_H
+
+/* Projections of find and find-and-modify (MongoDB 4.4 and later: expressions allowed). */
+#include "query/match.h"
+
+struct project;
+
+/* `match` is the query whose positional element `a.$` shows (may be NULL); borrowed while the
+ * projection lives. */
+truce_status truce__project_new(const bson_t *projection, const struct match *match,
+                                struct project **project, bson_error_t *error);
+void truce__project_free(struct project *project);
+
+/* `result` is always initialised; the caller destroys it. */
+truce_status truce__project_apply(const struct project *project, struct value document,
+                                  const struct match_result *found, struct query_context *context,
+                                  bson_t *result, bson_error_t *error);
+
+#endif

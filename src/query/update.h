@@ -1,0 +1,39 @@
+#ifndef TRUCE_QUERY_UPDATE_H
+#define TRUCE_QUERY_UPDATE_H
+
+/* Updates: operators, replacement or pipeline; compiled once, applied to many documents. */
+#include "query/match.h"
+
+struct update;
+
+struct update_options {
+    bool pipeline;               /* `update` is an array of stages */
+    bool upsert;                 /* it may have to make a document: more is refused early */
+    bool multi;                  /* a replacement is refused */
+    const bson_t *array_filters; /* array of conditions, or NULL */
+};
+
+truce_status truce__update_new(const bson_t *update, const struct update_options *options,
+                               struct update **made, bson_error_t *error);
+void truce__update_free(struct update *update);
+bool truce__update_is_replacement(const struct update *update);
+
+struct update_result {
+    bool modified;         /* false: `after` is the same bytes as before */
+    int64_t items_matched; /* array items that $update's queries matched, and changed */
+    int64_t items_modified;
+};
+
+/* Applies to `before`, which `match` found with `found` (for the positional operator; both may be
+ * NULL). `after` is always initialised; the caller destroys it. `_id` never changes. */
+truce_status truce__update_apply(const struct update *update, const bson_t *before,
+                                 const struct match_result *found, struct query_context *context,
+                                 bson_t *after, struct update_result *result, bson_error_t *error);
+
+/* The document that an upsert inserts: the filter's equalities, then the update, $setOnInsert too;
+ * `_id` first, a fresh ObjectId if neither gives one. */
+truce_status truce__update_insert(const struct update *update, const struct match *match,
+                                  struct query_context *context, bson_t *document,
+                                  bson_error_t *error);
+
+#endif

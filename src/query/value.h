@@ -1,0 +1,202 @@
+#ifndef TRUCE_QUERY_VALUE_H
+#define TRUCE_QUERY_VALUE_H
+
+/*
+ * A value: one BSON element's type and payload, borrowed from the document (or arena) it stands in.
+ * Everything in query/ works on these views, so that matching a document allocates nothing.
+ *
+ *     { "a": "xy" }   0d 00 00 00 | 02 'a' 00 | 03 00 00 00 'x' 'y' 00 | 00
+ *                                   ^ type      ^ data, size 7
+ *
+ * Documents that reach these functions have been checked (truce__document_check): the inline
+ * functions below trust lengths and do not look twice.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <bson/bson.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+
+struct value {
+    const uint8_t *data; /* the payload as it stands in BSON, length prefixes included */
+    uint32_t size;       /* of the payload, bytes */
+    uint8_t type;        /* a bson_type_t; VALUE_MISSING: there is no such field */
+};
+
+#define VALUE_MISSING 0
+
+/* Walks the fields of a document or the elements of an array. */
+struct fields {
+    const uint8_t *at;   /* the next element */
+    const char *key;     /* of the current element */
+    uint32_t key_length; /* bytes, without the NUL */
+    struct value value;  /* the current element */
+};
+
+/* The whole of a document from outside: structure, lengths, UTF-8, depth, size; once, on entry.
+ * `what` names it in the error ("filter", "document"). */
+truce_status truce__document_check(const bson_t *document, const char *what, bson_error_t *error);
+
+/* payload size of an element of this type at `data`; the document has been checked */
+static inline uint32_t truce__value_size(uint8_t type, const uint8_t *data)
+{
+    int32_t length;
+
+    switch (type) {
+    case BSON_TYPE_DOUBLE:
+    case BSON_TYPE_DATE_TIME:
+    case BSON_TYPE_TIMESTAMP:
+    case BSON_TYPE_INT64:
+        return 8;
+    case BSON_TYPE_INT32:
+        return 4;
+    case BSON_TYPE_BOOL:
+        return 1;
+    case BSON_TYPE_OID:
+        return 12;
+    case BSON_TYPE_DECIMAL128:
+        return 16;
+    case BSON_TYPE_UTF8:
+    case BSON_TYPE_CODE:
+    case BSON_TYPE_SYMBOL:
+        memcpy(&length, data, 4);
+        return (uint32_t)length + 4;
+    case BSON_TYPE_DOCUMENT:
+    case BSON_TYPE_ARRAY:
+    case BSON_TYPE_CODEWSCOPE:
+        memcpy(&length, data, 4);
+        return (uint32_t)length;
+    case BSON_TYPE_BINARY:
+        memcpy(&length, data, 4);
+        return (uint32_t)length + 5;
+    case BSON_TYPE_DBPOINTER:
+        memcpy(&length, data, 4);
+        return (uint32_t)length + 16;
+    case BSON_TYPE_REGEX: {
+        size_t pattern = strlen((const char *)data) + 1;
+        return (uint32_t)(pattern + strlen((const char *)data + pattern) + 1);
+    }
+    default: /* null, undefined, MinKey, MaxKey */
+        return 0;
+    }
+}
+
+static inline struct value truce__value_missing(void)
+{
+    return (struct value){NULL, 0, VALUE_MISSING};
+}
+
+static inline struct value truce__value_document(const bson_t *document)
+{
+    return (struct value){bson_get_data(document), document->len, BSON_TYPE_DOCUMENT};
+}
+
+static inline struct value truce__value_of_iter(const bson_iter_t *iter)
+{
+    uint8_t type = (uint8_t)bson_iter_type(iter);
+    const uint8_t *data = iter->raw + iter->d1;
+
+    return (struct value){data, truce__value_size(type, data), type};
+}
+
+static inline bool truce__value_is_container(struct value value)
+{
+    return value.type == BSON_TYPE_DOCUMENT || value.type == BSON_TYPE_ARRAY;
+}
+
+static inline bool truce__value_is_number(struct value value)
+{
+    return value.type == BSON_TYPE_DOUBLE || value.type == BSON_TYPE_INT32 ||
+           value.type == BSON_TYPE_INT64 || value.type == BSON_TYPE_DECIMAL128;
+}
+
+/* `container` is a document or an array */
+static inline struct fields truce__fields(struct value container)
+{
+    return (struct fields){.at = container.data + 4};
+}
+
+static inline bool truce__fields_next(struct fields *fields)
+{
+    uint8_t type = *fields->at;
+
+    if (type == 0)
+        return false;
+    fields->key = (const char *)fields->at + 1;
+    fields->key_length = (uint32_t)strlen(fields->key);
+    fields->value.type = type;
+    fields->value.data = fields->at + 1 + fields->key_length + 1;
+    fields->value.size = truce__value_size(type, fields->value.data);
+    fields->at = fields->value.data + fields->value.size;
+    return true;
+}
+
+/* The field of that name, the first if there are several; VALUE_MISSING if there is none. */
+struct value truce__value_field(struct value document, const char *key, size_t key_length);
+
+/* scalars out; the type must be the right one */
+int32_t truce__value_int32(struct value value);
+int64_t truce__value_int64(struct value value); /* also of DATE_TIME and TIMESTAMP (raw) */
+double truce__value_double(struct value value);
+bool truce__value_bool(struct value value);
+bson_decimal128_t truce__value_decimal(struct value value);
+/* UTF8, SYMBOL, CODE: the text (not always NUL-free inside) and its length in bytes */
+const char *truce__value_text(struct value value, uint32_t *length);
+/* as a bson_t that borrows the bytes; the value is a document or an array */
+void truce__value_bson(struct value value, bson_t *borrowed);
+
+/* scalars in, in the arena */
+struct value truce__value_from_int32(struct arena *arena, int32_t number);
+struct value truce__value_from_int64(struct arena *arena, int64_t number);
+struct value truce__value_from_double(struct arena *arena, double number);
+struct value truce__value_from_decimal(struct arena *arena, bson_decimal128_t number);
+struct value truce__value_from_bool(bool truth); /* static storage */
+struct value truce__value_from_date(struct arena *arena, int64_t milliseconds);
+struct value truce__value_from_text(struct arena *arena, const char *text, size_t length);
+struct value truce__value_null(void);
+struct value truce__value_copy(struct arena *arena, struct value value);
+struct value truce__value_from_bson(struct arena *arena, const bson_t *document, bool is_array);
+
+/* Appends to a document under construction. Appending a missing value does nothing. A document
+ * beyond BSON's own maximum aborts: callers check sizes (TRUCE_DOCUMENT_BYTES_MAX) before. */
+void truce__value_append(bson_t *document, const char *key, size_t key_length, struct value value);
+/* the next element of an array under construction; counts `index` up */
+void truce__value_append_element(bson_t *array, uint32_t *index, struct value value);
+
+/* MongoDB's truth: missing, null, undefined, false and zero of any type are false. */
+bool truce__value_truth(struct value value);
+
+/* "string", "int", "missing" ...: MongoDB's alias of a type, for messages and $type */
+const char *truce__type_name(uint8_t type);
+
+/*
+ * MongoDB's total order over all values: MinKey, missing and undefined and null, numbers, strings
+ * and symbols, documents, arrays, binary, ObjectId, bool, date, timestamp, regex, DBPointer, code,
+ * code with scope, MaxKey. Numbers compare by value across their types, exactly; NaN is the least
+ * number. Documents compare field by field: type class, then name, then value. Returns < 0, 0, > 0.
+ */
+int truce__value_compare(struct value a, struct value b);
+
+/* Rank of the type in that order (numbers share one, strings and symbols share one). */
+int truce__type_class(uint8_t type);
+
+/* 0 exactly when truce__value_compare says so; equal values have equal hashes. */
+static inline bool truce__value_equal(struct value a, struct value b)
+{
+    return truce__value_compare(a, b) == 0;
+}
+uint64_t truce__value_hash(struct value value);
+
+/* The same bytes and type: what "nothing was modified" means. */
+static inline bool truce__value_identical(struct value a, struct value b)
+{
+    return a.type == b.type && a.size == b.size && (!a.size || !memcmp(a.data, b.data, a.size));
+}
+
+/* For messages: relaxed Extended JSON, shortened to fit; returns `text`. */
+const char *truce__value_show(struct value value, char *text, size_t size);
+
+#endif

@@ -1,0 +1,215 @@
+#include "tests/support/test.h"
+
+#include <ftw.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "truce/status.h"
+
+#define TESTS_MAX 1000
+
+static struct {
+    const char *name, *file;
+    test_function *function;
+} tests[TESTS_MAX];
+static int tests_count;
+
+static atomic_int failures; /* of the running test */
+static atomic_bool skipped;
+static const char *running = "";
+static char directory[256];
+static pid_t directory_owner;
+
+void test_register(const char *name, const char *file, test_function *function)
+{
+    if (tests_count == TESTS_MAX)
+        abort();
+    tests[tests_count].name = name;
+    tests[tests_count].file = file;
+    tests[tests_count++].function = function;
+}
+
+bool test_fail(const char *file, int line, const char *format, ...)
+{
+    char text[4096];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (atomic_fetch_add(&failures, 1) < 20)
+        fprintf(stderr, "%s:%d: %s: %s\n", file, line, running, text);
+    return false;
+}
+
+void test_skip(const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    printf("skipped: %s: %s\n", running, text);
+    atomic_store(&skipped, true);
+}
+
+int test_failures(void)
+{
+    return atomic_load(&failures);
+}
+
+void test_child_exit(void)
+{
+    fflush(NULL);
+    _exit(atomic_load(&failures) ? 1 : 0);
+}
+
+uint64_t test_seed(void)
+{
+    const char *given = getenv("TRUCE_TEST_SEED");
+    uint64_t seed = given ? strtoull(given, NULL, 0) : truce__random_entropy();
+
+    printf("%s: TRUCE_TEST_SEED=%" PRIu64 "\n", running, seed);
+    return seed;
+}
+
+long test_scale(const char *variable, long otherwise)
+{
+    const char *given = getenv(variable);
+
+    return given ? strtol(given, NULL, 10) : otherwise;
+}
+
+static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *walk)
+{
+    (void)status;
+    (void)kind;
+    (void)walk;
+    return remove(path);
+}
+
+static void remove_directory(void)
+{
+    if (directory[0] && directory_owner == getpid())
+        nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    directory[0] = 0;
+}
+
+const char *test_directory(void)
+{
+    const char *base = getenv("TMPDIR");
+
+    remove_directory();
+    snprintf(directory, sizeof directory, "%s/truce-test-XXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(directory))
+        abort();
+    directory_owner = getpid();
+    return directory;
+}
+
+bson_t *test_bson(const char *json)
+{
+    char *text = strdup(json);
+    bson_error_t error;
+    bson_t *document;
+
+    for (char *at = text; *at; at++)
+        *at = *at == '\'' ? '"' : *at;
+    document = bson_new_from_json((const uint8_t *)text, -1, &error);
+    if (!document) {
+        fprintf(stderr, "test_bson: %s in: %s\n", error.message, json);
+        abort();
+    }
+    free(text);
+    return document;
+}
+
+bool test_bson_equal(const bson_t *expected, const bson_t *actual, const char *file, int line)
+{
+    char *wanted, *got;
+
+    if (expected->len == actual->len &&
+        !memcmp(bson_get_data(expected), bson_get_data(actual), expected->len))
+        return true;
+    wanted = bson_as_canonical_extended_json(expected, NULL);
+    got = bson_as_canonical_extended_json(actual, NULL);
+    test_fail(file, line, "expected %s, got %s", wanted ? wanted : "(bad BSON)",
+              got ? got : "(bad BSON)");
+    bson_free(wanted);
+    bson_free(got);
+    return false;
+}
+
+bool test_check_int(intmax_t a, intmax_t b, bool holds, const char *text, const char *file,
+                    int line)
+{
+    return holds
+               ? true
+               : test_fail(file, line, "%s does not hold (%" PRIdMAX ", %" PRIdMAX ")", text, a, b);
+}
+
+bool test_check_text(const char *expected, const char *actual, const char *file, int line)
+{
+    if (expected && actual && !strcmp(expected, actual))
+        return true;
+    return test_fail(file, line, "expected \"%s\", got \"%s\"", expected ? expected : "(null)",
+                     actual ? actual : "(null)");
+}
+
+bool test_check_status(int expected, int actual, const bson_error_t *error, const char *text,
+                       const char *file, int line)
+{
+    if (expected == actual)
+        return true;
+    return test_fail(file, line, "%s: expected \"%s\", got \"%s\"%s%s", text,
+                     truce_status_name((truce_status)expected),
+                     truce_status_name((truce_status)actual), actual ? ": " : "",
+                     actual ? error->message : "");
+}
+
+static bool wanted(const char *name, int words, char **word)
+{
+    for (int i = 0; i < words; i++) {
+        if (strstr(name, word[i]))
+            return true;
+    }
+    return words == 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *slash = strrchr(argv[0], '/');
+    int passed = 0, failed = 0, left_out = 0;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    atexit(remove_directory);
+    for (int i = 0; i < tests_count; i++) {
+        if (argc == 2 && !strcmp(argv[1], "--list")) {
+            puts(tests[i].name);
+            continue;
+        }
+        if (!wanted(tests[i].name, argc - 1, argv + 1))
+            continue;
+        running = tests[i].name;
+        atomic_store(&failures, 0);
+        atomic_store(&skipped, false);
+        tests[i].function();
+        if (atomic_load(&failures)) {
+            fprintf(stderr, "FAILED: %s (%s)\n", tests[i].name, tests[i].file);
+            failed++;
+        } else if (atomic_load(&skipped)) {
+            left_out++;
+        } else {
+            passed++;
+        }
+    }
+    printf("%s: %d passed, %d failed", slash ? slash + 1 : argv[0], passed, failed);
+    if (left_out)
+        printf(", %d skipped", left_out);
+    printf("\n");
+    return failed ? 1 : 0;
+}

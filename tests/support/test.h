@@ -1,0 +1,99 @@
+#ifndef TRUCE_TESTS_SUPPORT_TEST_H
+#define TRUCE_TESTS_SUPPORT_TEST_H
+
+/*
+ * The test harness. One file is one program:
+ *
+ *     TEST(a_sentence_of_what_holds)
+ *     {
+ *         CHECK_INT(2, ==, 1 + 1);
+ *     }
+ *
+ * Tests register themselves and run in the order of the file; `PROGRAM name...` runs those whose
+ * names contain one of the words, `PROGRAM --list` names them. A failed CHECK prints where and
+ * what, counts, and goes on; a failed REQUIRE ends the test. The program closes with "PROGRAM: N
+ * passed, N failed[, N skipped]" and exits with 1 if any failed.
+ *
+ * Checks may be made from any thread. A check in a child process counts only if the child exits
+ * with test_child_exit(), whose status the parent then checks.
+ */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <bson/bson.h>
+
+typedef void test_function(void);
+
+void test_register(const char *name, const char *file, test_function *function);
+
+#define TEST(name)                                                                                 \
+    static void test_##name(void);                                                                 \
+    __attribute__((constructor)) static void register_##name(void)                                 \
+    {                                                                                              \
+        test_register(#name, __FILE__, test_##name);                                               \
+    }                                                                                              \
+    static void test_##name(void)
+
+/* Records a failure of the running test; `format` describes it. Returns false, for use in a check.
+ */
+bool test_fail(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The running test is skipped, with the reason printed; return from the test afterwards. */
+void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* How many checks have failed in the running test so far. */
+int test_failures(void);
+
+/* Exits a forked child with 0, or 1 if a check failed in it; never runs atexit handlers. */
+_Noreturn void test_child_exit(void);
+
+/* TRUCE_TEST_SEED, or a fresh seed; printed, so that a failing run can be repeated. */
+uint64_t test_seed(void);
+
+/* A number from the environment (for longer or shorter runs), or the given default. */
+long test_scale(const char *variable, long otherwise);
+
+/* A fresh empty directory below TMPDIR, removed at exit (not in forked children). */
+const char *test_directory(void);
+
+/* BSON from Extended JSON in which ' may stand for "; aborts on bad JSON. bson_destroy it. */
+bson_t *test_bson(const char *json);
+
+/* Documents compared byte for byte, shown as canonical Extended JSON where they differ. */
+bool test_bson_equal(const bson_t *expected, const bson_t *actual, const char *file, int line);
+
+#define CHECK(condition)                                                                           \
+    ((condition) ? true : test_fail(__FILE__, __LINE__, "%s does not hold", #condition))
+
+#define CHECK_INT(a, operator, b)                                                                  \
+    test_check_int((intmax_t)(a), (intmax_t)(b), (intmax_t)(a) operator(intmax_t)(b),              \
+                   #a " " #operator" " #b, __FILE__, __LINE__)
+
+#define CHECK_TEXT(expected, actual) test_check_text(expected, actual, __FILE__, __LINE__)
+
+#define CHECK_BSON(expected, actual) test_bson_equal(expected, actual, __FILE__, __LINE__)
+
+/* `status` is the expression that makes a truce_status, `error` the bson_error_t it filled */
+#define CHECK_STATUS(expected, status, error)                                                      \
+    test_check_status(expected, status, &(error), #status, __FILE__, __LINE__)
+#define CHECK_OK(status, error) CHECK_STATUS(0, status, error)
+
+#define REQUIRE(condition)                                                                         \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            test_fail(__FILE__, __LINE__, "%s does not hold", #condition);                         \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
+
+bool test_check_int(intmax_t a, intmax_t b, bool holds, const char *text, const char *file,
+                    int line);
+bool test_check_text(const char *expected, const char *actual, const char *file, int line);
+bool test_check_status(int expected, int actual, const bson_error_t *error, const char *text,
+                       const char *file, int line);
+
+#endif
