@@ -2,6 +2,7 @@
 #define TRUCE_TRUCE_H
 
 /* All of truce. */
+#include "truce/commit.h"
 #include "truce/status.h"
 #include "truce/store.h"
 

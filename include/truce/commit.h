@@ -1,0 +1,161 @@
+#ifndef TRUCE_COMMIT_H
+#define TRUCE_COMMIT_H
+
+/*
+ * A commit: changes to several documents, of any collections, that take effect all or none.
+ *
+ * A commit is a list of guarded changes of single documents. What it read through truce_commit_read
+ * is a guard by itself: if a document is no longer as it was read, the commit takes no effect and
+ * answers TRUCE_CONFLICT. Commits are strictly serializable for what is read through them.
+ *
+ * Two fields belong to truce in every document that a commit writes:
+ *
+ *     _rev      ObjectId: which commit changed the document last; compared only for equality
+ *     _intent   {c: id of a commit}: the document is held by a commit that is under way
+ *
+ * How it is done is chosen by what the store can do (options.mechanism forces one):
+ *
+ *     native    the store changes several documents in one atomic step by itself
+ *     journal   write intents and a commit document in `truce_commits`: works on any store that
+ *               updates single documents atomically (after dynamodb-transactions, Percolator and
+ * the write-intent journal of A. Hammarquist, EuroPython 2012)
+ *
+ * Both may be used on one collection at the same time, and by any number of processes. A plain
+ * write that ignores `_intent` can break the journal's isolation; `truce check` finds it.
+ *
+ * Threads: one commit belongs to one thread at a time. Ids are BSON values of any type but array,
+ * regex and undefined.
+ */
+#include "truce/store.h"
+
+TRUCE_BEGIN_DECLS
+
+typedef struct truce_commit truce_commit;
+
+typedef enum truce_mechanism {
+    TRUCE_MECHANISM_AUTO = 0, /* native where the store can, else the journal */
+    TRUCE_MECHANISM_NATIVE,   /* TRUCE_INVALID where the store cannot */
+    TRUCE_MECHANISM_JOURNAL,
+} truce_mechanism;
+
+typedef struct truce_commit_options {
+    truce_mechanism mechanism;
+    const char *key; /* the caller's idempotency key: the commit happens once for ever under it */
+    int64_t key_time_ms; /* with a key: when the caller first made it (ms since 1970), the same in
+                            every retry */
+    const bson_t *input; /* kept in the commit document, for people; NULL: none */
+    uint32_t lease_ms; /* how long others wait for a silent commit before they undo it; 0: 10,000 */
+    uint32_t deadline_ms; /* how long to wait for others' commits, and to go on trying; 0: 30,000 */
+    uint32_t tries_max;   /* truce_transact: how often the function runs; 0: 100 */
+    bool relaxed;         /* do not wait for the disk */
+} truce_commit_options;
+
+/* ---- run a function as one commit ---------------------------------------------------------- */
+
+/* Reads and changes through `commit`. Runs again, from the start, on a conflict, so it must have no
+ * other effects. Any status but TRUCE_OK abandons the commit and is the answer of truce_transact
+ * (TRUCE_CONFLICT: run me again). */
+typedef truce_status truce_commit_function(truce_commit *commit, void *arg, bson_error_t *error);
+
+/* OK: it took effect (with a key: now or earlier). CONFLICT: tries_max was reached. LOCKED or
+ * TIMEOUT: the deadline passed. UNKNOWN: the store did not answer and the outcome cannot be told;
+ * with a key, ask again with the same key. DUPLICATE: the key was used for another commit, or a
+ * unique key is taken. EXPIRED: the key is too old to tell. INVALID: a change cannot be applied to
+ * its document. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_transact(truce_store *store,
+                                                        truce_commit_function *function, void *arg,
+                                                        const truce_commit_options *options,
+                                                        bson_error_t *error);
+
+/* ---- or step by step ----------------------------------------------------------------------- */
+
+/* Options are copied. The store must outlive the commit. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_begin(truce_store *store,
+                                                            const truce_commit_options *options,
+                                                            truce_commit **commit,
+                                                            bson_error_t *error);
+/* Abandons what was not applied; nothing was written before apply. NULL is allowed. */
+TRUCE_EXPORT void truce_commit_free(truce_commit *commit);
+
+/* The document as it is, with this commit's own changes; read, it is guarded until the commit.
+ * NOT_FOUND (an empty `document`): that there is none is guarded likewise. A document held by
+ * another commit is waited for, until the deadline (TRUCE_LOCKED). */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_read(truce_commit *commit,
+                                                           const char *collection,
+                                                           const bson_value_t *id, bson_t *document,
+                                                           bson_error_t *error);
+
+/* The document must exist and match `guard` (NULL: just exist) at the commit; it is not changed. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_require(truce_commit *commit,
+                                                              const char *collection,
+                                                              const bson_value_t *id,
+                                                              const bson_t *guard,
+                                                              bson_error_t *error);
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_require_missing(truce_commit *commit,
+                                                                      const char *collection,
+                                                                      const bson_value_t *id,
+                                                                      bson_error_t *error);
+
+/* A require that also locks: nobody changes the document between the look and the decision. For
+ * fences: the lease epoch of a job, for example. Two writes more in the journal. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_hold(truce_commit *commit,
+                                                           const char *collection,
+                                                           const bson_value_t *id,
+                                                           const bson_t *guard,
+                                                           bson_error_t *error);
+
+/* `document` must have an _id; CONFLICT at apply: it exists */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_insert(truce_commit *commit,
+                                                             const char *collection,
+                                                             const bson_t *document,
+                                                             bson_error_t *error);
+
+/* `update`: MongoDB update operators. `guard`: a filter that the document must match besides (NULL:
+ * none). Not read before: a blind change, of whatever stands there then. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status
+truce_commit_update(truce_commit *commit, const char *collection, const bson_value_t *id,
+                    const bson_t *guard, const bson_t *update, bson_error_t *error);
+/* The whole document but its _id. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status
+truce_commit_replace(truce_commit *commit, const char *collection, const bson_value_t *id,
+                     const bson_t *guard, const bson_t *document, bson_error_t *error);
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_remove(truce_commit *commit,
+                                                             const char *collection,
+                                                             const bson_value_t *id,
+                                                             const bson_t *guard,
+                                                             bson_error_t *error);
+
+/* Makes it so, once; afterwards the commit can only be asked and freed. Statuses as truce_transact.
+ */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_apply(truce_commit *commit,
+                                                            bson_error_t *error);
+
+/* The id under which the journal knows it, and the _rev that it leaves. */
+TRUCE_EXPORT const bson_oid_t *truce_commit_id(const truce_commit *commit);
+
+/* ---- an atomic look at several documents --------------------------------------------------- */
+
+typedef struct truce_look {
+    const char *collection;
+    const bson_value_t *id;
+    bson_t document; /* out: initialised by the call in any case; the caller destroys it */
+    bool found;
+} truce_look;
+
+/* All of one moment, and nothing of a commit that later fails. Does not stop writers. LOCKED: it
+ * did not get a quiet look before deadline_ms (0: 30,000). */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_read_many(truce_store *store, truce_look *looks,
+                                                         size_t count, uint32_t deadline_ms,
+                                                         bson_error_t *error);
+
+/* ---- what happened so far, in this process -------------------------------------------------- */
+
+typedef struct truce_commit_counters {
+    uint64_t committed, conflicts, aborted, reruns, helps, waits, unknown, fast, native;
+} truce_commit_counters;
+
+TRUCE_EXPORT void truce_commit_count(truce_commit_counters *counters);
+
+TRUCE_END_DECLS
+
+#endif
