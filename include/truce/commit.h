@@ -135,13 +135,6 @@ TRUCE_EXPORT const bson_oid_t *truce_commit_id(const truce_commit *commit);
 
 /* ---- an atomic look at several documents --------------------------------------------------- */
 
-typedef struct truce_look {
-    const char *collection;
-    const bson_value_t *id;
-    bson_t document; /* out: initialised by the call in any case; the caller destroys it */
-    bool found;
-} truce_look;
-
 /* All of one moment, and nothing of a commit that later fails. Does not stop writers. LOCKED: it
  * did not get a quiet look before deadline_ms (0: 30,000). */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_read_many(truce_store *store, truce_look *looks,

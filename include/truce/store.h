@@ -72,6 +72,14 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_find_one(truce_store *store, cons
                                                         const truce_find_options *options,
                                                         bson_t *document, bson_error_t *error);
 
+/* One document by its _id, for looks at several documents at once (sys/store.h, truce/commit.h). */
+typedef struct truce_look {
+    const char *collection;
+    const bson_value_t *id;
+    bson_t document; /* out: always initialised, empty if there is none; the caller destroys it */
+    bool found;      /* out */
+} truce_look;
+
 /* options: skip, limit, hint, deadline_ms */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_count(truce_store *store, const char *collection,
                                                      const bson_t *filter,

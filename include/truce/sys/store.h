@@ -26,14 +26,6 @@ enum {
     TRUCE_CAN_SNAPSHOT_READ = 1 << 8, /* read_many */
 };
 
-/* One document by its _id, for read_many. */
-typedef struct truce_read {
-    const char *collection;
-    const bson_value_t *id;
-    bson_t *document; /* out: initialised by the callee; empty and `found` false if there is none */
-    bool found;
-} truce_read;
-
 typedef struct truce_store_ops {
     const char *scheme; /* "memory", "file" */
     void (*close)(truce_store *store);
@@ -58,7 +50,7 @@ typedef struct truce_store_ops {
                                     const truce_modify_options *options, bson_t *document,
                                     truce_write_result *result, bson_error_t *error);
     /* all of one instant; only with TRUCE_CAN_SNAPSHOT_READ */
-    truce_status (*read_many)(truce_store *store, truce_read *reads, size_t count,
+    truce_status (*read_many)(truce_store *store, truce_look *looks, size_t count,
                               bson_error_t *error);
     truce_status (*index_create)(truce_store *store, const char *collection, const bson_t *index,
                                  bson_error_t *error);
