@@ -48,7 +48,8 @@ TRUCE_EXPORT void truce_store_close(truce_store *store);
 typedef struct truce_find_options {
     const bson_t *projection; /* MongoDB's */
     const bson_t *sort;   /* {a: 1, b: -1} or {$natural: 1}; without it the order is not defined */
-    const bson_t *hint;   /* {key pattern} or {"": "index name"} */
+    const bson_t *hint;   /* {key pattern}, {"": "index name"} or {$natural: 1}: the index to use;
+                             a sparse or partial one hides the documents that it does not hold */
     int64_t skip, limit;  /* limit 0: all */
     uint32_t deadline_ms; /* 0: none */
     bool allow_disk_use;  /* large sorts may spill to temporary files */
@@ -108,7 +109,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_explain(truce_store *store, const
 
 typedef struct truce_write_options {
     bool upsert;                 /* insert if nothing matches */
-    bool multi;                  /* every document that matches, not the first */
+    bool multi;                  /* every document that matches, not the first; if one fails, those
+                                    before it stay changed */
     bool pipeline;               /* `update` is an array of aggregation stages */
     const bson_t *array_filters; /* array of conditions for $[identifier] */
     const bson_t *hint;

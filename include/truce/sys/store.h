@@ -41,7 +41,9 @@ typedef struct truce_store_ops {
                               bson_error_t *error);
     truce_status (*explain)(truce_store *store, const char *collection, const bson_t *filter,
                             const truce_find_options *options, bson_t *plan, bson_error_t *error);
-    /* insert, update and remove come here too, as a bulk of one */
+    /* Insert, update and remove come here too, as a bulk of one. Documents to insert have their
+     * `_id` already. A write that fails changes nothing, but for an update with `multi`: as in
+     * MongoDB the documents before the one that failed stay changed (unless the bulk is atomic). */
     truce_status (*bulk)(truce_store *store, const truce_write *writes, size_t count,
                          const truce_bulk_options *options, truce_write_outcome *outcomes,
                          bson_error_t *error);

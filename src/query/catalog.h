@@ -1,0 +1,48 @@
+#ifndef TRUCE_QUERY_CATALOG_H
+#define TRUCE_QUERY_CATALOG_H
+
+/*
+ * The rules that every backend shares and none may bend: which names a collection may have, what a
+ * document must be to be stored, which indexes can stand beside each other, and how a taken unique
+ * key is told.
+ */
+#include "query/context.h"
+#include "query/keys.h"
+
+/* CODE_INVALID_NAMESPACE: empty, longer than TRUCE_COLLECTION_NAME_MAX, not UTF-8, with `$`, or
+ * with a dot at an end, or of MongoDB's own "system." */
+truce_status truce__collection_name_check(const char *name, bson_error_t *error);
+
+/* A document as it is inserted: `_id` first (an ObjectId if it has none), empty timestamps at the
+ * top filled with the context's time, as MongoDB does. `prepared` is always initialised; the caller
+ * destroys it. CODE_INVALID_ID_FIELD: _id is an array, a regex or undefined;
+ * CODE_DOLLAR_PREFIXED_FIELD_NAME: a name within _id starts with `$`;
+ * CODE_BSON_OBJECT_TOO_LARGE. */
+truce_status truce__document_prepare(const bson_t *document, const struct query_context *context,
+                                     bson_t *prepared, bson_error_t *error);
+
+/* May `spec` be created beside the `count` indexes of a collection? `*present`: the same definition
+ * is there already, and nothing is to be done. CODE_INDEX_KEY_SPECS_CONFLICT: the name is taken by
+ * another definition; CODE_INDEX_OPTIONS_CONFLICT: the same definition has another name or expires
+ * differently; CODE_CANNOT_CREATE_INDEX: too many. */
+truce_status truce__index_admit(const struct index_spec *const *indexes, uint32_t count,
+                                const struct index_spec *spec, bool *present, bson_error_t *error);
+
+/* {v: 2, key, name, unique, sparse, partialFilterExpression, expireAfterSeconds}: what index_list
+ * answers; truce__index_spec_parse reads it back. `definition` is initialised here. */
+void truce__index_describe(const struct index_spec *spec, bson_t *definition);
+
+/* The index that every collection has: {_id: 1}, unique, named "_id_". */
+void truce__index_spec_of_id(struct index_spec *spec);
+
+/* The values of `document` that make its `key` (one of truce__index_keys), as {path: value}; a
+ * field whose value is an empty array is left out. `values` is initialised here. */
+void truce__index_key_values(const struct index_spec *spec, struct value document,
+                             const uint8_t *key, size_t size, bson_t *values);
+
+/* Refuses with CODE_DUPLICATE_KEY, naming collection, index, pattern and the values. */
+truce_status truce__index_refuse_duplicate(const char *collection, const struct index_spec *spec,
+                                           struct value document, const uint8_t *key, size_t size,
+                                           bson_error_t *error);
+
+#endif

@@ -1,0 +1,17 @@
+#ifndef TRUCE_STORE_STORE_H
+#define TRUCE_STORE_STORE_H
+
+/* What the files of store/ share, and what the layers above may use beside truce/store.h. */
+#include "truce/sys/store.h"
+
+/* Backends. `path` is the URI without its scheme; the options are never NULL. */
+truce_status truce__memory_open(const char *path, const truce_store_options *options,
+                                truce_store **store, bson_error_t *error);
+truce_status truce__file_open(const char *path, const truce_store_options *options,
+                              truce_store **store, bson_error_t *error);
+
+/* read_many of the backend, with checks; TRUCE_INVALID without TRUCE_CAN_SNAPSHOT_READ. */
+truce_status truce__store_look(truce_store *store, truce_look *looks, size_t count,
+                               bson_error_t *error);
+
+#endif
