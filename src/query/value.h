@@ -173,10 +173,12 @@ bool truce__value_truth(struct value value);
 const char *truce__type_name(uint8_t type);
 
 /*
- * MongoDB's total order over all values: MinKey, missing and undefined and null, numbers, strings
- * and symbols, documents, arrays, binary, ObjectId, bool, date, timestamp, regex, DBPointer, code,
- * code with scope, MaxKey. Numbers compare by value across their types, exactly; NaN is the least
+ * MongoDB's total order over all values: MinKey, missing and undefined, null, numbers, strings and
+ * symbols, documents, arrays, binary, ObjectId, bool, date, timestamp, regex, DBPointer, code, code
+ * with scope, MaxKey. Numbers compare by value across their types, exactly; NaN is the least
  * number. Documents compare field by field: type class, then name, then value. Returns < 0, 0, > 0.
+ * Missing is less than null; where MongoDB takes a missing field for null (sorts, index keys, the
+ * filter {a: null}) the caller does so first.
  */
 int truce__value_compare(struct value a, struct value b);
 
@@ -196,7 +198,8 @@ static inline bool truce__value_identical(struct value a, struct value b)
     return a.type == b.type && a.size == b.size && (!a.size || !memcmp(a.data, b.data, a.size));
 }
 
-/* For messages: relaxed Extended JSON, shortened to fit; returns `text`. */
+/* For messages: relaxed Extended JSON, cut off with "..." to fit `size` (at least 8); returns
+ * `text`. */
 const char *truce__value_show(struct value value, char *text, size_t size);
 
 #endif

@@ -1,0 +1,271 @@
+/*
+ * Numbers: comparison by exact value over int32, int64, double and decimal128, and arithmetic with
+ * promotion.
+ *
+ * No comparison rounds. An int64 against a double goes by the double's integral part, which is an
+ * int64 whenever it is in range. A double against a decimal is rounded toward zero to 34 digits:
+ * decimals stand on a grid of 34 digits, so none lies strictly between the double and its rounded
+ * form, and the inexact flag decides where the two are equal.
+ */
+#include "query/number.h"
+
+#include <math.h>
+
+#include "base/assert.h"
+#include "query/decimal.h"
+
+#define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
+
+#define TWO_TO_63   9223372036854775808.0
+
+static bool is_integer(struct value number)
+{
+    return number.type == BSON_TYPE_INT32 || number.type == BSON_TYPE_INT64;
+}
+
+static int64_t integer_of(struct value number)
+{
+    return number.type == BSON_TYPE_INT32 ? truce__value_int32(number) : truce__value_int64(number);
+}
+
+static decimal decimal_of(struct value number)
+{
+    return truce__decimal_of_bson(truce__value_decimal(number));
+}
+
+bool truce__number_is_nan(struct value number)
+{
+    if (number.type == BSON_TYPE_DOUBLE)
+        return isnan(truce__value_double(number));
+    return number.type == BSON_TYPE_DECIMAL128 && bid128_isNaN(decimal_of(number));
+}
+
+static int compare_doubles(double a, double b)
+{
+    if (a < b)
+        return -1;
+    if (a > b)
+        return 1;
+    if (a == b)
+        return 0;
+    return (isnan(b) ? 1 : 0) - (isnan(a) ? 1 : 0);
+}
+
+static int compare_integer_double(int64_t a, double b)
+{
+    int64_t whole;
+
+    if (isnan(b) || b < -TWO_TO_63)
+        return 1;
+    if (b >= TWO_TO_63)
+        return -1;
+    whole = (int64_t)b;
+    if (a != whole)
+        return ORDER(a, whole);
+    return compare_doubles(0, b - (double)whole);
+}
+
+static int compare_decimals(decimal a, decimal b)
+{
+    _IDEC_flags flags = 0;
+    int a_nan = bid128_isNaN(a) != 0, b_nan = bid128_isNaN(b) != 0;
+
+    if (a_nan || b_nan)
+        return b_nan - a_nan;
+    if (bid128_quiet_equal(a, b, &flags))
+        return 0;
+    return bid128_quiet_less(a, b, &flags) ? -1 : 1;
+}
+
+static int compare_double_decimal(double a, decimal b)
+{
+    _IDEC_flags flags = 0;
+    decimal rounded = binary64_to_bid128(a, BID_ROUNDING_TO_ZERO, &flags);
+    int order = compare_decimals(rounded, b);
+
+    if (order || !(flags & BID_INEXACT_EXCEPTION))
+        return order;
+    return a > 0 ? 1 : -1;
+}
+
+/* `b` is a decimal */
+static int compare_with_decimal(struct value a, struct value b)
+{
+    if (a.type == BSON_TYPE_DOUBLE)
+        return compare_double_decimal(truce__value_double(a), decimal_of(b));
+    if (a.type == BSON_TYPE_DECIMAL128)
+        return compare_decimals(decimal_of(a), decimal_of(b));
+    return compare_decimals(bid128_from_int64(integer_of(a)), decimal_of(b));
+}
+
+int truce__number_compare(struct value a, struct value b)
+{
+    truce_assert(truce__value_is_number(a) && truce__value_is_number(b));
+    if (is_integer(a) && is_integer(b))
+        return ORDER(integer_of(a), integer_of(b));
+    if (b.type == BSON_TYPE_DECIMAL128)
+        return compare_with_decimal(a, b);
+    if (a.type == BSON_TYPE_DECIMAL128)
+        return -compare_with_decimal(b, a);
+    if (is_integer(a))
+        return compare_integer_double(integer_of(a), truce__value_double(b));
+    if (is_integer(b))
+        return -compare_integer_double(integer_of(b), truce__value_double(a));
+    return compare_doubles(truce__value_double(a), truce__value_double(b));
+}
+
+static bool double_to_int64(double number, int64_t *result)
+{
+    if (!(number >= -TWO_TO_63 && number < TWO_TO_63) || number != trunc(number))
+        return false;
+    *result = (int64_t)number;
+    return true;
+}
+
+static bool decimal_to_int64(decimal number, int64_t *result)
+{
+    _IDEC_flags flags = 0;
+
+    *result = bid128_to_int64_xint(number, &flags);
+    return !(flags & (BID_INEXACT_EXCEPTION | BID_INVALID_EXCEPTION));
+}
+
+bool truce__number_to_int64(struct value number, int64_t *result)
+{
+    switch (number.type) {
+    case BSON_TYPE_DOUBLE:
+        return double_to_int64(truce__value_double(number), result);
+    case BSON_TYPE_DECIMAL128:
+        return decimal_to_int64(decimal_of(number), result);
+    default:
+        *result = integer_of(number);
+        return true;
+    }
+}
+
+double truce__number_to_double(struct value number)
+{
+    _IDEC_flags flags = 0;
+
+    switch (number.type) {
+    case BSON_TYPE_DOUBLE:
+        return truce__value_double(number);
+    case BSON_TYPE_DECIMAL128:
+        return bid128_to_binary64(decimal_of(number), BID_ROUNDING_TO_NEAREST, &flags);
+    default:
+        return (double)integer_of(number);
+    }
+}
+
+/* the decimal nearest to `number` with the last digit at 10^exponent */
+static decimal quantize(decimal number, int exponent)
+{
+    _IDEC_flags flags = 0;
+    decimal quantum =
+        bid128_scalbn(bid128_from_int64(1), exponent, BID_ROUNDING_TO_NEAREST, &flags);
+
+    return bid128_quantize(number, quantum, BID_ROUNDING_TO_NEAREST, &flags);
+}
+
+/* A double has between 15 and 17 digits; MongoDB keeps the 15 that are sure, trailing zeros
+ * included: 1.5 becomes 1.50000000000000. */
+static decimal double_to_decimal(double number)
+{
+    const int digits = 15;
+    const uint64_t above_digits = 1000000000000000;
+    _IDEC_flags flags = 0;
+    decimal whole = binary64_to_bid128(number, BID_ROUNDING_TO_NEAREST, &flags), result;
+    int exponent2, exponent10;
+
+    if (number == 0 || !isfinite(number))
+        return whole;
+    frexp(number, &exponent2);
+    exponent2--;
+    exponent10 = exponent2 * 30103 / 100000 - (exponent2 < 0);
+    result = quantize(whole, exponent10 - digits + 1);
+    if (result.w[0] >= above_digits)
+        result = quantize(whole, exponent10 - digits + 2);
+    return result;
+}
+
+bson_decimal128_t truce__number_to_decimal(struct value number)
+{
+    switch (number.type) {
+    case BSON_TYPE_DECIMAL128:
+        return truce__value_decimal(number);
+    case BSON_TYPE_DOUBLE:
+        return truce__decimal_to_bson(double_to_decimal(truce__value_double(number)));
+    default:
+        return truce__decimal_to_bson(bid128_from_int64(integer_of(number)));
+    }
+}
+
+static struct value combine_decimals(enum number_operation operation, struct value a,
+                                     struct value b, struct arena *arena)
+{
+    _IDEC_flags flags = 0;
+    decimal left = truce__decimal_of_bson(truce__number_to_decimal(a));
+    decimal right = truce__decimal_of_bson(truce__number_to_decimal(b));
+    decimal result;
+
+    switch (operation) {
+    case NUMBER_ADD:
+        result = bid128_add(left, right, BID_ROUNDING_TO_NEAREST, &flags);
+        break;
+    case NUMBER_SUBTRACT:
+        result = bid128_sub(left, right, BID_ROUNDING_TO_NEAREST, &flags);
+        break;
+    default:
+        result = bid128_mul(left, right, BID_ROUNDING_TO_NEAREST, &flags);
+        break;
+    }
+    return truce__value_from_decimal(arena, truce__decimal_to_bson(result));
+}
+
+static struct value combine_doubles(enum number_operation operation, struct value a, struct value b,
+                                    struct arena *arena)
+{
+    double left = truce__number_to_double(a), right = truce__number_to_double(b);
+
+    switch (operation) {
+    case NUMBER_ADD:
+        return truce__value_from_double(arena, left + right);
+    case NUMBER_SUBTRACT:
+        return truce__value_from_double(arena, left - right);
+    default:
+        return truce__value_from_double(arena, left * right);
+    }
+}
+
+static bool combine_integers(enum number_operation operation, int64_t a, int64_t b, int64_t *result)
+{
+    switch (operation) {
+    case NUMBER_ADD:
+        return !__builtin_add_overflow(a, b, result);
+    case NUMBER_SUBTRACT:
+        return !__builtin_sub_overflow(a, b, result);
+    default:
+        return !__builtin_mul_overflow(a, b, result);
+    }
+}
+
+struct value truce__number_combine(enum number_operation operation, struct value a, struct value b,
+                                   struct arena *arena, bool *overflow)
+{
+    int64_t result;
+
+    truce_assert(truce__value_is_number(a) && truce__value_is_number(b));
+    *overflow = false;
+    if (a.type == BSON_TYPE_DECIMAL128 || b.type == BSON_TYPE_DECIMAL128)
+        return combine_decimals(operation, a, b, arena);
+    if (a.type == BSON_TYPE_DOUBLE || b.type == BSON_TYPE_DOUBLE)
+        return combine_doubles(operation, a, b, arena);
+    if (!combine_integers(operation, integer_of(a), integer_of(b), &result)) {
+        *overflow = true;
+        return combine_doubles(operation, a, b, arena);
+    }
+    if (a.type == BSON_TYPE_INT32 && b.type == BSON_TYPE_INT32 && result >= INT32_MIN &&
+        result <= INT32_MAX)
+        return truce__value_from_int32(arena, (int32_t)result);
+    return truce__value_from_int64(arena, result);
+}

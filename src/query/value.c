@@ -1,0 +1,335 @@
+/*
+ * Values: scalars out of BSON, scalars into an arena, and appending to a document under
+ * construction. The order of values is in value_compare.c, the check of documents from outside in
+ * value_check.c, the text for messages in value_show.c.
+ *
+ * A value borrows its payload where it stands, so its data may have any alignment: everything is
+ * read with memcpy. BSON is little-endian, and so is every machine that truce supports.
+ */
+#include "query/value.h"
+
+#include "base/assert.h"
+#include "query/decimal.h"
+
+_Static_assert(BSON_BYTE_ORDER == BSON_LITTLE_ENDIAN, "payloads are read as they stand");
+
+struct value truce__value_field(struct value document, const char *key, size_t key_length)
+{
+    struct fields fields = truce__fields(document);
+
+    while (truce__fields_next(&fields)) {
+        if (fields.key_length == key_length && !memcmp(fields.key, key, key_length))
+            return fields.value;
+    }
+    return truce__value_missing();
+}
+
+int32_t truce__value_int32(struct value value)
+{
+    int32_t number;
+
+    truce_assert(value.type == BSON_TYPE_INT32);
+    memcpy(&number, value.data, sizeof number);
+    return number;
+}
+
+int64_t truce__value_int64(struct value value)
+{
+    int64_t number;
+
+    truce_assert(value.type == BSON_TYPE_INT64 || value.type == BSON_TYPE_DATE_TIME ||
+                 value.type == BSON_TYPE_TIMESTAMP);
+    memcpy(&number, value.data, sizeof number);
+    return number;
+}
+
+double truce__value_double(struct value value)
+{
+    double number;
+
+    truce_assert(value.type == BSON_TYPE_DOUBLE);
+    memcpy(&number, value.data, sizeof number);
+    return number;
+}
+
+bool truce__value_bool(struct value value)
+{
+    truce_assert(value.type == BSON_TYPE_BOOL);
+    return *value.data != 0;
+}
+
+bson_decimal128_t truce__value_decimal(struct value value)
+{
+    bson_decimal128_t number;
+
+    truce_assert(value.type == BSON_TYPE_DECIMAL128);
+    memcpy(&number.low, value.data, 8);
+    memcpy(&number.high, value.data + 8, 8);
+    return number;
+}
+
+const char *truce__value_text(struct value value, uint32_t *length)
+{
+    truce_assert(value.type == BSON_TYPE_UTF8 || value.type == BSON_TYPE_SYMBOL ||
+                 value.type == BSON_TYPE_CODE);
+    truce_assert(value.size >= 5);
+    *length = value.size - 5;
+    return (const char *)value.data + 4;
+}
+
+void truce__value_bson(struct value value, bson_t *borrowed)
+{
+    truce_assert(truce__value_is_container(value));
+    if (!bson_init_static(borrowed, value.data, value.size))
+        truce_assert(!"a checked document has a valid length and end");
+}
+
+static struct value in_arena(struct arena *arena, uint8_t type, const void *bytes, uint32_t size)
+{
+    return (struct value){truce__arena_copy(arena, bytes, size), size, type};
+}
+
+struct value truce__value_from_int32(struct arena *arena, int32_t number)
+{
+    return in_arena(arena, BSON_TYPE_INT32, &number, sizeof number);
+}
+
+struct value truce__value_from_int64(struct arena *arena, int64_t number)
+{
+    return in_arena(arena, BSON_TYPE_INT64, &number, sizeof number);
+}
+
+struct value truce__value_from_double(struct arena *arena, double number)
+{
+    return in_arena(arena, BSON_TYPE_DOUBLE, &number, sizeof number);
+}
+
+struct value truce__value_from_decimal(struct arena *arena, bson_decimal128_t number)
+{
+    uint64_t halves[2] = {number.low, number.high};
+
+    return in_arena(arena, BSON_TYPE_DECIMAL128, halves, sizeof halves);
+}
+
+struct value truce__value_from_bool(bool truth)
+{
+    static const uint8_t bytes[2] = {0, 1};
+
+    return (struct value){bytes + truth, 1, BSON_TYPE_BOOL};
+}
+
+struct value truce__value_from_date(struct arena *arena, int64_t milliseconds)
+{
+    return in_arena(arena, BSON_TYPE_DATE_TIME, &milliseconds, sizeof milliseconds);
+}
+
+struct value truce__value_from_text(struct arena *arena, const char *text, size_t length)
+{
+    int32_t prefix;
+    uint8_t *data;
+
+    truce_assert(length < INT32_MAX - 5);
+    prefix = (int32_t)length + 1;
+    data = truce__arena_take(arena, length + 5);
+    memcpy(data, &prefix, 4);
+    if (length)
+        memcpy(data + 4, text, length);
+    data[4 + length] = 0;
+    return (struct value){data, (uint32_t)length + 5, BSON_TYPE_UTF8};
+}
+
+struct value truce__value_null(void)
+{
+    static const uint8_t nothing[1];
+
+    return (struct value){nothing, 0, BSON_TYPE_NULL};
+}
+
+struct value truce__value_copy(struct arena *arena, struct value value)
+{
+    if (!value.size)
+        return value.type == VALUE_MISSING
+                   ? truce__value_missing()
+                   : (struct value){truce__value_null().data, 0, value.type};
+    return in_arena(arena, value.type, value.data, value.size);
+}
+
+struct value truce__value_from_bson(struct arena *arena, const bson_t *document, bool is_array)
+{
+    uint8_t type = is_array ? BSON_TYPE_ARRAY : BSON_TYPE_DOCUMENT;
+
+    return in_arena(arena, type, bson_get_data(document), document->len);
+}
+
+/* Types that libbson's own append functions would not keep byte for byte (they sort the options of
+ * a regex, cut code at a NUL): as a document of one field, joined to the other. */
+static bool append_raw(bson_t *document, const char *key, size_t key_length, struct value value)
+{
+    uint8_t small[256];
+    size_t size = 4 + 1 + key_length + 1 + value.size + 1;
+    uint8_t *bytes = size <= sizeof small ? small : bson_malloc(size);
+    uint8_t *at = bytes + 4;
+    int32_t length = (int32_t)size;
+    bson_t one;
+    bool fits;
+
+    memcpy(bytes, &length, 4);
+    *at++ = value.type;
+    if (key_length)
+        memcpy(at, key, key_length);
+    at[key_length] = 0;
+    at += key_length + 1;
+    memcpy(at, value.data, value.size);
+    at[value.size] = 0;
+    fits = bson_init_static(&one, bytes, size) && bson_concat(document, &one);
+    if (bytes != small)
+        bson_free(bytes);
+    return fits;
+}
+
+static bool append_text(bson_t *document, const char *key, int key_length, struct value value)
+{
+    uint32_t length;
+    const char *text = truce__value_text(value, &length);
+
+    return value.type == BSON_TYPE_UTF8
+               ? bson_append_utf8(document, key, key_length, text, (int)length)
+               : bson_append_symbol(document, key, key_length, text, (int)length);
+}
+
+static bool append_timestamp(bson_t *document, const char *key, int key_length, struct value value)
+{
+    uint64_t number = (uint64_t)truce__value_int64(value);
+
+    return bson_append_timestamp(document, key, key_length, (uint32_t)(number >> 32),
+                                 (uint32_t)number);
+}
+
+static bool append_container(bson_t *document, const char *key, int key_length, struct value value)
+{
+    bson_t borrowed;
+
+    truce__value_bson(value, &borrowed);
+    return value.type == BSON_TYPE_ARRAY
+               ? bson_append_array(document, key, key_length, &borrowed)
+               : bson_append_document(document, key, key_length, &borrowed);
+}
+
+static bool append_oid(bson_t *document, const char *key, int key_length, struct value value)
+{
+    bson_oid_t id;
+
+    memcpy(id.bytes, value.data, sizeof id.bytes);
+    return bson_append_oid(document, key, key_length, &id);
+}
+
+static bool append_decimal(bson_t *document, const char *key, int key_length, struct value value)
+{
+    bson_decimal128_t number = truce__value_decimal(value);
+
+    return bson_append_decimal128(document, key, key_length, &number);
+}
+
+static bool append(bson_t *document, const char *key, int length, struct value value)
+{
+    switch (value.type) {
+    case BSON_TYPE_DOUBLE:
+        return bson_append_double(document, key, length, truce__value_double(value));
+    case BSON_TYPE_UTF8:
+    case BSON_TYPE_SYMBOL:
+        return append_text(document, key, length, value);
+    case BSON_TYPE_DOCUMENT:
+    case BSON_TYPE_ARRAY:
+        return append_container(document, key, length, value);
+    case BSON_TYPE_UNDEFINED:
+        return bson_append_undefined(document, key, length);
+    case BSON_TYPE_OID:
+        return append_oid(document, key, length, value);
+    case BSON_TYPE_BOOL:
+        return bson_append_bool(document, key, length, truce__value_bool(value));
+    case BSON_TYPE_DATE_TIME:
+        return bson_append_date_time(document, key, length, truce__value_int64(value));
+    case BSON_TYPE_NULL:
+        return bson_append_null(document, key, length);
+    case BSON_TYPE_INT32:
+        return bson_append_int32(document, key, length, truce__value_int32(value));
+    case BSON_TYPE_TIMESTAMP:
+        return append_timestamp(document, key, length, value);
+    case BSON_TYPE_INT64:
+        return bson_append_int64(document, key, length, truce__value_int64(value));
+    case BSON_TYPE_DECIMAL128:
+        return append_decimal(document, key, length, value);
+    case BSON_TYPE_MAXKEY:
+        return bson_append_maxkey(document, key, length);
+    case BSON_TYPE_MINKEY:
+        return bson_append_minkey(document, key, length);
+    default: /* binary, regex, code, code with scope, DBPointer */
+        return append_raw(document, key, (size_t)length, value);
+    }
+}
+
+void truce__value_append(bson_t *document, const char *key, size_t key_length, struct value value)
+{
+    if (value.type == VALUE_MISSING)
+        return;
+    truce_assert(key_length < INT32_MAX);
+    if (!append(document, key, (int)key_length, value))
+        truce_assert(!"the document is within BSON's maximum");
+}
+
+void truce__value_append_element(bson_t *array, uint32_t *index, struct value value)
+{
+    char digits[16];
+    const char *key;
+    size_t length;
+
+    if (value.type == VALUE_MISSING)
+        return;
+    length = bson_uint32_to_string(*index, &key, digits, sizeof digits);
+    truce__value_append(array, key, length, value);
+    ++*index;
+}
+
+bool truce__value_truth(struct value value)
+{
+    switch (value.type) {
+    case VALUE_MISSING:
+    case BSON_TYPE_UNDEFINED:
+    case BSON_TYPE_NULL:
+        return false;
+    case BSON_TYPE_BOOL:
+        return truce__value_bool(value);
+    case BSON_TYPE_INT32:
+        return truce__value_int32(value) != 0;
+    case BSON_TYPE_INT64:
+        return truce__value_int64(value) != 0;
+    case BSON_TYPE_DOUBLE:
+        return truce__value_double(value) != 0;
+    case BSON_TYPE_DECIMAL128:
+        return !bid128_isZero(truce__decimal_of_bson(truce__value_decimal(value)));
+    default:
+        return true;
+    }
+}
+
+const char *truce__type_name(uint8_t type)
+{
+    static const char *const names[] = {
+        [VALUE_MISSING] = "missing",         [BSON_TYPE_DOUBLE] = "double",
+        [BSON_TYPE_UTF8] = "string",         [BSON_TYPE_DOCUMENT] = "object",
+        [BSON_TYPE_ARRAY] = "array",         [BSON_TYPE_BINARY] = "binData",
+        [BSON_TYPE_UNDEFINED] = "undefined", [BSON_TYPE_OID] = "objectId",
+        [BSON_TYPE_BOOL] = "bool",           [BSON_TYPE_DATE_TIME] = "date",
+        [BSON_TYPE_NULL] = "null",           [BSON_TYPE_REGEX] = "regex",
+        [BSON_TYPE_DBPOINTER] = "dbPointer", [BSON_TYPE_CODE] = "javascript",
+        [BSON_TYPE_SYMBOL] = "symbol",       [BSON_TYPE_CODEWSCOPE] = "javascriptWithScope",
+        [BSON_TYPE_INT32] = "int",           [BSON_TYPE_TIMESTAMP] = "timestamp",
+        [BSON_TYPE_INT64] = "long",          [BSON_TYPE_DECIMAL128] = "decimal",
+    };
+
+    if (type == BSON_TYPE_MINKEY)
+        return "minKey";
+    if (type == BSON_TYPE_MAXKEY)
+        return "maxKey";
+    return type < sizeof names / sizeof *names ? names[type] : "unknown";
+}

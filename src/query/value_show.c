@@ -1,0 +1,287 @@
+/*
+ * Values as text for messages: relaxed Extended JSON, cut off with "..." where the caller's buffer
+ * ends. Nothing is allocated, and no more of a value is read than is shown, so that a refused
+ * document of 16 MB costs no more than its first line.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "query/value.h"
+
+struct writer {
+    char *text;
+    size_t room, used; /* room leaves space for the dots and the NUL */
+    bool full;
+};
+
+static void write_bytes(struct writer *writer, const char *bytes, size_t size)
+{
+    if (size > writer->room - writer->used) {
+        size = writer->room - writer->used;
+        writer->full = true;
+    }
+    memcpy(writer->text + writer->used, bytes, size);
+    writer->used += size;
+}
+
+static void write_format(struct writer *writer, const char *format, ...) TRUCE_PRINTF(2, 3);
+
+static void write_format(struct writer *writer, const char *format, ...)
+{
+    char piece[128];
+    va_list arguments;
+    int length;
+
+    va_start(arguments, format);
+    length = vsnprintf(piece, sizeof piece, format, arguments);
+    va_end(arguments);
+    truce_assert(length >= 0 && (size_t)length < sizeof piece);
+    write_bytes(writer, piece, (size_t)length);
+}
+
+static void write_quoted(struct writer *writer, const char *text, size_t length)
+{
+    write_bytes(writer, "\"", 1);
+    for (size_t i = 0; i < length && !writer->full; i++) {
+        unsigned char c = (unsigned char)text[i];
+
+        if (c == '"' || c == '\\')
+            write_format(writer, "\\%c", c);
+        else if (c < 0x20)
+            write_format(writer, "\\u%04x", c);
+        else
+            write_bytes(writer, text + i, 1);
+    }
+    write_bytes(writer, "\"", 1);
+}
+
+/* the shortest digits that read back as the same number */
+static void write_double(struct writer *writer, double number)
+{
+    char digits[40];
+
+    if (!isfinite(number)) {
+        write_format(writer, "{\"$numberDouble\": \"%s\"}",
+                     isnan(number) ? "NaN"
+                     : number > 0  ? "Infinity"
+                                   : "-Infinity");
+        return;
+    }
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, number);
+        if (strtod(digits, NULL) == number)
+            break;
+    }
+    write_format(writer, "%s%s", digits, strpbrk(digits, ".e") ? "" : ".0");
+}
+
+static void write_decimal(struct writer *writer, struct value value)
+{
+    char digits[BSON_DECIMAL128_STRING];
+    bson_decimal128_t number = truce__value_decimal(value);
+
+    bson_decimal128_to_string(&number, digits);
+    write_format(writer, "{\"$numberDecimal\": \"%s\"}", digits);
+}
+
+static void write_date(struct writer *writer, int64_t milliseconds)
+{
+    int64_t days = milliseconds / 86400000 - (milliseconds % 86400000 < 0);
+    int64_t rest = milliseconds - days * 86400000;
+    /* civil date from days, proleptic Gregorian (Howard Hinnant, chrono-compatible algorithms) */
+    int64_t z = days + 719468, era = (z >= 0 ? z : z - 146096) / 146097;
+    int64_t doe = z - era * 146097, yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
+    int64_t doy = doe - (365 * yoe + yoe / 4 - yoe / 100), mp = (5 * doy + 2) / 153;
+    int64_t day = doy - (153 * mp + 2) / 5 + 1, month = mp < 10 ? mp + 3 : mp - 9;
+    int64_t year = yoe + era * 400 + (month <= 2);
+
+    if (year < 0 || year > 9999) {
+        write_format(writer, "{\"$date\": {\"$numberLong\": \"%" PRId64 "\"}}", milliseconds);
+        return;
+    }
+    write_format(writer,
+                 "{\"$date\": \"%04" PRId64 "-%02" PRId64 "-%02" PRId64 "T%02" PRId64 ":%02" PRId64
+                 ":%02" PRId64 ".%03" PRId64 "Z\"}",
+                 year, month, day, rest / 3600000, rest / 60000 % 60, rest / 1000 % 60,
+                 rest % 1000);
+}
+
+static void write_hex(struct writer *writer, const uint8_t *bytes, size_t size)
+{
+    for (size_t i = 0; i < size && !writer->full; i++)
+        write_format(writer, "%02x", bytes[i]);
+}
+
+static void write_binary(struct writer *writer, struct value value)
+{
+    write_format(writer, "{\"$binary\": {\"hex\": \"");
+    write_hex(writer, value.data + 5, value.size - 5);
+    write_format(writer, "\", \"subType\": \"%02x\"}}", value.data[4]);
+}
+
+static void write_oid(struct writer *writer, const uint8_t *bytes)
+{
+    write_format(writer, "{\"$oid\": \"");
+    write_hex(writer, bytes, 12);
+    write_format(writer, "\"}");
+}
+
+static void write_regex(struct writer *writer, struct value value)
+{
+    const char *pattern = (const char *)value.data;
+    const char *options = pattern + strlen(pattern) + 1;
+
+    write_bytes(writer, "/", 1);
+    write_bytes(writer, pattern, strlen(pattern));
+    write_bytes(writer, "/", 1);
+    write_bytes(writer, options, strlen(options));
+}
+
+static void write_code(struct writer *writer, const char *name, struct value code)
+{
+    uint32_t length;
+    const char *text = truce__value_text(code, &length);
+
+    write_format(writer, "{\"%s\": ", name);
+    write_quoted(writer, text, length);
+    write_bytes(writer, "}", 1);
+}
+
+static void write_value(struct writer *writer, struct value value);
+
+static void write_container(struct writer *writer, struct value value)
+{
+    bool is_array = value.type == BSON_TYPE_ARRAY, first = true;
+    struct fields fields = truce__fields(value);
+
+    write_bytes(writer, is_array ? "[" : "{", 1);
+    while (!writer->full && truce__fields_next(&fields)) {
+        if (!first)
+            write_bytes(writer, ", ", 2);
+        first = false;
+        if (!is_array) {
+            write_quoted(writer, fields.key, fields.key_length);
+            write_bytes(writer, ": ", 2);
+        }
+        write_value(writer, fields.value);
+    }
+    write_bytes(writer, is_array ? "]" : "}", 1);
+}
+
+static void write_code_with_scope(struct writer *writer, struct value value)
+{
+    const uint8_t *code = value.data + 4;
+
+    write_code(writer, "$code",
+               (struct value){code, truce__value_size(BSON_TYPE_CODE, code), BSON_TYPE_CODE});
+}
+
+static void write_timestamp(struct writer *writer, struct value value)
+{
+    uint64_t number = (uint64_t)truce__value_int64(value);
+
+    write_format(writer, "{\"$timestamp\": {\"t\": %" PRIu64 ", \"i\": %" PRIu64 "}}", number >> 32,
+                 number & 0xffffffff);
+}
+
+static void write_text(struct writer *writer, struct value value)
+{
+    uint32_t length;
+    const char *text = truce__value_text(value, &length);
+
+    write_quoted(writer, text, length);
+}
+
+static void write_value(struct writer *writer, struct value value)
+{
+    switch (value.type) {
+    case BSON_TYPE_DOUBLE:
+        write_double(writer, truce__value_double(value));
+        return;
+    case BSON_TYPE_UTF8:
+        write_text(writer, value);
+        return;
+    case BSON_TYPE_DOCUMENT:
+    case BSON_TYPE_ARRAY:
+        write_container(writer, value);
+        return;
+    case BSON_TYPE_BINARY:
+        write_binary(writer, value);
+        return;
+    case BSON_TYPE_OID:
+        write_oid(writer, value.data);
+        return;
+    case BSON_TYPE_BOOL:
+        write_format(writer, "%s", truce__value_bool(value) ? "true" : "false");
+        return;
+    case BSON_TYPE_DATE_TIME:
+        write_date(writer, truce__value_int64(value));
+        return;
+    case BSON_TYPE_NULL:
+        write_format(writer, "null");
+        return;
+    case BSON_TYPE_REGEX:
+        write_regex(writer, value);
+        return;
+    case BSON_TYPE_DBPOINTER:
+        write_oid(writer, value.data + value.size - 12);
+        return;
+    case BSON_TYPE_CODE:
+        write_code(writer, "$code", value);
+        return;
+    case BSON_TYPE_SYMBOL:
+        write_code(writer, "$symbol", (struct value){value.data, value.size, BSON_TYPE_CODE});
+        return;
+    case BSON_TYPE_CODEWSCOPE:
+        write_code_with_scope(writer, value);
+        return;
+    case BSON_TYPE_INT32:
+        write_format(writer, "%" PRId32, truce__value_int32(value));
+        return;
+    case BSON_TYPE_TIMESTAMP:
+        write_timestamp(writer, value);
+        return;
+    case BSON_TYPE_INT64:
+        write_format(writer, "%" PRId64, truce__value_int64(value));
+        return;
+    case BSON_TYPE_DECIMAL128:
+        write_decimal(writer, value);
+        return;
+    default:
+        write_format(writer, "%s", truce__type_name(value.type));
+        return;
+    }
+}
+
+/* Steps back over a UTF-8 sequence that the end of the room has cut. */
+static size_t whole_characters(const char *text, size_t used)
+{
+    size_t start = used, length;
+    unsigned char lead;
+
+    while (start > 0 && used - start < 4 && ((unsigned char)text[start - 1] & 0xc0) == 0x80)
+        start--;
+    if (!start || !((unsigned char)text[start - 1] & 0x80))
+        return used;
+    lead = (unsigned char)text[start - 1];
+    length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+    return used - (start - 1) >= length ? used : start - 1;
+}
+
+const char *truce__value_show(struct value value, char *text, size_t size)
+{
+    struct writer writer = {.text = text, .room = size - 4};
+
+    truce_assert(size >= 8);
+    write_value(&writer, value);
+    if (writer.full) {
+        writer.used = whole_characters(text, writer.used);
+        memcpy(text + writer.used, "...", 3);
+        writer.used += 3;
+    }
+    text[writer.used] = 0;
+    return text;
+}

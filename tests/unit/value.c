@@ -1,0 +1,283 @@
+/* Values: the order and the hash over all types, appending, truth, and the text for messages. */
+#include "query/value.h"
+
+#include "base/random.h"
+#include "query/number.h"
+#include "tests/support/test.h"
+
+static struct value first_of(const bson_t *document)
+{
+    struct fields fields = truce__fields(truce__value_document(document));
+
+    return truce__fields_next(&fields) ? fields.value : truce__value_missing();
+}
+
+/* one class a line, each line less than the next; equal values separated by '|' */
+static const char *const ascending[] = {
+    "{'a': {'$minKey': 1}}",
+    "{'a': {'$undefined': true}}",
+    "{'a': null}",
+    "{'a': {'$numberDouble': 'NaN'}}|{'a': {'$numberDecimal': 'NaN'}}",
+    "{'a': {'$numberDouble': '-Infinity'}}|{'a': {'$numberDecimal': '-Infinity'}}",
+    "{'a': {'$numberDecimal': '-1E+400'}}",
+    "{'a': {'$numberDouble': '-1e300'}}",
+    "{'a': {'$numberLong': '-9223372036854775808'}}|{'a': {'$numberDouble': "
+    "'-9223372036854775808'}}",
+    "{'a': {'$numberLong': '-9223372036854775807'}}",
+    "{'a': -1}|{'a': {'$numberDouble': '-1.0'}}|{'a': {'$numberDecimal': '-1.00'}}",
+    "{'a': {'$numberDecimal': '-1E-6000'}}",
+    "{'a': 0}|{'a': {'$numberDouble': '-0.0'}}|{'a': {'$numberDecimal': '-0E+10'}}|{'a': "
+    "{'$numberLong': '0'}}",
+    "{'a': {'$numberDouble': '4.9e-324'}}",
+    "{'a': {'$numberDecimal': '0.1'}}",
+    "{'a': {'$numberDouble': '0.1'}}",
+    "{'a': {'$numberDecimal': '0.1000000000000000055511151231257828'}}",
+    "{'a': {'$numberDouble': '0.5'}}|{'a': {'$numberDecimal': '0.50'}}",
+    "{'a': 1}|{'a': {'$numberLong': '1'}}|{'a': {'$numberDouble': '1.0'}}|{'a': "
+    "{'$numberDecimal': '1.000'}}",
+    "{'a': {'$numberDouble': '1.5'}}",
+    "{'a': 2}",
+    "{'a': {'$numberLong': '9007199254740992'}}|{'a': {'$numberDouble': '9007199254740992'}}",
+    "{'a': {'$numberLong': '9007199254740993'}}|{'a': {'$numberDecimal': '9007199254740993'}}",
+    "{'a': {'$numberDouble': '9007199254740994'}}",
+    "{'a': {'$numberLong': '9223372036854775807'}}|{'a': {'$numberDecimal': "
+    "'9223372036854775807'}}",
+    "{'a': {'$numberDouble': '9223372036854775808'}}|{'a': {'$numberDecimal': "
+    "'9223372036854775808'}}",
+    "{'a': {'$numberDouble': 'Infinity'}}|{'a': {'$numberDecimal': 'Infinity'}}",
+    "{'a': ''}|{'a': {'$symbol': ''}}",
+    "{'a': '\\u0000'}",
+    "{'a': 'a'}",
+    "{'a': 'a\\u0000'}",
+    "{'a': 'ab'}|{'a': {'$symbol': 'ab'}}",
+    "{'a': 'b'}",
+    "{'a': '\\u00e9'}",
+    "{'a': {}}",
+    "{'a': {'a': 1}}|{'a': {'a': {'$numberDouble': '1.0'}}}",
+    "{'a': {'a': 1, 'b': 0}}",
+    "{'a': {'a': 2}}",
+    "{'a': {'b': 0}}",
+    "{'a': {'a': 'x'}}",
+    "{'a': []}",
+    "{'a': [1]}|{'a': [{'$numberLong': '1'}]}",
+    "{'a': [1, 2]}",
+    "{'a': [2]}",
+    "{'a': ['x']}",
+    "{'a': {'$binary': {'base64': '', 'subType': '00'}}}",
+    "{'a': {'$binary': {'base64': '', 'subType': '05'}}}",
+    "{'a': {'$binary': {'base64': 'AAE=', 'subType': '00'}}}",
+    "{'a': {'$binary': {'base64': 'AAE=', 'subType': '05'}}}",
+    "{'a': {'$oid': '5f0000000000000000000000'}}",
+    "{'a': {'$oid': 'ff0000000000000000000000'}}",
+    "{'a': false}",
+    "{'a': true}",
+    "{'a': {'$date': {'$numberLong': '-1'}}}",
+    "{'a': {'$date': {'$numberLong': '1'}}}",
+    "{'a': {'$timestamp': {'t': 1, 'i': 4294967295}}}",
+    "{'a': {'$timestamp': {'t': 4294967295, 'i': 0}}}",
+    "{'a': {'$regularExpression': {'pattern': 'a', 'options': ''}}}",
+    "{'a': {'$regularExpression': {'pattern': 'a', 'options': 'i'}}}",
+    "{'a': {'$regularExpression': {'pattern': 'b', 'options': ''}}}",
+    "{'a': {'$dbPointer': {'$ref': 'c', '$id': {'$oid': '5f0000000000000000000000'}}}}",
+    "{'a': {'$code': 'x'}}",
+    "{'a': {'$code': 'x', '$scope': {'y': 1}}}|{'a': {'$code': 'x', '$scope': {'y': "
+    "{'$numberLong': '1'}}}}",
+    "{'a': {'$code': 'x', '$scope': {'y': 2}}}",
+    "{'a': {'$maxKey': 1}}",
+};
+
+struct ranked {
+    bson_t *document;
+    struct value value;
+    size_t rank;
+};
+
+static size_t load(struct ranked *values, size_t room)
+{
+    size_t count = 0;
+
+    for (size_t rank = 0; rank < sizeof ascending / sizeof *ascending; rank++) {
+        char line[512], *rest = line, *piece;
+
+        snprintf(line, sizeof line, "%s", ascending[rank]);
+        while ((piece = strsep(&rest, "|")) && count < room) {
+            values[count].document = test_bson(piece);
+            values[count].value = first_of(values[count].document);
+            values[count++].rank = rank;
+        }
+    }
+    return count;
+}
+
+static int sign(int number)
+{
+    return (number > 0) - (number < 0);
+}
+
+TEST(values_of_all_types_are_in_one_total_order_with_equal_hashes_for_equals)
+{
+    struct ranked values[128];
+    size_t count = load(values, 128);
+    char a[200], b[200];
+
+    REQUIRE(count > 80);
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < count; j++) {
+            int expected = (values[i].rank > values[j].rank) - (values[i].rank < values[j].rank);
+            int order = sign(truce__value_compare(values[i].value, values[j].value));
+            bool same = truce__value_hash(values[i].value) == truce__value_hash(values[j].value);
+
+            /* numbers that only decimals tell apart may share a hash */
+            bool may_collide =
+                truce__value_is_number(values[i].value) && truce__value_is_number(values[j].value);
+
+            if (order != expected || (expected == 0 && !same) ||
+                (expected != 0 && same && !may_collide))
+                test_fail(__FILE__, __LINE__, "%s against %s: order %d, equal hash %d",
+                          truce__value_show(values[i].value, a, sizeof a),
+                          truce__value_show(values[j].value, b, sizeof b), order, same);
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        bson_destroy(values[i].document);
+}
+
+TEST(missing_equals_undefined_and_is_less_than_null)
+{
+    bson_t *document = test_bson("{'a': {'$undefined': true}, 'b': null}");
+    struct value missing = truce__value_missing();
+    struct value undefined = truce__value_field(truce__value_document(document), "a", 1);
+    struct value null = truce__value_field(truce__value_document(document), "b", 1);
+
+    CHECK(truce__value_equal(missing, undefined));
+    CHECK_INT(truce__value_hash(missing), ==, truce__value_hash(undefined));
+    CHECK_INT(truce__value_compare(missing, null), <, 0);
+    bson_destroy(document);
+}
+
+TEST(array_names_do_not_matter_for_the_order)
+{
+    uint8_t one[] = {0x0c, 0, 0, 0, 0x10, '0', 0, 7, 0, 0, 0, 0};
+    uint8_t other[] = {0x0c, 0, 0, 0, 0x10, 'x', 0, 7, 0, 0, 0, 0};
+    struct value a = {one, sizeof one, BSON_TYPE_ARRAY}, b = {other, sizeof other, BSON_TYPE_ARRAY};
+
+    CHECK(truce__value_equal(a, b));
+    CHECK_INT(truce__value_hash(a), ==, truce__value_hash(b));
+    a.type = b.type = BSON_TYPE_DOCUMENT;
+    CHECK(!truce__value_equal(a, b));
+}
+
+TEST(appended_values_are_the_same_bytes)
+{
+    struct ranked values[128];
+    size_t count = load(values, 128);
+    struct arena arena = ARENA_INIT;
+
+    for (size_t i = 0; i < count; i++) {
+        bson_t copy = BSON_INITIALIZER;
+
+        truce__value_append(&copy, "a", 1, truce__value_copy(&arena, values[i].value));
+        CHECK_BSON(values[i].document, &copy);
+        bson_destroy(&copy);
+        bson_destroy(values[i].document);
+    }
+    truce__arena_release(&arena);
+}
+
+/* what libbson's own append functions would change */
+TEST(appending_keeps_regex_options_embedded_nuls_and_empty_scopes)
+{
+    uint8_t bytes[] = {54,   0,   0, 0, 0x0b, 'r', 0,   'p', 0,    'x', 'q',  'i', 0, 0x0d,
+                       'c',  0,   4, 0, 0,    0,   'a', 0,   'b',  0,   0x0f, 's', 0, 15,
+                       0,    0,   0, 2, 0,    0,   0,   'z', 0,    5,   0,    0,   0, 0,
+                       0x0d, 'd', 0, 1, 0,    0,   0,   0,   0x0a, 'n', 0,    0};
+    bson_t document, copy = BSON_INITIALIZER;
+    struct fields fields;
+    bson_error_t error;
+
+    REQUIRE(bson_init_static(&document, bytes, sizeof bytes));
+    CHECK_OK(truce__document_check(&document, "document", &error), error);
+    fields = truce__fields(truce__value_document(&document));
+    while (truce__fields_next(&fields))
+        truce__value_append(&copy, fields.key, fields.key_length, fields.value);
+    CHECK_BSON(&document, &copy);
+    bson_destroy(&copy);
+}
+
+TEST(elements_are_appended_under_counted_names)
+{
+    bson_t *expected = test_bson("{'0': 'x', '1': true, '2': null}");
+    bson_t array = BSON_INITIALIZER;
+    struct arena arena = ARENA_INIT;
+    uint32_t index = 0;
+
+    truce__value_append_element(&array, &index, truce__value_from_text(&arena, "x", 1));
+    truce__value_append_element(&array, &index, truce__value_missing());
+    truce__value_append_element(&array, &index, truce__value_from_bool(true));
+    truce__value_append_element(&array, &index, truce__value_null());
+    CHECK_INT(index, ==, 3);
+    CHECK_BSON(expected, &array);
+    bson_destroy(&array);
+    bson_destroy(expected);
+    truce__arena_release(&arena);
+}
+
+TEST(only_zero_false_null_undefined_and_missing_are_untrue)
+{
+    bson_t *no = test_bson("{'a': 0, 'b': {'$numberLong': '0'}, 'c': {'$numberDouble': '-0.0'}, "
+                           "'d': {'$numberDecimal': '0.00'}, 'e': false, 'f': null, "
+                           "'g': {'$undefined': true}}");
+    bson_t *yes = test_bson("{'a': 1, 'b': '', 'c': [], 'd': {}, 'e': true, "
+                            "'f': {'$numberDouble': 'NaN'}, 'g': {'$numberDecimal': 'NaN'}, "
+                            "'h': {'$minKey': 1}, 'i': {'$numberDouble': '1e-320'}}");
+    struct fields fields = truce__fields(truce__value_document(no));
+
+    while (truce__fields_next(&fields))
+        CHECK(!truce__value_truth(fields.value));
+    CHECK(!truce__value_truth(truce__value_missing()));
+    fields = truce__fields(truce__value_document(yes));
+    while (truce__fields_next(&fields))
+        CHECK(truce__value_truth(fields.value));
+    bson_destroy(no);
+    bson_destroy(yes);
+}
+
+static void check_shown(const char *json, const char *expected)
+{
+    bson_t *document = test_bson(json);
+    char text[400];
+
+    CHECK_TEXT(expected, truce__value_show(truce__value_document(document), text, sizeof text));
+    bson_destroy(document);
+}
+
+TEST(values_are_shown_as_relaxed_extended_json)
+{
+    check_shown("{'a': 1, 'b': {'$numberLong': '2'}, 'c': 1.5, 'd': 3.0, 'e': 'x\\\"y\\n'}",
+                "{\"a\": 1, \"b\": 2, \"c\": 1.5, \"d\": 3.0, \"e\": \"x\\\"y\\u000a\"}");
+    check_shown("{'a': 0.1, 'b': 1e100, 'c': {'$numberDouble': 'NaN'}}",
+                "{\"a\": 0.1, \"b\": 1e+100, \"c\": {\"$numberDouble\": \"NaN\"}}");
+    check_shown("{'a': [true, null, {'$oid': '5f0000000000000000000001'}]}",
+                "{\"a\": [true, null, {\"$oid\": \"5f0000000000000000000001\"}]}");
+    check_shown("{'a': {'$date': {'$numberLong': '-1'}}, 'b': {'$date': '2024-02-29T12:00:00Z'}}",
+                "{\"a\": {\"$date\": \"1969-12-31T23:59:59.999Z\"}, "
+                "\"b\": {\"$date\": \"2024-02-29T12:00:00.000Z\"}}");
+    check_shown("{'a': {'$regularExpression': {'pattern': '^x', 'options': 'i'}}}",
+                "{\"a\": /^x/i}");
+    check_shown("{'a': {'$numberDecimal': '1.50'}, 'b': {'$minKey': 1}}",
+                "{\"a\": {\"$numberDecimal\": \"1.50\"}, \"b\": minKey}");
+}
+
+TEST(a_shown_value_is_cut_between_characters)
+{
+    bson_t *document = test_bson("{'a': '\\u00e9\\u00e9\\u00e9\\u00e9\\u00e9\\u00e9'}");
+    char text[32];
+
+    for (size_t size = 8; size < sizeof text; size++) {
+        truce__value_show(first_of(document), text, size);
+        CHECK_INT(strlen(text), <, size);
+        CHECK(bson_utf8_validate(text, strlen(text), false));
+    }
+    CHECK_TEXT("\"\303\251\303\251...", truce__value_show(first_of(document), text, 10));
+    bson_destroy(document);
+}
