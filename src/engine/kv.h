@@ -1,0 +1,151 @@
+#ifndef TRUCE_ENGINE_KV_H
+#define TRUCE_ENGINE_KV_H
+
+/*
+ * One connection to the file: ordered, crash-safe tables of bytes. Everything above it is truce's
+ * own; everything below it is SQLite.
+ *
+ * Two kinds of table, numbered from one space:
+ *
+ *     rows   c<table>   row number (int64, ascending in the order of insertion) -> body
+ *     keys   x<table>   (key, row), ordered by key as memcmp does, then by row
+ *
+ * A connection is used by one thread at a time. Bytes that come out are borrowed until the next
+ * call on the connection.
+ *
+ * Status: TRUCE_IO the disk refused (full, failed, not permitted); TRUCE_CORRUPT the file is not
+ * what it must be; TRUCE_LOCKED another program holds SQLite's own lock on it.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct kv;
+
+enum {
+    KV_CREATE = 1 << 0,    /* make the file if there is none */
+    KV_READ_ONLY = 1 << 1, /* no write transactions */
+    KV_IMMUTABLE = 1 << 2, /* read-only media: no lock, no WAL, nobody else changes it */
+    KV_WRITER = 1 << 3,    /* the one connection that writes and checkpoints: a larger cache */
+};
+
+struct bytes {
+    const uint8_t *data;
+    size_t size;
+};
+
+truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bson_error_t *error);
+void truce__kv_close(struct kv *kv);
+
+/* ---- transactions -------------------------------------------------------------------------- */
+
+/* How long SQLite's own locks are waited for (other programs on the file; recovery after a crash).
+ */
+void truce__kv_patience(struct kv *kv, int64_t milliseconds);
+
+/* A stable view, until snapshot_end. `*version` changes with every change of the tables or of the
+ * catalog: see truce__kv_version_bump. */
+truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_error_t *error);
+void truce__kv_snapshot_end(struct kv *kv);
+
+/* `*version` as above. After a failed commit nothing of the transaction is left. */
+truce_status truce__kv_write_begin(struct kv *kv, uint32_t *version, bson_error_t *error);
+truce_status truce__kv_write_commit(struct kv *kv, bson_error_t *error);
+void truce__kv_write_rollback(struct kv *kv);
+
+/* One at a time, inside a write transaction; a failed one leaves the transaction unusable. */
+truce_status truce__kv_savepoint_begin(struct kv *kv, bson_error_t *error);
+truce_status truce__kv_savepoint_release(struct kv *kv, bson_error_t *error);
+truce_status truce__kv_savepoint_rollback(struct kv *kv, bson_error_t *error);
+
+/* Whether a commit waits for the disk (the default) or not. Outside of transactions. */
+truce_status truce__kv_relaxed(struct kv *kv, bool relaxed, bson_error_t *error);
+
+/* Moves committed pages from the WAL into the file. `restart`: also lets the next writer begin the
+ * WAL anew, which needs every reader to have ended; TRUCE_LOCKED if one has not. `*pages`: how many
+ * the WAL had, `*moved` how many of them are in the file now. */
+truce_status truce__kv_checkpoint(struct kv *kv, bool restart, int *pages, int *moved,
+                                  bson_error_t *error);
+
+/* Pages in the WAL after the last commit of this connection. */
+int truce__kv_wal_pages(const struct kv *kv);
+
+/* ---- the file itself ----------------------------------------------------------------------- */
+
+/* Refuses (CORRUPT) what is not a truce store, or is of a newer format. `*fresh`: there is nothing
+ * in it yet. */
+truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *error);
+
+/* Makes a fresh file a truce store: WAL mode, application id, format version, row table 0. */
+truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error);
+
+/* SQLite's own verdict on the whole file; CORRUPT with the first fault. */
+truce_status truce__kv_integrity(struct kv *kv, bson_error_t *error);
+
+/* ---- tables, inside a write transaction ---------------------------------------------------- */
+
+truce_status truce__kv_rows_create(struct kv *kv, int64_t table, bson_error_t *error);
+truce_status truce__kv_rows_drop(struct kv *kv, int64_t table, bson_error_t *error);
+truce_status truce__kv_keys_create(struct kv *kv, int64_t table, bson_error_t *error);
+truce_status truce__kv_keys_drop(struct kv *kv, int64_t table, bson_error_t *error);
+
+/* Changes the version; creating and dropping tables does so by itself. */
+truce_status truce__kv_version_bump(struct kv *kv, bson_error_t *error);
+truce_status truce__kv_version(struct kv *kv, uint32_t *version, bson_error_t *error);
+
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+/* NOT_FOUND (without text): no such row */
+truce_status truce__kv_row_get(struct kv *kv, int64_t table, int64_t row, struct bytes *body,
+                               bson_error_t *error);
+/* `*row` 0: a new one, greater than all there are, is chosen and given back */
+truce_status truce__kv_row_insert(struct kv *kv, int64_t table, int64_t *row, struct bytes body,
+                                  bson_error_t *error);
+truce_status truce__kv_row_update(struct kv *kv, int64_t table, int64_t row, struct bytes body,
+                                  bson_error_t *error);
+truce_status truce__kv_row_delete(struct kv *kv, int64_t table, int64_t row, bson_error_t *error);
+
+/* ---- keys ---------------------------------------------------------------------------------- */
+
+/* The first row with exactly this key; NOT_FOUND */
+truce_status truce__kv_key_get(struct kv *kv, int64_t table, struct bytes key, int64_t *row,
+                               bson_error_t *error);
+/* The pair may be there already. */
+truce_status truce__kv_key_insert(struct kv *kv, int64_t table, struct bytes key, int64_t row,
+                                  bson_error_t *error);
+/* The pair need not be there. */
+truce_status truce__kv_key_delete(struct kv *kv, int64_t table, struct bytes key, int64_t row,
+                                  bson_error_t *error);
+/* The body of the first row with exactly this key, in one step; NOT_FOUND */
+truce_status truce__kv_key_lookup(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
+                                  int64_t *row, struct bytes *body, bson_error_t *error);
+
+/* ---- cursors ------------------------------------------------------------------------------- */
+
+/* Zero-initialised is closed. At most one cursor of a kind on one table at a time; all closed
+ * before the transaction or snapshot ends. */
+struct kv_cursor {
+    void *statement;
+    struct kv *kv;
+    int64_t row; /* the current entry */
+    struct bytes key, body;
+    bool keys, bodies;
+};
+
+/* Rows greater than `after` ascending, or less than it descending. */
+truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bool descending,
+                                 struct kv_cursor *cursor, bson_error_t *error);
+
+/* Entries greater than (key, row) ascending, or less than it descending. `rows` is the table of
+ * the bodies to bring along; 0: none. */
+truce_status truce__kv_keys_seek(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
+                                 int64_t row, bool descending, struct kv_cursor *cursor,
+                                 bson_error_t *error);
+
+/* To the next entry; NOT_FOUND at the end. */
+truce_status truce__kv_cursor_next(struct kv_cursor *cursor, bson_error_t *error);
+void truce__kv_cursor_close(struct kv_cursor *cursor);
+
+#endif

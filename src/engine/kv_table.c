@@ -1,0 +1,303 @@
+/*
+ * Rows, keys and cursors.
+ *
+ *     c<n>  (id INTEGER PRIMARY KEY, body BLOB)                        a rowid B-tree
+ *     x<n>  (key BLOB, doc INTEGER, PRIMARY KEY(key, doc)) WITHOUT ROWID   one B-tree, no second
+ *
+ * SQLite compares BLOBs as memcmp does and then by length, which is the order that keys are encoded
+ * for (query/keys.h). A pair may stand in a key table once; that a key is unique is not known here
+ * but checked by the single writer before it inserts.
+ *
+ * Every call is one prepared statement, stepped and reset before it returns. Where it lends bytes
+ * out, the statement stays on its row (kv->kept) and is reset by the next call on the connection or
+ * the end of the transaction. Cursors hold their statement until they are closed.
+ */
+#include "engine/kv_connection.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+
+static void bind_bytes(sqlite3_stmt *statement, int place, struct bytes bytes)
+{
+    /* a NULL pointer would bind NULL, which is not an empty BLOB */
+    const void *data = bytes.data ? bytes.data : (const uint8_t *)"";
+    int result =
+        sqlite3_bind_blob64(statement, place, data, (sqlite3_uint64)bytes.size, SQLITE_STATIC);
+
+    truce_assert(result == SQLITE_OK);
+}
+
+static void bind_number(sqlite3_stmt *statement, int place, int64_t number)
+{
+    int result = sqlite3_bind_int64(statement, place, number);
+
+    truce_assert(result == SQLITE_OK);
+}
+
+static struct bytes column_bytes(sqlite3_stmt *statement, int column)
+{
+    struct bytes bytes;
+
+    bytes.data = sqlite3_column_blob(statement, column);
+    bytes.size = (size_t)sqlite3_column_bytes(statement, column);
+    return bytes;
+}
+
+/* Steps a statement that changes one thing and gives no row. */
+static truce_status change(struct kv *kv, sqlite3_stmt *statement, bson_error_t *error)
+{
+    int result = sqlite3_step(statement);
+    truce_status status = TRUCE_OK;
+
+    if (result != SQLITE_DONE)
+        status = truce__kv_fail(kv, result, "write", error);
+    sqlite3_reset(statement);
+    return status;
+}
+
+/* Steps a statement that gives one row or none; on a row it is left for its columns to be read. */
+static truce_status look(struct kv *kv, sqlite3_stmt *statement, bson_error_t *error)
+{
+    int result = sqlite3_step(statement);
+    truce_status status = TRUCE_OK;
+
+    if (result == SQLITE_ROW)
+        return TRUCE_OK;
+    status = result == SQLITE_DONE ? TRUCE_NOT_FOUND : truce__kv_fail(kv, result, "read", error);
+    sqlite3_reset(statement);
+    return status;
+}
+
+/* ---- tables -------------------------------------------------------------------------------- */
+
+static truce_status define(struct kv *kv, const char *text, int64_t table, bson_error_t *error)
+{
+    char sql[160];
+    int result;
+
+    truce_assert(kv->state == KV_WRITING);
+    kv_settle(kv);
+    truce__kv_forget(kv, table);
+    snprintf(sql, sizeof sql, text, (long long)table);
+    result = sqlite3_exec(kv->db, sql, NULL, NULL, NULL);
+    return result ? truce__kv_fail(kv, result, "write", error) : TRUCE_OK;
+}
+
+truce_status truce__kv_rows_create(struct kv *kv, int64_t table, bson_error_t *error)
+{
+    return define(kv, "CREATE TABLE c%lld(id INTEGER PRIMARY KEY, body BLOB NOT NULL)", table,
+                  error);
+}
+
+truce_status truce__kv_rows_drop(struct kv *kv, int64_t table, bson_error_t *error)
+{
+    return define(kv, "DROP TABLE c%lld", table, error);
+}
+
+truce_status truce__kv_keys_create(struct kv *kv, int64_t table, bson_error_t *error)
+{
+    return define(kv,
+                  "CREATE TABLE x%lld(key BLOB NOT NULL, doc INTEGER NOT NULL,"
+                  " PRIMARY KEY(key, doc)) WITHOUT ROWID",
+                  table, error);
+}
+
+truce_status truce__kv_keys_drop(struct kv *kv, int64_t table, bson_error_t *error)
+{
+    return define(kv, "DROP TABLE x%lld", table, error);
+}
+
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+truce_status truce__kv_row_get(struct kv *kv, int64_t table, int64_t row, struct bytes *body,
+                               bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, ROW_GET, table, 0, &statement, error);
+
+    if (status)
+        return status;
+    bind_number(statement, 1, row);
+    status = look(kv, statement, error);
+    if (status)
+        return status;
+    *body = column_bytes(statement, 0);
+    kv->kept = statement;
+    return TRUCE_OK;
+}
+
+truce_status truce__kv_row_insert(struct kv *kv, int64_t table, int64_t *row, struct bytes body,
+                                  bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, ROW_INSERT, table, 0, &statement, error);
+
+    truce_assert(kv->state == KV_WRITING);
+    if (status)
+        return status;
+    if (*row)
+        bind_number(statement, 1, *row);
+    else
+        sqlite3_bind_null(statement, 1);
+    bind_bytes(statement, 2, body);
+    status = change(kv, statement, error);
+    if (!status)
+        *row = sqlite3_last_insert_rowid(kv->db);
+    return status;
+}
+
+truce_status truce__kv_row_update(struct kv *kv, int64_t table, int64_t row, struct bytes body,
+                                  bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, ROW_UPDATE, table, 0, &statement, error);
+
+    truce_assert(kv->state == KV_WRITING);
+    if (status)
+        return status;
+    bind_number(statement, 1, row);
+    bind_bytes(statement, 2, body);
+    status = change(kv, statement, error);
+    truce_assert(status || sqlite3_changes(kv->db) == 1);
+    return status;
+}
+
+truce_status truce__kv_row_delete(struct kv *kv, int64_t table, int64_t row, bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, ROW_DELETE, table, 0, &statement, error);
+
+    truce_assert(kv->state == KV_WRITING);
+    if (status)
+        return status;
+    bind_number(statement, 1, row);
+    status = change(kv, statement, error);
+    truce_assert(status || sqlite3_changes(kv->db) == 1);
+    return status;
+}
+
+/* ---- keys ---------------------------------------------------------------------------------- */
+
+truce_status truce__kv_key_get(struct kv *kv, int64_t table, struct bytes key, int64_t *row,
+                               bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, KEY_GET, table, 0, &statement, error);
+
+    if (status)
+        return status;
+    bind_bytes(statement, 1, key);
+    status = look(kv, statement, error);
+    if (status)
+        return status;
+    *row = sqlite3_column_int64(statement, 0);
+    sqlite3_reset(statement);
+    return TRUCE_OK;
+}
+
+static truce_status change_key(struct kv *kv, enum kv_statement kind, int64_t table,
+                               struct bytes key, int64_t row, bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, kind, table, 0, &statement, error);
+
+    truce_assert(kv->state == KV_WRITING);
+    if (status)
+        return status;
+    bind_bytes(statement, 1, key);
+    bind_number(statement, 2, row);
+    return change(kv, statement, error);
+}
+
+truce_status truce__kv_key_insert(struct kv *kv, int64_t table, struct bytes key, int64_t row,
+                                  bson_error_t *error)
+{
+    return change_key(kv, KEY_INSERT, table, key, row, error);
+}
+
+truce_status truce__kv_key_delete(struct kv *kv, int64_t table, struct bytes key, int64_t row,
+                                  bson_error_t *error)
+{
+    return change_key(kv, KEY_DELETE, table, key, row, error);
+}
+
+truce_status truce__kv_key_lookup(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
+                                  int64_t *row, struct bytes *body, bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, KEY_LOOKUP, table, rows, &statement, error);
+
+    if (status)
+        return status;
+    bind_bytes(statement, 1, key);
+    status = look(kv, statement, error);
+    if (status)
+        return status;
+    *row = sqlite3_column_int64(statement, 0);
+    *body = column_bytes(statement, 1);
+    kv->kept = statement;
+    return TRUCE_OK;
+}
+
+/* ---- cursors ------------------------------------------------------------------------------- */
+
+truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bool descending,
+                                 struct kv_cursor *cursor, bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status =
+        truce__kv_statement(kv, descending ? ROWS_DOWN : ROWS_UP, table, 0, &statement, error);
+
+    truce_assert(!cursor->statement);
+    if (status)
+        return status;
+    bind_number(statement, 1, after);
+    *cursor = (struct kv_cursor){.statement = statement, .kv = kv, .bodies = true};
+    return TRUCE_OK;
+}
+
+truce_status truce__kv_keys_seek(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
+                                 int64_t row, bool descending, struct kv_cursor *cursor,
+                                 bson_error_t *error)
+{
+    enum kv_statement kind = descending ? KEYS_DOWN : KEYS_UP;
+    sqlite3_stmt *statement;
+    truce_status status;
+
+    truce_assert(!cursor->statement);
+    if (rows)
+        kind = descending ? PAIRS_DOWN : PAIRS_UP;
+    status = truce__kv_statement(kv, kind, table, rows, &statement, error);
+    if (status)
+        return status;
+    bind_bytes(statement, 1, key);
+    bind_number(statement, 2, row);
+    *cursor = (struct kv_cursor){.statement = statement, .kv = kv, .keys = true, .bodies = rows};
+    return TRUCE_OK;
+}
+
+truce_status truce__kv_cursor_next(struct kv_cursor *cursor, bson_error_t *error)
+{
+    int result;
+
+    truce_assert(cursor->statement);
+    result = sqlite3_step(cursor->statement);
+    if (result == SQLITE_DONE)
+        return TRUCE_NOT_FOUND;
+    if (result != SQLITE_ROW)
+        return truce__kv_fail(cursor->kv, result, "read", error);
+    cursor->row = sqlite3_column_int64(cursor->statement, 0);
+    if (cursor->keys)
+        cursor->key = column_bytes(cursor->statement, 1);
+    if (cursor->bodies)
+        cursor->body = column_bytes(cursor->statement, cursor->keys ? 2 : 1);
+    return TRUCE_OK;
+}
+
+void truce__kv_cursor_close(struct kv_cursor *cursor)
+{
+    if (cursor->statement)
+        sqlite3_reset(cursor->statement);
+    *cursor = (struct kv_cursor){0};
+}
