@@ -202,6 +202,7 @@ static void random_scalar(struct random *random, bson_t *document, const char *k
     bson_decimal128_t decimal;
     bson_oid_t oid;
     bson_t *scope;
+    const char *word = PICK(random, texts); /* the macros of libbson read it twice */
     char text[16];
     int length;
 
@@ -239,23 +240,22 @@ static void random_scalar(struct random *random, bson_t *document, const char *k
                            (const uint8_t *)text, (uint32_t)length);
         break;
     case 9:
-        BSON_APPEND_REGEX(document, key, PICK(random, texts),
-                          truce__random_below(random, 2) ? "i" : "");
+        BSON_APPEND_REGEX(document, key, word, truce__random_below(random, 2) ? "i" : "");
         break;
     case 10:
         bson_oid_init_from_string(&oid, "0123456789abcdef01234567");
-        BSON_APPEND_DBPOINTER(document, key, PICK(random, texts), &oid);
+        BSON_APPEND_DBPOINTER(document, key, word, &oid);
         break;
     case 11:
-        BSON_APPEND_CODE(document, key, PICK(random, texts));
+        BSON_APPEND_CODE(document, key, word);
         break;
     case 12:
         scope = random_document(random, 0);
-        BSON_APPEND_CODE_WITH_SCOPE(document, key, PICK(random, texts), scope);
+        BSON_APPEND_CODE_WITH_SCOPE(document, key, word, scope);
         bson_destroy(scope);
         break;
     case 13:
-        BSON_APPEND_SYMBOL(document, key, PICK(random, texts));
+        BSON_APPEND_SYMBOL(document, key, word);
         break;
     case 14:
         bson_append_utf8(document, key, -1, text, length);
