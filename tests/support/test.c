@@ -154,7 +154,7 @@ bool test_check_int(intmax_t a, intmax_t b, bool holds, const char *text, const 
 
 bool test_check_text(const char *expected, const char *actual, const char *file, int line)
 {
-    if (expected && actual && !strcmp(expected, actual))
+    if (expected == actual || (expected && actual && !strcmp(expected, actual)))
         return true;
     return test_fail(file, line, "expected \"%s\", got \"%s\"", expected ? expected : "(null)",
                      actual ? actual : "(null)");

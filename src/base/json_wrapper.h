@@ -1,0 +1,23 @@
+#ifndef TRUCE_BASE_JSON_WRAPPER_H
+#define TRUCE_BASE_JSON_WRAPPER_H
+
+/* What the two halves of the Extended JSON reader share: json_read.c and json_wrapper.c. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+
+/* If the BSON document is a wrapper such as {"$oid": "..."}: true, and the payload and type of the
+ * value that it stands for. Otherwise false, and `*wrong` is NULL (it is a document) or a sentence
+ * (it means to be a wrapper, and is none). */
+bool truce__json_unwrap(const uint8_t *bytes, size_t size, struct buffer *payload, uint8_t *type,
+                        const char **wrong);
+
+/* 0 to 15, or -1 */
+int truce__hex_digit(uint8_t c);
+
+/* Where the number that starts at `at` ends by JSON's grammar; NULL: it is not one. */
+const uint8_t *truce__json_number_end(const uint8_t *at, const uint8_t *end, bool *integer);
+
+#endif

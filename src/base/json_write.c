@@ -1,0 +1,413 @@
+/* BSON to Extended JSON, and the check of UTF-8. The forms are in json.h. */
+#include "base/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/limits.h"
+
+static void put_text(struct buffer *out, const char *text)
+{
+    truce__buffer_append(out, text, strlen(text));
+}
+
+TRUCE_PRINTF(2, 3) static void put_format(struct buffer *out, const char *format, ...)
+{
+    char text[160];
+    va_list arguments;
+    int length;
+
+    va_start(arguments, format);
+    length = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    truce_assert(length >= 0 && (size_t)length < sizeof text);
+    truce__buffer_append(out, text, (size_t)length);
+}
+
+/* What stands for a character that JSON does not take as it is; NULL: it may stand. */
+static const char *escape_of(unsigned char c, char hex[8])
+{
+    switch (c) {
+    case '"':
+        return "\\\"";
+    case '\\':
+        return "\\\\";
+    case '\b':
+        return "\\b";
+    case '\f':
+        return "\\f";
+    case '\n':
+        return "\\n";
+    case '\r':
+        return "\\r";
+    case '\t':
+        return "\\t";
+    default:
+        if (c >= 0x20 && c != 0x7f)
+            return NULL;
+        snprintf(hex, 8, "\\u%04x", (unsigned)c);
+        return hex;
+    }
+}
+
+void truce__json_write_text(struct buffer *out, const char *text, size_t size)
+{
+    size_t from = 0;
+    char hex[8];
+
+    truce__buffer_append_byte(out, '"');
+    for (size_t i = 0; i < size; i++) {
+        const char *escape = escape_of((unsigned char)text[i], hex);
+
+        if (!escape)
+            continue;
+        truce__buffer_append(out, text + from, i - from);
+        put_text(out, escape);
+        from = i + 1;
+    }
+    truce__buffer_append(out, text + from, size - from);
+    truce__buffer_append_byte(out, '"');
+}
+
+static void write_double(struct buffer *out, double number, enum json_form form)
+{
+    char text[40];
+
+    if (isnan(number) || isinf(number)) {
+        put_format(out, "{\"$numberDouble\": \"%s\"}",
+                   isnan(number)  ? "NaN"
+                   : number > 0.0 ? "Infinity"
+                                  : "-Infinity");
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, number);
+        if (strtod(text, NULL) == number)
+            break;
+    }
+    if (!strpbrk(text, ".e"))
+        strcat(text, ".0");
+    put_format(out, form == JSON_CANONICAL ? "{\"$numberDouble\": \"%s\"}" : "%s", text);
+}
+
+/* year, month, day of a day since 1970-01-01 (Howard Hinnant, as in json_wrapper.c) */
+static void civil_of(int64_t days, int64_t *year, int *month, int *day)
+{
+    int64_t z = days + 719468;
+    int64_t era = (z >= 0 ? z : z - 146096) / 146097;
+    int64_t doe = z - era * 146097;
+    int64_t yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
+    int64_t doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    int64_t mp = (5 * doy + 2) / 153;
+
+    *day = (int)(doy - (153 * mp + 2) / 5 + 1);
+    *month = (int)(mp < 10 ? mp + 3 : mp - 9);
+    *year = yoe + era * 400 + (*month <= 2);
+}
+
+/* Relaxed: ISO 8601 for the years 1970 to 9999, as the specification has it. */
+static void write_date(struct buffer *out, int64_t ms, enum json_form form)
+{
+    const int64_t year_10000 = 253402300800000;
+    int64_t year, in_day = ms % 86400000;
+    int month, day;
+
+    if (form == JSON_CANONICAL || ms < 0 || ms >= year_10000) {
+        put_format(out, "{\"$date\": {\"$numberLong\": \"%" PRId64 "\"}}", ms);
+        return;
+    }
+    civil_of(ms / 86400000, &year, &month, &day);
+    put_format(out, "{\"$date\": \"%04d-%02d-%02dT%02d:%02d:%02d", (int)year, month, day,
+               (int)(in_day / 3600000), (int)(in_day / 60000 % 60), (int)(in_day / 1000 % 60));
+    if (ms % 1000)
+        put_format(out, ".%03d", (int)(ms % 1000));
+    put_text(out, "Z\"}");
+}
+
+static void write_base64(struct buffer *out, const uint8_t *bytes, uint32_t size)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+    for (uint32_t i = 0; i < size; i += 3) {
+        uint32_t left = size - i;
+        uint32_t bits = (uint32_t)bytes[i] << 16 | (left > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) |
+                        (left > 2 ? bytes[i + 2] : 0);
+        char group[4] = {digits[bits >> 18], digits[bits >> 12 & 63],
+                         left > 1 ? digits[bits >> 6 & 63] : '=',
+                         left > 2 ? digits[bits & 63] : '='};
+
+        truce__buffer_append(out, group, 4);
+    }
+}
+
+static void write_binary(struct buffer *out, const bson_iter_t *iter)
+{
+    bson_subtype_t subtype;
+    const uint8_t *bytes;
+    uint32_t size;
+
+    bson_iter_binary(iter, &subtype, &size, &bytes);
+    put_text(out, "{\"$binary\": {\"base64\": \"");
+    write_base64(out, bytes, size);
+    put_format(out, "\", \"subType\": \"%02x\"}}", (unsigned)subtype);
+}
+
+static void write_oid(struct buffer *out, const bson_oid_t *oid)
+{
+    char text[25];
+
+    bson_oid_to_string(oid, text);
+    put_format(out, "{\"$oid\": \"%s\"}", text);
+}
+
+static void write_regex(struct buffer *out, const bson_iter_t *iter)
+{
+    const char *options, *pattern = bson_iter_regex(iter, &options);
+
+    put_text(out, "{\"$regularExpression\": {\"pattern\": ");
+    truce__json_write_text(out, pattern, strlen(pattern));
+    put_text(out, ", \"options\": ");
+    truce__json_write_text(out, options, strlen(options));
+    put_text(out, "}}");
+}
+
+static void write_wrapped_text(struct buffer *out, const char *key, const char *text, size_t size)
+{
+    put_format(out, "{\"%s\": ", key);
+    truce__json_write_text(out, text, size);
+}
+
+static void write_code(struct buffer *out, const bson_iter_t *iter, enum json_form form)
+{
+    uint32_t length, scope_size;
+    const uint8_t *scope;
+    bson_t document;
+
+    if (bson_iter_type(iter) == BSON_TYPE_CODE) {
+        const char *text = bson_iter_code(iter, &length);
+        write_wrapped_text(out, "$code", text, length);
+        truce__buffer_append_byte(out, '}');
+        return;
+    }
+    const char *text = bson_iter_codewscope(iter, &length, &scope_size, &scope);
+    write_wrapped_text(out, "$code", text, length);
+    put_text(out, ", \"$scope\": ");
+    if (bson_init_static(&document, scope, scope_size))
+        truce__json_write(out, &document, false, form);
+    else
+        put_text(out, "{}");
+    truce__buffer_append_byte(out, '}');
+}
+
+static void write_pointer(struct buffer *out, const bson_iter_t *iter)
+{
+    const bson_oid_t *oid;
+    const char *name;
+    uint32_t length;
+
+    bson_iter_dbpointer(iter, &length, &name, &oid);
+    put_text(out, "{\"$dbPointer\": {\"$ref\": ");
+    truce__json_write_text(out, name, length);
+    put_text(out, ", \"$id\": ");
+    write_oid(out, oid);
+    put_text(out, "}}");
+}
+
+static void write_container(struct buffer *out, const bson_iter_t *iter, enum json_form form)
+{
+    bool array = bson_iter_type(iter) == BSON_TYPE_ARRAY;
+    const uint8_t *bytes;
+    uint32_t size;
+    bson_t document;
+
+    if (array)
+        bson_iter_array(iter, &size, &bytes);
+    else
+        bson_iter_document(iter, &size, &bytes);
+    if (bson_init_static(&document, bytes, size))
+        truce__json_write(out, &document, array, form);
+    else
+        put_text(out, array ? "[]" : "{}");
+}
+
+static void write_decimal(struct buffer *out, const bson_iter_t *iter)
+{
+    char text[BSON_DECIMAL128_STRING];
+    bson_decimal128_t decimal;
+
+    bson_iter_decimal128(iter, &decimal);
+    bson_decimal128_to_string(&decimal, text);
+    put_format(out, "{\"$numberDecimal\": \"%s\"}", text);
+}
+
+static void write_number(struct buffer *out, const bson_iter_t *iter, enum json_form form)
+{
+    switch (bson_iter_type(iter)) {
+    case BSON_TYPE_DOUBLE:
+        write_double(out, bson_iter_double(iter), form);
+        return;
+    case BSON_TYPE_INT32:
+        put_format(out, form == JSON_CANONICAL ? "{\"$numberInt\": \"%d\"}" : "%d",
+                   (int)bson_iter_int32(iter));
+        return;
+    case BSON_TYPE_INT64:
+        put_format(out, form == JSON_CANONICAL ? "{\"$numberLong\": \"%" PRId64 "\"}" : "%" PRId64,
+                   bson_iter_int64(iter));
+        return;
+    default:
+        write_decimal(out, iter);
+        return;
+    }
+}
+
+/* The types that only MongoDB has, and that hold no document. */
+static void write_special(struct buffer *out, const bson_iter_t *iter, enum json_form form)
+{
+    uint32_t length, seconds, ordinal;
+    const char *text;
+
+    switch (bson_iter_type(iter)) {
+    case BSON_TYPE_OID:
+        write_oid(out, bson_iter_oid(iter));
+        return;
+    case BSON_TYPE_DATE_TIME:
+        write_date(out, bson_iter_date_time(iter), form);
+        return;
+    case BSON_TYPE_TIMESTAMP:
+        bson_iter_timestamp(iter, &seconds, &ordinal);
+        put_format(out, "{\"$timestamp\": {\"t\": %" PRIu32 ", \"i\": %" PRIu32 "}}", seconds,
+                   ordinal);
+        return;
+    case BSON_TYPE_SYMBOL:
+        text = bson_iter_symbol(iter, &length);
+        write_wrapped_text(out, "$symbol", text, length);
+        truce__buffer_append_byte(out, '}');
+        return;
+    case BSON_TYPE_BINARY:
+        write_binary(out, iter);
+        return;
+    case BSON_TYPE_REGEX:
+        write_regex(out, iter);
+        return;
+    case BSON_TYPE_DBPOINTER:
+        write_pointer(out, iter);
+        return;
+    case BSON_TYPE_CODE:
+    case BSON_TYPE_CODEWSCOPE:
+        write_code(out, iter, form);
+        return;
+    case BSON_TYPE_UNDEFINED:
+        put_text(out, "{\"$undefined\": true}");
+        return;
+    case BSON_TYPE_MINKEY:
+        put_text(out, "{\"$minKey\": 1}");
+        return;
+    default:
+        truce_assert(bson_iter_type(iter) == BSON_TYPE_MAXKEY);
+        put_text(out, "{\"$maxKey\": 1}");
+        return;
+    }
+}
+
+void truce__json_write_value(struct buffer *out, const bson_iter_t *iter, enum json_form form)
+{
+    const char *text;
+    uint32_t length;
+
+    switch (bson_iter_type(iter)) {
+    case BSON_TYPE_DOUBLE:
+    case BSON_TYPE_INT32:
+    case BSON_TYPE_INT64:
+    case BSON_TYPE_DECIMAL128:
+        write_number(out, iter, form);
+        return;
+    case BSON_TYPE_UTF8:
+        text = bson_iter_utf8(iter, &length);
+        truce__json_write_text(out, text, length);
+        return;
+    case BSON_TYPE_DOCUMENT:
+    case BSON_TYPE_ARRAY:
+        write_container(out, iter, form);
+        return;
+    case BSON_TYPE_BOOL:
+        put_text(out, bson_iter_bool(iter) ? "true" : "false");
+        return;
+    case BSON_TYPE_NULL:
+        put_text(out, "null");
+        return;
+    default:
+        write_special(out, iter, form);
+        return;
+    }
+}
+
+void truce__json_write(struct buffer *out, const bson_t *document, bool is_array,
+                       enum json_form form)
+{
+    bson_iter_t iter;
+    bool first = true;
+
+    truce__buffer_append_byte(out, is_array ? '[' : '{');
+    if (bson_iter_init(&iter, document)) {
+        while (bson_iter_next(&iter)) {
+            if (!first)
+                put_text(out, ", ");
+            first = false;
+            if (!is_array) {
+                truce__json_write_text(out, bson_iter_key(&iter), strlen(bson_iter_key(&iter)));
+                put_text(out, ": ");
+            }
+            truce__json_write_value(out, &iter, form);
+        }
+    }
+    truce__buffer_append_byte(out, is_array ? ']' : '}');
+}
+
+/* ---- UTF-8 --------------------------------------------------------------------------------- */
+
+/* bytes of the sequence that starts here by the table of RFC 3629; 0: there is none */
+static size_t sequence(const uint8_t *at, size_t left)
+{
+    uint8_t low = 0x80, high = 0xbf;
+    size_t size;
+
+    if (at[0] < 0x80)
+        return 1;
+    if (at[0] < 0xc2 || at[0] > 0xf4)
+        return 0;
+    size = at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
+    if (at[0] == 0xe0)
+        low = 0xa0;
+    else if (at[0] == 0xed)
+        high = 0x9f;
+    else if (at[0] == 0xf0)
+        low = 0x90;
+    else if (at[0] == 0xf4)
+        high = 0x8f;
+    if (left < size || at[1] < low || at[1] > high)
+        return 0;
+    for (size_t i = 2; i < size; i++) {
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    return size;
+}
+
+size_t truce__utf8_check(const char *text, size_t size)
+{
+    const uint8_t *bytes = (const uint8_t *)text;
+
+    for (size_t i = 0; i < size;) {
+        size_t step = sequence(bytes + i, size - i);
+
+        if (!step)
+            return i;
+        i += step;
+    }
+    return size;
+}

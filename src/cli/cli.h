@@ -1,0 +1,177 @@
+#ifndef TRUCE_CLI_CLI_H
+#define TRUCE_CLI_CLI_H
+
+/*
+ * The command line: `truce NOUN VERB ARGUMENTS --options`.
+ *
+ * A command is one constant of struct cli_command, in the file that is named after it; the table in
+ * commands.c lists them all. Its help, the man page and the shell completion are made from that
+ * constant, and so is the check of its arguments, so that none of them can go stale:
+ *
+ *     static int run(struct cli *cli)
+ *     {
+ *         const char *collection = cli->arguments[0];
+ *         ...
+ *         return CLI_DONE;
+ *     }
+ *
+ *     const struct cli_command cli_collections_drop = {
+ *         .noun = "collections", .verb = "drop", .arguments = "COLLECTION",
+ *         .summary = "delete a collection with everything in it",
+ *         .help = "...", .example = "truce collections drop old --store school.truce",
+ *         .options = (const struct cli_option[]){{"force", 0, NULL, "do not ask"}, {0}},
+ *         .store = CLI_STORE_WRITE, .run = run,
+ *     };
+ *
+ * Everything here exits by returning: a command returns its exit code, and main() releases.
+ * Errors go to standard error as "truce: sentence"; answers go to standard output.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/json.h"
+#include "truce/truce.h"
+
+enum cli_exit {
+    CLI_DONE = 0,
+    CLI_NO = 1,     /* answered "no": not found, a conflict, findings, bad lines among good ones */
+    CLI_USAGE = 2,  /* the call or its input is wrong */
+    CLI_FAILED = 3, /* the store, the disk or the network failed */
+};
+
+#define CLI_ARGUMENTS_MAX 1000
+#define CLI_OPTIONS_MAX   32
+
+struct cli_option {
+    const char *name;  /* without "--"; NULL ends a table */
+    char letter;       /* a short form, or 0 */
+    const char *value; /* what follows it, in capitals: "FILE"; NULL: nothing, it is a flag */
+    const char *help;
+    bool many; /* may be given several times: cli_texts */
+};
+
+enum cli_store_use {
+    CLI_STORE_NONE,   /* the command opens no store, or does it itself (cli_store_open) */
+    CLI_STORE_READ,   /* it must exist, and is opened read-only */
+    CLI_STORE_CHANGE, /* it must exist */
+    CLI_STORE_WRITE,  /* it is created if it does not exist */
+};
+
+struct cli;
+
+struct cli_command {
+    const char *noun, *verb; /* verb NULL: `truce find` */
+    const char *arguments;   /* "COLLECTION [FILTER]", "COLLECTION [DOCUMENT...]"; checked */
+    const char *summary;     /* one line, lower case, no full stop */
+    const char *help;        /* paragraphs, lines of up to 80 columns; NULL: the summary is all */
+    const char *example;     /* lines that can be pasted */
+    const struct cli_option *options; /* besides the common ones; NULL: none */
+    enum cli_store_use store;
+    bool hidden; /* not listed: for the program's own use */
+    int (*run)(struct cli *cli);
+};
+
+/* commands.c: NULL at the end; commands of one noun stand together, in the order of the help */
+extern const struct cli_command *const cli_commands[];
+/* --store, --json, --quiet, --help: every command has them */
+extern const struct cli_option cli_common_options[];
+
+struct cli {
+    const char *program; /* argv[0] */
+    const struct cli_command *command;
+    const char *arguments[CLI_ARGUMENTS_MAX + 1]; /* NULL after the last */
+    int count;
+    const char *uri;    /* --store or TRUCE_STORE; NULL: neither */
+    truce_store *store; /* open where the command asked for it; main closes it */
+    bool json;          /* --json: every answer is a document */
+    bool quiet;         /* --quiet: no progress, no remarks */
+    struct {
+        const struct cli_option *option;
+        const char *value;
+    } given[CLI_OPTIONS_MAX];
+    int given_count;
+};
+
+/* ---- options (the name must be in the command's table) ------------------------------------- */
+
+bool cli_flag(const struct cli *cli, const char *name);
+/* the value, or NULL; the last if it was given several times */
+const char *cli_text(const struct cli *cli, const char *name);
+/* the i-th value of an option with `many`, or NULL */
+const char *cli_texts(const struct cli *cli, const char *name, int i);
+/* `*number` is `otherwise` if the option was not given. False: not a number from `least` to `most`;
+ * the error was printed, return CLI_USAGE. */
+bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t most,
+                int64_t otherwise, int64_t *number);
+
+/* ---- documents ----------------------------------------------------------------------------- */
+
+/* Extended JSON to a document that the caller destroys. `what` names it in the error ("FILTER",
+ * "--sort"). False: bad; the error was printed, return CLI_USAGE. NULL as text: an empty one. */
+bool cli_document(const struct cli *cli, const char *text, const char *what, bson_t *document);
+/* The same where an array may stand as well as a document. */
+bool cli_document_or_array(const struct cli *cli, const char *text, const char *what,
+                           bson_t *document, bool *is_array);
+/* The document of an option; `*given` is false, and the document empty, if it was not given. */
+bool cli_option_document(const struct cli *cli, const char *name, bson_t *document, bool *given);
+
+/* One line to standard output. False: it could not be written (say EPIPE); stop, and return
+ * cli_output_end(). */
+bool cli_print(const bson_t *document, enum json_form form);
+/* An answer: the document with --json, else the text of the format and a newline. */
+TRUCE_PRINTF(3, 4)
+bool cli_answer(const struct cli *cli, const bson_t *document, const char *format, ...);
+/* Flushes; `code`, or CLI_FAILED if standard output could not be written. A reader that closed the
+ * pipe (`| head`) is no failure. */
+int cli_output_end(int code);
+
+/* ---- errors -------------------------------------------------------------------------------- */
+
+/* "truce: sentence" (with --json a document) to standard error; return CLI_USAGE with it. */
+TRUCE_PRINTF(2, 3) int cli_usage(const struct cli *cli, const char *format, ...);
+/* The same for any exit code. */
+TRUCE_PRINTF(3, 4) int cli_say(const struct cli *cli, int code, const char *format, ...);
+/* A remark for people, not with --quiet: "truce: goes on at line 17" */
+TRUCE_PRINTF(2, 3) void cli_remark(const struct cli *cli, const char *format, ...);
+/* Prints the error of a call and gives the exit code that belongs to its status. `what` is put in
+ * front ("line 17") or NULL. */
+int cli_error(const struct cli *cli, const char *what, truce_status status,
+              const bson_error_t *error);
+int cli_exit_of(truce_status status);
+
+/* ---- the store ----------------------------------------------------------------------------- */
+
+/* Opens the URI of --store or TRUCE_STORE; CLI_DONE, or the exit code with the error printed. A
+ * process that forked opens its own. */
+int cli_store_open(const struct cli *cli, enum cli_store_use use, truce_store **store);
+
+/* ---- progress ------------------------------------------------------------------------------ */
+
+/* One line on a terminal that is written over ten times a second; nothing in a pipe or with
+ * --quiet. */
+struct cli_progress {
+    bool shown; /* there is a line to be wiped */
+    bool on;
+    int64_t started_ns, printed_ns, counted;
+    const char *verb;
+};
+void cli_progress_begin(const struct cli *cli, struct cli_progress *progress, const char *verb);
+/* `total` 0: not known. Cheap enough to call for each document. */
+void cli_progress(struct cli_progress *progress, int64_t done, int64_t total);
+void cli_progress_end(struct cli_progress *progress);
+
+/* ---- help ---------------------------------------------------------------------------------- */
+
+int cli_help(const struct cli_command *command); /* of one command */
+int cli_help_noun(const char *noun);             /* its verbs; noun NULL: everything */
+const struct cli_command *cli_command_find(const char *noun, const char *verb);
+bool cli_noun_exists(const char *noun);
+/* the nearest of the candidates to a mistyped word, or NULL if none is near */
+struct cli_guess {
+    const char *word, *best;
+    int distance;
+};
+void cli_guess(struct cli_guess *guess, const char *candidate);
+
+#endif

@@ -1,0 +1,116 @@
+/* What a command asks about its own call: options and documents. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+static bool declared(const struct cli *cli, const char *name)
+{
+    for (const struct cli_option *o = cli->command->options; o && o->name; o++) {
+        if (!strcmp(o->name, name))
+            return true;
+    }
+    for (const struct cli_option *o = cli_common_options; o->name; o++) {
+        if (!strcmp(o->name, name))
+            return true;
+    }
+    return false;
+}
+
+/* the i-th from the front (i >= 0) or the last (-1) place where the option was given, or -1 */
+static int given_at(const struct cli *cli, const char *name, int i)
+{
+    int found = -1;
+
+    truce_assert(declared(cli, name));
+    for (int k = 0; k < cli->given_count; k++) {
+        if (strcmp(cli->given[k].option->name, name) != 0)
+            continue;
+        found = k;
+        if (i-- == 0)
+            return k;
+    }
+    return i >= -1 ? -1 : found;
+}
+
+bool cli_flag(const struct cli *cli, const char *name)
+{
+    return given_at(cli, name, -1) >= 0;
+}
+
+const char *cli_text(const struct cli *cli, const char *name)
+{
+    int at = given_at(cli, name, -1);
+
+    return at < 0 ? NULL : cli->given[at].value;
+}
+
+const char *cli_texts(const struct cli *cli, const char *name, int i)
+{
+    int at;
+
+    truce_assert(i >= 0);
+    at = given_at(cli, name, i);
+    return at < 0 ? NULL : cli->given[at].value;
+}
+
+bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t most,
+                int64_t otherwise, int64_t *number)
+{
+    const char *text = cli_text(cli, name);
+    char *end;
+
+    *number = otherwise;
+    if (!text)
+        return true;
+    errno = 0;
+    *number = strtoll(text, &end, 10);
+    if (errno || end == text || *end || *number < least || *number > most) {
+        cli_usage(cli, "--%s needs a number from %lld to %lld, not \"%s\"", name, (long long)least,
+                  (long long)most, text);
+        return false;
+    }
+    return true;
+}
+
+bool cli_document_or_array(const struct cli *cli, const char *text, const char *what,
+                           bson_t *document, bool *is_array)
+{
+    struct json_reader reader = {0};
+    bson_error_t error;
+    bson_t borrowed;
+    bool good = true;
+
+    bson_init(document);
+    if (is_array)
+        *is_array = false;
+    if (!text)
+        return true;
+    if (truce__json_read(&reader, text, strlen(text), &borrowed, is_array, &error)) {
+        cli_usage(cli, "%s is not Extended JSON: %s", what, error.message);
+        good = false;
+    } else {
+        bson_destroy(document);
+        bson_copy_to(&borrowed, document);
+    }
+    truce__json_reader_release(&reader);
+    return good;
+}
+
+bool cli_document(const struct cli *cli, const char *text, const char *what, bson_t *document)
+{
+    return cli_document_or_array(cli, text, what, document, NULL);
+}
+
+bool cli_option_document(const struct cli *cli, const char *name, bson_t *document, bool *given)
+{
+    const char *text = cli_text(cli, name);
+    char what[64];
+
+    snprintf(what, sizeof what, "--%s", name);
+    *given = text != NULL;
+    return cli_document(cli, text, what, document);
+}

@@ -1,0 +1,222 @@
+/* What a command prints: answers, errors, remarks, progress; and the opening of the store. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/* ---- answers ------------------------------------------------------------------------------- */
+
+static bool write_line(FILE *file, const bson_t *document, enum json_form form)
+{
+    static struct buffer line; /* kept for the next; the command line has one thread that prints */
+    bool good;
+
+    line.size = 0;
+    truce__json_write(&line, document, false, form);
+    truce__buffer_append_byte(&line, '\n');
+    good = fwrite(line.bytes, 1, line.size, file) == line.size;
+    if (line.room > 1 << 20)
+        truce__buffer_release(&line);
+    return good;
+}
+
+bool cli_print(const bson_t *document, enum json_form form)
+{
+    return write_line(stdout, document, form);
+}
+
+bool cli_answer(const struct cli *cli, const bson_t *document, const char *format, ...)
+{
+    va_list arguments;
+    int written;
+
+    if (cli->json)
+        return cli_print(document, JSON_RELAXED);
+    va_start(arguments, format);
+    written = vprintf(format, arguments);
+    va_end(arguments);
+    return written >= 0 && putchar('\n') != EOF;
+}
+
+int cli_output_end(int code)
+{
+    bool failed = ferror(stdout) != 0;
+
+    errno = 0;
+    if (fflush(stdout) == 0 && !failed)
+        return code;
+    if (errno == EPIPE || (failed && errno == 0))
+        return code;
+    fprintf(stderr, "truce: standard output cannot be written: %s\n", strerror(errno));
+    return CLI_FAILED;
+}
+
+/* ---- errors -------------------------------------------------------------------------------- */
+
+static const char *kind_of(int code)
+{
+    return code == CLI_USAGE ? "invalid" : code == CLI_NO ? "no" : "failed";
+}
+
+static void print_error(const struct cli *cli, const char *status, const bson_error_t *error,
+                        const char *message)
+{
+    bson_t document = BSON_INITIALIZER;
+
+    fflush(stdout);
+    if (!cli->json) {
+        fprintf(stderr, "truce: %s\n", message);
+        bson_destroy(&document);
+        return;
+    }
+    BSON_APPEND_UTF8(&document, "error", message);
+    BSON_APPEND_UTF8(&document, "status", status);
+    if (error && error->domain == TRUCE_ERROR_SERVER) {
+        BSON_APPEND_INT32(&document, "code", (int32_t)error->code);
+        BSON_APPEND_UTF8(&document, "codeName", truce_error_name(error->code));
+    }
+    write_line(stderr, &document, JSON_RELAXED);
+    bson_destroy(&document);
+}
+
+static void say(const struct cli *cli, int code, const char *format, va_list arguments)
+{
+    char message[2000];
+
+    vsnprintf(message, sizeof message, format, arguments);
+    print_error(cli, kind_of(code), NULL, message);
+}
+
+int cli_usage(const struct cli *cli, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    say(cli, CLI_USAGE, format, arguments);
+    va_end(arguments);
+    return CLI_USAGE;
+}
+
+int cli_say(const struct cli *cli, int code, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    say(cli, code, format, arguments);
+    va_end(arguments);
+    return code;
+}
+
+void cli_remark(const struct cli *cli, const char *format, ...)
+{
+    va_list arguments;
+
+    if (cli->quiet)
+        return;
+    fflush(stdout);
+    fputs("truce: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+}
+
+int cli_exit_of(truce_status status)
+{
+    switch (status) {
+    case TRUCE_OK:
+        return CLI_DONE;
+    case TRUCE_NOT_FOUND:
+    case TRUCE_CONFLICT:
+    case TRUCE_DUPLICATE:
+    case TRUCE_EXPIRED:
+        return CLI_NO;
+    case TRUCE_INVALID:
+    case TRUCE_LIMIT:
+        return CLI_USAGE;
+    case TRUCE_LOCKED:
+    case TRUCE_UNKNOWN:
+    case TRUCE_IO:
+    case TRUCE_CORRUPT:
+    case TRUCE_TIMEOUT:
+        return CLI_FAILED;
+    }
+    return CLI_FAILED;
+}
+
+int cli_error(const struct cli *cli, const char *what, truce_status status,
+              const bson_error_t *error)
+{
+    char message[2000];
+
+    snprintf(message, sizeof message, "%s%s%s", what ? what : "", what ? ": " : "", error->message);
+    print_error(cli, truce_status_name(status), error, message);
+    return cli_exit_of(status);
+}
+
+/* ---- the store ----------------------------------------------------------------------------- */
+
+int cli_store_open(const struct cli *cli, enum cli_store_use use, truce_store **store)
+{
+    const truce_store_options options = {
+        .read_only = use == CLI_STORE_READ,
+        .must_exist = use == CLI_STORE_READ || use == CLI_STORE_CHANGE,
+    };
+    bson_error_t error;
+    truce_status status;
+
+    *store = NULL;
+    if (!cli->uri)
+        return cli_usage(cli, "which store? Say --store FILE, or set TRUCE_STORE");
+    status = truce_store_open(cli->uri, &options, store, &error);
+    if (!status)
+        return CLI_DONE;
+    cli_error(cli, NULL, status, &error);
+    return status == TRUCE_INVALID ? CLI_USAGE : CLI_FAILED;
+}
+
+/* ---- progress ------------------------------------------------------------------------------ */
+
+#define PROGRESS_EVERY_NS 100000000
+
+void cli_progress_begin(const struct cli *cli, struct cli_progress *progress, const char *verb)
+{
+    *progress = (struct cli_progress){
+        .on = !cli->quiet && isatty(STDERR_FILENO),
+        .started_ns = truce__clock_monotonic_ns(),
+        .verb = verb,
+    };
+    progress->printed_ns = progress->started_ns;
+}
+
+void cli_progress(struct cli_progress *progress, int64_t done, int64_t total)
+{
+    int64_t now;
+    double seconds;
+
+    if (!progress->on)
+        return;
+    now = truce__clock_monotonic_ns();
+    if (now - progress->printed_ns < PROGRESS_EVERY_NS)
+        return;
+    progress->printed_ns = now;
+    progress->shown = true;
+    seconds = (double)(now - progress->started_ns) / 1e9;
+    fprintf(stderr, "\r%s %lld", progress->verb, (long long)done);
+    if (total > 0)
+        fprintf(stderr, " of %lld (%d %%)", (long long)total,
+                (int)(100.0 * (double)done / (double)total));
+    fprintf(stderr, ", %.0f/s \033[K", (double)done / seconds);
+    fflush(stderr);
+}
+
+void cli_progress_end(struct cli_progress *progress)
+{
+    if (progress->shown)
+        fputs("\r\033[K", stderr);
+    progress->shown = false;
+}
