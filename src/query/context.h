@@ -7,12 +7,14 @@
 #include "base/arena.h"
 
 struct random;
+struct value;
 
 struct query_context {
     int64_t now_ms;        /* $$NOW, $currentDate: the same for one whole call */
     uint32_t now_ordinal;  /* makes the timestamps of one millisecond distinct */
     struct random *random; /* for $sample; NULL: not available */
     struct arena *arena;   /* scratch for one document; the caller resets it between documents */
+    const struct value *variables; /* of the pipeline around a $lookup's; NULL: none */
 };
 
 #endif

@@ -51,6 +51,10 @@ struct match;
 /* Compiles its own copy of `filter` (NULL: matches everything). `error` names path and operator.
  * The match may be tested from several threads at once. */
 truce_status truce__match_new(const bson_t *filter, struct match **match, bson_error_t *error);
+/* The same inside of a $lookup: $expr may name `variables` (NULL-terminated), whose values stand in
+ * context->variables when the match is tested. */
+truce_status truce__match_new_with_variables(const bson_t *filter, const char *const *variables,
+                                             struct match **match, bson_error_t *error);
 void truce__match_free(struct match *match);
 
 const struct match_node *truce__match_root(const struct match *match);
