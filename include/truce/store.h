@@ -81,7 +81,7 @@ typedef struct truce_look {
     bool found;      /* out */
 } truce_look;
 
-/* options: skip, limit, hint, deadline_ms */
+/* options: skip, limit (a negative one counts as its absolute value), hint, deadline_ms */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_count(truce_store *store, const char *collection,
                                                      const bson_t *filter,
                                                      const truce_find_options *options,

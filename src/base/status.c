@@ -89,6 +89,7 @@ truce_status truce__status_of_code(uint32_t code)
     case CODE_OK:
         return TRUCE_OK;
     case CODE_DUPLICATE_KEY:
+    case CODE_NAMESPACE_EXISTS:
         return TRUCE_DUPLICATE;
     case CODE_WRITE_CONFLICT:
         return TRUCE_CONFLICT;

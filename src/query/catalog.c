@@ -217,6 +217,35 @@ void truce__index_spec_of_id(struct index_spec *spec)
     bson_destroy(&definition);
 }
 
+/* The name in {"": "name"}, or NULL. */
+static const char *hint_name(const bson_t *hint)
+{
+    struct fields fields = truce__fields(truce__value_document(hint));
+    uint32_t length;
+
+    if (!truce__fields_next(&fields) || fields.key_length || fields.value.type != BSON_TYPE_UTF8)
+        return NULL;
+    return truce__value_text(fields.value, &length);
+}
+
+truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t count,
+                               const bson_t *hint, int64_t *number, bson_error_t *error)
+{
+    const char *name = hint ? hint_name(hint) : NULL;
+    char shown[200];
+
+    *number = -1;
+    if (!hint || bson_empty(hint) || bson_has_field(hint, "$natural"))
+        return TRUCE_OK;
+    for (uint32_t i = 0; i < count && *number < 0; i++)
+        if (name ? !strcmp(name, indexes[i]->name) : same_document(hint, indexes[i]->key))
+            *number = i;
+    if (*number < 0)
+        return truce__refuse(CODE_BAD_VALUE, error, "there is no index for the hint %s",
+                             truce__value_show(truce__value_document(hint), shown, sizeof(shown)));
+    return TRUCE_OK;
+}
+
 /* ---- the values of a key -------------------------------------------------------------------- */
 
 struct key_search {

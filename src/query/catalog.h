@@ -35,6 +35,12 @@ void truce__index_describe(const struct index_spec *spec, bson_t *definition);
 /* The index that every collection has: {_id: 1}, unique, named "_id_". */
 void truce__index_spec_of_id(struct index_spec *spec);
 
+/* The index that a hint asks for: {key pattern}, or {"": "name"}. `*number` is its number among the
+ * `count` indexes, or -1 for a hint of {$natural: 1} or none (NULL). CODE_BAD_VALUE: there is no
+ * such index. */
+truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t count,
+                               const bson_t *hint, int64_t *number, bson_error_t *error);
+
 /* The values of `document` that make its `key` (one of truce__index_keys), as {path: value}; a
  * field whose value is an empty array is left out. `values` is initialised here. */
 void truce__index_key_values(const struct index_spec *spec, struct value document,

@@ -1,0 +1,143 @@
+/*
+ * Distinct values: a hash table of values copied into an arena, in the order they came.
+ *
+ *     slots    [ 3 | - | 1 | - | 2 | ... ]     number of a value + 1; open addressing, half full
+ *     values   [ v0, v1, v2, ... ]
+ *
+ * How a path is followed is MongoDB's own way for `distinct`, which is not that of a filter: a
+ * field whose name is the whole rest of the path wins; a number after an array picks that element
+ * only; any other name goes into each document of the array.
+ */
+#include "query/distinct.h"
+
+#include "base/limits.h"
+
+struct distinct {
+    struct path path;
+    struct arena arena;
+    struct value *values;
+    uint32_t count, room;
+    uint32_t *slots;
+    uint32_t slots_count; /* a power of two */
+    size_t bytes;
+};
+
+truce_status truce__distinct_new(const char *path, struct distinct **distinct, bson_error_t *error)
+{
+    struct distinct *made = bson_malloc0(sizeof(*made));
+    truce_status status = truce__path_parse(path, strlen(path), &made->path, error);
+
+    made->slots_count = 64;
+    made->slots = bson_malloc0(made->slots_count * sizeof(*made->slots));
+    if (status) {
+        truce__distinct_free(made);
+        made = NULL;
+    }
+    *distinct = made;
+    return status;
+}
+
+void truce__distinct_free(struct distinct *distinct)
+{
+    if (!distinct)
+        return;
+    truce__path_release(&distinct->path);
+    truce__arena_release(&distinct->arena);
+    bson_free(distinct->values);
+    bson_free(distinct->slots);
+    bson_free(distinct);
+}
+
+/* The slot where the value stands, or the free one where it belongs. */
+static uint32_t *find_slot(const struct distinct *distinct, struct value value)
+{
+    uint32_t mask = distinct->slots_count - 1, at = (uint32_t)truce__value_hash(value) & mask;
+
+    while (distinct->slots[at] &&
+           !truce__value_equal(distinct->values[distinct->slots[at] - 1], value))
+        at = (at + 1) & mask;
+    return &distinct->slots[at];
+}
+
+static void grow(struct distinct *distinct)
+{
+    distinct->room = distinct->room ? distinct->room * 2 : 32;
+    distinct->values = bson_realloc(distinct->values, distinct->room * sizeof(struct value));
+    bson_free(distinct->slots);
+    distinct->slots_count = distinct->room * 2;
+    distinct->slots = bson_malloc0(distinct->slots_count * sizeof(*distinct->slots));
+    for (uint32_t i = 0; i < distinct->count; i++)
+        *find_slot(distinct, distinct->values[i]) = i + 1;
+}
+
+static void add(struct distinct *distinct, struct value value)
+{
+    uint32_t *slot = find_slot(distinct, value);
+
+    if (*slot)
+        return;
+    if (distinct->count == distinct->room) {
+        grow(distinct);
+        slot = find_slot(distinct, value);
+    }
+    distinct->values[distinct->count++] = truce__value_copy(&distinct->arena, value);
+    *slot = distinct->count;
+    distinct->bytes += value.size + 16;
+}
+
+static void add_all(struct distinct *distinct, struct value value)
+{
+    struct fields fields;
+
+    if (value.type != BSON_TYPE_ARRAY) {
+        add(distinct, value);
+        return;
+    }
+    for (fields = truce__fields(value); truce__fields_next(&fields);)
+        add(distinct, fields.value);
+}
+
+static void collect(struct distinct *distinct, struct value container, uint32_t part)
+{
+    const struct path *path = &distinct->path;
+    const struct path_part *name = &path->parts[part];
+    const char *rest = name->name;
+    struct value value =
+        truce__value_field(container, rest, path->length - (size_t)(rest - path->text));
+    struct fields fields;
+
+    if (value.type != VALUE_MISSING) {
+        add_all(distinct, value);
+        return;
+    }
+    if (part + 1 == path->count)
+        return;
+    value = truce__value_field(container, rest, name->length);
+    if (value.type == BSON_TYPE_DOCUMENT ||
+        (value.type == BSON_TYPE_ARRAY && path->parts[part + 1].index >= 0)) {
+        collect(distinct, value, part + 1);
+    } else if (value.type == BSON_TYPE_ARRAY) {
+        for (fields = truce__fields(value); truce__fields_next(&fields);)
+            if (truce__value_is_container(fields.value))
+                collect(distinct, fields.value, part + 1);
+    }
+}
+
+truce_status truce__distinct_add(struct distinct *distinct, struct value document,
+                                 bson_error_t *error)
+{
+    collect(distinct, document, 0);
+    if (distinct->bytes > TRUCE_DOCUMENT_BYTES_MAX)
+        return truce__refuse(17217, error, "the distinct values of \"%s\" are more than %d bytes",
+                             distinct->path.text, TRUCE_DOCUMENT_BYTES_MAX);
+    return TRUCE_OK;
+}
+
+void truce__distinct_values(const struct distinct *distinct, bson_t *values)
+{
+    uint32_t index = 0;
+
+    bson_init(values);
+    for (uint32_t i = 0; i < distinct->count; i++)
+        truce__value_append_element(values, &index, distinct->values[i]);
+}

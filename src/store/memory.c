@@ -1,0 +1,423 @@
+/*
+ * The plainest possible store: lists of documents in this process, and the functions of query/.
+ * It is the reference model that every other store is compared with, and the simulator's store. So
+ * it has no plans, no pages and no cleverness: a read looks at every document, a unique index is
+ * checked against every document, and one mutex is held from the first look to the last change.
+ *
+ *     memory_store    collections in the order of names
+ *       memory_collection   documents in the order of insertion, which is $natural order
+ *         memory_document     BSON and the keys it has in each index; never changed, counted
+ *
+ * Invariants
+ * 1. A document has one list of keys for each index of its collection, in their order.
+ * 2. No two documents of a collection share a key of a unique index; `_id` has one.
+ * 3. A document's BSON never changes: an update puts another in its place. So a cursor is the list
+ *    of documents of one moment, and no write disturbs it.
+ * 4. `changed` of a collection, and `dropped` of the store for a collection that is not there, only
+ *    rise; a token that differs from them means that something was written.
+ *
+ * Files: this one (the store, collections, indexes, wake-up), memory_documents.c (documents and
+ * keys), memory_read.c, memory_write.c (with the journal of atomic bulks).
+ *
+ * Deliberately not done: anything for speed, durability, sharing between processes.
+ */
+#include "store/memory.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "base/assert.h"
+#include "base/limits.h"
+
+/* ---- collections ---------------------------------------------------------------------------- */
+
+/* Where the name stands, or would stand. */
+static size_t position_of(const struct memory_store *store, const char *name)
+{
+    size_t low = 0, high = store->count;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (strcmp(store->collections[middle]->name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct memory_collection *truce__memory_find(struct memory_store *store, const char *name)
+{
+    size_t at = position_of(store, name);
+
+    if (at == store->count || strcmp(store->collections[at]->name, name))
+        return NULL;
+    return store->collections[at];
+}
+
+static void attach(struct memory_store *store, struct memory_collection *collection)
+{
+    size_t at = position_of(store, collection->name);
+
+    store->collections =
+        bson_realloc(store->collections, (store->count + 1) * sizeof(*store->collections));
+    memmove(store->collections + at + 1, store->collections + at,
+            (store->count - at) * sizeof(*store->collections));
+    store->collections[at] = collection;
+    store->count++;
+}
+
+static void detach(struct memory_store *store, struct memory_collection *collection)
+{
+    size_t at = position_of(store, collection->name);
+
+    truce_assert(at < store->count && store->collections[at] == collection);
+    store->count--;
+    memmove(store->collections + at, store->collections + at + 1,
+            (store->count - at) * sizeof(*store->collections));
+}
+
+struct memory_collection *truce__memory_find_or_create(struct memory_store *store, const char *name)
+{
+    struct memory_collection *collection = truce__memory_find(store, name);
+
+    if (collection)
+        return collection;
+    collection = bson_malloc0(sizeof(*collection));
+    collection->name = bson_strdup(name);
+    collection->indexes = bson_malloc0(sizeof(*collection->indexes));
+    collection->indexes[0] = bson_malloc0(sizeof(**collection->indexes));
+    collection->indexes_count = 1;
+    truce__index_spec_of_id(collection->indexes[0]);
+    attach(store, collection);
+    truce__memory_written(store, collection);
+    return collection;
+}
+
+static void free_collection(struct memory_collection *collection)
+{
+    for (size_t i = 0; i < collection->count; i++)
+        truce__memory_document_release(collection->documents[i]);
+    for (uint32_t i = 0; i < collection->indexes_count; i++) {
+        truce__index_spec_release(collection->indexes[i]);
+        bson_free(collection->indexes[i]);
+    }
+    bson_free(collection->documents);
+    bson_free(collection->indexes);
+    bson_free(collection->name);
+    bson_free(collection);
+}
+
+void truce__memory_drop(struct memory_store *store, struct memory_collection *collection)
+{
+    detach(store, collection);
+    free_collection(collection);
+    store->dropped = ++store->sequence;
+    pthread_cond_broadcast(&store->written);
+}
+
+void truce__memory_written(struct memory_store *store, struct memory_collection *collection)
+{
+    collection->changed = ++store->sequence;
+    pthread_cond_broadcast(&store->written);
+}
+
+/* ---- the table's functions: collections ----------------------------------------------------- */
+
+static truce_status collection_create(truce_store *base, const char *name, bson_error_t *error)
+{
+    struct memory_store *store = (struct memory_store *)base;
+    truce_status status = TRUCE_OK;
+
+    pthread_mutex_lock(&store->mutex);
+    if (truce__memory_find(store, name))
+        status = truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", name);
+    else
+        truce__memory_find_or_create(store, name);
+    pthread_mutex_unlock(&store->mutex);
+    return status;
+}
+
+static truce_status no_collection(const char *name, bson_error_t *error)
+{
+    return truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s", name);
+}
+
+static truce_status collection_drop(truce_store *base, const char *name, bson_error_t *error)
+{
+    struct memory_store *store = (struct memory_store *)base;
+    struct memory_collection *collection;
+    truce_status status = TRUCE_OK;
+
+    pthread_mutex_lock(&store->mutex);
+    collection = truce__memory_find(store, name);
+    if (collection)
+        truce__memory_drop(store, collection);
+    else
+        status = no_collection(name, error);
+    pthread_mutex_unlock(&store->mutex);
+    return status;
+}
+
+static void rename_to(struct memory_store *store, struct memory_collection *collection,
+                      const char *name)
+{
+    detach(store, collection);
+    bson_free(collection->name);
+    collection->name = bson_strdup(name);
+    attach(store, collection);
+    store->dropped = ++store->sequence;
+    truce__memory_written(store, collection);
+}
+
+static truce_status collection_rename(truce_store *base, const char *from, const char *to,
+                                      bool drop_target, bson_error_t *error)
+{
+    struct memory_store *store = (struct memory_store *)base;
+    struct memory_collection *collection, *target;
+    truce_status status = TRUCE_OK;
+
+    pthread_mutex_lock(&store->mutex);
+    collection = truce__memory_find(store, from);
+    target = truce__memory_find(store, to);
+    if (!collection) {
+        status = no_collection(from, error);
+    } else if (target && !drop_target) {
+        status = truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", to);
+    } else {
+        if (target)
+            truce__memory_drop(store, target);
+        rename_to(store, collection, to);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return status;
+}
+
+static void describe_collection(const struct memory_collection *collection, bson_t *description)
+{
+    int64_t bytes = 0;
+
+    for (size_t i = 0; i < collection->count; i++)
+        bytes += collection->documents[i]->bson->len;
+    BSON_APPEND_UTF8(description, "name", collection->name);
+    BSON_APPEND_INT64(description, "documents", (int64_t)collection->count);
+    BSON_APPEND_INT64(description, "bytes", bytes);
+    BSON_APPEND_INT32(description, "indexes", (int32_t)collection->indexes_count);
+}
+
+static truce_status collection_list(truce_store *base, bson_t *collections, bson_error_t *error)
+{
+    struct memory_store *store = (struct memory_store *)base;
+    char buffer[16];
+    const char *key;
+    bson_t description;
+
+    bson_init(collections);
+    pthread_mutex_lock(&store->mutex);
+    for (size_t i = 0; i < store->count; i++) {
+        bson_uint32_to_string((uint32_t)i, &key, buffer, sizeof(buffer));
+        bson_append_document_begin(collections, key, -1, &description);
+        describe_collection(store->collections[i], &description);
+        bson_append_document_end(collections, &description);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return TRUCE_OK;
+}
+
+/* ---- the table's functions: indexes --------------------------------------------------------- */
+
+static truce_status add_index(struct memory_store *store, const char *name, struct index_spec *spec,
+                              bool *taken, bson_error_t *error)
+{
+    struct memory_collection *collection = truce__memory_find(store, name);
+    bool created = !collection, present = false;
+    truce_status status;
+
+    if (created)
+        collection = truce__memory_find_or_create(store, name);
+    status = truce__index_admit((const struct index_spec *const *)collection->indexes,
+                                collection->indexes_count, spec, &present, error);
+    if (!status && !present) {
+        status = truce__memory_index_add(collection, spec, error);
+        *taken = !status;
+    }
+    if (status && created)
+        truce__memory_drop(store, collection);
+    return status;
+}
+
+static truce_status index_create(truce_store *base, const char *name, const bson_t *index,
+                                 bson_error_t *error)
+{
+    struct memory_store *store = (struct memory_store *)base;
+    struct index_spec *spec = bson_malloc0(sizeof(*spec));
+    truce_status status = truce__index_spec_parse(index, spec, error);
+    bool taken = false;
+
+    if (status) {
+        bson_free(spec);
+        return status;
+    }
+    pthread_mutex_lock(&store->mutex);
+    status = add_index(store, name, spec, &taken, error);
+    pthread_mutex_unlock(&store->mutex);
+    if (!taken) {
+        truce__index_spec_release(spec);
+        bson_free(spec);
+    }
+    return status;
+}
+
+static truce_status drop_index(struct memory_collection *collection, const char *name,
+                               bson_error_t *error)
+{
+    for (uint32_t i = 0; i < collection->indexes_count; i++) {
+        if (strcmp(collection->indexes[i]->name, name))
+            continue;
+        if (i == 0)
+            return truce__refuse(CODE_INVALID_OPTIONS, error, "the index of _id cannot be dropped");
+        truce__memory_index_remove(collection, i);
+        return TRUCE_OK;
+    }
+    return truce__refuse(CODE_INDEX_NOT_FOUND, error, "there is no index \"%s\" in %s", name,
+                         collection->name);
+}
+
+static truce_status index_drop(truce_store *base, const char *collection_name, const char *name,
+                               bson_error_t *error)
+{
+    struct memory_store *store = (struct memory_store *)base;
+    struct memory_collection *collection;
+    truce_status status;
+
+    pthread_mutex_lock(&store->mutex);
+    collection = truce__memory_find(store, collection_name);
+    if (collection)
+        status = drop_index(collection, name, error);
+    else
+        status = no_collection(collection_name, error);
+    pthread_mutex_unlock(&store->mutex);
+    return status;
+}
+
+static truce_status index_list(truce_store *base, const char *name, bson_t *indexes,
+                               bson_error_t *error)
+{
+    struct memory_store *store = (struct memory_store *)base;
+    const struct memory_collection *collection;
+    truce_status status = TRUCE_OK;
+    char buffer[16];
+    const char *key;
+    bson_t definition;
+
+    bson_init(indexes);
+    pthread_mutex_lock(&store->mutex);
+    collection = truce__memory_find(store, name);
+    if (!collection)
+        status = no_collection(name, error);
+    for (uint32_t i = 0; collection && i < collection->indexes_count; i++) {
+        truce__index_describe(collection->indexes[i], &definition);
+        bson_uint32_to_string(i, &key, buffer, sizeof(buffer));
+        bson_append_document(indexes, key, -1, &definition);
+        bson_destroy(&definition);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return status;
+}
+
+/* ---- the table's functions: wake-up, open and close ----------------------------------------- */
+
+static uint64_t written_number(struct memory_store *store, const char *name)
+{
+    const struct memory_collection *collection = truce__memory_find(store, name);
+
+    return collection ? collection->changed : store->dropped;
+}
+
+static truce_status wait_for_change(truce_store *base, const char *name, uint64_t *token,
+                                    uint32_t timeout_ms, bson_error_t *error)
+{
+    struct memory_store *store = (struct memory_store *)base;
+    struct timespec until;
+    uint64_t number;
+    int failed = 0;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += timeout_ms % 1000 * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_mutex_lock(&store->mutex);
+    while ((number = written_number(store, name)) == *token && failed != ETIMEDOUT)
+        failed = pthread_cond_timedwait(&store->written, &store->mutex, &until);
+    pthread_mutex_unlock(&store->mutex);
+    if (number == *token)
+        return truce__fail(TRUCE_TIMEOUT, error, "nothing was written to %s in %u ms", name,
+                           timeout_ms);
+    *token = number;
+    return TRUCE_OK;
+}
+
+static void close_store(truce_store *base)
+{
+    struct memory_store *store = (struct memory_store *)base;
+
+    for (size_t i = 0; i < store->count; i++)
+        free_collection(store->collections[i]);
+    bson_free(store->collections);
+    pthread_cond_destroy(&store->written);
+    pthread_mutex_destroy(&store->mutex);
+    bson_free(store);
+}
+
+static const truce_store_ops memory_ops = {
+    .scheme = "memory",
+    .close = close_store,
+    .find = truce__memory_find_documents,
+    .count = truce__memory_count,
+    .distinct = truce__memory_distinct,
+    .aggregate = truce__memory_aggregate,
+    .explain = truce__memory_explain,
+    .bulk = truce__memory_bulk,
+    .find_and_modify = truce__memory_find_and_modify,
+    .read_many = truce__memory_read_many,
+    .index_create = index_create,
+    .index_drop = index_drop,
+    .index_list = index_list,
+    .collection_create = collection_create,
+    .collection_drop = collection_drop,
+    .collection_rename = collection_rename,
+    .collection_list = collection_list,
+    .wait = wait_for_change,
+};
+
+truce_status truce__memory_open(const char *path, const truce_store_options *options,
+                                truce_store **store, bson_error_t *error)
+{
+    struct memory_store *made;
+    pthread_condattr_t attributes;
+
+    *store = NULL;
+    if (*path)
+        return truce__fail(TRUCE_INVALID, error, "a memory store has no name: \"memory:%s\"", path);
+    if (options->read_only || options->must_exist)
+        return truce__fail(TRUCE_INVALID, error,
+                           "a memory store starts empty: read_only and must_exist make no sense");
+    made = bson_malloc0(sizeof(*made));
+    made->base.ops = &memory_ops;
+    made->base.capabilities = TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
+                              TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ATOMIC_BULK |
+                              TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX | TRUCE_CAN_WAIT |
+                              TRUCE_CAN_SNAPSHOT_READ;
+    made->sequence = made->dropped = 1;
+    pthread_mutex_init(&made->mutex, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&made->written, &attributes);
+    pthread_condattr_destroy(&attributes);
+    *store = &made->base;
+    return TRUCE_OK;
+}

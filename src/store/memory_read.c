@@ -1,0 +1,452 @@
+/* The memory store's reading: every query looks at every document. */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "query/distinct.h"
+#include "query/number.h"
+#include "query/project.h"
+#include "store/memory.h"
+#include "store/pipeline.h"
+
+#define DEADLINE_EVERY 256 /* documents between two looks at the clock */
+
+/* ---- selecting ------------------------------------------------------------------------------ */
+
+static void push(struct memory_matches *matches, size_t position, struct memory_document *document,
+                 struct match_result found)
+{
+    if (matches->count == matches->room) {
+        matches->room = matches->room ? matches->room * 2 : 16;
+        matches->items = bson_realloc(matches->items, matches->room * sizeof(*matches->items));
+    }
+    matches->items[matches->count++] =
+        (struct memory_match){position, truce__memory_document_hold(document), found};
+}
+
+void truce__memory_matches_release(struct memory_matches *matches)
+{
+    for (size_t i = 0; i < matches->count; i++)
+        truce__memory_document_release(matches->items[i].document);
+    bson_free(matches->items);
+    *matches = (struct memory_matches){0};
+}
+
+static truce_status check_deadline(const struct memory_query *query, size_t examined,
+                                   bson_error_t *error)
+{
+    if (query->deadline_ns && examined % DEADLINE_EVERY == 0 &&
+        truce__clock_monotonic_ns() > query->deadline_ns)
+        return truce__refuse(CODE_MAX_TIME_MS_EXPIRED, error, "the time of the call is over");
+    return TRUCE_OK;
+}
+
+/* 1 or -1 if the specification is {$natural: ...}, else 0. */
+static int natural_direction(const bson_t *specification)
+{
+    struct value value;
+
+    if (!specification)
+        return 0;
+    value = truce__value_field(truce__value_document(specification), "$natural", 8);
+    if (!truce__value_is_number(value))
+        return 0;
+    return truce__number_to_double(value) < 0 ? -1 : 1;
+}
+
+/* A sparse or partial index that was asked for shows only what it holds. A wildcard index never
+ * hides: it is used where it can help. */
+static bool hidden(const struct memory_collection *collection,
+                   const struct memory_document *document, int64_t index)
+{
+    if (index < 0 || collection->indexes[index]->fields[0].wildcard)
+        return false;
+    return document->keys[index].count == 0;
+}
+
+static truce_status scan(const struct memory_collection *collection,
+                         const struct memory_query *query, int64_t index, bool backward,
+                         struct memory_matches *matches, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = 0; i < collection->count && !status; i++) {
+        size_t position = backward ? collection->count - 1 - i : i;
+        struct memory_document *document = collection->documents[position];
+        struct match_result found = {.array_index = -1};
+
+        status = check_deadline(query, i, error);
+        if (status || hidden(collection, document, index))
+            continue;
+        truce__arena_reset(query->context->arena);
+        status = truce__match_test(query->match, truce__value_document(document->bson),
+                                   query->context, &found, error);
+        if (!status && found.matched)
+            push(matches, position, document, found);
+    }
+    return status;
+}
+
+struct sort_item {
+    struct buffer key;
+    struct memory_match match;
+    size_t order; /* equal keys stay in the order they came in */
+};
+
+static int compare_items(const void *a, const void *b)
+{
+    const struct sort_item *x = a, *y = b;
+    size_t common = x->key.size < y->key.size ? x->key.size : y->key.size;
+    int order = common ? memcmp(x->key.bytes, y->key.bytes, common) : 0;
+
+    if (!order)
+        order = (x->key.size > y->key.size) - (x->key.size < y->key.size);
+    return order ? order : (x->order > y->order) - (x->order < y->order);
+}
+
+static truce_status sort_matches(const bson_t *specification, struct memory_matches *matches,
+                                 bson_error_t *error)
+{
+    struct sort sort = {0};
+    struct sort_item *items = bson_malloc0((matches->count + 1) * sizeof(*items));
+    truce_status status = truce__sort_parse(specification, &sort, error);
+
+    for (size_t i = 0; i < matches->count && !status; i++) {
+        items[i].match = matches->items[i];
+        items[i].order = i;
+        status = truce__sort_key(&sort, truce__value_document(matches->items[i].document->bson),
+                                 &items[i].key, error);
+    }
+    if (!status) {
+        qsort(items, matches->count, sizeof(*items), compare_items);
+        for (size_t i = 0; i < matches->count; i++)
+            matches->items[i] = items[i].match;
+    }
+    for (size_t i = 0; i < matches->count; i++)
+        truce__buffer_release(&items[i].key);
+    bson_free(items);
+    truce__sort_release(&sort);
+    return status;
+}
+
+/* Leaves matches[skip .. skip + limit). */
+static void cut(struct memory_matches *matches, int64_t skip, int64_t limit)
+{
+    size_t from = (uint64_t)skip < matches->count ? (size_t)skip : matches->count;
+    size_t left = matches->count - from;
+    size_t kept = limit > 0 && (uint64_t)limit < left ? (size_t)limit : left;
+
+    for (size_t i = 0; i < matches->count; i++)
+        if (i < from || i >= from + kept)
+            truce__memory_document_release(matches->items[i].document);
+    if (from > 0)
+        memmove(matches->items, matches->items + from, kept * sizeof(*matches->items));
+    matches->count = kept;
+}
+
+truce_status truce__memory_select(const struct memory_collection *collection,
+                                  const struct memory_query *query, struct memory_matches *matches,
+                                  bson_error_t *error)
+{
+    int natural = natural_direction(query->sort);
+    bool sorted = query->sort && !bson_empty(query->sort) && !natural;
+    truce_status status = TRUCE_OK;
+    int64_t index = -1;
+
+    *matches = (struct memory_matches){0};
+    truce_assert(query->skip >= 0 && query->limit >= 0);
+    if (collection) {
+        if (!natural)
+            natural = natural_direction(query->hint);
+        status = truce__index_hint((const struct index_spec *const *)collection->indexes,
+                                   collection->indexes_count, query->hint, &index, error);
+        if (!status)
+            status = scan(collection, query, index, natural < 0, matches, error);
+    }
+    if (!status && sorted)
+        status = sort_matches(query->sort, matches, error);
+    if (!status)
+        cut(matches, query->skip, query->limit);
+    else
+        truce__memory_matches_release(matches);
+    return status;
+}
+
+/* ---- one read ------------------------------------------------------------------------------- */
+
+/* What a read needs from start to end; a cursor keeps it. */
+struct reading {
+    struct match *match;
+    struct query_context context;
+    struct arena arena;
+    struct memory_matches matches;
+};
+
+static void reading_release(struct reading *reading)
+{
+    truce__memory_matches_release(&reading->matches);
+    truce__match_free(reading->match);
+    truce__arena_release(&reading->arena);
+}
+
+/* Compiles the filter and selects, with the mutex held only for the latter. The options are never
+ * NULL; the reading is released by the caller in any case. */
+static truce_status read_collection(struct memory_store *store, const char *name,
+                                    const bson_t *filter, const truce_find_options *options,
+                                    struct reading *reading, bson_error_t *error)
+{
+    struct memory_query query = {.sort = options->sort,
+                                 .hint = options->hint,
+                                 .skip = options->skip,
+                                 .limit = options->limit,
+                                 .context = &reading->context};
+    truce_status status = truce__match_new(filter, &reading->match, error);
+
+    if (status)
+        return status;
+    reading->context =
+        (struct query_context){.now_ms = truce__clock_wall_ms(), .arena = &reading->arena};
+    query.match = reading->match;
+    if (options->deadline_ms)
+        query.deadline_ns = truce__clock_monotonic_ns() + options->deadline_ms * INT64_C(1000000);
+    pthread_mutex_lock(&store->mutex);
+    status =
+        truce__memory_select(truce__memory_find(store, name), &query, &reading->matches, error);
+    pthread_mutex_unlock(&store->mutex);
+    return status;
+}
+
+/* ---- find ----------------------------------------------------------------------------------- */
+
+/* The documents of one moment, projected one by one. */
+struct memory_cursor {
+    truce_cursor base;
+    struct reading reading;
+    struct project *project;
+    size_t next;
+    bson_t document;
+};
+
+static truce_status cursor_next(truce_cursor *base, const bson_t **document, bson_error_t *error)
+{
+    struct memory_cursor *cursor = (struct memory_cursor *)base;
+    const struct memory_match *match;
+    truce_status status;
+
+    if (cursor->next == cursor->reading.matches.count) {
+        *document = NULL;
+        return TRUCE_OK;
+    }
+    match = &cursor->reading.matches.items[cursor->next++];
+    *document = match->document->bson;
+    if (!cursor->project)
+        return TRUCE_OK;
+    truce__arena_reset(&cursor->reading.arena);
+    bson_destroy(&cursor->document);
+    status =
+        truce__project_apply(cursor->project, truce__value_document(match->document->bson),
+                             &match->found, &cursor->reading.context, &cursor->document, error);
+    *document = status ? NULL : &cursor->document;
+    return status;
+}
+
+static void cursor_close(truce_cursor *base)
+{
+    struct memory_cursor *cursor = (struct memory_cursor *)base;
+
+    truce__project_free(cursor->project);
+    reading_release(&cursor->reading);
+    bson_destroy(&cursor->document);
+    bson_free(cursor);
+}
+
+static const truce_cursor_ops cursor_ops = {cursor_next, cursor_close};
+
+truce_status truce__memory_find_documents(truce_store *base, const char *name, const bson_t *filter,
+                                          const truce_find_options *options, truce_cursor **cursor,
+                                          bson_error_t *error)
+{
+    struct memory_cursor *made = bson_malloc0(sizeof(*made));
+    truce_status status;
+
+    made->base.ops = &cursor_ops;
+    made->reading.context.arena = &made->reading.arena;
+    bson_init(&made->document);
+    status =
+        read_collection((struct memory_store *)base, name, filter, options, &made->reading, error);
+    if (!status && options->projection && !bson_empty(options->projection))
+        status =
+            truce__project_new(options->projection, made->reading.match, &made->project, error);
+    if (status) {
+        cursor_close(&made->base);
+        made = NULL;
+    }
+    *cursor = (truce_cursor *)made;
+    return status;
+}
+
+/* ---- count, distinct, explain, looks -------------------------------------------------------- */
+
+truce_status truce__memory_count(truce_store *base, const char *name, const bson_t *filter,
+                                 const truce_find_options *options, int64_t *count,
+                                 bson_error_t *error)
+{
+    struct reading reading = {0};
+    truce_status status =
+        read_collection((struct memory_store *)base, name, filter, options, &reading, error);
+
+    *count = (int64_t)reading.matches.count;
+    reading_release(&reading);
+    return status;
+}
+
+truce_status truce__memory_distinct(truce_store *base, const char *name, const char *path,
+                                    const bson_t *filter, bson_t *values, bson_error_t *error)
+{
+    static const truce_find_options all = {0};
+    struct reading reading = {0};
+    struct distinct *distinct = NULL;
+    truce_status status =
+        read_collection((struct memory_store *)base, name, filter, &all, &reading, error);
+
+    if (!status)
+        status = truce__distinct_new(path, &distinct, error);
+    for (size_t i = 0; i < reading.matches.count && !status; i++)
+        status = truce__distinct_add(
+            distinct, truce__value_document(reading.matches.items[i].document->bson), error);
+    if (!status)
+        truce__distinct_values(distinct, values);
+    else
+        bson_init(values);
+    truce__distinct_free(distinct);
+    reading_release(&reading);
+    return status;
+}
+
+static void append_stage(bson_t *parent, const char *key, const bson_t *filter)
+{
+    bson_t stage;
+
+    bson_append_document_begin(parent, key, -1, &stage);
+    BSON_APPEND_UTF8(&stage, "stage", "COLLSCAN");
+    if (filter && !bson_empty(filter))
+        BSON_APPEND_DOCUMENT(&stage, "filter", filter);
+    BSON_APPEND_UTF8(&stage, "direction", "forward");
+    bson_append_document_end(parent, &stage);
+}
+
+truce_status truce__memory_explain(truce_store *base, const char *name, const bson_t *filter,
+                                   const truce_find_options *options, bson_t *plan,
+                                   bson_error_t *error)
+{
+    struct memory_store *store = (struct memory_store *)base;
+    const struct memory_collection *collection;
+    struct reading reading = {0};
+    truce_status status = read_collection(store, name, filter, options, &reading, error);
+    bson_t part;
+
+    bson_init(plan);
+    if (!status) {
+        pthread_mutex_lock(&store->mutex);
+        collection = truce__memory_find(store, name);
+        BSON_APPEND_DOCUMENT_BEGIN(plan, "queryPlanner", &part);
+        BSON_APPEND_UTF8(&part, "namespace", name);
+        append_stage(&part, "winningPlan", filter);
+        bson_append_document_end(plan, &part);
+        BSON_APPEND_DOCUMENT_BEGIN(plan, "executionStats", &part);
+        BSON_APPEND_INT64(&part, "nReturned", (int64_t)reading.matches.count);
+        BSON_APPEND_INT64(&part, "totalKeysExamined", 0);
+        BSON_APPEND_INT64(&part, "totalDocsExamined", collection ? (int64_t)collection->count : 0);
+        bson_append_document_end(plan, &part);
+        pthread_mutex_unlock(&store->mutex);
+    }
+    reading_release(&reading);
+    return status;
+}
+
+static void look(const struct memory_collection *collection, truce_look *look_at)
+{
+    bson_t wrapped = BSON_INITIALIZER;
+    struct value id, other;
+
+    BSON_APPEND_VALUE(&wrapped, "", look_at->id);
+    id = truce__value_field(truce__value_document(&wrapped), "", 0);
+    for (size_t i = 0; i < collection->count && !look_at->found; i++) {
+        const bson_t *document = collection->documents[i]->bson;
+
+        other = truce__value_field(truce__value_document(document), "_id", 3);
+        if (truce__value_equal(id, other)) {
+            bson_destroy(&look_at->document);
+            bson_copy_to(document, &look_at->document);
+            look_at->found = true;
+        }
+    }
+    bson_destroy(&wrapped);
+}
+
+truce_status truce__memory_read_many(truce_store *base, truce_look *looks, size_t count,
+                                     bson_error_t *error)
+{
+    struct memory_store *store = (struct memory_store *)base;
+
+    pthread_mutex_lock(&store->mutex);
+    for (size_t i = 0; i < count; i++) {
+        const struct memory_collection *collection = truce__memory_find(store, looks[i].collection);
+
+        bson_init(&looks[i].document);
+        looks[i].found = false;
+        if (collection)
+            look(collection, &looks[i]);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return TRUCE_OK;
+}
+
+/* ---- aggregate ------------------------------------------------------------------------------ */
+
+/* All documents of the collection, of one moment. */
+struct memory_source {
+    struct source base;
+    struct reading reading;
+    size_t next;
+};
+
+static truce_status source_next(struct source *base, const bson_t **document, bson_error_t *error)
+{
+    struct memory_source *source = (struct memory_source *)base;
+    struct memory_matches *matches = &source->reading.matches;
+
+    *document = source->next < matches->count ? matches->items[source->next].document->bson : NULL;
+    source->next += *document != NULL;
+    return TRUCE_OK;
+}
+
+static void source_free(struct source *base)
+{
+    struct memory_source *source = (struct memory_source *)base;
+
+    reading_release(&source->reading);
+    bson_free(source);
+}
+
+truce_status truce__memory_aggregate(truce_store *base, const char *name, const bson_t *pipeline,
+                                     const truce_find_options *options, truce_cursor **cursor,
+                                     bson_error_t *error)
+{
+    struct memory_source *source = bson_malloc0(sizeof(*source));
+    truce_find_options all = {.hint = options->hint, .deadline_ms = options->deadline_ms};
+    struct pipeline *compiled = NULL;
+    truce_status status = truce__pipeline_new(pipeline, &compiled, error);
+
+    *cursor = NULL;
+    source->base = (struct source){source_next, source_free};
+    if (!status)
+        status =
+            read_collection((struct memory_store *)base, name, NULL, &all, &source->reading, error);
+    if (status) {
+        source_free(&source->base);
+        truce__pipeline_free(compiled);
+        return status;
+    }
+    return truce__store_pipeline_cursor(base, name, compiled, 0, &source->base, options, cursor,
+                                        error);
+}

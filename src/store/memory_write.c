@@ -1,0 +1,524 @@
+/*
+ * The memory store's writing, under the store's mutex from the first look to the last change.
+ *
+ * An atomic bulk keeps a journal of what it changed:
+ *
+ *     inserted   collection, position               undone by removing
+ *     replaced   collection, position, old          undone by putting old back
+ *     removed    collection, position, old          undone by inserting old
+ *     created    collection                         undone by dropping it
+ *
+ * and undoes it from its end, so that every position means what it meant then.
+ */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "query/project.h"
+#include "store/memory.h"
+
+enum change_kind { CHANGE_INSERTED, CHANGE_REPLACED, CHANGE_REMOVED, CHANGE_CREATED };
+
+struct change {
+    enum change_kind kind;
+    struct memory_collection *collection;
+    size_t position;
+    struct memory_document *old; /* owned */
+};
+
+struct journal {
+    struct change *changes;
+    size_t count, room;
+};
+
+/* One call: what all its writes share. */
+struct writing {
+    struct memory_store *store;
+    struct query_context context;
+    struct arena arena;
+    struct journal journal;
+    int64_t deadline_ns;
+};
+
+/* ---- the journal ---------------------------------------------------------------------------- */
+
+static void note(struct writing *writing, enum change_kind kind,
+                 struct memory_collection *collection, size_t position, struct memory_document *old)
+{
+    struct journal *journal = &writing->journal;
+
+    if (journal->count == journal->room) {
+        journal->room = journal->room ? journal->room * 2 : 16;
+        journal->changes = bson_realloc(journal->changes, journal->room * sizeof(struct change));
+    }
+    journal->changes[journal->count++] = (struct change){kind, collection, position, old};
+}
+
+static void undo_change(struct writing *writing, struct change *change)
+{
+    struct memory_collection *collection = change->collection;
+
+    switch (change->kind) {
+    case CHANGE_INSERTED:
+        truce__memory_document_release(truce__memory_remove(collection, change->position));
+        break;
+    case CHANGE_REPLACED:
+        truce__memory_document_release(
+            truce__memory_replace(collection, change->position, change->old));
+        break;
+    case CHANGE_REMOVED:
+        truce__memory_insert(collection, change->position, change->old);
+        break;
+    case CHANGE_CREATED:
+        truce_assert(collection->count == 0);
+        truce__memory_drop(writing->store, collection);
+        break;
+    }
+}
+
+/* Everything since the journal had `mark` changes. */
+static void undo(struct writing *writing, size_t mark)
+{
+    while (writing->journal.count > mark)
+        undo_change(writing, &writing->journal.changes[--writing->journal.count]);
+}
+
+/* Forgets the journal; what it changed stays, and who waits for it wakes. */
+static void keep(struct writing *writing)
+{
+    struct journal *journal = &writing->journal;
+
+    for (size_t i = 0; i < journal->count; i++) {
+        truce__memory_written(writing->store, journal->changes[i].collection);
+        truce__memory_document_release(journal->changes[i].old);
+    }
+    journal->count = 0;
+}
+
+static void writing_begin(struct writing *writing, truce_store *base, uint32_t deadline_ms)
+{
+    *writing = (struct writing){.store = (struct memory_store *)base};
+    writing->context =
+        (struct query_context){.now_ms = truce__clock_wall_ms(), .arena = &writing->arena};
+    if (deadline_ms)
+        writing->deadline_ns = truce__clock_monotonic_ns() + deadline_ms * INT64_C(1000000);
+    pthread_mutex_lock(&writing->store->mutex);
+}
+
+static void writing_end(struct writing *writing)
+{
+    keep(writing);
+    pthread_mutex_unlock(&writing->store->mutex);
+    bson_free(writing->journal.changes);
+    truce__arena_release(&writing->arena);
+}
+
+/* ---- single documents ----------------------------------------------------------------------- */
+
+static truce_status insert(struct writing *writing, const char *name, const bson_t *bson,
+                           bson_error_t *error)
+{
+    struct memory_collection *collection = truce__memory_find(writing->store, name);
+    struct memory_document *document = NULL;
+    truce_status status;
+
+    if (!collection) {
+        collection = truce__memory_find_or_create(writing->store, name);
+        note(writing, CHANGE_CREATED, collection, 0, NULL);
+    }
+    status = truce__memory_document_new(collection, bson, &document, error);
+    if (!status)
+        status = truce__memory_check_unique(collection, document, SIZE_MAX, error);
+    if (status) {
+        truce__memory_document_release(document);
+        return status;
+    }
+    note(writing, CHANGE_INSERTED, collection, collection->count, NULL);
+    truce__memory_insert(collection, collection->count, document);
+    return TRUCE_OK;
+}
+
+static truce_status replace(struct writing *writing, struct memory_collection *collection,
+                            size_t position, const bson_t *bson, bson_error_t *error)
+{
+    struct memory_document *document = NULL, *old;
+    truce_status status = truce__document_check(bson, "updated document", error);
+
+    if (!status)
+        status = truce__memory_document_new(collection, bson, &document, error);
+    if (!status)
+        status = truce__memory_check_unique(collection, document, position, error);
+    if (status) {
+        truce__memory_document_release(document);
+        return status;
+    }
+    old = truce__memory_replace(collection, position, document);
+    note(writing, CHANGE_REPLACED, collection, position, old);
+    return TRUCE_OK;
+}
+
+static void remove_document(struct writing *writing, struct memory_collection *collection,
+                            size_t position)
+{
+    struct memory_document *old = truce__memory_remove(collection, position);
+
+    note(writing, CHANGE_REMOVED, collection, position, old);
+}
+
+/* ---- one write ------------------------------------------------------------------------------ */
+
+/* The update of one document that was found; `after` is always initialised. */
+static truce_status change(struct writing *writing, struct memory_collection *collection,
+                           const struct memory_match *match, const struct update *update,
+                           bson_t *after, truce_write_result *result, bson_error_t *error)
+{
+    struct update_result changed = {0};
+    truce_status status;
+
+    truce__arena_reset(&writing->arena);
+    status = truce__update_apply(update, match->document->bson, &match->found, &writing->context,
+                                 after, &changed, error);
+    if (!status && changed.modified)
+        status = replace(writing, collection, match->position, after, error);
+    if (!status) {
+        result->matched++;
+        result->modified += changed.modified;
+    }
+    return status;
+}
+
+static void keep_id(const bson_t *document, truce_write_result *result)
+{
+    bson_iter_t iter;
+    bool found = bson_iter_init_find(&iter, document, "_id");
+
+    truce_assert(found);
+    bson_value_copy(bson_iter_value(&iter), &result->upserted_id);
+    result->upserted = true;
+}
+
+/* Nothing matched: inserts what filter and update give; `made` is always initialised. */
+static truce_status upsert(struct writing *writing, const char *name, const struct match *match,
+                           const struct update *update, bson_t *made, truce_write_result *result,
+                           bson_error_t *error)
+{
+    bson_t raw;
+    truce_status status;
+
+    bson_init(made);
+    truce__arena_reset(&writing->arena);
+    status = truce__update_insert(update, match, &writing->context, &raw, error);
+    if (!status)
+        status = truce__document_check(&raw, "upserted document", error);
+    if (!status) {
+        bson_destroy(made);
+        status = truce__document_prepare(&raw, &writing->context, made, error);
+    }
+    if (!status)
+        status = insert(writing, name, made, error);
+    if (!status)
+        keep_id(made, result);
+    bson_destroy(&raw);
+    return status;
+}
+
+static truce_status select_for(struct writing *writing, const truce_write *write,
+                               const struct match *match, int64_t limit,
+                               struct memory_matches *matches, bson_error_t *error)
+{
+    struct memory_query query = {.match = match,
+                                 .hint = write->options.hint,
+                                 .limit = limit,
+                                 .deadline_ns = writing->deadline_ns,
+                                 .context = &writing->context};
+
+    return truce__memory_select(truce__memory_find(writing->store, write->collection), &query,
+                                matches, error);
+}
+
+static truce_status do_update(struct writing *writing, const truce_write *write,
+                              truce_write_result *result, bson_error_t *error)
+{
+    const truce_write_options *options = &write->options;
+    struct update_options how = {options->pipeline, options->upsert, options->multi,
+                                 options->array_filters};
+    struct memory_matches matches = {0};
+    struct match *match = NULL;
+    struct update *update = NULL;
+    truce_status status = truce__match_new(write->filter, &match, error);
+    bson_t after;
+
+    if (!status)
+        status = truce__update_new(write->document, &how, &update, error);
+    if (!status)
+        status = select_for(writing, write, match, options->multi ? 0 : 1, &matches, error);
+    for (size_t i = 0; i < matches.count && !status; i++) {
+        status = change(writing, truce__memory_find(writing->store, write->collection),
+                        &matches.items[i], update, &after, result, error);
+        bson_destroy(&after);
+    }
+    if (!status && matches.count == 0 && options->upsert) {
+        status = upsert(writing, write->collection, match, update, &after, result, error);
+        bson_destroy(&after);
+    }
+    truce__memory_matches_release(&matches);
+    truce__update_free(update);
+    truce__match_free(match);
+    return status;
+}
+
+static truce_status do_insert(struct writing *writing, const truce_write *write,
+                              truce_write_result *result, bson_error_t *error)
+{
+    truce_status status = insert(writing, write->collection, write->document, error);
+
+    result->inserted += !status;
+    return status;
+}
+
+static truce_status do_remove(struct writing *writing, const truce_write *write,
+                              truce_write_result *result, bson_error_t *error)
+{
+    struct memory_matches matches = {0};
+    struct match *match = NULL;
+    truce_status status = truce__match_new(write->filter, &match, error);
+
+    if (!status)
+        status = select_for(writing, write, match, write->options.multi ? 0 : 1, &matches, error);
+    for (size_t i = matches.count; i > 0 && !status; i--)
+        remove_document(writing, truce__memory_find(writing->store, write->collection),
+                        matches.items[i - 1].position);
+    if (!status)
+        result->matched = result->removed = (int64_t)matches.count;
+    truce__memory_matches_release(&matches);
+    truce__match_free(match);
+    return status;
+}
+
+static truce_status do_require(struct writing *writing, const truce_write *write,
+                               truce_write_result *result, bson_error_t *error)
+{
+    struct memory_matches matches = {0};
+    struct match *match = NULL;
+    truce_status status = truce__match_new(write->filter, &match, error);
+
+    if (!status)
+        status = select_for(writing, write, match, 1, &matches, error);
+    if (!status)
+        result->matched = (int64_t)matches.count;
+    truce__memory_matches_release(&matches);
+    truce__match_free(match);
+    return status;
+}
+
+typedef truce_status write_function(struct writing *writing, const truce_write *write,
+                                    truce_write_result *result, bson_error_t *error);
+
+static write_function *const write_functions[] = {
+    [TRUCE_WRITE_INSERT] = do_insert,           [TRUCE_WRITE_UPDATE] = do_update,
+    [TRUCE_WRITE_REMOVE] = do_remove,           [TRUCE_WRITE_REQUIRE] = do_require,
+    [TRUCE_WRITE_REQUIRE_MISSING] = do_require,
+};
+
+/* ---- bulk ----------------------------------------------------------------------------------- */
+
+static truce_status check_required(const truce_write *write, const truce_write_result *result,
+                                   bson_error_t *error)
+{
+    char shown[200];
+    bool found = result->matched > 0 || result->upserted || result->inserted > 0;
+
+    if (found != (write->kind == TRUCE_WRITE_REQUIRE_MISSING))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_CONFLICT, error, "%s document of %s matches %s", found ? "a" : "no",
+                       write->collection,
+                       write->filter ? truce__value_show(truce__value_document(write->filter),
+                                                         shown, sizeof(shown))
+                                     : "{}");
+}
+
+/* One write; a failure leaves nothing, but for an update of several documents. */
+static truce_status do_write(struct writing *writing, const truce_write *write, bool atomic,
+                             truce_write_outcome *outcome)
+{
+    size_t mark = writing->journal.count;
+    bool partial = write->kind == TRUCE_WRITE_UPDATE && write->options.multi;
+    truce_status status =
+        write_functions[write->kind](writing, write, &outcome->result, &outcome->error);
+
+    if (!status && atomic)
+        status = check_required(write, &outcome->result, &outcome->error);
+    if (status && !partial)
+        undo(writing, mark);
+    if (!atomic)
+        keep(writing);
+    outcome->status = status;
+    return status;
+}
+
+static void reset_outcomes(truce_write_outcome *outcomes, size_t count, size_t but,
+                           truce_status status)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (i == but)
+            continue;
+        truce_write_result_release(&outcomes[i].result);
+        outcomes[i] = (truce_write_outcome){.status = status};
+    }
+}
+
+truce_status truce__memory_bulk(truce_store *base, const truce_write *writes, size_t count,
+                                const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                bson_error_t *error)
+{
+    truce_status first = TRUCE_OK, status;
+    struct writing writing;
+
+    for (size_t i = 0; i < count; i++)
+        outcomes[i] =
+            (truce_write_outcome){.status = options->atomic ? TRUCE_CONFLICT : TRUCE_NOT_FOUND};
+    writing_begin(&writing, base, options->deadline_ms);
+    for (size_t i = 0; i < count && (!first || options->unordered); i++) {
+        status = do_write(&writing, &writes[i], options->atomic, &outcomes[i]);
+        if (!status || first)
+            continue;
+        first = status;
+        if (error)
+            *error = outcomes[i].error;
+        if (options->atomic) {
+            undo(&writing, 0);
+            reset_outcomes(outcomes, count, i, TRUCE_CONFLICT);
+            truce_write_result_release(&outcomes[i].result);
+            break;
+        }
+    }
+    writing_end(&writing);
+    return first;
+}
+
+/* ---- find-and-modify ------------------------------------------------------------------------ */
+
+struct modifying {
+    struct match *match;
+    struct update *update;   /* NULL: remove */
+    struct project *project; /* NULL: whole documents */
+    struct memory_matches matches;
+};
+
+static void modifying_release(struct modifying *modifying)
+{
+    truce__memory_matches_release(&modifying->matches);
+    truce__project_free(modifying->project);
+    truce__update_free(modifying->update);
+    truce__match_free(modifying->match);
+}
+
+static truce_status modifying_compile(struct modifying *modifying, const bson_t *filter,
+                                      const bson_t *update, const truce_modify_options *options,
+                                      bson_error_t *error)
+{
+    struct update_options how = {.pipeline = options->pipeline,
+                                 .upsert = options->upsert,
+                                 .array_filters = options->array_filters};
+    truce_status status = truce__match_new(filter, &modifying->match, error);
+
+    if (!status && !options->remove)
+        status = truce__update_new(update, &how, &modifying->update, error);
+    if (!status && options->projection && !bson_empty(options->projection))
+        status =
+            truce__project_new(options->projection, modifying->match, &modifying->project, error);
+    return status;
+}
+
+/* `shown` (initialised, empty) becomes what the caller sees of `document`. */
+static truce_status show(struct writing *writing, const struct modifying *modifying,
+                         const bson_t *document, const struct match_result *found, bson_t *shown,
+                         bson_error_t *error)
+{
+    bson_destroy(shown);
+    if (!modifying->project) {
+        bson_copy_to(document, shown);
+        return TRUCE_OK;
+    }
+    truce__arena_reset(&writing->arena);
+    return truce__project_apply(modifying->project, truce__value_document(document), found,
+                                &writing->context, shown, error);
+}
+
+/* The first match is changed or removed. */
+static truce_status modify_found(struct writing *writing, const char *name,
+                                 const struct modifying *modifying, bool return_new,
+                                 bson_t *document, truce_write_result *result, bson_error_t *error)
+{
+    struct memory_collection *collection = truce__memory_find(writing->store, name);
+    const struct memory_match *match = &modifying->matches.items[0];
+    truce_status status;
+    bson_t after = BSON_INITIALIZER;
+
+    if (modifying->update) {
+        bson_destroy(&after);
+        status = change(writing, collection, match, modifying->update, &after, result, error);
+    } else {
+        remove_document(writing, collection, match->position);
+        result->matched = result->removed = 1;
+        status = TRUCE_OK;
+    }
+    if (!status)
+        status = show(writing, modifying, return_new ? &after : match->document->bson,
+                      &match->found, document, error);
+    bson_destroy(&after);
+    return status;
+}
+
+static truce_status modify_missing(struct writing *writing, const char *name,
+                                   const struct modifying *modifying,
+                                   const truce_modify_options *options, bson_t *document,
+                                   truce_write_result *result, bson_error_t *error)
+{
+    const struct match_result found = {.array_index = -1};
+    truce_status status;
+    bson_t made;
+
+    if (!options->upsert)
+        return TRUCE_NOT_FOUND;
+    status = upsert(writing, name, modifying->match, modifying->update, &made, result, error);
+    if (!status && options->return_new)
+        status = show(writing, modifying, &made, &found, document, error);
+    bson_destroy(&made);
+    return status;
+}
+
+truce_status truce__memory_find_and_modify(truce_store *base, const char *name,
+                                           const bson_t *filter, const bson_t *update,
+                                           const truce_modify_options *options, bson_t *document,
+                                           truce_write_result *result, bson_error_t *error)
+{
+    struct modifying modifying = {0};
+    struct memory_query query = {.sort = options->sort, .hint = options->hint, .limit = 1};
+    struct writing writing;
+    truce_status status;
+
+    bson_init(document);
+    *result = (truce_write_result){0};
+    writing_begin(&writing, base, options->deadline_ms);
+    status = modifying_compile(&modifying, filter, update, options, error);
+    query.match = modifying.match;
+    query.context = &writing.context;
+    query.deadline_ns = writing.deadline_ns;
+    if (!status)
+        status = truce__memory_select(truce__memory_find(writing.store, name), &query,
+                                      &modifying.matches, error);
+    if (!status && modifying.matches.count > 0)
+        status =
+            modify_found(&writing, name, &modifying, options->return_new, document, result, error);
+    else if (!status)
+        status = modify_missing(&writing, name, &modifying, options, document, result, error);
+    if (status) {
+        undo(&writing, 0);
+        bson_destroy(document);
+        bson_init(document);
+        truce_write_result_release(result);
+    }
+    writing_end(&writing);
+    modifying_release(&modifying);
+    return status;
+}

@@ -1,0 +1,21 @@
+#ifndef TRUCE_STORE_PIPELINE_H
+#define TRUCE_STORE_PIPELINE_H
+
+/* Aggregation over a store: what every backend needs to turn a compiled pipeline into a cursor. */
+#include "query/aggregate.h"
+#include "store/store.h"
+
+/* A cursor over the stages of `pipeline` from number `first` on, which read `input`. Takes over
+ * pipeline and input in any case. The world of the pipeline is the store itself, through its public
+ * verbs: $lookup and $unionWith find, $out writes a new collection and renames it at the end,
+ * $merge updates. With options->allow_disk_use large sorts and groups spill to unnamed temporary
+ * files. The backend holds no lock meanwhile. */
+truce_status truce__store_pipeline_cursor(truce_store *store, const char *collection,
+                                          struct pipeline *pipeline, uint32_t first,
+                                          struct source *input, const truce_find_options *options,
+                                          truce_cursor **cursor, bson_error_t *error);
+
+/* A place for bytes in an unnamed temporary file (below TMPDIR); `spill->free` closes it. */
+truce_status truce__store_spill(struct spill **spill, bson_error_t *error);
+
+#endif

@@ -1,0 +1,430 @@
+/*
+ * The public verbs (truce/store.h) over the table of a backend (truce/sys/store.h): opening by URI,
+ * reading, indexes and collections; store_write.c has the writing. Every call does three things
+ * here, so that no backend does them:
+ *
+ * 1. arguments are checked: names, numbers, that documents are well-formed BSON within the limits;
+ * 2. NULL options and filters become the defaults, so a backend sees neither;
+ * 3. what the backend answers is held against its contract by assertions: a cursor exactly on
+ *    success, an error text exactly on failure, counts that can be.
+ */
+#include "store/check.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/limits.h"
+#include "query/catalog.h"
+
+/* ---- checks --------------------------------------------------------------------------------- */
+
+truce_status truce__check_optional(const bson_t *document, const char *what, bson_error_t *error)
+{
+    return document ? truce__document_check(document, what, error) : TRUCE_OK;
+}
+
+truce_status truce__check_required(const bson_t *document, const char *what, bson_error_t *error)
+{
+    if (!document)
+        return truce__fail(TRUCE_INVALID, error, "the %s is missing", what);
+    return truce__document_check(document, what, error);
+}
+
+void truce__check_answer(truce_status status, const bson_error_t *error)
+{
+    if (status == TRUCE_OK || status == TRUCE_NOT_FOUND)
+        return;
+    truce_assert(error->message[0] != '\0');
+    truce_assert(error->domain == TRUCE_ERROR || error->domain == TRUCE_ERROR_SERVER);
+    truce_assert(error->domain != TRUCE_ERROR || error->code == (uint32_t)status);
+}
+
+truce_status truce__pass_error(truce_status status, const bson_error_t *caught, bson_error_t *error)
+{
+    truce__check_answer(status, caught);
+    if (status && error)
+        *error = *caught;
+    return status;
+}
+
+const bson_t *truce__filter_or_empty(const bson_t *filter)
+{
+    static const bson_t empty = BSON_INITIALIZER;
+
+    return filter ? filter : &empty;
+}
+
+static const truce_find_options *find_options_or_default(const truce_find_options *options)
+{
+    static const truce_find_options defaults;
+
+    return options ? options : &defaults;
+}
+
+static truce_status check_numbers(const truce_find_options *options, bson_error_t *error)
+{
+    if (options->skip < 0)
+        return truce__refuse(51024, error, "skip is %" PRId64 ", it cannot be negative",
+                             options->skip);
+    if (options->limit < 0)
+        return truce__refuse(51024, error, "limit is %" PRId64 ", it cannot be negative",
+                             options->limit);
+    return TRUCE_OK;
+}
+
+static truce_status check_find(const char *collection, const bson_t *filter,
+                               const truce_find_options *options, bson_error_t *error)
+{
+    truce_status status = truce__collection_name_check(collection, error);
+
+    if (!status)
+        status = truce__check_optional(filter, "filter", error);
+    if (!status)
+        status = truce__check_optional(options->projection, "projection", error);
+    if (!status)
+        status = truce__check_optional(options->sort, "sort", error);
+    if (!status)
+        status = truce__check_optional(options->hint, "hint", error);
+    if (!status)
+        status = check_numbers(options, error);
+    return status;
+}
+
+/* ---- open and close ------------------------------------------------------------------------- */
+
+typedef truce_status open_function(const char *path, const truce_store_options *options,
+                                   truce_store **store, bson_error_t *error);
+
+static const struct backend {
+    const char *scheme;
+    open_function *open;
+} backends[] = {
+    {"memory", truce__memory_open},
+};
+
+/* Length of the scheme that the URI starts with; 0 for a bare path (also "C:..." and "./a:b"). */
+static size_t scheme_length(const char *uri)
+{
+    size_t length = 0;
+
+    while (isalpha((unsigned char)uri[length]))
+        length++;
+    return length > 1 && uri[length] == ':' ? length : 0;
+}
+
+static const struct backend *find_backend(const char *scheme, size_t length)
+{
+    for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++)
+        if (strlen(backends[i].scheme) == length && !memcmp(backends[i].scheme, scheme, length))
+            return &backends[i];
+    return NULL;
+}
+
+truce_status truce_store_open(const char *uri, const truce_store_options *options,
+                              truce_store **store, bson_error_t *error)
+{
+    static const truce_store_options defaults;
+    size_t length = uri ? scheme_length(uri) : 0;
+    const struct backend *backend = NULL;
+    bson_error_t caught = {0};
+    truce_status status;
+
+    *store = NULL;
+    if (!uri || !*uri)
+        return truce__fail(TRUCE_INVALID, error, "the store's URI is empty");
+    backend = length ? find_backend(uri, length) : find_backend("file", 4);
+    if (!backend)
+        return truce__fail(TRUCE_INVALID, error,
+                           "no store of the kind \"%.*s\" (file:PATH, a path, or memory:)",
+                           length ? (int)length : 4, length ? uri : "file");
+    status = backend->open(uri + (length ? length + 1 : 0), options ? options : &defaults, store,
+                           &caught);
+    truce_assert(!status == (*store != NULL));
+    truce_assert(status || !strcmp((*store)->ops->scheme, backend->scheme));
+    return truce__pass_error(status, &caught, error);
+}
+
+void truce_store_close(truce_store *store)
+{
+    if (store)
+        store->ops->close(store);
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+truce_status truce_find(truce_store *store, const char *collection, const bson_t *filter,
+                        const truce_find_options *options, truce_cursor **cursor,
+                        bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status;
+
+    *cursor = NULL;
+    options = find_options_or_default(options);
+    status = check_find(collection, filter, options, error);
+    if (status)
+        return status;
+    status = store->ops->find(store, collection, truce__filter_or_empty(filter), options, cursor,
+                              &caught);
+    truce_assert(!status == (*cursor != NULL));
+    return truce__pass_error(status, &caught, error);
+}
+
+truce_status truce_cursor_next(truce_cursor *cursor, const bson_t **document, bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status;
+
+    *document = NULL;
+    status = cursor->ops->next(cursor, document, &caught);
+    truce_assert(!status || !*document);
+    truce_assert(!*document || (*document)->len >= 5);
+    return truce__pass_error(status, &caught, error);
+}
+
+void truce_cursor_close(truce_cursor *cursor)
+{
+    if (cursor)
+        cursor->ops->close(cursor);
+}
+
+truce_status truce_find_one(truce_store *store, const char *collection, const bson_t *filter,
+                            const truce_find_options *options, bson_t *document,
+                            bson_error_t *error)
+{
+    truce_find_options one = *find_options_or_default(options);
+    truce_cursor *cursor = NULL;
+    const bson_t *found = NULL;
+    truce_status status;
+
+    bson_init(document);
+    one.limit = 1;
+    status = truce_find(store, collection, filter, &one, &cursor, error);
+    if (!status)
+        status = truce_cursor_next(cursor, &found, error);
+    if (!status && !found)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "no document of %s matches", collection);
+    if (!status) {
+        bson_destroy(document);
+        bson_copy_to(found, document);
+    }
+    truce_cursor_close(cursor);
+    return status;
+}
+
+truce_status truce_count(truce_store *store, const char *collection, const bson_t *filter,
+                         const truce_find_options *options, int64_t *count, bson_error_t *error)
+{
+    truce_find_options chosen = *find_options_or_default(options);
+    bson_error_t caught = {0};
+    truce_status status;
+
+    *count = 0;
+    if (chosen.limit < 0)
+        chosen.limit = chosen.limit == INT64_MIN ? INT64_MAX : -chosen.limit;
+    status = check_find(collection, filter, &chosen, error);
+    if (status)
+        return status;
+    status = store->ops->count(store, collection, truce__filter_or_empty(filter), &chosen, count,
+                               &caught);
+    truce_assert(*count >= 0);
+    return truce__pass_error(status, &caught, error);
+}
+
+truce_status truce_distinct(truce_store *store, const char *collection, const char *path,
+                            const bson_t *filter, bson_t *values, bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = truce__collection_name_check(collection, error);
+
+    if (!status)
+        status = truce__check_optional(filter, "filter", error);
+    if (!status && !bson_utf8_validate(path, strlen(path), false))
+        status = truce__refuse(CODE_BAD_VALUE, error, "the path is not valid UTF-8");
+    if (status) {
+        bson_init(values);
+        return status;
+    }
+    status = store->ops->distinct(store, collection, path, truce__filter_or_empty(filter), values,
+                                  &caught);
+    truce_assert(values->len >= 5);
+    return truce__pass_error(status, &caught, error);
+}
+
+truce_status truce_aggregate(truce_store *store, const char *collection, const bson_t *pipeline,
+                             const truce_find_options *options, truce_cursor **cursor,
+                             bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status;
+
+    *cursor = NULL;
+    options = find_options_or_default(options);
+    status = check_find(collection, NULL, options, error);
+    if (!status)
+        status = truce__check_required(pipeline, "pipeline", error);
+    if (status)
+        return status;
+    status = store->ops->aggregate(store, collection, pipeline, options, cursor, &caught);
+    truce_assert(!status == (*cursor != NULL));
+    return truce__pass_error(status, &caught, error);
+}
+
+truce_status truce_explain(truce_store *store, const char *collection, const bson_t *filter,
+                           const truce_find_options *options, bson_t *plan, bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status;
+
+    options = find_options_or_default(options);
+    status = check_find(collection, filter, options, error);
+    if (status) {
+        bson_init(plan);
+        return status;
+    }
+    status = store->ops->explain(store, collection, truce__filter_or_empty(filter), options, plan,
+                                 &caught);
+    truce_assert(status || bson_has_field(plan, "queryPlanner"));
+    return truce__pass_error(status, &caught, error);
+}
+
+static void check_looks(const truce_look *looks, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        truce_assert(looks[i].found == !bson_empty(&looks[i].document));
+}
+
+truce_status truce__store_look(truce_store *store, truce_look *looks, size_t count,
+                               bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = TRUCE_OK;
+
+    if (!(store->capabilities & TRUCE_CAN_SNAPSHOT_READ))
+        status = truce__fail(TRUCE_INVALID, error, "a store of the kind \"%s\" has no snapshots",
+                             store->ops->scheme);
+    for (size_t i = 0; i < count && !status; i++)
+        status = truce__collection_name_check(looks[i].collection, error);
+    if (status) {
+        for (size_t i = 0; i < count; i++) {
+            bson_init(&looks[i].document);
+            looks[i].found = false;
+        }
+        return status;
+    }
+    status = store->ops->read_many(store, looks, count, &caught);
+    check_looks(looks, count);
+    return truce__pass_error(status, &caught, error);
+}
+
+/* ---- indexes -------------------------------------------------------------------------------- */
+
+truce_status truce_index_create(truce_store *store, const char *collection, const bson_t *index,
+                                bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = truce__collection_name_check(collection, error);
+
+    if (!status)
+        status = truce__check_required(index, "index", error);
+    if (status)
+        return status;
+    status = store->ops->index_create(store, collection, index, &caught);
+    return truce__pass_error(status, &caught, error);
+}
+
+truce_status truce_index_drop(truce_store *store, const char *collection, const char *name,
+                              bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = truce__collection_name_check(collection, error);
+
+    if (status)
+        return status;
+    status = store->ops->index_drop(store, collection, name, &caught);
+    return truce__pass_error(status, &caught, error);
+}
+
+truce_status truce_index_list(truce_store *store, const char *collection, bson_t *indexes,
+                              bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = truce__collection_name_check(collection, error);
+
+    if (status) {
+        bson_init(indexes);
+        return status;
+    }
+    status = store->ops->index_list(store, collection, indexes, &caught);
+    truce_assert(status || bson_has_field(indexes, "0.name"));
+    return truce__pass_error(status, &caught, error);
+}
+
+/* ---- collections ---------------------------------------------------------------------------- */
+
+truce_status truce_collection_create(truce_store *store, const char *collection,
+                                     bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = truce__collection_name_check(collection, error);
+
+    if (status)
+        return status;
+    status = store->ops->collection_create(store, collection, &caught);
+    return truce__pass_error(status, &caught, error);
+}
+
+truce_status truce_collection_drop(truce_store *store, const char *collection, bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = truce__collection_name_check(collection, error);
+
+    if (status)
+        return status;
+    status = store->ops->collection_drop(store, collection, &caught);
+    return truce__pass_error(status, &caught, error);
+}
+
+truce_status truce_collection_rename(truce_store *store, const char *from, const char *to,
+                                     bool drop_target, bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = truce__collection_name_check(from, error);
+
+    if (!status)
+        status = truce__collection_name_check(to, error);
+    if (!status && !strcmp(from, to))
+        status = truce__refuse(CODE_ILLEGAL_OPERATION, error,
+                               "a collection cannot be renamed to its own name (%s)", from);
+    if (status)
+        return status;
+    status = store->ops->collection_rename(store, from, to, drop_target, &caught);
+    return truce__pass_error(status, &caught, error);
+}
+
+truce_status truce_collection_list(truce_store *store, bson_t *collections, bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = store->ops->collection_list(store, collections, &caught);
+
+    truce_assert(collections->len >= 5);
+    return truce__pass_error(status, &caught, error);
+}
+
+/* ---- wake-up -------------------------------------------------------------------------------- */
+
+truce_status truce_wait(truce_store *store, const char *collection, uint64_t *token,
+                        uint32_t timeout_ms, bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    uint64_t before = *token;
+    truce_status status = truce__collection_name_check(collection, error);
+
+    if (status)
+        return status;
+    status = store->ops->wait(store, collection, token, timeout_ms, &caught);
+    truce_assert(status == TRUCE_OK || *token == before);
+    truce_assert(status != TRUCE_OK || *token != 0);
+    return truce__pass_error(status, &caught, error);
+}

@@ -1,0 +1,397 @@
+/* The public verbs that write; store.c says what a wrapper does. A single insert, update or remove
+ * is a bulk of one. */
+#include "store/check.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "query/catalog.h"
+
+void truce_write_result_release(truce_write_result *result)
+{
+    if (result->upserted_id.value_type)
+        bson_value_destroy(&result->upserted_id);
+    *result = (truce_write_result){0};
+}
+
+/* ---- checks --------------------------------------------------------------------------------- */
+
+static truce_status check_write_options(const truce_write_options *options, bson_error_t *error)
+{
+    truce_status status = truce__check_optional(options->array_filters, "array of filters", error);
+
+    if (!status)
+        status = truce__check_optional(options->hint, "hint", error);
+    return status;
+}
+
+static truce_status check_guard(const truce_write *write, const truce_bulk_options *options,
+                                bson_error_t *error)
+{
+    if (!options->atomic)
+        return truce__fail(TRUCE_INVALID, error, "a guard without a change needs an atomic bulk");
+    return truce__check_optional(write->filter, "filter", error);
+}
+
+static truce_status check_write(const truce_write *write, const truce_bulk_options *options,
+                                bson_error_t *error)
+{
+    truce_status status;
+
+    if (!write->collection)
+        return truce__fail(TRUCE_INVALID, error, "the write has no collection");
+    status = truce__collection_name_check(write->collection, error);
+    if (!status)
+        status = check_write_options(&write->options, error);
+    if (status)
+        return status;
+    switch (write->kind) {
+    case TRUCE_WRITE_INSERT:
+        return truce__check_required(write->document, "document", error);
+    case TRUCE_WRITE_UPDATE:
+        status = truce__check_optional(write->filter, "filter", error);
+        return status ? status : truce__check_required(write->document, "update", error);
+    case TRUCE_WRITE_REMOVE:
+        return truce__check_optional(write->filter, "filter", error);
+    case TRUCE_WRITE_REQUIRE:
+    case TRUCE_WRITE_REQUIRE_MISSING:
+        return check_guard(write, options, error);
+    }
+    return truce__fail(TRUCE_INVALID, error, "there is no write of kind %d", (int)write->kind);
+}
+
+static truce_status check_sizes(const truce_write *writes, size_t count,
+                                const truce_bulk_options *options, bson_error_t *error)
+{
+    uint64_t bytes = 0;
+
+    if (options->atomic && options->unordered)
+        return truce__fail(TRUCE_INVALID, error, "a bulk is atomic or unordered, not both");
+    if (count > TRUCE_BULK_MAX)
+        return truce__fail(TRUCE_LIMIT, error, "the bulk has %zu writes, the maximum is %d", count,
+                           TRUCE_BULK_MAX);
+    for (size_t i = 0; i < count; i++)
+        bytes += writes[i].document ? writes[i].document->len : 0;
+    if (bytes > TRUCE_BULK_BYTES_MAX)
+        return truce__fail(TRUCE_LIMIT, error,
+                           "the documents of the bulk have %" PRIu64 " bytes, the maximum is %d",
+                           bytes, TRUCE_BULK_BYTES_MAX);
+    return TRUCE_OK;
+}
+
+/* ---- a bulk on its way ---------------------------------------------------------------------- */
+
+/* The writes as the backend sees them: filters given, documents to insert with their _id; those
+ * that are wrong in themselves are left out. */
+struct prepared {
+    truce_write *writes;
+    size_t *numbers; /* of each in the caller's list */
+    size_t count;
+    bson_t *documents; /* prepared documents, by number of the caller's list */
+    truce_write_outcome *outcomes;
+};
+
+static void prepared_init(struct prepared *prepared, size_t count)
+{
+    *prepared = (struct prepared){
+        .writes = bson_malloc0((count + 1) * sizeof(truce_write)),
+        .numbers = bson_malloc0((count + 1) * sizeof(size_t)),
+        .documents = bson_malloc0((count + 1) * sizeof(bson_t)),
+        .outcomes = bson_malloc0((count + 1) * sizeof(truce_write_outcome)),
+    };
+    for (size_t i = 0; i < count; i++)
+        bson_init(&prepared->documents[i]);
+}
+
+static void prepared_release(struct prepared *prepared, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        bson_destroy(&prepared->documents[i]);
+    bson_free(prepared->writes);
+    bson_free(prepared->numbers);
+    bson_free(prepared->documents);
+    bson_free(prepared->outcomes);
+}
+
+static truce_status prepare(struct prepared *prepared, const truce_write *write, size_t number,
+                            const truce_bulk_options *options, const struct query_context *context,
+                            bson_error_t *error)
+{
+    truce_write *added = &prepared->writes[prepared->count];
+    bson_t *document = &prepared->documents[number];
+    truce_status status = check_write(write, options, error);
+
+    if (!status && write->kind == TRUCE_WRITE_INSERT) {
+        bson_destroy(document);
+        status = truce__document_prepare(write->document, context, document, error);
+    }
+    if (status)
+        return status;
+    *added = *write;
+    added->filter = truce__filter_or_empty(write->filter);
+    if (write->kind == TRUCE_WRITE_INSERT)
+        added->document = document;
+    prepared->numbers[prepared->count++] = number;
+    return TRUCE_OK;
+}
+
+/* Prepares all, or up to the first that is wrong (all the same if unordered). Returns the number of
+ * the first that is wrong, `count` if none is. */
+static size_t prepare_all(struct prepared *prepared, const truce_write *writes, size_t count,
+                          const truce_bulk_options *options, truce_write_outcome *outcomes)
+{
+    struct query_context context = {.now_ms = truce__clock_wall_ms()};
+    size_t wrong = count;
+
+    for (size_t i = 0; i < count && (wrong == count || options->unordered); i++) {
+        outcomes[i].status =
+            prepare(prepared, &writes[i], i, options, &context, &outcomes[i].error);
+        context.now_ordinal++;
+        if (outcomes[i].status && wrong == count)
+            wrong = i;
+    }
+    return wrong;
+}
+
+/* ---- what a backend answered ---------------------------------------------------------------- */
+
+static void check_outcome(const truce_write *write, const truce_write_outcome *outcome)
+{
+    const truce_write_result *result = &outcome->result;
+
+    truce_assert(result->matched >= 0 && result->modified >= 0);
+    truce_assert(result->inserted >= 0 && result->removed >= 0);
+    truce_assert(result->modified <= result->matched);
+    truce_assert(result->upserted == (result->upserted_id.value_type != 0));
+    truce_assert(!result->upserted || result->matched == 0);
+    truce_assert(write->kind == TRUCE_WRITE_UPDATE || !result->upserted);
+    truce_assert(write->kind == TRUCE_WRITE_REMOVE || result->removed == 0);
+    if (outcome->status != TRUCE_OK)
+        return;
+    if (write->kind == TRUCE_WRITE_INSERT)
+        truce_assert(result->inserted == 1);
+    if (write->kind == TRUCE_WRITE_REMOVE)
+        truce_assert(result->removed == result->matched);
+    if (!write->options.multi)
+        truce_assert(result->matched <= 1);
+}
+
+/* The first failure is the one that is returned, and only an unordered bulk goes on after it. */
+static void check_outcomes(const struct prepared *prepared, const truce_bulk_options *options,
+                           truce_status status)
+{
+    truce_status first = TRUCE_OK;
+    size_t failures = 0;
+
+    for (size_t i = 0; i < prepared->count; i++) {
+        const truce_write_outcome *outcome = &prepared->outcomes[i];
+
+        check_outcome(&prepared->writes[i], outcome);
+        if (outcome->status && outcome->error.message[0]) {
+            truce__check_answer(outcome->status, &outcome->error);
+            first = failures++ ? first : outcome->status;
+        }
+    }
+    truce_assert(failures <= 1 || options->unordered);
+    truce_assert(status != TRUCE_OK || failures == 0);
+    truce_assert(failures == 0 || status == first);
+}
+
+/* The outcomes of writes that were not reached. */
+static void fill_outcomes(truce_write_outcome *outcomes, size_t count, bool atomic)
+{
+    for (size_t i = 0; i < count; i++)
+        outcomes[i] = (truce_write_outcome){.status = atomic ? TRUCE_CONFLICT : TRUCE_NOT_FOUND};
+}
+
+/* ---- bulk ----------------------------------------------------------------------------------- */
+
+/* Hands the prepared writes to the backend; outcomes go where they belong in the caller's list. */
+static truce_status run(truce_store *store, const struct prepared *prepared,
+                        const truce_bulk_options *options, truce_write_outcome *outcomes,
+                        bson_error_t *error)
+{
+    truce_status status;
+
+    if (prepared->count == 0)
+        return TRUCE_OK;
+    status = store->ops->bulk(store, prepared->writes, prepared->count, options, prepared->outcomes,
+                              error);
+    truce__check_answer(status, error);
+    check_outcomes(prepared, options, status);
+    for (size_t i = 0; i < prepared->count; i++)
+        outcomes[prepared->numbers[i]] = prepared->outcomes[i];
+    return status;
+}
+
+/* The first failure in the caller's order. */
+static truce_status first_failure(const truce_write_outcome *outcomes, size_t count,
+                                  truce_status status, bson_error_t *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (outcomes[i].status == TRUCE_OK || !outcomes[i].error.message[0])
+            continue;
+        *error = outcomes[i].error;
+        return outcomes[i].status;
+    }
+    return status;
+}
+
+truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t count,
+                        const truce_bulk_options *options, truce_write_outcome *outcomes,
+                        bson_error_t *error)
+{
+    static const truce_bulk_options defaults;
+    struct prepared prepared;
+    bson_error_t caught = {0};
+    truce_status status;
+    size_t wrong;
+
+    options = options ? options : &defaults;
+    fill_outcomes(outcomes, count, options->atomic);
+    status = check_sizes(writes, count, options, error);
+    if (status)
+        return status;
+    prepared_init(&prepared, count);
+    wrong = prepare_all(&prepared, writes, count, options, outcomes);
+    if (wrong == count || !options->atomic)
+        status = run(store, &prepared, options, outcomes, &caught);
+    else
+        fill_outcomes(outcomes, wrong, true);
+    if (wrong < count || status)
+        status = first_failure(outcomes, count, status, &caught);
+    prepared_release(&prepared, count);
+    return truce__pass_error(status, &caught, error);
+}
+
+/* ---- single writes -------------------------------------------------------------------------- */
+
+static truce_status write_one(truce_store *store, const truce_write *write,
+                              truce_write_result *result, bson_error_t *error)
+{
+    truce_bulk_options options = {.relaxed = write->options.relaxed,
+                                  .deadline_ms = write->options.deadline_ms};
+    truce_write_outcome outcome;
+    truce_status status = truce_bulk(store, write, 1, &options, &outcome, error);
+
+    if (result)
+        *result = outcome.result;
+    else
+        truce_write_result_release(&outcome.result);
+    return status;
+}
+
+truce_status truce_insert(truce_store *store, const char *collection, const bson_t *document,
+                          const truce_write_options *options, bson_error_t *error)
+{
+    truce_write write = {TRUCE_WRITE_INSERT, collection, NULL, document,
+                         options ? *options : (truce_write_options){0}};
+
+    return write_one(store, &write, NULL, error);
+}
+
+truce_status truce_update(truce_store *store, const char *collection, const bson_t *filter,
+                          const bson_t *update, const truce_write_options *options,
+                          truce_write_result *result, bson_error_t *error)
+{
+    truce_write write = {TRUCE_WRITE_UPDATE, collection, filter, update,
+                         options ? *options : (truce_write_options){0}};
+
+    return write_one(store, &write, result, error);
+}
+
+truce_status truce_remove(truce_store *store, const char *collection, const bson_t *filter,
+                          const truce_write_options *options, truce_write_result *result,
+                          bson_error_t *error)
+{
+    truce_write write = {TRUCE_WRITE_REMOVE, collection, filter, NULL,
+                         options ? *options : (truce_write_options){0}};
+
+    return write_one(store, &write, result, error);
+}
+
+/* ---- find-and-modify ------------------------------------------------------------------------ */
+
+/* The combinations that MongoDB refuses, with its code. */
+static truce_status check_combination(const bson_t *update, const truce_modify_options *options,
+                                      bson_error_t *error)
+{
+    const char *wrong = NULL;
+
+    if (options->remove && update)
+        wrong = "both an update and remove are given";
+    else if (!options->remove && !update)
+        wrong = "neither an update nor remove is given";
+    else if (options->remove && options->upsert)
+        wrong = "remove and upsert exclude each other";
+    else if (options->remove && options->return_new)
+        wrong = "remove has no new document to return";
+    else if (options->remove && options->array_filters)
+        wrong = "remove takes no array filters";
+    if (wrong)
+        return truce__refuse(CODE_FAILED_TO_PARSE, error, "find-and-modify: %s", wrong);
+    return TRUCE_OK;
+}
+
+static truce_status check_modify(const char *collection, const bson_t *filter, const bson_t *update,
+                                 const truce_modify_options *options, bson_error_t *error)
+{
+    truce_status status = truce__collection_name_check(collection, error);
+
+    if (!status)
+        status = check_combination(update, options, error);
+    if (!status)
+        status = truce__check_optional(filter, "filter", error);
+    if (!status)
+        status = truce__check_optional(update, "update", error);
+    if (!status)
+        status = truce__check_optional(options->sort, "sort", error);
+    if (!status)
+        status = truce__check_optional(options->projection, "projection", error);
+    if (!status)
+        status = truce__check_optional(options->hint, "hint", error);
+    if (!status)
+        status = truce__check_optional(options->array_filters, "array of filters", error);
+    return status;
+}
+
+static void check_modified(truce_status status, const truce_modify_options *options,
+                           const bson_t *document, const truce_write_result *result)
+{
+    truce_assert(document->len >= 5);
+    truce_assert(result->matched + result->upserted == (status == TRUCE_OK));
+    truce_assert(result->removed == (options->remove && status == TRUCE_OK));
+    truce_assert(result->upserted == (result->upserted_id.value_type != 0));
+    truce_assert(result->modified <= result->matched);
+    truce_assert(!result->upserted || options->upsert);
+}
+
+truce_status truce_find_and_modify(truce_store *store, const char *collection, const bson_t *filter,
+                                   const bson_t *update, const truce_modify_options *options,
+                                   bson_t *document, truce_write_result *result,
+                                   bson_error_t *error)
+{
+    static const truce_modify_options defaults;
+    truce_write_result done = {0};
+    bson_error_t caught = {0};
+    truce_status status;
+
+    options = options ? options : &defaults;
+    if (result)
+        *result = done;
+    status = check_modify(collection, filter, update, options, error);
+    if (status) {
+        bson_init(document);
+        return status;
+    }
+    status = store->ops->find_and_modify(store, collection, truce__filter_or_empty(filter), update,
+                                         options, document, &done, &caught);
+    check_modified(status, options, document, &done);
+    if (result)
+        *result = done;
+    else
+        truce_write_result_release(&done);
+    if (status == TRUCE_NOT_FOUND && !caught.message[0])
+        return truce__fail(status, error, "no document of %s matches", collection);
+    return truce__pass_error(status, &caught, error);
+}
