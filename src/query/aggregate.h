@@ -33,8 +33,10 @@ struct aggregate_world {
     /* documents of a collection that match (NULL: all), for $lookup and $unionWith */
     truce_status (*open)(void *arg, const char *collection, const bson_t *filter,
                          struct source **source, bson_error_t *error);
-    /* $out: replaces the collection by what was written when the pipeline ends; $merge: one
-     * document by the stage's options. NULL where writing is not allowed. */
+    /* $out: each document with `last` false, then NULL once with `last` true, which replaces the
+     * collection by what was written (also if that is nothing). $merge: one document, by the
+     * stage's options as the user gave them, the value of "$merge" as a document (the short form
+     * "name" as {into: "name"}). NULL where writing is not allowed. */
     truce_status (*out)(void *arg, const char *collection, const bson_t *document, bool last,
                         bson_error_t *error);
     truce_status (*merge)(void *arg, const bson_t *stage, const bson_t *document,

@@ -159,17 +159,10 @@ static truce_status compare_index(const struct index_spec *there, const struct i
     return TRUCE_OK;
 }
 
-/* {_id: 1} under any name is the index that is there already. */
-static bool is_id_key(const struct index_spec *spec)
-{
-    return spec->count == 1 && !spec->fields[0].wildcard && !spec->fields[0].descending &&
-           !strcmp(spec->fields[0].path.text, "_id");
-}
-
 truce_status truce__index_admit(const struct index_spec *const *indexes, uint32_t count,
                                 const struct index_spec *spec, bool *present, bson_error_t *error)
 {
-    *present = is_id_key(spec) && !spec->sparse && !spec->partial_filter;
+    *present = spec->is_id; /* whatever its name: every collection has it */
     if (*present)
         return TRUCE_OK;
     for (uint32_t i = 0; i < count; i++) {
@@ -186,13 +179,11 @@ truce_status truce__index_admit(const struct index_spec *const *indexes, uint32_
 
 void truce__index_describe(const struct index_spec *spec, bson_t *definition)
 {
-    bool is_id = is_id_key(spec);
-
     bson_init(definition);
     BSON_APPEND_INT32(definition, "v", 2);
     BSON_APPEND_DOCUMENT(definition, "key", spec->key);
     BSON_APPEND_UTF8(definition, "name", spec->name);
-    if (spec->unique && !is_id)
+    if (spec->unique && !spec->is_id)
         BSON_APPEND_BOOL(definition, "unique", true);
     if (spec->sparse)
         BSON_APPEND_BOOL(definition, "sparse", true);
