@@ -1,0 +1,245 @@
+/*
+ * Regular expressions on PCRE2.
+ *
+ * The match data that PCRE2 wants for each search is kept with the expression: a search takes the
+ * spare one, and puts it back afterwards. Two threads that search at once find the spare gone, make
+ * their own, and the last to come back frees what is too much. So one thread that tests a million
+ * documents allocates once, and there is nothing to clean up when a thread ends.
+ *
+ * The just-in-time code runs on the machine stack (PCRE2's 32 kB); where that is not enough the
+ * search starts again in the interpreter, which keeps its backtracking points on the heap, within
+ * the memory limit.
+ */
+#include "query/regex.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "base/assert.h"
+#include "base/limits.h"
+
+#define CODE_REGEX_INVALID 51091 /* MongoDB: the pattern does not compile */
+#define CODE_REGEX_OPTION  51108 /* MongoDB: an unknown option */
+#define CODE_REGEX_FAILED  51156 /* MongoDB: an error while searching */
+
+struct regex {
+    char *pattern, *options;
+    pcre2_code *code;
+    pcre2_match_context *context;
+    _Atomic(pcre2_match_data *) spare;
+    uint32_t captures;
+};
+
+static truce_status parse_options(const char *options, uint32_t *flags, bson_error_t *error)
+{
+    *flags = PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C;
+    for (; *options; options++) {
+        switch (*options) {
+        case 'i':
+            *flags |= PCRE2_CASELESS;
+            break;
+        case 'm':
+            *flags |= PCRE2_MULTILINE;
+            break;
+        case 's':
+            *flags |= PCRE2_DOTALL;
+            break;
+        case 'x':
+            *flags |= PCRE2_EXTENDED;
+            break;
+        case 'u':
+            break;
+        default:
+            return truce__refuse(CODE_REGEX_OPTION, error,
+                                 "a regular expression has the unknown option '%c' (known: imsxu)",
+                                 *options);
+        }
+    }
+    return TRUCE_OK;
+}
+
+static pcre2_code *compile(const char *pattern, size_t length, uint32_t flags, int *number,
+                           size_t *offset)
+{
+    return pcre2_compile((PCRE2_SPTR)pattern, length, flags, number, offset, NULL);
+}
+
+/* MongoDB's servers put the pattern into a group, so a comment at its end, which would swallow the
+ * group's closing parenthesis, is an error there. */
+static bool stands_in_group(const char *pattern, size_t length, uint32_t flags, int *number)
+{
+    size_t size = length + 2, offset;
+    char *group;
+    pcre2_code *code;
+
+    if (!(flags & PCRE2_EXTENDED))
+        return true;
+    group = bson_malloc(size);
+    group[0] = '(';
+    memcpy(group + 1, pattern, length);
+    group[size - 1] = ')';
+    code = compile(group, size, flags, number, &offset);
+    pcre2_code_free(code);
+    bson_free(group);
+    return code != NULL;
+}
+
+static truce_status refuse_pattern(int number, const char *pattern, bson_error_t *error)
+{
+    char reason[160];
+
+    pcre2_get_error_message(number, (PCRE2_UCHAR *)reason, sizeof reason);
+    return truce__refuse(CODE_REGEX_INVALID, error, "regular expression /%.120s/ is invalid: %s",
+                         pattern, reason);
+}
+
+static truce_status compile_regex(struct regex *regex, size_t length, uint32_t flags,
+                                  bson_error_t *error)
+{
+    int number;
+    size_t offset;
+
+    regex->code = compile(regex->pattern, length, flags, &number, &offset);
+    if (!regex->code || !stands_in_group(regex->pattern, length, flags, &number))
+        return refuse_pattern(number, regex->pattern, error);
+    /* without the just-in-time compiler the interpreter does it */
+    (void)pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
+    pcre2_pattern_info(regex->code, PCRE2_INFO_CAPTURECOUNT, &regex->captures);
+    regex->context = pcre2_match_context_create(NULL);
+    truce_assert(regex->context);
+    pcre2_set_match_limit(regex->context, TRUCE_REGEX_MATCH_MAX);
+    pcre2_set_heap_limit(regex->context, TRUCE_REGEX_MEMORY_MAX / 1024);
+    return TRUCE_OK;
+}
+
+truce_status truce__regex_new(const char *pattern, size_t length, const char *options,
+                              struct regex **regex, bson_error_t *error)
+{
+    uint32_t flags;
+    truce_status status;
+
+    *regex = NULL;
+    if (memchr(pattern, 0, length))
+        return truce__refuse(CODE_BAD_VALUE, error, "a regular expression contains a NUL");
+    if (length > TRUCE_REGEX_BYTES_MAX)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "a regular expression has %zu bytes, more than the maximum of %d",
+                             length, TRUCE_REGEX_BYTES_MAX);
+    status = parse_options(options, &flags, error);
+    if (status != TRUCE_OK)
+        return status;
+    *regex = bson_malloc0(sizeof **regex);
+    (*regex)->pattern = bson_strndup(pattern, length);
+    (*regex)->options = bson_strdup(options);
+    status = compile_regex(*regex, length, flags, error);
+    if (status != TRUCE_OK) {
+        truce__regex_free(*regex);
+        *regex = NULL;
+    }
+    return status;
+}
+
+void truce__regex_free(struct regex *regex)
+{
+    if (!regex)
+        return;
+    pcre2_match_data_free(atomic_load(&regex->spare));
+    pcre2_match_context_free(regex->context);
+    pcre2_code_free(regex->code);
+    bson_free(regex->pattern);
+    bson_free(regex->options);
+    bson_free(regex);
+}
+
+const char *truce__regex_pattern(const struct regex *regex)
+{
+    return regex->pattern;
+}
+
+const char *truce__regex_options(const struct regex *regex)
+{
+    return regex->options;
+}
+
+uint32_t truce__regex_captures(const struct regex *regex)
+{
+    return regex->captures;
+}
+
+const char *truce__regex_capture_name(const struct regex *regex, uint32_t number)
+{
+    uint32_t count = 0, entry_size = 0;
+    PCRE2_SPTR entry = NULL;
+
+    pcre2_pattern_info(regex->code, PCRE2_INFO_NAMECOUNT, &count);
+    pcre2_pattern_info(regex->code, PCRE2_INFO_NAMEENTRYSIZE, &entry_size);
+    pcre2_pattern_info(regex->code, PCRE2_INFO_NAMETABLE, &entry);
+    for (; count; count--, entry += entry_size) {
+        if ((uint32_t)(entry[0] << 8 | entry[1]) == number)
+            return (const char *)entry + 2;
+    }
+    return NULL;
+}
+
+static pcre2_match_data *take_match_data(const struct regex *regex)
+{
+    struct regex *shared = (struct regex *)regex; /* the spare is a cache, not part of the value */
+    pcre2_match_data *data = atomic_exchange(&shared->spare, NULL);
+
+    if (!data)
+        data = pcre2_match_data_create_from_pattern(regex->code, NULL);
+    truce_assert(data);
+    return data;
+}
+
+static void give_match_data(const struct regex *regex, pcre2_match_data *data)
+{
+    struct regex *shared = (struct regex *)regex;
+
+    pcre2_match_data_free(atomic_exchange(&shared->spare, data));
+}
+
+static void copy_spans(const pcre2_match_data *data, struct regex_span *spans, uint32_t room,
+                       uint32_t captures)
+{
+    const size_t *ends = pcre2_get_ovector_pointer((pcre2_match_data *)data);
+
+    for (uint32_t i = 0; i < room; i++) {
+        bool set = i <= captures && ends[2 * i] != PCRE2_UNSET;
+
+        /* \K in a lookahead can put the start behind the end */
+        spans[i].start = set ? ends[2 * i] : REGEX_UNSET;
+        spans[i].end =
+            set ? (ends[2 * i + 1] < ends[2 * i] ? ends[2 * i] : ends[2 * i + 1]) : REGEX_UNSET;
+    }
+}
+
+truce_status truce__regex_find(const struct regex *regex, const char *text, size_t length,
+                               size_t start, bool *found, struct regex_span *spans, uint32_t room,
+                               bson_error_t *error)
+{
+    pcre2_match_data *data = take_match_data(regex);
+    int result = pcre2_match(regex->code, (PCRE2_SPTR)text, length, start, PCRE2_NO_UTF_CHECK, data,
+                             regex->context);
+
+    if (result == PCRE2_ERROR_JIT_STACKLIMIT)
+        result = pcre2_match(regex->code, (PCRE2_SPTR)text, length, start,
+                             PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, regex->context);
+    *found = result >= 0;
+    if (*found)
+        copy_spans(data, spans, room, regex->captures);
+    give_match_data(regex, data);
+    if (result < 0 && result != PCRE2_ERROR_NOMATCH) {
+        char reason[160];
+
+        pcre2_get_error_message(result, (PCRE2_UCHAR *)reason, sizeof reason);
+        (void)truce__refuse(CODE_REGEX_FAILED, error, "regular expression /%.120s/ failed: %s",
+                            regex->pattern, reason);
+        return TRUCE_LIMIT;
+    }
+    return TRUCE_OK;
+}

@@ -1,0 +1,157 @@
+/* Regular expressions: options, refusals, captures, limits, and use from several threads. */
+#include "query/regex.h"
+
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "tests/support/test.h"
+
+static struct regex *compile(const char *pattern, const char *options)
+{
+    struct regex *regex;
+    bson_error_t error;
+
+    CHECK_OK(truce__regex_new(pattern, strlen(pattern), options, &regex, &error), error);
+    return regex;
+}
+
+static bool finds(const char *pattern, const char *options, const char *text)
+{
+    struct regex *regex = compile(pattern, options);
+    bool found = false;
+    bson_error_t error;
+
+    CHECK_OK(truce__regex_find(regex, text, strlen(text), 0, &found, NULL, 0, &error), error);
+    truce__regex_free(regex);
+    return found;
+}
+
+TEST(a_pattern_is_searched_for_anywhere)
+{
+    CHECK(finds("b+", "", "abbc"));
+    CHECK(!finds("^b", "", "abbc"));
+    CHECK(finds("c$", "", "abbc"));
+    CHECK(finds("", "", ""));
+    CHECK(!finds("x", "", ""));
+}
+
+TEST(the_options_mean_what_they_do_in_mongodb)
+{
+    CHECK(finds("ABC", "i", "xabc"));
+    CHECK(finds("\303\211", "i", "\303\251"));
+    CHECK(!finds("^b", "", "a\nb"));
+    CHECK(finds("^b", "m", "a\nb"));
+    CHECK(!finds("a.b", "", "a\nb"));
+    CHECK(finds("a.b", "s", "a\nb"));
+    CHECK(finds("a b # comment\n", "x", "ab"));
+    CHECK(finds("^.$", "u", "\303\251"));
+}
+
+static void check_refused(const char *pattern, size_t length, const char *options, uint32_t code)
+{
+    struct regex *regex;
+    bson_error_t error;
+
+    CHECK_STATUS(TRUCE_INVALID, truce__regex_new(pattern, length, options, &regex, &error), error);
+    CHECK_INT(error.code, ==, code);
+    CHECK(!regex);
+}
+
+TEST(bad_patterns_are_refused_with_the_codes_of_mongodb)
+{
+    char *large = bson_malloc(40000);
+
+    memset(large, 'a', 40000);
+    check_refused("(", 1, "", 51091);
+    check_refused("a#b", 3, "x", 51091);
+    check_refused("a", 1, "g", 51108);
+    check_refused("a\0b", 3, "", CODE_BAD_VALUE);
+    check_refused(large, 40000, "", CODE_BAD_VALUE);
+    check_refused("(((a{999}){999}){999})", 22, "", 51091);
+    bson_free(large);
+}
+
+TEST(spans_tell_where_the_groups_are)
+{
+    struct regex *regex = compile("(?<first>a)|(b)(c)?", "");
+    struct regex_span spans[5];
+    bson_error_t error;
+    bool found;
+
+    CHECK_INT(truce__regex_captures(regex), ==, 3);
+    CHECK_TEXT("first", truce__regex_capture_name(regex, 1));
+    CHECK(!truce__regex_capture_name(regex, 2));
+    CHECK_OK(truce__regex_find(regex, "xbb", 3, 2, &found, spans, 5, &error), error);
+    CHECK(found);
+    CHECK_INT(spans[0].start, ==, 2);
+    CHECK_INT(spans[0].end, ==, 3);
+    CHECK(spans[1].start == REGEX_UNSET && spans[1].end == REGEX_UNSET);
+    CHECK_INT(spans[2].start, ==, 2);
+    CHECK(spans[3].start == REGEX_UNSET);
+    CHECK(spans[4].start == REGEX_UNSET);
+    truce__regex_free(regex);
+}
+
+/* patterns that would backtrack for longer than the universe lasts */
+TEST(no_pattern_hangs)
+{
+    static const char *const patterns[] = {
+        "(a+)+$",         "(a|a)*$",        "(a|aa)+$", "(.*a){25}x", "^(([a-z])+.)+[A-Z]([a-z])+$",
+        "(?=(a+))a*b\\1", "(*NO_JIT)(a+)+$"};
+    char text[5000];
+
+    memset(text, 'a', sizeof text);
+    text[sizeof text - 1] = '!';
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        struct regex *regex = compile(patterns[i], "");
+        int64_t start = truce__clock_monotonic_ns();
+        bson_error_t error;
+        bool found;
+        truce_status status =
+            truce__regex_find(regex, text, sizeof text, 0, &found, NULL, 0, &error);
+
+        CHECK(status == TRUCE_LIMIT || (status == TRUCE_OK && !found));
+        CHECK_INT((truce__clock_monotonic_ns() - start) / 1000000, <, 20000);
+        truce__regex_free(regex);
+    }
+}
+
+/* more than the machine stack of the just-in-time code holds, well within the limits */
+TEST(a_deep_but_short_search_succeeds)
+{
+    size_t size = 40000;
+    char *text = bson_malloc(size);
+    struct regex *regex = compile("^(?:(a)|b)*$", "");
+    bson_error_t error;
+    bool found;
+
+    memset(text, 'a', size);
+    CHECK_OK(truce__regex_find(regex, text, size, 0, &found, NULL, 0, &error), error);
+    CHECK(found);
+    truce__regex_free(regex);
+    bson_free(text);
+}
+
+static void *search_often(void *arg)
+{
+    for (int i = 0; i < 20000; i++) {
+        bson_error_t error;
+        bool found;
+
+        CHECK_OK(truce__regex_find(arg, "xxabab", 6, 0, &found, NULL, 0, &error), error);
+        CHECK(found);
+    }
+    return NULL;
+}
+
+TEST(threads_share_an_expression)
+{
+    struct regex *regex = compile("(ab)+$", "");
+    pthread_t threads[4];
+
+    for (int i = 0; i < 4; i++)
+        REQUIRE(!pthread_create(threads + i, NULL, search_often, regex));
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    truce__regex_free(regex);
+}
