@@ -447,6 +447,5 @@ truce_status truce__memory_aggregate(truce_store *base, const char *name, const 
         truce__pipeline_free(compiled);
         return status;
     }
-    return truce__store_pipeline_cursor(base, name, compiled, 0, &source->base, options, cursor,
-                                        error);
+    return truce__store_pipeline_cursor(base, compiled, 0, &source->base, options, cursor, error);
 }

@@ -10,10 +10,10 @@
  * verbs: $lookup and $unionWith find, $out writes a new collection and renames it at the end,
  * $merge updates. With options->allow_disk_use large sorts and groups spill to unnamed temporary
  * files. The backend holds no lock meanwhile. */
-truce_status truce__store_pipeline_cursor(truce_store *store, const char *collection,
-                                          struct pipeline *pipeline, uint32_t first,
-                                          struct source *input, const truce_find_options *options,
-                                          truce_cursor **cursor, bson_error_t *error);
+truce_status truce__store_pipeline_cursor(truce_store *store, struct pipeline *pipeline,
+                                          uint32_t first, struct source *input,
+                                          const truce_find_options *options, truce_cursor **cursor,
+                                          bson_error_t *error);
 
 /* A place for bytes in an unnamed temporary file (below TMPDIR); `spill->free` closes it. */
 truce_status truce__store_spill(struct spill **spill, bson_error_t *error);

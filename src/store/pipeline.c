@@ -1,0 +1,343 @@
+/*
+ * Aggregation over any store.
+ *
+ *     backend's documents -> input -> stages of query/ -> output -> truce_cursor
+ *                                        |
+ *                                        +-- world: this file, on the store's own public verbs
+ *
+ * The cursor owns everything of its pipeline. $out writes into a collection of its own, named
+ * "tmp.agg_out.<ObjectId>", with the indexes of the target, and renames it over the target when the
+ * last document is in: readers see the old collection or the new one. A crash before leaves the
+ * temporary collection; a cursor that fails or is closed before removes it.
+ *
+ * Deliberately not done: holding one snapshot over all collections of a pipeline; as in MongoDB
+ * each $lookup sees its collection as it is then.
+ */
+#include "store/pipeline.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/random.h"
+#include "store/merge.h"
+
+#define OUT_BATCH       1000
+#define OUT_BATCH_BYTES (4 * 1024 * 1024)
+
+struct out_state {
+    char temporary[TRUCE_COLLECTION_NAME_MAX + 1]; /* empty: $out has not begun */
+    bson_t *batch[OUT_BATCH];
+    size_t count, bytes;
+};
+
+struct pipeline_cursor {
+    truce_cursor base;
+    truce_store *store;
+    struct pipeline *pipeline;
+    struct source *output;
+    struct query_context context;
+    struct arena arena;
+    struct random random;
+    struct aggregate_world world;
+    int64_t deadline_ns; /* 0: none */
+    struct out_state out;
+};
+
+/* ---- the world: other collections ----------------------------------------------------------- */
+
+struct find_source {
+    struct source base;
+    truce_cursor *cursor;
+};
+
+static truce_status find_next(struct source *base, const bson_t **document, bson_error_t *error)
+{
+    return truce_cursor_next(((struct find_source *)base)->cursor, document, error);
+}
+
+static void find_free(struct source *base)
+{
+    truce_cursor_close(((struct find_source *)base)->cursor);
+    bson_free(base);
+}
+
+static truce_status world_open(void *arg, const char *collection, const bson_t *filter,
+                               struct source **source, bson_error_t *error)
+{
+    struct pipeline_cursor *cursor = arg;
+    struct find_source *made = bson_malloc0(sizeof(*made));
+    truce_status status = truce_find(cursor->store, collection, filter, NULL, &made->cursor, error);
+
+    made->base = (struct source){find_next, find_free};
+    if (status) {
+        bson_free(made);
+        made = NULL;
+    }
+    *source = (struct source *)made;
+    return status;
+}
+
+/* ---- the world: $out ------------------------------------------------------------------------ */
+
+static truce_status copy_indexes(struct pipeline_cursor *cursor, const char *collection,
+                                 bson_error_t *error)
+{
+    truce_status status;
+    bson_iter_t iter;
+    bson_t indexes;
+
+    status = truce_index_list(cursor->store, collection, &indexes, error);
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    else if (!status && bson_iter_init(&iter, &indexes))
+        while (!status && bson_iter_next(&iter)) {
+            struct value definition = truce__value_of_iter(&iter);
+            bson_t index;
+
+            truce__value_bson(definition, &index);
+            status = truce_index_create(cursor->store, cursor->out.temporary, &index, error);
+        }
+    bson_destroy(&indexes);
+    return status;
+}
+
+static truce_status out_begin(struct pipeline_cursor *cursor, const char *collection,
+                              bson_error_t *error)
+{
+    truce_status status;
+    bson_oid_t oid;
+    char text[25];
+
+    if (cursor->out.temporary[0])
+        return TRUCE_OK;
+    bson_oid_init(&oid, NULL);
+    bson_oid_to_string(&oid, text);
+    snprintf(cursor->out.temporary, sizeof(cursor->out.temporary), "tmp.agg_out.%s", text);
+    status = truce_collection_create(cursor->store, cursor->out.temporary, error);
+    return status ? status : copy_indexes(cursor, collection, error);
+}
+
+static void out_empty(struct out_state *out)
+{
+    for (size_t i = 0; i < out->count; i++)
+        bson_destroy(out->batch[i]);
+    out->count = out->bytes = 0;
+}
+
+static truce_status out_flush(struct pipeline_cursor *cursor, bson_error_t *error)
+{
+    struct out_state *out = &cursor->out;
+    truce_write *writes = bson_malloc0((out->count + 1) * sizeof(*writes));
+    truce_write_outcome *outcomes = bson_malloc0((out->count + 1) * sizeof(*outcomes));
+    truce_status status;
+
+    for (size_t i = 0; i < out->count; i++)
+        writes[i] = (truce_write){
+            .kind = TRUCE_WRITE_INSERT, .collection = out->temporary, .document = out->batch[i]};
+    status = truce_bulk(cursor->store, writes, out->count, NULL, outcomes, error);
+    for (size_t i = 0; i < out->count; i++)
+        truce_write_result_release(&outcomes[i].result);
+    out_empty(out);
+    bson_free(writes);
+    bson_free(outcomes);
+    return status;
+}
+
+static truce_status out_end(struct pipeline_cursor *cursor, const char *collection,
+                            bson_error_t *error)
+{
+    truce_status status = out_flush(cursor, error);
+
+    if (!status)
+        status =
+            truce_collection_rename(cursor->store, cursor->out.temporary, collection, true, error);
+    if (!status)
+        cursor->out.temporary[0] = '\0';
+    return status;
+}
+
+static truce_status world_out(void *arg, const char *collection, const bson_t *document, bool last,
+                              bson_error_t *error)
+{
+    struct pipeline_cursor *cursor = arg;
+    struct out_state *out = &cursor->out;
+    truce_status status = out_begin(cursor, collection, error);
+
+    if (!status && document) {
+        out->batch[out->count++] = bson_copy(document);
+        out->bytes += document->len;
+        if (out->count == OUT_BATCH || out->bytes > OUT_BATCH_BYTES)
+            status = out_flush(cursor, error);
+    }
+    if (!status && last)
+        status = out_end(cursor, collection, error);
+    return status;
+}
+
+static void out_abandon(struct pipeline_cursor *cursor)
+{
+    truce_status status = TRUCE_OK;
+
+    out_empty(&cursor->out);
+    if (cursor->out.temporary[0])
+        status = truce_collection_drop(cursor->store, cursor->out.temporary, NULL);
+    /* A failure is ignored: the cursor is closed already, or has told a failure before. */
+    (void)status;
+}
+
+static truce_status world_merge(void *arg, const bson_t *stage, const bson_t *document,
+                                struct query_context *context, bson_error_t *error)
+{
+    struct pipeline_cursor *cursor = arg;
+
+    return truce__store_merge(cursor->store, stage, document, context, error);
+}
+
+/* ---- the world: spilling -------------------------------------------------------------------- */
+
+struct file_spill {
+    struct spill base;
+    FILE *file;
+};
+
+static truce_status spill_write(struct spill *base, const void *bytes, size_t size,
+                                bson_error_t *error)
+{
+    struct file_spill *spill = (struct file_spill *)base;
+
+    if (fwrite(bytes, 1, size, spill->file) != size)
+        return truce__fail(TRUCE_IO, error, "cannot write to a temporary file: %m");
+    return TRUCE_OK;
+}
+
+static truce_status spill_rewind(struct spill *base, bson_error_t *error)
+{
+    struct file_spill *spill = (struct file_spill *)base;
+
+    if (fflush(spill->file) || fseeko(spill->file, 0, SEEK_SET))
+        return truce__fail(TRUCE_IO, error, "cannot rewind a temporary file: %m");
+    return TRUCE_OK;
+}
+
+static truce_status spill_read(struct spill *base, void *bytes, size_t size, size_t *got,
+                               bson_error_t *error)
+{
+    struct file_spill *spill = (struct file_spill *)base;
+
+    *got = fread(bytes, 1, size, spill->file);
+    if (*got < size && ferror(spill->file))
+        return truce__fail(TRUCE_IO, error, "cannot read from a temporary file: %m");
+    return TRUCE_OK;
+}
+
+static void spill_free(struct spill *base)
+{
+    fclose(((struct file_spill *)base)->file);
+    bson_free(base);
+}
+
+/* A file below TMPDIR that has no name any more: it goes away with its descriptor. */
+static FILE *open_unnamed(void)
+{
+    const char *directory = getenv("TMPDIR");
+    char *name =
+        bson_strdup_printf("%s/truce-spill-XXXXXX", directory && *directory ? directory : "/tmp");
+    int descriptor = mkstemp(name);
+    FILE *file = NULL;
+
+    if (descriptor >= 0) {
+        unlink(name);
+        file = fdopen(descriptor, "w+");
+        if (!file)
+            close(descriptor);
+    }
+    bson_free(name);
+    return file;
+}
+
+truce_status truce__store_spill(struct spill **spill, bson_error_t *error)
+{
+    struct file_spill *made;
+    FILE *file = open_unnamed();
+
+    *spill = NULL;
+    if (!file)
+        return truce__fail(TRUCE_IO, error, "cannot make a temporary file: %m");
+    made = bson_malloc0(sizeof(*made));
+    made->base = (struct spill){spill_write, spill_rewind, spill_read, spill_free};
+    made->file = file;
+    *spill = &made->base;
+    return TRUCE_OK;
+}
+
+static truce_status world_spill(void *arg, struct spill **spill, bson_error_t *error)
+{
+    return truce__store_spill(spill, error);
+}
+
+/* ---- the cursor ----------------------------------------------------------------------------- */
+
+static truce_status cursor_next(truce_cursor *base, const bson_t **document, bson_error_t *error)
+{
+    struct pipeline_cursor *cursor = (struct pipeline_cursor *)base;
+
+    if (cursor->deadline_ns && truce__clock_monotonic_ns() > cursor->deadline_ns)
+        return truce__refuse(CODE_MAX_TIME_MS_EXPIRED, error, "the time of the call is over");
+    return cursor->output->next(cursor->output, document, error);
+}
+
+static void cursor_close(truce_cursor *base)
+{
+    struct pipeline_cursor *cursor = (struct pipeline_cursor *)base;
+
+    if (cursor->output)
+        cursor->output->free(cursor->output);
+    out_abandon(cursor);
+    truce__pipeline_free(cursor->pipeline);
+    truce__arena_release(&cursor->arena);
+    bson_free(cursor);
+}
+
+static const truce_cursor_ops cursor_ops = {cursor_next, cursor_close};
+
+static struct pipeline_cursor *cursor_new(truce_store *store, struct pipeline *pipeline,
+                                          const truce_find_options *options)
+{
+    struct pipeline_cursor *cursor = bson_malloc0(sizeof(*cursor));
+
+    cursor->base.ops = &cursor_ops;
+    cursor->store = store;
+    cursor->pipeline = pipeline;
+    truce__random_seed(&cursor->random, truce__random_entropy());
+    cursor->context = (struct query_context){
+        .now_ms = truce__clock_wall_ms(), .random = &cursor->random, .arena = &cursor->arena};
+    cursor->world = (struct aggregate_world){.arg = cursor,
+                                             .open = world_open,
+                                             .out = world_out,
+                                             .merge = world_merge,
+                                             .spill = options->allow_disk_use ? world_spill : NULL};
+    if (options->deadline_ms)
+        cursor->deadline_ns = truce__clock_monotonic_ns() + options->deadline_ms * INT64_C(1000000);
+    return cursor;
+}
+
+truce_status truce__store_pipeline_cursor(truce_store *store, struct pipeline *pipeline,
+                                          uint32_t first, struct source *input,
+                                          const truce_find_options *options, truce_cursor **cursor,
+                                          bson_error_t *error)
+{
+    struct pipeline_cursor *made = cursor_new(store, pipeline, options);
+    truce_status status = truce__pipeline_open(pipeline, first, input, &made->world, &made->context,
+                                               &made->output, error);
+
+    truce_assert(!status == (made->output != NULL));
+    if (status) {
+        cursor_close(&made->base);
+        made = NULL;
+    }
+    *cursor = (truce_cursor *)made;
+    return status;
+}
