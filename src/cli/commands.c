@@ -1,9 +1,26 @@
 /* The table of commands, in the order of the help. A new command is declared and listed here. */
-#include "cli/cli.h"
+#include "cli/commands.h"
 
-extern const struct cli_command cli_help_command;
+#include <stddef.h>
 
 const struct cli_command *const cli_commands[] = {
     &cli_help_command,
+    &cli_find,
+    &cli_count,
+    &cli_distinct,
+    &cli_aggregate,
+    &cli_explain,
+    &cli_insert,
+    &cli_update,
+    &cli_delete,
+    &cli_import,
+    &cli_export,
+    &cli_index_create,
+    &cli_index_list,
+    &cli_index_drop,
+    &cli_collections_list,
+    &cli_collections_create,
+    &cli_collections_drop,
+    &cli_collections_rename,
     NULL,
 };

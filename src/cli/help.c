@@ -1,5 +1,6 @@
 /* Help from the table of commands, and guesses at what a mistyped word was meant to be. */
 #include "cli/cli.h"
+#include "cli/commands.h"
 
 #include <string.h>
 

@@ -1,0 +1,128 @@
+/* truce collections list, create, drop, rename. */
+#include "cli/cli.h"
+#include "cli/commands.h"
+
+#include <inttypes.h>
+
+/* ---- list ---------------------------------------------------------------------------------- */
+
+static int64_t number_of(const bson_t *document, const char *key)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, document, key) ? bson_iter_as_int64(&iter) : 0;
+}
+
+static bool print_collection(const struct cli *cli, const bson_t *collection)
+{
+    bson_iter_t name;
+
+    if (!bson_iter_init_find(&name, collection, "name"))
+        return true;
+    return cli_answer(cli, collection,
+                      "%-30s %12" PRId64 " documents %14" PRId64 " bytes %3" PRId64 " indexes",
+                      bson_iter_utf8(&name, NULL), number_of(collection, "documents"),
+                      number_of(collection, "bytes"), number_of(collection, "indexes"));
+}
+
+static int run_list(struct cli *cli)
+{
+    bson_t collections, collection;
+    bson_error_t error;
+    bson_iter_t iter;
+    const uint8_t *bytes;
+    uint32_t size;
+    truce_status status = truce_collection_list(cli->store, &collections, &error);
+    bool good = !status && bson_iter_init(&iter, &collections);
+
+    while (good && bson_iter_next(&iter)) {
+        bson_iter_document(&iter, &size, &bytes);
+        good = bson_init_static(&collection, bytes, size) && print_collection(cli, &collection);
+    }
+    bson_destroy(&collections);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+const struct cli_command cli_collections_list = {
+    .noun = "collections",
+    .verb = "list",
+    .summary = "name the collections, with documents, bytes and indexes",
+    .example = "truce collections list --json | jq .name",
+    .store = CLI_STORE_READ,
+    .run = run_list,
+};
+
+/* ---- create, drop, rename ------------------------------------------------------------------ */
+
+/* the answer of a command that did something to a collection: {"created": name} */
+static int done(const struct cli *cli, const char *what, const char *name, truce_status status,
+                const bson_error_t *error)
+{
+    bson_t answer = BSON_INITIALIZER;
+
+    bson_append_utf8(&answer, what, -1, name, -1);
+    if (!status)
+        cli_answer(cli, &answer, "%s %s", what, name);
+    bson_destroy(&answer);
+    return status ? cli_error(cli, NULL, status, error) : CLI_DONE;
+}
+
+static int run_create(struct cli *cli)
+{
+    bson_error_t error;
+
+    return done(cli, "created", cli->arguments[0],
+                truce_collection_create(cli->store, cli->arguments[0], &error), &error);
+}
+
+const struct cli_command cli_collections_create = {
+    .noun = "collections",
+    .verb = "create",
+    .arguments = "COLLECTION",
+    .summary = "make an empty collection",
+    .help = "The first insert makes a collection too.",
+    .example = "truce collections create students --store school.truce",
+    .store = CLI_STORE_WRITE,
+    .run = run_create,
+};
+
+static int run_drop(struct cli *cli)
+{
+    bson_error_t error;
+
+    return done(cli, "dropped", cli->arguments[0],
+                truce_collection_drop(cli->store, cli->arguments[0], &error), &error);
+}
+
+const struct cli_command cli_collections_drop = {
+    .noun = "collections",
+    .verb = "drop",
+    .arguments = "COLLECTION",
+    .summary = "delete a collection with its documents and indexes",
+    .example = "truce collections drop old_students",
+    .store = CLI_STORE_CHANGE,
+    .run = run_drop,
+};
+
+static int run_rename(struct cli *cli)
+{
+    bson_error_t error;
+
+    return done(cli, "renamed", cli->arguments[1],
+                truce_collection_rename(cli->store, cli->arguments[0], cli->arguments[1],
+                                        cli_flag(cli, "replace"), &error),
+                &error);
+}
+
+const struct cli_command cli_collections_rename = {
+    .noun = "collections",
+    .verb = "rename",
+    .arguments = "COLLECTION NAME",
+    .summary = "give a collection another name",
+    .example = "truce collections rename students students_2024",
+    .options =
+        (const struct cli_option[]){
+            {"replace", 0, NULL, "delete a collection that has the name", false}, {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = run_rename,
+};

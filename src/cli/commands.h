@@ -1,0 +1,26 @@
+#ifndef TRUCE_CLI_COMMANDS_H
+#define TRUCE_CLI_COMMANDS_H
+
+/* Every command: defined in the file that is named after it, listed in commands.c. */
+#include "cli/cli.h"
+
+extern const struct cli_command cli_help_command;
+extern const struct cli_command cli_find;
+extern const struct cli_command cli_count;
+extern const struct cli_command cli_distinct;
+extern const struct cli_command cli_aggregate;
+extern const struct cli_command cli_explain;
+extern const struct cli_command cli_insert;
+extern const struct cli_command cli_update;
+extern const struct cli_command cli_delete;
+extern const struct cli_command cli_import;
+extern const struct cli_command cli_export;
+extern const struct cli_command cli_index_create;
+extern const struct cli_command cli_index_list;
+extern const struct cli_command cli_index_drop;
+extern const struct cli_command cli_collections_list;
+extern const struct cli_command cli_collections_create;
+extern const struct cli_command cli_collections_drop;
+extern const struct cli_command cli_collections_rename;
+
+#endif

@@ -1,0 +1,42 @@
+/* truce explain: how a find would run. */
+#include "cli/commands.h"
+#include "cli/query.h"
+
+static int run(struct cli *cli)
+{
+    struct cli_query query;
+    bson_t plan = BSON_INITIALIZER;
+    bson_error_t error;
+    int code = cli_query_read(cli, cli->arguments[1], &query);
+
+    if (!code) {
+        truce_status status;
+
+        bson_destroy(&plan);
+        status = truce_explain(cli->store, cli->arguments[0], &query.filter, &query.options, &plan,
+                               &error);
+        if (status)
+            code = cli_error(cli, NULL, status, &error);
+        else
+            cli_print(&plan, JSON_RELAXED);
+    }
+    bson_destroy(&plan);
+    cli_query_release(&query);
+    return code;
+}
+
+const struct cli_command cli_explain = {
+    .noun = "explain",
+    .arguments = "COLLECTION [FILTER]",
+    .summary = "show how a find would run: the plan, and what it had to look at",
+    .help = "The answer has the shape of MongoDB's explain with \"executionStats\".",
+    .example = "truce explain students '{\"student_id\": 7}' | jq .executionStats",
+    .options = (const struct cli_option[]){CLI_SORT_OPTION,
+                                           CLI_PROJECTION_OPTION,
+                                           CLI_SKIP_OPTION,
+                                           CLI_LIMIT_OPTION,
+                                           CLI_HINT_OPTION,
+                                           {0}},
+    .store = CLI_STORE_READ,
+    .run = run,
+};

@@ -1,0 +1,133 @@
+/* truce export: documents as NDJSON that truce import reads back exactly. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/commands.h"
+#include "cli/query.h"
+
+struct export
+{
+    const struct cli *cli;
+    FILE *file;
+    char *temporary; /* NULL: standard output */
+    const char *path;
+    enum json_form form;
+    int64_t count;
+};
+
+/* A file appears under its name when it is whole. */
+static int open_output(struct export *export)
+{
+    if (!export->path || !strcmp(export->path, "-")) {
+        export->file = stdout;
+        return CLI_DONE;
+    }
+    export->temporary = bson_strdup_printf("%s.%ld.part", export->path, (long)getpid());
+    export->file = fopen(export->temporary, "we");
+    if (!export->file)
+        return cli_say(export->cli, CLI_FAILED, "%s cannot be written: %s", export->temporary,
+                       strerror(errno));
+    return CLI_DONE;
+}
+
+static int close_output(struct export *export, int code)
+{
+    bool failed;
+
+    if (!export->temporary || !export->file)
+        return code;
+    failed = ferror(export->file) || fflush(export->file) || fsync(fileno(export->file));
+    failed |= fclose(export->file) != 0;
+    if (!code && (failed || rename(export->temporary, export->path) != 0))
+        code = cli_say(export->cli, CLI_FAILED, "%s cannot be written: %s", export->path,
+                       strerror(errno));
+    if (code)
+        unlink(export->temporary); /* the error is told already */
+    return code;
+}
+
+static int write_all(struct export *export, truce_cursor *cursor)
+{
+    struct cli_progress progress;
+    struct buffer line = {0};
+    const bson_t *document;
+    bson_error_t error;
+    truce_status status;
+    bool good = true;
+
+    cli_progress_begin(export->cli, &progress, "exported");
+    for (;;) {
+        status = truce_cursor_next(cursor, &document, &error);
+        if (status || !document || !good)
+            break;
+        line.size = 0;
+        truce__json_write(&line, document, false, export->form);
+        truce__buffer_append_byte(&line, '\n');
+        good = fwrite(line.bytes, 1, line.size, export->file) == line.size;
+        cli_progress(&progress, ++export->count, 0);
+    }
+    cli_progress_end(&progress);
+    truce__buffer_release(&line);
+    return status ? cli_error(export->cli, NULL, status, &error) : CLI_DONE;
+}
+
+static void answer(const struct export *export)
+{
+    bson_t document = BSON_INITIALIZER;
+
+    BSON_APPEND_INT64(&document, "exported", export->count);
+    if (export->temporary)
+        cli_answer(export->cli, &document, "exported %" PRId64, export->count);
+    bson_destroy(&document);
+}
+
+static int run(struct cli *cli)
+{
+    struct export export = {.cli = cli,
+                            .path = cli_text(cli, "output"),
+                            .form = cli_flag(cli, "relaxed") ? JSON_RELAXED : JSON_CANONICAL};
+    struct cli_query query;
+    truce_cursor *cursor = NULL;
+    bson_error_t error;
+    truce_status status;
+    int code = cli_query_read(cli, cli->arguments[1], &query);
+
+    if (!code) {
+        status = truce_find(cli->store, cli->arguments[0], &query.filter, &query.options, &cursor,
+                            &error);
+        code = status ? cli_error(cli, NULL, status, &error) : open_output(&export);
+    }
+    if (!code)
+        code = write_all(&export, cursor);
+    truce_cursor_close(cursor);
+    code = close_output(&export, code);
+    if (!code)
+        answer(&export);
+    bson_free(export.temporary);
+    cli_query_release(&query);
+    return code;
+}
+
+const struct cli_command cli_export = {
+    .noun = "export",
+    .arguments = "COLLECTION [FILTER]",
+    .summary = "write the documents that match as NDJSON, every type kept",
+    .help = "The output is canonical Extended JSON, which truce import and MongoDB's tools read\n"
+            "back exactly. A file given by --output appears when it is whole.",
+    .example = "truce export students --output students.ndjson",
+    .options =
+        (const struct cli_option[]){
+            {"output", 'o', "FILE", "write to a file (else to standard output)", false},
+            {"relaxed", 0, NULL, "numbers and dates as people write them", false},
+            CLI_SORT_OPTION,
+            CLI_PROJECTION_OPTION,
+            CLI_SKIP_OPTION,
+            CLI_LIMIT_OPTION,
+            CLI_HINT_OPTION,
+            {0}},
+    .store = CLI_STORE_READ,
+    .run = run,
+};

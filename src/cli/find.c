@@ -1,0 +1,40 @@
+/* truce find: the documents that match, as NDJSON. */
+#include "cli/commands.h"
+#include "cli/query.h"
+
+static int run(struct cli *cli)
+{
+    struct cli_query query;
+    truce_cursor *cursor = NULL;
+    bson_error_t error;
+    truce_status status;
+    int code = cli_query_read(cli, cli->arguments[1], &query);
+
+    if (!code) {
+        status = truce_find(cli->store, cli->arguments[0], &query.filter, &query.options, &cursor,
+                            &error);
+        code = status ? cli_error(cli, NULL, status, &error) : cli_print_cursor(cli, cursor);
+    }
+    cli_query_release(&query);
+    return code;
+}
+
+const struct cli_command cli_find = {
+    .noun = "find",
+    .arguments = "COLLECTION [FILTER]",
+    .summary = "print the documents that match, one a line",
+    .help = "FILTER is a query of MongoDB's language, in Extended JSON; without it, all documents\n"
+            "are printed. Numbers and dates are printed as people write them; --canonical shows\n"
+            "every type.",
+    .example = "truce find students '{\"year\": {\"$gte\": 2}}' --sort '{\"name\": 1}' -n 10",
+    .options = (const struct cli_option[]){CLI_SORT_OPTION,
+                                           CLI_PROJECTION_OPTION,
+                                           CLI_SKIP_OPTION,
+                                           CLI_LIMIT_OPTION,
+                                           CLI_HINT_OPTION,
+                                           CLI_DEADLINE_OPTION,
+                                           CLI_CANONICAL_OPTION,
+                                           {0}},
+    .store = CLI_STORE_READ,
+    .run = run,
+};

@@ -1,0 +1,127 @@
+/* truce index create, list, drop. */
+#include "cli/cli.h"
+#include "cli/commands.h"
+
+/* ---- create -------------------------------------------------------------------------------- */
+
+static bool describe(const struct cli *cli, bson_t *index)
+{
+    bson_t keys, partial;
+    int64_t expire;
+    bool given = false, good = true;
+
+    good &= cli_document(cli, cli->arguments[1], "KEYS", &keys);
+    good &= cli_option_document(cli, "partial", &partial, &given);
+    good &= cli_number(cli, "expire-after", 0, INT32_MAX, -1, &expire);
+    BSON_APPEND_DOCUMENT(index, "key", &keys);
+    if (cli_text(cli, "name"))
+        BSON_APPEND_UTF8(index, "name", cli_text(cli, "name"));
+    if (cli_flag(cli, "unique"))
+        BSON_APPEND_BOOL(index, "unique", true);
+    if (cli_flag(cli, "sparse"))
+        BSON_APPEND_BOOL(index, "sparse", true);
+    if (given)
+        BSON_APPEND_DOCUMENT(index, "partialFilterExpression", &partial);
+    if (expire >= 0)
+        BSON_APPEND_INT32(index, "expireAfterSeconds", (int32_t)expire);
+    bson_destroy(&keys);
+    bson_destroy(&partial);
+    return good;
+}
+
+static int run_create(struct cli *cli)
+{
+    bson_t index = BSON_INITIALIZER, answer = BSON_INITIALIZER;
+    bson_error_t error;
+    int code = CLI_USAGE;
+
+    if (describe(cli, &index)) {
+        truce_status status = truce_index_create(cli->store, cli->arguments[0], &index, &error);
+
+        code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+        BSON_APPEND_BOOL(&answer, "created", true);
+        if (!code)
+            cli_answer(cli, &answer, "created");
+    }
+    bson_destroy(&index);
+    bson_destroy(&answer);
+    return code;
+}
+
+const struct cli_command cli_index_create = {
+    .noun = "index",
+    .verb = "create",
+    .arguments = "COLLECTION KEYS",
+    .summary = "make an index; writers go on meanwhile",
+    .help = "KEYS is {\"path\": 1} or -1 for descending, several paths for a compound index,\n"
+            "{\"path.$**\": 1} for every path below one. An index that is there already with the\n"
+            "same definition is no error.",
+    .example = "truce index create students '{\"student_id\": 1}' --unique",
+    .options =
+        (const struct cli_option[]){
+            {"name", 0, "NAME", "instead of one made from the keys", false},
+            {"unique", 0, NULL, "no two documents with the same key", false},
+            {"sparse", 0, NULL, "leave out documents without the path", false},
+            {"partial", 0, "FILTER", "hold only the documents that match", false},
+            {"expire-after", 0, "SECONDS", "delete documents so long after the date at the path",
+             false},
+            {0}},
+    .store = CLI_STORE_WRITE,
+    .run = run_create,
+};
+
+/* ---- list ---------------------------------------------------------------------------------- */
+
+static int run_list(struct cli *cli)
+{
+    bson_t indexes, index;
+    bson_error_t error;
+    bson_iter_t iter;
+    const uint8_t *bytes;
+    uint32_t size;
+    truce_status status = truce_index_list(cli->store, cli->arguments[0], &indexes, &error);
+    bool good = !status && bson_iter_init(&iter, &indexes);
+
+    while (good && bson_iter_next(&iter)) {
+        bson_iter_document(&iter, &size, &bytes);
+        good = bson_init_static(&index, bytes, size) && cli_print(&index, JSON_RELAXED);
+    }
+    bson_destroy(&indexes);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+const struct cli_command cli_index_list = {
+    .noun = "index",
+    .verb = "list",
+    .arguments = "COLLECTION",
+    .summary = "print the definitions of a collection's indexes",
+    .example = "truce index list students",
+    .store = CLI_STORE_READ,
+    .run = run_list,
+};
+
+/* ---- drop ---------------------------------------------------------------------------------- */
+
+static int run_drop(struct cli *cli)
+{
+    bson_t answer = BSON_INITIALIZER;
+    bson_error_t error;
+    truce_status status =
+        truce_index_drop(cli->store, cli->arguments[0], cli->arguments[1], &error);
+
+    BSON_APPEND_UTF8(&answer, "dropped", cli->arguments[1]);
+    if (!status)
+        cli_answer(cli, &answer, "dropped %s", cli->arguments[1]);
+    bson_destroy(&answer);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+const struct cli_command cli_index_drop = {
+    .noun = "index",
+    .verb = "drop",
+    .arguments = "COLLECTION NAME",
+    .summary = "delete an index",
+    .example = "truce index drop students student_id_1",
+    .store = CLI_STORE_CHANGE,
+    .run = run_drop,
+};

@@ -1,0 +1,93 @@
+/* Filters and find options from the call; documents of a cursor to standard output. */
+#include "cli/query.h"
+
+#include <string.h>
+
+static bool has_option(const struct cli *cli, const char *name)
+{
+    for (const struct cli_option *o = cli->command->options; o && o->name; o++) {
+        if (!strcmp(o->name, name))
+            return true;
+    }
+    return false;
+}
+
+/* the option's document, initialised; *set points to it if it was given */
+static bool read_document(const struct cli *cli, const char *name, bson_t *document,
+                          const bson_t **set)
+{
+    bool given;
+
+    bson_init(document);
+    if (!has_option(cli, name))
+        return true;
+    if (!cli_option_document(cli, name, document, &given))
+        return false;
+    if (given)
+        *set = document;
+    return true;
+}
+
+bool cli_hint_read(const struct cli *cli, bson_t *hint)
+{
+    const char *text = cli_text(cli, "hint");
+
+    bson_init(hint);
+    if (!text)
+        return true;
+    if (text[strspn(text, " \t")] == '{')
+        return cli_document(cli, text, "--hint", hint);
+    BSON_APPEND_UTF8(hint, "", text);
+    return true;
+}
+
+static bool read_number(const struct cli *cli, const char *name, int64_t most, int64_t *number)
+{
+    *number = 0;
+    return !has_option(cli, name) || cli_number(cli, name, 0, most, 0, number);
+}
+
+int cli_query_read(const struct cli *cli, const char *filter, struct cli_query *query)
+{
+    truce_find_options *options = &query->options;
+    int64_t deadline;
+    bool good = true;
+
+    *options = (truce_find_options){0};
+    bson_init(&query->hint);
+    good &= cli_document(cli, filter, "FILTER", &query->filter);
+    good &= read_document(cli, "projection", &query->projection, &options->projection);
+    good &= read_document(cli, "sort", &query->sort, &options->sort);
+    good &= read_number(cli, "skip", INT64_MAX, &options->skip);
+    good &= read_number(cli, "limit", INT64_MAX, &options->limit);
+    good &= read_number(cli, "deadline", UINT32_MAX, &deadline);
+    options->deadline_ms = (uint32_t)deadline;
+    options->allow_disk_use = true;
+    if (has_option(cli, "hint")) {
+        good &= cli_hint_read(cli, &query->hint);
+        options->hint = bson_empty(&query->hint) ? NULL : &query->hint;
+    }
+    return good ? CLI_DONE : CLI_USAGE;
+}
+
+void cli_query_release(struct cli_query *query)
+{
+    bson_destroy(&query->filter);
+    bson_destroy(&query->projection);
+    bson_destroy(&query->sort);
+    bson_destroy(&query->hint);
+}
+
+int cli_print_cursor(const struct cli *cli, truce_cursor *cursor)
+{
+    enum json_form form = cli_flag(cli, "canonical") ? JSON_CANONICAL : JSON_RELAXED;
+    const bson_t *document;
+    bson_error_t error;
+    truce_status status;
+
+    do {
+        status = truce_cursor_next(cursor, &document, &error);
+    } while (!status && document && cli_print(document, form));
+    truce_cursor_close(cursor);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
