@@ -1,17 +1,43 @@
-# The front door. Everything below is a thin face on the CMake presets (CMakePresets.json).
-PRESET ?= release
-PREFIX ?= /usr/local
-JOBS   ?= $(shell nproc)
+# The front door: a thin face on the CMake presets (CMakePresets.json).
+#
+#   make            build/release/truce, after installing what is missing
+#   make demo       the stories, each checked by itself
+#   make test       everything that is checked: tools/test
+#   make bench      the tables of benchmarks
+#   make mutants    changes rules one at a time; the tests must notice
+#   make install    to PREFIX (/usr/local), below DESTDIR if that is given
+PREFIX  ?= /usr/local
+DESTDIR ?=
+JOBS    ?= $(shell nproc)
 
-.PHONY: all dev demo test bench install clean deps
-all: deps build-$(PRESET)
+.PHONY: all demo test bench mutants install clean deps
+all: deps build-release
 
 deps:
 	@tools/install-deps
 
-build-%:
-	@test -f build/$*/CMakeCache.txt || cmake --preset $* >build/$*.log 2>&1 || { mkdir -p build; cmake --preset $*; }
+# build-dev, build-asan ...: one preset
+build-%: deps
+	@mkdir -p build
+	@test -f build/$*/CMakeCache.txt || cmake --preset $* >build/$*.log || { cat build/$*.log; exit 1; }
 	@cmake --build build/$* -j $(JOBS)
+
+demo: build-release
+	@build/release/truce demo
+
+test:
+	@tools/install-deps --test
+	@tools/test
+
+bench: build-release
+	@bench/run build/release
+
+mutants:
+	@tools/install-deps --test
+	@tools/mutants
+
+install: build-release
+	@DESTDIR="$(DESTDIR)" cmake --install build/release --prefix "$(PREFIX)"
 
 clean:
 	rm -rf build
