@@ -1,0 +1,146 @@
+#include "query/builder.h"
+
+#include "base/assert.h"
+
+#define FIRST_ROOM 128
+
+static bool make_room(struct builder *builder, size_t more)
+{
+    size_t wanted, room = builder->room;
+    uint8_t *bytes;
+
+    if (builder->full)
+        return false;
+    wanted = builder->size + more;
+    if (wanted <= builder->room)
+        return true;
+    while (room < wanted)
+        room *= 2;
+    if (builder->arena->bytes + room > builder->bytes_max) {
+        builder->full = true;
+        return false;
+    }
+    bytes = truce__arena_take(builder->arena, room);
+    memcpy(bytes, builder->bytes, builder->size);
+    builder->bytes = bytes;
+    builder->room = room;
+    return true;
+}
+
+void truce__builder_begin(struct builder *builder, struct arena *arena, size_t bytes_max,
+                          uint8_t type)
+{
+    truce_assert(type == BSON_TYPE_DOCUMENT || type == BSON_TYPE_ARRAY);
+    *builder = (struct builder){.arena = arena, .bytes_max = bytes_max, .type = type};
+    builder->bytes = truce__arena_take(arena, FIRST_ROOM);
+    builder->room = FIRST_ROOM;
+    builder->size = 4; /* for the length, which finish knows */
+}
+
+/* type, key and NUL; false if there is no room for them and `size` bytes more */
+static bool put_header(struct builder *builder, uint8_t type, const char *key, size_t key_length,
+                       size_t size)
+{
+    uint8_t *at;
+
+    if (!make_room(builder, 2 + key_length + size))
+        return false;
+    at = builder->bytes + builder->size;
+    *at++ = type;
+    memcpy(at, key, key_length);
+    at[key_length] = 0;
+    builder->size += 2 + key_length;
+    return true;
+}
+
+void truce__builder_append(struct builder *builder, const char *key, size_t key_length,
+                           struct value value)
+{
+    if (value.type == VALUE_MISSING)
+        return;
+    if (!put_header(builder, value.type, key, key_length, value.size))
+        return;
+    if (value.size)
+        memcpy(builder->bytes + builder->size, value.data, value.size);
+    builder->size += value.size;
+}
+
+static const char *index_key(uint32_t index, char digits[11], size_t *length)
+{
+    char *at = digits + 10;
+
+    *at = '\0';
+    do {
+        *--at = (char)('0' + index % 10);
+        index /= 10;
+    } while (index);
+    *length = (size_t)(digits + 10 - at);
+    return at;
+}
+
+void truce__builder_element(struct builder *builder, struct value value)
+{
+    char digits[11];
+    size_t length;
+    const char *key = index_key(builder->index++, digits, &length);
+
+    if (value.type == VALUE_MISSING)
+        value = (struct value){NULL, 0, BSON_TYPE_NULL};
+    truce__builder_append(builder, key, length, value);
+}
+
+struct builder_mark truce__builder_open(struct builder *builder, const char *key, size_t key_length,
+                                        uint8_t type)
+{
+    struct builder_mark mark = {0, builder->index};
+
+    builder->index = 0;
+    if (!put_header(builder, type, key, key_length, 4))
+        return mark;
+    mark.at = builder->size;
+    builder->size += 4;
+    return mark;
+}
+
+struct builder_mark truce__builder_open_element(struct builder *builder, uint8_t type)
+{
+    char digits[11];
+    size_t length;
+    const char *key = index_key(builder->index++, digits, &length);
+
+    return truce__builder_open(builder, key, length, type);
+}
+
+static void end_container(struct builder *builder, size_t at)
+{
+    uint32_t length;
+
+    if (!make_room(builder, 1))
+        return;
+    builder->bytes[builder->size++] = 0;
+    length = BSON_UINT32_TO_LE((uint32_t)(builder->size - at));
+    memcpy(builder->bytes + at, &length, 4);
+}
+
+void truce__builder_close(struct builder *builder, struct builder_mark mark)
+{
+    builder->index = mark.index;
+    if (!builder->full) {
+        truce_assert(mark.at >= 4);
+        end_container(builder, mark.at);
+    }
+}
+
+truce_status truce__builder_finish(struct builder *builder, struct value *result,
+                                   bson_error_t *error)
+{
+    end_container(builder, 0);
+    if (builder->full) {
+        *result = (struct value){NULL, 0, VALUE_MISSING};
+        return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error,
+                             "an expression's result takes more than %zu bytes of memory",
+                             builder->bytes_max);
+    }
+    *result = (struct value){builder->bytes, (uint32_t)builder->size, builder->type};
+    return TRUCE_OK;
+}

@@ -1,0 +1,205 @@
+#include "query/expression_tree.h"
+#include "query/field_table.h"
+
+/* Documents: merging, turning into lists of fields and back, fields by a computed name. */
+
+static truce_status out_of_memory(struct evaluation *run)
+{
+    return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, run->error,
+                         "a document made by an expression takes more than %zu bytes of memory",
+                         run->bytes_max);
+}
+
+static truce_status null_result(struct value *result)
+{
+    *result = truce__value_null();
+    return TRUCE_OK;
+}
+
+static truce_status write_table(struct evaluation *run, const struct field_table *table,
+                                struct value *result)
+{
+    struct builder builder;
+
+    truce__evaluation_build(run, &builder, BSON_TYPE_DOCUMENT);
+    truce__field_table_write(table, &builder);
+    return truce__builder_finish(&builder, result, run->error);
+}
+
+/* -- $mergeObjects ---------------------------------------------------------------------------- */
+
+static truce_status merge(struct evaluation *run, struct field_table *table, struct value document)
+{
+    struct fields fields;
+
+    if (truce__value_is_nullish(document))
+        return TRUCE_OK;
+    if (document.type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(40400, run->error, "$mergeObjects takes documents, not %s",
+                             truce__type_name(document.type));
+    fields = truce__fields(document);
+    while (truce__fields_next(&fields)) {
+        if (!truce__field_table_set(table, fields.key, fields.key_length, fields.value))
+            return out_of_memory(run);
+    }
+    return TRUCE_OK;
+}
+
+static truce_status merge_items(struct evaluation *run, struct field_table *table,
+                                struct value array)
+{
+    struct fields fields = truce__fields(array);
+    truce_status status = TRUCE_OK;
+
+    while (!status && truce__fields_next(&fields))
+        status = merge(run, table, fields.value);
+    return status;
+}
+
+static truce_status evaluate_merge(const struct expression_node *node, struct evaluation *run,
+                                   struct value *result)
+{
+    struct field_table table;
+
+    truce__field_table_begin(&table, run->arena, run->bytes_max);
+    for (uint32_t i = 0; i < node->count; i++) {
+        struct value operand;
+        truce_status status = truce__expression_run(node->operands[i], run, &operand);
+        if (status)
+            return status;
+        if (node->count == 1 && operand.type == BSON_TYPE_ARRAY)
+            status = merge_items(run, &table, operand);
+        else
+            status = merge(run, &table, operand);
+        if (status)
+            return status;
+    }
+    return write_table(run, &table, result);
+}
+
+/* -- $objectToArray, $arrayToObject ----------------------------------------------------------- */
+
+static truce_status apply_to_array(const struct expression_node *node, struct evaluation *run,
+                                   const struct value *operands, struct value *result)
+{
+    struct fields fields;
+    struct builder builder;
+
+    if (truce__value_is_nullish(operands[0]))
+        return null_result(result);
+    if (operands[0].type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(40390, run->error, "$objectToArray takes a document, not %s",
+                             truce__type_name(operands[0].type));
+    truce__evaluation_build(run, &builder, BSON_TYPE_ARRAY);
+    fields = truce__fields(operands[0]);
+    while (!builder.full && truce__fields_next(&fields)) {
+        struct builder_mark mark = truce__builder_open_element(&builder, BSON_TYPE_DOCUMENT);
+        struct value key = truce__value_from_text(run->arena, fields.key, fields.key_length);
+        truce__builder_append(&builder, "k", 1, key);
+        truce__builder_append(&builder, "v", 1, fields.value);
+        truce__builder_close(&builder, mark);
+    }
+    return truce__builder_finish(&builder, result, run->error);
+}
+
+struct pair_codes {
+    uint32_t type, count, names, key, zero;
+};
+
+static const struct pair_codes list_codes = {40396, 40397, 0, 40395, 4940400};
+static const struct pair_codes document_codes = {40391, 40392, 40393, 40394, 4940401};
+
+/* [key, value] */
+static truce_status read_list(struct evaluation *run, struct value item, struct value pair[2])
+{
+    struct fields fields = truce__fields(item);
+
+    for (int i = 0; i < 2; i++)
+        pair[i] = truce__fields_next(&fields) ? fields.value : truce__value_missing();
+    if (pair[1].type == VALUE_MISSING || truce__fields_next(&fields))
+        return truce__refuse(list_codes.count, run->error,
+                             "$arrayToObject takes arrays of two elements, name and value");
+    return TRUCE_OK;
+}
+
+/* {k: key, v: value} */
+static truce_status read_document(struct evaluation *run, struct value item, struct value pair[2])
+{
+    if (truce__array_count(item) != 2)
+        return truce__refuse(document_codes.count, run->error,
+                             "$arrayToObject takes documents of two fields, \"k\" and \"v\"");
+    pair[0] = truce__value_field(item, "k", 1);
+    pair[1] = truce__value_field(item, "v", 1);
+    if (pair[0].type == VALUE_MISSING || pair[1].type == VALUE_MISSING)
+        return truce__refuse(document_codes.names, run->error,
+                             "$arrayToObject takes documents with the fields \"k\" and \"v\"");
+    return TRUCE_OK;
+}
+
+static truce_status set_pair(struct evaluation *run, struct field_table *table,
+                             const struct pair_codes *codes, const struct value pair[2])
+{
+    uint32_t length;
+    const char *key;
+
+    if (pair[0].type != BSON_TYPE_UTF8)
+        return truce__refuse(codes->key, run->error,
+                             "$arrayToObject takes strings as names, not %s",
+                             truce__type_name(pair[0].type));
+    key = truce__value_text(pair[0], &length);
+    if (memchr(key, '\0', length))
+        return truce__refuse(codes->zero, run->error,
+                             "a name in $arrayToObject contains a zero byte");
+    return truce__field_table_set(table, key, length, pair[1]) ? TRUCE_OK : out_of_memory(run);
+}
+
+static truce_status add_pairs(struct evaluation *run, struct field_table *table, struct value array)
+{
+    struct fields fields = truce__fields(array);
+    uint8_t type = 0; /* of the first item: all must be of it */
+
+    while (truce__fields_next(&fields)) {
+        struct value item = fields.value, pair[2];
+        const struct pair_codes *codes = type == BSON_TYPE_ARRAY ? &list_codes : &document_codes;
+        truce_status status;
+        if (!type && !truce__value_is_container(item))
+            return truce__refuse(40398, run->error,
+                                 "$arrayToObject takes arrays or documents inside, not %s",
+                                 truce__type_name(item.type));
+        if (type && item.type != type)
+            return truce__refuse(codes->type, run->error,
+                                 "$arrayToObject takes items of one form only");
+        type = item.type;
+        codes = type == BSON_TYPE_ARRAY ? &list_codes : &document_codes;
+        status =
+            type == BSON_TYPE_ARRAY ? read_list(run, item, pair) : read_document(run, item, pair);
+        if (!status)
+            status = set_pair(run, table, codes, pair);
+        if (status)
+            return status;
+    }
+    return TRUCE_OK;
+}
+
+static truce_status apply_to_object(const struct expression_node *node, struct evaluation *run,
+                                    const struct value *operands, struct value *result)
+{
+    struct field_table table;
+    truce_status status;
+
+    if (truce__value_is_nullish(operands[0]))
+        return null_result(result);
+    if (operands[0].type != BSON_TYPE_ARRAY)
+        return truce__refuse(40386, run->error, "$arrayToObject takes an array, not %s",
+                             truce__type_name(operands[0].type));
+    truce__field_table_begin(&table, run->arena, run->bytes_max);
+    status = add_pairs(run, &table, operands[0]);
+    return status ? status : write_table(run, &table, result);
+}
+
+const struct expression_operator truce__expressions_object[] = {
+    {"$mergeObjects", 0, EXPRESSION_ANY, .evaluate = evaluate_merge},
+    {"$objectToArray", 1, 1, .apply = apply_to_array},
+    {"$arrayToObject", 1, 1, .apply = apply_to_object},
+    {NULL},
+};

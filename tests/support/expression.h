@@ -1,0 +1,24 @@
+#ifndef TRUCE_TESTS_SUPPORT_EXPRESSION_H
+#define TRUCE_TESTS_SUPPORT_EXPRESSION_H
+
+/* Evaluates expressions given as Extended JSON, for tests. */
+#include <stdint.h>
+
+/* `expression` over `document` gives `expected`; all three in Extended JSON ('for "), a missing
+ * result is written as "missing". Says where it fails. */
+#define EXPRESSION_GIVES(expression, document, expected)                                           \
+    expression_gives(expression, document, expected, __FILE__, __LINE__)
+
+/* It is refused with MongoDB's code, while compiling or evaluating. */
+#define EXPRESSION_FAILS(expression, document, code)                                               \
+    expression_fails(expression, document, code, __FILE__, __LINE__)
+
+void expression_gives(const char *expression, const char *document, const char *expected,
+                      const char *file, int line);
+void expression_fails(const char *expression, const char *document, uint32_t code, const char *file,
+                      int line);
+
+/* What `$$NOW` is in both. */
+#define EXPRESSION_NOW_MS INT64_C(1700000000123)
+
+#endif

@@ -1,0 +1,127 @@
+#include "query/expression.h"
+#include "tests/support/expression.h"
+#include "tests/support/test.h"
+
+/* The skeleton of expressions: paths, variables, folding, limits. The operators' own answers are
+ * held by the recorded vectors and by expression_*.c beside this file. */
+
+TEST(a_path_through_arrays_gives_arrays_and_leaves_out_what_is_missing)
+{
+    EXPRESSION_GIVES("'$a.b'", "{'a': [{'b': 1}, 5, {'c': 2}, {'b': [3]}]}", "[1, [3]]");
+    EXPRESSION_GIVES("'$a.b.c'", "{'a': [{'b': [{'c': 1}, {'c': 2}]}, {'b': {'c': 3}}]}",
+                     "[[1, 2], 3]");
+    EXPRESSION_GIVES("'$a.b'", "{'a': [[{'b': 1}]]}", "[]");
+    EXPRESSION_GIVES("'$a.0'", "{'a': [1]}", "[]");
+    EXPRESSION_GIVES("'$a.0'", "{'a': {'0': 7}}", "7");
+    EXPRESSION_GIVES("'$a.b'", "{'a': 1}", "missing");
+}
+
+TEST(a_missing_field_is_left_out_of_objects_and_null_in_arrays)
+{
+    EXPRESSION_GIVES("{'x': '$no', 'y': 1}", "{}", "{'y': 1}");
+    EXPRESSION_GIVES("['$no', 1]", "{}", "[null, 1]");
+}
+
+TEST(inner_variables_hide_outer_ones_and_let_does_not_see_its_own)
+{
+    EXPRESSION_GIVES("{'$let': {'vars': {'x': 1}, 'in': {'$let': {'vars': {'x': 2, 'y': '$$x'}, "
+                     "'in': ['$$x', '$$y']}}}}",
+                     "{}", "[2, 1]");
+    EXPRESSION_GIVES("{'$let': {'vars': {'CURRENT': '$a'}, 'in': ['$b', '$$ROOT.b']}}",
+                     "{'a': {'b': 1}, 'b': 2}", "[1, 2]");
+    EXPRESSION_FAILS("{'$let': {'vars': {'x': 1, 'y': '$$x'}, 'in': 1}}", "{}", 17276);
+}
+
+TEST(the_system_variables_are_there)
+{
+    EXPRESSION_GIVES("'$$NOW'", "{}", "{'$date': {'$numberLong': '1700000000123'}}");
+    EXPRESSION_GIVES("'$$NOW.a'", "{}", "missing");
+    EXPRESSION_GIVES("'$$REMOVE'", "{}", "missing");
+    EXPRESSION_GIVES("'$$ROOT'", "{'a': 1}", "{'a': 1}");
+    EXPRESSION_FAILS("'$$CLUSTER_TIME'", "{}", 17276);
+}
+
+TEST(constants_are_folded_and_then_fail_while_compiling)
+{
+    struct expression *expression;
+    struct value value;
+    bson_error_t error;
+    bson_t *source = test_bson("{'good': {'$add': [1, {'$multiply': [2, 3]}]}, "
+                               "'bad': {'$divide': [1, 0]}, 'open': {'$add': ['$a', 1]}}");
+    struct value all = truce__value_document(source);
+
+    REQUIRE(!truce__expression_new(truce__value_field(all, "good", 4), NULL, &expression, &error));
+    CHECK(truce__expression_constant_value(expression, &value));
+    CHECK_INT(truce__value_int32(value), ==, 7);
+    truce__expression_free(expression);
+    REQUIRE(!truce__expression_new(truce__value_field(all, "open", 4), NULL, &expression, &error));
+    CHECK(!truce__expression_constant_value(expression, &value));
+    truce__expression_free(expression);
+    CHECK_STATUS(
+        TRUCE_INVALID,
+        truce__expression_new(truce__value_field(all, "bad", 3), NULL, &expression, &error), error);
+    CHECK(expression == NULL);
+    bson_destroy(source);
+}
+
+TEST(an_operator_stands_alone_and_is_known)
+{
+    EXPRESSION_FAILS("{'$add': [1], '$size': 2}", "{}", 15983);
+    EXPRESSION_FAILS("{'$add': [1], 'x': 2}", "{}", 15983);
+    EXPRESSION_FAILS("{'x': 2, '$add': [1]}", "{}", 16410);
+    EXPRESSION_FAILS("{'$nothing': 1}", "{}", 168);
+    EXPRESSION_FAILS("[{'a.b': 1}]", "{}", 16412);
+    EXPRESSION_FAILS("[{'a': 1, 'b': 1, 'a': 1}]", "{}", 16406);
+}
+
+TEST(a_long_reduction_needs_memory_for_its_value_only)
+{
+    /* 200,000 turns over a value of a kilobyte: 200 MB if nothing were given back */
+    EXPRESSION_GIVES("{'$size': {'$reduce': {'input': {'$range': [0, 200000]}, "
+                     "'initialValue': {'$range': [0, 100]}, "
+                     "'in': {'$concatArrays': ['$$value', []]}}}}",
+                     "{}", "100");
+}
+
+TEST(a_result_that_doubles_is_stopped)
+{
+    EXPRESSION_FAILS("{'$reduce': {'input': {'$range': [0, 64]}, 'initialValue': ['$a'], "
+                     "'in': {'$concatArrays': ['$$value', '$$value']}}}",
+                     "{'a': 'some text'}", 146);
+    EXPRESSION_FAILS("{'$map': {'input': {'$range': [0, 100000]}, 'in': {'$range': [0, 100000]}}}",
+                     "{}", 146);
+    EXPRESSION_FAILS("{'$range': [-2147483648, 2147483647]}", "{}", 146);
+}
+
+TEST(a_value_that_nests_deeper_with_each_turn_is_stopped)
+{
+    EXPRESSION_FAILS("{'$reduce': {'input': {'$range': [0, 100000]}, 'initialValue': '$a', "
+                     "'in': ['$$value']}}",
+                     "{'a': 1}", 15);
+}
+
+TEST(the_callers_variables_are_read_by_position)
+{
+    static const char *const names[] = {"first", "second", NULL};
+    bson_t *source = test_bson("{'e': ['$$second', '$$first.x']}");
+    bson_t *values = test_bson("{'a': {'x': 1}, 'b': 2}"), *expected = test_bson("{'r': [2, 1]}");
+    struct value all = truce__value_document(values), result;
+    struct value given[] = {truce__value_field(all, "a", 1), truce__value_field(all, "b", 1)};
+    struct arena arena = ARENA_INIT;
+    struct query_context context = {.arena = &arena};
+    struct expression *expression;
+    bson_error_t error;
+    bson_t got = BSON_INITIALIZER;
+
+    REQUIRE(!truce__expression_new(truce__value_field(truce__value_document(source), "e", 1), names,
+                                   &expression, &error));
+    CHECK_OK(truce__expression_evaluate(expression, all, given, &context, &result, &error), error);
+    truce__value_append(&got, "r", 1, result);
+    CHECK_BSON(expected, &got);
+    truce__expression_free(expression);
+    truce__arena_release(&arena);
+    bson_destroy(&got);
+    bson_destroy(expected);
+    bson_destroy(values);
+    bson_destroy(source);
+}
