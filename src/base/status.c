@@ -69,6 +69,7 @@ static const struct {
     {CODE_EXCEEDED_MEMORY_LIMIT, "ExceededMemoryLimit"},
     {CODE_CANNOT_INDEX_PARALLEL_ARRAYS, "CannotIndexParallelArrays"},
     {CODE_QUERY_FEATURE_NOT_ALLOWED, "QueryFeatureNotAllowed"},
+    {CODE_NO_DISK_USE_ALLOWED, "QueryExceededMemoryLimitNoDiskUseAllowed"},
     {CODE_CONVERSION_FAILURE, "ConversionFailure"},
     {CODE_BSON_OBJECT_TOO_LARGE, "BSONObjectTooLarge"},
     {CODE_DUPLICATE_KEY, "DuplicateKey"},
@@ -100,6 +101,7 @@ truce_status truce__status_of_code(uint32_t code)
     case CODE_MAX_TIME_MS_EXPIRED:
         return TRUCE_TIMEOUT;
     case CODE_EXCEEDED_MEMORY_LIMIT:
+    case CODE_NO_DISK_USE_ALLOWED:
     case CODE_BSON_OBJECT_TOO_LARGE:
         return TRUCE_LIMIT;
     default:

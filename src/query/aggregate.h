@@ -9,23 +9,13 @@
  * `struct aggregate_world`, which the store fills in.
  */
 #include "query/match.h"
+#include "query/spill.h"
 
 /* A source of documents. `next` gives a borrowed document, valid until the next call; *document is
  * NULL at the end. */
 struct source {
     truce_status (*next)(struct source *source, const bson_t **document, bson_error_t *error);
     void (*free)(struct source *source);
-};
-
-/* A place for bytes that do not fit into memory: written once, in order, then read once, in order.
- */
-struct spill {
-    truce_status (*write)(struct spill *spill, const void *bytes, size_t size, bson_error_t *error);
-    truce_status (*rewind)(struct spill *spill, bson_error_t *error);
-    /* *got < size at the end */
-    truce_status (*read)(struct spill *spill, void *bytes, size_t size, size_t *got,
-                         bson_error_t *error);
-    void (*free)(struct spill *spill);
 };
 
 struct aggregate_world {

@@ -67,7 +67,7 @@ static const struct value empty = {empty_bytes, sizeof empty_bytes, BSON_TYPE_DO
 
 static truce_status end_key(struct index_keys *keys, bson_error_t *error)
 {
-    if (keys->count == TRUCE_INDEX_KEYS_MAX)
+    if (keys->bounded && keys->count == TRUCE_INDEX_KEYS_MAX)
         return truce__fail(TRUCE_LIMIT, error, "the document has more than %d keys in one index",
                            TRUCE_INDEX_KEYS_MAX);
     if (keys->count == keys->room) {
@@ -392,8 +392,9 @@ truce_status truce__fields_keys(const struct index_field *fields, uint32_t count
                                 struct value document, struct index_keys *keys, bson_error_t *error)
 {
     struct walk walk = {fields, count, sparse, keys, error};
-    truce_status status = walk_document(&walk, document);
+    truce_status status;
 
+    status = walk_document(&walk, document);
     if (!status)
         sort_keys(keys);
     return status;
@@ -402,6 +403,7 @@ truce_status truce__fields_keys(const struct index_field *fields, uint32_t count
 truce_status truce__index_keys(const struct index_spec *spec, struct value document,
                                struct index_keys *keys, bson_error_t *error)
 {
+    keys->bounded = true;
     if (spec->partial) {
         struct match_result found;
         truce_status status = truce__match_test(spec->partial, document, NULL, &found, error);

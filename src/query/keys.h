@@ -59,6 +59,7 @@ struct index_keys {
     struct buffer bytes; /* the keys, one behind the other */
     uint32_t *ends;      /* of each key within bytes; the next begins there */
     uint32_t count, room;
+    bool bounded;             /* at most TRUCE_INDEX_KEYS_MAX: of an index, not of a sort */
     bool multikey;            /* some path went through an array */
     uint32_t multikey_fields; /* bit i: field i went through an array */
 };

@@ -5,7 +5,6 @@
 #include "query/expression.h"
 #include "query/match.h"
 #include "query/project.h"
-#include "query/sort.h"
 #include "query/update.h"
 
 #define PENDING(name, result, parameters)                                                          \
@@ -37,12 +36,6 @@ __attribute__((weak)) void truce__project_free(struct project *p)
 PENDING(truce__project_apply, truce_status,
         (const struct project *p, struct value d, const struct match_result *f,
          struct query_context *c, bson_t *r, bson_error_t *e))
-PENDING(truce__sort_parse, truce_status, (const bson_t *s, struct sort *r, bson_error_t *e))
-PENDING(truce__sort_key, truce_status,
-        (const struct sort *s, struct value d, struct buffer *k, bson_error_t *e))
-__attribute__((weak)) void truce__sort_release(struct sort *s)
-{
-}
 PENDING(truce__update_new, truce_status,
         (const bson_t *u, const struct update_options *o, struct update **m, bson_error_t *e))
 __attribute__((weak)) void truce__update_free(struct update *u)
