@@ -519,27 +519,6 @@ static truce_status visit_object(struct update_run *run, const struct update_pla
     return TRUCE_OK;
 }
 
-/* An array filter tests {name: element}, so that a path into an array matches as in a query. */
-static truce_status filter_element(struct update_run *run, const struct update_filter *filter,
-                                   struct value element, bool *matched, bson_error_t *error)
-{
-    uint32_t name_length = (uint32_t)strlen(filter->name);
-    uint64_t size = 5 + element_size(name_length, element);
-    uint8_t *bytes = truce__arena_take(run->context->arena, size), *end;
-    int32_t stored = (int32_t)size;
-    struct match_result result;
-    truce_status status;
-
-    memcpy(bytes, &stored, 4);
-    end = put_element(bytes + 4, element.type, filter->name, name_length, element);
-    *end = 0;
-    status =
-        truce__match_test(filter->match, (struct value){bytes, (uint32_t)size, BSON_TYPE_DOCUMENT},
-                          run->context, &result, error);
-    *matched = !status && result.matched;
-    return status;
-}
-
 /* the nodes whose filter takes this element */
 static truce_status filtered_nodes(struct update_run *run, const struct update_node *const *nodes,
                                    uint32_t count, struct value element,
@@ -550,14 +529,15 @@ static truce_status filtered_nodes(struct update_run *run, const struct update_n
     for (uint32_t i = 0; i < count; i++) {
         for (uint32_t j = 0; j < nodes[i]->count; j++) {
             const struct update_branch *branch = &nodes[i]->branches[j];
-            bool matched = true;
+            struct match_result result = {.matched = true};
 
             if (branch->filter) {
-                truce_status status = filter_element(run, branch->filter, element, &matched, error);
+                truce_status status =
+                    truce__match_test(branch->filter->match, element, run->context, &result, error);
                 if (status)
                     return status;
             }
-            if (matched)
+            if (result.matched)
                 taken[(*taken_count)++] = branch->node;
         }
     }

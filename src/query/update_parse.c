@@ -227,55 +227,28 @@ truce_status truce__update_parse(struct update_parser *parser, struct update_nod
     return TRUCE_OK;
 }
 
-static bool is_logical(const char *key)
+/* $expr has no place in a condition on one value: its variables would mean the document */
+static truce_status refuse_expressions(const struct match_node *node, bson_error_t *error)
 {
-    return strcmp(key, "$and") == 0 || strcmp(key, "$or") == 0 || strcmp(key, "$nor") == 0;
-}
+    if (node->kind == MATCH_EXPR)
+        return truce__refuse(CODE_QUERY_FEATURE_NOT_ALLOWED, error,
+                             "$expr is not allowed in a condition on array items");
+    for (uint32_t i = 0; i < node->children_count; i++) {
+        truce_status status = refuse_expressions(node->children[i], error);
 
-/* The one field that an array filter is about: the first part of every path in it. */
-static truce_status filter_name(struct value filter, const char **name, uint32_t *length,
-                                bson_error_t *error)
-{
-    struct fields fields = truce__fields(filter);
-
-    while (truce__fields_next(&fields)) {
-        const char *dot = strchr(fields.key, '.');
-        uint32_t first = dot ? (uint32_t)(dot - fields.key) : fields.key_length;
-        truce_status status;
-
-        if (is_logical(fields.key)) {
-            struct fields clauses = truce__fields(fields.value);
-
-            while (truce__fields_next(&clauses)) {
-                status = filter_name(clauses.value, name, length, error);
-                if (status)
-                    return status;
-            }
-            continue;
-        }
-        if (strcmp(fields.key, "$expr") == 0)
-            return truce__refuse(CODE_QUERY_FEATURE_NOT_ALLOWED, error,
-                                 "$expr is not allowed in an array filter");
-        if (fields.key[0] == '$')
-            return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                                 "%s is not possible in an array filter", fields.key);
-        if (*name && (*length != first || memcmp(*name, fields.key, first) != 0))
-            return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                                 "an array filter is about one identifier, not '%.*s' and '%.*s'",
-                                 (int)*length, *name, (int)first, fields.key);
-        *name = fields.key;
-        *length = first;
+        if (status)
+            return status;
     }
     return TRUCE_OK;
 }
 
-static bool is_identifier(const char *name, uint32_t length)
+static bool is_identifier(const char *name)
 {
-    if (length == 0 || name[0] < 'a' || name[0] > 'z')
+    if (name[0] < 'a' || name[0] > 'z')
         return false;
-    for (uint32_t i = 1; i < length; i++) {
-        if (!((name[i] >= 'a' && name[i] <= 'z') || (name[i] >= 'A' && name[i] <= 'Z') ||
-              (name[i] >= '0' && name[i] <= '9')))
+    for (; *name; name++) {
+        if (!((*name >= 'a' && *name <= 'z') || (*name >= 'A' && *name <= 'Z') ||
+              (*name >= '0' && *name <= '9')))
             return false;
     }
     return true;
@@ -284,8 +257,6 @@ static bool is_identifier(const char *name, uint32_t length)
 static truce_status parse_filter(struct update *update, struct value condition, bson_error_t *error)
 {
     struct update_filter *filter = &update->filters[update->filters_count];
-    const char *name = NULL;
-    uint32_t length = 0;
     truce_status status;
     bson_t document;
 
@@ -293,22 +264,18 @@ static truce_status parse_filter(struct update *update, struct value condition, 
         return truce__refuse(CODE_TYPE_MISMATCH, error, "an array filter is a document, not %s",
                              truce__type_name(condition.type));
     truce__value_bson(condition, &document);
-    status = truce__match_new(&document, &filter->match, error);
+    status = truce__match_elements_new(&document, &filter->match, &filter->name, error);
     if (status)
         return status;
     truce__update_own_match(update, filter->match);
-    status = filter_name(condition, &name, &length, error);
+    status = refuse_expressions(truce__match_root(filter->match), error);
     if (status)
         return status;
-    if (!name)
-        return truce__refuse(CODE_FAILED_TO_PARSE, error, "an array filter names no identifier");
-    if (!is_identifier(name, length))
+    if (!is_identifier(filter->name))
         return truce__refuse(CODE_BAD_VALUE, error,
                              "an array filter's identifier is of letters and digits and begins "
-                             "with a small letter, '%.*s' is not",
-                             (int)length, name);
-    filter->name =
-        memcpy(memset(truce__arena_take(&update->memory, length + 1), 0, length + 1), name, length);
+                             "with a small letter, '%s' is not",
+                             filter->name);
     for (uint32_t i = 0; i < update->filters_count; i++) {
         if (strcmp(update->filters[i].name, filter->name) == 0)
             return truce__refuse(CODE_FAILED_TO_PARSE, error,
@@ -328,21 +295,6 @@ truce_status truce__update_parse_filters(struct update *update, const bson_t *fi
     memset(update->filters, 0, (count + 1) * sizeof *update->filters);
     while (truce__fields_next(&fields)) {
         truce_status status = parse_filter(update, fields.value, error);
-
-        if (status)
-            return status;
-    }
-    return TRUCE_OK;
-}
-
-/* $expr has no place in a condition on one value: its variables would mean the document */
-static truce_status refuse_expressions(const struct match_node *node, bson_error_t *error)
-{
-    if (node->kind == MATCH_EXPR)
-        return truce__refuse(CODE_QUERY_FEATURE_NOT_ALLOWED, error,
-                             "$expr is not allowed in a condition on array items");
-    for (uint32_t i = 0; i < node->children_count; i++) {
-        truce_status status = refuse_expressions(node->children[i], error);
 
         if (status)
             return status;
