@@ -22,5 +22,6 @@ const struct cli_command *const cli_commands[] = {
     &cli_collections_create,
     &cli_collections_drop,
     &cli_collections_rename,
+    &cli_manual,
     NULL,
 };

@@ -22,5 +22,6 @@ extern const struct cli_command cli_collections_list;
 extern const struct cli_command cli_collections_create;
 extern const struct cli_command cli_collections_drop;
 extern const struct cli_command cli_collections_rename;
+extern const struct cli_command cli_manual;
 
 #endif

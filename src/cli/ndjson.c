@@ -54,6 +54,7 @@ struct ndjson *cli_ndjson_open(const char *path, bson_error_t *error)
         return NULL;
     }
     input = bson_malloc0(sizeof *input);
+    truce__buffer_reserve(&input->window, CHUNK);
     input->file = file;
     input->path = bson_strdup(standard ? "standard input" : path);
     input->size = S_ISREG(about.st_mode) && !standard ? (int64_t)about.st_size : 0;
