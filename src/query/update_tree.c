@@ -65,29 +65,80 @@ int truce__update_name_compare(const char *a, uint32_t a_length, const char *b, 
     return compare_bytes(a, a_length, b, b_length);
 }
 
+static uint32_t hash_name(const char *name, uint32_t length)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+
+    for (uint32_t i = 0; i < length; i++)
+        hash = (hash ^ (uint8_t)name[i]) * 16777619u;
+    return hash ^ hash >> 15;
+}
+
+static bool has_name(const struct update_branch *branch, const char *name, uint32_t length)
+{
+    return branch->length == length && !memcmp(branch->name, name, length);
+}
+
 static struct update_branch *find_branch(const struct update_node *node, const char *name,
                                          uint32_t length)
 {
-    for (uint32_t i = 0; i < node->count; i++) {
-        if (node->branches[i].length == length && !memcmp(node->branches[i].name, name, length))
-            return &node->branches[i];
+    uint32_t mask = node->table_size - 1;
+
+    if (!node->table) {
+        for (uint32_t i = 0; i < node->count; i++) {
+            if (has_name(&node->branches[i], name, length))
+                return &node->branches[i];
+        }
+        return NULL;
+    }
+    for (uint32_t i = hash_name(name, length) & mask; node->table[i]; i = (i + 1) & mask) {
+        struct update_branch *branch = &node->branches[node->table[i] - 1];
+
+        if (has_name(branch, name, length))
+            return branch;
     }
     return NULL;
 }
 
+static void enter_into_table(struct update_node *node, uint32_t number)
+{
+    const struct update_branch *branch = &node->branches[number];
+    uint32_t mask = node->table_size - 1;
+    uint32_t i = hash_name(branch->name, branch->length) & mask;
+
+    while (node->table[i])
+        i = (i + 1) & mask;
+    node->table[i] = number + 1;
+}
+
+#define TABLE_FROM 16 /* branches from which on a table is worth it */
+
+/* room for twice as many branches, and a table of twice that */
+static void grow_branches(struct update *update, struct update_node *node)
+{
+    uint32_t room = node->room ? node->room * 2 : 2;
+    struct update_branch *branches = truce__arena_take(&update->memory, room * sizeof *branches);
+
+    if (node->count)
+        memcpy(branches, node->branches, node->count * sizeof *branches);
+    node->branches = branches;
+    node->room = room;
+    if (room < TABLE_FROM)
+        return;
+    node->table_size = room * 2;
+    node->table = truce__arena_take(&update->memory, node->table_size * sizeof *node->table);
+    memset(node->table, 0, node->table_size * sizeof *node->table);
+    for (uint32_t i = 0; i < node->count; i++)
+        enter_into_table(node, i);
+}
+
 static void add_branch(struct update *update, struct update_node *node, struct update_branch branch)
 {
-    if (node->count == node->room) {
-        uint32_t room = node->room ? node->room * 2 : 2;
-        struct update_branch *branches =
-            truce__arena_take(&update->memory, room * sizeof *branches);
-
-        if (node->count)
-            memcpy(branches, node->branches, node->count * sizeof *branches);
-        node->branches = branches;
-        node->room = room;
-    }
+    if (node->count == node->room)
+        grow_branches(update, node);
     node->branches[node->count++] = branch;
+    if (node->table)
+        enter_into_table(node, node->count - 1);
 }
 
 static bool is_filter_part(const struct path_part *part)

@@ -104,6 +104,8 @@ struct update_node {
     bool items_only;                /* every leaf below is UPDATE_ITEMS */
     struct update_branch *branches; /* sorted */
     uint32_t count, room;
+    uint32_t *table; /* while it grows: a hash table of branches' numbers plus one; or NULL */
+    uint32_t table_size;
     struct update_leaf leaf;
 };
 
