@@ -71,6 +71,7 @@ static const struct {
     {CODE_QUERY_FEATURE_NOT_ALLOWED, "QueryFeatureNotAllowed"},
     {CODE_NO_DISK_USE_ALLOWED, "QueryExceededMemoryLimitNoDiskUseAllowed"},
     {CODE_CONVERSION_FAILURE, "ConversionFailure"},
+    {CODE_NO_QUERY_EXECUTION_PLANS, "NoQueryExecutionPlans"},
     {CODE_BSON_OBJECT_TOO_LARGE, "BSONObjectTooLarge"},
     {CODE_DUPLICATE_KEY, "DuplicateKey"},
 };

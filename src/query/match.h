@@ -68,8 +68,9 @@ void truce__match_free(struct match *match);
 const struct match_node *truce__match_root(const struct match *match);
 const bson_t *truce__match_filter(const struct match *match);
 
-/* The text that every match of a MATCH_REGEX begins with ("^abc.*" has "abc"), for index bounds;
- * false if there is none. `*whole`: all texts with that beginning match. */
+/* The text that every text matched by a MATCH_REGEX begins with ("^abc.*" has "abc"), for index
+ * bounds; false if there is none. `*whole`: all texts with that beginning match. A MATCH_REGEX also
+ * matches symbols like texts, and values that are the same regular expression. */
 bool truce__match_regex_prefix(const struct match_node *node, const char **prefix, size_t *length,
                                bool *whole);
 

@@ -114,33 +114,50 @@ int truce__number_compare(struct value a, struct value b)
     return compare_doubles(truce__value_double(a), truce__value_double(b));
 }
 
-static bool double_to_int64(double number, int64_t *result)
+static bool truncate_double(double number, int64_t *result, bool *exact)
 {
-    if (!(number >= -TWO_TO_63 && number < TWO_TO_63) || number != trunc(number))
+    if (!(number >= -TWO_TO_63 && number < TWO_TO_63))
         return false;
     *result = (int64_t)number;
+    *exact = (double)*result == number;
     return true;
 }
 
-static bool decimal_to_int64(decimal number, int64_t *result)
+static bool truncate_decimal(decimal number, int64_t *result, bool *exact)
 {
     _IDEC_flags flags = 0;
 
     *result = bid128_to_int64_xint(number, &flags);
-    return !(flags & (BID_INEXACT_EXCEPTION | BID_INVALID_EXCEPTION));
+    *exact = !(flags & BID_INEXACT_EXCEPTION);
+    return !(flags & BID_INVALID_EXCEPTION);
+}
+
+static bool whole_part(struct value number, int64_t *result, bool *exact)
+{
+    switch (number.type) {
+    case BSON_TYPE_DOUBLE:
+        return truncate_double(truce__value_double(number), result, exact);
+    case BSON_TYPE_DECIMAL128:
+        return truncate_decimal(decimal_of(number), result, exact);
+    default:
+        *result = integer_of(number);
+        *exact = true;
+        return true;
+    }
 }
 
 bool truce__number_to_int64(struct value number, int64_t *result)
 {
-    switch (number.type) {
-    case BSON_TYPE_DOUBLE:
-        return double_to_int64(truce__value_double(number), result);
-    case BSON_TYPE_DECIMAL128:
-        return decimal_to_int64(decimal_of(number), result);
-    default:
-        *result = integer_of(number);
-        return true;
-    }
+    bool exact = false;
+
+    return whole_part(number, result, &exact) && exact;
+}
+
+bool truce__number_truncate(struct value number, int64_t *result)
+{
+    bool exact;
+
+    return whole_part(number, result, &exact);
 }
 
 double truce__number_to_double(struct value number)

@@ -21,6 +21,8 @@ struct value truce__number_combine(enum number_operation operation, struct value
 
 /* The number as an int64 if it has exactly that integral value. */
 bool truce__number_to_int64(struct value number, int64_t *result);
+/* Its whole part, if that is an int64. */
+bool truce__number_truncate(struct value number, int64_t *result);
 double truce__number_to_double(struct value number);
 bson_decimal128_t truce__number_to_decimal(struct value number);
 
