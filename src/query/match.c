@@ -23,7 +23,8 @@
  *  3. An array at the end is seen element by element, then as a whole; by $elemMatch and $size as a
  *     whole only. An element that was reached by its number at the end of the path is not entered.
  *  4. The position that positional operators use is that of the outermost array that was entered
- *     by rule 2 or 3.
+ *     by rule 2 or 3; an array of which a number in the middle of the path chose the element does
+ *     not count.
  *
  * Nothing is allocated: the walk is recursion over views of the document, and its depth is bounded
  * by the depth of documents.

@@ -3,6 +3,7 @@
  * the path leads to nothing.
  */
 #include "base/assert.h"
+#include "query/decimal.h"
 #include "query/match_tree.h"
 #include "query/number.h"
 
@@ -18,8 +19,9 @@ static bool compare_across(enum match_kind kind, struct value value, struct valu
     case BSON_TYPE_NULL:
         return is_nothing(value) && (kind == MATCH_EQ || kind == MATCH_LTE || kind == MATCH_GTE);
     case BSON_TYPE_MAXKEY:
+        return kind == MATCH_LT || kind == MATCH_LTE;
     case BSON_TYPE_MINKEY:
-        return kind != MATCH_EQ;
+        return kind == MATCH_GT || kind == MATCH_GTE;
     default:
         return false;
     }
@@ -170,13 +172,26 @@ static bool bit_of_integer(int64_t number, uint32_t position)
     return (uint64_t)number >> (position < 63 ? position : 63) & 1;
 }
 
+/* A double counts if it is an int64; a decimal is rounded, and what is none becomes INT64_MIN. */
+static bool integer_for_bits(struct value value, int64_t *number)
+{
+    _IDEC_flags flags = 0;
+
+    if (value.type == BSON_TYPE_DECIMAL128) {
+        *number =
+            bid128_to_int64_rnint(truce__decimal_of_bson(truce__value_decimal(value)), &flags);
+        return true;
+    }
+    return truce__value_is_number(value) && truce__number_to_int64(value, number);
+}
+
 static bool test_bits(const struct match_node *node, struct value value, struct match_run *run)
 {
     const struct match_bits *bits = node->extra;
     bool is_binary = value.type == BSON_TYPE_BINARY;
     int64_t number = 0;
 
-    if (!is_binary && (!truce__value_is_number(value) || !truce__number_to_int64(value, &number)))
+    if (!is_binary && !integer_for_bits(value, &number))
         return false;
     for (uint32_t i = 0; i < bits->count; i++) {
         bool bit = is_binary ? bit_of_bytes(value, bits->positions[i])
