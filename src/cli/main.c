@@ -10,14 +10,6 @@
 
 #include "base/assert.h"
 
-const struct cli_option cli_common_options[] = {
-    {"store", 's', "URI", "the store: a file, or memory: (else TRUCE_STORE says it)", false},
-    {"json", 'j', NULL, "every answer is a document", false},
-    {"quiet", 'q', NULL, "no progress and no remarks", false},
-    {"help", 'h', NULL, "this help", false},
-    {0},
-};
-
 static const struct cli_option *find_in(const struct cli_option *table, const char *name,
                                         size_t length, char letter)
 {

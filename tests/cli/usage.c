@@ -1,0 +1,160 @@
+/* The command line without a store: help, wrong calls and what they are told, the manual. */
+#include <ctype.h>
+
+#include "cli/cli.h"
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+#define RUN(...) command_run(TRUCE_CLI, NULL, NULL, __VA_ARGS__, NULL)
+
+static void refused(int line, const struct command *c, const char *sentence)
+{
+    char *expected = bson_strdup_printf("truce: %s\n", sentence);
+
+    test_check_int(2, c->code, c->code == 2, "exit code 2", __FILE__, line);
+    test_check_text(expected, c->err, __FILE__, line);
+    test_check_text("", c->out, __FILE__, line);
+    bson_free(expected);
+}
+#define REFUSED(sentence, ...) refused(__LINE__, RUN(__VA_ARGS__), sentence)
+
+TEST(every_command_has_a_summary_an_example_and_help_that_shows_them)
+{
+    for (int i = 0; cli_commands[i]; i++) {
+        const struct cli_command *c = cli_commands[i];
+        const struct command *run =
+            command_run(TRUCE_CLI, NULL, NULL, "help", c->noun, c->verb, NULL);
+
+        CHECK_INT(run->code, ==, 0);
+        CHECK(strstr(run->out, c->summary));
+        if (c->hidden)
+            continue;
+        CHECK(!isupper((unsigned char)c->summary[0]) || isupper((unsigned char)c->summary[1]));
+        CHECK(c->summary[strlen(c->summary) - 1] != '.');
+        CHECK(c->example && strstr(c->example, "truce "));
+        for (const char *line = c->help; line && *line;) {
+            size_t length = strcspn(line, "\n");
+            CHECK_INT(length, <=, 90);
+            line += length + (line[length] == '\n');
+        }
+        for (const struct cli_option *o = c->options; o && o->name; o++)
+            CHECK(strstr(run->out, o->name) && strstr(run->out, o->help));
+    }
+}
+
+TEST(option_letters_mean_one_thing_in_a_command)
+{
+    for (int i = 0; cli_commands[i]; i++) {
+        for (const struct cli_option *o = cli_commands[i]->options; o && o->name; o++) {
+            for (const struct cli_option *p = o + 1; p->name; p++)
+                CHECK((!o->letter || o->letter != p->letter) && strcmp(o->name, p->name) != 0);
+            for (const struct cli_option *p = cli_common_options; p->name; p++)
+                CHECK((!o->letter || o->letter != p->letter) && strcmp(o->name, p->name) != 0);
+        }
+    }
+}
+
+TEST(commands_of_one_noun_stand_together)
+{
+    for (int i = 0; cli_commands[i]; i++) {
+        for (int k = i + 1; cli_commands[k]; k++) {
+            if (!strcmp(cli_commands[i]->noun, cli_commands[k]->noun))
+                CHECK_TEXT(cli_commands[i]->noun, cli_commands[k - 1]->noun);
+        }
+    }
+}
+
+TEST(help_and_version_are_answers)
+{
+    const struct command *c = RUN("help");
+
+    CHECK_INT(c->code, ==, 0);
+    CHECK(strstr(c->out, "find") && strstr(c->out, "collections list"));
+    c = RUN("--help");
+    CHECK_INT(c->code, ==, 0);
+    c = RUN("--version");
+    CHECK_INT(c->code, ==, 0);
+    CHECK_TEXT("truce " TRUCE_VERSION "\n", c->out);
+    c = RUN("find", "--help");
+    CHECK_INT(c->code, ==, 0);
+    CHECK(strstr(c->out, "usage: truce find COLLECTION [FILTER] [options]\n") == c->out);
+    c = RUN("index", "create", "-h");
+    CHECK_INT(c->code, ==, 0);
+    c = RUN("help", "index");
+    CHECK_INT(c->code, ==, 0);
+    CHECK(strstr(c->out, "index drop"));
+}
+
+TEST(nothing_to_do_shows_the_help_and_is_wrong_usage)
+{
+    const struct command *c = command_run(TRUCE_CLI, NULL, NULL, NULL);
+
+    CHECK_INT(c->code, ==, 2);
+    CHECK(strstr(c->out, "usage: truce COMMAND"));
+    c = RUN("index");
+    CHECK_INT(c->code, ==, 2);
+    CHECK(strstr(c->out, "usage: truce index VERB"));
+}
+
+TEST(mistyped_words_are_guessed)
+{
+    REFUSED("there is no command \"fnid\"; did you mean \"find\"?", "fnid");
+    REFUSED("there is no command \"index crate\"; did you mean \"index create\"?", "index",
+            "crate");
+    REFUSED("there is no command \"xyzzy\"; truce help lists what there is", "xyzzy");
+    REFUSED("there is no option --sotr; did you mean --sort?", "find", "c", "--sotr", "{}");
+    REFUSED("there is no option --sotr; did you mean --sort?", "find", "c", "--sotr={}");
+    REFUSED("there is no option --xyzzy", "find", "c", "--xyzzy");
+    REFUSED("there is no option -z", "find", "c", "-z");
+}
+
+TEST(missing_and_spare_words_are_named)
+{
+    REFUSED("COLLECTION is missing; the call is: truce find COLLECTION [FILTER]", "find");
+    REFUSED("UPDATE is missing; the call is: truce update COLLECTION FILTER UPDATE", "update", "c",
+            "{}");
+    REFUSED("\"extra\" is one argument too many; the call is: truce find COLLECTION [FILTER]",
+            "find", "c", "{}", "extra");
+    REFUSED("--sort needs a value: DOCUMENT", "find", "c", "--sort");
+    REFUSED("--json takes no value", "find", "c", "--json=yes");
+    REFUSED("which store? Say --store FILE, or set TRUCE_STORE", "find", "c");
+}
+
+TEST(bad_documents_are_named_with_column_and_field)
+{
+    const char *store = test_directory();
+    const struct command *c =
+        command_run(TRUCE_CLI, NULL, NULL, "aggregate", "c", "{}", "--store", store, NULL);
+
+    CHECK_INT(c->code, ==, 2);
+    CHECK_TEXT("truce: PIPELINE must be an array of stages: [{\"$match\": {...}}, ...]\n", c->err);
+    REFUSED("PIPELINE is not Extended JSON: column 13, field 0.$match: a value is expected: "
+            "\"text\", a number, {, [, true, false or null",
+            "aggregate", "c", "[{\"$match\": }]");
+}
+
+TEST(errors_are_documents_with_json)
+{
+    const struct command *c = RUN("find", "c", "--json");
+
+    CHECK_INT(c->code, ==, 2);
+    CHECK_TEXT("{\"error\": \"which store? Say --store FILE, or set TRUCE_STORE\", \"status\": "
+               "\"invalid\"}\n",
+               c->err);
+}
+
+TEST(the_manual_and_the_completion_name_every_command)
+{
+    for (int form = 0; form < 2; form++) {
+        const struct command *c = RUN("manual", form ? "bash" : "man");
+
+        CHECK_INT(c->code, ==, 0);
+        for (int i = 0; cli_commands[i]; i++) {
+            const struct cli_command *k = cli_commands[i];
+            char *name = bson_strdup_printf(form ? "'%s%s%s') options=" : ".SS truce %s%s%s\n",
+                                            k->noun, k->verb ? " " : "", k->verb ? k->verb : "");
+            CHECK((strstr(c->out, name) != NULL) == !k->hidden);
+            bson_free(name);
+        }
+    }
+}
