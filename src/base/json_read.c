@@ -17,7 +17,8 @@
  * Invariants:
  *  1. The buffer holds whole elements of every open document, then the part that is being written.
  *  2. It never grows beyond SLACK times the maximum of a document, whatever the text says.
- *  3. The depth is at most TRUCE_DOCUMENT_DEPTH_MAX, so the recursion is bounded too.
+ *  3. The depth of the document is at most TRUCE_DOCUMENT_DEPTH_MAX, and that of the text a little
+ *     more, so the recursion is bounded too.
  *
  * Not done: comments, single quotes, keys without quotes and what else is not JSON.
  */
@@ -34,7 +35,9 @@
 #include "base/limits.h"
 
 #define NUMBER_TEXT_MAX 400 /* characters of one number */
-#define SLACK           2   /* a wrapper is longer than what it stands for */
+#define SLACK           2   /* a wrapper is longer than what it stands for, */
+#define WRAPPER_DEPTH   3   /* and deeper: {"$dbPointer": {"$id": {"$oid": ...}}} */
+#define READ_DEPTH_MAX  (TRUCE_DOCUMENT_DEPTH_MAX + WRAPPER_DEPTH)
 
 /* What is being read: for the field's name in an error. */
 struct frame {
@@ -45,7 +48,7 @@ struct reading {
     const uint8_t *start, *at, *end;
     struct buffer *out;
     uint32_t depth;
-    struct frame frames[TRUCE_DOCUMENT_DEPTH_MAX + 1];
+    struct frame frames[READ_DEPTH_MAX + 1];
     bson_error_t *error;
 };
 
@@ -397,17 +400,21 @@ static truce_status read_elements(struct reading *r, bool array)
     return TRUCE_OK;
 }
 
+static truce_status too_deep(struct reading *r, const uint8_t *where)
+{
+    char what[80];
+
+    snprintf(what, sizeof what, "documents nest deeper than %d levels", TRUCE_DOCUMENT_DEPTH_MAX);
+    return fail_at(r, where, what);
+}
+
 static truce_status read_container(struct reading *r, bool array)
 {
     size_t length_at = r->out->size;
     truce_status status;
 
-    if (r->depth == TRUCE_DOCUMENT_DEPTH_MAX) {
-        char what[80];
-        snprintf(what, sizeof what, "documents nest deeper than %d levels",
-                 TRUCE_DOCUMENT_DEPTH_MAX);
-        return fail_here(r, what);
-    }
+    if (r->depth == READ_DEPTH_MAX)
+        return too_deep(r, r->at);
     r->at++;
     r->depth++;
     r->frames[r->depth].key = 0;
@@ -455,10 +462,11 @@ static truce_status read_value(struct reading *r, uint8_t *type)
         /* an empty document is 5 bytes; a wrapper's first field starts with $ or is its second */
         if (!status && r->out->size > where + 6 && r->out->bytes[where + 5] == '$')
             status = unwrap(r, where, text, type);
-        return status;
+        break;
     case '[':
         *type = BSON_TYPE_ARRAY;
-        return read_container(r, true);
+        status = read_container(r, true);
+        break;
     case '"':
         r->at++;
         *type = BSON_TYPE_UTF8;
@@ -478,6 +486,10 @@ static truce_status read_value(struct reading *r, uint8_t *type)
     default:
         return read_word(r, type);
     }
+    if (!status && r->depth >= TRUCE_DOCUMENT_DEPTH_MAX &&
+        (*type == BSON_TYPE_DOCUMENT || *type == BSON_TYPE_ARRAY))
+        status = too_deep(r, text);
+    return status;
 }
 
 static truce_status read_all(struct reading *r, bool *is_array)

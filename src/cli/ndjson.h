@@ -9,7 +9,7 @@
 
 struct ndjson;
 
-#define NDJSON_LINE_MAX (64 * 1024 * 1024) /* bytes; a document of 16 MB may need that many */
+#define NDJSON_LINE_MAX (100 * 1024 * 1024) /* bytes; a document of 16 MB may need that many */
 
 struct ndjson_line {
     int64_t number;    /* from 1 */
