@@ -385,7 +385,9 @@ static void keep_statements_few(struct kv *kv)
 
 void truce__kv_patience(struct kv *kv, int64_t milliseconds)
 {
-    sqlite3_busy_timeout(kv->db, milliseconds > INT32_MAX ? INT32_MAX : (int)milliseconds);
+    sqlite3_busy_timeout(kv->db, milliseconds > INT32_MAX ? INT32_MAX
+                                 : milliseconds < 1       ? 1
+                                                          : (int)milliseconds);
 }
 
 static truce_status step_version(struct kv *kv, uint32_t *version, bson_error_t *error)

@@ -1,0 +1,65 @@
+#ifndef TRUCE_ENGINE_LOCK_H
+#define TRUCE_ENGINE_LOCK_H
+
+/*
+ * The lock file beside the database: who may write, across processes, and a page of memory that all
+ * of them share.
+ *
+ * Whether the lock is held is known to the kernel alone (open file description locks), which lets
+ * go of it when its holder dies. The shared page only says whom to wake and whom to name; whatever
+ * stands in it, nobody writes without the kernel's lock.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define WAKE_SLOTS 512
+
+/* The shared page, at the start of the lock file; zero when new. */
+struct lock_page {
+    atomic_uint turn;                /* counts every release; waiters sleep on it */
+    atomic_uint waiters;             /* how many may sleep on it; too many after one has died */
+    atomic_int holder;               /* process id of who holds the lock; 0: nobody */
+    atomic_llong held_since;         /* wall clock, milliseconds */
+    atomic_uint begun;               /* commits that may have changed something ... */
+    atomic_uint announced;           /* ... and those whose collections were woken (wake.c) */
+    atomic_uint changes[WAKE_SLOTS]; /* for each slot of collection names: counts commits */
+};
+
+struct lock {
+    char *path;
+    int file;
+    struct lock_page *page;
+    bool held;
+};
+
+/* Makes the file if there is none. `path` is the database's. */
+truce_status truce__lock_open(const char *path, struct lock *lock, bson_error_t *error);
+void truce__lock_close(struct lock *lock);
+
+/* One thread at a time. In turn with other processes. LOCKED: not before the deadline (monotonic
+ * nanoseconds); the error names the holder. */
+truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_error_t *error);
+void truce__lock_release(struct lock *lock);
+
+/* Is it held by anybody, this process included? */
+bool truce__lock_is_held(const struct lock *lock);
+
+/* A flag that lasts as long as this opening of the file, for claims that must die with their owner;
+ * `number` > 0. False: another has it. */
+bool truce__lock_claim(const struct lock *lock, int64_t number);
+void truce__lock_disclaim(const struct lock *lock, int64_t number);
+
+/* ---- sleeping and waking on a word of memory, across processes ------------------------------ */
+
+/* Returns at the latest after `nanoseconds`, or as soon as *word is not `seen` any more and
+ * somebody wakes; may return early. */
+void truce__word_sleep(atomic_uint *word, unsigned seen, int64_t nanoseconds);
+void truce__word_wake(atomic_uint *word, int sleepers_max);
+
+/* Forks of this process so far, seen from here: differs in a child. */
+unsigned truce__lock_generation(void);
+
+#endif

@@ -1,0 +1,204 @@
+/*
+ * Readers.
+ *
+ * A slot of the pool is free, or taken by one thread, or by the gate:
+ *
+ *     free --compare and swap--> taken --end, open_gate--> free
+ *
+ * Each thread has a number, and begins to look for a free slot at that number. With no more threads
+ * than slots everybody finds its own slot free, which is one uncontended atomic operation; with
+ * more, a thread takes the next free one, and sleeps if there is none.
+ *
+ * Invariants:
+ *  1. The connection and the catalog of a slot belong to who has taken it.
+ *  2. A reader's catalog, after begin, is of the version of its snapshot.
+ *  3. The gate is all slots taken. It is closed by one thread at a time: the one that leads the
+ *     writer.
+ */
+#include "engine/readers.h"
+
+#include "base/assert.h"
+
+static atomic_uint threads;
+
+void truce__readers_init(struct readers *readers, const char *path, unsigned flags)
+{
+    *readers = (struct readers){.path = bson_strdup(path), .flags = flags};
+    pthread_mutex_init(&readers->mutex, NULL);
+}
+
+void truce__readers_release(struct readers *readers)
+{
+    for (int i = 0; i < READERS_MAX; i++) {
+        struct reader *reader = &readers->all[i];
+
+        truce_assert(!atomic_load(&reader->taken));
+        if (reader->kv)
+            truce__kv_close(reader->kv);
+        truce__catalog_release(reader->catalog);
+    }
+    truce__catalog_release(readers->latest);
+    pthread_mutex_destroy(&readers->mutex);
+    bson_free(readers->path);
+}
+
+/* ---- slots ---------------------------------------------------------------------------------- */
+
+static bool take(struct reader *reader)
+{
+    unsigned free = 0;
+
+    return atomic_compare_exchange_strong_explicit(&reader->taken, &free, 1, memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
+static void give(struct readers *readers, struct reader *reader)
+{
+    atomic_store(&reader->taken, 0);
+    if (atomic_load(&readers->waiters)) {
+        atomic_fetch_add(&readers->turn, 1);
+        truce__word_wake(&readers->turn, INT32_MAX);
+    }
+}
+
+static struct reader *find_free(struct readers *readers)
+{
+    static _Thread_local unsigned number;
+    struct reader *reader;
+
+    if (!number)
+        number = 1 + atomic_fetch_add(&threads, 1);
+    for (unsigned i = 0; i < READERS_MAX; i++) {
+        reader = &readers->all[(number + i) % READERS_MAX];
+        if (take(reader))
+            return reader;
+    }
+    return NULL;
+}
+
+/* Waiters count themselves before they look again, and who gives looks at the count after it gave:
+ * one of the two sees the other. */
+static struct reader *wait_for_free(struct readers *readers)
+{
+    struct reader *reader = find_free(readers);
+
+    while (!reader) {
+        unsigned seen = atomic_load(&readers->turn);
+
+        atomic_fetch_add(&readers->waiters, 1);
+        reader = find_free(readers);
+        if (!reader)
+            truce__word_sleep(&readers->turn, seen, INT64_C(1000000000));
+        atomic_fetch_sub(&readers->waiters, 1);
+        if (!reader)
+            reader = find_free(readers);
+    }
+    return reader;
+}
+
+/* ---- catalogs ------------------------------------------------------------------------------- */
+
+static struct catalog *take_latest(struct readers *readers, uint32_t version)
+{
+    struct catalog *found = NULL;
+
+    pthread_mutex_lock(&readers->mutex);
+    if (readers->latest && readers->latest->version == version)
+        found = truce__catalog_hold(readers->latest);
+    pthread_mutex_unlock(&readers->mutex);
+    return found;
+}
+
+static void put_latest(struct readers *readers, struct catalog *catalog)
+{
+    struct catalog *old;
+
+    pthread_mutex_lock(&readers->mutex);
+    old = readers->latest;
+    readers->latest = truce__catalog_hold(catalog);
+    pthread_mutex_unlock(&readers->mutex);
+    truce__catalog_release(old);
+}
+
+static truce_status refresh(struct readers *readers, struct reader *reader, uint32_t version,
+                            bson_error_t *error)
+{
+    struct catalog *catalog = take_latest(readers, version);
+    truce_status status = TRUCE_OK;
+
+    if (!catalog) {
+        status = truce__catalog_load(reader->kv, version, &catalog, error);
+        if (status)
+            return status;
+        put_latest(readers, catalog);
+    }
+    truce__catalog_release(reader->catalog);
+    reader->catalog = catalog;
+    return TRUCE_OK;
+}
+
+/* ---- snapshots ------------------------------------------------------------------------------ */
+
+static truce_status begin(struct readers *readers, struct reader *reader, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    uint32_t version;
+
+    if (!reader->kv)
+        status = truce__kv_open(readers->path, readers->flags, &reader->kv, error);
+    if (!status)
+        status = truce__kv_snapshot_begin(reader->kv, &version, error);
+    if (status)
+        return status;
+    if (!reader->catalog || reader->catalog->version != version)
+        status = refresh(readers, reader, version, error);
+    if (status)
+        truce__kv_snapshot_end(reader->kv);
+    return status;
+}
+
+truce_status truce__readers_begin(struct readers *readers, struct reader **reader,
+                                  bson_error_t *error)
+{
+    struct reader *found = wait_for_free(readers);
+    truce_status status = begin(readers, found, error);
+
+    *reader = status ? NULL : found;
+    if (status)
+        give(readers, found);
+    return status;
+}
+
+void truce__readers_end(struct readers *readers, struct reader *reader)
+{
+    truce__kv_snapshot_end(reader->kv);
+    give(readers, reader);
+}
+
+/* ---- the gate ------------------------------------------------------------------------------- */
+
+static void take_or_wait(struct readers *readers, struct reader *reader)
+{
+    while (!take(reader)) {
+        unsigned seen = atomic_load(&readers->turn);
+
+        atomic_fetch_add(&readers->waiters, 1);
+        if (atomic_load(&reader->taken))
+            truce__word_sleep(&readers->turn, seen, INT64_C(1000000000));
+        atomic_fetch_sub(&readers->waiters, 1);
+    }
+}
+
+void truce__readers_close_gate(struct readers *readers)
+{
+    for (int i = 0; i < READERS_MAX; i++)
+        take_or_wait(readers, &readers->all[i]);
+}
+
+void truce__readers_open_gate(struct readers *readers)
+{
+    for (int i = 0; i < READERS_MAX; i++)
+        atomic_store(&readers->all[i].taken, 0);
+    atomic_fetch_add(&readers->turn, 1);
+    truce__word_wake(&readers->turn, INT32_MAX);
+}

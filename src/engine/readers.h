@@ -1,0 +1,46 @@
+#ifndef TRUCE_ENGINE_READERS_H
+#define TRUCE_ENGINE_READERS_H
+
+/*
+ * The reading side of a process: a pool of connections, each with one snapshot at a time.
+ *
+ * A thread comes back to the connection that it used last, so that its caches are warm and no two
+ * threads meet on a common lock. Connections are opened as they are needed.
+ */
+#include <pthread.h>
+
+#include "engine/catalog.h"
+#include "engine/lock.h"
+
+#define READERS_MAX 64
+
+struct reader {
+    struct kv *kv;           /* NULL until it is first used */
+    struct catalog *catalog; /* of the last snapshot; NULL: none yet */
+    atomic_uint taken;
+};
+
+struct readers {
+    char *path;
+    unsigned flags; /* for kv_open */
+    atomic_uint turn;
+    atomic_uint waiters;
+    struct catalog *latest; /* the last that a reader loaded, under the mutex */
+    pthread_mutex_t mutex;
+    struct reader all[READERS_MAX];
+};
+
+void truce__readers_init(struct readers *readers, const char *path, unsigned flags);
+void truce__readers_release(struct readers *readers);
+
+/* A reader in a snapshot of now, with the catalog that belongs to it. Give it back soon: a
+ * checkpoint waits for it. */
+truce_status truce__readers_begin(struct readers *readers, struct reader **reader,
+                                  bson_error_t *error);
+void truce__readers_end(struct readers *readers, struct reader *reader);
+
+/* The gate: closed, no snapshot of this process is open and none begins. */
+void truce__readers_close_gate(struct readers *readers);
+void truce__readers_open_gate(struct readers *readers);
+
+#endif

@@ -1,0 +1,332 @@
+/*
+ * Group commit.
+ *
+ *     queue    op - op - op - op - op(alone) - op
+ *              ^ leader's  ^ its group
+ *
+ * A thread puts its operation into the queue. If nobody leads, it leads: it takes the lock file,
+ * takes all that is queued by then as its group (up to an operation that must be alone), runs the
+ * group in one transaction, commits, lets go of the lock, hands the lead to the first operation
+ * that has come since, and wakes its group. Nobody waits on purpose to fill a group: while one is
+ * being fsynced the next one gathers by itself.
+ *
+ * States of an operation, a futex word:
+ *
+ *     QUEUED --the leader takes it--> TAKEN --committed, or failed--> DONE
+ *     QUEUED --it is the first, the leader is done--> LEADS
+ *     QUEUED --its deadline passes--> out of the queue
+ *
+ * Invariants:
+ *  1. The leader's own operation is the first of the queue.
+ *  2. `led` is true as long as the queue is not empty.
+ *  3. The connection, the catalog and the scratch memory belong to the leader; the mutex that
+ *     hands the lead over orders their use.
+ *  4. An operation is DONE only after the commit that holds it has returned.
+ *
+ * A group whose transaction fails (the disk is full, one operation met a damaged page) is rolled
+ * back whole, and then each of its operations runs in a transaction of its own: one that cannot be
+ * done fails alone. A crash at any moment leaves the group whole or not at all.
+ *
+ * Operations check everything that can refuse them before they write, so that a refused one needs
+ * no savepoint; one of several steps that must be all or none (an atomic bulk) makes its own.
+ */
+#include "engine/writer.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "engine/wake.h"
+
+enum { QUEUED, TAKEN, LEADS, DONE };
+
+void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock)
+{
+    *writer = (struct writer){.kv = kv, .lock = lock};
+    writer->end = &writer->first;
+    pthread_mutex_init(&writer->mutex, NULL);
+}
+
+void truce__writer_release(struct writer *writer)
+{
+    truce_assert(!writer->first && !writer->led);
+    truce__catalog_release(writer->catalog);
+    for (int i = 0; i < TRUCE_INDEXES_MAX; i++) {
+        truce__index_keys_release(&writer->keys[i].before);
+        truce__index_keys_release(&writer->keys[i].after);
+    }
+    truce__arena_release(&writer->arena);
+    pthread_mutex_destroy(&writer->mutex);
+}
+
+/* ---- what operations use -------------------------------------------------------------------- */
+
+truce_status truce__writer_collection(struct writer *writer, const char *name,
+                                      const struct collection **collection, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    uint32_t version;
+
+    *collection = NULL;
+    if (!writer->catalog) {
+        status = truce__kv_version(writer->kv, &version, error);
+        if (!status)
+            status = truce__catalog_load(writer->kv, version, &writer->catalog, error);
+    }
+    if (!status)
+        *collection = truce__catalog_find(writer->catalog, name);
+    return status;
+}
+
+void truce__writer_catalog_changed(struct writer *writer)
+{
+    truce__catalog_release(writer->catalog);
+    writer->catalog = NULL;
+}
+
+void truce__writer_touch(struct writer *writer, const char *collection)
+{
+    uint32_t slot = truce__wake_slot(collection);
+
+    writer->touched[slot / 64] |= (uint64_t)1 << slot % 64;
+}
+
+/* ---- one transaction ------------------------------------------------------------------------ */
+
+static truce_status begin(struct writer *writer, bson_error_t *error)
+{
+    uint32_t version;
+    truce_status status = truce__kv_write_begin(writer->kv, &version, error);
+
+    if (status)
+        return status;
+    memset(writer->touched, 0, sizeof writer->touched);
+    if (writer->catalog && writer->catalog->version != version)
+        truce__writer_catalog_changed(writer);
+    return TRUCE_OK;
+}
+
+static bool touched_any(const struct writer *writer)
+{
+    uint64_t all = 0;
+
+    for (size_t i = 0; i < WAKE_SLOTS / 64; i++)
+        all |= writer->touched[i];
+    return all;
+}
+
+static truce_status commit(struct writer *writer, bson_error_t *error)
+{
+    bool changed = touched_any(writer);
+    truce_status status;
+
+    if (changed)
+        truce__wake_begin(writer->lock);
+    status = truce__kv_write_commit(writer->kv, error);
+    if (changed)
+        truce__wake_announce(writer->lock, writer->touched);
+    return status;
+}
+
+/* Runs the operations from `first` up to, but without, `last` in one transaction. The status is the
+ * transaction's. */
+static truce_status transact(struct writer *writer, struct write_op *first, struct write_op *last,
+                             bson_error_t *error)
+{
+    bool relaxed = true;
+    truce_status status;
+
+    for (struct write_op *op = first; op != last; op = op->next)
+        relaxed = relaxed && op->relaxed;
+    status = truce__kv_relaxed(writer->kv, relaxed, error);
+    if (!status)
+        status = begin(writer, error);
+    if (status)
+        return status;
+    for (struct write_op *op = first; op != last && !status; op = op->next) {
+        truce__arena_reset(&writer->arena);
+        status = op->run(op, writer, error);
+    }
+    if (status)
+        truce__kv_write_rollback(writer->kv);
+    else
+        status = commit(writer, error);
+    if (status)
+        truce__writer_catalog_changed(writer);
+    return status;
+}
+
+static void run_alone(struct writer *writer, struct write_op *op)
+{
+    op->status = op->run(op, writer, &op->error);
+}
+
+/* Each operation by itself, after a group has failed; but where the file is locked by another
+ * program it fails for all at once, or they would wait one after the other. */
+static void run_group(struct writer *writer, struct write_op *first)
+{
+    truce_status status = transact(writer, first, NULL, &first->error);
+    bool together = !status || status == TRUCE_LOCKED || !first->next;
+
+    for (struct write_op *op = first->next; op; op = op->next) {
+        op->status = status;
+        op->error = first->error;
+    }
+    first->status = status;
+    for (struct write_op *op = first; op && !together; op = op->next)
+        op->status = transact(writer, op, op->next, &op->error);
+}
+
+/* ---- the queue ------------------------------------------------------------------------------ */
+
+static bool enqueue(struct writer *writer, struct write_op *op)
+{
+    bool leads;
+
+    op->next = NULL;
+    op->status = TRUCE_OK;
+    atomic_init(&op->state, QUEUED);
+    pthread_mutex_lock(&writer->mutex);
+    *writer->end = op;
+    writer->end = &op->next;
+    leads = !writer->led;
+    writer->led = true;
+    pthread_mutex_unlock(&writer->mutex);
+    return leads;
+}
+
+/* Under the mutex. */
+static void unlink_op(struct writer *writer, struct write_op *op)
+{
+    struct write_op **link = &writer->first;
+
+    while (*link != op)
+        link = &(*link)->next;
+    *link = op->next;
+    if (writer->end == &op->next)
+        writer->end = link;
+}
+
+/* Takes the group of the leader: the operations from the first up to, but without, `*last`. */
+static struct write_op *take_group(struct writer *writer)
+{
+    struct write_op *first, **link;
+
+    pthread_mutex_lock(&writer->mutex);
+    first = writer->first;
+    link = &first->next;
+    if (!first->alone) {
+        while (*link && !(*link)->alone)
+            link = &(*link)->next;
+    }
+    writer->first = *link;
+    if (!writer->first)
+        writer->end = &writer->first;
+    *link = NULL;
+    for (struct write_op *op = first; op; op = op->next)
+        atomic_store(&op->state, TAKEN);
+    pthread_mutex_unlock(&writer->mutex);
+    return first;
+}
+
+static void change_state(struct write_op *op, unsigned state)
+{
+    atomic_store(&op->state, state);
+    truce__word_wake(&op->state, 1);
+}
+
+static void hand_over(struct writer *writer)
+{
+    pthread_mutex_lock(&writer->mutex);
+    writer->led = writer->first;
+    if (writer->first)
+        change_state(writer->first, LEADS);
+    pthread_mutex_unlock(&writer->mutex);
+}
+
+/* The moment an operation is DONE its memory is its owner's again. */
+static void finish_group(struct write_op *first, struct write_op *own)
+{
+    while (first) {
+        struct write_op *next = first->next;
+
+        if (first != own)
+            change_state(first, DONE);
+        first = next;
+    }
+}
+
+static truce_status give_up(struct writer *writer, struct write_op *op, truce_status status)
+{
+    pthread_mutex_lock(&writer->mutex);
+    unlink_op(writer, op);
+    pthread_mutex_unlock(&writer->mutex);
+    hand_over(writer);
+    return status;
+}
+
+static truce_status lead(struct writer *writer, struct write_op *op)
+{
+    truce_status status = truce__lock_acquire(writer->lock, op->deadline_ns, &op->error);
+    struct write_op *group;
+    int pages;
+
+    if (status)
+        return give_up(writer, op, status);
+    truce__kv_patience(writer->kv, (op->deadline_ns - truce__clock_monotonic_ns()) / 1000000 + 1);
+    group = take_group(writer);
+    truce_assert(group == op);
+    if (op->alone)
+        run_alone(writer, op);
+    else
+        run_group(writer, op);
+    pages = truce__kv_wal_pages(writer->kv);
+    truce__lock_release(writer->lock);
+    hand_over(writer);
+    finish_group(group, op);
+    if (writer->after_commit)
+        writer->after_commit(writer->arg, pages);
+    return op->status;
+}
+
+/* The deadline of a queued operation: true if it has left the queue. */
+static bool left_queue(struct writer *writer, struct write_op *op)
+{
+    bool queued;
+
+    pthread_mutex_lock(&writer->mutex);
+    queued = atomic_load(&op->state) == QUEUED;
+    if (queued)
+        unlink_op(writer, op);
+    pthread_mutex_unlock(&writer->mutex);
+    return queued;
+}
+
+/* Until it is DONE (true) or LEADS, or its deadline has passed (false with state QUEUED). */
+static unsigned follow(struct writer *writer, struct write_op *op)
+{
+    unsigned state;
+
+    while ((state = atomic_load(&op->state)) != DONE && state != LEADS) {
+        int64_t left = op->deadline_ns - truce__clock_monotonic_ns();
+
+        if (state == QUEUED && left <= 0 && left_queue(writer, op))
+            return QUEUED;
+        truce__word_sleep(&op->state, state,
+                          state == QUEUED && left > 0 ? left : INT64_C(1000000000));
+    }
+    return state;
+}
+
+truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_error_t *error)
+{
+    unsigned state = enqueue(writer, op) ? LEADS : follow(writer, op);
+    truce_status status;
+
+    if (state == QUEUED)
+        return truce__fail(TRUCE_TIMEOUT, error, "other writes of this process took too long");
+    status = state == LEADS ? lead(writer, op) : op->status;
+    if (status && error)
+        *error = op->error;
+    return status;
+}

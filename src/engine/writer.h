@@ -1,0 +1,79 @@
+#ifndef TRUCE_ENGINE_WRITER_H
+#define TRUCE_ENGINE_WRITER_H
+
+/*
+ * The one place of a process where the file is written: a connection, the lock file, and a queue of
+ * operations that are committed in groups (group commit by leader and followers, as in DeWitt et
+ * al. 1984 and in LevelDB's write queue).
+ */
+#include <pthread.h>
+
+#include "base/arena.h"
+#include "base/limits.h"
+#include "engine/catalog.h"
+#include "engine/lock.h"
+
+struct writer;
+
+/* One operation. The caller owns it and waits in truce__writer_run until it is done. */
+struct write_op {
+    /* Runs inside the write transaction, on whichever thread leads. TRUCE_OK: whatever it did is to
+     * be committed, which may be nothing; the operation's own answer, a failed write for example,
+     * is the caller's to keep. Anything else: the transaction cannot be used any more, nothing of
+     * it is committed. May run again, from the start, after a transaction that failed. */
+    truce_status (*run)(struct write_op *op, struct writer *writer, bson_error_t *error);
+    bool relaxed;        /* need not wait for the disk */
+    bool alone;          /* runs on its own thread, under the lock, without a transaction */
+    int64_t deadline_ns; /* for getting its turn; monotonic */
+
+    /* the writer's */
+    struct write_op *next;
+    atomic_uint state;
+    truce_status status;
+    bson_error_t error;
+};
+
+/* Keys of one document before and after a change, in one index. */
+struct key_change {
+    struct index_keys before, after;
+};
+
+struct writer {
+    struct kv *kv;
+    struct lock *lock;
+
+    pthread_mutex_t mutex; /* over the queue */
+    struct write_op *first, **end;
+    bool led;
+
+    /* the leader's, and of the operation that it runs */
+    struct catalog *catalog;           /* of this transaction; NULL: to be loaded */
+    uint64_t touched[WAKE_SLOTS / 64]; /* collections to wake after the commit */
+    struct key_change keys[TRUCE_INDEXES_MAX];
+    struct arena arena;
+
+    void (*after_commit)(void *arg, int wal_pages);
+    void *arg;
+};
+
+void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock);
+void truce__writer_release(struct writer *writer);
+
+/* Returns when the operation is durable (or visible, if relaxed). What `run` answered if it failed;
+ * LOCKED, TIMEOUT: it did not get its turn before its deadline; IO: it was not committed. */
+truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_error_t *error);
+
+/* ---- for operations that run ---------------------------------------------------------------- */
+
+/* The collection as it is in this transaction, valid until the next change of the catalog; NULL
+ * (with status OK): there is none. */
+truce_status truce__writer_collection(struct writer *writer, const char *name,
+                                      const struct collection **collection, bson_error_t *error);
+
+/* The catalog was changed by this operation, or a savepoint was rolled back. */
+void truce__writer_catalog_changed(struct writer *writer);
+
+/* Documents of the collection were changed: who waits for it is woken after the commit. */
+void truce__writer_touch(struct writer *writer, const char *collection);
+
+#endif
