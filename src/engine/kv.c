@@ -205,7 +205,7 @@ static int open_flags(unsigned flags)
 
     if (flags & (KV_READ_ONLY | KV_IMMUTABLE))
         return how | SQLITE_OPEN_READONLY;
-    return how | SQLITE_OPEN_READWRITE | (flags & KV_CREATE ? SQLITE_OPEN_CREATE : 0);
+    return how | SQLITE_OPEN_READWRITE;
 }
 
 truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bson_error_t *error)
@@ -264,6 +264,12 @@ void truce__kv_close(struct kv *kv)
     truce_assert(sqlite3_close(kv->db) == SQLITE_OK);
     bson_free(kv->path);
     bson_free(kv);
+}
+
+void truce__kv_checkpoint_on_close(struct kv *kv, bool may)
+{
+    truce_assert(kv->flags & KV_WRITER);
+    sqlite3_db_config(kv->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !may, NULL);
 }
 
 /* ---- statements of tables ------------------------------------------------------------------ */

@@ -25,7 +25,6 @@
 struct kv;
 
 enum {
-    KV_CREATE = 1 << 0,    /* make the file if there is none */
     KV_READ_ONLY = 1 << 1, /* no write transactions */
     KV_IMMUTABLE = 1 << 2, /* read-only media: no lock, no WAL, nobody else changes it */
     KV_WRITER = 1 << 3,    /* the one connection that writes and checkpoints: a larger cache */
@@ -38,6 +37,10 @@ struct bytes {
 
 truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bson_error_t *error);
 void truce__kv_close(struct kv *kv);
+
+/* Whether closing a writer, if it is the last connection to the file, may checkpoint and remove the
+ * WAL (the default). Only under the lock. */
+void truce__kv_checkpoint_on_close(struct kv *kv, bool may);
 
 /* ---- transactions -------------------------------------------------------------------------- */
 

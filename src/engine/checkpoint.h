@@ -1,0 +1,31 @@
+#ifndef TRUCE_ENGINE_CHECKPOINT_H
+#define TRUCE_ENGINE_CHECKPOINT_H
+
+/*
+ * Moves committed pages from the WAL into the file before the WAL grows long, on a thread of its
+ * own, so that no caller's commit waits for one that it asked for itself.
+ */
+#include "engine/readers.h"
+#include "engine/writer.h"
+
+struct checkpointer {
+    struct writer *writer;
+    struct readers *readers;
+    pthread_mutex_t mutex;
+    pthread_cond_t wanted_change;
+    bool running, stop; /* there is a thread; it shall end */
+    bool wanted;
+    atomic_int due; /* pages in the WAL at which the next checkpoint is due */
+    pthread_t thread;
+    int64_t done; /* checkpoints so far */
+};
+
+void truce__checkpointer_init(struct checkpointer *checkpointer, struct writer *writer,
+                              struct readers *readers);
+/* Ends the thread. */
+void truce__checkpointer_release(struct checkpointer *checkpointer);
+
+/* After each commit; the thread is started the first time that it is needed. */
+void truce__checkpointer_note(struct checkpointer *checkpointer, int wal_pages);
+
+#endif

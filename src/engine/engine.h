@@ -1,0 +1,98 @@
+#ifndef TRUCE_ENGINE_ENGINE_H
+#define TRUCE_ENGINE_ENGINE_H
+
+/*
+ * The embedded engine: collections of documents in one file, for any number of threads and
+ * processes. The verbs have the contracts of the store's table of functions (truce/sys/store.h),
+ * whose wrappers have checked the arguments; options are never NULL.
+ */
+#include "engine/checkpoint.h"
+#include "engine/readers.h"
+#include "engine/writer.h"
+#include "query/aggregate.h"
+#include "truce/sys/store.h"
+
+struct engine {
+    char *path;
+    bool read_only, relaxed;
+    uint32_t deadline_ms; /* for operations that have none of their own */
+    unsigned generation;  /* of forks, when it was opened */
+    bool locked;          /* `lock` is open: always, but for read-only media */
+    struct lock lock;
+    struct kv *kv; /* the writer's connection; NULL if read_only */
+    struct writer writer;
+    struct readers readers;
+    struct checkpointer checkpointer;
+    atomic_uint ordinal; /* of calls, for timestamps */
+};
+
+/* As truce_store_open; `*engine` is NULL on failure. */
+truce_status truce__engine_open(const char *path, const truce_store_options *options,
+                                struct engine **engine, bson_error_t *error);
+void truce__engine_close(struct engine *engine);
+
+/* ---- for the parts of the engine ------------------------------------------------------------ */
+
+/* Refuses every call of a forked child. */
+truce_status truce__engine_usable(const struct engine *engine, bson_error_t *error);
+/* The same, and refuses writes where they are not possible. */
+truce_status truce__engine_writable(const struct engine *engine, bson_error_t *error);
+/* deadline_ms 0: the engine's own */
+int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms);
+/* now, and an arena */
+struct query_context truce__engine_context(struct engine *engine, struct arena *arena);
+
+/* ---- reading (read.c, explain.c) ------------------------------------------------------------ */
+
+truce_status truce__engine_find(struct engine *engine, const char *collection, const bson_t *filter,
+                                const truce_find_options *options, truce_cursor **cursor,
+                                bson_error_t *error);
+truce_status truce__engine_count(struct engine *engine, const char *collection,
+                                 const bson_t *filter, const truce_find_options *options,
+                                 int64_t *count, bson_error_t *error);
+truce_status truce__engine_distinct(struct engine *engine, const char *collection, const char *path,
+                                    const bson_t *filter, bson_t *values, bson_error_t *error);
+truce_status truce__engine_explain(struct engine *engine, const char *collection,
+                                   const bson_t *filter, const truce_find_options *options,
+                                   bson_t *plan, bson_error_t *error);
+truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, size_t count,
+                                     bson_error_t *error);
+
+/* ---- writing (write.c, modify.c) ------------------------------------------------------------ */
+
+truce_status truce__engine_bulk(struct engine *engine, const truce_write *writes, size_t count,
+                                const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                bson_error_t *error);
+truce_status truce__engine_find_and_modify(struct engine *engine, const char *collection,
+                                           const bson_t *filter, const bson_t *update,
+                                           const truce_modify_options *options, bson_t *document,
+                                           truce_write_result *result, bson_error_t *error);
+
+/* ---- collections and indexes (collections.c, index_build.c) --------------------------------- */
+
+truce_status truce__engine_index_create(struct engine *engine, const char *collection,
+                                        const bson_t *index, bson_error_t *error);
+truce_status truce__engine_index_drop(struct engine *engine, const char *collection,
+                                      const char *name, bson_error_t *error);
+truce_status truce__engine_index_list(struct engine *engine, const char *collection,
+                                      bson_t *indexes, bson_error_t *error);
+truce_status truce__engine_collection_create(struct engine *engine, const char *collection,
+                                             bson_error_t *error);
+truce_status truce__engine_collection_drop(struct engine *engine, const char *collection,
+                                           bson_error_t *error);
+truce_status truce__engine_collection_rename(struct engine *engine, const char *from,
+                                             const char *to, bool drop_target, bson_error_t *error);
+truce_status truce__engine_collection_list(struct engine *engine, bson_t *collections,
+                                           bson_error_t *error);
+truce_status truce__engine_wait(struct engine *engine, const char *collection, uint64_t *token,
+                                uint32_t timeout_ms, bson_error_t *error);
+
+/* ---- checking (check.c) --------------------------------------------------------------------- */
+
+/* Is everything as the invariants of documents.c and catalog.c say, in one snapshot? CORRUPT with
+ * the first thing that is not. `*documents`, `*entries`: how many were looked at (NULL is allowed).
+ */
+truce_status truce__engine_check(struct engine *engine, int64_t *documents, int64_t *entries,
+                                 bson_error_t *error);
+
+#endif

@@ -1,0 +1,265 @@
+/*
+ * Queries.
+ *
+ * A read is a sequence of snapshots. In each, entries are looked at until the reader of the
+ * documents has enough for now or SNAPSHOT_ENTRIES were looked at; then the scan pauses, and the
+ * next snapshot goes on behind its place. So no snapshot is open while a client thinks, and a
+ * checkpoint never waits for long. The price is that a long read is not of one instant.
+ *
+ * A plan is made in the first snapshot and kept. If the catalog has changed in a later one, what
+ * the plan stands on must still be there: table and index numbers are never used again, so looking
+ * for the numbers is enough.
+ */
+#include "engine/query.h"
+
+#include "base/assert.h"
+
+#define SNAPSHOT_ENTRIES 4096
+
+/* ---- selectors ------------------------------------------------------------------------------ */
+
+static bool note_id(const struct path *path, struct value value, void *arg)
+{
+    struct buffer *key = arg;
+
+    if (path->count != 1 || strcmp(path->text, "_id"))
+        return true;
+    /* null also matches what has no _id; an array also matches arrays that hold it */
+    if (value.type != BSON_TYPE_NULL && value.type != BSON_TYPE_ARRAY &&
+        value.type != BSON_TYPE_UNDEFINED)
+        truce__key_append(key, value, false);
+    return false;
+}
+
+truce_status truce__selector_init(const bson_t *filter, struct selector *selector,
+                                  bson_error_t *error)
+{
+    truce_status status;
+
+    *selector = (struct selector){0};
+    status = truce__match_new(filter, &selector->match, error);
+    if (!status)
+        truce__match_equalities(selector->match, note_id, &selector->id_key);
+    return status;
+}
+
+void truce__selector_release(struct selector *selector)
+{
+    truce__match_free(selector->match);
+    truce__buffer_release(&selector->id_key);
+    *selector = (struct selector){0};
+}
+
+truce_status truce__selector_look(const struct selector *selector, struct kv *kv,
+                                  const struct collection *collection,
+                                  struct query_context *context, struct found *found,
+                                  bson_error_t *error)
+{
+    struct bytes key = {selector->id_key.bytes, selector->id_key.size}, body;
+    truce_status status;
+
+    truce_assert(key.size);
+    status = truce__kv_key_lookup(kv, collection->indexes[0].id, collection->id, key, &found->row,
+                                  &body, error);
+    if (status)
+        return status;
+    if (!bson_init_static(&found->document, body.data, body.size))
+        return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld of %s is damaged",
+                           (long long)found->row, collection->name);
+    found->match = (struct match_result){.array_index = -1};
+    status = truce__match_test(selector->match, truce__value_document(&found->document), context,
+                               &found->match, error);
+    return status || found->match.matched ? status : TRUCE_NOT_FOUND;
+}
+
+/* ---- inside the write transaction ----------------------------------------------------------- */
+
+static truce_status scan_all(const struct plan *plan, const struct selection *selection,
+                             struct kv *kv, const struct collection *collection,
+                             struct query_context *context, struct gather *gather,
+                             bson_error_t *error)
+{
+    int64_t enough = plan->sorted ? selection->limit : 0;
+    truce_status status = TRUCE_OK;
+    struct found found;
+    struct scan scan;
+
+    truce__scan_init(&scan, plan, collection->id, selection->selector->match, context,
+                     selection->deadline_ns);
+    while (!status && (!enough || (int64_t)gather->count < enough)) {
+        status = truce__scan_next(&scan, kv, 0, &found, error);
+        if (!status)
+            status = truce__gather_add(gather, &found, error);
+    }
+    truce__scan_pause(&scan);
+    truce__scan_release(&scan);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status plan_and_scan(const struct selection *selection, struct kv *kv,
+                                  const struct collection *collection,
+                                  struct query_context *context, struct gather *gather,
+                                  bson_error_t *error)
+{
+    struct plan_request request = {collection, selection->selector->match, selection->sort,
+                                   selection->hint};
+    struct plan plan;
+    truce_status status = truce__plan_make(&request, &plan, error);
+
+    if (!status)
+        status = scan_all(&plan, selection, kv, collection, context, gather, error);
+    if (!status) {
+        if (plan.sorted)
+            truce__sort_release(&gather->sort);
+        truce__gather_finish(gather);
+    }
+    truce__plan_release(&plan);
+    return status;
+}
+
+truce_status truce__select(const struct selection *selection, struct kv *kv,
+                           const struct collection *collection, struct query_context *context,
+                           struct gather *gather, bson_error_t *error)
+{
+    bool natural = truce__plan_natural(selection->sort);
+    truce_status status = truce__gather_init(gather, natural ? NULL : selection->sort,
+                                             selection->limit != 1, selection->limit, error);
+    struct found found;
+
+    if (status)
+        return status;
+    if (!selection->selector->id_key.size || selection->hint)
+        return plan_and_scan(selection, kv, collection, context, gather, error);
+    status = truce__selector_look(selection->selector, kv, collection, context, &found, error);
+    if (!status)
+        status = truce__gather_add(gather, &found, error);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* ---- in snapshots --------------------------------------------------------------------------- */
+
+/* The first snapshot. */
+static truce_status make_plan(struct query *query, const struct reader *reader,
+                              const truce_find_options *options, bson_error_t *error)
+{
+    struct plan_request request = {
+        .match = query->match, .sort = options->sort, .hint = options->hint};
+    truce_status status;
+
+    request.collection = truce__catalog_find(reader->catalog, query->collection);
+    query->version = reader->catalog->version;
+    if (!request.collection) {
+        query->done = true;
+        return TRUCE_OK;
+    }
+    query->table = request.collection->id;
+    status = truce__plan_make(&request, &query->plan, error);
+    truce__scan_init(&query->scan, &query->plan, query->table, query->match, &query->context,
+                     query->deadline_ns);
+    return status;
+}
+
+truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
+                               const bson_t *filter, const truce_find_options *options,
+                               bson_error_t *error)
+{
+    struct reader *reader;
+    truce_status status;
+
+    *query = (struct query){.engine = engine, .collection = bson_strdup(collection)};
+    query->context = truce__engine_context(engine, &query->arena);
+    if (options->deadline_ms)
+        query->deadline_ns = truce__engine_deadline(engine, options->deadline_ms);
+    status = truce__engine_usable(engine, error);
+    if (!status)
+        status = truce__match_new(filter, &query->match, error);
+    if (!status)
+        status = truce__readers_begin(&engine->readers, &reader, error);
+    if (status)
+        return status;
+    status = make_plan(query, reader, options, error);
+    truce__readers_end(&engine->readers, reader);
+    return status;
+}
+
+void truce__query_release(struct query *query)
+{
+    truce__scan_release(&query->scan);
+    truce__plan_release(&query->plan);
+    truce__match_free(query->match);
+    truce__arena_release(&query->arena);
+    bson_free(query->collection);
+}
+
+static bool still_there(const struct query *query, const struct collection *collection)
+{
+    if (!collection)
+        return false;
+    for (uint32_t i = 0; i < query->plan.count; i++) {
+        int64_t index = query->plan.scans[i].index;
+
+        if (index && !truce__collection_index_id(collection, index))
+            return false;
+    }
+    return true;
+}
+
+static truce_status check_plan(struct query *query, const struct reader *reader,
+                               bson_error_t *error)
+{
+    if (reader->catalog->version == query->version)
+        return TRUCE_OK;
+    if (!still_there(query, truce__catalog_find_id(reader->catalog, query->table)))
+        return truce__fail(TRUCE_CONFLICT, error,
+                           "%s, or the index in use, was dropped while it was read",
+                           query->collection);
+    query->version = reader->catalog->version;
+    return TRUCE_OK;
+}
+
+static truce_status run_snapshot(struct query *query, struct kv *kv, query_take_function *take,
+                                 void *arg, bson_error_t *error)
+{
+    int64_t start = query->scan.keys_examined + query->scan.documents_examined, examined = 0;
+    truce_status status = TRUCE_OK;
+    struct found found;
+
+    while (!status && examined < SNAPSHOT_ENTRIES) {
+        status = truce__scan_next(&query->scan, kv, SNAPSHOT_ENTRIES - examined, &found, error);
+        if (!status && found.row && !take(&found, arg))
+            break;
+        examined = query->scan.keys_examined + query->scan.documents_examined - start;
+    }
+    if (status == TRUCE_NOT_FOUND) {
+        query->done = true;
+        status = TRUCE_OK;
+    }
+    truce__scan_pause(&query->scan);
+    return status;
+}
+
+truce_status truce__query_run(struct query *query, query_take_function *take, void *arg,
+                              bson_error_t *error)
+{
+    struct readers *readers = &query->engine->readers;
+    struct reader *reader;
+    truce_status status;
+
+    if (query->done)
+        return TRUCE_OK;
+    status = truce__engine_usable(query->engine, error);
+    if (!status)
+        status = truce__readers_begin(readers, &reader, error);
+    if (status)
+        return status;
+    status = check_plan(query, reader, error);
+    if (!status)
+        status = run_snapshot(query, reader->kv, take, arg, error);
+    truce__readers_end(readers, reader);
+    return status;
+}
+
+bool truce__query_sorted(const struct query *query)
+{
+    return query->done || query->plan.sorted;
+}

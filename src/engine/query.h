@@ -1,0 +1,107 @@
+#ifndef TRUCE_ENGINE_QUERY_H
+#define TRUCE_ENGINE_QUERY_H
+
+/*
+ * A query: a filter with everything that is needed to run it, for reads (in short snapshots, one
+ * after the other) and for writes (inside the write transaction).
+ */
+#include "engine/engine.h"
+#include "engine/scan.h"
+#include "query/sort.h"
+
+/* A filter, compiled. Most filters name one _id: those are looked up without a plan. */
+struct selector {
+    struct match *match;
+    struct buffer id_key; /* the key of the _id that it asks for; empty: it does not */
+};
+
+truce_status truce__selector_init(const bson_t *filter, struct selector *selector,
+                                  bson_error_t *error);
+void truce__selector_release(struct selector *selector);
+
+/* The document with the selector's _id, if it matches; NOT_FOUND. */
+truce_status truce__selector_look(const struct selector *selector, struct kv *kv,
+                                  const struct collection *collection,
+                                  struct query_context *context, struct found *found,
+                                  bson_error_t *error);
+
+/* ---- documents put aside, in order ---------------------------------------------------------- */
+
+struct gathered {
+    int64_t row;
+    struct match_result match;
+    bson_t *document; /* NULL: not kept */
+    uint8_t *key;     /* of the sort; NULL: none */
+    uint32_t key_size;
+    uint32_t order; /* in which it came: equal keys keep it */
+};
+
+struct gather {
+    struct sort sort; /* count 0: in the order in which they come */
+    bool rows_only;   /* documents are not kept */
+    int64_t first;    /* only so many are wanted; 0: all */
+    struct gathered *items;
+    size_t count, room, bytes, came;
+    struct buffer scratch;
+};
+
+/* `sort` NULL or empty: none */
+truce_status truce__gather_init(struct gather *gather, const bson_t *sort, bool rows_only,
+                                int64_t first, bson_error_t *error);
+void truce__gather_release(struct gather *gather);
+/* Code 292: too much to sort in memory. */
+truce_status truce__gather_add(struct gather *gather, const struct found *found,
+                               bson_error_t *error);
+/* Sorts, and leaves the first. */
+void truce__gather_finish(struct gather *gather);
+
+/* ---- inside the write transaction ----------------------------------------------------------- */
+
+/* What a write changes: the first documents (limit 0: all) that match, in the order of the sort. */
+struct selection {
+    const struct selector *selector;
+    const bson_t *sort, *hint;
+    int64_t limit;
+    int64_t deadline_ns;
+};
+
+/* `gather` is initialised here and released by the caller, also on failure. With a limit of 1 the
+ * document is kept, otherwise only its row. */
+truce_status truce__select(const struct selection *selection, struct kv *kv,
+                           const struct collection *collection, struct query_context *context,
+                           struct gather *gather, bson_error_t *error);
+
+/* ---- in snapshots --------------------------------------------------------------------------- */
+
+struct query {
+    struct engine *engine;
+    char *collection;
+    struct match *match;
+    struct arena arena;
+    struct query_context context;
+    int64_t deadline_ns;
+    struct plan plan;
+    struct scan scan;
+    bool planned, done;
+    uint32_t version; /* of the catalog that the plan was made with */
+    int64_t table;
+};
+
+/* Compiles and plans; the collection need not exist. */
+truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
+                               const bson_t *filter, const truce_find_options *options,
+                               bson_error_t *error);
+void truce__query_release(struct query *query);
+
+/* False: enough for now. */
+typedef bool query_take_function(const struct found *found, void *arg);
+
+/* Gives matching documents to `take` until it has enough, all were seen (query->done), or the
+ * snapshot has been long enough. CONFLICT: what the plan stands on was dropped meanwhile. */
+truce_status truce__query_run(struct query *query, query_take_function *take, void *arg,
+                              bson_error_t *error);
+
+/* Does it come in the order of options->sort by itself? */
+bool truce__query_sorted(const struct query *query);
+
+#endif

@@ -1,0 +1,270 @@
+/*
+ * Scans.
+ *
+ *     plan     scan 0: range 0, range 1, ...    scan 1: range 0, ...
+ *     place           (at, range, behind which key and row of it)
+ *
+ * Each range is one cursor of a key table, or of the row table, opened behind the place where the
+ * scan is. Pausing keeps the place as bytes and closes the cursor; what was written meanwhile is
+ * seen if it lies ahead, as with any cursor that does not hold a snapshot for its whole life.
+ *
+ * Invariants:
+ *  1. While a cursor is open, the place is the cursor's current entry; when it is closed, `key` and
+ *     `row` are the place, if `positioned`.
+ *  2. A plan that repeats brings each row once: the rows it has brought, or refused, are in `seen`.
+ */
+#include "engine/scan.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+
+#define DEADLINE_EVERY 256
+
+/* ---- rows that were seen -------------------------------------------------------------------- */
+
+static uint32_t place(const struct row_set *set, int64_t row)
+{
+    uint32_t at = (uint32_t)((uint64_t)row * 0x9e3779b97f4a7c15u >> 32) & (set->room - 1);
+
+    while (set->rows[at] && set->rows[at] != row)
+        at = (at + 1) & (set->room - 1);
+    return at;
+}
+
+static void grow(struct row_set *set)
+{
+    struct row_set larger = {.room = set->room ? set->room * 2 : 64};
+
+    larger.rows = bson_malloc0(larger.room * sizeof *larger.rows);
+    for (uint32_t i = 0; i < set->room; i++) {
+        if (set->rows[i])
+            larger.rows[place(&larger, set->rows[i])] = set->rows[i];
+    }
+    larger.count = set->count;
+    bson_free(set->rows);
+    *set = larger;
+}
+
+/* False if it was there. */
+static bool add_row(struct row_set *set, int64_t row)
+{
+    uint32_t at;
+
+    if (set->count * 2 >= set->room)
+        grow(set);
+    at = place(set, row);
+    if (set->rows[at])
+        return false;
+    set->rows[at] = row;
+    set->count++;
+    return true;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+void truce__scan_init(struct scan *scan, const struct plan *plan, int64_t table,
+                      const struct match *match, struct query_context *context, int64_t deadline_ns)
+{
+    *scan = (struct scan){.plan = plan,
+                          .match = match,
+                          .context = context,
+                          .table = table,
+                          .deadline_ns = deadline_ns};
+}
+
+void truce__scan_release(struct scan *scan)
+{
+    truce_assert(!scan->cursor.statement);
+    truce__buffer_release(&scan->key);
+    bson_free(scan->seen.rows);
+    *scan = (struct scan){0};
+}
+
+void truce__scan_pause(struct scan *scan)
+{
+    if (!scan->cursor.statement)
+        return;
+    if (scan->positioned) {
+        scan->key.size = 0;
+        truce__buffer_append(&scan->key, scan->cursor.key.data, scan->cursor.key.size);
+        scan->row = scan->cursor.row;
+    }
+    truce__kv_cursor_close(&scan->cursor);
+}
+
+/* ---- ranges --------------------------------------------------------------------------------- */
+
+static const struct key_range *range_of(const struct scan *scan)
+{
+    const struct plan_scan *part = &scan->plan->scans[scan->at];
+    uint32_t number = part->backward ? part->count - 1 - scan->range : scan->range;
+
+    return &part->ranges[number];
+}
+
+/* Above every key: no encoding begins with ff. */
+static const uint8_t above_all[] = {0xff};
+
+static truce_status open_keys(struct scan *scan, struct kv *kv, bson_error_t *error)
+{
+    const struct plan_scan *part = &scan->plan->scans[scan->at];
+    const struct key_range *range = range_of(scan);
+    struct bytes key = {range->from.bytes, range->from.size};
+    int64_t row = 0;
+
+    if (part->backward)
+        key = range->to.size ? (struct bytes){range->to.bytes, range->to.size}
+                             : (struct bytes){above_all, sizeof above_all};
+    if (scan->positioned) {
+        key = (struct bytes){scan->key.bytes, scan->key.size};
+        row = scan->row;
+    }
+    return truce__kv_keys_seek(kv, part->index, scan->table, key, row, part->backward,
+                               &scan->cursor, error);
+}
+
+static truce_status open_rows(struct scan *scan, struct kv *kv, bson_error_t *error)
+{
+    bool backward = scan->plan->scans[scan->at].backward;
+    int64_t row = backward ? INT64_MAX : 0;
+
+    if (scan->positioned)
+        row = scan->row;
+    return truce__kv_rows_seek(kv, scan->table, row, backward, &scan->cursor, error);
+}
+
+static truce_status open_range(struct scan *scan, struct kv *kv, bson_error_t *error)
+{
+    if (scan->plan->scans[scan->at].index)
+        return open_keys(scan, kv, error);
+    return open_rows(scan, kv, error);
+}
+
+/* To the beginning of the next range; false: there is none. */
+static bool next_range(struct scan *scan)
+{
+    const struct plan_scan *part = &scan->plan->scans[scan->at];
+
+    truce__kv_cursor_close(&scan->cursor);
+    scan->positioned = false;
+    scan->range++;
+    if (!part->index || scan->range >= part->count) {
+        scan->range = 0;
+        scan->at++;
+    }
+    return scan->at < scan->plan->count;
+}
+
+static bool is_below(struct bytes key, const struct buffer *bound)
+{
+    size_t common = key.size < bound->size ? key.size : bound->size;
+    int order = memcmp(key.data, bound->bytes, common);
+
+    return order ? order < 0 : key.size < bound->size;
+}
+
+/* Is the cursor's entry beyond the range? */
+static bool is_beyond(const struct scan *scan)
+{
+    const struct plan_scan *part = &scan->plan->scans[scan->at];
+    const struct key_range *range;
+
+    if (!part->index)
+        return false;
+    range = range_of(scan);
+    if (part->backward)
+        return range->from.size && is_below(scan->cursor.key, &range->from);
+    return range->to.size && !is_below(scan->cursor.key, &range->to);
+}
+
+/* ---- entries -------------------------------------------------------------------------------- */
+
+/* A scan over an index without ranges has nothing to bring. */
+static bool is_empty(const struct scan *scan)
+{
+    const struct plan_scan *part = &scan->plan->scans[scan->at];
+
+    return part->index && !part->count;
+}
+
+/* The cursor to the next entry of the plan; NOT_FOUND at the end. */
+static truce_status next_entry(struct scan *scan, struct kv *kv, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (scan->at >= scan->plan->count)
+        return TRUCE_NOT_FOUND;
+    for (;;) {
+        if (is_empty(scan))
+            status = TRUCE_NOT_FOUND;
+        else if (!scan->cursor.statement)
+            status = open_range(scan, kv, error);
+        if (!status)
+            status = truce__kv_cursor_next(&scan->cursor, error);
+        if (!status && !is_beyond(scan)) {
+            scan->positioned = true;
+            return TRUCE_OK;
+        }
+        if (status && status != TRUCE_NOT_FOUND)
+            return status;
+        if (!next_range(scan))
+            return TRUCE_NOT_FOUND;
+        status = TRUCE_OK;
+    }
+}
+
+static truce_status check_deadline(const struct scan *scan, bson_error_t *error)
+{
+    int64_t examined = scan->keys_examined + scan->documents_examined;
+
+    if (scan->deadline_ns && examined % DEADLINE_EVERY == 0 &&
+        truce__clock_monotonic_ns() > scan->deadline_ns)
+        return truce__refuse(CODE_MAX_TIME_MS_EXPIRED, error, "the time of the call is over");
+    return TRUCE_OK;
+}
+
+/* Tests the document of the cursor's entry. */
+static truce_status examine(struct scan *scan, struct found *found, bson_error_t *error)
+{
+    struct bytes body = scan->cursor.body;
+    struct value document = {body.data, (uint32_t)body.size, BSON_TYPE_DOCUMENT};
+
+    scan->documents_examined++;
+    found->match = (struct match_result){.array_index = -1};
+    if (!bson_init_static(&found->document, body.data, body.size))
+        return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld is damaged",
+                           (long long)scan->cursor.row);
+    if (scan->context->arena)
+        truce__arena_reset(scan->context->arena);
+    return truce__match_test(scan->match, document, scan->context, &found->match, error);
+}
+
+truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined_max,
+                              struct found *found, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    found->row = 0;
+    for (int64_t examined = 0; !status; examined++) {
+        if (examined_max && examined >= examined_max)
+            return TRUCE_OK;
+        status = next_entry(scan, kv, error);
+        if (!status)
+            status = check_deadline(scan, error);
+        if (status)
+            break;
+        scan->keys_examined += scan->cursor.keys;
+        if (scan->plan->repeats && !add_row(&scan->seen, scan->cursor.row))
+            continue;
+        status = examine(scan, found, error);
+        if (!status && found->match.matched) {
+            found->row = scan->cursor.row;
+            return TRUCE_OK;
+        }
+    }
+    if (status != TRUCE_NOT_FOUND)
+        truce__kv_cursor_close(&scan->cursor);
+    return status;
+}

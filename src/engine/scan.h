@@ -1,0 +1,54 @@
+#ifndef TRUCE_ENGINE_SCAN_H
+#define TRUCE_ENGINE_SCAN_H
+
+/*
+ * Runs a plan: brings the documents that match, one by one, on a connection that is in a snapshot
+ * or a write transaction. It can pause, and go on in a later snapshot behind the last entry that it
+ * looked at.
+ */
+#include "engine/plan.h"
+
+/* Row numbers that were seen: open addressing, 0 is free. */
+struct row_set {
+    int64_t *rows;
+    uint32_t count, room;
+};
+
+struct scan {
+    const struct plan *plan;
+    const struct match *match;
+    struct query_context *context; /* its arena is reset for each document */
+    int64_t table;                 /* of the documents */
+    int64_t deadline_ns;           /* 0: none */
+    int64_t keys_examined, documents_examined;
+
+    /* where it is */
+    uint32_t at, range; /* number of the scan in the plan; of its range, counted as it goes */
+    bool positioned;    /* behind (key, row) of that range, not at its beginning */
+    struct buffer key;
+    int64_t row;
+    struct kv_cursor cursor;
+    struct row_set seen;
+};
+
+struct found {
+    int64_t row;
+    bson_t document; /* borrowed until the next call on the connection */
+    struct match_result match;
+};
+
+/* plan, match, context and deadline_ns are borrowed as long as the scan lives. */
+void truce__scan_init(struct scan *scan, const struct plan *plan, int64_t table,
+                      const struct match *match, struct query_context *context,
+                      int64_t deadline_ns);
+void truce__scan_release(struct scan *scan);
+
+/* The next document that matches; NOT_FOUND at the end. After `examined_max` entries (0: no end)
+ * without a match it answers OK with found->row 0. CODE_MAX_TIME_MS_EXPIRED: the deadline. */
+truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined_max,
+                              struct found *found, bson_error_t *error);
+
+/* Before the snapshot or transaction ends. */
+void truce__scan_pause(struct scan *scan);
+
+#endif
