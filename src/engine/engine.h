@@ -24,6 +24,8 @@ struct engine {
     struct readers readers;
     struct checkpointer checkpointer;
     atomic_uint ordinal; /* of calls, for timestamps */
+    /* where sorts go that do not fit into memory; NULL: nowhere */
+    truce_status (*spill)(void *arg, struct spill **spill, bson_error_t *error);
 };
 
 /* As truce_store_open; `*engine` is NULL on failure. */

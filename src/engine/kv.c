@@ -323,7 +323,11 @@ static const char *const statement_texts[KV_STATEMENTS] = {
     [ROW_DELETE] = "DELETE FROM c# WHERE id=?1",
     [ROWS_UP] = "SELECT id, body FROM c# WHERE id>?1 ORDER BY id",
     [ROWS_DOWN] = "SELECT id, body FROM c# WHERE id<?1 ORDER BY id DESC",
+    [ROWS_MEASURE] = "SELECT count(*), sum(length(body)) FROM c#",
+    [ROWS_COUNT] = "SELECT count(*) FROM c#",
+    [KEYS_COUNT] = "SELECT count(*) FROM x#",
     [KEY_GET] = "SELECT doc FROM x# WHERE key=?1",
+    [KEY_FIND] = "SELECT doc FROM x# WHERE key=?1 AND doc=?2",
     [KEY_INSERT] = "INSERT OR IGNORE INTO x#(key, doc) VALUES(?1, ?2)",
     [KEY_DELETE] = "DELETE FROM x# WHERE key=?1 AND doc=?2",
     [KEY_LOOKUP] =

@@ -110,11 +110,20 @@ truce_status truce__kv_row_update(struct kv *kv, int64_t table, int64_t row, str
                                   bson_error_t *error);
 truce_status truce__kv_row_delete(struct kv *kv, int64_t table, int64_t row, bson_error_t *error);
 
+/* How many rows there are, and the bytes of their bodies. */
+truce_status truce__kv_rows_measure(struct kv *kv, int64_t table, int64_t *rows, int64_t *bytes,
+                                    bson_error_t *error);
+
+truce_status truce__kv_rows_count(struct kv *kv, int64_t table, int64_t *rows, bson_error_t *error);
+
 /* ---- keys ---------------------------------------------------------------------------------- */
 
 /* The first row with exactly this key; NOT_FOUND */
 truce_status truce__kv_key_get(struct kv *kv, int64_t table, struct bytes key, int64_t *row,
                                bson_error_t *error);
+/* Is the pair there? NOT_FOUND */
+truce_status truce__kv_key_find(struct kv *kv, int64_t table, struct bytes key, int64_t row,
+                                bson_error_t *error);
 /* The pair may be there already. */
 truce_status truce__kv_key_insert(struct kv *kv, int64_t table, struct bytes key, int64_t row,
                                   bson_error_t *error);
@@ -124,6 +133,9 @@ truce_status truce__kv_key_delete(struct kv *kv, int64_t table, struct bytes key
 /* The body of the first row with exactly this key, in one step; NOT_FOUND */
 truce_status truce__kv_key_lookup(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
                                   int64_t *row, struct bytes *body, bson_error_t *error);
+
+truce_status truce__kv_keys_count(struct kv *kv, int64_t table, int64_t *entries,
+                                  bson_error_t *error);
 
 /* ---- cursors ------------------------------------------------------------------------------- */
 

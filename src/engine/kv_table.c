@@ -177,6 +177,48 @@ truce_status truce__kv_row_delete(struct kv *kv, int64_t table, int64_t row, bso
     return status;
 }
 
+truce_status truce__kv_rows_measure(struct kv *kv, int64_t table, int64_t *rows, int64_t *bytes,
+                                    bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, ROWS_MEASURE, table, 0, &statement, error);
+
+    if (!status)
+        status = look(kv, statement, error);
+    if (status)
+        return status;
+    *rows = sqlite3_column_int64(statement, 0);
+    *bytes = sqlite3_column_int64(statement, 1);
+    sqlite3_reset(statement);
+    return TRUCE_OK;
+}
+
+static truce_status count(struct kv *kv, enum kv_statement kind, int64_t table, int64_t *number,
+                          bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, kind, table, 0, &statement, error);
+
+    if (!status)
+        status = look(kv, statement, error);
+    if (status)
+        return status;
+    *number = sqlite3_column_int64(statement, 0);
+    sqlite3_reset(statement);
+    return TRUCE_OK;
+}
+
+truce_status truce__kv_rows_count(struct kv *kv, int64_t table, int64_t *rows, bson_error_t *error)
+{
+    return count(kv, ROWS_COUNT, table, rows, error);
+}
+
+truce_status truce__kv_keys_count(struct kv *kv, int64_t table, int64_t *entries,
+                                  bson_error_t *error)
+{
+    return count(kv, KEYS_COUNT, table, entries, error);
+}
+
 /* ---- keys ---------------------------------------------------------------------------------- */
 
 truce_status truce__kv_key_get(struct kv *kv, int64_t table, struct bytes key, int64_t *row,
@@ -194,6 +236,22 @@ truce_status truce__kv_key_get(struct kv *kv, int64_t table, struct bytes key, i
     *row = sqlite3_column_int64(statement, 0);
     sqlite3_reset(statement);
     return TRUCE_OK;
+}
+
+truce_status truce__kv_key_find(struct kv *kv, int64_t table, struct bytes key, int64_t row,
+                                bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, KEY_FIND, table, 0, &statement, error);
+
+    if (status)
+        return status;
+    bind_bytes(statement, 1, key);
+    bind_number(statement, 2, row);
+    status = look(kv, statement, error);
+    if (!status)
+        sqlite3_reset(statement);
+    return status;
 }
 
 static truce_status change_key(struct kv *kv, enum kv_statement kind, int64_t table,

@@ -74,26 +74,82 @@ truce_status truce__selector_look(const struct selector *selector, struct kv *kv
 
 /* ---- inside the write transaction ----------------------------------------------------------- */
 
-static truce_status scan_all(const struct plan *plan, const struct selection *selection,
-                             struct kv *kv, const struct collection *collection,
-                             struct query_context *context, struct gather *gather,
-                             bson_error_t *error)
+/* Where what was found goes: straight into the list, or through a sorter. */
+struct destination {
+    struct gather *gather;
+    struct sorter *sorter; /* NULL: none */
+    struct buffer packed;
+    int64_t enough; /* 0: all */
+};
+
+static truce_status put(struct destination *destination, const struct found *found,
+                        bson_error_t *error)
 {
-    int64_t enough = plan->sorted ? selection->limit : 0;
+    if (!destination->sorter) {
+        truce__gather_add(destination->gather, found);
+        return TRUCE_OK;
+    }
+    truce__found_pack(found, &destination->packed);
+    return truce__sorter_add(destination->sorter, truce__value_document(&found->document),
+                             destination->packed.bytes, (uint32_t)destination->packed.size, error);
+}
+
+static truce_status scan_all(const struct plan *plan, const struct selection *selection,
+                             struct kv *kv, int64_t table, struct query_context *context,
+                             struct destination *destination, bson_error_t *error)
+{
     truce_status status = TRUCE_OK;
     struct found found;
     struct scan scan;
 
-    truce__scan_init(&scan, plan, collection->id, selection->selector->match, context,
+    truce__scan_init(&scan, plan, table, selection->selector->match, context,
                      selection->deadline_ns);
-    while (!status && (!enough || (int64_t)gather->count < enough)) {
+    while (!status &&
+           (!destination->enough || (int64_t)destination->gather->count < destination->enough)) {
         status = truce__scan_next(&scan, kv, 0, &found, error);
         if (!status)
-            status = truce__gather_add(gather, &found, error);
+            status = put(destination, &found, error);
     }
     truce__scan_pause(&scan);
     truce__scan_release(&scan);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status take_sorted(struct sorter *sorter, struct gather *gather, bson_error_t *error)
+{
+    truce_status status = truce__sorter_sort(sorter, error);
+    const void *packed;
+    struct found found;
+    uint32_t size;
+
+    while (!status) {
+        status = truce__sorter_next(sorter, &packed, &size, error);
+        if (status || !packed)
+            break;
+        truce__found_unpack(packed, size, &found);
+        truce__gather_add(gather, &found);
+    }
+    return status;
+}
+
+static truce_status scan_and_sort(const struct plan *plan, const struct selection *selection,
+                                  struct kv *kv, int64_t table, struct query_context *context,
+                                  struct gather *gather, bson_error_t *error)
+{
+    static const struct spill_options in_memory = {0};
+    struct destination destination = {.gather = gather};
+    struct sort sort = {0};
+    truce_status status = truce__sort_parse(selection->sort, &sort, error);
+
+    truce__sorter_new(&sort, (uint64_t)selection->limit, &in_memory, &destination.sorter);
+    if (!status)
+        status = scan_all(plan, selection, kv, table, context, &destination, error);
+    if (!status)
+        status = take_sorted(destination.sorter, gather, error);
+    truce__sorter_free(destination.sorter);
+    truce__sort_release(&sort);
+    truce__buffer_release(&destination.packed);
+    return status;
 }
 
 static truce_status plan_and_scan(const struct selection *selection, struct kv *kv,
@@ -103,16 +159,14 @@ static truce_status plan_and_scan(const struct selection *selection, struct kv *
 {
     struct plan_request request = {collection, selection->selector->match, selection->sort,
                                    selection->hint};
+    struct destination straight = {.gather = gather, .enough = selection->limit};
     struct plan plan;
     truce_status status = truce__plan_make(&request, &plan, error);
 
-    if (!status)
-        status = scan_all(&plan, selection, kv, collection, context, gather, error);
-    if (!status) {
-        if (plan.sorted)
-            truce__sort_release(&gather->sort);
-        truce__gather_finish(gather);
-    }
+    if (!status && plan.sorted)
+        status = scan_all(&plan, selection, kv, collection->id, context, &straight, error);
+    else if (!status)
+        status = scan_and_sort(&plan, selection, kv, collection->id, context, gather, error);
     truce__plan_release(&plan);
     return status;
 }
@@ -121,18 +175,15 @@ truce_status truce__select(const struct selection *selection, struct kv *kv,
                            const struct collection *collection, struct query_context *context,
                            struct gather *gather, bson_error_t *error)
 {
-    bool natural = truce__plan_natural(selection->sort);
-    truce_status status = truce__gather_init(gather, natural ? NULL : selection->sort,
-                                             selection->limit != 1, selection->limit, error);
+    truce_status status;
     struct found found;
 
-    if (status)
-        return status;
+    *gather = (struct gather){.rows_only = selection->limit != 1};
     if (!selection->selector->id_key.size || selection->hint)
         return plan_and_scan(selection, kv, collection, context, gather, error);
     status = truce__selector_look(selection->selector, kv, collection, context, &found, error);
     if (!status)
-        status = truce__gather_add(gather, &found, error);
+        truce__gather_add(gather, &found);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 

@@ -25,35 +25,26 @@ truce_status truce__selector_look(const struct selector *selector, struct kv *kv
                                   struct query_context *context, struct found *found,
                                   bson_error_t *error);
 
-/* ---- documents put aside, in order ---------------------------------------------------------- */
+/* ---- documents put aside -------------------------------------------------------------------- */
 
 struct gathered {
     int64_t row;
     struct match_result match;
     bson_t *document; /* NULL: not kept */
-    uint8_t *key;     /* of the sort; NULL: none */
-    uint32_t key_size;
-    uint32_t order; /* in which it came: equal keys keep it */
 };
 
 struct gather {
-    struct sort sort; /* count 0: in the order in which they come */
-    bool rows_only;   /* documents are not kept */
-    int64_t first;    /* only so many are wanted; 0: all */
+    bool rows_only; /* documents are not kept */
     struct gathered *items;
-    size_t count, room, bytes, came;
-    struct buffer scratch;
+    size_t count, room;
 };
 
-/* `sort` NULL or empty: none */
-truce_status truce__gather_init(struct gather *gather, const bson_t *sort, bool rows_only,
-                                int64_t first, bson_error_t *error);
 void truce__gather_release(struct gather *gather);
-/* Code 292: too much to sort in memory. */
-truce_status truce__gather_add(struct gather *gather, const struct found *found,
-                               bson_error_t *error);
-/* Sorts, and leaves the first. */
-void truce__gather_finish(struct gather *gather);
+void truce__gather_add(struct gather *gather, const struct found *found);
+
+/* To bytes, for a sorter, and back; `found` then borrows from `packed`. */
+void truce__found_pack(const struct found *found, struct buffer *packed);
+void truce__found_unpack(const void *packed, uint32_t size, struct found *found);
 
 /* ---- inside the write transaction ----------------------------------------------------------- */
 

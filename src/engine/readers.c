@@ -36,6 +36,7 @@ void truce__readers_release(struct readers *readers)
         if (reader->kv)
             truce__kv_close(reader->kv);
         truce__catalog_release(reader->catalog);
+        truce__buffer_release(&reader->key);
     }
     truce__catalog_release(readers->latest);
     pthread_mutex_destroy(&readers->mutex);

@@ -17,6 +17,7 @@
 struct reader {
     struct kv *kv;           /* NULL until it is first used */
     struct catalog *catalog; /* of the last snapshot; NULL: none yet */
+    struct buffer key;       /* scratch for lookups */
     atomic_uint taken;
 };
 

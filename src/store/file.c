@@ -1,0 +1,220 @@
+/* The embedded store: the table of functions over engine/. */
+#include "base/assert.h"
+#include "engine/engine.h"
+#include "query/context.h"
+#include "store/pipeline.h"
+#include "store/store.h"
+
+struct file_store {
+    truce_store base; /* first */
+    struct engine *engine;
+};
+
+static struct engine *engine_of(truce_store *store)
+{
+    return ((struct file_store *)store)->engine;
+}
+
+static void close_store(truce_store *store)
+{
+    truce__engine_close(engine_of(store));
+    bson_free(store);
+}
+
+static truce_status find(truce_store *store, const char *collection, const bson_t *filter,
+                         const truce_find_options *options, truce_cursor **cursor,
+                         bson_error_t *error)
+{
+    return truce__engine_find(engine_of(store), collection, filter, options, cursor, error);
+}
+
+static truce_status count(truce_store *store, const char *collection, const bson_t *filter,
+                          const truce_find_options *options, int64_t *found, bson_error_t *error)
+{
+    return truce__engine_count(engine_of(store), collection, filter, options, found, error);
+}
+
+static truce_status distinct(truce_store *store, const char *collection, const char *path,
+                             const bson_t *filter, bson_t *values, bson_error_t *error)
+{
+    return truce__engine_distinct(engine_of(store), collection, path, filter, values, error);
+}
+
+static truce_status explain(truce_store *store, const char *collection, const bson_t *filter,
+                            const truce_find_options *options, bson_t *plan, bson_error_t *error)
+{
+    return truce__engine_explain(engine_of(store), collection, filter, options, plan, error);
+}
+
+static truce_status bulk(truce_store *store, const truce_write *writes, size_t number,
+                         const truce_bulk_options *options, truce_write_outcome *outcomes,
+                         bson_error_t *error)
+{
+    return truce__engine_bulk(engine_of(store), writes, number, options, outcomes, error);
+}
+
+static truce_status find_and_modify(truce_store *store, const char *collection,
+                                    const bson_t *filter, const bson_t *update,
+                                    const truce_modify_options *options, bson_t *document,
+                                    truce_write_result *result, bson_error_t *error)
+{
+    return truce__engine_find_and_modify(engine_of(store), collection, filter, update, options,
+                                         document, result, error);
+}
+
+static truce_status read_many(truce_store *store, truce_look *looks, size_t number,
+                              bson_error_t *error)
+{
+    return truce__engine_read_many(engine_of(store), looks, number, error);
+}
+
+/* ---- aggregation: a cursor of the engine feeds the pipeline ---------------------------------- */
+
+struct cursor_source {
+    struct source base; /* first */
+    truce_cursor *cursor;
+};
+
+static truce_status next_of_cursor(struct source *base, const bson_t **document,
+                                   bson_error_t *error)
+{
+    truce_cursor *cursor = ((struct cursor_source *)base)->cursor;
+
+    return cursor->ops->next(cursor, document, error);
+}
+
+static void free_source(struct source *base)
+{
+    truce_cursor *cursor = ((struct cursor_source *)base)->cursor;
+
+    cursor->ops->close(cursor);
+    bson_free(base);
+}
+
+static truce_status aggregate(truce_store *store, const char *collection, const bson_t *pipeline,
+                              const truce_find_options *options, truce_cursor **cursor,
+                              bson_error_t *error)
+{
+    static const bson_t all = BSON_INITIALIZER;
+    struct cursor_source *source;
+    struct pipeline_head head = {0};
+    struct pipeline *compiled = NULL;
+    truce_find_options how = *options;
+    truce_status status = truce__pipeline_new(pipeline, &compiled, error);
+
+    *cursor = NULL;
+    if (status)
+        return status;
+    truce__pipeline_head(compiled, &head);
+    how.sort = head.sort;
+    how.limit = head.limit;
+    source = bson_malloc0(sizeof *source);
+    source->base = (struct source){next_of_cursor, free_source};
+    status = truce__engine_find(engine_of(store), collection, head.filter ? head.filter : &all,
+                                &how, &source->cursor, error);
+    if (status) {
+        bson_free(source);
+        truce__pipeline_free(compiled);
+        return status;
+    }
+    return truce__store_pipeline_cursor(store, compiled, head.stages_taken, &source->base, options,
+                                        cursor, error);
+}
+
+/* ---- indexes and collections ---------------------------------------------------------------- */
+
+static truce_status index_create(truce_store *store, const char *collection, const bson_t *index,
+                                 bson_error_t *error)
+{
+    return truce__engine_index_create(engine_of(store), collection, index, error);
+}
+
+static truce_status index_drop(truce_store *store, const char *collection, const char *name,
+                               bson_error_t *error)
+{
+    return truce__engine_index_drop(engine_of(store), collection, name, error);
+}
+
+static truce_status index_list(truce_store *store, const char *collection, bson_t *indexes,
+                               bson_error_t *error)
+{
+    return truce__engine_index_list(engine_of(store), collection, indexes, error);
+}
+
+static truce_status collection_create(truce_store *store, const char *collection,
+                                      bson_error_t *error)
+{
+    return truce__engine_collection_create(engine_of(store), collection, error);
+}
+
+static truce_status collection_drop(truce_store *store, const char *collection,
+                                    bson_error_t *error)
+{
+    return truce__engine_collection_drop(engine_of(store), collection, error);
+}
+
+static truce_status collection_rename(truce_store *store, const char *from, const char *to,
+                                      bool drop_target, bson_error_t *error)
+{
+    return truce__engine_collection_rename(engine_of(store), from, to, drop_target, error);
+}
+
+static truce_status collection_list(truce_store *store, bson_t *collections, bson_error_t *error)
+{
+    return truce__engine_collection_list(engine_of(store), collections, error);
+}
+
+static truce_status wait_for_change(truce_store *store, const char *collection, uint64_t *token,
+                                    uint32_t timeout_ms, bson_error_t *error)
+{
+    return truce__engine_wait(engine_of(store), collection, token, timeout_ms, error);
+}
+
+static const truce_store_ops file_ops = {
+    .scheme = "file",
+    .close = close_store,
+    .find = find,
+    .count = count,
+    .distinct = distinct,
+    .aggregate = aggregate,
+    .explain = explain,
+    .bulk = bulk,
+    .find_and_modify = find_and_modify,
+    .read_many = read_many,
+    .index_create = index_create,
+    .index_drop = index_drop,
+    .index_list = index_list,
+    .collection_create = collection_create,
+    .collection_drop = collection_drop,
+    .collection_rename = collection_rename,
+    .collection_list = collection_list,
+    .wait = wait_for_change,
+};
+
+static truce_status open_spill(void *arg, struct spill **spill, bson_error_t *error)
+{
+    (void)arg;
+    return truce__store_spill(spill, error);
+}
+
+truce_status truce__file_open(const char *path, const truce_store_options *options,
+                              truce_store **store, bson_error_t *error)
+{
+    struct file_store *made;
+    struct engine *engine;
+    truce_status status = truce__engine_open(path, options, &engine, error);
+
+    *store = NULL;
+    if (status)
+        return status;
+    engine->spill = open_spill;
+    made = bson_malloc0(sizeof *made);
+    made->base.ops = &file_ops;
+    made->base.capabilities = TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
+                              TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ATOMIC_BULK |
+                              TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX | TRUCE_CAN_WAIT |
+                              TRUCE_CAN_DURABLE | TRUCE_CAN_SNAPSHOT_READ;
+    made->engine = engine;
+    *store = &made->base;
+    return TRUCE_OK;
+}
