@@ -22,8 +22,8 @@ struct check {
     struct index_keys keys;
 };
 
-static truce_status check_keys(struct check *check, uint32_t number, int64_t row, const bson_t *bson,
-                               bson_error_t *error)
+static truce_status check_keys(struct check *check, uint32_t number, int64_t row,
+                               const bson_t *bson, bson_error_t *error)
 {
     const struct index *index = &check->collection->indexes[number];
     truce_status status =
@@ -86,20 +86,22 @@ static bool same_key(const struct buffer *last, struct bytes key)
     return last->size == key.size && !memcmp(last->bytes, key.data, key.size);
 }
 
-static truce_status check_entries(struct check *check, const struct index *index,
-                                  int64_t expected, bson_error_t *error)
+static truce_status check_entries(struct check *check, const struct index *index, int64_t expected,
+                                  bson_error_t *error)
 {
     struct kv_cursor cursor = {0};
     struct buffer last = {0};
     int64_t entries = 0;
-    truce_status status = truce__kv_keys_seek(check->kv, index->id, 0, (struct bytes){0}, 0, false,
-                                              &cursor, error);
+    truce_status status =
+        truce__kv_keys_seek(check->kv, index->id, 0, (struct bytes){0}, 0, false, &cursor, error);
 
     while (!status) {
         status = truce__kv_cursor_next(&cursor, error);
         if (!status && index->spec.unique && entries && same_key(&last, cursor.key))
-            status = truce__fail(TRUCE_CORRUPT, error, "a key stands twice in the unique index "
-                                 "\"%s\" of %s", index->spec.name, check->collection->name);
+            status = truce__fail(TRUCE_CORRUPT, error,
+                                 "a key stands twice in the unique index "
+                                 "\"%s\" of %s",
+                                 index->spec.name, check->collection->name);
         last.size = 0;
         if (!status)
             truce__buffer_append(&last, cursor.key.data, cursor.key.size);

@@ -159,8 +159,7 @@ static truce_status describe(struct kv *kv, const struct collection *collection,
                              bson_t *description, bson_error_t *error)
 {
     int64_t documents = 0, bytes = 0;
-    truce_status status =
-        truce__kv_rows_measure(kv, collection->id, &documents, &bytes, error);
+    truce_status status = truce__kv_rows_measure(kv, collection->id, &documents, &bytes, error);
 
     BSON_APPEND_UTF8(description, "name", collection->name);
     BSON_APPEND_INT64(description, "documents", documents);

@@ -176,8 +176,8 @@ static truce_status find_built(struct build *build, struct writer *writer,
                        build->collection);
 }
 
-static truce_status change_state(struct build *build, struct writer *writer,
-                                 enum index_state state, bson_error_t *error)
+static truce_status change_state(struct build *build, struct writer *writer, enum index_state state,
+                                 bson_error_t *error)
 {
     const struct collection *collection;
     truce_status status = find_built(build, writer, &collection, error);
@@ -265,8 +265,8 @@ static truce_status admit(struct build *build, struct writer *writer, bson_error
         return status;
     for (uint32_t i = 0; i < collection->indexes_count; i++)
         specs[i] = &collection->indexes[i].spec;
-    status = truce__index_admit(specs, collection->indexes_count, build->spec, &build->present,
-                                error);
+    status =
+        truce__index_admit(specs, collection->indexes_count, build->spec, &build->present, error);
     if (status || build->present)
         return status ? status : refuse_unfinished(build, collection, error);
     status = truce__catalog_add_index(writer->kv, collection, build->spec, INDEX_BUILDING,
@@ -329,8 +329,8 @@ static truce_status look_in_snapshot(struct engine *engine, struct build *build,
         return status;
     collection = truce__catalog_find(reader->catalog, build->collection);
     if (!collection || !truce__collection_index_id(collection, build->index))
-        status = truce__fail(TRUCE_CONFLICT, error, "the index \"%s\" was dropped while it was built",
-                             build->spec->name);
+        status = truce__fail(TRUCE_CONFLICT, error,
+                             "the index \"%s\" was dropped while it was built", build->spec->name);
     if (!status)
         status = look_for_repeats(reader->kv, build->index, 4 * CHUNK, repeats, error);
     if (!status && repeats->repeated)

@@ -147,8 +147,7 @@ static truce_status collection_create(truce_store *store, const char *collection
     return truce__engine_collection_create(engine_of(store), collection, error);
 }
 
-static truce_status collection_drop(truce_store *store, const char *collection,
-                                    bson_error_t *error)
+static truce_status collection_drop(truce_store *store, const char *collection, bson_error_t *error)
 {
     return truce__engine_collection_drop(engine_of(store), collection, error);
 }

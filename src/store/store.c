@@ -101,6 +101,7 @@ static const struct backend {
     open_function *open;
 } backends[] = {
     {"memory", truce__memory_open},
+    {"file", truce__file_open},
 };
 
 /* Length of the scheme that the URI starts with; 0 for a bare path (also "C:..." and "./a:b"). */
