@@ -84,12 +84,8 @@ static bool visit_element(const struct match_node *node, struct value element, i
     }
     if (next->index != index)
         return false;
-    if (part + 1 == node->path.count) {
-        if (!truce__match_leaf_test(node, element, run))
-            return false;
-        run->array_index = index;
-        return true;
-    }
+    if (part + 1 == node->path.count)
+        return truce__match_leaf_test(node, element, run);
     if (element.type == BSON_TYPE_DOCUMENT)
         return visit(node, element, part + 1, run);
     return element.type == BSON_TYPE_ARRAY && visit_array(node, element, part + 1, run);
