@@ -145,6 +145,7 @@ void truce__update_run_init(struct update_run *run, const struct update *update,
     run->edits_count = 0;
     run->edits_room = UPDATE_EDITS_INLINE;
     run->inserted = 0;
+    run->changes = 0;
     run->items_matched = 0;
     run->items_modified = 0;
     if (found && found->matched && found->array_index >= 0)
@@ -175,10 +176,10 @@ static truce_status apply_operators(const struct update *update, struct value be
         status = truce__update_splice(&run, before, after, error);
         if (status)
             return status;
-        result->modified = true;
     } else {
         copy_document(before, after);
     }
+    result->modified = run.changes > 0;
     result->items_matched = run.items_matched;
     result->items_modified = run.items_modified;
     return TRUCE_OK;
@@ -196,8 +197,7 @@ static truce_status apply_whole(const struct update *update, struct value before
         status = truce__update_replace(before, replacement, false, pipeline, after, error);
     if (status)
         return status;
-    result->modified =
-        after->len != before.size || memcmp(bson_get_data(after), before.data, before.size) != 0;
+    result->modified = !truce__value_identical(before, replacement);
     return TRUCE_OK;
 }
 

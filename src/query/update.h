@@ -19,7 +19,8 @@ void truce__update_free(struct update *update);
 bool truce__update_is_replacement(const struct update *update);
 
 struct update_result {
-    bool modified;         /* false: `after` is the same bytes as before */
+    bool modified; /* false: `after` is the same bytes as before; true even if it is, where MongoDB
+                    * counts so ($inc of a NaN, $push with $sort, a replacement without `_id`) */
     int64_t items_matched; /* array items that $update's queries matched, and changed */
     int64_t items_modified;
 };

@@ -288,11 +288,11 @@ static struct slot *find_fields(struct update_run *run, struct value document,
 
 /* rule 3 */
 static truce_status check_id(const struct update_run *run, const struct update_place *place,
-                             uint32_t edits_before, bson_error_t *error)
+                             uint64_t changes_before, bson_error_t *error)
 {
     char value[128];
 
-    if (run->edits_count == edits_before || place->level != 1 || place->length != 3 ||
+    if (run->changes == changes_before || place->level != 1 || place->length != 3 ||
         memcmp(place->name, "_id", 3) != 0)
         return TRUCE_OK;
     return truce__refuse(CODE_IMMUTABLE_FIELD, error,
@@ -311,14 +311,14 @@ static truce_status visit_document(struct update_run *run, const struct update_p
         const struct update_choice *choice = &choices[i];
         struct update_place inner = place_below(place, choice->name, choice->length);
         struct value built = truce__value_missing();
-        uint32_t edits = run->edits_count;
+        uint64_t changes = run->changes;
 
         if (slots[i].element) {
             inner.element = slots[i].element;
             inner.value = slots[i].value;
             status = truce__update_visit(run, &inner, choice->nodes, choice->count, delta, error);
             if (!status)
-                status = check_id(run, &inner, edits, error);
+                status = check_id(run, &inner, changes, error);
         } else {
             status = build(run, &inner, choice->nodes, choice->count, true, &built, error);
             if (!status && built.type != VALUE_MISSING)
@@ -446,6 +446,24 @@ static truce_status append_numbers(struct update_run *run, const struct update_p
     return status;
 }
 
+/* Choices from `first` to `end` that are no numbers and do not lead through: code 28, unless their
+ * operators do not mind. */
+static truce_status refuse_names(struct update_run *run, const struct update_place *place,
+                                 const struct update_choice *choices, uint32_t first, uint32_t end,
+                                 bson_error_t *error)
+{
+    struct value none = truce__value_missing();
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = first; !status && i < end; i++) {
+        struct update_place inner = place_below(place, choices[i].name, choices[i].length);
+
+        if (choices[i].index < 0 && !leads_through(&choices[i]))
+            status = build(run, &inner, choices[i].nodes, choices[i].count, false, &none, error);
+    }
+    return status;
+}
+
 /* Goes through an array by number. */
 static truce_status visit_array(struct update_run *run, const struct update_place *place,
                                 const struct update_choice *choices, uint32_t count, int64_t *delta,
@@ -457,16 +475,10 @@ static truce_status visit_array(struct update_run *run, const struct update_plac
     uint32_t next = first_number(choices, count);
     struct fields fields = truce__fields(place->value);
     const uint8_t *element = fields.at;
-    struct value none = truce__value_missing();
-    truce_status status = TRUCE_OK;
+    truce_status status;
     int64_t length = 0;
 
-    for (uint32_t i = 0; !status && i < count; i++) {
-        struct update_place inner = place_below(place, choices[i].name, choices[i].length);
-
-        if (choices[i].index < 0 && !leads_through(&choices[i]))
-            status = build(run, &inner, choices[i].nodes, choices[i].count, false, &none, error);
-    }
+    status = refuse_names(run, place, choices, 0, next, error);
     for (; !status && (through || (next < count && choices[next].index >= 0));
          element = fields.at) {
         struct update_place inner;
@@ -485,7 +497,9 @@ static truce_status visit_array(struct update_run *run, const struct update_plac
         if (!status)
             status = truce__update_visit(run, &inner, nodes + first, filled - first, delta, error);
     }
-    return status ? status : append_numbers(run, place, choices, count, next, length, delta, error);
+    if (!status)
+        status = append_numbers(run, place, choices, count, next, length, delta, error);
+    return status ? status : refuse_names(run, place, choices, next, count, error);
 }
 
 static truce_status visit_object(struct update_run *run, const struct update_place *place,
@@ -617,8 +631,10 @@ static truce_status visit_leaf(struct update_run *run, const struct update_leaf 
     status = leaf->operator->apply(run, leaf, place, place->value, &new, error);
     if (status)
         return status;
-    if (new.type == VALUE_MISSING && place->up->value.type == BSON_TYPE_ARRAY)
+    if (new.type == VALUE_MISSING && place->up->value.type == BSON_TYPE_ARRAY) {
         new = truce__value_null();
+        run->changes++;
+    }
     if (truce__value_identical(place->value, new))
         return TRUCE_OK;
     if (new.type == VALUE_MISSING) {

@@ -2,8 +2,8 @@
  * Operators on arrays: $push, $addToSet, $pull, $pullAll, $pop.
  *
  * Each takes the old array apart into a list of borrowed items, changes the list, and writes a new
- * array from it, its keys numbered anew. What stays the same byte by byte is no change; the caller
- * sees that.
+ * array from it, its keys numbered anew. What stays the same byte by byte is no change, which the
+ * caller sees, but a $push of items or with $sort counts as one whatever comes of it.
  */
 #include "query/update_tree.h"
 
@@ -319,16 +319,19 @@ truce_status truce__update_push(struct update_run *run, const struct update_leaf
 {
     struct arena *arena = run->context->arena;
     struct list items, list;
+    bool sorted;
 
     if (old.type != VALUE_MISSING && old.type != BSON_TYPE_ARRAY)
         return no_array(CODE_BAD_VALUE, leaf, place, old, error);
     items = new_items(arena, leaf);
     list = list_of(arena, old, items.count);
     insert_items(&list, &items, leaf->as.push.position);
-    if (leaf->as.push.sort_count)
+    sorted = leaf->as.push.sort_count && list.count;
+    if (sorted)
         sort_items(leaf, list.items, list.count,
                    truce__arena_take(arena, ((size_t)list.count / 2 + 1) * sizeof *list.items));
     slice_items(&list, leaf->as.push.slice);
+    run->changes += items.count || sorted;
     return write_list(arena, &list, leaf, new, error);
 }
 

@@ -38,6 +38,7 @@ void truce__update_edit(struct update_run *run, const uint8_t *at, uint32_t remo
     }
     run->edits[run->edits_count++] = (struct update_edit){at, removed, size, bytes};
     run->inserted += size;
+    run->changes++;
 }
 
 void truce__update_edit_length(struct update_run *run, struct value container, int64_t delta)

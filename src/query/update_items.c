@@ -58,7 +58,7 @@ static truce_status change_item(struct update_run *run, const struct update_leaf
                                 bson_error_t *error)
 {
     const struct update_node *root = leaf->as.items.root;
-    uint32_t edits = run->edits_count;
+    uint64_t changes = run->changes;
     struct value outer = run->root;
     truce_status status;
 
@@ -66,7 +66,7 @@ static truce_status change_item(struct update_run *run, const struct update_leaf
     status = truce__update_visit(run, item, &root, 1, delta, error);
     run->root = outer;
     run->items_matched++;
-    run->items_modified += run->edits_count > edits;
+    run->items_modified += run->changes > changes;
     return status;
 }
 

@@ -151,50 +151,58 @@ static truce_status add_rename_source(struct update_parser *parser, struct updat
     return status;
 }
 
+/* $rename's source goes into the tree, and `target` becomes the path that its operand names */
+static truce_status begin_rename(struct update_parser *parser, struct update_node *root,
+                                 const struct path *from, struct value operand,
+                                 struct path **target, bson_error_t *error)
+{
+    truce_status status;
+    uint32_t length;
+    const char *text;
+
+    if (operand.type != BSON_TYPE_UTF8)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "the target of $rename of '%s' is %s, not a string", from->text,
+                             truce__type_name(operand.type));
+    text = truce__value_text(operand, &length);
+    if (memchr(text, 0, length))
+        return truce__refuse(CODE_BAD_VALUE, error, "the target of $rename of '%s' has a zero byte",
+                             from->text);
+    status = check_path(parser, from, error);
+    if (!status)
+        status = add_rename_source(parser, root, from, error);
+    if (status)
+        return status;
+    *target = truce__update_path(parser->update, text, length, error);
+    return *target ? TRUCE_OK : TRUCE_INVALID;
+}
+
 /* {operator: {field: operand}} into the tree */
 static truce_status add_operation(struct update_parser *parser, struct update_node *root,
                                   const struct update_operator *operator,
                                   const struct fields * field, bson_error_t *error)
 {
-    bool rename = operator->apply == truce__update_rename;
     struct update_leaf leaf = {.operator= operator, .operand = field->value }, *placed;
     struct path *path = truce__update_path(parser->update, field->key, field->key_length, error);
     struct path *target = path;
-    truce_status status;
+    truce_status status = TRUCE_OK;
 
     if (!path)
         return TRUCE_INVALID;
-    leaf.path = path->text;
     leaf.as.rename.from = path;
-    if (rename) {
-        uint32_t length;
-        const char *text;
-
-        if (field->value.type != BSON_TYPE_UTF8)
-            return truce__refuse(CODE_BAD_VALUE, error,
-                                 "the target of $rename of '%s' is %s, not a string", path->text,
-                                 truce__type_name(field->value.type));
-        text = truce__value_text(field->value, &length);
-        if (memchr(text, 0, length))
-            return truce__refuse(CODE_BAD_VALUE, error,
-                                 "the target of $rename of '%s' has a zero byte", path->text);
-        target = truce__update_path(parser->update, text, length, error);
-        if (!target)
-            return TRUCE_INVALID;
-        leaf.path = target->text;
-        status = check_path(parser, path, error);
-        if (status)
-            return status;
-    }
-    status = check_path(parser, target, error);
+    if (operator->apply == truce__update_rename)
+        status = begin_rename(parser, root, path, field->value, &target, error);
     if (!status)
-        status = operator->parse(parser, &leaf, error);
-    if (!status)
-        status = truce__update_tree_add(parser, root, target, &placed, error);
+        status = check_path(parser, target, error);
     if (status)
         return status;
-    *placed = leaf;
-    return rename ? add_rename_source(parser, root, path, error) : TRUCE_OK;
+    leaf.path = target->text;
+    status = operator->parse(parser, &leaf, error);
+    if (!status)
+        status = truce__update_tree_add(parser, root, target, &placed, error);
+    if (!status)
+        *placed = leaf;
+    return status;
 }
 
 truce_status truce__update_parse(struct update_parser *parser, struct update_node *root,
@@ -302,23 +310,27 @@ truce_status truce__update_parse_filters(struct update *update, const bson_t *fi
     return TRUCE_OK;
 }
 
-/* {$gte: 5} is about the value, {x: 1} and {$or: [...]} about its fields */
+/* {$gte: 5} is about the value, {x: 1} about its fields; so is, as for MongoDB, what begins with
+ * another operator ($or, $eq, $not), of which not all are possible there */
 static bool is_about_fields(struct value condition)
 {
-    static const char *const whole[] = {"$and",     "$or",   "$nor",        "$expr",
-                                        "$comment", "$text", "$jsonSchema", "$where"};
+    static const char *const about_value[] = {
+        "$lt",         "$lte",          "$gt",         "$gte",         "$ne",
+        "$in",         "$nin",          "$size",       "$all",         "$mod",
+        "$exists",     "$type",         "$elemMatch",  "$regex",       "$options",
+        "$bitsAllSet", "$bitsAllClear", "$bitsAnySet", "$bitsAnyClear"};
     struct fields fields;
 
     if (condition.type != BSON_TYPE_DOCUMENT)
         return false;
     fields = truce__fields(condition);
-    if (!truce__fields_next(&fields) || fields.key[0] != '$')
+    if (!truce__fields_next(&fields))
         return true;
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
-        if (strcmp(whole[i], fields.key) == 0)
-            return true;
+    for (size_t i = 0; i < sizeof about_value / sizeof *about_value; i++) {
+        if (strcmp(about_value[i], fields.key) == 0)
+            return false;
     }
-    return false;
+    return true;
 }
 
 truce_status truce__update_condition(struct update_parser *parser, struct value condition,

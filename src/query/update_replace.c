@@ -8,6 +8,9 @@
  *      time.
  *   3. No top-level name of a replacement begins with "$" (52); a pipeline may give such names, and
  *      so may an upsert, which inserts.
+ *
+ * The document counts as modified unless what was given is the old one byte by byte: a replacement
+ * without `_id` always modifies.
  */
 #include "query/update_tree.h"
 
@@ -65,7 +68,7 @@ static truce_status check_replacement(struct value old_id, struct value new_id,
         status = truce__update_check_id(new_id, error);
     if (status)
         return status;
-    if (new_id.type == BSON_TYPE_ARRAY)
+    if ((new_id.type == VALUE_MISSING ? old_id : new_id).type == BSON_TYPE_ARRAY)
         return truce__refuse(CODE_NOT_SINGLE_VALUE_FIELD, error, "'_id' cannot be an array");
     if (old_id.type != VALUE_MISSING && new_id.type != VALUE_MISSING &&
         !truce__value_equal(old_id, new_id))

@@ -30,14 +30,14 @@ int64_t truce__update_index(const char *name, uint32_t length)
 {
     int64_t index = 0;
 
-    if (length == 0 || length > 19)
+    if (length == 0)
         return -1;
     for (uint32_t i = 0; i < length; i++) {
         if (name[i] < '0' || name[i] > '9')
             return -1;
-        if (index > (INT64_MAX - 9) / 10)
-            return -1;
         index = index * 10 + (name[i] - '0');
+        if (index > UINT32_MAX)
+            return -1;
     }
     return index;
 }

@@ -153,6 +153,7 @@ struct update_run {
     uint32_t edits_count, edits_room;
     struct update_edit edits_inline[UPDATE_EDITS_INLINE];
     uint64_t inserted; /* bytes that edits bring in */
+    uint64_t changes;  /* edits, and what counts as modified though the bytes stay the same */
     int64_t items_matched, items_modified;
 };
 

@@ -3,7 +3,9 @@
  * $rename.
  *
  * Numbers keep the narrowest type that holds the result: int32 grows into int64, double and decimal
- * win over integers, and an int64 that would overflow is an error, never a rounded double.
+ * win over integers, and an int64 that would overflow is an error, never a rounded double. $inc and
+ * $mul keep the old bytes where type and value stay the same (1.0 for 1.00, 0.0 for -0.0); NaN
+ * differs from itself, so it counts as a change.
  */
 #include "query/update_tree.h"
 
@@ -50,6 +52,7 @@ static truce_status combine(struct update_run *run, const struct update_leaf *le
                             const struct update_place *place, enum number_operation operation,
                             struct value old, struct value *new, bson_error_t *error)
 {
+    struct value before = old;
     bool overflow = false;
     char path[256];
 
@@ -65,6 +68,10 @@ static truce_status combine(struct update_run *run, const struct update_leaf *le
         return truce__refuse(CODE_BAD_VALUE, error, "%s of '%s' exceeds 64 bits",
                              leaf->operator->name,
                              truce__update_place_show(place, path, sizeof path));
+    if (truce__number_is_nan(*new))
+        run->changes++;
+    else if (new->type == before.type && truce__number_compare(*new, before) == 0)
+        *new = before;
     return TRUCE_OK;
 }
 
@@ -235,6 +242,7 @@ truce_status truce__update_date(struct update_run *run, const struct update_leaf
     const struct query_context *context = run->context;
 
     (void)place, (void)old, (void)error;
+    run->changes++;
     if (leaf->as.timestamp) {
         *new = truce__value_from_int64(context->arena, (int64_t)truce__update_timestamp(context));
         new->type = BSON_TYPE_TIMESTAMP;
@@ -326,6 +334,7 @@ truce_status truce__update_rename(struct update_run *run, const struct update_le
                                  "$rename cannot put '%s' into an array, at '%s'",
                                  leaf->as.rename.from->text, leaf->path);
     }
+    run->changes++;
     *new = source;
     return TRUCE_OK;
 }
