@@ -3,6 +3,8 @@
 
 /* All of truce. */
 #include "truce/commit.h"
+#include "truce/sequence.h"
+#include "truce/set.h"
 #include "truce/status.h"
 #include "truce/store.h"
 

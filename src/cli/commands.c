@@ -5,6 +5,16 @@
 
 const struct cli_command *const cli_commands[] = {
     &cli_help_command,
+    &cli_set_add,
+    &cli_set_remove,
+    &cli_set_show,
+    &cli_set_watermark,
+    &cli_set_collect,
+    &cli_set_void,
+    &cli_set_idle,
+    &cli_set_start,
+    &cli_set_quarantine,
+    &cli_set_worker,
     &cli_find,
     &cli_count,
     &cli_distinct,

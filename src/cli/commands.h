@@ -23,5 +23,15 @@ extern const struct cli_command cli_collections_create;
 extern const struct cli_command cli_collections_drop;
 extern const struct cli_command cli_collections_rename;
 extern const struct cli_command cli_manual;
+extern const struct cli_command cli_set_add;
+extern const struct cli_command cli_set_remove;
+extern const struct cli_command cli_set_show;
+extern const struct cli_command cli_set_watermark;
+extern const struct cli_command cli_set_collect;
+extern const struct cli_command cli_set_void;
+extern const struct cli_command cli_set_idle;
+extern const struct cli_command cli_set_start;
+extern const struct cli_command cli_set_quarantine;
+extern const struct cli_command cli_set_worker;
 
 #endif

@@ -1,0 +1,505 @@
+/* truce set add, remove, show, watermark, collect, void, idle, start, quarantine. */
+#include "cli/set.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "query/value.h"
+
+/* ---- the set that the options mean ---- */
+
+static const char *text_of(const bson_t *document, const char *field)
+{
+    bson_iter_t iter;
+
+    if (!bson_iter_init_find(&iter, document, field) || !BSON_ITER_HOLDS_UTF8(&iter))
+        return NULL;
+    return bson_iter_utf8(&iter, NULL);
+}
+
+/* The fields of the key as the options have them, comma between; bson_free it. */
+static char *keys_of(const bson_t *definition)
+{
+    struct value keys = truce__value_field(truce__value_document(definition), "key", 3);
+    bson_string_t *text;
+    struct fields fields;
+
+    if (keys.type != BSON_TYPE_ARRAY)
+        return NULL;
+    text = bson_string_new(NULL);
+    fields = truce__fields(keys);
+    while (truce__fields_next(&fields)) {
+        uint32_t length;
+
+        if (fields.value.type == BSON_TYPE_UTF8)
+            bson_string_append_printf(text, "%s%s", text->len ? "," : "",
+                                      truce__value_text(fields.value, &length));
+    }
+    return bson_string_free(text, false);
+}
+
+static void read_definition(truce_store *store, const char *collection, const char *list,
+                            bson_t *definition)
+{
+    bson_t filter = BSON_INITIALIZER;
+    char *id = bson_strdup_printf("%s.%s", collection, list ? list : "classes");
+    truce_status status;
+
+    bson_append_utf8(&filter, "_id", -1, id, -1);
+    status = truce_find_one(store, "truce_sets", &filter, NULL, definition, NULL);
+    if (status)
+        bson_reinit(definition); /* a new set, or a failure that the first call will meet again */
+    bson_destroy(&filter);
+    bson_free(id);
+}
+
+static const char *either(const char *given, const char *kept)
+{
+    return given ? given : kept;
+}
+
+int cli_set_open(const struct cli *cli, truce_store *store, const char *collection, truce_set **set)
+{
+    bson_t definition;
+    const char *layout;
+    char *keys;
+
+    read_definition(store, collection, cli_text(cli, "list"), &definition);
+    layout = text_of(&definition, "layout");
+    keys = keys_of(&definition);
+    *set = truce_set_new(
+        store, &(truce_set_options){
+                   .collection = collection,
+                   .field = cli_text(cli, "list"),
+                   .key = either(cli_text(cli, "key"), keys),
+                   .deleted = either(cli_text(cli, "deleted"), text_of(&definition, "deleted")),
+                   .name = either(cli_text(cli, "name"), text_of(&definition, "name")),
+                   .seq = either(cli_text(cli, "seq-field"), text_of(&definition, "seq")),
+                   .source = either(cli_text(cli, "source-field"), text_of(&definition, "source")),
+                   .watermark =
+                       either(cli_text(cli, "watermark-field"), text_of(&definition, "watermark")),
+                   .layout = cli_flag(cli, "by-element") || (layout && !strcmp(layout, "element"))
+                                 ? TRUCE_SET_BY_ELEMENT
+                                 : TRUCE_SET_IN_DOCUMENT,
+               });
+    bson_free(keys);
+    bson_destroy(&definition);
+    return CLI_DONE;
+}
+
+void cli_set_names(const struct cli *cli, truce_store *store, const char *collection, char **keys,
+                   char **name)
+{
+    bson_t definition;
+    char *kept;
+
+    read_definition(store, collection, cli_text(cli, "list"), &definition);
+    kept = keys_of(&definition);
+    *keys = bson_strdup(either(cli_text(cli, "key"), kept ? kept : "student_id"));
+    *name =
+        bson_strdup(either(cli_text(cli, "name"), either(text_of(&definition, "name"), "name")));
+    bson_free(kept);
+    bson_destroy(&definition);
+}
+
+/* A number that must be given. */
+static bool required_number(const struct cli *cli, const char *name, int64_t *number)
+{
+    if (!cli_text(cli, name)) {
+        cli_usage(cli, "--%s NUMBER is missing", name);
+        return false;
+    }
+    return cli_number(cli, name, 1, INT64_MAX, 0, number);
+}
+
+/* ---- add, remove ---- */
+
+static int apply(struct cli *cli, truce_set_verb verb)
+{
+    truce_set_operation operation = {.verb = verb, .source = cli_text(cli, "source")};
+    bson_t key, element, answer = BSON_INITIALIZER;
+    truce_set_result result = {0};
+    truce_set *set = NULL;
+    bson_error_t error;
+    bool good = cli_document(cli, cli->arguments[1], "KEY", &key);
+    int code = CLI_USAGE;
+
+    good &= cli_document(cli, cli->arguments[2], "ELEMENT", &element);
+    if (!good || !required_number(cli, "seq", &operation.seq))
+        goto out;
+    code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+    if (code)
+        goto out;
+    operation.key = &key;
+    operation.element = &element;
+    if (cli_text(cli, "consumer"))
+        result.status =
+            truce_set_consume(set, cli_text(cli, "consumer"), &operation, 1, &result, &error);
+    else
+        result.status = truce_set_apply(set, NULL, &operation, 1, &result, &error);
+    if (result.status) {
+        code = cli_error(cli, NULL, result.status, &error);
+        goto out;
+    }
+    bson_append_utf8(&answer, "outcome", -1, truce_set_outcome_name(result.outcome), -1);
+    cli_answer(cli, &answer, "%s", truce_set_outcome_name(result.outcome));
+    code = result.outcome == TRUCE_SET_QUARANTINED ? CLI_NO : CLI_DONE;
+out:
+    truce_set_free(set);
+    bson_destroy(&key);
+    bson_destroy(&element);
+    bson_destroy(&answer);
+    return code;
+}
+
+static int run_add(struct cli *cli)
+{
+    return apply(cli, TRUCE_SET_ADD);
+}
+
+static int run_remove(struct cli *cli)
+{
+    return apply(cli, TRUCE_SET_REMOVE);
+}
+
+static const struct cli_option apply_options[] = {
+    {"seq", 0, "NUMBER", "the operation's sequence number", false},
+    CLI_SET_SOURCE_OPTION,
+    {"consumer", 0, "NAME", "record the number as applied by this consumer", false},
+    CLI_SET_OPTIONS,
+    {0}};
+
+const struct cli_command cli_set_add = {
+    .noun = "set",
+    .verb = "add",
+    .arguments = "COLLECTION KEY ELEMENT",
+    .summary = "add an element to a set, whatever the order of arrival",
+    .help =
+        "Answers applied, stale (a newer operation on that name stands), duplicate (this one was\n"
+        "applied before) or quarantined (its number had been given up). An element may carry\n"
+        "fields beside its name; a newer add replaces them.",
+    .example = "truce set add students '{\"student_id\": 1}' '{\"name\": \"CS 101\"}' --seq 1001 "
+               "--store school.truce",
+    .options = apply_options,
+    .store = CLI_STORE_WRITE,
+    .run = run_add,
+};
+
+const struct cli_command cli_set_remove = {
+    .noun = "set",
+    .verb = "remove",
+    .arguments = "COLLECTION KEY ELEMENT",
+    .summary = "remove an element from a set, whatever the order of arrival",
+    .help =
+        "Answers like truce set add. A remove that comes before its add leaves a tombstone, which\n"
+        "the add will meet.",
+    .example =
+        "truce set remove students '{\"student_id\": 1}' '{\"name\": \"CS 101\"}' --seq 1002 "
+        "--store school.truce",
+    .options = apply_options,
+    .store = CLI_STORE_WRITE,
+    .run = run_remove,
+};
+
+/* ---- show ---- */
+
+static int run_show(struct cli *cli)
+{
+    bson_t key, document = BSON_INITIALIZER;
+    truce_set *set = NULL;
+    bson_error_t error;
+    truce_status status;
+    int code = CLI_USAGE;
+
+    if (!cli_document(cli, cli->arguments[1], "KEY", &key))
+        goto out;
+    code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+    if (code)
+        goto out;
+    bson_destroy(&document);
+    status = truce_set_show(set, &key, &document, &error);
+    if (status)
+        code = cli_error(cli, NULL, status, &error);
+    else
+        cli_print(&document, JSON_RELAXED);
+out:
+    truce_set_free(set);
+    bson_destroy(&key);
+    bson_destroy(&document);
+    return code;
+}
+
+const struct cli_command cli_set_show = {
+    .noun = "set",
+    .verb = "show",
+    .arguments = "COLLECTION KEY",
+    .summary = "print one set: its elements, what was removed, its watermark",
+    .example = "truce set show students '{\"student_id\": 1}' --store school.truce",
+    .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
+    .store = CLI_STORE_READ,
+    .run = run_show,
+};
+
+/* ---- watermark ---- */
+
+static void print_sources(const bson_t *report)
+{
+    struct value sources = truce__value_field(truce__value_document(report), "sources", 7);
+    struct fields fields = truce__fields(sources);
+
+    while (truce__fields_next(&fields)) {
+        bson_t source;
+        bson_iter_t watermark, floor;
+
+        truce__value_bson(fields.value, &source);
+        if (bson_iter_init_find(&watermark, &source, "watermark") &&
+            bson_iter_init_find(&floor, &source, "floor"))
+            printf("  source %-20s watermark %" PRId64 ", waits for %" PRId64 "\n",
+                   *text_of(&source, "source") ? text_of(&source, "source") : "(none)",
+                   bson_iter_as_int64(&watermark), bson_iter_as_int64(&watermark) + 1);
+    }
+}
+
+static int run_watermark(struct cli *cli)
+{
+    bson_t report = BSON_INITIALIZER;
+    truce_set *set = NULL;
+    bson_error_t error;
+    int64_t watermark;
+    truce_status status;
+    int code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+
+    if (code)
+        goto out;
+    bson_destroy(&report);
+    status = truce_set_watermark(set, &watermark, &report, &error);
+    if (status) {
+        code = cli_error(cli, NULL, status, &error);
+        goto out;
+    }
+    cli_answer(cli, &report, "watermark %" PRId64, watermark);
+    if (!cli->json)
+        print_sources(&report);
+out:
+    truce_set_free(set);
+    bson_destroy(&report);
+    return code;
+}
+
+const struct cli_command cli_set_watermark = {
+    .noun = "set",
+    .verb = "watermark",
+    .arguments = "COLLECTION",
+    .summary = "up to which number everything has been applied, source by source",
+    .help =
+        "The watermark of a source is the end of the gapless run of numbers that consumers\n"
+        "recorded; that of the set is the least of its sources'. Tombstones at or below it can\n"
+        "be collected.",
+    .example = "truce set watermark students --store school.truce",
+    .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
+    .store = CLI_STORE_READ,
+    .run = run_watermark,
+};
+
+/* ---- collect ---- */
+
+static int run_collect(struct cli *cli)
+{
+    truce_set_collected collected;
+    bson_t answer = BSON_INITIALIZER;
+    truce_set *set = NULL;
+    bson_error_t error;
+    truce_status status;
+    int code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+
+    if (code)
+        goto out;
+    status = truce_set_collect(set, &collected, &error);
+    if (status) {
+        code = cli_error(cli, NULL, status, &error);
+        goto out;
+    }
+    bson_append_int64(&answer, "watermark", -1, collected.watermark);
+    bson_append_int64(&answer, "documents", -1, collected.documents);
+    bson_append_int64(&answer, "tombstones", -1, collected.tombstones);
+    cli_answer(cli, &answer,
+               "collected %" PRId64 " tombstones of %" PRId64
+               " documents, up to watermark %" PRId64,
+               collected.tombstones, collected.documents, collected.watermark);
+out:
+    truce_set_free(set);
+    bson_destroy(&answer);
+    return code;
+}
+
+const struct cli_command cli_set_collect = {
+    .noun = "set",
+    .verb = "collect",
+    .arguments = "COLLECTION",
+    .summary = "remove the tombstones that nothing can need any more",
+    .help =
+        "A tombstone goes when every number up to its own is known to have been applied. May run\n"
+        "at any time, beside consumers and other collectors.",
+    .example = "truce set collect students --store school.truce",
+    .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = run_collect,
+};
+
+/* ---- void, idle, start ---- */
+
+static int finish(struct cli *cli, truce_set *set, truce_status status, const bson_error_t *error,
+                  const char *done, int64_t number)
+{
+    bson_t answer = BSON_INITIALIZER;
+    int code = CLI_DONE;
+
+    if (status) {
+        code = cli_error(cli, NULL, status, error);
+    } else {
+        bson_append_int64(&answer, done, -1, number);
+        cli_answer(cli, &answer, "%s %" PRId64, done, number);
+    }
+    bson_destroy(&answer);
+    truce_set_free(set);
+    return code;
+}
+
+static int run_void(struct cli *cli)
+{
+    truce_set *set;
+    bson_error_t error;
+    int64_t from, to;
+    truce_status status;
+    int code;
+
+    if (!required_number(cli, "from", &from) || !cli_number(cli, "to", from, INT64_MAX, from, &to))
+        return CLI_USAGE;
+    code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+    if (code)
+        return code;
+    status = truce_set_void(set, cli_text(cli, "source"), from, to, &error);
+    return finish(cli, set, status, &error, "void", to - from + 1);
+}
+
+const struct cli_command cli_set_void = {
+    .noun = "set",
+    .verb = "void",
+    .arguments = "COLLECTION",
+    .summary = "declare numbers that were never published, so that collecting goes on",
+    .help = "What arrives with such a number after the watermark has passed it is quarantined.",
+    .example = "truce set void students --from 17 --to 19 --store school.truce",
+    .options = (const struct cli_option[]){{"from", 0, "NUMBER", "the first of them", false},
+                                           {"to", 0, "NUMBER", "the last of them (--from)", false},
+                                           CLI_SET_SOURCE_OPTION,
+                                           CLI_SET_OPTIONS,
+                                           {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = run_void,
+};
+
+static int run_idle(struct cli *cli)
+{
+    truce_set *set;
+    bson_error_t error;
+    int64_t below;
+    truce_status status;
+    int code;
+
+    if (!required_number(cli, "below", &below))
+        return CLI_USAGE;
+    code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+    if (code)
+        return code;
+    status = truce_set_source_idle(set, cli_text(cli, "source"), below, &error);
+    return finish(cli, set, status, &error, "below", below);
+}
+
+const struct cli_command cli_set_idle = {
+    .noun = "set",
+    .verb = "idle",
+    .arguments = "COLLECTION",
+    .summary = "say for a source that nothing below a number is to come",
+    .help =
+        "Every number of the source below --below has been recorded or will never be published.\n"
+        "A source that publishes seldom holds all collecting back until it says so.",
+    .example = "truce set idle students --source web --below 5000 --store school.truce",
+    .options =
+        (const struct cli_option[]){{"below", 0, "NUMBER", "nothing below it is to come", false},
+                                    CLI_SET_SOURCE_OPTION,
+                                    CLI_SET_OPTIONS,
+                                    {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = run_idle,
+};
+
+static int run_start(struct cli *cli)
+{
+    truce_set *set;
+    bson_error_t error;
+    int64_t first;
+    truce_status status;
+    int code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+
+    if (code)
+        return code;
+    status = truce_set_source_start(set, cli_text(cli, "source"), &first, &error);
+    return finish(cli, set, status, &error, "first", first);
+}
+
+const struct cli_command cli_set_start = {
+    .noun = "set",
+    .verb = "start",
+    .arguments = "COLLECTION",
+    .summary = "announce a source before it publishes, and tell its first number",
+    .example = "truce set start students --source mobile --store school.truce",
+    .options = (const struct cli_option[]){CLI_SET_SOURCE_OPTION, CLI_SET_OPTIONS, {0}},
+    .store = CLI_STORE_WRITE,
+    .run = run_start,
+};
+
+/* ---- quarantine ---- */
+
+static int run_quarantine(struct cli *cli)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    truce_set *set = NULL;
+    bson_error_t error;
+    int64_t count = 0;
+    truce_status status;
+    int code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+
+    if (code)
+        return code;
+    status = truce_set_quarantine(set, &cursor, &error);
+    while (!status) {
+        status = truce_cursor_next(cursor, &document, &error);
+        if (status || !document || !cli_print(document, JSON_RELAXED))
+            break;
+        count++;
+    }
+    if (cursor)
+        truce_cursor_close(cursor);
+    truce_set_free(set);
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    if (!count)
+        cli_remark(cli, "nothing is quarantined");
+    return count ? CLI_NO : CLI_DONE;
+}
+
+const struct cli_command cli_set_quarantine = {
+    .noun = "set",
+    .verb = "quarantine",
+    .arguments = "COLLECTION",
+    .summary = "list the operations that came after their numbers had been given up",
+    .help =
+        "One document a line: what it was and why it was not applied. The exit code is 1 if there\n"
+        "are any. Publish such an operation again under a new number if it still matters.",
+    .example = "truce set quarantine students --store school.truce",
+    .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
+    .store = CLI_STORE_READ,
+    .run = run_quarantine,
+};

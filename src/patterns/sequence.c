@@ -1,0 +1,223 @@
+/*
+ * Sequences: a counter and the names of its last takers.
+ *
+ *     {_id: "enrolments", value: 7, recent: [{by: A, count: 1}, {by: B, count: 3}]}
+ *
+ * B took 5, 6, 7; A took 4. Each taker has a fresh id and sends
+ *
+ *     {_id, recent.by: {$ne: id}}  ->  {$inc: {value: count},
+ *                                       $push: {recent: {$each: [{by: id, count}], $slice: -64}}}
+ *
+ * in one step, as an upsert. Sent again after an unanswered call, the guard does not match if the
+ * first one landed (the upsert then meets the `_id`, a duplicate key): the taker reads its numbers
+ * out of `recent`. So an answer that was lost neither doubles nor skips a number, unless 64 others
+ * took theirs meanwhile: then it cannot be told (UNKNOWN).
+ */
+#include "truce/sequence.h"
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/status.h"
+#include "query/value.h"
+
+#define SEQUENCES   "truce_sequences"
+#define RECENT_MAX  64
+#define ROUNDS      20
+#define COUNT_MAX   1000000
+#define NAME_MAX_OF 200
+
+static void build(const char *name, const bson_oid_t *by, int64_t count, bson_t *filter,
+                  bson_t *update)
+{
+    bson_t outer, inner, each, one;
+
+    bson_append_utf8(filter, "_id", -1, name, -1);
+    bson_append_document_begin(filter, "recent.by", -1, &inner);
+    bson_append_oid(&inner, "$ne", -1, by);
+    bson_append_document_end(filter, &inner);
+    bson_append_document_begin(update, "$inc", -1, &inner);
+    bson_append_int64(&inner, "value", -1, count);
+    bson_append_document_end(update, &inner);
+    bson_append_document_begin(update, "$push", -1, &outer);
+    bson_append_document_begin(&outer, "recent", -1, &inner);
+    bson_append_array_begin(&inner, "$each", -1, &each);
+    bson_append_document_begin(&each, "0", 1, &one);
+    bson_append_oid(&one, "by", -1, by);
+    bson_append_int64(&one, "count", -1, count);
+    bson_append_document_end(&each, &one);
+    bson_append_array_end(&inner, &each);
+    bson_append_int32(&inner, "$slice", -1, -RECENT_MAX);
+    bson_append_document_end(&outer, &inner);
+    bson_append_document_end(update, &outer);
+}
+
+static int64_t number_of(const bson_t *document, const char *field)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, document, field) ? bson_iter_as_int64(&iter) : 0;
+}
+
+/* Walks `recent`: the taker's last number is the counter less what was taken after it. */
+static bool find_taken(const bson_t *document, const bson_oid_t *by, int64_t *first)
+{
+    struct value recent = truce__value_field(truce__value_document(document), "recent", 6);
+    int64_t taken = 0;
+    bool found = false;
+    struct fields fields;
+
+    if (recent.type != BSON_TYPE_ARRAY)
+        return false;
+    fields = truce__fields(recent);
+    while (truce__fields_next(&fields)) {
+        bson_t one;
+        bson_iter_t iter;
+        int64_t count;
+
+        if (fields.value.type != BSON_TYPE_DOCUMENT)
+            continue;
+        truce__value_bson(fields.value, &one);
+        count = number_of(&one, "count");
+        if (bson_iter_init_find(&iter, &one, "by") && BSON_ITER_HOLDS_OID(&iter) &&
+            bson_oid_equal(bson_iter_oid(&iter), by)) {
+            found = true;
+            taken = count;
+        } else if (found) {
+            taken += count;
+        }
+    }
+    *first = number_of(document, "value") - taken + 1;
+    return found;
+}
+
+static truce_status look(truce_store *store, const char *name, const bson_oid_t *by, int64_t *first,
+                         bool *found, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, document;
+    truce_status status;
+
+    bson_append_utf8(&filter, "_id", -1, name, -1);
+    status = truce_find_one(store, SEQUENCES, &filter, NULL, &document, error);
+    *found = !status && find_taken(&document, by, first);
+    bson_destroy(&document);
+    bson_destroy(&filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status check_name(const char *name, bson_error_t *error)
+{
+    if (name && name[0] && strlen(name) <= NAME_MAX_OF)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_INVALID, error, "a sequence's name has 1 to %d bytes", NAME_MAX_OF);
+}
+
+/* A call that found nothing to change is one that landed before, or lost an upsert to another. */
+static truce_status take(truce_store *store, const char *name, const bson_oid_t *by,
+                         const bson_t *filter, const bson_t *update, int64_t *first,
+                         bson_error_t *error)
+{
+    static const truce_modify_options options = {.upsert = true, .return_new = true};
+    truce_status status = TRUCE_OK;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        bson_t document;
+        bool found;
+
+        if (round > 1)
+            truce__clock_sleep_ms((int64_t)(truce__random_entropy() % 8));
+        status = truce_find_and_modify(store, SEQUENCES, filter, update, &options, &document, NULL,
+                                       error);
+        found = !status && find_taken(&document, by, first);
+        bson_destroy(&document);
+        if (found)
+            return TRUCE_OK;
+        if (status && status != TRUCE_DUPLICATE && status != TRUCE_UNKNOWN &&
+            status != TRUCE_CONFLICT)
+            return status;
+        status = look(store, name, by, first, &found, error);
+        if (found)
+            return TRUCE_OK;
+        if (status && status != TRUCE_UNKNOWN && status != TRUCE_CONFLICT)
+            return status;
+    }
+    return truce__fail(TRUCE_UNKNOWN, error,
+                       "sequence %s: the store did not answer, and a number may be lost", name);
+}
+
+truce_status truce_sequence_take(truce_store *store, const char *name, int64_t count,
+                                 int64_t *first, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER;
+    bson_oid_t by;
+    truce_status status = check_name(name, error);
+
+    *first = 0;
+    if (!status && (count < 1 || count > COUNT_MAX))
+        status = truce__fail(TRUCE_INVALID, error,
+                             "sequence %s: %lld numbers at once, and may be 1 to %d", name,
+                             (long long)count, COUNT_MAX);
+    if (!status) {
+        bson_oid_init(&by, NULL);
+        build(name, &by, count, &filter, &update);
+        status = take(store, name, &by, &filter, &update, first, error);
+    }
+    bson_destroy(&filter);
+    bson_destroy(&update);
+    return status;
+}
+
+truce_status truce_sequence_next(truce_store *store, const char *name, int64_t *number,
+                                 bson_error_t *error)
+{
+    return truce_sequence_take(store, name, 1, number, error);
+}
+
+truce_status truce_sequence_last(truce_store *store, const char *name, int64_t *number,
+                                 bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, document = BSON_INITIALIZER;
+    truce_status status = check_name(name, error);
+
+    *number = 0;
+    if (!status) {
+        bson_append_utf8(&filter, "_id", -1, name, -1);
+        bson_destroy(&document);
+        status = truce_find_one(store, SEQUENCES, &filter, NULL, &document, error);
+    }
+    if (!status)
+        *number = number_of(&document, "value");
+    bson_destroy(&filter);
+    bson_destroy(&document);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* Numbers in between are nobody's: `recent` is emptied with the same write, for it counts back from
+ * the counter. A taker whose answer was lost at that moment then takes again. */
+truce_status truce_sequence_raise(truce_store *store, const char *name, int64_t number,
+                                  bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, inner, empty;
+    truce_write_options options = {.upsert = true};
+    truce_status status = check_name(name, error);
+
+    bson_append_utf8(&filter, "_id", -1, name ? name : "", -1);
+    bson_append_document_begin(&filter, "value", -1, &inner);
+    bson_append_document_begin(&inner, "$not", -1, &empty);
+    bson_append_int64(&empty, "$gte", -1, number);
+    bson_append_document_end(&inner, &empty);
+    bson_append_document_end(&filter, &inner);
+    bson_append_document_begin(&update, "$set", -1, &inner);
+    bson_append_int64(&inner, "value", -1, number);
+    bson_append_array_begin(&inner, "recent", -1, &empty);
+    bson_append_array_end(&inner, &empty);
+    bson_append_document_end(&update, &inner);
+    for (int round = 0; !status && round < ROUNDS; round++) {
+        status = truce_update(store, SEQUENCES, &filter, &update, &options, NULL, error);
+        if (status != TRUCE_UNKNOWN && status != TRUCE_CONFLICT)
+            break;
+        status = TRUCE_OK;
+    }
+    bson_destroy(&filter);
+    bson_destroy(&update);
+    return status == TRUCE_DUPLICATE ? TRUCE_OK : status; /* it is higher already */
+}

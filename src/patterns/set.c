@@ -1,0 +1,468 @@
+/*
+ * Ordered sets: the handle, its options, the definition kept in the store, and the public calls.
+ *
+ * A set is two lists in one document, the members and the tombstones (truce/set.h has the picture).
+ *
+ * Invariants of a document:
+ *   1. A name stands at most once, in at most one of the lists.
+ *   2. What stands is the operation of the highest rank among those applied, unless that is a
+ *      remove at or below `_wm`, which may be gone.
+ *   3. `_wm` never falls; an operation at or below it changes nothing.
+ *   4. There is one document for each key (a unique index), and it is never deleted: it holds
+ * `_wm`.
+ *
+ * The life of one operation on one name, whatever the order of arrival:
+ *
+ *     rank > what stands, number > _wm    applied: its entry goes into its list, and the entry of
+ *                                         that name leaves the other
+ *     rank = what stands                  DUPLICATE, nothing is written
+ *     rank < what stands                  STALE, nothing is written
+ *     number <= _wm, nothing stands       a repeat of what was collected (DUPLICATE), or it comes
+ *                                         after its number was given up (QUARANTINED)
+ *
+ * Each application is one atomic update whose guard holds all of that, so a crash leaves it done or
+ * not done, and doing it again is harmless. The parts:
+ *
+ *     set_rank.c        the order of operations
+ *     set_operation.c   checking; keys and entries in documents
+ *     set_form.c        one operation: as a pipeline, or as a loop of two guarded updates
+ *     set_fold.c        batches: the winner for each name
+ *     set_merge.c       the winners of a document merged into its lists
+ *     set_batch.c       batches: look, merge, write if nothing changed meanwhile
+ *     set_element.c     the layout of one document for each element
+ *     set_ranges.c      sets of numbers
+ *     set_progress.c    what consumers recorded
+ *     set_source.c      sources, void numbers, the watermark
+ *     set_collect.c     tombstones collected by proof, and the quarantine
+ *
+ * Deliberately not done: a set does not order its members (the lists keep the order of arrival);
+ * the layout by element keeps its tombstones, because a deleted tombstone would take its guard
+ * along.
+ */
+#include "patterns/set.h"
+
+#include "base/assert.h"
+
+static bool name_is_good(const char *name)
+{
+    return name[0] && name[0] != '$' && !strpbrk(name, ".,") && strlen(name) <= 100;
+}
+
+static void refuse(truce_set *set, const char *what, const char *name)
+{
+    if (set->refused)
+        return;
+    set->refused = true;
+    (void)truce__fail(TRUCE_INVALID, &set->refusal, "the set's %s cannot be \"%s\"", what, name);
+}
+
+static char *take_name(truce_set *set, const char *what, const char *given, const char *otherwise)
+{
+    char *name = bson_strdup(given ? given : otherwise);
+
+    if (!name_is_good(name))
+        refuse(set, what, name);
+    return name;
+}
+
+static void take_keys(truce_set *set, const char *given)
+{
+    const char *at = given;
+
+    while (set->keys_count < SET_KEYS_MAX) {
+        size_t length = strcspn(at, ",");
+
+        set->keys[set->keys_count] = bson_strndup(at, length);
+        if (!name_is_good(set->keys[set->keys_count++]))
+            refuse(set, "key", given);
+        if (!at[length])
+            return;
+        at += length + 1;
+    }
+    refuse(set, "key", given);
+}
+
+static void check_names_differ(truce_set *set)
+{
+    const char *top[SET_KEYS_MAX + 3] = {set->field, set->deleted, set->watermark};
+    const char *inside[] = {set->name, set->seq, set->source};
+
+    for (uint32_t i = 0; i < set->keys_count; i++)
+        top[3 + i] = set->keys[i];
+    for (uint32_t i = 0; i < 3 + set->keys_count; i++) {
+        for (uint32_t k = 0; k < i; k++) {
+            if (!strcmp(top[i], top[k]))
+                refuse(set, "fields, which must differ,", top[i]);
+        }
+    }
+    for (uint32_t i = 1; i < 3; i++) {
+        for (uint32_t k = 0; k < i; k++) {
+            if (!strcmp(inside[i], inside[k]))
+                refuse(set, "element's fields, which must differ,", inside[i]);
+        }
+    }
+    for (uint32_t i = 0; i < 3 && set->layout == TRUCE_SET_BY_ELEMENT; i++) {
+        for (uint32_t k = 0; k < set->keys_count; k++) {
+            if (!strcmp(inside[i], set->keys[k]))
+                refuse(set, "element's fields, which differ from the key's,", inside[i]);
+        }
+    }
+}
+
+static truce_set_form form_for(const truce_store *store, truce_set_form wanted)
+{
+    if (wanted == TRUCE_SET_FORM_CLASSIC || !(store->capabilities & TRUCE_CAN_PIPELINE_UPDATE))
+        return TRUCE_SET_FORM_CLASSIC;
+    return TRUCE_SET_FORM_PIPELINE;
+}
+
+truce_set *truce_set_new(truce_store *store, const truce_set_options *options)
+{
+    static const truce_set_options defaults;
+    truce_set *set = bson_malloc0(sizeof *set);
+    char *deleted;
+
+    truce_assert(store);
+    if (!options)
+        options = &defaults;
+    set->store = store;
+    set->layout = options->layout;
+    set->form = form_for(store, options->form);
+    if (options->form == TRUCE_SET_FORM_PIPELINE && set->form != options->form)
+        refuse(set, "form on this store", "pipeline");
+    set->collection = bson_strdup(options->collection ? options->collection : "students");
+    take_keys(set, options->key ? options->key : "student_id");
+    set->field = take_name(set, "list", options->field, "classes");
+    deleted = bson_strdup_printf("deleted_%s", set->field);
+    set->deleted = take_name(set, "list of tombstones", options->deleted, deleted);
+    set->name = take_name(set, "element's name", options->name, "name");
+    set->seq = take_name(set, "element's number", options->seq, "seq");
+    set->source = take_name(set, "element's source", options->source, "src");
+    set->watermark = take_name(set, "watermark", options->watermark, "_wm");
+    set->elements = bson_strdup_printf("%s.%s", set->collection, set->field);
+    set->id = bson_strdup(set->elements);
+    check_names_differ(set);
+    pthread_mutex_init(&set->mutex, NULL);
+    bson_free(deleted);
+    return set;
+}
+
+void truce_set_free(truce_set *set)
+{
+    if (!set)
+        return;
+    truce__sources_free(set->known);
+    pthread_mutex_destroy(&set->mutex);
+    for (uint32_t i = 0; i < set->keys_count; i++)
+        bson_free(set->keys[i]);
+    bson_free(set->collection);
+    bson_free(set->field);
+    bson_free(set->deleted);
+    bson_free(set->name);
+    bson_free(set->seq);
+    bson_free(set->source);
+    bson_free(set->watermark);
+    bson_free(set->elements);
+    bson_free(set->id);
+    bson_free(set);
+}
+
+/* ---- made ready before the first write ------------------------------------------------------ */
+
+static truce_status create_index(truce_set *set, bson_error_t *error)
+{
+    bool by_element = set->layout == TRUCE_SET_BY_ELEMENT;
+    bson_t index = BSON_INITIALIZER, key;
+    truce_status status = TRUCE_OK;
+    bson_error_t why;
+
+    bson_append_document_begin(&index, "key", -1, &key);
+    for (uint32_t i = 0; i < set->keys_count; i++)
+        bson_append_int32(&key, set->keys[i], -1, 1);
+    if (by_element)
+        bson_append_int32(&key, set->name, -1, 1);
+    bson_append_document_end(&index, &key);
+    bson_append_bool(&index, "unique", -1, true);
+    if (by_element || set->keys_count > 1 || strcmp(set->keys[0], "_id"))
+        status = truce_index_create(set->store, by_element ? set->elements : set->collection,
+                                    &index, &why);
+    if (status == TRUCE_DUPLICATE)
+        status =
+            truce__fail(status, error,
+                        "collection %s has two documents of one key; set %s needs one for each: %s",
+                        set->collection, set->id, why.message);
+    else if (status && error)
+        *error = why;
+    bson_destroy(&index);
+    return status;
+}
+
+static void append_definition(const truce_set *set, bson_t *definition)
+{
+    bson_t keys;
+
+    bson_append_utf8(definition, "_id", -1, set->id, -1);
+    bson_append_array_begin(definition, "key", -1, &keys);
+    for (uint32_t i = 0; i < set->keys_count; i++) {
+        char text[16];
+        const char *index;
+
+        bson_uint32_to_string(i, &index, text, sizeof text);
+        bson_append_utf8(&keys, index, -1, set->keys[i], -1);
+    }
+    bson_append_array_end(definition, &keys);
+    bson_append_utf8(definition, "deleted", -1, set->deleted, -1);
+    bson_append_utf8(definition, "name", -1, set->name, -1);
+    bson_append_utf8(definition, "seq", -1, set->seq, -1);
+    bson_append_utf8(definition, "source", -1, set->source, -1);
+    bson_append_utf8(definition, "watermark", -1, set->watermark, -1);
+    bson_append_utf8(definition, "layout", -1,
+                     set->layout == TRUCE_SET_BY_ELEMENT ? "element" : "document", -1);
+    if (set->layout == TRUCE_SET_IN_DOCUMENT) {
+        char *guards = bson_strdup_printf("%s/%s", set->collection, set->watermark);
+
+        bson_append_utf8(definition, "guards", -1, guards, -1);
+        bson_free(guards);
+    }
+}
+
+/* Two sets that share one watermark field would drop each other's operations: a unique index on
+ * `guards` refuses the second. */
+static truce_status index_definitions(truce_set *set, bson_error_t *error)
+{
+    bson_t index = BSON_INITIALIZER, key;
+    truce_status status;
+
+    bson_append_document_begin(&index, "key", -1, &key);
+    bson_append_int32(&key, "guards", -1, 1);
+    bson_append_document_end(&index, &key);
+    bson_append_bool(&index, "unique", -1, true);
+    bson_append_bool(&index, "sparse", -1, true);
+    status = truce_index_create(set->store, SET_DEFINITIONS, &index, error);
+    bson_destroy(&index);
+    return status;
+}
+
+/* `kept` has the same fields with the same values, and perhaps more. */
+static truce_status compare_definitions(const truce_set *set, const bson_t *wanted,
+                                        const bson_t *kept, bson_error_t *error)
+{
+    struct fields fields = truce__fields(truce__value_document(wanted));
+
+    while (truce__fields_next(&fields)) {
+        struct value there =
+            truce__value_field(truce__value_document(kept), fields.key, fields.key_length);
+        char a[120], b[120];
+
+        if (!truce__value_identical(there, fields.value))
+            return truce__fail(TRUCE_INVALID, error,
+                               "set %s was made with %s %s, and is opened with %s", set->id,
+                               fields.key, truce__value_show(there, a, sizeof a),
+                               truce__value_show(fields.value, b, sizeof b));
+    }
+    return TRUCE_OK;
+}
+
+static truce_status keep_definition(truce_set *set, bson_error_t *error)
+{
+    bson_t wanted = BSON_INITIALIZER, kept = BSON_INITIALIZER, filter = BSON_INITIALIZER;
+    truce_status status;
+
+    append_definition(set, &wanted);
+    bson_append_utf8(&filter, "_id", -1, set->id, -1);
+    for (int round = 0;; round++) {
+        bson_destroy(&kept);
+        status = truce_find_one(set->store, SET_DEFINITIONS, &filter, NULL, &kept, error);
+        if (status == TRUCE_NOT_FOUND && round == 3)
+            status = truce__fail(TRUCE_INVALID, error,
+                                 "set %s needs a watermark field of its own: \"%s\" of collection "
+                                 "%s belongs to another set",
+                                 set->id, set->watermark, set->collection);
+        if (status != TRUCE_NOT_FOUND)
+            break;
+        status = index_definitions(set, error);
+        if (status)
+            goto out;
+        status = truce_insert(set->store, SET_DEFINITIONS, &wanted, NULL, error);
+        if (status && status != TRUCE_DUPLICATE && !truce__set_unanswered(status))
+            goto out;
+    }
+    if (!status)
+        status = compare_definitions(set, &wanted, &kept, error);
+out:
+    bson_destroy(&wanted);
+    bson_destroy(&kept);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__set_ready(truce_set *set, bson_error_t *error)
+{
+    truce_status status;
+
+    if (set->refused) {
+        if (error)
+            *error = set->refusal;
+        return TRUCE_INVALID;
+    }
+    if (atomic_load_explicit(&set->ready, memory_order_acquire))
+        return TRUCE_OK;
+    pthread_mutex_lock(&set->mutex);
+    status = keep_definition(set, error);
+    if (!status)
+        status = create_index(set, error);
+    if (!status)
+        atomic_store_explicit(&set->ready, true, memory_order_release);
+    pthread_mutex_unlock(&set->mutex);
+    return status;
+}
+
+/* ---- the public calls ------------------------------------------------------------------------ */
+
+const char *truce_set_outcome_name(truce_set_outcome outcome)
+{
+    switch (outcome) {
+    case TRUCE_SET_APPLIED:
+        return "applied";
+    case TRUCE_SET_STALE:
+        return "stale";
+    case TRUCE_SET_DUPLICATE:
+        return "duplicate";
+    case TRUCE_SET_QUARANTINED:
+        return "quarantined";
+    }
+    return "unknown";
+}
+
+static truce_status refuse_commit(const truce_commit *commit, bson_error_t *error)
+{
+    if (!commit)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_INVALID, error,
+                       "an ordered set cannot be changed as part of a commit; pass NULL");
+}
+
+truce_status truce_set_check(truce_set *set, const truce_set_operation *operation,
+                             bson_error_t *error)
+{
+    struct set_operation checked;
+
+    return truce__set_operation_check(set, operation, &checked, error);
+}
+
+static truce_status apply_one(truce_set *set, truce_commit *commit,
+                              const truce_set_operation *given, truce_set_outcome *outcome,
+                              bson_error_t *error)
+{
+    struct set_operation operation = {0};
+    truce_set_outcome unused;
+    truce_status status = refuse_commit(commit, error);
+
+    if (!outcome)
+        outcome = &unused;
+    if (!status)
+        status = truce__set_operation_check(set, given, &operation, error);
+    if (!status)
+        status = truce__set_ready(set, error);
+    if (status)
+        return status;
+    if (set->layout == TRUCE_SET_BY_ELEMENT)
+        return truce__set_element_apply(set, &operation, outcome, error);
+    return truce__set_apply_one(set, &operation, outcome, error);
+}
+
+truce_status truce_set_add(truce_set *set, truce_commit *commit, const bson_t *key,
+                           const bson_t *element, int64_t seq, truce_set_outcome *outcome,
+                           bson_error_t *error)
+{
+    truce_set_operation operation = {TRUCE_SET_ADD, key, element, seq, NULL};
+
+    return apply_one(set, commit, &operation, outcome, error);
+}
+
+truce_status truce_set_remove(truce_set *set, truce_commit *commit, const bson_t *key,
+                              const bson_t *element, int64_t seq, truce_set_outcome *outcome,
+                              bson_error_t *error)
+{
+    truce_set_operation operation = {TRUCE_SET_REMOVE, key, element, seq, NULL};
+
+    return apply_one(set, commit, &operation, outcome, error);
+}
+
+static truce_status check_all(truce_set *set, const truce_set_operation *given, size_t count,
+                              struct set_operation *operations, bson_error_t *error)
+{
+    bson_error_t why;
+
+    for (size_t i = 0; i < count; i++) {
+        truce_status status = truce__set_operation_check(set, &given[i], &operations[i], &why);
+
+        if (status)
+            return truce__fail(status, error, "operation %zu: %s", i, why.message);
+        operations[i].number = i;
+    }
+    return TRUCE_OK;
+}
+
+truce_status truce_set_apply(truce_set *set, truce_commit *commit, const truce_set_operation *given,
+                             size_t count, truce_set_result *results, bson_error_t *error)
+{
+    struct set_operation *operations;
+    truce_status status = refuse_commit(commit, error);
+
+    if (status || !count)
+        return status;
+    if (count == 1) {
+        results[0].status = apply_one(set, NULL, &given[0], &results[0].outcome, error);
+        return results[0].status;
+    }
+    operations = bson_malloc0(count * sizeof *operations);
+    status = check_all(set, given, count, operations, error);
+    if (!status)
+        status = truce__set_ready(set, error);
+    for (size_t i = 0; i < count; i++)
+        results[i] = (truce_set_result){status, 0};
+    if (!status)
+        status = truce__set_apply_batch(set, operations, count, results, error);
+    bson_free(operations);
+    return status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+truce_status truce_set_show(truce_set *set, const bson_t *key, bson_t *document,
+                            bson_error_t *error)
+{
+    truce_status status;
+
+    bson_init(document);
+    status = set->refused ? truce__fail(TRUCE_INVALID, error, "%s", set->refusal.message)
+                          : truce__set_key_check(set, key, error);
+    if (status)
+        return status;
+    bson_destroy(document);
+    if (set->layout == TRUCE_SET_BY_ELEMENT)
+        return truce__set_element_show(set, key, document, error);
+    return truce__set_look(set, key, document, error);
+}
+
+truce_status truce_set_members(truce_set *set, const bson_t *key, bson_t *members,
+                               bson_error_t *error)
+{
+    bson_t document;
+    struct value list;
+    truce_status status = truce_set_show(set, key, &document, error);
+
+    bson_init(members);
+    if (!status) {
+        list = truce__value_field(truce__value_document(&document), set->field, strlen(set->field));
+        if (list.type == BSON_TYPE_ARRAY) {
+            bson_t borrowed;
+
+            truce__value_bson(list, &borrowed);
+            bson_concat(members, &borrowed);
+        }
+    }
+    bson_destroy(&document);
+    return status;
+}

@@ -1,0 +1,241 @@
+#ifndef TRUCE_PATTERNS_SET_H
+#define TRUCE_PATTERNS_SET_H
+
+/* What the files of the ordered set share. The contract is in truce/set.h; the essay in set.c. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/status.h"
+#include "query/value.h"
+#include "truce/set.h"
+#include "truce/sys/store.h"
+
+#define SET_KEYS_MAX     4
+#define SET_TRIES_MAX    100 /* rounds of one operation before it gives up */
+#define SET_NAME_MAX     1024
+#define SET_CONSUMER_MAX 120
+
+#define SET_DEFINITIONS  "truce_sets"
+#define SET_SOURCES      "truce_sources"
+#define SET_PROGRESS     "truce_progress"
+#define SET_QUARANTINE   "truce_quarantine"
+
+struct known_source;
+
+struct truce_set {
+    truce_store *store;
+    char *collection, *field, *deleted, *name, *seq, *source, *watermark;
+    char *elements; /* collection of the layout by element */
+    char *id;       /* "students.classes": names the set in truce's own collections */
+    char *keys[SET_KEYS_MAX];
+    uint32_t keys_count;
+    truce_set_layout layout;
+    truce_set_form form; /* never AUTO */
+    bson_error_t refusal;
+    bool refused; /* the options were wrong, `refusal` says why */
+    atomic_bool ready;
+    pthread_mutex_t mutex; /* making ready; `known` */
+    struct known_source *known;
+};
+
+/* ---- ranks (set_rank.c) ---- */
+
+struct set_rank {
+    int64_t seq;        /* 0: there is none */
+    const char *source; /* "" without one: less than every other */
+    bool add;
+};
+
+/* The order of operations: number, source, removes below adds. */
+int truce__set_rank_compare(const struct set_rank *a, const struct set_rank *b);
+
+/* What stands in a document for one name. */
+struct set_state {
+    struct set_rank standing;
+    int64_t watermark; /* 0: none */
+};
+
+enum set_verdict {
+    SET_OPEN = 0,  /* the operation is to be applied */
+    SET_STALE,     /* a higher rank stands */
+    SET_DUPLICATE, /* this very rank stands */
+    SET_BELOW,     /* at or below the watermark, and nothing stands that settles it */
+};
+
+enum set_verdict truce__set_verdict(const struct set_state *state, const struct set_rank *rank);
+
+/* ---- operations (set_operation.c) ---- */
+
+/* A checked operation; everything but `entry` is borrowed from what the caller gave. */
+struct set_operation {
+    const truce_set_operation *given;
+    struct value name;
+    struct set_rank rank;
+    size_t number;                /* in its batch */
+    uint64_t key_hash, name_hash; /* filled by truce__set_fold */
+};
+
+truce_status truce__set_operation_check(const truce_set *set, const truce_set_operation *given,
+                                        struct set_operation *operation, bson_error_t *error);
+
+/* The fields of the key, by equality; `filter` is initialised by the caller. */
+truce_status truce__set_key_check(const truce_set *set, const bson_t *key, bson_error_t *error);
+void truce__set_key_append(const truce_set *set, const bson_t *key, bson_t *filter);
+
+/* {name, seq, src, ...payload}, without payload for a remove; appended to `entry`. */
+void truce__set_entry_append(const truce_set *set, const struct set_operation *operation,
+                             bson_t *entry);
+
+/* Name and rank of an element of one of the lists; false: it is no entry of a set. */
+bool truce__set_entry_read(const truce_set *set, struct value element, bool add, struct value *name,
+                           struct set_rank *rank);
+
+/* What stands in `document` for `name`. */
+void truce__set_state_read(const truce_set *set, const bson_t *document, struct value name,
+                           struct set_state *state);
+/* the watermark of a document; 0: none */
+int64_t truce__set_watermark_read(const truce_set *set, const bson_t *document);
+
+/* The document of a key, its lists and watermark only. TRUCE_NOT_FOUND: there is none. */
+truce_status truce__set_look(truce_set *set, const bson_t *key, bson_t *document,
+                             bson_error_t *error);
+
+/* An answer that may be asked for again without harm. */
+bool truce__set_unanswered(truce_status status);
+/* A pause before try number `round`, with jitter; none before the first. */
+void truce__set_pause(int round);
+
+/* The unique index and the definition, before the first write. */
+truce_status truce__set_ready(truce_set *set, bson_error_t *error);
+
+/* ---- applying ---- */
+
+/* set_form.c: one operation on the lists of a document */
+truce_status truce__set_apply_one(truce_set *set, const struct set_operation *operation,
+                                  truce_set_outcome *outcome, bson_error_t *error);
+/* set_element.c: one operation on a document of its own */
+truce_status truce__set_element_apply(truce_set *set, const struct set_operation *operation,
+                                      truce_set_outcome *outcome, bson_error_t *error);
+
+truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *document,
+                                     bson_error_t *error);
+/* many winners at once; `results[i]` is of winners[i] */
+truce_status truce__set_element_batch(truce_set *set, const struct set_operation *const *winners,
+                                      size_t count, truce_set_result *results, bson_error_t *error);
+
+/* set_fold.c: sorts into the order of (document, name, rank falling): the first of each name is its
+ * winner. */
+void truce__set_fold(const truce_set *set, struct set_operation *operations, size_t count);
+uint64_t truce__set_key_hash(const truce_set *set, const bson_t *key);
+bool truce__set_key_equal(const truce_set *set, const bson_t *a, const bson_t *b);
+bool truce__set_name_equal(struct value a, struct value b);
+
+/* set_merge.c: the winners of one document against what stands in it */
+struct set_merge {
+    const struct set_operation *const *winners; /* of different names */
+    size_t count;
+    enum set_verdict *verdicts; /* out, one for each winner */
+    bool changed;               /* out: the lists are different now, and `change` says how */
+    bson_t change; /* out: {list: new, ...}, the lists that are different; initialised */
+};
+
+/* `document` may be empty (it does not exist yet). CORRUPT: one of the lists is no array. */
+truce_status truce__set_merge(const truce_set *set, const bson_t *document, struct set_merge *merge,
+                              bson_error_t *error);
+
+/* set_batch.c */
+truce_status truce__set_apply_batch(truce_set *set, struct set_operation *operations, size_t count,
+                                    truce_set_result *results, bson_error_t *error);
+
+/* ---- sets of numbers (set_ranges.c) ---- */
+
+/* Numbers are kept in blocks: block b holds the numbers b * BLOCK_NUMBERS and up. */
+#define BLOCK_NUMBERS 4096
+#define BLOCK_BYTES   (BLOCK_NUMBERS / 8)
+
+struct block {
+    uint8_t bits[BLOCK_BYTES];
+};
+
+void truce__block_add(struct block *block, int from, int to); /* both included */
+bool truce__block_has(const struct block *block, int number);
+/* adds all of `from`; true if that changed anything */
+bool truce__block_unite(struct block *block, const struct block *from);
+/* the first number at or above `from` that is not in it; BLOCK_NUMBERS if all are */
+int truce__block_missing(const struct block *block, int from);
+/* as a binary value without the zeros at its end, and back */
+void truce__block_append(const struct block *block, bson_t *document, const char *field);
+void truce__block_read(const bson_t *document, const char *field, struct block *block);
+
+/* ---- what consumers recorded (set_progress.c) ---- */
+
+#define CONSUMER_VOID    ":void"    /* numbers that will never come */
+#define CONSUMER_ARCHIVE ":archive" /* of blocks that the watermark has passed */
+
+/* {set, source, block, consumer}, or the start of it: block < 0, consumer NULL leave it out */
+void truce__progress_id(const truce_set *set, const char *source, int64_t block,
+                        const char *consumer, const char *field, bson_t *document);
+
+/* The union of what all consumers recorded of one block, void numbers apart or not. */
+struct block_union {
+    struct block recorded, voided;
+};
+
+/* Blocks first to first + count - 1; `unions` has room for them. */
+truce_status truce__progress_load(truce_set *set, const char *source, int64_t first, int64_t count,
+                                  struct block_union *unions, bson_error_t *error);
+
+/* Adds the numbers of `block` to what the consumer recorded. */
+truce_status truce__progress_add(truce_set *set, const char *source, int64_t number,
+                                 const char *consumer, const struct block *block,
+                                 bson_error_t *error);
+
+/* Blocks [from, to) into the archive, one document each. */
+truce_status truce__progress_archive(truce_set *set, const char *source, int64_t from, int64_t to,
+                                     bson_error_t *error);
+
+/* ---- sources (set_source.c) ---- */
+
+/* A source that is new here is announced before its first operation is applied. */
+truce_status truce__source_known(truce_set *set, const char *source, bson_error_t *error);
+void truce__sources_free(struct known_source *known);
+
+struct source_state {
+    char *name;
+    int64_t floor;    /* nothing at or below it is to come */
+    int64_t proven;   /* the watermark when it was last written down */
+    int64_t archived; /* blocks below it are in the archive */
+    int64_t watermark;
+};
+
+struct source_list {
+    struct source_state *sources; /* by name */
+    size_t count;
+    int64_t watermark; /* the least of theirs; 0 without sources */
+};
+
+/* Reads sources and records, and computes the watermarks. */
+truce_status truce__sources_load(truce_set *set, struct source_list *list, bson_error_t *error);
+void truce__sources_release(struct source_list *list);
+void truce__source_id(const truce_set *set, const char *source, bson_t *document);
+
+/* {_id} -> {$max: {field: value}} */
+truce_status truce__source_raise(truce_set *set, const char *source, const char *field,
+                                 int64_t value, bson_error_t *error);
+
+/* What became of a number. */
+struct number_fate {
+    bool recorded, voided;
+    int64_t floor; /* of its source */
+    bool known;    /* the source is */
+};
+truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
+                                struct number_fate *fate, bson_error_t *error);
+
+/* ---- set_collect.c ---- */
+
+/* An operation that met a watermark at or above its number: a repeat, or for the quarantine. */
+truce_status truce__set_below(truce_set *set, const struct set_operation *operation,
+                              truce_set_outcome *outcome, bson_error_t *error);
+
+#endif

@@ -1,0 +1,491 @@
+/*
+ * Batches. After the fold each document has a group of operations, sorted by name with the winner
+ * of each name in front. Documents are done in windows of some hundreds:
+ *
+ *     look     one find for all keys of the window
+ *     merge    the winners against what stands, in this process
+ *     write    one bulk call, one update for each document that is to change, guarded by the old
+ *              state of everything that was looked at:
+ *
+ *                 {_id, key, classes: as read, deleted_classes: as read, _wm: as read} -> {$set:
+ * ...} {key} -> {$setOnInsert: ...}, upsert, where there was no document
+ *
+ * The guard is the whole state, so the write does what applying the winners one by one would do, or
+ * nothing. The state never returns to an earlier one (ranks and `_wm` only rise), so a write that
+ * lands late, after its answer was given up, finds another state and changes nothing, or finds the
+ * same and is right. A guard that did not match, a duplicate key, an answer that was lost: the
+ * document goes into the next round; after ROUNDS of them its winners are applied one by one with
+ * the guarded updates of set_form.c, which do not lose races. A crash leaves some documents of the
+ * window written and others not: the batch is delivered again, and what stands is DUPLICATE.
+ */
+#include "base/assert.h"
+#include "patterns/set.h"
+
+#define WINDOW_DOCUMENTS 512
+#define WINDOW_BYTES     (8 * 1024 * 1024)
+#define ROUNDS           4
+
+/* The operations of one document: operations[from, to), winners[first, last). */
+struct group {
+    size_t from, to, first, last;
+    int rounds;
+    bool done, seen; /* seen: in this window's answer */
+};
+
+struct batch {
+    truce_set *set;
+    struct set_operation *operations;
+    const struct set_operation **winners;
+    enum set_verdict *verdicts; /* of the winners */
+    struct group *groups;
+    size_t groups_count, left; /* left: not done */
+    truce_set_result *results;
+    truce_status status; /* the first failure */
+    bson_error_t *error;
+};
+
+/* One update of the window, and the documents that it is made of. */
+struct draft {
+    struct group *group;
+    bson_t filter, update;
+};
+
+struct window {
+    struct batch *batch;
+    struct group **groups; /* sorted by key hash */
+    size_t count;
+    struct draft *drafts;
+    size_t drafts_count, bytes;
+};
+
+/* ---- results ---- */
+
+static void fail_operation(struct batch *batch, const struct set_operation *operation,
+                           truce_status status, const bson_error_t *why)
+{
+    batch->results[operation->number].status = status;
+    if (batch->status)
+        return;
+    batch->status = status;
+    if (batch->error)
+        (void)truce__fail(status, batch->error, "operation %zu: %s", operation->number,
+                          why->message);
+}
+
+static void finish(struct batch *batch, struct group *group)
+{
+    truce_assert(!group->done && batch->left > 0);
+    group->done = true;
+    batch->left--;
+}
+
+static void fail_group(struct batch *batch, struct group *group, truce_status status,
+                       const bson_error_t *why)
+{
+    for (size_t i = group->from; i < group->to; i++)
+        fail_operation(batch, &batch->operations[i], status, why);
+    finish(batch, group);
+}
+
+static void settle_below(struct batch *batch, const struct set_operation *operation)
+{
+    truce_set_result *result = &batch->results[operation->number];
+    bson_error_t why = {0};
+
+    result->status = truce__set_below(batch->set, operation, &result->outcome, &why);
+    if (result->status)
+        fail_operation(batch, operation, result->status, &why);
+}
+
+static truce_set_outcome outcome_of(enum set_verdict verdict)
+{
+    return verdict == SET_OPEN    ? TRUCE_SET_APPLIED
+           : verdict == SET_STALE ? TRUCE_SET_STALE
+                                  : TRUCE_SET_DUPLICATE;
+}
+
+/* The operations on one name, [from, to), whose winner met `verdict`. */
+static void settle_name(struct batch *batch, size_t from, size_t to, enum set_verdict verdict)
+{
+    const struct set_operation *operations = batch->operations;
+
+    for (size_t i = from; i < to; i++) {
+        truce_set_result *result = &batch->results[operations[i].number];
+
+        if (verdict == SET_BELOW) {
+            settle_below(batch, &operations[i]);
+            continue;
+        }
+        result->status = TRUCE_OK;
+        if (i == from)
+            result->outcome = outcome_of(verdict);
+        else if (!truce__set_rank_compare(&operations[i].rank, &operations[i - 1].rank))
+            result->outcome = TRUCE_SET_DUPLICATE;
+        else
+            result->outcome = TRUCE_SET_STALE;
+    }
+}
+
+static void settle_group(struct batch *batch, struct group *group)
+{
+    for (size_t w = group->first; w < group->last; w++) {
+        size_t from = (size_t)(batch->winners[w] - batch->operations);
+        size_t to =
+            w + 1 < group->last ? (size_t)(batch->winners[w + 1] - batch->operations) : group->to;
+
+        settle_name(batch, from, to, batch->verdicts[w]);
+    }
+    finish(batch, group);
+}
+
+/* ---- drafts ---- */
+
+static void append_as_read(const bson_t *document, const char *field, bson_t *filter)
+{
+    struct value value = truce__value_field(truce__value_document(document), field, strlen(field));
+    bson_t absent;
+
+    if (value.type != VALUE_MISSING) {
+        truce__value_append(filter, field, strlen(field), value);
+        return;
+    }
+    bson_append_document_begin(filter, field, -1, &absent);
+    bson_append_bool(&absent, "$exists", -1, false);
+    bson_append_document_end(filter, &absent);
+}
+
+static void add_draft(struct window *window, struct group *group, const bson_t *document,
+                      const bson_t *change)
+{
+    const truce_set *set = window->batch->set;
+    struct draft *draft = &window->drafts[window->drafts_count++];
+    struct value id = truce__value_field(truce__value_document(document), "_id", 3);
+
+    draft->group = group;
+    bson_init(&draft->filter);
+    bson_init(&draft->update);
+    if (id.type == VALUE_MISSING) {
+        truce__set_key_append(set, window->batch->operations[group->from].given->key,
+                              &draft->filter);
+        bson_append_document(&draft->update, "$setOnInsert", -1, change);
+    } else {
+        if (strcmp(set->keys[0], "_id"))
+            truce__value_append(&draft->filter, "_id", 3, id);
+        truce__set_key_append(set, window->batch->operations[group->from].given->key,
+                              &draft->filter);
+        append_as_read(document, set->field, &draft->filter);
+        append_as_read(document, set->deleted, &draft->filter);
+        append_as_read(document, set->watermark, &draft->filter);
+        bson_append_document(&draft->update, "$set", -1, change);
+    }
+    window->bytes += draft->filter.len + draft->update.len;
+}
+
+/* `document` is empty if there is none. */
+static void merge_group(struct window *window, struct group *group, const bson_t *document)
+{
+    struct batch *batch = window->batch;
+    struct set_merge merge = {.winners = batch->winners + group->first,
+                              .count = group->last - group->first,
+                              .verdicts = batch->verdicts + group->first};
+    bson_error_t why = {0};
+    truce_status status = truce__set_merge(batch->set, document, &merge, &why);
+
+    group->seen = true;
+    if (status)
+        fail_group(batch, group, status, &why);
+    else if (!merge.changed)
+        settle_group(batch, group);
+    else
+        add_draft(window, group, document, &merge.change);
+    bson_destroy(&merge.change);
+}
+
+/* ---- look ---- */
+
+/* {key: {$in: [...]}}, or {$or: [{...}, ...]} for a key of several fields */
+static void append_keys(const struct window *window, bson_t *filter)
+{
+    const truce_set *set = window->batch->set;
+    bool single = set->keys_count == 1;
+    bson_t outer, list;
+    uint32_t index = 0;
+
+    if (single)
+        bson_append_document_begin(filter, set->keys[0], -1, &outer);
+    bson_append_array_begin(single ? &outer : filter, single ? "$in" : "$or", -1, &list);
+    for (size_t i = 0; i < window->count; i++) {
+        const bson_t *key = window->batch->operations[window->groups[i]->from].given->key;
+
+        truce__value_append_element(&list, &index,
+                                    single ? truce__value_field(truce__value_document(key),
+                                                                set->keys[0], strlen(set->keys[0]))
+                                           : truce__value_document(key));
+    }
+    bson_append_array_end(single ? &outer : filter, &list);
+    if (single)
+        bson_append_document_end(filter, &outer);
+}
+
+static void append_projection(const truce_set *set, bson_t *projection)
+{
+    for (uint32_t i = 0; i < set->keys_count; i++)
+        bson_append_int32(projection, set->keys[i], -1, 1);
+    bson_append_int32(projection, set->field, -1, 1);
+    bson_append_int32(projection, set->deleted, -1, 1);
+    bson_append_int32(projection, set->watermark, -1, 1);
+}
+
+static struct group *group_of(const struct window *window, const bson_t *document)
+{
+    const struct batch *batch = window->batch;
+    uint64_t hash = truce__set_key_hash(batch->set, document);
+    size_t low = 0, high = window->count;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (batch->operations[window->groups[middle]->from].key_hash < hash)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < window->count; low++) {
+        const struct set_operation *first = &batch->operations[window->groups[low]->from];
+
+        if (first->key_hash != hash)
+            break;
+        if (truce__set_key_equal(batch->set, first->given->key, document))
+            return window->groups[low];
+    }
+    return NULL;
+}
+
+static truce_status look(struct window *window, bson_error_t *error)
+{
+    const truce_set *set = window->batch->set;
+    bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
+    truce_find_options options = {.projection = &projection};
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    truce_status status;
+
+    append_keys(window, &filter);
+    append_projection(set, &projection);
+    status = truce_find(set->store, set->collection, &filter, &options, &cursor, error);
+    while (!status && window->bytes < WINDOW_BYTES) {
+        struct group *group;
+
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        group = group_of(window, document);
+        if (group && !group->seen)
+            merge_group(window, group, document);
+    }
+    if (cursor)
+        truce_cursor_close(cursor);
+    bson_destroy(&filter);
+    bson_destroy(&projection);
+    return status;
+}
+
+/* ---- write ---- */
+
+static void take_outcome(struct window *window, struct draft *draft,
+                         const truce_write_outcome *outcome, truce_status bulk_status)
+{
+    struct batch *batch = window->batch;
+    truce_status status = outcome->status;
+
+    if (!status && (outcome->result.modified || outcome->result.upserted)) {
+        settle_group(batch, draft->group);
+        return;
+    }
+    if (status == TRUCE_NOT_FOUND) /* not reached */
+        status = bulk_status;
+    if (status && status != TRUCE_DUPLICATE && !truce__set_unanswered(status))
+        fail_group(batch, draft->group, status, &outcome->error);
+}
+
+static void write_drafts(struct window *window)
+{
+    static const truce_bulk_options options = {.unordered = true};
+    size_t count = window->drafts_count;
+    truce_write *writes;
+    truce_write_outcome *outcomes;
+    truce_status status;
+
+    if (!count)
+        return;
+    writes = bson_malloc0(count * sizeof *writes);
+    outcomes = bson_malloc0(count * sizeof *outcomes);
+    for (size_t i = 0; i < count; i++) {
+        struct draft *draft = &window->drafts[i];
+
+        writes[i] =
+            (truce_write){.kind = TRUCE_WRITE_UPDATE,
+                          .collection = window->batch->set->collection,
+                          .filter = &draft->filter,
+                          .document = &draft->update,
+                          .options = {.upsert = bson_has_field(&draft->update, "$setOnInsert")}};
+    }
+    status = truce_bulk(window->batch->set->store, writes, count, &options, outcomes, NULL);
+    for (size_t i = 0; i < count; i++) {
+        take_outcome(window, &window->drafts[i], &outcomes[i], status);
+        truce_write_result_release(&outcomes[i].result);
+    }
+    bson_free(writes);
+    bson_free(outcomes);
+}
+
+/* ---- windows and rounds ---- */
+
+static void apply_one_by_one(struct batch *batch, struct group *group)
+{
+    for (size_t i = group->from; i < group->to; i++) {
+        const struct set_operation *operation = &batch->operations[i];
+        truce_set_result *result = &batch->results[operation->number];
+        bson_error_t why = {0};
+
+        result->status = truce__set_apply_one(batch->set, operation, &result->outcome, &why);
+        if (result->status)
+            fail_operation(batch, operation, result->status, &why);
+    }
+    finish(batch, group);
+}
+
+static void run_window(struct window *window)
+{
+    static const bson_t none = BSON_INITIALIZER;
+    struct batch *batch = window->batch;
+    bson_error_t why = {0};
+    truce_status status;
+
+    window->drafts_count = window->bytes = 0;
+    for (size_t i = 0; i < window->count; i++)
+        window->groups[i]->seen = false;
+    status = look(window, &why);
+    if (status && !truce__set_unanswered(status)) {
+        for (size_t i = 0; i < window->count; i++)
+            fail_group(batch, window->groups[i], status, &why);
+    }
+    for (size_t i = 0; !status && i < window->count && window->bytes < WINDOW_BYTES; i++) {
+        if (!window->groups[i]->seen && !window->groups[i]->done)
+            merge_group(window, window->groups[i], &none);
+    }
+    write_drafts(window);
+    for (size_t i = 0; i < window->count && window->bytes >= WINDOW_BYTES; i++) {
+        if (!window->groups[i]->seen)
+            window->groups[i]->rounds--; /* it did not fit, and lost no race */
+    }
+    for (size_t i = 0; i < window->drafts_count; i++) {
+        bson_destroy(&window->drafts[i].filter);
+        bson_destroy(&window->drafts[i].update);
+    }
+}
+
+/* Fills the window with documents that are not done; false: there are none left. */
+static bool next_window(struct window *window, size_t *at)
+{
+    struct batch *batch = window->batch;
+
+    window->count = 0;
+    for (; *at < batch->groups_count && window->count < WINDOW_DOCUMENTS; (*at)++) {
+        struct group *group = &batch->groups[*at];
+
+        if (group->done)
+            continue;
+        if (group->rounds++ < ROUNDS)
+            window->groups[window->count++] = group;
+        else
+            apply_one_by_one(batch, group);
+    }
+    return window->count > 0;
+}
+
+static void run_rounds(struct batch *batch)
+{
+    struct group *in_window[WINDOW_DOCUMENTS];
+    struct draft *drafts = bson_malloc(WINDOW_DOCUMENTS * sizeof *drafts);
+    struct window window = {.batch = batch, .groups = in_window, .drafts = drafts};
+
+    for (int round = 0; batch->left; round++) {
+        size_t at = 0;
+
+        truce__set_pause(round);
+        while (next_window(&window, &at))
+            run_window(&window);
+    }
+    bson_free(drafts);
+}
+
+/* Groups and winners of the sorted operations. */
+static void divide(struct batch *batch, size_t count)
+{
+    const struct set_operation *before = NULL;
+    size_t winners = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct set_operation *now = &batch->operations[i];
+        bool same_key = before && before->key_hash == now->key_hash &&
+                        truce__set_key_equal(batch->set, before->given->key, now->given->key);
+
+        if (!same_key)
+            batch->groups[batch->groups_count++] = (struct group){.from = i, .first = winners};
+        if (!same_key || before->name_hash != now->name_hash ||
+            !truce__set_name_equal(before->name, now->name))
+            batch->winners[winners++] = now;
+        batch->groups[batch->groups_count - 1].to = i + 1;
+        batch->groups[batch->groups_count - 1].last = winners;
+        before = now;
+    }
+    batch->left = batch->groups_count;
+}
+
+/* The layout by element: a winner is a document. */
+static void run_elements(struct batch *batch)
+{
+    size_t count = batch->groups_count ? batch->groups[batch->groups_count - 1].last : 0;
+    truce_set_result *of_winners = bson_malloc0(count * sizeof *of_winners);
+    bson_error_t why = {0};
+    truce_status status =
+        truce__set_element_batch(batch->set, batch->winners, count, of_winners, &why);
+
+    for (size_t g = 0; g < batch->groups_count; g++) {
+        struct group *group = &batch->groups[g];
+
+        for (size_t w = group->first; w < group->last; w++) {
+            batch->verdicts[w] = of_winners[w].outcome == TRUCE_SET_APPLIED ? SET_OPEN
+                                 : of_winners[w].outcome == TRUCE_SET_STALE ? SET_STALE
+                                                                            : SET_DUPLICATE;
+        }
+        settle_group(batch, group);
+    }
+    for (size_t w = 0; status && w < count; w++) {
+        if (of_winners[w].status)
+            fail_operation(batch, batch->winners[w], of_winners[w].status, &why);
+    }
+    bson_free(of_winners);
+}
+
+truce_status truce__set_apply_batch(truce_set *set, struct set_operation *operations, size_t count,
+                                    truce_set_result *results, bson_error_t *error)
+{
+    struct batch batch = {.set = set, .operations = operations, .results = results, .error = error};
+
+    truce__set_fold(set, operations, count);
+    batch.winners = bson_malloc(count * sizeof *batch.winners);
+    batch.verdicts = bson_malloc0(count * sizeof *batch.verdicts);
+    batch.groups = bson_malloc0(count * sizeof *batch.groups);
+    divide(&batch, count);
+    if (set->layout == TRUCE_SET_BY_ELEMENT)
+        run_elements(&batch);
+    else
+        run_rounds(&batch);
+    truce_assert(!batch.left);
+    bson_free(batch.winners);
+    bson_free(batch.verdicts);
+    bson_free(batch.groups);
+    return batch.status;
+}

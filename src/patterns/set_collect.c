@@ -1,0 +1,332 @@
+/*
+ * Tombstones collected by proof, and the quarantine for what comes too late.
+ *
+ * One round of the collector:
+ *
+ *     1. read the sources and the records; compute the watermark W        (set_source.c)
+ *     2. announce W; read the sources again; another one: begin anew
+ *     3. for each document with a tombstone at or below W, in one update:
+ *        {_id} -> {$pull: {deleted_classes: {seq: {$lte: W}}}, $max: {_wm: W}}
+ *     4. write down how far each source is proven; archive the blocks below
+ *
+ * The tombstone goes and `_wm` rises in the same update, and every apply compares `_wm` in its own
+ * guard: an older add that is still under way finds one or the other. A crash anywhere leaves
+ * documents with tombstones that the next round takes.
+ *
+ * An operation at or below `_wm` that no entry settles is either a repeat of what was collected,
+ * and then its number was recorded, or it breaks what its source or an operator declared. That one
+ * is not applied, and not dropped in silence either:
+ *
+ *     truce_quarantine: {_id: {set, source, seq, verb, key, name}, element, reason, time}
+ *
+ * The `_id` makes a repeat of it the same document.
+ */
+#include "base/clock.h"
+#include "patterns/set.h"
+
+#define WINDOW_DOCUMENTS 500
+#define ROUNDS           20
+
+/* ---- the watermark that may be used ---- */
+
+static truce_status announce(truce_set *set, int64_t watermark, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, inner;
+    truce_status status = TRUCE_UNKNOWN;
+
+    bson_append_utf8(&filter, "_id", -1, set->id, -1);
+    bson_append_document_begin(&update, "$max", -1, &inner);
+    bson_append_int64(&inner, "announced", -1, watermark);
+    bson_append_document_end(&update, &inner);
+    for (int round = 0; truce__set_unanswered(status) && round < SET_TRIES_MAX; round++) {
+        truce__set_pause(round);
+        status = truce_update(set->store, SET_DEFINITIONS, &filter, &update, NULL, NULL, error);
+    }
+    bson_destroy(&filter);
+    bson_destroy(&update);
+    return status;
+}
+
+static bool same_sources(const struct source_list *a, const struct source_list *b)
+{
+    if (a->count != b->count)
+        return false;
+    for (size_t i = 0; i < a->count; i++) {
+        if (strcmp(a->sources[i].name, b->sources[i].name))
+            return false;
+    }
+    return true;
+}
+
+/* `list` is of the last round, and released by the caller. */
+static truce_status prove(truce_set *set, struct source_list *list, bson_error_t *error)
+{
+    struct source_list again = {0};
+    truce_status status = truce__sources_load(set, list, error);
+
+    for (int round = 0; !status && round < ROUNDS; round++) {
+        bool settled;
+
+        status = announce(set, list->watermark, error);
+        if (!status)
+            status = truce__sources_load(set, &again, error);
+        settled = !status && same_sources(list, &again);
+        if (settled) {
+            truce__sources_release(&again);
+            return TRUCE_OK;
+        }
+        truce__sources_release(list);
+        *list = again;
+        again = (struct source_list){0};
+    }
+    return status ? status
+                  : truce__fail(TRUCE_CONFLICT, error, "set %s: sources come and come", set->id);
+}
+
+/* ---- the documents ---- */
+
+struct sweep {
+    truce_set *set;
+    int64_t watermark;
+    truce_set_collected *collected;
+    bson_t update;
+    bson_t filters[WINDOW_DOCUMENTS];
+    int64_t tombstones[WINDOW_DOCUMENTS];
+    size_t count;
+};
+
+/* {$pull: {deleted: {seq: {$lte: W}}}, $max: {_wm: W}} */
+static void build_update(const truce_set *set, int64_t watermark, bson_t *update)
+{
+    bson_t outer, inner, condition;
+
+    bson_append_document_begin(update, "$pull", -1, &outer);
+    bson_append_document_begin(&outer, set->deleted, -1, &inner);
+    bson_append_document_begin(&inner, set->seq, -1, &condition);
+    bson_append_int64(&condition, "$lte", -1, watermark);
+    bson_append_document_end(&inner, &condition);
+    bson_append_document_end(&outer, &inner);
+    bson_append_document_end(update, &outer);
+    bson_append_document_begin(update, "$max", -1, &outer);
+    bson_append_int64(&outer, set->watermark, -1, watermark);
+    bson_append_document_end(update, &outer);
+}
+
+static int64_t count_tombstones(const truce_set *set, const bson_t *document, int64_t watermark)
+{
+    struct value list =
+        truce__value_field(truce__value_document(document), set->deleted, strlen(set->deleted));
+    struct fields fields;
+    int64_t count = 0;
+
+    if (list.type != BSON_TYPE_ARRAY)
+        return 0;
+    fields = truce__fields(list);
+    while (truce__fields_next(&fields)) {
+        struct value name;
+        struct set_rank rank;
+
+        count += truce__set_entry_read(set, fields.value, false, &name, &rank) && rank.seq &&
+                 rank.seq <= watermark;
+    }
+    return count;
+}
+
+static truce_status flush(struct sweep *sweep, bson_error_t *error)
+{
+    static const truce_bulk_options options = {.unordered = true};
+    truce_write writes[WINDOW_DOCUMENTS];
+    truce_write_outcome *outcomes = bson_malloc0(WINDOW_DOCUMENTS * sizeof *outcomes);
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = 0; i < sweep->count; i++)
+        writes[i] = (truce_write){.kind = TRUCE_WRITE_UPDATE,
+                                  .collection = sweep->set->collection,
+                                  .filter = &sweep->filters[i],
+                                  .document = &sweep->update};
+    if (sweep->count)
+        status = truce_bulk(sweep->set->store, writes, sweep->count, &options, outcomes, error);
+    for (size_t i = 0; i < sweep->count; i++) {
+        if (!outcomes[i].status && outcomes[i].result.modified) {
+            sweep->collected->documents++;
+            sweep->collected->tombstones += sweep->tombstones[i];
+        }
+        truce_write_result_release(&outcomes[i].result);
+        bson_destroy(&sweep->filters[i]);
+    }
+    sweep->count = 0;
+    bson_free(outcomes);
+    return status;
+}
+
+/* Documents with a tombstone at or below the watermark. */
+static truce_status open_documents(const struct sweep *sweep, truce_cursor **cursor,
+                                   bson_error_t *error)
+{
+    const truce_set *set = sweep->set;
+    bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER, inner;
+    truce_find_options options = {.projection = &projection};
+    char *path = bson_strdup_printf("%s.%s", set->deleted, set->seq);
+    truce_status status;
+
+    bson_append_document_begin(&filter, path, -1, &inner);
+    bson_append_int64(&inner, "$lte", -1, sweep->watermark);
+    bson_append_document_end(&filter, &inner);
+    bson_append_int32(&projection, set->deleted, -1, 1);
+    status = truce_find(set->store, set->collection, &filter, &options, cursor, error);
+    bson_destroy(&filter);
+    bson_destroy(&projection);
+    bson_free(path);
+    return status;
+}
+
+static truce_status sweep_documents(struct sweep *sweep, bson_error_t *error)
+{
+    truce_cursor *cursor = NULL;
+    truce_status status = open_documents(sweep, &cursor, error);
+
+    while (!status) {
+        const bson_t *document;
+
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        sweep->tombstones[sweep->count] = count_tombstones(sweep->set, document, sweep->watermark);
+        bson_init(&sweep->filters[sweep->count]);
+        truce__value_append(&sweep->filters[sweep->count++], "_id", 3,
+                            truce__value_field(truce__value_document(document), "_id", 3));
+        if (sweep->count == WINDOW_DOCUMENTS)
+            status = flush(sweep, error);
+    }
+    if (!status)
+        status = flush(sweep, error);
+    for (size_t i = 0; i < sweep->count; i++)
+        bson_destroy(&sweep->filters[i]);
+    if (cursor)
+        truce_cursor_close(cursor);
+    return status;
+}
+
+static truce_status write_down(truce_set *set, const struct source_state *source,
+                               bson_error_t *error)
+{
+    int64_t blocks = (source->watermark + 1) / BLOCK_NUMBERS;
+    truce_status status = TRUCE_OK;
+
+    if (source->watermark > source->proven)
+        status = truce__source_raise(set, source->name, "proven", source->watermark, error);
+    if (status || blocks <= source->archived)
+        return status;
+    status = truce__progress_archive(set, source->name, source->archived, blocks, error);
+    return status ? status : truce__source_raise(set, source->name, "archived", blocks, error);
+}
+
+truce_status truce_set_collect(truce_set *set, truce_set_collected *collected, bson_error_t *error)
+{
+    struct source_list list = {0};
+    truce_set_collected unused;
+    struct sweep *sweep;
+    truce_status status = truce__set_ready(set, error);
+
+    if (!collected)
+        collected = &unused;
+    *collected = (truce_set_collected){0};
+    if (!status)
+        status = prove(set, &list, error);
+    if (!status && list.watermark && set->layout == TRUCE_SET_IN_DOCUMENT) {
+        sweep = bson_malloc0(sizeof *sweep);
+        *sweep = (struct sweep){.set = set, .watermark = list.watermark, .collected = collected};
+        bson_init(&sweep->update);
+        build_update(set, list.watermark, &sweep->update);
+        status = sweep_documents(sweep, error);
+        bson_destroy(&sweep->update);
+        bson_free(sweep);
+    }
+    collected->watermark = list.watermark;
+    for (size_t i = 0; !status && i < list.count; i++)
+        status = write_down(set, &list.sources[i], error);
+    truce__sources_release(&list);
+    return status;
+}
+
+/* ---- the quarantine ---- */
+
+static void append_reason(const struct number_fate *fate, const struct set_rank *rank,
+                          bson_t *document)
+{
+    char *reason;
+
+    if (fate->voided)
+        reason = bson_strdup_printf("number %lld was declared void", (long long)rank->seq);
+    else if (fate->known && rank->seq <= fate->floor)
+        reason = bson_strdup_printf("its source said that nothing below %lld would come",
+                                    (long long)fate->floor + 1);
+    else if (!fate->known)
+        reason = bson_strdup("its source was not announced before the watermark passed its number");
+    else
+        reason = bson_strdup("the watermark passed its number, which nobody recorded");
+    bson_append_utf8(document, "reason", -1, reason, -1);
+    bson_free(reason);
+}
+
+static truce_status quarantine(truce_set *set, const struct set_operation *operation,
+                               const struct number_fate *fate, bson_error_t *error)
+{
+    bson_t document = BSON_INITIALIZER, id, key;
+    truce_status status = TRUCE_UNKNOWN;
+
+    bson_append_document_begin(&document, "_id", -1, &id);
+    bson_append_utf8(&id, "set", -1, set->id, -1);
+    bson_append_utf8(&id, "source", -1, operation->rank.source, -1);
+    bson_append_int64(&id, "seq", -1, operation->rank.seq);
+    bson_append_utf8(&id, "verb", -1, operation->rank.add ? "add" : "remove", -1);
+    bson_append_document_begin(&id, "key", -1, &key);
+    truce__set_key_append(set, operation->given->key, &key);
+    bson_append_document_end(&id, &key);
+    truce__value_append(&id, "name", 4, operation->name);
+    bson_append_document_end(&document, &id);
+    bson_append_document(&document, "element", -1, operation->given->element);
+    append_reason(fate, &operation->rank, &document);
+    bson_append_date_time(&document, "time", -1, truce__clock_wall_ms());
+    for (int round = 0; truce__set_unanswered(status) && round < SET_TRIES_MAX; round++) {
+        truce__set_pause(round);
+        status = truce_insert(set->store, SET_QUARANTINE, &document, NULL, error);
+    }
+    bson_destroy(&document);
+    return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
+}
+
+truce_status truce__set_below(truce_set *set, const struct set_operation *operation,
+                              truce_set_outcome *outcome, bson_error_t *error)
+{
+    struct number_fate fate;
+    truce_status status =
+        truce__number_fate(set, operation->rank.source, operation->rank.seq, &fate, error);
+
+    if (status)
+        return status;
+    *outcome = fate.recorded ? TRUCE_SET_DUPLICATE : TRUCE_SET_QUARANTINED;
+    return fate.recorded ? TRUCE_OK : quarantine(set, operation, &fate, error);
+}
+
+truce_status truce_set_quarantine(truce_set *set, truce_cursor **cursor, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, bounds, id;
+    truce_status status;
+
+    *cursor = NULL;
+    if (set->refused)
+        return truce__fail(TRUCE_INVALID, error, "%s", set->refusal.message);
+    bson_append_document_begin(&filter, "_id", -1, &bounds);
+    bson_append_document_begin(&bounds, "$gte", -1, &id);
+    bson_append_utf8(&id, "set", -1, set->id, -1);
+    bson_append_document_end(&bounds, &id);
+    bson_append_document_begin(&bounds, "$lt", -1, &id);
+    bson_append_utf8(&id, "set", -1, set->id, -1);
+    bson_append_maxkey(&id, "source", -1);
+    bson_append_document_end(&bounds, &id);
+    bson_append_document_end(&filter, &bounds);
+    status = truce_find(set->store, SET_QUARANTINE, &filter, NULL, cursor, error);
+    bson_destroy(&filter);
+    return status;
+}

@@ -1,0 +1,565 @@
+/*
+ * One operation on the lists of a document, in one of two forms that give the same documents.
+ *
+ * Written for an add to `classes`; a remove is the same with the lists exchanged. "blocked" is an
+ * entry of that name whose rank is at least the operation's.
+ *
+ * Pipeline: one upsert whose filter is the key alone, so that it can never insert a second document
+ * because a guard does not match:
+ *
+ *     {student_id}  ->  blocked in either list, or seq <= _wm ?  the document as it is
+ *                       otherwise {classes: the entry in place of the old one, or behind the last,
+ *                                  deleted_classes: without that name}
+ *
+ * Modified or inserted: APPLIED. Not modified: a look at the document tells STALE from DUPLICATE;
+ * only repeats and late ones pay for it.
+ *
+ * Classic: one update cannot $pull from and $push to the same array, so there are two shapes, tried
+ * in turn until the operation is settled:
+ *
+ *     in place  {student_id, classes: {$elemMatch: {name, not blocked}}, deleted_classes: not
+ *                blocked, _wm not >= seq}  ->  {$set: {"classes.$": entry}}
+ *     move      {student_id, classes: no entry of that name, deleted_classes: not blocked,
+ *                _wm not >= seq}  ->  {$push: entry, $pull: that name}, upsert
+ *
+ * The upsert of `move` inserts when its guard does not match, and the unique index refuses: the
+ * duplicate key means "look again". Between the shapes others may move the entry from one list to
+ * the other, so a shape that did not match proves nothing: only the look does.
+ *
+ * A crash leaves the one update done or not done. An unanswered call is sent again: if it landed,
+ * or lands later, the guard finds its own entry and changes nothing.
+ */
+#include "patterns/set.h"
+
+/* ---- what blocks an operation ---- */
+
+static struct value number(int64_t seq, uint8_t bytes[8])
+{
+    uint64_t little = BSON_UINT64_TO_LE((uint64_t)seq);
+
+    memcpy(bytes, &little, 8);
+    return (struct value){bytes, 8, BSON_TYPE_INT64};
+}
+
+static void append_seq_condition(const truce_set *set, bson_t *condition, const char *operator_,
+                                 int64_t seq)
+{
+    bson_t inner;
+
+    bson_append_document_begin(condition, set->seq, -1, &inner);
+    bson_append_int64(&inner, operator_, -1, seq);
+    bson_append_document_end(condition, &inner);
+}
+
+/* An entry with the same number blocks if its source is greater, or the same where its list wins
+ * ties with the operation. */
+static void append_tie_condition(const truce_set *set, const struct set_rank *rank, bool or_equal,
+                                 bson_t *condition)
+{
+    bson_t inner;
+
+    bson_append_int64(condition, set->seq, -1, rank->seq);
+    bson_append_document_begin(condition, set->source, -1, &inner);
+    bson_append_utf8(&inner, or_equal ? "$gte" : "$gt", -1, rank->source, -1);
+    bson_append_document_end(condition, &inner);
+}
+
+static bool wins_ties(const struct set_rank *rank, bool list_of_adds)
+{
+    return list_of_adds || !rank->add;
+}
+
+/* As a filter on an entry: $or, or $nor where the entry must not block. */
+static void append_blocked(const truce_set *set, const struct set_operation *operation,
+                           bool list_of_adds, const char *operator_, bson_t *condition)
+{
+    const struct set_rank *rank = &operation->rank;
+    bool or_equal = wins_ties(rank, list_of_adds);
+    bool any_source = or_equal && !rank->source[0];
+    bson_t cases, one;
+
+    bson_append_array_begin(condition, operator_, -1, &cases);
+    bson_append_document_begin(&cases, "0", -1, &one);
+    append_seq_condition(set, &one, any_source ? "$gte" : "$gt", rank->seq);
+    bson_append_document_end(&cases, &one);
+    if (!any_source) {
+        bson_append_document_begin(&cases, "1", -1, &one);
+        append_tie_condition(set, rank, or_equal, &one);
+        bson_append_document_end(&cases, &one);
+    }
+    bson_append_array_end(condition, &cases);
+}
+
+/* ---- the classic form ---- */
+
+static void append_name(const truce_set *set, const struct set_operation *operation, bson_t *to)
+{
+    truce__value_append(to, set->name, strlen(set->name), operation->name);
+}
+
+/* list: {$elemMatch: {name, blocking or not}}, or {$not: ...} around it */
+static void append_list_guard(const truce_set *set, const struct set_operation *operation,
+                              const char *list, bool negated, const char *blocked, bson_t *filter)
+{
+    bool list_of_adds = list == set->field;
+    bson_t outer, negation, match;
+    bson_t *holder = &outer;
+
+    bson_append_document_begin(filter, list, -1, &outer);
+    if (negated) {
+        bson_append_document_begin(&outer, "$not", -1, &negation);
+        holder = &negation;
+    }
+    bson_append_document_begin(holder, "$elemMatch", -1, &match);
+    append_name(set, operation, &match);
+    if (blocked)
+        append_blocked(set, operation, list_of_adds, blocked, &match);
+    bson_append_document_end(holder, &match);
+    if (negated)
+        bson_append_document_end(&outer, &negation);
+    bson_append_document_end(filter, &outer);
+}
+
+static void append_watermark_guard(const truce_set *set, int64_t seq, bson_t *filter)
+{
+    bson_t outer, negation;
+
+    bson_append_document_begin(filter, set->watermark, -1, &outer);
+    bson_append_document_begin(&outer, "$not", -1, &negation);
+    bson_append_int64(&negation, "$gte", -1, seq);
+    bson_append_document_end(&outer, &negation);
+    bson_append_document_end(filter, &outer);
+}
+
+struct lists {
+    const char *own, *other; /* of the operation: where its entry goes, where it leaves */
+};
+
+static struct lists lists_of(const truce_set *set, const struct set_operation *operation)
+{
+    if (operation->rank.add)
+        return (struct lists){set->field, set->deleted};
+    return (struct lists){set->deleted, set->field};
+}
+
+static void build_in_place(const truce_set *set, const struct set_operation *operation,
+                           bson_t *filter, bson_t *update)
+{
+    struct lists lists = lists_of(set, operation);
+    char *place = bson_strdup_printf("%s.$", lists.own);
+    bson_t change, entry;
+
+    truce__set_key_append(set, operation->given->key, filter);
+    append_list_guard(set, operation, lists.own, false, "$nor", filter);
+    append_list_guard(set, operation, lists.other, true, "$or", filter);
+    append_watermark_guard(set, operation->rank.seq, filter);
+    bson_append_document_begin(update, "$set", -1, &change);
+    bson_append_document_begin(&change, place, -1, &entry);
+    truce__set_entry_append(set, operation, &entry);
+    bson_append_document_end(&change, &entry);
+    bson_append_document_end(update, &change);
+    bson_free(place);
+}
+
+static void build_move(const truce_set *set, const struct set_operation *operation, bson_t *filter,
+                       bson_t *update)
+{
+    struct lists lists = lists_of(set, operation);
+    bson_t change, entry;
+
+    truce__set_key_append(set, operation->given->key, filter);
+    append_list_guard(set, operation, lists.own, true, NULL, filter);
+    append_list_guard(set, operation, lists.other, true, "$or", filter);
+    append_watermark_guard(set, operation->rank.seq, filter);
+    bson_append_document_begin(update, "$push", -1, &change);
+    bson_append_document_begin(&change, lists.own, -1, &entry);
+    truce__set_entry_append(set, operation, &entry);
+    bson_append_document_end(&change, &entry);
+    bson_append_document_end(update, &change);
+    bson_append_document_begin(update, "$pull", -1, &change);
+    bson_append_document_begin(&change, lists.other, -1, &entry);
+    append_name(set, operation, &entry);
+    bson_append_document_end(&change, &entry);
+    bson_append_document_end(update, &change);
+}
+
+/* ---- the pipeline form ---- */
+
+struct paths {
+    char *list, *list_names, *deleted; /* "$classes", "$classes.name", "$deleted_classes" */
+    char *name, *seq, *source;         /* "$$e.name" ... */
+    char *watermark;
+};
+
+static void paths_init(struct paths *paths, const truce_set *set, struct lists lists)
+{
+    paths->list = bson_strdup_printf("$%s", lists.own);
+    paths->list_names = bson_strdup_printf("$%s.%s", lists.own, set->name);
+    paths->deleted = bson_strdup_printf("$%s", lists.other);
+    paths->name = bson_strdup_printf("$$e.%s", set->name);
+    paths->seq = bson_strdup_printf("$$e.%s", set->seq);
+    paths->source = bson_strdup_printf("$$e.%s", set->source);
+    paths->watermark = bson_strdup_printf("$%s", set->watermark);
+}
+
+static void paths_release(struct paths *paths)
+{
+    bson_free(paths->list);
+    bson_free(paths->list_names);
+    bson_free(paths->deleted);
+    bson_free(paths->name);
+    bson_free(paths->seq);
+    bson_free(paths->source);
+    bson_free(paths->watermark);
+}
+
+/* {operator: [path, {$literal: value}]} */
+static void append_comparison(bson_t *to, const char *key, const char *operator_, const char *path,
+                              struct value value)
+{
+    bson_t outer, operands, literal;
+
+    bson_append_document_begin(to, key, -1, &outer);
+    bson_append_array_begin(&outer, operator_, -1, &operands);
+    bson_append_utf8(&operands, "0", 1, path, -1);
+    bson_append_document_begin(&operands, "1", 1, &literal);
+    truce__value_append(&literal, "$literal", 8, value);
+    bson_append_document_end(&operands, &literal);
+    bson_append_array_end(&outer, &operands);
+    bson_append_document_end(to, &outer);
+}
+
+static void append_text_comparison(bson_t *to, const char *key, const char *operator_,
+                                   const char *path, const char *text)
+{
+    bson_t document = BSON_INITIALIZER;
+
+    bson_append_utf8(&document, "t", 1, text, -1);
+    append_comparison(to, key, operator_, path,
+                      truce__value_field(truce__value_document(&document), "t", 1));
+    bson_destroy(&document);
+}
+
+/* the list at `path`, or an empty one */
+static void append_list_or_empty(bson_t *to, const char *key, const char *path)
+{
+    bson_t outer, operands, empty;
+
+    bson_append_document_begin(to, key, -1, &outer);
+    bson_append_array_begin(&outer, "$ifNull", -1, &operands);
+    bson_append_utf8(&operands, "0", 1, path, -1);
+    bson_append_array_begin(&operands, "1", 1, &empty);
+    bson_append_array_end(&operands, &empty);
+    bson_append_array_end(&outer, &operands);
+    bson_append_document_end(to, &outer);
+}
+
+/* As an expression on the entry $$e: its rank is at least the operation's. */
+static void append_blocked_expression(const struct paths *paths,
+                                      const struct set_operation *operation, bool list_of_adds,
+                                      const char *key, bson_t *to)
+{
+    const struct set_rank *rank = &operation->rank;
+    bool or_equal = wins_ties(rank, list_of_adds);
+    bson_t either, cases, both, conditions;
+    uint8_t bytes[8];
+    struct value seq = number(rank->seq, bytes);
+
+    if (or_equal && !rank->source[0]) {
+        append_comparison(to, key, "$gte", paths->seq, seq);
+        return;
+    }
+    bson_append_document_begin(to, key, -1, &either);
+    bson_append_array_begin(&either, "$or", -1, &cases);
+    append_comparison(&cases, "0", "$gt", paths->seq, seq);
+    bson_append_document_begin(&cases, "1", 1, &both);
+    bson_append_array_begin(&both, "$and", -1, &conditions);
+    append_comparison(&conditions, "0", "$eq", paths->seq, seq);
+    append_text_comparison(&conditions, "1", or_equal ? "$gte" : "$gt", paths->source,
+                           rank->source);
+    bson_append_array_end(&both, &conditions);
+    bson_append_document_end(&cases, &both);
+    bson_append_array_end(&either, &cases);
+    bson_append_document_end(to, &either);
+}
+
+/* {$eq: [[], {$filter: {input: list, as: "e", cond: name and blocked}}]} */
+static void append_not_blocked(const struct paths *paths, const struct set_operation *operation,
+                               const char *path, bool list_of_adds, const char *key, bson_t *to)
+{
+    bson_t outer, operands, empty, holder, filter, cond, both;
+
+    bson_append_document_begin(to, key, -1, &outer);
+    bson_append_array_begin(&outer, "$eq", -1, &operands);
+    bson_append_array_begin(&operands, "0", 1, &empty);
+    bson_append_array_end(&operands, &empty);
+    bson_append_document_begin(&operands, "1", 1, &holder);
+    bson_append_document_begin(&holder, "$filter", -1, &filter);
+    append_list_or_empty(&filter, "input", path);
+    bson_append_utf8(&filter, "as", -1, "e", 1);
+    bson_append_document_begin(&filter, "cond", -1, &cond);
+    bson_append_array_begin(&cond, "$and", -1, &both);
+    append_comparison(&both, "0", "$eq", paths->name, operation->name);
+    append_blocked_expression(paths, operation, list_of_adds, "1", &both);
+    bson_append_array_end(&cond, &both);
+    bson_append_document_end(&filter, &cond);
+    bson_append_document_end(&holder, &filter);
+    bson_append_document_end(&operands, &holder);
+    bson_append_array_end(&outer, &operands);
+    bson_append_document_end(to, &outer);
+}
+
+static void append_literal_entry(const truce_set *set, const struct set_operation *operation,
+                                 const char *key, bson_t *to)
+{
+    bson_t literal, entry;
+
+    bson_append_document_begin(to, key, -1, &literal);
+    bson_append_document_begin(&literal, "$literal", -1, &entry);
+    truce__set_entry_append(set, operation, &entry);
+    bson_append_document_end(&literal, &entry);
+    bson_append_document_end(to, &literal);
+}
+
+/* {$map: {input: list, as: "e", in: {$cond: [is that name, the entry, $$e]}}} */
+static void append_replaced(const truce_set *set, const struct paths *paths,
+                            const struct set_operation *operation, const char *key, bson_t *to)
+{
+    bson_t outer, map, in, cases;
+
+    bson_append_document_begin(to, key, -1, &outer);
+    bson_append_document_begin(&outer, "$map", -1, &map);
+    bson_append_utf8(&map, "input", -1, paths->list, -1);
+    bson_append_utf8(&map, "as", -1, "e", 1);
+    bson_append_document_begin(&map, "in", -1, &in);
+    bson_append_array_begin(&in, "$cond", -1, &cases);
+    append_comparison(&cases, "0", "$eq", paths->name, operation->name);
+    append_literal_entry(set, operation, "1", &cases);
+    bson_append_utf8(&cases, "2", 1, "$$e", 3);
+    bson_append_array_end(&in, &cases);
+    bson_append_document_end(&map, &in);
+    bson_append_document_end(&outer, &map);
+    bson_append_document_end(to, &outer);
+}
+
+/* {$concatArrays: [list, [the entry]]} */
+static void append_pushed(const truce_set *set, const struct paths *paths,
+                          const struct set_operation *operation, const char *key, bson_t *to)
+{
+    bson_t outer, operands, last;
+
+    bson_append_document_begin(to, key, -1, &outer);
+    bson_append_array_begin(&outer, "$concatArrays", -1, &operands);
+    append_list_or_empty(&operands, "0", paths->list);
+    bson_append_array_begin(&operands, "1", 1, &last);
+    append_literal_entry(set, operation, "0", &last);
+    bson_append_array_end(&operands, &last);
+    bson_append_array_end(&outer, &operands);
+    bson_append_document_end(to, &outer);
+}
+
+/* list: {$cond: [the name is in it, replaced, pushed]} */
+static void append_own_list(const truce_set *set, const struct paths *paths,
+                            const struct set_operation *operation, const char *list, bson_t *to)
+{
+    bson_t outer, cases, in, operands, literal;
+
+    bson_append_document_begin(to, list, -1, &outer);
+    bson_append_array_begin(&outer, "$cond", -1, &cases);
+    bson_append_document_begin(&cases, "0", 1, &in);
+    bson_append_array_begin(&in, "$in", -1, &operands);
+    bson_append_document_begin(&operands, "0", 1, &literal);
+    truce__value_append(&literal, "$literal", 8, operation->name);
+    bson_append_document_end(&operands, &literal);
+    append_list_or_empty(&operands, "1", paths->list_names);
+    bson_append_array_end(&in, &operands);
+    bson_append_document_end(&cases, &in);
+    append_replaced(set, paths, operation, "1", &cases);
+    append_pushed(set, paths, operation, "2", &cases);
+    bson_append_array_end(&outer, &cases);
+    bson_append_document_end(to, &outer);
+}
+
+/* list: {$cond: [it is an array, without that name, $$REMOVE]}: a missing list stays missing */
+static void append_other_list(const struct paths *paths, const struct set_operation *operation,
+                              const char *list, bson_t *to)
+{
+    bson_t outer, cases, is, operand, holder, filter;
+
+    bson_append_document_begin(to, list, -1, &outer);
+    bson_append_array_begin(&outer, "$cond", -1, &cases);
+    bson_append_document_begin(&cases, "0", 1, &is);
+    bson_append_array_begin(&is, "$isArray", -1, &operand);
+    bson_append_utf8(&operand, "0", 1, paths->deleted, -1);
+    bson_append_array_end(&is, &operand);
+    bson_append_document_end(&cases, &is);
+    bson_append_document_begin(&cases, "1", 1, &holder);
+    bson_append_document_begin(&holder, "$filter", -1, &filter);
+    bson_append_utf8(&filter, "input", -1, paths->deleted, -1);
+    bson_append_utf8(&filter, "as", -1, "e", 1);
+    append_comparison(&filter, "cond", "$ne", paths->name, operation->name);
+    bson_append_document_end(&holder, &filter);
+    bson_append_document_end(&cases, &holder);
+    bson_append_utf8(&cases, "2", 1, "$$REMOVE", -1);
+    bson_append_array_end(&outer, &cases);
+    bson_append_document_end(to, &outer);
+}
+
+/* {$and: [not at or below the watermark, not blocked in either list]} */
+static void append_guard(const truce_set *set, const struct paths *paths,
+                         const struct set_operation *operation, const char *key, bson_t *to)
+{
+    bson_t outer, conditions;
+    uint8_t bytes[8];
+
+    bson_append_document_begin(to, key, -1, &outer);
+    bson_append_array_begin(&outer, "$and", -1, &conditions);
+    append_comparison(&conditions, "0", "$lt", paths->watermark,
+                      number(operation->rank.seq, bytes));
+    append_not_blocked(paths, operation, paths->list, operation->rank.add, "1", &conditions);
+    append_not_blocked(paths, operation, paths->deleted, !operation->rank.add, "2", &conditions);
+    bson_append_array_end(&outer, &conditions);
+    bson_append_document_end(to, &outer);
+}
+
+static void build_pipeline(const truce_set *set, const struct set_operation *operation,
+                           bson_t *pipeline)
+{
+    struct lists lists = lists_of(set, operation);
+    bson_t stage, cond, cases, merge, parts, change;
+    struct paths paths;
+
+    paths_init(&paths, set, lists);
+    bson_append_document_begin(pipeline, "0", 1, &stage);
+    bson_append_document_begin(&stage, "$replaceWith", -1, &cond);
+    bson_append_array_begin(&cond, "$cond", -1, &cases);
+    append_guard(set, &paths, operation, "0", &cases);
+    bson_append_document_begin(&cases, "1", 1, &merge);
+    bson_append_array_begin(&merge, "$mergeObjects", -1, &parts);
+    bson_append_utf8(&parts, "0", 1, "$$ROOT", -1);
+    bson_append_document_begin(&parts, "1", 1, &change);
+    append_own_list(set, &paths, operation, lists.own, &change);
+    append_other_list(&paths, operation, lists.other, &change);
+    bson_append_document_end(&parts, &change);
+    bson_append_array_end(&merge, &parts);
+    bson_append_document_end(&cases, &merge);
+    bson_append_utf8(&cases, "2", 1, "$$ROOT", -1);
+    bson_append_array_end(&cond, &cases);
+    bson_append_document_end(&stage, &cond);
+    bson_append_document_end(pipeline, &stage);
+    paths_release(&paths);
+}
+
+/* ---- one operation until it is settled ---- */
+
+/* One update and whether it changed something. DUPLICATE: look again. */
+static truce_status send(truce_set *set, const bson_t *filter, const bson_t *update,
+                         const truce_write_options *options, bool *applied, bson_error_t *error)
+{
+    truce_write_result result = {0};
+    truce_status status =
+        truce_update(set->store, set->collection, filter, update, options, &result, error);
+
+    *applied = !status && (result.modified || result.upserted);
+    truce_write_result_release(&result);
+    return status;
+}
+
+static truce_status send_pipeline(truce_set *set, const struct set_operation *operation,
+                                  bool *applied, bson_error_t *error)
+{
+    static const truce_write_options options = {.upsert = true, .pipeline = true};
+    bson_t filter = BSON_INITIALIZER, pipeline = BSON_INITIALIZER;
+    truce_status status;
+
+    truce__set_key_append(set, operation->given->key, &filter);
+    build_pipeline(set, operation, &pipeline);
+    status = send(set, &filter, &pipeline, &options, applied, error);
+    bson_destroy(&filter);
+    bson_destroy(&pipeline);
+    return status;
+}
+
+static truce_status send_classic(truce_set *set, const struct set_operation *operation,
+                                 bool *applied, bson_error_t *error)
+{
+    static const truce_write_options options = {.upsert = true};
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER;
+    truce_status status;
+
+    build_in_place(set, operation, &filter, &update);
+    status = send(set, &filter, &update, NULL, applied, error);
+    if (!status && !*applied) {
+        bson_reinit(&filter);
+        bson_reinit(&update);
+        build_move(set, operation, &filter, &update);
+        status = send(set, &filter, &update, &options, applied, error);
+    }
+    bson_destroy(&filter);
+    bson_destroy(&update);
+    return status;
+}
+
+/* What the document says of an operation that changed nothing. NOT_FOUND: there is none. */
+static truce_status settle(truce_set *set, const struct set_operation *operation,
+                           enum set_verdict *verdict, bson_error_t *error)
+{
+    struct set_state state;
+    bson_t document;
+    truce_status status = truce__set_look(set, operation->given->key, &document, error);
+
+    if (!status) {
+        truce__set_state_read(set, &document, operation->name, &state);
+        *verdict = truce__set_verdict(&state, &operation->rank);
+    }
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce__set_apply_one(truce_set *set, const struct set_operation *operation,
+                                  truce_set_outcome *outcome, bson_error_t *error)
+{
+    bson_error_t refusal = {0};
+    int missing = 0;
+
+    for (int round = 0; round < SET_TRIES_MAX; round++) {
+        enum set_verdict verdict = SET_OPEN;
+        bool applied = false;
+        truce_status status;
+
+        truce__set_pause(round);
+        status = set->form == TRUCE_SET_FORM_PIPELINE
+                     ? send_pipeline(set, operation, &applied, &refusal)
+                     : send_classic(set, operation, &applied, &refusal);
+        if (applied) {
+            *outcome = TRUCE_SET_APPLIED;
+            return TRUCE_OK;
+        }
+        if (status && status != TRUCE_DUPLICATE && !truce__set_unanswered(status)) {
+            if (error)
+                *error = refusal;
+            return status;
+        }
+        status = settle(set, operation, &verdict, error);
+        /* a duplicate key without a document is another index's: not ours to wait for */
+        if (status == TRUCE_NOT_FOUND && ++missing < 5)
+            continue;
+        if (status == TRUCE_NOT_FOUND && refusal.code) {
+            if (error)
+                *error = refusal;
+            return refusal.code == CODE_DUPLICATE_KEY ? TRUCE_DUPLICATE : TRUCE_UNKNOWN;
+        }
+        if (status && !truce__set_unanswered(status))
+            return status;
+        if (status || verdict == SET_OPEN)
+            continue;
+        if (verdict == SET_BELOW)
+            return truce__set_below(set, operation, outcome, error);
+        *outcome = verdict == SET_STALE ? TRUCE_SET_STALE : TRUCE_SET_DUPLICATE;
+        return TRUCE_OK;
+    }
+    return truce__fail(TRUCE_CONFLICT, error,
+                       "%d rounds on one document of %s did not settle an "
+                       "operation: others change it all the time, or its entry has no number",
+                       SET_TRIES_MAX, set->id);
+}

@@ -1,0 +1,252 @@
+/*
+ * Operations checked, keys and entries read and written: everything about one operation that does
+ * not touch the store.
+ *
+ * Keys and names are scalars that equal nothing but themselves: no regular expressions (a filter
+ * would take them for patterns), no arrays (a filter would look inside), no documents, no NaN.
+ */
+#include "base/clock.h"
+#include "base/random.h"
+#include "patterns/set.h"
+#include "query/number.h"
+
+static bool is_identity(struct value value)
+{
+    switch (value.type) {
+    case BSON_TYPE_UTF8:
+    case BSON_TYPE_INT32:
+    case BSON_TYPE_INT64:
+    case BSON_TYPE_OID:
+    case BSON_TYPE_DATE_TIME:
+    case BSON_TYPE_BOOL:
+    case BSON_TYPE_BINARY:
+        return true;
+    case BSON_TYPE_DOUBLE:
+    case BSON_TYPE_DECIMAL128:
+        return !truce__number_is_nan(value);
+    default:
+        return false;
+    }
+}
+
+static struct value field_of(const bson_t *document, const char *name)
+{
+    return truce__value_field(truce__value_document(document), name, strlen(name));
+}
+
+truce_status truce__set_key_check(const truce_set *set, const bson_t *key, bson_error_t *error)
+{
+    char text[120];
+
+    if (!key)
+        return truce__fail(TRUCE_INVALID, error, "the operation has no key");
+    for (uint32_t i = 0; i < set->keys_count; i++) {
+        struct value value = field_of(key, set->keys[i]);
+
+        if (value.type == VALUE_MISSING)
+            return truce__fail(TRUCE_INVALID, error,
+                               "the key has no field \"%s\" (set %s finds its documents by it)",
+                               set->keys[i], set->id);
+        if (!is_identity(value) || value.size > SET_NAME_MAX)
+            return truce__fail(TRUCE_INVALID, error,
+                               "the key's field \"%s\" is %s, which cannot name a document",
+                               set->keys[i], truce__value_show(value, text, sizeof text));
+    }
+    if (bson_count_keys(key) != set->keys_count)
+        return truce__fail(TRUCE_INVALID, error, "the key has fields beside those of set %s",
+                           set->id);
+    return TRUCE_OK;
+}
+
+static truce_status check_payload(const truce_set *set, const bson_t *element, bson_error_t *error)
+{
+    struct fields fields = truce__fields(truce__value_document(element));
+
+    while (truce__fields_next(&fields)) {
+        if (!strcmp(fields.key, set->seq) || !strcmp(fields.key, set->source) ||
+            !strcmp(fields.key, "_id") || !strcmp(fields.key, "removed"))
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "the element may not have a field \"%s\": set %s keeps its own there", fields.key,
+                set->id);
+        if (set->layout == TRUCE_SET_BY_ELEMENT) {
+            for (uint32_t i = 0; i < set->keys_count; i++) {
+                if (!strcmp(fields.key, set->keys[i]))
+                    return truce__fail(TRUCE_INVALID, error,
+                                       "the element may not have a field \"%s\": it is of the key",
+                                       fields.key);
+            }
+        }
+        if (fields.key[0] == '$')
+            return truce__fail(TRUCE_INVALID, error,
+                               "the element's field \"%s\" begins with a dollar sign", fields.key);
+    }
+    return TRUCE_OK;
+}
+
+truce_status truce__set_operation_check(const truce_set *set, const truce_set_operation *given,
+                                        struct set_operation *operation, bson_error_t *error)
+{
+    char text[120];
+    truce_status status;
+
+    if (set->refused) {
+        if (error)
+            *error = set->refusal;
+        return TRUCE_INVALID;
+    }
+    status = truce__set_key_check(set, given->key, error);
+    if (status)
+        return status;
+    if (given->verb != TRUCE_SET_ADD && given->verb != TRUCE_SET_REMOVE)
+        return truce__fail(TRUCE_INVALID, error, "the operation is neither an add nor a remove");
+    if (!given->element)
+        return truce__fail(TRUCE_INVALID, error, "the operation has no element");
+    if (given->seq < 1)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the sequence number is %lld, and must be at least 1",
+                           (long long)given->seq);
+    if (given->source && (!given->source[0] || strlen(given->source) > SET_CONSUMER_MAX))
+        return truce__fail(TRUCE_INVALID, error,
+                           "the source's name is empty or longer than %d bytes", SET_CONSUMER_MAX);
+    operation->given = given;
+    operation->name = field_of(given->element, set->name);
+    if (operation->name.type == VALUE_MISSING)
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the element has no field \"%s\" (set %s takes its elements' names from it)", set->name,
+            set->id);
+    if (!is_identity(operation->name) || operation->name.size > SET_NAME_MAX)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the element's field \"%s\" is %s, which cannot name an element",
+                           set->name, truce__value_show(operation->name, text, sizeof text));
+    operation->rank = (struct set_rank){given->seq, given->source ? given->source : "",
+                                        given->verb == TRUCE_SET_ADD};
+    return check_payload(set, given->element, error);
+}
+
+void truce__set_key_append(const truce_set *set, const bson_t *key, bson_t *filter)
+{
+    for (uint32_t i = 0; i < set->keys_count; i++)
+        truce__value_append(filter, set->keys[i], strlen(set->keys[i]),
+                            field_of(key, set->keys[i]));
+}
+
+void truce__set_entry_append(const truce_set *set, const struct set_operation *operation,
+                             bson_t *entry)
+{
+    struct fields fields = truce__fields(truce__value_document(operation->given->element));
+
+    truce__value_append(entry, set->name, strlen(set->name), operation->name);
+    bson_append_int64(entry, set->seq, -1, operation->rank.seq);
+    if (operation->rank.source[0])
+        bson_append_utf8(entry, set->source, -1, operation->rank.source, -1);
+    if (!operation->rank.add)
+        return;
+    while (truce__fields_next(&fields)) {
+        if (strcmp(fields.key, set->name))
+            truce__value_append(entry, fields.key, fields.key_length, fields.value);
+    }
+}
+
+bool truce__set_entry_read(const truce_set *set, struct value element, bool add, struct value *name,
+                           struct set_rank *rank)
+{
+    struct fields fields;
+    size_t left = 3;
+
+    if (element.type != BSON_TYPE_DOCUMENT)
+        return false;
+    *name = truce__value_missing();
+    *rank = (struct set_rank){0, "", add};
+    fields = truce__fields(element);
+    while (left && truce__fields_next(&fields)) {
+        if (!strcmp(fields.key, set->name)) {
+            *name = fields.value;
+            left--;
+        } else if (!strcmp(fields.key, set->seq)) {
+            if (truce__value_is_number(fields.value) &&
+                !truce__number_to_int64(fields.value, &rank->seq))
+                rank->seq = 0;
+            left--;
+        } else if (!strcmp(fields.key, set->source)) {
+            uint32_t length;
+
+            if (fields.value.type == BSON_TYPE_UTF8)
+                rank->source = truce__value_text(fields.value, &length);
+            left--;
+        }
+    }
+    return name->type != VALUE_MISSING;
+}
+
+static void state_of_list(const truce_set *set, struct value list, bool add, struct value name,
+                          struct set_state *state)
+{
+    struct fields fields;
+
+    if (list.type != BSON_TYPE_ARRAY)
+        return;
+    fields = truce__fields(list);
+    while (truce__fields_next(&fields)) {
+        struct value found;
+        struct set_rank rank;
+
+        if (truce__set_entry_read(set, fields.value, add, &found, &rank) &&
+            truce__value_equal(found, name) &&
+            (!state->standing.seq || truce__set_rank_compare(&rank, &state->standing) > 0))
+            state->standing = rank;
+    }
+}
+
+int64_t truce__set_watermark_read(const truce_set *set, const bson_t *document)
+{
+    struct value value = field_of(document, set->watermark);
+    int64_t watermark = 0;
+
+    if (truce__value_is_number(value))
+        (void)truce__number_to_int64(value, &watermark); /* anything else is no watermark */
+    return watermark;
+}
+
+void truce__set_state_read(const truce_set *set, const bson_t *document, struct value name,
+                           struct set_state *state)
+{
+    *state = (struct set_state){{0, "", false}, truce__set_watermark_read(set, document)};
+    state_of_list(set, field_of(document, set->field), true, name, state);
+    state_of_list(set, field_of(document, set->deleted), false, name, state);
+}
+
+truce_status truce__set_look(truce_set *set, const bson_t *key, bson_t *document,
+                             bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
+    truce_find_options options = {.projection = &projection};
+    truce_status status;
+
+    truce__set_key_append(set, key, &filter);
+    for (uint32_t i = 0; i < set->keys_count; i++) {
+        if (strcmp(set->keys[i], "_id"))
+            bson_append_int32(&projection, set->keys[i], -1, 1);
+    }
+    bson_append_int32(&projection, set->field, -1, 1);
+    bson_append_int32(&projection, set->deleted, -1, 1);
+    bson_append_int32(&projection, set->watermark, -1, 1);
+    status = truce_find_one(set->store, set->collection, &filter, &options, document, error);
+    bson_destroy(&filter);
+    bson_destroy(&projection);
+    return status;
+}
+
+bool truce__set_unanswered(truce_status status)
+{
+    return status == TRUCE_UNKNOWN || status == TRUCE_CONFLICT;
+}
+
+void truce__set_pause(int round)
+{
+    int64_t limit_ms = round < 8 ? 1 << round : 256;
+
+    if (round > 1)
+        truce__clock_sleep_ms((int64_t)(truce__random_entropy() % (uint64_t)limit_ms));
+}

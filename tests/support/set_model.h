@@ -1,0 +1,54 @@
+#ifndef TRUCE_TESTS_SUPPORT_SET_MODEL_H
+#define TRUCE_TESTS_SUPPORT_SET_MODEL_H
+
+/*
+ * The reference for ordered sets: for each name the operation of the highest rank, as in-order,
+ * exactly-once delivery leaves it. Independent of src/patterns: ten lines, obviously right.
+ */
+#include "tests/support/test.h"
+#include "truce/truce.h"
+
+struct model_operation {
+    bool add;
+    int64_t seq;
+    const char *source; /* NULL: none */
+    int key, name;      /* small numbers: student_id key, class "CS <name>" */
+};
+
+#define MODEL_NAMES_MAX 64
+
+/* The operation that stands for a name after all of operations[i] with given[i] (NULL: all) of that
+ * key; NULL: none. */
+const struct model_operation *model_winner(const struct model_operation *operations, size_t count,
+                                           const bool *given, int key, int name);
+
+/* The public operation; key and element are filled, to be destroyed. The payload of an add tells
+ * which operation it came from: {name: "CS 1", from: "web 7"}. */
+void model_operation_make(const struct model_operation *operation, bson_t *key, bson_t *element,
+                          truce_set_operation *made);
+
+struct model_handles {
+    truce_store *store;
+    truce_set *set;
+};
+
+/* Applies one by the single-operation call (or, with `batched`, by a batch of it twice). */
+truce_status model_apply(truce_set *set, const struct model_operation *operation,
+                         truce_set_outcome *outcome, bson_error_t *error);
+truce_status model_apply_batch(truce_set *set, const struct model_operation *operations,
+                               const int *chosen, int count, truce_set_result *results,
+                               bson_error_t *error);
+
+/* Checks what stands in the store for a key against the reference; names 0 to names - 1. With
+ * `tombstones`, also that removed names have theirs. False: it differs (reported with `what`). */
+bool model_check(truce_set *set, const struct model_operation *operations, size_t count,
+                 const bool *given, int key, int names, bool tombstones, const char *what);
+
+/* {student_id: key} */
+bson_t *model_key(int key);
+
+/* "a1 r2 a3": for messages */
+const char *model_show(const struct model_operation *operations, size_t count, const bool *given,
+                       char *text, size_t size);
+
+#endif
