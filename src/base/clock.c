@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <time.h>
 
+#include "base/world.h"
+
 static int64_t now_ns(clockid_t clock)
 {
     struct timespec now;
@@ -13,18 +15,27 @@ static int64_t now_ns(clockid_t clock)
 
 int64_t truce__clock_wall_ms(void)
 {
-    return now_ns(CLOCK_REALTIME) / 1000000;
+    const struct world *world = truce__world();
+
+    return world ? world->wall_ms(world->arg) : now_ns(CLOCK_REALTIME) / 1000000;
 }
 
 int64_t truce__clock_monotonic_ns(void)
 {
-    return now_ns(CLOCK_MONOTONIC);
+    const struct world *world = truce__world();
+
+    return world ? world->monotonic_ns(world->arg) : now_ns(CLOCK_MONOTONIC);
 }
 
 void truce__clock_sleep_ms(int64_t duration_ms)
 {
+    const struct world *world = truce__world();
     struct timespec rest = {duration_ms / 1000, (duration_ms % 1000) * 1000000};
 
+    if (world) {
+        world->sleep_ms(world->arg, duration_ms);
+        return;
+    }
     while (nanosleep(&rest, &rest) && errno == EINTR)
         continue;
 }

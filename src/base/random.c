@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/world.h"
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -56,8 +57,11 @@ double truce__random_unit(struct random *random)
 
 uint64_t truce__random_entropy(void)
 {
+    const struct world *world = truce__world();
     uint64_t seed = 0;
 
+    if (world)
+        return world->entropy(world->arg);
     if (getrandom(&seed, sizeof seed, 0) != (long)sizeof seed)
         seed ^= (uint64_t)truce__clock_monotonic_ns();
     return seed;

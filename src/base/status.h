@@ -62,8 +62,8 @@ truce_status truce__fail(truce_status status, bson_error_t *error, const char *f
 truce_status truce__refuse(uint32_t code, bson_error_t *error, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 
-/* DUPLICATE for 11000 and 48, CONFLICT for 112, LIMIT for sizes, TIMEOUT for 50, NOT_FOUND for 26 and 27,
- * INVALID otherwise. */
+/* DUPLICATE for 11000 and 48, CONFLICT for 112, LIMIT for sizes, TIMEOUT for 50, NOT_FOUND for 26
+ * and 27, INVALID otherwise. */
 truce_status truce__status_of_code(uint32_t code);
 
 #endif
