@@ -3,9 +3,11 @@
 
 /* All of truce. */
 #include "truce/commit.h"
+#include "truce/request.h"
 #include "truce/sequence.h"
 #include "truce/set.h"
 #include "truce/status.h"
 #include "truce/store.h"
+#include "truce/sweep.h"
 
 #endif

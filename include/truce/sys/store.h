@@ -71,9 +71,16 @@ typedef struct truce_store_ops {
                          uint32_t timeout_ms, bson_error_t *error);
 } truce_store_ops;
 
+/* What the layers above remember of one store (which indexes they made sure of). Theirs to fill;
+ * truce_store_close calls its `free`. A backend leaves it NULL. */
+struct truce_memo {
+    void (*free)(struct truce_memo *memo);
+};
+
 struct truce_store {
     const truce_store_ops *ops;
     uint32_t capabilities; /* TRUCE_CAN_ bits */
+    struct truce_memo *memo;
 };
 
 typedef struct truce_cursor_ops {

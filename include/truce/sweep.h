@@ -1,0 +1,54 @@
+#ifndef TRUCE_SWEEP_H
+#define TRUCE_SWEEP_H
+
+/*
+ * Recovery and inspection. Everything that truce writes can be finished or undone by any process;
+ * the sweep does it for what nobody happens to meet. It is safe to run in any number of processes
+ * at once, and at any time.
+ */
+#include "truce/store.h"
+
+TRUCE_BEGIN_DECLS
+
+typedef struct truce_sweep_options {
+    int64_t retention_ms; /* how long ended commits can be asked about; 0: 7 days; -1: keep all */
+    uint32_t batch;       /* documents of a kind in one call; 0: 1,000 */
+} truce_sweep_options;
+
+typedef struct truce_sweep_report {
+    int64_t undone;   /* pending commits whose lease was over: aborted */
+    int64_t finished; /* committed ones, brought to their end */
+    int64_t cleaned;  /* aborted ones, their intents taken off */
+    int64_t stripped; /* intents and stubs that no commit stands behind any more */
+    int64_t purged;   /* commit documents past retention */
+    bool more;        /* a batch was full: call again */
+} truce_sweep_report;
+
+/* One round over the whole store. `report` is filled as far as it got, also on failure. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sweep(truce_store *store,
+                                                     const truce_sweep_options *options,
+                                                     truce_sweep_report *report,
+                                                     bson_error_t *error);
+
+typedef struct truce_check_options {
+    bool repair; /* mend what can be mended; without it nothing is written */
+} truce_check_options;
+
+typedef struct truce_check_report {
+    int64_t collections, documents, commits; /* examined */
+    int64_t findings, repaired;
+} truce_check_report;
+
+/* A finding: {rule, ns, id, commit?, text, repair: what it would do or has done}; borrowed. */
+typedef void truce_finding_function(const bson_t *finding, void *arg);
+
+/* Looks for what should not be, in a live store, and tells it; see the rules in docs/commits.md. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_check(truce_store *store,
+                                                     const truce_check_options *options,
+                                                     truce_finding_function *function, void *arg,
+                                                     truce_check_report *report,
+                                                     bson_error_t *error);
+
+TRUCE_END_DECLS
+
+#endif

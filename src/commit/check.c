@@ -1,0 +1,388 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "commit/journal.h"
+#include "truce/sweep.h"
+
+/*
+ * What no sweep may mend silently, or what tells that somebody broke the rules. Rules:
+ *
+ *   orphan-intent      a document is held by a commit that is gone or aborted      strip
+ *   foreign-intent     a field `_intent` that truce did not write                  by hand
+ *   expired-lease      a commit is pending though its lease is over                abort, strip
+ *   half-applied       a commit was decided but not brought to its end             release, done
+ *   unreleased         a commit is done but a document still carries its intent    release
+ *   overwritten        a commit ran over a plain write, which is lost              by hand
+ *   forked             two commits changed the same version of one document: a     by hand
+ *                      plain writer brought an old copy back
+ *   missing-document   a decided commit owes a change to a document that is gone   by hand
+ *
+ * `forked` follows the chain of `pre`: every journal commit keeps the revision that it found.
+ */
+
+struct check {
+    struct worker worker;
+    bool repair;
+    truce_finding_function *function;
+    void *arg;
+    truce_check_report *report;
+};
+
+struct finding {
+    const char *rule, *collection, *text, *repair;
+    const bson_value_t *id;
+    const bson_oid_t *commit;
+};
+
+static void tell(struct check *check, const struct finding *finding, bool repaired)
+{
+    bson_t document = BSON_INITIALIZER;
+
+    BSON_APPEND_UTF8(&document, "rule", finding->rule);
+    BSON_APPEND_UTF8(&document, "ns", finding->collection);
+    if (finding->id)
+        BSON_APPEND_VALUE(&document, "id", finding->id);
+    if (finding->commit)
+        BSON_APPEND_OID(&document, "commit", finding->commit);
+    BSON_APPEND_UTF8(&document, "text", finding->text);
+    BSON_APPEND_UTF8(&document, "repair", finding->repair);
+    BSON_APPEND_BOOL(&document, "repaired", repaired);
+    check->report->findings++;
+    check->report->repaired += repaired;
+    if (check->function)
+        check->function(&document, check->arg);
+    bson_destroy(&document);
+}
+
+/* Borrowed from the document. */
+static bson_value_t id_value(const bson_t *document)
+{
+    bson_iter_t iter;
+
+    if (!bson_iter_init_find(&iter, document, "_id"))
+        return (bson_value_t){.value_type = BSON_TYPE_NULL};
+    return *bson_iter_value(&iter);
+}
+
+static truce_status find_commit(struct check *check, const bson_oid_t *id, bson_t *commit,
+                                bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status;
+
+    BSON_APPEND_OID(&filter, "_id", id);
+    status = truce_find_one(check->worker.store, COMMITS, &filter, NULL, commit, error);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- documents ------------------------------------------------------------------------------ */
+
+static truce_status held_document(struct check *check, const char *collection,
+                                  const bson_t *document, bson_error_t *error)
+{
+    bson_value_t target = id_value(document);
+    struct finding finding = {.collection = collection, .id = &target};
+    bson_oid_t id;
+    bson_t commit;
+    const char *state;
+    bool repaired;
+    truce_status status;
+
+    if (!truce__intent_commit(document, &id)) {
+        finding.rule = "foreign-intent";
+        finding.text = "the field \"_intent\" belongs to truce, but truce did not write this one";
+        finding.repair = "none: rename the field by hand";
+        tell(check, &finding, false);
+        return TRUCE_OK;
+    }
+    status = find_commit(check, &id, &commit, error);
+    state = status ? "missing" : truce__commit_state(&commit);
+    finding.commit = &id;
+    finding.rule = NULL;
+    if (status && status != TRUCE_NOT_FOUND) {
+        bson_destroy(&commit);
+        return status;
+    }
+    if (state && !strcmp(state, "done")) {
+        finding.rule = "unreleased";
+        finding.text = "its commit is done, but the document still carries the intent";
+        finding.repair = "release the document";
+    } else if (!state || (strcmp(state, "pending") != 0 && strcmp(state, "committed") != 0)) {
+        finding.rule = "orphan-intent";
+        finding.text = "the commit that holds the document was undone or is gone";
+        finding.repair = "take the intent off the document";
+    }
+    status = TRUCE_OK;
+    repaired = false;
+    if (finding.rule && check->repair) {
+        status = truce__intent_meet(&check->worker, collection, document, error);
+        repaired = !status;
+    }
+    if (finding.rule)
+        tell(check, &finding, repaired);
+    bson_destroy(&commit);
+    return status;
+}
+
+static truce_status check_collection(struct check *check, const char *collection,
+                                     bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}");
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    int64_t count = 0;
+    truce_status status = truce_find(check->worker.store, collection, filter, NULL, &cursor, error);
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        status = held_document(check, collection, document, error);
+    }
+    truce_cursor_close(cursor);
+    if (!status)
+        status = truce_count(check->worker.store, collection, NULL, NULL, &count, error);
+    check->report->documents += count;
+    check->report->collections++;
+    bson_destroy(filter);
+    return status;
+}
+
+static truce_status check_collections(struct check *check, bson_error_t *error)
+{
+    bson_t collections;
+    truce_status status = truce_collection_list(check->worker.store, &collections, error);
+    bson_iter_t iter, name;
+
+    if (!status)
+        truce_assert(bson_iter_init(&iter, &collections));
+    while (!status && bson_iter_next(&iter)) {
+        if (!bson_iter_recurse(&iter, &name) || !bson_iter_find(&name, "name"))
+            continue;
+        if (strcmp(bson_iter_utf8(&name, NULL), COMMITS) != 0)
+            status = check_collection(check, bson_iter_utf8(&name, NULL), error);
+    }
+    bson_destroy(&collections);
+    return status;
+}
+
+/* ---- commits -------------------------------------------------------------------------------- */
+
+static truce_status mend(struct check *check, const bson_t *commit, const bson_oid_t *id,
+                         bool pending, bson_error_t *error)
+{
+    bool changed;
+    truce_status status;
+
+    if (!pending)
+        return truce__journal_finish(&check->worker, commit, error);
+    status = truce__journal_abort(&check->worker, id, &changed, error);
+    return status || !changed ? status : truce__journal_clean(&check->worker, commit, error);
+}
+
+typedef truce_status post_function(struct check *check, const bson_t *post, const bson_oid_t *id,
+                                   bson_error_t *error);
+
+static truce_status each_post(struct check *check, const bson_t *commit, const bson_oid_t *id,
+                              post_function *function, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t iter, element;
+
+    if (!bson_iter_init_find(&iter, commit, "post") || !bson_iter_recurse(&iter, &element))
+        return TRUCE_OK;
+    while (!status && bson_iter_next(&element)) {
+        const uint8_t *bytes;
+        uint32_t length;
+        bson_t post;
+
+        if (!BSON_ITER_HOLDS_DOCUMENT(&element))
+            continue;
+        bson_iter_document(&element, &length, &bytes);
+        if (bson_init_static(&post, bytes, length))
+            status = function(check, &post, id, error);
+    }
+    return status;
+}
+
+static const char *op_of(const bson_t *post)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, post, "op") && BSON_ITER_HOLDS_UTF8(&iter)
+               ? bson_iter_utf8(&iter, NULL)
+               : "";
+}
+
+/* A decided commit still owes this document a release, but it is gone. */
+static truce_status check_missing(struct check *check, const bson_t *post, const bson_oid_t *id,
+                                  bson_error_t *error)
+{
+    struct finding finding = {
+        .rule = "missing-document",
+        .commit = id,
+        .text = "a decided commit changes the document, which is not there: a plain remove took it",
+        .repair = "none: the change has no document to go into"};
+    bson_t filter, document;
+    bson_value_t target;
+    truce_status status;
+
+    if ((strcmp(op_of(post), "set") != 0 && strcmp(op_of(post), "whole") != 0) ||
+        !truce__journal_target(post, &finding.collection, &target))
+        return TRUCE_OK;
+    finding.id = &target;
+    truce__filter_id(&target, &filter);
+    status =
+        truce_find_one(check->worker.store, finding.collection, &filter, NULL, &document, error);
+    bson_destroy(&document);
+    bson_destroy(&filter);
+    if (status == TRUCE_NOT_FOUND)
+        tell(check, &finding, false);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status check_state(struct check *check, const bson_t *commit, const bson_oid_t *id,
+                                bson_error_t *error)
+{
+    const char *state = truce__commit_state(commit);
+    bool pending = state && !strcmp(state, "pending");
+    bson_value_t target = id_value(commit);
+    struct finding finding = {.collection = COMMITS, .commit = id, .id = &target};
+    truce_status status = TRUCE_OK;
+
+    if (!state || (!pending && strcmp(state, "committed") != 0) ||
+        !truce__journal_lease_over(&check->worker, id, commit))
+        return TRUCE_OK;
+    finding.rule = pending ? "expired-lease" : "half-applied";
+    finding.text = pending ? "the commit is pending though its lease is over: its owner is gone"
+                           : "the commit was decided but not brought to its end";
+    finding.repair = pending ? "undo the commit" : "release its documents and mark it done";
+    if (!pending)
+        status = each_post(check, commit, id, check_missing, error);
+    if (!status && check->repair)
+        status = mend(check, commit, id, pending, error);
+    tell(check, &finding, check->repair && !status);
+    return status;
+}
+
+static void check_overwritten(struct check *check, const bson_t *commit, const bson_oid_t *id)
+{
+    struct finding finding = {
+        .rule = "overwritten",
+        .commit = id,
+        .text = "a plain write changed the document while the commit held it, and was overwritten",
+        .repair = "none: the lost write must be made again by its writer"};
+    bson_iter_t iter, element, field;
+
+    if (!bson_iter_init_find(&iter, commit, "overwritten") || !bson_iter_recurse(&iter, &element))
+        return;
+    while (bson_iter_next(&element)) {
+        bson_value_t target;
+
+        finding.collection = COMMITS;
+        finding.id = NULL;
+        if (bson_iter_recurse(&element, &field) && bson_iter_find(&field, "ns"))
+            finding.collection = bson_iter_utf8(&field, NULL);
+        if (bson_iter_recurse(&element, &field) && bson_iter_find(&field, "id")) {
+            target = *bson_iter_value(&field);
+            finding.id = &target;
+        }
+        tell(check, &finding, false);
+    }
+}
+
+/* Another commit that changed the same version of the same document. */
+static truce_status check_fork(struct check *check, const bson_t *post, const bson_oid_t *id,
+                               const struct finding *finding, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, list, match;
+    bson_iter_t pre;
+    truce_status status;
+    int64_t count = 0;
+
+    if (!bson_iter_init_find(&pre, post, "pre") || !BSON_ITER_HOLDS_OID(&pre))
+        return TRUCE_OK;
+    BCON_APPEND(&filter, "_id", "{", "$lt", BCON_OID(id), "}");
+    bson_append_document_begin(&filter, "post", 4, &list);
+    bson_append_document_begin(&list, "$elemMatch", 10, &match);
+    BSON_APPEND_UTF8(&match, "ns", finding->collection);
+    BSON_APPEND_VALUE(&match, "id", finding->id);
+    BSON_APPEND_OID(&match, "pre", bson_iter_oid(&pre));
+    bson_append_document_end(&list, &match);
+    bson_append_document_end(&filter, &list);
+    status = truce_count(check->worker.store, COMMITS, &filter, NULL, &count, error);
+    if (!status && count > 0)
+        tell(check, finding, false);
+    bson_destroy(&filter);
+    return status;
+}
+
+static truce_status check_post(struct check *check, const bson_t *post, const bson_oid_t *id,
+                               bson_error_t *error)
+{
+    struct finding finding = {.commit = id};
+    bson_value_t target;
+    truce_status status = TRUCE_OK;
+
+    if (!truce__journal_target(post, &finding.collection, &target))
+        return TRUCE_OK;
+    finding.id = &target;
+    finding.rule = "forked";
+    finding.text = "two commits changed the same version of the document: a plain write brought an "
+                   "old copy back";
+    finding.repair = "none: compare the two commits and mend the document by hand";
+    if (strcmp(op_of(post), "hold") != 0)
+        status = check_fork(check, post, id, &finding, error);
+    return status;
+}
+
+static truce_status check_commit(struct check *check, const bson_t *commit, bson_error_t *error)
+{
+    const char *state = truce__commit_state(commit);
+    truce_status status;
+    bson_iter_t iter;
+    bson_oid_t id;
+
+    if (!bson_iter_init_find(&iter, commit, "_id") || !BSON_ITER_HOLDS_OID(&iter))
+        return TRUCE_OK;
+    bson_oid_copy(bson_iter_oid(&iter), &id);
+    check->report->commits++;
+    status = check_state(check, commit, &id, error);
+    check_overwritten(check, commit, &id);
+    if (!status && state && !strcmp(state, "done"))
+        status = each_post(check, commit, &id, check_post, error);
+    return status;
+}
+
+static truce_status check_commits(struct check *check, bson_error_t *error)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *commit = NULL;
+    truce_status status = truce_find(check->worker.store, COMMITS, NULL, NULL, &cursor, error);
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &commit, error);
+        if (status || !commit)
+            break;
+        status = check_commit(check, commit, error);
+    }
+    truce_cursor_close(cursor);
+    return status;
+}
+
+truce_status truce_check(truce_store *store, const truce_check_options *options,
+                         truce_finding_function *function, void *arg, truce_check_report *report,
+                         bson_error_t *error)
+{
+    struct check check = {
+        .repair = options && options->repair, .function = function, .arg = arg, .report = report};
+    truce_status status;
+
+    memset(report, 0, sizeof *report);
+    truce__worker_init(&check.worker, store, 1000);
+    status = check_commits(&check, error);
+    return status ? status : check_collections(&check, error);
+}

@@ -1,0 +1,433 @@
+#include "commit/commit.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/limits.h"
+#include "commit/counters.h"
+#include "commit/memo.h"
+#include "query/diff.h"
+#include "truce/sys/store.h"
+
+/*
+ * Commits from the caller's side: entries are gathered and folded to one for each document, then
+ * one of three ways is taken.
+ *
+ *     one document in all, no key                      fast.c     one guarded write
+ *     the store changes several documents atomically   native.c   one bulk
+ *     anything else                                    journal.c  intents and a commit document
+ *
+ * Each way is one attempt: it answers OK, CONFLICT (somebody else was faster: the function runs
+ * again on what is there now), or something final.
+ */
+
+/* ---- begin and end -------------------------------------------------------------------------- */
+
+truce_status truce_commit_begin(truce_store *store, const truce_commit_options *options,
+                                truce_commit **made, bson_error_t *error)
+{
+    truce_commit *commit;
+
+    *made = NULL;
+    if (options && options->mechanism == TRUCE_MECHANISM_NATIVE &&
+        !(store->capabilities & TRUCE_CAN_ATOMIC_BULK))
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "this store cannot change several documents in one step by itself; leave "
+            "the mechanism to truce");
+    if (options && options->key && (!options->key[0] || options->key_time_ms <= 0))
+        return truce__fail(TRUCE_INVALID, error,
+                           "an idempotency key is not empty, and comes with the time at which it "
+                           "was first made (key_time_ms)");
+    commit = bson_malloc0(sizeof *commit);
+    commit->store = store;
+    if (options)
+        commit->options = *options;
+    if (commit->options.key)
+        commit->options.key = bson_strdup(commit->options.key);
+    if (commit->options.input)
+        commit->options.input = bson_copy(commit->options.input);
+    if (!commit->options.lease_ms)
+        commit->options.lease_ms = COMMIT_LEASE_MS;
+    if (commit->options.lease_ms > COMMIT_LEASE_MS_MAX)
+        commit->options.lease_ms = COMMIT_LEASE_MS_MAX;
+    truce__worker_init(&commit->worker, store, commit->options.deadline_ms);
+    commit->worker.relaxed = commit->options.relaxed;
+    truce__id_new(&commit->id);
+    *made = commit;
+    return TRUCE_OK;
+}
+
+static void free_entries(truce_commit *commit)
+{
+    for (uint32_t i = 0; i < commit->count; i++)
+        truce__entry_free(commit->entries[i]);
+    commit->count = 0;
+}
+
+void truce_commit_free(truce_commit *commit)
+{
+    if (!commit)
+        return;
+    free_entries(commit);
+    bson_free(commit->entries);
+    bson_free((char *)commit->options.key);
+    bson_destroy((bson_t *)commit->options.input);
+    bson_free(commit);
+}
+
+const bson_oid_t *truce_commit_id(const truce_commit *commit)
+{
+    return &commit->id;
+}
+
+/* ---- entries -------------------------------------------------------------------------------- */
+
+static bool id_allowed(const bson_value_t *id)
+{
+    return id->value_type != BSON_TYPE_EOD && id->value_type != BSON_TYPE_ARRAY &&
+           id->value_type != BSON_TYPE_REGEX && id->value_type != BSON_TYPE_UNDEFINED;
+}
+
+static truce_status entry_of(truce_commit *commit, const char *collection, const bson_value_t *id,
+                             struct entry **found, bson_error_t *error)
+{
+    struct entry *entry;
+
+    if (commit->applied)
+        return truce__fail(TRUCE_INVALID, error, "this commit was applied already");
+    if (!collection || !collection[0])
+        return truce__fail(TRUCE_INVALID, error, "a collection has a name");
+    if (!strcmp(collection, COMMITS))
+        return truce__fail(TRUCE_INVALID, error, "the collection \"" COMMITS "\" is truce's own");
+    if (!id || !id_allowed(id))
+        return truce__fail(TRUCE_INVALID, error,
+                           "an _id is a value of any type but array, regex and undefined");
+    entry = truce__entry_new(collection, id);
+    for (uint32_t i = 0; i < commit->count; i++) {
+        if (truce__entry_compare(commit->entries[i], entry) == 0) {
+            truce__entry_free(entry);
+            *found = commit->entries[i];
+            return TRUCE_OK;
+        }
+    }
+    if (commit->count == TRUCE_COMMIT_DOCUMENTS_MAX) {
+        truce__entry_free(entry);
+        return truce__fail(TRUCE_LIMIT, error, "a commit has at most %d documents",
+                           TRUCE_COMMIT_DOCUMENTS_MAX);
+    }
+    if (commit->count == commit->room) {
+        commit->room = commit->room ? 2 * commit->room : 8;
+        commit->entries = bson_realloc(commit->entries, commit->room * sizeof(struct entry *));
+    }
+    commit->entries[commit->count++] = entry;
+    *found = entry;
+    return TRUCE_OK;
+}
+
+/* Reads the entry's document unless the commit knows it. */
+static truce_status know(truce_commit *commit, struct entry *entry, bson_error_t *error)
+{
+    truce_status status;
+    bson_t document;
+
+    if (entry->known)
+        return TRUCE_OK;
+    status = truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, error);
+    if (!status || status == TRUCE_NOT_FOUND)
+        status = truce__entry_know(entry, status ? NULL : &document, true, error);
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce_commit_read(truce_commit *commit, const char *collection, const bson_value_t *id,
+                               bson_t *document, bson_error_t *error)
+{
+    struct entry *entry;
+    truce_status status = entry_of(commit, collection, id, &entry, error);
+    char text[300];
+
+    if (!status)
+        status = know(commit, entry, error);
+    if (status) {
+        bson_init(document);
+        return status;
+    }
+    bson_copy_to(&entry->after, document);
+    return entry->after_found ? TRUCE_OK
+                              : truce__fail(TRUCE_NOT_FOUND, error, "%s does not exist",
+                                            truce__entry_show(entry, text, sizeof text));
+}
+
+truce_status truce_commit_require(truce_commit *commit, const char *collection,
+                                  const bson_value_t *id, const bson_t *guard, bson_error_t *error)
+{
+    struct entry *entry;
+    truce_status status = entry_of(commit, collection, id, &entry, error);
+    char text[300];
+
+    if (!status)
+        status = know(commit, entry, error);
+    if (!status && !entry->token.found)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "%s does not exist",
+                             truce__entry_show(entry, text, sizeof text));
+    return status ? status : truce__entry_guard(entry, guard, error);
+}
+
+truce_status truce_commit_require_missing(truce_commit *commit, const char *collection,
+                                          const bson_value_t *id, bson_error_t *error)
+{
+    struct entry *entry;
+    truce_status status = entry_of(commit, collection, id, &entry, error);
+    char text[300];
+
+    if (!status)
+        status = know(commit, entry, error);
+    if (!status && entry->token.found)
+        status = truce__fail(TRUCE_DUPLICATE, error, "%s exists",
+                             truce__entry_show(entry, text, sizeof text));
+    return status;
+}
+
+truce_status truce_commit_hold(truce_commit *commit, const char *collection, const bson_value_t *id,
+                               const bson_t *guard, bson_error_t *error)
+{
+    truce_status status = truce_commit_require(commit, collection, id, guard, error);
+    struct entry *entry;
+
+    if (!status)
+        status = entry_of(commit, collection, id, &entry, error);
+    if (!status)
+        entry->hold = true;
+    return status;
+}
+
+static truce_status change(truce_commit *commit, const char *collection, const bson_value_t *id,
+                           const bson_t *guard, enum change_kind kind, const bson_t *document,
+                           bson_error_t *error)
+{
+    struct entry *entry;
+    truce_status status = entry_of(commit, collection, id, &entry, error);
+
+    if (!status && document)
+        status = truce__document_check(document, "document", error);
+    if (!status)
+        status = truce__entry_guard(entry, guard, error);
+    return status ? status : truce__entry_change(entry, kind, document, error);
+}
+
+truce_status truce_commit_insert(truce_commit *commit, const char *collection,
+                                 const bson_t *document, bson_error_t *error)
+{
+    bson_iter_t iter;
+
+    if (!bson_iter_init_find(&iter, document, "_id"))
+        return truce__fail(TRUCE_INVALID, error, "a document that a commit inserts has an _id");
+    return change(commit, collection, bson_iter_value(&iter), NULL, CHANGE_INSERT, document, error);
+}
+
+/* Operators that name truce's own fields; the others are caught when they are applied. */
+static truce_status check_operators(const bson_t *update, bson_error_t *error)
+{
+    bson_iter_t iter, field;
+
+    if (!bson_iter_init(&iter, update))
+        return truce__fail(TRUCE_INVALID, error, "the update is not a document");
+    while (bson_iter_next(&iter)) {
+        if (bson_iter_key(&iter)[0] != '$' || !BSON_ITER_HOLDS_DOCUMENT(&iter))
+            return truce__fail(TRUCE_INVALID, error,
+                               "an update in a commit is made of operators ($set, $inc ...), not "
+                               "\"%s\"; use truce_commit_replace for a whole document",
+                               bson_iter_key(&iter));
+        if (!bson_iter_recurse(&iter, &field))
+            continue;
+        while (bson_iter_next(&field)) {
+            const char *name = bson_iter_key(&field);
+
+            if (!strcmp(name, "_rev") || !strcmp(name, "_intent") || !strncmp(name, "_rev.", 5) ||
+                !strncmp(name, "_intent.", 8))
+                return truce__fail(TRUCE_INVALID, error,
+                                   "the field \"%s\" belongs to truce: a commit cannot change it",
+                                   name);
+        }
+    }
+    return TRUCE_OK;
+}
+
+truce_status truce_commit_update(truce_commit *commit, const char *collection,
+                                 const bson_value_t *id, const bson_t *guard, const bson_t *update,
+                                 bson_error_t *error)
+{
+    truce_status status = check_operators(update, error);
+
+    return status ? status : change(commit, collection, id, guard, CHANGE_UPDATE, update, error);
+}
+
+truce_status truce_commit_replace(truce_commit *commit, const char *collection,
+                                  const bson_value_t *id, const bson_t *guard,
+                                  const bson_t *document, bson_error_t *error)
+{
+    return change(commit, collection, id, guard, CHANGE_REPLACE, document, error);
+}
+
+truce_status truce_commit_remove(truce_commit *commit, const char *collection,
+                                 const bson_value_t *id, const bson_t *guard, bson_error_t *error)
+{
+    return change(commit, collection, id, guard, CHANGE_REMOVE, NULL, error);
+}
+
+/* ---- what the mechanisms share -------------------------------------------------------------- */
+
+truce_status truce__commit_conflict(const struct entry *entry, const char *why, bson_error_t *error)
+{
+    char text[300];
+
+    return truce__fail(TRUCE_CONFLICT, error, "%s %s", truce__entry_show(entry, text, sizeof text),
+                       why);
+}
+
+truce_status truce__commit_same(const struct entry *entry, const bson_t *document,
+                                bson_error_t *error)
+{
+    struct token token;
+    truce_status status = truce__token_of(document, &token, error);
+
+    truce_assert(entry->known);
+    if (status)
+        return status;
+    if (token.found != entry->token.found)
+        return truce__commit_conflict(entry, token.found ? "was inserted" : "was removed", error);
+    if (!truce__token_same(&token, &entry->token))
+        return truce__commit_conflict(entry, "was changed by another commit", error);
+    if (token.found && !bson_equal(document, &entry->base))
+        return truce__commit_conflict(entry, "was changed by a plain write", error);
+    return TRUCE_OK;
+}
+
+truce_status truce__commit_blame(struct entry *entry, const bson_t *document, bson_error_t *error)
+{
+    truce_assert(!entry->known);
+    return truce__entry_take(entry, document, error);
+}
+
+void truce__commit_document(const struct entry *entry, const bson_oid_t *rev, bson_t *document)
+{
+    bson_init(document);
+    bson_copy_to_excluding_noinit(&entry->after, document, "_rev", NULL);
+    BSON_APPEND_OID(document, "_rev", rev);
+}
+
+void truce__commit_write(const struct entry *entry, const bson_oid_t *rev, bson_t *update,
+                         bool *replacement)
+{
+    struct diff diff;
+
+    *replacement = !truce__diff(truce__value_document(&entry->base),
+                                truce__value_document(&entry->after), &diff);
+    if (*replacement) {
+        truce__commit_document(entry, rev, update);
+    } else {
+        bson_init(update);
+        BSON_APPEND_OID(&diff.set, "_rev", rev);
+        BSON_APPEND_DOCUMENT(update, "$set", &diff.set);
+        if (!bson_empty(&diff.unset))
+            BSON_APPEND_DOCUMENT(update, "$unset", &diff.unset);
+    }
+    truce__diff_release(&diff);
+}
+
+/* ---- apply ---------------------------------------------------------------------------------- */
+
+static int compare_entries(const void *a, const void *b)
+{
+    return truce__entry_compare(*(struct entry *const *)a, *(struct entry *const *)b);
+}
+
+static bool native(const truce_commit *commit)
+{
+    return commit->options.mechanism != TRUCE_MECHANISM_JOURNAL &&
+           (commit->store->capabilities & TRUCE_CAN_ATOMIC_BULK);
+}
+
+static truce_status apply_once(truce_commit *commit, bson_error_t *error)
+{
+    if (commit->count == 1 && !commit->options.key) {
+        if (truce__entry_writes(commit->entries[0]))
+            return truce__commit_fast(commit, error);
+        return TRUCE_OK; /* one look at one document is consistent by itself */
+    }
+    return native(commit) ? truce__commit_native(commit, error)
+                          : truce__commit_journal(commit, error);
+}
+
+truce_status truce_commit_apply(truce_commit *commit, bson_error_t *error)
+{
+    truce_status status;
+
+    if (commit->applied)
+        return truce__fail(TRUCE_INVALID, error, "this commit was applied already");
+    commit->applied = true;
+    if (!commit->count && !commit->options.key)
+        return TRUCE_OK;
+    qsort(commit->entries, commit->count, sizeof(struct entry *), compare_entries);
+    commit->worker.waits = 0;
+    status = apply_once(commit, error);
+    if (!status)
+        COUNT(committed);
+    else if (status == TRUCE_CONFLICT)
+        COUNT(conflicts);
+    else if (status == TRUCE_UNKNOWN)
+        COUNT(unknown);
+    return status;
+}
+
+/* ---- transact ------------------------------------------------------------------------------- */
+
+static truce_status run_once(truce_commit *commit, truce_commit_function *function, void *arg,
+                             bson_error_t *error)
+{
+    truce_status status;
+
+    free_entries(commit);
+    commit->applied = false;
+    truce__id_new(&commit->id);
+    status = function(commit, arg, error);
+    if (!status && !commit->applied)
+        status = truce_commit_apply(commit, error);
+    return status;
+}
+
+truce_status truce_transact(truce_store *store, truce_commit_function *function, void *arg,
+                            const truce_commit_options *options, bson_error_t *error)
+{
+    uint32_t tries = options && options->tries_max ? options->tries_max : COMMIT_TRIES;
+    truce_commit *commit = NULL;
+    truce_status status = truce_commit_begin(store, options, &commit, error);
+
+    if (status)
+        return status;
+    if (commit->options.key) {
+        status = truce__commit_key_holder(commit, error);
+        if (status != TRUCE_NOT_FOUND) {
+            truce_commit_free(commit);
+            return status;
+        }
+    }
+    for (uint32_t i = 0; i < tries; i++) {
+        bson_error_t waiting;
+
+        status = run_once(commit, function, arg, error);
+        if (status != TRUCE_CONFLICT)
+            break;
+        COUNT(reruns);
+        commit->worker.waits = i < 5 ? i : 5;
+        if (truce__clock_monotonic_ns() >= commit->worker.deadline_ns)
+            break;
+        if (i > 0 && truce__worker_wait(&commit->worker, "the documents", &waiting))
+            break;
+    }
+    truce_commit_free(commit);
+    return status;
+}

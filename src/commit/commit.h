@@ -1,0 +1,57 @@
+#ifndef TRUCE_COMMIT_COMMIT_H
+#define TRUCE_COMMIT_COMMIT_H
+
+/* A commit as its mechanisms see it. */
+#include "commit/journal.h"
+
+struct truce_commit {
+    truce_store *store;
+    truce_commit_options options; /* key and input are copies */
+    struct worker worker;
+    bson_oid_t id; /* changes with each attempt of the journal */
+    struct entry **entries;
+    uint32_t count, room;
+    bool applied; /* apply was called: nothing can be added any more */
+};
+
+/* Does the commit take this document (intent or stub), or only look at it? */
+static inline bool truce__commit_takes(const struct entry *entry)
+{
+    return entry->hold || truce__entry_writes(entry);
+}
+
+/* One attempt each. CONFLICT: run the function again; all other statuses are final. */
+truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error);
+truce_status truce__commit_native(truce_commit *commit, bson_error_t *error);
+truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error);
+
+/* CONFLICT about an entry, with a sentence: `why` goes behind the document's name. */
+truce_status truce__commit_conflict(const struct entry *entry, const char *why,
+                                    bson_error_t *error);
+
+/* Compares a document that was just read (NULL: missing) with a known entry: OK, or CONFLICT. */
+truce_status truce__commit_same(const struct entry *entry, const bson_t *document,
+                                bson_error_t *error);
+
+/* Why a blind entry's write found nothing in `document` (NULL: missing): NOT_FOUND (missing, or a
+ * guard does not hold), or OK: now it would. */
+truce_status truce__commit_blame(struct entry *entry, const bson_t *document, bson_error_t *error);
+
+/* The write that brings a known or taken entry's document from base to after, with `_rev: rev`:
+ * operators (*replacement false) or the whole document. */
+void truce__commit_write(const struct entry *entry, const bson_oid_t *rev, bson_t *update,
+                         bool *replacement);
+
+/* `after` of the entry with `_rev: rev` at its end */
+void truce__commit_document(const struct entry *entry, const bson_oid_t *rev, bson_t *document);
+
+/* The caller's key: who has it? OK: its commit took effect, there is nothing to do. NOT_FOUND:
+ * nobody. DUPLICATE: another input. EXPIRED: at or below the horizon. LOCKED: a pending commit does
+ * not end. */
+truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error);
+truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error);
+
+/* {_id, key?, key_time?, state, input?, created ...}: what every commit document begins with */
+void truce__commit_begin_document(const truce_commit *commit, const char *state, bson_t *document);
+
+#endif

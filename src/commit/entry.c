@@ -1,0 +1,391 @@
+#include "commit/entry.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "query/match.h"
+#include "query/update.h"
+
+/*
+ * Entries are folded as they grow: a known entry has `after` at every moment, so that the commit
+ * reads its own writes and a bad change is refused where it is made. Two fields are truce's own,
+ * and a change that touches them is refused by comparing them before and after, whatever operator
+ * did it.
+ */
+
+static struct value value_of(const bson_value_t *id, bson_t *holder)
+{
+    struct fields fields;
+
+    bson_init(holder);
+    bson_append_value(holder, "", 0, id);
+    fields = truce__fields(truce__value_document(holder));
+    truce_assert(truce__fields_next(&fields));
+    return fields.value;
+}
+
+struct entry *truce__entry_new(const char *collection, const bson_value_t *id)
+{
+    struct entry *entry = bson_malloc0(sizeof *entry);
+
+    entry->collection = bson_strdup(collection);
+    bson_value_copy(id, &entry->id);
+    bson_init(&entry->base);
+    bson_init(&entry->after);
+    return entry;
+}
+
+void truce__entry_free(struct entry *entry)
+{
+    for (uint32_t i = 0; i < entry->changes_count; i++)
+        bson_destroy(entry->changes[i].document);
+    bson_free(entry->changes);
+    bson_destroy(entry->guards);
+    bson_destroy(&entry->base);
+    bson_destroy(&entry->after);
+    bson_value_destroy(&entry->id);
+    bson_free(entry->collection);
+    bson_free(entry);
+}
+
+int truce__entry_compare(const struct entry *a, const struct entry *b)
+{
+    bson_t holder_a, holder_b;
+    int order = strcmp(a->collection, b->collection);
+
+    if (order)
+        return order;
+    order = truce__value_compare(value_of(&a->id, &holder_a), value_of(&b->id, &holder_b));
+    bson_destroy(&holder_a);
+    bson_destroy(&holder_b);
+    return order;
+}
+
+const char *truce__entry_show(const struct entry *entry, char *text, size_t size)
+{
+    bson_t holder;
+    char id[200];
+
+    snprintf(text, size, "document %s of \"%s\"",
+             truce__value_show(value_of(&entry->id, &holder), id, sizeof id), entry->collection);
+    bson_destroy(&holder);
+    return text;
+}
+
+truce_status truce__token_of(const bson_t *document, struct token *token, bson_error_t *error)
+{
+    bson_iter_t iter;
+
+    memset(token, 0, sizeof *token);
+    if (!document)
+        return TRUCE_OK;
+    token->found = true;
+    if (!bson_iter_init_find(&iter, document, "_rev"))
+        return TRUCE_OK;
+    if (!BSON_ITER_HOLDS_OID(&iter))
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the field \"_rev\" of a document in a commit belongs to truce and is an "
+            "ObjectId; here it has another type");
+    token->has_rev = true;
+    bson_oid_copy(bson_iter_oid(&iter), &token->rev);
+    return TRUCE_OK;
+}
+
+bool truce__token_same(const struct token *a, const struct token *b)
+{
+    return a->found == b->found && a->has_rev == b->has_rev &&
+           (!a->has_rev || bson_oid_equal(&a->rev, &b->rev));
+}
+
+/* ---- guards --------------------------------------------------------------------------------- */
+
+static truce_status test_guard(const struct entry *entry, const bson_t *guard, bson_error_t *error)
+{
+    struct arena arena = ARENA_INIT;
+    struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
+    struct match *match = NULL;
+    struct match_result result = {0};
+    char text[300];
+    truce_status status = truce__match_new(guard, &match, error);
+
+    if (!status && entry->token.found)
+        status =
+            truce__match_test(match, truce__value_document(&entry->base), &context, &result, error);
+    if (!status && !result.matched)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "%s %s",
+                             truce__entry_show(entry, text, sizeof text),
+                             entry->token.found ? "does not match its guard" : "does not exist");
+    truce__match_free(match);
+    truce__arena_release(&arena);
+    return status;
+}
+
+static truce_status test_guards(const struct entry *entry, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t iter;
+    char text[300];
+
+    if (entry->must_exist && !entry->token.found)
+        return truce__fail(TRUCE_NOT_FOUND, error, "%s does not exist",
+                           truce__entry_show(entry, text, sizeof text));
+    if (!entry->guards || !bson_iter_init(&iter, entry->guards))
+        return TRUCE_OK;
+    while (!status && bson_iter_next(&iter)) {
+        const uint8_t *bytes;
+        uint32_t length;
+        bson_t guard;
+
+        bson_iter_document(&iter, &length, &bytes);
+        truce_assert(bson_init_static(&guard, bytes, length));
+        status = test_guard(entry, &guard, error);
+    }
+    return status;
+}
+
+truce_status truce__entry_guard(struct entry *entry, const bson_t *guard, bson_error_t *error)
+{
+    struct match *match = NULL;
+    truce_status status;
+    char index[16];
+
+    if (!guard || bson_empty(guard))
+        return TRUCE_OK;
+    status = truce__match_new(guard, &match, error);
+    truce__match_free(match);
+    if (status)
+        return status;
+    if (!entry->guards)
+        entry->guards = bson_new();
+    snprintf(index, sizeof index, "%u", bson_count_keys(entry->guards));
+    bson_append_document(entry->guards, index, -1, guard);
+    return entry->known ? test_guard(entry, guard, error) : TRUCE_OK;
+}
+
+/* ---- changes -------------------------------------------------------------------------------- */
+
+static truce_status refuse_entry(const struct entry *entry, truce_status status, const char *why,
+                                 bson_error_t *error)
+{
+    char text[300];
+
+    return truce__fail(status, error, "%s %s", truce__entry_show(entry, text, sizeof text), why);
+}
+
+static bool same_field(const bson_t *a, const bson_t *b, const char *name)
+{
+    struct value in_a = truce__value_field(truce__value_document(a), name, strlen(name));
+    struct value in_b = truce__value_field(truce__value_document(b), name, strlen(name));
+
+    return truce__value_identical(in_a, in_b);
+}
+
+static void set_after(struct entry *entry, bson_t *after, bool found)
+{
+    bson_destroy(&entry->after);
+    bson_steal(&entry->after, after);
+    entry->after_found = found;
+}
+
+static truce_status apply_operators(struct entry *entry, const bson_t *operators,
+                                    bson_error_t *error)
+{
+    struct arena arena = ARENA_INIT;
+    struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
+    struct update_options options = {0};
+    struct update_result result;
+    struct update *update = NULL;
+    bson_t after = BSON_INITIALIZER;
+    truce_status status = truce__update_new(operators, &options, &update, error);
+
+    if (!status && truce__update_is_replacement(update))
+        status = truce__fail(TRUCE_INVALID, error,
+                             "an update in a commit is made of operators ($set, $inc ...); use "
+                             "truce_commit_replace for a whole document");
+    if (!status) {
+        bson_destroy(&after);
+        status = truce__update_apply(update, &entry->after, NULL, &context, &after, &result, error);
+    }
+    if (!status && (!same_field(&entry->after, &after, "_rev") ||
+                    !same_field(&entry->after, &after, "_intent")))
+        status = truce__fail(TRUCE_INVALID, error,
+                             "the fields \"_rev\" and \"_intent\" belong to truce: a commit cannot "
+                             "change them");
+    if (!status)
+        set_after(entry, &after, true);
+    else
+        bson_destroy(&after);
+    truce__update_free(update);
+    truce__arena_release(&arena);
+    return status;
+}
+
+/* `document` with the entry's _id first and without truce's fields */
+static void whole_document(const struct entry *entry, const bson_t *document, bson_t *whole)
+{
+    struct fields fields = truce__fields(truce__value_document(document));
+
+    bson_init(whole);
+    bson_append_value(whole, "_id", 3, &entry->id);
+    while (truce__fields_next(&fields)) {
+        if (!strcmp(fields.key, "_id") || !strcmp(fields.key, "_rev") ||
+            !strcmp(fields.key, "_intent"))
+            continue;
+        truce__value_append(whole, fields.key, fields.key_length, fields.value);
+    }
+}
+
+static truce_status apply_whole(struct entry *entry, const bson_t *document, bson_error_t *error)
+{
+    bson_t whole;
+
+    if (document->len > TRUCE_DOCUMENT_BYTES_MAX - TRUCE_INTERNAL_BYTES_EXTRA)
+        return refuse_entry(entry, TRUCE_LIMIT, "would be larger than a document may be", error);
+    whole_document(entry, document, &whole);
+    set_after(entry, &whole, true);
+    return TRUCE_OK;
+}
+
+static truce_status apply_change(struct entry *entry, const struct change *change,
+                                 bson_error_t *error)
+{
+    bson_t nothing = BSON_INITIALIZER;
+
+    if (change->kind == CHANGE_INSERT) {
+        if (entry->after_found)
+            return refuse_entry(entry, TRUCE_DUPLICATE, "exists already", error);
+        return apply_whole(entry, change->document, error);
+    }
+    if (!entry->after_found)
+        return refuse_entry(entry, TRUCE_NOT_FOUND, "does not exist", error);
+    if (change->kind == CHANGE_UPDATE)
+        return apply_operators(entry, change->document, error);
+    if (change->kind == CHANGE_REPLACE)
+        return apply_whole(entry, change->document, error);
+    set_after(entry, &nothing, false);
+    return TRUCE_OK;
+}
+
+static void keep_change(struct entry *entry, enum change_kind kind, const bson_t *document)
+{
+    struct change *change;
+
+    if (entry->changes_count == entry->changes_room) {
+        entry->changes_room = entry->changes_room ? 2 * entry->changes_room : 2;
+        entry->changes = bson_realloc(entry->changes, entry->changes_room * sizeof *entry->changes);
+    }
+    change = &entry->changes[entry->changes_count++];
+    change->kind = kind;
+    change->document = document ? bson_copy(document) : NULL;
+}
+
+truce_status truce__entry_change(struct entry *entry, enum change_kind kind, const bson_t *document,
+                                 bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (!entry->known && !entry->changes_count) {
+        if (kind == CHANGE_INSERT) /* nothing to look at: it must be missing */
+            entry->known = true;
+        else
+            entry->must_exist = true;
+    }
+    if (!entry->known && kind == CHANGE_INSERT &&
+        entry->changes[entry->changes_count - 1].kind != CHANGE_REMOVE)
+        return refuse_entry(entry, TRUCE_DUPLICATE, "exists already", error);
+    keep_change(entry, kind, document);
+    if (entry->known)
+        status = apply_change(entry, &entry->changes[entry->changes_count - 1], error);
+    if (status) {
+        entry->changes_count--;
+        bson_destroy(entry->changes[entry->changes_count].document);
+    }
+    return status;
+}
+
+static truce_status set_base(struct entry *entry, const bson_t *base, bson_error_t *error)
+{
+    truce_status status = truce__token_of(base, &entry->token, error);
+    bson_t copy = BSON_INITIALIZER;
+
+    if (status)
+        return status;
+    bson_reinit(&entry->base);
+    if (base)
+        bson_concat(&entry->base, base);
+    bson_concat(&copy, &entry->base);
+    set_after(entry, &copy, base != NULL);
+    status = test_guards(entry, error);
+    for (uint32_t i = 0; !status && i < entry->changes_count; i++)
+        status = apply_change(entry, &entry->changes[i], error);
+    return status;
+}
+
+truce_status truce__entry_know(struct entry *entry, const bson_t *base, bool read,
+                               bson_error_t *error)
+{
+    truce_assert(!entry->known);
+    entry->known = true;
+    entry->read = read;
+    return set_base(entry, base, error);
+}
+
+truce_status truce__entry_take(struct entry *entry, const bson_t *base, bson_error_t *error)
+{
+    truce_assert(!entry->known);
+    return set_base(entry, base, error);
+}
+
+enum net truce__entry_net(const struct entry *entry)
+{
+    if (!entry->token.found)
+        return entry->after_found ? NET_INSERT : NET_NOTHING;
+    if (!entry->after_found)
+        return NET_REMOVE;
+    return entry->changes_count ? NET_UPDATE : NET_NOTHING;
+}
+
+bool truce__entry_writes(const struct entry *entry)
+{
+    return entry->changes_count > 0 && (!entry->known || truce__entry_net(entry) != NET_NOTHING);
+}
+
+/* ---- filters -------------------------------------------------------------------------------- */
+
+void truce__filter_id(const bson_value_t *id, bson_t *filter)
+{
+    bson_t equal;
+
+    bson_init(filter);
+    if (id->value_type != BSON_TYPE_DOCUMENT) {
+        bson_append_value(filter, "_id", 3, id);
+        return;
+    }
+    bson_append_document_begin(filter, "_id", 3, &equal);
+    bson_append_value(&equal, "$eq", 3, id);
+    bson_append_document_end(filter, &equal);
+}
+
+static void append_absent(bson_t *filter, const char *field)
+{
+    bson_t exists;
+
+    bson_append_document_begin(filter, field, -1, &exists);
+    BSON_APPEND_BOOL(&exists, "$exists", false);
+    bson_append_document_end(filter, &exists);
+}
+
+void truce__filter_entry(const struct entry *entry, bool any_rev, bson_t *filter)
+{
+    truce__filter_id(&entry->id, filter);
+    if (!any_rev && entry->token.has_rev)
+        BSON_APPEND_OID(filter, "_rev", &entry->token.rev);
+    else if (!any_rev)
+        append_absent(filter, "_rev");
+    append_absent(filter, "_intent");
+    if (entry->guards)
+        BSON_APPEND_ARRAY(filter, "$and", entry->guards);
+}

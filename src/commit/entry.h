@@ -1,0 +1,97 @@
+#ifndef TRUCE_COMMIT_ENTRY_H
+#define TRUCE_COMMIT_ENTRY_H
+
+/*
+ * An entry: all that one commit knows of one document, and wants of it.
+ *
+ *     base    the document as the store has it; known after a read, else only when it is prepared
+ *     after   base with the commit's own changes: what the commit itself reads
+ *
+ * A document is either KNOWN (it was read, or the commit began with its insert: changes are applied
+ * at once, errors come at once, and the commit insists that it is still as it was) or BLIND
+ * (changes are kept, and applied to whatever stands there when the commit takes it).
+ */
+#include "query/value.h"
+#include "truce/commit.h"
+
+enum change_kind { CHANGE_INSERT = 1, CHANGE_UPDATE, CHANGE_REPLACE, CHANGE_REMOVE };
+
+struct change {
+    enum change_kind kind;
+    bson_t *document; /* the document, the operators, or NULL (remove) */
+};
+
+/* Which version of a document: compared for equality only. */
+struct token {
+    bool found;   /* there is a document */
+    bool has_rev; /* and it has a _rev, which is */
+    bson_oid_t rev;
+};
+
+/* What all of an entry's changes come to. */
+enum net { NET_NOTHING, NET_INSERT, NET_UPDATE, NET_REMOVE };
+
+struct entry {
+    char *collection;
+    bson_value_t id;
+    bool known;         /* base and token are as read, and guarded */
+    bool read;          /* the caller saw the base (a known insert did not look) */
+    bool hold;          /* locked until the decision even if nothing changes */
+    bool must_exist;    /* a blind change or hold that insists on a document */
+    struct token token; /* of base */
+    bson_t base;        /* empty if missing; valid when known or prepared */
+    bson_t after;       /* empty if missing; valid when base is */
+    bool after_found;
+    bson_t *guards; /* array of filters that base must match; NULL: none */
+    struct change *changes;
+    uint32_t changes_count, changes_room;
+
+    /* while the journal applies it */
+    bool sent;     /* the prepare was sent: it may have taken the document */
+    bool prepared; /* base is held by our intent */
+    bool stub;     /* what we hold is a stub that we inserted */
+};
+
+struct entry *truce__entry_new(const char *collection, const bson_value_t *id);
+void truce__entry_free(struct entry *entry);
+
+/* order of (collection, id): the order in which documents are taken, the same for everybody */
+int truce__entry_compare(const struct entry *a, const struct entry *b);
+
+/* `base` (NULL: missing) becomes the known base; the guards are tested, the kept changes applied.
+ */
+truce_status truce__entry_know(struct entry *entry, const bson_t *base, bool read,
+                               bson_error_t *error);
+
+/* Adds a guard. Tested at once if the base is known: NOT_FOUND if it does not hold. */
+truce_status truce__entry_guard(struct entry *entry, const bson_t *guard, bson_error_t *error);
+
+/* Adds a change (`document` is copied); applied at once if the base is known. */
+truce_status truce__entry_change(struct entry *entry, enum change_kind kind, const bson_t *document,
+                                 bson_error_t *error);
+
+/* Base, `after` and token as the store's document says, for a blind entry that was just taken:
+ * tests the guards, applies the changes, without making it known. */
+truce_status truce__entry_take(struct entry *entry, const bson_t *base, bson_error_t *error);
+
+/* What the changes come to; base must be there. */
+enum net truce__entry_net(const struct entry *entry);
+
+/* The entry writes something (for a blind one: it has changes). */
+bool truce__entry_writes(const struct entry *entry);
+
+/* The token of a document as it stands in the store (NULL: missing). INVALID: its _rev is not ours.
+ */
+truce_status truce__token_of(const bson_t *document, struct token *token, bson_error_t *error);
+bool truce__token_same(const struct token *a, const struct token *b);
+
+/* {_id: id} */
+void truce__filter_id(const bson_value_t *id, bson_t *filter);
+/* {_id, _rev as in the token, _intent absent, $and: guards}: the entry's document, as it must be.
+ * With `any_rev` the revision is not compared. */
+void truce__filter_entry(const struct entry *entry, bool any_rev, bson_t *filter);
+
+/* "students {"_id": 1}" for messages; returns `text` */
+const char *truce__entry_show(const struct entry *entry, char *text, size_t size);
+
+#endif

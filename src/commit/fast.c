@@ -1,0 +1,168 @@
+#include "commit/commit.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "commit/counters.h"
+#include "truce/sys/store.h"
+
+/*
+ * The fast path: a commit of one document, with nothing required elsewhere and no key, is one
+ * guarded write. It reads first, also for a blind change, because a write that was not answered can
+ * only be judged by the revision:
+ *
+ *     {_id, guards, _rev: as read, _intent: absent} -> change, _rev: fresh
+ *
+ *     no answer, then:   _rev is ours    it took effect
+ *                        _rev as read    it did not: send again; if both land, the second finds
+ *                                        another _rev and does nothing (F1)
+ *                        otherwise       TRUCE_UNKNOWN: it may have been first, and changed since
+ *
+ *   F1  A repeated send is harmless because the filter compares the revision that was read.
+ *   F2  An insert has no revision to compare. Unanswered and not found, it may still land, and a
+ *       second one might land after somebody removed the first: it is never sent again.
+ *   F3  `_intent: absent` keeps out of the way of journal commits: their documents are waited for.
+ *   F4  After a send without an answer, "found nothing" is no answer either: only the revision tells.
+ *
+ * A blind change that lost a race reads again and goes on; a known one is a conflict.
+ */
+
+static truce_write make_write(const struct entry *entry, const bson_oid_t *rev, bson_t *filter,
+                              bson_t *document)
+{
+    truce_write write = {.collection = entry->collection, .filter = filter, .document = document};
+    bool replacement;
+
+    switch (truce__entry_net(entry)) {
+    case NET_INSERT:
+        write.kind = TRUCE_WRITE_INSERT;
+        bson_destroy(document);
+        truce__commit_document(entry, rev, document);
+        break;
+    case NET_REMOVE:
+        write.kind = TRUCE_WRITE_REMOVE;
+        break;
+    default:
+        write.kind = TRUCE_WRITE_UPDATE;
+        bson_destroy(document);
+        truce__commit_write(entry, rev, document, &replacement);
+    }
+    return write;
+}
+
+/* Sends it once. *took: it changed the document. */
+static truce_status send(truce_commit *commit, const struct entry *entry, const bson_oid_t *rev,
+                         bool *took, bson_error_t *error)
+{
+    bson_t filter, document = BSON_INITIALIZER;
+    truce_bulk_options options = {.relaxed = commit->options.relaxed};
+    truce_write_outcome outcome;
+    truce_write write;
+    truce_status status;
+
+    truce__filter_entry(entry, false, &filter);
+    write = make_write(entry, rev, &filter, &document);
+    status = truce_bulk(commit->store, &write, 1, &options, &outcome, error);
+    *took =
+        !status && (outcome.result.matched || outcome.result.inserted || outcome.result.removed);
+    truce_write_result_release(&outcome.result);
+    bson_destroy(&document);
+    bson_destroy(&filter);
+    return status;
+}
+
+enum verdict { TOOK, AS_READ, OTHERWISE };
+
+/* What an unanswered write came to. */
+static truce_status judge(truce_commit *commit, const struct entry *entry, const bson_oid_t *rev,
+                          enum verdict *verdict, bson_error_t *error)
+{
+    struct token token;
+    bson_t document;
+    truce_status status =
+        truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, error);
+
+    if (!status || status == TRUCE_NOT_FOUND)
+        status = truce__token_of(status ? NULL : &document, &token, error);
+    bson_destroy(&document);
+    if (status)
+        return status;
+    *verdict = OTHERWISE;
+    if (token.has_rev && bson_oid_equal(&token.rev, rev))
+        *verdict = TOOK;
+    else if (truce__entry_net(entry) != NET_INSERT && truce__token_same(&token, &entry->token))
+        *verdict = AS_READ; /* F1; never of an insert: F2 */
+    return TRUCE_OK;
+}
+
+static truce_status unknown(const struct entry *entry, bson_error_t *error)
+{
+    char text[300];
+
+    return truce__fail(TRUCE_UNKNOWN, error,
+                       "the store did not answer a write of %s, and what stands there now does not "
+                       "tell whether it took effect",
+                       truce__entry_show(entry, text, sizeof text));
+}
+
+/* Sends the entry's write until its outcome is certain. *took false: somebody was faster. Once a send
+ * was not answered, an answer to a later one that it found nothing is no proof: the first may have
+ * landed in between, and somebody may have changed the document since (F4). */
+static truce_status write_certainly(truce_commit *commit, struct entry *entry, bool *took,
+                                    bson_error_t *error)
+{
+    bool unanswered = false;
+
+    for (;;) {
+        enum verdict verdict = OTHERWISE;
+        truce_status status = send(commit, entry, &commit->id, took, error);
+
+        if (!truce__unanswered(status) && (*took || !unanswered))
+            return status;
+        unanswered = true;
+        if (judge(commit, entry, &commit->id, &verdict, error) || verdict == OTHERWISE)
+            return unknown(entry, error);
+        if (verdict == TOOK) {
+            *took = true;
+            return TRUCE_OK;
+        }
+        if (truce__worker_wait(&commit->worker, "the store", error))
+            return unknown(entry, error);
+    }
+}
+
+/* The document as it is now, after a write that found nothing: a conflict for a known entry, a new
+ * base for a blind one. */
+static truce_status look_again(truce_commit *commit, struct entry *entry, bson_error_t *error)
+{
+    bson_t document;
+    truce_status status =
+        truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, error);
+    const bson_t *found = status ? NULL : &document;
+
+    if (!status || status == TRUCE_NOT_FOUND)
+        status = entry->known ? truce__commit_same(entry, found, error)
+                              : truce__entry_take(entry, found, error);
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error)
+{
+    struct entry *entry = commit->entries[0];
+    truce_status status = entry->known ? TRUCE_OK : look_again(commit, entry, error);
+    bool took = false;
+
+    COUNT(fast);
+    while (!status) {
+        status = write_certainly(commit, entry, &took, error);
+        if (status == TRUCE_DUPLICATE && entry->read && truce__entry_net(entry) == NET_INSERT)
+            return look_again(commit, entry, error) ? TRUCE_CONFLICT : TRUCE_DUPLICATE;
+        if (status || took)
+            return status;
+        status = look_again(commit, entry, error);
+        if (!status)
+            status = truce__worker_wait(&commit->worker, "the document", error);
+    }
+    return status;
+}

@@ -1,0 +1,579 @@
+#include "commit/journal.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/random.h"
+#include "commit/counters.h"
+
+/*
+ * Meeting an intent: what everybody does who finds a document held by a commit, be it an owner on
+ * its way, a reader, or the sweeper. The document is read first, its commit after:
+ *
+ *     commit missing or aborted     strip: the intent goes, a stub goes as a whole
+ *     pending, its lease over       abort the commit, THEN look again
+ *     pending, alive                wait a moment, look again; LOCKED past the deadline
+ *     committed or done             release: the decided change goes into the document
+ *
+ * Invariants (numbered as in journal.c):
+ *
+ *   H1  Nobody strips an intent of a pending commit: it is aborted first, by a write that compares
+ *       the state, so a commit that was decided in between keeps its intents.
+ *   H2  Every strip and release compares the commit's id in the intent: a late one finds nothing.
+ *   H3  Clocks decide when to suspect, never what is true. A lease is over when it ended a whole
+ *       lease ago by our clock, or when we have watched the commit for as long as its lease says.
+ *       An owner whose clock is wrong can thus block nobody for longer than one lease.
+ *
+ * A crash at any step leaves what the next one who comes finds and goes on with.
+ */
+
+#define WAIT_MS_MAX 32
+
+void truce__worker_init(struct worker *worker, truce_store *store, uint32_t deadline_ms)
+{
+    *worker = (struct worker){
+        .store = store,
+        .deadline_ns = truce__clock_monotonic_ns() +
+                       (int64_t)(deadline_ms ? deadline_ms : COMMIT_DEADLINE_MS) * 1000000,
+    };
+}
+
+truce_status truce__worker_wait(struct worker *worker, const char *what, bson_error_t *error)
+{
+    uint32_t span = 1u << (worker->waits < 5 ? worker->waits : 5);
+
+    if (truce__clock_monotonic_ns() >= worker->deadline_ns)
+        return truce__fail(TRUCE_LOCKED, error, "%s did not become free before the deadline", what);
+    COUNT(waits);
+    worker->waits++;
+    if (span > WAIT_MS_MAX)
+        span = WAIT_MS_MAX;
+    truce__clock_sleep_ms(1 + (int64_t)(truce__random_entropy() % span));
+    return TRUCE_OK;
+}
+
+/* ---- reading journal documents -------------------------------------------------------------- */
+
+static bool find_in(const bson_t *document, const char *path, bson_iter_t *found)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init(&iter, document) && bson_iter_find_descendant(&iter, path, found);
+}
+
+bool truce__intent_absent(const bson_t *document)
+{
+    return !truce__value_field(truce__value_document(document), "_intent", 7).type;
+}
+
+bool truce__intent_commit(const bson_t *document, bson_oid_t *commit)
+{
+    bson_iter_t iter;
+
+    if (!find_in(document, "_intent.c", &iter) || !BSON_ITER_HOLDS_OID(&iter))
+        return false;
+    bson_oid_copy(bson_iter_oid(&iter), commit);
+    return true;
+}
+
+static bool is_stub(const bson_t *document)
+{
+    bson_iter_t iter;
+
+    return find_in(document, "_intent.new", &iter);
+}
+
+const char *truce__commit_state(const bson_t *commit)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, commit, "state") && BSON_ITER_HOLDS_UTF8(&iter)
+               ? bson_iter_utf8(&iter, NULL)
+               : NULL;
+}
+
+bool truce__journal_target(const bson_t *element, const char **collection, bson_value_t *id)
+{
+    bson_iter_t iter;
+
+    if (!bson_iter_init_find(&iter, element, "ns") || !BSON_ITER_HOLDS_UTF8(&iter))
+        return false;
+    *collection = bson_iter_utf8(&iter, NULL);
+    if (!bson_iter_init_find(&iter, element, "id"))
+        return false;
+    *id = *bson_iter_value(&iter);
+    return true;
+}
+
+/* ---- filters and options -------------------------------------------------------------------- */
+
+static void filter_state(const bson_oid_t *commit, const char *state, bson_t *filter)
+{
+    bson_init(filter);
+    BSON_APPEND_OID(filter, "_id", commit);
+    BSON_APPEND_UTF8(filter, "state", state);
+}
+
+static void filter_intent(const bson_value_t *id, const bson_oid_t *commit, bson_t *filter)
+{
+    truce__filter_id(id, filter);
+    BSON_APPEND_OID(filter, "_intent.c", commit);
+}
+
+static truce_write_options write_options(const struct worker *worker)
+{
+    return (truce_write_options){.relaxed = worker->relaxed};
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit, bool *changed,
+                                  bson_error_t *error)
+{
+    truce_write_options options = write_options(worker);
+    truce_write_result result = {0};
+    truce_status status;
+    bson_t filter, *update;
+
+    filter_state(commit, "pending", &filter);
+    update = BCON_NEW("$set", "{", "state", BCON_UTF8("aborted"), "}", "$unset", "{", "key",
+                      BCON_UTF8(""), "}");
+    status = truce_update(worker->store, COMMITS, &filter, update, &options, &result, error);
+    *changed = !status && result.matched > 0;
+    if (*changed)
+        COUNT(aborted);
+    truce_write_result_release(&result);
+    bson_destroy(update);
+    bson_destroy(&filter);
+    return status;
+}
+
+static truce_status strip_intent(struct worker *worker, const char *collection,
+                                 const bson_value_t *id, const bson_oid_t *commit, bool *matched,
+                                 bson_error_t *error)
+{
+    truce_write_options options = write_options(worker);
+    truce_write_result result = {0};
+    truce_status status;
+    bson_t filter, *update;
+
+    filter_intent(id, commit, &filter);
+    BCON_APPEND(&filter, "_intent.new", "{", "$exists", BCON_BOOL(false), "}");
+    update = BCON_NEW("$unset", "{", "_intent", BCON_UTF8(""), "}");
+    status = truce_update(worker->store, collection, &filter, update, &options, &result, error);
+    *matched = !status && result.matched > 0;
+    truce_write_result_release(&result);
+    bson_destroy(update);
+    bson_destroy(&filter);
+    return status;
+}
+
+static truce_status strip_stub(struct worker *worker, const char *collection,
+                               const bson_value_t *id, const bson_oid_t *commit,
+                               bson_error_t *error)
+{
+    truce_write_options options = write_options(worker);
+    truce_status status;
+    bson_t filter;
+
+    filter_intent(id, commit, &filter);
+    BSON_APPEND_BOOL(&filter, "_intent.new", true);
+    status = truce_remove(worker->store, collection, &filter, &options, NULL, error);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__journal_strip(struct worker *worker, const char *collection,
+                                  const bson_value_t *id, const bson_oid_t *commit,
+                                  bson_error_t *error)
+{
+    bool matched = false;
+    truce_status status = strip_intent(worker, collection, id, commit, &matched, error);
+
+    if (!status && !matched)
+        status = strip_stub(worker, collection, id, commit, error);
+    return status;
+}
+
+/* ---- release -------------------------------------------------------------------------------- */
+
+static void set_changes(const bson_t *post, const bson_oid_t *commit, bson_t *update)
+{
+    bson_t set, unset;
+    bson_iter_t iter, change;
+
+    bson_init(update);
+    bson_init(&set);
+    bson_init(&unset);
+    truce_assert(bson_iter_init_find(&iter, post, "changes") && bson_iter_recurse(&iter, &change));
+    while (bson_iter_next(&change)) {
+        bson_iter_t path, value;
+
+        truce_assert(bson_iter_recurse(&change, &path) && bson_iter_find(&path, "p"));
+        if (bson_iter_recurse(&change, &value) && bson_iter_find(&value, "v"))
+            bson_append_iter(&set, bson_iter_utf8(&path, NULL), -1, &value);
+        else
+            BSON_APPEND_UTF8(&unset, bson_iter_utf8(&path, NULL), "");
+    }
+    BSON_APPEND_OID(&set, "_rev", commit);
+    BSON_APPEND_UTF8(&unset, "_intent", "");
+    BSON_APPEND_DOCUMENT(update, "$set", &set);
+    BSON_APPEND_DOCUMENT(update, "$unset", &unset);
+    bson_destroy(&set);
+    bson_destroy(&unset);
+}
+
+static void whole_document(const bson_t *post, const bson_oid_t *commit, bson_t *document)
+{
+    const uint8_t *bytes;
+    uint32_t length;
+    bson_iter_t iter;
+    bson_t content;
+
+    truce_assert(bson_iter_init_find(&iter, post, "document"));
+    bson_iter_document(&iter, &length, &bytes);
+    truce_assert(bson_init_static(&content, bytes, length));
+    bson_copy_to(&content, document);
+    BSON_APPEND_OID(document, "_rev", commit);
+}
+
+static const char *text_field(const bson_t *document, const char *name)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, document, name) && BSON_ITER_HOLDS_UTF8(&iter)
+               ? bson_iter_utf8(&iter, NULL)
+               : "";
+}
+
+int64_t truce__journal_hash(const bson_t *document)
+{
+    struct fields fields = truce__fields(truce__value_document(document));
+    bson_t plain = BSON_INITIALIZER;
+    int64_t hash;
+
+    while (truce__fields_next(&fields)) {
+        if (strcmp(fields.key, "_intent") != 0)
+            truce__value_append(&plain, fields.key, fields.key_length, fields.value);
+    }
+    hash = (int64_t)truce__value_hash(truce__value_document(&plain));
+    bson_destroy(&plain);
+    return hash;
+}
+
+static bool was_overwritten(const bson_t *post, const bson_t *before)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, post, "was") && BSON_ITER_HOLDS_INT64(&iter) &&
+           bson_iter_int64(&iter) != truce__journal_hash(before);
+}
+
+truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
+                                    const bson_t *post, bool *overwritten, bson_error_t *error)
+{
+    truce_modify_options options = {.relaxed = worker->relaxed};
+    const char *op = text_field(post, "op"), *collection;
+    bson_t filter, update = BSON_INITIALIZER, before;
+    bson_value_t id;
+    truce_status status;
+
+    *overwritten = false;
+    if (!truce__journal_target(post, &collection, &id))
+        return truce__fail(TRUCE_CORRUPT, error, "an entry of a commit has no target");
+    filter_intent(&id, commit, &filter);
+    if (!strcmp(op, "set")) {
+        bson_destroy(&update);
+        set_changes(post, commit, &update);
+    } else if (!strcmp(op, "whole") || !strcmp(op, "insert")) {
+        bson_destroy(&update);
+        whole_document(post, commit, &update);
+    } else if (!strcmp(op, "hold")) {
+        BCON_APPEND(&update, "$unset", "{", "_intent", BCON_UTF8(""), "}");
+    } else {
+        options.remove = true;
+    }
+    status = truce_find_and_modify(worker->store, collection, &filter,
+                                   options.remove ? NULL : &update, &options, &before, NULL, error);
+    if (!status)
+        *overwritten = was_overwritten(post, &before);
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    bson_destroy(&before);
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit,
+                                 const bson_t *overwritten, bson_error_t *error)
+{
+    truce_write_options options = write_options(worker);
+    truce_status status;
+    bson_t filter, update, set;
+
+    filter_state(commit, "committed", &filter);
+    bson_init(&update);
+    bson_append_document_begin(&update, "$set", 4, &set);
+    BSON_APPEND_UTF8(&set, "state", "done");
+    if (!bson_empty(overwritten))
+        BSON_APPEND_ARRAY(&set, "overwritten", overwritten);
+    bson_append_document_end(&update, &set);
+    status = truce_update(worker->store, COMMITS, &filter, &update, &options, NULL, error);
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- whole commits -------------------------------------------------------------------------- */
+
+typedef truce_status element_function(struct worker *worker, const bson_oid_t *commit,
+                                      const bson_t *element, bson_t *notes, bson_error_t *error);
+
+static truce_status each_element(struct worker *worker, const bson_t *commit, const char *list,
+                                 element_function *function, bson_t *notes, bson_error_t *error)
+{
+    truce_status first = TRUCE_OK;
+    bson_iter_t iter, element;
+
+    if (!bson_iter_init_find(&iter, commit, "_id") || !BSON_ITER_HOLDS_OID(&iter))
+        return TRUCE_OK;
+    const bson_oid_t *id = bson_iter_oid(&iter);
+    if (!bson_iter_init_find(&iter, commit, list) || !BSON_ITER_HOLDS_ARRAY(&iter) ||
+        !bson_iter_recurse(&iter, &element))
+        return TRUCE_OK;
+    while (bson_iter_next(&element)) {
+        const uint8_t *bytes;
+        uint32_t length;
+        bson_t document;
+        truce_status status;
+
+        if (!BSON_ITER_HOLDS_DOCUMENT(&element))
+            continue;
+        bson_iter_document(&element, &length, &bytes);
+        truce_assert(bson_init_static(&document, bytes, length));
+        status = function(worker, id, &document, notes, first ? NULL : error);
+        first = first ? first : status;
+    }
+    return first;
+}
+
+static truce_status release_element(struct worker *worker, const bson_oid_t *commit,
+                                    const bson_t *element, bson_t *notes, bson_error_t *error)
+{
+    bool overwritten;
+    truce_status status = truce__journal_release(worker, commit, element, &overwritten, error);
+    const char *collection;
+    bson_value_t id;
+    char index[16];
+    bson_t note;
+
+    if (status || !overwritten || !truce__journal_target(element, &collection, &id))
+        return status;
+    snprintf(index, sizeof index, "%u", bson_count_keys(notes));
+    bson_append_document_begin(notes, index, -1, &note);
+    BSON_APPEND_UTF8(&note, "ns", collection);
+    BSON_APPEND_VALUE(&note, "id", &id);
+    bson_append_document_end(notes, &note);
+    return TRUCE_OK;
+}
+
+static truce_status strip_element(struct worker *worker, const bson_oid_t *commit,
+                                  const bson_t *element, bson_t *notes, bson_error_t *error)
+{
+    const char *collection;
+    bson_value_t id;
+
+    (void)notes;
+    if (!truce__journal_target(element, &collection, &id))
+        return TRUCE_OK;
+    return truce__journal_strip(worker, collection, &id, commit, error);
+}
+
+truce_status truce__journal_finish(struct worker *worker, const bson_t *commit, bson_error_t *error)
+{
+    bson_t notes = BSON_INITIALIZER;
+    truce_status status = each_element(worker, commit, "post", release_element, &notes, error);
+    bson_iter_t iter;
+
+    if (!status && bson_iter_init_find(&iter, commit, "_id") && BSON_ITER_HOLDS_OID(&iter))
+        status = truce__journal_done(worker, bson_iter_oid(&iter), &notes, error);
+    bson_destroy(&notes);
+    return status;
+}
+
+truce_status truce__journal_clean(struct worker *worker, const bson_t *commit, bson_error_t *error)
+{
+    return each_element(worker, commit, "writes", strip_element, NULL, error);
+}
+
+/* ---- meeting -------------------------------------------------------------------------------- */
+
+static int64_t number_at(const bson_t *document, const char *path)
+{
+    bson_iter_t iter;
+
+    return find_in(document, path, &iter) ? bson_iter_as_int64(&iter) : 0;
+}
+
+/* H3 */
+bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, const bson_t *commit)
+{
+    int64_t lease_ms = number_at(commit, "lease.ms");
+    int64_t now_ns = truce__clock_monotonic_ns();
+
+    if (lease_ms <= 0 || lease_ms > COMMIT_LEASE_MS_MAX)
+        lease_ms = COMMIT_LEASE_MS_MAX;
+    if (number_at(commit, "lease.until") + lease_ms <= truce__clock_wall_ms())
+        return true;
+    if (!worker->watched_since_ns || !bson_oid_equal(&worker->watched, id)) {
+        bson_oid_copy(id, &worker->watched);
+        worker->watched_since_ns = now_ns;
+        worker->waits = 0;
+    }
+    return now_ns - worker->watched_since_ns >= lease_ms * 1000000;
+}
+
+/* The element of the commit's post that is about this document; false: it writes no such one. */
+static bool find_post(const bson_t *commit, const char *collection, struct value id, bson_t *post)
+{
+    bson_iter_t iter, element;
+
+    if (!bson_iter_init_find(&iter, commit, "post") || !bson_iter_recurse(&iter, &element))
+        return false;
+    while (bson_iter_next(&element)) {
+        const uint8_t *bytes;
+        uint32_t length;
+
+        if (!BSON_ITER_HOLDS_DOCUMENT(&element))
+            continue;
+        bson_iter_document(&element, &length, &bytes);
+        truce_assert(bson_init_static(post, bytes, length));
+        if (!strcmp(text_field(post, "ns"), collection) &&
+            truce__value_equal(truce__value_field(truce__value_document(post), "id", 2), id))
+            return true;
+    }
+    return false;
+}
+
+static truce_status release_one(struct worker *worker, const char *collection,
+                                const bson_t *document, const bson_oid_t *id, const bson_t *commit,
+                                bson_error_t *error)
+{
+    struct value target = truce__value_field(truce__value_document(document), "_id", 3);
+    bson_t post, note = BSON_INITIALIZER, push;
+    bool overwritten = false;
+    truce_status status;
+
+    if (!find_post(commit, collection, target, &post)) {
+        bson_iter_t iter;
+
+        truce_assert(bson_iter_init_find(&iter, document, "_id"));
+        return truce__journal_strip(worker, collection, bson_iter_value(&iter), id, error);
+    }
+    status = truce__journal_release(worker, id, &post, &overwritten, error);
+    if (!status && overwritten) {
+        truce_write_options options = write_options(worker);
+        bson_t filter = BSON_INITIALIZER;
+
+        BSON_APPEND_OID(&filter, "_id", id);
+        bson_append_document_begin(&note, "$addToSet", 9, &push);
+        BCON_APPEND(&push, "overwritten", "{", "ns", BCON_UTF8(collection), "}");
+        bson_append_document_end(&note, &push);
+        status = truce_update(worker->store, COMMITS, &filter, &note, &options, NULL, error);
+        bson_destroy(&filter);
+    }
+    bson_destroy(&note);
+    return status;
+}
+
+truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
+                                   const bson_t *commit, bson_error_t *error)
+{
+    char what[40], hex[25];
+    bool changed;
+
+    bson_oid_to_string(id, hex);
+    snprintf(what, sizeof what, "commit %s", hex);
+    if (truce__journal_lease_over(worker, id, commit))
+        return truce__journal_abort(worker, id, &changed, error); /* H1: then look again */
+    return truce__worker_wait(worker, what, error);
+}
+
+static truce_status meet(struct worker *worker, const char *collection, const bson_t *document,
+                         const bson_oid_t *id, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, commit;
+    truce_status status;
+    const char *state;
+    bson_iter_t iter;
+
+    BSON_APPEND_OID(&filter, "_id", id);
+    status = truce_find_one(worker->store, COMMITS, &filter, NULL, &commit, error);
+    bson_destroy(&filter);
+    if (status && status != TRUCE_NOT_FOUND) {
+        bson_destroy(&commit);
+        return status;
+    }
+    state = status ? "missing" : truce__commit_state(&commit);
+    if (state && !strcmp(state, "pending")) {
+        status = truce__commit_suspect(worker, id, &commit, error);
+    } else if (state && (!strcmp(state, "committed") || !strcmp(state, "done"))) {
+        COUNT(helps);
+        status = release_one(worker, collection, document, id, &commit, error);
+    } else {
+        COUNT(helps);
+        truce_assert(bson_iter_init_find(&iter, document, "_id"));
+        status = is_stub(document)
+                     ? strip_stub(worker, collection, bson_iter_value(&iter), id, error)
+                     : truce__journal_strip(worker, collection, bson_iter_value(&iter), id, error);
+    }
+    bson_destroy(&commit);
+    return status;
+}
+
+truce_status truce__intent_meet(struct worker *worker, const char *collection,
+                                const bson_t *document, bson_error_t *error)
+{
+    truce_status status;
+    bson_oid_t id;
+
+    if (!truce__intent_commit(document, &id))
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the field \"_intent\" of a document of \"%s\" belongs to truce; here it "
+            "is not {c: ObjectId}",
+            collection);
+    status = meet(worker, collection, document, &id, error);
+    if (truce__unanswered(status)) /* every step may be repeated: look again */
+        status = truce__worker_wait(worker, "the store", error);
+    return status;
+}
+
+truce_status truce__journal_read(struct worker *worker, const char *collection,
+                                 const bson_value_t *id, bson_t *document, bson_error_t *error)
+{
+    truce_status status;
+    bson_t filter;
+
+    truce__filter_id(id, &filter);
+    worker->waits = 0;
+    for (;;) {
+        status = truce_find_one(worker->store, collection, &filter, NULL, document, error);
+        if (status == TRUCE_UNKNOWN)
+            status = truce__worker_wait(worker, "the store", error);
+        else if (status || truce__intent_absent(document))
+            break;
+        else
+            status = truce__intent_meet(worker, collection, document, error);
+        if (status)
+            break;
+        bson_destroy(document);
+    }
+    if (status)
+        bson_reinit(document);
+    bson_destroy(&filter);
+    return status;
+}

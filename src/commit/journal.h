@@ -1,0 +1,103 @@
+#ifndef TRUCE_COMMIT_JOURNAL_H
+#define TRUCE_COMMIT_JOURNAL_H
+
+/*
+ * The write-intent journal's documents and steps. The essay and the invariants are in journal.c.
+ *
+ * A commit document, in the collection `truce_commits`:
+ *
+ *     {_id: C, key?, key_time?, state, lease: {owner, ms, until}, input?, created,
+ *      writes: [{ns, id, kind}],                                  what it may hold
+ *      post:   [{ns, id, op, changes?, document?, pre?, was}],    from the decision on
+ *      overwritten?: [{ns, id}]}                                  plain writes that it ran over
+ *
+ *     op "set"     changes: [{p: path, v: value (absent: unset)}]
+ *        "whole"   document: all of it                "insert"  the same, over a stub
+ *        "remove"  the document goes                  "hold"    only the intent goes
+ *        "free"    the stub goes
+ */
+#include "commit/entry.h"
+
+#define COMMITS "truce_commits"
+
+struct random;
+
+/* Who works on the journal: an owner, or anybody who meets an intent. */
+struct worker {
+    truce_store *store;
+    int64_t deadline_ns; /* monotonic: waiting ends with TRUCE_LOCKED */
+    bool relaxed;
+    bson_oid_t watched;       /* the pending commit that is waited for, since: */
+    int64_t watched_since_ns; /* 0: none */
+    uint32_t waits;           /* in a row */
+};
+
+void truce__worker_init(struct worker *worker, truce_store *store, uint32_t deadline_ms);
+
+/* No answer, or none that says what happened: the call may have landed, or may land later. */
+static inline bool truce__unanswered(truce_status status)
+{
+    return status == TRUCE_UNKNOWN || status == TRUCE_IO;
+}
+
+/* ---- single steps, each one guarded write ---- */
+
+/* pending -> aborted, key given back. *changed: it was pending. */
+truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit, bool *changed,
+                                  bson_error_t *error);
+/* Takes this commit's intent, or its stub, off a document. No match is OK. */
+truce_status truce__journal_strip(struct worker *worker, const char *collection,
+                                  const bson_value_t *id, const bson_oid_t *commit,
+                                  bson_error_t *error);
+/* Brings one entry of a decided commit's `post` into its document. No match is OK.
+ * *overwritten: a plain writer had changed the document under the intent. */
+truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
+                                    const bson_t *post, bool *overwritten, bson_error_t *error);
+/* committed -> done; `overwritten`: array of {ns, id}, or empty */
+truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit,
+                                 const bson_t *overwritten, bson_error_t *error);
+
+/* Releases every entry of a decided commit (its document), then marks it done. */
+truce_status truce__journal_finish(struct worker *worker, const bson_t *commit,
+                                   bson_error_t *error);
+/* Strips every document that an aborted commit may hold. */
+truce_status truce__journal_clean(struct worker *worker, const bson_t *commit, bson_error_t *error);
+
+/* ---- meeting others ---- */
+
+/* `document` has no intent. */
+bool truce__intent_absent(const bson_t *document);
+/* The commit that holds it; false: `_intent` is not of truce's making. */
+bool truce__intent_commit(const bson_t *document, bson_oid_t *commit);
+
+/* `document`, just read, is held by a commit: help, undo, or wait a moment. OK: look again.
+ * LOCKED: the deadline passed. */
+truce_status truce__intent_meet(struct worker *worker, const char *collection,
+                                const bson_t *document, bson_error_t *error);
+
+/* Of a pending commit (its document as just read), as far as we can tell (help.c, H3). */
+bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, const bson_t *commit);
+
+/* A pending commit that stands in the way (its document as just read): aborts it if its lease is
+ * over, else waits a moment. OK: look again. */
+truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
+                                   const bson_t *commit, bson_error_t *error);
+
+/* Reads one document; met intents are resolved first. NOT_FOUND: none (document is empty). */
+truce_status truce__journal_read(struct worker *worker, const char *collection,
+                                 const bson_value_t *id, bson_t *document, bson_error_t *error);
+
+/* Sleeps a moment, longer each time in a row, with jitter. TRUCE_LOCKED once the deadline passed;
+ * `what` is waited for. */
+truce_status truce__worker_wait(struct worker *worker, const char *what, bson_error_t *error);
+
+/* The state of a commit document: "pending" ...; NULL: none there */
+const char *truce__commit_state(const bson_t *commit);
+
+/* Of a document without its intent: whether a plain writer changed it under us. */
+int64_t truce__journal_hash(const bson_t *document);
+
+/* {ns, id} out of an element of writes or post; both borrowed. False: not of truce's making. */
+bool truce__journal_target(const bson_t *element, const char **collection, bson_value_t *id);
+
+#endif

@@ -1,0 +1,117 @@
+#include "commit/commit.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "commit/memo.h"
+
+/*
+ * Idempotency keys. The commit document carries the caller's key under a unique sparse index, so
+ * that at most one commit under it can be pending or decided; an aborted one gives its key back.
+ * Old commits are purged behind a horizon: the purge raises `{_id: "horizon", time}` first and
+ * deletes after, only keys whose time is at or below it, and whoever comes with such a key is
+ * refused, because nobody can tell any more whether it was used.
+ */
+
+static truce_status find_holder(truce_commit *commit, bson_t *holder, bson_error_t *error)
+{
+    truce_status status;
+    bson_t filter = BSON_INITIALIZER;
+
+    BSON_APPEND_UTF8(&filter, "key", commit->options.key);
+    do {
+        status = truce_find_one(commit->store, COMMITS, &filter, NULL, holder, error);
+        if (status != TRUCE_UNKNOWN)
+            break;
+        bson_destroy(holder);
+        bson_init(holder);
+    } while (!truce__worker_wait(&commit->worker, "the store", error));
+    bson_destroy(&filter);
+    return status;
+}
+
+/* The same key must mean the same request. */
+static truce_status compare_input(const truce_commit *commit, const bson_t *holder,
+                                  bson_error_t *error)
+{
+    struct value theirs = truce__value_field(truce__value_document(holder), "input", 5);
+    struct value ours = commit->options.input ? truce__value_document(commit->options.input)
+                                              : truce__value_missing();
+
+    if (truce__value_identical(ours, theirs))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_DUPLICATE, error,
+                       "the key \"%s\" was used before, for a commit with another input; a new "
+                       "request needs a new key",
+                       commit->options.key);
+}
+
+truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error)
+{
+    truce_status status = truce__memo_commits(commit->store, error);
+
+    while (!status) {
+        const char *state;
+        bson_t holder;
+        bson_iter_t iter;
+
+        status = find_holder(commit, &holder, error);
+        if (status) {
+            bson_destroy(&holder);
+            break;
+        }
+        state = truce__commit_state(&holder);
+        if (state && (!strcmp(state, "committed") || !strcmp(state, "done"))) {
+            status = compare_input(commit, &holder, error);
+            bson_destroy(&holder);
+            return status;
+        }
+        if (state && !strcmp(state, "pending") && bson_iter_init_find(&iter, &holder, "_id") &&
+            BSON_ITER_HOLDS_OID(&iter))
+            status = truce__commit_suspect(&commit->worker, bson_iter_oid(&iter), &holder, error);
+        else
+            status = truce__worker_wait(&commit->worker, "the key", error);
+        bson_destroy(&holder);
+    }
+    return status == TRUCE_NOT_FOUND ? truce__commit_key_expired(commit, error) : status;
+}
+
+truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, horizon;
+    truce_status status;
+    bson_iter_t iter;
+
+    BSON_APPEND_UTF8(&filter, "_id", "horizon");
+    do {
+        status = truce_find_one(commit->store, COMMITS, &filter, NULL, &horizon, error);
+        if (status != TRUCE_UNKNOWN)
+            break;
+        bson_destroy(&horizon);
+        bson_init(&horizon);
+    } while (!truce__worker_wait(&commit->worker, "the store", error));
+    if (!status && bson_iter_init_find(&iter, &horizon, "time") &&
+        commit->options.key_time_ms <= bson_iter_as_int64(&iter))
+        status = truce__fail(TRUCE_EXPIRED, error,
+                             "the key \"%s\" is older than what the store remembers of used keys",
+                             commit->options.key);
+    else if (!status || status == TRUCE_NOT_FOUND)
+        status = TRUCE_NOT_FOUND;
+    bson_destroy(&horizon);
+    bson_destroy(&filter);
+    return status;
+}
+
+void truce__commit_begin_document(const truce_commit *commit, const char *state, bson_t *document)
+{
+    bson_init(document);
+    BSON_APPEND_OID(document, "_id", &commit->id);
+    if (commit->options.key) {
+        BSON_APPEND_UTF8(document, "key", commit->options.key);
+        BSON_APPEND_INT64(document, "key_time", commit->options.key_time_ms);
+    }
+    BSON_APPEND_UTF8(document, "state", state);
+    if (commit->options.input)
+        BSON_APPEND_DOCUMENT(document, "input", commit->options.input);
+    BSON_APPEND_DATE_TIME(document, "created", truce__clock_wall_ms());
+}

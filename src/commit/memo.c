@@ -1,0 +1,169 @@
+#include "commit/memo.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "commit/journal.h"
+
+/*
+ * One list per store, hung into the store itself (sys/store.h), under one lock for all: it is
+ * looked at once or twice a commit. Index definitions are asked for again after a while, because
+ * another process may make an index; a commit that began before may then still see the old list,
+ * which is why the manual says to make unique indexes before documents are committed under them.
+ */
+
+#define INDEXES_FRESH_NS INT64_C(5000000000)
+
+struct collection {
+    struct collection *next;
+    char *name;
+    bool intents;    /* its index on _intent is there */
+    bson_t *indexes; /* as read at: */
+    int64_t indexes_at_ns;
+};
+
+struct memo {
+    struct truce_memo base;
+    struct collection *collections;
+    bool commits; /* the commit collection is ready */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void free_memo(struct truce_memo *base)
+{
+    struct memo *memo = (struct memo *)base;
+
+    while (memo->collections) {
+        struct collection *gone = memo->collections;
+
+        memo->collections = gone->next;
+        bson_destroy(gone->indexes);
+        bson_free(gone->name);
+        bson_free(gone);
+    }
+    bson_free(memo);
+}
+
+/* with the lock held */
+static struct memo *memo_of(truce_store *store)
+{
+    struct memo *memo = (struct memo *)store->memo;
+
+    if (!memo) {
+        memo = bson_malloc0(sizeof *memo);
+        memo->base.free = free_memo;
+        store->memo = &memo->base;
+    }
+    return memo;
+}
+
+/* with the lock held */
+static struct collection *collection_of(truce_store *store, const char *name)
+{
+    struct memo *memo = memo_of(store);
+    struct collection *collection = memo->collections;
+
+    while (collection && strcmp(collection->name, name) != 0)
+        collection = collection->next;
+    if (!collection) {
+        collection = bson_malloc0(sizeof *collection);
+        collection->name = bson_strdup(name);
+        collection->next = memo->collections;
+        memo->collections = collection;
+    }
+    return collection;
+}
+
+static truce_status make_index(truce_store *store, const char *collection, const char *field,
+                               bool unique, bson_error_t *error)
+{
+    bson_t *index = BCON_NEW("key", "{", field, BCON_INT32(1), "}", "sparse", BCON_BOOL(true));
+    truce_status status;
+
+    if (unique)
+        BSON_APPEND_BOOL(index, "unique", true);
+    status = truce_index_create(store, collection, index, error);
+    bson_destroy(index);
+    return status;
+}
+
+truce_status truce__memo_intents(truce_store *store, const char *collection, bson_error_t *error)
+{
+    truce_status status;
+    bool ready;
+
+    pthread_mutex_lock(&lock);
+    ready = collection_of(store, collection)->intents;
+    pthread_mutex_unlock(&lock);
+    if (ready)
+        return TRUCE_OK;
+    status = make_index(store, collection, "_intent", false, error);
+    if (status)
+        return status;
+    pthread_mutex_lock(&lock);
+    collection_of(store, collection)->intents = true;
+    pthread_mutex_unlock(&lock);
+    return TRUCE_OK;
+}
+
+static truce_status make_horizon(truce_store *store, bson_error_t *error)
+{
+    bson_t *horizon = BCON_NEW("_id", BCON_UTF8("horizon"), "time", BCON_INT64(INT64_MIN));
+    truce_status status = truce_insert(store, COMMITS, horizon, NULL, error);
+
+    bson_destroy(horizon);
+    return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
+}
+
+truce_status truce__memo_commits(truce_store *store, bson_error_t *error)
+{
+    truce_status status;
+    bool ready;
+
+    pthread_mutex_lock(&lock);
+    ready = memo_of(store)->commits;
+    pthread_mutex_unlock(&lock);
+    if (ready)
+        return TRUCE_OK;
+    status = make_index(store, COMMITS, "key", true, error);
+    if (!status)
+        status = make_horizon(store, error);
+    if (status)
+        return status;
+    pthread_mutex_lock(&lock);
+    memo_of(store)->commits = true;
+    pthread_mutex_unlock(&lock);
+    return TRUCE_OK;
+}
+
+truce_status truce__memo_indexes(truce_store *store, const char *name, bson_t *indexes,
+                                 bson_error_t *error)
+{
+    struct collection *collection;
+    truce_status status;
+    bool fresh;
+
+    pthread_mutex_lock(&lock);
+    collection = collection_of(store, name);
+    fresh = collection->indexes &&
+            truce__clock_monotonic_ns() - collection->indexes_at_ns < INDEXES_FRESH_NS;
+    if (fresh)
+        bson_copy_to(collection->indexes, indexes);
+    pthread_mutex_unlock(&lock);
+    if (fresh)
+        return TRUCE_OK;
+    status = truce_index_list(store, name, indexes, error);
+    if (status == TRUCE_NOT_FOUND) /* no collection: no indexes */
+        status = TRUCE_OK;
+    if (status)
+        return status;
+    pthread_mutex_lock(&lock);
+    collection = collection_of(store, name);
+    bson_destroy(collection->indexes);
+    collection->indexes = bson_copy(indexes);
+    collection->indexes_at_ns = truce__clock_monotonic_ns();
+    pthread_mutex_unlock(&lock);
+    return TRUCE_OK;
+}

@@ -1,0 +1,18 @@
+#ifndef TRUCE_COMMIT_MEMO_H
+#define TRUCE_COMMIT_MEMO_H
+
+/* What this process knows of a store's indexes, so that it need not ask before every commit. */
+#include "truce/sys/store.h"
+
+/* Makes sure of the sparse index on `_intent`, once for each store and collection. */
+truce_status truce__memo_intents(truce_store *store, const char *collection, bson_error_t *error);
+
+/* Makes sure of the commit collection: the unique sparse index on `key` and the horizon. */
+truce_status truce__memo_commits(truce_store *store, bson_error_t *error);
+
+/* The definitions of the collection's indexes (an array), not older than a few seconds.
+ * `indexes` is always initialised; the caller destroys it. */
+truce_status truce__memo_indexes(truce_store *store, const char *collection, bson_t *indexes,
+                                 bson_error_t *error);
+
+#endif

@@ -1,0 +1,319 @@
+#include "commit/commit.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "commit/counters.h"
+#include "commit/memo.h"
+#include "truce/sys/store.h"
+
+/*
+ * The native mechanism: the store changes several documents in one atomic step, so the commit is
+ * one bulk in which everything is compared and changed at once. It keeps the journal's fields:
+ * `_rev` is set by every write, and no write passes an intent, so both mechanisms can be used on
+ * one collection at the same time.
+ *
+ *   N1  Every write and every require says `_intent: absent`.
+ *   N2  Every known document is compared by its revision in the same step that changes the others.
+ *   N3  A key is inserted, and compared with the horizon, in that same step.
+ *
+ * A bulk without an answer: with a key, the key tells; else a known document that was written tells
+ * by its revision; else TRUCE_UNKNOWN.
+ */
+
+struct plan {
+    truce_write *writes;
+    uint32_t *owners; /* the entry of each write; UINT32_MAX: the commit's own */
+    uint32_t count, room;
+    bson_t **documents; /* everything that the writes borrow */
+    uint32_t documents_count, documents_room;
+};
+
+static bson_t *own(struct plan *plan)
+{
+    bson_t *document = bson_new();
+
+    if (plan->documents_count == plan->documents_room) {
+        plan->documents_room = plan->documents_room ? 2 * plan->documents_room : 16;
+        plan->documents =
+            bson_realloc(plan->documents, plan->documents_room * sizeof *plan->documents);
+    }
+    plan->documents[plan->documents_count++] = document;
+    return document;
+}
+
+static truce_write *add(struct plan *plan, uint32_t owner, const char *collection,
+                        truce_write_kind kind)
+{
+    truce_write *write;
+
+    if (plan->count == plan->room) {
+        plan->room = plan->room ? 2 * plan->room : 16;
+        plan->writes = bson_realloc(plan->writes, plan->room * sizeof *plan->writes);
+        plan->owners = bson_realloc(plan->owners, plan->room * sizeof *plan->owners);
+    }
+    plan->owners[plan->count] = owner;
+    write = &plan->writes[plan->count++];
+    *write = (truce_write){.kind = kind, .collection = collection};
+    return write;
+}
+
+static void release_plan(struct plan *plan)
+{
+    for (uint32_t i = 0; i < plan->documents_count; i++)
+        bson_destroy(plan->documents[i]);
+    bson_free(plan->documents);
+    bson_free(plan->writes);
+    bson_free(plan->owners);
+}
+
+static bson_t *own_copy(struct plan *plan, bson_t *made)
+{
+    bson_t *document = own(plan);
+
+    bson_concat(document, made);
+    bson_destroy(made);
+    return document;
+}
+
+static bson_t *own_filter(struct plan *plan, const struct entry *entry, bool any_rev)
+{
+    bson_t made;
+
+    truce__filter_entry(entry, any_rev, &made);
+    return own_copy(plan, &made);
+}
+
+static void plan_known(struct plan *plan, uint32_t owner, const struct entry *entry,
+                       const bson_oid_t *rev)
+{
+    truce_write *write;
+    bool replacement;
+    bson_t made;
+
+    switch (truce__entry_net(entry)) {
+    case NET_INSERT:
+        truce__commit_document(entry, rev, &made);
+        write = add(plan, owner, entry->collection, TRUCE_WRITE_INSERT);
+        write->document = own_copy(plan, &made);
+        return;
+    case NET_REMOVE:
+        write = add(plan, owner, entry->collection, TRUCE_WRITE_REMOVE);
+        write->filter = own_filter(plan, entry, false);
+        return;
+    case NET_UPDATE:
+        truce__commit_write(entry, rev, &made, &replacement);
+        write = add(plan, owner, entry->collection, TRUCE_WRITE_UPDATE);
+        write->document = own_copy(plan, &made);
+        write->filter = own_filter(plan, entry, false);
+        return;
+    case NET_NOTHING:
+        break;
+    }
+    if (entry->token.found) {
+        write = add(plan, owner, entry->collection, TRUCE_WRITE_REQUIRE);
+        write->filter = own_filter(plan, entry, false);
+    } else {
+        truce__filter_id(&entry->id, &made);
+        write = add(plan, owner, entry->collection, TRUCE_WRITE_REQUIRE_MISSING);
+        write->filter = own_copy(plan, &made);
+    }
+}
+
+/* operators with `_rev: rev` added to their $set */
+static bson_t *operators_with_rev(struct plan *plan, const bson_t *operators, const bson_oid_t *rev)
+{
+    bson_t *update = own(plan), set;
+    bson_iter_t iter;
+    bool placed = false;
+
+    truce_assert(bson_iter_init(&iter, operators));
+    while (bson_iter_next(&iter)) {
+        if (strcmp(bson_iter_key(&iter), "$set") != 0) {
+            bson_append_iter(update, NULL, 0, &iter);
+            continue;
+        }
+        const uint8_t *bytes;
+        uint32_t length;
+        bson_t old;
+
+        bson_iter_document(&iter, &length, &bytes);
+        truce_assert(bson_init_static(&old, bytes, length));
+        bson_append_document_begin(update, "$set", 4, &set);
+        bson_concat(&set, &old);
+        BSON_APPEND_OID(&set, "_rev", rev);
+        bson_append_document_end(update, &set);
+        placed = true;
+    }
+    if (!placed) {
+        bson_append_document_begin(update, "$set", 4, &set);
+        BSON_APPEND_OID(&set, "_rev", rev);
+        bson_append_document_end(update, &set);
+    }
+    return update;
+}
+
+static bson_t *whole_with_rev(struct plan *plan, const bson_t *document, const bson_oid_t *rev)
+{
+    bson_t *whole = own(plan);
+
+    bson_copy_to_excluding_noinit(document, whole, "_rev", "_intent", NULL);
+    BSON_APPEND_OID(whole, "_rev", rev);
+    return whole;
+}
+
+/* A blind entry's changes go as they are: the store applies them to what stands there. */
+static void plan_blind(struct plan *plan, uint32_t owner, const struct entry *entry,
+                       const bson_oid_t *rev)
+{
+    for (uint32_t i = 0; i < entry->changes_count; i++) {
+        const struct change *change = &entry->changes[i];
+        truce_write *write = add(plan, owner, entry->collection, TRUCE_WRITE_UPDATE);
+        bson_t made;
+
+        if (i == 0) {
+            write->filter = own_filter(plan, entry, true);
+        } else {
+            truce__filter_id(&entry->id, &made);
+            write->filter = own_copy(plan, &made);
+        }
+        if (change->kind == CHANGE_UPDATE) {
+            write->document = operators_with_rev(plan, change->document, rev);
+        } else if (change->kind == CHANGE_REMOVE) {
+            write->kind = TRUCE_WRITE_REMOVE;
+        } else {
+            if (change->kind == CHANGE_INSERT)
+                write->kind = TRUCE_WRITE_INSERT;
+            write->document = whole_with_rev(plan, change->document, rev);
+        }
+    }
+}
+
+/* N3 */
+static void plan_key(struct plan *plan, const truce_commit *commit)
+{
+    truce_write *write;
+    bson_t made, *filter;
+
+    truce__commit_begin_document(commit, "done", &made);
+    write = add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_INSERT);
+    write->document = own_copy(plan, &made);
+    filter = own(plan);
+    BCON_APPEND(filter, "_id", BCON_UTF8("horizon"), "time", "{", "$lt",
+                BCON_INT64(commit->options.key_time_ms), "}");
+    write = add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_REQUIRE);
+    write->filter = filter;
+}
+
+static void make_plan(const truce_commit *commit, struct plan *plan)
+{
+    if (commit->options.key)
+        plan_key(plan, commit);
+    for (uint32_t i = 0; i < commit->count; i++) {
+        if (commit->entries[i]->known)
+            plan_known(plan, i, commit->entries[i], &commit->id);
+        else
+            plan_blind(plan, i, commit->entries[i], &commit->id);
+    }
+}
+
+/* Why the bulk was refused at this entry. CONFLICT: run again; OK: nothing stands in the way now.
+ */
+static truce_status explain(truce_commit *commit, struct entry *entry, bson_error_t *error)
+{
+    truce_status status;
+    bson_t document;
+    const bson_t *found;
+
+    status = truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, error);
+    found = status ? NULL : &document;
+    if (!status || status == TRUCE_NOT_FOUND)
+        status = entry->known ? truce__commit_same(entry, found, error)
+                              : truce__commit_blame(entry, found, error);
+    bson_destroy(&document);
+    return status;
+}
+
+static truce_status refused(truce_commit *commit, const struct plan *plan,
+                            const truce_write_outcome *outcomes, truce_status status,
+                            bson_error_t *error)
+{
+    struct entry *entry = NULL;
+    uint32_t at = 0;
+
+    while (at < plan->count && !outcomes[at].error.message[0])
+        at++;
+    if (at == plan->count)
+        return status;
+    if (plan->owners[at] == UINT32_MAX) { /* the key is taken, or too old */
+        status = truce__commit_key_holder(commit, error);
+        return status == TRUCE_NOT_FOUND
+                   ? truce__fail(TRUCE_CONFLICT, error, "the key \"%s\" was taken for a moment",
+                                 commit->options.key)
+                   : status;
+    }
+    entry = commit->entries[plan->owners[at]];
+    if (outcomes[at].status != TRUCE_CONFLICT && outcomes[at].status != TRUCE_NOT_FOUND &&
+        !(outcomes[at].status == TRUCE_DUPLICATE && entry->read))
+        return status;
+    status = explain(commit, entry, error);
+    return status ? status
+                  : truce__commit_conflict(entry, "was held by another commit for a moment", error);
+}
+
+/* The bulk was not answered. */
+static truce_status judge(truce_commit *commit, bson_error_t *error)
+{
+    if (commit->options.key) {
+        truce_status status = truce__commit_key_holder(commit, error);
+
+        if (!status)
+            return TRUCE_OK;
+    }
+    for (uint32_t i = 0; i < commit->count; i++) {
+        struct entry *entry = commit->entries[i];
+        struct token token = {0};
+        bson_t document;
+        truce_status status;
+
+        if (!truce__entry_writes(entry))
+            continue;
+        status =
+            truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, error);
+        if (!status)
+            status = truce__token_of(&document, &token, error);
+        bson_destroy(&document);
+        if (!status && token.has_rev && bson_oid_equal(&token.rev, &commit->id))
+            return TRUCE_OK;
+    }
+    return truce__fail(
+        TRUCE_UNKNOWN, error,
+        "the store did not answer the commit, and its documents do not tell whether it "
+        "took effect");
+}
+
+truce_status truce__commit_native(truce_commit *commit, bson_error_t *error)
+{
+    truce_bulk_options options = {.atomic = true, .relaxed = commit->options.relaxed};
+    truce_status status = commit->options.key ? truce__memo_commits(commit->store, error) : 0;
+    truce_write_outcome *outcomes = NULL;
+    struct plan plan = {0};
+
+    if (status)
+        return status;
+    COUNT(native);
+    make_plan(commit, &plan);
+    if (plan.count > 0) {
+        outcomes = bson_malloc0(plan.count * sizeof *outcomes);
+        status = truce_bulk(commit->store, plan.writes, plan.count, &options, outcomes, error);
+        if (truce__unanswered(status))
+            status = judge(commit, error);
+        else if (status)
+            status = refused(commit, &plan, outcomes, status, error);
+        for (uint32_t i = 0; i < plan.count; i++)
+            truce_write_result_release(&outcomes[i].result);
+    }
+    bson_free(outcomes);
+    release_plan(&plan);
+    return status;
+}

@@ -1,0 +1,155 @@
+#include "commit/commit.h"
+#include "truce/sys/store.h"
+
+/*
+ * An atomic look at several documents. Where the store gives a snapshot of one instant, that is
+ * taken, and any intent in it resolved: with no intent on any of them, every commit is either in
+ * all of the documents or in none. Elsewhere:
+ *
+ *   R1  Look at all, then at all again: every document without intent and with the same revision
+ * both times. Then between the two looks there was a moment at which all were so. R2  Never through
+ * a pending intent: its commit may be decided before the look is over. R3  A missing document has
+ * no revision: it could have come and gone. So it is looked at first in the second pass, and of
+ * several all but one are held by the stubs of a commit that changes nothing.
+ */
+
+static void forget(truce_look *looks, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        bson_reinit(&looks[i].document);
+        looks[i].found = false;
+    }
+}
+
+static truce_status first_look(struct worker *worker, truce_look *looks, size_t count,
+                               size_t *missing, bson_error_t *error)
+{
+    *missing = 0;
+    for (size_t i = 0; i < count; i++) {
+        truce_status status;
+
+        bson_destroy(&looks[i].document);
+        status = truce__journal_read(worker, looks[i].collection, looks[i].id, &looks[i].document,
+                                     error);
+        if (status && status != TRUCE_NOT_FOUND)
+            return status;
+        looks[i].found = !status;
+        *missing += !looks[i].found;
+    }
+    return TRUCE_OK;
+}
+
+/* *same: still as it was, and free */
+static truce_status look_again(struct worker *worker, const truce_look *look, bool *same,
+                               bson_error_t *error)
+{
+    truce_status status;
+    bson_t filter, document;
+
+    truce__filter_id(look->id, &filter);
+    status = truce_find_one(worker->store, look->collection, &filter, NULL, &document, error);
+    bson_destroy(&filter);
+    *same = status == TRUCE_NOT_FOUND ? !look->found
+                                      : !status && look->found && /* an intent would differ */
+                                            bson_equal(&document, &look->document);
+    bson_destroy(&document);
+    return status == TRUCE_NOT_FOUND || status == TRUCE_UNKNOWN ? TRUCE_OK : status;
+}
+
+static truce_status second_look(struct worker *worker, const truce_look *looks, size_t count,
+                                bool *same, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    *same = true;
+    for (int found = 0; found <= 1; found++) {
+        for (size_t i = 0; !status && *same && i < count; i++) {
+            if (looks[i].found == (found == 1))
+                status = look_again(worker, &looks[i], same, error);
+        }
+    }
+    return status;
+}
+
+/* R3: a commit that reads all and changes nothing; the journal holds the missing ones. */
+static truce_status hold_and_look(struct worker *worker, truce_look *looks, size_t count,
+                                  bool *same, bson_error_t *error)
+{
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL};
+    truce_commit *commit = NULL;
+    truce_status status = truce_commit_begin(worker->store, &options, &commit, error);
+
+    if (status)
+        return status;
+    commit->worker.deadline_ns = worker->deadline_ns;
+    for (size_t i = 0; i < count; i++) {
+        bson_destroy(&looks[i].document);
+        status =
+            truce_commit_read(commit, looks[i].collection, looks[i].id, &looks[i].document, error);
+        if (status && status != TRUCE_NOT_FOUND)
+            break;
+        looks[i].found = !status;
+        status = TRUCE_OK;
+    }
+    if (!status)
+        status = truce_commit_apply(commit, error);
+    *same = !status;
+    truce_commit_free(commit);
+    return status == TRUCE_CONFLICT ? TRUCE_OK : status;
+}
+
+static truce_status look_twice(struct worker *worker, truce_look *looks, size_t count, bool *same,
+                               bson_error_t *error)
+{
+    size_t missing;
+    truce_status status = first_look(worker, looks, count, &missing, error);
+
+    if (status)
+        return status;
+    if (missing > 1)
+        return hold_and_look(worker, looks, count, same, error);
+    return second_look(worker, looks, count, same, error);
+}
+
+static truce_status look_at_snapshot(struct worker *worker, truce_look *looks, size_t count,
+                                     bool *same, bson_error_t *error)
+{
+    truce_status status;
+
+    for (size_t i = 0; i < count; i++)
+        bson_destroy(&looks[i].document);
+    status = worker->store->ops->read_many(worker->store, looks, count, error);
+    *same = true;
+    for (size_t i = 0; !status && i < count; i++) {
+        if (!looks[i].found || truce__intent_absent(&looks[i].document))
+            continue;
+        *same = false;
+        status = truce__intent_meet(worker, looks[i].collection, &looks[i].document, error);
+    }
+    return status == TRUCE_UNKNOWN ? TRUCE_OK : status;
+}
+
+truce_status truce_read_many(truce_store *store, truce_look *looks, size_t count,
+                             uint32_t deadline_ms, bson_error_t *error)
+{
+    bool snapshot = store->capabilities & TRUCE_CAN_SNAPSHOT_READ;
+    truce_status status = TRUCE_OK;
+    struct worker worker;
+    bool same = false;
+
+    for (size_t i = 0; i < count; i++) {
+        bson_init(&looks[i].document);
+        looks[i].found = false;
+    }
+    truce__worker_init(&worker, store, deadline_ms);
+    while (!status) {
+        status = snapshot ? look_at_snapshot(&worker, looks, count, &same, error)
+                          : look_twice(&worker, looks, count, &same, error);
+        if (status || same)
+            break;
+        status = truce__worker_wait(&worker, "a quiet moment of the documents", error);
+    }
+    if (status)
+        forget(looks, count);
+    return status;
+}

@@ -1,0 +1,248 @@
+#include "truce/request.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "query/value.h"
+
+/*
+ * A request is a document of `truce_requests`:
+ *
+ *     {_id: key, name, input, state: "waiting", attempts: 0, created, due}
+ *
+ *   Q1  The end of a request is part of the commit of its effects: the commit reads the request,
+ * which must be waiting, and sets it to done. Two processes that run it at once conflict; one of
+ * them runs again, finds it done, and does nothing. Q2  Nothing is claimed, so nothing has to be
+ * given back: a process that dies leaves a waiting request. Q3  A failing function costs only its
+ * own request: its next turn comes later each time, and after the last attempt it is set aside.
+ */
+
+#define REQUESTS     "truce_requests"
+#define LIMIT        100
+#define ATTEMPTS_MAX 10
+#define BACKOFF_MS   INT64_C(500)
+
+struct turn {
+    const truce_request_handler *handler;
+    const bson_t *request;
+    bool ran;
+};
+
+static const char *text_field(const bson_t *document, const char *name)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, document, name) && BSON_ITER_HOLDS_UTF8(&iter)
+               ? bson_iter_utf8(&iter, NULL)
+               : "";
+}
+
+/* ---- leaving -------------------------------------------------------------------------------- */
+
+static truce_status compare(const bson_t *theirs, const bson_t *ours, const char *key,
+                            bson_error_t *error)
+{
+    struct value a = truce__value_field(truce__value_document(theirs), "input", 5);
+    struct value b = truce__value_field(truce__value_document(ours), "input", 5);
+
+    if (!strcmp(text_field(theirs, "name"), text_field(ours, "name")) &&
+        truce__value_identical(a, b))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_DUPLICATE, error,
+                       "the key \"%s\" stands for another request; a new request needs a new key",
+                       key);
+}
+
+truce_status truce_request_add(truce_store *store, const char *key, const char *name,
+                               const bson_t *input, bson_error_t *error)
+{
+    int64_t now_ms = truce__clock_wall_ms();
+    bson_t request = BSON_INITIALIZER, empty = BSON_INITIALIZER, standing;
+    truce_status status;
+
+    if (!key || !key[0] || !name || !name[0])
+        return truce__fail(TRUCE_INVALID, error, "a request has a key and the name of a function");
+    BSON_APPEND_UTF8(&request, "_id", key);
+    BSON_APPEND_UTF8(&request, "name", name);
+    BSON_APPEND_DOCUMENT(&request, "input", input ? input : &empty);
+    BSON_APPEND_UTF8(&request, "state", "waiting");
+    BSON_APPEND_INT32(&request, "attempts", 0);
+    BSON_APPEND_DATE_TIME(&request, "created", now_ms);
+    BSON_APPEND_DATE_TIME(&request, "due", now_ms);
+    status = truce_insert(store, REQUESTS, &request, NULL, error);
+    if (status == TRUCE_DUPLICATE || status == TRUCE_UNKNOWN) { /* the key tells */
+        truce_status found = truce_request_state(store, key, &standing, error);
+
+        if (!found)
+            status = compare(&standing, &request, key, error);
+        bson_destroy(&standing);
+    }
+    bson_destroy(&request);
+    bson_destroy(&empty);
+    return status;
+}
+
+truce_status truce_request_state(truce_store *store, const char *key, bson_t *document,
+                                 bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status;
+
+    BSON_APPEND_UTF8(&filter, "_id", key);
+    status = truce_find_one(store, REQUESTS, &filter, NULL, document, error);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- running -------------------------------------------------------------------------------- */
+
+static bson_value_t id_of(const bson_t *request)
+{
+    bson_iter_t iter;
+
+    truce_assert(bson_iter_init_find(&iter, request, "_id"));
+    return *bson_iter_value(&iter);
+}
+
+/* Q1 */
+static truce_status run(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct turn *turn = arg;
+    bson_t request, input, *done;
+    bson_value_t id = id_of(turn->request);
+    const uint8_t *bytes = NULL;
+    uint32_t length = 0;
+    bson_iter_t iter;
+    truce_status status = truce_commit_read(commit, REQUESTS, &id, &request, error);
+
+    turn->ran = !status && !strcmp(text_field(&request, "state"), "waiting");
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    if (turn->ran) {
+        truce_assert(bson_iter_init_find(&iter, &request, "input"));
+        bson_iter_document(&iter, &length, &bytes);
+        truce_assert(bson_init_static(&input, bytes, length));
+        status = turn->handler->function(commit, &input, turn->handler->arg, error);
+        done = BCON_NEW("$set", "{", "state", BCON_UTF8("done"), "}");
+        if (!status)
+            status = truce_commit_update(commit, REQUESTS, &id, NULL, done, error);
+        bson_destroy(done);
+    }
+    bson_destroy(&request);
+    return status;
+}
+
+/* Q3 */
+static truce_status put_off(truce_store *store, const bson_t *request, const char *why,
+                            bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, *update;
+    bson_value_t id = id_of(request);
+    bson_iter_t iter;
+    int64_t attempts =
+        bson_iter_init_find(&iter, request, "attempts") ? bson_iter_as_int64(&iter) + 1 : 1;
+    truce_status status;
+
+    BSON_APPEND_VALUE(&filter, "_id", &id);
+    BSON_APPEND_UTF8(&filter, "state", "waiting");
+    BCON_APPEND(&filter, "_intent", "{", "$exists", BCON_BOOL(false),
+                "}"); /* a turn is under way */
+    update = BCON_NEW(
+        "$inc", "{", "attempts", BCON_INT32(1), "}", "$set", "{", "error", BCON_UTF8(why), "state",
+        BCON_UTF8(attempts >= ATTEMPTS_MAX ? "failed" : "waiting"), "due",
+        BCON_DATE_TIME(truce__clock_wall_ms() + (BACKOFF_MS << (attempts < 12 ? attempts : 12))),
+        "}");
+    status = truce_update(store, REQUESTS, &filter, update, NULL, NULL, error);
+    bson_destroy(update);
+    bson_destroy(&filter);
+    return status;
+}
+
+static const truce_request_handler *handler_of(const bson_t *request,
+                                               const truce_request_handler *handlers, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!strcmp(handlers[i].name, text_field(request, "name")))
+            return &handlers[i];
+    }
+    return NULL;
+}
+
+static truce_status take_turn(truce_store *store, const bson_t *request,
+                              const truce_request_handler *handlers, size_t count,
+                              const truce_commit_options *options, truce_request_report *report,
+                              bson_error_t *error)
+{
+    struct turn turn = {.handler = handler_of(request, handlers, count), .request = request};
+    bson_error_t why = {0};
+    truce_status status;
+
+    if (!turn.handler) {
+        report->refused++;
+        return TRUCE_OK;
+    }
+    status = truce_transact(store, run, &turn, options, &why);
+    if (!status) {
+        report->done += turn.ran;
+        return TRUCE_OK;
+    }
+    report->failed++;
+    if (status == TRUCE_IO || status == TRUCE_UNKNOWN) { /* the store, not the function */
+        if (error)
+            *error = why;
+        return status;
+    }
+    return put_off(store, request, why.message, error);
+}
+
+/* The oldest that are due; gathered first, because running changes them. */
+static truce_status gather(truce_store *store, uint32_t limit, bson_t **requests, uint32_t *count,
+                           bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("state", BCON_UTF8("waiting"), "due", "{", "$lte",
+                              BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+    bson_t *sort = BCON_NEW("due", BCON_INT32(1), "_id", BCON_INT32(1));
+    truce_find_options options = {.sort = sort, .limit = limit};
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    truce_status status = truce_find(store, REQUESTS, filter, &options, &cursor, error);
+
+    while (!status && *count < limit) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        requests[(*count)++] = bson_copy(document);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(sort);
+    bson_destroy(filter);
+    return status;
+}
+
+truce_status truce_request_run(truce_store *store, const truce_request_handler *handlers,
+                               size_t handlers_count, uint32_t limit,
+                               const truce_commit_options *options, truce_request_report *report,
+                               bson_error_t *error)
+{
+    uint32_t count = 0, room = limit ? limit : LIMIT;
+    bson_t *index = BCON_NEW("key", "{", "state", BCON_INT32(1), "due", BCON_INT32(1), "}");
+    truce_status status = truce_index_create(store, REQUESTS, index, error);
+    bson_t **requests;
+
+    bson_destroy(index);
+    memset(report, 0, sizeof *report);
+    if (status)
+        return status;
+    requests = bson_malloc0(room * sizeof *requests);
+    status = gather(store, room, requests, &count, error);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!status)
+            status =
+                take_turn(store, requests[i], handlers, handlers_count, options, report, error);
+        bson_destroy(requests[i]);
+    }
+    bson_free(requests);
+    return status;
+}

@@ -1,0 +1,247 @@
+#include "truce/sweep.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "commit/journal.h"
+
+/*
+ * The sweep of the journal, in an order in which every step may be cut off:
+ *
+ *   1. commits: pending with its lease over -> aborted; committed -> released and done; aborted ->
+ *      stripped, and marked `cleaned`, so that the next round need not look again;
+ *   2. documents, by the sparse index on `_intent`: what still is held by a missing, aborted or
+ * done commit. Only this finds a prepare that landed after its commit was undone and purged;
+ *   3. purge of what ended before the retention.
+ *
+ *   S1  Only `done` and `aborted` commits are purged: a committed one still owes its releases.
+ *   S2  A commit with a caller's key is purged behind the horizon: the horizon is raised to its
+ * key's time first, it is deleted after. Whoever comes later with the key is refused, not run
+ * twice. S3  The horizon never passes a key that was not used and ended: it is raised to times that
+ * stand in commits, not to what our clock says.
+ */
+
+#define RETENTION_MS INT64_C(604800000) /* 7 days */
+#define BATCH        1000
+
+struct sweep {
+    struct worker worker;
+    truce_sweep_report *report;
+    int64_t cutoff_ms; /* created before: past retention; INT64_MIN: keep */
+    uint32_t batch;
+};
+
+static bool is_locked(truce_status status)
+{
+    return status == TRUCE_LOCKED;
+}
+
+/* ---- walking -------------------------------------------------------------------------------- */
+
+typedef truce_status document_function(struct sweep *sweep, const char *collection,
+                                       const bson_t *document, bson_error_t *error);
+
+/* Calls for each document that matches, at most a batch. The documents are gathered first: the
+ * function changes them. */
+static truce_status each(struct sweep *sweep, const char *collection, const bson_t *filter,
+                         document_function *function, bson_error_t *error)
+{
+    truce_find_options options = {.limit = sweep->batch};
+    bson_t **found = bson_malloc0(sweep->batch * sizeof *found);
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    uint32_t count = 0;
+    truce_status status =
+        truce_find(sweep->worker.store, collection, filter, &options, &cursor, error);
+
+    while (!status && count < sweep->batch) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        found[count++] = bson_copy(document);
+    }
+    truce_cursor_close(cursor);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!status)
+            status = function(sweep, collection, found[i], error);
+        bson_destroy(found[i]);
+    }
+    if (count == sweep->batch)
+        sweep->report->more = true;
+    bson_free(found);
+    return status;
+}
+
+static truce_status each_commit(struct sweep *sweep, const char *filter_state, bool uncleaned,
+                                document_function *function, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("state", BCON_UTF8(filter_state));
+    truce_status status;
+
+    if (uncleaned)
+        BCON_APPEND(filter, "cleaned", "{", "$exists", BCON_BOOL(false), "}");
+    status = each(sweep, COMMITS, filter, function, error);
+    bson_destroy(filter);
+    return status;
+}
+
+static const bson_oid_t *id_of(const bson_t *commit)
+{
+    static const bson_oid_t none;
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, commit, "_id") && BSON_ITER_HOLDS_OID(&iter)
+               ? bson_iter_oid(&iter)
+               : &none;
+}
+
+/* ---- 1. commits ----------------------------------------------------------------------------- */
+
+static truce_status undo(struct sweep *sweep, const char *collection, const bson_t *commit,
+                         bson_error_t *error)
+{
+    bool over, changed = false;
+    truce_status status = TRUCE_OK;
+
+    (void)collection;
+    over = truce__journal_lease_over(&sweep->worker, id_of(commit), commit);
+    if (over)
+        status = truce__journal_abort(&sweep->worker, id_of(commit), &changed, error);
+    sweep->report->undone += changed;
+    return status;
+}
+
+static truce_status finish(struct sweep *sweep, const char *collection, const bson_t *commit,
+                           bson_error_t *error)
+{
+    truce_status status = truce__journal_finish(&sweep->worker, commit, error);
+
+    (void)collection;
+    sweep->report->finished += !status;
+    return status;
+}
+
+static truce_status clean(struct sweep *sweep, const char *collection, const bson_t *commit,
+                          bson_error_t *error)
+{
+    truce_status status = truce__journal_clean(&sweep->worker, commit, error);
+    bson_t filter = BSON_INITIALIZER, *update;
+
+    if (!status) {
+        BSON_APPEND_OID(&filter, "_id", id_of(commit));
+        BSON_APPEND_UTF8(&filter, "state", "aborted");
+        update = BCON_NEW("$set", "{", "cleaned", BCON_BOOL(true), "}");
+        status = truce_update(sweep->worker.store, collection, &filter, update, NULL, NULL, error);
+        bson_destroy(update);
+    }
+    sweep->report->cleaned += !status;
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- 2. documents --------------------------------------------------------------------------- */
+
+static truce_status strip(struct sweep *sweep, const char *collection, const bson_t *document,
+                          bson_error_t *error)
+{
+    truce_status status;
+    bson_oid_t commit;
+
+    if (!truce__intent_commit(document, &commit))
+        return TRUCE_OK; /* not ours: a finding of the check */
+    status = truce__intent_meet(&sweep->worker, collection, document, error);
+    sweep->report->stripped += !status;
+    return is_locked(status) ? TRUCE_OK : status; /* alive: its owner is at work */
+}
+
+static truce_status each_collection(struct sweep *sweep, bson_error_t *error)
+{
+    bson_t collections, *filter = BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}");
+    truce_status status = truce_collection_list(sweep->worker.store, &collections, error);
+    bson_iter_t iter, name;
+
+    if (!status)
+        truce_assert(bson_iter_init(&iter, &collections));
+    while (!status && bson_iter_next(&iter)) {
+        if (!bson_iter_recurse(&iter, &name) || !bson_iter_find(&name, "name"))
+            continue;
+        if (strcmp(bson_iter_utf8(&name, NULL), COMMITS) != 0)
+            status = each(sweep, bson_iter_utf8(&name, NULL), filter, strip, error);
+    }
+    bson_destroy(filter);
+    bson_destroy(&collections);
+    return status;
+}
+
+/* ---- 3. purge ------------------------------------------------------------------------------- */
+
+static truce_status raise_horizon(struct sweep *sweep, int64_t time_ms, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8("horizon"));
+    bson_t *update = BCON_NEW("$max", "{", "time", BCON_INT64(time_ms), "}");
+    truce_write_options options = {.upsert = true};
+    truce_status status =
+        truce_update(sweep->worker.store, COMMITS, filter, update, &options, NULL, error);
+
+    bson_destroy(filter);
+    bson_destroy(update);
+    return status;
+}
+
+/* S1, S2 */
+static truce_status purge(struct sweep *sweep, const char *collection, const bson_t *commit,
+                          bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_OID(id_of(commit)), "state", "{", "$in", "[",
+                              BCON_UTF8("done"), BCON_UTF8("aborted"), "]", "}");
+    truce_write_result result = {0};
+    truce_status status = TRUCE_OK;
+    bson_iter_t iter;
+
+    if (bson_iter_init_find(&iter, commit, "key") && bson_iter_init_find(&iter, commit, "key_time"))
+        status = raise_horizon(sweep, bson_iter_as_int64(&iter), error);
+    if (!status)
+        status = truce_remove(sweep->worker.store, collection, filter, NULL, &result, error);
+    sweep->report->purged += result.removed;
+    truce_write_result_release(&result);
+    bson_destroy(filter);
+    return status;
+}
+
+static truce_status purge_all(struct sweep *sweep, bson_error_t *error)
+{
+    bson_t *filter =
+        BCON_NEW("state", "{", "$in", "[", BCON_UTF8("done"), BCON_UTF8("aborted"), "]", "}",
+                 "created", "{", "$lt", BCON_DATE_TIME(sweep->cutoff_ms), "}", "$or", "[", "{",
+                 "key_time", "{", "$lt", BCON_INT64(sweep->cutoff_ms), "}", "}", "{", "key", "{",
+                 "$exists", BCON_BOOL(false), "}", "}", "]");
+    truce_status status = each(sweep, COMMITS, filter, purge, error);
+
+    bson_destroy(filter);
+    return status;
+}
+
+truce_status truce_sweep(truce_store *store, const truce_sweep_options *options,
+                         truce_sweep_report *report, bson_error_t *error)
+{
+    int64_t retention_ms = options && options->retention_ms ? options->retention_ms : RETENTION_MS;
+    struct sweep sweep = {.report = report,
+                          .batch = options && options->batch ? options->batch : BATCH};
+    truce_status status;
+
+    memset(report, 0, sizeof *report);
+    truce__worker_init(&sweep.worker, store, 1);
+    sweep.cutoff_ms = truce__clock_wall_ms() - retention_ms;
+    status = each_commit(&sweep, "pending", false, undo, error);
+    if (!status)
+        status = each_commit(&sweep, "committed", false, finish, error);
+    if (!status)
+        status = each_commit(&sweep, "aborted", true, clean, error);
+    if (!status)
+        status = each_collection(&sweep, error);
+    if (!status && retention_ms >= 0)
+        status = purge_all(&sweep, error);
+    return status;
+}
