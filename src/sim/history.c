@@ -1,0 +1,383 @@
+#include "sim/history.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+/*
+ * The judge. Every write of a commit leaves `_rev`, its id, in the documents that it wrote, so the
+ * sequence of versions of a document names its writers. From that, and from the versions that the
+ * clients read, follows the direct serialization graph (Adya): an edge from the writer of a version
+ * to the writer of the next, from a writer to its readers, from a reader to the writer of the
+ * version after the one it read, and from whoever ended to whoever began later. A cycle is a
+ * violation, unless some serial order, within real time, gives every transaction what it saw:
+ * missing documents look the same at any time, so a graph of versions can be stricter than what
+ * anybody could notice.
+ */
+
+#define INITIAL (-1) /* the writer of what was there at the start */
+
+static void document_name(int document, char *id)
+{
+    id[0] = (char)('a' + document);
+    id[1] = 0;
+}
+
+static void look(truce_store *store, int document, struct sim_version *version)
+{
+    bson_t filter = BSON_INITIALIZER, found;
+    bson_error_t error;
+    bson_iter_t iter;
+    char id[2];
+
+    document_name(document, id);
+    BSON_APPEND_UTF8(&filter, "_id", id);
+    memset(version, 0, sizeof *version);
+    version->present = truce_find_one(store, "docs", &filter, NULL, &found, &error) == TRUCE_OK;
+    if (version->present && bson_iter_init_find(&iter, &found, "_intent")) {
+        bson_iter_t new;
+
+        if (bson_iter_recurse(&iter, &new) && bson_iter_find(&new, "new"))
+            version->present = false; /* a stub is no document */
+    }
+    if (version->present && bson_iter_init_find(&iter, &found, "_rev")) {
+        version->has_rev = true;
+        bson_oid_copy(bson_iter_oid(&iter), &version->rev);
+    }
+    bson_destroy(&found);
+    bson_destroy(&filter);
+}
+
+static bool same(const struct sim_version *a, const struct sim_version *b)
+{
+    if (!a->present || !b->present)
+        return a->present == b->present;
+    return a->has_rev == b->has_rev && (!a->has_rev || bson_oid_equal(&a->rev, &b->rev));
+}
+
+/* Who removed it: a release names its commit in the filter. */
+static void blame(struct sim_version *version, int txn, const bson_t *filter)
+{
+    bson_iter_t iter;
+
+    version->txn = txn;
+    if (filter && bson_iter_init_find(&iter, filter, "_intent.c") && BSON_ITER_HOLDS_OID(&iter)) {
+        version->has_rev = true;
+        bson_oid_copy(bson_iter_oid(&iter), &version->rev);
+    }
+}
+
+void truce__history_observe(struct sim_history *history, truce_store *store, int txn,
+                            const bson_t *filter)
+{
+    for (int d = 0; d < SIM_DOCUMENTS; d++) {
+        struct sim_version now;
+        int *count = &history->count[d];
+
+        look(store, d, &now);
+        if (*count > 0 && same(&history->versions[d][*count - 1], &now))
+            continue;
+        if (*count == SIM_VERSIONS) {
+            history->overflow = true;
+            return;
+        }
+        if (!now.present)
+            blame(&now, txn, filter);
+        history->versions[d][(*count)++] = now;
+    }
+}
+
+int truce__history_version(const struct sim_history *history, int document, const bson_t *seen)
+{
+    struct sim_version version = {.present = seen != NULL};
+    bson_iter_t iter;
+
+    if (seen && bson_iter_init_find(&iter, seen, "_rev")) {
+        version.has_rev = true;
+        bson_oid_copy(bson_iter_oid(&iter), &version.rev);
+    }
+    for (int v = history->count[document] - 1; v >= 0; v--) {
+        if (same(&history->versions[document][v], &version))
+            return v;
+    }
+    return -1;
+}
+
+/* ---- who wrote what ------------------------------------------------------------------------- */
+
+static bool writes(enum sim_op op)
+{
+    return op == SIM_READ_WRITE || op == SIM_BLIND_WRITE || op == SIM_INSERT || op == SIM_REMOVE ||
+           op == SIM_BLIND_REMOVE || op == SIM_REPLACE;
+}
+
+static bool removes(enum sim_op op)
+{
+    return op == SIM_REMOVE || op == SIM_BLIND_REMOVE;
+}
+
+static int writer_of_rev(const struct sim_history *history, const bson_oid_t *rev)
+{
+    for (int t = 0; t < history->txns_count; t++) {
+        if (bson_oid_equal(&history->txns[t].id, rev))
+            return t;
+    }
+    return -2;
+}
+
+struct judge {
+    const struct sim_history *history;
+    int writer[SIM_DOCUMENTS][SIM_VERSIONS]; /* txn, or INITIAL */
+    bool decided[SIM_TXNS];
+    int applied[SIM_TXNS][SIM_DOCUMENTS];
+    char *detail;
+    size_t size;
+};
+
+static const char *say(struct judge *judge, const char *what, int txn, int document)
+{
+    snprintf(judge->detail, judge->size, "transaction %d of client %d, document %c", txn,
+             txn >= 0 ? judge->history->txns[txn].client : -1, 'a' + document);
+    return what;
+}
+
+static const char *assign_writers(struct judge *judge)
+{
+    const struct sim_history *history = judge->history;
+
+    for (int d = 0; d < SIM_DOCUMENTS; d++) {
+        judge->writer[d][0] = INITIAL;
+        for (int v = 1; v < history->count[d]; v++) {
+            const struct sim_version *version = &history->versions[d][v];
+            int txn = version->has_rev   ? writer_of_rev(history, &version->rev)
+                      : version->present ? -2
+                                         : version->txn;
+
+            if (txn < 0)
+                return say(judge, "a write that no live transaction made", -1, d);
+            judge->writer[d][v] = txn;
+            judge->decided[txn] = true;
+            if (judge->applied[txn][d]++)
+                return say(judge, "a commit was applied to a document twice", txn, d);
+        }
+    }
+    return NULL;
+}
+
+static const char *check_answers(struct judge *judge)
+{
+    const struct sim_history *history = judge->history;
+
+    for (int t = 0; t < history->txns_count; t++) {
+        const struct sim_txn *txn = &history->txns[t];
+        bool told_ok = txn->ended && txn->status == TRUCE_OK;
+        bool told_no = txn->ended && txn->status != TRUCE_OK && txn->status != TRUCE_UNKNOWN;
+        int wrote = 0, should = 0;
+
+        for (int d = 0; d < SIM_DOCUMENTS; d++) {
+            should += writes(txn->script->ops[d]);
+            wrote += judge->applied[t][d];
+        }
+        if (told_no && wrote)
+            return say(judge, "the caller was told that it failed, but it was applied", t, 0);
+        if (wrote && wrote != should)
+            return say(judge, "a commit was applied by half", t, 0);
+        if (told_ok && !txn->script->key && wrote != should)
+            return say(judge, "the caller was told that it took effect, but it did not", t, 0);
+        if (told_ok && !txn->script->key)
+            judge->decided[t] = true;
+    }
+    return NULL;
+}
+
+/* Every transaction under the key writes something: otherwise one that only looked may have been it. */
+static bool every_writes(const struct sim_history *history, int key)
+{
+    for (int t = 0; t < history->txns_count; t++) {
+        int count = 0;
+
+        for (int d = 0; d < SIM_DOCUMENTS; d++)
+            count += writes(history->txns[t].script->ops[d]);
+        if (history->txns[t].script->key == key && !count)
+            return false;
+    }
+    return true;
+}
+
+static const char *check_keys(struct judge *judge)
+{
+    const struct sim_history *history = judge->history;
+
+    for (int t = 0; t < history->txns_count; t++) {
+        const struct sim_txn *txn = &history->txns[t];
+        int times = 0;
+
+        if (!txn->script->key)
+            continue;
+        for (int u = 0; u < history->txns_count; u++)
+            times += history->txns[u].script->key == txn->script->key && judge->decided[u];
+        if (times > 1)
+            return say(judge, "one idempotency key took effect twice", t, 0);
+        if (txn->ended && txn->status == TRUCE_OK && times == 0 &&
+            every_writes(history, txn->script->key))
+            return say(judge, "a key was answered as done, but nothing was", t, 0);
+    }
+    return NULL;
+}
+
+/* ---- the graph ------------------------------------------------------------------------------ */
+
+/* One whose outcome is unknown may take effect after its caller has left. */
+static bool ended_before(const struct sim_txn *a, const struct sim_txn *b)
+{
+    return a->ended && a->status == TRUCE_OK && a->ended_at < b->began_at;
+}
+
+static void make_edges(const struct judge *judge, uint64_t edges[SIM_TXNS])
+{
+    const struct sim_history *history = judge->history;
+
+    memset(edges, 0, SIM_TXNS * sizeof *edges);
+    for (int d = 0; d < SIM_DOCUMENTS; d++) {
+        for (int v = 1; v + 1 < history->count[d]; v++) {
+            if (judge->writer[d][v] != judge->writer[d][v + 1])
+                edges[judge->writer[d][v]] |= UINT64_C(1) << judge->writer[d][v + 1];
+        }
+    }
+    for (int t = 0; t < history->txns_count; t++) {
+        const struct sim_txn *txn = &history->txns[t];
+
+        if (!judge->decided[t])
+            continue;
+        for (int u = 0; u < history->txns_count; u++) {
+            if (judge->decided[u] && u != t && ended_before(&history->txns[u], txn))
+                edges[u] |= UINT64_C(1) << t;
+        }
+        for (int d = 0; d < SIM_DOCUMENTS; d++) {
+            int v = txn->read[d];
+
+            if (v < 0)
+                continue;
+            if (judge->writer[d][v] >= 0 && judge->writer[d][v] != t)
+                edges[judge->writer[d][v]] |= UINT64_C(1) << t;
+            if (v + 1 < history->count[d] && judge->writer[d][v + 1] != t)
+                edges[t] |= UINT64_C(1) << judge->writer[d][v + 1];
+        }
+    }
+}
+
+static bool has_cycle(uint64_t edges[SIM_TXNS], int count)
+{
+    for (int k = 0; k < count; k++) {
+        for (int i = 0; i < count; i++) {
+            if (edges[i] >> k & 1)
+                edges[i] |= edges[k];
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        if (edges[i] >> i & 1)
+            return true;
+    }
+    return false;
+}
+
+/* ---- some serial order ---------------------------------------------------------------------- */
+
+/* The state of a document in a serial run: 0 missing, 1 as at the start, 2 + t written by t. */
+struct serial {
+    const struct judge *judge;
+    int ids[SIM_TXNS], count;
+    int state[SIM_DOCUMENTS];
+    bool used[SIM_TXNS];
+};
+
+static int content(const struct judge *judge, int document, int version)
+{
+    const struct sim_version *v = &judge->history->versions[document][version];
+
+    if (!v->present)
+        return 0;
+    return judge->writer[document][version] == INITIAL ? 1 : 2 + judge->writer[document][version];
+}
+
+static bool may_go(const struct serial *serial, int t)
+{
+    const struct sim_history *history = serial->judge->history;
+    const struct sim_txn *txn = &history->txns[t];
+
+    for (int i = 0; i < serial->count; i++) {
+        const struct sim_txn *other = &history->txns[serial->ids[i]];
+
+        if (!serial->used[i] && serial->ids[i] != t && ended_before(other, txn))
+            return false;
+    }
+    for (int d = 0; d < SIM_DOCUMENTS; d++) {
+        if (txn->read[d] >= 0 && content(serial->judge, d, txn->read[d]) != serial->state[d])
+            return false;
+        if (txn->script->ops[d] == SIM_INSERT && serial->state[d] != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool place(struct serial *serial, int done)
+{
+    const struct sim_history *history = serial->judge->history;
+
+    if (done == serial->count) {
+        for (int d = 0; d < SIM_DOCUMENTS; d++) {
+            if (serial->state[d] != content(serial->judge, d, history->count[d] - 1))
+                return false;
+        }
+        return true;
+    }
+    for (int i = 0; i < serial->count; i++) {
+        int before[SIM_DOCUMENTS], t = serial->ids[i];
+
+        if (serial->used[i] || !may_go(serial, t))
+            continue;
+        memcpy(before, serial->state, sizeof before);
+        for (int d = 0; d < SIM_DOCUMENTS; d++) {
+            if (writes(history->txns[t].script->ops[d]))
+                serial->state[d] = removes(history->txns[t].script->ops[d]) ? 0 : 2 + t;
+        }
+        serial->used[i] = true;
+        if (place(serial, done + 1))
+            return true;
+        serial->used[i] = false;
+        memcpy(serial->state, before, sizeof before);
+    }
+    return false;
+}
+
+static bool some_serial_order(const struct judge *judge)
+{
+    struct serial serial = {.judge = judge};
+
+    for (int t = 0; t < judge->history->txns_count; t++) {
+        if (judge->decided[t])
+            serial.ids[serial.count++] = t;
+    }
+    for (int d = 0; d < SIM_DOCUMENTS; d++)
+        serial.state[d] = content(judge, d, 0);
+    return place(&serial, 0);
+}
+
+const char *truce__history_judge(const struct sim_history *history, char *detail, size_t size)
+{
+    struct judge judge = {.history = history, .detail = detail, .size = size};
+    uint64_t edges[SIM_TXNS];
+    const char *wrong = assign_writers(&judge);
+
+    if (!wrong)
+        wrong = check_answers(&judge);
+    if (!wrong)
+        wrong = check_keys(&judge);
+    if (wrong)
+        return wrong;
+    make_edges(&judge, edges);
+    if (has_cycle(edges, history->txns_count) && !some_serial_order(&judge))
+        return say(&judge, "not strictly serializable: a cycle of committed transactions", 0, 0);
+    return NULL;
+}

@@ -1,0 +1,141 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "sim/sim.h"
+
+/*
+ * All choices of a small scenario, depth first and without keeping states: a path is the list of
+ * choices taken, and a run replays a prefix of it and goes on with first choices. A state that was
+ * seen before, whatever path led there, is not gone into again. What identifies a state is a 64-bit
+ * hash: the chance that one of a million is taken for another is about 3e-8.
+ */
+
+#define PATH_MAX 4096
+
+struct set {
+    uint64_t *slots; /* 0: free */
+    size_t room, count;
+};
+
+struct search {
+    struct sim_chooser base;
+    struct set seen;
+    int path[PATH_MAX];  /* the choice at each depth */
+    int width[PATH_MAX]; /* how many there were */
+    int length;          /* of the prefix to replay */
+    int depth;
+};
+
+static bool put(uint64_t *slots, size_t room, uint64_t key)
+{
+    size_t at = (size_t)(key * 0x9e3779b97f4a7c15u) & (room - 1);
+
+    while (slots[at] && slots[at] != key)
+        at = (at + 1) & (room - 1);
+    if (slots[at] == key)
+        return false;
+    slots[at] = key;
+    return true;
+}
+
+/* True: it is new. */
+static bool add(struct set *set, uint64_t key)
+{
+    key = key ? key : 1;
+    if (2 * (set->count + 1) > set->room) {
+        size_t room = set->room ? 2 * set->room : 4096;
+        uint64_t *slots = bson_malloc0(room * sizeof *slots);
+
+        for (size_t i = 0; i < set->room; i++) {
+            if (set->slots[i])
+                put(slots, room, set->slots[i]);
+        }
+        bson_free(set->slots);
+        set->slots = slots;
+        set->room = room;
+    }
+    if (!put(set->slots, set->room, key))
+        return false;
+    set->count++;
+    return true;
+}
+
+static int choose(struct sim_chooser *base, const struct sim_choice *choices, int count,
+                  uint64_t state)
+{
+    struct search *search = (struct search *)base;
+    int depth = search->depth++;
+
+    (void)choices;
+    truce_assert(depth < PATH_MAX);
+    if (depth < search->length) {
+        truce_assert(search->width[depth] == count); /* else the run is not deterministic */
+        return search->path[depth];
+    }
+    if (!add(&search->seen, state)) {
+        search->depth--;
+        return -1;
+    }
+    search->path[depth] = 0;
+    search->width[depth] = count;
+    search->length = depth + 1;
+    return 0;
+}
+
+/* The next path in order; false: that was the last. */
+static bool next_path(struct search *search)
+{
+    while (search->length > 0) {
+        int last = search->length - 1;
+
+        if (++search->path[last] < search->width[last])
+            return true;
+        search->length--;
+    }
+    return false;
+}
+
+static int replay(struct sim_chooser *base, const struct sim_choice *choices, int count,
+                  uint64_t state)
+{
+    struct search *search = (struct search *)base;
+    int depth = search->depth++;
+
+    (void)choices;
+    (void)state;
+    return depth < search->length && search->path[depth] < count ? search->path[depth] : 0;
+}
+
+void truce__sim_search(const struct sim_scenario *scenario, uint64_t runs_max, FILE *trace,
+                       struct sim_search *result)
+{
+    struct search *search = bson_malloc0(sizeof *search);
+    bool more = true;
+
+    memset(result, 0, sizeof *result);
+    search->base.choose = choose;
+    search->base.wants_state = true;
+    while (more && result->runs < runs_max) {
+        search->depth = 0;
+        truce__sim_run(scenario, &search->base, NULL, &result->result);
+        result->runs++;
+        result->steps += (uint64_t)result->result.steps;
+        if (result->result.violation)
+            break;
+        more = next_path(search);
+    }
+    result->states = search->seen.count;
+    result->complete = !more && !result->result.violation;
+    if (result->result.violation && trace) {
+        struct sim_result again;
+
+        search->base.choose = replay;
+        search->base.wants_state = false;
+        search->depth = 0;
+        fprintf(trace, "scenario %s:\n", scenario->name);
+        truce__sim_run(scenario, &search->base, trace, &again);
+    }
+    bson_free(search->seen.slots);
+    bson_free(search);
+}
