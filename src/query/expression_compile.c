@@ -294,7 +294,8 @@ static bool all_constant(const struct expression_node *node)
     return true;
 }
 
-static truce_status fold(struct expression_compiler *compiler, struct expression_node **node)
+truce_status truce__expression_fold(struct expression_compiler *compiler,
+                                    struct expression_node **node)
 {
     struct value value;
     truce_status status;
@@ -326,7 +327,7 @@ static truce_status compile_operator(struct expression_compiler *compiler, const
     if (!status && operator->prepare)
         status = operator->prepare(compiler, *node);
     if (!status)
-        status = fold(compiler, node);
+        status = truce__expression_fold(compiler, node);
     return status;
 }
 

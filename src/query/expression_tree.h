@@ -143,6 +143,10 @@ struct expression_node *truce__expression_constant(struct expression_compiler *c
                                                    struct value value);
 bool truce__expression_is_constant_node(const struct expression_node *node);
 
+/* Replaces a node whose operands are all constants by its value, unless it is UNFOLDED. */
+truce_status truce__expression_fold(struct expression_compiler *compiler,
+                                    struct expression_node **node);
+
 /* A string: "$path", "$$variable", or a constant. */
 truce_status truce__expression_compile_text(struct expression_compiler *compiler,
                                             struct value source, struct expression_node **node);
@@ -198,6 +202,14 @@ void truce__values_sort(struct value *items, uint32_t count, struct value *scrat
                         values_order *order, const void *arg);
 /* the number of an equal item in an ascending list; `count` if there is none */
 uint32_t truce__values_search(const struct value *items, uint32_t count, struct value item);
+
+/* A date, a timestamp or an ObjectId as milliseconds since 1970. */
+bool truce__value_to_date(struct value value, int64_t *date_ms);
+/* An evaluated "timezone": nullish gives *given false; not a string is refused with `code`. */
+struct date_zone;
+truce_status truce__evaluation_zone(const struct expression_node *node, struct evaluation *run,
+                                    struct value value, uint32_t code, struct date_zone *zone,
+                                    bool *given);
 
 /* "$name" of the operator, for messages */
 static inline const char *truce__expression_name(const struct expression_node *node)
