@@ -203,6 +203,9 @@ void truce__values_sort(struct value *items, uint32_t count, struct value *scrat
 /* the number of an equal item in an ascending list; `count` if there is none */
 uint32_t truce__values_search(const struct value *items, uint32_t count, struct value item);
 
+/* What string operators take for a string: also numbers and dates; "" for null. Else 16007. */
+truce_status truce__evaluation_text(const struct expression_node *node, struct evaluation *run,
+                                    struct value value, const char **text, uint32_t *length);
 /* A date, a timestamp or an ObjectId as milliseconds since 1970. */
 bool truce__value_to_date(struct value value, int64_t *date_ms);
 /* An evaluated "timezone": nullish gives *given false; not a string is refused with `code`. */
