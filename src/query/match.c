@@ -23,17 +23,18 @@
  *  3. An array at the end is seen element by element, then as a whole; by $elemMatch and $size as a
  *     whole only. An element that was reached by its number at the end of the path is not entered.
  *  4. The position that positional operators use is that of the outermost array that was entered
- *     by rule 2 or 3; an array of which a number in the middle of the path chose the element does
- *     not count.
+ *     by rule 2 or 3; an array of which a number in the path chose the element does not count.
  *
  * Nothing is allocated: the walk is recursion over views of the document, and its depth is bounded
- * by the depth of documents.
+ * by the depth of documents. Its time is bounded by TRUCE_MATCH_FORKS_MAX: each document in an
+ * array that is entered both by name and by number doubles the ways.
  *
  * Not done here: $where, geo and $text (refused by the parser), and collations.
  */
 #include "query/match.h"
 
 #include "base/assert.h"
+#include "base/limits.h"
 #include "query/expression.h"
 #include "query/match_tree.h"
 #include "query/schema.h"
@@ -72,6 +73,18 @@ static bool visit(const struct match_node *node, struct value value, uint32_t pa
     return truce__match_leaf_test(node, value, run);
 }
 
+/* A path of numbers through nested documents with numbers for names has exponentially many ways. */
+static bool may_fork(const struct match_node *node, struct match_run *run)
+{
+    if (run->status != TRUCE_OK)
+        return false;
+    if (++run->forks <= TRUCE_MATCH_FORKS_MAX)
+        return true;
+    run->status = truce__fail(TRUCE_LIMIT, run->error, "path '%.80s' leads more than %d ways",
+                              node->path.text, TRUCE_MATCH_FORKS_MAX);
+    return false;
+}
+
 /* An element in the middle of the path, number `index` of its array. */
 static bool visit_element(const struct match_node *node, struct value element, int64_t index,
                           uint32_t part, struct match_run *run)
@@ -87,7 +100,7 @@ static bool visit_element(const struct match_node *node, struct value element, i
     if (part + 1 == node->path.count)
         return truce__match_leaf_test(node, element, run);
     if (element.type == BSON_TYPE_DOCUMENT)
-        return visit(node, element, part + 1, run);
+        return may_fork(node, run) && visit(node, element, part + 1, run);
     return element.type == BSON_TYPE_ARRAY && visit_array(node, element, part + 1, run);
 }
 

@@ -349,8 +349,10 @@ static bool parse_modulus(struct value value, struct match_modulus *modulus)
     if (!truce__fields_next(&fields))
         return false;
     modulus->remainder = 0;
-    return !truce__value_is_number(fields.value) ||
-           truce__number_truncate(fields.value, &modulus->remainder);
+    if (truce__value_is_number(fields.value) &&
+        !truce__number_truncate(fields.value, &modulus->remainder))
+        return false;
+    return !truce__fields_next(&fields);
 }
 
 truce_status truce__match_parse_mod(struct match_parser *parser,

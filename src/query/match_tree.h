@@ -25,6 +25,7 @@ struct match_run {
     bson_error_t *error;
     truce_status status;
     int64_t array_index;
+    uint32_t forks; /* elements that were entered both by name and by number */
 };
 
 /* what `extra` points to */

@@ -39,7 +39,10 @@ truce_status truce__path_parse(const char *text, size_t length, struct path *pat
         return truce__refuse(CODE_OVERFLOW, error, "a path has %u parts, more than %d: '%.60s...'",
                              count, PATH_PARTS_MAX, text);
     truce_assert(length < UINT32_MAX);
-    path->text = bson_strndup(text, length);
+    path->text = bson_malloc(length + 1);
+    if (length)
+        memcpy(path->text, text, length);
+    path->text[length] = 0;
     path->length = (uint32_t)length;
     path->count = count;
     path->parts = bson_malloc(count * sizeof *path->parts);

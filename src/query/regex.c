@@ -133,7 +133,9 @@ truce_status truce__regex_new(const char *pattern, size_t length, const char *op
     if (status != TRUCE_OK)
         return status;
     *regex = bson_malloc0(sizeof **regex);
-    (*regex)->pattern = bson_strndup(pattern, length);
+    /* not bson_strndup, which reads one byte beyond the length */
+    (*regex)->pattern = bson_malloc0(length + 1);
+    memcpy((*regex)->pattern, pattern, length);
     (*regex)->options = bson_strdup(options);
     status = compile_regex(*regex, length, flags, error);
     if (status != TRUCE_OK) {

@@ -116,8 +116,8 @@ TEST(the_position_is_that_of_the_outermost_array)
     check_position("{'a': {'$elemMatch': {'$gt': 1}}}", "{'a': [0, 1, 2]}", 2);
     check_position("{'a.b': {'$elemMatch': {'$gt': 1}}}", "{'a': [{'b': [0]}, {'b': [0, 0, 2]}]}",
                    1);
-    check_position("{'a.1': 5}", "{'a': [7, 5]}", 1);
-    /* a number in the middle of the path counts for no array */
+    /* a number in the path counts for no array */
+    check_position("{'a.1': 5}", "{'a': [7, 5]}", -1);
     check_position("{'a.0.b': 5}", "{'a': [{'b': [1, 2, 5]}]}", 2);
     check_position("{'a': {'$in': [8, 9]}}", "{'a': [7, 9]}", 1);
     check_position("{'b': 1}", "{'a': [1], 'b': 1}", -1);
@@ -267,6 +267,9 @@ TEST(mod_works_on_64_bits_and_never_on_what_is_no_integer)
     CHECK(!matches("{'a': {'$mod': [1, 0]}}", "{'a': {'$numberDouble': '-Infinity'}}"));
     CHECK(!matches("{'a': {'$mod': [1, 0]}}", "{'a': 1e300}"));
     CHECK(!matches("{'a': {'$mod': [1, 0]}}", "{'a': {'$numberDecimal': '1E+100'}}"));
+    check_refused("{'a': {'$mod': [4, 0, 0]}}", CODE_BAD_VALUE,
+                  "'a': $mod takes [divisor, remainder], 64-bit integers, the divisor not 0, "
+                  "not [4, 0, 0]");
 }
 
 TEST(options_stand_in_one_place_only)
@@ -401,6 +404,41 @@ TEST(a_large_in_is_quick_on_a_large_array)
     truce__match_free(match);
     bson_destroy(&filter);
     bson_destroy(&document);
+}
+
+/* {"0": [{"0": [{"0": ...}]}]} */
+static bson_t *nested_numbers(uint32_t levels)
+{
+    bson_t *document = bson_new();
+
+    for (uint32_t i = 0; i < levels; i++) {
+        bson_t *outer = BCON_NEW("0", "[", BCON_DOCUMENT(document), "]");
+
+        bson_destroy(document);
+        document = outer;
+    }
+    return document;
+}
+
+TEST(a_path_of_numbers_ends_in_an_error_not_in_eternity)
+{
+    bson_t *document = nested_numbers(TRUCE_DOCUMENT_DEPTH_MAX / 2 - 1), filter = BSON_INITIALIZER;
+    char path[161] = "0";
+    struct match_result result;
+    struct match *match;
+    bson_error_t error;
+
+    for (int i = 0; i < 75; i++)
+        strcat(path, ".0");
+    BSON_APPEND_INT32(&filter, path, 7);
+    CHECK_OK(truce__match_new(&filter, &match, &error), error);
+    CHECK_STATUS(TRUCE_LIMIT,
+                 truce__match_test(match, truce__value_document(document), NULL, &result, &error),
+                 error);
+    CHECK(!result.matched);
+    truce__match_free(match);
+    bson_destroy(&filter);
+    bson_destroy(document);
 }
 
 static bool collect(const struct path *path, struct value value, void *arg)

@@ -1,0 +1,31 @@
+#ifndef TRUCE_TESTS_SUPPORT_FUZZ_INPUT_H
+#define TRUCE_TESTS_SUPPORT_FUZZ_INPUT_H
+
+/*
+ * A fuzzer's input read as a sequence of decisions, so that its mutations change the shape of a
+ * document and not the length prefixes of its bytes. A used-up input decides 0 for ever.
+ */
+#include <bson/bson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct fuzz_input {
+    const uint8_t *at;
+    size_t left;
+};
+
+uint8_t fuzz_byte(struct fuzz_input *input);
+/* 0 .. bound - 1 */
+uint32_t fuzz_below(struct fuzz_input *input, uint32_t bound);
+
+/* Appends one element of any type; at most `depth` levels of containers. Names and scalars come
+ * from small pools and from the edges of their types, so that equal ones meet often. */
+void fuzz_append(struct fuzz_input *input, bson_t *document, const char *key, unsigned depth);
+/* A document of up to four fields; bson_destroy it. */
+bson_t *fuzz_document(struct fuzz_input *input, unsigned depth);
+
+/* A filter: mostly well-formed, with operands of any type; bson_destroy it. */
+bson_t *fuzz_filter(struct fuzz_input *input, unsigned depth);
+
+#endif
