@@ -21,3 +21,4 @@ PENDING(truce__pipeline_new_update, truce_status,
 PENDING(truce__pipeline_apply, truce_status,
         (const struct pipeline *p, struct value d, struct query_context *c, bson_t *r,
          bson_error_t *e))
+PENDING(truce__pipeline_head, void, (const struct pipeline *p, struct pipeline_head *h))
