@@ -29,13 +29,18 @@ struct parts {
 static truce_status compile(const struct updated *updated, struct parts *parts, bson_error_t *error)
 {
     struct update_options options = {.pipeline = updated->pipeline,
-                                     .upsert = !updated->before,
+                                     .upsert = !updated->before && !updated->before_document,
                                      .multi = updated->multi};
     truce_status status = TRUCE_OK;
 
-    parts->update =
-        updated->pipeline ? array_of(updated->update) : test_bson(updated->update);
-    parts->before = updated->before ? test_bson(updated->before) : NULL;
+    if (updated->update_document)
+        parts->update = bson_copy(updated->update_document);
+    else
+        parts->update = updated->pipeline ? array_of(updated->update) : test_bson(updated->update);
+    if (updated->before_document)
+        parts->before = bson_copy(updated->before_document);
+    else
+        parts->before = updated->before ? test_bson(updated->before) : NULL;
     parts->query = updated->query ? test_bson(updated->query) : NULL;
     parts->filters = updated->filters ? array_of(updated->filters) : NULL;
     options.array_filters = parts->filters;
@@ -113,15 +118,24 @@ bson_t *updated_run(struct updated *updated)
     return result;
 }
 
+static const char *update_text(const struct updated *updated)
+{
+    return updated->update ? updated->update : "an update";
+}
+
+static const char *before_text(const struct updated *updated)
+{
+    return updated->before ? updated->before : "a document";
+}
+
 bool updated_check(const char *expected, struct updated *updated, const char *file, int line)
 {
     bson_t *after = updated_run(updated), *wanted;
     bool same;
 
     if (!after)
-        return test_fail(file, line, "%s of %s: error %u: %s", updated->update,
-                         updated->before ? updated->before : "nothing", updated->code,
-                         updated->message);
+        return test_fail(file, line, "%s of %s: error %u: %s", update_text(updated),
+                         before_text(updated), updated->code, updated->message);
     wanted = test_bson(expected);
     same = test_bson_equal(wanted, after, file, line);
     bson_destroy(wanted);
@@ -136,26 +150,28 @@ bool updated_check_code(uint32_t expected, struct updated *updated, const char *
     if (after) {
         char *json = bson_as_relaxed_extended_json(after, NULL);
 
-        test_fail(file, line, "%s of %s: expected error %u, got %s", updated->update,
-                  updated->before ? updated->before : "nothing", expected, json);
+        test_fail(file, line, "%s of %s: expected error %u, got %s", update_text(updated),
+                  before_text(updated), expected, json);
         bson_free(json);
         bson_destroy(after);
         return false;
     }
     if (updated->code != expected)
-        return test_fail(file, line, "%s: expected error %u, got %u: %s", updated->update,
+        return test_fail(file, line, "%s: expected error %u, got %u: %s", update_text(updated),
                          expected, updated->code, updated->message);
     return true;
 }
 
-char *nested_json(const char *inner, int times)
+bson_t *nested_document(const char *key, int depth)
 {
-    bson_string_t *text = bson_string_new(NULL);
+    bson_t *inner = bson_new();
 
-    for (int i = 0; i < times; i++)
-        bson_string_append(text, "{\"a\": ");
-    bson_string_append(text, inner);
-    for (int i = 0; i < times; i++)
-        bson_string_append(text, "}");
-    return bson_string_free(text, false);
+    for (int i = 0; i < depth; i++) {
+        bson_t *outer = bson_new();
+
+        bson_append_document(outer, i + 1 < depth ? "a" : key, -1, inner);
+        bson_destroy(inner);
+        inner = outer;
+    }
+    return inner;
 }

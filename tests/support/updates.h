@@ -13,7 +13,8 @@
 
 struct updated {
     const char *update;
-    const char *before;  /* NULL: an upsert */
+    const char *before;                              /* NULL: an upsert */
+    const bson_t *update_document, *before_document; /* instead of the text, if not NULL */
     const char *query;   /* NULL: none; of an upsert, or to find the positional element */
     const char *filters; /* NULL: no array filters; "[...]" */
     bool pipeline, multi;
@@ -29,10 +30,10 @@ bson_t *updated_run(struct updated *updated);
 bool updated_check(const char *expected, struct updated *updated, const char *file, int line);
 bool updated_check_code(uint32_t expected, struct updated *updated, const char *file, int line);
 
-#define CHECK_UPDATE(expected, updated)    updated_check(expected, updated, __FILE__, __LINE__)
-#define CHECK_UPDATE_CODE(code, updated)   updated_check_code(code, updated, __FILE__, __LINE__)
+#define CHECK_UPDATE(expected, updated)  updated_check(expected, updated, __FILE__, __LINE__)
+#define CHECK_UPDATE_CODE(code, updated) updated_check_code(code, updated, __FILE__, __LINE__)
 
-/* `times` documents nested around the inner JSON: {a: {a: ... inner}} */
-char *nested_json(const char *inner, int times);
+/* {key: {a: {a: ... {}}}}: `depth` containers below the outer document; bson_destroy it. */
+bson_t *nested_document(const char *key, int depth);
 
 #endif

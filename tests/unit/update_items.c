@@ -155,8 +155,7 @@ TEST(it_conflicts_with_operators_on_its_path_above_and_below)
     };
 
     for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {
-        struct updated updated = {.update = updates[i],
-                                  .before = "{'_id': 1, 'a': [{'k': 1}]}"};
+        struct updated updated = {.update = updates[i], .before = "{'_id': 1, 'a': [{'k': 1}]}"};
 
         CHECK_UPDATE_CODE(40, &updated);
     }
@@ -164,14 +163,12 @@ TEST(it_conflicts_with_operators_on_its_path_above_and_below)
 
 TEST(a_path_through_an_array_meets_operators_on_its_elements)
 {
-    struct updated apart = {
-        .update = "{'$update': {'a.l': {'$query': {'k': 1}, '$set': {'k': 2}}},"
-                  "'$set': {'a.0.n': 7}}",
-        .before = "{'_id': 1, 'a': [{'l': [{'k': 1}]}, {'l': [{'k': 1}]}]}"};
-    struct updated same = {
-        .update = "{'$update': {'a.l': {'$query': {'k': 1}, '$set': {'k': 2}}},"
-                  "'$set': {'a.0.l': 7}}",
-        .before = "{'_id': 1, 'a': [{'l': [{'k': 1}]}, {'l': [{'k': 1}]}]}"};
+    struct updated apart = {.update = "{'$update': {'a.l': {'$query': {'k': 1}, '$set': {'k': 2}}},"
+                                      "'$set': {'a.0.n': 7}}",
+                            .before = "{'_id': 1, 'a': [{'l': [{'k': 1}]}, {'l': [{'k': 1}]}]}"};
+    struct updated same = {.update = "{'$update': {'a.l': {'$query': {'k': 1}, '$set': {'k': 2}}},"
+                                     "'$set': {'a.0.l': 7}}",
+                           .before = "{'_id': 1, 'a': [{'l': [{'k': 1}]}, {'l': [{'k': 1}]}]}"};
 
     CHECK_UPDATE("{'_id': 1, 'a': [{'l': [{'k': 2}], 'n': 7}, {'l': [{'k': 2}]}]}", &apart);
     CHECK_UPDATE_CODE(40, &same);
@@ -183,9 +180,9 @@ TEST(an_array_that_does_not_exist_has_no_items)
                                           "{'_id': 1, 'a': []}"};
 
     for (size_t i = 0; i < sizeof befores / sizeof *befores; i++) {
-        struct updated updated = {
-            .update = "{'$update': {'a.l': {'$query': {}, '$set': {'k': 2}}}}",
-            .before = befores[i]};
+        struct updated updated = {.update =
+                                      "{'$update': {'a.l': {'$query': {}, '$set': {'k': 2}}}}",
+                                  .before = befores[i]};
 
         CHECK_UPDATE(befores[i], &updated);
         CHECK(!updated.result.modified);
@@ -198,9 +195,9 @@ TEST(what_is_no_array_is_refused)
                                .before = "{'_id': 1, 'a': {'k': 1}}"};
     struct updated scalar = {.update = "{'$update': {'a.l': {'$query': {}, '$set': {'k': 2}}}}",
                              .before = "{'_id': 1, 'a': 5}"};
-    struct updated item = {
-        .update = "{'$update': {'a': {'$query': {'$gte': 5}, '$set': {'k': 2}}}}",
-        .before = "{'_id': 1, 'a': [1, 6]}"};
+    struct updated item = {.update =
+                               "{'$update': {'a': {'$query': {'$gte': 5}, '$set': {'k': 2}}}}",
+                           .before = "{'_id': 1, 'a': [1, 6]}"};
 
     CHECK_UPDATE_CODE(2, &document);
     CHECK_UPDATE_CODE(28, &scalar);
@@ -245,10 +242,9 @@ TEST(ids_of_items_may_change)
 
 TEST(an_upsert_updates_the_items_that_the_query_brought)
 {
-    struct updated updated = {
-        .update = "{'$update': {'a': {'$query': {'k': 1}, '$set': {'k': 2},"
-                  "'$setOnInsert': {'new': true}}}}",
-        .query = "{'_id': 1, 'a': [{'k': 1}, {'k': 3}]}"};
+    struct updated updated = {.update = "{'$update': {'a': {'$query': {'k': 1}, '$set': {'k': 2},"
+                                        "'$setOnInsert': {'new': true}}}}",
+                              .query = "{'_id': 1, 'a': [{'k': 1}, {'k': 3}]}"};
 
     CHECK_UPDATE("{'_id': 1, 'a': [{'k': 2, 'new': true}, {'k': 3}]}", &updated);
 }
