@@ -43,12 +43,14 @@ truce_status truce__pipeline_new(const bson_t *stages, struct pipeline **pipelin
                                  bson_error_t *error);
 void truce__pipeline_free(struct pipeline *pipeline);
 
-/* For the planner: the filter that the pipeline starts with (an initial $match; NULL: none) and its
- * initial sort and limit, if they can be left to the store. */
+/* For the planner: what the pipeline starts with, if the store can do it: a filter (an initial
+ * $match; NULL: none), a sort behind it, a limit behind that. Take the sort only where an index
+ * gives the order; the pipeline's own $sort tells missing from null in memory, as MongoDB does. */
 struct pipeline_head {
     const bson_t *filter, *sort;
     int64_t limit;         /* 0: none */
-    uint32_t stages_taken; /* stages that the store does when it takes all three */
+    uint32_t stages_taken; /* stages that the store does when it takes all three: the filter's
+                              alone is number 0, if there is one */
 };
 void truce__pipeline_head(const struct pipeline *pipeline, struct pipeline_head *head);
 

@@ -187,6 +187,16 @@ truce_status truce__expression_evaluate(const struct expression *expression, str
                                         const struct value *values, struct query_context *context,
                                         struct value *result, bson_error_t *error)
 {
+    return truce__expression_evaluate_within(expression, root, root, values, context, result,
+                                             error);
+}
+
+truce_status truce__expression_evaluate_within(const struct expression *expression,
+                                               struct value root, struct value current,
+                                               const struct value *values,
+                                               struct query_context *context, struct value *result,
+                                               bson_error_t *error)
+{
     struct value few[SLOTS_ON_STACK];
     struct value *slots = few;
     struct evaluation run = {.context = context,
@@ -197,7 +207,7 @@ truce_status truce__expression_evaluate(const struct expression *expression, str
     if (expression->slots > SLOTS_ON_STACK)
         slots = truce__arena_take(context->arena, expression->slots * sizeof *slots);
     slots[SLOT_ROOT] = root;
-    slots[SLOT_CURRENT] = root;
+    slots[SLOT_CURRENT] = current;
     for (uint32_t i = 0; i < expression->variables; i++)
         slots[SLOTS_FIXED + i] = values[i];
     run.slots = slots;

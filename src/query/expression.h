@@ -18,6 +18,14 @@ truce_status truce__expression_evaluate(const struct expression *expression, str
                                         const struct value *values, struct query_context *context,
                                         struct value *result, bson_error_t *error);
 
+/* The same with $$CURRENT, which paths start from, set to something within the document: $redact.
+ */
+truce_status truce__expression_evaluate_within(const struct expression *expression,
+                                               struct value root, struct value current,
+                                               const struct value *values,
+                                               struct query_context *context, struct value *result,
+                                               bson_error_t *error);
+
 /* True if it is the same for every document (then without evaluating it). */
 bool truce__expression_constant_value(const struct expression *expression, struct value *value);
 

@@ -45,7 +45,7 @@ truce_status truce__sort_parse(const bson_t *specification, struct sort *sort, b
     struct fields fields = truce__fields(truce__value_document(specification));
     truce_status status = TRUCE_OK;
 
-    *sort = (struct sort){0, bson_malloc0(TRUCE_INDEX_FIELDS_MAX * sizeof *sort->fields)};
+    *sort = (struct sort){.fields = bson_malloc0(TRUCE_INDEX_FIELDS_MAX * sizeof *sort->fields)};
     while (!status && truce__fields_next(&fields)) {
         if (sort->count == TRUCE_INDEX_FIELDS_MAX)
             status =
@@ -78,7 +78,7 @@ static bool follow(const struct path *path, struct value value, struct value *fo
         if (value.type == BSON_TYPE_ARRAY)
             return false;
     }
-    *found = value.type == VALUE_MISSING ? truce__value_null() : value;
+    *found = value;
     return true;
 }
 
@@ -112,6 +112,8 @@ truce_status truce__sort_key(const struct sort *sort, struct value document, str
             key->size = start;
             return least_key(sort, document, key, error);
         }
+        if (value.type == VALUE_MISSING && !sort->missing_first)
+            value = truce__value_null();
         truce__key_append(key, value, sort->fields[i].descending);
     }
     return TRUCE_OK;

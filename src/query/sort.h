@@ -8,6 +8,8 @@
 struct sort {
     uint32_t count;
     struct index_field *fields; /* none of them a wildcard */
+    bool missing_first;         /* as the stage $sort: in a document without arrays on the paths, a
+                                   missing field is less than null; else they are equal */
 };
 
 /* Refuses what MongoDB refuses: values but 1 and -1 (15975), no numbers (15974), the paths that
