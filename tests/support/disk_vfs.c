@@ -137,17 +137,13 @@ static int next_call(bool is_sync)
         cut = true;
     if (cut)
         return is_sync ? SQLITE_IOERR_FSYNC : SQLITE_IOERR_WRITE;
-    if (!concerns(is_sync) || (fail_at > 1 && fail_at--))
-        return SQLITE_OK;
-    if (fail_at == 0 && !lasting)
+    if (!concerns(is_sync) || (fail_at > 1 && fail_at--) || (!fail_at && !lasting))
         return SQLITE_OK;
     fail_at = 0;
     faults++;
-    if (!lasting)
-        fault = DISK_NO_FAULT;
-    return is_sync                     ? SQLITE_IOERR_FSYNC
-           : fault == DISK_WRITE_FAILS ? SQLITE_IOERR_WRITE
-                                       : SQLITE_FULL;
+    if (is_sync)
+        return SQLITE_IOERR_FSYNC;
+    return fault == DISK_FULL ? SQLITE_FULL : SQLITE_IOERR_WRITE;
 }
 
 /* ---- the methods of a file ------------------------------------------------------------------ */

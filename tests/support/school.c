@@ -252,15 +252,26 @@ static void judge_log(struct judge *judge, int worker)
     bson_destroy(filter);
 }
 
+/* In one snapshot: others may be at work. */
 static void judge_money(struct judge *judge)
 {
+    truce_look looks[SCHOOL_ACCOUNTS];
+    bson_value_t ids[SCHOOL_ACCOUNTS];
+    bson_error_t error;
+    bson_iter_t iter;
     int64_t sum = 0;
 
     for (int i = 0; i < SCHOOL_ACCOUNTS; i++) {
-        bson_t *filter = document("{'_id': %d}", i);
-
-        sum += number_of(judge, "accounts", filter, "money", 0);
-        bson_destroy(filter);
+        ids[i].value_type = BSON_TYPE_INT32;
+        ids[i].value.v_int32 = i;
+        looks[i] = (truce_look){.collection = "accounts", .id = &ids[i]};
+    }
+    if (truce__engine_read_many(judge->engine, looks, SCHOOL_ACCOUNTS, &error))
+        blame(judge, "accounts: %s", error.message);
+    for (int i = 0; i < SCHOOL_ACCOUNTS; i++) {
+        if (bson_iter_init_find(&iter, &looks[i].document, "money"))
+            sum += bson_iter_as_int64(&iter);
+        bson_destroy(&looks[i].document);
     }
     if (sum != SCHOOL_ACCOUNTS * SCHOOL_MONEY && (sum || judge->durable))
         blame(judge, "the accounts hold %lld", (long long)sum);
