@@ -14,6 +14,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "query/number.h"
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
@@ -234,6 +235,28 @@ truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t
     if (*number < 0)
         return truce__refuse(CODE_BAD_VALUE, error, "there is no index for the hint %s",
                              truce__value_show(truce__value_document(hint), shown, sizeof(shown)));
+    return TRUCE_OK;
+}
+
+truce_status truce__natural_direction(const bson_t *specification, int *direction,
+                                      bson_error_t *error)
+{
+    struct value value;
+    int64_t number;
+
+    *direction = 0;
+    if (!specification)
+        return TRUCE_OK;
+    value = truce__value_field(truce__value_document(specification), "$natural", 8);
+    if (value.type == VALUE_MISSING)
+        return TRUCE_OK;
+    if (!truce__value_is_number(value))
+        return truce__refuse(15974, error, "$natural must be 1 or -1");
+    if (!truce__number_to_int64(value, &number) || (number != 1 && number != -1))
+        return truce__refuse(15975, error, "$natural must be 1 or -1");
+    if (bson_count_keys(specification) > 1)
+        return truce__refuse(CODE_BAD_VALUE, error, "$natural stands beside other fields");
+    *direction = (int)number;
     return TRUCE_OK;
 }
 

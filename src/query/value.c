@@ -205,14 +205,18 @@ static bool append_timestamp(bson_t *document, const char *key, int key_length, 
                                  (uint32_t)number);
 }
 
+/* An array is appended as a document and its type set afterwards: libbson complains on standard
+ * error of an array whose keys are not 0, 1, 2 ..., which a document from outside may have. */
 static bool append_container(bson_t *document, const char *key, int key_length, struct value value)
 {
+    uint32_t at = document->len - 1;
     bson_t borrowed;
 
     truce__value_bson(value, &borrowed);
-    return value.type == BSON_TYPE_ARRAY
-               ? bson_append_array(document, key, key_length, &borrowed)
-               : bson_append_document(document, key, key_length, &borrowed);
+    if (!bson_append_document(document, key, key_length, &borrowed))
+        return false;
+    ((uint8_t *)bson_get_data(document))[at] = value.type;
+    return true;
 }
 
 static bool append_oid(bson_t *document, const char *key, int key_length, struct value value)

@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "query/distinct.h"
-#include "query/number.h"
 #include "query/project.h"
 #include "store/memory.h"
 #include "store/pipeline.h"
@@ -38,19 +37,6 @@ static truce_status check_deadline(const struct memory_query *query, size_t exam
         truce__clock_monotonic_ns() > query->deadline_ns)
         return truce__refuse(CODE_MAX_TIME_MS_EXPIRED, error, "the time of the call is over");
     return TRUCE_OK;
-}
-
-/* 1 or -1 if the specification is {$natural: ...}, else 0. */
-static int natural_direction(const bson_t *specification)
-{
-    struct value value;
-
-    if (!specification)
-        return 0;
-    value = truce__value_field(truce__value_document(specification), "$natural", 8);
-    if (!truce__value_is_number(value))
-        return 0;
-    return truce__number_to_double(value) < 0 ? -1 : 1;
 }
 
 /* A sparse or partial index that was asked for shows only what it holds. A wildcard index never
@@ -147,16 +133,17 @@ truce_status truce__memory_select(const struct memory_collection *collection,
                                   const struct memory_query *query, struct memory_matches *matches,
                                   bson_error_t *error)
 {
-    int natural = natural_direction(query->sort);
+    int natural, hinted;
+    truce_status status = truce__natural_direction(query->sort, &natural, error);
     bool sorted = query->sort && !bson_empty(query->sort) && !natural;
-    truce_status status = TRUCE_OK;
     int64_t index = -1;
 
     *matches = (struct memory_matches){0};
     truce_assert(query->skip >= 0 && query->limit >= 0);
-    if (collection) {
-        if (!natural)
-            natural = natural_direction(query->hint);
+    if (!status)
+        status = truce__natural_direction(query->hint, &hinted, error);
+    if (!status && collection) {
+        natural = natural ? natural : hinted;
         status = truce__index_hint((const struct index_spec *const *)collection->indexes,
                                    collection->indexes_count, query->hint, &index, error);
         if (!status)

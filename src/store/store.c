@@ -109,7 +109,7 @@ static size_t scheme_length(const char *uri)
 {
     size_t length = 0;
 
-    while (isalpha((unsigned char)uri[length]))
+    while (isalnum((unsigned char)uri[length]))
         length++;
     return length > 1 && uri[length] == ':' ? length : 0;
 }

@@ -253,6 +253,8 @@ static void run_case(struct vector_case *vector)
     if (exception) {
         vector->newer = exception->newer;
         vector->reason = exception->reason;
+        vector->generated_id =
+            vector->generated_id || vector_sub_truth(vector->newer, "generatedId");
     }
     snprintf(kind, sizeof(kind), " %s ", vector->kind);
     right = run_variant(vector, NULL);

@@ -1,0 +1,78 @@
+#ifndef TRUCE_TESTS_SUPPORT_CONTRACT_H
+#define TRUCE_TESTS_SUPPORT_CONTRACT_H
+
+/*
+ * What every store must do (truce/store.h), as one suite: tests/contract/NAME.c names the store and
+ * the suite is its program:
+ *
+ *     CONTRACT_SUITE(open)   // truce_store *open(void)
+ *
+ * Each case gets an empty store of its own, and the capabilities tell which cases are for it.
+ */
+#include "tests/support/test.h"
+#include "truce/sys/store.h"
+
+struct contract {
+    truce_store *store;
+    bson_error_t error;
+    bson_t **kept; /* documents of contract_json, freed at the end of the case */
+    size_t kept_count;
+};
+
+/* The store under test, empty; NULL ends the program. */
+extern truce_store *(*const contract_open)(void);
+
+/* BSON from Extended JSON (with ' for "), valid until the case ends. */
+const bson_t *contract_json(struct contract *c, const char *json);
+#define J(json) contract_json(c, json)
+
+/* False: the case was skipped, the store lacks the capability. */
+bool contract_needs(struct contract *c, uint32_t capability);
+
+/* Inserts each document of the array; fails the case if one is refused. */
+void contract_fill(struct contract *c, const char *collection, const char *documents);
+
+#define OPTIONS(...)       (&(truce_find_options){__VA_ARGS__})
+#define WRITE_OPTIONS(...) (&(truce_write_options){__VA_ARGS__})
+
+/* What a find gives is the array, in this order. */
+bool contract_finds(struct contract *c, const char *collection, const char *filter,
+                    const truce_find_options *options, const char *expected, int line);
+#define CHECK_FINDS(collection, filter, options, expected)                                         \
+    contract_finds(c, collection, filter, options, expected, __LINE__)
+
+/* The whole collection by _id. */
+#define CHECK_HOLDS(collection, expected)                                                          \
+    contract_finds(c, collection, "{}", OPTIONS(.sort = J("{'_id': 1}")), expected, __LINE__)
+
+/* The call was refused with this status and MongoDB code (0: the code does not matter). */
+bool contract_refused(struct contract *c, truce_status status, truce_status expected, uint32_t code,
+                      const char *call, int line);
+#define CHECK_REFUSED(expected, code, call)                                                        \
+    contract_refused(c, call, expected, code, #call, __LINE__)
+#define CHECK_DONE(call) CHECK_STATUS(TRUCE_OK, call, c->error)
+
+void contract_run(void (*run)(struct contract *c));
+
+#define CONTRACT(name)                                                                             \
+    static void contract_##name(struct contract *c);                                               \
+    TEST(name)                                                                                     \
+    {                                                                                              \
+        contract_run(contract_##name);                                                             \
+    }                                                                                              \
+    static void contract_##name(struct contract *c)
+
+/* The files of cases; a program that names them has them. */
+extern const int contract_read_cases, contract_write_cases, contract_bulk_cases,
+    contract_index_cases, contract_collection_cases, contract_modify_cases, contract_hostile_cases,
+    contract_thread_cases, contract_aggregate_cases;
+
+#define CONTRACT_SUITE(open)                                                                       \
+    truce_store *(*const contract_open)(void) = open;                                              \
+    const int *const contract_cases[] = {                                                          \
+        &contract_read_cases,       &contract_write_cases,  &contract_bulk_cases,                  \
+        &contract_index_cases,      &contract_modify_cases, &contract_hostile_cases,               \
+        &contract_collection_cases, &contract_thread_cases, &contract_aggregate_cases,             \
+    };
+
+#endif

@@ -1,0 +1,260 @@
+/* The contract: collections, names, wake-up. */
+#include "tests/support/contract.h"
+
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/status.h"
+
+const int contract_collection_cases = 1;
+
+static bool lists(struct contract *c, const char *expected)
+{
+    bson_t collections, shown = BSON_INITIALIZER;
+    bson_iter_t iter, child;
+    uint32_t count = 0;
+    bool same;
+
+    CHECK_DONE(truce_collection_list(c->store, &collections, &c->error));
+    for (bson_iter_init(&iter, &collections); bson_iter_next(&iter); count++) {
+        char key[16];
+
+        snprintf(key, sizeof(key), "%u", count);
+        CHECK(bson_iter_recurse(&iter, &child) && bson_iter_find(&child, "name"));
+        bson_append_iter(&shown, key, -1, &child);
+    }
+    same = CHECK_BSON(J(expected), &shown);
+    bson_destroy(&collections);
+    bson_destroy(&shown);
+    return same;
+}
+
+CONTRACT(collections_come_with_their_first_document_or_index)
+{
+    lists(c, "[]");
+    CHECK_DONE(truce_insert(c->store, "b", J("{'_id': 1}"), NULL, &c->error));
+    CHECK_DONE(truce_index_create(c->store, "a", J("{'key': {'x': 1}}"), &c->error));
+    CHECK_DONE(truce_collection_create(c->store, "c", &c->error));
+    lists(c, "['a', 'b', 'c']");
+    CHECK_REFUSED(TRUCE_DUPLICATE, CODE_NAMESPACE_EXISTS,
+                  truce_collection_create(c->store, "b", &c->error));
+}
+
+CONTRACT(what_is_refused_makes_no_collection)
+{
+    CHECK_REFUSED(TRUCE_INVALID, 0,
+                  truce_insert(c->store, "a", J("{'_id': [1]}"), NULL, &c->error));
+    CHECK_REFUSED(TRUCE_INVALID, 0,
+                  truce_index_create(c->store, "a", J("{'key': {'x': 0}}"), &c->error));
+    CHECK_REFUSED(TRUCE_INVALID, 0,
+                  truce_update(c->store, "a", NULL, J("{'$nope': {'x': 1}}"),
+                               WRITE_OPTIONS(.upsert = true), NULL, &c->error));
+    CHECK_DONE(truce_update(c->store, "a", NULL, J("{'$set': {'x': 1}}"), NULL, NULL, &c->error));
+    CHECK_DONE(truce_remove(c->store, "a", NULL, NULL, NULL, &c->error));
+    lists(c, "[]");
+}
+
+CONTRACT(collection_list_counts_documents_bytes_and_indexes)
+{
+    bson_t collections;
+    bson_iter_t iter, child;
+
+    contract_fill(c, "things", "[{'_id': 1}, {'_id': 2}]");
+    CHECK_DONE(truce_index_create(c->store, "things", J("{'key': {'x': 1}}"), &c->error));
+    CHECK_DONE(truce_collection_list(c->store, &collections, &c->error));
+    CHECK(bson_iter_init(&iter, &collections) &&
+          bson_iter_find_descendant(&iter, "0.documents", &child) &&
+          bson_iter_as_int64(&child) == 2);
+    CHECK(bson_iter_init(&iter, &collections) &&
+          bson_iter_find_descendant(&iter, "0.bytes", &child) && bson_iter_as_int64(&child) >= 28);
+    CHECK(bson_iter_init(&iter, &collections) &&
+          bson_iter_find_descendant(&iter, "0.indexes", &child) && bson_iter_as_int64(&child) == 2);
+    bson_destroy(&collections);
+}
+
+CONTRACT(a_dropped_collection_is_empty_and_has_no_indexes)
+{
+    contract_fill(c, "things", "[{'_id': 1, 'a': 1}]");
+    CHECK_DONE(
+        truce_index_create(c->store, "things", J("{'key': {'a': 1}, 'unique': true}"), &c->error));
+    CHECK_DONE(truce_collection_drop(c->store, "things", &c->error));
+    CHECK_FINDS("things", "{}", NULL, "[]");
+    lists(c, "[]");
+    CHECK_REFUSED(TRUCE_NOT_FOUND, CODE_NAMESPACE_NOT_FOUND,
+                  truce_collection_drop(c->store, "things", &c->error));
+    contract_fill(c, "things", "[{'_id': 1, 'a': 1}, {'_id': 2, 'a': 1}]");
+    CHECK_HOLDS("things", "[{'_id': 1, 'a': 1}, {'_id': 2, 'a': 1}]");
+}
+
+CONTRACT(a_cursor_over_a_dropped_collection_ends_or_fails_but_harms_nothing)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    truce_status status;
+
+    for (int i = 0; i < 500; i++)
+        CHECK_DONE(truce_insert(c->store, "things", J("{'a': 1}"), WRITE_OPTIONS(.relaxed = true),
+                                &c->error));
+    CHECK_DONE(truce_find(c->store, "things", NULL, NULL, &cursor, &c->error));
+    CHECK_DONE(truce_cursor_next(cursor, &document, &c->error));
+    CHECK_DONE(truce_collection_drop(c->store, "things", &c->error));
+    CHECK_DONE(truce_insert(c->store, "other", J("{'_id': 1}"), NULL, &c->error));
+    do {
+        status = truce_cursor_next(cursor, &document, &c->error);
+    } while (!status && document);
+    CHECK(status == TRUCE_OK || c->error.message[0]);
+    truce_cursor_close(cursor);
+    CHECK_HOLDS("other", "[{'_id': 1}]");
+}
+
+CONTRACT(a_renamed_collection_keeps_documents_and_indexes)
+{
+    contract_fill(c, "old", "[{'_id': 1, 'a': 1}]");
+    CHECK_DONE(
+        truce_index_create(c->store, "old", J("{'key': {'a': 1}, 'unique': true}"), &c->error));
+    CHECK_DONE(truce_collection_rename(c->store, "old", "new", false, &c->error));
+    CHECK_HOLDS("new", "[{'_id': 1, 'a': 1}]");
+    CHECK_FINDS("old", "{}", NULL, "[]");
+    CHECK_REFUSED(TRUCE_DUPLICATE, CODE_DUPLICATE_KEY,
+                  truce_insert(c->store, "new", J("{'a': 1}"), NULL, &c->error));
+    lists(c, "['new']");
+}
+
+CONTRACT(a_rename_replaces_another_collection_only_if_it_may)
+{
+    contract_fill(c, "one", "[{'_id': 1}]");
+    contract_fill(c, "two", "[{'_id': 2}]");
+    CHECK_REFUSED(TRUCE_DUPLICATE, CODE_NAMESPACE_EXISTS,
+                  truce_collection_rename(c->store, "one", "two", false, &c->error));
+    CHECK_HOLDS("two", "[{'_id': 2}]");
+    CHECK_DONE(truce_collection_rename(c->store, "one", "two", true, &c->error));
+    CHECK_HOLDS("two", "[{'_id': 1}]");
+    lists(c, "['two']");
+    CHECK_REFUSED(TRUCE_NOT_FOUND, CODE_NAMESPACE_NOT_FOUND,
+                  truce_collection_rename(c->store, "one", "three", false, &c->error));
+    CHECK_REFUSED(TRUCE_INVALID, CODE_ILLEGAL_OPERATION,
+                  truce_collection_rename(c->store, "two", "two", true, &c->error));
+}
+
+CONTRACT(names_that_no_collection_may_have_are_refused_everywhere)
+{
+    static const char *const names[] = {"", "a$b", ".a", "a.", "system.indexes", "\xff\xfe"};
+    char longest[TRUCE_COLLECTION_NAME_MAX + 2];
+    truce_cursor *cursor = NULL;
+    uint64_t token = 0;
+    bson_t document;
+    int64_t count;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *name = names[i];
+
+        CHECK_REFUSED(TRUCE_INVALID, CODE_INVALID_NAMESPACE,
+                      truce_find(c->store, name, NULL, NULL, &cursor, &c->error));
+        CHECK_REFUSED(TRUCE_INVALID, CODE_INVALID_NAMESPACE,
+                      truce_insert(c->store, name, J("{}"), NULL, &c->error));
+        CHECK_REFUSED(TRUCE_INVALID, CODE_INVALID_NAMESPACE,
+                      truce_count(c->store, name, NULL, NULL, &count, &c->error));
+        CHECK_REFUSED(TRUCE_INVALID, CODE_INVALID_NAMESPACE,
+                      truce_collection_create(c->store, name, &c->error));
+        CHECK_REFUSED(TRUCE_INVALID, CODE_INVALID_NAMESPACE,
+                      truce_collection_drop(c->store, name, &c->error));
+        CHECK_REFUSED(TRUCE_INVALID, CODE_INVALID_NAMESPACE,
+                      truce_collection_rename(c->store, "a", name, false, &c->error));
+        CHECK_REFUSED(TRUCE_INVALID, CODE_INVALID_NAMESPACE,
+                      truce_index_create(c->store, name, J("{'key': {'a': 1}}"), &c->error));
+        CHECK_REFUSED(TRUCE_INVALID, CODE_INVALID_NAMESPACE,
+                      truce_wait(c->store, name, &token, 0, &c->error));
+        CHECK_REFUSED(
+            TRUCE_INVALID, CODE_INVALID_NAMESPACE,
+            truce_find_and_modify(c->store, name, NULL, J("{}"), NULL, &document, NULL, &c->error));
+        bson_destroy(&document);
+    }
+    memset(longest, 'n', sizeof(longest));
+    longest[TRUCE_COLLECTION_NAME_MAX + 1] = '\0';
+    CHECK_REFUSED(TRUCE_INVALID, CODE_INVALID_NAMESPACE,
+                  truce_collection_create(c->store, longest, &c->error));
+    longest[TRUCE_COLLECTION_NAME_MAX] = '\0';
+    CHECK_DONE(truce_insert(c->store, longest, J("{'_id': 1}"), NULL, &c->error));
+    CHECK_DONE(truce_insert(c->store, "a.b-c \xc3\xa4'\"", J("{'_id': 1}"), NULL, &c->error));
+    CHECK_HOLDS("a.b-c \xc3\xa4'\"", "[{'_id': 1}]");
+    CHECK_FINDS(longest, "{}", NULL, "[{'_id': 1}]");
+}
+
+/* ---- wake-up -------------------------------------------------------------------------------- */
+
+CONTRACT(a_wait_with_token_0_returns_at_once)
+{
+    uint64_t token = 0;
+
+    CHECK_DONE(truce_wait(c->store, "things", &token, 60000, &c->error));
+    CHECK(token != 0);
+}
+
+CONTRACT(a_wait_without_a_change_times_out)
+{
+    uint64_t token = 0, before;
+
+    contract_fill(c, "things", "[{'_id': 1}]");
+    CHECK_DONE(truce_wait(c->store, "things", &token, 0, &c->error));
+    before = token;
+    CHECK_REFUSED(TRUCE_TIMEOUT, 0, truce_wait(c->store, "things", &token, 30, &c->error));
+    CHECK(token == before);
+    CHECK_REFUSED(TRUCE_TIMEOUT, 0, truce_wait(c->store, "things", &token, 0, &c->error));
+}
+
+CONTRACT(every_change_since_the_token_ends_a_wait)
+{
+    bson_t document;
+    truce_write_outcome outcome;
+    truce_write write = {
+        .kind = TRUCE_WRITE_INSERT, .collection = "things", .document = J("{'_id': 2}")};
+    uint64_t token = 0;
+
+    CHECK_DONE(truce_wait(c->store, "things", &token, 0, &c->error));
+    contract_fill(c, "things", "[{'_id': 1}]");
+    CHECK_DONE(truce_wait(c->store, "things", &token, 5000, &c->error));
+    CHECK_DONE(truce_bulk(c->store, &write, 1, NULL, &outcome, &c->error));
+    CHECK_DONE(truce_wait(c->store, "things", &token, 5000, &c->error));
+    CHECK_DONE(truce_find_and_modify(c->store, "things", NULL, J("{'$set': {'a': 1}}"), NULL,
+                                     &document, NULL, &c->error));
+    bson_destroy(&document);
+    CHECK_DONE(truce_wait(c->store, "things", &token, 5000, &c->error));
+    CHECK_DONE(truce_remove(c->store, "things", NULL, NULL, NULL, &c->error));
+    CHECK_DONE(truce_wait(c->store, "things", &token, 5000, &c->error));
+    CHECK_DONE(truce_collection_drop(c->store, "things", &c->error));
+    CHECK_DONE(truce_wait(c->store, "things", &token, 5000, &c->error));
+}
+
+struct waiter {
+    truce_store *store;
+    uint64_t token;
+    truce_status status;
+    int64_t waited_ms;
+};
+
+static void *wait_in_thread(void *arg)
+{
+    struct waiter *waiter = arg;
+    int64_t begin = truce__clock_monotonic_ns();
+
+    waiter->status = truce_wait(waiter->store, "things", &waiter->token, 20000, NULL);
+    waiter->waited_ms = (truce__clock_monotonic_ns() - begin) / 1000000;
+    return NULL;
+}
+
+CONTRACT(a_write_wakes_a_waiting_thread)
+{
+    struct waiter waiter = {.store = c->store};
+    pthread_t thread;
+
+    if (!contract_needs(c, TRUCE_CAN_WAIT))
+        return;
+    CHECK_DONE(truce_wait(c->store, "things", &waiter.token, 0, &c->error));
+    REQUIRE(pthread_create(&thread, NULL, wait_in_thread, &waiter) == 0);
+    truce__clock_sleep_ms(50);
+    CHECK_DONE(truce_insert(c->store, "things", J("{'_id': 1}"), NULL, &c->error));
+    pthread_join(thread, NULL);
+    CHECK_INT(waiter.status, ==, TRUCE_OK);
+    CHECK_INT(waiter.waited_ms, <, 10000);
+}
