@@ -13,6 +13,7 @@ static const struct expression_operator *const tables[] = {
     truce__expressions_object,    truce__expressions_string,     truce__expressions_substring,
     truce__expressions_regex,     truce__expressions_date,       truce__expressions_date_text,
     truce__expressions_date_math, truce__expressions_convert,    truce__expressions_refused,
+    truce__expressions_trig,      truce__expressions_bits,
 };
 
 /* -- evaluating ------------------------------------------------------------------------------- */

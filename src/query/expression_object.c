@@ -197,9 +197,145 @@ static truce_status apply_to_object(const struct expression_node *node, struct e
     return status ? status : write_table(run, &table, result);
 }
 
+/* -- $getField, $setField, $unsetField ---------------------------------------------------------- */
+
+enum { FIELD_NAME, FIELD_INPUT, FIELD_VALUE };
+
+static truce_status apply_get(const struct expression_node *node, struct evaluation *run,
+                              const struct value *operands, struct value *result)
+{
+    uint32_t length;
+    const char *name;
+
+    if (operands[FIELD_NAME].type != BSON_TYPE_UTF8)
+        return truce__refuse(3041704, run->error, "\"field\" of $getField must be a string, not %s",
+                             truce__type_name(operands[FIELD_NAME].type));
+    *result = truce__value_missing();
+    if (operands[FIELD_INPUT].type == BSON_TYPE_DOCUMENT) {
+        name = truce__value_text(operands[FIELD_NAME], &length);
+        *result = truce__value_field(operands[FIELD_INPUT], name, length);
+    } else if (operands[FIELD_INPUT].type != VALUE_MISSING &&
+               truce__value_is_nullish(operands[FIELD_INPUT])) {
+        return null_result(result);
+    }
+    return TRUCE_OK;
+}
+
+static const struct expression_arguments get_arguments = {
+    0, 3041701, {{"field", 3041702}, {"input", 3041703}}};
+
+/* {field, input}, or the field alone of the current document */
+static truce_status compile_get(struct expression_compiler *compiler,
+                                const struct expression_operator *operator, struct value argument,
+                                struct expression_node **node)
+{
+    static const char current[] = "\x0a\0\0\0$$CURRENT";
+    struct value input = {(const uint8_t *)current, sizeof current, BSON_TYPE_UTF8};
+    struct fields fields;
+    truce_status status;
+
+    if (argument.type == BSON_TYPE_DOCUMENT) {
+        fields = truce__fields(argument);
+        if (!truce__fields_next(&fields) || fields.key[0] != '$') {
+            status = truce__expression_compile_named(compiler, operator, argument, node);
+            return status ? status : truce__expression_fold(compiler, node);
+        }
+    }
+    *node = truce__expression_node(compiler, operator, 2);
+    status = truce__expression_compile(compiler, argument, &(*node)->operands[FIELD_NAME]);
+    if (!status)
+        status = truce__expression_compile(compiler, input, &(*node)->operands[FIELD_INPUT]);
+    return status;
+}
+
+static truce_status apply_set(const struct expression_node *node, struct evaluation *run,
+                              const struct value *operands, struct value *result)
+{
+    bool unset = node->count <= FIELD_VALUE;
+    struct value value = unset ? truce__value_missing() : operands[FIELD_VALUE];
+    struct field_table table;
+    uint32_t length;
+    const char *name = truce__value_text(operands[FIELD_NAME], &length);
+    truce_status status;
+
+    if (truce__value_is_nullish(operands[FIELD_INPUT]))
+        return null_result(result);
+    if (operands[FIELD_INPUT].type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(4161105, run->error, "\"input\" of %s must be a document, not %s",
+                             truce__expression_name(node),
+                             truce__type_name(operands[FIELD_INPUT].type));
+    truce__field_table_begin(&table, run->arena, run->bytes_max);
+    status = merge(run, &table, operands[FIELD_INPUT]);
+    if (!status && !truce__field_table_set(&table, name, length, value))
+        status = out_of_memory(run);
+    return status ? status : write_table(run, &table, result);
+}
+
+/* the name is known while compiling */
+static truce_status prepare_set(struct expression_compiler *compiler, struct expression_node *node)
+{
+    const struct expression_node *name = node->operands[FIELD_NAME];
+    uint32_t length;
+    const char *text;
+
+    if (!truce__expression_is_constant_node(name) && !name->operator)
+        return truce__refuse(
+            4161108, compiler->error,
+            "\"field\" of %s must be a name; $literal takes one that starts with $",
+            truce__expression_name(node));
+    if (!truce__expression_is_constant_node(name))
+        return truce__refuse(4161106, compiler->error, "\"field\" of %s must be a constant",
+                             truce__expression_name(node));
+    if (name->value.type != BSON_TYPE_UTF8)
+        return truce__refuse(4161107, compiler->error, "\"field\" of %s must be a string, not %s",
+                             truce__expression_name(node), truce__type_name(name->value.type));
+    text = truce__value_text(name->value, &length);
+    if (memchr(text, '\0', length))
+        return truce__refuse(16411, compiler->error, "\"field\" of %s contains a zero byte",
+                             truce__expression_name(node));
+    return TRUCE_OK;
+}
+
+static const struct expression_arguments set_arguments = {
+    4161100, 4161101, {{"field", 4161102}, {"input", 4161109}, {"value", 4161103}}};
+static const struct expression_arguments unset_arguments = {
+    4161100, 4161101, {{"field", 4161102}, {"input", 4161109}}};
+
+/* -- sizes ------------------------------------------------------------------------------------ */
+
+static truce_status apply_document_size(const struct expression_node *node, struct evaluation *run,
+                                        const struct value *operands, struct value *result)
+{
+    if (truce__value_is_nullish(operands[0]))
+        return null_result(result);
+    if (operands[0].type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(31393, run->error, "$bsonSize takes a document, not %s",
+                             truce__type_name(operands[0].type));
+    *result = truce__value_from_int32(run->arena, (int32_t)operands[0].size);
+    return TRUCE_OK;
+}
+
+static truce_status apply_binary_size(const struct expression_node *node, struct evaluation *run,
+                                      const struct value *operands, struct value *result)
+{
+    if (truce__value_is_nullish(operands[0]))
+        return null_result(result);
+    if (operands[0].type != BSON_TYPE_BINARY && operands[0].type != BSON_TYPE_UTF8)
+        return truce__refuse(51276, run->error, "$binarySize takes a string or a binary, not %s",
+                             truce__type_name(operands[0].type));
+    /* both have five bytes beside their content */
+    *result = truce__value_from_int32(run->arena, (int32_t)operands[0].size - 5);
+    return TRUCE_OK;
+}
+
 const struct expression_operator truce__expressions_object[] = {
     {"$mergeObjects", 0, EXPRESSION_ANY, .evaluate = evaluate_merge},
     {"$objectToArray", 1, 1, .apply = apply_to_array},
     {"$arrayToObject", 1, 1, .apply = apply_to_object},
+    {"$getField", .apply = apply_get, .compile = compile_get, .arguments = &get_arguments},
+    {"$setField", .apply = apply_set, .arguments = &set_arguments, .prepare = prepare_set},
+    {"$unsetField", .apply = apply_set, .arguments = &unset_arguments, .prepare = prepare_set},
+    {"$bsonSize", 1, 1, .apply = apply_document_size},
+    {"$binarySize", 1, 1, .apply = apply_binary_size},
     {NULL},
 };

@@ -116,6 +116,8 @@ extern const struct expression_operator truce__expressions_logic[];
 extern const struct expression_operator truce__expressions_compare[];
 extern const struct expression_operator truce__expressions_arith[];
 extern const struct expression_operator truce__expressions_math[];
+extern const struct expression_operator truce__expressions_trig[];
+extern const struct expression_operator truce__expressions_bits[];
 extern const struct expression_operator truce__expressions_accumulate[];
 extern const struct expression_operator truce__expressions_array[];
 extern const struct expression_operator truce__expressions_order[];

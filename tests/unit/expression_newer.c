@@ -1,0 +1,185 @@
+#include "tests/support/expression.h"
+#include "tests/support/test.h"
+
+/* Operators that are newer than the recorded vectors (MongoDB 4.4 to 7.0), by their manual. */
+
+TEST(first_and_last_elements_and_several_of_them)
+{
+    EXPRESSION_GIVES("{'$first': '$a'}", "{'a': [1, 2, 3]}", "1");
+    EXPRESSION_GIVES("{'$last': '$a'}", "{'a': [1, 2, 3]}", "3");
+    EXPRESSION_GIVES("{'$first': '$a'}", "{'a': []}", "missing");
+    EXPRESSION_GIVES("{'$last': '$no'}", "{}", "null");
+    EXPRESSION_FAILS("{'$first': '$a'}", "{'a': 1}", 28689);
+    EXPRESSION_GIVES("{'$firstN': {'n': 2, 'input': '$a'}}", "{'a': [3, null, 1]}", "[3, null]");
+    EXPRESSION_GIVES("{'$lastN': {'n': 2, 'input': '$a'}}", "{'a': [3, null, 1]}", "[null, 1]");
+    EXPRESSION_GIVES("{'$lastN': {'n': 9, 'input': '$a'}}", "{'a': [3, null, 1]}", "[3, null, 1]");
+    EXPRESSION_GIVES("{'$minN': {'n': 2, 'input': '$a'}}", "{'a': [3, null, 2, 1]}", "[1, 2]");
+    EXPRESSION_GIVES("{'$maxN': {'n': 2, 'input': '$a'}}", "{'a': [3, 'x', 2, 1]}", "['x', 3]");
+    EXPRESSION_FAILS("{'$minN': {'n': 0, 'input': '$a'}}", "{'a': [1]}", 5787908);
+    EXPRESSION_FAILS("{'$minN': {'n': 1.5, 'input': '$a'}}", "{'a': [1]}", 5787902);
+    EXPRESSION_FAILS("{'$maxN': {'n': 1, 'input': '$a'}}", "{'a': 1}", 5788200);
+    EXPRESSION_FAILS("{'$maxN': {'input': '$a'}}", "{'a': [1]}", 5787906);
+}
+
+TEST(arrays_are_sorted_by_value_or_by_fields)
+{
+    EXPRESSION_GIVES("{'$sortArray': {'input': '$a', 'sortBy': 1}}", "{'a': [3, 'a', null, 1]}",
+                     "[null, 1, 3, 'a']");
+    EXPRESSION_GIVES("{'$sortArray': {'input': '$a', 'sortBy': -1}}", "{'a': [1, 3, 2]}",
+                     "[3, 2, 1]");
+    EXPRESSION_GIVES("{'$sortArray': {'input': '$a', 'sortBy': {'x': 1, 'y.z': -1}}}",
+                     "{'a': [{'x': 2}, {'x': 1, 'y': {'z': 1}}, {'x': 1, 'y': {'z': 2}}, 5]}",
+                     "[5, {'x': 1, 'y': {'z': 2}}, {'x': 1, 'y': {'z': 1}}, {'x': 2}]");
+    EXPRESSION_GIVES("{'$sortArray': {'input': '$a', 'sortBy': {'x': 1}}}",
+                     "{'a': [{'x': 1, 'n': 1}, {'x': 1.0, 'n': 2}, {'x': 0, 'n': 3}]}",
+                     "[{'x': 0, 'n': 3}, {'x': 1, 'n': 1}, {'x': 1.0, 'n': 2}]");
+    EXPRESSION_GIVES("{'$sortArray': {'input': '$no', 'sortBy': 1}}", "{}", "null");
+    EXPRESSION_GIVES("{'$sortArray': {'input': [], 'sortBy': {'a': 1}}}", "{}", "[]");
+    EXPRESSION_FAILS("{'$sortArray': {'input': '$a', 'sortBy': 1}}", "{'a': 1}", 2942504);
+    EXPRESSION_FAILS("{'$sortArray': {'input': '$a', 'sortBy': 2}}", "{'a': []}", 2942506);
+    EXPRESSION_FAILS("{'$sortArray': {'input': '$a'}}", "{'a': []}", 2942503);
+    EXPRESSION_FAILS("{'$sortArray': {'input': '$a', 'sortBy': 1, 'x': 1}}", "{'a': []}", 2942501);
+}
+
+TEST(filter_stops_at_its_limit)
+{
+    EXPRESSION_GIVES("{'$filter': {'input': '$a', 'cond': {'$gt': ['$$this', 1]}, 'limit': 2}}",
+                     "{'a': [1, 2, 3, 4]}", "[2, 3]");
+    EXPRESSION_GIVES("{'$filter': {'input': '$a', 'cond': true, 'limit': '$no'}}", "{'a': [1, 2]}",
+                     "[1, 2]");
+    EXPRESSION_FAILS("{'$filter': {'input': '$a', 'cond': true, 'limit': 0}}", "{'a': [1]}",
+                     327392);
+    EXPRESSION_FAILS("{'$filter': {'input': '$a', 'cond': true, 'limit': 'x'}}", "{'a': [1]}",
+                     327391);
+}
+
+TEST(if_null_takes_the_first_that_is_not_null)
+{
+    EXPRESSION_GIVES("{'$ifNull': ['$a', '$b', '$c', 4]}", "{'b': null, 'c': 3}", "3");
+    EXPRESSION_GIVES("{'$ifNull': ['$a', '$b']}", "{}", "missing");
+    EXPRESSION_FAILS("{'$ifNull': ['$a']}", "{}", 1257300);
+}
+
+TEST(fields_with_dots_and_dollars_are_reached_by_name)
+{
+    EXPRESSION_GIVES("{'$getField': 'a.b'}", "{'a.b': 1, 'a': {'b': 2}}", "1");
+    EXPRESSION_GIVES("{'$getField': {'field': {'$literal': '$x'}, 'input': '$d'}}",
+                     "{'d': {'$x': 5}}", "5");
+    EXPRESSION_GIVES("{'$getField': {'field': 'x', 'input': '$d'}}", "{'d': null}", "null");
+    EXPRESSION_GIVES("{'$getField': {'field': 'x', 'input': '$d'}}", "{}", "missing");
+    EXPRESSION_GIVES("{'$getField': {'field': 'x', 'input': 5}}", "{}", "missing");
+    EXPRESSION_FAILS("{'$getField': {'field': 5, 'input': '$d'}}", "{}", 3041704);
+    EXPRESSION_FAILS("{'$getField': {'input': '$d'}}", "{}", 3041702);
+    EXPRESSION_FAILS("{'$getField': {'field': 'x'}}", "{}", 3041703);
+    EXPRESSION_GIVES("{'$setField': {'field': 'a.b', 'input': '$$ROOT', 'value': 3}}",
+                     "{'a.b': 1, 'c': 2}", "{'a.b': 3, 'c': 2}");
+    EXPRESSION_GIVES("{'$setField': {'field': 'n', 'input': '$$ROOT', 'value': 3}}", "{'c': 2}",
+                     "{'c': 2, 'n': 3}");
+    EXPRESSION_GIVES("{'$setField': {'field': 'c', 'input': '$$ROOT', 'value': '$$REMOVE'}}",
+                     "{'c': 2, 'd': 1}", "{'d': 1}");
+    EXPRESSION_GIVES("{'$unsetField': {'field': {'$literal': '$x'}, 'input': '$$ROOT'}}",
+                     "{'$x': 2, 'd': 1}", "{'d': 1}");
+    EXPRESSION_GIVES("{'$setField': {'field': 'c', 'input': null, 'value': 1}}", "{}", "null");
+    EXPRESSION_FAILS("{'$setField': {'field': '$c', 'input': '$$ROOT', 'value': 1}}", "{}",
+                     4161108);
+    EXPRESSION_FAILS("{'$setField': {'field': 1, 'input': '$$ROOT', 'value': 1}}", "{}", 4161107);
+    EXPRESSION_FAILS("{'$setField': {'field': 'c', 'input': 1, 'value': 1}}", "{}", 4161105);
+    EXPRESSION_FAILS("{'$unsetField': {'input': '$$ROOT'}}", "{}", 4161102);
+}
+
+TEST(text_is_replaced_once_or_everywhere)
+{
+    EXPRESSION_GIVES("{'$replaceOne': {'input': '$a', 'find': 'b', 'replacement': '--'}}",
+                     "{'a': 'abcb'}", "'a--cb'");
+    EXPRESSION_GIVES("{'$replaceAll': {'input': '$a', 'find': 'b', 'replacement': ''}}",
+                     "{'a': 'abcb'}", "'ac'");
+    EXPRESSION_GIVES("{'$replaceAll': {'input': 'aaa', 'find': 'aa', 'replacement': 'x'}}", "{}",
+                     "'xa'");
+    EXPRESSION_GIVES("{'$replaceAll': {'input': 'é', 'find': '', 'replacement': '.'}}", "{}",
+                     "'.é.'");
+    EXPRESSION_GIVES("{'$replaceOne': {'input': '$no', 'find': 'b', 'replacement': ''}}", "{}",
+                     "null");
+    EXPRESSION_FAILS("{'$replaceOne': {'input': 1, 'find': 'b', 'replacement': ''}}", "{}", 51746);
+    EXPRESSION_FAILS("{'$replaceOne': {'input': 'a', 'find': 1, 'replacement': ''}}", "{}", 51745);
+    EXPRESSION_FAILS("{'$replaceAll': {'input': 'a', 'find': 'b'}}", "{}", 51747);
+}
+
+TEST(bits_of_integers)
+{
+    EXPRESSION_GIVES("{'$bitAnd': [6, 3]}", "{}", "2");
+    EXPRESSION_GIVES("{'$bitOr': [6, {'$numberLong': '1'}]}", "{}", "{'$numberLong': '7'}");
+    EXPRESSION_GIVES("{'$bitXor': [6, 3]}", "{}", "5");
+    EXPRESSION_GIVES("{'$bitNot': 5}", "{}", "-6");
+    EXPRESSION_GIVES("{'$bitAnd': []}", "{}", "-1");
+    EXPRESSION_GIVES("{'$bitOr': ['$no', 1]}", "{}", "null");
+    EXPRESSION_FAILS("{'$bitOr': [1.0]}", "{}", 14);
+    EXPRESSION_FAILS("{'$bitNot': 1.5}", "{}", 14);
+}
+
+TEST(the_halves_of_a_timestamp)
+{
+    const char *document = "{'t': {'$timestamp': {'t': 4000000000, 'i': 7}}}";
+
+    EXPRESSION_GIVES("{'$tsSecond': '$t'}", document, "{'$numberLong': '4000000000'}");
+    EXPRESSION_GIVES("{'$tsIncrement': '$t'}", document, "{'$numberLong': '7'}");
+    EXPRESSION_GIVES("{'$tsSecond': '$no'}", document, "null");
+    EXPRESSION_FAILS("{'$tsSecond': 1}", document, 5687301);
+    EXPRESSION_FAILS("{'$tsIncrement': 1}", document, 5687302);
+}
+
+TEST(trigonometry_keeps_decimals_and_checks_its_range)
+{
+    EXPRESSION_GIVES("{'$cos': 0}", "{}", "1.0");
+    EXPRESSION_GIVES("{'$sin': {'$numberDecimal': '0'}}", "{}", "{'$numberDecimal': '0'}");
+    EXPRESSION_GIVES("{'$round': [{'$degreesToRadians': 180}, 6]}", "{}", "3.141593");
+    EXPRESSION_GIVES("{'$round': [{'$radiansToDegrees': {'$atan2': [1, 1]}}, 6]}", "{}", "45.0");
+    EXPRESSION_GIVES("{'$tan': '$no'}", "{}", "null");
+    EXPRESSION_FAILS("{'$acos': 2}", "{}", 50989);
+    EXPRESSION_FAILS("{'$acosh': 0.5}", "{}", 50989);
+    EXPRESSION_FAILS("{'$sin': {'$numberDouble': 'Infinity'}}", "{}", 50989);
+    EXPRESSION_FAILS("{'$sin': 'x'}", "{}", 28765);
+}
+
+TEST(sizes_numbers_and_random_numbers)
+{
+    EXPRESSION_GIVES("{'$bsonSize': '$$ROOT'}", "{'a': 1}", "12");
+    EXPRESSION_GIVES("{'$binarySize': '$a'}",
+                     "{'a': {'$binary': {'base64': 'AQID', 'subType': '00'}}}", "3");
+    EXPRESSION_GIVES("{'$binarySize': 'é'}", "{}", "2");
+    EXPRESSION_GIVES("{'$isNumber': '$a'}", "{'a': {'$numberDecimal': 'NaN'}}", "true");
+    EXPRESSION_GIVES("{'$isNumber': '$a'}", "{'a': '1'}", "false");
+    EXPRESSION_GIVES("{'$and': [{'$gte': [{'$rand': {}}, 0]}, {'$lt': [{'$rand': {}}, 1]}]}", "{}",
+                     "true");
+    EXPRESSION_GIVES("{'$ne': [{'$rand': {}}, {'$rand': {}}]}", "{}", "true");
+    EXPRESSION_FAILS("{'$rand': [1]}", "{}", 3040501);
+}
+
+TEST(arithmetic_does_not_overflow_silently)
+{
+    EXPRESSION_GIVES("{'$subtract': [{'$numberLong': '-9223372036854775808'}, 3]}", "{}",
+                     "-9223372036854775811.0");
+    EXPRESSION_GIVES("{'$multiply': [1e308, 10]}", "{}", "{'$numberDouble': 'Infinity'}");
+    EXPRESSION_FAILS("{'$subtract': ['$$NOW', {'$numberDouble': 'NaN'}]}", "{}", 31109);
+    EXPRESSION_FAILS("{'$add': ['$d', {'$numberLong': '9223372036854775807'}]}",
+                     "{'d': {'$date': {'$numberLong': '1'}}}", 15);
+    EXPRESSION_FAILS("{'$add': ['$$NOW', '$$NOW']}", "{}", 16612);
+    EXPRESSION_FAILS("{'$divide': [1, 0]}", "{}", 2);
+    EXPRESSION_FAILS("{'$add': ['a']}", "{}", 14);
+}
+
+TEST(groups_that_take_no_part_in_a_match_are_null)
+{
+    EXPRESSION_GIVES("{'$regexFind': {'input': '$s', 'regex': '(C(ar)*)ol'}}", "{'s': 'Colleen'}",
+                     "{'match': 'Col', 'idx': 0, 'captures': ['C', null]}");
+    EXPRESSION_GIVES("{'$regexFindAll': {'input': '$s', 'regex': '$p'}}",
+                     "{'s': 'aéa', 'p': 'a|$'}",
+                     "[{'match': 'a', 'idx': 0, 'captures': []}, "
+                     "{'match': 'a', 'idx': 2, 'captures': []}]");
+}
+
+TEST(what_needs_javascript_is_refused_with_the_reason)
+{
+    EXPRESSION_FAILS("{'$function': {'body': 'function() {}', 'args': [], 'lang': 'js'}}", "{}",
+                     31264);
+    EXPRESSION_FAILS("{'$accumulator': {}}", "{}", 31264);
+}
