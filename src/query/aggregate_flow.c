@@ -186,21 +186,17 @@ struct sort_stream {
     bool sorted;
     struct random *random; /* $sample: sorts by a random number instead of the document */
     struct random own;
-    struct sort by_number;
 };
 
 static truce_status sort_add(struct sort_stream *stream, struct value document, bson_error_t *error)
 {
-    bson_t random = BSON_INITIALIZER;
-    truce_status status;
+    uint64_t number;
 
     if (!stream->random)
         return truce__sorter_add(stream->sorter, document, document.data, document.size, error);
-    BSON_APPEND_INT64(&random, "n", (int64_t)truce__random_next(stream->random));
-    status = truce__sorter_add(stream->sorter, truce__value_document(&random), document.data,
-                               document.size, error);
-    bson_destroy(&random);
-    return status;
+    number = truce__random_next(stream->random);
+    return truce__sorter_add_key(stream->sorter, &number, sizeof number, document.data,
+                                 document.size, error);
 }
 
 static truce_status sort_next(struct stream *base, struct value *document, bson_error_t *error)
@@ -231,7 +227,6 @@ static void sort_release(struct stream *base)
     struct sort_stream *stream = (struct sort_stream *)base;
 
     truce__sorter_free(stream->sorter);
-    truce__sort_release(&stream->by_number);
 }
 
 static struct sort_stream *sort_stream(const struct stage_run *run, struct stream *input,
@@ -241,7 +236,7 @@ static struct sort_stream *sort_stream(const struct stage_run *run, struct strea
         truce__stream_new(sizeof *stream, run, input, sort_next, sort_release);
     struct spill_options options = truce__stage_spill(run->world);
 
-    truce__sorter_new(sort ? sort : &stream->by_number, limit, &options, &stream->sorter);
+    truce__sorter_new(sort, limit, &options, &stream->sorter);
     return stream;
 }
 
@@ -291,13 +286,7 @@ static truce_status sample_open(const void *data, const struct stage_run *run, s
 {
     int64_t size = ((const struct count_stage *)data)->count;
     struct sort_stream *made = sort_stream(run, input, NULL, (uint64_t)size);
-    bson_t specification = BSON_INITIALIZER;
-    truce_status status;
 
-    BSON_APPEND_INT32(&specification, "n", 1);
-    status = truce__sort_parse(&specification, &made->by_number, error);
-    truce_assert(status == TRUCE_OK);
-    bson_destroy(&specification);
     truce__random_seed(&made->own, (uint64_t)run->context->now_ms);
     made->random = run->context->random ? run->context->random : &made->own;
     *stream = &made->base;

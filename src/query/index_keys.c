@@ -388,12 +388,32 @@ static truce_status walk_document(const struct walk *walk, struct value document
     return walk_object(walk, document, progress, 0);
 }
 
+bool truce__fields_are_id(const struct index_field *fields, uint32_t count)
+{
+    return count == 1 && fields[0].path.text && !strcmp(fields[0].path.text, "_id");
+}
+
+static truce_status id_key(const struct walk *walk, struct value document)
+{
+    struct progress progress = {.fixed = truce__value_field(document, "_id", 3)};
+
+    empty_keys(walk->keys);
+    if (progress.fixed.type == VALUE_MISSING) {
+        if (walk->sparse)
+            return TRUCE_OK;
+        progress.fixed = truce__value_null();
+    }
+    return emit(walk, &progress);
+}
+
 truce_status truce__fields_keys(const struct index_field *fields, uint32_t count, bool sparse,
                                 struct value document, struct index_keys *keys, bson_error_t *error)
 {
     struct walk walk = {fields, count, sparse, keys, error};
     truce_status status;
 
+    if (truce__fields_are_id(fields, count))
+        return id_key(&walk, document);
     status = walk_document(&walk, document);
     if (!status)
         sort_keys(keys);

@@ -74,5 +74,7 @@ truce_status truce__fields_keys(const struct index_field *fields, uint32_t count
                                 struct value document, struct index_keys *keys,
                                 bson_error_t *error);
 void truce__index_keys_release(struct index_keys *keys);
+/* {_id: 1} or {_id: -1} alone: there the whole value is the key, an array too, as in MongoDB. */
+bool truce__fields_are_id(const struct index_field *fields, uint32_t count);
 
 #endif

@@ -66,7 +66,7 @@ void truce__sort_release(struct sort *sort)
     *sort = (struct sort){0};
 }
 
-/* The value at the path; false: there is an array on the way or at its end. */
+/* The value at the path; false: there is an array on the way or at its end, and it is not _id's. */
 static bool follow(const struct path *path, struct value value, struct value *found)
 {
     for (uint32_t i = 0; i < path->count; i++) {
@@ -75,6 +75,7 @@ static bool follow(const struct path *path, struct value value, struct value *fo
             break;
         }
         value = truce__value_field(value, path->parts[i].name, path->parts[i].length);
+        *found = value;
         if (value.type == BSON_TYPE_ARRAY)
             return false;
     }
@@ -108,7 +109,8 @@ truce_status truce__sort_key(const struct sort *sort, struct value document, str
     for (uint32_t i = 0; i < sort->count; i++) {
         struct value value;
 
-        if (!follow(&sort->fields[i].path, document, &value)) {
+        if (!follow(&sort->fields[i].path, document, &value) &&
+            !truce__fields_are_id(sort->fields, sort->count)) {
             key->size = start;
             return least_key(sort, document, key, error);
         }

@@ -29,8 +29,9 @@ truce_status truce__sort_key(const struct sort *sort, struct value document, str
  *
  *     truce__sorter_new ... truce__sorter_add ... truce__sorter_sort ... truce__sorter_next ...
  *
- * `sort` is borrowed. limit 0: none. options->open NULL: what goes beyond the memory is refused
- * with MongoDB's code 292; otherwise it is sorted in runs that are spilled and merged.
+ * `sort` is borrowed (NULL: only truce__sorter_add_key is used). limit 0: none. options->open NULL:
+ * what goes beyond the memory is refused with MongoDB's code 292; otherwise it is sorted in runs
+ * that are spilled and merged.
  */
 struct sorter;
 
@@ -41,6 +42,9 @@ void truce__sorter_free(struct sorter *sorter);
 /* `document` is what is sorted by, `payload` what comes back; both are copied. */
 truce_status truce__sorter_add(struct sorter *sorter, struct value document, const void *payload,
                                uint32_t size, bson_error_t *error);
+/* The same with a key of the caller's making; no key may be a prefix of another. */
+truce_status truce__sorter_add_key(struct sorter *sorter, const void *key, size_t key_size,
+                                   const void *payload, uint32_t size, bson_error_t *error);
 /* No more comes. */
 truce_status truce__sorter_sort(struct sorter *sorter, bson_error_t *error);
 /* Borrowed until the next call; NULL at the end. */

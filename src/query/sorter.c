@@ -36,7 +36,6 @@
 
 #define TOP_ROWS_MIN 256
 #define MERGE_WIDTH  16
-#define RUN_BUFFER   (32 * 1024)
 
 struct row {
     uint32_t key_size;
@@ -44,13 +43,10 @@ struct row {
     uint8_t bytes[];
 };
 
-/* A sorted run: rows from `spill`, or (spill NULL) those in memory. */
+/* A sorted run: rows from `file`, or (file.spill NULL) those in memory. */
 struct run {
-    struct spill *spill;
+    struct spill_file file;
     unsigned level;
-    struct buffer buffer; /* read, and not used up */
-    size_t at;
-    bool ended;
     struct row **rows;
     size_t rows_at, rows_count;
     const struct row *head; /* the next row; NULL: no more */
@@ -86,10 +82,9 @@ static int compare_row_pointers(const void *a, const void *b)
     return compare_rows(*(struct row *const *)a, *(struct row *const *)b);
 }
 
-/* padded, so that rows behind each other in a buffer are aligned */
 static size_t row_bytes(const struct row *row)
 {
-    return (sizeof *row + row->key_size + row->payload_size + 7) & ~(size_t)7;
+    return sizeof *row + row->key_size + row->payload_size;
 }
 
 void truce__sorter_new(const struct sort *sort, uint64_t limit, const struct spill_options *options,
@@ -104,20 +99,12 @@ void truce__sorter_new(const struct sort *sort, uint64_t limit, const struct spi
     *sorter = made;
 }
 
-static void release_run(struct run *run)
-{
-    if (run->spill)
-        run->spill->free(run->spill);
-    truce__buffer_release(&run->buffer);
-    *run = (struct run){0};
-}
-
 void truce__sorter_free(struct sorter *sorter)
 {
     if (!sorter)
         return;
     for (size_t i = 0; i < sorter->runs_count; i++)
-        release_run(&sorter->runs[i]);
+        truce__spill_release(&sorter->runs[i].file);
     bson_free(sorter->runs);
     bson_free(sorter->heap);
     bson_free(sorter->rows);
@@ -168,12 +155,9 @@ static void empty_rows(struct sorter *sorter)
 
 static void add_row(struct sorter *sorter, const void *payload, uint32_t size)
 {
-    struct row header = {(uint32_t)sorter->key.size, size};
-    size_t bytes = row_bytes(&header);
-    struct row *row = truce__arena_take(&sorter->arena, bytes);
+    struct row *row = truce__arena_take(&sorter->arena, sizeof *row + sorter->key.size + size);
 
-    memset((uint8_t *)row + bytes - 8, 0, 8); /* the padding */
-    row->key_size = header.key_size;
+    row->key_size = (uint32_t)sorter->key.size;
     row->payload_size = size;
     memcpy(row->bytes, sorter->key.bytes, sorter->key.size);
     if (size)
@@ -225,82 +209,23 @@ static struct run *add_run(struct sorter *sorter, unsigned level)
 
 static truce_status write_row(struct run *run, const struct row *row, bson_error_t *error)
 {
-    truce_status status = TRUCE_OK;
-
-    truce__buffer_append(&run->buffer, row, row_bytes(row));
-    if (run->buffer.size >= RUN_BUFFER) {
-        status = run->spill->write(run->spill, run->buffer.bytes, run->buffer.size, error);
-        run->buffer.size = 0;
-    }
-    return status;
-}
-
-static truce_status end_run(struct run *run, bson_error_t *error)
-{
-    truce_status status = TRUCE_OK;
-
-    if (run->buffer.size)
-        status = run->spill->write(run->spill, run->buffer.bytes, run->buffer.size, error);
-    run->buffer.size = 0;
-    return status ? status : run->spill->rewind(run->spill, error);
-}
-
-/* Makes `size` bytes at run->at available, if there are so many. */
-static truce_status fill(struct run *run, size_t size, bson_error_t *error)
-{
-    size_t left = run->buffer.size - run->at, wanted = size > RUN_BUFFER ? size : RUN_BUFFER, got;
-    truce_status status;
-
-    if (left >= size || run->ended)
-        return TRUCE_OK;
-    if (left)
-        memmove(run->buffer.bytes, run->buffer.bytes + run->at, left);
-    run->buffer.size = left;
-    run->at = 0;
-    truce__buffer_reserve(&run->buffer, wanted - left);
-    status = run->spill->read(run->spill, run->buffer.bytes + left, wanted - left, &got, error);
-    if (status)
-        return status;
-    run->ended = got < wanted - left;
-    run->buffer.size += got;
-    return TRUCE_OK;
-}
-
-static truce_status cut_short(bson_error_t *error)
-{
-    return truce__fail(TRUCE_CORRUPT, error, "a temporary file of a sort is cut short");
-}
-
-/* Rows are used where they lie in the buffer, which starts with a row after each move. */
-static truce_status advance_spilled(struct run *run, bson_error_t *error)
-{
-    struct row header;
-    truce_status status;
-
-    if (run->head)
-        run->at += row_bytes(run->head);
-    run->head = NULL;
-    status = fill(run, sizeof header, error);
-    if (status || run->buffer.size == run->at)
-        return status;
-    if (run->buffer.size - run->at < sizeof header)
-        return cut_short(error);
-    memcpy(&header, run->buffer.bytes + run->at, sizeof header);
-    status = fill(run, row_bytes(&header), error);
-    if (status)
-        return status;
-    if (run->buffer.size - run->at < row_bytes(&header))
-        return cut_short(error);
-    run->head = (const struct row *)(const void *)(run->buffer.bytes + run->at);
-    return TRUCE_OK;
+    return truce__spill_put(&run->file, row, row_bytes(row), error);
 }
 
 static truce_status advance(struct run *run, bson_error_t *error)
 {
-    if (run->spill)
-        return advance_spilled(run, error);
-    run->head = run->rows_at < run->rows_count ? run->rows[run->rows_at++] : NULL;
-    return TRUCE_OK;
+    const void *bytes;
+    size_t size;
+    truce_status status;
+
+    if (!run->file.spill) {
+        run->head = run->rows_at < run->rows_count ? run->rows[run->rows_at++] : NULL;
+        return TRUCE_OK;
+    }
+    status = truce__spill_get(&run->file, &bytes, &size, error);
+    run->head = bytes;
+    truce_assert(status || !bytes || size == row_bytes(bytes));
+    return status;
 }
 
 /* ---- merging -------------------------------------------------------------------------------- */
@@ -361,7 +286,7 @@ static truce_status merge_last(struct sorter *sorter, size_t count, bson_error_t
     size_t first = sorter->runs_count - count;
     struct run merged = {.level = sorter->runs[first].level + 1};
     uint64_t written = 0;
-    truce_status status = sorter->options.open(sorter->options.arg, &merged.spill, error);
+    truce_status status = truce__spill_begin(&merged.file, &sorter->options, error);
 
     if (!status)
         status = start_heap(sorter, sorter->runs + first, count, error);
@@ -372,13 +297,13 @@ static truce_status merge_last(struct sorter *sorter, size_t count, bson_error_t
             status = step_heap(sorter, error);
     }
     if (!status)
-        status = end_run(&merged, error);
+        status = truce__spill_turn(&merged.file, error);
     if (status) {
-        release_run(&merged);
+        truce__spill_release(&merged.file);
         return status;
     }
     for (size_t i = first; i < sorter->runs_count; i++)
-        release_run(&sorter->runs[i]);
+        truce__spill_release(&sorter->runs[i].file);
     sorter->runs_count = first;
     *add_run(sorter, 0) = merged;
     return TRUCE_OK;
@@ -410,27 +335,22 @@ static truce_status spill_rows(struct sorter *sorter, bson_error_t *error)
                              sorter->memory_max);
     sort_rows(sorter);
     run = add_run(sorter, 0);
-    status = sorter->options.open(sorter->options.arg, &run->spill, error);
+    status = truce__spill_begin(&run->file, &sorter->options, error);
     for (size_t i = 0; i < sorter->count && !status; i++)
         status = write_row(run, sorter->rows[i], error);
     if (!status)
-        status = end_run(run, error);
+        status = truce__spill_turn(&run->file, error);
     empty_rows(sorter);
     return status ? status : merge_full_levels(sorter, error);
 }
 
 /* ---- the sorter ----------------------------------------------------------------------------- */
 
-truce_status truce__sorter_add(struct sorter *sorter, struct value document, const void *payload,
-                               uint32_t size, bson_error_t *error)
+/* The row whose key stands in sorter->key. */
+static truce_status add_payload(struct sorter *sorter, const void *payload, uint32_t size,
+                                bson_error_t *error)
 {
-    truce_status status;
-
     truce_assert(!sorter->giving);
-    sorter->key.size = 0;
-    status = truce__sort_key(sorter->sort, document, &sorter->key, error);
-    if (status)
-        return status;
     append_arrival(sorter);
     if (!clears_bar(sorter))
         return TRUCE_OK;
@@ -440,6 +360,24 @@ truce_status truce__sorter_add(struct sorter *sorter, struct value document, con
     if (memory_used(sorter) > sorter->memory_max && sorter->limit && sorter->count > sorter->limit)
         keep_best(sorter);
     return memory_used(sorter) > sorter->memory_max ? spill_rows(sorter, error) : TRUCE_OK;
+}
+
+truce_status truce__sorter_add(struct sorter *sorter, struct value document, const void *payload,
+                               uint32_t size, bson_error_t *error)
+{
+    truce_status status;
+
+    sorter->key.size = 0;
+    status = truce__sort_key(sorter->sort, document, &sorter->key, error);
+    return status ? status : add_payload(sorter, payload, size, error);
+}
+
+truce_status truce__sorter_add_key(struct sorter *sorter, const void *key, size_t key_size,
+                                   const void *payload, uint32_t size, bson_error_t *error)
+{
+    sorter->key.size = 0;
+    truce__buffer_append(&sorter->key, key, key_size);
+    return add_payload(sorter, payload, size, error);
 }
 
 truce_status truce__sorter_sort(struct sorter *sorter, bson_error_t *error)
