@@ -37,10 +37,20 @@
 #define LEVELS_MAX     (64 / PARTITION_BITS)
 #define TABLE_FIRST    64
 
-struct group_stage {
-    struct expression *id;
-    struct value constant; /* the id, if it is the same for every document */
+/* The id is one expression, or a document of fields, each an expression of its own (then the id is
+ * made only once for a group). As in MongoDB a missing value is null if the id has one part, and a
+ * missing field if it has several. */
+struct id_part {
+    char *name; /* NULL: the one expression is the id */
+    struct expression *expression;
+    struct value constant;
     bool is_constant;
+};
+
+struct group_stage {
+    struct id_part *parts;
+    uint32_t count;
+    bool has_id;
     struct accumulators list;
 };
 
@@ -79,6 +89,7 @@ struct group_stream {
     struct part *parts;
     size_t parts_count;
     /* scratch */
+    struct value *id_parts;
     struct accumulator_input *inputs;
     struct buffer key, sort_key, row;
 };
@@ -88,7 +99,7 @@ struct group_key {
     uint64_t hash;
     const uint8_t *bytes;
     uint32_t size;
-    struct value id;
+    struct value id; /* VALUE_MISSING: not made yet, of stream->id_parts */
 };
 
 /* ---- hashing -------------------------------------------------------------------------------- */
@@ -295,12 +306,33 @@ static truce_status turn_files(struct group_stream *stream, bson_error_t *error)
 
 /* ---- adding --------------------------------------------------------------------------------- */
 
-static truce_status add_inputs(struct group_stream *stream, const struct group_key *key,
+static truce_status make_id(struct group_stream *stream, struct value *id, bson_error_t *error)
+{
+    const struct group_stage *stage = stream->stage;
+    struct builder builder;
+
+    if (stage->count == 1 && !stage->parts[0].name) {
+        *id = stream->id_parts[0];
+        return TRUCE_OK;
+    }
+    truce__builder_begin(&builder, &stream->base.arena,
+                         stream->base.arena.bytes + TRUCE_STAGE_MEMORY_MAX, BSON_TYPE_DOCUMENT);
+    for (uint32_t i = 0; i < stage->count; i++)
+        truce__builder_append(&builder, stage->parts[i].name, strlen(stage->parts[i].name),
+                              stream->id_parts[i]);
+    return truce__builder_finish(&builder, id, error);
+}
+
+static truce_status add_inputs(struct group_stream *stream, struct group_key *key,
                                bson_error_t *error)
 {
     struct entry *entry = find_entry(stream, key);
     truce_status status = TRUCE_OK;
 
+    if (!entry && key->id.type == VALUE_MISSING)
+        status = make_id(stream, &key->id, error);
+    if (status)
+        return status;
     if (!entry && stream->frozen)
         return write_inputs(stream, key, error);
     if (!entry)
@@ -343,29 +375,48 @@ static truce_status add_record(struct group_stream *stream, const uint8_t *recor
     return add_inputs(stream, &key, error);
 }
 
-static truce_status add_document(struct group_stream *stream, struct value document,
-                                 bson_error_t *error)
+/* The key of the document's group, in stream->key. */
+static truce_status evaluate_key(struct group_stream *stream, struct value document,
+                                 struct group_key *key, bson_error_t *error)
 {
     const struct group_stage *stage = stream->stage;
     struct query_context *context = &stream->base.context;
-    struct group_key key = {.id = stage->constant};
-    truce_status status = TRUCE_OK;
+
+    stream->key.size = 0;
+    for (uint32_t i = 0; i < stage->count; i++) {
+        const struct id_part *part = &stage->parts[i];
+        struct value value = part->constant;
+        truce_status status = TRUCE_OK;
+
+        if (!part->is_constant)
+            status = truce__expression_evaluate(part->expression, document, context->variables,
+                                                context, &value, error);
+        if (status)
+            return status;
+        if (value.type == VALUE_MISSING && stage->count == 1)
+            value = truce__value_null();
+        stream->id_parts[i] = value;
+        truce__key_append(&stream->key, value, false);
+    }
+    *key = (struct group_key){
+        .hash = hash_bytes(stream->key.bytes, stream->key.size),
+        .bytes = stream->key.bytes,
+        .size = (uint32_t)stream->key.size,
+    };
+    return TRUCE_OK;
+}
+
+static truce_status add_document(struct group_stream *stream, struct value document,
+                                 bson_error_t *error)
+{
+    struct group_key key;
+    truce_status status;
 
     truce__arena_reset(&stream->base.arena);
-    if (!stage->is_constant)
-        status = truce__expression_evaluate(stage->id, document, context->variables, context,
-                                            &key.id, error);
-    if (status)
-        return status;
-    if (key.id.type == VALUE_MISSING)
-        key.id = truce__value_null();
-    stream->key.size = 0;
-    truce__key_append(&stream->key, key.id, false);
-    key.bytes = stream->key.bytes;
-    key.size = (uint32_t)stream->key.size;
-    key.hash = hash_bytes(key.bytes, key.size);
-    status = truce__accumulators_evaluate(&stage->list, document, context, &stream->sort_key,
-                                          stream->inputs, error);
+    status = evaluate_key(stream, document, &key, error);
+    if (!status)
+        status = truce__accumulators_evaluate(&stream->stage->list, document, &stream->base.context,
+                                              &stream->sort_key, stream->inputs, error);
     return status ? status : add_inputs(stream, &key, error);
 }
 
@@ -461,6 +512,7 @@ static void group_release(struct stream *base)
     bson_free(stream->parts);
     bson_free(stream->table);
     bson_free(stream->inputs);
+    bson_free(stream->id_parts);
     truce__arena_release(&stream->groups);
     truce__buffer_release(&stream->key);
     truce__buffer_release(&stream->sort_key);
@@ -477,6 +529,7 @@ static truce_status group_open(const void *data, const struct stage_run *run, st
     made->stage = stage;
     made->options = truce__stage_spill(run->world);
     made->inputs = bson_malloc0((stage->list.count + 1) * sizeof *made->inputs);
+    made->id_parts = bson_malloc0((stage->count + 1) * sizeof *made->id_parts);
     *stream = &made->base;
     return TRUCE_OK;
 }
@@ -487,40 +540,57 @@ static void group_free(void *data)
 {
     struct group_stage *stage = data;
 
-    truce__expression_free(stage->id);
+    for (uint32_t i = 0; i < stage->count; i++) {
+        bson_free(stage->parts[i].name);
+        truce__expression_free(stage->parts[i].expression);
+    }
+    bson_free(stage->parts);
     truce__accumulators_release(&stage->list);
     bson_free(stage);
 }
 
 static const struct stage_kind group_kind = {.open = group_open, .free = group_free};
 
-/* Names of a document that is the id may have no dots. */
-static truce_status check_id(struct value id, bson_error_t *error)
+static truce_status add_part(struct group_stage *stage, const char *name, struct value value,
+                             const char *const *variables, bson_error_t *error)
 {
-    struct fields fields;
+    struct id_part part = {0};
+    truce_status status;
 
-    if (id.type != BSON_TYPE_DOCUMENT)
-        return TRUCE_OK;
-    fields = truce__fields(id);
-    while (truce__fields_next(&fields)) {
-        if (fields.key[0] != '$' && memchr(fields.key, '.', fields.key_length))
-            return truce__refuse(17390, error, "$group: the field '%s' of _id has a dot",
-                                 fields.key);
-    }
+    if (name && strchr(name, '.'))
+        return truce__refuse(17390, error, "$group: the field '%s' of _id has a dot", name);
+    status = truce__expression_new(value, variables, &part.expression, error);
+    if (status)
+        return status;
+    part.name = name ? bson_strdup(name) : NULL;
+    part.is_constant = truce__expression_constant_value(part.expression, &part.constant);
+    stage->parts = bson_realloc(stage->parts, (stage->count + 1) * sizeof *stage->parts);
+    stage->parts[stage->count++] = part;
     return TRUCE_OK;
 }
 
 static truce_status parse_id(struct group_stage *stage, struct value id,
                              const char *const *variables, bson_error_t *error)
 {
-    truce_status status = check_id(id, error);
+    struct fields fields;
+    truce_status status = TRUCE_OK;
 
-    if (!status && stage->id)
-        status = truce__refuse(15948, error, "$group must have one _id");
-    if (!status)
-        status = truce__expression_new(id, variables, &stage->id, error);
-    if (!status)
-        stage->is_constant = truce__expression_constant_value(stage->id, &stage->constant);
+    if (stage->has_id)
+        return truce__refuse(15948, error, "$group must have one _id");
+    stage->has_id = true;
+    if (id.type != BSON_TYPE_DOCUMENT)
+        return add_part(stage, NULL, id, variables, error);
+    fields = truce__fields(id);
+    if (!truce__fields_next(&fields) || fields.key[0] == '$')
+        return add_part(stage, NULL, id, variables, error);
+    fields = truce__fields(id);
+    while (!status && truce__fields_next(&fields)) {
+        if (fields.key[0] == '$')
+            status = truce__refuse(17390, error, "$group: the field '%s' of _id begins with '$'",
+                                   fields.key);
+        else
+            status = add_part(stage, fields.key, fields.value, variables, error);
+    }
     return status;
 }
 
@@ -542,7 +612,7 @@ truce_status truce__stage_group(struct stage_parser *parser, struct value argume
             status = truce__accumulators_add_field(&stage->list, fields.key, fields.key_length,
                                                    fields.value, parser->variables, error);
     }
-    if (!status && !stage->id)
+    if (!status && !stage->has_id)
         status = truce__refuse(15955, error, "$group must have an _id");
     if (status)
         group_free(stage);

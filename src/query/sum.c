@@ -11,16 +11,25 @@ void truce__sum_begin(struct sum *sum)
     *sum = (struct sum){.type = BSON_TYPE_INT32, .decimals = bid128_from_int64(0)};
 }
 
+/* a + b, rounded, and what rounding lost */
+static double two_sum(double a, double b, double *lost)
+{
+    double total = a + b, part = total - a;
+
+    *lost = (a - (total - part)) + (b - part);
+    return total;
+}
+
+/* What was lost before is added to the number first, as MongoDB does: 1e16 + 1 - 1e16 is high 0 and
+ * low 1, and as a double 0. */
 static void add_double(struct sum *sum, double number)
 {
-    double total = sum->high + number;
-    double part = total - sum->high;
-    double lost = (sum->high - (total - part)) + (number - part);
+    double lost;
 
     sum->plain += number;
+    number = two_sum(number, sum->low, &lost);
+    sum->high = two_sum(sum->high, number, &sum->low);
     sum->low += lost;
-    sum->high = total + sum->low;
-    sum->low -= sum->high - total;
 }
 
 /* in two halves that doubles hold exactly */
