@@ -30,7 +30,7 @@
  * documents must go through (liveness).
  */
 
-const char *const truce__sim_truce__sim_action_names[] = {
+const char *const truce__sim_action_names[] = {
     "step", "crash before", "crash after", "lose answer", "answer late", "land", "time jumps"};
 
 /* ---- the world ------------------------------------------------------------------------------ */
