@@ -1,0 +1,94 @@
+#ifndef TRUCE_TESTS_SUPPORT_BANK_H
+#define TRUCE_TESTS_SUPPORT_BANK_H
+
+/* Small things that the tests of commits share: ids, documents, every store with every mechanism. */
+#include "tests/support/test.h"
+#include "truce/truce.h"
+
+/* A BSON value that borrows `text`. */
+static inline bson_value_t text_id(const char *text)
+{
+    bson_value_t id = {.value_type = BSON_TYPE_UTF8};
+
+    id.value.v_utf8.str = (char *)text;
+    id.value.v_utf8.len = (uint32_t)strlen(text);
+    return id;
+}
+
+struct setting {
+    const char *name, *uri; /* "file:" gets a fresh path */
+    truce_mechanism mechanism;
+};
+
+static const struct setting settings[] = {
+    {"memory, native", "memory:", TRUCE_MECHANISM_NATIVE},
+    {"memory, journal", "memory:", TRUCE_MECHANISM_JOURNAL},
+    {"file, native", "file:", TRUCE_MECHANISM_NATIVE},
+    {"file, journal", "file:", TRUCE_MECHANISM_JOURNAL},
+};
+
+static inline truce_store *open_setting(const struct setting *setting)
+{
+    truce_store *store = NULL;
+    bson_error_t error = {0};
+    char uri[400];
+
+    if (!strcmp(setting->uri, "file:"))
+        snprintf(uri, sizeof uri, "file:%s/bank.truce", test_directory());
+    else
+        snprintf(uri, sizeof uri, "%s", setting->uri);
+    CHECK_OK(truce_store_open(uri, NULL, &store, &error), error);
+    return store;
+}
+
+static inline void insert_json(truce_store *store, const char *collection, const char *json)
+{
+    bson_t *document = test_bson(json);
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_insert(store, collection, document, NULL, &error), error);
+    bson_destroy(document);
+}
+
+/* The document without truce's own fields equals `json`; NULL: there is none. */
+static inline void check_document(truce_store *store, const char *collection, const char *id,
+                                  const char *json, const char *file, int line)
+{
+    bson_value_t value = text_id(id);
+    bson_t filter = BSON_INITIALIZER, found, plain = BSON_INITIALIZER;
+    bson_error_t error = {0};
+    truce_status status;
+
+    BSON_APPEND_VALUE(&filter, "_id", &value);
+    status = truce_find_one(store, collection, &filter, NULL, &found, &error);
+    if (!json && status != TRUCE_NOT_FOUND) {
+        test_fail(file, line, "%s of %s exists", id, collection);
+    } else if (json) {
+        bson_t *wanted = test_bson(json);
+
+        bson_copy_to_excluding_noinit(&found, &plain, "_rev", NULL);
+        test_bson_equal(wanted, &plain, file, line);
+        bson_destroy(wanted);
+    }
+    bson_destroy(&plain);
+    bson_destroy(&found);
+    bson_destroy(&filter);
+}
+
+#define CHECK_DOCUMENT(store, collection, id, json)                                                \
+    check_document(store, collection, id, json, __FILE__, __LINE__)
+
+/* One blind update added to a commit. */
+static inline truce_status add_update(truce_commit *commit, const char *collection, const char *id,
+                                      const char *guard, const char *update, bson_error_t *error)
+{
+    bson_value_t value = text_id(id);
+    bson_t *change = test_bson(update), *filter = guard ? test_bson(guard) : NULL;
+    truce_status status = truce_commit_update(commit, collection, &value, filter, change, error);
+
+    bson_destroy(change);
+    bson_destroy(filter);
+    return status;
+}
+
+#endif

@@ -1,0 +1,440 @@
+/* The commit through its public interface, on each store with each mechanism. */
+#include <pthread.h>
+
+#include "base/clock.h"
+
+#include "tests/support/bank.h"
+#include "truce/sys/decorate.h"
+
+static truce_commit *begin(truce_store *store, const struct setting *setting)
+{
+    truce_commit_options options = {.mechanism = setting->mechanism, .deadline_ms = 2000};
+    truce_commit *commit = NULL;
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_commit_begin(store, &options, &commit, &error), error);
+    return commit;
+}
+
+static void two_accounts(truce_store *store)
+{
+    insert_json(store, "accounts", "{'_id': 'a', 'n': 10}");
+    insert_json(store, "accounts", "{'_id': 'b', 'n': 20}");
+}
+
+typedef void setting_function(truce_store *store, const struct setting *setting);
+
+static void on_every_setting(setting_function *function)
+{
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        int before = test_failures();
+        truce_store *store = open_setting(&settings[i]);
+
+        if (store)
+            function(store, &settings[i]);
+        truce_store_close(store);
+        if (test_failures() > before)
+            fprintf(stderr, "    (with %s)\n", settings[i].name);
+    }
+}
+
+static void all_or_none(truce_store *store, const struct setting *setting)
+{
+    bson_error_t error = {0};
+    truce_commit *commit = begin(store, setting);
+
+    two_accounts(store);
+    CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': -5}}", &error), error);
+    CHECK_OK(add_update(commit, "accounts", "b", NULL, "{'$inc': {'n': 5}}", &error), error);
+    CHECK_OK(truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
+    CHECK_DOCUMENT(store, "accounts", "a", "{'_id': 'a', 'n': 5}");
+    CHECK_DOCUMENT(store, "accounts", "b", "{'_id': 'b', 'n': 25}");
+
+    commit = begin(store, setting);
+    CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': -5}}", &error), error);
+    CHECK_OK(add_update(commit, "accounts", "b", "{'n': {'$lt': 0}}", "{'$inc': {'n': 5}}", &error),
+             error);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
+    CHECK_DOCUMENT(store, "accounts", "a", "{'_id': 'a', 'n': 5}");
+    CHECK_DOCUMENT(store, "accounts", "b", "{'_id': 'b', 'n': 25}");
+}
+
+TEST(a_commit_takes_effect_as_a_whole_or_not_at_all)
+{
+    on_every_setting(all_or_none);
+}
+
+static void all_kinds(truce_store *store, const struct setting *setting)
+{
+    bson_value_t a = text_id("a"), b = text_id("b");
+    bson_t *inserted = test_bson("{'_id': 'c', 'x': {'y': 1}}");
+    bson_t *replacement = test_bson("{'z': 1}");
+    bson_error_t error = {0};
+    truce_commit *commit = begin(store, setting);
+
+    two_accounts(store);
+    insert_json(store, "others", "{'_id': 'a', 'v': 1}");
+    CHECK_OK(truce_commit_insert(commit, "accounts", inserted, &error), error);
+    CHECK_OK(truce_commit_remove(commit, "accounts", &b, NULL, &error), error);
+    CHECK_OK(truce_commit_replace(commit, "accounts", &a, NULL, replacement, &error), error);
+    CHECK_OK(truce_commit_require(commit, "others", &a, NULL, &error), error);
+    CHECK_OK(truce_commit_require_missing(commit, "others", &b, &error), error);
+    CHECK_OK(truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
+    CHECK_DOCUMENT(store, "accounts", "a", "{'_id': 'a', 'z': 1}");
+    CHECK_DOCUMENT(store, "accounts", "b", NULL);
+    CHECK_DOCUMENT(store, "accounts", "c", "{'_id': 'c', 'x': {'y': 1}}");
+    CHECK_DOCUMENT(store, "others", "a", "{'_id': 'a', 'v': 1}");
+    bson_destroy(inserted);
+    bson_destroy(replacement);
+}
+
+TEST(insert_remove_replace_and_require_go_together)
+{
+    on_every_setting(all_kinds);
+}
+
+static void own_writes(truce_store *store, const struct setting *setting)
+{
+    bson_value_t a = text_id("a"), c = text_id("c");
+    bson_t *inserted = test_bson("{'_id': 'c', 'n': 1}"), seen;
+    bson_error_t error = {0};
+    truce_commit *commit = begin(store, setting);
+    bson_iter_t iter;
+
+    two_accounts(store);
+    CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(truce_commit_read(commit, "accounts", &a, &seen, &error), error);
+    CHECK(bson_iter_init_find(&iter, &seen, "n") && bson_iter_int32(&iter) == 12);
+    bson_destroy(&seen);
+    CHECK_OK(truce_commit_insert(commit, "accounts", inserted, &error), error);
+    CHECK_OK(truce_commit_read(commit, "accounts", &c, &seen, &error), error);
+    bson_destroy(&seen);
+    CHECK_OK(truce_commit_remove(commit, "accounts", &c, NULL, &error), error);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_commit_read(commit, "accounts", &c, &seen, &error), error);
+    bson_destroy(&seen);
+    CHECK_OK(truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
+    CHECK_DOCUMENT(store, "accounts", "a", "{'_id': 'a', 'n': 12}");
+    CHECK_DOCUMENT(store, "accounts", "c", NULL);
+    bson_destroy(inserted);
+}
+
+TEST(a_commit_reads_its_own_writes)
+{
+    on_every_setting(own_writes);
+}
+
+static void conflict(truce_store *store, const struct setting *setting)
+{
+    bson_value_t a = text_id("a");
+    bson_t seen;
+    bson_error_t error = {0};
+    truce_commit *commit = begin(store, setting), *other = begin(store, setting);
+
+    two_accounts(store);
+    CHECK_OK(truce_commit_read(commit, "accounts", &a, &seen, &error), error);
+    bson_destroy(&seen);
+    CHECK_OK(add_update(commit, "accounts", "b", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(add_update(other, "accounts", "a", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(truce_commit_apply(other, &error), error);
+    CHECK_STATUS(TRUCE_CONFLICT, truce_commit_apply(commit, &error), error);
+    CHECK(strstr(error.message, "\"a\"") != NULL);
+    truce_commit_free(commit);
+    truce_commit_free(other);
+    CHECK_DOCUMENT(store, "accounts", "b", "{'_id': 'b', 'n': 20}");
+}
+
+TEST(what_was_read_and_has_changed_is_a_conflict_that_names_the_document)
+{
+    on_every_setting(conflict);
+}
+
+static void wrong_calls(truce_store *store, const struct setting *setting)
+{
+    bson_value_t a = text_id("a"), array = {.value_type = BSON_TYPE_ARRAY};
+    bson_t *whole = test_bson("{'n': 1}"), seen;
+    bson_error_t error = {0};
+    truce_commit *commit = begin(store, setting);
+
+    two_accounts(store);
+    CHECK_STATUS(TRUCE_INVALID, truce_commit_insert(commit, "accounts", whole, &error), error);
+    CHECK_STATUS(TRUCE_INVALID, truce_commit_update(commit, "accounts", &a, NULL, whole, &error),
+                 error);
+    CHECK_STATUS(TRUCE_INVALID,
+                 add_update(commit, "accounts", "a", NULL, "{'$set': {'_rev': 1}}", &error), error);
+    CHECK_STATUS(TRUCE_INVALID,
+                 add_update(commit, "accounts", "a", NULL, "{'$bad': {'n': 1}}", &error) ||
+                     truce_commit_apply(commit, &error),
+                 error);
+    truce_commit_free(commit);
+    commit = begin(store, setting);
+    CHECK_STATUS(TRUCE_INVALID, truce_commit_read(commit, "truce_commits", &a, &seen, &error),
+                 error);
+    bson_destroy(&seen);
+    CHECK_STATUS(TRUCE_INVALID, truce_commit_remove(commit, "accounts", &array, NULL, &error),
+                 error);
+    CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$push': {'n': 1}}", &error), error);
+    CHECK_OK(add_update(commit, "accounts", "b", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_STATUS(TRUCE_INVALID, truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
+    CHECK_DOCUMENT(store, "accounts", "b", "{'_id': 'b', 'n': 20}");
+    bson_destroy(whole);
+}
+
+TEST(a_wrong_change_is_refused_and_leaves_nothing)
+{
+    on_every_setting(wrong_calls);
+}
+
+/* ---- transact ------------------------------------------------------------------------------- */
+
+struct transfer {
+    truce_store *store;
+    const struct setting *setting;
+    int runs, times;
+};
+
+static truce_status transfer(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct transfer *transfer = arg;
+    bson_value_t a = text_id("a"), b = text_id("b");
+    bson_t from, *less, *more;
+    truce_status status = truce_commit_read(commit, "accounts", &a, &from, error);
+    bson_iter_t iter;
+    int64_t n = 0;
+
+    transfer->runs++;
+    if (!status && bson_iter_init_find(&iter, &from, "n"))
+        n = bson_iter_as_int64(&iter);
+    bson_destroy(&from);
+    less = BCON_NEW("$set", "{", "n", BCON_INT64(n - 1), "}");
+    more = BCON_NEW("$inc", "{", "n", BCON_INT64(1), "}");
+    if (!status)
+        status = truce_commit_update(commit, "accounts", &a, NULL, less, error);
+    if (!status)
+        status = truce_commit_update(commit, "accounts", &b, NULL, more, error);
+    bson_destroy(less);
+    bson_destroy(more);
+    return status;
+}
+
+static void *transfers(void *arg)
+{
+    struct transfer *work = arg;
+    truce_commit_options options = {.mechanism = work->setting->mechanism, .tries_max = 10000};
+
+    for (int i = 0; i < work->times; i++) {
+        bson_error_t error = {0};
+
+        CHECK_OK(truce_transact(work->store, transfer, work, &options, &error), error);
+    }
+    return NULL;
+}
+
+static void many_at_once(truce_store *store, const struct setting *setting)
+{
+    struct transfer works[4];
+    pthread_t threads[4];
+
+    insert_json(store, "accounts", "{'_id': 'a', 'n': {'$numberLong': '1000'}}");
+    insert_json(store, "accounts", "{'_id': 'b', 'n': {'$numberLong': '0'}}");
+    for (int i = 0; i < 4; i++) {
+        works[i] = (struct transfer){store, setting, 0, 25};
+        CHECK(pthread_create(&threads[i], NULL, transfers, &works[i]) == 0);
+    }
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_DOCUMENT(store, "accounts", "a", "{'_id': 'a', 'n': {'$numberLong': '900'}}");
+    CHECK_DOCUMENT(store, "accounts", "b", "{'_id': 'b', 'n': {'$numberLong': '100'}}");
+}
+
+TEST(no_update_is_lost_between_threads)
+{
+    on_every_setting(many_at_once);
+}
+
+/* ---- keys ----------------------------------------------------------------------------------- */
+
+static void keyed(truce_store *store, const struct setting *setting)
+{
+    bson_t *input = test_bson("{'order': 1}"), *other = test_bson("{'order': 2}");
+    struct transfer work = {store, setting, 0, 1};
+    truce_commit_options options = {.mechanism = setting->mechanism,
+                                    .key = "order 1",
+                                    .key_time_ms = 1700000000000,
+                                    .input = input};
+    truce_sweep_options sweep = {.retention_ms = 1};
+    truce_sweep_report report;
+    bson_error_t error = {0};
+
+    insert_json(store, "accounts", "{'_id': 'a', 'n': {'$numberLong': '10'}}");
+    insert_json(store, "accounts", "{'_id': 'b', 'n': {'$numberLong': '0'}}");
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(truce_transact(store, transfer, &work, &options, &error), error);
+    CHECK_INT(work.runs, ==, 1);
+    options.input = other;
+    CHECK_STATUS(TRUCE_DUPLICATE, truce_transact(store, transfer, &work, &options, &error), error);
+    CHECK_DOCUMENT(store, "accounts", "b", "{'_id': 'b', 'n': {'$numberLong': '1'}}");
+
+    truce__clock_sleep_ms(5); /* past its retention */
+    CHECK_OK(truce_sweep(store, &sweep, &report, &error), error);
+    CHECK_INT(report.purged, >=, 1);
+    options.input = input;
+    CHECK_STATUS(TRUCE_EXPIRED, truce_transact(store, transfer, &work, &options, &error), error);
+    CHECK_DOCUMENT(store, "accounts", "b", "{'_id': 'b', 'n': {'$numberLong': '1'}}");
+    options.key = "order 2";
+    options.key_time_ms = 1700000000001;
+    CHECK_OK(truce_transact(store, transfer, &work, &options, &error), error);
+    bson_destroy(input);
+    bson_destroy(other);
+}
+
+TEST(a_key_takes_effect_once_for_ever)
+{
+    on_every_setting(keyed);
+}
+
+/* ---- unique indexes ------------------------------------------------------------------------- */
+
+static void unique(truce_store *store, const struct setting *setting)
+{
+    bson_t *index = test_bson("{'key': {'mail': 1}, 'unique': true}");
+    bson_t *taken = test_bson("{'_id': 'c', 'mail': 'x'}");
+    bson_t *fresh = test_bson("{'_id': 'c', 'mail': 'y'}");
+    bson_error_t error = {0};
+    truce_commit *commit;
+
+    two_accounts(store);
+    CHECK_OK(truce_index_create(store, "users", index, &error), error);
+    insert_json(store, "users", "{'_id': 'a', 'mail': 'x'}");
+    commit = begin(store, setting);
+    CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(truce_commit_insert(commit, "users", taken, &error), error);
+    CHECK_STATUS(TRUCE_DUPLICATE, truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
+    CHECK_DOCUMENT(store, "accounts", "a", "{'_id': 'a', 'n': 10}");
+    commit = begin(store, setting);
+    CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(truce_commit_insert(commit, "users", fresh, &error), error);
+    CHECK_OK(truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
+    CHECK_DOCUMENT(store, "users", "c", "{'_id': 'c', 'mail': 'y'}");
+    bson_destroy(index);
+    bson_destroy(taken);
+    bson_destroy(fresh);
+}
+
+TEST(a_taken_unique_value_refuses_the_whole_commit)
+{
+    on_every_setting(unique);
+}
+
+/* ---- cost ----------------------------------------------------------------------------------- */
+
+TEST(two_commits_of_the_journal_cost_two_writes_a_document_and_three)
+{
+    truce_store *inner = open_setting(&settings[1]), *store;
+    truce_fault_options count = {.kind = TRUCE_FAULT_NONE, .writes_only = true};
+    bson_error_t error = {0};
+    truce_commit *commit;
+
+    two_accounts(inner);
+    store = truce_fault_wrap(inner, &count);
+    for (int i = 0; i < 2; i++) { /* the first makes the indexes */
+        commit = begin(store, &settings[1]);
+        truce_fault_arm(store, &count);
+        CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': 1}}", &error), error);
+        CHECK_OK(add_update(commit, "accounts", "b", NULL, "{'$inc': {'n': 1}}", &error), error);
+        CHECK_OK(truce_commit_apply(commit, &error), error);
+        truce_commit_free(commit);
+    }
+    CHECK_INT(truce_fault_calls(store), ==, 2 * 2 + 3);
+    commit = begin(store, &settings[1]);
+    truce_fault_arm(store, &count);
+    CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
+    CHECK_INT(truce_fault_calls(store), ==, 1);
+    truce_store_close(store);
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+static truce_status book(truce_commit *commit, const bson_t *input, void *arg, bson_error_t *error)
+{
+    bson_value_t a = text_id("a");
+    bson_t *more = BCON_NEW("$inc", "{", "n", BCON_INT32(1), "}");
+    truce_status status = truce_commit_update(commit, "accounts", &a, NULL, more, error);
+
+    (void)input;
+    ++*(int *)arg;
+    bson_destroy(more);
+    return status;
+}
+
+static truce_status fail(truce_commit *commit, const bson_t *input, void *arg, bson_error_t *error)
+{
+    (void)commit;
+    (void)input;
+    (void)arg;
+    (void)error;
+    return TRUCE_INVALID;
+}
+
+static void requests(truce_store *store, const struct setting *setting)
+{
+    int runs = 0;
+    truce_request_handler handlers[] = {{"book", book, &runs}, {"fail", fail, NULL}};
+    truce_commit_options options = {.mechanism = setting->mechanism};
+    truce_request_report report;
+    bson_t *input = test_bson("{'x': 1}"), state;
+    bson_error_t error = {0};
+
+    two_accounts(store);
+    CHECK_OK(truce_request_add(store, "k0", "fail", input, &error), error);
+    CHECK_OK(truce_request_add(store, "k1", "book", input, &error), error);
+    CHECK_OK(truce_request_add(store, "k1", "book", input, &error), error);
+    CHECK_OK(truce_request_add(store, "k2", "unheard of", input, &error), error);
+    CHECK_STATUS(TRUCE_DUPLICATE, truce_request_add(store, "k1", "book", NULL, &error), error);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(truce_request_run(store, handlers, 2, 0, &options, &report, &error), error);
+    CHECK_INT(runs, ==, 1);
+    CHECK_INT(report.refused, ==, 1);
+    CHECK_DOCUMENT(store, "accounts", "a", "{'_id': 'a', 'n': 11}");
+    CHECK_OK(truce_request_state(store, "k1", &state, &error), error);
+    bson_destroy(&state);
+    bson_destroy(input);
+}
+
+TEST(a_request_runs_once_and_a_failing_one_stops_nobody)
+{
+    on_every_setting(requests);
+}
+
+/* ---- looks ---------------------------------------------------------------------------------- */
+
+static void look(truce_store *store, const struct setting *setting)
+{
+    bson_value_t ids[3] = {text_id("a"), text_id("b"), text_id("none")};
+    truce_look looks[4] = {{"accounts", &ids[0], BSON_INITIALIZER, false},
+                           {"accounts", &ids[2], BSON_INITIALIZER, false},
+                           {"accounts", &ids[1], BSON_INITIALIZER, false},
+                           {"others", &ids[2], BSON_INITIALIZER, false}};
+    bson_error_t error = {0};
+
+    (void)setting;
+    two_accounts(store);
+    CHECK_OK(truce_read_many(store, looks, 4, 0, &error), error);
+    CHECK(looks[0].found && !looks[1].found && looks[2].found && !looks[3].found);
+    for (int i = 0; i < 4; i++)
+        bson_destroy(&looks[i].document);
+}
+
+TEST(a_look_at_many_finds_what_is_there_and_what_is_not)
+{
+    on_every_setting(look);
+}
