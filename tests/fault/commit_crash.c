@@ -1,0 +1,214 @@
+/* A commit that dies at its n-th store call, for every n, before and after the call's effect; then a
+ * recovery that dies at its m-th, for every m; then a recovery that does not. After that, all or
+ * nothing, and nothing is held. Also: every single call fails, or loses its answer, and life goes on. */
+#include "base/clock.h"
+#include "tests/support/bank.h"
+#include "truce/sys/decorate.h"
+
+/* Two faults, one around the other: the inner loses the answer of call n, the outer lets nothing through
+ * from the next call on. Together: death right after the effect of call n. */
+struct patient {
+    truce_store *store, *inner;
+    const struct setting *setting;
+};
+
+static void open_patient(struct patient *patient, const struct setting *setting)
+{
+    truce_fault_options none = {0};
+    bson_t *index = test_bson("{'key': {'_intent': 1}, 'sparse': true}");
+    bson_error_t error = {0};
+
+    patient->setting = setting;
+    patient->inner = truce_fault_wrap(open_setting(setting), &none);
+    patient->store = truce_fault_wrap(patient->inner, &none);
+    insert_json(patient->store, "accounts", "{'_id': 'a', 'n': 10}");
+    insert_json(patient->store, "accounts", "{'_id': 'b', 'n': 0}");
+    insert_json(patient->store, "accounts", "{'_id': 'd', 'n': 0}");
+    insert_json(patient->store, "guards", "{'_id': 'g', 'open': true}");
+    CHECK_OK(truce_index_create(patient->store, "accounts", index, &error), error);
+    bson_destroy(index);
+}
+
+enum death { BEFORE, AFTER, FAILS_ONCE, LOSES_ONCE };
+static const char *const deaths[] = {"dies before", "dies after", "fails once", "loses once"};
+
+static void arm(struct patient *patient, enum death death, uint64_t at)
+{
+    truce_fault_options inner = {0}, outer = {0};
+
+    if (death == BEFORE)
+        outer = (truce_fault_options){.kind = TRUCE_FAULT_FAIL, .at = at, .from_then_on = true};
+    if (death == AFTER) {
+        inner = (truce_fault_options){.kind = TRUCE_FAULT_LOSE, .at = at};
+        outer = (truce_fault_options){.kind = TRUCE_FAULT_FAIL, .at = at + 1, .from_then_on = true};
+    }
+    if (death == FAILS_ONCE)
+        outer = (truce_fault_options){.kind = TRUCE_FAULT_FAIL, .at = at};
+    if (death == LOSES_ONCE)
+        inner = (truce_fault_options){.kind = TRUCE_FAULT_LOSE, .at = at};
+    truce_fault_arm(patient->inner, &inner);
+    truce_fault_arm(patient->store, &outer);
+}
+
+static bool hit(const struct patient *patient)
+{
+    return truce_fault_hits(patient->inner) + truce_fault_hits(patient->store) > 0;
+}
+
+static truce_status work(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    bson_value_t g = text_id("g"), d = text_id("d");
+    bson_t *inserted = test_bson("{'_id': 'c', 'n': 1}"), *guard = test_bson("{'open': true}");
+    truce_status status = add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': -5}}", error);
+
+    (void)arg;
+    if (!status)
+        status = add_update(commit, "accounts", "b", NULL, "{'$inc': {'n': 5}}", error);
+    if (!status)
+        status = truce_commit_insert(commit, "accounts", inserted, error);
+    if (!status)
+        status = truce_commit_remove(commit, "accounts", &d, NULL, error);
+    if (!status)
+        status = truce_commit_require(commit, "guards", &g, guard, error);
+    bson_destroy(inserted);
+    bson_destroy(guard);
+    return status;
+}
+
+static truce_status commit_once(struct patient *patient)
+{
+    truce_commit_options options = {
+        .mechanism = patient->setting->mechanism, .lease_ms = 1, .deadline_ms = 4};
+    bson_error_t error;
+
+    return truce_transact(patient->store, work, NULL, &options, &error);
+}
+
+static truce_status recover(struct patient *patient)
+{
+    truce_sweep_options options = {.retention_ms = -1};
+    truce_sweep_report report;
+    bson_error_t error;
+
+    truce__clock_sleep_ms(4); /* past twice the lease */
+    return truce_sweep(patient->store, &options, &report, &error);
+}
+
+static int64_t count(truce_store *store, const char *collection, const char *json)
+{
+    bson_t *filter = test_bson(json);
+    bson_error_t error = {0};
+    int64_t found = -1;
+
+    CHECK_OK(truce_count(store, collection, filter, NULL, &found, &error), error);
+    bson_destroy(filter);
+    return found;
+}
+
+static void check_whole(struct patient *patient, truce_status told, const char *what, uint64_t n,
+                        uint64_t m)
+{
+    truce_store *store = patient->store;
+    int64_t a = count(store, "accounts", "{'_id': 'a', 'n': 5}");
+    int64_t b = count(store, "accounts", "{'_id': 'b', 'n': 5}");
+    int64_t c = count(store, "accounts", "{'_id': 'c'}");
+    int64_t d = count(store, "accounts", "{'_id': 'd'}");
+    int before = test_failures();
+
+    CHECK_INT(a, ==, b);
+    CHECK_INT(a, ==, c);
+    CHECK_INT(a, ==, 1 - d);
+    CHECK_INT(count(store, "accounts", "{'_intent': {'$exists': true}}"), ==, 0);
+    CHECK_INT(count(store, "truce_commits", "{'state': {'$in': ['pending', 'committed']}}"), ==, 0);
+    if (told == TRUCE_OK)
+        CHECK_INT(a, ==, 1);
+    else if (told != TRUCE_UNKNOWN && told != TRUCE_IO)
+        CHECK_INT(a, ==, 0);
+    if (test_failures() > before)
+        fprintf(stderr, "    (%s: %s call %d, recovery at %d; told \"%s\")\n",
+                patient->setting->name, what, (int)n, (int)m, truce_status_name(told));
+}
+
+/* One run: dies at call n; the recovery dies at its call m (0: does not). False: past the last call. */
+static bool run(const struct setting *setting, enum death death, uint64_t n, uint64_t m,
+                bool *recovery_hit)
+{
+    struct patient patient;
+    truce_status told;
+    bool reached;
+
+    open_patient(&patient, setting);
+    arm(&patient, death, n);
+    told = commit_once(&patient);
+    reached = hit(&patient);
+    *recovery_hit = false;
+    if (m) {
+        truce_status ignored;
+
+        arm(&patient, death, m);
+        ignored = recover(&patient);
+        (void)ignored; /* it dies on purpose */
+        *recovery_hit = hit(&patient);
+    }
+    arm(&patient, BEFORE, UINT64_MAX);
+    for (int i = 0; i < 2; i++)
+        CHECK_INT(recover(&patient), ==, TRUCE_OK);
+    check_whole(&patient, told, deaths[death], n, m);
+    truce_store_close(patient.store);
+    return reached;
+}
+
+static void every_call(const struct setting *setting, bool twice)
+{
+    int runs = 0;
+
+    for (enum death death = BEFORE; death <= (twice ? AFTER : LOSES_ONCE); death++) {
+        bool reached = true, again;
+
+        for (uint64_t n = 1; reached; n++) {
+            reached = run(setting, death, n, 0, &again);
+            runs++;
+            again = reached && twice;
+            for (uint64_t m = 1; again; m++, runs++)
+                run(setting, death, n, m, &again);
+        }
+    }
+    printf("%s: %d runs\n", setting->name, runs);
+}
+
+TEST(a_commit_that_dies_at_any_call_is_whole_or_nothing)
+{
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        every_call(&settings[i], false);
+}
+
+TEST(a_recovery_that_dies_too_is_taken_up_again)
+{
+    every_call(&settings[1], true);
+}
+
+TEST(a_store_that_lies_is_found_out) /* the canary */
+{
+    truce_fault_options lie = {.kind = TRUCE_FAULT_LIE, .at = 1, .writes_only = true};
+    int caught = 0;
+
+    for (uint64_t n = 1; n < 30; n++) {
+        struct patient patient;
+        int64_t a, b;
+
+        open_patient(&patient, &settings[1]);
+        lie.at = n;
+        truce_fault_arm(patient.inner, &lie);
+        if (commit_once(&patient) == TRUCE_OK) {
+            lie.kind = TRUCE_FAULT_NONE;
+            truce_fault_arm(patient.inner, &lie);
+            lie.kind = TRUCE_FAULT_LIE;
+            CHECK_INT(recover(&patient), ==, TRUCE_OK);
+            a = count(patient.store, "accounts", "{'_id': 'a', 'n': 5}");
+            b = count(patient.store, "accounts", "{'_id': 'b', 'n': 5}");
+            caught += a + b < 2;
+        }
+        truce_store_close(patient.store);
+    }
+    CHECK_INT(caught, >, 0);
+}
