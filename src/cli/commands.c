@@ -7,6 +7,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_help_command,
     &cli_set_add,
     &cli_set_remove,
+    &cli_set_apply,
     &cli_set_show,
     &cli_set_watermark,
     &cli_set_collect,

@@ -32,6 +32,7 @@ extern const struct cli_command cli_set_void;
 extern const struct cli_command cli_set_idle;
 extern const struct cli_command cli_set_start;
 extern const struct cli_command cli_set_quarantine;
+extern const struct cli_command cli_set_apply;
 extern const struct cli_command cli_set_worker;
 
 #endif
