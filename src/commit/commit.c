@@ -9,6 +9,7 @@
 #include "commit/counters.h"
 #include "commit/memo.h"
 #include "query/diff.h"
+#include "query/update.h"
 #include "truce/sys/store.h"
 
 /*
@@ -228,10 +229,14 @@ truce_status truce_commit_insert(truce_commit *commit, const char *collection,
     return change(commit, collection, bson_iter_value(&iter), NULL, CHANGE_INSERT, document, error);
 }
 
-/* Operators that name truce's own fields; the others are caught when they are applied. */
+/* Compiles the operators, so that a mistake is told at once, and looks for truce's own fields among
+ * them. (A rename onto them is caught when it is applied.) */
 static truce_status check_operators(const bson_t *update, bson_error_t *error)
 {
+    struct update_options options = {0};
+    struct update *compiled = NULL;
     bson_iter_t iter, field;
+    truce_status status;
 
     if (!bson_iter_init(&iter, update))
         return truce__fail(TRUCE_INVALID, error, "the update is not a document");
@@ -253,7 +258,9 @@ static truce_status check_operators(const bson_t *update, bson_error_t *error)
                                    name);
         }
     }
-    return TRUCE_OK;
+    status = truce__update_new(update, &options, &compiled, error);
+    truce__update_free(compiled);
+    return status;
 }
 
 truce_status truce_commit_update(truce_commit *commit, const char *collection,

@@ -69,6 +69,7 @@ static int choose(struct sim_chooser *base, const struct sim_choice *choices, in
 
     (void)choices;
     truce_assert(depth < PATH_MAX);
+    base->wants_state = depth + 1 >= search->length; /* not while a known path is replayed */
     if (depth < search->length) {
         truce_assert(search->width[depth] == count); /* else the run is not deterministic */
         return search->path[depth];
@@ -115,9 +116,9 @@ void truce__sim_search(const struct sim_scenario *scenario, uint64_t runs_max, F
 
     memset(result, 0, sizeof *result);
     search->base.choose = choose;
-    search->base.wants_state = true;
     while (more && result->runs < runs_max) {
         search->depth = 0;
+        search->base.wants_state = search->length == 0;
         truce__sim_run(scenario, &search->base, NULL, &result->result);
         result->runs++;
         result->steps += (uint64_t)result->result.steps;

@@ -81,7 +81,7 @@ struct sim_chooser {
      * run here (everybody dies). */
     int (*choose)(struct sim_chooser *chooser, const struct sim_choice *choices, int count,
                   uint64_t state);
-    bool wants_state; /* state is only computed if so */
+    bool wants_state; /* at the next choice: else `state` is 0 */
 };
 
 /* ---- one run -------------------------------------------------------------------------------- */

@@ -148,8 +148,12 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
 
 void truce_store_close(truce_store *store)
 {
-    if (store)
-        store->ops->close(store);
+    if (!store)
+        return;
+    if (store->memo)
+        store->memo->free(store->memo);
+    store->memo = NULL;
+    store->ops->close(store);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */

@@ -1,0 +1,334 @@
+#include "sim/run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+/* A client's store: a decorator around the one memory store, at whose every call the scheduler decides what
+ * becomes of it (the list is in world.c). */
+
+/* ---- tracing -------------------------------------------------------------------------------- */
+
+static const char *show(const bson_t *document, char *text, size_t size)
+{
+    return document ? truce__value_show(truce__value_document(document), text, size) : "";
+}
+
+static void trace_call(struct run *run, const char *verb, const char *collection,
+                       const bson_t *filter, const bson_t *document)
+{
+    char a[400], b[600];
+
+    if (run->trace && run->current)
+        fprintf(run->trace, "  P%d %s %s %s %s [%s]\n", run->current->number, verb, collection,
+                show(filter, a, sizeof a), show(document, b, sizeof b),
+                truce__sim_action_names[run->current->verdict]);
+}
+
+/* ---- the decorator -------------------------------------------------------------------------- */
+
+static struct client *client_of(truce_store *store)
+{
+    return (struct client *)store;
+}
+
+static truce_status dead(bson_error_t *error)
+{
+    return truce__fail(TRUCE_IO, error, "this process is dead");
+}
+
+static truce_status unanswered(bson_error_t *error)
+{
+    return truce__fail(TRUCE_UNKNOWN, error, "no answer");
+}
+
+/* Before each call. False: it is not made, the client is dead. */
+static bool before_call(struct client *client, bool may_be_late)
+{
+    struct run *run = client->run;
+
+    if (client->dead)
+        return false;
+    if (run->free_running) {
+        client->verdict = SIM_STEP;
+        return true;
+    }
+    client->may_be_late = may_be_late;
+    truce__fiber_yield();
+    if (client->verdict == SIM_CRASH_BEFORE)
+        client->dead = true;
+    return !client->dead;
+}
+
+/* After each call that was made; `digest` of its answer. */
+static truce_status after_call(struct client *client, const bson_t *filter, truce_status status,
+                               uint64_t digest, bson_error_t *error)
+{
+    if (filter) /* a write */
+        truce__history_observe(&client->run->history, client->run->inner, client->txn, filter);
+    client->local = truce__sim_mix(client->local,
+                                   truce__sim_mix(digest, (uint64_t)status + 77 * client->verdict));
+    if (client->verdict == SIM_CRASH_AFTER) {
+        client->dead = true;
+        return dead(error);
+    }
+    return client->verdict == SIM_LOSE ? unanswered(error) : status;
+}
+
+struct sim_cursor {
+    truce_cursor base;
+    truce_cursor *inner;
+    struct client *client;
+};
+
+static truce_status cursor_next(truce_cursor *base, const bson_t **document, bson_error_t *error)
+{
+    struct sim_cursor *cursor = (struct sim_cursor *)base;
+    truce_status status = truce_cursor_next(cursor->inner, document, error);
+
+    if (!status && *document)
+        cursor->client->local = truce__sim_mix(cursor->client->local, truce__sim_digest(*document));
+    return status;
+}
+
+static void cursor_close(truce_cursor *base)
+{
+    struct sim_cursor *cursor = (struct sim_cursor *)base;
+
+    truce_cursor_close(cursor->inner);
+    bson_free(cursor);
+}
+
+static const truce_cursor_ops cursor_ops = {cursor_next, cursor_close};
+
+static truce_status sim_find(truce_store *store, const char *collection, const bson_t *filter,
+                             const truce_find_options *options, truce_cursor **made,
+                             bson_error_t *error)
+{
+    struct client *client = client_of(store);
+    struct sim_cursor *cursor;
+    truce_cursor *inner = NULL;
+    truce_status status;
+
+    *made = NULL;
+    if (!before_call(client, false))
+        return dead(error);
+    trace_call(client->run, "find", collection, filter, NULL);
+    status = truce_find(client->run->inner, collection, filter, options, &inner, error);
+    status = after_call(client, NULL, status, 1, error);
+    if (status) {
+        truce_cursor_close(inner);
+        return status;
+    }
+    cursor = bson_malloc0(sizeof *cursor);
+    cursor->base.ops = &cursor_ops;
+    cursor->inner = inner;
+    cursor->client = client;
+    *made = &cursor->base;
+    return TRUCE_OK;
+}
+
+static truce_status sim_count(truce_store *store, const char *collection, const bson_t *filter,
+                              const truce_find_options *options, int64_t *count,
+                              bson_error_t *error)
+{
+    struct client *client = client_of(store);
+    truce_status status;
+
+    if (!before_call(client, false))
+        return dead(error);
+    status = truce_count(client->run->inner, collection, filter, options, count, error);
+    return after_call(client, NULL, status, (uint64_t)*count, error);
+}
+
+static struct late_call *free_late(struct run *run)
+{
+    for (int i = 0; i < SIM_LATE_MAX; i++) {
+        if (!run->late[i].used)
+            return &run->late[i];
+    }
+    return NULL;
+}
+
+static bson_t *copy_of(const bson_t *document)
+{
+    return document ? bson_copy(document) : NULL;
+}
+
+static truce_status keep_late(struct client *client, const truce_write *write, bson_error_t *error)
+{
+    struct late_call *late = free_late(client->run);
+
+    truce_assert(late);
+    *late = (struct late_call){.used = true, .txn = client->txn, .write = *write};
+    late->write.collection = bson_strdup(write->collection);
+    late->write.filter = copy_of(write->filter);
+    late->write.document = copy_of(write->document);
+    late->write.options.array_filters = NULL;
+    late->write.options.hint = NULL;
+    client->local = truce__sim_mix(client->local, 4711);
+    return unanswered(error);
+}
+
+void truce__sim_drop_late(struct late_call *late)
+{
+    bson_free((char *)late->write.collection);
+    bson_destroy((bson_t *)late->write.filter);
+    bson_destroy((bson_t *)late->write.document);
+    *late = (struct late_call){0};
+}
+
+void truce__sim_land(struct run *run, struct late_call *late)
+{
+    bson_error_t error;
+    bson_t document;
+
+    run->changes++;
+    if (late->is_modify) {
+        truce_status status =
+            truce_find_and_modify(run->inner, late->write.collection, late->write.filter,
+                                  late->write.document, &late->modify, &document, NULL, &error);
+
+        (void)status; /* nobody hears the answer */
+        bson_destroy(&document);
+    } else {
+        truce_write_outcome outcome;
+        truce_status status = truce_bulk(run->inner, &late->write, 1, NULL, &outcome, &error);
+
+        (void)status;
+        truce_write_result_release(&outcome.result);
+    }
+    truce__history_observe(&run->history, run->inner, late->txn, late->write.filter);
+    truce__sim_drop_late(late);
+}
+
+static void trace_bulk(struct run *run, const truce_write *writes, size_t count)
+{
+    static const char *const verbs[] = {"",       "insert",  "update",
+                                        "remove", "require", "require missing"};
+
+    for (size_t i = 0; i < count; i++)
+        trace_call(run, verbs[writes[i].kind], writes[i].collection, writes[i].filter,
+                   writes[i].document);
+}
+
+/* No answer, or a dead caller: nothing is known of any write. */
+static truce_status no_outcomes(truce_write_outcome *outcomes, size_t count, truce_status status,
+                                const bson_error_t *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        truce_write_result_release(&outcomes[i].result);
+        memset(&outcomes[i], 0, sizeof outcomes[i]);
+        outcomes[i].status = status;
+    }
+    if (error)
+        outcomes[0].error = *error;
+    return status;
+}
+
+static truce_status sim_bulk(truce_store *store, const truce_write *writes, size_t count,
+                             const truce_bulk_options *options, truce_write_outcome *outcomes,
+                             bson_error_t *error)
+{
+    struct client *client = client_of(store);
+    truce_status status;
+
+    memset(outcomes, 0, count * sizeof *outcomes);
+    if (!before_call(client, count == 1 && free_late(client->run)))
+        return no_outcomes(outcomes, count, dead(error), error);
+    trace_bulk(client->run, writes, count);
+    if (client->verdict == SIM_LATE)
+        return no_outcomes(outcomes, count, keep_late(client, &writes[0], error), error);
+    client->run->changes++;
+    status = truce_bulk(client->run->inner, writes, count, options, outcomes, error);
+    status =
+        after_call(client, writes[0].filter, status, (uint64_t)outcomes[0].result.matched, error);
+    if (client->dead || client->verdict == SIM_LOSE)
+        no_outcomes(outcomes, count, status, error);
+    return status;
+}
+
+static truce_status sim_find_and_modify(truce_store *store, const char *collection,
+                                        const bson_t *filter, const bson_t *update,
+                                        const truce_modify_options *options, bson_t *document,
+                                        truce_write_result *result, bson_error_t *error)
+{
+    struct client *client = client_of(store);
+    truce_status status;
+
+    bson_init(document);
+    if (result)
+        memset(result, 0, sizeof *result);
+    if (!before_call(client, free_late(client->run) != NULL))
+        return dead(error);
+    trace_call(client->run, "find-and-modify", collection, filter, update);
+    if (client->verdict == SIM_LATE) {
+        truce_write write = {.collection = collection, .filter = filter, .document = update};
+        struct late_call *late = free_late(client->run);
+
+        status = keep_late(client, &write, error);
+        late->is_modify = true;
+        late->modify = *options;
+        return status;
+    }
+    client->run->changes++;
+    bson_destroy(document);
+    status = truce_find_and_modify(client->run->inner, collection, filter, update, options,
+                                   document, result, error);
+    status = after_call(client, filter, status, truce__sim_digest(document), error);
+    if (status) {
+        bson_reinit(document);
+        if (result) {
+            truce_write_result_release(result);
+            memset(result, 0, sizeof *result);
+        }
+    }
+    return status;
+}
+
+static truce_status sim_read_many(truce_store *store, truce_look *looks, size_t count,
+                                  bson_error_t *error)
+{
+    (void)store;
+    (void)looks;
+    (void)count;
+    return truce__fail(TRUCE_INVALID, error, "the simulator's store gives no snapshots");
+}
+
+/* Indexes and collections are made before the run: asking for them again is no step. */
+static truce_status sim_index_create(truce_store *store, const char *collection,
+                                     const bson_t *index, bson_error_t *error)
+{
+    return truce_index_create(client_of(store)->run->inner, collection, index, error);
+}
+
+static truce_status sim_index_list(truce_store *store, const char *collection, bson_t *indexes,
+                                   bson_error_t *error)
+{
+    return truce_index_list(client_of(store)->run->inner, collection, indexes, error);
+}
+
+static truce_status sim_collection_list(truce_store *store, bson_t *collections,
+                                        bson_error_t *error)
+{
+    return truce_collection_list(client_of(store)->run->inner, collections, error);
+}
+
+static void sim_close(truce_store *store)
+{
+    (void)store;
+}
+
+const truce_store_ops truce__sim_store_ops = {
+    .scheme = "simulator",
+    .close = sim_close,
+    .find = sim_find,
+    .count = sim_count,
+    .bulk = sim_bulk,
+    .find_and_modify = sim_find_and_modify,
+    .read_many = sim_read_many,
+    .index_create = sim_index_create,
+    .index_list = sim_index_list,
+    .collection_list = sim_collection_list,
+};

@@ -1,0 +1,83 @@
+#ifndef TRUCE_SIM_RUN_H
+#define TRUCE_SIM_RUN_H
+
+/* One run, as its parts share it: the world and the scheduler (world.c), the clients' stores (calls.c),
+ * what the clients do (clients.c). */
+#include "query/value.h"
+#include "sim/fiber.h"
+#include "sim/history.h"
+#include "truce/sys/store.h"
+
+#define LEASE_MS    1000
+#define JUMP_MS     INT64_C(5000)
+#define DEADLINE_MS 1000000000u
+#define STEPS_MAX   5000
+
+struct run;
+
+struct late_call {
+    bool used, is_modify;
+    int txn;
+    truce_write write; /* documents are copies */
+    truce_modify_options modify;
+};
+
+struct client {
+    truce_store store; /* first: the decorator */
+    struct run *run;
+    int number;
+    struct fiber *fiber;
+    const struct sim_client_script *script;
+    bool ended, dead, sleeping, may_be_late;
+    uint64_t slept_at; /* store version when it went to sleep */
+    int txn;           /* at work on */
+    uint64_t ids;      /* drawn so far */
+    uint64_t local;    /* hash of everything it was answered */
+    enum sim_action verdict;
+};
+
+struct run {
+    const struct sim_scenario *scenario;
+    struct sim_chooser *chooser;
+    struct sim_result *result;
+    FILE *trace;
+    truce_store *inner;
+    struct client clients[SIM_CLIENTS];
+    struct client *current;
+    struct late_call late[SIM_LATE_MAX];
+    struct sim_history history;
+    int64_t now_ms;
+    uint64_t changes;  /* writes that reached the store */
+    bool free_running; /* no scheduling: setup and the end */
+};
+
+extern const char *const truce__sim_action_names[];
+
+/* ---- calls.c ---- */
+
+extern const truce_store_ops truce__sim_store_ops;
+/* A late call is made; nobody hears its answer. */
+void truce__sim_land(struct run *run, struct late_call *late);
+void truce__sim_drop_late(struct late_call *late);
+
+/* ---- clients.c ---- */
+
+/* A fiber's function; `client` is a struct client. */
+void truce__sim_client(void *client);
+truce_status truce__sim_commit(struct client *client, struct sim_txn *txn, bson_error_t *error);
+
+/* ---- world.c ---- */
+
+static inline uint64_t truce__sim_mix(uint64_t a, uint64_t b)
+{
+    uint64_t x = (a ^ (b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2))) * 0xff51afd7ed558ccdu;
+
+    return x ^ (x >> 32);
+}
+
+static inline uint64_t truce__sim_digest(const bson_t *document)
+{
+    return document->len > 5 ? truce__value_hash(truce__value_document(document)) : 0;
+}
+
+#endif
