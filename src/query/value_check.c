@@ -144,7 +144,7 @@ static enum fault skip_string(const uint8_t **at, const uint8_t *end)
 
 static enum fault skip_bool(const uint8_t **at, const uint8_t *end)
 {
-    if (*at<end &&* * at> 1)
+    if (end > *at && (*at)[0] > 1)
         return BAD_BOOL;
     return skip_bytes(at, end, 1);
 }
