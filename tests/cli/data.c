@@ -1,0 +1,242 @@
+/* The data commands on a store file: answers, exit codes, forms of output. */
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+static char store[300]; /* of the running test */
+
+static void fresh_store(void)
+{
+    snprintf(store, sizeof store, "%s/school.truce", test_directory());
+}
+
+#define RUN(...)           command_run(TRUCE_CLI, store, NULL, __VA_ARGS__, NULL)
+#define RUN_IN(input, ...) command_run(TRUCE_CLI, store, input, __VA_ARGS__, NULL)
+
+/* runs, and compares the exit code, standard output, and what standard error contains */
+static void check(int line, const struct command *c, int code, const char *out, const char *err)
+{
+    test_check_int(code, c->code, c->code == code, "exit code", __FILE__, line);
+    test_check_text(out, c->out, __FILE__, line);
+    if (err ? !strstr(c->err, err) : *c->err != '\0')
+        test_fail(__FILE__, line, "standard error is \"%s\", not \"%s\"", c->err, err ? err : "");
+}
+#define ANSWERS(code, out, err, ...) check(__LINE__, RUN(__VA_ARGS__), code, out, err)
+
+TEST(documents_are_inserted_found_changed_and_deleted)
+{
+    fresh_store();
+    ANSWERS(0, "inserted 2\n", NULL, "insert", "s", "{\"_id\": 1, \"n\": \"Ada\"}",
+            "{\"_id\": 2, \"n\": \"Bob\", \"x\": 0.1}");
+    ANSWERS(0, "{\"_id\": 1, \"n\": \"Ada\"}\n{\"_id\": 2, \"n\": \"Bob\", \"x\": 0.1}\n", NULL,
+            "find", "s", "--sort", "{\"_id\": 1}");
+    ANSWERS(0, "{\"_id\": {\"$numberInt\": \"1\"}}\n", NULL, "find", "s", "{\"n\": \"Ada\"}", "-p",
+            "{\"_id\": 1}", "--canonical");
+    ANSWERS(0, "{\"_id\": 2}\n", NULL, "find", "s", "--sort={\"_id\": 1}", "--skip", "1", "-n1",
+            "--projection", "{\"_id\": 1}");
+    ANSWERS(0, "matched 2, modified 2\n", NULL, "update", "s", "{}", "{\"$set\": {\"y\": 1}}",
+            "--many");
+    ANSWERS(0, "matched 1, modified 0\n", NULL, "update", "s", "{\"_id\": 1}",
+            "{\"$set\": {\"y\": 1}}");
+    ANSWERS(1, "matched 0, modified 0\n", NULL, "update", "s", "{\"_id\": 3}",
+            "{\"$set\": {\"y\": 1}}");
+    ANSWERS(0, "matched 0, inserted 1\n", NULL, "update", "s", "{\"_id\": 3}",
+            "{\"$set\": {\"y\": 1}}", "--upsert");
+    ANSWERS(0, "3\n", NULL, "count", "s");
+    ANSWERS(0, "{\"count\": 3}\n", NULL, "count", "s", "{\"y\": 1}", "--json");
+    ANSWERS(0, "removed 1\n", NULL, "delete", "s", "{\"_id\": 3}");
+    ANSWERS(1, "removed 0\n", NULL, "delete", "s", "{\"_id\": 3}");
+    ANSWERS(0, "{\"removed\": 2}\n", NULL, "delete", "s", "{}", "-m", "-j");
+}
+
+TEST(updates_take_pipelines_and_array_filters)
+{
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{\"_id\": 1, \"a\": [1, 5, 9], \"b\": 2}");
+    ANSWERS(0, "matched 1, modified 1\n", NULL, "update", "s", "{}",
+            "{\"$inc\": {\"a.$[big]\": 10}}", "--array-filters", "[{\"big\": {\"$gt\": 4}}]");
+    ANSWERS(0, "matched 1, modified 1\n", NULL, "update", "s", "{}",
+            "[{\"$set\": {\"c\": {\"$add\": [\"$b\", 1]}}}]");
+    ANSWERS(0, "{\"_id\": 1, \"a\": [1, 15, 19], \"b\": 2, \"c\": 3}\n", NULL, "find", "s");
+    ANSWERS(2, "", "--array-filters must be an array", "update", "s", "{}",
+            "{\"$inc\": {\"a.$[big]\": 10}}", "--array-filters", "{}");
+}
+
+TEST(a_taken_key_is_a_no_with_the_servers_code)
+{
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{\"_id\": 1}");
+    ANSWERS(1, "", "truce: ", "insert", "s", "{\"_id\": 1}");
+    ANSWERS(1, "", "\"code\": 11000, \"codeName\": \"DuplicateKey\"", "insert", "s", "{\"_id\": 1}",
+            "--json");
+}
+
+TEST(insert_reads_lines_and_names_a_bad_one)
+{
+    fresh_store();
+    check(__LINE__, RUN_IN("{\"_id\": 1}\n\n{\"_id\": 2}\n", "insert", "s"), 0, "inserted 2\n",
+          NULL);
+    check(__LINE__, RUN_IN("{\"_id\": 3}\n{\"_id\": \n", "insert", "s"), 2, "inserted 1\n",
+          "truce: line 2, column 9, field _id: the text ends in the middle of a document");
+    check(__LINE__, RUN_IN("{\"_id\": 3}\n", "insert", "s"), 1, "", "truce: line 1: ");
+    check(__LINE__, RUN("insert", "s", "{\"_id\": 4}", "--json"), 0,
+          "{\"inserted\": 1, \"ids\": [4]}\n", NULL);
+}
+
+TEST(bad_queries_are_wrong_usage_that_names_the_operator)
+{
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{\"_id\": 1}");
+    ANSWERS(2, "", "$bogus", "find", "s", "{\"a\": {\"$bogus\": 1}}");
+    ANSWERS(2, "", "$bogus", "update", "s", "{}", "{\"$bogus\": {\"a\": 1}}");
+    ANSWERS(2, "", "$bogus", "aggregate", "s", "[{\"$bogus\": {}}]");
+    ANSWERS(2, "", "truce: FILTER is not Extended JSON: column 7", "find", "s", "{\"a\": }");
+    ANSWERS(2, "", "--limit needs a number", "find", "s", "--limit", "many");
+}
+
+TEST(aggregate_distinct_and_explain_answer)
+{
+    const struct command *c;
+
+    fresh_store();
+    ANSWERS(0, "inserted 3\n", NULL, "insert", "s", "{\"_id\": 1, \"g\": \"a\", \"t\": [1, 2]}",
+            "{\"_id\": 2, \"g\": \"a\", \"t\": [2]}", "{\"_id\": 3, \"g\": \"b\", \"t\": [3]}");
+    ANSWERS(0, "{\"_id\": \"a\", \"n\": 2}\n{\"_id\": \"b\", \"n\": 1}\n", NULL, "aggregate", "s",
+            "[{\"$group\": {\"_id\": \"$g\", \"n\": {\"$sum\": 1}}}, {\"$sort\": {\"_id\": 1}}]");
+    ANSWERS(0, "1\n2\n3\n", NULL, "distinct", "s", "t");
+    ANSWERS(0, "{\"values\": [\"a\"]}\n", NULL, "distinct", "s", "g", "{\"t\": 2}", "--json");
+    c = RUN("explain", "s", "{\"_id\": 2}");
+    CHECK_INT(c->code, ==, 0);
+    CHECK(strstr(c->out, "\"totalDocsExamined\": 1"));
+}
+
+TEST(a_pipeline_may_write_into_the_store)
+{
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{\"_id\": 1}");
+    ANSWERS(0, "", NULL, "aggregate", "s", "[{\"$out\": \"copy\"}]");
+    ANSWERS(0, "{\"_id\": 1}\n", NULL, "find", "copy");
+}
+
+TEST(indexes_are_made_listed_used_and_dropped)
+{
+    const struct command *c;
+
+    fresh_store();
+    ANSWERS(0, "inserted 2\n", NULL, "insert", "s", "{\"_id\": 1, \"a\": 1}",
+            "{\"_id\": 2, \"a\": 2}");
+    ANSWERS(0, "created\n", NULL, "index", "create", "s", "{\"a\": 1}", "--unique");
+    ANSWERS(1, "", "truce: ", "insert", "s", "{\"_id\": 3, \"a\": 2}");
+    c = RUN("index", "list", "s");
+    CHECK_INT(c->code, ==, 0);
+    CHECK(strstr(c->out, "\"_id_\"") && strstr(c->out, "\"a_1\"") && strstr(c->out, "unique"));
+    c = RUN("explain", "s", "{\"a\": 2}");
+    CHECK(strstr(c->out, "IXSCAN"));
+    ANSWERS(0, "{\"_id\": 2, \"a\": 2}\n", NULL, "find", "s", "{\"a\": 2}", "--hint", "a_1");
+    ANSWERS(2, "", "truce: ", "find", "s", "{\"a\": 2}", "--hint", "no_such_index");
+    ANSWERS(0, "dropped a_1\n", NULL, "index", "drop", "s", "a_1");
+    ANSWERS(1, "", "truce: ", "index", "drop", "s", "a_1");
+    ANSWERS(2, "", "truce: ", "index", "create", "s", "{\"a\": \"text\"}");
+}
+
+TEST(collections_are_made_listed_renamed_and_dropped)
+{
+    const struct command *c;
+
+    fresh_store();
+    ANSWERS(0, "created s\n", NULL, "collections", "create", "s");
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "t", "{\"_id\": 1}");
+    c = RUN("collections", "list", "--json");
+    CHECK_INT(c->code, ==, 0);
+    CHECK(strstr(c->out, "{\"name\": \"s\", \"documents\": 0, ") == c->out);
+    CHECK(strstr(c->out, "\n{\"name\": \"t\", \"documents\": 1, "));
+    ANSWERS(1, "", "truce: ", "collections", "rename", "s", "t");
+    ANSWERS(0, "renamed t\n", NULL, "collections", "rename", "s", "t", "--replace");
+    ANSWERS(0, "0\n", NULL, "count", "t");
+    ANSWERS(0, "dropped t\n", NULL, "collections", "drop", "t");
+    ANSWERS(1, "", "truce: ", "collections", "drop", "t");
+    ANSWERS(2, "", "truce: ", "insert", "$bad", "{}");
+}
+
+TEST(a_store_that_is_missing_is_not_made_by_reading)
+{
+    fresh_store();
+    ANSWERS(3, "", "school.truce", "find", "s");
+    ANSWERS(3, "", "school.truce", "delete", "s", "{}");
+    CHECK(access(store, F_OK) != 0);
+    ANSWERS(3, "", "truce: ", "insert", "s", "{}", "--store", "/nowhere/at/all.truce");
+    ANSWERS(2, "", "truce: ", "find", "s", "--store", "bogus:thing");
+}
+
+TEST(a_file_that_is_no_store_is_refused_and_left_alone)
+{
+    FILE *file;
+    char text[40] = "";
+
+    fresh_store();
+    file = fopen(store, "w");
+    fputs("these are my notes, not a store\n", file);
+    fclose(file);
+    ANSWERS(3, "", "school.truce", "insert", "s", "{}");
+    file = fopen(store, "r");
+    CHECK(fgets(text, sizeof text, file));
+    CHECK_TEXT("these are my notes, not a store\n", text);
+    fclose(file);
+}
+
+/* root may write to every file: somebody else does it then */
+#define RUN_UNPRIVILEGED(...)                                                                      \
+    (geteuid() == 0 ? command_run("/usr/bin/setpriv", store, NULL, "--reuid=65534",                \
+                                  "--clear-groups", TRUCE_CLI, __VA_ARGS__, NULL)                  \
+                    : RUN(__VA_ARGS__))
+
+TEST(a_read_only_file_can_be_read_and_not_written)
+{
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{\"_id\": 1}");
+    CHECK_INT(chmod(store, 0444), ==, 0);
+    *strrchr(store, '/') = '\0';
+    CHECK_INT(chmod(store, 0555), ==, 0);
+    store[strlen(store)] = '/';
+    if (RUN_UNPRIVILEGED("--version")->code != 0) {
+        test_skip("this program cannot be run as somebody else");
+        return;
+    }
+    check(__LINE__, RUN_UNPRIVILEGED("find", "s"), 0, "{\"_id\": 1}\n", NULL);
+    check(__LINE__, RUN_UNPRIVILEGED("insert", "s", "{\"_id\": 2}"), 3, "", "truce: ");
+    check(__LINE__, RUN("count", "s"), 0, "1\n", NULL);
+}
+
+TEST(a_reader_that_goes_away_ends_it_in_silence)
+{
+    const struct command *c;
+    char *script;
+
+    fresh_store();
+    script = bson_strdup_printf("for i in $(seq 2000); do echo \"{\\\"_id\\\": $i, \\\"text\\\": "
+                                "\\\"%0200d\\\"}\"; done | %s insert s --store %s --relaxed -q && "
+                                "%s find s --store %s | head -1 >/dev/null; "
+                                "echo ${PIPESTATUS[0]}",
+                                0, TRUCE_CLI, store, TRUCE_CLI, store);
+    c = command_run("/bin/bash", store, NULL, "-c", script, NULL);
+    CHECK_TEXT("inserted 2000\n0\n", c->out);
+    CHECK_TEXT("", c->err);
+    bson_free(script);
+}
+
+TEST(a_full_disk_is_told)
+{
+    const struct command *c;
+    char *script;
+
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{\"_id\": 1}");
+    script = bson_strdup_printf("%s find s --store %s >/dev/full", TRUCE_CLI, store);
+    c = command_run("/bin/bash", store, NULL, "-c", script, NULL);
+    CHECK_INT(c->code, ==, 3);
+    CHECK_TEXT("truce: standard output cannot be written: No space left on device\n", c->err);
+    bson_free(script);
+}
