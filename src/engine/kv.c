@@ -591,7 +591,11 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
     uint32_t version;
     char sql[128];
 
-    status = execute(kv, "PRAGMA page_size=4096; PRAGMA auto_vacuum=NONE; PRAGMA journal_mode=WAL",
+    /* EXTRA: the removal of the journal, too, is durable before there is a WAL that it could undo
+     */
+    status = execute(kv,
+                     "PRAGMA page_size=4096; PRAGMA auto_vacuum=NONE; PRAGMA synchronous=EXTRA;"
+                     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
                      error);
     if (!status)
         status = truce__kv_write_begin(kv, &version, error);

@@ -1,0 +1,121 @@
+/*
+ * kill -9. Writer processes work on one file and die at random moments, again and again; what each
+ * had acknowledged stands in memory that they share with their parent.
+ *
+ * TRUCE_KILL_CYCLES: how many deaths.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "engine/engine.h"
+#include "tests/support/school.h"
+#include "tests/support/test.h"
+
+#define PROCESSES 2
+#define THREADS   2
+
+static struct school_notes *notes;
+static truce_store *store;
+static uint32_t pad;
+
+static void *work(void *arg)
+{
+    bson_error_t error;
+
+    while (!school_round(store, notes, (int)(intptr_t)arg, pad, false, &error))
+        continue;
+    fprintf(stderr, "worker: %s\n", error.message);
+    return NULL;
+}
+
+/* A child: works until it is killed. */
+static _Noreturn void live(const char *path, int process)
+{
+    pthread_t threads[THREADS];
+    bson_error_t error;
+
+    if (truce_store_open(path, NULL, &store, &error) || school_open(store, &error)) {
+        fprintf(stderr, "child: %s\n", error.message);
+        _exit(1);
+    }
+    for (intptr_t i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, work, (void *)(process * THREADS + i));
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    _exit(1);
+}
+
+static pid_t start(const char *path, int process)
+{
+    pid_t child;
+
+    fflush(NULL);
+    child = fork();
+    if (!child)
+        live(path, process);
+    return child;
+}
+
+/* A child that ended by itself found something wrong. */
+static bool kill_one(pid_t child)
+{
+    int state;
+
+    kill(child, SIGKILL);
+    return waitpid(child, &state, 0) == child && WIFSIGNALED(state);
+}
+
+static int64_t acknowledged(void)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < PROCESSES * THREADS; i++)
+        sum += atomic_load(&notes->counted[i]);
+    return sum;
+}
+
+static void kill_many(long cycles, uint32_t big)
+{
+    pid_t children[PROCESSES];
+    struct random random;
+    char path[400];
+
+    truce__random_seed(&random, test_seed());
+    snprintf(path, sizeof path, "%s/s.truce", test_directory());
+    notes = mmap(NULL, sizeof *notes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(notes != MAP_FAILED);
+    pad = big;
+    for (int i = 0; i < PROCESSES; i++)
+        children[i] = start(path, i);
+    for (long i = 0; i < cycles && !test_failures(); i++) {
+        int victim = (int)truce__random_below(&random, PROCESSES);
+
+        truce__clock_sleep_ms((int64_t)truce__random_below(&random, 60));
+        CHECK(kill_one(children[victim]));
+        children[victim] = start(path, victim);
+        if (i % 50 == 49)
+            CHECK(!school_judge(path, notes, 0, true, true));
+    }
+    for (int i = 0; i < PROCESSES; i++)
+        CHECK(kill_one(children[i]));
+    CHECK(!school_judge(path, notes, PROCESSES * THREADS, true, true));
+    CHECK_INT(acknowledged(), >, cycles);
+    munmap(notes, sizeof *notes);
+}
+
+TEST(writers_killed_at_any_moment_leave_everything_that_was_acknowledged)
+{
+    kill_many(test_scale("TRUCE_KILL_CYCLES", 300), 0);
+}
+
+TEST(writers_killed_among_checkpoints_leave_everything_that_was_acknowledged)
+{
+    kill_many(test_scale("TRUCE_KILL_CYCLES", 300) / 3, 300000);
+}

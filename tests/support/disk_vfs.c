@@ -1,0 +1,504 @@
+#include "tests/support/disk_vfs.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FILES_MAX 16
+#define SECTOR    512
+
+struct change {
+    int64_t offset; /* of a write; the new size of a truncation */
+    int size;       /* -1: a truncation */
+    uint8_t *bytes;
+};
+
+/* What the disk knows of one file. */
+struct content {
+    char name[512];
+    uint8_t *durable;
+    int64_t size, room;
+    struct change *changes; /* not synced yet, oldest first */
+    int count, changes_room;
+    bool exists;  /* its directory entry is durable */
+    bool deleted; /* it is gone, but its directory entry may come back */
+};
+
+struct disk_file {
+    sqlite3_file base;       /* first */
+    struct content *content; /* NULL: not watched */
+    sqlite3_file *real;
+};
+
+static sqlite3_vfs *real_vfs;
+static sqlite3_vfs disk_vfs;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct content files[FILES_MAX];
+static int files_count;
+static bool honest = true, cut, lasting;
+static int64_t calls, cut_at, fail_at, faults;
+static enum disk_fault fault;
+
+/* ---- content -------------------------------------------------------------------------------- */
+
+static void make_room(struct content *content, int64_t size)
+{
+    if (size > content->room) {
+        int64_t room = size * 2;
+
+        content->durable = realloc(content->durable, (size_t)room);
+        memset(content->durable + content->room, 0, (size_t)(room - content->room));
+        content->room = room;
+    }
+    if (size > content->size)
+        content->size = size;
+}
+
+static void apply(struct content *content, const struct change *change, int size)
+{
+    if (change->size < 0) {
+        make_room(content, change->offset);
+        memset(content->durable + change->offset, 0, (size_t)(content->size - change->offset));
+        content->size = change->offset;
+        return;
+    }
+    if (!size)
+        return;
+    make_room(content, change->offset + size);
+    memcpy(content->durable + change->offset, change->bytes, (size_t)size);
+}
+
+static void drop_changes(struct content *content)
+{
+    for (int i = 0; i < content->count; i++)
+        free(content->changes[i].bytes);
+    content->count = 0;
+}
+
+static void note(struct content *content, const void *bytes, int size, int64_t offset)
+{
+    struct change *change;
+
+    if (content->count == content->changes_room) {
+        content->changes_room = content->changes_room ? content->changes_room * 2 : 64;
+        content->changes =
+            realloc(content->changes, (size_t)content->changes_room * sizeof *content->changes);
+    }
+    change = &content->changes[content->count++];
+    *change = (struct change){offset, size, NULL};
+    if (size > 0) {
+        change->bytes = malloc((size_t)size);
+        memcpy(change->bytes, bytes, (size_t)size);
+    }
+}
+
+static struct content *find_content(const char *name)
+{
+    for (int i = 0; i < files_count; i++) {
+        if (!strcmp(files[i].name, name))
+            return &files[i];
+    }
+    if (files_count == FILES_MAX || strlen(name) >= sizeof files[0].name)
+        abort();
+    files[files_count] = (struct content){0};
+    strcpy(files[files_count].name, name);
+    return &files[files_count++];
+}
+
+/* Names are durable once their directory was synced, which SQLite does when it syncs a new journal
+ * or WAL for the first time. All files are in one directory here. */
+static void sync_names(void)
+{
+    for (int i = 0; i < files_count; i++) {
+        if (files[i].deleted) {
+            drop_changes(&files[i]);
+            files[i].size = 0;
+        }
+        files[i].exists = !files[i].deleted;
+    }
+}
+
+/* ---- faults --------------------------------------------------------------------------------- */
+
+static bool concerns(bool is_sync)
+{
+    return fault != DISK_NO_FAULT && is_sync == (fault == DISK_SYNC_FAILS);
+}
+
+/* Under the mutex, at each write and sync: what it must answer. */
+static int next_call(bool is_sync)
+{
+    calls++;
+    if (cut_at && --cut_at == 0)
+        cut = true;
+    if (cut)
+        return is_sync ? SQLITE_IOERR_FSYNC : SQLITE_IOERR_WRITE;
+    if (!concerns(is_sync) || (fail_at > 1 && fail_at--) || (!fail_at && !lasting))
+        return SQLITE_OK;
+    fail_at = 0;
+    faults++;
+    if (is_sync)
+        return SQLITE_IOERR_FSYNC;
+    return fault == DISK_FULL ? SQLITE_FULL : SQLITE_IOERR_WRITE;
+}
+
+/* ---- the methods of a file ------------------------------------------------------------------ */
+
+static sqlite3_file *real_of(sqlite3_file *file)
+{
+    return ((struct disk_file *)file)->real;
+}
+
+static int do_close(sqlite3_file *file)
+{
+    return real_of(file)->pMethods->xClose(real_of(file));
+}
+
+static int do_read(sqlite3_file *file, void *bytes, int size, sqlite3_int64 offset)
+{
+    return real_of(file)->pMethods->xRead(real_of(file), bytes, size, offset);
+}
+
+static int do_write(sqlite3_file *file, const void *bytes, int size, sqlite3_int64 offset)
+{
+    struct content *content = ((struct disk_file *)file)->content;
+    int result = SQLITE_OK;
+
+    if (content) {
+        pthread_mutex_lock(&mutex);
+        result = next_call(false);
+        if (!result)
+            note(content, bytes, size, offset);
+        pthread_mutex_unlock(&mutex);
+    }
+    return result ? result : real_of(file)->pMethods->xWrite(real_of(file), bytes, size, offset);
+}
+
+static int do_truncate(sqlite3_file *file, sqlite3_int64 size)
+{
+    struct content *content = ((struct disk_file *)file)->content;
+    bool dead = false;
+
+    if (content) {
+        pthread_mutex_lock(&mutex);
+        dead = cut;
+        if (!dead)
+            note(content, NULL, -1, size);
+        pthread_mutex_unlock(&mutex);
+    }
+    return dead ? SQLITE_IOERR_TRUNCATE : real_of(file)->pMethods->xTruncate(real_of(file), size);
+}
+
+static int do_sync(sqlite3_file *file, int flags)
+{
+    struct content *content = ((struct disk_file *)file)->content;
+    int result = SQLITE_OK;
+
+    (void)flags; /* the real disk need not be synced: no real power cut is survived here */
+    if (!content)
+        return SQLITE_OK;
+    pthread_mutex_lock(&mutex);
+    result = next_call(true);
+    if (!result && honest) {
+        for (int i = 0; i < content->count; i++)
+            apply(content, &content->changes[i], content->changes[i].size);
+        drop_changes(content);
+        if (!content->exists)
+            sync_names();
+    }
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+static int do_size(sqlite3_file *file, sqlite3_int64 *size)
+{
+    return real_of(file)->pMethods->xFileSize(real_of(file), size);
+}
+
+static int do_lock(sqlite3_file *file, int level)
+{
+    return real_of(file)->pMethods->xLock(real_of(file), level);
+}
+
+static int do_unlock(sqlite3_file *file, int level)
+{
+    return real_of(file)->pMethods->xUnlock(real_of(file), level);
+}
+
+static int do_check_lock(sqlite3_file *file, int *held)
+{
+    return real_of(file)->pMethods->xCheckReservedLock(real_of(file), held);
+}
+
+/* No size hints: they would change the file without a write. */
+static int do_control(sqlite3_file *file, int operation, void *arg)
+{
+    if (operation == SQLITE_FCNTL_SIZE_HINT || operation == SQLITE_FCNTL_CHUNK_SIZE)
+        return SQLITE_NOTFOUND;
+    return real_of(file)->pMethods->xFileControl(real_of(file), operation, arg);
+}
+
+static int do_sector_size(sqlite3_file *file)
+{
+    return real_of(file)->pMethods->xSectorSize(real_of(file));
+}
+
+static int do_characteristics(sqlite3_file *file)
+{
+    return real_of(file)->pMethods->xDeviceCharacteristics(real_of(file));
+}
+
+static int do_shm_map(sqlite3_file *file, int region, int size, int extend, void volatile **at)
+{
+    return real_of(file)->pMethods->xShmMap(real_of(file), region, size, extend, at);
+}
+
+static int do_shm_lock(sqlite3_file *file, int offset, int count, int flags)
+{
+    return real_of(file)->pMethods->xShmLock(real_of(file), offset, count, flags);
+}
+
+static void do_shm_barrier(sqlite3_file *file)
+{
+    real_of(file)->pMethods->xShmBarrier(real_of(file));
+}
+
+static int do_shm_unmap(sqlite3_file *file, int remove)
+{
+    return real_of(file)->pMethods->xShmUnmap(real_of(file), remove);
+}
+
+static const sqlite3_io_methods methods = {
+    .iVersion = 2,
+    .xClose = do_close,
+    .xRead = do_read,
+    .xWrite = do_write,
+    .xTruncate = do_truncate,
+    .xSync = do_sync,
+    .xFileSize = do_size,
+    .xLock = do_lock,
+    .xUnlock = do_unlock,
+    .xCheckReservedLock = do_check_lock,
+    .xFileControl = do_control,
+    .xSectorSize = do_sector_size,
+    .xDeviceCharacteristics = do_characteristics,
+    .xShmMap = do_shm_map,
+    .xShmLock = do_shm_lock,
+    .xShmBarrier = do_shm_barrier,
+    .xShmUnmap = do_shm_unmap,
+};
+
+/* ---- the VFS -------------------------------------------------------------------------------- */
+
+static int do_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *base, int flags, int *out)
+{
+    struct disk_file *file = (struct disk_file *)base;
+    int result;
+
+    (void)vfs;
+    memset(file, 0, sizeof *file);
+    file->real = (sqlite3_file *)(file + 1);
+    result = real_vfs->xOpen(real_vfs, name, file->real, flags, out);
+    if (result)
+        return result;
+    if (name && flags & (SQLITE_OPEN_MAIN_DB | SQLITE_OPEN_MAIN_JOURNAL | SQLITE_OPEN_WAL)) {
+        pthread_mutex_lock(&mutex);
+        file->content = find_content(name);
+        if (file->content->deleted)
+            note(file->content, NULL, -1, 0);
+        file->content->deleted = false;
+        pthread_mutex_unlock(&mutex);
+    }
+    file->base.pMethods = &methods;
+    return SQLITE_OK;
+}
+
+static int do_delete(sqlite3_vfs *vfs, const char *name, int sync_directory)
+{
+    bool dead;
+
+    (void)vfs;
+    pthread_mutex_lock(&mutex);
+    dead = cut;
+    if (!dead) {
+        find_content(name)->deleted = true;
+        if (sync_directory && honest)
+            sync_names();
+    }
+    pthread_mutex_unlock(&mutex);
+    return dead ? SQLITE_IOERR_DELETE : real_vfs->xDelete(real_vfs, name, sync_directory);
+}
+
+void disk_install(void)
+{
+    real_vfs = sqlite3_vfs_find(NULL);
+    disk_vfs = *real_vfs;
+    disk_vfs.zName = "disk";
+    disk_vfs.szOsFile = (int)sizeof(struct disk_file) + real_vfs->szOsFile;
+    disk_vfs.xOpen = do_open;
+    disk_vfs.xDelete = do_delete;
+    sqlite3_vfs_register(&disk_vfs, 1);
+}
+
+/* ---- the test's side ------------------------------------------------------------------------ */
+
+void disk_reset(void)
+{
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < files_count; i++) {
+        drop_changes(&files[i]);
+        free(files[i].changes);
+        free(files[i].durable);
+    }
+    files_count = 0;
+    cut = false;
+    honest = true;
+    cut_at = fail_at = faults = calls = 0;
+    fault = DISK_NO_FAULT;
+    pthread_mutex_unlock(&mutex);
+}
+
+void disk_honest(bool value)
+{
+    pthread_mutex_lock(&mutex);
+    honest = value;
+    pthread_mutex_unlock(&mutex);
+}
+
+void disk_cut_after(int64_t number)
+{
+    pthread_mutex_lock(&mutex);
+    cut_at = number;
+    pthread_mutex_unlock(&mutex);
+}
+
+void disk_cut(void)
+{
+    pthread_mutex_lock(&mutex);
+    cut = true;
+    pthread_mutex_unlock(&mutex);
+}
+
+bool disk_is_cut(void)
+{
+    bool is_cut;
+
+    pthread_mutex_lock(&mutex);
+    is_cut = cut;
+    pthread_mutex_unlock(&mutex);
+    return is_cut;
+}
+
+void disk_fail(enum disk_fault which, int64_t number, bool lasts)
+{
+    pthread_mutex_lock(&mutex);
+    fault = which;
+    fail_at = number;
+    lasting = lasts;
+    faults = 0;
+    pthread_mutex_unlock(&mutex);
+}
+
+int64_t disk_faults(void)
+{
+    int64_t number;
+
+    pthread_mutex_lock(&mutex);
+    number = faults;
+    pthread_mutex_unlock(&mutex);
+    return number;
+}
+
+int64_t disk_calls(void)
+{
+    int64_t number;
+
+    pthread_mutex_lock(&mutex);
+    number = calls;
+    pthread_mutex_unlock(&mutex);
+    return number;
+}
+
+/* Whole, missing, or torn: how many bytes of a change reach the disk. */
+static int part_of(const struct change *change, struct random *random)
+{
+    uint64_t choice = truce__random_below(random, 4);
+
+    if (choice == 0)
+        return 0;
+    if (choice > 1 || change->size <= SECTOR)
+        return change->size;
+    return (int)truce__random_below(random, (uint64_t)(change->size / SECTOR)) * SECTOR;
+}
+
+static void shuffle(int *order, int count, struct random *random)
+{
+    for (int i = 0; i < count; i++)
+        order[i] = i;
+    for (int i = count - 1; i > 0; i--) {
+        int j = (int)truce__random_below(random, (uint64_t)i + 1), kept = order[i];
+
+        order[i] = order[j];
+        order[j] = kept;
+    }
+}
+
+static void survive(struct content *content, struct random *random)
+{
+    int *order = malloc(((size_t)content->count + 1) * sizeof *order);
+    bool in_order = truce__random_below(random, 2);
+
+    shuffle(order, content->count, random);
+    for (int i = 0; i < content->count; i++) {
+        const struct change *change = &content->changes[in_order ? i : order[i]];
+
+        if (change->size >= 0)
+            apply(content, change, part_of(change, random));
+        else if (truce__random_below(random, 2))
+            apply(content, change, 0);
+    }
+    free(order);
+}
+
+static void write_file(const struct content *content, const char *directory)
+{
+    const char *slash = strrchr(content->name, '/');
+    char path[1024];
+    int file;
+
+    snprintf(path, sizeof path, "%s/%s", directory, slash ? slash + 1 : content->name);
+    file = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    if (file < 0 || write(file, content->durable, (size_t)content->size) != content->size)
+        abort();
+    close(file);
+}
+
+/* A name whose making or removal is not durable is there or not, as it happens. */
+static bool name_survives(const struct content *content, struct random *random)
+{
+    if (content->exists == !content->deleted)
+        return content->exists;
+    return truce__random_below(random, 2);
+}
+
+void disk_restore(const char *directory, struct random *random)
+{
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < files_count; i++) {
+        struct content copy = files[i];
+
+        if (!name_survives(&copy, random))
+            continue;
+        copy.durable = malloc((size_t)copy.room + 1);
+        memcpy(copy.durable, files[i].durable ? files[i].durable : copy.durable,
+               files[i].durable ? (size_t)copy.room : 0);
+        survive(&copy, random);
+        write_file(&copy, directory);
+        free(copy.durable);
+    }
+    pthread_mutex_unlock(&mutex);
+}

@@ -1,0 +1,50 @@
+#ifndef TRUCE_TESTS_SUPPORT_DISK_VFS_H
+#define TRUCE_TESTS_SUPPORT_DISK_VFS_H
+
+/*
+ * A disk that can lose power and fail: an SQLite VFS, default once installed, that passes
+ * everything on to the real one and keeps beside it, for every database and WAL, what a disk would
+ * hold.
+ *
+ *     write    goes into the list of the file's unsynced writes
+ *     sync     moves the list into the file's durable content
+ *     cut      the durable content, and on top of it a random choice of the unsynced writes, in
+ *              random order, each whole, missing, or torn at a sector, becomes a new directory
+ *
+ * Between cut and heal every write and sync fails, so that nothing more is acknowledged.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/random.h"
+
+/* Once for a program, before any store is opened. */
+void disk_install(void);
+
+/* Forgets all files and faults. No store may be open. */
+void disk_reset(void);
+
+/* With false, syncs do nothing: what a disk that lies, or code that forgets to sync, would give. */
+void disk_honest(bool honest);
+
+/* The power goes at the n-th write or sync from now (1: the next). 0: never. */
+void disk_cut_after(int64_t calls);
+/* ... now. */
+void disk_cut(void);
+bool disk_is_cut(void);
+
+/* Writes into `directory` what a cut disk could hold; call it as often as you like. */
+void disk_restore(const char *directory, struct random *random);
+
+enum disk_fault { DISK_NO_FAULT, DISK_FULL, DISK_WRITE_FAILS, DISK_SYNC_FAILS };
+
+/* The n-th write or sync from now that the fault can happen to fails, and with `lasting` all after
+ * it. */
+void disk_fail(enum disk_fault fault, int64_t calls, bool lasting);
+/* How many faults have happened since disk_fail. */
+int64_t disk_faults(void);
+
+/* Writes and syncs so far. */
+int64_t disk_calls(void);
+
+#endif

@@ -1,0 +1,53 @@
+#ifndef TRUCE_TESTS_SUPPORT_SCHOOL_H
+#define TRUCE_TESTS_SUPPORT_SCHOOL_H
+
+/*
+ * Work whose result can be judged after any interruption, for the crash tests of the file: store.
+ *
+ * Each worker does the same round again and again, and notes what was acknowledged:
+ *
+ *     counters   {_id: worker, n}                 n + 1 at each round
+ *     log        {_id: "worker-round", ...}       one inserted at each round; unique by `stamp`,
+ *                                                 multikey by `tags`
+ *     accounts   {_id: 0 ... 7, money}            an atomic bulk moves money between two: the sum
+ *                                                 stays
+ *     big        {_id: worker, pad}               replaced by another size: many pages, so that
+ *                                                 checkpoints happen
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "truce/store.h"
+
+#define SCHOOL_WORKERS_MAX 64
+#define SCHOOL_ACCOUNTS    8
+#define SCHOOL_MONEY       1000 /* in each account at the beginning */
+
+/* What was acknowledged; may be shared between processes. */
+struct school_notes {
+    atomic_llong begun[SCHOOL_WORKERS_MAX]; /* rounds whose first write was sent */
+    atomic_llong counted[SCHOOL_WORKERS_MAX];
+    atomic_llong logged[SCHOOL_WORKERS_MAX];
+};
+
+/* Indexes and accounts, if they are not there. */
+truce_status school_open(truce_store *store, bson_error_t *error);
+
+/* One round; the first status that is not OK ends it. `pad`: bytes of the big document, 0: none. */
+truce_status school_round(truce_store *store, struct school_notes *notes, int worker, uint32_t pad,
+                          bool relaxed, bson_error_t *error);
+
+/*
+ * How many of these do not hold, each told on standard error if `tell`:
+ *
+ *     a counter is at least what was acknowledged, and at most what was begun   (`durable`)
+ *     every logged round that was acknowledged is there                         (`durable`)
+ *     no counter is more than was begun; the logged rounds are the first so many, without a gap
+ *     the money of all accounts together is what it was
+ *     indexes and documents agree (truce__engine_check)
+ */
+int school_judge(const char *path, const struct school_notes *notes, int workers, bool durable,
+                 bool tell);
+
+#endif
