@@ -191,15 +191,6 @@ static truce_status parse_slice(struct parser *parser, const char *path, struct 
     return TRUCE_OK;
 }
 
-static bool has_expression(const struct match_node *node)
-{
-    bool has = node->kind == MATCH_EXPR;
-
-    for (uint32_t i = 0; !has && i < node->children_count; i++)
-        has = has_expression(node->children[i]);
-    return has;
-}
-
 static truce_status parse_elem_match(struct parser *parser, const char *path, struct value whole,
                                      struct value operand, bson_error_t *error)
 {
@@ -219,9 +210,6 @@ static truce_status parse_elem_match(struct parser *parser, const char *path, st
                              path);
     truce__value_append(&filter, path, strlen(path), whole);
     status = truce__match_new(&filter, &match, error);
-    if (!status && has_expression(truce__match_root(match)))
-        status = truce__refuse(CODE_QUERY_FEATURE_NOT_ALLOWED, error,
-                               "$expr is not allowed in $elemMatch of '%s'", path);
     if (!status)
         status = add_path(parser, path, false, true, &branch, error);
     bson_destroy(&filter);
