@@ -597,6 +597,18 @@ static truce_status visit_elements(struct update_run *run, const struct update_p
     return TRUCE_OK;
 }
 
+/* A value without bytes (null) begins where its element ends, where other edits may stand: so the
+ * zero byte before it is written anew too, which keeps edits apart. */
+static void edit_nothing(struct update_run *run, struct value old, struct value new)
+{
+    uint8_t *bytes = truce__arena_take(run->context->arena, (size_t)new.size + 1);
+
+    bytes[0] = 0;
+    if (new.size)
+        memcpy(bytes + 1, new.data, new.size);
+    truce__update_edit(run, old.data - 1, 1, bytes, new.size + 1);
+}
+
 static void edit_value(struct update_run *run, const struct update_place *place, struct value new,
                        int64_t *delta)
 {
@@ -605,8 +617,11 @@ static void edit_value(struct update_run *run, const struct update_place *place,
     if (new.type != old.type)
         truce__update_edit(run, place->element, 1,
                            truce__arena_copy(run->context->arena, &new.type, 1), 1);
-    truce__update_edit(run, old.data, old.size, new.data, new.size);
-    *delta += (int64_t) new.size - old.size;
+    if (old.size == 0)
+        edit_nothing(run, old, new);
+    else
+        truce__update_edit(run, old.data, old.size, new.data, new.size);
+    *delta += (int64_t)new.size - old.size;
 }
 
 static void edit_away(struct update_run *run, const struct update_place *place, int64_t *delta)

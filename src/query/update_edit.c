@@ -11,9 +11,10 @@
  *
  * Invariants
  *   1. Edits never overlap: the tree has no two operators on one path or one above the other, and
- *      the edits of a container's length and end lie outside its elements.
- *   2. Edits at one position stand in the order in which they were made: fields that are appended
- *      to one container keep the order of the tree.
+ *      the edits of a container's length and end lie outside its elements. Each but those that
+ *      append replaces at least one byte.
+ *   2. Edits at one position are appended fields of one container, nothing else; they stand in the
+ *      order in which they were made, that of the tree.
  *   3. No edit changes nothing: a run without edits left the document as it was.
  */
 #include "query/update_tree.h"
@@ -127,7 +128,7 @@ truce_status truce__update_splice(struct update_run *run, struct value before, b
         to += edit->size;
         from = edit->at + edit->removed;
     }
-    memcpy(to, from, (size_t)(end - from));
     truce_assert(to + (end - from) == bson_get_data(after) + size);
+    memcpy(to, from, (size_t)(end - from));
     return TRUCE_OK;
 }

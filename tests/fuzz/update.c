@@ -174,6 +174,21 @@ static void insert(const struct update *update, const struct match *match)
     truce__arena_release(&arena);
 }
 
+/* of two fields with one name, an update goes to the first */
+static bool has_repeats(struct value container)
+{
+    struct fields fields = truce__fields(container);
+
+    while (truce__fields_next(&fields)) {
+        struct value first = truce__value_field(container, fields.key, fields.key_length);
+
+        if (first.data != fields.value.data ||
+            (truce__value_is_container(fields.value) && has_repeats(fields.value)))
+            return true;
+    }
+    return false;
+}
+
 static void check(const bson_t *update, const bson_t *filters, const bson_t *query,
                   const bson_t *document, bool calm)
 {
@@ -185,6 +200,7 @@ static void check(const bson_t *update, const bson_t *filters, const bson_t *que
     bson_error_t error;
     bson_t once, twice;
 
+    calm = calm && !has_repeats(truce__value_document(document));
     if (query && !truce__match_new(query, &match, &error) &&
         truce__match_test(match, truce__value_document(document), NULL, &found, &error))
         found = (struct match_result){.matched = true, .array_index = 0};

@@ -273,6 +273,23 @@ TEST(a_set_of_what_is_there_changes_nothing)
     CHECK(!updated.result.modified);
 }
 
+TEST(values_without_bytes_are_replaced_in_any_order)
+{
+    struct updated last = {.update = "{'$set': {'z': 'text', 'a': 1}}",
+                           .before = "{'_id': 1, 'z': null}"};
+    struct updated followed = {.update = "{'$set': {'z': 'text', 'a': 'other'}}",
+                               .before = "{'_id': 1, 'z': null, 'a': 1}"};
+    struct updated nested = {.update = "{'$set': {'z.y': {'k': null}, 'z.x': 2, 'b': 3}}",
+                             .before = "{'_id': 1, 'z': {'y': {'$minKey': 1}}}"};
+    struct updated emptied = {.update = "{'$set': {'z': null, 'a': null}, '$unset': {'b': 1}}",
+                              .before = "{'_id': 1, 'z': 1, 'b': null, 'a': 'x'}"};
+
+    CHECK_UPDATE("{'_id': 1, 'z': 'text', 'a': 1}", &last);
+    CHECK_UPDATE("{'_id': 1, 'z': 'text', 'a': 'other'}", &followed);
+    CHECK_UPDATE("{'_id': 1, 'z': {'y': {'k': null}, 'x': 2}, 'b': 3}", &nested);
+    CHECK_UPDATE("{'_id': 1, 'z': null, 'a': null}", &emptied);
+}
+
 TEST(a_type_that_changes_is_a_change)
 {
     struct updated updated = {.update = "{'$set': {'a': {'$numberLong': '1'}}}",
