@@ -246,13 +246,15 @@ static void check_items(struct fuzz_input *input, const bson_t *document)
     bson_append_document_begin(&filters, "0", -1, &filter);
     bson_append_iter(&filter, "x.b", -1, &value);
     bson_append_document_end(&filters, &filter);
-    truce_assert(truce__update_new(&update, NULL, &by_query, &error) == TRUCE_OK);
-    truce_assert(truce__update_new(&set, &options, &by_filter, &error) == TRUCE_OK);
-    status = apply(by_query, NULL, document, &one, &result);
-    truce_assert(status == apply(by_filter, NULL, document, &two, &result));
-    truce_assert(status || same_bytes(&one, &two));
-    bson_destroy(&one);
-    bson_destroy(&two);
+    status = truce__update_new(&update, NULL, &by_query, &error);
+    truce_assert(status == truce__update_new(&set, &options, &by_filter, &error));
+    if (status == TRUCE_OK) {
+        status = apply(by_query, NULL, document, &one, &result);
+        truce_assert(status == apply(by_filter, NULL, document, &two, &result));
+        truce_assert(status || same_bytes(&one, &two));
+        bson_destroy(&one);
+        bson_destroy(&two);
+    }
     truce__update_free(by_query);
     truce__update_free(by_filter);
     bson_destroy(&operand);
