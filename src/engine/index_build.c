@@ -312,7 +312,7 @@ static truce_status run(struct engine *engine, struct build *build,
                                              bson_error_t *error),
                         bson_error_t *error)
 {
-    build->base = (struct write_op){.run = run_step};
+    build->base = (struct write_op){.run = run_step, .relaxed = engine->relaxed};
     build->base.deadline_ns = truce__engine_deadline(engine, 0);
     build->step = step;
     return truce__writer_run(&engine->writer, &build->base, error);
