@@ -96,7 +96,7 @@ static void prepared_init(struct prepared *prepared, size_t count)
     *prepared = (struct prepared){
         .writes = bson_malloc0((count + 1) * sizeof(truce_write)),
         .numbers = bson_malloc0((count + 1) * sizeof(size_t)),
-        .documents = bson_malloc0((count + 1) * sizeof(bson_t)),
+        .documents = bson_aligned_alloc0(_Alignof(bson_t), (count + 1) * sizeof(bson_t)),
         .outcomes = bson_malloc0((count + 1) * sizeof(truce_write_outcome)),
     };
     for (size_t i = 0; i < count; i++)
