@@ -2,8 +2,40 @@
  * recovery that dies at its m-th, for every m; then a recovery that does not. After that, all or
  * nothing, and nothing is held. Also: every single call fails, or loses its answer, and life goes on. */
 #include "base/clock.h"
+#include "base/random.h"
+#include "base/world.h"
 #include "tests/support/bank.h"
 #include "truce/sys/decorate.h"
+
+/* Nobody sleeps: time is what was slept. */
+static int64_t slept_ms = 1700000000000;
+static struct random chance;
+
+static int64_t slept(void *arg)
+{
+    (void)arg;
+    return slept_ms;
+}
+
+static int64_t slept_ns(void *arg)
+{
+    (void)arg;
+    return slept_ms * 1000000;
+}
+
+static void sleep_on(void *arg, int64_t duration_ms)
+{
+    (void)arg;
+    slept_ms += duration_ms;
+}
+
+static uint64_t draw(void *arg)
+{
+    (void)arg;
+    return truce__random_next(&chance);
+}
+
+static const struct world no_sleep = {NULL, slept, slept_ns, sleep_on, draw};
 
 /* Two faults, one around the other: the inner loses the answer of call n, the outer lets nothing through
  * from the next call on. Together: death right after the effect of call n. */
@@ -178,6 +210,8 @@ static void every_call(const struct setting *setting, bool twice)
 
 TEST(a_commit_that_dies_at_any_call_is_whole_or_nothing)
 {
+    truce__random_seed(&chance, 1);
+    truce__world_use(&no_sleep);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         every_call(&settings[i], false);
 }
