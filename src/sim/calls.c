@@ -61,12 +61,19 @@ static bool before_call(struct client *client, bool may_be_late)
     return !client->dead;
 }
 
-/* After each call that was made; `digest` of its answer. */
-static truce_status after_call(struct client *client, const bson_t *filter, truce_status status,
-                               uint64_t digest, bson_error_t *error)
+/* After each write that reached the store. */
+static void observe(struct run *run, int txn, const char *collection, const bson_t *filter)
 {
-    if (filter) /* a write */
-        truce__history_observe(&client->run->history, client->run->inner, client->txn, filter);
+    if (!strcmp(collection, "truce_commits"))
+        truce__history_decision(&run->history, run->inner, txn, filter);
+    else
+        truce__history_observe(&run->history, run->inner, txn, filter);
+}
+
+/* After each call that was made; `digest` of its answer. */
+static truce_status after_call(struct client *client, truce_status status, uint64_t digest,
+                               bson_error_t *error)
+{
     client->local = truce__sim_mix(client->local,
                                    truce__sim_mix(digest, (uint64_t)status + 77 * client->verdict));
     if (client->verdict == SIM_CRASH_AFTER) {
@@ -116,7 +123,7 @@ static truce_status sim_find(truce_store *store, const char *collection, const b
         return dead(error);
     trace_call(client->run, "find", collection, filter, NULL);
     status = truce_find(client->run->inner, collection, filter, options, &inner, error);
-    status = after_call(client, NULL, status, 1, error);
+    status = after_call(client, status, 1, error);
     if (status) {
         truce_cursor_close(inner);
         return status;
@@ -139,7 +146,7 @@ static truce_status sim_count(truce_store *store, const char *collection, const 
     if (!before_call(client, false))
         return dead(error);
     status = truce_count(client->run->inner, collection, filter, options, count, error);
-    return after_call(client, NULL, status, (uint64_t)*count, error);
+    return after_call(client, status, (uint64_t)*count, error);
 }
 
 static struct late_call *free_late(struct run *run)
@@ -199,7 +206,7 @@ void truce__sim_land(struct run *run, struct late_call *late)
         (void)status;
         truce_write_result_release(&outcome.result);
     }
-    truce__history_observe(&run->history, run->inner, late->txn, late->write.filter);
+    observe(run, late->txn, late->write.collection, late->write.filter);
     truce__sim_drop_late(late);
 }
 
@@ -242,8 +249,9 @@ static truce_status sim_bulk(truce_store *store, const truce_write *writes, size
         return no_outcomes(outcomes, count, keep_late(client, &writes[0], error), error);
     client->run->changes++;
     status = truce_bulk(client->run->inner, writes, count, options, outcomes, error);
-    status =
-        after_call(client, writes[0].filter, status, (uint64_t)outcomes[0].result.matched, error);
+    for (size_t i = 0; i < count; i++)
+        observe(client->run, client->txn, writes[i].collection, writes[i].filter);
+    status = after_call(client, status, (uint64_t)outcomes[0].result.matched, error);
     if (client->dead || client->verdict == SIM_LOSE)
         no_outcomes(outcomes, count, status, error);
     return status;
@@ -276,7 +284,8 @@ static truce_status sim_find_and_modify(truce_store *store, const char *collecti
     bson_destroy(document);
     status = truce_find_and_modify(client->run->inner, collection, filter, update, options,
                                    document, result, error);
-    status = after_call(client, filter, status, truce__sim_digest(document), error);
+    observe(client->run, client->txn, collection, filter);
+    status = after_call(client, status, truce__sim_digest(document), error);
     if (status) {
         bson_reinit(document);
         if (result) {

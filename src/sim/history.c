@@ -88,6 +88,40 @@ void truce__history_observe(struct sim_history *history, truce_store *store, int
     }
 }
 
+static bool is_new_decision(struct sim_history *history, const bson_oid_t *id)
+{
+    for (int i = 0; i < history->decided_count; i++) {
+        if (bson_oid_equal(&history->decided[i], id))
+            return false;
+    }
+    if (history->decided_count < SIM_TXNS)
+        bson_oid_copy(id, &history->decided[history->decided_count++]);
+    return true;
+}
+
+void truce__history_decision(struct sim_history *history, truce_store *store, int txn,
+                             const bson_t *filter)
+{
+    bson_t decided = BSON_INITIALIZER;
+    bson_error_t error;
+    bson_iter_t iter;
+    int64_t count = 0;
+
+    if (txn < 0 || !bson_iter_init_find(&iter, filter, "_id") || !BSON_ITER_HOLDS_OID(&iter))
+        return;
+    BSON_APPEND_OID(&decided, "_id", bson_iter_oid(&iter));
+    BSON_APPEND_UTF8(&decided, "state", "committed");
+    truce_assert(!truce_count(store, "truce_commits", &decided, NULL, &count, &error));
+    bson_destroy(&decided);
+    if (!count || !is_new_decision(history, bson_iter_oid(&iter)))
+        return;
+    for (int d = 0; d < SIM_DOCUMENTS; d++) {
+        if (history->txns[txn].script->ops[d] == SIM_HOLD &&
+            history->txns[txn].read[d] != history->count[d] - 1)
+            history->fence_broken = true;
+    }
+}
+
 int truce__history_version(const struct sim_history *history, int document, const bson_t *seen)
 {
     struct sim_version version = {.present = seen != NULL};
@@ -374,6 +408,8 @@ const char *truce__history_judge(const struct sim_history *history, char *detail
         wrong = check_answers(&judge);
     if (!wrong)
         wrong = check_keys(&judge);
+    if (!wrong && history->fence_broken)
+        wrong = say(&judge, "a commit took effect after what it held was changed", -1, 0);
     if (wrong)
         return wrong;
     make_edges(&judge, edges);

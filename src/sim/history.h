@@ -9,9 +9,17 @@ struct sim_history {
     int count[SIM_DOCUMENTS];
     struct sim_txn txns[SIM_TXNS];
     int txns_count;
-    int clock; /* of events */
+    int clock;                    /* of events */
+    bson_oid_t decided[SIM_TXNS]; /* commits that were seen decided */
+    int decided_count;
+    bool fence_broken; /* one was, while a document that it held was not as it was read */
     bool overflow;
 };
+
+/* After a write to the commit collection on behalf of `txn`: notes a decision, and looks whether the documents
+ * that it holds are, at this moment, as they were read. */
+void truce__history_decision(struct sim_history *history, truce_store *store, int txn,
+                             const bson_t *filter);
 
 /* Looks at the documents, and notes those that are in a new version since a call of `txn` (-1: nobody's) with
  * this filter (NULL: none). */

@@ -15,6 +15,7 @@ struct dice {
     struct sim_chooser base;
     struct random random;
     int favourite;
+    unsigned faults; /* in 100 choices, those that may be anything */
 };
 
 static int choose(struct sim_chooser *base, const struct sim_choice *choices, int count,
@@ -25,7 +26,7 @@ static int choose(struct sim_chooser *base, const struct sim_choice *choices, in
     int steps[64], steps_count = 0;
 
     (void)state;
-    if (truce__random_below(random, 100) < 4) /* anything, faults too */
+    if (truce__random_below(random, 100) < dice->faults)
         return (int)truce__random_below(random, (uint64_t)count);
     for (int i = 0; i < count; i++) {
         if (choices[i].action != SIM_STEP)
@@ -39,6 +40,26 @@ static int choose(struct sim_chooser *base, const struct sim_choice *choices, in
     count = steps[truce__random_below(random, (uint64_t)steps_count)];
     dice->favourite = choices[count].who;
     return count;
+}
+
+void truce__sim_walks(const struct sim_scenario *scenario, uint64_t seed, uint64_t runs,
+                      FILE *trace, struct sim_result *result)
+{
+    for (uint64_t i = 0; i < runs; i++) {
+        struct dice dice = {.base = {.choose = choose}, .faults = 15};
+
+        truce__random_seed(&dice.random, seed + i);
+        truce__sim_run(scenario, &dice.base, NULL, result);
+        if (!result->violation)
+            continue;
+        if (trace) { /* once more, to be read */
+            fprintf(trace, "scenario %s, walk %llu:\n", scenario->name,
+                    (unsigned long long)(seed + i));
+            truce__random_seed(&dice.random, seed + i);
+            truce__sim_run(scenario, &dice.base, trace, result);
+        }
+        return;
+    }
 }
 
 static enum sim_op random_op(struct random *random)
@@ -74,7 +95,7 @@ void truce__sim_seed(uint64_t seed, FILE *trace, struct sim_result *result)
 {
     struct sim_script scripts[SIM_CLIENTS][SCRIPTS_MAX];
     struct sim_scenario scenario = {.name = "random"};
-    struct dice dice = {.base = {.choose = choose}};
+    struct dice dice = {.base = {.choose = choose}, .faults = 4};
     struct random *random = &dice.random;
 
     truce__random_seed(random, seed);

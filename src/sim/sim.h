@@ -123,6 +123,11 @@ void truce__sim_run(const struct sim_scenario *scenario, struct sim_chooser *cho
 /* From a seed: a scenario of its own and random choices; replays bit for bit. */
 void truce__sim_seed(uint64_t seed, FILE *trace, struct sim_result *result);
 
+/* A given scenario, `runs` times, with choices from the seeds `seed`, seed + 1 ...; `result` is that of the first
+ * violation, or of the last run. */
+void truce__sim_walks(const struct sim_scenario *scenario, uint64_t seed, uint64_t runs,
+                      FILE *trace, struct sim_result *result);
+
 struct sim_search {
     uint64_t runs, states, steps;
     bool complete;            /* everything within the budgets was seen */

@@ -1,0 +1,121 @@
+/* The traps of the commit protocol: for each, the smallest scenario in which the obvious way goes wrong, with the
+ * faults that it takes, searched through. Each fails without its cure (tests/mutants/commit.mutants). */
+#include "tests/support/scenarios.h"
+#include "tests/support/test.h"
+
+static void search(const char *name, int crashes, int losses, int lates, int jumps)
+{
+    struct sim_scenario scenario = *scenario_named(name);
+    uint64_t runs = (uint64_t)test_scale("TRUCE_SIM_RUNS", 3000);
+    struct sim_search found;
+
+    scenario.crashes = crashes;
+    scenario.losses = losses;
+    scenario.lates = lates;
+    scenario.jumps = jumps;
+    truce__sim_search(&scenario, runs, stderr, &found);
+    printf("%s: %" PRIu64 " states%s\n", name, found.states, found.complete ? ", complete" : "");
+    if (!found.complete && !found.result.violation)
+        truce__sim_walks(&scenario, 1, runs, stderr, &found.result);
+    if (found.result.violation)
+        test_fail(__FILE__, __LINE__, "%s: %s (%s)", name, found.result.violation,
+                  found.result.detail);
+}
+
+TEST(a_prepare_without_an_answer_is_not_sent_again_under_one_id)
+{
+    search("a commit and a blind fast write", 0, 0, 2, 0);
+}
+
+TEST(an_insert_of_the_commit_without_an_answer_is_not_sent_again)
+{
+    search("a commit and somebody who aborts and purges", 0, 0, 1, 1);
+}
+
+TEST(a_missing_commit_after_an_unanswered_decide_is_unknown)
+{
+    search("a commit and a sweeper that purges", 0, 0, 1, 2);
+}
+
+TEST(requires_are_compared_by_revision)
+{
+    search("two requires whose values come back", 0, 0, 0, 0);
+}
+
+TEST(a_document_that_was_removed_and_inserted_is_another)
+{
+    search("remove and insert between read and require", 0, 0, 0, 0);
+}
+
+TEST(of_two_missing_requires_one_is_held)
+{
+    search("two missing requires", 0, 0, 0, 0);
+}
+
+TEST(a_missing_require_is_looked_at_before_the_others)
+{
+    search("a missing require is looked at first", 0, 0, 0, 0);
+}
+
+TEST(one_write_with_a_require_elsewhere_does_not_take_the_fast_path)
+{
+    search("write skew: require a, write b; require b, write a", 0, 0, 0, 0);
+}
+
+TEST(a_look_at_many_waits_for_a_pending_commit)
+{
+    search("a snapshot beside a require and a fast write", 0, 0, 0, 0);
+}
+
+TEST(a_look_at_many_looks_twice)
+{
+    search("a snapshot beside a commit", 0, 0, 0, 0);
+}
+
+TEST(a_look_at_two_missing_ones_holds_one)
+{
+    search("a snapshot of two of which one exists", 0, 0, 0, 0);
+}
+
+TEST(what_is_held_stands_at_the_decision)
+{
+    search("a fence: hold a, write b; write a", 0, 0, 0, 0);
+}
+
+TEST(a_key_that_was_purged_is_refused)
+{
+    search("one key and a sweeper that purges", 0, 0, 0, 2);
+}
+
+TEST(two_commits_under_one_key_are_one)
+{
+    search("two commits under one key", 0, 0, 0, 1);
+}
+
+TEST(a_fast_write_without_an_answer_is_judged_by_its_revision)
+{
+    search("a blind fast write, unanswered", 0, 0, 1, 0);
+    search("a fast write, unanswered", 0, 0, 1, 0);
+    search("a fast write that is removed", 0, 0, 1, 0);
+}
+
+TEST(a_fast_insert_without_an_answer_is_not_sent_again)
+{
+    search("a fast insert, unanswered; remove; commit", 0, 0, 1, 0);
+}
+
+TEST(a_prepare_that_lands_after_its_commit_is_gone_is_found)
+{
+    search("a commit and a sweeper that purges", 1, 0, 1, 1);
+}
+
+TEST(a_pending_commit_is_aborted_before_its_intents_are_touched)
+{
+    search("two commits write a, b blindly", 0, 0, 0, 1);
+}
+
+TEST(native_commits_and_the_journal_see_each_other)
+{
+    search("native beside journal: write skew", 0, 0, 0, 0);
+    search("native insert and remove beside journal", 0, 0, 0, 0);
+}
