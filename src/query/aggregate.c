@@ -36,6 +36,7 @@ static const struct stage_name {
     const char *name;
     stage_parse_function *parse; /* NULL: refused */
     bool in_update;
+    bool not_in_facet;
     const char *refusal;
 } stage_names[] = {
     {"$match", truce__stage_match},
@@ -53,7 +54,14 @@ static const struct stage_name {
     {"$limit", truce__stage_limit},
     {"$skip", truce__stage_skip},
     {"$unwind", truce__stage_unwind},
+    {"$bucket", truce__stage_bucket},
+    {"$bucketAuto", truce__stage_bucket_auto},
+    {"$facet", truce__stage_facet, .not_in_facet = true},
+    {"$lookup", truce__stage_lookup},
+    {"$unionWith", truce__stage_union_with},
     {"$sample", truce__stage_sample},
+    {"$out", truce__stage_out, .not_in_facet = true},
+    {"$merge", truce__stage_merge, .not_in_facet = true},
     {"$graphLookup", .refusal = "recursive joins"},
     {"$setWindowFields", .refusal = "window functions"},
     {"$geoNear", .refusal = "geospatial queries"},
@@ -136,6 +144,8 @@ static truce_status parse_stage(struct stage_parser *parser, struct value stage,
     if (parser->place == PLACE_UPDATE && !name->in_update)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "%s cannot be used within an update",
                              fields.key);
+    if (parser->place == PLACE_FACET && name->not_in_facet)
+        return truce__refuse(40600, error, "%s cannot be used within a $facet", fields.key);
     if (!name->parse)
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
                              "%s (%s) is not supported by this store", fields.key, name->refusal);

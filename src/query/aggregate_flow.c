@@ -380,7 +380,7 @@ static void write_with(struct builder *builder, struct value document, const str
     }
 }
 
-static truce_status document_with(struct arena *arena, struct value *document,
+truce_status truce__document_with(struct arena *arena, struct value *document,
                                   const struct path *path, struct value value, bson_error_t *error)
 {
     struct builder builder;
@@ -398,9 +398,9 @@ static truce_status add_index(struct unwind_stream *stream, int64_t index, struc
 
     if (!stream->stage->index.count)
         return TRUCE_OK;
-    return document_with(arena, document, &stream->stage->index,
-                         index < 0 ? truce__value_null() : truce__value_from_int64(arena, index),
-                         error);
+    return truce__document_with(
+        arena, document, &stream->stage->index,
+        index < 0 ? truce__value_null() : truce__value_from_int64(arena, index), error);
 }
 
 /* The next element of the array at hand; *document is missing if there is none. */
@@ -416,8 +416,8 @@ static truce_status next_element(struct unwind_stream *stream, struct value *doc
     }
     truce__arena_reset(&stream->base.arena);
     *document = stream->document;
-    status = document_with(&stream->base.arena, document, &stream->stage->path,
-                           stream->elements.value, error);
+    status = truce__document_with(&stream->base.arena, document, &stream->stage->path,
+                                  stream->elements.value, error);
     return status ? status : add_index(stream, stream->at++, document, error);
 }
 
@@ -440,8 +440,8 @@ static truce_status begin_document(struct unwind_stream *stream, struct value *d
             return next_element(stream, document, error);
         }
         if (stream->stage->preserve)
-            status = document_with(&stream->base.arena, document, &stream->stage->path,
-                                   truce__value_missing(), error);
+            status = truce__document_with(&stream->base.arena, document, &stream->stage->path,
+                                          truce__value_missing(), error);
     }
     if (nothing && !stream->stage->preserve)
         *document = truce__value_missing();

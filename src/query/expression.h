@@ -26,6 +26,9 @@ truce_status truce__expression_evaluate_within(const struct expression *expressi
                                                struct query_context *context, struct value *result,
                                                bson_error_t *error);
 
+/* A variable that the user names: checks the name (16866, 16867, 16868). */
+truce_status truce__expression_variable_check(const char *name, size_t length, bson_error_t *error);
+
 /* True if it is the same for every document (then without evaluating it). */
 bool truce__expression_constant_value(const struct expression *expression, struct value *value);
 

@@ -160,8 +160,6 @@ truce_status truce__expression_compile_named(struct expression_compiler *compile
                                              const struct expression_operator *operator,
                                              struct value argument, struct expression_node **node);
 
-/* A variable that the user names: checks the name (16866, 16867, 16868). */
-truce_status truce__expression_variable_check(const char *name, size_t length, bson_error_t *error);
 /* Puts it in sight until the caller restores compiler->scope; `scope` is the caller's. */
 void truce__expression_scope_enter(struct expression_compiler *compiler,
                                    struct expression_scope *scope, const char *name, size_t length);

@@ -167,4 +167,9 @@ struct expression;
 const char *truce__stage_text(struct value value, size_t *length);
 bson_t *truce__stage_copy(struct value document);
 
+/* *document with `value` at the path, through documents only: what is no document on the way
+ * becomes one. A missing value takes the field away. The result lives in the arena. */
+truce_status truce__document_with(struct arena *arena, struct value *document,
+                                  const struct path *path, struct value value, bson_error_t *error);
+
 #endif
