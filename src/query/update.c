@@ -55,11 +55,16 @@ static truce_status compile_operators(struct update *update, bson_error_t *error
 
 static truce_status compile_pipeline(struct update *update, bson_error_t *error)
 {
+    truce_status status;
+
     update->kind = UPDATE_PIPELINE;
     if (update->filters_count)
         return truce__refuse(CODE_FAILED_TO_PARSE, error,
                              "array filters do not go with an update pipeline");
-    return truce__pipeline_new_update(update->source, &update->pipeline, error);
+    status = truce__pipeline_new_update(update->source, &update->pipeline, error);
+    if (!status)
+        update->keeps_order = truce__update_keeps_order(update->source);
+    return status;
 }
 
 static truce_status compile(struct update *update, const struct update_options *options,

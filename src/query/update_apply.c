@@ -601,7 +601,7 @@ static truce_status visit_elements(struct update_run *run, const struct update_p
  * zero byte before it is written anew too, which keeps edits apart. */
 static void edit_nothing(struct update_run *run, struct value old, struct value new)
 {
-    uint8_t *bytes = truce__arena_take(run->context->arena, (size_t)new.size + 1);
+    uint8_t *bytes = truce__arena_take(run->context->arena, (size_t) new.size + 1);
 
     bytes[0] = 0;
     if (new.size)
@@ -621,7 +621,7 @@ static void edit_value(struct update_run *run, const struct update_place *place,
         edit_nothing(run, old, new);
     else
         truce__update_edit(run, old.data, old.size, new.data, new.size);
-    *delta += (int64_t)new.size - old.size;
+    *delta += (int64_t) new.size - old.size;
 }
 
 static void edit_away(struct update_run *run, const struct update_place *place, int64_t *delta)

@@ -16,6 +16,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "query/field_table.h"
 
 static bool is_id(const struct fields *field)
 {
@@ -126,6 +127,51 @@ static struct value stamp(struct value document, const struct query_context *con
     return stamped;
 }
 
+/* the fields of `document` in the order in which `order` has them, then its others */
+static truce_status reorder(struct arena *arena, struct value order, struct value document,
+                            struct value *result, bson_error_t *error)
+{
+    struct fields fields = truce__fields(order);
+    struct field_table table;
+    struct builder builder;
+    bool fits = true;
+
+    truce__field_table_begin(&table, arena, TRUCE_STAGE_MEMORY_MAX);
+    while (fits && truce__fields_next(&fields))
+        fits =
+            truce__field_table_set(&table, fields.key, fields.key_length, truce__value_missing());
+    fields = truce__fields(document);
+    while (fits && truce__fields_next(&fields))
+        fits = truce__field_table_set(&table, fields.key, fields.key_length, fields.value);
+    if (!fits)
+        return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error,
+                             "the update pipeline wants more than %d bytes of memory",
+                             TRUCE_STAGE_MEMORY_MAX);
+    truce__builder_begin(&builder, arena, TRUCE_STAGE_MEMORY_MAX, BSON_TYPE_DOCUMENT);
+    truce__field_table_write(&table, &builder);
+    return truce__builder_finish(&builder, result, error);
+}
+
+/* Stages that set and remove fields of one document leave each its place: a field that is removed
+ * and set again stands where it stood. */
+bool truce__update_keeps_order(const bson_t *stages)
+{
+    struct fields stage = truce__fields(truce__value_document(stages));
+    bool removes = false;
+
+    while (truce__fields_next(&stage)) {
+        struct fields name = truce__fields(stage.value);
+
+        if (!truce__fields_next(&name))
+            return false;
+        if (strcmp(name.key, "$unset") == 0)
+            removes = true;
+        else if (strcmp(name.key, "$set") != 0 && strcmp(name.key, "$addFields") != 0)
+            return false;
+    }
+    return removes;
+}
+
 truce_status truce__update_whole(const struct update *update, struct value before,
                                  struct query_context *context, struct value *replacement,
                                  bson_error_t *error)
@@ -141,5 +187,7 @@ truce_status truce__update_whole(const struct update *update, struct value befor
     if (!status)
         *replacement = truce__value_from_bson(context->arena, &result, false);
     bson_destroy(&result);
+    if (!status && update->keeps_order)
+        status = reorder(context->arena, before, *replacement, replacement, error);
     return status;
 }

@@ -124,6 +124,7 @@ struct update {
     void **paths; /* owned struct path */
     uint32_t paths_count, paths_room;
     struct pipeline *pipeline;
+    bool keeps_order; /* the pipeline only sets and removes fields */
 };
 
 /* While an update is compiled. */
@@ -254,6 +255,7 @@ void truce__update_release(struct update *update);
 truce_status truce__update_whole(const struct update *update, struct value before,
                                  struct query_context *context, struct value *replacement,
                                  bson_error_t *error);
+bool truce__update_keeps_order(const bson_t *stages);
 /* `after`, initialised and empty, becomes the replacement with `_id` in front. */
 truce_status truce__update_replace(struct value before, struct value replacement, bool insert,
                                    bool dollar_names, bson_t *after, bson_error_t *error);

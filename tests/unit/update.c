@@ -485,6 +485,20 @@ TEST(a_pipeline_keeps_the_id_and_the_limits)
     bson_destroy(before);
 }
 
+TEST(a_pipeline_that_sets_again_what_it_removed_keeps_the_place)
+{
+    struct updated kept = {.update = "[{'$unset': ['b', 'a']}, {'$set': {'n': 1, 'a': 7}}]",
+                           .before = "{'_id': 1, 'a': 1, 'b': 2, 'c': 3}",
+                           .pipeline = true};
+    struct updated shaped = {.update =
+                                 "[{'$unset': ['a']}, {'$project': {'c': 1}}, {'$set': {'a': 7}}]",
+                             .before = "{'_id': 1, 'a': 1, 'b': 2, 'c': 3}",
+                             .pipeline = true};
+
+    CHECK_UPDATE("{'_id': 1, 'a': 7, 'c': 3, 'n': 1}", &kept);
+    CHECK_UPDATE("{'_id': 1, 'c': 3, 'a': 7}", &shaped);
+}
+
 TEST(push_places_sorts_and_slices_in_that_order)
 {
     struct updated updated = {

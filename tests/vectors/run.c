@@ -361,6 +361,23 @@ static bool take_update(const struct vector_case *vector, const char *name, bson
     return false;
 }
 
+/* Array filters that are no array are refused by the command's parser, with codes of its own. */
+static bool take_filters(const struct vector_case *vector, bson_t *filters, const bson_t **taken,
+                         struct vector_answer *answer)
+{
+    bson_iter_t iter;
+
+    if (!vector_field(vector, "arrayFilters", &iter))
+        return true;
+    if (!BSON_ITER_HOLDS_ARRAY(&iter)) {
+        fail_code(answer, BSON_ITER_HOLDS_DOCUMENT(&iter) ? 40422 : 10065);
+        return false;
+    }
+    vector_document(vector, "arrayFilters", filters);
+    *taken = filters;
+    return true;
+}
+
 static void run_update(struct vector_run *run, struct vector_answer *answer)
 {
     bool many = vector_has(run->vector, "docs");
@@ -372,10 +389,9 @@ static void run_update(struct vector_run *run, struct vector_answer *answer)
     truce_status status;
 
     if (!take_document(run->vector, "query", &filter, answer) ||
-        !take_update(run->vector, "update", &update, &options.pipeline, answer))
+        !take_update(run->vector, "update", &update, &options.pipeline, answer) ||
+        !take_filters(run->vector, &array_filters, &options.array_filters, answer))
         return;
-    if (vector_document(run->vector, "arrayFilters", &array_filters))
-        options.array_filters = &array_filters;
     status = truce_update(run->store, COLLECTION, &filter, &update, &options, &result, &error);
     if (many)
         append_after(run->store, answer, "$natural");
