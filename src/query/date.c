@@ -17,7 +17,9 @@ static int64_t floor_divide(int64_t a, int64_t b)
 
 static int64_t floor_rest(int64_t a, int64_t b)
 {
-    return a - floor_divide(a, b) * b;
+    int64_t rest = a % b;
+
+    return rest < 0 ? rest + b : rest;
 }
 
 /* -- zones ------------------------------------------------------------------------------------ */

@@ -41,6 +41,13 @@ static int64_t floor_divide(int64_t a, int64_t b)
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
+static int64_t time_of_day(int64_t local_ms)
+{
+    int64_t rest = local_ms % DAY_MS;
+
+    return rest < 0 ? rest + DAY_MS : rest;
+}
+
 static bool is_week(const struct unit *unit)
 {
     return unit->kind == KIND_DAYS && unit->size == 7;
@@ -170,10 +177,10 @@ static bool add(int64_t date, const struct unit *unit, int64_t amount, const str
         return !__builtin_add_overflow(date, step, result);
     if (unit->kind == KIND_DAYS)
         return !__builtin_add_overflow(days, step, &sum) &&
-               from_days(sum, local - days * DAY_MS, zone, result);
+               from_days(sum, time_of_day(local), zone, result);
     truce__date_split(date, zone, &parts);
     return !__builtin_add_overflow(parts.year * 12 + parts.month - 1, step, &sum) &&
-           from_months(sum, parts.day, local - days * DAY_MS, zone, result);
+           from_months(sum, parts.day, time_of_day(local), zone, result);
 }
 
 static truce_status apply_add(const struct expression_node *node, struct evaluation *run,

@@ -181,9 +181,13 @@ static truce_status read_sort(struct expression_compiler *compiler, struct value
     if (by.type == BSON_TYPE_DOCUMENT) {
         truce__value_bson(by, &specification);
         status = truce__sort_parse(&specification, &sort->fields, compiler->error);
-        if (!status)
-            truce__expression_own(compiler, &sort->fields, release_sort);
-        return status;
+        if (status)
+            return status;
+        truce__expression_own(compiler, &sort->fields, release_sort);
+        if (sort->fields.count == 0)
+            return truce__refuse(15976, compiler->error,
+                                 "\"sortBy\" of $sortArray names no field");
+        return TRUCE_OK;
     }
     if (!truce__value_is_number(by))
         return truce__refuse(2942507, compiler->error,
