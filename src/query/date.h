@@ -44,7 +44,9 @@ int32_t truce__date_month_days(int64_t year, int64_t month);
 int64_t truce__date_from_local(int64_t local_ms, const struct date_zone *zone);
 int64_t truce__date_to_local(int64_t date_ms, const struct date_zone *zone);
 
-#define DATE_TEXT_MAX 40
+#define DATE_TEXT_MAX      40
+#define DATE_YEAR_0_MS     INT64_C(-62167219200000) /* the years of four digits: from here */
+#define DATE_YEAR_10000_MS INT64_C(253402300800000) /* to before this */
 /* "2020-02-29T12:34:56.789Z"; returns `text` */
 const char *truce__date_show(int64_t date_ms, char text[DATE_TEXT_MAX]);
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "query/date.h"
 #include "query/value.h"
 
 struct writer {
@@ -89,24 +90,12 @@ static void write_decimal(struct writer *writer, struct value value)
 
 static void write_date(struct writer *writer, int64_t milliseconds)
 {
-    int64_t days = milliseconds / 86400000 - (milliseconds % 86400000 < 0);
-    int64_t rest = milliseconds - days * 86400000;
-    /* civil date from days, proleptic Gregorian (Howard Hinnant, chrono-compatible algorithms) */
-    int64_t z = days + 719468, era = (z >= 0 ? z : z - 146096) / 146097;
-    int64_t doe = z - era * 146097, yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
-    int64_t doy = doe - (365 * yoe + yoe / 4 - yoe / 100), mp = (5 * doy + 2) / 153;
-    int64_t day = doy - (153 * mp + 2) / 5 + 1, month = mp < 10 ? mp + 3 : mp - 9;
-    int64_t year = yoe + era * 400 + (month <= 2);
+    char text[DATE_TEXT_MAX];
 
-    if (year < 0 || year > 9999) {
+    if (milliseconds < DATE_YEAR_0_MS || milliseconds >= DATE_YEAR_10000_MS)
         write_format(writer, "{\"$date\": {\"$numberLong\": \"%" PRId64 "\"}}", milliseconds);
-        return;
-    }
-    write_format(writer,
-                 "{\"$date\": \"%04" PRId64 "-%02" PRId64 "-%02" PRId64 "T%02" PRId64 ":%02" PRId64
-                 ":%02" PRId64 ".%03" PRId64 "Z\"}",
-                 year, month, day, rest / 3600000, rest / 60000 % 60, rest / 1000 % 60,
-                 rest % 1000);
+    else
+        write_format(writer, "{\"$date\": \"%s\"}", truce__date_show(milliseconds, text));
 }
 
 static void write_hex(struct writer *writer, const uint8_t *bytes, size_t size)
