@@ -8,6 +8,10 @@
 truce_status truce__check_optional(const bson_t *document, const char *what, bson_error_t *error);
 truce_status truce__check_required(const bson_t *document, const char *what, bson_error_t *error);
 
+/* Is it a sort that can be meant? Here, because a backend that has no such collection, or an index in
+ * that order, may never look. NULL passes. */
+truce_status truce__check_sort(const bson_t *sort, bson_error_t *error);
+
 /* Assertions of what every backend promises: on failure the error is filled. */
 void truce__check_answer(truce_status status, const bson_error_t *error);
 

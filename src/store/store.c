@@ -16,6 +16,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "query/catalog.h"
+#include "query/sort.h"
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
@@ -29,6 +30,25 @@ truce_status truce__check_required(const bson_t *document, const char *what, bso
     if (!document)
         return truce__fail(TRUCE_INVALID, error, "the %s is missing", what);
     return truce__document_check(document, what, error);
+}
+
+truce_status truce__check_sort(const bson_t *specification, bson_error_t *error)
+{
+    struct sort sort = {0};
+    int natural = 0;
+    truce_status status;
+
+    if (!specification)
+        return TRUCE_OK;
+    status = truce__document_check(specification, "sort", error);
+    if (!status)
+        status = truce__natural_direction(specification, &natural, error);
+    if (!status && !natural && !bson_empty(specification)) {
+        status = truce__sort_parse(specification, &sort, error);
+        if (!status)
+            truce__sort_release(&sort);
+    }
+    return status;
 }
 
 void truce__check_answer(truce_status status, const bson_error_t *error)
@@ -83,7 +103,7 @@ static truce_status check_find(const char *collection, const bson_t *filter,
     if (!status)
         status = truce__check_optional(options->projection, "projection", error);
     if (!status)
-        status = truce__check_optional(options->sort, "sort", error);
+        status = truce__check_sort(options->sort, error);
     if (!status)
         status = truce__check_optional(options->hint, "hint", error);
     if (!status)

@@ -345,7 +345,7 @@ static truce_status check_modify(const char *collection, const bson_t *filter, c
     if (!status)
         status = truce__check_optional(update, "update", error);
     if (!status)
-        status = truce__check_optional(options->sort, "sort", error);
+        status = truce__check_sort(options->sort, error);
     if (!status)
         status = truce__check_optional(options->projection, "projection", error);
     if (!status)
