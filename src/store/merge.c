@@ -388,6 +388,15 @@ static truce_status put(truce_store *store, const struct merge *merge, const bso
     return status;
 }
 
+/* Is `_id` one of the fields of `on`? Then a document without one gets it before it is looked for. */
+static bool is_on_id(const struct merge *merge)
+{
+    for (uint32_t i = 0; i < merge->on_count; i++)
+        if (!strcmp(merge->on[i], "_id"))
+            return true;
+    return false;
+}
+
 truce_status truce__store_merge(truce_store *store, const bson_t *stage, const bson_t *document,
                                 struct query_context *context, bson_error_t *error)
 {
@@ -397,14 +406,15 @@ truce_status truce__store_merge(truce_store *store, const bson_t *stage, const b
 
     if (!status)
         status = check_unique(store, &merge, error);
-    if (!status) {
+    if (!status && is_on_id(&merge)) {
         bson_destroy(&prepared);
         status = truce__document_prepare(document, context, &prepared, error);
+        document = &prepared;
     }
     if (!status)
-        status = make_filter(&merge, &prepared, &filter, error);
+        status = make_filter(&merge, document, &filter, error);
     if (!status)
-        status = put(store, &merge, &filter, &prepared, context, error);
+        status = put(store, &merge, &filter, document, context, error);
     bson_destroy(&prepared);
     bson_destroy(&filter);
     return status;
