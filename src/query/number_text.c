@@ -1,6 +1,6 @@
 #include "query/number_text.h"
 
-#include <errno.h>
+#include <float.h>
 #include <locale.h>
 #include <math.h>
 #include <pthread.h>
@@ -35,7 +35,8 @@ const char *truce__double_show(double number, char text[NUMBER_TEXT_MAX])
         return strcpy(text, number < 0 ? "-Infinity" : "Infinity");
     pthread_once(&once, make_locale);
     before = uselocale(plain);
-    for (int digits = 15; digits <= 17; digits++) {
+    /* a double below DBL_MIN has fewer digits */
+    for (int digits = fabs(number) < DBL_MIN ? 1 : 15; digits <= 17; digits++) {
         snprintf(text, NUMBER_TEXT_MAX, "%.*g", digits, number);
         if (strtod(text, NULL) == number)
             break;
