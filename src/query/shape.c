@@ -301,7 +301,7 @@ static truce_status parse_fields(struct parser *parser, struct value document, b
         }
         truce__buffer_append(&parser->path, fields.key, fields.key_length);
         if (fields.key_length == 0)
-            status = truce__refuse(40352, error, "a field name must not be empty");
+            status = truce__refuse(before ? 40353 : 40352, error, "a field name must not be empty");
         else
             status = parse_value(parser, fields.value, error);
         parser->path.size = before;
