@@ -1,0 +1,237 @@
+/*
+ * Consumers of an ordered set at every interleaving of their store calls, with crashes, lost answers
+ * and calls that land late. When all have ended, what was not acknowledged is delivered again, as
+ * the queue would; then the set must be what in-order, exactly-once delivery leaves.
+ */
+#include "patterns/set.h"
+#include "tests/support/set_model.h"
+#include "tests/support/turns.h"
+
+#define MESSAGES_MAX 6
+
+enum way { SINGLE, BATCH, CONSUME };
+
+struct scene {
+    truce_set_options options;
+    enum way way;
+    struct model_operation messages[MESSAGES_MAX];
+    int count, names;
+    int of[MESSAGES_MAX]; /* which client gets the message; the same may get several */
+    bool collector;       /* the last client collects */
+    int clients;
+    bool acknowledged[MESSAGES_MAX];
+};
+
+/* A handle that has done its first calls: they are not what is tested here. */
+static truce_set *open_set(struct scene *scene, truce_store *store)
+{
+    truce_set *set = truce_set_new(store, &scene->options);
+
+    atomic_store(&set->ready, true);
+    return set;
+}
+
+static void begin(truce_store *store, void *arg)
+{
+    struct scene *scene = arg;
+    truce_set *set = truce_set_new(store, &scene->options);
+    bson_error_t error;
+
+    CHECK_OK(truce__set_ready(set, &error), error);
+    for (int i = 0; i < scene->count; i++) {
+        const char *source = scene->messages[i].source ? scene->messages[i].source : "";
+
+        CHECK_OK(truce__source_known(set, source, &error), error);
+    }
+    memset(scene->acknowledged, 0, sizeof scene->acknowledged);
+    truce_set_free(set);
+}
+
+static truce_status deliver(struct scene *scene, truce_set *set, const char *consumer,
+                            const int *chosen, int count, bson_error_t *error)
+{
+    truce_set_result results[MESSAGES_MAX];
+    truce_set_operation made[MESSAGES_MAX];
+    bson_t parts[2 * MESSAGES_MAX];
+    truce_status status = TRUCE_OK;
+
+    for (int i = 0; i < count; i++)
+        model_operation_make(&scene->messages[chosen[i]], &parts[2 * i], &parts[2 * i + 1],
+                             &made[i]);
+    if (scene->way == CONSUME)
+        status = truce_set_consume(set, consumer, made, (size_t)count, results, error);
+    else if (scene->way == BATCH)
+        status = truce_set_apply(set, NULL, made, (size_t)count, results, error);
+    for (int i = 0; i < count && scene->way == SINGLE && !status; i++)
+        status = truce_set_apply(set, NULL, &made[i], 1, &results[i], error);
+    for (int i = 0; i < 2 * count; i++)
+        bson_destroy(&parts[i]);
+    return status;
+}
+
+static void client(truce_store *store, int number, void *arg)
+{
+    struct scene *scene = arg;
+    truce_set *set = open_set(scene, store);
+    int chosen[MESSAGES_MAX], count = 0;
+    char consumer[16];
+    bson_error_t error;
+
+    snprintf(consumer, sizeof consumer, "c%d", number);
+    if (scene->collector && number == scene->clients - 1) {
+        truce_status status = truce_set_collect(set, NULL, &error);
+
+        CHECK(!status || status == TRUCE_UNKNOWN || turns_is_dead(store));
+    } else {
+        for (int i = 0; i < scene->count; i++) {
+            if (scene->of[i] == number)
+                chosen[count++] = i;
+        }
+        truce_status status = deliver(scene, set, consumer, chosen, count, &error);
+
+        for (int i = 0; i < count && !status; i++)
+            scene->acknowledged[chosen[i]] = true;
+        /* a read without an answer is the caller's to repeat: the queue delivers again */
+        if (status && status != TRUCE_UNKNOWN && !turns_is_dead(store))
+            test_fail(__FILE__, __LINE__, "a live client failed: %s", error.message);
+    }
+    truce_set_free(set);
+}
+
+static void end(truce_store *store, const bool *crashed, void *arg)
+{
+    struct scene *scene = arg;
+    truce_set *set = truce_set_new(store, &scene->options);
+    truce_set_collected collected;
+    bson_t none = BSON_INITIALIZER;
+    bson_error_t error;
+    int64_t documents = 0;
+
+    (void)crashed;
+    for (int i = 0; i < scene->count; i++) {
+        if (!scene->acknowledged[i])
+            CHECK_OK(deliver(scene, set, "again", &i, 1, &error), error);
+    }
+    model_check(set, scene->messages, (size_t)scene->count, NULL, 1, scene->names,
+                !scene->collector, "at the end");
+    CHECK_OK(
+        truce_count(store,
+                    scene->options.layout == TRUCE_SET_BY_ELEMENT ? "students.classes" : "students",
+                    &none, NULL, &documents, &error),
+        error);
+    CHECK_INT(documents, <=, scene->options.layout == TRUCE_SET_BY_ELEMENT ? scene->names : 1);
+    if (scene->way == CONSUME) { /* everything is recorded now, and delivered once more */
+        CHECK_OK(truce_set_collect(set, &collected, &error), error);
+        for (int i = 0; i < scene->count; i++)
+            CHECK_OK(deliver(scene, set, "again", &i, 1, &error), error);
+        model_check(set, scene->messages, (size_t)scene->count, NULL, 1, scene->names, false,
+                    "after collecting");
+    }
+    truce_set_free(set);
+}
+
+static void explore(struct scene *scene, struct turns_budget budget, long runs_max, uint64_t seed)
+{
+    struct turns_run run = {.clients = scene->clients,
+                            .client = client,
+                            .begin = begin,
+                            .end = end,
+                            .arg = scene,
+                            .budget = budget};
+    bool complete;
+    long runs = turns_explore(&run, runs_max, seed, &complete);
+
+    printf("  %ld runs%s\n", runs, complete ? ", complete" : "");
+}
+
+#define A(n)                                                                                       \
+    {                                                                                              \
+        true, n, NULL, 1, 0                                                                        \
+    }
+#define R(n)                                                                                       \
+    {                                                                                              \
+        false, n, NULL, 1, 0                                                                       \
+    }
+
+static const struct scene scenes[] = {
+    /* the follow-up of insert 3 and delete 2: 1 was there, 3 and 2 arrive at once */
+    {.messages = {A(1), A(3), R(2)}, .count = 3, .names = 1, .of = {0, 0, 1}, .clients = 2},
+    {.messages = {A(1), R(2)}, .count = 2, .names = 1, .of = {0, 1}, .clients = 2},
+    {.messages = {R(1), A(1)}, .count = 2, .names = 1, .of = {0, 1}, .clients = 2},
+    {.messages = {A(1), R(2), A(3), R(4)},
+     .count = 4,
+     .names = 1,
+     .of = {1, 0, 1, 0},
+     .clients = 2},
+    {.messages = {A(1), {true, 2, NULL, 1, 1}, R(3), {false, 4, NULL, 1, 1}},
+     .count = 4,
+     .names = 2,
+     .of = {0, 1, 1, 0},
+     .clients = 2},
+};
+
+static void explore_scenes(truce_set_options options, enum way way, struct turns_budget budget)
+{
+    for (size_t i = 0; i < sizeof scenes / sizeof *scenes && !test_failures(); i++) {
+        struct scene scene = scenes[i];
+
+        scene.options = options;
+        scene.way = way;
+        explore(&scene, budget, test_scale("TRUCE_TURNS_RUNS", 3000), 0);
+    }
+}
+
+static void explore_budgets(truce_set_options options, enum way way)
+{
+    explore_scenes(options, way, (struct turns_budget){0, 0, 0});
+    explore_scenes(options, way, (struct turns_budget){.crashes = 1});
+    explore_scenes(options, way, (struct turns_budget){.losses = 1});
+    explore_scenes(options, way, (struct turns_budget){.lates = 1});
+}
+
+TEST(the_pipeline_form_at_every_interleaving)
+{
+    explore_budgets((truce_set_options){.form = TRUCE_SET_FORM_PIPELINE}, SINGLE);
+}
+
+TEST(the_classic_form_at_every_interleaving)
+{
+    explore_budgets((truce_set_options){.form = TRUCE_SET_FORM_CLASSIC}, SINGLE);
+}
+
+TEST(batches_at_every_interleaving)
+{
+    explore_budgets((truce_set_options){.form = TRUCE_SET_FORM_CLASSIC}, BATCH);
+}
+
+TEST(the_layout_by_element_at_every_interleaving)
+{
+    explore_budgets((truce_set_options){.layout = TRUCE_SET_BY_ELEMENT}, SINGLE);
+    explore_budgets((truce_set_options){.layout = TRUCE_SET_BY_ELEMENT}, BATCH);
+}
+
+/* Consumers beside a collector: tombstones go, and nothing comes back. */
+static void explore_collector(truce_set_options options, int count, long runs, uint64_t seed,
+                              struct turns_budget budget)
+{
+    struct scene scene = {
+        .messages = {A(1), R(2), A(3), R(4)}, .count = count, .names = 1, .of = {0, 1, 0, 1}};
+
+    scene.options = options;
+    scene.way = CONSUME;
+    scene.clients = 3;
+    scene.collector = true;
+    explore(&scene, budget, runs, seed);
+}
+
+TEST(consumers_beside_a_collector_in_many_interleavings)
+{
+    long runs = test_scale("TRUCE_TURNS_RUNS", 3000);
+
+    for (int form = TRUCE_SET_FORM_PIPELINE; form <= TRUCE_SET_FORM_CLASSIC; form++) {
+        truce_set_options options = {.form = (truce_set_form)form};
+
+        explore_collector(options, 2, runs / 2, test_seed(), (struct turns_budget){0, 0, 0});
+        explore_collector(options, 4, runs / 2, test_seed(), (struct turns_budget){1, 1, 1});
+    }
+}

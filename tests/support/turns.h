@@ -1,0 +1,40 @@
+#ifndef TRUCE_TESTS_SUPPORT_TURNS_H
+#define TRUCE_TESTS_SUPPORT_TURNS_H
+
+/*
+ * Clients that take turns at every store call, on one memory store, so that all interleavings can
+ * be run one after the other. A choice is: whose call happens next, whether its caller dies
+ * before or after it, whether its answer is lost, or whether it is put aside (its caller gets no
+ * answer) and lands at some later moment.
+ */
+#include "tests/support/test.h"
+#include "truce/sys/store.h"
+
+#define TURNS_CLIENTS_MAX 4
+
+typedef void turns_client_function(truce_store *store, int client, void *arg);
+
+struct turns_budget {
+    int crashes, losses, lates;
+};
+
+struct turns_run {
+    int clients;
+    turns_client_function *client;
+    /* before the clients, on the plain store; and after them, when every late call has landed that
+     * will ever land. `crashed[i]`: client i died. */
+    void (*begin)(truce_store *store, void *arg);
+    void (*end)(truce_store *store, const bool *crashed, void *arg);
+    void *arg;
+    struct turns_budget budget;
+};
+
+/* Every sequence of choices, up to `runs_max`; or, with `seed` not 0, runs_max random ones. Stops at
+ * the first run in which a check fails, and prints its choices. Returns how many ran; `*complete`
+ * (may be NULL): all. */
+long turns_explore(const struct turns_run *run, long runs_max, uint64_t seed, bool *complete);
+
+/* Every call of a dead client fails; a client that sees this returns. */
+bool turns_is_dead(const truce_store *store);
+
+#endif
