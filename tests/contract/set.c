@@ -1,0 +1,563 @@
+/* Ordered sets through their public calls, on every store. */
+#include "tests/support/set_model.h"
+#include "truce/sys/store.h"
+
+static const char *uri_of(const char *scheme, char *text, size_t size)
+{
+    if (!strcmp(scheme, "memory"))
+        snprintf(text, size, "memory:");
+    else
+        snprintf(text, size, "file:%s/s.truce", test_directory());
+    return text;
+}
+
+typedef void store_function(truce_store *store);
+
+static void on_every_store(store_function *function)
+{
+    static const char *const schemes[] = {"memory", "file"};
+    char uri[400];
+
+    for (int i = 0; i < 2; i++) {
+        truce_store *store;
+        bson_error_t error;
+
+        if (!CHECK_OK(truce_store_open(uri_of(schemes[i], uri, sizeof uri), NULL, &store, &error),
+                      error))
+            continue;
+        function(store);
+        truce_store_close(store);
+    }
+}
+
+/* {student_id: 1} and {name: "CS 101"}, or with other fields */
+static truce_status apply(truce_set *set, truce_set_verb verb, const char *key, const char *element,
+                          int64_t seq, const char *source, truce_set_outcome *outcome,
+                          bson_error_t *error)
+{
+    bson_t *key_document = test_bson(key), *element_document = test_bson(element);
+    truce_set_operation operation = {verb, key_document, element_document, seq, source};
+    truce_set_result result = {0};
+    truce_status status = truce_set_apply(set, NULL, &operation, 1, &result, error);
+
+    *outcome = result.outcome;
+    bson_destroy(key_document);
+    bson_destroy(element_document);
+    return status;
+}
+
+static void check_outcome(truce_set *set, truce_set_verb verb, const char *name, int64_t seq,
+                          truce_set_outcome expected)
+{
+    truce_set_outcome outcome;
+    bson_error_t error;
+    char element[100];
+
+    snprintf(element, sizeof element, "{'name': '%s'}", name);
+    CHECK_OK(apply(set, verb, "{'student_id': 1}", element, seq, NULL, &outcome, &error), error);
+    CHECK_TEXT(truce_set_outcome_name(expected), truce_set_outcome_name(outcome));
+}
+
+/* the first document of a collection, without its _id */
+static bson_t *document_of(truce_store *store, const char *collection, const char *filter)
+{
+    bson_t *parsed = test_bson(filter), *projection = test_bson("{'_id': 0}");
+    truce_find_options options = {.projection = projection};
+    bson_t *document = bson_new();
+    bson_error_t error;
+
+    CHECK_OK(truce_find_one(store, collection, parsed, &options, document, &error), error);
+    bson_destroy(parsed);
+    bson_destroy(projection);
+    return document;
+}
+
+static void check_document(truce_store *store, const char *expected)
+{
+    bson_t *wanted = test_bson(expected);
+    bson_t *document = document_of(store, "students", "{}");
+
+    CHECK_BSON(wanted, document);
+    bson_destroy(wanted);
+    bson_destroy(document);
+}
+
+#define LONG(n) "{'$numberLong': '" #n "'}"
+
+static void in_order(truce_store *store)
+{
+    truce_set *set = truce_set_new(store, NULL);
+
+    check_outcome(set, TRUCE_SET_ADD, "CS 101", 1001, TRUCE_SET_APPLIED);
+    check_document(store,
+                   "{'student_id': 1, 'classes': [{'name': 'CS 101', 'seq': " LONG(1001) "}]}");
+    check_outcome(set, TRUCE_SET_REMOVE, "CS 101", 1002, TRUCE_SET_APPLIED);
+    check_document(store, "{'student_id': 1, 'classes': [], 'deleted_classes': [{'name': 'CS 101', "
+                          "'seq': " LONG(1002) "}]}");
+    check_outcome(set, TRUCE_SET_ADD, "CS 101", 1001, TRUCE_SET_STALE);
+    check_outcome(set, TRUCE_SET_REMOVE, "CS 101", 1002, TRUCE_SET_DUPLICATE);
+    truce_set_free(set);
+}
+
+TEST(an_insert_and_a_delete_give_the_documents_of_the_description)
+{
+    on_every_store(in_order);
+}
+
+static void tie(truce_store *store)
+{
+    truce_set *set = truce_set_new(store, NULL);
+
+    check_outcome(set, TRUCE_SET_REMOVE, "CS 101", 7, TRUCE_SET_APPLIED);
+    check_outcome(set, TRUCE_SET_ADD, "CS 101", 7, TRUCE_SET_APPLIED);
+    check_outcome(set, TRUCE_SET_REMOVE, "CS 101", 7, TRUCE_SET_STALE);
+    truce_set_free(set);
+}
+
+TEST(an_add_wins_an_exact_tie)
+{
+    on_every_store(tie);
+}
+
+/* ---- the description's own update documents ---- */
+
+static int64_t plain_update(truce_store *store, const char *filter, const char *update)
+{
+    bson_t *parsed = test_bson(filter), *change = test_bson(update);
+    truce_write_options options = {.upsert = true};
+    truce_write_result result = {0};
+    bson_error_t error;
+    truce_status status =
+        truce_update(store, "students", parsed, change, &options, &result, &error);
+    int64_t changed = result.modified + result.upserted;
+
+    CHECK(status == TRUCE_OK || status == TRUCE_DUPLICATE);
+    truce_write_result_release(&result);
+    bson_destroy(parsed);
+    bson_destroy(change);
+    return status ? -1 : changed;
+}
+
+#define SEED_INSERT                                                                                \
+    "{'student_id': 1, 'classes': {'$not': {'$elemMatch': {'name': 'CS 101'}}}, '$or': ["          \
+    "{'deleted_classes': {'$not': {'$elemMatch': {'name': 'CS 101'}}}}, "                          \
+    "{'deleted_classes': {'$elemMatch': {'name': 'CS 101', 'seq': {'$lt': 1001}}}}]}",             \
+        "{'$push': {'classes': {'name': 'CS 101', 'seq': 1001}}, "                                 \
+        "'$pull': {'deleted_classes': {'name': 'CS 101'}}}"
+#define SEED_DELETE                                                                                \
+    "{'student_id': 1, 'deleted_classes': {'$not': {'$elemMatch': {'name': 'CS 101'}}}, '$or': ["  \
+    "{'classes': {'$not': {'$elemMatch': {'name': 'CS 101'}}}}, "                                  \
+    "{'classes': {'$elemMatch': {'name': 'CS 101', 'seq': {'$lt': 1002}}}}]}",                     \
+        "{'$push': {'deleted_classes': {'name': 'CS 101', 'seq': 1002}}, "                         \
+        "'$pull': {'classes': {'name': 'CS 101'}}}"
+
+static void start_seed(truce_store *store)
+{
+    bson_t *student = test_bson("{'student_id': 1, 'name': 'John Doe', 'classes': [], "
+                                "'deleted_classes': []}");
+    bson_t *index = test_bson("{'key': {'student_id': 1}, 'unique': true}");
+    bson_error_t error;
+
+    CHECK_OK(truce_index_create(store, "students", index, &error), error);
+    CHECK_OK(truce_insert(store, "students", student, NULL, &error), error);
+    bson_destroy(student);
+    bson_destroy(index);
+}
+
+#define SEED_REMOVED                                                                               \
+    "{'student_id': 1, 'name': 'John Doe', 'classes': [], 'deleted_classes': [{'name': 'CS 101', " \
+    "'seq': 1002}]}"
+
+static void seed_in_order(truce_store *store)
+{
+    start_seed(store);
+    CHECK_INT(plain_update(store, SEED_INSERT), ==, 1);
+    check_document(store, "{'student_id': 1, 'name': 'John Doe', 'classes': [{'name': 'CS 101', "
+                          "'seq': 1001}], 'deleted_classes': []}");
+    CHECK_INT(plain_update(store, SEED_DELETE), ==, 1);
+    check_document(store, SEED_REMOVED);
+}
+
+TEST(the_updates_of_the_description_work_as_plain_updates_in_order)
+{
+    on_every_store(seed_in_order);
+}
+
+static void seed_out_of_order(truce_store *store)
+{
+    start_seed(store);
+    CHECK_INT(plain_update(store, SEED_DELETE), ==, 1);
+    check_document(store, SEED_REMOVED);
+    CHECK_INT(plain_update(store, SEED_INSERT), ==, -1); /* the unique index refuses the upsert */
+    check_document(store, SEED_REMOVED);
+}
+
+TEST(the_updates_of_the_description_work_as_plain_updates_out_of_order)
+{
+    on_every_store(seed_out_of_order);
+}
+
+static void seed_documents(truce_store *store)
+{
+    truce_set *set = truce_set_new(store, NULL);
+
+    start_seed(store);
+    CHECK_INT(plain_update(store, SEED_INSERT), ==, 1);
+    check_outcome(set, TRUCE_SET_ADD, "CS 101", 1001, TRUCE_SET_DUPLICATE);
+    check_outcome(set, TRUCE_SET_REMOVE, "CS 101", 1002, TRUCE_SET_APPLIED);
+    CHECK_INT(plain_update(store, SEED_INSERT), ==, -1);
+    truce_set_free(set);
+}
+
+TEST(a_set_and_the_updates_of_the_description_understand_each_other)
+{
+    on_every_store(seed_documents);
+}
+
+static void without_numbers(truce_store *store)
+{
+    bson_t *student = test_bson("{'student_id': 1, 'classes': [{'name': 'CS 101'}, 'Latin', "
+                                "{'name': 'CS 102'}]}");
+    truce_set_form forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC};
+    bson_error_t error;
+
+    CHECK_OK(truce_insert(store, "students", student, NULL, &error), error);
+    for (int i = 0; i < 2; i++) {
+        truce_set *set = truce_set_new(store, &(truce_set_options){.form = forms[i]});
+
+        check_outcome(set, TRUCE_SET_ADD, "CS 101", 5 + i, TRUCE_SET_APPLIED);
+        truce_set_free(set);
+    }
+    check_document(store, "{'student_id': 1, 'classes': [{'name': 'CS 101', 'seq': " LONG(
+                              6) "}, 'Latin', {'name': 'CS 102'}]}");
+    bson_destroy(student);
+}
+
+TEST(lists_from_before_there_were_numbers_are_taken_over)
+{
+    on_every_store(without_numbers);
+}
+
+/* ---- options ---- */
+
+static void other_names(truce_store *store)
+{
+    truce_set *set = truce_set_new(store, &(truce_set_options){.collection = "carts",
+                                                               .key = "cart,shop",
+                                                               .field = "items",
+                                                               .deleted = "gone",
+                                                               .name = "sku",
+                                                               .seq = "n",
+                                                               .source = "by",
+                                                               .watermark = "_done"});
+    truce_set_outcome outcome;
+    bson_error_t error;
+    bson_t *document, *wanted;
+
+    CHECK_OK(apply(set, TRUCE_SET_ADD, "{'shop': 'a', 'cart': 1}", "{'sku': 7, 'count': 2}", 5,
+                   "web", &outcome, &error),
+             error);
+    CHECK_OK(apply(set, TRUCE_SET_REMOVE, "{'cart': 1, 'shop': 'a'}", "{'sku': 8}", 6, "web",
+                   &outcome, &error),
+             error);
+    document = document_of(store, "carts", "{'cart': 1}");
+    wanted = test_bson("{'cart': 1, 'shop': 'a', 'items': [{'sku': 7, 'n': " LONG(
+        5) ", 'by': 'web', 'count': 2}], 'gone': [{'sku': 8, 'n': " LONG(6) ", 'by': 'web'}]}");
+    CHECK_BSON(wanted, document);
+    bson_destroy(document);
+    bson_destroy(wanted);
+    truce_set_free(set);
+}
+
+TEST(every_field_name_is_an_option)
+{
+    on_every_store(other_names);
+}
+
+static void refused(truce_set *set, const char *key, const char *element, int64_t seq,
+                    const char *message)
+{
+    truce_set_outcome outcome;
+    bson_error_t error = {0};
+
+    CHECK_STATUS(TRUCE_INVALID,
+                 apply(set, TRUCE_SET_ADD, key, element, seq, NULL, &outcome, &error), error);
+    CHECK_TEXT(message, error.message);
+}
+
+static void wrong_calls(truce_store *store)
+{
+    truce_set *set = truce_set_new(store, NULL);
+    bson_t *key = test_bson("{'student_id': 1}"), *element = test_bson("{'name': 'CS 101'}");
+    truce_set_outcome outcome;
+    bson_error_t error;
+
+    refused(set, "{'student_id': 1}", "{'nme': 'CS 101'}", 1,
+            "the element has no field \"name\" (set students.classes takes its elements' names "
+            "from it)");
+    refused(set, "{}", "{'name': 'CS 101'}", 1,
+            "the key has no field \"student_id\" (set students.classes finds its documents by it)");
+    refused(set, "{'student_id': [1]}", "{'name': 'CS 101'}", 1,
+            "the key's field \"student_id\" is [1], which cannot name a document");
+    refused(set, "{'student_id': 1, 'x': 1}", "{'name': 'CS 101'}", 1,
+            "the key has fields beside those of set students.classes");
+    refused(set, "{'student_id': 1}", "{'name': 'CS 101', 'seq': 4}", 1,
+            "the element may not have a field \"seq\": set students.classes keeps its own there");
+    refused(set, "{'student_id': 1}", "{'name': null}", 1,
+            "the element's field \"name\" is null, which cannot name an element");
+    refused(set, "{'student_id': 1}", "{'name': 'CS 101'}", 0,
+            "the sequence number is 0, and must be at least 1");
+    CHECK_STATUS(TRUCE_INVALID,
+                 truce_set_add(set, (truce_commit *)&outcome, key, element, 1, &outcome, &error),
+                 error);
+    truce_set_free(set);
+    set = truce_set_new(store, &(truce_set_options){.field = "a.b"});
+    refused(set, "{'student_id': 1}", "{'name': 'CS 101'}", 1, "the set's list cannot be \"a.b\"");
+    truce_set_free(set);
+    bson_destroy(key);
+    bson_destroy(element);
+}
+
+TEST(a_wrong_call_says_what_is_wrong)
+{
+    on_every_store(wrong_calls);
+}
+
+static void definitions(truce_store *store)
+{
+    truce_set *set = truce_set_new(store, NULL);
+    truce_set *other = truce_set_new(store, &(truce_set_options){.name = "title"});
+    truce_set *shared = truce_set_new(store, &(truce_set_options){.field = "clubs"});
+    truce_set *beside =
+        truce_set_new(store, &(truce_set_options){.field = "clubs", .watermark = "_wm_clubs"});
+    truce_set_outcome outcome;
+    bson_error_t error;
+
+    check_outcome(set, TRUCE_SET_ADD, "CS 101", 1, TRUCE_SET_APPLIED);
+    refused(other, "{'student_id': 1}", "{'title': 'CS 101'}", 1,
+            "set students.classes was made with name \"name\", and is opened with \"title\"");
+    refused(shared, "{'student_id': 1}", "{'name': 'chess'}", 1,
+            "set students.clubs needs a watermark field of its own: \"_wm\" of collection students "
+            "belongs to another set");
+    CHECK_OK(apply(beside, TRUCE_SET_ADD, "{'student_id': 1}", "{'name': 'chess'}", 1, NULL,
+                   &outcome, &error),
+             error);
+    truce_set_free(set);
+    truce_set_free(other);
+    truce_set_free(shared);
+    truce_set_free(beside);
+}
+
+TEST(a_set_is_opened_as_it_was_made_and_has_a_watermark_of_its_own)
+{
+    on_every_store(definitions);
+}
+
+static void odd_names(truce_store *store)
+{
+    static const char *const elements[] = {
+        "{'name': '$classes'}",
+        "{'name': '$$ROOT'}",
+        "{'name': ''}",
+        "{'name': {'$numberDouble': '1.5'}}",
+        "{'name': {'$date': {'$numberLong': '5'}}}",
+        "{'name': {'$binary': {'base64': 'AAE=', 'subType': '00'}}}",
+        "{'name': true}",
+        "{'name': 'a.b', 'payload': {'$literal': '$$NOW'}}",
+        "{'name': 'x', 'list': ['$name', {}]}"};
+    truce_set_form forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC};
+    bson_t *shown[2];
+
+    for (int f = 0; f < 2; f++) {
+        truce_set *set = truce_set_new(
+            store, &(truce_set_options){.collection = f ? "b" : "a", .form = forms[f]});
+        truce_set_outcome outcome;
+        bson_error_t error;
+
+        for (int64_t seq = 2; seq >= 1; seq--) {
+            for (size_t i = 0; i < sizeof elements / sizeof *elements; i++) {
+                CHECK_OK(apply(set, TRUCE_SET_ADD, "{'student_id': '$name'}", elements[i], seq,
+                               NULL, &outcome, &error),
+                         error);
+                CHECK_INT(outcome, ==, seq == 2 ? TRUCE_SET_APPLIED : TRUCE_SET_STALE);
+            }
+        }
+        shown[f] = document_of(store, f ? "b" : "a", "{}");
+        truce_set_free(set);
+    }
+    CHECK_BSON(shown[0], shown[1]);
+    bson_destroy(shown[0]);
+    bson_destroy(shown[1]);
+}
+
+TEST(names_and_payload_that_look_like_expressions_are_data)
+{
+    on_every_store(odd_names);
+}
+
+/* ---- batches ---- */
+
+static void large_batch(truce_store *store)
+{
+    enum { COUNT = 6000, KEYS = 1300, NAMES = 9 };
+    struct model_operation *operations = bson_malloc(COUNT * sizeof *operations);
+    truce_set_result *results = bson_malloc0(COUNT * sizeof *results);
+    int *chosen = bson_malloc(COUNT * sizeof *chosen);
+    truce_set *set = truce_set_new(store, NULL);
+    bson_error_t error;
+    int applied = 0;
+
+    for (int i = 0; i < COUNT; i++) {
+        operations[i] = (struct model_operation){.add = i % 3 != 0,
+                                                 .seq = 1 + (i * 7919) % COUNT,
+                                                 .key = i * 31 % KEYS,
+                                                 .name = i / 7 % NAMES};
+        chosen[i] = i;
+    }
+    CHECK_OK(model_apply_batch(set, operations, chosen, COUNT, results, &error), error);
+    for (int i = 0; i < COUNT; i++) {
+        const struct model_operation *winner =
+            model_winner(operations, COUNT, NULL, operations[i].key, operations[i].name);
+
+        CHECK_INT(results[i].outcome, ==,
+                  winner == &operations[i] ? TRUCE_SET_APPLIED : TRUCE_SET_STALE);
+        applied += winner == &operations[i];
+    }
+    for (int key = 0; key < KEYS; key += 50)
+        model_check(set, operations, COUNT, NULL, key, NAMES, true, "a large batch");
+    CHECK_OK(model_apply_batch(set, operations, chosen, COUNT, results, &error), error);
+    for (int i = 0; i < COUNT; i++)
+        CHECK(results[i].outcome != TRUCE_SET_APPLIED);
+    CHECK_INT(applied, >, 1000);
+    bson_free(operations);
+    bson_free(results);
+    bson_free(chosen);
+    truce_set_free(set);
+}
+
+TEST(a_batch_of_thousands_gives_each_operation_its_outcome)
+{
+    on_every_store(large_batch);
+}
+
+static void batch_with_a_bad_one(truce_store *store)
+{
+    truce_set *set = truce_set_new(store, NULL);
+    bson_t *key = test_bson("{'student_id': 1}"), *good = test_bson("{'name': 'a'}");
+    bson_t *bad = test_bson("{'nom': 'a'}");
+    truce_set_operation operations[] = {{TRUCE_SET_ADD, key, good, 1, NULL},
+                                        {TRUCE_SET_ADD, key, bad, 2, NULL}};
+    truce_set_result results[2];
+    bson_error_t error;
+
+    CHECK_STATUS(TRUCE_INVALID, truce_set_apply(set, NULL, operations, 2, results, &error), error);
+    CHECK(!strncmp(error.message, "operation 1: ", 13));
+    bson_destroy(key);
+    bson_destroy(good);
+    bson_destroy(bad);
+    truce_set_free(set);
+}
+
+TEST(a_batch_names_the_operation_that_is_wrong)
+{
+    on_every_store(batch_with_a_bad_one);
+}
+
+static void too_large(truce_store *store)
+{
+    truce_set *set = truce_set_new(store, NULL);
+    bson_t *keys[2] = {test_bson("{'student_id': 1}"), test_bson("{'student_id': 2}")};
+    bson_t elements[3];
+    truce_set_operation operations[3];
+    truce_set_result results[3];
+    char *text = bson_malloc0(9 * 1024 * 1024 + 1);
+    bson_error_t error;
+
+    memset(text, 'x', 9 * 1024 * 1024);
+    for (int i = 0; i < 3; i++) {
+        bson_init(&elements[i]);
+        bson_append_int32(&elements[i], "name", -1, i);
+        if (i < 2)
+            bson_append_utf8(&elements[i], "text", -1, text, -1);
+        operations[i] =
+            (truce_set_operation){TRUCE_SET_ADD, keys[i == 2], &elements[i], i + 1, NULL};
+    }
+    CHECK_STATUS(TRUCE_LIMIT, truce_set_apply(set, NULL, operations, 3, results, &error), error);
+    CHECK_INT(results[2].status, ==, TRUCE_OK);
+    CHECK_INT(results[2].outcome, ==, TRUCE_SET_APPLIED);
+    CHECK(results[0].status == TRUCE_LIMIT || results[1].status == TRUCE_LIMIT);
+    for (int i = 0; i < 3; i++)
+        bson_destroy(&elements[i]);
+    bson_destroy(keys[0]);
+    bson_destroy(keys[1]);
+    bson_free(text);
+    truce_set_free(set);
+}
+
+TEST(a_document_that_would_be_too_large_fails_alone)
+{
+    on_every_store(too_large);
+}
+
+/* ---- reading ---- */
+
+static void reading(truce_store *store)
+{
+    truce_set_layout layouts[] = {TRUCE_SET_IN_DOCUMENT, TRUCE_SET_BY_ELEMENT};
+
+    for (int i = 0; i < 2; i++) {
+        truce_set *set = truce_set_new(
+            store, &(truce_set_options){.collection = i ? "b" : "a", .layout = layouts[i]});
+        bson_t *key = test_bson("{'student_id': 1}"), members, *wanted;
+        bson_error_t error;
+
+        CHECK_STATUS(TRUCE_NOT_FOUND, truce_set_members(set, key, &members, &error), error);
+        bson_destroy(&members);
+        check_outcome(set, TRUCE_SET_ADD, "CS 101", 1, TRUCE_SET_APPLIED);
+        check_outcome(set, TRUCE_SET_ADD, "CS 102", 2, TRUCE_SET_APPLIED);
+        check_outcome(set, TRUCE_SET_REMOVE, "CS 101", 3, TRUCE_SET_APPLIED);
+        CHECK_OK(truce_set_members(set, key, &members, &error), error);
+        wanted = test_bson("{'0': {'name': 'CS 102', 'seq': " LONG(2) "}}");
+        CHECK_BSON(wanted, &members);
+        bson_destroy(wanted);
+        bson_destroy(&members);
+        bson_destroy(key);
+        truce_set_free(set);
+    }
+}
+
+TEST(members_are_read_alike_in_both_layouts)
+{
+    on_every_store(reading);
+}
+
+/* ---- sequences ---- */
+
+static void sequences(truce_store *store)
+{
+    bson_error_t error;
+    int64_t number;
+
+    CHECK_OK(truce_sequence_last(store, "s", &number, &error), error);
+    CHECK_INT(number, ==, 0);
+    for (int64_t i = 1; i <= 200; i++) {
+        CHECK_OK(truce_sequence_next(store, "s", &number, &error), error);
+        CHECK_INT(number, ==, i);
+    }
+    CHECK_OK(truce_sequence_take(store, "s", 50, &number, &error), error);
+    CHECK_INT(number, ==, 201);
+    CHECK_OK(truce_sequence_raise(store, "s", 1000, &error), error);
+    CHECK_OK(truce_sequence_raise(store, "s", 500, &error), error);
+    CHECK_OK(truce_sequence_next(store, "s", &number, &error), error);
+    CHECK_INT(number, ==, 1001);
+    CHECK_OK(truce_sequence_raise(store, "t", 5, &error), error);
+    CHECK_OK(truce_sequence_last(store, "t", &number, &error), error);
+    CHECK_INT(number, ==, 5);
+    CHECK_STATUS(TRUCE_INVALID, truce_sequence_take(store, "s", 0, &number, &error), error);
+    CHECK_STATUS(TRUCE_INVALID, truce_sequence_next(store, "", &number, &error), error);
+}
+
+TEST(a_sequence_counts_without_gaps)
+{
+    on_every_store(sequences);
+}

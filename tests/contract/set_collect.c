@@ -1,0 +1,385 @@
+/* Tombstones collected by proof: consumers, sources, void numbers, the quarantine; and the traps of
+ * the obvious ways to do it, each with its name. */
+#include "tests/support/set_model.h"
+#include "truce/sys/decorate.h"
+
+#define A(n)                                                                                       \
+    {                                                                                              \
+        true, n, NULL, 1, 0                                                                        \
+    }
+#define R(n)                                                                                       \
+    {                                                                                              \
+        false, n, NULL, 1, 0                                                                       \
+    }
+
+struct place {
+    truce_store *store;
+    truce_set *set;
+};
+
+static void open_place(struct place *place, truce_set_form form)
+{
+    bson_error_t error;
+
+    CHECK_OK(truce_store_open("memory:", NULL, &place->store, &error), error);
+    place->set = truce_set_new(place->store, &(truce_set_options){.form = form});
+}
+
+static void close_place(struct place *place)
+{
+    truce_set_free(place->set);
+    truce_store_close(place->store);
+}
+
+static truce_set_outcome consume(struct place *place, const char *consumer,
+                                 struct model_operation operation)
+{
+    truce_set_operation made;
+    truce_set_result result = {0};
+    bson_t key, element;
+    bson_error_t error;
+
+    model_operation_make(&operation, &key, &element, &made);
+    CHECK_OK(truce_set_consume(place->set, consumer, &made, 1, &result, &error), error);
+    bson_destroy(&key);
+    bson_destroy(&element);
+    return result.outcome;
+}
+
+static int64_t watermark(struct place *place)
+{
+    int64_t number = -1;
+    bson_error_t error;
+
+    CHECK_OK(truce_set_watermark(place->set, &number, NULL, &error), error);
+    return number;
+}
+
+static truce_set_collected collect(struct place *place)
+{
+    truce_set_collected collected = {0};
+    bson_error_t error;
+
+    CHECK_OK(truce_set_collect(place->set, &collected, &error), error);
+    return collected;
+}
+
+static int64_t count(struct place *place, const char *collection)
+{
+    int64_t number = -1;
+    bson_error_t error;
+
+    CHECK_OK(truce_count(place->store, collection, NULL, NULL, &number, &error), error);
+    return number;
+}
+
+/* ---- what collecting does ---- */
+
+static void collecting(truce_set_form form)
+{
+    const struct model_operation operations[] = {A(1), R(2), A(3), R(4)};
+    struct place place;
+
+    open_place(&place, form);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(consume(&place, i % 2 ? "c1" : "c2", operations[i]), ==, TRUCE_SET_APPLIED);
+    CHECK_INT(watermark(&place), ==, 4);
+    CHECK_INT(collect(&place).tombstones, ==, 1);
+    CHECK_INT(collect(&place).tombstones, ==, 0);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(consume(&place, "c3", operations[i]), ==, TRUCE_SET_DUPLICATE);
+    model_check(place.set, operations, 4, NULL, 1, 1, false, "collected");
+    CHECK_INT(consume(&place, "c3", (struct model_operation)A(5)), ==, TRUCE_SET_APPLIED);
+    CHECK_INT(count(&place, "truce_quarantine"), ==, 0);
+    close_place(&place);
+}
+
+TEST(what_was_collected_is_a_duplicate_when_it_comes_again)
+{
+    collecting(TRUCE_SET_FORM_PIPELINE);
+    collecting(TRUCE_SET_FORM_CLASSIC);
+}
+
+TEST(a_gap_stalls_collecting_until_it_is_filled_or_void)
+{
+    struct place place;
+    bson_error_t error;
+
+    open_place(&place, TRUCE_SET_FORM_AUTO);
+    consume(&place, "c1", (struct model_operation)R(1));
+    consume(&place, "c1", (struct model_operation){true, 3, NULL, 1, 1});
+    CHECK_INT(watermark(&place), ==, 1);
+    CHECK_OK(truce_set_void(place.set, NULL, 2, 2, &error), error);
+    CHECK_INT(watermark(&place), ==, 3);
+    CHECK_INT(collect(&place).tombstones, ==, 1);
+    /* 2 was void, and the watermark has passed it */
+    CHECK_INT(consume(&place, "c1", (struct model_operation)A(2)), ==, TRUCE_SET_QUARANTINED);
+    CHECK_INT(consume(&place, "c2", (struct model_operation)A(2)), !=, TRUCE_SET_APPLIED);
+    CHECK_INT(count(&place, "truce_quarantine"), ==, 1);
+    model_check(place.set, &(struct model_operation)R(1), 1, NULL, 1, 1, false, "void");
+    close_place(&place);
+}
+
+TEST(the_quarantine_says_why)
+{
+    struct place place;
+    truce_cursor *cursor;
+    const bson_t *document;
+    bson_iter_t iter;
+    bson_error_t error;
+
+    open_place(&place, TRUCE_SET_FORM_AUTO);
+    consume(&place, "c1", (struct model_operation)R(1));
+    CHECK_OK(truce_set_void(place.set, NULL, 2, 9, &error), error);
+    collect(&place);
+    consume(&place, "c1", (struct model_operation)A(2));
+    REQUIRE(CHECK_OK(truce_set_quarantine(place.set, &cursor, &error), error));
+    CHECK_OK(truce_cursor_next(cursor, &document, &error), error);
+    REQUIRE(document);
+    CHECK(bson_iter_init_find(&iter, document, "reason"));
+    CHECK_TEXT("number 2 was declared void", bson_iter_utf8(&iter, NULL));
+    CHECK(bson_iter_init_find(&iter, document, "element"));
+    truce_cursor_close(cursor);
+    close_place(&place);
+}
+
+TEST(an_idle_source_does_not_hold_the_others_back_once_it_says_so)
+{
+    struct place place;
+    bson_error_t error;
+
+    open_place(&place, TRUCE_SET_FORM_AUTO);
+    consume(&place, "c1", (struct model_operation){true, 1, "mobile", 1, 1});
+    for (int64_t i = 1; i <= 5; i++)
+        consume(&place, "c1", (struct model_operation){i % 2, i, "web", 1, 0});
+    CHECK_INT(watermark(&place), ==, 1);
+    CHECK_OK(truce_set_source_idle(place.set, "mobile", 6, &error), error);
+    CHECK_INT(watermark(&place), ==, 5);
+    close_place(&place);
+}
+
+TEST(a_new_source_starts_above_what_was_collected)
+{
+    struct place place;
+    bson_error_t error;
+    int64_t first;
+
+    open_place(&place, TRUCE_SET_FORM_AUTO);
+    for (int64_t i = 1; i <= 6; i++)
+        consume(&place, "c1", (struct model_operation){i % 2, i, "web", 1, 0});
+    CHECK_INT(collect(&place).watermark, ==, 6);
+    CHECK_OK(truce_set_source_start(place.set, "mobile", &first, &error), error);
+    CHECK_INT(first, ==, 7);
+    CHECK_OK(truce_set_source_start(place.set, "mobile", &first, &error), error);
+    CHECK_INT(first, ==, 7);
+    CHECK_INT(watermark(&place), ==, 6);
+    CHECK_INT(consume(&place, "c1", (struct model_operation){true, 7, "mobile", 1, 0}), ==,
+              TRUCE_SET_APPLIED);
+    /* one that nobody announced, with a number from below: not lost in silence */
+    CHECK_INT(consume(&place, "c1", (struct model_operation){true, 2, "other", 1, 3}), ==,
+              TRUCE_SET_QUARANTINED);
+    close_place(&place);
+}
+
+TEST(records_of_many_blocks_are_archived_and_still_prove)
+{
+    enum { COUNT = 30000 };
+    truce_set_operation *operations = bson_malloc0(COUNT * sizeof *operations);
+    bson_t *key = test_bson("{'student_id': 1}"), *element = test_bson("{'name': 'a'}");
+    struct place place;
+    bson_error_t error;
+
+    open_place(&place, TRUCE_SET_FORM_AUTO);
+    for (int i = 0; i < COUNT; i++)
+        operations[i] = (truce_set_operation){TRUCE_SET_REMOVE, key, element,
+                                              1 + (int64_t)i * 7919 % COUNT, NULL};
+    consume(&place, "c1", (struct model_operation)R(1));
+    CHECK_OK(truce_set_record(place.set, "c1", operations, COUNT / 2, &error), error);
+    CHECK_INT(watermark(&place), <, COUNT);
+    CHECK_OK(truce_set_record(place.set, "c2", operations + COUNT / 2, COUNT / 2, &error), error);
+    CHECK_INT(watermark(&place), ==, COUNT);
+    CHECK_INT(count(&place, "truce_progress"), >, 12);
+    CHECK_INT(collect(&place).watermark, ==, COUNT);
+    CHECK_INT(count(&place, "truce_progress"), <, 12);
+    CHECK_INT(watermark(&place), ==, COUNT);
+    CHECK_INT(consume(&place, "c3", (struct model_operation)A(1)), ==, TRUCE_SET_DUPLICATE);
+    close_place(&place);
+    bson_free(operations);
+    bson_destroy(key);
+    bson_destroy(element);
+}
+
+/* ---- the traps ---- */
+
+static void no_second_document(truce_set_form form)
+{
+    struct place place;
+
+    open_place(&place, form);
+    consume(&place, "c1", (struct model_operation)R(2));
+    consume(&place, "c1", (struct model_operation)A(1)); /* its guard does not match */
+    consume(&place, "c1", (struct model_operation)R(2));
+    CHECK_INT(count(&place, "students"), ==, 1);
+    close_place(&place);
+}
+
+TEST(trap_a_a_guard_that_does_not_match_inserts_no_second_document)
+{
+    no_second_document(TRUCE_SET_FORM_CLASSIC);
+    no_second_document(TRUCE_SET_FORM_PIPELINE);
+}
+
+TEST(trap_c_a_remove_of_a_name_never_seen_leaves_its_tombstone)
+{
+    truce_set_form forms[] = {TRUCE_SET_FORM_CLASSIC, TRUCE_SET_FORM_PIPELINE};
+
+    for (int i = 0; i < 2; i++) {
+        const struct model_operation operations[] = {R(2), A(1)};
+        struct place place;
+
+        open_place(&place, forms[i]);
+        CHECK_INT(consume(&place, "c1", operations[0]), ==, TRUCE_SET_APPLIED);
+        CHECK_INT(consume(&place, "c1", operations[1]), ==, TRUCE_SET_STALE);
+        model_check(place.set, operations, 2, NULL, 1, 1, true, "a remove first");
+        close_place(&place);
+    }
+}
+
+TEST(trap_d_the_least_of_the_consumers_own_marks_proves_nothing)
+{
+    const struct model_operation operations[] = {A(1), R(2), A(3)};
+    struct place place;
+
+    /* 1 is not delivered yet, while every consumer is beyond it */
+    open_place(&place, TRUCE_SET_FORM_AUTO);
+    consume(&place, "c1", operations[1]);
+    consume(&place, "c2", (struct model_operation){true, 3, NULL, 1, 1});
+    CHECK_INT(watermark(&place), ==, 0);
+    CHECK_INT(collect(&place).tombstones, ==, 0);
+    CHECK_INT(consume(&place, "c1", operations[0]), ==, TRUCE_SET_STALE);
+    model_check(place.set, operations, 2, NULL, 1, 1, true, "1 comes last");
+    close_place(&place);
+}
+
+TEST(trap_e_one_sources_watermark_says_nothing_of_another)
+{
+    const struct model_operation operations[] = {{true, 1, "b", 1, 0}, {false, 2, "a", 1, 0}};
+    struct place place;
+
+    open_place(&place, TRUCE_SET_FORM_AUTO);
+    consume(&place, "c1", (struct model_operation){true, 1, "a", 1, 1});
+    consume(&place, "c1", (struct model_operation){true, 2, "b", 1, 1});
+    consume(&place, "c1", operations[1]); /* a is complete to 2, and b waits for 1 */
+    CHECK_INT(collect(&place).tombstones, ==, 0);
+    CHECK_INT(consume(&place, "c1", operations[0]), ==, TRUCE_SET_STALE);
+    model_check(place.set, operations, 2, NULL, 1, 1, true, "b's first comes last");
+    close_place(&place);
+}
+
+/* Collects when another handle is about to write, after it looked. */
+struct intruder {
+    struct place *place;
+    bool done, collecting;
+};
+
+static void intrude(const bson_t *event, void *arg)
+{
+    struct intruder *intruder = arg;
+    bson_iter_t iter;
+
+    if (intruder->done || intruder->collecting ||
+        bson_iter_init_find(&iter, event,
+                            "status") || /* a call that returned, not one that begins */
+        !bson_iter_init_find(&iter, event, "verb") ||
+        strcmp(bson_iter_utf8(&iter, NULL), "bulk") ||
+        !bson_iter_init_find(&iter, event, "collection") ||
+        strcmp(bson_iter_utf8(&iter, NULL), "students"))
+        return;
+    intruder->collecting = true;
+    CHECK_INT(collect(intruder->place).tombstones, ==, 1);
+    intruder->done = true;
+}
+
+static void watermark_in_the_write(truce_set_form form, bool batch)
+{
+    /* an old add, read from the queue again, is about to be written when 2 is collected */
+    const struct model_operation operations[] = {A(1), R(2)};
+    const int twice[] = {0, 0};
+    struct place place;
+    struct intruder intruder = {.place = &place};
+    truce_trace_options options = {.function = intrude, .arg = &intruder, .beginnings = true};
+    truce_store *inner, *traced;
+    truce_set *set;
+    truce_set_result results[2];
+    bson_error_t error;
+
+    open_place(&place, form);
+    consume(&place, "c1", operations[0]);
+    consume(&place, "c1", operations[1]);
+    consume(&place, "c1", (struct model_operation){true, 3, NULL, 1, 1});
+    inner = place.store;
+    traced = truce_trace_wrap(inner, &options);
+    set = truce_set_new(traced, &(truce_set_options){.form = form});
+    if (batch)
+        CHECK_OK(model_apply_batch(set, operations, twice, 2, results, &error), error);
+    else
+        CHECK_OK(model_apply(set, &operations[0], &results[0].outcome, &error), error);
+    CHECK(batch || intruder.done); /* the batch looks first, and has nothing to write */
+    CHECK(results[0].outcome != TRUCE_SET_APPLIED);
+    truce_set_free(set);
+    model_check(place.set, operations, 2, NULL, 1, 1, false, "collected under the write");
+    truce_set_free(place.set);
+    truce_store_close(traced);
+}
+
+TEST(trap_e_the_watermark_is_compared_in_the_write_itself)
+{
+    watermark_in_the_write(TRUCE_SET_FORM_PIPELINE, false);
+    watermark_in_the_write(TRUCE_SET_FORM_CLASSIC, false);
+    watermark_in_the_write(TRUCE_SET_FORM_AUTO, true);
+}
+
+TEST(trap_f_a_number_is_recorded_only_when_it_is_applied)
+{
+    /* a consumer that dies at any of its calls: whatever is recorded was applied */
+    for (uint64_t at = 1;; at++) {
+        const struct model_operation operation = R(1);
+        truce_fault_options fault = {.kind = TRUCE_FAULT_FAIL, .at = at, .from_then_on = true};
+        struct place place;
+        truce_set_operation made;
+        truce_set_result result;
+        bson_t key, element;
+        bson_error_t error;
+        truce_status status;
+
+        CHECK_OK(truce_store_open("memory:", NULL, &place.store, &error), error);
+        place.store = truce_fault_wrap(place.store, &fault);
+        place.set = truce_set_new(place.store, NULL);
+        model_operation_make(&operation, &key, &element, &made);
+        status = truce_set_consume(place.set, "c1", &made, 1, &result, &error);
+        truce_fault_arm(place.store, &(truce_fault_options){.kind = TRUCE_FAULT_NONE});
+        if (watermark(&place) >= 1)
+            model_check(place.set, &operation, 1, NULL, 1, 1, true, "recorded");
+        bson_destroy(&key);
+        bson_destroy(&element);
+        close_place(&place);
+        if (!status)
+            break;
+        REQUIRE(at < 100);
+    }
+}
+
+TEST(trap_g_an_emptied_document_stays_for_its_watermark)
+{
+    const struct model_operation operations[] = {A(1), R(2)};
+    struct place place;
+
+    open_place(&place, TRUCE_SET_FORM_AUTO);
+    consume(&place, "c1", operations[0]);
+    consume(&place, "c1", operations[1]);
+    CHECK_INT(collect(&place).tombstones, ==, 1);
+    CHECK_INT(count(&place, "students"), ==, 1);
+    CHECK_INT(consume(&place, "c2", operations[0]), ==, TRUCE_SET_DUPLICATE);
+    model_check(place.set, operations, 2, NULL, 1, 1, false, "emptied");
+    close_place(&place);
+}
