@@ -34,5 +34,6 @@ extern const struct cli_command cli_set_start;
 extern const struct cli_command cli_set_quarantine;
 extern const struct cli_command cli_set_apply;
 extern const struct cli_command cli_set_worker;
+extern const struct cli_command cli_demo;
 
 #endif

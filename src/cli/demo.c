@@ -1,0 +1,53 @@
+/* truce demo: all stories, or one. */
+#include "cli/demo.h"
+
+#include <string.h>
+
+#include "cli/commands.h"
+
+static const struct story {
+    const char *name;
+    int (*run)(struct cli *cli);
+} stories[] = {
+    {"enrolments", demo_enrolments},
+};
+
+static int run(struct cli *cli)
+{
+    size_t count = sizeof stories / sizeof *stories;
+    int code = CLI_DONE;
+    bool found = !cli->count;
+
+    for (size_t i = 0; i < count; i++) {
+        int own;
+
+        if (cli->count && strcmp(cli->arguments[0], stories[i].name))
+            continue;
+        found = true;
+        own = stories[i].run(cli);
+        code = own > code ? own : code;
+    }
+    if (!found)
+        return cli_usage(cli, "there is no story \"%s\"; there is enrolments", cli->arguments[0]);
+    return code;
+}
+
+const struct cli_command cli_demo = {
+    .noun = "demo",
+    .arguments = "[STORY]",
+    .summary = "what goes wrong the usual way, and how it goes with truce",
+    .help =
+        "Each story runs on the embedded store, in a directory of its own, with real processes,\n"
+        "and checks its result. The exit code is not 0 if truce's is not all right.\n"
+        "\n"
+        "  enrolments   students enrol and unenrol through a work queue; the messages arrive\n"
+        "               shuffled, some twice, at consumers that are killed with -9",
+    .example = "truce demo enrolments",
+    .options = (const struct cli_option[]){{"messages", 0, "NUMBER", "how many (20000)", false},
+                                           {"students", 0, "NUMBER", "how many (2000)", false},
+                                           {"consumers", 0, "NUMBER", "processes (5)", false},
+                                           {"keep", 0, NULL, "keep the stores", false},
+                                           {0}},
+    .store = CLI_STORE_NONE,
+    .run = run,
+};

@@ -1,0 +1,10 @@
+#ifndef TRUCE_CLI_DEMO_H
+#define TRUCE_CLI_DEMO_H
+
+/* The stories of `truce demo`: each shows the usual way going wrong, then truce, and checks the
+ * result by itself. A story returns its exit code: not CLI_DONE if truce's result is not all right. */
+#include "cli/cli.h"
+
+int demo_enrolments(struct cli *cli);
+
+#endif
