@@ -322,6 +322,39 @@ static bool run_path(const char *path)
     return good;
 }
 
+/* ---- a file of its own ---------------------------------------------------------------------- */
+
+static char own_directory[300];
+
+static bool make_own_directory(char *uri, size_t size)
+{
+    const char *parent = getenv("TMPDIR");
+
+    snprintf(own_directory, sizeof(own_directory), "%s/truce-vectors-XXXXXX",
+             parent && *parent ? parent : "/tmp");
+    if (!mkdtemp(own_directory))
+        return false;
+    snprintf(uri, size, "file:%s/vectors.truce", own_directory);
+    return true;
+}
+
+static void remove_own_directory(void)
+{
+    struct dirent **entries = NULL;
+    int count = *own_directory ? scandir(own_directory, &entries, NULL, NULL) : 0;
+
+    for (int i = 0; i < count; i++) {
+        char *path = bson_strdup_printf("%s/%s", own_directory, entries[i]->d_name);
+
+        remove(path);
+        bson_free(path);
+        free(entries[i]);
+    }
+    free(entries);
+    if (*own_directory)
+        remove(own_directory);
+}
+
 /* ---- main ----------------------------------------------------------------------------------- */
 
 static int usage(void)
@@ -335,6 +368,7 @@ int main(int count, char **arguments)
 {
     truce_store_options options = {.relaxed = true};
     const char *uri = "memory:", *exceptions = NULL;
+    char own_uri[400];
     bson_error_t error;
     struct timespec begin, end;
     bool good = true;
@@ -361,6 +395,8 @@ int main(int count, char **arguments)
     }
     if (first == count || (exceptions && !read_exceptions(exceptions)))
         return usage();
+    if (!strcmp(uri, "file:") && make_own_directory(own_uri, sizeof(own_uri)))
+        uri = own_uri;
     if (truce_store_open(uri, &options, &session.store, &error)) {
         fprintf(stderr, "vectors: cannot open %s: %s\n", uri, error.message);
         return 2;
@@ -370,6 +406,7 @@ int main(int count, char **arguments)
         good = run_path(arguments[first]) && good;
     clock_gettime(CLOCK_MONOTONIC, &end);
     truce_store_close(session.store);
+    remove_own_directory();
     if (!session.answers)
         printf("%s: %ld runs in %.1f s\n", uri, session.runs,
                (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9);
