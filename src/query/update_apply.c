@@ -24,8 +24,6 @@
  */
 #include "query/update_tree.h"
 
-#include <stdio.h>
-
 #include "base/assert.h"
 #include "base/limits.h"
 
@@ -404,20 +402,27 @@ static truce_status append_to_array(struct update_run *run, const struct update_
                                     int64_t index, int64_t *length, struct value built,
                                     int64_t *delta, bson_error_t *error)
 {
-    char key[24], path[256];
-    int key_length;
+    uint64_t size = built.size;
+    uint8_t *bytes, *to;
+    char path[256];
 
     if (index - *length > TRUCE_ARRAY_FILL_MAX)
         return truce__refuse(CODE_CANNOT_BACKFILL_ARRAY, error,
                              "element %lld of '%s' lies more than %d elements behind its end",
                              (long long)index, truce__update_place_show(place, path, sizeof path),
                              TRUCE_ARRAY_FILL_MAX);
-    for (; *length < index; ++*length) {
-        key_length = snprintf(key, sizeof key, "%lld", (long long)*length);
-        append_element(run, place->value, key, (uint32_t)key_length, truce__value_null(), delta);
+    for (int64_t i = *length; i <= index; i++)
+        size += 2 + truce__update_digits((uint32_t)i);
+    bytes = to = truce__arena_take(run->context->arena, size);
+    for (int64_t i = *length; i <= index; i++) {
+        *to++ = i < index ? BSON_TYPE_NULL : built.type;
+        to = truce__update_put_number(to, (uint32_t)i);
+        *to++ = 0;
     }
-    key_length = snprintf(key, sizeof key, "%lld", (long long)index);
-    append_element(run, place->value, key, (uint32_t)key_length, built, delta);
+    if (built.size)
+        memcpy(to, built.data, built.size);
+    truce__update_edit(run, place->value.data + place->value.size - 1, 0, bytes, (uint32_t)size);
+    *delta += (int64_t)size;
     *length = index + 1;
     return TRUCE_OK;
 }

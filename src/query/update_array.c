@@ -42,7 +42,7 @@ static struct list list_of(struct arena *arena, struct value array, uint32_t mor
     return list;
 }
 
-static uint32_t digits_of(uint32_t number)
+uint32_t truce__update_digits(uint32_t number)
 {
     uint32_t digits = 1;
 
@@ -51,9 +51,9 @@ static uint32_t digits_of(uint32_t number)
     return digits;
 }
 
-static uint8_t *put_number(uint8_t *to, uint32_t number)
+uint8_t *truce__update_put_number(uint8_t *to, uint32_t number)
 {
-    uint32_t digits = digits_of(number);
+    uint32_t digits = truce__update_digits(number);
 
     for (uint32_t i = digits; i-- > 0; number /= 10)
         to[i] = (uint8_t)('0' + number % 10);
@@ -69,7 +69,7 @@ static truce_status write_list(struct arena *arena, const struct list *list,
     int32_t length;
 
     for (uint32_t i = 0; i < list->count; i++)
-        size += 2 + digits_of(i) + (uint64_t)list->items[i].size;
+        size += 2 + truce__update_digits(i) + (uint64_t)list->items[i].size;
     if (size > TRUCE_DOCUMENT_BYTES_MAX)
         return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
                              "%s makes '%s' larger than the %d bytes of a document",
@@ -82,7 +82,7 @@ static truce_status write_list(struct arena *arena, const struct list *list,
         struct value item = list->items[i];
 
         *to++ = item.type;
-        to = put_number(to, i);
+        to = truce__update_put_number(to, i);
         *to++ = 0;
         if (item.size)
             memcpy(to, item.data, item.size);

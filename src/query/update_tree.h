@@ -244,6 +244,10 @@ truce_status truce__update_item_matches(struct update_run *run, const struct mat
                                         bool documents_only, struct value item, bool *matches,
                                         bson_error_t *error);
 
+/* update_array.c: a number as text, without a zero byte; its length, and the end of it at `to` */
+uint32_t truce__update_digits(uint32_t number);
+uint8_t *truce__update_put_number(uint8_t *to, uint32_t number);
+
 /* update.c */
 void truce__update_run_init(struct update_run *run, const struct update *update,
                             const struct match_result *found, struct query_context *context);
