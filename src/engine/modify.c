@@ -23,7 +23,6 @@ static truce_status compile(struct modify *modify, const bson_t *filter, const b
 {
     const truce_modify_options *options = modify->options;
     struct update_options how = {.pipeline = options->pipeline,
-                                 .upsert = options->upsert,
                                  .array_filters = options->array_filters};
     struct selector *selector = &modify->compiled.selector;
     truce_status status = truce__selector_init(filter, selector, error);

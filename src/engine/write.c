@@ -35,8 +35,7 @@ static truce_status compile_update(const truce_write *write, struct compiled *co
                                    bson_error_t *error)
 {
     const truce_write_options *options = &write->options;
-    struct update_options how = {options->pipeline, options->upsert, options->multi,
-                                 options->array_filters};
+    struct update_options how = {options->pipeline, options->multi, options->array_filters};
 
     return truce__update_new(write->document, &how, &compiled->update, error);
 }

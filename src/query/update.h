@@ -8,7 +8,6 @@ struct update;
 
 struct update_options {
     bool pipeline;               /* `update` is an array of stages */
-    bool upsert;                 /* it may have to make a document: more is refused early */
     bool multi;                  /* a replacement is refused */
     const bson_t *array_filters; /* array of conditions, or NULL */
 };

@@ -239,8 +239,7 @@ static truce_status do_update(struct writing *writing, const truce_write *write,
                               truce_write_result *result, bson_error_t *error)
 {
     const truce_write_options *options = &write->options;
-    struct update_options how = {options->pipeline, options->upsert, options->multi,
-                                 options->array_filters};
+    struct update_options how = {options->pipeline, options->multi, options->array_filters};
     struct memory_matches matches = {0};
     struct match *match = NULL;
     struct update *update = NULL;
@@ -417,7 +416,6 @@ static truce_status modifying_compile(struct modifying *modifying, const bson_t 
                                       bson_error_t *error)
 {
     struct update_options how = {.pipeline = options->pipeline,
-                                 .upsert = options->upsert,
                                  .array_filters = options->array_filters};
     truce_status status = truce__match_new(filter, &modifying->match, error);
 

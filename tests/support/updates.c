@@ -28,9 +28,7 @@ struct parts {
 
 static truce_status compile(const struct updated *updated, struct parts *parts, bson_error_t *error)
 {
-    struct update_options options = {.pipeline = updated->pipeline,
-                                     .upsert = !updated->before && !updated->before_document,
-                                     .multi = updated->multi};
+    struct update_options options = {.pipeline = updated->pipeline, .multi = updated->multi};
     truce_status status = TRUCE_OK;
 
     if (updated->update_document)
