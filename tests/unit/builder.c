@@ -93,7 +93,7 @@ TEST(a_field_that_is_set_again_keeps_its_place_in_small_and_large_tables)
 {
     struct arena arena = ARENA_INIT;
     struct field_table table;
-    char keys[3000][8];
+    char keys[3000][16];
 
     truce__field_table_begin(&table, &arena, 10 << 20);
     for (int i = 0; i < 3000; i++) {
@@ -121,7 +121,7 @@ TEST(a_table_does_not_grow_beyond_the_bound)
 {
     struct arena arena = ARENA_INIT;
     struct field_table table;
-    char keys[2000][8];
+    char keys[2000][16];
     int set = 0;
 
     truce__field_table_begin(&table, &arena, 20000);

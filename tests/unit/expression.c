@@ -1,4 +1,7 @@
 #include "query/expression.h"
+
+#include <pthread.h>
+
 #include "tests/support/expression.h"
 #include "tests/support/test.h"
 
@@ -123,5 +126,68 @@ TEST(the_callers_variables_are_read_by_position)
     bson_destroy(&got);
     bson_destroy(expected);
     bson_destroy(values);
+    bson_destroy(source);
+}
+
+/* -- threads ---------------------------------------------------------------------------------- */
+
+struct turn {
+    const struct expression *expression;
+    const bson_t *document, *expected;
+    int wrong;
+};
+
+static void *evaluate_often(void *arg)
+{
+    struct turn *turn = arg;
+    struct arena arena = ARENA_INIT;
+    struct query_context context = {.arena = &arena};
+
+    for (int i = 0; i < 300; i++) {
+        bson_t got = BSON_INITIALIZER;
+        struct value result;
+        bson_error_t error;
+        if (truce__expression_evaluate(turn->expression, truce__value_document(turn->document),
+                                       NULL, &context, &result, &error))
+            turn->wrong++;
+        else
+            truce__value_append(&got, "r", 1, result);
+        turn->wrong += !bson_equal(&got, turn->expected);
+        bson_destroy(&got);
+        truce__arena_reset(&arena);
+    }
+    truce__arena_release(&arena);
+    return NULL;
+}
+
+TEST(one_expression_is_evaluated_by_several_threads_at_once)
+{
+    bson_t *source = test_bson(
+        "{'e': {'$map': {'input': '$a', 'as': 'x', 'in': {'$let': {'vars': {'y': {'$add': ['$$x', "
+        "1]}}, 'in': [{'$regexFind': {'input': {'$toString': '$$y'}, 'regex': '(.)(z)?'}}, "
+        "{'$dateToString': {'date': {'$toDate': {'$toLong': '$$y'}}, 'timezone': 'Asia/Tokyo', "
+        "'format': '%H'}}]}}}}}");
+    bson_t *document = test_bson("{'a': [1, 25]}");
+    bson_t *expected =
+        test_bson("{'r': [[{'match': '2', 'idx': 0, 'captures': ['2', null]}, '09'], "
+                  "[{'match': '2', 'idx': 0, 'captures': ['2', null]}, '09']]}");
+    struct expression *expression;
+    struct turn turns[4];
+    pthread_t threads[4];
+    bson_error_t error;
+
+    REQUIRE(!truce__expression_new(truce__value_field(truce__value_document(source), "e", 1), NULL,
+                                   &expression, &error));
+    for (int i = 0; i < 4; i++) {
+        turns[i] = (struct turn){expression, document, expected, 0};
+        REQUIRE(!pthread_create(&threads[i], NULL, evaluate_often, &turns[i]));
+    }
+    for (int i = 0; i < 4; i++) {
+        REQUIRE(!pthread_join(threads[i], NULL));
+        CHECK_INT(turns[i].wrong, ==, 0);
+    }
+    truce__expression_free(expression);
+    bson_destroy(expected);
+    bson_destroy(document);
     bson_destroy(source);
 }
