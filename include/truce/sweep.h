@@ -30,6 +30,14 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sweep(truce_store *store,
                                                      truce_sweep_report *report,
                                                      bson_error_t *error);
 
+/* Brings one journal commit to its end: a decided one is released, one whose lease is over undone.
+ * `document` is the commit afterwards, always initialised. LOCKED: it is pending and its lease is not
+ * over. NOT_FOUND: there is none of that id: it never took effect, or was purged. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_resolve(truce_store *store,
+                                                              const bson_oid_t *id,
+                                                              bson_t *document,
+                                                              bson_error_t *error);
+
 typedef struct truce_check_options {
     bool repair; /* mend what can be mended; without it nothing is written */
 } truce_check_options;

@@ -34,6 +34,9 @@ const struct cli_command *const cli_commands[] = {
     &cli_collections_create,
     &cli_collections_drop,
     &cli_collections_rename,
+    &cli_sweep,
+    &cli_check,
+    &cli_simulate,
     &cli_manual,
     NULL,
 };

@@ -190,23 +190,23 @@ static truce_status raise_horizon(struct sweep *sweep, int64_t time_ms, bson_err
     return status;
 }
 
-/* S1, S2 */
+/* S1, S2. Done and aborted are final, so the id is enough. */
 static truce_status purge(struct sweep *sweep, const char *collection, const bson_t *commit,
                           bson_error_t *error)
 {
-    bson_t *filter = BCON_NEW("_id", BCON_OID(id_of(commit)), "state", "{", "$in", "[",
-                              BCON_UTF8("done"), BCON_UTF8("aborted"), "]", "}");
+    bson_t filter = BSON_INITIALIZER;
     truce_write_result result = {0};
     truce_status status = TRUCE_OK;
     bson_iter_t iter;
 
+    BSON_APPEND_OID(&filter, "_id", id_of(commit));
     if (bson_iter_init_find(&iter, commit, "key") && bson_iter_init_find(&iter, commit, "key_time"))
         status = raise_horizon(sweep, bson_iter_as_int64(&iter), error);
     if (!status)
-        status = truce_remove(sweep->worker.store, collection, filter, NULL, &result, error);
+        status = truce_remove(sweep->worker.store, collection, &filter, NULL, &result, error);
     sweep->report->purged += result.removed;
     truce_write_result_release(&result);
-    bson_destroy(filter);
+    bson_destroy(&filter);
     return status;
 }
 
@@ -244,4 +244,57 @@ truce_status truce_sweep(truce_store *store, const truce_sweep_options *options,
     if (!status && retention_ms >= 0)
         status = purge_all(&sweep, error);
     return status;
+}
+
+/* ---- one commit ----------------------------------------------------------------------------- */
+
+static truce_status find_by_id(truce_store *store, const bson_oid_t *id, bson_t *commit,
+                               bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status;
+    char hex[25];
+
+    BSON_APPEND_OID(&filter, "_id", id);
+    status = truce_find_one(store, COMMITS, &filter, NULL, commit, error);
+    bson_destroy(&filter);
+    bson_oid_to_string(id, hex);
+    return status == TRUCE_NOT_FOUND
+               ? truce__fail(status, error,
+                             "there is no commit %s: it never took effect, or was purged", hex)
+               : status;
+}
+
+static truce_status bring_to_its_end(struct sweep *sweep, const bson_t *commit, bson_error_t *error)
+{
+    const char *state = truce__commit_state(commit);
+
+    if (state && !strcmp(state, "pending")) {
+        truce_status status = undo(sweep, COMMITS, commit, error);
+
+        if (!status && !sweep->report->undone)
+            return truce__fail(TRUCE_LOCKED, error,
+                               "the commit is under way, and its lease is not over");
+        return status ? status : clean(sweep, COMMITS, commit, error);
+    }
+    if (state && !strcmp(state, "committed"))
+        return finish(sweep, COMMITS, commit, error);
+    return TRUCE_OK;
+}
+
+truce_status truce_commit_resolve(truce_store *store, const bson_oid_t *id, bson_t *document,
+                                  bson_error_t *error)
+{
+    truce_sweep_report report = {0};
+    struct sweep sweep = {.report = &report, .batch = 1};
+    truce_status status = find_by_id(store, id, document, error);
+
+    if (status)
+        return status;
+    truce__worker_init(&sweep.worker, store, 1000);
+    status = bring_to_its_end(&sweep, document, error);
+    if (status)
+        return status;
+    bson_destroy(document);
+    return find_by_id(store, id, document, error);
 }

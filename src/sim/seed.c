@@ -9,7 +9,8 @@
  * for a while sometimes, because races need somebody who is slow as well as somebody who is fast.
  */
 
-#define SCRIPTS_MAX 4
+#define SCRIPTS_MAX  4
+#define SHRINK_WALKS 2000
 
 struct dice {
     struct sim_chooser base;
@@ -91,26 +92,118 @@ static void random_script(struct random *random, struct sim_script *script)
         script->key = 1;
 }
 
-void truce__sim_seed(uint64_t seed, FILE *trace, struct sim_result *result)
-{
+/* What a seed makes, and what may be left out of it. */
+struct made {
     struct sim_script scripts[SIM_CLIENTS][SCRIPTS_MAX];
-    struct sim_scenario scenario = {.name = "random"};
-    struct dice dice = {.base = {.choose = choose}, .faults = 4};
-    struct random *random = &dice.random;
+    struct sim_scenario scenario;
+    struct dice dice;
+};
 
+static void make(uint64_t seed, struct made *made)
+{
+    struct random *random = &made->dice.random;
+    struct sim_scenario *scenario = &made->scenario;
+
+    memset(made, 0, sizeof *made);
+    made->dice.base.choose = choose;
+    made->dice.faults = 4;
     truce__random_seed(random, seed);
-    scenario.clients_count = 2 + (int)truce__random_below(random, 4);
-    for (int c = 0; c < scenario.clients_count; c++) {
-        scenario.clients[c].scripts = scripts[c];
-        scenario.clients[c].count = 1 + (int)truce__random_below(random, 3);
-        for (int i = 0; i < scenario.clients[c].count; i++)
-            random_script(random, &scripts[c][i]);
+    scenario->name = "random";
+    scenario->clients_count = 2 + (int)truce__random_below(random, 4);
+    for (int c = 0; c < scenario->clients_count; c++) {
+        scenario->clients[c].scripts = made->scripts[c];
+        scenario->clients[c].count = 1 + (int)truce__random_below(random, 3);
+        for (int i = 0; i < scenario->clients[c].count; i++)
+            random_script(random, &made->scripts[c][i]);
     }
     for (int d = 0; d < SIM_DOCUMENTS; d++)
-        scenario.missing[d] = truce__random_below(random, 4) == 0;
-    scenario.crashes = (int)truce__random_below(random, 3);
-    scenario.losses = (int)truce__random_below(random, 4);
-    scenario.lates = (int)truce__random_below(random, 4);
-    scenario.jumps = (int)truce__random_below(random, 4);
-    truce__sim_run(&scenario, &dice.base, trace, result);
+        scenario->missing[d] = truce__random_below(random, 4) == 0;
+    scenario->crashes = (int)truce__random_below(random, 3);
+    scenario->losses = (int)truce__random_below(random, 4);
+    scenario->lates = (int)truce__random_below(random, 4);
+    scenario->jumps = (int)truce__random_below(random, 4);
+}
+
+void truce__sim_seed(uint64_t seed, FILE *trace, struct sim_result *result)
+{
+    struct made made;
+
+    make(seed, &made);
+    truce__sim_run(&made.scenario, &made.dice.base, trace, result);
+}
+
+/* ---- shrinking ------------------------------------------------------------------------------ */
+
+/* Does the scenario, a part of the one that failed, fail for some choices? They are tried from other seeds: with
+ * a client less, the old choices mean something else. */
+static bool still_fails(const struct sim_scenario *scenario, uint64_t *seed)
+{
+    for (uint64_t i = 0; i < SHRINK_WALKS; i++) {
+        struct sim_result result;
+
+        truce__sim_walks(scenario, i, 1, NULL, &result);
+        if (result.violation) {
+            *seed = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Tries the scenario with one number less by one; keeps it if it still fails. */
+static bool less(struct sim_scenario *scenario, int *number, int least, uint64_t *seed)
+{
+    if (*number <= least)
+        return false;
+    --*number;
+    if (still_fails(scenario, seed))
+        return true;
+    ++*number;
+    return false;
+}
+
+static bool without_client(struct sim_scenario *scenario, int client, uint64_t *seed)
+{
+    struct sim_scenario smaller = *scenario;
+
+    if (scenario->clients_count <= 1)
+        return false;
+    smaller.clients_count--;
+    for (int c = client; c < smaller.clients_count; c++)
+        smaller.clients[c] = scenario->clients[c + 1];
+    if (!still_fails(&smaller, seed))
+        return false;
+    *scenario = smaller;
+    return true;
+}
+
+static bool smaller(struct sim_scenario *scenario, uint64_t *seed)
+{
+    for (int c = 0; c < scenario->clients_count; c++) {
+        if (without_client(scenario, c, seed) ||
+            less(scenario, &scenario->clients[c].count, 1, seed))
+            return true;
+    }
+    return less(scenario, &scenario->crashes, 0, seed) ||
+           less(scenario, &scenario->losses, 0, seed) ||
+           less(scenario, &scenario->lates, 0, seed) || less(scenario, &scenario->jumps, 0, seed);
+}
+
+void truce__sim_shrink(uint64_t seed, FILE *trace, struct sim_result *result)
+{
+    struct made made;
+    uint64_t walk = 0;
+    bool shrunk = false;
+
+    make(seed, &made);
+    while (smaller(&made.scenario, &walk))
+        shrunk = true;
+    if (!shrunk) {
+        truce__sim_seed(seed, trace, result);
+        return;
+    }
+    fprintf(trace, "%d clients, %d crashes, %d lost answers, %d late calls, %d jumps are enough:\n",
+            made.scenario.clients_count, made.scenario.crashes, made.scenario.losses,
+            made.scenario.lates, made.scenario.jumps);
+    truce__sim_walks(&made.scenario, walk, 1, trace, result);
 }

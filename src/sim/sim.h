@@ -123,6 +123,10 @@ void truce__sim_run(const struct sim_scenario *scenario, struct sim_chooser *cho
 /* From a seed: a scenario of its own and random choices; replays bit for bit. */
 void truce__sim_seed(uint64_t seed, FILE *trace, struct sim_result *result);
 
+/* Of a seed that fails: runs with fewer clients, transactions and faults, as long as some choices still fail; the
+ * smallest is printed to `trace`. */
+void truce__sim_shrink(uint64_t seed, FILE *trace, struct sim_result *result);
+
 /* A given scenario, `runs` times, with choices from the seeds `seed`, seed + 1 ...; `result` is that of the first
  * violation, or of the last run. */
 void truce__sim_walks(const struct sim_scenario *scenario, uint64_t seed, uint64_t runs,

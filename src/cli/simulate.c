@@ -1,0 +1,86 @@
+/* truce simulate. */
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "sim/sim.h"
+
+static void add(struct sim_result *sum, const struct sim_result *result)
+{
+    sum->steps += result->steps;
+    sum->committed += result->committed;
+    sum->conflicts += result->conflicts;
+    sum->unknown += result->unknown;
+    sum->crashes += result->crashes;
+    sum->losses += result->losses;
+    sum->lates += result->lates;
+    sum->jumps += result->jumps;
+}
+
+static void print_sum(const struct cli *cli, int64_t seeds, const struct sim_result *sum)
+{
+    bson_t answer = BSON_INITIALIZER;
+
+    BSON_APPEND_INT64(&answer, "seeds", seeds);
+    BSON_APPEND_INT32(&answer, "steps", sum->steps);
+    BSON_APPEND_INT32(&answer, "committed", sum->committed);
+    BSON_APPEND_INT32(&answer, "conflicts", sum->conflicts);
+    BSON_APPEND_INT32(&answer, "unknown", sum->unknown);
+    BSON_APPEND_INT32(&answer, "crashes", sum->crashes);
+    BSON_APPEND_INT32(&answer, "lost", sum->losses);
+    BSON_APPEND_INT32(&answer, "late", sum->lates);
+    cli_answer(
+        cli, &answer,
+        "%lld seeds: %d transactions committed, %d conflicts, %d unknown; %d crashes, %d lost "
+        "answers, %d late calls; no violation",
+        (long long)seeds, sum->committed, sum->conflicts, sum->unknown, sum->crashes, sum->losses,
+        sum->lates);
+    bson_destroy(&answer);
+}
+
+static int run(struct cli *cli)
+{
+    struct sim_result sum = {0}, result;
+    struct cli_progress progress;
+    int64_t first, count;
+
+    if (!cli_number(cli, "seed", 0, INT64_MAX, 1, &first) ||
+        !cli_number(cli, "count", 1, INT32_MAX, cli_text(cli, "seed") ? 1 : 10000, &count))
+        return CLI_USAGE;
+    cli_progress_begin(cli, &progress, "simulated");
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t seed = (uint64_t)(first + i);
+
+        truce__sim_seed(seed, cli_flag(cli, "trace") ? stdout : NULL, &result);
+        if (result.violation) {
+            cli_progress_end(&progress);
+            truce__sim_shrink(seed, stdout, &result);
+            return cli_say(cli, CLI_NO, "seed %lld: %s (%s)", (long long)seed, result.violation,
+                           result.detail);
+        }
+        add(&sum, &result);
+        cli_progress(&progress, i + 1, count);
+    }
+    cli_progress_end(&progress);
+    print_sum(cli, count, &sum);
+    return cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_simulate = {
+    .noun = "simulate",
+    .summary = "run commits under every kind of fault, in an order drawn from a seed",
+    .help =
+        "Logical clients on a store in memory commit, look and sweep; their order at every\n"
+        "store call, their deaths, lost answers, calls that land late and clocks that jump are\n"
+        "drawn from the seed. Each run is judged: all or nothing, exactly once, strictly\n"
+        "serializable, and at rest in the end. A seed that fails is run again with less and\n"
+        "less of it, and what is left is printed.",
+    .example = "truce simulate\n"
+               "truce simulate --seed 42 --trace",
+    .options =
+        (const struct cli_option[]){
+            {"seed", 0, "N", "the first seed (1); alone: only this one", false},
+            {"count", 0, "N", "how many seeds, one after the other (10,000)", false},
+            {"trace", 0, NULL, "print every call", false},
+            {0}},
+    .store = CLI_STORE_NONE,
+    .run = run,
+};

@@ -1,0 +1,169 @@
+/* truce sweep, truce check. */
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+
+#define DAY_MS INT64_C(86400000)
+
+/* ---- sweep ---------------------------------------------------------------------------------- */
+
+static void add_report(truce_sweep_report *sum, const truce_sweep_report *report)
+{
+    sum->undone += report->undone;
+    sum->finished += report->finished;
+    sum->cleaned += report->cleaned;
+    sum->stripped += report->stripped;
+    sum->purged += report->purged;
+}
+
+static void print_report(const struct cli *cli, const truce_sweep_report *report)
+{
+    bson_t answer = BSON_INITIALIZER;
+
+    BSON_APPEND_INT64(&answer, "undone", report->undone);
+    BSON_APPEND_INT64(&answer, "finished", report->finished);
+    BSON_APPEND_INT64(&answer, "cleaned", report->cleaned);
+    BSON_APPEND_INT64(&answer, "stripped", report->stripped);
+    BSON_APPEND_INT64(&answer, "purged", report->purged);
+    cli_answer(cli, &answer, "%lld undone, %lld finished, %lld cleaned, %lld stripped, %lld purged",
+               (long long)report->undone, (long long)report->finished, (long long)report->cleaned,
+               (long long)report->stripped, (long long)report->purged);
+    bson_destroy(&answer);
+}
+
+/* Rounds until nothing is left over. */
+static int sweep_once(struct cli *cli, const truce_sweep_options *options,
+                      truce_sweep_report *report)
+{
+    truce_sweep_report sum = {0};
+    bson_error_t error;
+
+    for (int rounds = 0; rounds < 1000; rounds++) {
+        truce_status status = truce_sweep(cli->store, options, report, &error);
+
+        add_report(&sum, report);
+        if (status)
+            return cli_error(cli, "sweep", status, &error);
+        if (!report->more)
+            break;
+    }
+    *report = sum;
+    return CLI_DONE;
+}
+
+static int run_sweep(struct cli *cli)
+{
+    truce_sweep_options options = {0};
+    truce_sweep_report report;
+    int64_t days, every_s;
+    int code;
+
+    if (!cli_number(cli, "keep-days", -1, 36500, 7, &days) ||
+        !cli_number(cli, "every", 1, 86400, 60, &every_s))
+        return CLI_USAGE;
+    options.retention_ms = days < 0 ? -1 : days == 0 ? 1 : days * DAY_MS;
+    do {
+        code = sweep_once(cli, &options, &report);
+        if (code)
+            return code;
+        print_report(cli, &report);
+        code = cli_output_end(CLI_DONE);
+        if (code || !cli_flag(cli, "loop"))
+            return code;
+        truce__clock_sleep_ms(every_s * 1000);
+    } while (true);
+}
+
+const struct cli_command cli_sweep = {
+    .noun = "sweep",
+    .summary = "finish or undo what dead processes left behind",
+    .help = "Commits that were decided are brought to their end, those whose owner is gone are\n"
+            "undone, documents that they held are set free, and old commits are deleted. Safe at\n"
+            "any time, and in many processes at once.",
+    .example = "truce sweep --store school.truce\n"
+               "truce sweep --loop --every 30",
+    .options =
+        (const struct cli_option[]){
+            {"loop", 0, NULL, "go on until killed", false},
+            {"every", 0, "SECONDS", "between rounds, with --loop (60)", false},
+            {"keep-days", 0, "DAYS", "how long ended commits can be asked about (7; -1: for ever)",
+             false},
+            {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = run_sweep,
+};
+
+/* ---- check ---------------------------------------------------------------------------------- */
+
+static const char *text_of(const bson_t *finding, const char *name)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, finding, name) && BSON_ITER_HOLDS_UTF8(&iter)
+               ? bson_iter_utf8(&iter, NULL)
+               : "";
+}
+
+static void show_finding(const bson_t *finding, void *arg)
+{
+    const struct cli *cli = arg;
+    bson_t id = BSON_INITIALIZER;
+    bson_iter_t iter;
+    char *text;
+
+    if (cli->json) {
+        cli_print(finding, JSON_RELAXED);
+        bson_destroy(&id);
+        return;
+    }
+    if (bson_iter_init_find(&iter, finding, "id"))
+        bson_append_iter(&id, "_id", 3, &iter);
+    text = bson_as_relaxed_extended_json(&id, NULL);
+    printf("%s: %s of %s: %s\n    repair: %s%s\n", text_of(finding, "rule"), text ? text : "",
+           text_of(finding, "ns"), text_of(finding, "text"), text_of(finding, "repair"),
+           bson_iter_init_find(&iter, finding, "repaired") && bson_iter_bool(&iter) ? " (done)"
+                                                                                    : "");
+    bson_free(text);
+    bson_destroy(&id);
+}
+
+static int run_check(struct cli *cli)
+{
+    truce_check_options options = {.repair = cli_flag(cli, "repair")};
+    bson_t answer = BSON_INITIALIZER;
+    truce_check_report report;
+    bson_error_t error;
+    truce_status status = truce_check(cli->store, &options, show_finding, cli, &report, &error);
+
+    if (status) {
+        bson_destroy(&answer);
+        return cli_error(cli, "check", status, &error);
+    }
+    BSON_APPEND_INT64(&answer, "collections", report.collections);
+    BSON_APPEND_INT64(&answer, "documents", report.documents);
+    BSON_APPEND_INT64(&answer, "commits", report.commits);
+    BSON_APPEND_INT64(&answer, "findings", report.findings);
+    BSON_APPEND_INT64(&answer, "repaired", report.repaired);
+    cli_answer(cli, &answer,
+               "%lld collections, %lld documents, %lld commits examined: %lld findings, %lld "
+               "repaired",
+               (long long)report.collections, (long long)report.documents,
+               (long long)report.commits, (long long)report.findings, (long long)report.repaired);
+    bson_destroy(&answer);
+    return cli_output_end(report.findings > report.repaired ? CLI_NO : CLI_DONE);
+}
+
+const struct cli_command cli_check = {
+    .noun = "check",
+    .summary = "look for what should not be, in a live store",
+    .help = "Rules: orphan-intent, foreign-intent, expired-lease, half-applied, unreleased,\n"
+            "overwritten, forked, missing-document. Each finding names the document, the rule and\n"
+            "what --repair would do; without --repair nothing is written. Exit code 1: there are\n"
+            "findings that were not repaired.",
+    .example = "truce check --store school.truce\n"
+               "truce check --repair",
+    .options =
+        (const struct cli_option[]){{"repair", 0, NULL, "mend what can be mended", false}, {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = run_check,
+};
