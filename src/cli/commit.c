@@ -1,0 +1,363 @@
+/* truce commit apply, list, show, resolve. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+
+/* ---- apply ---------------------------------------------------------------------------------- */
+
+/* One change of the list: {"update": collection, "id": ..., "with": {...}, "if": {...}} and its kin. */
+struct part {
+    const char *verb, *collection;
+    bson_value_t id;
+    bson_t with, guard;
+    bool has_id, has_with, has_guard;
+};
+
+static const struct verb {
+    const char *name;
+    bool id, with, guard;
+} verbs[] = {
+    {"insert", false, true, false},  {"update", true, true, true},   {"replace", true, true, true},
+    {"remove", true, false, true},   {"require", true, false, true}, {"hold", true, false, true},
+    {"missing", true, false, false},
+};
+
+static const struct verb *verb_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        if (!strcmp(verbs[i].name, name))
+            return &verbs[i];
+    }
+    return NULL;
+}
+
+static bool take_document(const bson_iter_t *iter, bson_t *document)
+{
+    const uint8_t *bytes;
+    uint32_t length;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(iter))
+        return false;
+    bson_iter_document(iter, &length, &bytes);
+    return bson_init_static(document, bytes, length);
+}
+
+static int bad_part(const struct cli *cli, int number, const char *what)
+{
+    return cli_usage(cli, "change %d: %s", number, what);
+}
+
+static int read_field(const struct cli *cli, int number, const bson_iter_t *iter, struct part *part)
+{
+    const char *key = bson_iter_key(iter);
+
+    if (!strcmp(key, "id")) {
+        part->has_id = true;
+        part->id = *bson_iter_value((bson_iter_t *)iter);
+    } else if (!strcmp(key, "with")) {
+        part->has_with = take_document(iter, &part->with);
+        return part->has_with ? CLI_DONE : bad_part(cli, number, "\"with\" must be a document");
+    } else if (!strcmp(key, "if")) {
+        part->has_guard = take_document(iter, &part->guard);
+        return part->has_guard ? CLI_DONE : bad_part(cli, number, "\"if\" must be a document");
+    } else if (verb_named(key) && !part->verb && BSON_ITER_HOLDS_UTF8(iter)) {
+        part->verb = key;
+        part->collection = bson_iter_utf8(iter, NULL);
+    } else {
+        return cli_usage(cli,
+                         "change %d: \"%s\" is neither a verb with a collection (insert, update, "
+                         "replace, remove, require, hold, missing) nor id, with, if",
+                         number, key);
+    }
+    return CLI_DONE;
+}
+
+static int check_part(const struct cli *cli, int number, const struct part *part)
+{
+    const struct verb *verb = part->verb ? verb_named(part->verb) : NULL;
+
+    if (!verb)
+        return bad_part(cli, number,
+                        "says nothing to do: {\"update\": \"COLLECTION\", \"id\": ..., \"with\": "
+                        "{...}}");
+    if (verb->id != part->has_id)
+        return bad_part(cli, number, verb->id ? "needs an \"id\"" : "takes its _id from \"with\"");
+    if (verb->with != part->has_with)
+        return bad_part(cli, number, verb->with ? "needs \"with\"" : "takes no \"with\"");
+    if (part->has_guard && !verb->guard)
+        return bad_part(cli, number, "takes no \"if\"");
+    return CLI_DONE;
+}
+
+static truce_status add_part(truce_commit *commit, const struct part *part, bson_error_t *error)
+{
+    const bson_t *guard = part->has_guard ? &part->guard : NULL;
+
+    if (!strcmp(part->verb, "insert"))
+        return truce_commit_insert(commit, part->collection, &part->with, error);
+    if (!strcmp(part->verb, "update"))
+        return truce_commit_update(commit, part->collection, &part->id, guard, &part->with, error);
+    if (!strcmp(part->verb, "replace"))
+        return truce_commit_replace(commit, part->collection, &part->id, guard, &part->with, error);
+    if (!strcmp(part->verb, "remove"))
+        return truce_commit_remove(commit, part->collection, &part->id, guard, error);
+    if (!strcmp(part->verb, "require"))
+        return truce_commit_require(commit, part->collection, &part->id, guard, error);
+    if (!strcmp(part->verb, "hold"))
+        return truce_commit_hold(commit, part->collection, &part->id, guard, error);
+    return truce_commit_require_missing(commit, part->collection, &part->id, error);
+}
+
+typedef int part_function(const struct cli *cli, int number, const struct part *part, void *arg);
+
+static int each_part(const struct cli *cli, const bson_t *changes, part_function *function,
+                     void *arg)
+{
+    bson_iter_t iter, field;
+    int code = CLI_DONE, number = 0;
+
+    if (!bson_iter_init(&iter, changes))
+        return CLI_USAGE;
+    while (!code && bson_iter_next(&iter)) {
+        struct part part = {0};
+
+        number++;
+        if (!BSON_ITER_HOLDS_DOCUMENT(&iter) || !bson_iter_recurse(&iter, &field))
+            return bad_part(cli, number, "must be a document");
+        while (!code && bson_iter_next(&field))
+            code = read_field(cli, number, &field, &part);
+        if (!code)
+            code = function(cli, number, &part, arg);
+    }
+    return code;
+}
+
+struct application {
+    const struct cli *cli;
+    const bson_t *changes;
+    truce_commit *commit;
+    bson_error_t *error;
+    truce_status status;
+};
+
+static int check_one(const struct cli *cli, int number, const struct part *part, void *arg)
+{
+    (void)arg;
+    return check_part(cli, number, part);
+}
+
+static int add_one(const struct cli *cli, int number, const struct part *part, void *arg)
+{
+    struct application *application = arg;
+
+    (void)cli;
+    (void)number;
+    application->status = add_part(application->commit, part, application->error);
+    return application->status ? CLI_NO : CLI_DONE;
+}
+
+static truce_status apply(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct application *application = arg;
+
+    application->commit = commit;
+    application->error = error;
+    application->status = TRUCE_OK;
+    (void)each_part(application->cli, application->changes, add_one, application); /* status says */
+    return application->status;
+}
+
+static int transact(struct cli *cli, const bson_t *changes)
+{
+    struct application application = {.cli = cli, .changes = changes};
+    truce_commit_options options = {.key = cli_text(cli, "key")};
+    bson_t answer = BSON_INITIALIZER;
+    int64_t key_time, deadline;
+    bson_error_t error;
+    truce_status status;
+
+    if (!cli_number(cli, "key-time", 1, INT64_MAX, truce__clock_wall_ms(), &key_time) ||
+        !cli_number(cli, "deadline", 1, 86400000, 30000, &deadline))
+        return CLI_USAGE;
+    options.key_time_ms = options.key ? key_time : 0;
+    options.deadline_ms = (uint32_t)deadline;
+    options.mechanism = cli_flag(cli, "journal") ? TRUCE_MECHANISM_JOURNAL : TRUCE_MECHANISM_AUTO;
+    status = truce_transact(cli->store, apply, &application, &options, &error);
+    BSON_APPEND_BOOL(&answer, "committed", true);
+    if (!status)
+        cli_answer(cli, &answer, "committed");
+    bson_destroy(&answer);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+static int run_apply(struct cli *cli)
+{
+    bool is_array = false;
+    bson_t changes;
+    int code = CLI_USAGE;
+
+    if (!cli_document_or_array(cli, cli->arguments[0], "CHANGES", &changes, &is_array)) {
+        bson_destroy(&changes);
+        return CLI_USAGE;
+    }
+    if (!is_array || bson_empty(&changes))
+        cli_usage(cli, "CHANGES must be an array of changes, at least one");
+    else if (cli_text(cli, "key") && !cli_text(cli, "key-time"))
+        cli_usage(cli, "--key needs --key-time: the time, in ms since 1970, at which the key was "
+                       "made, the same in every retry");
+    else
+        code = each_part(cli, &changes, check_one, NULL);
+    if (!code)
+        code = transact(cli, &changes);
+    bson_destroy(&changes);
+    return code;
+}
+
+const struct cli_command cli_commit_apply = {
+    .noun = "commit",
+    .verb = "apply",
+    .arguments = "CHANGES",
+    .summary = "change several documents, all or none",
+    .help = "CHANGES is an array of\n"
+            "  {\"insert\": \"COLLECTION\", \"with\": DOCUMENT}\n"
+            "  {\"update\": \"COLLECTION\", \"id\": ID, \"with\": OPERATORS, \"if\": FILTER}\n"
+            "  {\"replace\": \"COLLECTION\", \"id\": ID, \"with\": DOCUMENT, \"if\": FILTER}\n"
+            "  {\"remove\": \"COLLECTION\", \"id\": ID, \"if\": FILTER}\n"
+            "  {\"require\": \"COLLECTION\", \"id\": ID, \"if\": FILTER}\n"
+            "  {\"hold\": \"COLLECTION\", \"id\": ID, \"if\": FILTER}\n"
+            "  {\"missing\": \"COLLECTION\", \"id\": ID}\n"
+            "where \"if\" may be left out. Exit code 1: something in the way, nothing was changed.",
+    .example =
+        "truce commit apply '[{\"update\": \"accounts\", \"id\": \"a\", \"if\": {\"n\": {\"$gte\": 5}},\n"
+        "                      \"with\": {\"$inc\": {\"n\": -5}}},\n"
+        "                     {\"update\": \"accounts\", \"id\": \"b\", \"with\": {\"$inc\": {\"n\": 5}}}]'",
+    .options =
+        (const struct cli_option[]){
+            {"key", 0, "KEY", "an idempotency key: it happens once for ever under it", false},
+            {"key-time", 0, "MS", "when the key was made (ms since 1970)", false},
+            {"journal", 0, NULL, "through the journal, also where the store can do without", false},
+            {"deadline", 0, "MS", "how long to wait for others (30,000)", false},
+            {0}},
+    .store = CLI_STORE_WRITE,
+    .run = run_apply,
+};
+
+/* ---- list ----------------------------------------------------------------------------------- */
+
+static int print_found(struct cli *cli, const bson_t *filter, int64_t limit, int64_t *count)
+{
+    bson_t *sort = BCON_NEW("_id", BCON_INT32(-1));
+    truce_find_options options = {.sort = sort, .limit = limit};
+    truce_cursor *cursor = NULL;
+    const bson_t *commit = NULL;
+    bson_error_t error;
+    truce_status status =
+        truce_find(cli->store, "truce_commits", filter, &options, &cursor, &error);
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &commit, &error);
+        if (status || !commit || !cli_print(commit, JSON_RELAXED))
+            break;
+        ++*count;
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(sort);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+static int run_list(struct cli *cli)
+{
+    bson_t *filter = BCON_NEW("state", "{", "$exists", BCON_BOOL(true), "}");
+    int64_t limit, count = 0;
+    int code = CLI_USAGE;
+
+    if (cli_number(cli, "limit", 1, INT32_MAX, 100, &limit)) {
+        if (cli_text(cli, "state")) {
+            bson_reinit(filter);
+            BSON_APPEND_UTF8(filter, "state", cli_text(cli, "state"));
+        }
+        code = print_found(cli, filter, limit, &count);
+    }
+    bson_destroy(filter);
+    return cli_output_end(code);
+}
+
+const struct cli_command cli_commit_list = {
+    .noun = "commit",
+    .verb = "list",
+    .summary = "print the commits that the store remembers, newest first",
+    .help = "One line for each: commits of the journal, and native ones that had a key.",
+    .example = "truce commit list --state pending",
+    .options = (const struct cli_option[]){{"state", 0, "STATE",
+                                            "only pending, committed, aborted or done ones", false},
+                                           {"limit", 0, "N", "at most so many (100)", false},
+                                           {0}},
+    .store = CLI_STORE_READ,
+    .run = run_list,
+};
+
+/* ---- show and resolve ----------------------------------------------------------------------- */
+
+static int run_show(struct cli *cli)
+{
+    const char *name = cli->arguments[0];
+    bson_t filter = BSON_INITIALIZER;
+    int64_t count = 0;
+    bson_oid_t id;
+    int code;
+
+    if (bson_oid_is_valid(name, strlen(name))) {
+        bson_oid_init_from_string(&id, name);
+        BSON_APPEND_OID(&filter, "_id", &id);
+    } else {
+        BSON_APPEND_UTF8(&filter, "key", name);
+    }
+    code = print_found(cli, &filter, 1, &count);
+    bson_destroy(&filter);
+    if (!code && !count)
+        return cli_say(cli, CLI_NO,
+                       "no commit has the id or key %s: it never took effect, or was purged", name);
+    return cli_output_end(code);
+}
+
+const struct cli_command cli_commit_show = {
+    .noun = "commit",
+    .verb = "show",
+    .arguments = "ID",
+    .summary = "print one commit, by its id or its idempotency key",
+    .example = "truce commit show 'order 17'",
+    .store = CLI_STORE_READ,
+    .run = run_show,
+};
+
+static int run_resolve(struct cli *cli)
+{
+    const char *name = cli->arguments[0];
+    bson_error_t error;
+    bson_oid_t id;
+    bson_t commit;
+    truce_status status;
+
+    if (!bson_oid_is_valid(name, strlen(name)))
+        return cli_usage(cli, "\"%s\" is no id of a commit (24 hexadecimal digits)", name);
+    bson_oid_init_from_string(&id, name);
+    status = truce_commit_resolve(cli->store, &id, &commit, &error);
+    if (!status)
+        cli_print(&commit, JSON_RELAXED);
+    bson_destroy(&commit);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_commit_resolve = {
+    .noun = "commit",
+    .verb = "resolve",
+    .arguments = "ID",
+    .summary = "bring one commit to its end",
+    .help = "A decided one is released, one whose lease is over is undone. A commit that is under\n"
+            "way is left alone (exit code 1).",
+    .example = "truce commit resolve 6560f0c2a1b2c3d4e5f60718",
+    .store = CLI_STORE_CHANGE,
+    .run = run_resolve,
+};
