@@ -366,15 +366,16 @@ static void run_window(struct window *window)
     for (size_t i = 0; i < window->count; i++)
         window->groups[i]->seen = false;
     status = look(window, &why);
-    if (status && !truce__set_unanswered(status)) {
-        for (size_t i = 0; i < window->count; i++)
-            fail_group(batch, window->groups[i], status, &why);
-    }
     for (size_t i = 0; !status && i < window->count && window->bytes < WINDOW_BYTES; i++) {
         if (!window->groups[i]->seen && !window->groups[i]->done)
             merge_group(window, window->groups[i], &none);
     }
-    write_drafts(window);
+    if (!status || truce__set_unanswered(status))
+        write_drafts(window);
+    for (size_t i = 0; status && !truce__set_unanswered(status) && i < window->count; i++) {
+        if (!window->groups[i]->done)
+            fail_group(batch, window->groups[i], status, &why);
+    }
     for (size_t i = 0; i < window->count && window->bytes >= WINDOW_BYTES; i++) {
         if (!window->groups[i]->seen)
             window->groups[i]->rounds--; /* it did not fit, and lost no race */

@@ -1,0 +1,252 @@
+/*
+ * A consumer, a collector and an operator that die at every one of their store calls, before or
+ * after its effect; then die again while it is all done once more; then come through. Also every
+ * single answer lost. What stands at the end is what one run without trouble leaves.
+ */
+#include "tests/support/set_model.h"
+#include "truce/sys/decorate.h"
+
+#define A(n, key, name)                                                                            \
+    {                                                                                              \
+        true, n, NULL, key, name                                                                   \
+    }
+#define R(n, key, name)                                                                            \
+    {                                                                                              \
+        false, n, NULL, key, name                                                                  \
+    }
+
+static const struct model_operation messages[] = {
+    A(1, 1, 0), R(2, 1, 0), A(3, 2, 0), R(5, 1, 1), A(6, 1, 0), R(7, 2, 0), A(8, 2, 1),
+};
+#define MESSAGES (sizeof messages / sizeof *messages)
+
+/* lost: fails all calls from `at` + 1 on, over one that loses the answer of call `at`: together, a
+ * death after the effect of that call */
+struct rig {
+    truce_store *inner, *store;
+    truce_set_options options;
+};
+
+static void rig_open(struct rig *rig, truce_set_options options)
+{
+    truce_store *memory;
+    truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
+    bson_error_t error;
+
+    CHECK_OK(truce_store_open("memory:", NULL, &memory, &error), error);
+    rig->inner = truce_fault_wrap(memory, &none);
+    rig->store = truce_fault_wrap(rig->inner, &none);
+    rig->options = options;
+}
+
+enum trouble { NONE, DIE_BEFORE, DIE_AFTER, LOSE };
+
+static void rig_arm(struct rig *rig, enum trouble trouble, uint64_t at)
+{
+    truce_fault_options inner = {.kind = TRUCE_FAULT_NONE}, outer = {.kind = TRUCE_FAULT_NONE};
+
+    if (trouble == DIE_AFTER || trouble == LOSE)
+        inner = (truce_fault_options){.kind = TRUCE_FAULT_LOSE, .at = at};
+    if (trouble == DIE_BEFORE || trouble == DIE_AFTER)
+        outer = (truce_fault_options){.kind = TRUCE_FAULT_FAIL,
+                                      .at = trouble == DIE_BEFORE ? at : at + 1,
+                                      .from_then_on = true};
+    truce_fault_arm(rig->inner, &inner);
+    truce_fault_arm(rig->store, &outer);
+}
+
+static truce_status consume(truce_set *set, const int *chosen, int count, bson_error_t *error)
+{
+    truce_set_operation made[MESSAGES] = {{0}};
+    truce_set_result results[MESSAGES];
+    bson_t parts[2 * MESSAGES];
+    truce_status status;
+
+    for (int i = 0; i < count; i++)
+        model_operation_make(&messages[chosen[i]], &parts[2 * i], &parts[2 * i + 1], &made[i]);
+    status = truce_set_consume(set, "c1", made, (size_t)count, results, error);
+    for (int i = 0; i < 2 * count; i++)
+        bson_destroy(&parts[i]);
+    return status;
+}
+
+/* One process's whole work, out of order, in pieces; all of it may be done again. */
+static truce_status work(struct rig *rig, bson_error_t *error)
+{
+    static const int pieces[][4] = {{1}, {4, 0}, {3, 5, 2, 6}};
+    static const int sizes[] = {1, 2, 4};
+    truce_set *set = truce_set_new(rig->store, &rig->options);
+    truce_status status = TRUCE_OK;
+    int64_t first;
+
+    for (int i = 0; i < 3 && !status; i++)
+        status = consume(set, pieces[i], sizes[i], error);
+    if (!status)
+        status = truce_set_void(set, NULL, 4, 4, error);
+    if (!status)
+        status = truce_set_collect(set, NULL, error);
+    if (!status)
+        status = truce_set_source_start(set, "late", &first, error);
+    if (!status)
+        status = truce_set_source_idle(set, "late", 9, error);
+    truce_set_free(set);
+    return status;
+}
+
+/* Until it comes through: what a queue and an operator would do. */
+static void finish(struct rig *rig)
+{
+    bson_error_t error = {0};
+    truce_status status = TRUCE_UNKNOWN;
+
+    rig_arm(rig, NONE, 0);
+    for (int i = 0; i < 3 && status; i++)
+        status = work(rig, &error);
+    CHECK_OK(status, error);
+}
+
+static void check(struct rig *rig, const char *what)
+{
+    truce_set *set = truce_set_new(rig->store, &rig->options);
+    truce_set_collected collected;
+    bson_error_t error;
+    int64_t watermark, quarantined;
+
+    for (int key = 1; key <= 2; key++)
+        model_check(set, messages, MESSAGES, NULL, key, 2, false, what);
+    CHECK_OK(truce_set_watermark(set, &watermark, NULL, &error), error);
+    CHECK_INT(watermark, ==, 8);
+    CHECK_OK(truce_set_collect(set, &collected, &error), error);
+    CHECK_INT(collected.watermark, ==, 8);
+    CHECK_OK(truce_count(rig->store, "truce_quarantine", NULL, NULL, &quarantined, &error), error);
+    CHECK_INT(quarantined, ==, 0);
+    for (int key = 1; key <= 2; key++)
+        model_check(set, messages, MESSAGES, NULL, key, 2, false, what);
+    truce_set_free(set);
+}
+
+static uint64_t count_calls(truce_set_options options)
+{
+    struct rig rig;
+    bson_error_t error;
+    uint64_t calls;
+
+    rig_open(&rig, options);
+    CHECK_OK(work(&rig, &error), error);
+    calls = truce_fault_calls(rig.store);
+    check(&rig, "without trouble");
+    truce_store_close(rig.store);
+    return calls;
+}
+
+static void trouble_twice(truce_set_options options, enum trouble first, uint64_t first_at,
+                          enum trouble second, uint64_t second_at)
+{
+    struct rig rig;
+    bson_error_t error;
+    char what[120];
+
+    rig_open(&rig, options);
+    rig_arm(&rig, first, first_at);
+    (void)!work(&rig, &error); /* it is meant to fail, or not to notice */
+    if (second != NONE) {
+        rig_arm(&rig, second, second_at);
+        (void)!work(&rig, &error);
+    }
+    finish(&rig);
+    snprintf(what, sizeof what, "trouble %d at %d, then %d at %d", first, (int)first_at, second,
+             (int)second_at);
+    check(&rig, what);
+    truce_store_close(rig.store);
+}
+
+static void every_call(truce_set_options options)
+{
+    uint64_t calls = count_calls(options);
+    enum trouble kinds[] = {DIE_BEFORE, DIE_AFTER, LOSE};
+
+    CHECK_INT(calls, >, 20);
+    for (int k = 0; k < 3; k++) {
+        for (uint64_t at = 1; at <= calls && !test_failures(); at++)
+            trouble_twice(options, kinds[k], at, NONE, 0);
+    }
+    for (uint64_t at = 1; at <= calls; at++) {
+        for (uint64_t again = 1; again <= calls && !test_failures(); again++) {
+            trouble_twice(options, DIE_AFTER, at, DIE_BEFORE, again);
+            if ((at + again) % 3 == 0)
+                trouble_twice(options, DIE_BEFORE, at, DIE_AFTER, again);
+        }
+    }
+    printf("  %d calls, each and each again\n", (int)calls);
+}
+
+TEST(deaths_at_every_call_in_the_pipeline_form)
+{
+    every_call((truce_set_options){.form = TRUCE_SET_FORM_PIPELINE});
+}
+
+TEST(deaths_at_every_call_in_the_classic_form)
+{
+    every_call((truce_set_options){.form = TRUCE_SET_FORM_CLASSIC});
+}
+
+TEST(deaths_at_every_call_in_the_layout_by_element)
+{
+    every_call((truce_set_options){.layout = TRUCE_SET_BY_ELEMENT});
+}
+
+/* A store that says it wrote and did not: the checks above must notice. */
+TEST(a_store_that_lies_is_caught)
+{
+    uint64_t calls = count_calls((truce_set_options){0});
+    int caught = 0, lies = 0;
+
+    for (uint64_t at = 1; at <= calls; at++) {
+        truce_fault_options lie = {.kind = TRUCE_FAULT_LIE, .at = at};
+        struct rig rig;
+        truce_set *set;
+        bson_error_t error;
+        int64_t watermark = 0;
+        bool right = true;
+
+        rig_open(&rig, (truce_set_options){0});
+        truce_fault_arm(rig.store, &lie);
+        (void)!work(&rig, &error);
+        lies += truce_fault_hits(rig.store) > 0;
+        rig_arm(&rig, NONE, 0);
+        set = truce_set_new(rig.store, &rig.options);
+        for (int key = 1; key <= 2; key++) {
+            bson_t *id = model_key(key), members;
+            uint32_t wanted = 1;
+
+            right &= !truce_set_members(set, id, &members, &error) &&
+                     bson_count_keys(&members) == wanted;
+            bson_destroy(&members);
+            bson_destroy(id);
+        }
+        right &= !truce_set_watermark(set, &watermark, NULL, &error) && watermark == 8;
+        caught += !right;
+        truce_set_free(set);
+        truce_store_close(rig.store);
+    }
+    CHECK_INT(lies, >, 5);
+    CHECK_INT(caught, >, 3);
+}
+
+TEST(a_sequence_gives_each_number_once_whatever_answer_is_lost)
+{
+    for (uint64_t at = 1; at <= 60; at++) {
+        truce_fault_options lose = {.kind = TRUCE_FAULT_LOSE, .at = at};
+        truce_store *store;
+        bson_error_t error;
+        int64_t number;
+
+        CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error);
+        store = truce_fault_wrap(store, &lose);
+        for (int64_t i = 1; i <= 20; i++) {
+            CHECK_OK(truce_sequence_next(store, "s", &number, &error), error);
+            CHECK_INT(number, ==, i);
+        }
+        truce_store_close(store);
+    }
+}
