@@ -65,6 +65,21 @@ void truce__builder_append(struct builder *builder, const char *key, size_t key_
     builder->size += value.size;
 }
 
+void truce__builder_append_text(struct builder *builder, const char *key, size_t key_length,
+                                const char *text, size_t length)
+{
+    uint32_t prefix = BSON_UINT32_TO_LE((uint32_t)length + 1);
+    uint8_t *at;
+
+    if (!put_header(builder, BSON_TYPE_UTF8, key, key_length, length + 5))
+        return;
+    at = builder->bytes + builder->size;
+    memcpy(at, &prefix, 4);
+    memcpy(at + 4, text, length);
+    at[4 + length] = '\0';
+    builder->size += length + 5;
+}
+
 static const char *index_key(uint32_t index, char digits[11], size_t *length)
 {
     char *at = digits + 10;
@@ -87,6 +102,15 @@ void truce__builder_element(struct builder *builder, struct value value)
     if (value.type == VALUE_MISSING)
         value = (struct value){NULL, 0, BSON_TYPE_NULL};
     truce__builder_append(builder, key, length, value);
+}
+
+void truce__builder_element_text(struct builder *builder, const char *text, size_t length)
+{
+    char digits[11];
+    size_t key_length;
+    const char *key = index_key(builder->index++, digits, &key_length);
+
+    truce__builder_append_text(builder, key, key_length, text, length);
 }
 
 struct builder_mark truce__builder_open(struct builder *builder, const char *key, size_t key_length,

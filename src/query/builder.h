@@ -28,8 +28,12 @@ void truce__builder_begin(struct builder *builder, struct arena *arena, size_t b
 /* A missing value appends nothing. */
 void truce__builder_append(struct builder *builder, const char *key, size_t key_length,
                            struct value value);
+/* a string, from bytes that are no value yet */
+void truce__builder_append_text(struct builder *builder, const char *key, size_t key_length,
+                                const char *text, size_t length);
 /* the next element of an array; a missing value becomes null */
 void truce__builder_element(struct builder *builder, struct value value);
+void truce__builder_element_text(struct builder *builder, const char *text, size_t length);
 
 /* A container inside; what is appended until close goes into it. Returns what close wants. The
  * builder's `index` starts again at 0 inside and goes on where it was after close. */

@@ -94,8 +94,7 @@ static truce_status apply_to_array(const struct expression_node *node, struct ev
     fields = truce__fields(operands[0]);
     while (!builder.full && truce__fields_next(&fields)) {
         struct builder_mark mark = truce__builder_open_element(&builder, BSON_TYPE_DOCUMENT);
-        struct value key = truce__value_from_text(run->arena, fields.key, fields.key_length);
-        truce__builder_append(&builder, "k", 1, key);
+        truce__builder_append_text(&builder, "k", 1, fields.key, fields.key_length);
         truce__builder_append(&builder, "v", 1, fields.value);
         truce__builder_close(&builder, mark);
     }

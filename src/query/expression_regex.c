@@ -169,26 +169,26 @@ static int32_t character_at(struct search *search, size_t at)
     return search->character;
 }
 
-static struct value span_text(const struct search *search, struct evaluation *run,
-                              const struct regex_span *span)
-{
-    if (span->start == REGEX_UNSET)
-        return truce__value_null();
-    return truce__value_from_text(run->arena, search->text + span->start, span->end - span->start);
-}
-
 /* match, idx, captures */
-static void append_match(struct search *search, struct evaluation *run, struct builder *builder)
+static void append_match(struct search *search, struct builder *builder)
 {
+    const struct regex_span *whole = &search->spans[0];
+    int32_t index = character_at(search, whole->start);
     struct builder_mark mark;
 
-    truce__builder_append(builder, "match", 5, span_text(search, run, &search->spans[0]));
-    truce__builder_append(
-        builder, "idx", 3,
-        truce__value_from_int32(run->arena, character_at(search, search->spans[0].start)));
+    truce__builder_append_text(builder, "match", 5, search->text + whole->start,
+                               whole->end - whole->start);
+    truce__builder_append(builder, "idx", 3,
+                          (struct value){(const uint8_t *)&index, 4, BSON_TYPE_INT32});
     mark = truce__builder_open(builder, "captures", 8, BSON_TYPE_ARRAY);
-    for (uint32_t i = 1; i < search->groups; i++)
-        truce__builder_element(builder, span_text(search, run, &search->spans[i]));
+    for (uint32_t i = 1; i < search->groups && !builder->full; i++) {
+        const struct regex_span *span = &search->spans[i];
+        if (span->start == REGEX_UNSET)
+            truce__builder_element(builder, truce__value_null());
+        else
+            truce__builder_element_text(builder, search->text + span->start,
+                                        span->end - span->start);
+    }
     truce__builder_close(builder, mark);
 }
 
@@ -219,7 +219,7 @@ static truce_status evaluate_find(const struct expression_node *node, struct eva
     if (status || !search.found)
         return status;
     truce__evaluation_build(run, &builder, BSON_TYPE_DOCUMENT);
-    append_match(&search, run, &builder);
+    append_match(&search, &builder);
     return truce__builder_finish(&builder, result, run->error);
 }
 
@@ -247,11 +247,10 @@ static truce_status find_all(struct search *search, struct evaluation *run, stru
         if (status || !search->found)
             break;
         mark = truce__builder_open_element(builder, BSON_TYPE_DOCUMENT);
-        append_match(search, run, builder);
+        append_match(search, builder);
         truce__builder_close(builder, mark);
         start = next_start(search);
-        status = truce__evaluation_check(run);
-    } while (!status && start < search->length);
+    } while (!builder->full && start < search->length);
     return status;
 }
 

@@ -214,13 +214,8 @@ static truce_status apply_split(const struct expression_node *node, struct evalu
         return truce__refuse(40087, run->error, "the separator of $split is empty");
     truce__evaluation_build(run, &builder, BSON_TYPE_ARRAY);
     for (end = text + length; !builder.full; text = found + separator_length) {
-        struct value part;
-        truce_status status;
         found = memmem(text, (size_t)(end - text), separator, separator_length);
-        status = copy_text(run, text, (size_t)((found ? found : end) - text), &part);
-        if (status)
-            return status;
-        truce__builder_element(&builder, part);
+        truce__builder_element_text(&builder, text, (size_t)((found ? found : end) - text));
         if (!found)
             break;
     }

@@ -183,3 +183,21 @@ TEST(what_needs_javascript_is_refused_with_the_reason)
                      31264);
     EXPRESSION_FAILS("{'$accumulator': {}}", "{}", 31264);
 }
+
+TEST(many_groups_over_a_long_text_do_not_take_all_memory)
+{
+    char opening[151], closing[151], *text = bson_malloc0((1 << 20) + 1);
+    char *expression, *document;
+
+    memset(opening, '(', 150);
+    memset(closing, ')', 150);
+    opening[150] = closing[150] = '\0';
+    memset(text, 'a', 1 << 20);
+    expression = bson_strdup_printf("{'$regexFind': {'input': '$s', 'regex': '%sa+%s'}}", opening,
+                                    closing); /* a megabyte for each group */
+    document = bson_strdup_printf("{'s': '%s'}", text);
+    EXPRESSION_FAILS(expression, document, 146);
+    bson_free(document);
+    bson_free(expression);
+    bson_free(text);
+}
