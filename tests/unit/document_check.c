@@ -213,6 +213,19 @@ TEST(sixteen_megabytes_are_allowed_and_one_byte_more_is_not)
     bson_free(text);
 }
 
+TEST(text_ends_in_a_nul_where_its_length_says)
+{
+    uint8_t bytes[] = {0x0f, 0, 0, 0, 0x02, 'a', 0, 3, 0, 0, 0, 'b', 'c', 0, 0};
+    bson_error_t error;
+
+    CHECK_OK(check_bytes(bytes, sizeof bytes, &error), error);
+    bytes[13] = 'd';
+    CHECK_STATUS(TRUCE_INVALID, check_bytes(bytes, sizeof bytes, &error), error);
+    bytes[13] = 0;
+    bytes[7] = 2;
+    CHECK_STATUS(TRUCE_INVALID, check_bytes(bytes, sizeof bytes, &error), error);
+}
+
 TEST(the_refusal_names_document_and_field)
 {
     uint8_t bytes[] = {0x11, 0, 0, 0, 0x03, 'o', 0, 0x09, 0, 0, 0, 0x08, 'b', 0, 7, 0, 0};
