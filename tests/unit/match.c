@@ -131,6 +131,17 @@ TEST(of_several_positions_the_last_counts_but_none_from_or_nor_and_not)
     check_position("{'a': 2, '$nor': [{'b': 5}]}", "{'a': [1, 2], 'b': [1, 2, 3]}", 1);
 }
 
+TEST(equality_is_by_value_not_by_bytes)
+{
+    CHECK(matches("{'a': 0.0}", "{'a': {'$numberDouble': '-0.0'}}"));
+    CHECK(matches("{'a': {'$numberDecimal': '1.0'}}", "{'a': {'$numberDecimal': '1.00'}}"));
+    CHECK(matches("{'a': {'$numberLong': '3'}}", "{'a': 3}"));
+    CHECK(matches("{'a': {'$symbol': 's'}}", "{'a': 's'}"));
+    CHECK(matches("{'a': {'x': 1.0}}", "{'a': {'x': 1}}"));
+    CHECK(!matches("{'a': {'$numberLong': '9007199254740993'}}", "{'a': 9007199254740992.0}"));
+    CHECK(!matches("{'a': true}", "{'a': 1}"));
+}
+
 static bool value_matches(const char *condition, const char *json)
 {
     bson_t *holder = test_bson(condition), *document = test_bson(json);

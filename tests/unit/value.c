@@ -30,6 +30,7 @@ static const char *const ascending[] = {
     "{'$numberLong': '0'}}",
     "{'a': {'$numberDouble': '4.9e-324'}}",
     "{'a': {'$numberDecimal': '0.1'}}",
+    "{'a': {'$numberDecimal': '0.1000000000000000055511151231257827'}}",
     "{'a': {'$numberDouble': '0.1'}}",
     "{'a': {'$numberDecimal': '0.1000000000000000055511151231257828'}}",
     "{'a': {'$numberDouble': '0.5'}}|{'a': {'$numberDecimal': '0.50'}}",
