@@ -1,0 +1,195 @@
+#include "tests/support/pipeline.h"
+
+#include "tests/support/test.h"
+
+struct list_source {
+    struct source base;
+    struct pipeline_world *world;
+    struct match *match;
+    struct fields fields;
+    bool any, counts;
+    bson_t current;
+};
+
+static truce_status list_next(struct source *base, const bson_t **document, bson_error_t *error)
+{
+    struct list_source *source = (struct list_source *)base;
+    struct arena arena = ARENA_INIT;
+    struct query_context context = {.arena = &arena};
+    truce_status status = TRUCE_OK;
+
+    *document = NULL;
+    while (!status && source->any && truce__fields_next(&source->fields)) {
+        struct match_result found = {.matched = true};
+
+        if (source->match)
+            status =
+                truce__match_test(source->match, source->fields.value, &context, &found, error);
+        if (status || !found.matched)
+            continue;
+        if (source->counts)
+            source->world->pulled++;
+        truce__value_bson(source->fields.value, &source->current);
+        *document = &source->current;
+        break;
+    }
+    truce__arena_release(&arena);
+    return status;
+}
+
+static void list_free(struct source *base)
+{
+    truce__match_free(((struct list_source *)base)->match);
+    bson_free(base);
+}
+
+static struct list_source *list_source(struct pipeline_world *world, const bson_t *documents)
+{
+    struct list_source *source = bson_malloc0(sizeof *source);
+
+    source->base = (struct source){list_next, list_free};
+    source->world = world;
+    source->any = documents != NULL;
+    if (documents)
+        source->fields = truce__fields(truce__value_document(documents));
+    return source;
+}
+
+static truce_status world_open(void *arg, const char *collection, const bson_t *filter,
+                               struct source **source, bson_error_t *error)
+{
+    struct pipeline_world *world = arg;
+    struct list_source *made;
+    const bson_t *documents = NULL;
+    truce_status status = TRUCE_OK;
+
+    if (++world->opened == world->fail_open)
+        return truce__fail(TRUCE_IO, error, "the collection fails, as it was told to");
+    for (int i = 0; i < 4; i++) {
+        if (world->collections[i] && !strcmp(world->collections[i], collection))
+            documents = world->documents[i];
+    }
+    made = list_source(world, documents);
+    if (filter)
+        status = truce__match_new(filter, &made->match, error);
+    if (status)
+        list_free(&made->base);
+    else
+        *source = &made->base;
+    return status;
+}
+
+static truce_status world_out(void *arg, const char *collection, const bson_t *document, bool last,
+                              bson_error_t *error)
+{
+    struct pipeline_world *world = arg;
+    struct arena arena = ARENA_INIT;
+
+    CHECK(last == !document);
+    truce__value_append_element(
+        &world->out, &world->out_count,
+        document ? truce__value_document(document)
+                 : truce__value_from_text(&arena, collection, strlen(collection)));
+    truce__arena_release(&arena);
+    return TRUCE_OK;
+}
+
+static truce_status world_merge(void *arg, const bson_t *stage, const bson_t *document,
+                                struct query_context *context, bson_error_t *error)
+{
+    struct pipeline_world *world = arg;
+    bson_t both = BSON_INITIALIZER;
+
+    BSON_APPEND_DOCUMENT(&both, "stage", stage);
+    BSON_APPEND_DOCUMENT(&both, "document", document);
+    truce__value_append_element(&world->merged, &world->merged_count, truce__value_document(&both));
+    bson_destroy(&both);
+    return TRUCE_OK;
+}
+
+static truce_status world_spill(void *arg, struct spill **spill, bson_error_t *error)
+{
+    return memory_spill_open(&((struct pipeline_world *)arg)->spill, spill, error);
+}
+
+void pipeline_world_init(struct pipeline_world *world)
+{
+    memset(world, 0, sizeof *world);
+    bson_init(&world->out);
+    bson_init(&world->merged);
+    truce__random_seed(&world->random, 1);
+}
+
+void pipeline_world_release(struct pipeline_world *world)
+{
+    for (int i = 0; i < 4; i++)
+        bson_destroy(world->documents[i]);
+    bson_destroy(&world->out);
+    bson_destroy(&world->merged);
+    CHECK_INT(world->spill.opened, ==, world->spill.freed);
+}
+
+void pipeline_world_add(struct pipeline_world *world, const char *name, bson_t *documents)
+{
+    int i = 0;
+
+    while (world->collections[i])
+        i++;
+    world->collections[i] = name;
+    world->documents[i] = documents;
+}
+
+static truce_status read_output(struct source *output, bson_t *result, bson_error_t *error)
+{
+    uint32_t count = 0;
+
+    for (;;) {
+        const bson_t *document;
+        truce_status status = output->next(output, &document, error);
+
+        if (status || !document)
+            return status;
+        truce__value_append_element(result, &count, truce__value_document(document));
+    }
+}
+
+truce_status pipeline_run(struct pipeline_world *world, const bson_t *stages,
+                          const bson_t *documents, bson_t *result, bson_error_t *error)
+{
+    struct arena arena = ARENA_INIT;
+    struct query_context context = {.now_ms = 1000, .random = &world->random, .arena = &arena};
+    struct aggregate_world given = {.arg = world,
+                                    .open = world_open,
+                                    .out = world->read_only ? NULL : world_out,
+                                    .merge = world->read_only ? NULL : world_merge,
+                                    .spill = world->spills ? world_spill : NULL,
+                                    .memory_max = world->memory_max};
+    struct pipeline *pipeline = NULL;
+    struct source *output = NULL;
+    truce_status status = truce__pipeline_new(stages, &pipeline, error);
+
+    bson_init(result);
+    if (!status) {
+        struct list_source *input = list_source(world, documents);
+
+        input->counts = true;
+        status = truce__pipeline_open(pipeline, 0, &input->base, &given, &context, &output, error);
+    }
+    if (!status)
+        status = read_output(output, result, error);
+    if (output)
+        output->free(output);
+    truce__pipeline_free(pipeline);
+    truce__arena_release(&arena);
+    return status;
+}
+
+bson_t *test_array(const char *json)
+{
+    bson_t *whole = test_bson(json), borrowed, *copy;
+
+    truce__value_bson(truce__value_field(truce__value_document(whole), "v", 1), &borrowed);
+    copy = bson_copy(&borrowed);
+    bson_destroy(whole);
+    return copy;
+}
