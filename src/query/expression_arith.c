@@ -1,8 +1,6 @@
 #include <math.h>
 
-#include "query/decimal.h"
-#include "query/expression_tree.h"
-#include "query/number.h"
+#include "query/expression_number.h"
 #include "query/sum.h"
 
 /*
@@ -10,40 +8,6 @@
  * int32 that overflows becomes an int64, an int64 a double. $add and $subtract know dates. Any
  * missing or null operand makes the result null.
  */
-
-static truce_status null_result(struct value *result)
-{
-    *result = truce__value_null();
-    return TRUCE_OK;
-}
-
-static decimal to_decimal(struct value number)
-{
-    return truce__decimal_of_bson(truce__number_to_decimal(number));
-}
-
-static struct value from_decimal(struct evaluation *run, decimal number)
-{
-    return truce__value_from_decimal(run->arena, truce__decimal_to_bson(number));
-}
-
-/* an int32 where it fits */
-static struct value from_integer(struct evaluation *run, int64_t number)
-{
-    if (number >= INT32_MIN && number <= INT32_MAX)
-        return truce__value_from_int32(run->arena, (int32_t)number);
-    return truce__value_from_int64(run->arena, number);
-}
-
-static bool is_integer(struct value value)
-{
-    return value.type == BSON_TYPE_INT32 || value.type == BSON_TYPE_INT64;
-}
-
-static int64_t integer_of(struct value value)
-{
-    return value.type == BSON_TYPE_INT32 ? truce__value_int32(value) : truce__value_int64(value);
-}
 
 static bool is_decimal(const struct value *operands, int count)
 {
@@ -86,7 +50,7 @@ static truce_status evaluate_add(const struct expression_node *node, struct eval
             truce__sum_add_int64(&sum, truce__value_int64(operand));
             date = true;
         } else if (truce__value_is_nullish(operand)) {
-            return null_result(result);
+            return truce__evaluation_null(result);
         } else {
             return truce__refuse(CODE_TYPE_MISMATCH, run->error,
                                  "$add takes numbers and dates, not %s",
@@ -106,12 +70,12 @@ static bool to_milliseconds(struct value number, int64_t *milliseconds)
     _IDEC_flags flags = 0;
     double cut;
 
-    if (is_integer(number)) {
-        *milliseconds = integer_of(number);
+    if (truce__value_is_integer(number)) {
+        *milliseconds = truce__value_integer(number);
         return true;
     }
     if (number.type == BSON_TYPE_DECIMAL128) {
-        *milliseconds = bid128_to_int64_rnint(to_decimal(number), &flags);
+        *milliseconds = bid128_to_int64_rnint(truce__number_as_decimal(number), &flags);
         return !(flags & BID_INVALID_EXCEPTION);
     }
     cut = truce__value_double(number);
@@ -152,7 +116,7 @@ static truce_status apply_subtract(const struct expression_node *node, struct ev
         return TRUCE_OK;
     }
     if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operands[0].type == BSON_TYPE_DATE_TIME)
         return subtract_from_date(run, operands[0], operands[1], result);
     return truce__refuse(CODE_TYPE_MISMATCH, run->error,
@@ -174,12 +138,13 @@ static void multiply_decimal(struct product *product, struct value factor, struc
     _IDEC_flags flags = 0;
 
     if (product->type == BSON_TYPE_DOUBLE)
-        product->decimal = to_decimal(truce__value_from_double(run->arena, product->real));
+        product->decimal =
+            truce__number_as_decimal(truce__value_from_double(run->arena, product->real));
     else if (product->type != BSON_TYPE_DECIMAL128)
         product->decimal = bid128_from_int64(product->integer);
     product->type = BSON_TYPE_DECIMAL128;
-    product->decimal =
-        bid128_mul(product->decimal, to_decimal(factor), BID_ROUNDING_TO_NEAREST, &flags);
+    product->decimal = bid128_mul(product->decimal, truce__number_as_decimal(factor),
+                                  BID_ROUNDING_TO_NEAREST, &flags);
 }
 
 static void multiply(struct product *product, struct value factor, struct evaluation *run)
@@ -194,7 +159,7 @@ static void multiply(struct product *product, struct value factor, struct evalua
     else if (factor.type == BSON_TYPE_INT64 && product->type == BSON_TYPE_INT32)
         product->type = BSON_TYPE_INT64;
     if (product->type != BSON_TYPE_DOUBLE &&
-        __builtin_mul_overflow(product->integer, integer_of(factor), &product->integer))
+        __builtin_mul_overflow(product->integer, truce__value_integer(factor), &product->integer))
         product->type = BSON_TYPE_DOUBLE;
 }
 
@@ -202,13 +167,13 @@ static struct value product_value(const struct product *product, struct evaluati
 {
     switch (product->type) {
     case BSON_TYPE_INT32:
-        return from_integer(run, product->integer);
+        return truce__evaluation_integer(run, product->integer, BSON_TYPE_INT32);
     case BSON_TYPE_INT64:
         return truce__value_from_int64(run->arena, product->integer);
     case BSON_TYPE_DOUBLE:
         return truce__value_from_double(run->arena, product->real);
     default:
-        return from_decimal(run, product->decimal);
+        return truce__evaluation_decimal(run, product->decimal);
     }
 }
 
@@ -223,7 +188,7 @@ static truce_status evaluate_multiply(const struct expression_node *node, struct
         if (status)
             return status;
         if (truce__value_is_nullish(factor))
-            return null_result(result);
+            return truce__evaluation_null(result);
         if (!truce__value_is_number(factor))
             return truce__refuse(CODE_TYPE_MISMATCH, run->error, "$multiply takes numbers, not %s",
                                  truce__type_name(factor.type));
@@ -235,13 +200,6 @@ static truce_status evaluate_multiply(const struct expression_node *node, struct
 
 /* -- $divide, $mod ---------------------------------------------------------------------------- */
 
-static bool is_zero(struct value number)
-{
-    if (number.type == BSON_TYPE_DECIMAL128)
-        return bid128_isZero(to_decimal(number));
-    return truce__number_to_double(number) == 0;
-}
-
 static truce_status apply_divide(const struct expression_node *node, struct evaluation *run,
                                  const struct value *operands, struct value *result)
 {
@@ -249,16 +207,17 @@ static truce_status apply_divide(const struct expression_node *node, struct eval
 
     if (!truce__value_is_number(operands[0]) || !truce__value_is_number(operands[1])) {
         if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
-            return null_result(result);
+            return truce__evaluation_null(result);
         return truce__refuse(CODE_TYPE_MISMATCH, run->error, "$divide takes numbers: %s / %s",
                              truce__type_name(operands[0].type),
                              truce__type_name(operands[1].type));
     }
-    if (is_zero(operands[1]))
+    if (truce__number_is_zero(operands[1]))
         return truce__refuse(CODE_BAD_VALUE, run->error, "$divide by zero");
     if (is_decimal(operands, 2))
-        *result = from_decimal(run, bid128_div(to_decimal(operands[0]), to_decimal(operands[1]),
-                                               BID_ROUNDING_TO_NEAREST, &flags));
+        *result = truce__evaluation_decimal(run, bid128_div(truce__number_as_decimal(operands[0]),
+                                                            truce__number_as_decimal(operands[1]),
+                                                            BID_ROUNDING_TO_NEAREST, &flags));
     else
         *result = truce__value_from_double(run->arena, truce__number_to_double(operands[0]) /
                                                            truce__number_to_double(operands[1]));
@@ -271,15 +230,16 @@ static truce_status remainder_of(struct evaluation *run, const struct value *ope
 {
     int32_t divisor = 0;
     int64_t right, left;
-    bool whole = is_integer(operands[1]) || truce__value_to_int32(operands[1], &divisor);
+    bool whole =
+        truce__value_is_integer(operands[1]) || truce__value_to_int32(operands[1], &divisor);
 
     if (operands[0].type == BSON_TYPE_DOUBLE || !whole) {
         *result = truce__value_from_double(run->arena, fmod(truce__number_to_double(operands[0]),
                                                             truce__number_to_double(operands[1])));
         return TRUCE_OK;
     }
-    left = integer_of(operands[0]);
-    right = is_integer(operands[1]) ? integer_of(operands[1]) : divisor;
+    left = truce__value_integer(operands[0]);
+    right = truce__value_is_integer(operands[1]) ? truce__value_integer(operands[1]) : divisor;
     left = right == -1 ? 0 : left % right;
     if (operands[0].type == BSON_TYPE_INT64 || operands[1].type == BSON_TYPE_INT64)
         *result = truce__value_from_int64(run->arena, left);
@@ -295,17 +255,18 @@ static truce_status apply_mod(const struct expression_node *node, struct evaluat
 
     if (!truce__value_is_number(operands[0]) || !truce__value_is_number(operands[1])) {
         if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
-            return null_result(result);
+            return truce__evaluation_null(result);
         return truce__refuse(16611, run->error, "$mod takes numbers: %s mod %s",
                              truce__type_name(operands[0].type),
                              truce__type_name(operands[1].type));
     }
-    if (is_zero(operands[1]))
+    if (truce__number_is_zero(operands[1]))
         return truce__refuse(16610, run->error, "$mod by zero");
     if (!is_decimal(operands, 2))
         return remainder_of(run, operands, result);
     *result =
-        from_decimal(run, bid128_fmod(to_decimal(operands[0]), to_decimal(operands[1]), &flags));
+        truce__evaluation_decimal(run, bid128_fmod(truce__number_as_decimal(operands[0]),
+                                                   truce__number_as_decimal(operands[1]), &flags));
     return TRUCE_OK;
 }
 

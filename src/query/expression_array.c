@@ -17,12 +17,6 @@ bool truce__value_to_int32(struct value value, int32_t *result)
     return true;
 }
 
-static truce_status null_result(struct value *result)
-{
-    *result = truce__value_null();
-    return TRUCE_OK;
-}
-
 /* The element number `index`, counted from the end when it is negative; missing if there is none */
 static struct value element_at(struct value array, int64_t index)
 {
@@ -45,7 +39,7 @@ static truce_status apply_element_at(const struct expression_node *node, struct 
     int32_t index;
 
     if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operands[0].type != BSON_TYPE_ARRAY)
         return truce__refuse(28689, run->error, "$arrayElemAt takes an array, not %s",
                              truce__type_name(operands[0].type));
@@ -65,7 +59,7 @@ static truce_status apply_end(const struct expression_node *node, struct evaluat
     bool last = !strcmp(truce__expression_name(node), "$last");
 
     if (truce__value_is_nullish(operands[0]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operands[0].type != BSON_TYPE_ARRAY)
         return truce__refuse(28689, run->error, "%s takes an array, not %s",
                              truce__expression_name(node), truce__type_name(operands[0].type));
@@ -86,7 +80,7 @@ static truce_status evaluate_concat(const struct expression_node *node, struct e
         if (status)
             return status;
         if (truce__value_is_nullish(array))
-            return null_result(result);
+            return truce__evaluation_null(result);
         if (array.type != BSON_TYPE_ARRAY)
             return truce__refuse(28664, run->error, "$concatArrays takes arrays, not %s",
                                  truce__type_name(array.type));
@@ -134,7 +128,7 @@ static truce_status apply_index_of(const struct expression_node *node, struct ev
     struct fields fields;
 
     if (truce__value_is_nullish(operands[0]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operands[0].type != BSON_TYPE_ARRAY)
         return truce__refuse(40090, run->error, "$indexOfArray takes an array, not %s",
                              truce__type_name(operands[0].type));
@@ -168,7 +162,7 @@ static truce_status apply_reverse(const struct expression_node *node, struct eva
     truce_status status;
 
     if (truce__value_is_nullish(operands[0]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operands[0].type != BSON_TYPE_ARRAY)
         return truce__refuse(34435, run->error, "$reverseArray takes an array, not %s",
                              truce__type_name(operands[0].type));
@@ -216,7 +210,7 @@ static truce_status apply_slice(const struct expression_node *node, struct evalu
     int32_t first, count;
 
     if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operands[0].type != BSON_TYPE_ARRAY)
         return truce__refuse(28724, run->error, "$slice takes an array, not %s",
                              truce__type_name(operands[0].type));
@@ -231,7 +225,7 @@ static truce_status apply_slice(const struct expression_node *node, struct evalu
         return first >= 0 ? slice(run, operands[0], 0, first, result)
                           : slice(run, operands[0], start, size, result);
     if (truce__value_is_nullish(operands[2]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[2]))
         return truce__refuse(28727, run->error, "the third operand of $slice must be a number");
     if (!truce__value_to_int32(operands[2], &count))
@@ -333,7 +327,7 @@ static truce_status evaluate_zip(const struct expression_node *node, struct eval
         if (status)
             return status;
         if (truce__value_is_nullish(input))
-            return null_result(result);
+            return truce__evaluation_null(result);
         if (input.type != BSON_TYPE_ARRAY)
             return truce__refuse(34468, run->error, "$zip takes arrays, not %s",
                                  truce__type_name(input.type));

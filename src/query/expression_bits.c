@@ -1,23 +1,7 @@
 #include "base/random.h"
-#include "query/expression_tree.h"
+#include "query/expression_number.h"
 
 /* Bits of integers, the halves of timestamps, random numbers. */
-
-static truce_status null_result(struct value *result)
-{
-    *result = truce__value_null();
-    return TRUCE_OK;
-}
-
-static bool is_integer(struct value value)
-{
-    return value.type == BSON_TYPE_INT32 || value.type == BSON_TYPE_INT64;
-}
-
-static int64_t integer_of(struct value value)
-{
-    return value.type == BSON_TYPE_INT32 ? truce__value_int32(value) : truce__value_int64(value);
-}
 
 static struct value from_bits(struct evaluation *run, int64_t bits, bool is_long)
 {
@@ -62,13 +46,13 @@ static truce_status evaluate_bits(const struct expression_node *node, struct eva
             null = true;
             continue;
         }
-        if (!is_integer(operand))
+        if (!truce__value_is_integer(operand))
             return refuse_type(node, run, operand);
         is_long = is_long || operand.type == BSON_TYPE_INT64;
-        bits = combine(operation, bits, integer_of(operand));
+        bits = combine(operation, bits, truce__value_integer(operand));
     }
     if (null)
-        return null_result(result);
+        return truce__evaluation_null(result);
     *result = from_bits(run, bits, is_long);
     return TRUCE_OK;
 }
@@ -77,13 +61,14 @@ static truce_status apply_not(const struct expression_node *node, struct evaluat
                               const struct value *operands, struct value *result)
 {
     if (truce__value_is_nullish(operands[0]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[0]))
         return truce__refuse(28765, run->error, "$bitNot takes a number, not %s",
                              truce__type_name(operands[0].type));
-    if (!is_integer(operands[0]))
+    if (!truce__value_is_integer(operands[0]))
         return refuse_type(node, run, operands[0]);
-    *result = from_bits(run, ~integer_of(operands[0]), operands[0].type == BSON_TYPE_INT64);
+    *result =
+        from_bits(run, ~truce__value_integer(operands[0]), operands[0].type == BSON_TYPE_INT64);
     return TRUCE_OK;
 }
 
@@ -95,7 +80,7 @@ static truce_status take_half(const struct expression_node *node, struct evaluat
     uint64_t raw;
 
     if (truce__value_is_nullish(operand))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operand.type != BSON_TYPE_TIMESTAMP)
         return truce__refuse(code, run->error, "%s takes a timestamp, not %s",
                              truce__expression_name(node), truce__type_name(operand.type));

@@ -283,12 +283,6 @@ static truce_status find_target(struct evaluation *run, struct value to,
 
 enum { CONVERT_INPUT, CONVERT_TO, CONVERT_ON_ERROR, CONVERT_ON_NULL };
 
-static truce_status null_result(struct value *result)
-{
-    *result = truce__value_null();
-    return TRUCE_OK;
-}
-
 static truce_status evaluate_convert(const struct expression_node *node, struct evaluation *run,
                                      struct value *result)
 {
@@ -305,10 +299,10 @@ static truce_status evaluate_convert(const struct expression_node *node, struct 
     if (truce__value_is_nullish(input)) {
         if (node->operands[CONVERT_ON_NULL])
             return truce__expression_run(node->operands[CONVERT_ON_NULL], run, result);
-        return null_result(result);
+        return truce__evaluation_null(result);
     }
     if (!target)
-        return null_result(result);
+        return truce__evaluation_null(result);
     status = target->convert(run, input, result);
     if (status == TRUCE_INVALID && node->operands[CONVERT_ON_ERROR])
         return truce__expression_run(node->operands[CONVERT_ON_ERROR], run, result);
@@ -332,7 +326,7 @@ static truce_status evaluate_short(const struct expression_node *node, struct ev
     if (status)
         return status;
     if (truce__value_is_nullish(input))
-        return null_result(result);
+        return truce__evaluation_null(result);
     return target->convert(run, input, result);
 }
 

@@ -6,12 +6,6 @@
 
 #define DAY_MS INT64_C(86400000)
 
-static truce_status null_result(struct value *result)
-{
-    *result = truce__value_null();
-    return TRUCE_OK;
-}
-
 /* signed seconds since 1970, the first four bytes, big-endian */
 static int32_t oid_seconds(struct value oid)
 {
@@ -76,7 +70,7 @@ static truce_status apply_part(const struct expression_node *node, struct evalua
     truce_status status = TRUCE_OK;
 
     if (truce__value_is_nullish(operands[PART_DATE]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (!truce__value_to_date(operands[PART_DATE], &date))
         return truce__refuse(16006, run->error, "%s takes a date, not %s",
                              truce__expression_name(node),
@@ -86,7 +80,7 @@ static truce_status apply_part(const struct expression_node *node, struct evalua
     if (status)
         return status;
     if (!given)
-        return null_result(result);
+        return truce__evaluation_null(result);
     truce__date_split(date, &zone, &parts);
     number = part->get(&parts);
     *result = part->is_long ? truce__value_from_int64(run->arena, number)
@@ -199,16 +193,16 @@ static truce_status apply_to_parts(const struct expression_node *node, struct ev
     if (status)
         return status;
     if (!given)
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (node->operands[TO_ISO] && truce__value_is_nullish(operands[TO_ISO]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (node->operands[TO_ISO] && operands[TO_ISO].type != BSON_TYPE_BOOL)
         return truce__refuse(40521, run->error,
                              "\"iso8601\" of $dateToParts must be true or false");
     if (node->operands[TO_ISO])
         iso = truce__value_bool(operands[TO_ISO]);
     if (truce__value_is_nullish(operands[TO_DATE]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (!truce__value_to_date(operands[TO_DATE], &date))
         return truce__refuse(16006, run->error, "$dateToParts takes a date, not %s",
                              truce__type_name(operands[TO_DATE].type));
@@ -318,7 +312,7 @@ static truce_status evaluate_from_parts(const struct expression_node *node, stru
     if (status)
         return status;
     if (null || !given)
-        return null_result(result);
+        return truce__evaluation_null(result);
     *result =
         truce__value_from_date(run->arena, truce__date_from_local(join_parts(node, parts), &zone));
     return TRUCE_OK;

@@ -30,12 +30,6 @@ static const struct unit units[] = {
     {"minute", KIND_MS, 60000}, {"second", KIND_MS, 1000},   {"millisecond", KIND_MS, 1},
 };
 
-static truce_status null_result(struct value *result)
-{
-    *result = truce__value_null();
-    return TRUCE_OK;
-}
-
 static int64_t floor_divide(int64_t a, int64_t b)
 {
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
@@ -194,7 +188,7 @@ static truce_status apply_add(const struct expression_node *node, struct evaluat
 
     for (int i = ADD_DATE; i <= ADD_ZONE; i++) {
         if (is_null(node, operands, i))
-            return null_result(result);
+            return truce__evaluation_null(result);
     }
     status = truce__evaluation_zone(node, run, operands[ADD_ZONE], 40517, &zone, &given);
     if (!status)
@@ -252,7 +246,7 @@ static truce_status apply_diff(const struct expression_node *node, struct evalua
 
     for (int i = DIFF_START; i <= DIFF_ZONE; i++) {
         if (is_null(node, operands, i))
-            return null_result(result);
+            return truce__evaluation_null(result);
     }
     status = truce__evaluation_zone(node, run, operands[DIFF_ZONE], 40517, &zone, &given);
     if (!status)
@@ -262,7 +256,7 @@ static truce_status apply_diff(const struct expression_node *node, struct evalua
     if (!status)
         status = read_unit(node, run, operands[DIFF_UNIT], 5439013, &unit);
     if (!status && is_week(unit) && is_null(node, operands, DIFF_WEEK))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (!status && is_week(unit))
         status = read_weekday(node, run, operands[DIFF_WEEK], &weekday);
     if (status)
@@ -348,7 +342,7 @@ static truce_status apply_trunc(const struct expression_node *node, struct evalu
 
     for (int i = TRUNC_DATE; i <= TRUNC_ZONE; i++) {
         if (is_null(node, operands, i))
-            return null_result(result);
+            return truce__evaluation_null(result);
     }
     status = truce__evaluation_zone(node, run, operands[TRUNC_ZONE], 40517, &zone, &given);
     if (!status)
@@ -356,7 +350,7 @@ static truce_status apply_trunc(const struct expression_node *node, struct evalu
     if (!status)
         status = read_unit(node, run, operands[TRUNC_UNIT], 5439013, &unit);
     if (!status && is_week(unit) && is_null(node, operands, TRUNC_WEEK))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (!status && is_week(unit))
         status = read_weekday(node, run, operands[TRUNC_WEEK], &weekday);
     if (!status)

@@ -3,12 +3,6 @@
 
 /* Dates to text and back: $dateToString, $dateFromString. */
 
-static truce_status null_result(struct value *result)
-{
-    *result = truce__value_null();
-    return TRUCE_OK;
-}
-
 /* the order of both lists of arguments, as far as they agree */
 enum { ARGUMENT_DATE, ARGUMENT_FORMAT, ARGUMENT_ZONE, ARGUMENT_ON_NULL, ARGUMENT_ON_ERROR };
 
@@ -51,7 +45,7 @@ static truce_status read_arguments(const struct expression_node *node, struct ev
 static truce_status run_or_null(const struct expression_node *node, struct evaluation *run,
                                 struct value *result)
 {
-    return node ? truce__expression_run(node, run, result) : null_result(result);
+    return node ? truce__expression_run(node, run, result) : truce__evaluation_null(result);
 }
 
 /* -- $dateToString ---------------------------------------------------------------------------- */
@@ -85,12 +79,12 @@ static truce_status evaluate_to_string(const struct expression_node *node, struc
     if (truce__value_is_nullish(arguments.date))
         return run_or_null(node->operands[ARGUMENT_ON_NULL], run, result);
     if (node->operands[ARGUMENT_ZONE] && !arguments.zone_given)
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (!truce__value_to_date(arguments.date, &date))
         return truce__refuse(16006, run->error, "$dateToString takes a date, not %s",
                              truce__type_name(arguments.date.type));
     if (node->operands[ARGUMENT_FORMAT] && truce__value_is_nullish(arguments.format))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (arguments.zone.named || arguments.zone.offset_s)
         format = "%Y-%m-%dT%H:%M:%S.%L";
     length = (uint32_t)strlen(format);
@@ -115,9 +109,9 @@ static truce_status read_date(const struct expression_node *node, struct evaluat
                              "$dateFromString takes a string, not %s",
                              truce__type_name(arguments->date.type));
     if (zone && !arguments->zone_given)
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (node->operands[ARGUMENT_FORMAT] && truce__value_is_nullish(arguments->format))
-        return null_result(result);
+        return truce__evaluation_null(result);
     text = truce__value_text(arguments->date, &length);
     if (node->operands[ARGUMENT_FORMAT]) {
         format = truce__value_text(arguments->format, &format_length);

@@ -1,45 +1,9 @@
 #include <math.h>
 
-#include "query/decimal.h"
-#include "query/expression_tree.h"
-#include "query/number.h"
+#include "query/expression_number.h"
 
 /* Functions of numbers: rounding, roots, powers and logarithms. Null stays null; integers become
  * doubles where the result is no integer by nature; decimals stay decimals. */
-
-static truce_status null_result(struct value *result)
-{
-    *result = truce__value_null();
-    return TRUCE_OK;
-}
-
-static decimal to_decimal(struct value number)
-{
-    return truce__decimal_of_bson(truce__number_to_decimal(number));
-}
-
-static struct value from_decimal(struct evaluation *run, decimal number)
-{
-    return truce__value_from_decimal(run->arena, truce__decimal_to_bson(number));
-}
-
-static bool is_integer(struct value value)
-{
-    return value.type == BSON_TYPE_INT32 || value.type == BSON_TYPE_INT64;
-}
-
-static int64_t integer_of(struct value value)
-{
-    return value.type == BSON_TYPE_INT32 ? truce__value_int32(value) : truce__value_int64(value);
-}
-
-/* an int32 where it fits, unless the operand was wider */
-static struct value from_integer(struct evaluation *run, int64_t number, uint8_t type)
-{
-    if (type == BSON_TYPE_INT32 && number >= INT32_MIN && number <= INT32_MAX)
-        return truce__value_from_int32(run->arena, (int32_t)number);
-    return truce__value_from_int64(run->arena, number);
-}
 
 static truce_status refuse_type(const struct expression_node *node, struct evaluation *run,
                                 uint32_t code, struct value operand)
@@ -67,16 +31,17 @@ static truce_status apply_function(const struct expression_node *node, struct ev
     _IDEC_flags flags = 0;
 
     if (truce__value_is_nullish(operands[0]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[0]))
         return refuse_type(node, run, 28765, operands[0]);
     if (function->allows && !truce__number_is_nan(operands[0]) && !function->allows(operands[0]))
         return truce__refuse(function->code, run->error, "the operand of %s must be %s",
                              truce__expression_name(node), function->must);
     if (operands[0].type == BSON_TYPE_DECIMAL128)
-        *result = from_decimal(
-            run, function->of_decimal(to_decimal(operands[0]), BID_ROUNDING_TO_NEAREST, &flags));
-    else if (function->keeps_integers && is_integer(operands[0]))
+        *result = truce__evaluation_decimal(
+            run, function->of_decimal(truce__number_as_decimal(operands[0]),
+                                      BID_ROUNDING_TO_NEAREST, &flags));
+    else if (function->keeps_integers && truce__value_is_integer(operands[0]))
         *result = operands[0];
     else
         *result = truce__value_from_double(
@@ -87,14 +52,16 @@ static truce_status apply_function(const struct expression_node *node, struct ev
 static bool is_positive(struct value number)
 {
     if (number.type == BSON_TYPE_DECIMAL128)
-        return !bid128_isSigned(to_decimal(number)) && !bid128_isZero(to_decimal(number));
+        return !bid128_isSigned(truce__number_as_decimal(number)) &&
+               !bid128_isZero(truce__number_as_decimal(number));
     return truce__number_to_double(number) > 0;
 }
 
 static bool is_not_negative(struct value number)
 {
     if (number.type == BSON_TYPE_DECIMAL128)
-        return !bid128_isSigned(to_decimal(number)) || bid128_isZero(to_decimal(number));
+        return !bid128_isSigned(truce__number_as_decimal(number)) ||
+               bid128_isZero(truce__number_as_decimal(number));
     return truce__number_to_double(number) >= 0;
 }
 
@@ -124,21 +91,21 @@ static truce_status apply_abs(const struct expression_node *node, struct evaluat
     int64_t number;
 
     if (truce__value_is_nullish(operands[0]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[0]))
         return refuse_type(node, run, 28765, operands[0]);
     if (operands[0].type == BSON_TYPE_DECIMAL128) {
-        *result = from_decimal(run, bid128_abs(to_decimal(operands[0])));
+        *result = truce__evaluation_decimal(run, bid128_abs(truce__number_as_decimal(operands[0])));
         return TRUCE_OK;
     }
     if (operands[0].type == BSON_TYPE_DOUBLE) {
         *result = truce__value_from_double(run->arena, fabs(truce__value_double(operands[0])));
         return TRUCE_OK;
     }
-    number = integer_of(operands[0]);
+    number = truce__value_integer(operands[0]);
     if (number == INT64_MIN)
         return truce__refuse(28680, run->error, "$abs of the smallest long is no long");
-    *result = from_integer(run, number < 0 ? -number : number, operands[0].type);
+    *result = truce__evaluation_integer(run, number < 0 ? -number : number, operands[0].type);
     return TRUCE_OK;
 }
 
@@ -195,13 +162,14 @@ static truce_status round_integer(const struct expression_node *node, struct eva
                                   struct value number, int places, struct value *result)
 {
     _IDEC_flags flags = 0;
-    decimal rounded = quantize(bid128_from_int64(integer_of(number)), places, node->extra);
+    decimal rounded =
+        quantize(bid128_from_int64(truce__value_integer(number)), places, node->extra);
     int64_t whole = bid128_to_int64_int(rounded, &flags);
 
     if (flags & BID_INVALID_EXCEPTION)
         return truce__refuse(51080, run->error, "the result of %s is no long",
                              truce__expression_name(node));
-    *result = from_integer(run, whole, number.type);
+    *result = truce__evaluation_integer(run, whole, number.type);
     return TRUCE_OK;
 }
 
@@ -225,17 +193,18 @@ static truce_status apply_round(const struct expression_node *node, struct evalu
     truce_status status = TRUCE_OK;
 
     if (truce__value_is_nullish(operands[0]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[0]))
         return refuse_type(node, run, 51081, operands[0]);
     if (node->count > 1 && truce__value_is_nullish(operands[1]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (node->count > 1)
         status = read_places(node, run, operands[1], &places);
     if (status)
         return status;
     if (operands[0].type == BSON_TYPE_DECIMAL128)
-        *result = from_decimal(run, quantize(to_decimal(operands[0]), places, node->extra));
+        *result = truce__evaluation_decimal(
+            run, quantize(truce__number_as_decimal(operands[0]), places, node->extra));
     else if (operands[0].type == BSON_TYPE_DOUBLE)
         *result = truce__value_from_double(
             run->arena, round_double(truce__value_double(operands[0]), places, node->extra));
@@ -272,7 +241,7 @@ static truce_status apply_log(const struct expression_node *node, struct evaluat
                               const struct value *operands, struct value *result)
 {
     if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[0]))
         return refuse_type(node, run, 28756, operands[0]);
     if (!truce__value_is_number(operands[1]))
@@ -282,7 +251,9 @@ static truce_status apply_log(const struct expression_node *node, struct evaluat
     if ((!is_positive(operands[1]) && !truce__number_is_nan(operands[1])) || is_one(operands[1]))
         return truce__refuse(28759, run->error, "the base of $log must be positive and not 1");
     if (operands[0].type == BSON_TYPE_DECIMAL128 || operands[1].type == BSON_TYPE_DECIMAL128) {
-        *result = from_decimal(run, decimal_log(to_decimal(operands[0]), to_decimal(operands[1])));
+        *result =
+            truce__evaluation_decimal(run, decimal_log(truce__number_as_decimal(operands[0]),
+                                                       truce__number_as_decimal(operands[1])));
         return TRUCE_OK;
     }
     *result = truce__value_from_double(run->arena, log(truce__number_to_double(operands[0])) /
@@ -313,13 +284,6 @@ static bool integer_power(int64_t base, int64_t exponent, int64_t *result)
     return true;
 }
 
-static bool is_zero(struct value number)
-{
-    if (number.type == BSON_TYPE_DECIMAL128)
-        return bid128_isZero(to_decimal(number));
-    return truce__number_to_double(number) == 0;
-}
-
 /* in 34 digits, trailing zeros included, as MongoDB */
 static decimal decimal_power(decimal base, decimal exponent)
 {
@@ -336,11 +300,12 @@ static struct value power(struct evaluation *run, struct value base, struct valu
     uint8_t type;
 
     if (base.type == BSON_TYPE_DECIMAL128 || exponent.type == BSON_TYPE_DECIMAL128)
-        return from_decimal(run, decimal_power(to_decimal(base), to_decimal(exponent)));
-    if (is_integer(base) && is_integer(exponent) &&
-        integer_power(integer_of(base), integer_of(exponent), &whole)) {
+        return truce__evaluation_decimal(
+            run, decimal_power(truce__number_as_decimal(base), truce__number_as_decimal(exponent)));
+    if (truce__value_is_integer(base) && truce__value_is_integer(exponent) &&
+        integer_power(truce__value_integer(base), truce__value_integer(exponent), &whole)) {
         type = base.type == BSON_TYPE_INT64 ? base.type : exponent.type;
-        return from_integer(run, whole, type);
+        return truce__evaluation_integer(run, whole, type);
     }
     return truce__value_from_double(
         run->arena, pow(truce__number_to_double(base), truce__number_to_double(exponent)));
@@ -350,12 +315,13 @@ static truce_status apply_pow(const struct expression_node *node, struct evaluat
                               const struct value *operands, struct value *result)
 {
     if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[0]))
         return refuse_type(node, run, 28762, operands[0]);
     if (!truce__value_is_number(operands[1]))
         return refuse_type(node, run, 28763, operands[1]);
-    if (is_zero(operands[0]) && !is_not_negative(operands[1]) && !truce__number_is_nan(operands[1]))
+    if (truce__number_is_zero(operands[0]) && !is_not_negative(operands[1]) &&
+        !truce__number_is_nan(operands[1]))
         return truce__refuse(28764, run->error, "$pow of 0 with a negative exponent");
     *result = power(run, operands[0], operands[1]);
     return TRUCE_OK;

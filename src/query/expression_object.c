@@ -10,12 +10,6 @@ static truce_status out_of_memory(struct evaluation *run)
                          run->bytes_max);
 }
 
-static truce_status null_result(struct value *result)
-{
-    *result = truce__value_null();
-    return TRUCE_OK;
-}
-
 static truce_status write_table(struct evaluation *run, const struct field_table *table,
                                 struct value *result)
 {
@@ -86,7 +80,7 @@ static truce_status apply_to_array(const struct expression_node *node, struct ev
     struct builder builder;
 
     if (truce__value_is_nullish(operands[0]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operands[0].type != BSON_TYPE_DOCUMENT)
         return truce__refuse(40390, run->error, "$objectToArray takes a document, not %s",
                              truce__type_name(operands[0].type));
@@ -187,7 +181,7 @@ static truce_status apply_to_object(const struct expression_node *node, struct e
     truce_status status;
 
     if (truce__value_is_nullish(operands[0]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operands[0].type != BSON_TYPE_ARRAY)
         return truce__refuse(40386, run->error, "$arrayToObject takes an array, not %s",
                              truce__type_name(operands[0].type));
@@ -215,7 +209,7 @@ static truce_status apply_get(const struct expression_node *node, struct evaluat
         *result = truce__value_field(operands[FIELD_INPUT], name, length);
     } else if (operands[FIELD_INPUT].type != VALUE_MISSING &&
                truce__value_is_nullish(operands[FIELD_INPUT])) {
-        return null_result(result);
+        return truce__evaluation_null(result);
     }
     return TRUCE_OK;
 }
@@ -258,7 +252,7 @@ static truce_status apply_set(const struct expression_node *node, struct evaluat
     truce_status status;
 
     if (truce__value_is_nullish(operands[FIELD_INPUT]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operands[FIELD_INPUT].type != BSON_TYPE_DOCUMENT)
         return truce__refuse(4161105, run->error, "\"input\" of %s must be a document, not %s",
                              truce__expression_name(node),
@@ -306,7 +300,7 @@ static truce_status apply_document_size(const struct expression_node *node, stru
                                         const struct value *operands, struct value *result)
 {
     if (truce__value_is_nullish(operands[0]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operands[0].type != BSON_TYPE_DOCUMENT)
         return truce__refuse(31393, run->error, "$bsonSize takes a document, not %s",
                              truce__type_name(operands[0].type));
@@ -318,7 +312,7 @@ static truce_status apply_binary_size(const struct expression_node *node, struct
                                       const struct value *operands, struct value *result)
 {
     if (truce__value_is_nullish(operands[0]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operands[0].type != BSON_TYPE_BINARY && operands[0].type != BSON_TYPE_UTF8)
         return truce__refuse(51276, run->error, "$binarySize takes a string or a binary, not %s",
                              truce__type_name(operands[0].type));

@@ -43,12 +43,6 @@ static truce_status refuse_type(const struct expression_node *node, struct evalu
                          truce__type_name(operand.type));
 }
 
-static truce_status null_result(struct value *result)
-{
-    *result = truce__value_null();
-    return TRUCE_OK;
-}
-
 /* -- truth of elements ------------------------------------------------------------------------ */
 
 static truce_status apply_all(const struct expression_node *node, struct evaluation *run,
@@ -116,7 +110,7 @@ static truce_status apply_difference(const struct expression_node *node, struct 
                                      const struct value *operands, struct value *result)
 {
     if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operands[0].type != BSON_TYPE_ARRAY)
         return refuse_type(node, run, 17048, operands[0]);
     if (operands[1].type != BSON_TYPE_ARRAY)
@@ -216,7 +210,7 @@ static truce_status evaluate_intersection(const struct expression_node *node,
         if (status)
             return status;
         if (truce__value_is_nullish(array))
-            return null_result(result);
+            return truce__evaluation_null(result);
         if (array.type != BSON_TYPE_ARRAY)
             return refuse_type(node, run, 17047, array);
         status = make_set(run, array, &next);
@@ -242,7 +236,7 @@ static truce_status evaluate_union(const struct expression_node *node, struct ev
         if (status)
             return status;
         if (truce__value_is_nullish(array))
-            return null_result(result);
+            return truce__evaluation_null(result);
         if (array.type != BSON_TYPE_ARRAY)
             return refuse_type(node, run, 17043, array);
         fields = truce__fields(array);

@@ -6,12 +6,6 @@
 /* Strings: joining, splitting, cases, trimming, replacing. Strings are UTF-8 and may contain zero
  * bytes; upper and lower case are those of ASCII. */
 
-static truce_status null_result(struct value *result)
-{
-    *result = truce__value_null();
-    return TRUCE_OK;
-}
-
 /* room for a string of that many bytes, without its length and NUL; NULL when memory is up */
 static char *begin_text(struct evaluation *run, size_t length, uint8_t **data)
 {
@@ -82,7 +76,7 @@ static truce_status evaluate_concat(const struct expression_node *node, struct e
         if (status)
             return status;
         if (truce__value_is_nullish(parts[i]))
-            return null_result(result);
+            return truce__evaluation_null(result);
         if (parts[i].type != BSON_TYPE_UTF8)
             return truce__refuse(16702, run->error, "$concat takes strings, not %s",
                                  truce__type_name(parts[i].type));
@@ -201,7 +195,7 @@ static truce_status apply_split(const struct expression_node *node, struct evalu
     struct builder builder;
 
     if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operands[0].type != BSON_TYPE_UTF8)
         return truce__refuse(40085, run->error, "$split takes a string, not %s",
                              truce__type_name(operands[0].type));
@@ -288,14 +282,14 @@ static truce_status apply_trim(const struct expression_node *node, struct evalua
     uint32_t set_length = sizeof blanks - 1;
 
     if (truce__value_is_nullish(operands[TRIM_INPUT]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (operands[TRIM_INPUT].type != BSON_TYPE_UTF8)
         return truce__refuse(50699, run->error, "%s takes a string, not %s",
                              truce__expression_name(node),
                              truce__type_name(operands[TRIM_INPUT].type));
     if (node->operands[TRIM_CHARS]) {
         if (truce__value_is_nullish(operands[TRIM_CHARS]))
-            return null_result(result);
+            return truce__evaluation_null(result);
         if (operands[TRIM_CHARS].type != BSON_TYPE_UTF8)
             return truce__refuse(50700, run->error, "\"chars\" of %s must be a string, not %s",
                                  truce__expression_name(node),
@@ -373,7 +367,7 @@ static truce_status apply_replace(const struct expression_node *node, struct eva
     }
     for (int i = 0; i < 3; i++) {
         if (truce__value_is_nullish(operands[i]))
-            return null_result(result);
+            return truce__evaluation_null(result);
     }
     replacement.text = truce__value_text(operands[REPLACE_INPUT], &replacement.length);
     replacement.find = truce__value_text(operands[REPLACE_FIND], &replacement.find_length);

@@ -6,12 +6,6 @@
 /* Parts of strings by place, and the places of parts: counted in bytes (...Bytes, $substr) or in
  * code points (...CP). */
 
-static truce_status null_result(struct value *result)
-{
-    *result = truce__value_null();
-    return TRUCE_OK;
-}
-
 static bool is_continuation(char c)
 {
     return (c & 0xc0) == 0x80;
@@ -175,7 +169,7 @@ static truce_status apply_index_bytes(const struct expression_node *node, struct
     truce_status status;
 
     if (truce__value_is_nullish(operands[0]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     status = read_search(node, run, operands, 40091, &search);
     if (status)
         return status;
@@ -211,7 +205,7 @@ static truce_status apply_index_characters(const struct expression_node *node,
     truce_status status;
 
     if (truce__value_is_nullish(operands[0]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     status = read_search(node, run, operands, 40093, &search);
     if (!status)
         *result = truce__value_from_int32(run->arena, find_character(&search));

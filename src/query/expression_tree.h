@@ -227,6 +227,13 @@ static inline bool truce__value_is_nullish(struct value value)
            value.type == BSON_TYPE_UNDEFINED;
 }
 
+/* null, and OK: what most operators answer for an operand that is missing or null */
+static inline truce_status truce__evaluation_null(struct value *result)
+{
+    *result = truce__value_null();
+    return TRUCE_OK;
+}
+
 /* The number as an int32 if it has exactly that integral value (3, 3.0, NumberDecimal("3")). */
 bool truce__value_to_int32(struct value value, int32_t *result);
 

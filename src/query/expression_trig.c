@@ -1,8 +1,6 @@
 #include <math.h>
 
-#include "query/decimal.h"
-#include "query/expression_tree.h"
-#include "query/number.h"
+#include "query/expression_number.h"
 
 /* Trigonometry, in radians; decimals stay decimals, all other numbers become doubles. */
 
@@ -14,22 +12,6 @@ struct function {
     double least, greatest; /* what it is defined on */
     bool open;              /* the ends do not belong to it */
 };
-
-static truce_status null_result(struct value *result)
-{
-    *result = truce__value_null();
-    return TRUCE_OK;
-}
-
-static decimal to_decimal(struct value number)
-{
-    return truce__decimal_of_bson(truce__number_to_decimal(number));
-}
-
-static struct value from_decimal(struct evaluation *run, decimal number)
-{
-    return truce__value_from_decimal(run->arena, truce__decimal_to_bson(number));
-}
 
 static bool is_inside(const struct function *function, struct value number)
 {
@@ -49,7 +31,7 @@ static truce_status apply_function(const struct expression_node *node, struct ev
     _IDEC_flags flags = 0;
 
     if (truce__value_is_nullish(operands[0]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[0]))
         return truce__refuse(28765, run->error, "%s takes a number, not %s",
                              truce__expression_name(node), truce__type_name(operands[0].type));
@@ -58,8 +40,9 @@ static truce_status apply_function(const struct expression_node *node, struct ev
                              truce__expression_name(node), function->open ? '(' : '[',
                              function->least, function->greatest, function->open ? ')' : ']');
     if (operands[0].type == BSON_TYPE_DECIMAL128)
-        *result = from_decimal(
-            run, function->of_decimal(to_decimal(operands[0]), BID_ROUNDING_TO_NEAREST, &flags));
+        *result = truce__evaluation_decimal(
+            run, function->of_decimal(truce__number_as_decimal(operands[0]),
+                                      BID_ROUNDING_TO_NEAREST, &flags));
     else
         *result = truce__value_from_double(
             run->arena, function->of_double(truce__number_to_double(operands[0])));
@@ -85,15 +68,16 @@ static truce_status apply_atan2(const struct expression_node *node, struct evalu
     _IDEC_flags flags = 0;
 
     if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
-        return null_result(result);
+        return truce__evaluation_null(result);
     for (uint32_t i = 0; i < 2; i++) {
         if (!truce__value_is_number(operands[i]))
             return truce__refuse(51044 + i, run->error, "$atan2 takes numbers, not %s",
                                  truce__type_name(operands[i].type));
     }
     if (operands[0].type == BSON_TYPE_DECIMAL128 || operands[1].type == BSON_TYPE_DECIMAL128)
-        *result = from_decimal(run, bid128_atan2(to_decimal(operands[0]), to_decimal(operands[1]),
-                                                 BID_ROUNDING_TO_NEAREST, &flags));
+        *result = truce__evaluation_decimal(run, bid128_atan2(truce__number_as_decimal(operands[0]),
+                                                              truce__number_as_decimal(operands[1]),
+                                                              BID_ROUNDING_TO_NEAREST, &flags));
     else
         *result = truce__value_from_double(run->arena, atan2(truce__number_to_double(operands[0]),
                                                              truce__number_to_double(operands[1])));
