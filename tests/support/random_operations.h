@@ -1,0 +1,29 @@
+#ifndef TRUCE_TESTS_SUPPORT_RANDOM_OPERATIONS_H
+#define TRUCE_TESTS_SUPPORT_RANDOM_OPERATIONS_H
+
+/*
+ * Random operations on a store, as documents, so that they can be printed, left out and run again:
+ *
+ *     {op: "update", collection: "x", filter: {...}, update: {...}, upsert: true, multi: false}
+ *
+ * Every operation is made so that its answer does not depend on the order in which a store meets
+ * documents: where only one document is to be changed its _id is named, or a sort ends in _id.
+ */
+#include "base/random.h"
+#include "truce/store.h"
+
+/* Operation `number` of the sequence of `seed`: depends on nothing else. bson_destroy it. */
+bson_t *random_operation(uint64_t seed, uint64_t number);
+
+/* Runs it; the answer, for comparing, without what may differ between two right stores. `answer` is
+ * initialised by the caller. */
+void operation_run(truce_store *store, const bson_t *operation, bson_t *answer);
+
+/* After this answer the stores may differ: an update of several documents that failed on the way has
+ * changed some of them, and which ones is not said. */
+bool operation_is_ambiguous(const bson_t *operation, const bson_t *answer);
+
+/* Everything that is in the store: collections, documents in natural order, indexes. */
+void store_snapshot(truce_store *store, bson_t *snapshot);
+
+#endif
