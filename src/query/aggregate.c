@@ -232,6 +232,12 @@ const bson_t *truce__pipeline_first_filter(const struct pipeline *pipeline)
     return truce__match_filter(((const struct match_stage *)pipeline->stages[0].data)->match);
 }
 
+/* The stage tells a missing field from null, a find does not; `_id` is never missing. */
+static bool sorts_as_find(const bson_t *sort)
+{
+    return bson_count_keys(sort) == 1 && bson_has_field(sort, "_id");
+}
+
 void truce__pipeline_head(const struct pipeline *pipeline, struct pipeline_head *head)
 {
     uint32_t at = 0;
@@ -239,8 +245,16 @@ void truce__pipeline_head(const struct pipeline *pipeline, struct pipeline_head 
     *head = (struct pipeline_head){.filter = truce__pipeline_first_filter(pipeline)};
     if (head->filter)
         at++;
-    if (at < pipeline->count && pipeline->stages[at].kind == &truce__sort_kind)
-        head->sort = ((const struct sort_stage *)pipeline->stages[at++].data)->specification;
+    if (at < pipeline->count && pipeline->stages[at].kind == &truce__sort_kind) {
+        const bson_t *sort = ((const struct sort_stage *)pipeline->stages[at].data)->specification;
+
+        if (!sorts_as_find(sort)) {
+            head->stages_taken = at;
+            return;
+        }
+        head->sort = sort;
+        at++;
+    }
     if (at < pipeline->count && pipeline->stages[at].kind == &truce__limit_kind)
         head->limit = ((const struct count_stage *)pipeline->stages[at++].data)->count;
     head->stages_taken = at;

@@ -44,8 +44,9 @@ truce_status truce__pipeline_new(const bson_t *stages, struct pipeline **pipelin
 void truce__pipeline_free(struct pipeline *pipeline);
 
 /* For the planner: what the pipeline starts with, if the store can do it: a filter (an initial
- * $match; NULL: none), a sort behind it, a limit behind that. Take the sort only where an index
- * gives the order; the pipeline's own $sort tells missing from null in memory, as MongoDB does. */
+ * $match; NULL: none), a sort behind it, a limit behind that. A sort is given only where the stage
+ * means what a find's sort means, whatever the plan: by `_id`, since the stage tells a missing
+ * field from null. */
 struct pipeline_head {
     const bson_t *filter, *sort;
     int64_t limit;         /* 0: none */

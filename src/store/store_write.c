@@ -219,8 +219,14 @@ static truce_status run(truce_store *store, const struct prepared *prepared,
                               error);
     truce__check_answer(status, error);
     check_outcomes(prepared, options, status);
-    for (size_t i = 0; i < prepared->count; i++)
-        outcomes[prepared->numbers[i]] = prepared->outcomes[i];
+    for (size_t i = 0; i < prepared->count; i++) {
+        truce_write_outcome *outcome = &prepared->outcomes[i];
+
+        /* what failed did nothing, but for an update of several documents */
+        if (outcome->status && (options->atomic || !prepared->writes[i].options.multi))
+            truce_write_result_release(&outcome->result);
+        outcomes[prepared->numbers[i]] = *outcome;
+    }
     return status;
 }
 

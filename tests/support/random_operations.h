@@ -19,8 +19,9 @@ bson_t *random_operation(uint64_t seed, uint64_t number);
  * initialised by the caller. */
 void operation_run(truce_store *store, const bson_t *operation, bson_t *answer);
 
-/* After this answer the stores may differ: an update of several documents that failed on the way has
- * changed some of them, and which ones is not said. */
+/* After this answer two right stores may differ: an update of several documents that failed on the
+ * way has changed some of them, and which ones is not said; a sort by two arrays is refused, but only
+ * where documents are really sorted. */
 bool operation_is_ambiguous(const bson_t *operation, const bson_t *answer);
 
 /* Everything that is in the store: collections, documents in natural order, indexes. */

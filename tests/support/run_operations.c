@@ -427,8 +427,11 @@ void operation_run(truce_store *store, const bson_t *operation, bson_t *answer)
 
 bool operation_is_ambiguous(const bson_t *operation, const bson_t *answer)
 {
-    return number(operation, "multi") != 0 && !strcmp(text(operation, "op"), "update") &&
-           (bson_has_field(answer, "code") || bson_has_field(answer, "status"));
+    bool failed = bson_has_field(answer, "code") || bson_has_field(answer, "status");
+
+    if (failed && bson_has_field(operation, "sort") && number(answer, "code") == CODE_BAD_VALUE)
+        return true;
+    return failed && number(operation, "multi") != 0 && !strcmp(text(operation, "op"), "update");
 }
 
 /* ---- everything ----------------------------------------------------------------------------- */
