@@ -452,6 +452,33 @@ TEST(a_path_of_numbers_ends_in_an_error_not_in_eternity)
     bson_destroy(document);
 }
 
+/* 16 MB of text: found, not found, and a pattern that would take for ever */
+TEST(a_document_of_the_maximum_size_is_tested)
+{
+    struct match *match = compile("{'a': {'$regex': 'b$'}}");
+    struct match *slow = compile("{'a': {'$regex': '(a+)+c'}}");
+    size_t size = TRUCE_DOCUMENT_BYTES_MAX - (4 + 1 + 2 + 4 + 1 + 1);
+    char *text = bson_malloc(size);
+    bson_t document = BSON_INITIALIZER;
+    struct match_result result;
+    bson_error_t error;
+
+    memset(text, 'a', size);
+    text[size - 1] = 'b';
+    bson_append_utf8(&document, "a", 1, text, (int)size);
+    CHECK_INT(document.len, ==, TRUCE_DOCUMENT_BYTES_MAX);
+    CHECK_OK(truce__match_test(match, truce__value_document(&document), NULL, &result, &error),
+             error);
+    CHECK(result.matched);
+    CHECK_STATUS(TRUCE_LIMIT,
+                 truce__match_test(slow, truce__value_document(&document), NULL, &result, &error),
+                 error);
+    bson_destroy(&document);
+    bson_free(text);
+    truce__match_free(match);
+    truce__match_free(slow);
+}
+
 static bool collect(const struct path *path, struct value value, void *arg)
 {
     char *text = arg;
