@@ -6,5 +6,6 @@
 #include "cli/cli.h"
 
 int demo_enrolments(struct cli *cli);
+int demo_keys(struct cli *cli);
 
 #endif
