@@ -33,6 +33,34 @@ static struct value element_at(struct value array, int64_t index)
     return truce__value_missing();
 }
 
+#define LIST_BYTES_MIN 512 /* shorter arrays are walked each time */
+
+/*
+ * The same, for an array that may be asked for each of its elements in turn: $map over a $range is
+ * how pipelines count. When it is asked a second time its elements are listed once, so that such a
+ * loop takes time in proportion to the array and not to its square.
+ */
+static truce_status find_element(struct evaluation *run, struct value array, int64_t index,
+                                 struct value *result)
+{
+    struct evaluation_list *list = &run->list;
+
+    if (list->data != array.data || array.size < LIST_BYTES_MIN) {
+        *list = (struct evaluation_list){.data = array.data};
+        *result = element_at(array, index);
+        return TRUCE_OK;
+    }
+    if (!list->items) {
+        truce_status status = truce__evaluation_items(run, array, &list->items, &list->count);
+        if (status)
+            return status;
+    }
+    if (index < 0)
+        index += list->count;
+    *result = index >= 0 && index < list->count ? list->items[index] : truce__value_missing();
+    return TRUCE_OK;
+}
+
 static truce_status apply_element_at(const struct expression_node *node, struct evaluation *run,
                                      const struct value *operands, struct value *result)
 {
@@ -49,8 +77,7 @@ static truce_status apply_element_at(const struct expression_node *node, struct 
                              truce__type_name(operands[1].type));
     if (!truce__value_to_int32(operands[1], &index))
         return truce__refuse(28691, run->error, "the index of $arrayElemAt is no 32-bit integer");
-    *result = element_at(operands[0], index);
-    return TRUCE_OK;
+    return find_element(run, operands[0], index, result);
 }
 
 static truce_status apply_end(const struct expression_node *node, struct evaluation *run,

@@ -297,6 +297,7 @@ static void compact(struct reduction *reduction, struct value *value)
     else
         truce__arena_release(from);
     reduction->run.arena = to;
+    reduction->run.list = (struct evaluation_list){NULL}; /* it may have been in `from` */
     reduction->base = to->bytes;
     reduction->next = !reduction->next;
 }

@@ -29,11 +29,19 @@
 
 struct expression_node;
 
+/* The array that was asked for an element last, and, once it is asked again, all its elements. */
+struct evaluation_list {
+    const uint8_t *data; /* of the array; NULL: none */
+    struct value *items; /* or NULL */
+    uint32_t count;
+};
+
 struct evaluation {
     struct query_context *context;
     struct arena *arena; /* where results go: context->arena, or scratch in a $reduce */
     size_t bytes_max;    /* of that arena */
     struct value *slots; /* the variables */
+    struct evaluation_list list;
     bson_error_t *error;
 };
 

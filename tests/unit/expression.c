@@ -129,6 +129,25 @@ TEST(the_callers_variables_are_read_by_position)
     bson_destroy(source);
 }
 
+TEST(each_element_by_number_takes_time_in_proportion)
+{
+    /* 200,000 elements: 20,000,000,000 steps if each were walked to */
+    EXPRESSION_GIVES("{'$let': {'vars': {'big': {'$map': {'input': {'$range': [0, 200000]}, 'in': "
+                     "{'$add': ['$$this', '$zero']}}}}, 'in': {'$sum': {'$map': {'input': "
+                     "{'$range': [-200000, 200000]}, 'in': {'$arrayElemAt': ['$$big', "
+                     "'$$this']}}}}}}",
+                     "{'zero': 0}", "{'$numberLong': '39999800000'}");
+    EXPRESSION_GIVES("{'$map': {'input': {'$range': [-3, 4]}, 'in': {'$arrayElemAt': ['$a', "
+                     "'$$this']}}}",
+                     "{'a': [1, 2]}", "[null, 1, 2, 1, 2, null, null]");
+    /* an array made anew in each turn, of a reduction that moves from arena to arena */
+    EXPRESSION_GIVES("{'$reduce': {'input': {'$range': [0, 3000]}, 'initialValue': 0, 'in': "
+                     "{'$let': {'vars': {'made': {'$concatArrays': [['$$value'], {'$range': [0, "
+                     "200]}]}}, 'in': {'$add': [{'$arrayElemAt': ['$$made', 0]}, {'$subtract': "
+                     "[{'$arrayElemAt': ['$$made', 3]}, {'$arrayElemAt': ['$$made', 2]}]}]}}}}}",
+                     "{}", "3000");
+}
+
 /* -- threads ---------------------------------------------------------------------------------- */
 
 struct turn {
