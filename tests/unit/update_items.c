@@ -231,6 +231,15 @@ TEST(malformed_ones_are_refused)
     }
 }
 
+TEST(the_positional_operator_means_nothing_inside)
+{
+    struct updated updated = {.update = "{'$update': {'a': {'$query': {}, '$set': {'b.$': 1}}}}",
+                              .query = "{'a.k': 0}",
+                              .before = "{'_id': 1, 'a': [{'k': 0, 'b': [1]}]}"};
+
+    CHECK_UPDATE_CODE(2, &updated);
+}
+
 TEST(ids_of_items_may_change)
 {
     struct updated updated = {
