@@ -367,6 +367,14 @@ TEST(a_replacement_keeps_the_id_in_front_and_stamps_empty_timestamps)
     bson_destroy(after);
 }
 
+TEST(an_empty_timestamp_as_id_stays)
+{
+    struct updated updated = {.update = "{'_id': {'$timestamp': {'t': 0, 'i': 0}}, 'a': 1}",
+                              .before = "{'_id': {'$timestamp': {'t': 0, 'i': 0}}}"};
+
+    CHECK_UPDATE("{'_id': {'$timestamp': {'t': 0, 'i': 0}}, 'a': 1}", &updated);
+}
+
 TEST(timestamps_of_one_millisecond_differ_by_ordinal_and_grow_with_time)
 {
     bson_t *update = test_bson("{'$currentDate': {'t': {'$type': 'timestamp'}}}");
