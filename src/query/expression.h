@@ -1,7 +1,12 @@
 #ifndef TRUCE_QUERY_EXPRESSION_H
 #define TRUCE_QUERY_EXPRESSION_H
 
-/* Aggregation expressions: compiled once, evaluated for many documents. */
+/*
+ * Aggregation expressions: compiled once, evaluated for many documents, from several threads at
+ * once if need be. Errors have MongoDB's codes; constants are computed while compiling, so an error
+ * in them comes from truce__expression_new. TRUCE_LIMIT (146) when one evaluation takes more than
+ * TRUCE_STAGE_MEMORY_MAX.
+ */
 #include "query/context.h"
 #include "query/value.h"
 
@@ -13,7 +18,9 @@ truce_status truce__expression_new(struct value source, const char *const *varia
                                    struct expression **expression, bson_error_t *error);
 void truce__expression_free(struct expression *expression);
 
-/* The result lives in context->arena (or in `root`); VALUE_MISSING is a result. */
+/* The result lives in context->arena, in `root` or in the expression; VALUE_MISSING is a result. Of
+ * the context, `random` is needed for $rand only. `error` is untouched on TRUCE_OK, but that a
+ * conversion with an alternative (onError) may have written to it. */
 truce_status truce__expression_evaluate(const struct expression *expression, struct value root,
                                         const struct value *values, struct query_context *context,
                                         struct value *result, bson_error_t *error);
