@@ -239,6 +239,14 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_list(truce_store *stor
                                                                bson_t *collections,
                                                                bson_error_t *error);
 
+/* Removes documents that an index with expireAfterSeconds says are too old: those with a date at the
+ * index's path (or in an array there) that lies further back. MongoDB does so by itself once a
+ * minute; an embedded store does it when it is called, and `truce sweep` calls it. `guard` (NULL:
+ * none) must match a document too. At most `limit` documents, 0: all. `*removed` may be NULL. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_store_expire(truce_store *store, const bson_t *guard,
+                                                            int64_t limit, int64_t *removed,
+                                                            bson_error_t *error);
+
 /* ---- wake-up ------------------------------------------------------------------------------- */
 
 /* Waits until something was written to the collection (by any process) since `*token` was filled,

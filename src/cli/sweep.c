@@ -16,7 +16,7 @@ static void add_report(truce_sweep_report *sum, const truce_sweep_report *report
     sum->purged += report->purged;
 }
 
-static void print_report(const struct cli *cli, const truce_sweep_report *report)
+static void print_report(const struct cli *cli, const truce_sweep_report *report, int64_t expired)
 {
     bson_t answer = BSON_INITIALIZER;
 
@@ -25,9 +25,11 @@ static void print_report(const struct cli *cli, const truce_sweep_report *report
     BSON_APPEND_INT64(&answer, "cleaned", report->cleaned);
     BSON_APPEND_INT64(&answer, "stripped", report->stripped);
     BSON_APPEND_INT64(&answer, "purged", report->purged);
-    cli_answer(cli, &answer, "%lld undone, %lld finished, %lld cleaned, %lld stripped, %lld purged",
+    BSON_APPEND_INT64(&answer, "expired", expired);
+    cli_answer(cli, &answer,
+               "%lld undone, %lld finished, %lld cleaned, %lld stripped, %lld purged, %lld expired",
                (long long)report->undone, (long long)report->finished, (long long)report->cleaned,
-               (long long)report->stripped, (long long)report->purged);
+               (long long)report->stripped, (long long)report->purged, (long long)expired);
     bson_destroy(&answer);
 }
 
@@ -51,11 +53,26 @@ static int sweep_once(struct cli *cli, const truce_sweep_options *options,
     return CLI_DONE;
 }
 
+/* What an index with expireAfterSeconds says is too old, unless a commit holds it. */
+static int expire(struct cli *cli, int64_t *expired)
+{
+    bson_t guard = BSON_INITIALIZER, absent;
+    bson_error_t error;
+    truce_status status;
+
+    BSON_APPEND_DOCUMENT_BEGIN(&guard, "_intent", &absent);
+    BSON_APPEND_BOOL(&absent, "$exists", false);
+    bson_append_document_end(&guard, &absent);
+    status = truce_store_expire(cli->store, &guard, 0, expired, &error);
+    bson_destroy(&guard);
+    return status ? cli_error(cli, "sweep", status, &error) : CLI_DONE;
+}
+
 static int run_sweep(struct cli *cli)
 {
     truce_sweep_options options = {0};
     truce_sweep_report report;
-    int64_t days, every_s;
+    int64_t days, every_s, expired = 0;
     int code;
 
     if (!cli_number(cli, "keep-days", -1, 36500, 7, &days) ||
@@ -64,9 +81,11 @@ static int run_sweep(struct cli *cli)
     options.retention_ms = days < 0 ? -1 : days == 0 ? 1 : days * DAY_MS;
     do {
         code = sweep_once(cli, &options, &report);
+        if (!code)
+            code = expire(cli, &expired);
         if (code)
             return code;
-        print_report(cli, &report);
+        print_report(cli, &report, expired);
         code = cli_output_end(CLI_DONE);
         if (code || !cli_flag(cli, "loop"))
             return code;
@@ -78,8 +97,9 @@ const struct cli_command cli_sweep = {
     .noun = "sweep",
     .summary = "finish or undo what dead processes left behind",
     .help = "Commits that were decided are brought to their end, those whose owner is gone are\n"
-            "undone, documents that they held are set free, and old commits are deleted. Safe at\n"
-            "any time, and in many processes at once.",
+            "undone, documents that they held are set free, and old commits are deleted; so are\n"
+            "documents that an index with expireAfterSeconds says are too old. Safe at any time,\n"
+            "and in many processes at once.",
     .example = "truce sweep --store school.truce\n"
                "truce sweep --loop --every 30",
     .options =

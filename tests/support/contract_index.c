@@ -294,3 +294,51 @@ CONTRACT(removed_and_changed_documents_leave_their_keys)
     CHECK_DONE(PUT("{'_id': 3, 'a': 1}"));
     CHECK_HOLDS("things", "[{'_id': 1, 'a': 2}, {'_id': 3, 'a': 1}]");
 }
+
+/* ---- documents that expire ------------------------------------------------------------------ */
+
+#define PAST   "{'$date': {'$numberLong': '1000'}}"
+#define FUTURE "{'$date': {'$numberLong': '253402300799000'}}"
+
+CONTRACT(documents_expire_by_the_date_in_an_index)
+{
+    int64_t removed = -1;
+
+    contract_fill(c, "sessions",
+                  "[{'_id': 1, 't': " PAST "}, {'_id': 2, 't': " FUTURE "}, {'_id': 3},"
+                  " {'_id': 4, 't': 5}, {'_id': 5, 't': [" FUTURE ", " PAST "]}]");
+    contract_fill(c, "other", "[{'_id': 1, 't': " PAST "}]");
+    CHECK_DONE(truce_store_expire(c->store, NULL, 0, &removed, &c->error));
+    CHECK_INT(removed, ==, 0);
+    CHECK_DONE(truce_index_create(c->store, "sessions",
+                                  J("{'key': {'t': 1}, 'expireAfterSeconds': 3600}"), &c->error));
+    CHECK_DONE(truce_store_expire(c->store, NULL, 0, &removed, &c->error));
+    CHECK_INT(removed, ==, 2);
+    CHECK_HOLDS("sessions", "[{'_id': 2, 't': " FUTURE "}, {'_id': 3}, {'_id': 4, 't': 5}]");
+    CHECK_HOLDS("other", "[{'_id': 1, 't': " PAST "}]");
+}
+
+CONTRACT(expiry_keeps_to_partial_filter_guard_and_limit)
+{
+    int64_t removed = 0;
+    int64_t count = 0;
+
+    CHECK_DONE(truce_index_create(c->store, "jobs",
+                                  J("{'key': {'t': 1}, 'expireAfterSeconds': 0,"
+                                    " 'partialFilterExpression': {'done': true}}"),
+                                  &c->error));
+    contract_fill(c, "jobs",
+                  "[{'_id': 1, 't': " PAST ", 'done': true}, {'_id': 2, 't': " PAST "},"
+                  " {'_id': 3, 't': " PAST ", 'done': true, 'held': 1},"
+                  " {'_id': 4, 't': " PAST ", 'done': true}]");
+    CHECK_DONE(
+        truce_store_expire(c->store, J("{'held': {'$exists': false}}"), 1, &removed, &c->error));
+    CHECK_INT(removed, ==, 1);
+    CHECK_DONE(truce_store_expire(c->store, J("{'held': {'$exists': false}}"), 0, NULL, &c->error));
+    CHECK_DONE(truce_count(c->store, "jobs", NULL, NULL, &count, &c->error));
+    CHECK_INT(count, ==, 2);
+    CHECK_FINDS("jobs", "{'done': true}", OPTIONS(.projection = J("{'held': 1}")),
+                "[{'_id': 3, 'held': 1}]");
+    CHECK_REFUSED(TRUCE_INVALID, CODE_BAD_VALUE,
+                  truce_store_expire(c->store, J("{'$nope': 1}"), 0, &removed, &c->error));
+}
