@@ -474,7 +474,7 @@ truce_status truce__pipeline_open(struct pipeline *pipeline, uint32_t first, str
                                   struct query_context *context, struct source **output,
                                   bson_error_t *error)
 {
-    struct output_source *made = bson_malloc0(sizeof *made);
+    struct output_source *made = BSON_ALIGNED_ALLOC0(struct output_source);
     struct stage_run run = {&made->world, &made->context, 0};
     truce_status status;
 

@@ -38,7 +38,7 @@ static void list_free(struct source *base)
 
 static struct source *list_new(struct value documents)
 {
-    struct list_source *source = bson_malloc0(sizeof *source);
+    struct list_source *source = BSON_ALIGNED_ALLOC0(struct list_source);
 
     source->base = (struct source){list_next, list_free};
     source->fields = truce__fields(documents);

@@ -45,7 +45,7 @@ static void list_free(struct source *base)
 
 static struct list_source *list_source(struct pipeline_world *world, const bson_t *documents)
 {
-    struct list_source *source = bson_malloc0(sizeof *source);
+    struct list_source *source = BSON_ALIGNED_ALLOC0(struct list_source);
 
     source->base = (struct source){list_next, list_free};
     source->world = world;

@@ -620,7 +620,7 @@ TEST(every_failure_of_the_disk_ends_a_group_and_frees_everything)
 
 /* ---- the other entrances -------------------------------------------------------------------- */
 
-TEST(the_head_of_a_pipeline_is_its_first_filter_sort_and_limit)
+TEST(the_head_of_a_pipeline_is_its_first_filter_a_sort_by_id_and_a_limit)
 {
     static const struct {
         const char *stages;
@@ -630,9 +630,10 @@ TEST(the_head_of_a_pipeline_is_its_first_filter_sort_and_limit)
     } cases[] = {
         {"{'v': []}", false, false, 0, 0},
         {"{'v': [{'$match': {'a': 1}}]}", true, false, 0, 1},
-        {"{'v': [{'$match': {'a': 1}}, {'$sort': {'a': 1}}, {'$limit': 3}, {'$limit': 2}]}", true,
+        {"{'v': [{'$match': {'a': 1}}, {'$sort': {'_id': 1}}, {'$limit': 3}, {'$limit': 2}]}", true,
          true, 3, 3},
-        {"{'v': [{'$sort': {'a': 1}}, {'$match': {'a': 1}}]}", false, true, 0, 1},
+        {"{'v': [{'$match': {'a': 1}}, {'$sort': {'a': 1}}, {'$limit': 3}]}", true, false, 0, 1},
+        {"{'v': [{'$sort': {'_id': -1}}, {'$match': {'a': 1}}]}", false, true, 0, 1},
         {"{'v': [{'$limit': 7}, {'$match': {'a': 1}}]}", false, false, 7, 1},
         {"{'v': [{'$skip': 7}, {'$match': {'a': 1}}]}", false, false, 0, 0},
         {"{'v': [{'$match': {'a': 1}}, {'$limit': 7}]}", true, false, 7, 2},
