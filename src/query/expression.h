@@ -19,8 +19,7 @@ truce_status truce__expression_new(struct value source, const char *const *varia
 void truce__expression_free(struct expression *expression);
 
 /* The result lives in context->arena, in `root` or in the expression; VALUE_MISSING is a result. Of
- * the context, `random` is needed for $rand only. `error` is untouched on TRUCE_OK, but that a
- * conversion with an alternative (onError) may have written to it. */
+ * the context, `random` is needed for $rand only. `error` is untouched on TRUCE_OK. */
 truce_status truce__expression_evaluate(const struct expression *expression, struct value root,
                                         const struct value *values, struct query_context *context,
                                         struct value *result, bson_error_t *error);

@@ -288,6 +288,7 @@ static truce_status evaluate_convert(const struct expression_node *node, struct 
 {
     const struct target *target = NULL;
     struct value input, to;
+    bson_error_t *error;
     truce_status status = truce__expression_run(node->operands[CONVERT_TO], run, &to);
 
     if (!status)
@@ -303,10 +304,14 @@ static truce_status evaluate_convert(const struct expression_node *node, struct 
     }
     if (!target)
         return truce__evaluation_null(result);
+    if (!node->operands[CONVERT_ON_ERROR])
+        return target->convert(run, input, result);
+    error = truce__evaluation_hush(run);
     status = target->convert(run, input, result);
-    if (status == TRUCE_INVALID && node->operands[CONVERT_ON_ERROR])
+    run->error = error;
+    if (status)
         return truce__expression_run(node->operands[CONVERT_ON_ERROR], run, result);
-    return status;
+    return TRUCE_OK;
 }
 
 static const struct expression_arguments convert_arguments = {

@@ -129,16 +129,21 @@ static truce_status evaluate_from_string(const struct expression_node *node, str
                                          struct value *result)
 {
     struct text_arguments arguments;
+    bson_error_t *error;
     truce_status status = read_arguments(node, run, true, &arguments);
 
     if (status)
         return status;
     if (truce__value_is_nullish(arguments.date))
         return run_or_null(node->operands[ARGUMENT_ON_NULL], run, result);
+    if (!node->operands[ARGUMENT_ON_ERROR])
+        return read_date(node, run, &arguments, result);
+    error = truce__evaluation_hush(run);
     status = read_date(node, run, &arguments, result);
-    if (status == TRUCE_INVALID && node->operands[ARGUMENT_ON_ERROR])
+    run->error = error;
+    if (status)
         return truce__expression_run(node->operands[ARGUMENT_ON_ERROR], run, result);
-    return status;
+    return TRUCE_OK;
 }
 
 /* a format that is a constant is checked while compiling */

@@ -222,6 +222,15 @@ truce_status truce__evaluation_zone(const struct expression_node *node, struct e
                                     struct value value, uint32_t code, struct date_zone *zone,
                                     bool *given);
 
+/* For a step that may fail and has an alternative: without leaving a sentence behind. */
+static inline bson_error_t *truce__evaluation_hush(struct evaluation *run)
+{
+    bson_error_t *error = run->error;
+
+    run->error = NULL;
+    return error;
+}
+
 /* "$name" of the operator, for messages */
 static inline const char *truce__expression_name(const struct expression_node *node)
 {
