@@ -136,22 +136,39 @@ void baseline_insert(struct baseline *b, int caller, int64_t id)
     run(c, COMMIT);
 }
 
-void baseline_increment(struct baseline *b, int caller, int64_t id)
+/* inside a transaction: read, change, write */
+static void add(struct connection *c, int64_t id, int64_t amount)
 {
-    struct connection *c = &b->connections[caller];
     bson_t document;
     bson_iter_t iter;
 
-    run(c, BEGIN);
     read_body(c, id, &document);
     BENCH_CHECK(bson_iter_init_find(&iter, &document, "counter"));
-    bson_iter_overwrite_int64(&iter, bson_iter_int64(&iter) + 1);
+    bson_iter_overwrite_int64(&iter, bson_iter_int64(&iter) + amount);
     sqlite3_bind_int64(c->statements[WRITE], 1, id);
     sqlite3_bind_blob(c->statements[WRITE], 2, bson_get_data(&document), (int)document.len,
                       SQLITE_TRANSIENT);
     run(c, WRITE);
-    run(c, COMMIT);
     bson_destroy(&document);
+}
+
+void baseline_increment(struct baseline *b, int caller, int64_t id)
+{
+    struct connection *c = &b->connections[caller];
+
+    run(c, BEGIN);
+    add(c, id, 1);
+    run(c, COMMIT);
+}
+
+void baseline_move(struct baseline *b, int caller, int64_t from, int64_t to)
+{
+    struct connection *c = &b->connections[caller];
+
+    run(c, BEGIN);
+    add(c, from, -1);
+    add(c, to, 1);
+    run(c, COMMIT);
 }
 
 static int64_t number(struct baseline *b, const char *text)

@@ -23,6 +23,8 @@ int64_t baseline_read(struct baseline *b, int caller, int64_t id);
 void baseline_insert(struct baseline *b, int caller, int64_t id);
 /* begin, read, add one to the counter, write, commit */
 void baseline_increment(struct baseline *b, int caller, int64_t id);
+/* one less in one counter and one more in another, in one transaction */
+void baseline_move(struct baseline *b, int caller, int64_t from, int64_t to);
 int64_t baseline_count(struct baseline *b);
 int64_t baseline_sum(struct baseline *b);
 
