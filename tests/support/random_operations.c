@@ -12,6 +12,22 @@ static const char *const fields[] = {"a", "b", "c", "d"};
 static const char *const paths[] = {"a",   "b",   "c",   "d",     "a.b", "a.c", "b.a",
                                     "b.c", "c.a", "a.0", "a.b.c", "_id", "d"};
 
+/* libbson's macros look at their arguments twice; these are for arguments that are picked. */
+static void put_text(bson_t *document, const char *key, const char *text)
+{
+    bson_append_utf8(document, key, -1, text, -1);
+}
+
+static void put_number(bson_t *document, const char *key, int32_t number)
+{
+    bson_append_int32(document, key, -1, number);
+}
+
+static void begin(bson_t *document, const char *key, bson_t *child)
+{
+    bson_append_document_begin(document, key, -1, child);
+}
+
 /* ---- values --------------------------------------------------------------------------------- */
 
 /* A scalar from a small pool, so that values meet, also across types. */
@@ -28,7 +44,7 @@ static void append_scalar(struct random *random, bson_t *document, const char *k
         break;
     case 1:
     case 2:
-        BSON_APPEND_UTF8(document, key, PICK(texts));
+        put_text(document, key, PICK(texts));
         break;
     case 3:
     case 4:
@@ -154,7 +170,7 @@ static void append_condition(struct random *random, bson_t *condition, int depth
         BSON_APPEND_BOOL(condition, "$exists", BELOW(3) > 0);
         break;
     case 4:
-        BSON_APPEND_UTF8(condition, "$type", PICK(types));
+        put_text(condition, "$type", PICK(types));
         break;
     case 5:
         BSON_APPEND_INT32(condition, "$size", (int32_t)BELOW(3));
@@ -163,7 +179,7 @@ static void append_condition(struct random *random, bson_t *condition, int depth
         append_list(random, condition, "$all", 0);
         break;
     case 7:
-        BSON_APPEND_UTF8(condition, "$regex", BELOW(2) ? "^a" : "b");
+        put_text(condition, "$regex", BELOW(2) ? "^a" : "b");
         break;
     case 8:
         BSON_APPEND_DOCUMENT_BEGIN(condition, "$elemMatch", &child);
@@ -245,7 +261,7 @@ static void add_id_filter(struct random *random, bson_t *operation)
     if (BELOW(4) == 0) {
         bson_t condition;
 
-        BSON_APPEND_DOCUMENT_BEGIN(&filter, PICK(fields), &condition);
+        begin(&filter, PICK(fields), &condition);
         append_condition(random, &condition, 1);
         bson_append_document_end(&filter, &condition);
     }
@@ -309,7 +325,7 @@ static void append_update(struct random *random, bson_t *operation)
         bson_append_document_end(&update, &inner);
         break;
     case 8:
-        BSON_APPEND_DOCUMENT_BEGIN(&update, BELOW(2) ? "$min" : "$max", &inner);
+        begin(&update, BELOW(2) ? "$min" : "$max", &inner);
         append_scalar(random, &inner, path);
         bson_append_document_end(&update, &inner);
         break;
@@ -376,7 +392,7 @@ static void make_find(struct random *random, bson_t *operation)
         bson_t projection;
 
         BSON_APPEND_DOCUMENT_BEGIN(operation, "projection", &projection);
-        BSON_APPEND_INT32(&projection, PICK(fields), 1);
+        put_number(&projection, PICK(fields), 1);
         bson_append_document_end(operation, &projection);
     }
 }
@@ -393,7 +409,7 @@ static void make_count(struct random *random, bson_t *operation)
 static void make_distinct(struct random *random, bson_t *operation)
 {
     add_filter(random, operation);
-    BSON_APPEND_UTF8(operation, "path", PICK(paths));
+    put_text(operation, "path", PICK(paths));
 }
 
 static void make_modify(struct random *random, bson_t *operation)
@@ -415,7 +431,7 @@ static void make_modify(struct random *random, bson_t *operation)
 /* [{$match}, {$sort}, one more stage, {$sort}] */
 static void make_aggregate(struct random *random, bson_t *operation)
 {
-    BSON_APPEND_UTF8(operation, "path", PICK(fields));
+    put_text(operation, "path", PICK(fields));
     BSON_APPEND_INT32(operation, "stage", (int32_t)BELOW(4));
     add_filter(random, operation);
     add_sort(random, operation);
@@ -427,14 +443,14 @@ static void append_partial(struct random *random, bson_t *index)
 
     BSON_APPEND_DOCUMENT_BEGIN(index, "partialFilterExpression", &partial);
     if (BELOW(2)) {
-        BSON_APPEND_DOCUMENT_BEGIN(&partial, PICK(fields), &condition);
+        begin(&partial, PICK(fields), &condition);
         if (BELOW(2))
             BSON_APPEND_BOOL(&condition, "$exists", true);
         else
-            BSON_APPEND_INT32(&condition, BELOW(2) ? "$gt" : "$lte", (int32_t)BELOW(4));
+            put_number(&condition, BELOW(2) ? "$gt" : "$lte", (int32_t)BELOW(4));
         bson_append_document_end(&partial, &condition);
     } else {
-        BSON_APPEND_INT32(&partial, PICK(fields), (int32_t)BELOW(3));
+        put_number(&partial, PICK(fields), (int32_t)BELOW(3));
     }
     bson_append_document_end(index, &partial);
 }
@@ -448,7 +464,7 @@ static void make_index_create(struct random *random, bson_t *operation)
     BSON_APPEND_DOCUMENT_BEGIN(operation, "index", &index);
     BSON_APPEND_DOCUMENT_BEGIN(&index, "key", &key);
     if (BELOW(8) == 0)
-        BSON_APPEND_INT32(&key, BELOW(2) ? "$**" : "a.$**", 1);
+        put_number(&key, BELOW(2) ? "$**" : "a.$**", 1);
     for (int i = 0;
          i < count && !bson_has_field(&key, "$**") && bson_count_keys(&key) <= (uint32_t)i; i++) {
         const char *path = PICK(paths);
@@ -459,7 +475,7 @@ static void make_index_create(struct random *random, bson_t *operation)
     if (bson_empty(&key))
         BSON_APPEND_INT32(&key, "a", 1);
     bson_append_document_end(&index, &key);
-    BSON_APPEND_UTF8(&index, "name", PICK(names));
+    put_text(&index, "name", PICK(names));
     if (BELOW(6) == 0)
         BSON_APPEND_BOOL(&index, "unique", true);
     if (BELOW(4) == 0)
@@ -473,14 +489,14 @@ static void make_index_drop(struct random *random, bson_t *operation)
 {
     static const char *const names[] = {"i0", "i1", "i2", "i3", "i4", "i5"};
 
-    BSON_APPEND_UTF8(operation, "name", PICK(names));
+    put_text(operation, "name", PICK(names));
 }
 
 static void make_collection(struct random *random, bson_t *operation)
 {
     static const char *const verbs[] = {"create", "drop", "rename", "list"};
 
-    BSON_APPEND_UTF8(operation, "verb", PICK(verbs));
+    put_text(operation, "verb", PICK(verbs));
 }
 
 static void make_bulk(struct random *random, bson_t *operation)
@@ -499,7 +515,7 @@ static void make_bulk(struct random *random, bson_t *operation)
         snprintf(index, sizeof(index), "%d", i);
         BSON_APPEND_DOCUMENT_BEGIN(&writes, index, &write);
         BSON_APPEND_INT32(&write, "kind", (int32_t)kind + 1);
-        BSON_APPEND_UTF8(&write, "collection", PICK(collections));
+        put_text(&write, "collection", PICK(collections));
         if (kind + 1 == TRUCE_WRITE_INSERT)
             make_insert(random, &write);
         else
@@ -540,7 +556,7 @@ bson_t *random_operation(uint64_t seed, uint64_t number)
     for (i = 0; chosen >= makers[i].weight; i++)
         chosen -= makers[i].weight;
     BSON_APPEND_UTF8(operation, "op", makers[i].name);
-    BSON_APPEND_UTF8(operation, "collection", PICK(collections));
+    put_text(operation, "collection", PICK(collections));
     makers[i].make(random, operation);
     return operation;
 }
