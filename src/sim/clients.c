@@ -43,6 +43,11 @@ static truce_status write_document(truce_commit *commit, enum sim_op op, const b
         document = BCON_NEW("$inc", "{", "n", BCON_INT32(1), "}");
         status = truce_commit_update(commit, "docs", id, NULL, document, error);
         break;
+    case SIM_SET_ZERO:
+    case SIM_SET_ONE:
+        document = BCON_NEW("$set", "{", "n", BCON_INT32(op == SIM_SET_ONE), "}");
+        status = truce_commit_update(commit, "docs", id, NULL, document, error);
+        break;
     case SIM_INSERT:
         document = BCON_NEW("_id", BCON_UTF8(id->value.v_utf8.str), "n", BCON_INT32(100));
         status = truce_commit_insert(commit, "docs", document, error);

@@ -143,7 +143,7 @@ int truce__history_version(const struct sim_history *history, int document, cons
 static bool writes(enum sim_op op)
 {
     return op == SIM_READ_WRITE || op == SIM_BLIND_WRITE || op == SIM_INSERT || op == SIM_REMOVE ||
-           op == SIM_BLIND_REMOVE || op == SIM_REPLACE;
+           op == SIM_BLIND_REMOVE || op == SIM_REPLACE || op == SIM_SET_ZERO || op == SIM_SET_ONE;
 }
 
 static bool removes(enum sim_op op)

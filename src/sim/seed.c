@@ -66,9 +66,10 @@ void truce__sim_walks(const struct sim_scenario *scenario, uint64_t seed, uint64
 static enum sim_op random_op(struct random *random)
 {
     static const enum sim_op ops[] = {
-        SIM_NONE,       SIM_NONE,        SIM_REQUIRE,     SIM_REQUIRE,      SIM_READ_WRITE,
-        SIM_READ_WRITE, SIM_BLIND_WRITE, SIM_BLIND_WRITE, SIM_INSERT,       SIM_REMOVE,
-        SIM_HOLD,       SIM_REPLACE,     SIM_READ_WRITE,  SIM_BLIND_REMOVE,
+        SIM_NONE,       SIM_NONE,         SIM_REQUIRE,     SIM_REQUIRE,
+        SIM_READ_WRITE, SIM_READ_WRITE,   SIM_BLIND_WRITE, SIM_BLIND_WRITE,
+        SIM_INSERT,     SIM_REMOVE,       SIM_HOLD,        SIM_REPLACE,
+        SIM_READ_WRITE, SIM_BLIND_REMOVE, SIM_SET_ZERO,    SIM_SET_ONE,
     };
 
     return ops[truce__random_below(random, sizeof ops / sizeof *ops)];

@@ -27,6 +27,8 @@ enum sim_op {
     SIM_INSERT,
     SIM_REMOVE, /* read, then remove */
     SIM_BLIND_REMOVE,
+    SIM_SET_ZERO, /* blind, to a value that may have been there before */
+    SIM_SET_ONE,
     SIM_HOLD,
     SIM_REPLACE, /* read, then replace whole */
 };
