@@ -152,7 +152,8 @@ truce_status truce__engine_explain(struct engine *engine, const char *collection
                                    bson_t *plan, bson_error_t *error)
 {
     struct query query;
-    truce_status status = truce__query_init(&query, engine, collection, filter, options, error);
+    truce_status status =
+        truce__query_init(&query, engine, collection, filter, options, false, error);
 
     bson_init(plan);
     if (!status)

@@ -4,8 +4,9 @@
 /*
  * A plan: which entries of which tables to look at so as to see every document that can match. The
  * filter is tested on each document that a plan brings, so a plan may bring too many, never too
- * few.
+ * few, and never decides what the answer is.
  */
+#include "base/limits.h"
 #include "engine/catalog.h"
 #include "query/match.h"
 
@@ -18,7 +19,6 @@ struct key_range {
 struct plan_scan {
     int64_t index; /* id; 0: the rows */
     bool backward;
-    bool repeats; /* may bring a document more than once */
     uint32_t count;
     struct key_range *ranges; /* ascending, apart from each other; none where index is 0 */
 };
@@ -27,14 +27,16 @@ struct plan {
     uint32_t count;
     struct plan_scan *scans; /* one after the other: the union of what they bring. None: nothing
                                 can match */
-    bool repeats;            /* a document may come more than once */
-    bool sorted;             /* documents come in the order that was asked for */
+    bool repeats;            /* entries may lead to one document more than once */
+    bool sorted;             /* documents come in the order that was asked for ... */
+    bool by_row; /* ... after the rows of all entries were put in order: that of insertion */
 };
 
 struct plan_request {
     const struct collection *collection;
     const struct match *match;
     const bson_t *sort, *hint; /* NULL or empty: none */
+    bool any_order;            /* without a sort: not even that of insertion is wanted */
 };
 
 /* CODE_BAD_VALUE: there is no index for the hint. Released by the caller, also on failure. */
@@ -44,5 +46,48 @@ void truce__plan_release(struct plan *plan);
 
 /* 1 or -1 for {$natural: 1 or -1}, else 0; NULL is allowed. */
 int truce__plan_natural(const bson_t *specification);
+
+/* For plan.c and plan_index.c ---------------------------------------------------------------- */
+
+#include "engine/bounds.h"
+#include "query/sort.h"
+
+/* A condition of the filter: all of them must hold. */
+struct condition {
+    char *path; /* dotted, from the document; owned */
+    const struct match_node *node;
+    uint32_t number; /* of the path's parts */
+    bool numbered;   /* some part is a number */
+    bool bounded;    /* bounds help */
+    struct bounds bounds;
+};
+
+struct conditions {
+    struct condition *items;
+    uint32_t count, room;
+};
+
+/* How one index would serve a filter and a sort. */
+struct candidate {
+    const struct index *index;
+    int64_t score;   /* 0: not at all */
+    uint32_t fields; /* bounded ones, from the first on */
+    uint32_t single; /* of these, those that are one point each, from the first on */
+    bool complete;   /* every field is one point: one key */
+    bool sorted, backward;
+    struct bounds bounds[TRUCE_INDEX_FIELDS_MAX];
+    struct buffer path; /* of a wildcard index: the path in front of each key */
+};
+
+void truce__conditions_add(struct conditions *conditions, const struct match_node *node);
+void truce__conditions_release(struct conditions *conditions);
+
+/* `forced`: a hint; then it is used whatever its score. */
+void truce__candidate_make(const struct index *index, const struct conditions *conditions,
+                           const struct sort *sort, bool forced, struct candidate *candidate);
+void truce__candidate_release(struct candidate *candidate);
+
+/* The ranges of its index that the candidate stands for; `scan` is filled. */
+void truce__candidate_scan(const struct candidate *candidate, struct plan_scan *scan);
 
 #endif

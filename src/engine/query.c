@@ -191,7 +191,8 @@ truce_status truce__select(const struct selection *selection, struct kv *kv,
 
 /* The first snapshot. */
 static truce_status make_plan(struct query *query, const struct reader *reader,
-                              const truce_find_options *options, bson_error_t *error)
+                              const truce_find_options *options, bool any_order,
+                              bson_error_t *error)
 {
     struct plan_request request = {
         .match = query->match, .sort = options->sort, .hint = options->hint};
@@ -212,7 +213,7 @@ static truce_status make_plan(struct query *query, const struct reader *reader,
 
 truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
                                const bson_t *filter, const truce_find_options *options,
-                               bson_error_t *error)
+                               bool any_order, bson_error_t *error)
 {
     struct reader *reader;
     truce_status status;
@@ -228,7 +229,7 @@ truce_status truce__query_init(struct query *query, struct engine *engine, const
         status = truce__readers_begin(&engine->readers, &reader, error);
     if (status)
         return status;
-    status = make_plan(query, reader, options, error);
+    status = make_plan(query, reader, options, any_order, error);
     truce__readers_end(&engine->readers, reader);
     return status;
 }

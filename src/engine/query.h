@@ -78,10 +78,10 @@ struct query {
     int64_t table;
 };
 
-/* Compiles and plans; the collection need not exist. */
+/* Compiles and plans; the collection need not exist. `any_order` as for plans. */
 truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
                                const bson_t *filter, const truce_find_options *options,
-                               bson_error_t *error);
+                               bool any_order, bson_error_t *error);
 void truce__query_release(struct query *query);
 
 /* False: enough for now. */

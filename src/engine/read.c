@@ -330,7 +330,7 @@ static truce_status open_cursor(struct read_cursor *cursor, struct engine *engin
                                 const truce_find_options *options, bson_error_t *error)
 {
     truce_status status =
-        truce__query_init(&cursor->query, engine, collection, filter, options, error);
+        truce__query_init(&cursor->query, engine, collection, filter, options, false, error);
 
     cursor->skip = options->skip;
     cursor->left = options->limit ? options->limit : -1;
@@ -413,7 +413,7 @@ truce_status truce__engine_count(struct engine *engine, const char *collection,
     *count = 0;
     if (bson_empty(filter) && !options->hint && !options->skip && !options->limit)
         return count_all(engine, collection, count, error);
-    status = truce__query_init(&query, engine, collection, filter, options, error);
+    status = truce__query_init(&query, engine, collection, filter, options, true, error);
     while (!status && !query.done && (!counting.enough || counting.count < counting.enough))
         status = truce__query_run(&query, count_one, &counting, error);
     truce__query_release(&query);
@@ -444,7 +444,7 @@ truce_status truce__engine_distinct(struct engine *engine, const char *collectio
     static const truce_find_options all = {0};
     struct collecting collecting = {0};
     struct query query;
-    truce_status status = truce__query_init(&query, engine, collection, filter, &all, error);
+    truce_status status = truce__query_init(&query, engine, collection, filter, &all, false, error);
 
     if (!status)
         status = truce__distinct_new(path, &collecting.distinct, error);

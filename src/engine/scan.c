@@ -12,15 +12,21 @@
  *  1. While a cursor is open, the place is the cursor's current entry; when it is closed, `key` and
  *     `row` are the place, if `positioned`.
  *  2. A plan that repeats brings each row once: the rows it has brought, or refused, are in `seen`.
+ *
+ * A plan by row first puts the rows of all its entries in order, a window of WINDOW_ROWS at a time:
+ * the least rows behind those that are done. What does not fit into the window is left to another
+ * pass over the entries, so memory is bounded whatever the number of entries.
  */
 #include "engine/scan.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
 
 #define DEADLINE_EVERY 256
+#define WINDOW_ROWS    (1 << 20)
 
 /* ---- rows that were seen -------------------------------------------------------------------- */
 
@@ -71,7 +77,8 @@ void truce__scan_init(struct scan *scan, const struct plan *plan, int64_t table,
                           .match = match,
                           .context = context,
                           .table = table,
-                          .deadline_ns = deadline_ns};
+                          .deadline_ns = deadline_ns,
+                          .window = {.last = INT64_MAX}};
 }
 
 void truce__scan_release(struct scan *scan)
@@ -79,6 +86,7 @@ void truce__scan_release(struct scan *scan)
     truce_assert(!scan->cursor.statement);
     truce__buffer_release(&scan->key);
     bson_free(scan->seen.rows);
+    bson_free(scan->window.rows);
     *scan = (struct scan){0};
 }
 
@@ -121,8 +129,8 @@ static truce_status open_keys(struct scan *scan, struct kv *kv, bson_error_t *er
         key = (struct bytes){scan->key.bytes, scan->key.size};
         row = scan->row;
     }
-    return truce__kv_keys_seek(kv, part->index, scan->table, key, row, part->backward,
-                               &scan->cursor, error);
+    return truce__kv_keys_seek(kv, part->index, scan->plan->by_row ? 0 : scan->table, key, row,
+                               part->backward, &scan->cursor, error);
 }
 
 static truce_status open_rows(struct scan *scan, struct kv *kv, bson_error_t *error)
@@ -225,20 +233,140 @@ static truce_status check_deadline(const struct scan *scan, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* Tests the document of the cursor's entry. */
-static truce_status examine(struct scan *scan, struct found *found, bson_error_t *error)
+static truce_status examine(struct scan *scan, int64_t row, struct bytes body, struct found *found,
+                            bson_error_t *error)
 {
-    struct bytes body = scan->cursor.body;
     struct value document = {body.data, (uint32_t)body.size, BSON_TYPE_DOCUMENT};
 
     scan->documents_examined++;
     found->match = (struct match_result){.array_index = -1};
     if (!bson_init_static(&found->document, body.data, body.size))
         return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld is damaged",
-                           (long long)scan->cursor.row);
+                           (long long)row);
     if (scan->context->arena)
         truce__arena_reset(scan->context->arena);
     return truce__match_test(scan->match, document, scan->context, &found->match, error);
+}
+
+/* The next entry, tested; OK without a match is possible. */
+static truce_status step(struct scan *scan, struct kv *kv, struct found *found, bson_error_t *error)
+{
+    truce_status status = next_entry(scan, kv, error);
+
+    if (!status)
+        status = check_deadline(scan, error);
+    if (status)
+        return status;
+    scan->keys_examined += scan->cursor.keys;
+    if (scan->plan->repeats && !add_row(&scan->seen, scan->cursor.row))
+        return TRUCE_OK;
+    status = examine(scan, scan->cursor.row, scan->cursor.body, found, error);
+    if (!status && found->match.matched)
+        found->row = scan->cursor.row;
+    return status;
+}
+
+/* ---- by row --------------------------------------------------------------------------------- */
+
+static int compare_rows(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* In order, each once. */
+static void arrange(struct row_window *window)
+{
+    size_t kept = 0;
+
+    if (!window->count)
+        return;
+    qsort(window->rows, window->count, sizeof *window->rows, compare_rows);
+    for (size_t i = 1; i < window->count; i++) {
+        if (window->rows[i] != window->rows[kept])
+            window->rows[++kept] = window->rows[i];
+    }
+    window->count = kept + 1;
+}
+
+/* A full window keeps its lower half; the rest is for the next pass. */
+static void add_to_window(struct row_window *window, int64_t row)
+{
+    if (row <= window->done || row > window->last)
+        return;
+    if (window->count == window->room) {
+        window->room = window->room ? window->room * 2 : 64;
+        window->rows = bson_realloc(window->rows, window->room * sizeof *window->rows);
+    }
+    window->rows[window->count++] = row;
+    if (window->count < WINDOW_ROWS)
+        return;
+    arrange(window);
+    if (window->count > WINDOW_ROWS / 2) {
+        window->count = WINDOW_ROWS / 2;
+        window->last = window->rows[window->count - 1];
+    }
+}
+
+/* One entry into the window. */
+static truce_status fill_step(struct scan *scan, struct kv *kv, bson_error_t *error)
+{
+    truce_status status = next_entry(scan, kv, error);
+
+    if (!status)
+        status = check_deadline(scan, error);
+    if (!status) {
+        scan->keys_examined++;
+        add_to_window(&scan->window, scan->cursor.row);
+    }
+    if (status == TRUCE_NOT_FOUND) {
+        arrange(&scan->window);
+        scan->window.filled = true;
+        status = TRUCE_OK;
+    }
+    return status;
+}
+
+/* Another pass, for rows behind this window; NOT_FOUND: there are none. */
+static truce_status next_window(struct scan *scan)
+{
+    struct row_window *window = &scan->window;
+
+    if (window->last == INT64_MAX)
+        return TRUCE_NOT_FOUND;
+    window->done = window->last;
+    window->last = INT64_MAX;
+    window->count = window->at = 0;
+    window->filled = false;
+    scan->at = scan->range = 0;
+    scan->positioned = false;
+    return TRUCE_OK;
+}
+
+static truce_status step_by_row(struct scan *scan, struct kv *kv, struct found *found,
+                                bson_error_t *error)
+{
+    struct row_window *window = &scan->window;
+    truce_status status;
+    struct bytes body;
+    int64_t row;
+
+    if (!window->filled)
+        return fill_step(scan, kv, error);
+    if (window->at == window->count)
+        return next_window(scan);
+    status = check_deadline(scan, error);
+    if (status)
+        return status;
+    row = window->rows[window->at++];
+    status = truce__kv_row_get(kv, scan->table, row, &body, error);
+    if (status)
+        return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* removed since */
+    status = examine(scan, row, body, found, error);
+    if (!status && found->match.matched)
+        found->row = row;
+    return status;
 }
 
 truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined_max,
@@ -247,24 +375,13 @@ truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined
     truce_status status = TRUCE_OK;
 
     found->row = 0;
-    for (int64_t examined = 0; !status; examined++) {
+    for (int64_t examined = 0; !status && !found->row; examined++) {
         if (examined_max && examined >= examined_max)
             return TRUCE_OK;
-        status = next_entry(scan, kv, error);
-        if (!status)
-            status = check_deadline(scan, error);
-        if (status)
-            break;
-        scan->keys_examined += scan->cursor.keys;
-        if (scan->plan->repeats && !add_row(&scan->seen, scan->cursor.row))
-            continue;
-        status = examine(scan, found, error);
-        if (!status && found->match.matched) {
-            found->row = scan->cursor.row;
-            return TRUCE_OK;
-        }
+        status =
+            scan->plan->by_row ? step_by_row(scan, kv, found, error) : step(scan, kv, found, error);
     }
-    if (status != TRUCE_NOT_FOUND)
+    if (status && status != TRUCE_NOT_FOUND)
         truce__kv_cursor_close(&scan->cursor);
     return status;
 }

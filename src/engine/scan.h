@@ -14,6 +14,15 @@ struct row_set {
     uint32_t count, room;
 };
 
+/* Rows that are put in order before their documents are read: those greater than `done`, and not
+ * greater than `last`, of all entries of the plan. */
+struct row_window {
+    int64_t *rows;
+    size_t count, room, at;
+    int64_t done, last;
+    bool filled;
+};
+
 struct scan {
     const struct plan *plan;
     const struct match *match;
@@ -29,6 +38,7 @@ struct scan {
     int64_t row;
     struct kv_cursor cursor;
     struct row_set seen;
+    struct row_window window; /* of a plan by row */
 };
 
 struct found {

@@ -1,0 +1,38 @@
+#ifndef TRUCE_ENGINE_BOUNDS_H
+#define TRUCE_ENGINE_BOUNDS_H
+
+/*
+ * Bounds: for one condition on one path, intervals of encoded values, at least one of which holds a
+ * key of every document that can match the condition.
+ */
+#include "query/keys.h"
+#include "query/match.h"
+
+/* Encodings from `from` to, but without, `to`. A point is one value: [key, successor of key). */
+struct interval {
+    struct buffer from, to;
+    bool point;
+};
+
+struct bounds {
+    uint32_t count, room;
+    struct interval *intervals; /* ascending, apart from each other */
+    bool missing;               /* a document without the field can match */
+};
+
+/* False: the condition bounds nothing (`bounds` is then empty, but `missing` is right). */
+bool truce__bounds_of(const struct match_node *node, struct bounds *bounds);
+void truce__bounds_release(struct bounds *bounds);
+
+bool truce__bounds_all_points(const struct bounds *bounds);
+
+/* a := what lies in both. */
+void truce__bounds_intersect(struct bounds *a, const struct bounds *b);
+
+/* Does every interval of `inner` lie in one of `outer`? */
+bool truce__bounds_within(const struct bounds *inner, const struct bounds *outer);
+
+/* The same values in the encoding of a descending field. */
+void truce__bounds_turn(const struct bounds *bounds, struct bounds *turned);
+
+#endif
