@@ -35,6 +35,7 @@ static truce_status run(struct engine *engine, struct catalog_op *op, bson_error
         return status;
     op->base.run = run_change;
     op->base.relaxed = engine->relaxed;
+    op->base.relaxed = engine->relaxed;
     op->base.deadline_ns = truce__engine_deadline(engine, 0);
     status = truce__writer_run(&engine->writer, &op->base, error);
     if (!status && op->status) {

@@ -115,7 +115,7 @@ static void add_node(struct conditions *conditions, const struct match_node *nod
         break;
     case MATCH_ELEM_OBJECT:
         inner = join(prefix, &node->path);
-        if (!*prefix || !has_number(&node->path))
+        if (!has_number(&node->path))
             for (uint32_t i = 0; i < node->children_count; i++)
                 add_node(conditions, node->children[i], inner);
         bson_free(inner);
