@@ -379,7 +379,8 @@ static bool add_negation(struct bounds *bounds, const struct match_node *node)
     bounds->missing = true;
     if (child->kind == MATCH_EXISTS)
         add_null(bounds);
-    if (child->kind == MATCH_EQ && child->operand.type == BSON_TYPE_NULL)
+    /* in a longer path an empty array on the way is neither null nor there */
+    if (child->kind == MATCH_EQ && child->operand.type == BSON_TYPE_NULL && child->path.count == 1)
         bounds->missing = false;
     return child->kind == MATCH_EXISTS;
 }

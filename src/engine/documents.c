@@ -113,20 +113,24 @@ static uint32_t first_index(const struct change *change)
     return change->before && change->after ? 1 : 0;
 }
 
-/* Makes the keys of all indexes and refuses what must be refused. */
+/* The keys of all indexes, then the checks: parallel arrays are refused before taken keys. */
 static truce_status prepare(const struct change *change, bson_error_t *error)
 {
+    const struct collection *collection = change->collection;
     truce_status status = TRUCE_OK;
 
-    for (uint32_t i = first_index(change); i < change->collection->indexes_count && !status; i++) {
-        const struct index *index = &change->collection->indexes[i];
+    for (uint32_t i = first_index(change); i < collection->indexes_count && !status; i++) {
         struct key_change *keys = &change->writer->keys[i];
 
-        status = make_keys(index, change->before, &keys->before, error);
+        status = make_keys(&collection->indexes[i], change->before, &keys->before, error);
         if (!status)
-            status = make_keys(index, change->after, &keys->after, error);
-        if (!status && index->spec.unique && index->state != INDEX_BUILDING)
-            status = check_unique(change, index, keys, error);
+            status = make_keys(&collection->indexes[i], change->after, &keys->after, error);
+    }
+    for (uint32_t i = first_index(change); i < collection->indexes_count && !status; i++) {
+        const struct index *index = &collection->indexes[i];
+
+        if (index->spec.unique && index->state != INDEX_BUILDING)
+            status = check_unique(change, index, &change->writer->keys[i], error);
     }
     return status;
 }
