@@ -383,3 +383,46 @@ TEST(trap_g_an_emptied_document_stays_for_its_watermark)
     model_check(place.set, operations, 2, NULL, 1, 1, false, "emptied");
     close_place(&place);
 }
+
+/* Another source is announced when the collector is about to announce its watermark. */
+static void start_source(const bson_t *event, void *arg)
+{
+    struct intruder *intruder = arg;
+    bson_iter_t iter;
+    bson_error_t error;
+    int64_t first;
+
+    if (intruder->done || bson_iter_init_find(&iter, event, "status") ||
+        !bson_iter_init_find(&iter, event, "verb") || strcmp(bson_iter_utf8(&iter, NULL), "bulk") ||
+        !bson_iter_init_find(&iter, event, "collection") ||
+        strcmp(bson_iter_utf8(&iter, NULL), "truce_sets"))
+        return;
+    intruder->done = true;
+    CHECK_OK(truce_set_source_start(intruder->place->set, "late", &first, &error), error);
+    CHECK_INT(first, ==, 1);
+}
+
+TEST(a_source_that_starts_while_a_collector_announces_loses_nothing)
+{
+    const struct model_operation operations[] = {
+        {true, 1, "web", 1, 0}, {false, 2, "web", 1, 0}, {true, 1, "late", 1, 1}};
+    struct place place;
+    struct intruder intruder = {.place = &place};
+    truce_trace_options options = {.function = start_source, .arg = &intruder, .beginnings = true};
+    truce_store *traced;
+    truce_set *collector;
+    bson_error_t error;
+
+    open_place(&place, TRUCE_SET_FORM_AUTO);
+    consume(&place, "c1", operations[0]);
+    consume(&place, "c1", operations[1]);
+    traced = truce_trace_wrap(place.store, &options);
+    collector = truce_set_new(traced, NULL);
+    CHECK_OK(truce_set_collect(collector, NULL, &error), error);
+    CHECK(intruder.done);
+    CHECK_INT(consume(&place, "c1", operations[2]), ==, TRUCE_SET_APPLIED);
+    model_check(place.set, operations, 3, NULL, 1, 2, false, "a late source");
+    truce_set_free(collector);
+    truce_set_free(place.set);
+    truce_store_close(traced);
+}
