@@ -28,6 +28,7 @@
  *     set_form.c        one operation: as a pipeline, or as a loop of two guarded updates
  *     set_fold.c        batches: the winner for each name
  *     set_merge.c       the winners of a document merged into its lists
+ *     set_queue.c       calls of several threads put together
  *     set_batch.c       batches: look, merge, write if nothing changed meanwhile
  *     set_element.c     the layout of one document for each element
  *     set_ranges.c      sets of numbers
@@ -143,6 +144,7 @@ truce_set *truce_set_new(truce_store *store, const truce_set_options *options)
     set->id = bson_strdup(set->elements);
     check_names_differ(set);
     pthread_mutex_init(&set->mutex, NULL);
+    pthread_mutex_init(&set->queue_mutex, NULL);
     bson_free(deleted);
     return set;
 }
@@ -153,6 +155,7 @@ void truce_set_free(truce_set *set)
         return;
     truce__sources_free(set->known);
     pthread_mutex_destroy(&set->mutex);
+    pthread_mutex_destroy(&set->queue_mutex);
     for (uint32_t i = 0; i < set->keys_count; i++)
         bson_free(set->keys[i]);
     bson_free(set->collection);
@@ -350,56 +353,23 @@ truce_status truce_set_check(truce_set *set, const truce_set_operation *operatio
     return truce__set_operation_check(set, operation, &checked, error);
 }
 
-static truce_status apply_one(truce_set *set, truce_commit *commit,
-                              const truce_set_operation *given, truce_set_outcome *outcome,
-                              bson_error_t *error)
-{
-    struct set_operation operation = {0};
-    truce_set_outcome unused;
-    truce_status status = refuse_commit(commit, error);
-
-    if (!outcome)
-        outcome = &unused;
-    if (!status)
-        status = truce__set_operation_check(set, given, &operation, error);
-    if (!status)
-        status = truce__set_ready(set, error);
-    if (status)
-        return status;
-    if (set->layout == TRUCE_SET_BY_ELEMENT)
-        return truce__set_element_apply(set, &operation, outcome, error);
-    return truce__set_apply_one(set, &operation, outcome, error);
-}
-
-truce_status truce_set_add(truce_set *set, truce_commit *commit, const bson_t *key,
-                           const bson_t *element, int64_t seq, truce_set_outcome *outcome,
-                           bson_error_t *error)
-{
-    truce_set_operation operation = {TRUCE_SET_ADD, key, element, seq, NULL};
-
-    return apply_one(set, commit, &operation, outcome, error);
-}
-
-truce_status truce_set_remove(truce_set *set, truce_commit *commit, const bson_t *key,
-                              const bson_t *element, int64_t seq, truce_set_outcome *outcome,
-                              bson_error_t *error)
-{
-    truce_set_operation operation = {TRUCE_SET_REMOVE, key, element, seq, NULL};
-
-    return apply_one(set, commit, &operation, outcome, error);
-}
-
-static truce_status check_all(truce_set *set, const truce_set_operation *given, size_t count,
-                              struct set_operation *operations, bson_error_t *error)
+static truce_status check_all(truce_set *set, const truce_set_operation *given,
+                              struct set_call *call, bson_error_t *error)
 {
     bson_error_t why;
 
-    for (size_t i = 0; i < count; i++) {
-        truce_status status = truce__set_operation_check(set, &given[i], &operations[i], &why);
+    for (size_t i = 0; i < call->count; i++) {
+        truce_status status =
+            truce__set_operation_check(set, &given[i], &call->operations[i], &why);
 
-        if (status)
+        call->operations[i].call = call;
+        call->operations[i].number = i;
+        if (status && call->count > 1)
             return truce__fail(status, error, "operation %zu: %s", i, why.message);
-        operations[i].number = i;
+        if (status && error)
+            *error = why;
+        if (status)
+            return status;
     }
     return TRUCE_OK;
 }
@@ -407,25 +377,55 @@ static truce_status check_all(truce_set *set, const truce_set_operation *given, 
 truce_status truce_set_apply(truce_set *set, truce_commit *commit, const truce_set_operation *given,
                              size_t count, truce_set_result *results, bson_error_t *error)
 {
-    struct set_operation *operations;
+    struct set_operation single;
+    struct set_call call = {.operations = &single, .count = count, .results = results};
     truce_status status = refuse_commit(commit, error);
 
     if (status || !count)
         return status;
-    if (count == 1) {
-        results[0].status = apply_one(set, NULL, &given[0], &results[0].outcome, error);
-        return results[0].status;
-    }
-    operations = bson_malloc0(count * sizeof *operations);
-    status = check_all(set, given, count, operations, error);
+    if (count > 1)
+        call.operations = bson_malloc(count * sizeof *call.operations);
+    status = check_all(set, given, &call, error);
     if (!status)
         status = truce__set_ready(set, error);
     for (size_t i = 0; i < count; i++)
         results[i] = (truce_set_result){status, 0};
-    if (!status)
-        status = truce__set_apply_batch(set, operations, count, results, error);
-    bson_free(operations);
+    if (!status) {
+        truce__set_submit(set, &call);
+        status = call.status;
+        if (status && error)
+            *error = call.error;
+    }
+    if (count > 1)
+        bson_free(call.operations);
     return status;
+}
+
+static truce_status apply_one(truce_set *set, truce_commit *commit, truce_set_operation operation,
+                              truce_set_outcome *outcome, bson_error_t *error)
+{
+    truce_set_result result = {0};
+    truce_status status = truce_set_apply(set, commit, &operation, 1, &result, error);
+
+    if (outcome)
+        *outcome = result.outcome;
+    return status;
+}
+
+truce_status truce_set_add(truce_set *set, truce_commit *commit, const bson_t *key,
+                           const bson_t *element, int64_t seq, truce_set_outcome *outcome,
+                           bson_error_t *error)
+{
+    return apply_one(set, commit, (truce_set_operation){TRUCE_SET_ADD, key, element, seq, NULL},
+                     outcome, error);
+}
+
+truce_status truce_set_remove(truce_set *set, truce_commit *commit, const bson_t *key,
+                              const bson_t *element, int64_t seq, truce_set_outcome *outcome,
+                              bson_error_t *error)
+{
+    return apply_one(set, commit, (truce_set_operation){TRUCE_SET_REMOVE, key, element, seq, NULL},
+                     outcome, error);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

@@ -36,6 +36,9 @@ struct truce_set {
     atomic_bool ready;
     pthread_mutex_t mutex; /* making ready; `known` */
     struct known_source *known;
+    pthread_mutex_t queue_mutex; /* the calls that wait, and whether one of them leads */
+    struct set_call *queue_first, *queue_last;
+    bool leading;
 };
 
 /* ---- ranks (set_rank.c) ---- */
@@ -66,12 +69,25 @@ enum set_verdict truce__set_verdict(const struct set_state *state, const struct 
 
 /* ---- operations (set_operation.c) ---- */
 
+/* One call of truce_set_apply, from its first check to its results. */
+struct set_call {
+    struct set_call *next; /* in the queue */
+    struct set_operation *operations;
+    size_t count;
+    truce_set_result *results;
+    truce_status status; /* the first failure, and its sentence */
+    bson_error_t error;
+    bool done;
+    pthread_cond_t wake;
+};
+
 /* A checked operation; everything but `entry` is borrowed from what the caller gave. */
 struct set_operation {
     const truce_set_operation *given;
     struct value name;
     struct set_rank rank;
-    size_t number;                /* in its batch */
+    struct set_call *call;        /* whose it is */
+    size_t number;                /* in its call */
     uint64_t key_hash, name_hash; /* filled by truce__set_fold */
 };
 
@@ -143,9 +159,11 @@ struct set_merge {
 truce_status truce__set_merge(const truce_set *set, const bson_t *document, struct set_merge *merge,
                               bson_error_t *error);
 
-/* set_batch.c */
-truce_status truce__set_apply_batch(truce_set *set, struct set_operation *operations, size_t count,
-                                    truce_set_result *results, bson_error_t *error);
+/* set_batch.c: sorts them; fills the results of their calls */
+void truce__set_apply_batch(truce_set *set, struct set_operation *operations, size_t count);
+
+/* set_queue.c: applies a call, together with those that wait on this handle */
+void truce__set_submit(truce_set *set, struct set_call *call);
 
 /* ---- sets of numbers (set_ranges.c) ---- */
 

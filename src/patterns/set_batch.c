@@ -39,9 +39,6 @@ struct batch {
     enum set_verdict *verdicts; /* of the winners */
     struct group *groups;
     size_t groups_count, left; /* left: not done */
-    truce_set_result *results;
-    truce_status status; /* the first failure */
-    bson_error_t *error;
 };
 
 /* One update of the window, and the documents that it is made of. */
@@ -60,15 +57,23 @@ struct window {
 
 /* ---- results ---- */
 
-static void fail_operation(struct batch *batch, const struct set_operation *operation,
-                           truce_status status, const bson_error_t *why)
+static truce_set_result *result_of(const struct set_operation *operation)
 {
-    batch->results[operation->number].status = status;
-    if (batch->status)
+    return &operation->call->results[operation->number];
+}
+
+static void fail_operation(const struct set_operation *operation, truce_status status,
+                           const bson_error_t *why)
+{
+    struct set_call *call = operation->call;
+
+    result_of(operation)->status = status;
+    if (call->status)
         return;
-    batch->status = status;
-    if (batch->error)
-        (void)truce__fail(status, batch->error, "operation %zu: %s", operation->number,
+    call->status = status;
+    call->error = *why;
+    if (call->count > 1)
+        (void)truce__fail(status, &call->error, "operation %zu: %s", operation->number,
                           why->message);
 }
 
@@ -83,18 +88,18 @@ static void fail_group(struct batch *batch, struct group *group, truce_status st
                        const bson_error_t *why)
 {
     for (size_t i = group->from; i < group->to; i++)
-        fail_operation(batch, &batch->operations[i], status, why);
+        fail_operation(&batch->operations[i], status, why);
     finish(batch, group);
 }
 
 static void settle_below(struct batch *batch, const struct set_operation *operation)
 {
-    truce_set_result *result = &batch->results[operation->number];
+    truce_set_result *result = result_of(operation);
     bson_error_t why = {0};
 
     result->status = truce__set_below(batch->set, operation, &result->outcome, &why);
     if (result->status)
-        fail_operation(batch, operation, result->status, &why);
+        fail_operation(operation, result->status, &why);
 }
 
 static truce_set_outcome outcome_of(enum set_verdict verdict)
@@ -110,7 +115,7 @@ static void settle_name(struct batch *batch, size_t from, size_t to, enum set_ve
     const struct set_operation *operations = batch->operations;
 
     for (size_t i = from; i < to; i++) {
-        truce_set_result *result = &batch->results[operations[i].number];
+        truce_set_result *result = result_of(&operations[i]);
 
         if (verdict == SET_BELOW) {
             settle_below(batch, &operations[i]);
@@ -345,12 +350,12 @@ static void apply_one_by_one(struct batch *batch, struct group *group)
 {
     for (size_t i = group->from; i < group->to; i++) {
         const struct set_operation *operation = &batch->operations[i];
-        truce_set_result *result = &batch->results[operation->number];
+        truce_set_result *result = result_of(operation);
         bson_error_t why = {0};
 
         result->status = truce__set_apply_one(batch->set, operation, &result->outcome, &why);
         if (result->status)
-            fail_operation(batch, operation, result->status, &why);
+            fail_operation(operation, result->status, &why);
     }
     finish(batch, group);
 }
@@ -465,15 +470,14 @@ static void run_elements(struct batch *batch)
     }
     for (size_t w = 0; status && w < count; w++) {
         if (of_winners[w].status)
-            fail_operation(batch, batch->winners[w], of_winners[w].status, &why);
+            fail_operation(batch->winners[w], of_winners[w].status, &why);
     }
     bson_free(of_winners);
 }
 
-truce_status truce__set_apply_batch(truce_set *set, struct set_operation *operations, size_t count,
-                                    truce_set_result *results, bson_error_t *error)
+void truce__set_apply_batch(truce_set *set, struct set_operation *operations, size_t count)
 {
-    struct batch batch = {.set = set, .operations = operations, .results = results, .error = error};
+    struct batch batch = {.set = set, .operations = operations};
 
     truce__set_fold(set, operations, count);
     batch.winners = bson_malloc(count * sizeof *batch.winners);
@@ -488,5 +492,4 @@ truce_status truce__set_apply_batch(truce_set *set, struct set_operation *operat
     bson_free(batch.winners);
     bson_free(batch.verdicts);
     bson_free(batch.groups);
-    return batch.status;
 }

@@ -59,6 +59,8 @@ static int compare(const void *left, const void *right, void *arg)
         order = truce__value_compare(a->name, b->name);
     if (!order)
         order = truce__set_rank_compare(&b->rank, &a->rank);
+    if (!order)
+        order = compare_numbers((uintptr_t)a->call, (uintptr_t)b->call);
     return order ? order : compare_numbers(a->number, b->number);
 }
 

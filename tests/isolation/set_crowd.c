@@ -17,6 +17,7 @@ struct crowd {
     int count, arrivals;
     truce_set_options options;
     bool collecting;
+    truce_set *shared; /* one handle for all, or each member has its own */
 };
 
 struct member {
@@ -80,7 +81,8 @@ static void *run_member(void *arg)
 {
     const struct member *member = arg;
     const struct crowd *crowd = member->crowd;
-    truce_set *set = truce_set_new(crowd->store, &crowd->options);
+    truce_set *own = crowd->shared ? NULL : truce_set_new(crowd->store, &crowd->options);
+    truce_set *set = own ? own : crowd->shared;
     struct random random;
     bson_error_t error;
 
@@ -92,7 +94,7 @@ static void *run_member(void *arg)
         if (crowd->collecting && !truce__random_below(&random, 20))
             CHECK_OK(truce_set_collect(set, NULL, &error), error);
     }
-    truce_set_free(set);
+    truce_set_free(own);
     return NULL;
 }
 
@@ -110,9 +112,12 @@ static void check_crowd(struct crowd *crowd, const char *what)
     truce_set_free(set);
 }
 
-static void run_threads(const char *uri, truce_set_options options, bool collecting, int threads,
+enum { OWN_HANDLES, ONE_HANDLE };
+
+static void run_threads(const char *uri, truce_set_options options, bool collecting, int handles,
                         int count, uint64_t seed)
 {
+    enum { threads = 8 };
     struct crowd crowd = {.options = options, .collecting = collecting};
     struct member members[8];
     pthread_t ids[8];
@@ -123,12 +128,15 @@ static void run_threads(const char *uri, truce_set_options options, bool collect
     if (!CHECK_OK(truce_store_open(uri, NULL, &crowd.store, &error), error))
         return;
     make_crowd(&crowd, &random, count);
+    if (handles == ONE_HANDLE)
+        crowd.shared = truce_set_new(crowd.store, &options);
     for (int i = 0; i < threads; i++) {
         members[i] = (struct member){&crowd, i, threads, truce__random_next(&random)};
         pthread_create(&ids[i], NULL, run_member, &members[i]);
     }
     for (int i = 0; i < threads; i++)
         pthread_join(ids[i], NULL);
+    truce_set_free(crowd.shared);
     check_crowd(&crowd, "a crowd of threads");
     truce_store_close(crowd.store);
     free_crowd(&crowd);
@@ -143,8 +151,8 @@ TEST(eight_threads_in_every_form_leave_what_the_in_order_run_leaves)
     uint64_t seed = test_seed();
 
     for (int i = 0; i < 3; i++) {
-        run_threads("memory:", options[i], false, 8, count, seed + (uint64_t)i);
-        run_threads("memory:", options[i], true, 8, count, seed + 10 + (uint64_t)i);
+        run_threads("memory:", options[i], false, OWN_HANDLES, count, seed + (uint64_t)i);
+        run_threads("memory:", options[i], true, ONE_HANDLE, count, seed + 10 + (uint64_t)i);
     }
 }
 
@@ -155,7 +163,9 @@ TEST(eight_threads_on_a_file_leave_what_the_in_order_run_leaves)
     char uri[400];
 
     snprintf(uri, sizeof uri, "file:%s/crowd.truce", test_directory());
-    run_threads(uri, (truce_set_options){0}, true, 8, count, seed);
+    run_threads(uri, (truce_set_options){0}, true, OWN_HANDLES, count, seed);
+    snprintf(uri, sizeof uri, "file:%s/one.truce", test_directory());
+    run_threads(uri, (truce_set_options){0}, true, ONE_HANDLE, count, seed + 1);
 }
 
 static void run_process(struct crowd *crowd, const char *uri, int number, int processes,
