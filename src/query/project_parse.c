@@ -16,6 +16,7 @@
  */
 #include "query/project_tree.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -225,12 +226,10 @@ static truce_status parse_elem_match(struct parser *parser, const char *path, st
 
 static char *join(struct arena *arena, const char *parent, const char *name)
 {
-    size_t first = strlen(parent), second = strlen(name);
-    char *path = truce__arena_take(arena, first + second + 2);
+    size_t size = strlen(parent) + strlen(name) + 2;
+    char *path = truce__arena_take(arena, size);
 
-    memcpy(path, parent, first);
-    path[first] = '.';
-    memcpy(path + first + 1, name, second + 1);
+    snprintf(path, size, "%s.%s", parent, name);
     return path;
 }
 
