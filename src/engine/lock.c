@@ -122,40 +122,52 @@ static truce_status fail(const struct lock *lock, const char *what, bson_error_t
                        strerror(errno));
 }
 
-static truce_status map_page(struct lock *lock, bson_error_t *error)
+/* posix_fallocate, so that a full disk is an error here and not a SIGBUS later. */
+static truce_status map_page(struct lock *lock, int file, bson_error_t *error)
 {
-    struct stat stat;
+    struct stat stat_of_it;
     void *page;
 
-    if (fstat(lock->file, &stat))
+    if (fstat(file, &stat_of_it))
         return fail(lock, "look at", error);
-    /* posix_fallocate, so that a full disk is an error here and not a SIGBUS later */
-    if (stat.st_size < (off_t)sizeof(struct lock_page)) {
-        errno = posix_fallocate(lock->file, 0, sizeof(struct lock_page));
+    if (stat_of_it.st_size < (off_t)sizeof(struct lock_page)) {
+        errno = posix_fallocate(file, 0, sizeof(struct lock_page));
         if (errno)
             return fail(lock, "write", error);
     }
-    page = mmap(NULL, sizeof(struct lock_page), PROT_READ | PROT_WRITE, MAP_SHARED, lock->file, 0);
+    page = mmap(NULL, sizeof(struct lock_page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (page == MAP_FAILED)
         return fail(lock, "map", error);
     lock->page = page;
     return TRUCE_OK;
 }
 
+/* The page has an opening of its own: a forked child keeps its mappings, and with them what they
+ * were made from. */
+static truce_status open_page(struct lock *lock, bson_error_t *error)
+{
+    int file = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    truce_status status = file < 0 ? fail(lock, "open", error) : map_page(lock, file, error);
+
+    if (file >= 0)
+        close(file);
+    return status;
+}
+
 truce_status truce__lock_open(const char *path, struct lock *lock, bson_error_t *error)
 {
-    truce_status status = TRUCE_OK;
+    truce_status status;
 
-    *lock = (struct lock){.path = bson_strdup_printf("%s-lock", path)};
-    lock->file = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (lock->file < 0)
-        status = fail(lock, "open", error);
-    else
-        note_file(lock->file, true);
+    *lock = (struct lock){.path = bson_strdup_printf("%s-lock", path), .file = -1};
+    status = open_page(lock, error);
     if (!status)
-        status = map_page(lock, error);
+        lock->file = open(lock->path, O_RDWR | O_CLOEXEC);
+    if (!status && lock->file < 0)
+        status = fail(lock, "open", error);
     if (status)
         truce__lock_close(lock);
+    else
+        note_file(lock->file, true);
     return status;
 }
 
@@ -164,7 +176,7 @@ void truce__lock_close(struct lock *lock)
     truce_assert(!lock->held);
     if (lock->page)
         munmap(lock->page, sizeof(struct lock_page));
-    if (lock->path && lock->file >= 0) {
+    if (lock->file >= 0) {
         note_file(lock->file, false);
         close(lock->file);
     }

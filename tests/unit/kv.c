@@ -1,0 +1,269 @@
+#include "engine/kv.h"
+
+#include <sqlite3.h>
+#include <stdio.h>
+
+#include "tests/support/test.h"
+
+static struct kv *writer, *reader;
+static char path[400];
+
+static struct bytes text(const char *from)
+{
+    return (struct bytes){(const uint8_t *)from, strlen(from)};
+}
+
+static bool same(struct bytes bytes, const char *expected)
+{
+    return bytes.size == strlen(expected) && !memcmp(bytes.data, expected, bytes.size);
+}
+
+static bool open_both(void)
+{
+    bson_error_t error;
+    bool fresh;
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/s.db", test_directory());
+    file = fopen(path, "w");
+    if (!CHECK(file))
+        return false;
+    fclose(file);
+    return CHECK_OK(truce__kv_open(path, KV_WRITER, &writer, &error), error) &&
+           CHECK_OK(truce__kv_format_check(writer, &fresh, &error), error) && CHECK(fresh) &&
+           CHECK_OK(truce__kv_format_create(writer, &error), error) &&
+           CHECK_OK(truce__kv_open(path, 0, &reader, &error), error);
+}
+
+static void close_both(void)
+{
+    truce__kv_close(reader);
+    truce__kv_close(writer);
+}
+
+static void begin(void)
+{
+    bson_error_t error;
+    uint32_t version;
+
+    CHECK_OK(truce__kv_write_begin(writer, &version, &error), error);
+}
+
+static void commit(void)
+{
+    bson_error_t error;
+
+    CHECK_OK(truce__kv_write_commit(writer, &error), error);
+}
+
+static void insert(const char *body)
+{
+    bson_error_t error;
+    int64_t row = 0;
+
+    CHECK_OK(truce__kv_row_insert(writer, 0, &row, text(body), &error), error);
+}
+
+static int64_t count(struct kv *kv)
+{
+    bson_error_t error;
+    int64_t rows = -1;
+
+    CHECK_OK(truce__kv_rows_count(kv, 0, &rows, &error), error);
+    return rows;
+}
+
+TEST(a_snapshot_sees_what_was_committed_before_it_and_nothing_else)
+{
+    bson_error_t error;
+    uint32_t version;
+
+    REQUIRE(open_both());
+    begin();
+    insert("one");
+    commit();
+    CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
+    begin();
+    insert("two");
+    CHECK_INT(count(reader), ==, 1);
+    commit();
+    CHECK_INT(count(reader), ==, 1);
+    truce__kv_snapshot_end(reader);
+    CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
+    CHECK_INT(count(reader), ==, 2);
+    truce__kv_snapshot_end(reader);
+    close_both();
+}
+
+TEST(a_rollback_leaves_nothing)
+{
+    REQUIRE(open_both());
+    begin();
+    insert("one");
+    truce__kv_write_rollback(writer);
+    begin();
+    CHECK_INT(count(writer), ==, 0);
+    truce__kv_write_rollback(writer);
+    close_both();
+}
+
+TEST(a_savepoint_is_rolled_back_alone)
+{
+    bson_error_t error;
+
+    REQUIRE(open_both());
+    begin();
+    insert("one");
+    CHECK_OK(truce__kv_savepoint_begin(writer, &error), error);
+    insert("two");
+    CHECK_OK(truce__kv_savepoint_rollback(writer, &error), error);
+    CHECK_OK(truce__kv_savepoint_begin(writer, &error), error);
+    insert("three");
+    CHECK_OK(truce__kv_savepoint_release(writer, &error), error);
+    CHECK_INT(count(writer), ==, 2);
+    commit();
+    close_both();
+}
+
+TEST(the_version_changes_with_tables_and_bumps_and_not_with_rows)
+{
+    uint32_t first, second, third;
+    bson_error_t error;
+
+    REQUIRE(open_both());
+    CHECK_OK(truce__kv_write_begin(writer, &first, &error), error);
+    insert("one");
+    commit();
+    CHECK_OK(truce__kv_write_begin(writer, &second, &error), error);
+    CHECK_INT(first, ==, second);
+    CHECK_OK(truce__kv_keys_create(writer, 7, &error), error);
+    commit();
+    CHECK_OK(truce__kv_write_begin(writer, &third, &error), error);
+    CHECK_INT(second, !=, third);
+    CHECK_OK(truce__kv_version_bump(writer, &error), error);
+    CHECK_OK(truce__kv_version(writer, &second, &error), error);
+    CHECK_INT(second, !=, third);
+    truce__kv_write_rollback(writer);
+    CHECK_OK(truce__kv_snapshot_begin(reader, &first, &error), error);
+    CHECK_INT(first, ==, third);
+    truce__kv_snapshot_end(reader);
+    close_both();
+}
+
+static void insert_key(const char *key, int64_t row)
+{
+    bson_error_t error;
+
+    CHECK_OK(truce__kv_key_insert(writer, 7, text(key), row, &error), error);
+}
+
+/* The entries from (key, row) on, as "key:row " each. */
+static void check_scan(const char *key, int64_t row, bool descending, const char *expected)
+{
+    struct kv_cursor cursor = {0};
+    bson_error_t error;
+    char shown[200] = "";
+
+    CHECK_OK(truce__kv_keys_seek(writer, 7, 0, text(key), row, descending, &cursor, &error), error);
+    while (!truce__kv_cursor_next(&cursor, &error))
+        sprintf(shown + strlen(shown), "%.*s:%d ", (int)cursor.key.size,
+                (const char *)cursor.key.data, (int)cursor.row);
+    truce__kv_cursor_close(&cursor);
+    CHECK_TEXT(expected, shown);
+}
+
+TEST(keys_come_in_the_order_of_bytes_and_then_of_rows)
+{
+    bson_error_t error;
+    int64_t row;
+
+    REQUIRE(open_both());
+    begin();
+    CHECK_OK(truce__kv_keys_create(writer, 7, &error), error);
+    insert_key("b", 2);
+    insert_key("b", 1);
+    insert_key("ab", 3);
+    insert_key("a", 9);
+    insert_key("\xff", 4);
+    insert_key("b", 1);
+    check_scan("", 0, false, "a:9 ab:3 b:1 b:2 \xff:4 ");
+    check_scan("ab", 0, false, "ab:3 b:1 b:2 \xff:4 ");
+    check_scan("b", 1, false, "b:2 \xff:4 ");
+    check_scan("b", 2, true, "b:1 ab:3 a:9 ");
+    check_scan("b", 0, true, "ab:3 a:9 ");
+    CHECK_OK(truce__kv_key_get(writer, 7, text("b"), &row, &error), error);
+    CHECK_INT(row, ==, 1);
+    CHECK_OK(truce__kv_key_delete(writer, 7, text("b"), 1, &error), error);
+    CHECK_OK(truce__kv_key_delete(writer, 7, text("b"), 1, &error), error);
+    CHECK_OK(truce__kv_key_find(writer, 7, text("b"), 2, &error), error);
+    CHECK_INT(truce__kv_key_find(writer, 7, text("b"), 1, &error), ==, TRUCE_NOT_FOUND);
+    CHECK_INT(truce__kv_key_get(writer, 7, text("c"), &row, &error), ==, TRUCE_NOT_FOUND);
+    commit();
+    close_both();
+}
+
+TEST(a_key_leads_to_its_row_in_one_step)
+{
+    struct bytes body;
+    bson_error_t error;
+    int64_t row;
+
+    REQUIRE(open_both());
+    begin();
+    CHECK_OK(truce__kv_keys_create(writer, 7, &error), error);
+    insert("one");
+    insert("");
+    insert_key("k", 2);
+    insert_key("j", 1);
+    CHECK_OK(truce__kv_key_lookup(writer, 7, 0, text("j"), &row, &body, &error), error);
+    CHECK_INT(row, ==, 1);
+    CHECK(same(body, "one"));
+    CHECK_OK(truce__kv_key_lookup(writer, 7, 0, text("k"), &row, &body, &error), error);
+    CHECK(same(body, ""));
+    CHECK_OK(truce__kv_row_update(writer, 0, 2, text("two"), &error), error);
+    CHECK_OK(truce__kv_row_get(writer, 0, 2, &body, &error), error);
+    CHECK(same(body, "two"));
+    CHECK_OK(truce__kv_row_delete(writer, 0, 2, &error), error);
+    CHECK_INT(truce__kv_row_get(writer, 0, 2, &body, &error), ==, TRUCE_NOT_FOUND);
+    commit();
+    close_both();
+}
+
+TEST(statements_of_many_tables_are_not_kept_for_ever)
+{
+    bson_error_t error;
+    int64_t rows;
+
+    REQUIRE(open_both());
+    for (int64_t table = 10; table < 800; table++) {
+        begin();
+        CHECK_OK(truce__kv_rows_create(writer, table, &error), error);
+        CHECK_OK(truce__kv_rows_count(writer, table, &rows, &error), error);
+        CHECK_INT(rows, ==, 0);
+        if (table % 2)
+            CHECK_OK(truce__kv_rows_drop(writer, table, &error), error);
+        commit();
+    }
+    close_both();
+}
+
+TEST(files_of_others_and_of_the_future_are_refused)
+{
+    bson_error_t error;
+    bool fresh;
+
+    REQUIRE(open_both());
+    close_both();
+    for (int i = 0; i < 2; i++) {
+        sqlite3 *db;
+
+        REQUIRE(sqlite3_open(path, &db) == SQLITE_OK);
+        CHECK(!sqlite3_exec(db, i ? "PRAGMA application_id=5" : "PRAGMA user_version=1000", NULL,
+                            NULL, NULL));
+        sqlite3_close(db);
+        CHECK_OK(truce__kv_open(path, 0, &reader, &error), error);
+        CHECK_STATUS(TRUCE_CORRUPT, truce__kv_format_check(reader, &fresh, &error), error);
+        CHECK(strstr(error.message, i ? "another program" : "file format 1000"));
+        truce__kv_close(reader);
+    }
+}

@@ -1,0 +1,202 @@
+#include "engine/lock.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "engine/wake.h"
+#include "tests/support/test.h"
+
+static char path[400];
+
+static void new_path(void)
+{
+    snprintf(path, sizeof path, "%s/s.db", test_directory());
+    fflush(NULL);
+}
+
+static int64_t in_ms(int64_t milliseconds)
+{
+    return truce__clock_monotonic_ns() + milliseconds * 1000000;
+}
+
+/* A child that holds the lock until it is killed; returns when it does. */
+static pid_t start_holder(void)
+{
+    int ready[2];
+    pid_t child;
+    char byte;
+
+    if (pipe(ready))
+        return -1;
+    child = fork();
+    if (!child) {
+        struct lock lock;
+        bson_error_t error;
+
+        if (truce__lock_open(path, &lock, &error) || !truce__lock_claim(&lock, 5) ||
+            truce__lock_acquire(&lock, in_ms(1000), &error) || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    CHECK(read(ready[0], &byte, 1) == 1);
+    close(ready[0]);
+    close(ready[1]);
+    return child;
+}
+
+TEST(a_lock_that_another_process_holds_is_waited_for_until_the_deadline)
+{
+    int64_t start = truce__clock_monotonic_ns(), waited;
+    bson_error_t error;
+    struct lock lock;
+    pid_t holder;
+    char named[40];
+
+    new_path();
+    holder = start_holder();
+    CHECK_OK(truce__lock_open(path, &lock, &error), error);
+    CHECK(truce__lock_is_held(&lock));
+    CHECK_STATUS(TRUCE_LOCKED, truce__lock_acquire(&lock, in_ms(150), &error), error);
+    waited = (truce__clock_monotonic_ns() - start) / 1000000;
+    CHECK_INT(waited, >=, 150);
+    snprintf(named, sizeof named, "held by process %d", (int)holder);
+    CHECK(strstr(error.message, named));
+    kill(holder, SIGKILL);
+    waitpid(holder, NULL, 0);
+    truce__lock_close(&lock);
+}
+
+TEST(a_lock_dies_with_its_holder_and_so_do_claims)
+{
+    bson_error_t error;
+    struct lock lock;
+    pid_t holder;
+
+    new_path();
+    holder = start_holder();
+    CHECK_OK(truce__lock_open(path, &lock, &error), error);
+    CHECK(!truce__lock_claim(&lock, 5));
+    CHECK(truce__lock_claim(&lock, 6));
+    kill(holder, SIGKILL);
+    waitpid(holder, NULL, 0);
+    CHECK(truce__lock_claim(&lock, 5));
+    CHECK_OK(truce__lock_acquire(&lock, in_ms(1000), &error), error);
+    truce__lock_release(&lock);
+    truce__lock_close(&lock);
+}
+
+TEST(two_openings_in_one_process_exclude_each_other)
+{
+    bson_error_t error;
+    struct lock a, b;
+
+    new_path();
+    CHECK_OK(truce__lock_open(path, &a, &error), error);
+    CHECK_OK(truce__lock_open(path, &b, &error), error);
+    CHECK_OK(truce__lock_acquire(&a, in_ms(1000), &error), error);
+    CHECK_STATUS(TRUCE_LOCKED, truce__lock_acquire(&b, in_ms(20), &error), error);
+    truce__lock_release(&a);
+    CHECK_OK(truce__lock_acquire(&b, in_ms(1000), &error), error);
+    truce__lock_release(&b);
+    truce__lock_close(&a);
+    truce__lock_close(&b);
+}
+
+/* A child must not keep its parent's lock alive. */
+TEST(a_forked_child_does_not_hold_the_lock)
+{
+    bson_error_t error;
+    struct lock lock;
+    unsigned before = truce__lock_generation();
+    pid_t middle;
+    int status;
+
+    new_path();
+    middle = fork();
+    if (!middle) {
+        REQUIRE(!truce__lock_open(path, &lock, &error));
+        REQUIRE(!truce__lock_acquire(&lock, in_ms(1000), &error));
+        if (!fork()) {
+            /* outlives its parent, which dies with the lock */
+            sleep(2);
+            _exit(truce__lock_generation() == before + 1);
+        }
+        _exit(0);
+    }
+    CHECK(waitpid(middle, &status, 0) == middle && status == 0);
+    CHECK_OK(truce__lock_open(path, &lock, &error), error);
+    CHECK_OK(truce__lock_acquire(&lock, in_ms(500), &error), error);
+    truce__lock_release(&lock);
+    truce__lock_close(&lock);
+}
+
+/* Processes that always want the lock get it about equally often. */
+TEST(the_lock_is_taken_in_turn)
+{
+    enum { PROCESSES = 4 };
+    long *turns = mmap(NULL, sizeof *turns * PROCESSES, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    long least = 1000000000, most = 0;
+
+    new_path();
+    REQUIRE(turns != MAP_FAILED);
+    for (int i = 0; i < PROCESSES; i++) {
+        if (!fork()) {
+            int64_t until = in_ms(1000);
+            bson_error_t error;
+            struct lock lock;
+
+            CHECK_OK(truce__lock_open(path, &lock, &error), error);
+            while (truce__clock_monotonic_ns() < until) {
+                CHECK_OK(truce__lock_acquire(&lock, in_ms(2000), &error), error);
+                truce__clock_sleep_ms(1);
+                turns[i]++;
+                truce__lock_release(&lock);
+            }
+            test_child_exit();
+        }
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        int status;
+
+        CHECK(wait(&status) > 0 && status == 0);
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        least = turns[i] < least ? turns[i] : least;
+        most = turns[i] > most ? turns[i] : most;
+    }
+    CHECK_INT(least, >, 0);
+    CHECK_INT(most, <=, least * 4);
+    munmap(turns, sizeof *turns * PROCESSES);
+}
+
+TEST(a_writer_that_dies_before_it_announces_is_stood_in_for)
+{
+    bson_error_t error;
+    struct lock lock;
+    uint64_t token = 0;
+    pid_t writer;
+
+    new_path();
+    CHECK_OK(truce__lock_open(path, &lock, &error), error);
+    CHECK_OK(truce__wake_wait(&lock, "c", &token, 0, &error), error);
+    CHECK_STATUS(TRUCE_TIMEOUT, truce__wake_wait(&lock, "c", &token, 20, &error), error);
+    writer = fork();
+    if (!writer) {
+        struct lock own;
+
+        if (!truce__lock_open(path, &own, &error) &&
+            !truce__lock_acquire(&own, in_ms(1000), &error))
+            truce__wake_begin(&own);
+        _exit(0);
+    }
+    waitpid(writer, NULL, 0);
+    CHECK_OK(truce__wake_wait(&lock, "c", &token, 5000, &error), error);
+    CHECK_STATUS(TRUCE_TIMEOUT, truce__wake_wait(&lock, "c", &token, 20, &error), error);
+    truce__lock_close(&lock);
+}
