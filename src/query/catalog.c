@@ -85,6 +85,19 @@ static bool is_empty_timestamp(struct value value)
     return value.type == BSON_TYPE_TIMESTAMP && truce__value_int64(value) == 0;
 }
 
+bool truce__document_is_prepared(const bson_t *document)
+{
+    struct fields fields = truce__fields(truce__value_document(document));
+
+    if (document->len > TRUCE_DOCUMENT_BYTES_MAX || !truce__fields_next(&fields) ||
+        strcmp(fields.key, "_id") != 0 || check_id(fields.value, NULL))
+        return false;
+    while (truce__fields_next(&fields))
+        if (is_empty_timestamp(fields.value) || !strcmp(fields.key, "_id"))
+            return false;
+    return true;
+}
+
 static void append_field(bson_t *prepared, const struct fields *field,
                          const struct query_context *context)
 {
@@ -103,6 +116,7 @@ truce_status truce__document_prepare(const bson_t *document, const struct query_
     struct fields fields = truce__fields(whole);
     truce_status status = check_id(id, error);
     bson_oid_t oid;
+    int ids = 0;
 
     bson_init(prepared);
     if (status)
@@ -113,10 +127,12 @@ truce_status truce__document_prepare(const bson_t *document, const struct query_
     } else {
         truce__value_append(prepared, "_id", 3, id);
     }
-    while (truce__fields_next(&fields))
-        if (fields.value.data != id.data || fields.value.type != id.type ||
-            strcmp(fields.key, "_id"))
+    while (truce__fields_next(&fields)) {
+        if (strcmp(fields.key, "_id") != 0)
             append_field(prepared, &fields, context);
+        else if (ids++)
+            return truce__refuse(CODE_BAD_VALUE, error, "the document has _id twice");
+    }
     if (prepared->len > TRUCE_DOCUMENT_BYTES_MAX)
         return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
                              "the document has %u bytes, the maximum is %d", prepared->len,

@@ -21,6 +21,9 @@ truce_status truce__collection_name_check(const char *name, bson_error_t *error)
 truce_status truce__document_prepare(const bson_t *document, const struct query_context *context,
                                      bson_t *prepared, bson_error_t *error);
 
+/* Is the document already as truce__document_prepare would make it? */
+bool truce__document_is_prepared(const bson_t *document);
+
 /* May `spec` be created beside the `count` indexes of a collection? `*present`: the same definition
  * is there already, and nothing is to be done. CODE_INDEX_KEY_SPECS_CONFLICT: the name is taken by
  * another definition; CODE_INDEX_OPTIONS_CONFLICT: the same definition has another name or expires

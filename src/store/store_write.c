@@ -120,8 +120,10 @@ static truce_status prepare(struct prepared *prepared, const truce_write *write,
     truce_write *added = &prepared->writes[prepared->count];
     bson_t *document = &prepared->documents[number];
     truce_status status = check_write(write, options, error);
+    bool unprepared = !status && write->kind == TRUCE_WRITE_INSERT &&
+                      !truce__document_is_prepared(write->document);
 
-    if (!status && write->kind == TRUCE_WRITE_INSERT) {
+    if (unprepared) {
         bson_destroy(document);
         status = truce__document_prepare(write->document, context, document, error);
     }
@@ -129,7 +131,7 @@ static truce_status prepare(struct prepared *prepared, const truce_write *write,
         return status;
     *added = *write;
     added->filter = truce__filter_or_empty(write->filter);
-    if (write->kind == TRUCE_WRITE_INSERT)
+    if (unprepared)
         added->document = document;
     prepared->numbers[prepared->count++] = number;
     return TRUCE_OK;

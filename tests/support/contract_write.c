@@ -51,6 +51,9 @@ CONTRACT(insert_refuses_ids_that_mongodb_refuses)
                      &c->error));
     CHECK_REFUSED(TRUCE_INVALID, CODE_DOLLAR_PREFIXED_FIELD_NAME,
                   truce_insert(c->store, "things", J("{'_id': {'$a': 1}}"), NULL, &c->error));
+    CHECK_REFUSED(
+        TRUCE_INVALID, CODE_BAD_VALUE,
+        truce_insert(c->store, "things", J("{'_id': 1, 'a': 1, '_id': 2}"), NULL, &c->error));
     CHECK_FINDS("things", "{}", NULL, "[]");
 }
 
