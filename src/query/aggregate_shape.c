@@ -1,7 +1,7 @@
 /*
  * Stages that make one document of one: $project, $set, $unset, $replaceRoot, $redact.
  *
- * The first three are shapes (shape.h). $redact walks down a document and asks its expression at
+ * $project and $unset are projections (project.h), $set is an addition (addition.h). $redact walks down a document and asks its expression at
  * every level, with the level as $$CURRENT:
  *
  *     $$KEEP     the level stays as it is
@@ -10,26 +10,42 @@
  */
 #include "base/assert.h"
 #include "base/limits.h"
+#include "query/addition.h"
 #include "query/builder.h"
 #include "query/expression.h"
-#include "query/shape.h"
+#include "query/field_path.h"
+#include "query/project.h"
 #include "query/stage.h"
 
-/* ---- shapes --------------------------------------------------------------------------------- */
+/* ---- projections and additions -------------------------------------------------------------- */
 
-static truce_status apply_shape(const void *data, struct value document,
-                                struct query_context *context, struct value *result,
-                                bson_error_t *error)
+static truce_status apply_project(const void *data, struct value document,
+                                  struct query_context *context, struct value *result,
+                                  bson_error_t *error)
 {
-    return truce__shape_apply(data, document, context, result, error);
+    return truce__project_show(data, document, context, result, error);
 }
 
-static void free_shape(void *data)
+static void free_project(void *data)
 {
-    truce__shape_free(data);
+    truce__project_free(data);
 }
 
-static const struct stage_kind shape_kind = {.apply = apply_shape, .free = free_shape};
+static const struct stage_kind project_kind = {.apply = apply_project, .free = free_project};
+
+static truce_status apply_addition(const void *data, struct value document,
+                                   struct query_context *context, struct value *result,
+                                   bson_error_t *error)
+{
+    return truce__addition_apply(data, document, context, result, error);
+}
+
+static void free_addition(void *data)
+{
+    truce__addition_free(data);
+}
+
+static const struct stage_kind addition_kind = {.apply = apply_addition, .free = free_addition};
 
 static bool is_empty(struct value container)
 {
@@ -39,43 +55,81 @@ static bool is_empty(struct value container)
 truce_status truce__stage_project(struct stage_parser *parser, struct value argument,
                                   bson_error_t *error)
 {
-    struct shape *shape;
+    struct project *project;
+    bson_t projection;
     truce_status status;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
         return truce__refuse(15969, error, "$project must be a document");
     if (is_empty(argument))
         return truce__refuse(51272, error, "$project must name at least one field");
-    status = truce__shape_parse_projection(argument, parser->variables, NULL, &shape, error);
+    truce__value_bson(argument, &projection);
+    status = truce__project_new_stage(&projection, parser->variables, &project, error);
     if (!status)
-        truce__stage_push(parser, &shape_kind, shape);
+        truce__stage_push(parser, &project_kind, project);
     return status;
 }
 
 truce_status truce__stage_set(struct stage_parser *parser, struct value argument,
                               bson_error_t *error)
 {
-    struct shape *shape;
+    struct addition *addition;
     truce_status status;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
         return truce__refuse(40272, error, "$set ($addFields) must be a document");
     if (is_empty(argument))
         return truce__refuse(40177, error, "$set ($addFields) must name at least one field");
-    status = truce__shape_parse_fields(argument, parser->variables, &shape, error);
+    status = truce__addition_new(argument, parser->variables, &addition, error);
     if (!status)
-        truce__stage_push(parser, &shape_kind, shape);
+        truce__stage_push(parser, &addition_kind, addition);
+    return status;
+}
+
+/* {path: 0} onto the projection that $unset is */
+static truce_status unset_one(struct value path, bson_t *projection, bson_error_t *error)
+{
+    size_t length;
+    const char *text = truce__stage_text(path, &length);
+    truce_status status;
+
+    if (!text)
+        return truce__refuse(31120, error, "$unset names fields by strings");
+    status = truce__field_path_check(text, length, error);
+    if (!status)
+        bson_append_int32(projection, text, (int)length, 0);
+    return status;
+}
+
+static truce_status unset_all(struct value paths, bson_t *projection, bson_error_t *error)
+{
+    struct fields fields;
+    truce_status status = TRUCE_OK;
+
+    if (paths.type == BSON_TYPE_UTF8)
+        return unset_one(paths, projection, error);
+    if (paths.type != BSON_TYPE_ARRAY)
+        return truce__refuse(31002, error, "$unset must be a string or an array of strings");
+    if (is_empty(paths))
+        return truce__refuse(31119, error, "$unset must name at least one field");
+    fields = truce__fields(paths);
+    while (!status && truce__fields_next(&fields))
+        status = unset_one(fields.value, projection, error);
     return status;
 }
 
 truce_status truce__stage_unset(struct stage_parser *parser, struct value argument,
                                 bson_error_t *error)
 {
-    struct shape *shape;
-    truce_status status = truce__shape_parse_unset(argument, &shape, error);
+    bson_t projection = BSON_INITIALIZER;
+    struct project *project;
+    truce_status status = unset_all(argument, &projection, error);
 
     if (!status)
-        truce__stage_push(parser, &shape_kind, shape);
+        status = truce__project_new_stage(&projection, NULL, &project, error);
+    if (!status)
+        truce__stage_push(parser, &project_kind, project);
+    bson_destroy(&projection);
     return status;
 }
 

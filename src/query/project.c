@@ -19,22 +19,44 @@
 #include "query/builder.h"
 #include "query/project_tree.h"
 
+static struct project *allocate(const bson_t *projection)
+{
+    struct project *new = bson_malloc0(sizeof *new);
+
+    new->source = bson_copy(projection);
+    return new;
+}
+
+static truce_status parse(struct project *new, struct project **project, bson_error_t *error)
+{
+    truce_status status = truce__project_parse(new, error);
+
+    *project = NULL;
+    new->variables = NULL;
+    if (status)
+        truce__project_free(new);
+    else
+        *project = new;
+    return status;
+}
+
 truce_status truce__project_new(const bson_t *projection, const struct match *match,
                                 struct project **project, bson_error_t *error)
 {
-    struct project *new = bson_malloc0(sizeof *new);
-    truce_status status;
+    struct project *new = allocate(projection);
 
-    *project = NULL;
-    new->source = bson_copy(projection);
     new->match = match;
-    status = truce__project_parse(new, error);
-    if (status) {
-        truce__project_free(new);
-        return status;
-    }
-    *project = new;
-    return TRUCE_OK;
+    return parse(new, project, error);
+}
+
+truce_status truce__project_new_stage(const bson_t *projection, const char *const *variables,
+                                      struct project **project, bson_error_t *error)
+{
+    struct project *new = allocate(projection);
+
+    new->stage = true;
+    new->variables = variables;
+    return parse(new, project, error);
 }
 
 static void free_branches(struct project_node *node)
@@ -221,8 +243,8 @@ static truce_status compute(const struct walk *walk, const struct project_branch
     truce_status status;
 
     if (branch->kind == PROJECT_COMPUTED)
-        return truce__expression_evaluate(branch->as.expression, walk->root, NULL, walk->context,
-                                          result, error);
+        return truce__expression_evaluate(branch->as.expression, walk->root,
+                                          walk->context->variables, walk->context, result, error);
     *result = truce__value_missing();
     status = truce__match_test(branch->as.match, walk->root, walk->context, &found, error);
     if (status || !found.matched)
@@ -417,4 +439,14 @@ truce_status truce__project_apply(const struct project *project, struct value do
     truce_assert(bytes);
     memcpy(bytes, shown.data, shown.size);
     return TRUCE_OK;
+}
+
+truce_status truce__project_show(const struct project *project, struct value document,
+                                 struct query_context *context, struct value *result,
+                                 bson_error_t *error)
+{
+    struct walk walk = {.project = project, .context = context, .root = document, .matched = -1};
+
+    truce_assert(!project->positional);
+    return show(&walk, &project->root, document, (struct way){0}, result, error);
 }

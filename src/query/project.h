@@ -10,11 +10,21 @@ struct project;
  * projection lives. */
 truce_status truce__project_new(const bson_t *projection, const struct match *match,
                                 struct project **project, bson_error_t *error);
+/* The same for the stage $project, which has no $slice of its own, no $elemMatch and no positional
+ * path; expressions may use `variables` (NULL-terminated; NULL: none), whose values stand in
+ * context->variables. */
+truce_status truce__project_new_stage(const bson_t *projection, const char *const *variables,
+                                      struct project **project, bson_error_t *error);
 void truce__project_free(struct project *project);
 
 /* `result` is always initialised; the caller destroys it. */
 truce_status truce__project_apply(const struct project *project, struct value document,
                                   const struct match_result *found, struct query_context *context,
                                   bson_t *result, bson_error_t *error);
+
+/* The same, in context->arena, for a projection that has no positional path. */
+truce_status truce__project_show(const struct project *project, struct value document,
+                                 struct query_context *context, struct value *result,
+                                 bson_error_t *error);
 
 #endif

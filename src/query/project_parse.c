@@ -4,7 +4,7 @@
  * What a value means (MongoDB 4.4 and later):
  *
  *     number or bool                    include or exclude the path; "a.$": the matched element
- *     {$slice: ...}, {$elemMatch: ...}  of find alone
+ *     {$slice: ...}, {$elemMatch: ...}  of find alone (in $project, $slice is the expression)
  *     {$op: ...}, other $-names         an expression: a computed field
  *     {b: 1, c: 0}                      the same as "a.b", "a.c"
  *     anything else                     a literal: a computed field
@@ -122,7 +122,7 @@ static truce_status parse_computed(struct parser *parser, const char *path, stru
         return truce__refuse(code, error, "'%s' is computed, but the projection excludes fields",
                              path);
     parser->type = TYPE_INCLUSION;
-    status = truce__expression_new(value, NULL, &expression, error);
+    status = truce__expression_new(value, parser->project->variables, &expression, error);
     if (status)
         return status;
     status = add_path(parser, path, false, true, &branch, error);
@@ -242,9 +242,11 @@ static truce_status parse_document(struct parser *parser, const char *path, stru
         return truce__refuse(51270, error, "'%s': an empty document projects nothing", path);
     second = first;
     if (first.key[0] == '$' && !truce__fields_next(&second)) {
-        if (strcmp(first.key, "$slice") == 0)
+        bool find = !parser->project->stage;
+
+        if (find && strcmp(first.key, "$slice") == 0)
             return parse_slice(parser, path, document, first.value, error);
-        if (strcmp(first.key, "$elemMatch") == 0)
+        if (find && strcmp(first.key, "$elemMatch") == 0)
             return parse_elem_match(parser, path, document, first.value, error);
         return parse_computed(parser, path, document, 31252, error);
     }
@@ -332,9 +334,11 @@ static truce_status parse_field(struct parser *parser, const char *parent,
     struct arena *arena = &parser->project->memory;
     char *path = parent ? join(arena, parent, field->key)
                         : truce__arena_copy(arena, field->key, field->key_length + 1);
-    bool positional;
-    truce_status status = cut_positional(path, &positional, error);
+    bool positional = false;
+    truce_status status = TRUCE_OK;
 
+    if (!parser->project->stage)
+        status = cut_positional(path, &positional, error);
     if (status)
         return status;
     if (strcmp(path, "_id") == 0 || strncmp(path, "_id.", 4) == 0)
@@ -353,7 +357,8 @@ static truce_status parse_field(struct parser *parser, const char *parent,
     }
     if (positional)
         return truce__refuse(31308, error, "'%s.$' cannot be a literal", path);
-    return parse_computed(parser, path, field->value, 31310, error);
+    return parse_computed(parser, path, field->value, parser->project->stage ? 31252 : 31310,
+                          error);
 }
 
 /* where no field told */

@@ -54,6 +54,8 @@ struct project {
     struct arena memory;
     bson_t *source;
     const struct match *match;
+    const char *const *variables; /* that expressions may use; while parsing only */
+    bool stage;                   /* $project: nothing that is find's alone */
     bool inclusion;
     bool positional;
     struct project_node root;

@@ -1,0 +1,21 @@
+#ifndef TRUCE_QUERY_ADDITION_H
+#define TRUCE_QUERY_ADDITION_H
+
+/* Fields that are added to a document: the stage $set ($addFields). */
+#include "query/context.h"
+#include "query/value.h"
+
+struct addition;
+
+/* {a: <expression>, "b.c": <expression>, d: {e: <expression>}}; expressions may use `variables`
+ * (NULL-terminated; NULL: none). Codes 40176, 40180, 40181, 40183, and those of field paths. */
+truce_status truce__addition_new(struct value specification, const char *const *variables,
+                                 struct addition **addition, bson_error_t *error);
+void truce__addition_free(struct addition *addition);
+
+/* The document with the fields, in context->arena. */
+truce_status truce__addition_apply(const struct addition *addition, struct value document,
+                                   struct query_context *context, struct value *result,
+                                   bson_error_t *error);
+
+#endif
