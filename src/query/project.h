@@ -6,9 +6,9 @@
 
 struct project;
 
-/* Compiles its own copy of `projection`, which has been checked (truce__document_check). Refuses with
- * MongoDB's codes (31249 to 31254 and their neighbours, those of paths and expressions). May be
- * applied from several threads at once.
+/* Compiles its own copy of `projection`, which has been checked (truce__document_check). Refuses
+ * with MongoDB's codes (31249 to 31254 and their neighbours, those of paths and expressions). May
+ * be applied from several threads at once.
  *
  * `match` is the query whose positional element `a.$` shows (may be NULL); borrowed while the
  * projection lives. */
@@ -22,8 +22,8 @@ truce_status truce__project_new_stage(const bson_t *projection, const char *cons
 void truce__project_free(struct project *project);
 
 /* `found` is what testing the query gave; NULL: it is tested again if the projection wants it.
- * `result` is always initialised; the caller destroys it. Errors are those of expressions, and 51246
- * and 51247 where the positional path has no element to show. */
+ * `result` is always initialised; the caller destroys it. Errors are those of expressions, and
+ * 51246 and 51247 where the positional path has no element to show. */
 truce_status truce__project_apply(const struct project *project, struct value document,
                                   const struct match_result *found, struct query_context *context,
                                   bson_t *result, bson_error_t *error);

@@ -12,11 +12,11 @@ struct update_options {
     const bson_t *array_filters; /* array of conditions, or NULL */
 };
 
-/* Compiles its own copy of `update`, which has been checked (truce__document_check). NULL options are
- * all defaults. MongoDB's operators as of 5.0, and $update, which changes the items of an array that
- * a query finds: {$update: {badges: {$query: {type: "X"}, $set: {date: null}}}}. Refuses with
- * MongoDB's codes: 9 and 2 (malformed), 40 (two operators on one path), 56 (an empty name). The
- * update may be applied from several threads at once. */
+/* Compiles its own copy of `update`, which has been checked (truce__document_check). NULL options
+ * are all defaults. MongoDB's operators as of 5.0, and $update, which changes the items of an
+ * array that a query finds: {$update: {badges: {$query: {type: "X"}, $set: {date: null}}}}.
+ * Refuses with MongoDB's codes: 9 and 2 (malformed), 40 (two operators on one path), 56 (an empty
+ * name). The update may be applied from several threads at once. */
 truce_status truce__update_new(const bson_t *update, const struct update_options *options,
                                struct update **made, bson_error_t *error);
 void truce__update_free(struct update *update);
@@ -29,10 +29,11 @@ struct update_result {
     int64_t items_modified;
 };
 
-/* Applies to `before`, which a query found with `found` (for the positional operator; may be NULL).
- * `after` is always initialised; the caller destroys it. `_id` never changes (66). Other errors: 28 (a
- * path that cannot be made), 14 and 2 (a value of the wrong type), 40 (paths that meet in this
- * document), 15 (nested too deep), 10334 (too large). context->arena holds what is made on the way. */
+/* Applies to `before`, which a query found with `found` (for the positional operator; may be
+ * NULL). `after` is always initialised; the caller destroys it. `_id` never changes (66). Other
+ * errors: 28 (a path that cannot be made), 14 and 2 (a value of the wrong type), 40 (paths that
+ * meet in this document), 15 (nested too deep), 10334 (too large). context->arena holds what is
+ * made on the way. */
 truce_status truce__update_apply(const struct update *update, const bson_t *before,
                                  const struct match_result *found, struct query_context *context,
                                  bson_t *after, struct update_result *result, bson_error_t *error);
