@@ -319,7 +319,7 @@ static truce_status apply_next(struct stream *base, struct value *document, bson
         status = stream->stage->kind->apply(stream->stage->data, *document, &base->context,
                                             document, error);
         if (status || document->type != VALUE_MISSING)
-            return status; /* a missing result is a document that is left out ($redact) */
+            return status;
     }
 }
 
@@ -335,7 +335,7 @@ static uint64_t limit_behind(const struct pipeline *pipeline, uint32_t at)
             return skipped + (uint64_t)((const struct count_stage *)stage->data)->count;
         if (stage->kind == &truce__skip_kind)
             skipped += (uint64_t)((const struct count_stage *)stage->data)->count;
-        else if (!stage->kind->apply || stage->kind->open)
+        else if (!stage->kind->apply || stage->kind->drops)
             break;
         if (skipped > UINT32_MAX)
             break;

@@ -305,7 +305,8 @@ static void free_redact(void *data)
     bson_free(data);
 }
 
-static const struct stage_kind redact_kind = {.apply = apply_redact, .free = free_redact};
+static const struct stage_kind redact_kind = {
+    .apply = apply_redact, .free = free_redact, .drops = true};
 
 truce_status truce__stage_redact(struct stage_parser *parser, struct value argument,
                                  bson_error_t *error)

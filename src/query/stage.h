@@ -65,6 +65,7 @@ struct stage_kind {
     truce_status (*open)(const void *data, const struct stage_run *run, struct stream *input,
                          struct stream **stream, bson_error_t *error);
     void (*free)(void *data);
+    bool drops; /* `apply` may leave a document out, by a missing result: $redact */
 };
 
 struct stage {

@@ -303,6 +303,26 @@ TEST(a_limit_pulls_no_more_than_it_needs)
     pipeline_world_release(&world);
 }
 
+TEST(a_sort_keeps_no_less_than_what_is_left_behind_it)
+{
+    struct pipeline_world world;
+
+    pipeline_world_init(&world);
+    check_run(&world,
+              "{'v': [{'$sort': {'n': 1}}, {'$skip': 1}, {'$set': {'z': 1}}, {'$limit': 1}, "
+              "{'$project': {'n': 1}}]}",
+              THREE, "{'v': [{'_id': 1, 'n': 5}]}");
+    check_run(&world,
+              "{'v': [{'$sort': {'n': 1}}, {'$redact': {'$cond': [{'$eq': ['$k', 'b']}, '$$KEEP', "
+              "'$$PRUNE']}}, {'$limit': 1}, {'$project': {'n': 1}}]}",
+              THREE, "{'v': [{'_id': 2, 'n': 7}]}");
+    check_run(&world,
+              "{'v': [{'$sort': {'n': 1}}, {'$match': {'k': 'b'}}, {'$limit': 1}, {'$project': "
+              "{'n': 1}}]}",
+              THREE, "{'v': [{'_id': 2, 'n': 7}]}");
+    pipeline_world_release(&world);
+}
+
 TEST(a_facet_ends_when_all_its_pipelines_have_and_each_sees_all_of_the_input)
 {
     struct pipeline_world world;
