@@ -202,7 +202,8 @@ struct run {
     bson_error_t *error;
 };
 
-static truce_status apply_fields(struct run *run, const struct node *node, struct value document);
+static truce_status apply_fields(struct run *run, const struct node *node, struct value document,
+                                 struct value places);
 
 static truce_status compute(struct run *run, const struct node *node)
 {
@@ -231,7 +232,7 @@ static truce_status apply_branch(struct run *run, const struct node *node, const
         while (!status && truce__fields_next(&elements))
             status = apply_branch(run, node, NULL, 0, elements.value);
     } else {
-        status = apply_fields(run, node, value);
+        status = apply_fields(run, node, value, value);
     }
     truce__builder_close(run->builder, mark);
     return status;
@@ -243,44 +244,51 @@ static truce_status apply_node(struct run *run, const struct node *node, struct 
                             : apply_branch(run, node, node->name, node->length, value);
 }
 
-static truce_status apply_present(struct run *run, const struct node *node, struct value document)
+/* Walks the fields in their places; a field that is only there is no longer in the document. */
+static truce_status apply_present(struct run *run, const struct node *node, struct value document,
+                                  struct value places)
 {
-    struct fields fields = truce__fields(document);
+    struct fields fields = truce__fields(places);
+    bool all = places.data == document.data;
     truce_status status = TRUCE_OK;
 
     while (!status && truce__fields_next(&fields)) {
         const struct node *child = find_child(node, fields.key, fields.key_length);
+        struct value value = fields.value;
 
+        if (!all)
+            value = truce__value_field(document, fields.key, fields.key_length);
         if (child)
-            status = apply_node(run, child, fields.value);
+            status = apply_node(run, child, value);
         else
-            truce__builder_append(run->builder, fields.key, fields.key_length, fields.value);
+            truce__builder_append(run->builder, fields.key, fields.key_length, value);
     }
     return status;
 }
 
-static truce_status apply_fields(struct run *run, const struct node *node, struct value document)
+static truce_status apply_fields(struct run *run, const struct node *node, struct value document,
+                                 struct value places)
 {
-    bool is_document = document.type == BSON_TYPE_DOCUMENT;
-    truce_status status = is_document ? apply_present(run, node, document) : TRUCE_OK;
+    bool is_document = places.type == BSON_TYPE_DOCUMENT;
+    truce_status status = is_document ? apply_present(run, node, document, places) : TRUCE_OK;
 
     for (const struct node *child = node->first; child && !status; child = child->next) {
-        if (!is_document || !truce__value_field(document, child->name, child->length).type)
+        if (!is_document || !truce__value_field(places, child->name, child->length).type)
             status = apply_node(run, child, truce__value_missing());
     }
     return status;
 }
 
 truce_status truce__addition_apply(const struct addition *addition, struct value document,
-                                   struct query_context *context, struct value *result,
-                                   bson_error_t *error)
+                                   struct value places, struct query_context *context,
+                                   struct value *result, bson_error_t *error)
 {
     struct builder builder;
     struct run run = {document, context, &builder, error};
     truce_status status;
 
-    truce_assert(document.type == BSON_TYPE_DOCUMENT);
+    truce_assert(document.type == BSON_TYPE_DOCUMENT && places.type == BSON_TYPE_DOCUMENT);
     truce__builder_begin(&builder, context->arena, TRUCE_STAGE_MEMORY_MAX, BSON_TYPE_DOCUMENT);
-    status = apply_fields(&run, &addition->root, document);
+    status = apply_fields(&run, &addition->root, document, places);
     return status ? status : truce__builder_finish(&builder, result, error);
 }

@@ -13,9 +13,10 @@ truce_status truce__addition_new(struct value specification, const char *const *
                                  struct addition **addition, bson_error_t *error);
 void truce__addition_free(struct addition *addition);
 
-/* The document with the fields, in context->arena. */
+/* The document with the fields, in context->arena. `places` is the document itself, or one of which
+ * it has lost fields: one of those that is added again comes to where it stood there. */
 truce_status truce__addition_apply(const struct addition *addition, struct value document,
-                                   struct query_context *context, struct value *result,
-                                   bson_error_t *error);
+                                   struct value places, struct query_context *context,
+                                   struct value *result, bson_error_t *error);
 
 #endif

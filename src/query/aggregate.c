@@ -105,6 +105,18 @@ void truce__stage_push(struct stage_parser *parser, const struct stage_kind *kin
     pipeline->stages[pipeline->count++] = (struct stage){kind, data};
 }
 
+void *truce__stage_pop(struct stage_parser *parser, const struct stage_kind *kind,
+                       bool (*wanted)(const void *data))
+{
+    struct pipeline *pipeline = parser->pipeline;
+    struct stage *last = pipeline->count ? &pipeline->stages[pipeline->count - 1] : NULL;
+
+    if (!last || last->kind != kind || !wanted(last->data))
+        return NULL;
+    pipeline->count--;
+    return last->data;
+}
+
 const char *truce__stage_text(struct value value, size_t *length)
 {
     uint32_t size;

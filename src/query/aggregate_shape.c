@@ -1,7 +1,9 @@
 /*
  * Stages that make one document of one: $project, $set, $unset, $replaceRoot, $redact.
  *
- * $project and $unset are projections (project.h), $set is an addition (addition.h). $redact walks down a document and asks its expression at
+ * $project and $unset are projections (project.h), $set is an addition (addition.h). A field that
+ * an exclusion takes away and the $set right behind it adds again keeps its place, as in MongoDB;
+ * so these two are one stage. $redact walks down a document and asks its expression at
  * every level, with the level as $$CURRENT:
  *
  *     $$KEEP     the level stays as it is
@@ -33,19 +35,41 @@ static void free_project(void *data)
 
 static const struct stage_kind project_kind = {.apply = apply_project, .free = free_project};
 
+struct set_stage {
+    struct project *exclusion; /* the stage before; or NULL */
+    struct addition *addition;
+};
+
 static truce_status apply_addition(const void *data, struct value document,
                                    struct query_context *context, struct value *result,
                                    bson_error_t *error)
 {
-    return truce__addition_apply(data, document, context, result, error);
+    const struct set_stage *stage = data;
+    struct value places = document;
+    truce_status status = TRUCE_OK;
+
+    if (stage->exclusion)
+        status = truce__project_show(stage->exclusion, document, context, &document, error);
+    return status
+               ? status
+               : truce__addition_apply(stage->addition, document, places, context, result, error);
 }
 
 static void free_addition(void *data)
 {
-    truce__addition_free(data);
+    struct set_stage *stage = data;
+
+    truce__project_free(stage->exclusion);
+    truce__addition_free(stage->addition);
+    bson_free(stage);
 }
 
 static const struct stage_kind addition_kind = {.apply = apply_addition, .free = free_addition};
+
+static bool is_exclusion(const void *data)
+{
+    return truce__project_is_exclusion(data);
+}
 
 static bool is_empty(struct value container)
 {
@@ -74,6 +98,7 @@ truce_status truce__stage_set(struct stage_parser *parser, struct value argument
                               bson_error_t *error)
 {
     struct addition *addition;
+    struct set_stage *stage;
     truce_status status;
 
     if (argument.type != BSON_TYPE_DOCUMENT)
@@ -81,9 +106,13 @@ truce_status truce__stage_set(struct stage_parser *parser, struct value argument
     if (is_empty(argument))
         return truce__refuse(40177, error, "$set ($addFields) must name at least one field");
     status = truce__addition_new(argument, parser->variables, &addition, error);
-    if (!status)
-        truce__stage_push(parser, &addition_kind, addition);
-    return status;
+    if (status)
+        return status;
+    stage = bson_malloc0(sizeof *stage);
+    stage->addition = addition;
+    stage->exclusion = truce__stage_pop(parser, &project_kind, is_exclusion);
+    truce__stage_push(parser, &addition_kind, stage);
+    return TRUCE_OK;
 }
 
 /* {path: 0} onto the projection that $unset is */

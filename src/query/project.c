@@ -59,6 +59,11 @@ truce_status truce__project_new_stage(const bson_t *projection, const char *cons
     return parse(new, project, error);
 }
 
+bool truce__project_is_exclusion(const struct project *project)
+{
+    return !project->inclusion;
+}
+
 static void free_branches(struct project_node *node)
 {
     for (uint32_t i = 0; i < node->count; i++) {

@@ -19,6 +19,7 @@ truce_status truce__project_new(const bson_t *projection, const struct match *ma
  * context->variables. */
 truce_status truce__project_new_stage(const bson_t *projection, const char *const *variables,
                                       struct project **project, bson_error_t *error);
+bool truce__project_is_exclusion(const struct project *project);
 void truce__project_free(struct project *project);
 
 /* `found` is what testing the query gave; NULL: it is tested again if the projection wants it.

@@ -92,6 +92,11 @@ struct stage_parser {
 /* Adds a stage to the pipeline; takes over `data`. */
 void truce__stage_push(struct stage_parser *parser, const struct stage_kind *kind, void *data);
 
+/* Takes the last stage off the pipeline and gives its data, if it is of that kind and `wanted` says
+ * so; else NULL. */
+void *truce__stage_pop(struct stage_parser *parser, const struct stage_kind *kind,
+                       bool (*wanted)(const void *data));
+
 typedef truce_status stage_parse_function(struct stage_parser *parser, struct value argument,
                                           bson_error_t *error);
 

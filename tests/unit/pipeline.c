@@ -303,6 +303,22 @@ TEST(a_limit_pulls_no_more_than_it_needs)
     pipeline_world_release(&world);
 }
 
+TEST(a_field_that_is_unset_and_set_again_keeps_its_place)
+{
+    struct pipeline_world world;
+
+    pipeline_world_init(&world);
+    check_run(
+        &world,
+        "{'v': [{'$unset': ['a', 'c']}, {'$set': {'z': 1, 'a': {'$ifNull': ['$a', 'none']}}}]}",
+        "{'v': [{'_id': 1, 'a': 5, 'b': 6, 'c': 7}]}",
+        "{'v': [{'_id': 1, 'a': 'none', 'b': 6, 'z': 1}]}");
+    check_run(&world, "{'v': [{'$unset': 'a'}, {'$set': {'a.x': '$b'}}]}",
+              "{'v': [{'_id': 1, 'a': {'y': 1}, 'b': 6}]}",
+              "{'v': [{'_id': 1, 'a': {'x': 6}, 'b': 6}]}");
+    pipeline_world_release(&world);
+}
+
 TEST(a_sort_keeps_no_less_than_what_is_left_behind_it)
 {
     struct pipeline_world world;
