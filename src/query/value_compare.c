@@ -93,6 +93,8 @@ static int compare_containers(struct value a, struct value b, bool names)
     struct fields af = truce__fields(a), bf = truce__fields(b);
     bool a_more, b_more;
 
+    if (a.size == b.size && !memcmp(a.data, b.data, a.size))
+        return 0;
     for (;;) {
         int order;
 
