@@ -22,6 +22,16 @@
 
 struct known_source;
 
+#define SET_ROUNDS_MAX  2
+#define SET_ROUND_WORDS 16
+
+/* A round of the queue (set_queue.c). */
+struct set_round {
+    bool used;
+    bool large;                     /* no other may be beside it */
+    uint64_t keys[SET_ROUND_WORDS]; /* bits by hashes of its documents' keys */
+};
+
 struct truce_set {
     truce_store *store;
     char *collection, *field, *deleted, *name, *seq, *source, *watermark;
@@ -36,9 +46,9 @@ struct truce_set {
     atomic_bool ready;
     pthread_mutex_t mutex; /* making ready; `known` */
     struct known_source *known;
-    pthread_mutex_t queue_mutex; /* the calls that wait, and whether one of them leads */
+    pthread_mutex_t queue_mutex; /* the calls that wait, and who leads */
     struct set_call *queue_first, *queue_last;
-    bool leading;
+    struct set_round rounds[SET_ROUNDS_MAX]; /* that are being applied */
 };
 
 /* ---- ranks (set_rank.c) ---- */
@@ -86,9 +96,9 @@ struct set_operation {
     const truce_set_operation *given;
     struct value name;
     struct set_rank rank;
-    struct set_call *call;        /* whose it is */
-    size_t number;                /* in its call */
-    uint64_t key_hash, name_hash; /* filled by truce__set_fold */
+    struct set_call *call; /* whose it is */
+    size_t number;         /* in its call */
+    uint64_t key_hash, name_hash;
 };
 
 truce_status truce__set_operation_check(const truce_set *set, const truce_set_operation *given,

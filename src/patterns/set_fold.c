@@ -66,9 +66,5 @@ static int compare(const void *left, const void *right, void *arg)
 
 void truce__set_fold(const truce_set *set, struct set_operation *operations, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        operations[i].key_hash = truce__set_key_hash(set, operations[i].given->key);
-        operations[i].name_hash = truce__value_hash(operations[i].name);
-    }
     qsort_r(operations, count, sizeof *operations, compare, (void *)set);
 }

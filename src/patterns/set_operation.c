@@ -122,6 +122,8 @@ truce_status truce__set_operation_check(const truce_set *set, const truce_set_op
                            set->name, truce__value_show(operation->name, text, sizeof text));
     operation->rank = (struct set_rank){given->seq, given->source ? given->source : "",
                                         given->verb == TRUCE_SET_ADD};
+    operation->key_hash = truce__set_key_hash(set, given->key);
+    operation->name_hash = truce__value_hash(operation->name);
     return check_payload(set, given->element, error);
 }
 

@@ -1,9 +1,12 @@
 /*
  * Calls of several threads on one handle, put together by a leader and followers.
  *
- *     call     waits in the queue; the first in it leads if nobody does
- *     leader   takes the queue, up to ROUND_OPERATIONS, and applies it as one batch; wakes those
+ *     call     waits in the queue; the first in it leads if it may
+ *     leader   takes the queue, up to a round's size, and applies it as one batch; wakes those
  *              whose calls are done, and the first of the rest, who leads next
+ *
+ * Small rounds may be two at a time, if they have no document in common: one looks and merges while
+ * the other waits for the disk. A large one touches so many documents that it is alone.
  *
  * So the operations that wait for the disk meanwhile are folded: each document is read and written
  * once for all of them, however many callers there are, and callers of one process do not lose races
@@ -15,15 +18,69 @@
 #include "patterns/set.h"
 
 #define ROUND_OPERATIONS 32768
+#define SMALL_ROUND      64
+
+static uint64_t *word_of(struct set_round *round, uint64_t key_hash, uint64_t *bit)
+{
+    uint64_t mixed = key_hash * UINT64_C(0x9e3779b97f4a7c15) >> 54; /* 0 to 1023 */
+
+    *bit = UINT64_C(1) << mixed % 64;
+    return &round->keys[mixed / 64];
+}
+
+/* Has a round that is being applied perhaps a document in common with the call? */
+static bool overlaps(truce_set *set, const struct set_call *call)
+{
+    for (int r = 0; r < SET_ROUNDS_MAX; r++) {
+        for (size_t i = 0; set->rounds[r].used && i < call->count; i++) {
+            uint64_t bit;
+
+            if (*word_of(&set->rounds[r], call->operations[i].key_hash, &bit) & bit)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* A free round for the first call of the queue; NULL: it has to wait. */
+static struct set_round *may_lead(truce_set *set, const struct set_call *call)
+{
+    struct set_round *found = NULL;
+    bool any = false;
+
+    if (set->queue_first != call)
+        return NULL;
+    for (int r = 0; r < SET_ROUNDS_MAX; r++) {
+        if (!set->rounds[r].used)
+            found = &set->rounds[r];
+        else if (set->rounds[r].large)
+            return NULL;
+        else
+            any = true;
+    }
+    if (any && (call->count > SMALL_ROUND || overlaps(set, call)))
+        return NULL;
+    return found;
+}
+
+static void mark(struct set_round *round, const struct set_call *call)
+{
+    for (size_t i = 0; !round->large && i < call->count; i++) {
+        uint64_t bit, *word = word_of(round, call->operations[i].key_hash, &bit);
+
+        *word |= bit;
+    }
+}
 
 /* Takes calls off the queue; with the mutex held. */
-static struct set_call *take_round(truce_set *set, size_t *operations)
+static struct set_call *take_round(truce_set *set, struct set_round *round, size_t *operations)
 {
     struct set_call *first = set->queue_first, *last = first;
+    size_t most = first->count > SMALL_ROUND ? ROUND_OPERATIONS : SMALL_ROUND;
 
-    truce_assert(first);
     *operations = first->count;
-    while (last->next && *operations + last->next->count <= ROUND_OPERATIONS) {
+    while (last->next && *operations + last->next->count <= most &&
+           (most > SMALL_ROUND || !overlaps(set, last->next))) {
         last = last->next;
         *operations += last->count;
     }
@@ -31,6 +88,9 @@ static struct set_call *take_round(truce_set *set, size_t *operations)
     if (!last->next)
         set->queue_last = NULL;
     last->next = NULL;
+    *round = (struct set_round){.used = true, .large = *operations > SMALL_ROUND};
+    for (const struct set_call *call = first; call; call = call->next)
+        mark(round, call);
     return first;
 }
 
@@ -66,24 +126,29 @@ static void apply_round(truce_set *set, struct set_call *calls, size_t count)
     }
 }
 
+static void wake_first(const struct truce_set *set)
+{
+    if (set->queue_first)
+        pthread_cond_signal(&set->queue_first->wake);
+}
+
 /* With the mutex held; it is given up while the round is applied. */
-static void lead(truce_set *set)
+static void lead(truce_set *set, struct set_round *round)
 {
     size_t count;
-    struct set_call *calls = take_round(set, &count), *next;
+    struct set_call *calls = take_round(set, round, &count), *next;
 
-    set->leading = true;
+    wake_first(set);
     pthread_mutex_unlock(&set->queue_mutex);
     apply_round(set, calls, count);
     pthread_mutex_lock(&set->queue_mutex);
-    set->leading = false;
+    round->used = false;
     for (struct set_call *call = calls; call; call = next) {
         next = call->next; /* the call is gone when its owner sees `done` */
         call->done = true;
         pthread_cond_signal(&call->wake);
     }
-    if (set->queue_first)
-        pthread_cond_signal(&set->queue_first->wake);
+    wake_first(set);
 }
 
 void truce__set_submit(truce_set *set, struct set_call *call)
@@ -97,8 +162,10 @@ void truce__set_submit(truce_set *set, struct set_call *call)
         set->queue_first = call;
     set->queue_last = call;
     while (!call->done) {
-        if (!set->leading && set->queue_first == call)
-            lead(set);
+        struct set_round *round = may_lead(set, call);
+
+        if (round)
+            lead(set, round);
         else
             pthread_cond_wait(&call->wake, &set->queue_mutex);
     }
