@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "query/value.h"
-
 #define COLLECTION "c"
 #define OTHERS     "others"
 
@@ -629,119 +627,7 @@ static void run_index(struct vector_run *run, struct vector_answer *answer)
     append_after(run->store, answer, "$natural");
 }
 
-/* ---- judging -------------------------------------------------------------------------------- */
-
-/* {code: N}, or {codes: [N, ...]} where one of several is right */
-static bool same_code(const bson_iter_t *expected, int64_t actual)
-{
-    bson_t failure, codes;
-    bson_iter_t iter;
-
-    bson_init_static(&failure, bson_iter_value((bson_iter_t *)expected)->value.v_doc.data,
-                     bson_iter_value((bson_iter_t *)expected)->value.v_doc.data_len);
-    if (bson_iter_init_find(&iter, &failure, "code"))
-        return bson_iter_as_int64(&iter) == actual;
-    if (vector_sub(&failure, "codes", &codes))
-        for (bson_iter_init(&iter, &codes); bson_iter_next(&iter);)
-            if (bson_iter_as_int64(&iter) == actual)
-                return true;
-    return false;
-}
-
-static int64_t code_of(const bson_t *answer)
-{
-    bson_iter_t iter, child;
-
-    if (bson_iter_init_find(&iter, answer, "error") && bson_iter_recurse(&iter, &child) &&
-        bson_iter_find(&child, "code"))
-        return bson_iter_as_int64(&child);
-    return -1;
-}
-
-/* keyPattern and keyValue of a duplicate key stand in the error's text, as messages show values. */
-static bool names_key(const bson_t *expected, const bson_t *actual, bool generated_id)
-{
-    static const char *const names[] = {"keyPattern", "keyValue"};
-    char shown[200];
-    bson_iter_t text;
-    bson_t keys;
-
-    for (int i = 0; i < 2; i++) {
-        if (!vector_sub(expected, names[i], &keys) || (i == 1 && generated_id))
-            continue;
-        truce__value_show(truce__value_document(&keys), shown, sizeof(shown));
-        if (!bson_iter_init_find(&text, actual, "text") ||
-            !strstr(bson_iter_utf8(&text, NULL), shown))
-            return false;
-    }
-    return true;
-}
-
-static bool right_result(const bson_t *expected, const bson_t *actual,
-                         const struct vector_rules *rules)
-{
-    bson_iter_t e, a;
-    bool right = true;
-
-    if (bson_iter_init_find(&e, expected, "error"))
-        return same_code(&e, code_of(actual)) && names_key(expected, actual, rules->generated_id);
-    for (bson_iter_init(&e, expected); right && bson_iter_next(&e);)
-        right = bson_iter_init_find(&a, actual, bson_iter_key(&e)) &&
-                vector_same_value(bson_iter_value(&e), bson_iter_value(&a), rules);
-    return right && bson_has_field(expected, "upserted") == bson_has_field(actual, "upserted");
-}
-
-static bool right_results(const struct vector_case *vector, const bson_t *answer,
-                          const struct vector_rules *rules)
-{
-    bson_t expected, actual;
-    bson_iter_t e, a;
-    bool right = true;
-
-    if (!vector_document(vector, "results", &expected) || !vector_sub(answer, "results", &actual) ||
-        !bson_iter_init(&e, &expected) || !bson_iter_init(&a, &actual))
-        return false;
-    while (right && bson_iter_next(&e)) {
-        bson_t one, two;
-
-        right = bson_iter_next(&a);
-        if (!right)
-            break;
-        bson_init_static(&one, bson_iter_value(&e)->value.v_doc.data,
-                         bson_iter_value(&e)->value.v_doc.data_len);
-        bson_init_static(&two, bson_iter_value(&a)->value.v_doc.data,
-                         bson_iter_value(&a)->value.v_doc.data_len);
-        right = right_result(&one, &two, rules);
-    }
-    return right;
-}
-
-/* A field that both must have the same, or neither. */
-static bool right_field(const struct vector_case *vector, const bson_t *answer, const char *name,
-                        const struct vector_rules *rules)
-{
-    bson_iter_t expected, actual;
-    bool wanted = vector_field(vector, name, &expected);
-
-    if (!wanted || !bson_iter_init_find(&actual, answer, name))
-        return !wanted && !bson_has_field(answer, name);
-    return vector_same_value(bson_iter_value(&expected), bson_iter_value(&actual), rules);
-}
-
-/* MongoDB promises no order for what set operators give. */
-static bool mentions_sets(const struct vector_case *vector)
-{
-    bson_t pipeline;
-    bool mentioned;
-    char *json;
-
-    if (!vector_document(vector, "pipeline", &pipeline))
-        return false;
-    json = bson_as_canonical_extended_json(&pipeline, NULL);
-    mentioned = json && (strstr(json, "$setUnion") || strstr(json, "$setIntersection"));
-    bson_free(json);
-    return mentioned;
-}
+/* ---- one case ----------------------------------------------------------------------------------- */
 
 static const struct kind {
     const char *name;
@@ -766,31 +652,6 @@ static const struct kind *find_kind(const char *name)
             return &kinds[i];
     return NULL;
 }
-
-static bool judge(const struct vector_case *vector, const struct kind *kind, const bson_t *answer)
-{
-    struct vector_rules rules = {.generated_id = vector->generated_id,
-                                 .now = vector->now,
-                                 .as_sets = !strcmp(kind->name, "distinct")};
-    bson_iter_t error;
-    bool right = true;
-
-    if (!strcmp(kind->name, "aggregate"))
-        rules.as_sets = mentions_sets(vector);
-    if (vector_field(vector, "error", &error)) {
-        right = same_code(&error, code_of(answer));
-        if (right && vector_has(vector, "docs") && vector_has(vector, "after"))
-            right = right_field(vector, answer, "after", &rules);
-        return right;
-    }
-    if (!strcmp(kind->name, "index"))
-        right = right_results(vector, answer, &rules);
-    for (size_t i = 0; right && kind->fields[i]; i++)
-        right = right_field(vector, answer, kind->fields[i], &rules);
-    return right && !bson_has_field(answer, "error");
-}
-
-/* ---- one case ------------------------------------------------------------------------------- */
 
 static truce_status clear(truce_store *store, const char *collection, bson_error_t *error)
 {
@@ -835,7 +696,7 @@ static bool run_hinted(struct vector_run *run, const struct kind *kind,
         bson_destroy(&answer->document);
         bson_init(&answer->document);
         run_find(run, "filter", "", &key, answer);
-        right = judge(run->vector, kind, &answer->document);
+        right = vector_judge(run->vector, kind->fields, &answer->document);
         if (!right)
             BSON_APPEND_DOCUMENT(&answer->document, "hint", &key);
     }
@@ -862,7 +723,7 @@ bool vector_run(struct vector_run *run, struct vector_answer *answer)
         run->variant->prepare(run->store, COLLECTION, run->vector) == 0)
         return true;
     kind->run(run, answer);
-    right = judge(run->vector, kind, &answer->document);
+    right = vector_judge(run->vector, kind->fields, &answer->document);
     if (right && run->variant && run->variant->hinted)
         right = run_hinted(run, kind, answer);
     return right;

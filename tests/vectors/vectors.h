@@ -3,8 +3,9 @@
 
 /*
  * Runs recorded answers of a real MongoDB server against a store. A case is one line of Extended
- * JSON: inputs and an answer, see run.c for the kinds. Main.c reads files and arguments, case.c a
- * case's fields, compare.c compares, run.c runs, variants.c runs it again with indexes.
+ * JSON: inputs and an answer, see run.c for the kinds. main.c reads files and arguments, case.c a
+ * case's fields, run.c runs it, variants.c says how it is run again with indexes, compare.c compares
+ * values and judge.c answers.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,6 +49,12 @@ struct vector_rules {
 bool vector_same_value(const bson_value_t *expected, const bson_value_t *actual,
                        const struct vector_rules *rules);
 bool vector_same(const bson_t *expected, const bson_t *actual, const struct vector_rules *rules);
+
+/* ---- judge.c ---- */
+
+/* Is the answer right? `fields` (NULL-terminated) are those that the answer of the kind has. */
+bool vector_judge(const struct vector_case *vector, const char *const *fields,
+                  const bson_t *answer);
 
 /* ---- run.c ---- */
 
