@@ -41,6 +41,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_sweep,
     &cli_check,
     &cli_simulate,
+    &cli_verify,
     &cli_manual,
     NULL,
 };

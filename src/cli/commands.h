@@ -29,6 +29,7 @@ extern const struct cli_command cli_commit_resolve;
 extern const struct cli_command cli_sweep;
 extern const struct cli_command cli_check;
 extern const struct cli_command cli_simulate;
+extern const struct cli_command cli_verify;
 extern const struct cli_command cli_manual;
 extern const struct cli_command cli_set_add;
 extern const struct cli_command cli_set_remove;

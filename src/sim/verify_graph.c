@@ -1,0 +1,245 @@
+#include <string.h>
+
+#include "base/assert.h"
+#include "sim/verify_parts.h"
+
+/*
+ * The dependency graph: components by Tarjan's algorithm (with a stack of its own, because histories are
+ * long), then in a component the shortest cycle through one of its nodes, breadth first.
+ */
+
+struct edge {
+    uint32_t from, to;
+    unsigned kinds;
+};
+
+struct verify_graph {
+    uint32_t nodes;
+    struct edge *edges;
+    uint32_t count, room;
+};
+
+struct verify_graph *truce__graph_new(uint32_t nodes)
+{
+    struct verify_graph *graph = bson_malloc0(sizeof *graph);
+
+    graph->nodes = nodes;
+    return graph;
+}
+
+void truce__graph_free(struct verify_graph *graph)
+{
+    bson_free(graph->edges);
+    bson_free(graph);
+}
+
+void truce__graph_add(struct verify_graph *graph, uint32_t from, uint32_t to, enum verify_edge kind)
+{
+    truce_assert(from < graph->nodes && to < graph->nodes);
+    if (from == to)
+        return;
+    if (graph->count == graph->room) {
+        graph->room = graph->room ? 2 * graph->room : 1024;
+        graph->edges = bson_realloc(graph->edges, graph->room * sizeof *graph->edges);
+    }
+    graph->edges[graph->count++] = (struct edge){from, to, kind};
+}
+
+/* Edges of the allowed kinds, grouped by the node they leave. */
+struct adjacency {
+    uint32_t *starts; /* nodes + 1 */
+    uint32_t *targets;
+    unsigned *kinds;
+};
+
+static void make_adjacency(const struct verify_graph *graph, unsigned allowed,
+                           struct adjacency *adjacency)
+{
+    uint32_t *fill;
+
+    adjacency->starts = bson_malloc0((graph->nodes + 2) * sizeof *adjacency->starts);
+    adjacency->targets = bson_malloc0((graph->count + 1) * sizeof *adjacency->targets);
+    adjacency->kinds = bson_malloc0((graph->count + 1) * sizeof *adjacency->kinds);
+    for (uint32_t i = 0; i < graph->count; i++) {
+        if (graph->edges[i].kinds & allowed)
+            adjacency->starts[graph->edges[i].from + 1]++;
+    }
+    for (uint32_t i = 0; i < graph->nodes; i++)
+        adjacency->starts[i + 1] += adjacency->starts[i];
+    fill = bson_malloc((graph->nodes + 1) * sizeof *fill);
+    memcpy(fill, adjacency->starts, (graph->nodes + 1) * sizeof *fill);
+    for (uint32_t i = 0; i < graph->count; i++) {
+        const struct edge *edge = &graph->edges[i];
+
+        if (!(edge->kinds & allowed))
+            continue;
+        adjacency->targets[fill[edge->from]] = edge->to;
+        adjacency->kinds[fill[edge->from]++] = edge->kinds;
+    }
+    bson_free(fill);
+}
+
+static void release_adjacency(struct adjacency *adjacency)
+{
+    bson_free(adjacency->starts);
+    bson_free(adjacency->targets);
+    bson_free(adjacency->kinds);
+}
+
+/* ---- components ----------------------------------------------------------------------------- */
+
+struct tarjan {
+    const struct adjacency *adjacency;
+    uint32_t *index, *low, *component, *at; /* index 0: not visited */
+    uint32_t *path, *open;                  /* the recursion, and the nodes without a component */
+    uint32_t path_count, open_count, next, components;
+};
+
+static void enter(struct tarjan *tarjan, uint32_t node)
+{
+    tarjan->index[node] = tarjan->low[node] = ++tarjan->next;
+    tarjan->at[node] = tarjan->adjacency->starts[node];
+    tarjan->path[tarjan->path_count++] = node;
+    tarjan->open[tarjan->open_count++] = node;
+}
+
+static void leave(struct tarjan *tarjan, uint32_t node)
+{
+    tarjan->path_count--;
+    if (tarjan->low[node] == tarjan->index[node]) {
+        uint32_t member;
+
+        tarjan->components++;
+        do {
+            member = tarjan->open[--tarjan->open_count];
+            tarjan->component[member] = tarjan->components;
+        } while (member != node);
+    }
+    if (tarjan->path_count) {
+        uint32_t parent = tarjan->path[tarjan->path_count - 1];
+
+        if (tarjan->low[node] < tarjan->low[parent])
+            tarjan->low[parent] = tarjan->low[node];
+    }
+}
+
+static void visit(struct tarjan *tarjan, uint32_t root)
+{
+    enter(tarjan, root);
+    while (tarjan->path_count) {
+        uint32_t node = tarjan->path[tarjan->path_count - 1], target;
+
+        if (tarjan->at[node] == tarjan->adjacency->starts[node + 1]) {
+            leave(tarjan, node);
+            continue;
+        }
+        target = tarjan->adjacency->targets[tarjan->at[node]++];
+        if (!tarjan->index[target])
+            enter(tarjan, target);
+        else if (!tarjan->component[target] && tarjan->index[target] < tarjan->low[node])
+            tarjan->low[node] = tarjan->index[target];
+    }
+}
+
+/* The component of each node; the caller frees it. */
+static uint32_t *components_of(const struct verify_graph *graph, const struct adjacency *adjacency)
+{
+    size_t bytes = (graph->nodes + 1) * sizeof(uint32_t);
+    struct tarjan tarjan = {adjacency,
+                            bson_malloc0(bytes),
+                            bson_malloc0(bytes),
+                            bson_malloc0(bytes),
+                            bson_malloc0(bytes),
+                            bson_malloc0(bytes),
+                            bson_malloc0(bytes),
+                            0,
+                            0,
+                            0,
+                            0};
+
+    for (uint32_t node = 0; node < graph->nodes; node++) {
+        if (!tarjan.index[node])
+            visit(&tarjan, node);
+    }
+    bson_free(tarjan.index);
+    bson_free(tarjan.low);
+    bson_free(tarjan.at);
+    bson_free(tarjan.path);
+    bson_free(tarjan.open);
+    return tarjan.component;
+}
+
+/* ---- cycles --------------------------------------------------------------------------------- */
+
+/* The shortest way from `start` back to itself inside its component, breadth first. */
+static uint32_t shortest(const struct verify_graph *graph, const struct adjacency *adjacency,
+                         const uint32_t *component, uint32_t start, uint32_t *nodes,
+                         enum verify_edge *kinds, uint32_t nodes_max)
+{
+    uint32_t *from = bson_malloc0((graph->nodes + 1) * sizeof *from); /* edge + 1 that led there */
+    uint32_t *source = bson_malloc0((graph->nodes + 1) * sizeof *source);
+    uint32_t *queue = bson_malloc((graph->nodes + 1) * sizeof *queue);
+    uint32_t head = 0, tail = 0, length = 0, last = 0;
+    bool found = false;
+
+    queue[tail++] = start;
+    while (head < tail && !found) {
+        uint32_t node = queue[head++];
+
+        for (uint32_t e = adjacency->starts[node]; e < adjacency->starts[node + 1]; e++) {
+            uint32_t target = adjacency->targets[e];
+
+            if (target == start) {
+                found = true;
+                last = e;
+                source[start] = node;
+                break;
+            }
+            if (component[target] != component[start] || from[target])
+                continue;
+            from[target] = e + 1;
+            source[target] = node;
+            queue[tail++] = target;
+        }
+    }
+    if (found) { /* from the end to the start */
+        uint32_t node = source[start], edge = last, count = 1;
+
+        for (uint32_t n = node; n != start; n = source[n])
+            count++;
+        length = count;
+        for (uint32_t i = count; i-- > 0;) {
+            if (i < nodes_max) {
+                nodes[i] = node;
+                kinds[i] = (enum verify_edge)adjacency->kinds[edge];
+            }
+            edge = from[node] - 1;
+            node = source[node];
+        }
+    }
+    bson_free(from);
+    bson_free(source);
+    bson_free(queue);
+    return length < nodes_max ? length : nodes_max;
+}
+
+uint32_t truce__graph_cycle(const struct verify_graph *graph, unsigned allowed, uint32_t *nodes,
+                            enum verify_edge *kinds, uint32_t nodes_max)
+{
+    struct adjacency adjacency;
+    uint32_t *component, length = 0;
+
+    make_adjacency(graph, allowed, &adjacency);
+    component = components_of(graph, &adjacency);
+    for (uint32_t node = 0; node < graph->nodes && !length; node++) {
+        for (uint32_t e = adjacency.starts[node]; e < adjacency.starts[node + 1]; e++) {
+            if (component[adjacency.targets[e]] == component[node]) {
+                length = shortest(graph, &adjacency, component, node, nodes, kinds, nodes_max);
+                break;
+            }
+        }
+    }
+    bson_free(component);
+    release_adjacency(&adjacency);
+    return length;
+}

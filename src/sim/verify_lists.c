@@ -1,0 +1,438 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "sim/verify_parts.h"
+
+/*
+ * Lists. Appending keeps what was there, so a list that was read shows the order of its versions: all reads of
+ * one key must be prefixes of the longest. From that order follow the dependencies:
+ *
+ *     ww   the writer of an element -> the writer of the next
+ *     wr   the writer of the last element that was read -> the reader
+ *     rw   the reader -> the writer of the element behind those that it read
+ *     time whoever ended -> whoever began later, by way of a chain of moments, so that there are
+ *          as many edges as transactions and not as many as pairs
+ *
+ * Values that were appended and never read stand behind all that were.
+ */
+
+#define CYCLE_MAX 200
+#define NOBODY    UINT32_MAX
+
+struct element {
+    uint32_t key, txn;
+    int64_t value;
+    bool last; /* the transaction's last append to the key */
+    bool seen; /* in the longest read */
+};
+
+struct lists {
+    struct verify *verify;
+    struct element *elements; /* by key, value */
+    uint32_t count;
+    struct {
+        const int64_t *list;
+        uint32_t length, txn;
+    } * longest; /* of each key */
+    struct verify_graph *graph;
+};
+
+/* ---- who appended what ---------------------------------------------------------------------- */
+
+static int compare_elements(const void *a, const void *b)
+{
+    const struct element *x = a, *y = b;
+
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->value < y->value ? -1 : x->value > y->value;
+}
+
+static struct element *element_of(const struct lists *lists, uint32_t key, int64_t value)
+{
+    struct element wanted = {.key = key, .value = value};
+
+    return lists->count
+               ? bsearch(&wanted, lists->elements, lists->count, sizeof wanted, compare_elements)
+               : NULL;
+}
+
+static bool later_append(const struct verify_txn *txn, uint32_t after, uint32_t key)
+{
+    for (uint32_t i = after + 1; i < txn->ops_count; i++) {
+        if (txn->ops[i].kind == VERIFY_APPEND && txn->ops[i].key == key)
+            return true;
+    }
+    return false;
+}
+
+static void gather_elements(struct lists *lists)
+{
+    const struct verify *verify = lists->verify;
+    uint32_t room = 0;
+
+    for (uint32_t t = 0; t < verify->count; t++) {
+        for (uint32_t i = 0; i < verify->txns[t].ops_count; i++)
+            room += verify->txns[t].ops[i].kind == VERIFY_APPEND;
+    }
+    lists->elements = bson_malloc0((room + 1) * sizeof *lists->elements);
+    for (uint32_t t = 0; t < verify->count; t++) {
+        const struct verify_txn *txn = &verify->txns[t];
+
+        for (uint32_t i = 0; i < txn->ops_count; i++) {
+            if (txn->ops[i].kind == VERIFY_APPEND)
+                lists->elements[lists->count++] =
+                    (struct element){txn->ops[i].key, t, txn->ops[i].value,
+                                     !later_append(txn, i, txn->ops[i].key), false};
+        }
+    }
+    qsort(lists->elements, lists->count, sizeof *lists->elements, compare_elements);
+    for (uint32_t i = 1; i < lists->count; i++) {
+        if (!compare_elements(&lists->elements[i - 1], &lists->elements[i]))
+            truce__verify_tell(
+                lists->verify, "duplicate",
+                "the value %lld is appended to \"%s\" by transactions %u and %u: the "
+                "history cannot be checked",
+                (long long)lists->elements[i].value, verify->keys[lists->elements[i].key],
+                lists->elements[i - 1].txn, lists->elements[i].txn);
+    }
+}
+
+/* ---- every read by itself ------------------------------------------------------------------- */
+
+static bool prefix(const int64_t *a, uint32_t a_length, const int64_t *b, uint32_t b_length)
+{
+    return a_length <= b_length && (!a_length || !memcmp(a, b, a_length * sizeof *a));
+}
+
+static void check_element(struct lists *lists, uint32_t t, const struct verify_op *read,
+                          uint32_t at)
+{
+    const struct element *element = element_of(lists, read->key, read->list[at]);
+    const char *key = lists->verify->keys[read->key];
+
+    if (!element)
+        truce__verify_tell(lists->verify, "G1a",
+                           "transaction %u read %lld in \"%s\", which nobody appended", t,
+                           (long long)read->list[at], key);
+    else if (lists->verify->txns[element->txn].outcome == VERIFY_FAIL)
+        truce__verify_tell(lists->verify, "G1a",
+                           "transaction %u read %lld in \"%s\", which transaction %u appended and "
+                           "then failed (aborted read)",
+                           t, (long long)read->list[at], key, element->txn);
+    else if (at + 1 == read->length && !element->last && element->txn != t)
+        truce__verify_tell(lists->verify, "G1b",
+                           "transaction %u read \"%s\" up to %lld, in the middle of transaction %u "
+                           "(intermediate read)",
+                           t, key, (long long)read->list[at], element->txn);
+}
+
+static int compare_values(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static void check_repeats(struct lists *lists, uint32_t t, const struct verify_op *read)
+{
+    int64_t *sorted = bson_malloc((read->length + 1) * sizeof *sorted);
+
+    if (read->length)
+        memcpy(sorted, read->list, read->length * sizeof *sorted);
+    qsort(sorted, read->length, sizeof *sorted, compare_values);
+    for (uint32_t i = 1; i < read->length; i++) {
+        if (sorted[i] == sorted[i - 1])
+            truce__verify_tell(lists->verify, "duplicate",
+                               "transaction %u read %lld twice in \"%s\": it was applied twice", t,
+                               (long long)sorted[i], lists->verify->keys[read->key]);
+    }
+    bson_free(sorted);
+}
+
+static void take_read(struct lists *lists, uint32_t t, const struct verify_op *read)
+{
+    bool longer = read->length > lists->longest[read->key].length;
+    const int64_t *a = longer ? lists->longest[read->key].list : read->list;
+    uint32_t a_length = longer ? lists->longest[read->key].length : read->length;
+    const int64_t *b = longer ? read->list : lists->longest[read->key].list;
+    uint32_t b_length = longer ? read->length : lists->longest[read->key].length;
+
+    if (!prefix(a, a_length, b, b_length)) {
+        truce__verify_tell(lists->verify, "incompatible-order",
+                           "transactions %u and %u read \"%s\" in two orders", t,
+                           lists->longest[read->key].txn, lists->verify->keys[read->key]);
+        return;
+    }
+    if (longer) {
+        lists->longest[read->key].list = read->list;
+        lists->longest[read->key].length = read->length;
+        lists->longest[read->key].txn = t;
+    }
+}
+
+/* The read before it in the transaction, and what the transaction appended since, must be in it. */
+static void check_internal(struct lists *lists, uint32_t t, uint32_t at)
+{
+    const struct verify_txn *txn = &lists->verify->txns[t];
+    const struct verify_op *read = &txn->ops[at];
+    uint32_t appended = 0, i = at;
+    bool good = true, known = false;
+
+    while (good && !known && i-- > 0) {
+        const struct verify_op *op = &txn->ops[i];
+
+        if (op->key != read->key)
+            continue;
+        if (op->kind == VERIFY_APPEND) {
+            appended++;
+            good = appended <= read->length && read->list[read->length - appended] == op->value;
+        } else {
+            known = true;
+            good = read->length == op->length + appended &&
+                   prefix(op->list, op->length, read->list, read->length);
+        }
+    }
+    if (!good)
+        truce__verify_tell(
+            lists->verify, "internal",
+            "transaction %u read \"%s\" and did not find what it had read or appended "
+            "itself",
+            t, lists->verify->keys[read->key]);
+}
+
+static bool is_list_read(const struct lists *lists, const struct verify_op *op)
+{
+    return op->kind == VERIFY_READ && lists->verify->types[op->key] == VERIFY_LIST;
+}
+
+static void check_reads(struct lists *lists)
+{
+    for (uint32_t t = 0; t < lists->verify->count; t++) {
+        const struct verify_txn *txn = &lists->verify->txns[t];
+
+        for (uint32_t i = 0; txn->outcome == VERIFY_OK && i < txn->ops_count; i++) {
+            if (!is_list_read(lists, &txn->ops[i]))
+                continue;
+            for (uint32_t e = 0; e < txn->ops[i].length; e++)
+                check_element(lists, t, &txn->ops[i], e);
+            check_repeats(lists, t, &txn->ops[i]);
+            check_internal(lists, t, i);
+            take_read(lists, t, &txn->ops[i]);
+        }
+    }
+}
+
+/* ---- edges ---------------------------------------------------------------------------------- */
+
+static uint32_t writer_at(const struct lists *lists, uint32_t key, uint32_t at)
+{
+    const struct element *element = element_of(lists, key, lists->longest[key].list[at]);
+
+    return element && lists->verify->txns[element->txn].outcome != VERIFY_FAIL ? element->txn
+                                                                               : NOBODY;
+}
+
+static void add(struct lists *lists, uint32_t from, uint32_t to, enum verify_edge kind)
+{
+    if (from != NOBODY && to != NOBODY)
+        truce__graph_add(lists->graph, from, to, kind);
+}
+
+/* From `txn` to everybody whose committed appends to the key were never read. */
+static void add_unseen(struct lists *lists, uint32_t txn, uint32_t key, enum verify_edge kind)
+{
+    struct element least = {.key = key, .value = INT64_MIN};
+    uint32_t low = 0, high = lists->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (compare_elements(&lists->elements[middle], &least) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < lists->count && lists->elements[low].key == key; low++) {
+        if (!lists->elements[low].seen &&
+            lists->verify->txns[lists->elements[low].txn].outcome == VERIFY_OK)
+            add(lists, txn, lists->elements[low].txn, kind);
+    }
+}
+
+static void add_versions(struct lists *lists)
+{
+    for (uint32_t key = 0; key < lists->verify->keys_count; key++) {
+        uint32_t length = lists->longest[key].length;
+
+        for (uint32_t i = 0; i < length; i++) {
+            struct element *element = element_of(lists, key, lists->longest[key].list[i]);
+
+            if (element)
+                element->seen = true;
+            if (i > 0)
+                add(lists, writer_at(lists, key, i - 1), writer_at(lists, key, i), EDGE_WW);
+        }
+        if (length)
+            add_unseen(lists, writer_at(lists, key, length - 1), key, EDGE_WW);
+    }
+}
+
+/* What the transaction read before its own appends to the key: the version of others. */
+static uint32_t foreign_length(const struct verify_txn *txn, uint32_t at)
+{
+    uint32_t length = txn->ops[at].length;
+
+    for (uint32_t i = 0; i < at; i++) {
+        if (txn->ops[i].kind == VERIFY_APPEND && txn->ops[i].key == txn->ops[at].key)
+            length -= length > 0;
+    }
+    return length;
+}
+
+static void add_reads(struct lists *lists)
+{
+    for (uint32_t t = 0; t < lists->verify->count; t++) {
+        const struct verify_txn *txn = &lists->verify->txns[t];
+
+        for (uint32_t i = 0; txn->outcome == VERIFY_OK && i < txn->ops_count; i++) {
+            uint32_t key = txn->ops[i].key, length;
+
+            if (!is_list_read(lists, &txn->ops[i]))
+                continue;
+            length = foreign_length(txn, i);
+            if (length > lists->longest[key].length)
+                continue; /* told as incompatible */
+            if (length)
+                add(lists, writer_at(lists, key, length - 1), t, EDGE_WR);
+            if (length < lists->longest[key].length)
+                add(lists, t, writer_at(lists, key, length), EDGE_RW);
+            else
+                add_unseen(lists, t, key, EDGE_RW);
+        }
+    }
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* The moments at which somebody ended are nodes behind those of the transactions. */
+static void add_time(struct lists *lists, const double *ends, uint32_t ends_count)
+{
+    uint32_t first = lists->verify->count;
+
+    for (uint32_t i = 0; i + 1 < ends_count; i++)
+        truce__graph_add(lists->graph, first + i, first + i + 1, EDGE_TIME);
+    for (uint32_t t = 0; t < lists->verify->count; t++) {
+        const struct verify_txn *txn = &lists->verify->txns[t];
+        uint32_t low = 0, high = ends_count;
+
+        if (txn->outcome == VERIFY_FAIL)
+            continue;
+        while (low < high) { /* the first moment not before it began */
+            uint32_t middle = low + (high - low) / 2;
+
+            if (ends[middle] < txn->begin)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (low > 0)
+            truce__graph_add(lists->graph, first + low - 1, t, EDGE_TIME);
+        if (txn->outcome != VERIFY_OK)
+            continue;
+        low = (uint32_t)((const double *)bsearch(&txn->end, ends, ends_count, sizeof *ends,
+                                                 compare_doubles) -
+                         ends);
+        while (low + 1 < ends_count && ends[low + 1] <= txn->end)
+            low++;
+        truce__graph_add(lists->graph, t, first + low, EDGE_TIME);
+    }
+}
+
+/* ---- cycles --------------------------------------------------------------------------------- */
+
+static const char *edge_name(unsigned kinds)
+{
+    return kinds & EDGE_WW ? "ww" : kinds & EDGE_WR ? "wr" : kinds & EDGE_RW ? "rw" : "time";
+}
+
+static void tell_cycle(struct lists *lists, const char *name, const uint32_t *nodes,
+                       const enum verify_edge *kinds, uint32_t length)
+{
+    char text[1500];
+    size_t at = 0;
+    uint32_t first = NOBODY;
+
+    for (uint32_t i = 0; i < length && at + 40 < sizeof text; i++) {
+        if (nodes[i] >= lists->verify->count)
+            continue; /* a moment between two transactions */
+        first = first == NOBODY ? nodes[i] : first;
+        at += (size_t)snprintf(text + at, sizeof text - at, "%u -%s-> ", nodes[i],
+                               edge_name(kinds[i]));
+    }
+    snprintf(text + at, sizeof text - at, "%u", first);
+    truce__verify_tell(lists->verify, name, "transactions %s", text);
+}
+
+static void find_cycles(struct lists *lists)
+{
+    static const struct level {
+        unsigned kinds;
+        const char *one, *more; /* with one anti-dependency; with several, or none at all */
+    } levels[] = {
+        {EDGE_WW, "G0", "G0"},
+        {EDGE_WW | EDGE_WR, "G1c", "G1c"},
+        {EDGE_WW | EDGE_WR | EDGE_RW, "G-single", "G2-item"},
+        {EDGE_WW | EDGE_TIME, "G0-realtime", "G0-realtime"},
+        {EDGE_WW | EDGE_WR | EDGE_TIME, "G1c-realtime", "G1c-realtime"},
+        {EDGE_WW | EDGE_WR | EDGE_RW | EDGE_TIME, "G-single-realtime", "G2-item-realtime"},
+    };
+
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        uint32_t nodes[CYCLE_MAX], anti = 0;
+        enum verify_edge kinds[CYCLE_MAX];
+        uint32_t length =
+            truce__graph_cycle(lists->graph, levels[i].kinds, nodes, kinds, CYCLE_MAX);
+
+        if (!length)
+            continue;
+        for (uint32_t e = 0; e < length; e++)
+            anti += !strcmp(edge_name(kinds[e]), "rw");
+        tell_cycle(lists, anti == 1 ? levels[i].one : levels[i].more, nodes, kinds, length);
+        return; /* what comes after contains it */
+    }
+}
+
+void truce__verify_lists(struct verify *verify)
+{
+    struct lists lists = {.verify = verify};
+    double *ends = bson_malloc((verify->count + 1) * sizeof *ends);
+    uint32_t ends_count = 0;
+    int before = verify->anomalies;
+
+    lists.longest = bson_malloc0((verify->keys_count + 1) * sizeof *lists.longest);
+    gather_elements(&lists);
+    check_reads(&lists);
+    for (uint32_t t = 0; t < verify->count; t++) {
+        if (verify->txns[t].outcome == VERIFY_OK)
+            ends[ends_count++] = verify->txns[t].end;
+    }
+    qsort(ends, ends_count, sizeof *ends, compare_doubles);
+    lists.graph = truce__graph_new(verify->count + ends_count + 1);
+    add_versions(&lists);
+    add_reads(&lists);
+    add_time(&lists, ends, ends_count);
+    if (verify->anomalies == before || lists.count)
+        find_cycles(&lists);
+    truce__graph_free(lists.graph);
+    bson_free(lists.longest);
+    bson_free(lists.elements);
+    bson_free(ends);
+}

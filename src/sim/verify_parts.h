@@ -1,0 +1,71 @@
+#ifndef TRUCE_SIM_VERIFY_PARTS_H
+#define TRUCE_SIM_VERIFY_PARTS_H
+
+/* What the parts of the checker share: verify.c (reading), verify_lists.c, verify_graph.c,
+ * verify_registers.c. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "sim/verify.h"
+
+enum verify_outcome { VERIFY_OK, VERIFY_FAIL, VERIFY_UNKNOWN };
+enum verify_kind { VERIFY_APPEND, VERIFY_WRITE, VERIFY_READ };
+
+struct verify_op {
+    enum verify_kind kind;
+    uint32_t key;
+    int64_t value;       /* append, write, and a read register */
+    bool nothing;        /* read: there was nothing */
+    const int64_t *list; /* read list */
+    uint32_t length;
+};
+
+struct verify_txn {
+    int64_t process;
+    double begin, end;
+    enum verify_outcome outcome;
+    const struct verify_op *ops;
+    uint32_t ops_count;
+};
+
+enum verify_type { VERIFY_UNTYPED, VERIFY_LIST, VERIFY_REGISTER };
+
+struct verify {
+    struct arena arena;
+    struct verify_txn *txns;
+    uint32_t count, room;
+    const char **keys;
+    enum verify_type *types;
+    uint32_t keys_count, keys_room;
+    uint32_t *slots; /* of keys: index + 1, by hash */
+    uint32_t slots_count;
+
+    verify_function *function;
+    void *arg;
+    int anomalies;
+};
+
+void truce__verify_tell(struct verify *verify, const char *name, const char *format, ...)
+    TRUCE_PRINTF(3, 4);
+
+void truce__verify_lists(struct verify *verify);
+void truce__verify_registers(struct verify *verify);
+
+/* ---- the graph ---- */
+
+enum verify_edge { EDGE_WW = 1, EDGE_WR = 2, EDGE_RW = 4, EDGE_TIME = 8 };
+
+struct verify_graph;
+
+struct verify_graph *truce__graph_new(uint32_t nodes);
+void truce__graph_free(struct verify_graph *graph);
+void truce__graph_add(struct verify_graph *graph, uint32_t from, uint32_t to,
+                      enum verify_edge kind);
+
+/* A short cycle by edges of these kinds only: its nodes in `nodes` (room for nodes_max), and the kind of the
+ * edge that leaves each in `kinds`. Returns its length; 0: there is none. */
+uint32_t truce__graph_cycle(const struct verify_graph *graph, unsigned kinds_allowed,
+                            uint32_t *nodes, enum verify_edge *kinds, uint32_t nodes_max);
+
+#endif

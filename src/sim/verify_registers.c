@@ -1,0 +1,262 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "sim/verify_parts.h"
+
+/*
+ * Registers. What was read does not tell the order of the writes, so an order of all transactions is searched
+ * for, one that real time allows, in which every read finds the value last written. At each step whoever
+ * may come next is tried: those that began before the first of the others ended. What was tried once,
+ * the same transactions done and the same values standing, is not tried again.
+ *
+ * A transaction whose outcome is unknown may come at any time after it began, or never.
+ */
+
+#define STEPS_MAX 5000000
+
+struct undo {
+    uint32_t key;
+    bool set;
+    int64_t value;
+};
+
+struct search {
+    struct verify *verify;
+    uint32_t *order;      /* transactions by their beginning */
+    uint32_t count, open; /* not done yet; `open` of those must be done */
+    bool *done;
+    uint64_t
+        *names; /* random numbers, one for each transaction: the set of those done is their xor */
+    bool *set;
+    int64_t *values;
+    struct undo *undo;
+    uint32_t undo_count, undo_room;
+    uint64_t *seen;
+    uint64_t seen_room, seen_count;
+    uint64_t set_name, steps;
+};
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static bool is_register_op(const struct verify *verify, const struct verify_op *op)
+{
+    return verify->types[op->key] == VERIFY_REGISTER;
+}
+
+static void write_register(struct search *search, uint32_t key, int64_t value)
+{
+    if (search->undo_count == search->undo_room) {
+        search->undo_room = search->undo_room ? 2 * search->undo_room : 256;
+        search->undo = bson_realloc(search->undo, search->undo_room * sizeof *search->undo);
+    }
+    search->undo[search->undo_count++] = (struct undo){key, search->set[key], search->values[key]};
+    search->set[key] = true;
+    search->values[key] = value;
+}
+
+static void roll_back(struct search *search, uint32_t to)
+{
+    while (search->undo_count > to) {
+        const struct undo *undo = &search->undo[--search->undo_count];
+
+        search->set[undo->key] = undo->set;
+        search->values[undo->key] = undo->value;
+    }
+}
+
+/* False: a read does not find its value; what it wrote is rolled back. */
+static bool apply(struct search *search, const struct verify_txn *txn)
+{
+    uint32_t before = search->undo_count;
+
+    for (uint32_t i = 0; i < txn->ops_count; i++) {
+        const struct verify_op *op = &txn->ops[i];
+        bool good = true;
+
+        if (!is_register_op(search->verify, op))
+            continue;
+        if (op->kind == VERIFY_WRITE)
+            write_register(search, op->key, op->value);
+        else if (txn->outcome == VERIFY_OK) /* what an unknown one read is unknown */
+            good = op->nothing ? !search->set[op->key]
+                               : search->set[op->key] && search->values[op->key] == op->value;
+        if (!good) {
+            roll_back(search, before);
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint64_t state_of(const struct search *search)
+{
+    uint64_t state = search->set_name;
+
+    for (uint32_t key = 0; key < search->verify->keys_count; key++) {
+        if (search->set[key])
+            state ^= mix((uint64_t)search->values[key] * 0x9e3779b97f4a7c15u + key);
+    }
+    return state ? state : 1;
+}
+
+static bool put(uint64_t *slots, uint64_t room, uint64_t state)
+{
+    uint64_t at = state & (room - 1);
+
+    while (slots[at] && slots[at] != state)
+        at = (at + 1) & (room - 1);
+    if (slots[at])
+        return false;
+    slots[at] = state;
+    return true;
+}
+
+/* True: it was not seen before. */
+static bool remember(struct search *search)
+{
+    if (2 * search->seen_count >= search->seen_room) {
+        uint64_t room = search->seen_room ? 2 * search->seen_room : 4096;
+        uint64_t *slots = bson_malloc0(room * sizeof *slots);
+
+        for (uint64_t i = 0; i < search->seen_room; i++) {
+            if (search->seen[i])
+                put(slots, room, search->seen[i]);
+        }
+        bson_free(search->seen);
+        search->seen = slots;
+        search->seen_room = room;
+    }
+    if (!put(search->seen, search->seen_room, state_of(search)))
+        return false;
+    search->seen_count++;
+    return true;
+}
+
+/* The end of whoever ends first among those that are not done. */
+static double first_end(const struct search *search, uint32_t from)
+{
+    double least = 1e300;
+
+    for (uint32_t i = from; i < search->count; i++) {
+        const struct verify_txn *txn = &search->verify->txns[search->order[i]];
+
+        if (search->done[i])
+            continue;
+        if (txn->begin > least)
+            break;
+        if (txn->outcome == VERIFY_OK && txn->end < least)
+            least = txn->end;
+    }
+    return least;
+}
+
+static bool place(struct search *search, uint32_t from)
+{
+    double least;
+    uint32_t undo;
+
+    while (from < search->count && search->done[from])
+        from++;
+    if (!search->open)
+        return true;
+    if (search->steps++ >= STEPS_MAX || !remember(search))
+        return false;
+    least = first_end(search, from);
+    undo = search->undo_count;
+    for (uint32_t i = from; i < search->count; i++) {
+        const struct verify_txn *txn = &search->verify->txns[search->order[i]];
+        bool found;
+
+        if (search->done[i])
+            continue;
+        if (txn->begin > least)
+            break;
+        if (!apply(search, txn))
+            continue;
+        search->done[i] = true;
+        search->open -= txn->outcome == VERIFY_OK;
+        search->set_name ^= search->names[i];
+        found = place(search, from);
+        if (found)
+            return true;
+        search->set_name ^= search->names[i];
+        search->open += txn->outcome == VERIFY_OK;
+        search->done[i] = false;
+        roll_back(search, undo);
+    }
+    return false;
+}
+
+static const struct verify_txn *sorted_txns; /* for qsort, which takes no argument */
+
+static int compare_begins(const void *a, const void *b)
+{
+    double x = sorted_txns[*(const uint32_t *)a].begin, y = sorted_txns[*(const uint32_t *)b].begin;
+
+    return x < y ? -1 : x > y;
+}
+
+static bool has_register(const struct verify *verify, const struct verify_txn *txn)
+{
+    for (uint32_t i = 0; i < txn->ops_count; i++) {
+        if (is_register_op(verify, &txn->ops[i]))
+            return true;
+    }
+    return false;
+}
+
+static void gather(struct search *search)
+{
+    const struct verify *verify = search->verify;
+
+    search->order = bson_malloc((verify->count + 1) * sizeof *search->order);
+    for (uint32_t t = 0; t < verify->count; t++) {
+        if (verify->txns[t].outcome == VERIFY_FAIL || !has_register(verify, &verify->txns[t]))
+            continue;
+        search->order[search->count++] = t;
+        search->open += verify->txns[t].outcome == VERIFY_OK;
+    }
+    sorted_txns = verify->txns;
+    qsort(search->order, search->count, sizeof *search->order, compare_begins);
+    search->done = bson_malloc0((search->count + 1) * sizeof *search->done);
+    search->names = bson_malloc((search->count + 1) * sizeof *search->names);
+    for (uint32_t i = 0; i < search->count; i++)
+        search->names[i] = mix(i + 0x7472756365u);
+    search->set = bson_malloc0((verify->keys_count + 1) * sizeof *search->set);
+    search->values = bson_malloc0((verify->keys_count + 1) * sizeof *search->values);
+}
+
+#define DEPTH_MAX 20000
+
+void truce__verify_registers(struct verify *verify)
+{
+    struct search search = {.verify = verify};
+
+    gather(&search);
+    if (search.count > DEPTH_MAX)
+        truce__verify_tell(verify, "undecided",
+                           "there are %u transactions on registers: an order of at most %d can be "
+                           "searched for; use lists",
+                           search.count, DEPTH_MAX);
+    else if (search.count && !place(&search, 0))
+        truce__verify_tell(
+            verify, search.steps >= STEPS_MAX ? "undecided" : "not-linearizable",
+            search.steps >= STEPS_MAX
+                ? "no order of the transactions on registers was found in %d steps, but there may be one"
+                : "no order of the transactions on registers, within real time, explains what was "
+                  "read (%d steps at most)",
+            STEPS_MAX);
+    bson_free(search.order);
+    bson_free(search.done);
+    bson_free(search.names);
+    bson_free(search.set);
+    bson_free(search.values);
+    bson_free(search.undo);
+    bson_free(search.seen);
+}

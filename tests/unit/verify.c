@@ -1,0 +1,188 @@
+/* The checker of histories: one that is right, and one that is wrong on purpose for each anomaly. */
+#include "sim/verify.h"
+
+#include "tests/support/test.h"
+
+#define FOUND_MAX 20
+
+struct found {
+    char names[FOUND_MAX][32];
+    char text[600];
+    int count;
+};
+
+static void note(const struct verify_anomaly *anomaly, void *arg)
+{
+    struct found *found = arg;
+
+    if (found->count < FOUND_MAX)
+        snprintf(found->names[found->count], sizeof found->names[0], "%s", anomaly->name);
+    if (!found->count++)
+        snprintf(found->text, sizeof found->text, "%s", anomaly->text);
+}
+
+/* Lines of "begin end status ops", the process being the line's number. */
+static void check(const char *const *lines, struct found *found)
+{
+    struct verify *verify = truce__verify_new();
+    bson_error_t error = {0};
+
+    memset(found, 0, sizeof *found);
+    for (int i = 0; lines[i]; i++) {
+        char status[16], json[1000];
+        int begin, end, at = 0;
+        bson_t *document;
+
+        CHECK(sscanf(lines[i], "%d %d %15s %n", &begin, &end, status, &at) == 3);
+        snprintf(json, sizeof json,
+                 "{'process': %d, 'begin': %d, 'end': %d, 'status': '%s', 'ops': %s}", i, begin,
+                 end, status, lines[i] + at);
+        document = test_bson(json);
+        CHECK_OK(truce__verify_add(verify, document, &error), error);
+        bson_destroy(document);
+    }
+    truce__verify_run(verify, note, found);
+    truce__verify_free(verify);
+}
+
+#define GOOD(...)                                                                                  \
+    do {                                                                                           \
+        struct found found;                                                                        \
+        check((const char *const[]){__VA_ARGS__, NULL}, &found);                                   \
+        if (found.count)                                                                           \
+            test_fail(__FILE__, __LINE__, "%s: %s", found.names[0], found.text);                   \
+    } while (0)
+
+#define WRONG(anomaly, ...)                                                                        \
+    do {                                                                                           \
+        struct found found;                                                                        \
+        check((const char *const[]){__VA_ARGS__, NULL}, &found);                                   \
+        CHECK_INT(found.count, >, 0);                                                              \
+        CHECK_TEXT(anomaly, found.names[0]);                                                       \
+    } while (0)
+
+TEST(a_serial_history_is_right)
+{
+    GOOD("1 2 ok [['append', 'x', 1], ['append', 'y', 1]]",
+         "3 4 ok [['r', 'x', [1]], ['append', 'x', 2], ['r', 'x', [1, 2]]]",
+         "5 6 ok [['r', 'x', [1, 2]], ['r', 'y', [1]], ['r', 'z', null]]");
+    GOOD("1 2 ok [['w', 'x', 1]]", "3 4 ok [['r', 'x', 1], ['w', 'x', 2]]",
+         "5 6 ok [['r', 'x', 2]]");
+}
+
+TEST(transactions_at_the_same_time_may_come_in_any_order)
+{
+    GOOD("1 10 ok [['append', 'x', 1]]", "1 10 ok [['r', 'x', null]]", "1 10 ok [['r', 'x', [1]]]");
+    GOOD("1 10 ok [['w', 'x', 1]]", "1 10 ok [['w', 'x', 2]]", "11 12 ok [['r', 'x', 1]]");
+}
+
+TEST(an_unknown_outcome_may_be_either)
+{
+    GOOD("1 2 unknown [['append', 'x', 1]]", "3 4 ok [['r', 'x', null]]",
+         "5 6 ok [['r', 'x', [1]]]");
+    GOOD("1 2 unknown [['w', 'x', 1]]", "3 4 ok [['r', 'x', null]]", "5 6 ok [['r', 'x', 1]]");
+    GOOD("1 2 unknown [['w', 'x', 1]]", "3 4 ok [['r', 'x', null]]");
+}
+
+TEST(dirty_write_is_g0)
+{
+    WRONG("G0", "1 9 ok [['append', 'x', 1], ['append', 'y', 1]]",
+          "1 9 ok [['append', 'x', 2], ['append', 'y', 2]]",
+          "10 11 ok [['r', 'x', [1, 2]], ['r', 'y', [2, 1]]]");
+}
+
+TEST(aborted_read_is_g1a)
+{
+    WRONG("G1a", "1 2 fail [['append', 'x', 1]]", "3 4 ok [['r', 'x', [1]]]");
+    WRONG("G1a", "3 4 ok [['r', 'x', [7]]]");
+}
+
+TEST(intermediate_read_is_g1b)
+{
+    WRONG("G1b", "1 9 ok [['append', 'x', 1], ['append', 'x', 2]]", "1 9 ok [['r', 'x', [1]]]",
+          "10 11 ok [['r', 'x', [1, 2]]]");
+}
+
+TEST(circular_information_flow_is_g1c)
+{
+    WRONG("G1c", "1 9 ok [['append', 'x', 1], ['r', 'y', [1]]]",
+          "1 9 ok [['append', 'y', 1], ['r', 'x', [1]]]");
+}
+
+TEST(read_skew_is_g_single)
+{
+    WRONG("G-single", "1 9 ok [['r', 'x', null], ['r', 'y', [1]]]",
+          "1 9 ok [['append', 'x', 1], ['append', 'y', 1]]",
+          "10 11 ok [['r', 'x', [1]], ['r', 'y', [1]]]");
+}
+
+TEST(write_skew_is_g2_item)
+{
+    WRONG("G2-item", "1 9 ok [['r', 'x', null], ['append', 'y', 1]]",
+          "1 9 ok [['r', 'y', null], ['append', 'x', 1]]",
+          "10 11 ok [['r', 'x', [1]], ['r', 'y', [1]]]");
+}
+
+TEST(a_stale_read_breaks_real_time)
+{
+    WRONG("G-single-realtime", "1 2 ok [['append', 'x', 1]]", "3 4 ok [['r', 'x', null]]",
+          "5 6 ok [['r', 'x', [1]]]");
+    WRONG("G0-realtime", "1 2 ok [['append', 'x', 1]]", "3 4 ok [['append', 'x', 2]]",
+          "5 6 ok [['r', 'x', [2, 1]]]");
+    WRONG("G1c-realtime", "5 6 ok [['append', 'x', 1]]", "1 2 ok [['r', 'x', [1]]]");
+}
+
+TEST(a_lost_update_is_seen)
+{
+    WRONG("G2-item", "1 9 ok [['r', 'x', null], ['append', 'x', 1]]",
+          "1 9 ok [['r', 'x', null], ['append', 'x', 2]]");
+}
+
+TEST(what_one_transaction_sees_of_itself_must_fit)
+{
+    WRONG("internal", "1 2 ok [['append', 'x', 1], ['r', 'x', null]]");
+    WRONG("internal", "1 9 ok [['r', 'x', null], ['r', 'x', [1]]]", "1 9 ok [['append', 'x', 1]]");
+}
+
+TEST(orders_that_do_not_fit_and_repeats_are_seen)
+{
+    WRONG("incompatible-order", "1 2 ok [['append', 'x', 1]]", "1 2 ok [['append', 'x', 2]]",
+          "1 5 ok [['r', 'x', [1, 2]]]", "1 5 ok [['r', 'x', [2, 1]]]");
+    WRONG("duplicate", "1 2 ok [['append', 'x', 1]]", "3 4 ok [['r', 'x', [1, 1]]]");
+}
+
+TEST(registers_without_an_order_are_not_linearizable)
+{
+    WRONG("not-linearizable", "1 2 ok [['w', 'x', 1]]", "3 4 ok [['w', 'x', 2]]",
+          "5 6 ok [['r', 'x', 1]]");
+    WRONG("not-linearizable", "1 9 ok [['r', 'x', null], ['w', 'x', 1]]",
+          "1 9 ok [['r', 'x', null], ['w', 'x', 2]]");
+    WRONG("not-linearizable", "1 2 fail [['w', 'x', 1]]", "3 4 ok [['r', 'x', 1]]");
+    WRONG("not-linearizable", "1 9 ok [['r', 'x', null], ['w', 'y', 1]]",
+          "1 9 ok [['r', 'y', null], ['w', 'x', 1]]");
+}
+
+TEST(a_history_of_another_form_is_refused)
+{
+    static const char *const bad[] = {
+        "{}",
+        "{'process': 1, 'begin': 1, 'status': 'ok', 'ops': []}",
+        "{'process': 1, 'begin': 2, 'end': 1, 'status': 'ok', 'ops': []}",
+        "{'process': 1, 'begin': 1, 'end': 1, 'status': 'good', 'ops': []}",
+        "{'process': 1, 'begin': 1, 'end': 1, 'status': 'ok', 'ops': [['x']]}",
+        "{'process': 1, 'begin': 1, 'end': 1, 'status': 'ok', 'ops': [['r', 'x', 'y']]}",
+        "{'process': 1, 'begin': 1, 'end': 1, 'status': 'ok', 'ops': [['w', 'x', null]]}",
+        "{'process': 1, 'begin': 1, 'end': 1, 'status': 'ok',"
+        " 'ops': [['w', 'x', 1], ['append', 'x', 2]]}",
+    };
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct verify *verify = truce__verify_new();
+        bson_t *document = test_bson(bad[i]);
+        bson_error_t error = {0};
+
+        CHECK_STATUS(TRUCE_INVALID, truce__verify_add(verify, document, &error), error);
+        bson_destroy(document);
+        truce__verify_free(verify);
+    }
+}
