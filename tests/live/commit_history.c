@@ -1,0 +1,388 @@
+/* Real processes, each with threads, that commit to one file and are killed with -9 all the time; what
+ * they did and saw is written down, and the history must be strictly serializable. Natively, through the
+ * journal, and with both at once. */
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "sim/verify.h"
+#include "tests/support/bank.h"
+
+#define PROCESSES 8
+#define THREADS   4
+#define KEYS      5
+#define OPS       3
+
+enum way { NATIVE, JOURNAL, BOTH };
+
+struct place {
+    char uri[300], directory[200];
+};
+
+struct writer {
+    truce_store *store;
+    FILE *file;
+    pthread_mutex_t *lock;
+    enum way way;
+    int64_t process, next;
+    struct random random;
+    /* the transaction under way */
+    int keys[OPS];
+    bool appends[OPS];
+    int64_t values[OPS];
+    bson_t seen; /* ops */
+};
+
+/* ["append", key, value] */
+static void note_append(bson_t *ops, int number, int key, int64_t value)
+{
+    char index[12], text[12];
+    bson_t op;
+
+    snprintf(index, sizeof index, "%d", number);
+    snprintf(text, sizeof text, "k%d", key);
+    bson_append_array_begin(ops, index, -1, &op);
+    BSON_APPEND_UTF8(&op, "0", "append");
+    BSON_APPEND_UTF8(&op, "1", text);
+    BSON_APPEND_INT64(&op, "2", value);
+    bson_append_array_end(ops, &op);
+}
+
+/* ["r", key, list or null] */
+static void note_read(bson_t *ops, int number, int key, const bson_t *document)
+{
+    char index[12], text[12];
+    bson_iter_t list;
+    bson_t op;
+
+    snprintf(index, sizeof index, "%d", number);
+    snprintf(text, sizeof text, "k%d", key);
+    bson_append_array_begin(ops, index, -1, &op);
+    BSON_APPEND_UTF8(&op, "0", "r");
+    BSON_APPEND_UTF8(&op, "1", text);
+    if (bson_iter_init_find(&list, document, "l"))
+        bson_append_iter(&op, "2", 1, &list);
+    else
+        BSON_APPEND_NULL(&op, "2");
+    bson_append_array_end(ops, &op);
+}
+
+static truce_status one_op(struct writer *writer, truce_commit *commit, int i, bson_error_t *error)
+{
+    char text[12];
+    bson_value_t id;
+    truce_status status;
+
+    snprintf(text, sizeof text, "k%d", writer->keys[i]);
+    id = text_id(text);
+    if (writer->appends[i]) {
+        bson_t *push = BCON_NEW("$push", "{", "l", BCON_INT64(writer->values[i]), "}");
+
+        status = truce_commit_update(commit, "lists", &id, NULL, push, error);
+        note_append(&writer->seen, i, writer->keys[i], writer->values[i]);
+        bson_destroy(push);
+    } else {
+        bson_t document;
+
+        status = truce_commit_read(commit, "lists", &id, &document, error);
+        note_read(&writer->seen, i, writer->keys[i], &document);
+        bson_destroy(&document);
+    }
+    return status;
+}
+
+static truce_status work(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct writer *writer = arg;
+    truce_status status = TRUCE_OK;
+
+    bson_reinit(&writer->seen);
+    for (int i = 0; !status && i < OPS; i++)
+        status = one_op(writer, commit, i, error);
+    return status;
+}
+
+/* {process, n, begin, ops: the appends that were meant}, then {process, n, end, status, ops} */
+static void note(struct writer *writer, const char *moment, const char *status, const bson_t *ops)
+{
+    bson_t line = BSON_INITIALIZER;
+    char *text;
+
+    BSON_APPEND_INT64(&line, "process", writer->process);
+    BSON_APPEND_INT64(&line, "n", writer->next);
+    BSON_APPEND_INT64(&line, moment, truce__clock_monotonic_ns());
+    if (status)
+        BSON_APPEND_UTF8(&line, "status", status);
+    BSON_APPEND_ARRAY(&line, "ops", ops);
+    text = bson_as_canonical_extended_json(&line, NULL);
+    pthread_mutex_lock(writer->lock);
+    fprintf(writer->file, "%s\n", text);
+    fflush(writer->file);
+    pthread_mutex_unlock(writer->lock);
+    bson_free(text);
+    bson_destroy(&line);
+}
+
+static void plan(struct writer *writer, bson_t *meant)
+{
+    bson_init(meant);
+    for (int i = 0, n = 0; i < OPS; i++) {
+        writer->keys[i] = (int)truce__random_below(&writer->random, KEYS);
+        writer->appends[i] = truce__random_below(&writer->random, 2);
+        writer->values[i] = writer->process * 100000000 + writer->next * OPS + i;
+        if (writer->appends[i])
+            note_append(meant, n++, writer->keys[i], writer->values[i]);
+    }
+}
+
+static void *write_for_ever(void *arg)
+{
+    struct writer *writer = arg;
+
+    for (;; writer->next++) {
+        truce_commit_options options = {.lease_ms = 200, .tries_max = 1000};
+        bson_error_t error = {0};
+        truce_status status;
+        bson_t meant;
+
+        if (writer->way == JOURNAL ||
+            (writer->way == BOTH && truce__random_below(&writer->random, 2)))
+            options.mechanism = TRUCE_MECHANISM_JOURNAL;
+        plan(writer, &meant);
+        note(writer, "begin", NULL, &meant);
+        status = truce_transact(writer->store, work, writer, &options, &error);
+        if (!status)
+            note(writer, "end", "ok", &writer->seen);
+        else if (status == TRUCE_CONFLICT || status == TRUCE_LOCKED)
+            note(writer, "end", "fail", &meant);
+        else if (status != TRUCE_UNKNOWN) {
+            fprintf(stderr, "a writer failed: %s\n", error.message);
+            _exit(1);
+        }
+        bson_destroy(&meant);
+    }
+    return NULL;
+}
+
+static void child(const struct place *place, enum way way, int number)
+{
+    static struct writer writers[THREADS];
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t threads[THREADS];
+    char path[300];
+    bson_error_t error;
+    truce_store *store = NULL;
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/history.%d", place->directory, number);
+    file = fopen(path, "a");
+    if (!file || truce_store_open(place->uri, NULL, &store, &error))
+        _exit(1);
+    for (int i = 0; i < THREADS; i++) {
+        writers[i] = (struct writer){.store = store,
+                                     .file = file,
+                                     .lock = &lock,
+                                     .way = way,
+                                     .process = number * THREADS + i};
+        bson_init(&writers[i].seen);
+        truce__random_seed(&writers[i].random, truce__random_entropy());
+        if (pthread_create(&threads[i], NULL, write_for_ever, &writers[i]))
+            _exit(1);
+    }
+    pthread_join(threads[0], NULL);
+    _exit(1);
+}
+
+/* ---- the history ---------------------------------------------------------------------------- */
+
+struct history {
+    struct verify *verify;
+    bson_t *open[2000]; /* by process: begun, not ended */
+    int ok, failed, unknown;
+};
+
+static int64_t number_of(const bson_t *line, const char *name)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, line, name) ? bson_iter_as_int64(&iter) : -1;
+}
+
+static void add(struct history *history, const bson_t *begin, const bson_t *end)
+{
+    const bson_t *source = end ? end : begin;
+    bson_t txn = BSON_INITIALIZER;
+    bson_error_t error = {0};
+    bson_iter_t iter;
+    const char *status = "unknown";
+
+    BSON_APPEND_INT64(&txn, "process", number_of(begin, "process"));
+    BSON_APPEND_INT64(&txn, "begin", number_of(begin, "begin"));
+    if (end) {
+        BSON_APPEND_INT64(&txn, "end", number_of(end, "end"));
+        if (bson_iter_init_find(&iter, end, "status"))
+            status = bson_iter_utf8(&iter, NULL);
+    }
+    BSON_APPEND_UTF8(&txn, "status", status);
+    if (bson_iter_init_find(&iter, source, "ops"))
+        bson_append_iter(&txn, "ops", 3, &iter);
+    CHECK_OK(truce__verify_add(history->verify, &txn, &error), error);
+    history->ok += !strcmp(status, "ok");
+    history->failed += !strcmp(status, "fail");
+    history->unknown += !strcmp(status, "unknown");
+    bson_destroy(&txn);
+}
+
+static void read_line(struct history *history, const char *text)
+{
+    bson_error_t error;
+    bson_t *line = bson_new_from_json((const uint8_t *)text, -1, &error);
+    int64_t process = line ? number_of(line, "process") : -1;
+
+    if (!line || process < 0 || process >= 2000) { /* cut off by a kill */
+        bson_destroy(line);
+        return;
+    }
+    if (number_of(line, "begin") >= 0) {
+        if (history->open[process]) /* its process was killed */
+            add(history, history->open[process], NULL);
+        bson_destroy(history->open[process]);
+        history->open[process] = line;
+        return;
+    }
+    if (history->open[process])
+        add(history, history->open[process], line);
+    bson_destroy(history->open[process]);
+    history->open[process] = NULL;
+    bson_destroy(line);
+}
+
+static void tell(const struct verify_anomaly *anomaly, void *arg)
+{
+    (void)arg;
+    test_fail(__FILE__, __LINE__, "%s: %s", anomaly->name, anomaly->text);
+}
+
+static void judge(const struct place *place, int children)
+{
+    struct history *history = bson_malloc0(sizeof *history);
+    char path[300], *text = NULL;
+    size_t room = 0;
+
+    history->verify = truce__verify_new();
+    for (int i = 0; i < children; i++) {
+        FILE *file;
+
+        snprintf(path, sizeof path, "%s/history.%d", place->directory, i);
+        file = fopen(path, "r");
+        while (file && getline(&text, &room, file) > 0)
+            read_line(history, text);
+        if (file)
+            fclose(file);
+    }
+    for (int i = 0; i < 2000; i++) {
+        if (history->open[i])
+            add(history, history->open[i], NULL);
+        bson_destroy(history->open[i]);
+    }
+    truce__verify_run(history->verify, tell, NULL);
+    printf("%d committed, %d failed, %d unknown\n", history->ok, history->failed, history->unknown);
+    CHECK_INT(history->ok, >, 20);
+    truce__verify_free(history->verify);
+    free(text);
+    bson_free(history);
+}
+
+/* ---- the runs ------------------------------------------------------------------------------- */
+
+static void prepare(struct place *place)
+{
+    bson_error_t error = {0};
+    truce_store *store = NULL;
+
+    snprintf(place->directory, sizeof place->directory, "%s", test_directory());
+    snprintf(place->uri, sizeof place->uri, "file:%s/lists.truce", place->directory);
+    CHECK_OK(truce_store_open(place->uri, NULL, &store, &error), error);
+    for (int k = 0; k < KEYS; k++) {
+        char json[60];
+
+        snprintf(json, sizeof json, "{'_id': 'k%d', 'l': []}", k);
+        insert_json(store, "lists", json);
+    }
+    truce_store_close(store);
+}
+
+static void check_at_rest(const struct place *place)
+{
+    truce_sweep_options options = {.retention_ms = -1};
+    truce_sweep_report swept;
+    truce_check_report checked;
+    bson_error_t error = {0};
+    truce_store *store = NULL;
+
+    truce__clock_sleep_ms(450); /* past the leases */
+    CHECK_OK(truce_store_open(place->uri, NULL, &store, &error), error);
+    CHECK_OK(truce_sweep(store, &options, &swept, &error), error);
+    CHECK_OK(truce_check(store, NULL, NULL, NULL, &checked, &error), error);
+    CHECK_INT(checked.findings, ==, 0);
+    truce_store_close(store);
+}
+
+static void run(enum way way)
+{
+    long duration_ms = test_scale("TRUCE_HISTORY_MS", 3000);
+    int64_t began_ns = truce__clock_monotonic_ns();
+    struct place place;
+    pid_t pids[PROCESSES] = {0};
+    int children = 0;
+    struct random random;
+
+    prepare(&place);
+    truce__random_seed(&random, truce__random_entropy());
+    while (truce__clock_monotonic_ns() - began_ns < duration_ms * 1000000 && children < 480) {
+        int slot = (int)truce__random_below(&random, PROCESSES);
+
+        for (int i = 0; i < PROCESSES; i++) {
+            if (pids[i])
+                continue;
+            fflush(NULL);
+            pids[i] = fork();
+            if (!pids[i])
+                child(&place, way, children);
+            children++;
+        }
+        truce__clock_sleep_ms(100);
+        kill(pids[slot], SIGKILL);
+        waitpid(pids[slot], NULL, 0);
+        pids[slot] = 0;
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        int status = 0;
+
+        if (!pids[i])
+            continue;
+        kill(pids[i], SIGKILL);
+        waitpid(pids[i], &status, 0);
+        CHECK(WIFSIGNALED(status)); /* it had not given up by itself */
+    }
+    check_at_rest(&place);
+    judge(&place, children);
+}
+
+TEST(native_commits_of_processes_that_die_are_strictly_serializable)
+{
+    run(NATIVE);
+}
+
+TEST(journal_commits_of_processes_that_die_are_strictly_serializable)
+{
+    run(JOURNAL);
+}
+
+TEST(both_at_once_are_strictly_serializable)
+{
+    run(BOTH);
+}
