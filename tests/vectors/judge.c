@@ -87,7 +87,7 @@ static bool right_results(const struct vector_case *vector, const bson_t *answer
                          bson_iter_value(&a)->value.v_doc.data_len);
         right = right_result(&one, &two, rules);
     }
-    return right;
+    return right && !bson_iter_next(&a);
 }
 
 /* A field that both must have the same, or neither. */

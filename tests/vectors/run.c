@@ -642,7 +642,7 @@ static const struct kind {
     {"aggregate", run_aggregate, {"result"}},
     {"update", run_update, {"after", "n", "nModified", "upserted"}},
     {"fam", run_fam, {"value", "lastErrorObject", "after"}},
-    {"index", run_index},
+    {"index", run_index, {"after"}},
 };
 
 static const struct kind *find_kind(const char *name)
