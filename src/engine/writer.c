@@ -6,9 +6,9 @@
  *
  * A thread puts its operation into the queue. If nobody leads, it leads: it takes the lock file,
  * takes all that is queued by then as its group (up to an operation that must be alone), runs the
- * group in one transaction, commits, lets go of the lock, hands the lead to the first operation
- * that has come since, and wakes its group. Nobody waits on purpose to fill a group: while one is
- * being fsynced the next one gathers by itself.
+ * group in one transaction, commits, lets go of the lock, wakes its group, and hands the lead to the
+ * first operation that has come since. Nobody waits on purpose to fill a group: while one is being
+ * fsynced the next one gathers by itself, and those that were woken first may join it.
  *
  * States of an operation, a futex word:
  *
@@ -282,8 +282,8 @@ static truce_status lead(struct writer *writer, struct write_op *op)
         run_group(writer, op);
     pages = truce__kv_wal_pages(writer->kv);
     truce__lock_release(writer->lock);
-    hand_over(writer);
     finish_group(group, op);
+    hand_over(writer);
     if (writer->after_commit)
         writer->after_commit(writer->arg, pages);
     return op->status;
