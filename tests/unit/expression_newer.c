@@ -177,6 +177,17 @@ TEST(groups_that_take_no_part_in_a_match_are_null)
                      "{'match': 'a', 'idx': 2, 'captures': []}]");
 }
 
+TEST(an_empty_pattern_matches_once_at_each_character)
+{
+    EXPRESSION_GIVES("{'$map': {'input': {'$regexFindAll': {'input': '$s', 'regex': ''}}, "
+                     "'in': '$$this.idx'}}",
+                     "{'s': 'aéb'}", "[0, 1, 2]");
+    EXPRESSION_GIVES("{'$map': {'input': {'$regexFindAll': {'input': '$s', 'regex': 'x*'}}, "
+                     "'in': '$$this.match'}}",
+                     "{'s': 'axxb'}", "['', 'xx', '']");
+    EXPRESSION_GIVES("{'$size': {'$regexFindAll': {'input': '', 'regex': ''}}}", "{}", "1");
+}
+
 TEST(what_needs_javascript_is_refused_with_the_reason)
 {
     EXPRESSION_FAILS("{'$function': {'body': 'function() {}', 'args': [], 'lang': 'js'}}", "{}",
