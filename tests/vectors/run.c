@@ -323,22 +323,24 @@ static void append_single(struct vector_run *run, const truce_write_result *resu
     bson_destroy(&document);
 }
 
-/* `doc` must still be there, as it was, after a failure and beside what an upsert inserted. */
-static void check_unchanged(struct vector_run *run, struct vector_answer *answer)
+/* `before` (empty: nothing) must still be there, as it was, after a failure and beside what an upsert
+ * inserted. */
+static void check_unchanged(struct vector_run *run, const bson_t *before,
+                            struct vector_answer *answer)
 {
     const struct vector_rules exact = {0};
     bson_error_t error = {0};
-    bson_t document, found;
     int64_t count = 0;
+    bson_t found;
 
-    if (vector_document(run->vector, "doc", &document)) {
+    if (!bson_empty(before)) {
         if (truce_find_one(run->store, COLLECTION, NULL, NULL, &found, &error) ||
-            !vector_same(&document, &found, &exact))
-            BSON_APPEND_UTF8(&answer->document, "error", "the document was changed");
+            !vector_same(before, &found, &exact))
+            BSON_APPEND_UTF8(&answer->document, "changed", "the document that was there");
         bson_destroy(&found);
     } else if (truce_count(run->store, COLLECTION, NULL, NULL, &count, &error) ||
                (count > 0 && bson_has_field(&answer->document, "error"))) {
-        BSON_APPEND_UTF8(&answer->document, "error", "a document was left");
+        BSON_APPEND_UTF8(&answer->document, "changed", "a document was left");
     }
 }
 
@@ -384,7 +386,7 @@ static void run_update(struct vector_run *run, struct vector_answer *answer)
     truce_write_options options = {.upsert = vector_truth(run->vector, "upsert"),
                                    .multi = vector_truth(run->vector, "multi")};
     truce_write_result result = {0};
-    bson_t filter, update, array_filters;
+    bson_t filter, update, array_filters, before;
     bson_error_t error = {0};
     truce_status status;
 
@@ -392,7 +394,9 @@ static void run_update(struct vector_run *run, struct vector_answer *answer)
         !take_update(run->vector, "update", &update, &options.pipeline, answer) ||
         !take_filters(run->vector, &array_filters, &options.array_filters, answer))
         return;
-    status = truce_update(run->store, COLLECTION, &filter, &update, &options, &result, &error);
+    status = truce_find_one(run->store, COLLECTION, NULL, NULL, &before, &error);
+    if (!status || status == TRUCE_NOT_FOUND)
+        status = truce_update(run->store, COLLECTION, &filter, &update, &options, &result, &error);
     if (many)
         append_after(run->store, answer, "$natural");
     if (status) {
@@ -403,7 +407,8 @@ static void run_update(struct vector_run *run, struct vector_answer *answer)
             append_single(run, &result, answer);
     }
     if (!many && (status || result.upserted))
-        check_unchanged(run, answer);
+        check_unchanged(run, &before, answer);
+    bson_destroy(&before);
     truce_write_result_release(&result);
 }
 
