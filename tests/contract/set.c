@@ -63,10 +63,12 @@ static bson_t *document_of(truce_store *store, const char *collection, const cha
 {
     bson_t *parsed = test_bson(filter), *projection = test_bson("{'_id': 0}");
     truce_find_options options = {.projection = projection};
-    bson_t *document = bson_new();
+    bson_t found, *document;
     bson_error_t error;
 
-    CHECK_OK(truce_find_one(store, collection, parsed, &options, document, &error), error);
+    CHECK_OK(truce_find_one(store, collection, parsed, &options, &found, &error), error);
+    document = bson_copy(&found);
+    bson_destroy(&found);
     bson_destroy(parsed);
     bson_destroy(projection);
     return document;
