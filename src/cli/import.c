@@ -3,14 +3,16 @@
  *
  * Lines are read in batches; a batch and the progress made by it are one atomic write:
  *
- *     truce_imports  {_id: {file, collection}, offset, line, imported, rejected, check}
+ *     truce_imports  {_id: {file, collection}, offset, line, imported, rejected, check, done}
  *
  *     offset        where the next line starts
  *     check         a hash of the bytes in front of it: is it still the same file?
+ *     done          the end of the file was reached
  *
- * Killed at any moment and started again on the same file, it goes on at `offset`: a line is
- * imported once. The document goes away with the last batch. Input that cannot be read twice (a
- * pipe) has no progress.
+ * Killed at any moment, also after its last line, and started again on the same file, it goes on at
+ * `offset`: a line is imported once. The document stays: the same file again has nothing that is
+ * new, lines that were added to it are imported, and another file under the name begins anew if
+ * the one before was done. Input that cannot be read twice (a pipe) has no progress.
  *
  * A line that is no document, or that the store refuses (a unique key is taken), goes to the reject
  * file; the rest is imported. A batch that the store refuses tells which write was the first: the
@@ -57,6 +59,7 @@ struct import {
     bson_t id;      /* {file, collection}: of the progress document */
     int64_t offset; /* as the progress document has it */
     int64_t line, imported, rejected, resumed_at;
+    int64_t read_end, read_line; /* of the last line that was read, imported or not */
 };
 
 /* ---- progress in the store ----------------------------------------------------------------- */
@@ -96,7 +99,7 @@ static int64_t number_of(const bson_t *document, const char *key)
 }
 
 static void append_progress(struct import *import, int64_t offset, int64_t line, int64_t imported,
-                            bson_t *set)
+                            bool done, bson_t *set)
 {
     int64_t check;
 
@@ -106,6 +109,7 @@ static void append_progress(struct import *import, int64_t offset, int64_t line,
     BSON_APPEND_INT64(set, "imported", imported);
     BSON_APPEND_INT64(set, "rejected", import->rejected);
     BSON_APPEND_INT64(set, "check", check);
+    BSON_APPEND_BOOL(set, "done", done);
     BSON_APPEND_DATE_TIME(set, "at", truce__clock_wall_ms());
 }
 
@@ -116,7 +120,7 @@ static int insert_progress(struct import *import)
     truce_status status;
 
     BSON_APPEND_DOCUMENT(&document, "_id", &import->id);
-    append_progress(import, 0, 0, 0, &document);
+    append_progress(import, 0, 0, 0, false, &document);
     status = truce_insert(import->cli->store, PROGRESS_COLLECTION, &document, NULL, &error);
     bson_destroy(&document);
     return status ? cli_error(import->cli, NULL, status, &error) : CLI_DONE;
@@ -134,29 +138,61 @@ static int remove_progress(struct import *import)
     return status ? cli_error(import->cli, NULL, status, &error) : CLI_DONE;
 }
 
-/* Goes on where `progress` says, if the file is still the one that it speaks of. */
-static int resume(struct import *import, const bson_t *progress)
+static int mark_done(struct import *import)
 {
-    int64_t offset = number_of(progress, "offset"), check;
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, set;
     bson_error_t error;
     truce_status status;
 
-    if (offset > cli_ndjson_size(import->input) || !hash_before(import->path, offset, &check) ||
-        check != number_of(progress, "check"))
-        return cli_usage(import->cli,
-                         "%s is not the file that was imported up to line %" PRId64
-                         "; --restart begins at its first line",
-                         import->path, number_of(progress, "line"));
+    BSON_APPEND_DOCUMENT(&filter, "_id", &import->id);
+    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+    append_progress(import, import->read_end, import->read_line, import->imported, true, &set);
+    bson_append_document_end(&update, &set);
+    status =
+        truce_update(import->cli->store, PROGRESS_COLLECTION, &filter, &update, NULL, NULL, &error);
+    bson_destroy(&filter);
+    bson_destroy(&update);
+    return status ? cli_error(import->cli, NULL, status, &error) : CLI_DONE;
+}
+
+static bool is_done(const bson_t *progress)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, progress, "done") && bson_iter_as_bool(&iter);
+}
+
+/* Is the file the one that `progress` speaks of, perhaps with more lines at its end? */
+static bool is_same_file(const struct import *import, const bson_t *progress)
+{
+    int64_t offset = number_of(progress, "offset"), check;
+
+    return offset <= cli_ndjson_size(import->input) && hash_before(import->path, offset, &check) &&
+           check == number_of(progress, "check");
+}
+
+/* Goes on where `progress` says. */
+static int resume(struct import *import, const bson_t *progress)
+{
+    bool done = is_done(progress);
+    bson_error_t error;
+    truce_status status;
+
     import->line = number_of(progress, "line");
-    status = cli_ndjson_seek(import->input, offset, import->line + 1, &error);
+    import->offset = number_of(progress, "offset");
+    import->read_line = import->line;
+    import->read_end = import->offset;
+    status = cli_ndjson_seek(import->input, import->offset, import->line + 1, &error);
     if (status)
         return cli_error(import->cli, NULL, status, &error);
-    import->offset = offset;
-    import->imported = number_of(progress, "imported");
-    import->rejected = number_of(progress, "rejected");
+    import->imported = done ? 0 : number_of(progress, "imported");
+    import->rejected = done ? 0 : number_of(progress, "rejected");
     import->resumed_at = import->line + 1;
-    cli_remark(import->cli, "goes on at line %" PRId64 " of %s (--restart begins again)",
-               import->resumed_at, import->path);
+    if (done && import->offset == cli_ndjson_size(import->input))
+        cli_remark(import->cli, "%s was imported before (--again imports it again)", import->path);
+    else
+        cli_remark(import->cli, "goes on at line %" PRId64 " of %s (--again begins anew)",
+                   import->resumed_at, import->path);
     return CLI_DONE;
 }
 
@@ -189,10 +225,18 @@ static int find_progress(struct import *import)
     if (!status)
         code = is_empty(import, &empty);
     if (!status && !code) {
-        if (cli_flag(import->cli, "restart") || (empty && number_of(&progress, "imported")))
+        bool same = is_same_file(import, &progress);
+
+        if (cli_flag(import->cli, "again") || (empty && number_of(&progress, "imported")) ||
+            (!same && is_done(&progress)))
             code = remove_progress(import);
-        else
+        else if (same)
             code = resume(import, &progress);
+        else
+            code = cli_usage(import->cli,
+                             "%s is not the file that was imported up to line %" PRId64
+                             "; --again begins at its first line",
+                             import->path, number_of(&progress, "line"));
     }
     if (!code && !import->resumed_at) {
         unlink(import->rejects.path); /* of an earlier import; not there is as good */
@@ -216,7 +260,7 @@ static void progress_write(struct import *import, const struct entry *last, size
     BSON_APPEND_DOCUMENT(filter, "_id", &import->id);
     BSON_APPEND_INT64(filter, "offset", import->offset);
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-    append_progress(import, last->end, last->line, import->imported + (int64_t)count, &set);
+    append_progress(import, last->end, last->line, import->imported + (int64_t)count, false, &set);
     bson_append_document_end(update, &set);
     *write = (truce_write){.kind = TRUCE_WRITE_UPDATE,
                            .collection = PROGRESS_COLLECTION,
@@ -368,6 +412,8 @@ static int read_lines(struct import *import)
             return cli_error(import->cli, NULL, status, &error);
         if (!line.text)
             return flush(import);
+        import->read_end = line.end;
+        import->read_line = line.number;
         cli_progress(&import->shown, line.end, cli_ndjson_size(import->input));
         wrong = cli_ndjson_document(import->input, &line, &document);
         if (wrong) {
@@ -420,7 +466,7 @@ static int import_all(struct import *import)
     if (cli_rejects_close(&import->rejects, &error) && !code)
         code = cli_error(import->cli, NULL, TRUCE_IO, &error);
     if (!code && import->tracked)
-        code = remove_progress(import);
+        code = mark_done(import);
     return code ? code : finish(import);
 }
 
@@ -476,7 +522,7 @@ const struct cli_command cli_import = {
             {"rejects", 0, "FILE", "the reject file (else FILE.rejects)", false},
             {"upsert", 'u', NULL, "replace documents that have the same _id", false},
             {"batch", 0, "N", "lines in one atomic write (else 1000)", false},
-            {"restart", 0, NULL, "begin at the first line again", false},
+            {"again", 0, NULL, "also what was imported before", false},
             {"relaxed", 0, NULL, "do not wait for the disk at each batch", false},
             {0}},
     .store = CLI_STORE_WRITE,
