@@ -76,15 +76,18 @@ static struct collection *collection_of(truce_store *store, const char *name)
     return collection;
 }
 
+#define TRIES 5 /* of what may be repeated freely, when it is not answered */
+
 static truce_status make_index(truce_store *store, const char *collection, const char *field,
                                bool unique, bson_error_t *error)
 {
     bson_t *index = BCON_NEW("key", "{", field, BCON_INT32(1), "}", "sparse", BCON_BOOL(true));
-    truce_status status;
+    truce_status status = TRUCE_UNKNOWN;
 
     if (unique)
         BSON_APPEND_BOOL(index, "unique", true);
-    status = truce_index_create(store, collection, index, error);
+    for (int i = 0; i < TRIES && status == TRUCE_UNKNOWN; i++)
+        status = truce_index_create(store, collection, index, error);
     bson_destroy(index);
     return status;
 }
@@ -111,8 +114,10 @@ truce_status truce__memo_intents(truce_store *store, const char *collection, bso
 static truce_status make_horizon(truce_store *store, bson_error_t *error)
 {
     bson_t *horizon = BCON_NEW("_id", BCON_UTF8("horizon"), "time", BCON_INT64(INT64_MIN));
-    truce_status status = truce_insert(store, COMMITS, horizon, NULL, error);
+    truce_status status = TRUCE_UNKNOWN;
 
+    for (int i = 0; i < TRIES && status == TRUCE_UNKNOWN; i++)
+        status = truce_insert(store, COMMITS, horizon, NULL, error);
     bson_destroy(horizon);
     return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
 }
@@ -154,7 +159,12 @@ truce_status truce__memo_indexes(truce_store *store, const char *name, bson_t *i
     pthread_mutex_unlock(&lock);
     if (fresh)
         return TRUCE_OK;
-    status = truce_index_list(store, name, indexes, error);
+    status = TRUCE_UNKNOWN;
+    bson_init(indexes);
+    for (int i = 0; i < TRIES && status == TRUCE_UNKNOWN; i++) {
+        bson_destroy(indexes);
+        status = truce_index_list(store, name, indexes, error);
+    }
     if (status == TRUCE_NOT_FOUND) /* no collection: no indexes */
         status = TRUCE_OK;
     if (status)

@@ -9,6 +9,7 @@
 #define N(...)       (const struct sim_script[]){{.kind = SIM_NATIVE, __VA_ARGS__}}, 1
 #define SNAP(...)    (const struct sim_script[]){{.kind = SIM_SNAPSHOT, __VA_ARGS__}}, 1
 #define SWEEP        (const struct sim_script[]){{.kind = SIM_SWEEP}}, 1
+#define SWEEPS       (const struct sim_script[]){{.kind = SIM_SWEEP}, {.kind = SIM_SWEEP}}, 2
 
 /* A commit of one document takes the fast path by itself. */
 #define FAST J
@@ -153,7 +154,7 @@ const struct sim_scenario scenarios[] = {
      .clients_count = 3,
      .jumps = 1},
     {.name = "a commit and a sweeper that purges",
-     .clients = {{J(OPS(BLIND_WRITE, BLIND_WRITE, NONE))}, {SWEEP}},
+     .clients = {{J(OPS(BLIND_WRITE, BLIND_WRITE, NONE))}, {SWEEPS}},
      .clients_count = 2,
      .jumps = 1},
     {.name = "a circle of three",

@@ -360,6 +360,30 @@ TEST(two_commits_of_the_journal_cost_two_writes_a_document_and_three)
     truce_store_close(store);
 }
 
+TEST(a_release_that_failed_is_made_again_before_the_commit_is_done)
+{
+    truce_fault_options none = {0}, fail = {.kind = TRUCE_FAULT_FAIL, .writes_only = true};
+    truce_store *store = truce_fault_wrap(open_setting(&settings[1]), &none);
+    bson_error_t error = {0};
+
+    two_accounts(store);
+    for (int i = 0; i < 2;
+         i++) { /* the first makes the indexes; then: insert, two prepares, decide */
+        truce_commit *commit = begin(store, &settings[1]);
+
+        fail.at = i == 0 ? UINT64_MAX : 5;
+        truce_fault_arm(store, &fail);
+        CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': 1}}", &error), error);
+        CHECK_OK(add_update(commit, "accounts", "b", NULL, "{'$inc': {'n': 1}}", &error), error);
+        CHECK_OK(truce_commit_apply(commit, &error), error);
+        truce_commit_free(commit);
+    }
+    CHECK_INT(truce_fault_hits(store), ==, 1);
+    CHECK_DOCUMENT(store, "accounts", "a", "{'_id': 'a', 'n': 12}");
+    CHECK_DOCUMENT(store, "accounts", "b", "{'_id': 'b', 'n': 22}");
+    truce_store_close(store);
+}
+
 /* ---- requests ------------------------------------------------------------------------------- */
 
 static truce_status book(truce_commit *commit, const bson_t *input, void *arg, bson_error_t *error)
