@@ -49,7 +49,8 @@ typedef struct truce_find_options {
     const bson_t *projection; /* MongoDB's */
     const bson_t *sort;   /* {a: 1, b: -1} or {$natural: 1}; without it the order is not defined */
     const bson_t *hint;   /* {key pattern}, {"": "index name"} or {$natural: 1}: the index to use;
-                             a sparse or partial one hides the documents that it does not hold */
+                             a sparse or partial one hides the documents that it does not hold; a
+                             wildcard one is used where it can serve the filter, else as if not named */
     int64_t skip, limit;  /* limit 0: all */
     uint32_t deadline_ms; /* 0: none */
     bool allow_disk_use;  /* large sorts may spill to temporary files */

@@ -180,6 +180,7 @@ static truce_status plan_hint(const struct plan_request *request, const struct s
     struct candidate *candidate;
     truce_status status;
     int64_t number;
+    bool wildcard;
 
     for (uint32_t i = 0; i < collection->indexes_count; i++)
         specs[i] = &collection->indexes[i].spec;
@@ -189,9 +190,10 @@ static truce_status plan_hint(const struct plan_request *request, const struct s
     if (status || number < 0)
         return status;
     candidate = bson_malloc(sizeof *candidate);
-    truce__candidate_make(&collection->indexes[number], conditions, sort, true, candidate);
+    wildcard = collection->indexes[number].spec.fields[0].wildcard;
+    truce__candidate_make(&collection->indexes[number], conditions, sort, !wildcard, candidate);
     /* a wildcard index that cannot serve the filter has not all documents: it is no help */
-    if (candidate->fields || !collection->indexes[number].spec.fields[0].wildcard) {
+    if (candidate->fields || !wildcard) {
         use(plan, candidate);
         settle_order(request, sort, candidate->sorted, plan);
     }

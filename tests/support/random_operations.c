@@ -378,9 +378,18 @@ static void add_sort(struct random *random, bson_t *operation)
     bson_append_document_end(operation, &sort);
 }
 
+static const char *const index_names[] = {"i0", "i1", "i2", "i3", "i4", "i5"};
+
 static void make_find(struct random *random, bson_t *operation)
 {
+    bson_t hint;
+
     add_filter(random, operation);
+    if (BELOW(8) == 0) {
+        BSON_APPEND_DOCUMENT_BEGIN(operation, "hint", &hint);
+        put_text(&hint, "", PICK(index_names));
+        bson_append_document_end(operation, &hint);
+    }
     if (BELOW(2)) {
         add_sort(random, operation);
         if (BELOW(2))
@@ -457,7 +466,6 @@ static void append_partial(struct random *random, bson_t *index)
 
 static void make_index_create(struct random *random, bson_t *operation)
 {
-    static const char *const names[] = {"i0", "i1", "i2", "i3", "i4", "i5"};
     int count = 1 + (int)BELOW(3);
     bson_t index, key;
 
@@ -475,7 +483,7 @@ static void make_index_create(struct random *random, bson_t *operation)
     if (bson_empty(&key))
         BSON_APPEND_INT32(&key, "a", 1);
     bson_append_document_end(&index, &key);
-    put_text(&index, "name", PICK(names));
+    put_text(&index, "name", PICK(index_names));
     if (BELOW(6) == 0)
         BSON_APPEND_BOOL(&index, "unique", true);
     if (BELOW(4) == 0)
@@ -487,9 +495,7 @@ static void make_index_create(struct random *random, bson_t *operation)
 
 static void make_index_drop(struct random *random, bson_t *operation)
 {
-    static const char *const names[] = {"i0", "i1", "i2", "i3", "i4", "i5"};
-
-    put_text(operation, "name", PICK(names));
+    put_text(operation, "name", PICK(index_names));
 }
 
 static void make_collection(struct random *random, bson_t *operation)

@@ -183,11 +183,13 @@ static truce_status run_find(truce_store *store, const bson_t *operation, bson_t
 {
     truce_find_options options = {.skip = number(operation, "skip"),
                                   .limit = number(operation, "limit")};
-    bson_t filter, sort, projection;
+    bson_t filter, sort, projection, hint;
     truce_cursor *cursor = NULL;
     truce_status status;
 
     sub(operation, "filter", &filter);
+    if (sub(operation, "hint", &hint))
+        options.hint = &hint;
     if (sub(operation, "sort", &sort))
         options.sort = &sort;
     if (sub(operation, "projection", &projection))
