@@ -69,9 +69,13 @@ bool test_bson_equal(const bson_t *expected, const bson_t *actual, const char *f
 #define CHECK(condition)                                                                           \
     ((condition) ? true : test_fail(__FILE__, __LINE__, "%s does not hold", #condition))
 
+/* each side is evaluated once */
 #define CHECK_INT(a, operator, b)                                                                  \
-    test_check_int((intmax_t)(a), (intmax_t)(b), (intmax_t)(a) operator(intmax_t)(b),              \
-                   #a " " #operator" " #b, __FILE__, __LINE__)
+    __extension__({                                                                                \
+        const intmax_t check_left_ = (intmax_t)(a), check_right_ = (intmax_t)(b);                  \
+        test_check_int(check_left_, check_right_, check_left_ operator check_right_,               \
+                       #a " " #operator" " #b, __FILE__, __LINE__);                                \
+    })
 
 #define CHECK_TEXT(expected, actual) test_check_text(expected, actual, __FILE__, __LINE__)
 
