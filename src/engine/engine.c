@@ -31,6 +31,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "engine/index_build.h"
 #include "engine/wake.h"
 
 #define DEADLINE_MS 30000
@@ -222,6 +223,7 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
                                 struct engine **engine, bson_error_t *error)
 {
     struct engine *made;
+    bson_error_t ignored;
     truce_status status;
     char *real = NULL;
 
@@ -243,6 +245,9 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     status = made->read_only ? open_read_only(made, error) : open_writable(made, error);
     made->generation = truce__lock_generation();
     if (!status) {
+        /* what cannot be swept now is swept later */
+        if (!made->read_only)
+            (void)truce__index_build_sweep(made, &ignored);
         *engine = made;
         return TRUCE_OK;
     }

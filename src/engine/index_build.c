@@ -24,6 +24,9 @@
  */
 #include "engine/index_build.h"
 
+#include <errno.h>
+#include <string.h>
+
 #include "base/assert.h"
 #include "engine/documents.h"
 #include "query/catalog.h"
@@ -39,6 +42,7 @@ struct build {
     int64_t after; /* rows up to this are done */
     bool present;  /* the same index was there already */
     bool filled, ready;
+    int claim; /* -1: none */
 };
 
 /* ---- documents, a chunk at a time ----------------------------------------------------------- */
@@ -285,8 +289,12 @@ static truce_status start(struct build *build, struct writer *writer, bson_error
     status = admit(build, writer, error);
     if (status || build->present)
         return status;
-    /* numbers are never used again, so nobody else can have the claim */
-    truce_assert(truce__lock_claim(writer->lock, build->index));
+    /* a step that runs again has another number */
+    truce__lock_disclaim(build->claim);
+    build->claim = truce__lock_claim(writer->lock, build->index);
+    if (build->claim < 0)
+        return truce__fail(TRUCE_IO, error, "cannot open the lock file of the store again: %s",
+                           strerror(errno));
     status = fill(build, writer, error);
     if (!status && build->filled)
         status = check_and_make_ready(build, writer, error);
@@ -373,7 +381,7 @@ truce_status truce__engine_index_create(struct engine *engine, const char *colle
                                         const bson_t *index, bson_error_t *error)
 {
     struct index_spec spec;
-    struct build build = {.collection = collection, .spec = &spec};
+    struct build build = {.collection = collection, .spec = &spec, .claim = -1};
     truce_status status = truce__engine_writable(engine, error);
 
     if (!status)
@@ -383,15 +391,14 @@ truce_status truce__engine_index_create(struct engine *engine, const char *colle
     if (status)
         return status;
     status = build_index(engine, &build, error);
-    if (build.index)
-        truce__lock_disclaim(&engine->lock, build.index);
+    truce__lock_disclaim(build.claim);
     truce__index_spec_release(&spec);
     return status;
 }
 
 /* ---- the sweep ------------------------------------------------------------------------------ */
 
-/* An index that is not ready; false: there is none that nobody builds. */
+/* An index that is not ready and that nobody builds; false: there is none. */
 static bool find_orphan(const struct lock *lock, const struct catalog *catalog,
                         const struct collection **collection, int64_t *index)
 {
@@ -399,10 +406,9 @@ static bool find_orphan(const struct lock *lock, const struct catalog *catalog,
         *collection = &catalog->collections[i];
         for (uint32_t j = 0; j < (*collection)->indexes_count; j++) {
             *index = (*collection)->indexes[j].id;
-            if ((*collection)->indexes[j].state == INDEX_READY || !truce__lock_claim(lock, *index))
-                continue;
-            truce__lock_disclaim(lock, *index);
-            return true;
+            if ((*collection)->indexes[j].state != INDEX_READY &&
+                !truce__lock_is_claimed(lock, *index))
+                return true;
         }
     }
     return false;
@@ -427,29 +433,20 @@ static truce_status drop_orphans(struct write_op *op, struct writer *writer, bso
     }
 }
 
-static bool has_unfinished(const struct catalog *catalog)
-{
-    for (uint32_t i = 0; i < catalog->count; i++) {
-        for (uint32_t j = 0; j < catalog->collections[i].indexes_count; j++) {
-            if (catalog->collections[i].indexes[j].state != INDEX_READY)
-                return true;
-        }
-    }
-    return false;
-}
-
 truce_status truce__index_build_sweep(struct engine *engine, bson_error_t *error)
 {
     struct write_op op = {.run = drop_orphans};
     struct reader *reader;
     truce_status status = truce__readers_begin(&engine->readers, &reader, error);
-    bool unfinished;
+    const struct collection *collection;
+    int64_t index;
+    bool found;
 
     if (status)
         return status;
-    unfinished = has_unfinished(reader->catalog);
+    found = find_orphan(&engine->lock, reader->catalog, &collection, &index);
     truce__readers_end(&engine->readers, reader);
-    if (!unfinished)
+    if (!found)
         return TRUCE_OK;
     op.deadline_ns = truce__engine_deadline(engine, 0);
     return truce__writer_run(&engine->writer, &op, error);

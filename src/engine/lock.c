@@ -186,11 +186,24 @@ void truce__lock_close(struct lock *lock)
 
 /* ---- the lock ------------------------------------------------------------------------------- */
 
-static bool try_byte(const struct lock *lock, int64_t byte, short type)
+static bool set_byte(int file, int64_t byte, short type)
 {
     struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
 
-    return fcntl(lock->file, F_OFD_SETLK, &range) == 0;
+    return fcntl(file, F_OFD_SETLK, &range) == 0;
+}
+
+static bool try_byte(const struct lock *lock, int64_t byte, short type)
+{
+    return set_byte(lock->file, byte, type);
+}
+
+/* Held by another opening of the file? */
+static bool has_byte(const struct lock *lock, int64_t byte)
+{
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+
+    return fcntl(lock->file, F_OFD_GETLK, &range) || range.l_type != F_UNLCK;
 }
 
 static void wake_waiters(const struct lock *lock)
@@ -279,21 +292,33 @@ void truce__lock_release(struct lock *lock)
 
 bool truce__lock_is_held(const struct lock *lock)
 {
-    struct flock range = {
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = BYTE_LOCK, .l_len = 1};
-
-    return lock->held || fcntl(lock->file, F_OFD_GETLK, &range) || range.l_type != F_UNLCK;
+    return lock->held || has_byte(lock, BYTE_LOCK);
 }
 
-bool truce__lock_claim(const struct lock *lock, int64_t number)
+int truce__lock_claim(const struct lock *lock, int64_t number)
 {
+    int file = open(lock->path, O_RDWR | O_CLOEXEC);
+
     truce_assert(number > 0);
-    return try_byte(lock, BYTE_CLAIMS + number, F_WRLCK);
+    if (file < 0)
+        return -1;
+    if (!set_byte(file, BYTE_CLAIMS + number, F_WRLCK)) {
+        close(file);
+        return -1;
+    }
+    note_file(file, true);
+    return file;
 }
 
-void truce__lock_disclaim(const struct lock *lock, int64_t number)
+void truce__lock_disclaim(int claim)
 {
-    bool freed = try_byte(lock, BYTE_CLAIMS + number, F_UNLCK);
+    if (claim < 0)
+        return;
+    note_file(claim, false);
+    close(claim);
+}
 
-    truce_assert(freed);
+bool truce__lock_is_claimed(const struct lock *lock, int64_t number)
+{
+    return has_byte(lock, BYTE_CLAIMS + number);
 }

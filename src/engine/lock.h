@@ -47,10 +47,12 @@ void truce__lock_release(struct lock *lock);
 /* Is it held by anybody, this process included? */
 bool truce__lock_is_held(const struct lock *lock);
 
-/* A flag that lasts as long as this opening of the file, for claims that must die with their owner;
- * `number` > 0. False: another has it. */
-bool truce__lock_claim(const struct lock *lock, int64_t number);
-void truce__lock_disclaim(const struct lock *lock, int64_t number);
+/* A claim on a number, > 0: lasts until it is given back or its process dies. Each is an opening of
+ * the file of its own, so claims of one process exclude each other, too. Returns a descriptor; -1:
+ * somebody has it, or no file can be opened. */
+int truce__lock_claim(const struct lock *lock, int64_t number);
+void truce__lock_disclaim(int claim); /* -1 is allowed */
+bool truce__lock_is_claimed(const struct lock *lock, int64_t number);
 
 /* ---- sleeping and waking on a word of memory, across processes ------------------------------ */
 

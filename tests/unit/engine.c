@@ -390,6 +390,30 @@ TEST(an_index_is_built_while_others_write)
     check_whole();
 }
 
+static void *build_one(void *arg)
+{
+    bson_error_t error;
+
+    CHECK_OK(create_index(arg ? "{'key': {'a': 1}}" : "{'key': {'b': 1}}", &error), error);
+    return NULL;
+}
+
+TEST(two_threads_build_indexes_at_once)
+{
+    pthread_t threads[2];
+
+    REQUIRE(open_new());
+    for (int i = 0; i < 5000; i++)
+        insert("{'_id': %d, 'a': %d, 'b': %d}", i, i % 100, i);
+    for (int i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, build_one, i ? store : NULL);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_INT(count_indexes(), ==, 3);
+    truce_store_close(store);
+    check_whole();
+}
+
 TEST(a_unique_index_that_cannot_be_built_leaves_nothing)
 {
     bson_error_t error;

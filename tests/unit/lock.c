@@ -37,7 +37,7 @@ static pid_t start_holder(void)
         struct lock lock;
         bson_error_t error;
 
-        if (truce__lock_open(path, &lock, &error) || !truce__lock_claim(&lock, 5) ||
+        if (truce__lock_open(path, &lock, &error) || truce__lock_claim(&lock, 5) < 0 ||
             truce__lock_acquire(&lock, in_ms(1000), &error) || write(ready[1], "x", 1) != 1)
             _exit(1);
         for (;;)
@@ -76,15 +76,19 @@ TEST(a_lock_dies_with_its_holder_and_so_do_claims)
     bson_error_t error;
     struct lock lock;
     pid_t holder;
+    int claim;
 
     new_path();
     holder = start_holder();
     CHECK_OK(truce__lock_open(path, &lock, &error), error);
-    CHECK(!truce__lock_claim(&lock, 5));
-    CHECK(truce__lock_claim(&lock, 6));
+    CHECK(truce__lock_is_claimed(&lock, 5) && truce__lock_claim(&lock, 5) < 0);
+    claim = truce__lock_claim(&lock, 6);
+    CHECK(claim >= 0 && truce__lock_is_claimed(&lock, 6) && truce__lock_claim(&lock, 6) < 0);
+    truce__lock_disclaim(claim);
+    CHECK(!truce__lock_is_claimed(&lock, 6));
     kill(holder, SIGKILL);
     waitpid(holder, NULL, 0);
-    CHECK(truce__lock_claim(&lock, 5));
+    CHECK(!truce__lock_is_claimed(&lock, 5));
     CHECK_OK(truce__lock_acquire(&lock, in_ms(1000), &error), error);
     truce__lock_release(&lock);
     truce__lock_close(&lock);
