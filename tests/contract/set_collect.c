@@ -426,3 +426,46 @@ TEST(a_source_that_starts_while_a_collector_announces_loses_nothing)
     truce_set_free(place.set);
     truce_store_close(traced);
 }
+
+/* The same consumer, by mistake in two processes: the other records when this one is about to. */
+static void record_beside(const bson_t *event, void *arg)
+{
+    struct intruder *intruder = arg;
+    bson_iter_t iter;
+
+    if (intruder->done || bson_iter_init_find(&iter, event, "status") ||
+        !bson_iter_init_find(&iter, event, "verb") || strcmp(bson_iter_utf8(&iter, NULL), "bulk") ||
+        !bson_iter_init_find(&iter, event, "collection") ||
+        strcmp(bson_iter_utf8(&iter, NULL), "truce_progress"))
+        return;
+    intruder->done = true;
+    consume(intruder->place, "c1", (struct model_operation)R(2));
+}
+
+TEST(two_records_under_one_name_at_once_are_both_kept)
+{
+    const struct model_operation third = A(3);
+    struct place place;
+    struct intruder intruder = {.place = &place};
+    truce_trace_options options = {.function = record_beside, .arg = &intruder, .beginnings = true};
+    truce_set_operation made;
+    truce_set_result result;
+    truce_store *traced;
+    truce_set *set;
+    bson_t key, element;
+    bson_error_t error;
+
+    open_place(&place, TRUCE_SET_FORM_AUTO);
+    consume(&place, "c1", (struct model_operation)A(1));
+    traced = truce_trace_wrap(place.store, &options);
+    set = truce_set_new(traced, NULL);
+    model_operation_make(&third, &key, &element, &made);
+    CHECK_OK(truce_set_consume(set, "c1", &made, 1, &result, &error), error);
+    CHECK(intruder.done);
+    CHECK_INT(watermark(&place), ==, 3);
+    bson_destroy(&key);
+    bson_destroy(&element);
+    truce_set_free(set);
+    truce_set_free(place.set);
+    truce_store_close(traced);
+}
