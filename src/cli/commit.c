@@ -173,14 +173,18 @@ static int transact(struct cli *cli, const bson_t *changes)
 {
     struct application application = {.cli = cli, .changes = changes};
     truce_commit_options options = {.key = cli_text(cli, "key")};
-    bson_t answer = BSON_INITIALIZER;
+    bson_t answer = BSON_INITIALIZER, input = BSON_INITIALIZER;
     int64_t key_time, deadline;
     bson_error_t error;
     truce_status status;
 
     if (!cli_number(cli, "key-time", 1, INT64_MAX, truce__clock_wall_ms(), &key_time) ||
-        !cli_number(cli, "deadline", 1, 86400000, 30000, &deadline))
+        !cli_number(cli, "deadline", 1, 86400000, 30000, &deadline)) {
+        bson_destroy(&input);
         return CLI_USAGE;
+    }
+    BSON_APPEND_ARRAY(&input, "changes", changes); /* what the key stands for */
+    options.input = options.key ? &input : NULL;
     options.key_time_ms = options.key ? key_time : 0;
     options.deadline_ms = (uint32_t)deadline;
     options.mechanism = cli_flag(cli, "journal") ? TRUCE_MECHANISM_JOURNAL : TRUCE_MECHANISM_AUTO;
@@ -189,6 +193,7 @@ static int transact(struct cli *cli, const bson_t *changes)
     if (!status)
         cli_answer(cli, &answer, "committed");
     bson_destroy(&answer);
+    bson_destroy(&input);
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
