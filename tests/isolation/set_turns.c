@@ -262,3 +262,62 @@ TEST(consumers_beside_a_collector_in_many_interleavings)
         explore_collector(options, 4, runs / 2, test_seed(), (struct turns_budget){1, 1, 1});
     }
 }
+
+/* ---- sequences ---- */
+
+struct takers {
+    int64_t numbers[TURNS_CLIENTS_MAX][2];
+};
+
+static void begin_takers(truce_store *store, void *arg)
+{
+    struct takers *takers = arg;
+
+    (void)store;
+    memset(takers, 0, sizeof *takers);
+}
+
+static void take_numbers(truce_store *store, int number, void *arg)
+{
+    struct takers *takers = arg;
+    bson_error_t error;
+
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(truce_sequence_next(store, "s", &takers->numbers[number][i], &error), error);
+}
+
+/* Four numbers were taken: 1 to 4, each once, and the counter stands at the last. */
+static void check_takers(truce_store *store, const bool *crashed, void *arg)
+{
+    const struct takers *takers = arg;
+    bool seen[5] = {false};
+    bson_error_t error;
+    int64_t last;
+
+    (void)crashed;
+    for (int i = 0; i < 4; i++) {
+        int64_t number = takers->numbers[i / 2][i % 2];
+
+        if (CHECK(number >= 1 && number <= 4))
+            CHECK(!seen[number]);
+        seen[number >= 1 && number <= 4 ? number : 0] = true;
+    }
+    CHECK_OK(truce_sequence_last(store, "s", &last, &error), error);
+    CHECK_INT(last, ==, 4);
+}
+
+TEST(a_sequence_has_no_gap_and_no_repeat_though_calls_are_lost_or_late)
+{
+    struct takers takers;
+    struct turns_run run = {.clients = 2,
+                            .client = take_numbers,
+                            .begin = begin_takers,
+                            .end = check_takers,
+                            .arg = &takers};
+    long runs_max = test_scale("TRUCE_TURNS_RUNS", 1000);
+
+    run.budget = (struct turns_budget){.losses = 1};
+    turns_explore(&run, runs_max, 0, NULL);
+    run.budget = (struct turns_budget){.lates = 1};
+    turns_explore(&run, runs_max, 0, NULL);
+}

@@ -160,6 +160,38 @@ static truce_status bulk(truce_store *store, const truce_write *writes, size_t c
     return status;
 }
 
+static truce_status find_and_modify(truce_store *store, const char *collection,
+                                    const bson_t *filter, const bson_t *update,
+                                    const truce_modify_options *options, bson_t *document,
+                                    truce_write_result *result, bson_error_t *error)
+{
+    struct client *client = (struct client *)store;
+    struct turns *turns = client->turns;
+    enum decision decision = take_turn(client, true);
+    truce_status status;
+
+    if (decision == DIE_BEFORE || decision == LATE) {
+        if (decision == LATE)
+            put_aside(turns, &(truce_write){.kind = TRUCE_WRITE_UPDATE,
+                                            .collection = collection,
+                                            .filter = filter,
+                                            .document = update,
+                                            .options = {.upsert = options->upsert}});
+        bson_init(document);
+        *result = (truce_write_result){0};
+        return truce__fail(decision == LATE ? TRUCE_UNKNOWN : TRUCE_IO, error, "no answer");
+    }
+    status = turns->inner->ops->find_and_modify(turns->inner, collection, filter, update, options,
+                                                document, result, error);
+    if (decision == LOSE || decision == DIE_AFTER) {
+        bson_reinit(document);
+        truce_write_result_release(result);
+        *result = (truce_write_result){0};
+        status = truce__fail(decision == LOSE ? TRUCE_UNKNOWN : TRUCE_IO, error, "no answer");
+    }
+    return status;
+}
+
 static truce_status index_create(truce_store *store, const char *collection, const bson_t *index,
                                  bson_error_t *error)
 {
@@ -177,6 +209,7 @@ static const truce_store_ops ops = {.scheme = "turns",
                                     .close = close_nothing,
                                     .find = find,
                                     .bulk = bulk,
+                                    .find_and_modify = find_and_modify,
                                     .index_create = index_create};
 
 bool turns_is_dead(const truce_store *store)
