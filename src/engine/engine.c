@@ -34,8 +34,9 @@
 #include "engine/index_build.h"
 #include "engine/wake.h"
 
-#define DEADLINE_MS 30000
-#define CLOSE_MS    2000
+#define DEADLINE_MS   30000
+#define CLOSE_MS      2000
+#define OPEN_AGAIN_MS 5
 
 /* ---- for the parts -------------------------------------------------------------------------- */
 
@@ -141,6 +142,26 @@ static truce_status create(struct engine *engine, bson_error_t *error)
     return status;
 }
 
+/* The writer's connection, and whether the file has content. Where others die and recover at the same
+ * moment, SQLite can answer "locked" without having waited: then once more, until the deadline. */
+static truce_status open_connection(struct engine *engine, bool *fresh, bson_error_t *error)
+{
+    int64_t deadline_ns = truce__engine_deadline(engine, 0);
+
+    for (;;) {
+        truce_status status = truce__kv_open(engine->path, KV_WRITER, &engine->kv, error);
+
+        if (!status)
+            status = truce__kv_format_check(engine->kv, fresh, error);
+        if (status != TRUCE_LOCKED || truce__clock_monotonic_ns() >= deadline_ns)
+            return status;
+        if (engine->kv)
+            truce__kv_close(engine->kv);
+        engine->kv = NULL;
+        truce__clock_sleep_ms(OPEN_AGAIN_MS);
+    }
+}
+
 static truce_status open_writable(struct engine *engine, bson_error_t *error)
 {
     truce_status status;
@@ -150,9 +171,7 @@ static truce_status open_writable(struct engine *engine, bson_error_t *error)
     if (status)
         return status;
     engine->locked = true;
-    status = truce__kv_open(engine->path, KV_WRITER, &engine->kv, error);
-    if (!status)
-        status = truce__kv_format_check(engine->kv, &fresh, error);
+    status = open_connection(engine, &fresh, error);
     if (!status && fresh)
         status = create(engine, error);
     if (status)
