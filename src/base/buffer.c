@@ -8,7 +8,7 @@ void truce__buffer_reserve(struct buffer *buffer, size_t more)
 {
     size_t room = buffer->room ? buffer->room : 64;
 
-    if (buffer->room - buffer->size >= more)
+    if (buffer->bytes && buffer->room - buffer->size >= more)
         return;
     while (room - buffer->size < more)
         room *= 2;

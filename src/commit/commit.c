@@ -330,6 +330,7 @@ void truce__commit_write(const struct entry *entry, const bson_oid_t *rev, bson_
                          bool *replacement)
 {
     struct diff diff;
+    bson_t unset;
 
     *replacement = !truce__diff(truce__value_document(&entry->base),
                                 truce__value_document(&entry->after), &diff);
@@ -339,8 +340,12 @@ void truce__commit_write(const struct entry *entry, const bson_oid_t *rev, bson_
         bson_init(update);
         BSON_APPEND_OID(&diff.set, "_rev", rev);
         BSON_APPEND_DOCUMENT(update, "$set", &diff.set);
-        if (!bson_empty(&diff.unset))
-            BSON_APPEND_DOCUMENT(update, "$unset", &diff.unset);
+        /* a replacement has no _rev yet: it is set, not gone */
+        bson_init(&unset);
+        bson_copy_to_excluding_noinit(&diff.unset, &unset, "_rev", NULL);
+        if (!bson_empty(&unset))
+            BSON_APPEND_DOCUMENT(update, "$unset", &unset);
+        bson_destroy(&unset);
     }
     truce__diff_release(&diff);
 }
@@ -378,7 +383,8 @@ truce_status truce_commit_apply(truce_commit *commit, bson_error_t *error)
     commit->applied = true;
     if (!commit->count && !commit->options.key)
         return TRUCE_OK;
-    qsort(commit->entries, commit->count, sizeof(struct entry *), compare_entries);
+    if (commit->count)
+        qsort(commit->entries, commit->count, sizeof(struct entry *), compare_entries);
     commit->worker.waits = 0;
     status = apply_once(commit, error);
     if (!status)

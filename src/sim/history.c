@@ -213,6 +213,8 @@ static const char *check_answers(struct judge *judge)
             should += writes(txn->script->ops[d]);
             wrote += judge->applied[t][d];
         }
+        if (txn->ended && txn->status == TRUCE_INVALID)
+            return say(judge, "a change that is right was refused", t, 0);
         if (told_no && wrote)
             return say(judge, "the caller was told that it failed, but it was applied", t, 0);
         if (wrote && wrote != should)

@@ -332,7 +332,7 @@ TEST(set_apply_killed_again_and_again_ends_in_the_same_state)
     int kills = 0, bad = 0;
 
     truce__random_seed(&random, seed);
-    write_messages(&messages, store, (int)test_scale("TRUCE_KILL_MESSAGES", 40000), 300, seed);
+    write_messages(&messages, store, (int)test_scale("TRUCE_KILL_MESSAGES", 200000), 300, seed);
     file = fopen(messages.path, "a");
     REQUIRE(file);
     for (int i = 0; i < 500; i++)
@@ -343,7 +343,7 @@ TEST(set_apply_killed_again_and_again_ends_in_the_same_state)
             command_start(TRUCE_CLI, store, "set", "apply", messages.path, "--workers", "3", NULL);
         int state = 0;
 
-        truce__clock_sleep_ms(20 + (int64_t)truce__random_below(&random, 150) + 5 * kills);
+        truce__clock_sleep_ms(5 + (int64_t)truce__random_below(&random, 40) + 2 * kills);
         ended = waitpid(pid, &state, WNOHANG) == pid;
         if (!ended) {
             kill(pid, SIGKILL);
@@ -395,12 +395,12 @@ TEST(workers_that_are_killed_are_replaced_and_their_work_is_done)
     pid_t pid;
 
     truce__random_seed(&random, seed);
-    write_messages(&messages, store, (int)test_scale("TRUCE_KILL_MESSAGES", 40000), 300, seed);
+    write_messages(&messages, store, (int)test_scale("TRUCE_KILL_MESSAGES", 200000), 300, seed);
     pid = command_start(TRUCE_CLI, store, "set", "apply", messages.path, "--workers", "4", NULL);
     while (waitpid(pid, &state, WNOHANG) == 0) {
         pid_t child = child_of(pid, &random);
 
-        truce__clock_sleep_ms(25);
+        truce__clock_sleep_ms(20);
         if (child > 0 && kills < 20 && !kill(child, SIGKILL))
             kills++;
     }

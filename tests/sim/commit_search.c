@@ -10,11 +10,10 @@ struct budget {
     int crashes, losses, lates, jumps;
 };
 
-static void search(const struct sim_scenario *base, struct budget budget, long runs_max,
+static void search(const struct sim_scenario *base, struct budget budget, long runs,
                    bool to_the_end)
 {
     struct sim_scenario scenario = *base;
-    long runs = test_scale("TRUCE_SIM_RUNS", runs_max);
     struct sim_search found;
 
     scenario.crashes = budget.crashes;
@@ -29,7 +28,7 @@ static void search(const struct sim_scenario *base, struct budget budget, long r
     if (found.result.violation)
         test_fail(__FILE__, __LINE__, "%s: %s (%s)", scenario.name, found.result.violation,
                   found.result.detail);
-    if (to_the_end && runs >= runs_max)
+    if (to_the_end)
         CHECK(found.complete);
 }
 
@@ -40,27 +39,33 @@ static bool wanted(const struct sim_scenario *scenario)
     return !only || strstr(scenario->name, only);
 }
 
-static void search_all(struct budget budget, long runs_max)
+static void search_all(struct budget budget)
 {
+    long runs = test_scale("TRUCE_SIM_FAULTS", 150);
+
     for (int i = 0; i < scenarios_count; i++) {
         if (wanted(&scenarios[i]))
-            search(&scenarios[i], budget, runs_max, false);
+            search(&scenarios[i], budget, runs, false);
     }
 }
 
 static void search_named(const char *const *names, struct budget budget, long runs_max)
 {
+    long runs = test_scale("TRUCE_SIM_RUNS", runs_max);
+
     for (; *names; names++) {
         if (wanted(scenario_named(*names)))
-            search(scenario_named(*names), budget, runs_max, true);
+            search(scenario_named(*names), budget, runs, runs >= runs_max);
     }
 }
 
 TEST(every_interleaving_of_two_clients_is_serializable)
 {
+    long runs = test_scale("TRUCE_SIM_RUNS", 5000);
+
     for (int i = 0; i < scenarios_count; i++) {
         if (wanted(&scenarios[i]) && scenarios[i].clients_count == 2 && !scenarios[i].jumps)
-            search(&scenarios[i], (struct budget){0}, 5000, true);
+            search(&scenarios[i], (struct budget){0}, runs, runs >= 5000);
     }
 }
 
@@ -91,7 +96,7 @@ TEST(a_call_that_lands_late_does_no_harm)
 
 TEST(all_small_cases_with_every_kind_of_fault_as_far_as_the_bound_goes)
 {
-    search_all((struct budget){.crashes = 1, .jumps = 1}, 150);
-    search_all((struct budget){.lates = 2, .jumps = 1}, 150);
-    search_all((struct budget){.losses = 1}, 150);
+    search_all((struct budget){.crashes = 1, .jumps = 1});
+    search_all((struct budget){.lates = 2, .jumps = 1});
+    search_all((struct budget){.losses = 1});
 }

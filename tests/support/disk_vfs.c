@@ -62,7 +62,8 @@ static void apply(struct content *content, const struct change *change, int size
 {
     if (change->size < 0) {
         make_room(content, change->offset);
-        memset(content->durable + change->offset, 0, (size_t)(content->size - change->offset));
+        if (content->size > change->offset)
+            memset(content->durable + change->offset, 0, (size_t)(content->size - change->offset));
         content->size = change->offset;
         return;
     }

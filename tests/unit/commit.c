@@ -96,6 +96,37 @@ TEST(insert_remove_replace_and_require_go_together)
     on_every_setting(all_kinds);
 }
 
+static void replaced_twice(truce_store *store, const struct setting *setting)
+{
+    static const char *const versions[] = {"{'n': 1, 'm': 2}", "{'n': 3}",
+                                           "{'k': {'x': 1}, 'n': 3}", "{}"};
+    bson_value_t a = text_id("a");
+    bson_error_t error = {0};
+
+    two_accounts(store);
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+        truce_commit *commit = begin(store, setting);
+        bson_t *version = test_bson(versions[i]), expected = BSON_INITIALIZER;
+        char *json;
+
+        CHECK_OK(truce_commit_replace(commit, "accounts", &a, NULL, version, &error), error);
+        CHECK_OK(truce_commit_apply(commit, &error), error);
+        truce_commit_free(commit);
+        BSON_APPEND_UTF8(&expected, "_id", "a");
+        bson_concat(&expected, version);
+        json = bson_as_relaxed_extended_json(&expected, NULL);
+        CHECK_DOCUMENT(store, "accounts", "a", json);
+        bson_free(json);
+        bson_destroy(&expected);
+        bson_destroy(version);
+    }
+}
+
+TEST(what_a_commit_wrote_another_can_replace)
+{
+    on_every_setting(replaced_twice);
+}
+
 static void own_writes(truce_store *store, const struct setting *setting)
 {
     bson_value_t a = text_id("a"), c = text_id("c");
