@@ -8,6 +8,7 @@
 #   make install    to PREFIX (/usr/local), below DESTDIR if that is given
 PREFIX  ?= /usr/local
 DESTDIR ?=
+MAKEFLAGS += --no-print-directory
 JOBS    ?= $(shell nproc)
 
 .PHONY: all demo test bench mutants install clean deps
