@@ -54,6 +54,7 @@ typedef struct truce_find_options {
     int64_t skip, limit;  /* limit 0: all */
     uint32_t deadline_ms; /* 0: none */
     bool allow_disk_use;  /* large sorts may spill to temporary files */
+    bool explain_count;   /* truce_explain: how a count would run, not a find */
 } truce_find_options;
 
 /* `filter` NULL or empty: all. A collection that does not exist is empty. */
@@ -100,7 +101,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_aggregate(truce_store *store, con
                                                          truce_cursor **cursor,
                                                          bson_error_t *error);
 
-/* How a find would run, in the shape of MongoDB's explain ("executionStats": it is run). */
+/* How a find (or a count) would run, in the shape of MongoDB's explain ("executionStats": it is run). */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_explain(truce_store *store, const char *collection,
                                                        const bson_t *filter,
                                                        const truce_find_options *options,

@@ -1,4 +1,4 @@
-/* truce explain: how a find would run. */
+/* truce explain: how a find or a count would run. */
 #include "cli/commands.h"
 #include "cli/query.h"
 
@@ -13,6 +13,7 @@ static int run(struct cli *cli)
         truce_status status;
 
         bson_destroy(&plan);
+        query.options.explain_count = cli_flag(cli, "count");
         status = truce_explain(cli->store, cli->arguments[0], &query.filter, &query.options, &plan,
                                &error);
         if (status)
@@ -36,6 +37,7 @@ const struct cli_command cli_explain = {
                                            CLI_SKIP_OPTION,
                                            CLI_LIMIT_OPTION,
                                            CLI_HINT_OPTION,
+                                           {"count", 0, NULL, "explain a count, not a find", false},
                                            {0}},
     .store = CLI_STORE_READ,
     .run = run,

@@ -2,6 +2,20 @@
 #include "base/assert.h"
 #include "engine/query.h"
 
+static void append_index(bson_t *stage, const char *name, const struct index *index,
+                         const struct plan_scan *scan)
+{
+    BSON_APPEND_UTF8(stage, "stage", name);
+    BSON_APPEND_DOCUMENT(stage, "keyPattern", index->spec.key);
+    BSON_APPEND_UTF8(stage, "indexName", index->spec.name);
+    BSON_APPEND_BOOL(stage, "isMultiKey", index->multikey_fields);
+    BSON_APPEND_BOOL(stage, "isUnique", index->spec.unique);
+    BSON_APPEND_BOOL(stage, "isSparse", index->spec.sparse);
+    BSON_APPEND_BOOL(stage, "isPartial", index->spec.partial_filter);
+    BSON_APPEND_UTF8(stage, "direction", scan->backward ? "backward" : "forward");
+    BSON_APPEND_INT32(stage, "ranges", (int32_t)scan->count);
+}
+
 /* {stage: "COLLSCAN"} or {stage: "FETCH", inputStage: {stage: "IXSCAN", ...}} */
 static void append_index_scan(bson_t *stage, const struct index *index,
                               const struct plan_scan *scan)
@@ -10,15 +24,7 @@ static void append_index_scan(bson_t *stage, const struct index *index,
 
     BSON_APPEND_UTF8(stage, "stage", "FETCH");
     BSON_APPEND_DOCUMENT_BEGIN(stage, "inputStage", &input);
-    BSON_APPEND_UTF8(&input, "stage", "IXSCAN");
-    BSON_APPEND_DOCUMENT(&input, "keyPattern", index->spec.key);
-    BSON_APPEND_UTF8(&input, "indexName", index->spec.name);
-    BSON_APPEND_BOOL(&input, "isMultiKey", index->multikey_fields);
-    BSON_APPEND_BOOL(&input, "isUnique", index->spec.unique);
-    BSON_APPEND_BOOL(&input, "isSparse", index->spec.sparse);
-    BSON_APPEND_BOOL(&input, "isPartial", index->spec.partial_filter);
-    BSON_APPEND_UTF8(&input, "direction", scan->backward ? "backward" : "forward");
-    BSON_APPEND_INT32(&input, "ranges", (int32_t)scan->count);
+    append_index(&input, "IXSCAN", index, scan);
     bson_append_document_end(stage, &input);
 }
 
@@ -68,32 +74,68 @@ static void append_access(bson_t *stage, const struct collection *collection,
         append_union(stage, collection, plan, filter);
 }
 
-static void append_plan(bson_t *plan, const struct query *query,
+/* {stage: "COUNT", inputStage: ...}; without a filter the rows are counted as they are. */
+static void append_count(bson_t *winning, const struct query *query,
+                         const struct collection *collection, const bson_t *filter)
+{
+    const struct plan *plan = &query->plan;
+    bson_t input;
+
+    BSON_APPEND_UTF8(winning, "stage", "COUNT");
+    BSON_APPEND_DOCUMENT_BEGIN(winning, "inputStage", &input);
+    if (plan->covered)
+        append_index(&input, "COUNT_SCAN",
+                     truce__collection_index_id(collection, plan->scans[0].index), plan->scans);
+    else
+        append_access(&input, collection, plan, filter);
+    bson_append_document_end(winning, &input);
+}
+
+static void append_find(bson_t *winning, const struct query *query,
                         const struct collection *collection, const bson_t *filter,
                         const bson_t *sort)
 {
-    bson_t planner, winning, input;
+    bson_t input;
+
+    if (truce__query_sorted(query)) {
+        append_access(winning, collection, &query->plan, filter);
+        return;
+    }
+    BSON_APPEND_UTF8(winning, "stage", "SORT");
+    BSON_APPEND_DOCUMENT(winning, "sortPattern", sort);
+    BSON_APPEND_DOCUMENT_BEGIN(winning, "inputStage", &input);
+    append_access(&input, collection, &query->plan, filter);
+    bson_append_document_end(winning, &input);
+}
+
+static bool counts_rows(const bson_t *filter, const truce_find_options *options)
+{
+    return options->explain_count && bson_empty(filter) && !options->hint;
+}
+
+static void append_plan(bson_t *plan, const struct query *query,
+                        const struct collection *collection, const bson_t *filter,
+                        const truce_find_options *options)
+{
+    bson_t planner, winning;
 
     BSON_APPEND_DOCUMENT_BEGIN(plan, "queryPlanner", &planner);
     BSON_APPEND_UTF8(&planner, "namespace", query->collection);
     BSON_APPEND_DOCUMENT(&planner, "parsedQuery", filter);
     BSON_APPEND_DOCUMENT_BEGIN(&planner, "winningPlan", &winning);
-    if (truce__query_sorted(query)) {
-        append_access(&winning, collection, &query->plan, filter);
-    } else {
-        BSON_APPEND_UTF8(&winning, "stage", "SORT");
-        BSON_APPEND_DOCUMENT(&winning, "sortPattern", sort);
-        BSON_APPEND_DOCUMENT_BEGIN(&winning, "inputStage", &input);
-        append_access(&input, collection, &query->plan, filter);
-        bson_append_document_end(&winning, &input);
-    }
+    if (counts_rows(filter, options))
+        BSON_APPEND_UTF8(&winning, "stage", "RECORD_STORE_FAST_COUNT");
+    else if (options->explain_count)
+        append_count(&winning, query, collection, filter);
+    else
+        append_find(&winning, query, collection, filter, options->sort);
     bson_append_document_end(&planner, &winning);
     bson_append_document_end(plan, &planner);
 }
 
 /* The plan, with the catalog that it was made with or one that has the same indexes. */
-static truce_status describe(struct query *query, const bson_t *filter, const bson_t *sort,
-                             bson_t *plan, bson_error_t *error)
+static truce_status describe(struct query *query, const bson_t *filter,
+                             const truce_find_options *options, bson_t *plan, bson_error_t *error)
 {
     struct readers *readers = &query->engine->readers;
     const struct collection *collection;
@@ -104,7 +146,7 @@ static truce_status describe(struct query *query, const bson_t *filter, const bs
         return status;
     collection = truce__catalog_find(reader->catalog, query->collection);
     if (collection || !query->plan.count)
-        append_plan(plan, query, collection, filter, sort);
+        append_plan(plan, query, collection, filter, options);
     else
         status = truce__fail(TRUCE_CONFLICT, error, "%s was dropped while it was explained",
                              query->collection);
@@ -112,38 +154,51 @@ static truce_status describe(struct query *query, const bson_t *filter, const bs
     return status;
 }
 
-struct counting {
-    int64_t count, enough; /* enough 0: all */
-};
-
-static bool count_one(const struct found *found, void *arg)
+static void append_stats(bson_t *plan, const struct query *query, int64_t returned,
+                         const int64_t *counted)
 {
-    struct counting *counting = arg;
+    bson_t stats, stages;
 
-    (void)found;
-    return ++counting->count != counting->enough;
-}
-
-static truce_status run(struct query *query, const truce_find_options *options, bson_t *plan,
-                        bson_error_t *error)
-{
-    bool bounded =
-        options->limit && truce__query_sorted(query) && options->limit <= INT64_MAX - options->skip;
-    struct counting counting = {.enough = bounded ? options->skip + options->limit : 0};
-    truce_status status = TRUCE_OK;
-    int64_t returned;
-    bson_t stats;
-
-    while (!status && !query->done && (!counting.enough || counting.count < counting.enough))
-        status = truce__query_run(query, count_one, &counting, error);
-    returned = counting.count > options->skip ? counting.count - options->skip : 0;
-    if (options->limit && returned > options->limit)
-        returned = options->limit;
     BSON_APPEND_DOCUMENT_BEGIN(plan, "executionStats", &stats);
     BSON_APPEND_INT64(&stats, "nReturned", returned);
     BSON_APPEND_INT64(&stats, "totalKeysExamined", query->scan.keys_examined);
     BSON_APPEND_INT64(&stats, "totalDocsExamined", query->scan.documents_examined);
+    if (counted) {
+        BSON_APPEND_DOCUMENT_BEGIN(&stats, "executionStages", &stages);
+        BSON_APPEND_UTF8(&stages, "stage", "COUNT");
+        BSON_APPEND_INT64(&stages, "nCounted", *counted);
+        bson_append_document_end(&stats, &stages);
+    }
     bson_append_document_end(plan, &stats);
+}
+
+static truce_status run_find(struct query *query, const truce_find_options *options, bson_t *plan,
+                             bson_error_t *error)
+{
+    int64_t returned;
+    /* what is sorted afterwards is looked at as a whole */
+    bool stops = truce__query_sorted(query);
+    truce_status status = truce__query_count(query, stops ? options->skip : 0,
+                                             stops ? options->limit : 0, &returned, error);
+
+    if (!stops)
+        returned = truce__count_cut(returned, options);
+    append_stats(plan, query, returned, NULL);
+    return status;
+}
+
+/* As the count itself runs, so that what it looks at is what the count looks at. */
+static truce_status run_count(struct query *query, const bson_t *filter,
+                              const truce_find_options *options, bson_t *plan, bson_error_t *error)
+{
+    int64_t counted;
+    truce_status status =
+        counts_rows(filter, options)
+            ? truce__engine_count(query->engine, query->collection, filter, options, &counted,
+                                  error)
+            : truce__query_count(query, options->skip, options->limit, &counted, error);
+
+    append_stats(plan, query, 0, &counted);
     return status;
 }
 
@@ -152,14 +207,15 @@ truce_status truce__engine_explain(struct engine *engine, const char *collection
                                    bson_t *plan, bson_error_t *error)
 {
     struct query query;
-    truce_status status =
-        truce__query_init(&query, engine, collection, filter, options, false, error);
+    truce_status status = truce__query_init(&query, engine, collection, filter, options,
+                                            options->explain_count, error);
 
     bson_init(plan);
     if (!status)
-        status = describe(&query, filter, options->sort, plan, error);
+        status = describe(&query, filter, options, plan, error);
     if (!status)
-        status = run(&query, options, plan, error);
+        status = options->explain_count ? run_count(&query, filter, options, plan, error)
+                                        : run_find(&query, options, plan, error);
     truce__query_release(&query);
     return status;
 }

@@ -326,6 +326,7 @@ static const char *const statement_texts[KV_STATEMENTS] = {
     [ROWS_MEASURE] = "SELECT count(*), sum(length(body)) FROM c#",
     [ROWS_COUNT] = "SELECT count(*) FROM c#",
     [KEYS_COUNT] = "SELECT count(*) FROM x#",
+    [KEYS_WITHIN] = "SELECT count(*) FROM (SELECT 1 FROM x# WHERE key>=?1 AND key<?2 LIMIT ?3)",
     [KEY_GET] = "SELECT doc FROM x# WHERE key=?1",
     [KEY_FIND] = "SELECT doc FROM x# WHERE key=?1 AND doc=?2",
     [KEY_INSERT] = "INSERT OR IGNORE INTO x#(key, doc) VALUES(?1, ?2)",

@@ -136,6 +136,9 @@ truce_status truce__kv_key_lookup(struct kv *kv, int64_t table, int64_t rows, st
 
 truce_status truce__kv_keys_count(struct kv *kv, int64_t table, int64_t *entries,
                                   bson_error_t *error);
+/* Entries with keys from `from` to, but without, `to`; counting ends at `most` (0: all). */
+truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes from, struct bytes to,
+                                   int64_t most, int64_t *entries, bson_error_t *error);
 
 /* ---- cursors ------------------------------------------------------------------------------- */
 

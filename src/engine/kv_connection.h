@@ -23,6 +23,7 @@ enum kv_statement {
     KEYS_UP,
     KEYS_DOWN,
     KEYS_COUNT,
+    KEYS_WITHIN,
     PAIRS_UP,
     PAIRS_DOWN,
     KV_STATEMENTS,

@@ -219,6 +219,25 @@ truce_status truce__kv_keys_count(struct kv *kv, int64_t table, int64_t *entries
     return count(kv, KEYS_COUNT, table, entries, error);
 }
 
+truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes from, struct bytes to,
+                                   int64_t most, int64_t *entries, bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, KEYS_WITHIN, table, 0, &statement, error);
+
+    if (status)
+        return status;
+    bind_bytes(statement, 1, from);
+    bind_bytes(statement, 2, to);
+    bind_number(statement, 3, most ? most : -1);
+    status = look(kv, statement, error);
+    if (status)
+        return status;
+    *entries = sqlite3_column_int64(statement, 0);
+    sqlite3_reset(statement);
+    return TRUCE_OK;
+}
+
 /* ---- keys ---------------------------------------------------------------------------------- */
 
 truce_status truce__kv_key_get(struct kv *kv, int64_t table, struct bytes key, int64_t *row,

@@ -15,7 +15,8 @@
  * Without a sort documents come in the order of insertion, whatever the plan, so that the same
  * "first" document is found with and without an index: the rows of all entries are put in order
  * before the documents are read, which also reads them in the order of the file. A single key has
- * its rows in order already. Who needs no order (a count) says so.
+ * its rows in order already. A count needs no order, and may not even need the documents
+ * (plan_covered.c).
  */
 #include "engine/plan.h"
 
@@ -60,14 +61,28 @@ static struct plan_scan *add_scan(struct plan *plan)
 
 /* ---- one index ------------------------------------------------------------------------------ */
 
-static void use(struct plan *plan, const struct candidate *candidate)
+/* False: not all of its bounds could be used. */
+static bool use(struct plan *plan, const struct candidate *candidate)
 {
-    truce__candidate_scan(candidate, add_scan(plan));
+    bool whole = truce__candidate_scan(candidate, add_scan(plan));
+
     /* one key has each row once, and in order */
     if (!candidate->complete) {
         plan->repeats = plan->repeats || candidate->index->multikey_fields;
         plan->by_row = true;
     }
+    return whole;
+}
+
+/* The only index of the plan. */
+static void use_alone(const struct plan_request *request, const struct conditions *conditions,
+                      const struct candidate *candidate, struct plan *plan)
+{
+    bool whole = use(plan, candidate);
+
+    plan->covered =
+        request->count_only && whole &&
+        truce__candidate_covers(candidate, conditions, truce__match_root(request->match));
 }
 
 /* `best` takes over the better of the two. */
@@ -164,7 +179,7 @@ static void settle_order(const struct plan_request *request, const struct sort *
                          bool index_sorts, struct plan *plan)
 {
     plan->sorted = !sort->count || index_sorts;
-    if (index_sorts || sort->count || request->any_order)
+    if (index_sorts || sort->count || request->count_only)
         plan->by_row = false;
     /* rows that are put in order lose their repeats by it */
     if (plan->by_row)
@@ -194,7 +209,7 @@ static truce_status plan_hint(const struct plan_request *request, const struct s
     truce__candidate_make(&collection->indexes[number], conditions, sort, !wildcard, candidate);
     /* a wildcard index that cannot serve the filter has not all documents: it is no help */
     if (candidate->fields || !wildcard) {
-        use(plan, candidate);
+        use_alone(request, conditions, candidate, plan);
         settle_order(request, sort, candidate->sorted, plan);
     }
     truce__candidate_release(candidate);
@@ -211,7 +226,7 @@ static void choose(const struct plan_request *request, const struct sort *sort,
     find_best(request->collection, conditions, sort, best);
     if (best->fields || !plan_union(request, plan)) {
         if (best->score) {
-            use(plan, best);
+            use_alone(request, conditions, best, plan);
             index_sorts = best->sorted;
         } else {
             plan_rows(plan, false);

@@ -29,14 +29,15 @@ struct plan {
                                 can match */
     bool repeats;            /* entries may lead to one document more than once */
     bool sorted;             /* documents come in the order that was asked for ... */
-    bool by_row; /* ... after the rows of all entries were put in order: that of insertion */
+    bool by_row;  /* ... after the rows of all entries were put in order: that of insertion */
+    bool covered; /* each entry stands for one document, and it matches: none need be read */
 };
 
 struct plan_request {
     const struct collection *collection;
     const struct match *match;
     const bson_t *sort, *hint; /* NULL or empty: none */
-    bool any_order;            /* without a sort: not even that of insertion is wanted */
+    bool count_only; /* how many match is all that is asked: neither an order nor the documents */
 };
 
 /* CODE_BAD_VALUE: there is no index for the hint. Released by the caller, also on failure. */
@@ -87,7 +88,16 @@ void truce__candidate_make(const struct index *index, const struct conditions *c
                            const struct sort *sort, bool forced, struct candidate *candidate);
 void truce__candidate_release(struct candidate *candidate);
 
-/* The ranges of its index that the candidate stands for; `scan` is filled. */
-void truce__candidate_scan(const struct candidate *candidate, struct plan_scan *scan);
+/* The ranges of its index that the candidate stands for; `scan` is filled. False: there would be
+ * too many, so the last fields are left unbounded. */
+bool truce__candidate_scan(const struct candidate *candidate, struct plan_scan *scan);
+
+/* Do the bounds of all fields of the candidate say all that the filter says? */
+bool truce__candidate_covers(const struct candidate *candidate, const struct conditions *conditions,
+                             const struct match_node *root);
+
+/* Exact bounds: nothing lies within those of the condition that does not meet it, if the index has
+ * one key for each document. */
+bool truce__condition_is_exact(const struct match_node *node);
 
 #endif

@@ -33,7 +33,6 @@
 
 #include "base/assert.h"
 #include "engine/plan.h"
-#include "query/number.h"
 
 #define RANGES_MAX 1000
 
@@ -166,23 +165,6 @@ static bool serves_sparse(const struct index *index, const struct conditions *co
     return false;
 }
 
-/* Exact bounds: nothing lies within them that does not meet the condition. */
-static bool is_exact(const struct match_node *node)
-{
-    switch (node->kind) {
-    case MATCH_EQ:
-    case MATCH_LT:
-    case MATCH_LTE:
-    case MATCH_GT:
-    case MATCH_GTE:
-        return node->operand.type != BSON_TYPE_ARRAY && node->operand.type != BSON_TYPE_NULL &&
-               node->operand.type != BSON_TYPE_UNDEFINED &&
-               !(truce__value_is_number(node->operand) && truce__number_is_nan(node->operand));
-    default:
-        return false;
-    }
-}
-
 static bool same_node(const struct match_node *a, const struct match_node *b)
 {
     return a->kind == b->kind && a->kind != MATCH_NOT && !a->children_count && !b->children_count &&
@@ -198,8 +180,8 @@ static bool implies(const struct condition *condition, const struct condition *p
         return true;
     if (part->node->kind == MATCH_EXISTS)
         return !condition->bounds.missing;
-    return is_exact(part->node) && condition->bounded && !condition->bounds.missing &&
-           truce__bounds_within(&condition->bounds, &part->bounds);
+    return truce__condition_is_exact(part->node) && condition->bounded &&
+           !condition->bounds.missing && truce__bounds_within(&condition->bounds, &part->bounds);
 }
 
 static bool part_follows(const struct conditions *conditions, const struct condition *part)
@@ -553,7 +535,7 @@ static void add_field(struct plan_scan *scan, const struct bounds *bounds, bool 
     truce__bounds_release(&turned);
 }
 
-void truce__candidate_scan(const struct candidate *candidate, struct plan_scan *scan)
+bool truce__candidate_scan(const struct candidate *candidate, struct plan_scan *scan)
 {
     struct key_range *first;
 
@@ -566,8 +548,9 @@ void truce__candidate_scan(const struct candidate *candidate, struct plan_scan *
     }
     for (uint32_t i = 0; i < candidate->fields; i++) {
         if ((uint64_t)scan->count * candidate->bounds[i].count > RANGES_MAX)
-            break;
+            return false;
         add_field(scan, &candidate->bounds[i],
                   candidate->index->spec.fields[i].descending && !candidate->path.size);
     }
+    return true;
 }

@@ -191,11 +191,13 @@ truce_status truce__select(const struct selection *selection, struct kv *kv,
 
 /* The first snapshot. */
 static truce_status make_plan(struct query *query, const struct reader *reader,
-                              const truce_find_options *options, bool any_order,
+                              const truce_find_options *options, bool count_only,
                               bson_error_t *error)
 {
-    struct plan_request request = {
-        .match = query->match, .sort = options->sort, .hint = options->hint};
+    struct plan_request request = {.match = query->match,
+                                   .sort = options->sort,
+                                   .hint = options->hint,
+                                   .count_only = count_only};
     truce_status status;
 
     request.collection = truce__catalog_find(reader->catalog, query->collection);
@@ -213,7 +215,7 @@ static truce_status make_plan(struct query *query, const struct reader *reader,
 
 truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
                                const bson_t *filter, const truce_find_options *options,
-                               bool any_order, bson_error_t *error)
+                               bool count_only, bson_error_t *error)
 {
     struct reader *reader;
     truce_status status;
@@ -229,7 +231,7 @@ truce_status truce__query_init(struct query *query, struct engine *engine, const
         status = truce__readers_begin(&engine->readers, &reader, error);
     if (status)
         return status;
-    status = make_plan(query, reader, options, any_order, error);
+    status = make_plan(query, reader, options, count_only, error);
     truce__readers_end(&engine->readers, reader);
     return status;
 }
@@ -256,17 +258,47 @@ static bool still_there(const struct query *query, const struct collection *coll
     return true;
 }
 
+/* An index that documents with arrays have come into has several entries for each of these. */
+static void uncover(struct plan *plan, const struct collection *collection)
+{
+    if (!plan->covered ||
+        !truce__collection_index_id(collection, plan->scans[0].index)->multikey_fields)
+        return;
+    plan->covered = false;
+    plan->repeats = true;
+}
+
 static truce_status check_plan(struct query *query, const struct reader *reader,
                                bson_error_t *error)
 {
+    const struct collection *collection;
+
     if (reader->catalog->version == query->version)
         return TRUCE_OK;
-    if (!still_there(query, truce__catalog_find_id(reader->catalog, query->table)))
+    collection = truce__catalog_find_id(reader->catalog, query->table);
+    if (!still_there(query, collection))
         return truce__fail(TRUCE_CONFLICT, error,
                            "%s, or the index in use, was dropped while it was read",
                            query->collection);
+    uncover(&query->plan, collection);
     query->version = reader->catalog->version;
     return TRUCE_OK;
+}
+
+/* A snapshot in which the plan stands. */
+static truce_status begin_snapshot(struct query *query, struct reader **reader, bson_error_t *error)
+{
+    struct readers *readers = &query->engine->readers;
+    truce_status status = truce__engine_usable(query->engine, error);
+
+    if (!status)
+        status = truce__readers_begin(readers, reader, error);
+    if (status)
+        return status;
+    status = check_plan(query, *reader, error);
+    if (status)
+        truce__readers_end(readers, *reader);
+    return status;
 }
 
 static truce_status run_snapshot(struct query *query, struct kv *kv, query_take_function *take,
@@ -293,25 +325,105 @@ static truce_status run_snapshot(struct query *query, struct kv *kv, query_take_
 truce_status truce__query_run(struct query *query, query_take_function *take, void *arg,
                               bson_error_t *error)
 {
-    struct readers *readers = &query->engine->readers;
     struct reader *reader;
     truce_status status;
 
     if (query->done)
         return TRUCE_OK;
-    status = truce__engine_usable(query->engine, error);
-    if (!status)
-        status = truce__readers_begin(readers, &reader, error);
+    status = begin_snapshot(query, &reader, error);
     if (status)
         return status;
-    status = check_plan(query, reader, error);
-    if (!status)
-        status = run_snapshot(query, reader->kv, take, arg, error);
-    truce__readers_end(readers, reader);
+    status = run_snapshot(query, reader->kv, take, arg, error);
+    truce__readers_end(&query->engine->readers, reader);
     return status;
 }
 
 bool truce__query_sorted(const struct query *query)
 {
     return query->done || query->plan.sorted;
+}
+
+/* ---- counting ------------------------------------------------------------------------------- */
+
+struct counting {
+    int64_t count, enough; /* enough 0: all */
+};
+
+static bool count_one(const struct found *found, void *arg)
+{
+    struct counting *counting = arg;
+
+    (void)found;
+    return ++counting->count != counting->enough;
+}
+
+static bool has_enough(const struct counting *counting)
+{
+    return counting->enough && counting->count == counting->enough;
+}
+
+/* All ranges in one snapshot: counting entries is quick, and so none counts twice. */
+static truce_status count_entries(struct query *query, struct kv *kv, struct counting *counting,
+                                  bson_error_t *error)
+{
+    static const uint8_t above_all[] = {0xff}; /* no encoding begins with ff */
+    const struct plan_scan *scan = &query->plan.scans[0];
+    truce_status status = TRUCE_OK;
+
+    truce_assert(query->plan.count == 1 && scan->index);
+    for (uint32_t i = 0; i < scan->count && !status && !has_enough(counting); i++) {
+        const struct key_range *range = &scan->ranges[i];
+        struct bytes from = {range->from.bytes, range->from.size};
+        struct bytes to = {range->to.bytes, range->to.size};
+        int64_t left = counting->enough - counting->count, entries = 0;
+
+        if (!to.size)
+            to = (struct bytes){above_all, sizeof above_all};
+        status = truce__scan_deadline(query->deadline_ns, error);
+        if (!status)
+            status = truce__kv_keys_within(kv, scan->index, from, to, counting->enough ? left : 0,
+                                           &entries, error);
+        counting->count += entries;
+        query->scan.keys_examined += entries;
+    }
+    query->done = true;
+    return status;
+}
+
+static truce_status count_covered(struct query *query, struct counting *counting,
+                                  bson_error_t *error)
+{
+    struct reader *reader;
+    truce_status status = begin_snapshot(query, &reader, error);
+
+    if (status)
+        return status;
+    if (query->plan.covered)
+        status = count_entries(query, reader->kv, counting, error);
+    truce__readers_end(&query->engine->readers, reader);
+    return status;
+}
+
+int64_t truce__count_cut(int64_t count, const truce_find_options *options)
+{
+    int64_t left = count > options->skip ? count - options->skip : 0;
+
+    return options->limit && left > options->limit ? options->limit : left;
+}
+
+truce_status truce__query_count(struct query *query, int64_t skip, int64_t limit, int64_t *count,
+                                bson_error_t *error)
+{
+    bool bounded = limit && limit <= INT64_MAX - skip;
+    struct counting counting = {.enough = bounded ? skip + limit : 0};
+    truce_status status = TRUCE_OK;
+
+    while (!status && !query->done && !has_enough(&counting)) {
+        if (query->plan.covered)
+            status = count_covered(query, &counting, error);
+        else
+            status = truce__query_run(query, count_one, &counting, error);
+    }
+    *count = counting.count > skip ? counting.count - skip : 0;
+    return status;
 }

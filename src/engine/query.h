@@ -78,10 +78,10 @@ struct query {
     int64_t table;
 };
 
-/* Compiles and plans; the collection need not exist. `any_order` as for plans. */
+/* Compiles and plans; the collection need not exist. `count_only`: for truce__query_count. */
 truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
                                const bson_t *filter, const truce_find_options *options,
-                               bool any_order, bson_error_t *error);
+                               bool count_only, bson_error_t *error);
 void truce__query_release(struct query *query);
 
 /* False: enough for now. */
@@ -91,6 +91,13 @@ typedef bool query_take_function(const struct found *found, void *arg);
  * snapshot has been long enough. CONFLICT: what the plan stands on was dropped meanwhile. */
 truce_status truce__query_run(struct query *query, query_take_function *take, void *arg,
                               bson_error_t *error);
+
+/* How many match behind the first `skip`, up to `limit` (0: all). */
+truce_status truce__query_count(struct query *query, int64_t skip, int64_t limit, int64_t *count,
+                                bson_error_t *error);
+
+/* The same of a count that is known. */
+int64_t truce__count_cut(int64_t count, const truce_find_options *options);
 
 /* Does it come in the order of options->sort by itself? */
 bool truce__query_sorted(const struct query *query);

@@ -370,18 +370,6 @@ truce_status truce__engine_find(struct engine *engine, const char *collection, c
 
 /* ---- count ---------------------------------------------------------------------------------- */
 
-struct counting {
-    int64_t count, enough; /* enough 0: all */
-};
-
-static bool count_one(const struct found *found, void *arg)
-{
-    struct counting *counting = arg;
-
-    (void)found;
-    return ++counting->count != counting->enough;
-}
-
 /* All of a collection without a filter: SQLite counts faster. */
 static truce_status count_all(struct engine *engine, const char *name, int64_t *count,
                               bson_error_t *error)
@@ -405,19 +393,19 @@ truce_status truce__engine_count(struct engine *engine, const char *collection,
                                  const bson_t *filter, const truce_find_options *options,
                                  int64_t *count, bson_error_t *error)
 {
-    bool bounded = options->limit && options->limit <= INT64_MAX - options->skip;
-    struct counting counting = {.enough = bounded ? options->skip + options->limit : 0};
     struct query query;
     truce_status status;
 
     *count = 0;
-    if (bson_empty(filter) && !options->hint && !options->skip && !options->limit)
-        return count_all(engine, collection, count, error);
+    if (bson_empty(filter) && !options->hint) {
+        status = count_all(engine, collection, count, error);
+        *count = truce__count_cut(*count, options);
+        return status;
+    }
     status = truce__query_init(&query, engine, collection, filter, options, true, error);
-    while (!status && !query.done && (!counting.enough || counting.count < counting.enough))
-        status = truce__query_run(&query, count_one, &counting, error);
+    if (!status)
+        status = truce__query_count(&query, options->skip, options->limit, count, error);
     truce__query_release(&query);
-    *count = counting.count > options->skip ? counting.count - options->skip : 0;
     return status;
 }
 

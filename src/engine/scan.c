@@ -223,14 +223,18 @@ static truce_status next_entry(struct scan *scan, struct kv *kv, bson_error_t *e
     }
 }
 
+truce_status truce__scan_deadline(int64_t deadline_ns, bson_error_t *error)
+{
+    if (deadline_ns && truce__clock_monotonic_ns() > deadline_ns)
+        return truce__refuse(CODE_MAX_TIME_MS_EXPIRED, error, "the time of the call is over");
+    return TRUCE_OK;
+}
+
 static truce_status check_deadline(const struct scan *scan, bson_error_t *error)
 {
     int64_t examined = scan->keys_examined + scan->documents_examined;
 
-    if (scan->deadline_ns && examined % DEADLINE_EVERY == 0 &&
-        truce__clock_monotonic_ns() > scan->deadline_ns)
-        return truce__refuse(CODE_MAX_TIME_MS_EXPIRED, error, "the time of the call is over");
-    return TRUCE_OK;
+    return examined % DEADLINE_EVERY ? TRUCE_OK : truce__scan_deadline(scan->deadline_ns, error);
 }
 
 static truce_status examine(struct scan *scan, int64_t row, struct bytes body, struct found *found,

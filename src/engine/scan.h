@@ -58,6 +58,9 @@ void truce__scan_release(struct scan *scan);
 truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined_max,
                               struct found *found, bson_error_t *error);
 
+/* CODE_MAX_TIME_MS_EXPIRED: it is over; 0: there is none. */
+truce_status truce__scan_deadline(int64_t deadline_ns, bson_error_t *error);
+
 /* Before the snapshot or transaction ends. */
 void truce__scan_pause(struct scan *scan);
 

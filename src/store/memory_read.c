@@ -309,16 +309,41 @@ truce_status truce__memory_distinct(truce_store *base, const char *name, const c
     return status;
 }
 
-static void append_stage(bson_t *parent, const char *key, const bson_t *filter)
+/* {stage: "COLLSCAN"}, of a count as the input of {stage: "COUNT"} */
+static void append_winning(bson_t *planner, const bson_t *filter, bool count)
 {
-    bson_t stage;
+    bson_t winning, input, *scan = &winning;
 
-    bson_append_document_begin(parent, key, -1, &stage);
-    BSON_APPEND_UTF8(&stage, "stage", "COLLSCAN");
+    BSON_APPEND_DOCUMENT_BEGIN(planner, "winningPlan", &winning);
+    if (count) {
+        BSON_APPEND_UTF8(&winning, "stage", "COUNT");
+        BSON_APPEND_DOCUMENT_BEGIN(&winning, "inputStage", &input);
+        scan = &input;
+    }
+    BSON_APPEND_UTF8(scan, "stage", "COLLSCAN");
     if (filter && !bson_empty(filter))
-        BSON_APPEND_DOCUMENT(&stage, "filter", filter);
-    BSON_APPEND_UTF8(&stage, "direction", "forward");
-    bson_append_document_end(parent, &stage);
+        BSON_APPEND_DOCUMENT(scan, "filter", filter);
+    BSON_APPEND_UTF8(scan, "direction", "forward");
+    if (count)
+        bson_append_document_end(&winning, &input);
+    bson_append_document_end(planner, &winning);
+}
+
+static void append_stats(bson_t *plan, int64_t found, int64_t examined, bool count)
+{
+    bson_t stats, stages;
+
+    BSON_APPEND_DOCUMENT_BEGIN(plan, "executionStats", &stats);
+    BSON_APPEND_INT64(&stats, "nReturned", count ? 0 : found);
+    BSON_APPEND_INT64(&stats, "totalKeysExamined", 0);
+    BSON_APPEND_INT64(&stats, "totalDocsExamined", examined);
+    if (count) {
+        BSON_APPEND_DOCUMENT_BEGIN(&stats, "executionStages", &stages);
+        BSON_APPEND_UTF8(&stages, "stage", "COUNT");
+        BSON_APPEND_INT64(&stages, "nCounted", found);
+        bson_append_document_end(&stats, &stages);
+    }
+    bson_append_document_end(plan, &stats);
 }
 
 truce_status truce__memory_explain(truce_store *base, const char *name, const bson_t *filter,
@@ -329,21 +354,18 @@ truce_status truce__memory_explain(truce_store *base, const char *name, const bs
     const struct memory_collection *collection;
     struct reading reading = {0};
     truce_status status = read_collection(store, name, filter, options, &reading, error);
-    bson_t part;
+    bson_t planner;
 
     bson_init(plan);
     if (!status) {
         pthread_mutex_lock(&store->mutex);
         collection = truce__memory_find(store, name);
-        BSON_APPEND_DOCUMENT_BEGIN(plan, "queryPlanner", &part);
-        BSON_APPEND_UTF8(&part, "namespace", name);
-        append_stage(&part, "winningPlan", filter);
-        bson_append_document_end(plan, &part);
-        BSON_APPEND_DOCUMENT_BEGIN(plan, "executionStats", &part);
-        BSON_APPEND_INT64(&part, "nReturned", (int64_t)reading.matches.count);
-        BSON_APPEND_INT64(&part, "totalKeysExamined", 0);
-        BSON_APPEND_INT64(&part, "totalDocsExamined", collection ? (int64_t)collection->count : 0);
-        bson_append_document_end(plan, &part);
+        BSON_APPEND_DOCUMENT_BEGIN(plan, "queryPlanner", &planner);
+        BSON_APPEND_UTF8(&planner, "namespace", name);
+        append_winning(&planner, filter, options->explain_count);
+        bson_append_document_end(plan, &planner);
+        append_stats(plan, (int64_t)reading.matches.count,
+                     collection ? (int64_t)collection->count : 0, options->explain_count);
         pthread_mutex_unlock(&store->mutex);
     }
     reading_release(&reading);

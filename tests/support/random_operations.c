@@ -7,7 +7,9 @@
 #define BELOW(n)   truce__random_below(random, n)
 #define PICK(pool) ((pool)[BELOW(sizeof(pool) / sizeof((pool)[0]))])
 
-static const char *const collections[] = {"x", "x", "x", "y"};
+/* "s" has no arrays, so that some indexes have one key for each document */
+static const char *const collections[] = {"x", "x", "x", "y", "s"};
+static bool without_arrays;
 static const char *const fields[] = {"a", "b", "c", "d"};
 static const char *const paths[] = {"a",   "b",   "c",   "d",     "a.b", "a.c", "b.a",
                                     "b.c", "c.a", "a.0", "a.b.c", "_id", "d"};
@@ -26,6 +28,14 @@ static void put_number(bson_t *document, const char *key, int32_t number)
 static void begin(bson_t *document, const char *key, bson_t *child)
 {
     bson_append_document_begin(document, key, -1, child);
+}
+
+static void pick_collection(struct random *random, bson_t *operation)
+{
+    const char *collection = PICK(collections);
+
+    put_text(operation, "collection", collection);
+    without_arrays = !strcmp(collection, "s");
 }
 
 /* ---- values --------------------------------------------------------------------------------- */
@@ -111,7 +121,7 @@ static void append_value(struct random *random, bson_t *document, const char *ke
     uint64_t kind = BELOW(10);
     bson_t child;
 
-    if (depth > 0 && kind < 2) {
+    if (depth > 0 && kind < 2 && !without_arrays) {
         append_array(random, document, key, depth);
     } else if (depth > 0 && kind < 4) {
         BSON_APPEND_DOCUMENT_BEGIN(document, key, &child);
@@ -287,7 +297,7 @@ static void append_update(struct random *random, bson_t *operation)
     bson_t update, inner, each;
 
     BSON_APPEND_DOCUMENT_BEGIN(operation, "update", &update);
-    switch (BELOW(12)) {
+    switch (without_arrays ? 7 + BELOW(5) : BELOW(12)) {
     case 0:
         append_fields(random, &update, 2); /* a replacement */
         break;
@@ -380,16 +390,20 @@ static void add_sort(struct random *random, bson_t *operation)
 
 static const char *const index_names[] = {"i0", "i1", "i2", "i3", "i4", "i5"};
 
-static void make_find(struct random *random, bson_t *operation)
+static void add_hint(struct random *random, bson_t *operation)
 {
     bson_t hint;
 
+    BSON_APPEND_DOCUMENT_BEGIN(operation, "hint", &hint);
+    put_text(&hint, "", PICK(index_names));
+    bson_append_document_end(operation, &hint);
+}
+
+static void make_find(struct random *random, bson_t *operation)
+{
     add_filter(random, operation);
-    if (BELOW(8) == 0) {
-        BSON_APPEND_DOCUMENT_BEGIN(operation, "hint", &hint);
-        put_text(&hint, "", PICK(index_names));
-        bson_append_document_end(operation, &hint);
-    }
+    if (BELOW(8) == 0)
+        add_hint(random, operation);
     if (BELOW(2)) {
         add_sort(random, operation);
         if (BELOW(2))
@@ -409,6 +423,8 @@ static void make_find(struct random *random, bson_t *operation)
 static void make_count(struct random *random, bson_t *operation)
 {
     add_filter(random, operation);
+    if (BELOW(8) == 0)
+        add_hint(random, operation);
     if (BELOW(3) == 0)
         BSON_APPEND_INT32(operation, "skip", (int32_t)BELOW(5));
     if (BELOW(3) == 0)
@@ -521,7 +537,7 @@ static void make_bulk(struct random *random, bson_t *operation)
         snprintf(index, sizeof(index), "%d", i);
         BSON_APPEND_DOCUMENT_BEGIN(&writes, index, &write);
         BSON_APPEND_INT32(&write, "kind", (int32_t)kind + 1);
-        put_text(&write, "collection", PICK(collections));
+        pick_collection(random, &write);
         if (kind + 1 == TRUCE_WRITE_INSERT)
             make_insert(random, &write);
         else
@@ -542,7 +558,7 @@ static const struct maker {
 } makers[] = {
     {"insert", 22, make_insert},     {"update", 20, make_update},
     {"remove", 6, make_remove},      {"find", 24, make_find},
-    {"count", 6, make_count},        {"distinct", 3, make_distinct},
+    {"count", 9, make_count},        {"distinct", 3, make_distinct},
     {"modify", 6, make_modify},      {"aggregate", 3, make_aggregate},
     {"index", 4, make_index_create}, {"unindex", 2, make_index_drop},
     {"bulk", 5, make_bulk},          {"collection", 1, make_collection},
@@ -562,7 +578,7 @@ bson_t *random_operation(uint64_t seed, uint64_t number)
     for (i = 0; chosen >= makers[i].weight; i++)
         chosen -= makers[i].weight;
     BSON_APPEND_UTF8(operation, "op", makers[i].name);
-    put_text(operation, "collection", PICK(collections));
+    pick_collection(random, operation);
     makers[i].make(random, operation);
     return operation;
 }

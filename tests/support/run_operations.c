@@ -205,9 +205,11 @@ static truce_status run_count(truce_store *store, const bson_t *operation, bson_
                                   .limit = number(operation, "limit")};
     truce_status status;
     int64_t count = 0;
-    bson_t filter;
+    bson_t filter, hint;
 
     sub(operation, "filter", &filter);
+    if (sub(operation, "hint", &hint))
+        options.hint = &hint;
     status = truce_count(store, text(operation, "collection"), &filter, &options, &count, error);
     BSON_APPEND_INT64(answer, "count", count);
     return status;

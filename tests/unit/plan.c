@@ -1,0 +1,258 @@
+/* Which plan is taken, and what it looks at. That no plan changes an answer is for the recorded cases
+ * and the random comparison of stores. */
+#include "engine/plan.h"
+
+#include <stdio.h>
+
+#include "engine/query.h"
+#include "tests/support/test.h"
+
+static char path[400];
+static truce_store *store;
+
+static bool open_new(void)
+{
+    bson_error_t error;
+
+    snprintf(path, sizeof path, "%s/plan.truce", test_directory());
+    return CHECK_OK(truce_store_open(path, NULL, &store, &error), error);
+}
+
+static void insert(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void insert(const char *format, ...)
+{
+    truce_write_options options = {.relaxed = true};
+    bson_error_t error;
+    va_list arguments;
+    bson_t *document;
+    char json[400];
+
+    va_start(arguments, format);
+    vsnprintf(json, sizeof json, format, arguments);
+    va_end(arguments);
+    document = test_bson(json);
+    CHECK_OK(truce_insert(store, "c", document, &options, &error), error);
+    bson_destroy(document);
+}
+
+static void create_index(const char *json)
+{
+    bson_t *index = test_bson(json);
+    bson_error_t error;
+
+    CHECK_OK(truce_index_create(store, "c", index, &error), error);
+    bson_destroy(index);
+}
+
+static int64_t number_at(const bson_t *plan, const char *dotted)
+{
+    bson_iter_t iter, found;
+
+    if (!bson_iter_init(&iter, plan) || !bson_iter_find_descendant(&iter, dotted, &found))
+        return -1;
+    return bson_iter_as_int64(&found);
+}
+
+/* What a call is to look at; `index` NULL: no index by name. */
+struct expected {
+    const char *stage, *index;
+    int64_t keys, documents, counted;
+};
+
+static void check_explain(int line, const char *filter_json, const truce_find_options *options,
+                          struct expected expected)
+{
+    bson_t *filter = test_bson(filter_json), plan;
+    bson_error_t error;
+    char *text;
+
+    CHECK_OK(truce_explain(store, "c", filter, options, &plan, &error), error);
+    text = bson_as_relaxed_extended_json(&plan, NULL);
+    if (!strstr(text, expected.stage) || (expected.index && !strstr(text, expected.index)) ||
+        number_at(&plan, "executionStats.totalKeysExamined") != expected.keys ||
+        number_at(&plan, "executionStats.totalDocsExamined") != expected.documents ||
+        (options->explain_count &&
+         number_at(&plan, "executionStats.executionStages.nCounted") != expected.counted))
+        test_fail(__FILE__, line, "%s: %s", filter_json, text);
+    bson_free(text);
+    bson_destroy(&plan);
+    bson_destroy(filter);
+}
+
+/* A count does what its explain says, and answers what was counted. */
+static void check_count(int line, const char *filter_json, const char *hint,
+                        struct expected expected)
+{
+    bson_t *filter = test_bson(filter_json), *by = hint ? test_bson(hint) : NULL;
+    truce_find_options options = {.hint = by, .explain_count = true};
+    bson_error_t error;
+    int64_t count = -1;
+
+    check_explain(line, filter_json, &options, expected);
+    CHECK_OK(truce_count(store, "c", filter, &options, &count, &error), error);
+    if (count != expected.counted)
+        test_fail(__FILE__, line, "%s: %lld", filter_json, (long long)count);
+    bson_destroy(filter);
+    bson_destroy(by);
+}
+
+#define COUNTS(filter, hint, ...)                                                                  \
+    check_count(__LINE__, filter, hint, (struct expected){__VA_ARGS__})
+
+/* a: 0 to 9, b: 0 to 299, c: only some; m: an array in one document; w: "x0" to "x4" */
+static void fill(void)
+{
+    for (int i = 0; i < 300; i++)
+        insert("{'_id': %d, 'a': %d, 'b': %d, 'm': %s, 'w': 'x%d'%s}", i, i % 10, i,
+               i == 7 ? "[7, 8]" : "1", i % 5, i % 3 ? "" : ", 'c': 1");
+}
+
+TEST(counts_that_an_index_can_answer_read_no_document)
+{
+    REQUIRE(open_new());
+    fill();
+    create_index("{'key': {'a': 1, 'b': -1}}");
+    create_index("{'key': {'w': 1}}");
+    COUNTS("{}", NULL, "RECORD_STORE_FAST_COUNT", NULL, 0, 0, 300);
+    COUNTS("{'a': 3}", NULL, "COUNT_SCAN", "a_1_b_-1", 30, 0, 30);
+    COUNTS("{'a': 3, 'b': {'$gt': 203}}", NULL, "COUNT_SCAN", "a_1_b_-1", 9, 0, 9);
+    COUNTS("{'a': 3, 'b': {'$gte': 203, '$lt': 213}}", NULL, "COUNT_SCAN", "a_1_b_-1", 1, 0, 1);
+    COUNTS("{'a': {'$in': [3, 4, 77]}, 'b': {'$lte': 104}}", NULL, "COUNT_SCAN", "a_1_b_-1", 22, 0,
+           22);
+    COUNTS("{'a': {'$gt': 7}}", NULL, "COUNT_SCAN", "a_1_b_-1", 60, 0, 60);
+    COUNTS("{'$and': [{'a': {'$gt': 2}}, {'a': {'$lt': 4}}]}", NULL, "COUNT_SCAN", "a_1_b_-1", 30,
+           0, 30);
+    COUNTS("{'w': 'x2'}", NULL, "COUNT_SCAN", "w_1", 60, 0, 60);
+    COUNTS("{'w': {'$gte': 'x3'}}", NULL, "COUNT_SCAN", "w_1", 120, 0, 120);
+    COUNTS("{'_id': 5}", NULL, "COUNT_SCAN", "_id_", 1, 0, 1);
+    COUNTS("{'_id': {'$in': [5, 6, 999]}}", NULL, "COUNT_SCAN", "_id_", 2, 0, 2);
+    COUNTS("{}", "{'w': 1}", "COUNT_SCAN", "w_1", 300, 0, 300);
+    COUNTS("{'a': 3, 'b': 1}", "{'a': 1, 'b': -1}", "COUNT_SCAN", "a_1_b_-1", 0, 0, 0);
+    truce_store_close(store);
+}
+
+TEST(counts_that_an_index_cannot_answer_alone_read_documents)
+{
+    REQUIRE(open_new());
+    fill();
+    create_index("{'key': {'a': 1, 'b': -1}}");
+    create_index("{'key': {'c': 1}}");
+    create_index("{'key': {'m': 1}}");
+    create_index("{'key': {'w': 1}}");
+    create_index("{'key': {'x.$**': 1}}");
+    /* a condition that no bounds stand for */
+    COUNTS("{'a': 3, 'w': {'$ne': 'x3'}}", NULL, "FETCH", "a_1_b_-1", 30, 30, 0);
+    COUNTS("{'a': {'$gt': 7}, 'b': {'$lt': 100}}", NULL, "FETCH", "a_1_b_-1", 60, 60, 20);
+    COUNTS("{'a': {'$gt': 7, '$mod': [2, 0]}}", NULL, "FETCH", "a_1_b_-1", 60, 60, 30);
+    COUNTS("{'a': 3, '$expr': {'$gt': ['$b', 200]}}", NULL, "FETCH", "a_1_b_-1", 30, 30, 10);
+    COUNTS("{'a': 3, '$or': [{'b': 3}, {'b': 13}]}", NULL, "FETCH", "a_1_b_-1", 30, 30, 2);
+    COUNTS("{'w': {'$regex': '^x2'}}", NULL, "FETCH", "w_1", 60, 60, 60);
+    /* null stands for what is missing and for undefined */
+    COUNTS("{'c': null}", NULL, "FETCH", "c_1", 200, 200, 200);
+    COUNTS("{'c': {'$in': [null, 1]}}", NULL, "FETCH", "c_1", 300, 300, 300);
+    COUNTS("{'c': {'$exists': false}}", NULL, "FETCH", "c_1", 200, 200, 200);
+    COUNTS("{'w': ['x1']}", NULL, "FETCH", "w_1", 60, 60, 0);
+    /* a document with an array has several entries */
+    COUNTS("{'m': {'$gte': 1}}", NULL, "FETCH", "m_1", 301, 300, 300);
+    COUNTS("{'m': {'$in': [7, 8]}}", NULL, "FETCH", "m_1", 2, 1, 1);
+    COUNTS("{}", "{'m': 1}", "FETCH", "m_1", 301, 300, 300);
+    COUNTS("{'x.y': 1}", NULL, "FETCH", "x.$**_1", 0, 0, 0);
+    truce_store_close(store);
+}
+
+TEST(counts_keep_to_the_rules_of_sparse_and_partial_indexes)
+{
+    REQUIRE(open_new());
+    fill();
+    create_index("{'key': {'c': 1}, 'sparse': true}");
+    create_index(
+        "{'key': {'b': 1}, 'name': 'part', 'partialFilterExpression': {'a': {'$in': [1, 2]}}}");
+    COUNTS("{'c': 1}", NULL, "COUNT_SCAN", "c_1", 100, 0, 100);
+    COUNTS("{'c': null}", NULL, "COLLSCAN", NULL, 0, 300, 200);
+    COUNTS("{}", "{'c': 1}", "COUNT_SCAN", "c_1", 100, 0, 100);
+    COUNTS("{'b': {'$lt': 50}}", NULL, "COLLSCAN", NULL, 0, 300, 50);
+    COUNTS("{'b': {'$lt': 50}}", "{'': 'part'}", "COUNT_SCAN", "part", 10, 0, 10);
+    COUNTS("{'b': {'$lt': 50}, 'a': 2}", NULL, "FETCH", "part", 10, 10, 5);
+    truce_store_close(store);
+}
+
+TEST(a_count_with_too_many_ranges_reads_the_documents)
+{
+    bson_t filter = BSON_INITIALIZER, condition, list;
+    truce_find_options options = {.explain_count = true};
+    bson_error_t error;
+    int64_t count = 0;
+
+    REQUIRE(open_new());
+    fill();
+    create_index("{'key': {'a': 1, 'b': 1}}");
+    for (int field = 0; field < 2; field++) {
+        BSON_APPEND_DOCUMENT_BEGIN(&filter, field ? "b" : "a", &condition);
+        BSON_APPEND_ARRAY_BEGIN(&condition, "$in", &list);
+        for (int i = 0; i < 40; i++) {
+            char key[16];
+
+            snprintf(key, sizeof key, "%d", i);
+            BSON_APPEND_INT32(&list, key, i * 3);
+        }
+        bson_append_array_end(&condition, &list);
+        bson_append_document_end(&filter, &condition);
+    }
+    CHECK_OK(truce_count(store, "c", &filter, &options, &count, &error), error);
+    CHECK_INT(count, ==, 16); /* b is 3 n below 120, and a, its last digit, a multiple of 3 */
+    bson_destroy(&filter);
+    truce_store_close(store);
+}
+
+TEST(a_limit_ends_a_count_over_an_index)
+{
+    bson_t *filter = test_bson("{'a': {'$in': [3, 4]}}");
+    truce_find_options options = {.skip = 10, .limit = 25, .explain_count = true};
+    bson_error_t error;
+    int64_t count = 0;
+
+    REQUIRE(open_new());
+    fill();
+    create_index("{'key': {'a': 1}}");
+    CHECK_OK(truce_count(store, "c", filter, &options, &count, &error), error);
+    CHECK_INT(count, ==, 25);
+    check_explain(__LINE__, "{'a': {'$in': [3, 4]}}", &options,
+                  (struct expected){"COUNT_SCAN", "a_1", 35, 0, 25});
+    options = (truce_find_options){.skip = 50, .limit = 25};
+    CHECK_OK(truce_count(store, "c", filter, &options, &count, &error), error);
+    CHECK_INT(count, ==, 10);
+    CHECK_OK(truce_count(store, "c", NULL, &options, &count, &error), error);
+    CHECK_INT(count, ==, 25);
+    options.skip = 290;
+    CHECK_OK(truce_count(store, "c", NULL, &options, &count, &error), error);
+    CHECK_INT(count, ==, 10);
+    bson_destroy(filter);
+    truce_store_close(store);
+}
+
+TEST(an_array_that_comes_between_plan_and_count_is_counted_once)
+{
+    static const truce_find_options all = {0};
+    truce_store_options as_it_is = {0};
+    bson_t *filter = test_bson("{'a': {'$gte': 0}}");
+    struct engine *engine;
+    struct query query;
+    bson_error_t error;
+    int64_t count = 0;
+
+    REQUIRE(open_new());
+    fill();
+    create_index("{'key': {'a': 1}}");
+    REQUIRE(CHECK_OK(truce__engine_open(path, &as_it_is, &engine, &error), error));
+    CHECK_OK(truce__query_init(&query, engine, "c", filter, &all, true, &error), error);
+    CHECK(query.plan.covered);
+    insert("{'_id': 1000, 'a': [1, 2, 3]}");
+    CHECK_OK(truce__query_count(&query, 0, 0, &count, &error), error);
+    CHECK_INT(count, ==, 301);
+    CHECK(!query.plan.covered);
+    truce__query_release(&query);
+    truce__engine_close(engine);
+    bson_destroy(filter);
+    truce_store_close(store);
+}
