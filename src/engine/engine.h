@@ -49,6 +49,10 @@ struct query_context truce__engine_context(struct engine *engine, struct arena *
 truce_status truce__engine_find(struct engine *engine, const char *collection, const bson_t *filter,
                                 const truce_find_options *options, truce_cursor **cursor,
                                 bson_error_t *error);
+/* In the order of options->sort if an index gives it (`*sorted`), else as if there were no sort. */
+truce_status truce__engine_find_if_sorted(struct engine *engine, const char *collection,
+                                          const bson_t *filter, const truce_find_options *options,
+                                          truce_cursor **cursor, bool *sorted, bson_error_t *error);
 truce_status truce__engine_count(struct engine *engine, const char *collection,
                                  const bson_t *filter, const truce_find_options *options,
                                  int64_t *count, bson_error_t *error);

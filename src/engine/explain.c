@@ -207,8 +207,9 @@ truce_status truce__engine_explain(struct engine *engine, const char *collection
                                    bson_t *plan, bson_error_t *error)
 {
     struct query query;
-    truce_status status = truce__query_init(&query, engine, collection, filter, options,
-                                            options->explain_count, error);
+    truce_status status =
+        truce__query_init(&query, engine, collection, filter, options,
+                          options->explain_count ? PLAN_COUNT : PLAN_DOCUMENTS, error);
 
     bson_init(plan);
     if (!status)

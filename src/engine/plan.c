@@ -81,7 +81,7 @@ static void use_alone(const struct plan_request *request, const struct condition
     bool whole = use(plan, candidate);
 
     plan->covered =
-        request->count_only && whole &&
+        request->goal == PLAN_COUNT && whole &&
         truce__candidate_covers(candidate, conditions, truce__match_root(request->match));
 }
 
@@ -178,8 +178,10 @@ static void plan_rows(struct plan *plan, bool backward)
 static void settle_order(const struct plan_request *request, const struct sort *sort,
                          bool index_sorts, struct plan *plan)
 {
+    bool sorted_later = sort->count && !index_sorts && request->goal != PLAN_IF_SORTED;
+
     plan->sorted = !sort->count || index_sorts;
-    if (index_sorts || sort->count || request->count_only)
+    if (index_sorts || sorted_later || request->goal == PLAN_COUNT)
         plan->by_row = false;
     /* rows that are put in order lose their repeats by it */
     if (plan->by_row)

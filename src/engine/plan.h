@@ -33,11 +33,17 @@ struct plan {
     bool covered; /* each entry stands for one document, and it matches: none need be read */
 };
 
+enum plan_goal {
+    PLAN_DOCUMENTS,
+    PLAN_COUNT,     /* how many match is all that is asked: neither an order nor the documents */
+    PLAN_IF_SORTED, /* the sort, if an index gives it; else as if none had been asked for */
+};
+
 struct plan_request {
     const struct collection *collection;
     const struct match *match;
     const bson_t *sort, *hint; /* NULL or empty: none */
-    bool count_only; /* how many match is all that is asked: neither an order nor the documents */
+    enum plan_goal goal;
 };
 
 /* CODE_BAD_VALUE: there is no index for the hint. Released by the caller, also on failure. */

@@ -191,13 +191,11 @@ truce_status truce__select(const struct selection *selection, struct kv *kv,
 
 /* The first snapshot. */
 static truce_status make_plan(struct query *query, const struct reader *reader,
-                              const truce_find_options *options, bool count_only,
+                              const truce_find_options *options, enum plan_goal goal,
                               bson_error_t *error)
 {
-    struct plan_request request = {.match = query->match,
-                                   .sort = options->sort,
-                                   .hint = options->hint,
-                                   .count_only = count_only};
+    struct plan_request request = {
+        .match = query->match, .sort = options->sort, .hint = options->hint, .goal = goal};
     truce_status status;
 
     request.collection = truce__catalog_find(reader->catalog, query->collection);
@@ -215,7 +213,7 @@ static truce_status make_plan(struct query *query, const struct reader *reader,
 
 truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
                                const bson_t *filter, const truce_find_options *options,
-                               bool count_only, bson_error_t *error)
+                               enum plan_goal goal, bson_error_t *error)
 {
     struct reader *reader;
     truce_status status;
@@ -231,7 +229,7 @@ truce_status truce__query_init(struct query *query, struct engine *engine, const
         status = truce__readers_begin(&engine->readers, &reader, error);
     if (status)
         return status;
-    status = make_plan(query, reader, options, count_only, error);
+    status = make_plan(query, reader, options, goal, error);
     truce__readers_end(&engine->readers, reader);
     return status;
 }

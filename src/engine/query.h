@@ -78,10 +78,10 @@ struct query {
     int64_t table;
 };
 
-/* Compiles and plans; the collection need not exist. `count_only`: for truce__query_count. */
+/* Compiles and plans; the collection need not exist. `goal`: PLAN_COUNT for truce__query_count. */
 truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
                                const bson_t *filter, const truce_find_options *options,
-                               bool count_only, bson_error_t *error);
+                               enum plan_goal goal, bson_error_t *error);
 void truce__query_release(struct query *query);
 
 /* False: enough for now. */

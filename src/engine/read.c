@@ -327,10 +327,11 @@ static truce_status sort_all(struct read_cursor *cursor, const truce_find_option
 
 static truce_status open_cursor(struct read_cursor *cursor, struct engine *engine,
                                 const char *collection, const bson_t *filter,
-                                const truce_find_options *options, bson_error_t *error)
+                                const truce_find_options *options, enum plan_goal goal,
+                                bson_error_t *error)
 {
     truce_status status =
-        truce__query_init(&cursor->query, engine, collection, filter, options, false, error);
+        truce__query_init(&cursor->query, engine, collection, filter, options, goal, error);
 
     cursor->skip = options->skip;
     cursor->left = options->limit ? options->limit : -1;
@@ -339,10 +340,26 @@ static truce_status open_cursor(struct read_cursor *cursor, struct engine *engin
             truce__project_new(options->projection, cursor->query.match, &cursor->project, error);
     if (status)
         return status;
-    if (!truce__query_sorted(&cursor->query))
+    if (goal != PLAN_IF_SORTED && !truce__query_sorted(&cursor->query))
         return sort_all(cursor, options, error);
     /* the first batch at once, so that what is read is of now and errors come from here */
     return fill(cursor, error);
+}
+
+static truce_status find(struct engine *engine, const char *collection, const bson_t *filter,
+                         const truce_find_options *options, enum plan_goal goal,
+                         struct read_cursor **cursor, bson_error_t *error)
+{
+    struct read_cursor *made = bson_malloc0(sizeof *made);
+    truce_status status;
+
+    made->base.ops = &cursor_ops;
+    bson_init(&made->projected);
+    status = open_cursor(made, engine, collection, filter, options, goal, error);
+    if (status)
+        close_cursor(&made->base);
+    *cursor = status ? NULL : made;
+    return status;
 }
 
 truce_status truce__engine_find(struct engine *engine, const char *collection, const bson_t *filter,
@@ -357,14 +374,21 @@ truce_status truce__engine_find(struct engine *engine, const char *collection, c
     if (id.type != VALUE_MISSING && !options->hint && !options->skip && !options->projection &&
         !options->sort)
         return find_point(engine, collection, id, cursor, error);
-    made = bson_malloc0(sizeof *made);
-    made->base.ops = &cursor_ops;
-    bson_init(&made->projected);
-    status = open_cursor(made, engine, collection, filter, options, error);
-    if (status)
-        close_cursor(&made->base);
-    else
+    status = find(engine, collection, filter, options, PLAN_DOCUMENTS, &made, error);
+    if (!status)
         *cursor = &made->base;
+    return status;
+}
+
+truce_status truce__engine_find_if_sorted(struct engine *engine, const char *collection,
+                                          const bson_t *filter, const truce_find_options *options,
+                                          truce_cursor **cursor, bool *sorted, bson_error_t *error)
+{
+    struct read_cursor *made;
+    truce_status status = find(engine, collection, filter, options, PLAN_IF_SORTED, &made, error);
+
+    *sorted = !status && made->query.plan.sorted;
+    *cursor = status ? NULL : &made->base;
     return status;
 }
 
@@ -402,7 +426,7 @@ truce_status truce__engine_count(struct engine *engine, const char *collection,
         *count = truce__count_cut(*count, options);
         return status;
     }
-    status = truce__query_init(&query, engine, collection, filter, options, true, error);
+    status = truce__query_init(&query, engine, collection, filter, options, PLAN_COUNT, error);
     if (!status)
         status = truce__query_count(&query, options->skip, options->limit, count, error);
     truce__query_release(&query);
@@ -432,7 +456,8 @@ truce_status truce__engine_distinct(struct engine *engine, const char *collectio
     static const truce_find_options all = {0};
     struct collecting collecting = {0};
     struct query query;
-    truce_status status = truce__query_init(&query, engine, collection, filter, &all, false, error);
+    truce_status status =
+        truce__query_init(&query, engine, collection, filter, &all, PLAN_DOCUMENTS, error);
 
     if (!status)
         status = truce__distinct_new(path, &collecting.distinct, error);

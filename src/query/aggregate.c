@@ -260,11 +260,12 @@ void truce__pipeline_head(const struct pipeline *pipeline, struct pipeline_head 
     if (at < pipeline->count && pipeline->stages[at].kind == &truce__sort_kind) {
         const bson_t *sort = ((const struct sort_stage *)pipeline->stages[at].data)->specification;
 
-        if (!sorts_as_find(sort)) {
+        head->sort = sort;
+        head->same_sort = sorts_as_find(sort);
+        if (!head->same_sort) {
             head->stages_taken = at;
             return;
         }
-        head->sort = sort;
         at++;
     }
     if (at < pipeline->count && pipeline->stages[at].kind == &truce__limit_kind)
@@ -376,8 +377,12 @@ truce_status truce__pipeline_stack(const struct pipeline *pipeline, uint32_t fir
                                    struct stream **output, bson_error_t *error)
 {
     for (uint32_t i = first; i < pipeline->count; i++) {
+        struct stage_run here = *run;
         struct stream *above;
-        truce_status status = open_stage(pipeline, i, run, input, &above, error);
+        truce_status status;
+
+        here.ordered = run->ordered && i == first;
+        status = open_stage(pipeline, i, &here, input, &above, error);
 
         if (status) {
             truce__stream_free(input);
@@ -487,7 +492,7 @@ truce_status truce__pipeline_open(struct pipeline *pipeline, uint32_t first, str
                                   bson_error_t *error)
 {
     struct output_source *made = BSON_ALIGNED_ALLOC0(struct output_source);
-    struct stage_run run = {&made->world, &made->context, 0};
+    struct stage_run run = {&made->world, &made->context, .ordered = input->ordered};
     truce_status status;
 
     truce_assert(!pipeline->is_update && first <= pipeline->count);

@@ -16,6 +16,8 @@
 struct source {
     truce_status (*next)(struct source *source, const bson_t **document, bson_error_t *error);
     void (*free)(struct source *source);
+    bool ordered; /* the first stage that runs is a $sort, and documents come in the order in which
+                     a find with this sort has them; none has an array at a field of the sort */
 };
 
 struct aggregate_world {
@@ -44,14 +46,15 @@ truce_status truce__pipeline_new(const bson_t *stages, struct pipeline **pipelin
 void truce__pipeline_free(struct pipeline *pipeline);
 
 /* For the planner: what the pipeline starts with, if the store can do it: a filter (an initial
- * $match; NULL: none), a sort behind it, a limit behind that. A sort is given only where the stage
- * means what a find's sort means, whatever the plan: by `_id`, since the stage tells a missing
- * field from null. */
+ * $match; NULL: none), a sort behind it, a limit behind that. A $sort tells a missing field from
+ * null, where a find does not. Only by `_id`, which is never missing, is it the same (`same_sort`),
+ * and the limit given; any other $sort must stay, but has little to do with an ordered source. */
 struct pipeline_head {
     const bson_t *filter, *sort;
+    bool same_sort;
     int64_t limit;         /* 0: none */
-    uint32_t stages_taken; /* stages that the store does when it takes all three: the filter's
-                              alone is number 0, if there is one */
+    uint32_t stages_taken; /* stages that the store does when it takes the filter, and the sort and
+                              the limit if it is the same sort */
 };
 void truce__pipeline_head(const struct pipeline *pipeline, struct pipeline_head *head);
 

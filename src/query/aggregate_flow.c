@@ -245,7 +245,10 @@ static truce_status sort_open(const void *data, const struct stage_run *run, str
 {
     const struct sort_stage *stage = data;
 
-    *stream = &sort_stream(run, input, &stage->sort, run->limit_ahead)->base;
+    if (run->ordered)
+        *stream = truce__stream_sort_ordered(run, input, &stage->sort);
+    else
+        *stream = &sort_stream(run, input, &stage->sort, run->limit_ahead)->base;
     return TRUCE_OK;
 }
 

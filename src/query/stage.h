@@ -42,6 +42,7 @@ struct stage_run {
     const struct aggregate_world *world;
     const struct query_context *context;
     uint64_t limit_ahead; /* at most so many documents will be pulled; 0: all (for $sort) */
+    bool ordered;         /* the input is an ordered source (for $sort) */
 };
 
 /* A zeroed stream of `size` bytes (its first member is the struct stream) on `input`. */
@@ -164,6 +165,10 @@ struct sort_stage {
 struct count_stage { /* $limit and $skip */
     int64_t count;
 };
+
+/* aggregate_ordered.c: a $sort on a source that is ordered. */
+struct stream *truce__stream_sort_ordered(const struct stage_run *run, struct stream *input,
+                                          const struct sort *sort);
 
 /* ---- helpers for parsing -------------------------------------------------------------------- */
 

@@ -91,27 +91,39 @@ static void free_source(struct source *base)
     bson_free(base);
 }
 
+/* The documents that the pipeline starts from, in an order of its $sort if that costs nothing. */
+static truce_status open_head(truce_store *store, const char *collection,
+                              const struct pipeline_head *head, const truce_find_options *options,
+                              struct cursor_source *source, bson_error_t *error)
+{
+    static const bson_t all = BSON_INITIALIZER;
+    const bson_t *filter = head->filter ? head->filter : &all;
+    truce_find_options how = *options;
+
+    how.sort = head->sort;
+    how.limit = head->limit;
+    if (head->sort && !head->same_sort)
+        return truce__engine_find_if_sorted(engine_of(store), collection, filter, &how,
+                                            &source->cursor, &source->base.ordered, error);
+    return truce__engine_find(engine_of(store), collection, filter, &how, &source->cursor, error);
+}
+
 static truce_status aggregate(truce_store *store, const char *collection, const bson_t *pipeline,
                               const truce_find_options *options, truce_cursor **cursor,
                               bson_error_t *error)
 {
-    static const bson_t all = BSON_INITIALIZER;
     struct cursor_source *source;
     struct pipeline_head head = {0};
     struct pipeline *compiled = NULL;
-    truce_find_options how = *options;
     truce_status status = truce__pipeline_new(pipeline, &compiled, error);
 
     *cursor = NULL;
     if (status)
         return status;
     truce__pipeline_head(compiled, &head);
-    how.sort = head.sort;
-    how.limit = head.limit;
     source = bson_malloc0(sizeof *source);
     source->base = (struct source){next_of_cursor, free_source};
-    status = truce__engine_find(engine_of(store), collection, head.filter ? head.filter : &all,
-                                &how, &source->cursor, error);
+    status = open_head(store, collection, &head, options, source, error);
     if (status) {
         bson_free(source);
         truce__pipeline_free(compiled);

@@ -374,7 +374,8 @@ static void make_remove(struct random *random, bson_t *operation)
 static void add_sort(struct random *random, bson_t *operation)
 {
     static const char *const orders[] = {"a", "b", "c", "a.b", "b.c", "d"};
-    int count = (int)BELOW(3);
+    int count = (int)BELOW(3), direction = BELOW(2) ? 1 : -1;
+    bool mixed = BELOW(2);
     bson_t sort;
 
     BSON_APPEND_DOCUMENT_BEGIN(operation, "sort", &sort);
@@ -382,9 +383,9 @@ static void add_sort(struct random *random, bson_t *operation)
         const char *path = PICK(orders);
 
         if (!bson_has_field(&sort, path))
-            BSON_APPEND_INT32(&sort, path, BELOW(2) ? 1 : -1);
+            BSON_APPEND_INT32(&sort, path, mixed && BELOW(2) ? -direction : direction);
     }
-    BSON_APPEND_INT32(&sort, "_id", BELOW(2) ? 1 : -1);
+    BSON_APPEND_INT32(&sort, "_id", mixed && BELOW(2) ? -direction : direction);
     bson_append_document_end(operation, &sort);
 }
 
@@ -460,6 +461,8 @@ static void make_aggregate(struct random *random, bson_t *operation)
     BSON_APPEND_INT32(operation, "stage", (int32_t)BELOW(4));
     add_filter(random, operation);
     add_sort(random, operation);
+    if (BELOW(2))
+        BSON_APPEND_INT32(operation, "limit", 1 + (int32_t)BELOW(6));
 }
 
 static void append_partial(struct random *random, bson_t *index)
@@ -480,6 +483,14 @@ static void append_partial(struct random *random, bson_t *index)
     bson_append_document_end(index, &partial);
 }
 
+static const char *first_key(const bson_t *document)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init(&iter, document) && bson_iter_next(&iter) ? bson_iter_key(&iter) : "";
+}
+
+/* Some end in _id, as every sort does. */
 static void make_index_create(struct random *random, bson_t *operation)
 {
     int count = 1 + (int)BELOW(3);
@@ -493,11 +504,13 @@ static void make_index_create(struct random *random, bson_t *operation)
          i < count && !bson_has_field(&key, "$**") && bson_count_keys(&key) <= (uint32_t)i; i++) {
         const char *path = PICK(paths);
 
-        if (!bson_has_field(&key, path) && strcmp(path, "_id"))
+        if (!bson_has_field(&key, path) && (i > 0 || strcmp(path, "_id")))
             BSON_APPEND_INT32(&key, path, BELOW(3) ? 1 : -1);
     }
     if (bson_empty(&key))
         BSON_APPEND_INT32(&key, "a", 1);
+    if (!bson_has_field(&key, "_id") && !strstr(first_key(&key), "$**") && BELOW(3) == 0)
+        BSON_APPEND_INT32(&key, "_id", BELOW(2) ? 1 : -1);
     bson_append_document_end(&index, &key);
     put_text(&index, "name", PICK(index_names));
     if (BELOW(6) == 0)
@@ -559,7 +572,7 @@ static const struct maker {
     {"insert", 22, make_insert},     {"update", 20, make_update},
     {"remove", 6, make_remove},      {"find", 24, make_find},
     {"count", 9, make_count},        {"distinct", 3, make_distinct},
-    {"modify", 6, make_modify},      {"aggregate", 3, make_aggregate},
+    {"modify", 6, make_modify},      {"aggregate", 5, make_aggregate},
     {"index", 4, make_index_create}, {"unindex", 2, make_index_drop},
     {"bulk", 5, make_bulk},          {"collection", 1, make_collection},
 };

@@ -274,6 +274,15 @@ static void append_stage(bson_t *pipeline, const char *index, const char *name, 
     bson_append_document_end(pipeline, &stage);
 }
 
+static void append_limit(bson_t *pipeline, const char *index, int64_t limit)
+{
+    bson_t stage;
+
+    BSON_APPEND_DOCUMENT_BEGIN(pipeline, index, &stage);
+    BSON_APPEND_INT64(&stage, "$limit", limit);
+    bson_append_document_end(pipeline, &stage);
+}
+
 static truce_status run_aggregate(truce_store *store, const bson_t *operation, bson_t *answer,
                                   bson_error_t *error)
 {
@@ -289,29 +298,31 @@ static truce_status run_aggregate(truce_store *store, const bson_t *operation, b
     BSON_APPEND_INT32(&by_id, "_id", 1);
     append_stage(&pipeline, "0", "$match", &filter);
     append_stage(&pipeline, "1", "$sort", &sort);
+    if (number(operation, "limit"))
+        append_limit(&pipeline, "2", number(operation, "limit"));
     switch (number(operation, "stage")) {
     case 0:
         BSON_APPEND_UTF8(&value, "path", path);
-        append_stage(&pipeline, "2", "$unwind", &value);
+        append_stage(&pipeline, "3", "$unwind", &value);
         break;
     case 1:
         BSON_APPEND_UTF8(&value, "_id", path);
         BSON_APPEND_DOCUMENT_BEGIN(&value, "n", &sum);
         BSON_APPEND_INT32(&sum, "$sum", 1);
         bson_append_document_end(&value, &sum);
-        append_stage(&pipeline, "2", "$group", &value);
-        append_stage(&pipeline, "3", "$sort", &by_id);
+        append_stage(&pipeline, "3", "$group", &value);
+        append_stage(&pipeline, "4", "$sort", &by_id);
         break;
     case 2:
         BSON_APPEND_UTF8(&value, "v", path);
-        append_stage(&pipeline, "2", "$project", &value);
+        append_stage(&pipeline, "3", "$project", &value);
         break;
     default:
         BSON_APPEND_UTF8(&value, "from", "y");
         BSON_APPEND_UTF8(&value, "localField", path + 1);
         BSON_APPEND_UTF8(&value, "foreignField", "_id");
         BSON_APPEND_UTF8(&value, "as", "found");
-        append_stage(&pipeline, "2", "$lookup", &value);
+        append_stage(&pipeline, "3", "$lookup", &value);
     }
     status = truce_aggregate(store, text(operation, "collection"), &pipeline, NULL, &cursor, error);
     if (!status)

@@ -660,19 +660,20 @@ TEST(the_head_of_a_pipeline_is_its_first_filter_a_sort_by_id_and_a_limit)
 {
     static const struct {
         const char *stages;
-        bool filter, sort;
+        bool filter, sort, same;
         int limit;
         uint32_t taken;
     } cases[] = {
-        {"{'v': []}", false, false, 0, 0},
-        {"{'v': [{'$match': {'a': 1}}]}", true, false, 0, 1},
+        {"{'v': []}", false, false, false, 0, 0},
+        {"{'v': [{'$match': {'a': 1}}]}", true, false, false, 0, 1},
         {"{'v': [{'$match': {'a': 1}}, {'$sort': {'_id': 1}}, {'$limit': 3}, {'$limit': 2}]}", true,
-         true, 3, 3},
-        {"{'v': [{'$match': {'a': 1}}, {'$sort': {'a': 1}}, {'$limit': 3}]}", true, false, 0, 1},
-        {"{'v': [{'$sort': {'_id': -1}}, {'$match': {'a': 1}}]}", false, true, 0, 1},
-        {"{'v': [{'$limit': 7}, {'$match': {'a': 1}}]}", false, false, 7, 1},
-        {"{'v': [{'$skip': 7}, {'$match': {'a': 1}}]}", false, false, 0, 0},
-        {"{'v': [{'$match': {'a': 1}}, {'$limit': 7}]}", true, false, 7, 2},
+         true, true, 3, 3},
+        {"{'v': [{'$match': {'a': 1}}, {'$sort': {'a': 1}}, {'$limit': 3}]}", true, true, false, 0,
+         1},
+        {"{'v': [{'$sort': {'_id': -1}}, {'$match': {'a': 1}}]}", false, true, true, 0, 1},
+        {"{'v': [{'$limit': 7}, {'$match': {'a': 1}}]}", false, false, false, 7, 1},
+        {"{'v': [{'$skip': 7}, {'$match': {'a': 1}}]}", false, false, false, 0, 0},
+        {"{'v': [{'$match': {'a': 1}}, {'$limit': 7}]}", true, false, false, 7, 2},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -685,6 +686,7 @@ TEST(the_head_of_a_pipeline_is_its_first_filter_a_sort_by_id_and_a_limit)
         truce__pipeline_head(pipeline, &head);
         CHECK((head.filter != NULL) == cases[i].filter);
         CHECK((head.sort != NULL) == cases[i].sort);
+        CHECK(head.same_sort == cases[i].same);
         CHECK_INT(head.limit, ==, cases[i].limit);
         CHECK_INT(head.stages_taken, ==, cases[i].taken);
         truce__pipeline_free(pipeline);

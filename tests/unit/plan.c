@@ -245,7 +245,7 @@ TEST(an_array_that_comes_between_plan_and_count_is_counted_once)
     fill();
     create_index("{'key': {'a': 1}}");
     REQUIRE(CHECK_OK(truce__engine_open(path, &as_it_is, &engine, &error), error));
-    CHECK_OK(truce__query_init(&query, engine, "c", filter, &all, true, &error), error);
+    CHECK_OK(truce__query_init(&query, engine, "c", filter, &all, PLAN_COUNT, &error), error);
     CHECK(query.plan.covered);
     insert("{'_id': 1000, 'a': [1, 2, 3]}");
     CHECK_OK(truce__query_count(&query, 0, 0, &count, &error), error);
@@ -254,5 +254,79 @@ TEST(an_array_that_comes_between_plan_and_count_is_counted_once)
     truce__query_release(&query);
     truce__engine_close(engine);
     bson_destroy(filter);
+    truce_store_close(store);
+}
+
+/* ---- pipelines ------------------------------------------------------------------------------ */
+
+/* Checks what a pipeline answers, as the _ids in order, and whether an index gave the order. */
+static void check_pipeline(int line, const char *filter_json, const char *sort_json,
+                           const char *tail_json, bool ordered, const char *ids)
+{
+    char json[600], found[400] = "";
+    bson_t *filter = test_bson(filter_json), *sort = test_bson(sort_json), *stages;
+    truce_find_options options = {.sort = sort}, as_it_is = {0};
+    truce_store_options plain = {0};
+    truce_cursor *cursor = NULL;
+    struct engine *engine;
+    const bson_t *document;
+    bson_error_t error;
+    bool sorted = false;
+
+    snprintf(json, sizeof json, "[{'$match': %s}, {'$sort': %s}%s]", filter_json, sort_json,
+             tail_json);
+    stages = test_bson(json);
+    CHECK_OK(truce_aggregate(store, "c", stages, &as_it_is, &cursor, &error), error);
+    while (!truce_cursor_next(cursor, &document, &error) && document)
+        snprintf(found + strlen(found), sizeof found - strlen(found), "%lld ",
+                 (long long)number_at(document, "_id"));
+    truce_cursor_close(cursor);
+    if (strcmp(found, ids))
+        test_fail(__FILE__, line, "%s: %s, not %s", json, found, ids);
+    CHECK_OK(truce__engine_open(path, &plain, &engine, &error), error);
+    CHECK_OK(truce__engine_find_if_sorted(engine, "c", filter, &options, &cursor, &sorted, &error),
+             error);
+    truce_cursor_close(cursor);
+    truce__engine_close(engine);
+    if (sorted != ordered)
+        test_fail(__FILE__, line, "%s: %s", json, sorted ? "by an index" : "by no index");
+    bson_destroy(stages);
+    bson_destroy(filter);
+    bson_destroy(sort);
+}
+
+#define ORDERS_IF(ordered, filter, sort, tail, ids)                                                \
+    check_pipeline(__LINE__, filter, sort, tail, ordered, ids)
+
+TEST(a_sort_stage_takes_the_order_of_an_index_and_tells_missing_from_null)
+{
+    REQUIRE(open_new());
+    insert("{'_id': 1, 'g': 1, 'a': 5}");
+    insert("{'_id': 2, 'g': 1, 'a': null}");
+    insert("{'_id': 3, 'g': 1}");
+    insert("{'_id': 4, 'g': 2, 'a': 1}");
+    insert("{'_id': 5, 'g': 1, 'a': null}");
+    insert("{'_id': 6, 'g': 1, 'a': {'$undefined': true}}");
+    insert("{'_id': 7, 'g': 1, 'a': {'$minKey': 1}}");
+    insert("{'_id': 8, 'g': 2}");
+    insert("{'_id': 9, 'g': 2, 'a': null, 'b': 1}");
+    insert("{'_id': 10, 'g': 2, 'b': 2}");
+    insert("{'_id': 11, 'g': 2, 'a': null}");
+    for (int indexed = 0; indexed < 2; indexed++) {
+        ORDERS_IF(indexed, "{'g': 1}", "{'a': 1, '_id': 1}", "", "7 3 6 2 5 1 ");
+        ORDERS_IF(indexed, "{'g': 1}", "{'a': -1, '_id': -1}", "", "1 5 2 6 3 7 ");
+        ORDERS_IF(indexed, "{'g': 1}", "{'a': 1, '_id': 1}", ", {'$limit': 3}", "7 3 6 ");
+        ORDERS_IF(indexed, "{'g': 1}", "{'a': 1, '_id': 1}", ", {'$skip': 2}, {'$limit': 2}",
+                  "6 2 ");
+        ORDERS_IF(indexed, "{}", "{'g': 1, 'a': 1, '_id': 1}", "", "7 3 6 2 5 1 8 10 9 11 4 ");
+        ORDERS_IF(indexed, "{}", "{'a': 1, 'b': -1, '_id': 1}", ", {'$limit': 8}",
+                  "7 10 3 6 8 9 2 5 ");
+        create_index("{'key': {'g': 1, 'a': 1, '_id': 1}}");
+        create_index("{'key': {'a': 1, 'b': -1, '_id': 1}}");
+    }
+    ORDERS_IF(true, "{'g': 1, 'a': {'$gt': 0}}", "{'a': 1}", "", "1 ");
+    ORDERS_IF(false, "{'g': 1}", "{'b': 1, '_id': 1}", ", {'$limit': 2}", "1 2 ");
+    insert("{'_id': 12, 'g': 1, 'a': [4, 6]}");
+    ORDERS_IF(false, "{'g': 1}", "{'a': 1, '_id': 1}", "", "7 3 6 2 5 12 1 ");
     truce_store_close(store);
 }

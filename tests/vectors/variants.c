@@ -187,6 +187,48 @@ static int prepare_sort_backward(truce_store *store, const char *collection,
     return prepare_sort(store, collection, vector, -1);
 }
 
+/* For pipelines that begin with $match and $sort: the fields of the one, then those of the other. */
+static int prepare_pipeline(truce_store *store, const char *collection,
+                            const struct vector_case *vector)
+{
+    bson_t pipeline, stage, filter, sort, key = BSON_INITIALIZER;
+    struct paths paths = {.count = 0};
+    bson_iter_t iter, field;
+    int made = 0;
+
+    if (!vector_document(vector, "pipeline", &pipeline))
+        return 0;
+    for (bson_iter_init(&iter, &pipeline); bson_iter_next(&iter) && bson_empty(&key);) {
+        bson_init_static(&stage, bson_iter_value(&iter)->value.v_doc.data,
+                         bson_iter_value(&iter)->value.v_doc.data_len);
+        if (vector_sub(&stage, "$match", &filter))
+            collect(&filter, "", &paths, 0);
+        else if (!vector_sub(&stage, "$sort", &sort))
+            break;
+        else
+            for (bson_iter_init(&field, &sort); bson_iter_next(&field);)
+                BSON_APPEND_INT32(&key, bson_iter_key(&field),
+                                  bson_iter_as_int64(&field) < 0 ? -1 : 1);
+    }
+    if (!bson_empty(&key)) {
+        bson_t both = BSON_INITIALIZER;
+
+        made += create(store, collection, &key, "sort");
+        append_paths(&both, &paths, false);
+        for (bson_iter_init(&field, &key); bson_iter_next(&field);)
+            if (!bson_has_field(&both, bson_iter_key(&field)))
+                BSON_APPEND_INT32(&both, bson_iter_key(&field), (int)bson_iter_as_int64(&field));
+        if (paths.count > 0)
+            made += create(store, collection, &both, "both");
+        bson_destroy(&both);
+    } else if (paths.count > 0) {
+        append_paths(&key, &paths, false);
+        made += create(store, collection, &key, "match");
+    }
+    bson_destroy(&key);
+    return made;
+}
+
 /* Does the case let the indexes that are not unique be left out? Not where they refuse something,
  * or are themselves the subject. */
 static int prepare_without(truce_store *store, const char *collection,
@@ -216,6 +258,7 @@ const struct variant vector_variants[] = {
     {"without", " index ", .without = true, .prepare = prepare_without},
     {"forward", " sort ", .prepare = prepare_sort_forward},
     {"backward", " sort ", .prepare = prepare_sort_backward},
+    {"pipeline", " aggregate ", .prepare = prepare_pipeline},
 };
 
 const size_t vector_variants_count = sizeof(vector_variants) / sizeof(vector_variants[0]);
