@@ -3,7 +3,7 @@
 #   make            build/release/truce, after installing what is missing
 #   make demo       the stories, each checked by itself
 #   make test       everything that is checked: tools/test
-#   make bench      the tables of benchmarks
+#   make bench      truce beside PostgreSQL, SQLite and Redis; make bench-quick in two minutes
 #   make mutants    changes rules one at a time; the tests must notice
 #   make install    to PREFIX (/usr/local), below DESTDIR if that is given
 PREFIX  ?= /usr/local
@@ -11,7 +11,7 @@ DESTDIR ?=
 MAKEFLAGS += --no-print-directory
 JOBS    ?= $(shell nproc)
 
-.PHONY: all demo test bench mutants install clean deps
+.PHONY: all demo test bench bench-quick bench-deps mutants install clean deps
 all: deps build-release
 
 deps:
@@ -30,8 +30,14 @@ test:
 	@tools/install-deps --test
 	@tools/test
 
-bench: build-release
+bench: bench-deps build-release
 	@bench/run build/release
+
+bench-quick: bench-deps build-release
+	@bench/run --quick build/release
+
+bench-deps:
+	@tools/install-deps --bench
 
 mutants:
 	@tools/install-deps --test

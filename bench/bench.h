@@ -2,8 +2,8 @@
 #define TRUCE_BENCH_BENCH_H
 
 /*
- * What the benchmarks share: callers that run one function as fast as they can for a time, their
- * rate and latencies; checks that end a benchmark that computes something wrong.
+ * What all benchmarks share: time, random numbers, a directory; calls that must succeed and facts
+ * that must hold, or there is no figure.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,40 +12,19 @@
 
 #include <bson/bson.h>
 
-/* What a caller does once; `caller` counts from 0, `turn` from 0 for each caller. The result is how
- * many operations that were. */
-typedef int64_t bench_function(void *arg, int caller, int64_t turn);
-
-struct bench_rate {
-    double per_second;     /* operations */
-    double p50_us, p99_us; /* of one call of the function */
-    int64_t operations;
-};
-
-#define BENCH_CALLERS_MAX 64
-
-/* Runs the function in `callers` threads for `seconds`. */
-void bench_run(int callers, double seconds, bench_function *function, void *arg,
-               struct bench_rate *rate);
-
-/* TRUCE_BENCH_SECONDS, or 2: how long one figure is measured */
+/* TRUCE_BENCH_SECONDS, or 2: how long one figure of bench/query.c and bench/scan.c is measured */
 double bench_seconds(void);
 /* a number from the environment, or the given one */
 int64_t bench_scale(const char *variable, int64_t otherwise);
 
 double bench_now(void); /* seconds, monotonic */
+uint64_t bench_now_ns(void);
 /* uniform below `bound`; each thread has its own sequence */
 uint64_t bench_random(uint64_t bound);
 
-/* A fresh directory below TRUCE_BENCH_DIR (else build/bench), removed at exit. */
+/* A fresh directory below TRUCE_BENCH_DIR (else build/bench), removed when the process that asked
+ * first exits. An absolute path. */
 const char *bench_directory(void);
-/* p50 of an fdatasync after a write of 4 kB into a file that is there already, microseconds */
-double bench_fdatasync_us(void);
-
-/* One row: name, callers, truce's rate, the baseline's (NULL: none) and their ratio. */
-void bench_title(const char *title, const char *baseline);
-void bench_row(const char *name, int callers, const struct bench_rate *truce,
-               const struct bench_rate *baseline);
 
 /* A call that must succeed, a fact that must hold; else it says so and exits with 1. */
 #define BENCH_MUST(call, error)                                                                    \
@@ -59,5 +38,7 @@ void bench_row(const char *name, int callers, const struct bench_rate *truce,
             bench_fail(__FILE__, __LINE__, #fact, "does not hold");                                \
     } while (0)
 _Noreturn void bench_fail(const char *file, int line, const char *what, const char *why);
+/* The sentence goes there too: how the harness learns why a target has no figure. */
+void bench_fail_into(char *why, size_t size);
 
 #endif

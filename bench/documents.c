@@ -1,30 +1,181 @@
 #include "bench/documents.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "bench/bench.h"
+#include "bench/redis.h"
+#include "bench/sql.h"
 
-void document_make(int64_t id, bson_t *document)
+#define BATCH 1000
+
+int64_t documents_other(int64_t id)
 {
-    char owner[40], text[200];
-
-    snprintf(owner, sizeof owner, "person %" PRId64, id);
-    memset(text, 'a' + (int)(id % 26), sizeof text);
-    text[sizeof text - 1] = '\0';
-    bson_init(document);
-    BSON_APPEND_INT64(document, "_id", id);
-    BSON_APPEND_INT64(document, "counter", 0);
-    BSON_APPEND_INT32(document, "group", (int32_t)(id % 1000));
-    BSON_APPEND_UTF8(document, "owner", owner);
-    BSON_APPEND_UTF8(document, "text", text);
+    return (id + 1 + (int64_t)bench_random(DOCUMENTS - 1)) % DOCUMENTS;
 }
 
-int64_t document_counter(const bson_t *document)
-{
-    bson_iter_t iter;
+/* ---- setting up ------------------------------------------------------------------------------ */
 
-    BENCH_CHECK(bson_iter_init_find(&iter, document, "counter"));
-    return bson_iter_as_int64(&iter);
+static void fill_batch(truce_store *store, int64_t from, bson_t *documents, truce_write *writes,
+                       truce_write_outcome *outcomes)
+{
+    const truce_bulk_options relaxed = {.relaxed = true};
+    bson_error_t error;
+
+    for (int64_t i = 0; i < BATCH; i++) {
+        document_make(from + i, &documents[i]);
+        writes[i] = (truce_write){
+            .kind = TRUCE_WRITE_INSERT, .collection = "documents", .document = &documents[i]};
+    }
+    BENCH_MUST(truce_bulk(store, writes, BATCH, &relaxed, outcomes, &error), error);
+    for (int64_t i = 0; i < BATCH; i++) {
+        truce_write_result_release(&outcomes[i].result);
+        bson_destroy(&documents[i]);
+    }
+}
+
+static void setup_truce(truce_store *store, bool indexed)
+{
+    bson_t *documents = bson_malloc(BATCH * sizeof *documents);
+    truce_write *writes = bson_malloc0(BATCH * sizeof *writes);
+    truce_write_outcome *outcomes = bson_malloc0(BATCH * sizeof *outcomes);
+    bson_t *index = BCON_NEW("key", "{", "group", BCON_INT32(1), "}");
+    bson_error_t error;
+
+    for (int64_t from = 0; from < DOCUMENTS; from += BATCH)
+        fill_batch(store, from, documents, writes, outcomes);
+    if (indexed)
+        BENCH_MUST(truce_index_create(store, "documents", index, &error), error);
+    bson_destroy(index);
+    bson_free(outcomes);
+    bson_free(writes);
+    bson_free(documents);
+}
+
+static void setup_sql(struct bench_side *side, bool indexed)
+{
+    struct sql *sql = side->connections[0];
+    bool postgres = !strcmp(side->target->name, "postgresql");
+
+    /* room in each page, so that an update finds place beside the old row */
+    sql_execute(sql, postgres
+                         ? "CREATE TABLE documents(id bigint PRIMARY KEY, counter bigint NOT NULL,"
+                           " grp bigint NOT NULL, owner text NOT NULL, text text NOT NULL)"
+                           " WITH (fillfactor = 80)"
+                         : "CREATE TABLE documents(id integer PRIMARY KEY, counter integer,"
+                           " grp integer, owner text, text text)");
+    if (indexed)
+        sql_execute(sql, "CREATE INDEX documents_grp ON documents(grp)");
+    sql_execute(sql, "BEGIN");
+    for (int64_t id = 0; id < DOCUMENTS; id++) {
+        char owner[40], text[200];
+
+        document_texts(id, owner, text);
+        sql_run(sql, SQL("INSERT INTO documents(id, counter, grp, owner, text)"
+                         " VALUES ($1, 0, $2, $3, $4)",
+                         NUMBER(id), NUMBER(id % GROUPS), TEXT(owner), TEXT(text)));
+    }
+    sql_execute(sql, "COMMIT");
+    sql_execute(sql, postgres ? "VACUUM ANALYZE documents" : "ANALYZE");
+    if (!bench_small)
+        sql_execute(sql, postgres ? "CHECKPOINT" : "PRAGMA wal_checkpoint");
+}
+
+static void setup_redis(struct redis *redis)
+{
+    for (int64_t from = 0; from < DOCUMENTS; from += BATCH) {
+        for (int64_t id = from; id < from + BATCH; id++) {
+            char owner[40], text[200];
+
+            document_texts(id, owner, text);
+            redis_queue(redis, "HSET|d:%" PRId64 "|counter|0|group|%" PRId64 "|owner|%s|text|%s",
+                        id, id % GROUPS, owner, text);
+        }
+        for (int i = 0; i < BATCH; i++)
+            redis_receive(redis);
+    }
+}
+
+static void setup(struct bench_side *side, bool indexed)
+{
+    if (side->target->kind == &target_truce)
+        setup_truce(side->connections[0], indexed);
+    else if (side->target->kind == &target_redis)
+        setup_redis(side->connections[0]);
+    else
+        setup_sql(side, indexed);
+}
+
+void documents_setup(struct bench_side *side)
+{
+    setup(side, false);
+}
+
+void documents_setup_indexed(struct bench_side *side)
+{
+    setup(side, true);
+}
+
+/* ---- what is there --------------------------------------------------------------------------- */
+
+static void tell_truce(truce_store *store, int64_t *count, int64_t *sum)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    bson_error_t error;
+
+    BENCH_MUST(truce_find(store, "documents", NULL, NULL, &cursor, &error), error);
+    for (;;) {
+        BENCH_MUST(truce_cursor_next(cursor, &document, &error), error);
+        if (!document)
+            break;
+        *sum += document_counter(document);
+        *count += 1;
+    }
+    truce_cursor_close(cursor);
+}
+
+static void tell_redis(struct redis *redis, int64_t *count, int64_t *sum)
+{
+    *count = redis_run(redis, "DBSIZE")->number;
+    for (int64_t from = 0; from < DOCUMENTS; from += BATCH) {
+        for (int64_t id = from; id < from + BATCH; id++)
+            redis_queue(redis, "HGET|d:%" PRId64 "|counter", id);
+        for (int i = 0; i < BATCH; i++)
+            *sum += strtoll(redis_receive(redis)->text, NULL, 10);
+    }
+}
+
+static void tell(struct bench_side *side, int64_t *count, int64_t *sum)
+{
+    *count = *sum = 0;
+    if (side->target->kind == &target_truce) {
+        tell_truce(side->connections[0], count, sum);
+    } else if (side->target->kind == &target_redis) {
+        tell_redis(side->connections[0], count, sum);
+    } else {
+        *count = sql_get(side->connections[0], SQL("SELECT count(*) FROM documents"));
+        *sum = sql_get(side->connections[0], SQL("SELECT sum(counter) FROM documents"));
+    }
+}
+
+int64_t documents_sum(struct bench_side *side)
+{
+    int64_t count, sum;
+
+    tell(side, &count, &sum);
+    return sum;
+}
+
+int64_t documents_count(struct bench_side *side)
+{
+    int64_t count, sum;
+
+    tell(side, &count, &sum);
+    return count;
+}
+
+void documents_check(struct bench_side *side)
+{
+    BENCH_CHECK(documents_count(side) == DOCUMENTS);
+    BENCH_CHECK(documents_sum(side) == side->workload->changes * side->operations);
 }

@@ -1,13 +1,34 @@
 #ifndef TRUCE_BENCH_DOCUMENTS_H
 #define TRUCE_BENCH_DOCUMENTS_H
 
-/* The documents of all benchmarks: about 300 bytes.
+/*
+ * The documents of the scoreboard, the same on every target:
  *
- *     {_id: 17, counter: 0, group: 17, owner: "person 17", text: "..."}   group: _id % 1000
+ *     truce                {_id: 17, counter: 0, group: 17, owner: "person 17", text: "..."}
+ *     postgresql, sqlite   a row (id, counter, grp, owner, text) of the table documents
+ *     redis                a hash d:17
+ *
+ * Counters begin at 0.
  */
-#include <bson/bson.h>
+#include "bench/document.h"
+#include "bench/harness.h"
 
-void document_make(int64_t id, bson_t *document);
-int64_t document_counter(const bson_t *document);
+#define DOCUMENTS (bench_small ? 2000 : 20000)
+
+/* Setups: documents 0 .. DOCUMENTS-1. */
+void documents_setup(struct bench_side *side);
+/* the same, with an index on group */
+void documents_setup_indexed(struct bench_side *side);
+
+/* What is there now, on any target. */
+int64_t documents_sum(struct bench_side *side); /* of the counters */
+int64_t documents_count(struct bench_side *side);
+
+/* The check of most workloads: all documents are there, and their counters add up to what the
+ * operations have added. */
+void documents_check(struct bench_side *side);
+
+/* Another number than `id`. */
+int64_t documents_other(int64_t id);
 
 #endif

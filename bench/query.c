@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "bench/bench.h"
-#include "bench/documents.h"
+#include "bench/document.h"
 #include "query/match.h"
 #include "query/sort.h"
 #include "query/update.h"

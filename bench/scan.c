@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "bench/bench.h"
-#include "bench/documents.h"
+#include "bench/document.h"
 #include "truce/truce.h"
 
 #define BATCH 1000

@@ -1,0 +1,13 @@
+#ifndef TRUCE_BENCH_COMPARE_H
+#define TRUCE_BENCH_COMPARE_H
+
+/* What is done with the JSON of runs. Both answer the exit code. */
+
+/* Which figures differ beyond noise: the ranges of their rounds do not meet, and the medians are 5 %
+ * apart. 0: none does; 1: some do; 2: a file cannot be read. */
+int compare_files(const char *before, const char *after);
+
+/* An SVG of how many times each peer's rate truce's is, at 1 and at 32 callers. */
+int chart_file(const char *path);
+
+#endif

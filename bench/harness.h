@@ -1,0 +1,126 @@
+#ifndef TRUCE_BENCH_HARNESS_H
+#define TRUCE_BENCH_HARNESS_H
+
+/*
+ * The scoreboard: the same work, done by truce and by what a user would pick instead.
+ *
+ *     workload   a file of bench/workloads: what is to be done, and how each target does it
+ *     target     truce (a store URI), or a peer: postgresql, sqlite, redis
+ *     form       how one target does one workload, if there is more than one way: "rows", "journal"
+ *     side       a workload, by one form, on one target: a process of its own
+ *     figure     a side at one number of callers
+ *
+ * Every target answers a write only when it is on disk, and is asked for its settings, not believed.
+ * A figure counts if the side's check, after its last round, finds in the data exactly what its
+ * calls had been told.
+ */
+#include <stdatomic.h>
+
+#include "bench/bench.h"
+#include "bench/histogram.h"
+#include "bench/usage.h"
+#include "truce/truce.h"
+
+#define BENCH_CALLERS_MAX 64
+#define BENCH_ROUNDS_MAX  32
+
+/* The data is a tenth as large: for runs that are after its correctness only. */
+extern bool bench_small;
+
+struct bench_side;
+
+/* One call of one caller: a thread with a connection of its own. */
+struct bench_call {
+    struct bench_side *side;
+    int caller;       /* from 0 */
+    int64_t turn;     /* from 0 in each round */
+    void *connection; /* truce_store *, struct sql *, struct redis * */
+};
+
+/* How many operations it was. What fails, fails by bench_fail, and voids the side's figures. */
+typedef int64_t bench_function(struct bench_call *call);
+
+struct bench_form {
+    const char *target; /* "truce", "postgresql", "sqlite", "redis" */
+    const char *name;   /* NULL: the only one */
+    void (*setup)(struct bench_side *side);
+    bench_function *operate;
+    void (*check)(struct bench_side *side);
+    const void *arg; /* for forms that share functions */
+};
+
+struct bench_workload {
+    const char *name;           /* "point_read": for options and JSON */
+    const char *title;          /* for people */
+    const char *unit;           /* what is counted: "reads" */
+    size_t state_size;          /* of side->state */
+    int changes;                /* documents of which each operation changes the counter by one */
+    double aim;                 /* how many times postgresql's rate at 32 callers; 0: none */
+    double aim_jsonb;           /* the same, of postgresql's form "jsonb" */
+    struct bench_form forms[8]; /* up to one without a target */
+};
+
+extern const struct bench_workload *const bench_workloads[]; /* up to NULL */
+
+/* ---- targets (targets.c) --------------------------------------------------------------------- */
+
+/* One target of this run. */
+struct bench_target {
+    const struct target_kind *kind;
+    const char *name; /* as figures are named: the kind's name, or a store URI */
+    char reason[300]; /* why it is left out; empty: it takes part */
+    char version[100];
+    char settings[300]; /* those that durability rests on, as the target tells them */
+    char address[200];
+    pid_t server; /* 0: it has none */
+};
+
+struct target_kind {
+    const char *name;
+    /* In the harness: starts the server, in a directory of its own, or fills `reason`. NULL: there
+     * is no server. */
+    void (*start)(struct bench_target *target);
+    void (*stop)(struct bench_target *target);
+    /* In the side: side->connections for all callers, and fills `version` and `settings`. */
+    void (*open)(struct bench_side *side);
+    void (*close)(struct bench_side *side);
+};
+
+extern const struct target_kind target_truce, target_postgres, target_sqlite, target_redis;
+
+/* ---- sides (side.c) -------------------------------------------------------------------------- */
+
+/* In the side's process. */
+struct bench_side {
+    const struct bench_workload *workload;
+    const struct bench_form *form;
+    struct bench_target *target;
+    int callers_max;
+    void **connections; /* callers_max of them */
+    void *state;        /* the workload's own, zeroed */
+    int64_t operations; /* acknowledged so far, warm-up and all: what the check counts on */
+};
+
+/* What a round came to, in memory that the harness shares. */
+struct bench_round {
+    int64_t operations;
+    double seconds;
+    struct usage used; /* in the round; memory: at its end */
+    struct histogram latencies;
+    char why[300]; /* it failed; empty: it did not */
+};
+
+struct side_process; /* the harness's end */
+
+/* Starts the process and sets the workload up. False: `why` says why there will be no figure. */
+bool side_start(const struct bench_workload *workload, const struct bench_form *form,
+                struct bench_target *target, int callers_max, struct side_process **side, char *why,
+                size_t size);
+/* Runs for so long; `*round` is borrowed until the next call. */
+bool side_run(struct side_process *side, int callers, double seconds,
+              const struct bench_round **round);
+/* Checks the data. False: the figures are void, `why` says why. */
+bool side_check(struct side_process *side, char *why, size_t size);
+void side_end(struct side_process *side); /* NULL is allowed */
+
+#endif

@@ -1,0 +1,308 @@
+#include "bench/report.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- figures --------------------------------------------------------------------------------- */
+
+static int compare_numbers(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(const double *numbers, int count)
+{
+    double sorted[BENCH_ROUNDS_MAX];
+
+    if (count == 0)
+        return 0;
+    memcpy(sorted, numbers, (size_t)count * sizeof *sorted);
+    qsort(sorted, (size_t)count, sizeof *sorted, compare_numbers);
+    return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+}
+
+void figure_add(struct figure *figure, const struct bench_round *round)
+{
+    figure->rates[figure->rounds++] = (double)round->operations / round->seconds;
+    figure->operations += round->operations;
+    figure->seconds += round->seconds;
+    figure->cpu_seconds += round->used.cpu_seconds;
+    figure->bytes_written += round->used.bytes_written;
+    figure->memory = round->used.memory;
+    histogram_merge(&figure->latencies, &round->latencies, 0);
+}
+
+double figure_rate(const struct figure *figure)
+{
+    return median(figure->rates, figure->rounds);
+}
+
+double figure_spread(const struct figure *figure)
+{
+    double least = figure->rates[0], most = figure->rates[0], rate = figure_rate(figure);
+
+    for (int i = 1; i < figure->rounds; i++) {
+        least = figure->rates[i] < least ? figure->rates[i] : least;
+        most = figure->rates[i] > most ? figure->rates[i] : most;
+    }
+    return rate > 0 ? (most - least) / rate : 0;
+}
+
+double figure_ratio(const struct figure *figure, const struct figure *other)
+{
+    double ratios[BENCH_ROUNDS_MAX];
+    int count = figure->rounds < other->rounds ? figure->rounds : other->rounds;
+
+    for (int i = 0; i < count; i++)
+        ratios[i] = other->rates[i] > 0 ? figure->rates[i] / other->rates[i] : 0;
+    return median(ratios, count);
+}
+
+/* operations may be none in a short round */
+static double each(const struct figure *figure, double amount)
+{
+    return figure->operations > 0 ? amount / (double)figure->operations : 0;
+}
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+static bool is_truce(const struct figure *figure)
+{
+    return figure->target->kind == &target_truce && !figure->form->name;
+}
+
+/* The figure of truce that the peers of this one's line are compared with; NULL: none counts. */
+static const struct figure *truce_beside(const struct figures *figures, const struct figure *figure)
+{
+    for (int i = 0; i < figures->count; i++) {
+        const struct figure *other = &figures->all[i];
+
+        if (other->workload == figure->workload && other->callers == figure->callers &&
+            is_truce(other))
+            return other->why[0] ? NULL : other;
+    }
+    return NULL;
+}
+
+static void show_name(const struct figure *figure, char *name, size_t size)
+{
+    if (figure->form->name)
+        snprintf(name, size, "%s, %s", figure->target->name, figure->form->name);
+    else
+        snprintf(name, size, "%s", figure->target->name);
+}
+
+static void report_figure(const struct figures *figures, const struct figure *figure)
+{
+    const struct figure *truce = truce_beside(figures, figure);
+    char name[60];
+
+    show_name(figure, name, sizeof name);
+    if (figure->why[0]) {
+        printf("  %-24s %7d   void: %s\n", name, figure->callers, figure->why);
+        return;
+    }
+    printf("  %-24s %7d %11.0f %6.0f %% %9.0f %9.0f %9.0f %8.1f %8.0f %7.0f", name, figure->callers,
+           figure_rate(figure), figure_spread(figure) * 100, histogram_us(&figure->latencies, 0.5),
+           histogram_us(&figure->latencies, 0.99), histogram_us(&figure->latencies, 0.999),
+           each(figure, figure->cpu_seconds * 1e6), each(figure, (double)figure->bytes_written),
+           (double)figure->memory / 1e6);
+    if (truce && truce != figure)
+        printf(" %8.2f x", figure_ratio(truce, figure));
+    printf("\n");
+}
+
+void report_workload(const struct figures *figures, int from)
+{
+    const struct bench_workload *workload = figures->all[from].workload;
+
+    printf("\n%s (%s)\n  %-24s %7s %9s/s %8s %9s %9s %9s %8s %8s %7s %10s\n", workload->title,
+           workload->name, "", "callers", workload->unit, "spread", "p50 us", "p99 us", "p99.9 us",
+           "cpu us", "bytes", "MB", "truce is");
+    for (int i = from; i < figures->count; i++)
+        report_figure(figures, &figures->all[i]);
+    fflush(stdout);
+}
+
+/* "at 32 callers 2.31 times postgresql, wanted 2.00: held" */
+static void report_aim(const struct figure *truce, const struct figure *peer)
+{
+    char name[60];
+    double aim = 0, ratio = figure_ratio(truce, peer);
+
+    if (strcmp(peer->target->kind->name, "postgresql") != 0)
+        return;
+    if (peer->callers == 32)
+        aim = peer->form->name ? truce->workload->aim_jsonb : truce->workload->aim;
+    else if (peer->callers == 1)
+        aim = 1;
+    if (aim == 0)
+        return;
+    show_name(peer, name, sizeof name);
+    printf("  %-18s %7d %9.2f x %-20s %6.2f  %s\n", truce->workload->name, peer->callers, ratio,
+           name, aim, ratio >= aim ? "held" : "MISSED");
+}
+
+void report_summary(const struct figures *figures)
+{
+    printf(
+        "\naims: how many times PostgreSQL's rate, in the same run\n  %-18s %7s %11s %-20s %6s\n",
+        "", "callers", "truce is", "", "aim");
+    for (int i = 0; i < figures->count; i++) {
+        const struct figure *peer = &figures->all[i];
+        const struct figure *truce = truce_beside(figures, peer);
+
+        if (truce && !peer->why[0])
+            report_aim(truce, peer);
+    }
+    for (int i = 0; i < figures->count; i++) {
+        const struct figure *batch = &figures->all[i];
+
+        if (!strcmp(batch->workload->name, "set_batch") && is_truce(batch) && !batch->why[0] &&
+            batch->callers == 32)
+            printf("  %-18s %7d %9.0f /s %-19s %6s  %s\n", batch->workload->name, 32,
+                   figure_rate(batch), "", "200000",
+                   figure_rate(batch) >= 200000 ? "held" : "MISSED");
+    }
+}
+
+/* ---- the machine ----------------------------------------------------------------------------- */
+
+static int64_t memory_bytes(void)
+{
+    return (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+}
+
+void report_conditions(const struct conditions *c, const struct bench_target *targets, int count)
+{
+    printf("\n%ld cores, %.0f GB of memory; fdatasync %.0f us before and %.0f after (p99: %.0f, "
+           "%.0f); real-time scheduling: %s; %d rounds of %.2f s\n",
+           sysconf(_SC_NPROCESSORS_ONLN), (double)memory_bytes() / 1e9, c->before.p50_us,
+           c->after.p50_us, c->before.p99_us, c->after.p99_us, c->real_time ? "yes" : "no",
+           c->rounds, c->seconds);
+    for (int i = 0; i < count; i++) {
+        if (targets[i].reason[0])
+            printf("skipped: %s: %s\n", targets[i].name, targets[i].reason);
+        else
+            printf("%s: %s, %s\n", targets[i].name, targets[i].version, targets[i].settings);
+    }
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void append_disk(bson_t *document, const char *key, const struct disk *disk)
+{
+    bson_t child;
+
+    bson_append_document_begin(document, key, -1, &child);
+    BSON_APPEND_DOUBLE(&child, "p50_us", disk->p50_us);
+    BSON_APPEND_DOUBLE(&child, "p99_us", disk->p99_us);
+    bson_append_document_end(document, &child);
+}
+
+static void append_figure(bson_t *document, const struct figures *figures,
+                          const struct figure *figure)
+{
+    const struct figure *truce = truce_beside(figures, figure);
+    bson_t rates;
+
+    BSON_APPEND_UTF8(document, "workload", figure->workload->name);
+    BSON_APPEND_UTF8(document, "target", figure->target->name);
+    BSON_APPEND_UTF8(document, "form", figure->form->name ? figure->form->name : "");
+    BSON_APPEND_INT32(document, "callers", figure->callers);
+    BSON_APPEND_BOOL(document, "valid", !figure->why[0]);
+    if (figure->why[0]) {
+        BSON_APPEND_UTF8(document, "why", figure->why);
+        return;
+    }
+    BSON_APPEND_ARRAY_BEGIN(document, "rates", &rates);
+    for (int i = 0; i < figure->rounds; i++) {
+        char key[16];
+
+        snprintf(key, sizeof key, "%d", i);
+        BSON_APPEND_DOUBLE(&rates, key, figure->rates[i]);
+    }
+    bson_append_array_end(document, &rates);
+    BSON_APPEND_DOUBLE(document, "per_second", figure_rate(figure));
+    BSON_APPEND_DOUBLE(document, "spread", figure_spread(figure));
+    BSON_APPEND_DOUBLE(document, "p50_us", histogram_us(&figure->latencies, 0.5));
+    BSON_APPEND_DOUBLE(document, "p99_us", histogram_us(&figure->latencies, 0.99));
+    BSON_APPEND_DOUBLE(document, "p999_us", histogram_us(&figure->latencies, 0.999));
+    BSON_APPEND_DOUBLE(document, "cpu_us_each", each(figure, figure->cpu_seconds * 1e6));
+    BSON_APPEND_DOUBLE(document, "bytes_written_each", each(figure, (double)figure->bytes_written));
+    BSON_APPEND_INT64(document, "memory_bytes", figure->memory);
+    BSON_APPEND_INT64(document, "operations", figure->operations);
+    if (truce && truce != figure)
+        BSON_APPEND_DOUBLE(document, "truce_is", figure_ratio(truce, figure));
+}
+
+static void append_targets(bson_t *document, const struct bench_target *targets, int count)
+{
+    bson_t all, one;
+
+    BSON_APPEND_ARRAY_BEGIN(document, "targets", &all);
+    for (int i = 0; i < count; i++) {
+        char key[16];
+
+        snprintf(key, sizeof key, "%d", i);
+        BSON_APPEND_DOCUMENT_BEGIN(&all, key, &one);
+        BSON_APPEND_UTF8(&one, "name", targets[i].name);
+        if (targets[i].reason[0])
+            BSON_APPEND_UTF8(&one, "skipped", targets[i].reason);
+        BSON_APPEND_UTF8(&one, "version", targets[i].version);
+        BSON_APPEND_UTF8(&one, "settings", targets[i].settings);
+        bson_append_document_end(&all, &one);
+    }
+    bson_append_array_end(document, &all);
+}
+
+static void append_conditions(bson_t *document, const struct conditions *c)
+{
+    bson_t machine;
+
+    BSON_APPEND_INT32(document, "format", 1);
+    BSON_APPEND_DATE_TIME(document, "time", (int64_t)time(NULL) * 1000);
+    BSON_APPEND_BOOL(document, "quick", c->quick);
+    BSON_APPEND_INT32(document, "rounds", c->rounds);
+    BSON_APPEND_DOUBLE(document, "seconds", c->seconds);
+    BSON_APPEND_DOCUMENT_BEGIN(document, "machine", &machine);
+    BSON_APPEND_INT32(&machine, "cores", (int32_t)sysconf(_SC_NPROCESSORS_ONLN));
+    BSON_APPEND_INT64(&machine, "memory_bytes", memory_bytes());
+    BSON_APPEND_BOOL(&machine, "real_time", c->real_time);
+    append_disk(&machine, "fdatasync_before", &c->before);
+    append_disk(&machine, "fdatasync_after", &c->after);
+    bson_append_document_end(document, &machine);
+}
+
+void report_json(const struct figures *figures, const struct conditions *conditions,
+                 const struct bench_target *targets, int count, const char *path)
+{
+    bson_t document = BSON_INITIALIZER, all, one;
+    FILE *f = fopen(path, "w");
+    char *text;
+
+    if (!f)
+        bench_fail(__FILE__, __LINE__, path, "cannot be written");
+    append_conditions(&document, conditions);
+    append_targets(&document, targets, count);
+    BSON_APPEND_ARRAY_BEGIN(&document, "figures", &all);
+    for (int i = 0; i < figures->count; i++) {
+        char key[16];
+
+        snprintf(key, sizeof key, "%d", i);
+        BSON_APPEND_DOCUMENT_BEGIN(&all, key, &one);
+        append_figure(&one, figures, &figures->all[i]);
+        bson_append_document_end(&all, &one);
+    }
+    bson_append_array_end(&document, &all);
+    text = bson_as_relaxed_extended_json(&document, NULL);
+    fprintf(f, "%s\n", text);
+    if (fclose(f) != 0)
+        bench_fail(__FILE__, __LINE__, path, "cannot be written");
+    bson_free(text);
+    bson_destroy(&document);
+}

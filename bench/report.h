@@ -1,0 +1,50 @@
+#ifndef TRUCE_BENCH_REPORT_H
+#define TRUCE_BENCH_REPORT_H
+
+/*
+ * Figures, for people and for machines.
+ */
+#include "bench/harness.h"
+
+struct figure {
+    const struct bench_workload *workload;
+    const struct bench_form *form;
+    const struct bench_target *target;
+    int callers, rounds;
+    double rates[BENCH_ROUNDS_MAX]; /* operations per second, of each round */
+    int64_t operations;
+    double seconds, cpu_seconds;
+    int64_t bytes_written, memory;
+    struct histogram latencies;
+    char why[300]; /* it is void, and why; empty: it counts */
+};
+
+struct figures {
+    struct figure *all;
+    int count, room;
+};
+
+struct conditions {
+    bool quick, real_time;
+    int rounds;
+    double seconds;
+    struct disk before, after;
+};
+
+void figure_add(struct figure *figure, const struct bench_round *round);
+double figure_rate(const struct figure *figure);   /* the median of the rounds */
+double figure_spread(const struct figure *figure); /* (greatest - least) / median */
+/* How many times the other's rate: the median of the rounds' ratios, which ran side by side. */
+double figure_ratio(const struct figure *figure, const struct figure *other);
+
+/* The table of a workload: figures `from` up to the last. */
+void report_workload(const struct figures *figures, int from);
+/* What each line comes to beside each peer, and which aims hold. */
+void report_summary(const struct figures *figures);
+void report_conditions(const struct conditions *conditions, const struct bench_target *targets,
+                       int count);
+/* Writes the JSON file. */
+void report_json(const struct figures *figures, const struct conditions *conditions,
+                 const struct bench_target *targets, int count, const char *path);
+
+#endif

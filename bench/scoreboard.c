@@ -1,0 +1,375 @@
+/*
+ * The scoreboard: truce and its peers, the same work, the same durability, in one run.
+ *
+ *     scoreboard [options]          the run
+ *     scoreboard compare A B        which figures of two JSON files differ beyond noise
+ *     scoreboard chart FILE         an SVG of a run, on the standard output
+ *
+ * For each workload, each target that can do it gets a process (side.c). Then, at each number of
+ * callers: everybody warms up, and round by round each runs in turn, another one first in each round,
+ * so that what else the machine does hurts all alike. In the end each side checks its data; what is
+ * wrong there voids its figures, and the exit code is 1.
+ */
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/compare.h"
+#include "bench/report.h"
+
+bool bench_small;
+
+#define TARGETS_MAX 8
+#define SIDES_MAX   8
+
+struct board {
+    struct bench_target targets[TARGETS_MAX];
+    int targets_count;
+    const char *names[16]; /* of workloads: only these; none: all */
+    int names_count;
+    int callers[8], callers_count;
+    double warm_up;
+    struct conditions conditions;
+    struct figures figures;
+    const char *json;
+    bool failed;
+};
+
+/* ---- one workload ---------------------------------------------------------------------------- */
+
+struct contest {
+    struct board *board;
+    const struct bench_workload *workload;
+    struct side_process *sides[SIDES_MAX];
+    const struct bench_form *forms[SIDES_MAX];
+    struct bench_target *targets[SIDES_MAX];
+    char why[SIDES_MAX][300]; /* it has failed, and why */
+    int count;
+    int first; /* of its figures */
+};
+
+static int callers_most(const struct board *board)
+{
+    int most = 0;
+
+    for (int i = 0; i < board->callers_count; i++)
+        most = board->callers[i] > most ? board->callers[i] : most;
+    return most;
+}
+
+static void start_sides(struct contest *contest)
+{
+    struct board *board = contest->board;
+
+    for (int t = 0; t < board->targets_count; t++) {
+        struct bench_target *target = &board->targets[t];
+        const struct bench_form *form = contest->workload->forms;
+
+        for (; form->target && !target->reason[0]; form++) {
+            int i = contest->count;
+
+            if (strcmp(form->target, target->kind->name) != 0)
+                continue;
+            BENCH_CHECK(i < SIDES_MAX);
+            contest->forms[i] = form;
+            contest->targets[i] = target;
+            contest->count++;
+            (void)side_start(contest->workload, form, target, callers_most(board),
+                             &contest->sides[i], contest->why[i], sizeof contest->why[i]);
+        }
+    }
+}
+
+static struct figure *new_figure(struct contest *contest, int side, int callers)
+{
+    struct figures *figures = &contest->board->figures;
+    struct figure *figure;
+
+    if (figures->count == figures->room) {
+        figures->room = figures->room ? 2 * figures->room : 64;
+        figures->all = bson_realloc(figures->all, (size_t)figures->room * sizeof *figures->all);
+    }
+    figure = &figures->all[figures->count++];
+    memset(figure, 0, sizeof *figure);
+    figure->workload = contest->workload;
+    figure->form = contest->forms[side];
+    figure->target = contest->targets[side];
+    figure->callers = callers;
+    return figure;
+}
+
+/* A round of one side; `figure` NULL: of its warm-up. */
+static void run_side(struct contest *contest, int side, int callers, double seconds,
+                     struct figure *figure)
+{
+    const struct bench_round *round;
+
+    if (contest->why[side][0])
+        return;
+    if (!side_run(contest->sides[side], callers, seconds, &round))
+        snprintf(contest->why[side], sizeof contest->why[side], "%.290s", round->why);
+    else if (figure)
+        figure_add(figure, round);
+}
+
+static void run_rounds(struct contest *contest, int callers)
+{
+    const struct conditions *conditions = &contest->board->conditions;
+    int first = contest->board->figures.count;
+
+    for (int i = 0; i < contest->count; i++)
+        new_figure(contest, i, callers);
+    for (int i = 0; i < contest->count; i++)
+        run_side(contest, i, callers, contest->board->warm_up, NULL);
+    for (int round = 0; round < conditions->rounds; round++) {
+        for (int k = 0; k < contest->count; k++) {
+            int i = (k + round) % contest->count;
+
+            run_side(contest, i, callers, conditions->seconds,
+                     &contest->board->figures.all[first + i]);
+        }
+    }
+}
+
+/* Checks each side; a void one voids all of its figures. */
+static void check_sides(struct contest *contest)
+{
+    struct figures *figures = &contest->board->figures;
+
+    for (int i = 0; i < contest->count; i++) {
+        if (!contest->why[i][0])
+            (void)side_check(contest->sides[i], contest->why[i], sizeof contest->why[i]);
+        side_end(contest->sides[i]);
+        if (!contest->why[i][0])
+            continue;
+        contest->board->failed = true;
+        for (int k = contest->first; k < figures->count; k++) {
+            if (figures->all[k].form == contest->forms[i] &&
+                figures->all[k].target == contest->targets[i])
+                memcpy(figures->all[k].why, contest->why[i], sizeof contest->why[i]);
+        }
+    }
+}
+
+static void run_workload(struct board *board, const struct bench_workload *workload)
+{
+    struct contest *contest = bson_malloc0(sizeof *contest);
+
+    contest->board = board;
+    contest->workload = workload;
+    contest->first = board->figures.count;
+    start_sides(contest);
+    for (int i = 0; i < board->callers_count; i++)
+        run_rounds(contest, board->callers[i]);
+    check_sides(contest);
+    if (board->figures.count > contest->first)
+        report_workload(&board->figures, contest->first);
+    bson_free(contest);
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+static const char usage[] =
+    "usage: scoreboard [--quick] [--check] [--rounds N] [--seconds S] [--callers N,N,...]\n"
+    "                  [--workload NAME]... [--target NAME]... [--json FILE] [--list]\n"
+    "       scoreboard compare A.json B.json\n"
+    "       scoreboard chart FILE.json\n"
+    "\n"
+    "  --quick      short rounds: less than two minutes for everything\n"
+    "  --check      only whether everybody's data is right: little data, one short round\n"
+    "  --target     truce, postgresql, sqlite, redis, or a store URI (memory:)\n";
+
+static _Noreturn void refuse(const char *argument)
+{
+    fprintf(stderr, "scoreboard: what is \"%s\"?\n%s", argument, usage);
+    exit(2);
+}
+
+static void parse_callers(struct board *board, const char *text)
+{
+    board->callers_count = 0;
+    while (*text) {
+        char *end;
+        long callers = strtol(text, &end, 10);
+
+        if (callers < 1 || callers > BENCH_CALLERS_MAX || (*end && *end != ',') ||
+            board->callers_count == 8)
+            refuse(text);
+        board->callers[board->callers_count++] = (int)callers;
+        text = *end ? end + 1 : end;
+    }
+}
+
+static void add_target(struct board *board, const char *name)
+{
+    static const struct target_kind *const kinds[] = {&target_truce, &target_postgres,
+                                                      &target_sqlite, &target_redis};
+    struct bench_target *target = &board->targets[board->targets_count];
+
+    if (board->targets_count == TARGETS_MAX)
+        refuse(name);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (!strcmp(name, kinds[i]->name))
+            target->kind = kinds[i];
+    }
+    if (!target->kind && strchr(name, ':'))
+        target->kind = &target_truce;
+    if (!target->kind)
+        refuse(name);
+    target->name = name;
+    board->targets_count++;
+}
+
+static void set_lengths(struct board *board, int rounds, double seconds, double warm_up)
+{
+    board->conditions.rounds = rounds;
+    board->conditions.seconds = seconds;
+    board->warm_up = warm_up;
+}
+
+static void parse_valued(struct board *board, const char *option, const char *value)
+{
+    if (!strcmp(option, "--rounds"))
+        board->conditions.rounds = (int)strtol(value, NULL, 10);
+    else if (!strcmp(option, "--seconds"))
+        board->conditions.seconds = strtod(value, NULL);
+    else if (!strcmp(option, "--callers"))
+        parse_callers(board, value);
+    else if (!strcmp(option, "--workload") && board->names_count < 16)
+        board->names[board->names_count++] = value;
+    else if (!strcmp(option, "--target"))
+        add_target(board, value);
+    else if (!strcmp(option, "--json"))
+        board->json = value;
+    else
+        refuse(option);
+}
+
+static void parse(struct board *board, int argc, char **argv)
+{
+    set_lengths(board, 5, 1.0, 0.3);
+    parse_callers(board, "1,8,32");
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--quick")) {
+            board->conditions.quick = true;
+            set_lengths(board, 2, 0.12, 0.03);
+        } else if (!strcmp(argv[i], "--check")) {
+            board->conditions.quick = true;
+            bench_small = true;
+            set_lengths(board, 1, 0.03, 0.01);
+            parse_callers(board, "8");
+        } else if (!strcmp(argv[i], "--list")) {
+            for (int k = 0; bench_workloads[k]; k++)
+                printf("%-18s %s\n", bench_workloads[k]->name, bench_workloads[k]->title);
+            exit(0);
+        } else if (i + 1 < argc) {
+            parse_valued(board, argv[i], argv[i + 1]);
+            i++;
+        } else {
+            refuse(argv[i]);
+        }
+    }
+    if (board->conditions.rounds < 1 || board->conditions.rounds > BENCH_ROUNDS_MAX)
+        refuse("--rounds");
+    if (board->targets_count == 0) {
+        add_target(board, "truce");
+        add_target(board, "postgresql");
+        add_target(board, "sqlite");
+        add_target(board, "redis");
+    }
+}
+
+static bool is_wanted(const struct board *board, const struct bench_workload *workload)
+{
+    for (int i = 0; i < board->names_count; i++) {
+        if (!strcmp(board->names[i], workload->name))
+            return true;
+    }
+    return board->names_count == 0;
+}
+
+static void refuse_unknown_names(const struct board *board)
+{
+    for (int i = 0; i < board->names_count; i++) {
+        int k = 0;
+
+        while (bench_workloads[k] && strcmp(bench_workloads[k]->name, board->names[i]) != 0)
+            k++;
+        if (!bench_workloads[k])
+            refuse(board->names[i]);
+    }
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+static struct board the_board;
+static pid_t the_process;
+
+/* However the harness ends, the servers end with it. */
+static void stop_targets(void)
+{
+    if (getpid() != the_process)
+        return;
+    for (int i = 0; i < the_board.targets_count; i++) {
+        if (the_board.targets[i].server)
+            the_board.targets[i].kind->stop(&the_board.targets[i]);
+    }
+}
+
+static void interrupted(int signal)
+{
+    (void)signal;
+    exit(1);
+}
+
+static void start_targets(struct board *board)
+{
+    the_process = getpid();
+    (void)bench_directory(); /* made first, so that it is removed last */
+    atexit(stop_targets);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGINT, interrupted);
+    signal(SIGTERM, interrupted);
+    for (int i = 0; i < board->targets_count; i++) {
+        struct bench_target *target = &board->targets[i];
+
+        if (target->kind->start)
+            target->kind->start(target);
+        if (target->reason[0])
+            printf("skipped: %s: %s\n", target->name, target->reason);
+    }
+}
+
+static int run(int argc, char **argv)
+{
+    struct board *board = &the_board;
+    struct conditions *conditions = &board->conditions;
+
+    parse(board, argc, argv);
+    refuse_unknown_names(board);
+    conditions->real_time = sched_getscheduler(0) == SCHED_RR;
+    start_targets(board);
+    usage_disk(bench_directory(), &conditions->before);
+    for (int i = 0; bench_workloads[i]; i++) {
+        if (is_wanted(board, bench_workloads[i]))
+            run_workload(board, bench_workloads[i]);
+    }
+    usage_disk(bench_directory(), &conditions->after);
+    if (!bench_small)
+        report_summary(&board->figures);
+    report_conditions(conditions, board->targets, board->targets_count);
+    if (board->json)
+        report_json(&board->figures, conditions, board->targets, board->targets_count, board->json);
+    bson_free(board->figures.all);
+    return board->failed;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && !strcmp(argv[1], "compare"))
+        return compare_files(argv[2], argv[3]);
+    if (argc == 3 && !strcmp(argv[1], "chart"))
+        return chart_file(argv[2]);
+    return run(argc, argv);
+}

@@ -1,0 +1,33 @@
+#ifndef TRUCE_BENCH_SERVER_H
+#define TRUCE_BENCH_SERVER_H
+
+/*
+ * Servers of peers: started from their packages, as a user who is not root, in a directory of their
+ * own; ended with the harness, however it ends.
+ */
+#include <sys/types.h>
+
+#include "bench/bench.h"
+
+struct server {
+    char directory[200]; /* its data, below bench_directory() */
+    char sockets[100];   /* a short path: names of sockets have 107 bytes at most */
+};
+
+/* Makes both directories, `user`'s if this is root. False: `why` says why not. */
+bool server_directories(const char *name, const char *user, struct server *server, char *why,
+                        size_t size);
+/* Removes the directory of the sockets (the other goes with bench_directory()). */
+void server_forget(struct server *server);
+
+/* Starts a program as `user` (if this is root), its output into `log`. */
+pid_t server_spawn(const char *user, const char *log, const char *const argv[]);
+/* Runs one to its end. False: `why` has the last line that it said. */
+bool server_do(const char *user, const char *log, const char *const argv[], char *why, size_t size);
+/* Signals, and waits for its end. */
+void server_stop(pid_t pid, int signal);
+
+/* The last line of a file, or the empty text. */
+void server_last_line(const char *log, char *line, size_t size);
+
+#endif

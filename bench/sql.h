@@ -1,0 +1,66 @@
+#ifndef TRUCE_BENCH_SQL_H
+#define TRUCE_BENCH_SQL_H
+
+/*
+ * One connection to PostgreSQL or SQLite, with prepared statements: a statement is prepared the first
+ * time that its text is used. Parameters are $1, $2, ... in the order of their first use. Nothing
+ * is materialised: rows are read where the library has them. What fails, fails by bench_fail.
+ */
+#include "bench/bench.h"
+
+struct sql;
+
+struct sql_value {
+    int64_t number;
+    const char *text; /* NULL: the number */
+};
+#define NUMBER(n) ((struct sql_value){.number = (n)})
+#define TEXT(t)   ((struct sql_value){.text = (t)})
+
+struct sql_statement {
+    const char *text; /* compared by address: a literal */
+    const struct sql_value *values;
+    int count;
+};
+#define SQL(literal, ...)                                                                          \
+    ((struct sql_statement){literal, (struct sql_value[]){__VA_ARGS__},                            \
+                            sizeof((struct sql_value[]){__VA_ARGS__}) / sizeof(struct sql_value)})
+
+struct sql *sqlite_connect(const char *path);
+struct sql *postgres_connect(const char *address); /* libpq's connection string */
+void sql_close(struct sql *sql);
+
+/* Statements of no result, several in one text. */
+void sql_execute(struct sql *sql, const char *text);
+
+/* Runs one statement, or several in one round trip: then the rows are the last one's. Each start
+ * needs its finish, which answers how many rows were changed by the last one. */
+void sql_start(struct sql *sql, struct sql_statement statement);
+void sql_start_all(struct sql *sql, const struct sql_statement *statements, int count);
+bool sql_next(struct sql *sql); /* on to the first, or next, row */
+int64_t sql_number(struct sql *sql, int column);
+const char *sql_text(struct sql *sql, int column); /* until the next row */
+int64_t sql_finish(struct sql *sql);
+
+/* start and finish */
+int64_t sql_run(struct sql *sql, struct sql_statement statement);
+/* the number in the first column of the first row; 0 if there is none */
+int64_t sql_get(struct sql *sql, struct sql_statement statement);
+
+/* ---- for the two of them ---------------------------------------------------------------------- */
+
+struct sql_ops {
+    void (*close)(struct sql *sql);
+    void (*execute)(struct sql *sql, const char *text);
+    void (*start)(struct sql *sql, const struct sql_statement *statements, int count);
+    bool (*next)(struct sql *sql);
+    int64_t (*number)(struct sql *sql, int column);
+    const char *(*text)(struct sql *sql, int column);
+    int64_t (*finish)(struct sql *sql);
+};
+
+struct sql {
+    const struct sql_ops *ops;
+};
+
+#endif

@@ -1,0 +1,353 @@
+/*
+ * PostgreSQL: a cluster of its own in a directory of the run, started from the package, reached by
+ * its Unix socket. Settings are the package's, but for room (shared_buffers, max_wal_size, so that
+ * neither memory nor checkpoints hold it back) and no replication. What durability rests on is asked
+ * of the server.
+ */
+#include <glob.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <libpq-fe.h>
+
+#include "bench/harness.h"
+#include "bench/server.h"
+#include "bench/sql.h"
+
+#define STATEMENTS_MAX 16
+#define PARAMETERS_MAX 16
+#define INT8_TYPE      20 /* pg_type.oid of int8 */
+
+/* ---- a connection ---------------------------------------------------------------------------- */
+
+struct pg {
+    struct sql base;
+    PGconn *connection;
+    const char *prepared[STATEMENTS_MAX];
+    PGresult *result;
+    int row;
+};
+
+/* what libpq wants of parameters: numbers in binary, texts as they are */
+struct parameters {
+    uint64_t numbers[PARAMETERS_MAX];
+    const char *values[PARAMETERS_MAX];
+    int lengths[PARAMETERS_MAX], formats[PARAMETERS_MAX];
+};
+
+static _Noreturn void fail(struct pg *pg, const char *what)
+{
+    char text[300];
+
+    snprintf(text, sizeof text, "%s", PQerrorMessage(pg->connection));
+    text[strcspn(text, "\n")] = '\0';
+    bench_fail(__FILE__, __LINE__, what, text);
+}
+
+static void take(struct pg *pg, PGresult *result, const char *what)
+{
+    ExecStatusType code = PQresultStatus(result);
+
+    if (code != PGRES_TUPLES_OK && code != PGRES_COMMAND_OK)
+        fail(pg, what);
+    PQclear(pg->result);
+    pg->result = result;
+    pg->row = -1;
+}
+
+static const char *statement_name(struct pg *pg, const struct sql_statement *statement)
+{
+    static const char *const names[STATEMENTS_MAX] = {"s0",  "s1",  "s2",  "s3", "s4",  "s5",
+                                                      "s6",  "s7",  "s8",  "s9", "s10", "s11",
+                                                      "s12", "s13", "s14", "s15"};
+    Oid types[PARAMETERS_MAX];
+    int i = 0;
+
+    while (i < STATEMENTS_MAX && pg->prepared[i] && pg->prepared[i] != statement->text)
+        i++;
+    BENCH_CHECK(i < STATEMENTS_MAX && statement->count <= PARAMETERS_MAX);
+    if (!pg->prepared[i]) {
+        pg->prepared[i] = statement->text;
+        for (int k = 0; k < statement->count; k++)
+            types[k] = statement->values[k].text ? 0 : INT8_TYPE;
+        take(pg, PQprepare(pg->connection, names[i], statement->text, statement->count, types),
+             statement->text);
+    }
+    return names[i];
+}
+
+static void fill_parameters(const struct sql_statement *statement, struct parameters *parameters)
+{
+    for (int i = 0; i < statement->count; i++) {
+        const struct sql_value *value = &statement->values[i];
+
+        parameters->numbers[i] = __builtin_bswap64((uint64_t)value->number);
+        parameters->values[i] = value->text ? value->text : (char *)&parameters->numbers[i];
+        parameters->lengths[i] = value->text ? 0 : 8;
+        parameters->formats[i] = !value->text;
+    }
+}
+
+static void start_one(struct pg *pg, const struct sql_statement *statement)
+{
+    const char *name = statement_name(pg, statement);
+    struct parameters p;
+
+    fill_parameters(statement, &p);
+    take(pg,
+         PQexecPrepared(pg->connection, name, statement->count, p.values, p.lengths, p.formats, 0),
+         statement->text);
+}
+
+/* Several in libpq's pipeline mode: one round trip. */
+static void start_many(struct pg *pg, const struct sql_statement *statements, int count)
+{
+    struct parameters p;
+
+    for (int i = 0; i < count; i++)
+        statement_name(pg, &statements[i]);
+    if (!PQenterPipelineMode(pg->connection))
+        fail(pg, "pipeline");
+    for (int i = 0; i < count; i++) {
+        fill_parameters(&statements[i], &p);
+        if (!PQsendQueryPrepared(pg->connection, statement_name(pg, &statements[i]),
+                                 statements[i].count, p.values, p.lengths, p.formats, 0))
+            fail(pg, statements[i].text);
+    }
+    if (!PQpipelineSync(pg->connection))
+        fail(pg, "pipeline");
+    for (int i = 0; i < count; i++) {
+        take(pg, PQgetResult(pg->connection), statements[i].text);
+        BENCH_CHECK(PQgetResult(pg->connection) == NULL);
+    }
+    PQclear(PQgetResult(pg->connection)); /* the sync's */
+    if (!PQexitPipelineMode(pg->connection))
+        fail(pg, "pipeline");
+}
+
+static void pg_start(struct sql *sql, const struct sql_statement *statements, int count)
+{
+    if (count == 1)
+        start_one((struct pg *)sql, statements);
+    else
+        start_many((struct pg *)sql, statements, count);
+}
+
+static void pg_close(struct sql *sql)
+{
+    struct pg *pg = (struct pg *)sql;
+
+    PQclear(pg->result);
+    PQfinish(pg->connection);
+    bson_free(pg);
+}
+
+static void pg_execute(struct sql *sql, const char *text)
+{
+    struct pg *pg = (struct pg *)sql;
+
+    take(pg, PQexec(pg->connection, text), text);
+}
+
+static bool pg_next(struct sql *sql)
+{
+    struct pg *pg = (struct pg *)sql;
+
+    return ++pg->row < PQntuples(pg->result);
+}
+
+static int64_t pg_number(struct sql *sql, int column)
+{
+    struct pg *pg = (struct pg *)sql;
+
+    return strtoll(PQgetvalue(pg->result, pg->row, column), NULL, 10);
+}
+
+static const char *pg_text(struct sql *sql, int column)
+{
+    struct pg *pg = (struct pg *)sql;
+
+    return PQgetvalue(pg->result, pg->row, column);
+}
+
+static int64_t pg_finish(struct sql *sql)
+{
+    struct pg *pg = (struct pg *)sql;
+
+    return strtoll(PQcmdTuples(pg->result), NULL, 10);
+}
+
+static const struct sql_ops pg_ops = {pg_close,  pg_execute, pg_start, pg_next,
+                                      pg_number, pg_text,    pg_finish};
+
+static struct pg *try_connect(const char *address)
+{
+    struct pg *pg = bson_malloc0(sizeof *pg);
+
+    pg->base.ops = &pg_ops;
+    pg->connection = PQconnectdb(address);
+    return pg;
+}
+
+struct sql *postgres_connect(const char *address)
+{
+    struct pg *pg = try_connect(address);
+
+    if (PQstatus(pg->connection) != CONNECTION_OK)
+        fail(pg, address);
+    return &pg->base;
+}
+
+/* ---- the server ------------------------------------------------------------------------------ */
+
+#define USER "postgres"
+
+static struct server server;
+
+/* The newest version's programs. */
+static bool find_programs(char *bin, size_t size)
+{
+    glob_t found = {0};
+    long best = 0;
+
+    if (glob("/usr/lib/postgresql/*/bin/postgres", 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            const char *path = found.gl_pathv[i];
+            long version = strtol(path + strlen("/usr/lib/postgresql/"), NULL, 10);
+
+            if (version > best)
+                snprintf(bin, size, "%.*s", (int)(strlen(path) - strlen("/postgres")), path);
+            best = version > best ? version : best;
+        }
+    }
+    globfree(&found);
+    return best > 0;
+}
+
+static bool wait_for(struct bench_target *target, const char *log)
+{
+    for (int tries = 0; tries < 300; tries++) {
+        struct pg *pg = try_connect(target->address);
+        bool ready = PQstatus(pg->connection) == CONNECTION_OK;
+
+        pg_close(&pg->base);
+        if (ready)
+            return true;
+        if (waitpid(target->server, NULL, WNOHANG) == target->server) {
+            target->server = 0;
+            break;
+        }
+        usleep(50 * 1000);
+    }
+    server_last_line(log, target->reason, sizeof target->reason);
+    return false;
+}
+
+static void stop(struct bench_target *target)
+{
+    server_stop(target->server, SIGINT);
+    server_forget(&server);
+    target->server = 0;
+}
+
+static void start(struct bench_target *target)
+{
+    char bin[200], log[300], initdb[256], postgres[256], sockets[160];
+    const char *const make[] = {initdb,  "-D",   server.directory, "-A",
+                                "trust", "-U",   "truce",          "--no-locale",
+                                "-E",    "UTF8", "--no-sync",      NULL};
+    const char *const run[] = {postgres,
+                               "-D",
+                               server.directory,
+                               "-c",
+                               sockets,
+                               "-c",
+                               "listen_addresses=",
+                               "-c",
+                               "shared_buffers=256MB",
+                               "-c",
+                               "max_wal_size=4GB",
+                               "-c",
+                               "max_connections=80",
+                               "-c",
+                               "wal_level=minimal",
+                               "-c",
+                               "max_wal_senders=0",
+                               NULL};
+
+    if (!find_programs(bin, sizeof bin)) {
+        snprintf(target->reason, sizeof target->reason, "it is not installed");
+        return;
+    }
+    if (!server_directories("postgresql", USER, &server, target->reason, sizeof target->reason))
+        return;
+    snprintf(log, sizeof log, "%s/postgresql.log", bench_directory());
+    snprintf(initdb, sizeof initdb, "%s/initdb", bin);
+    snprintf(postgres, sizeof postgres, "%s/postgres", bin);
+    snprintf(sockets, sizeof sockets, "unix_socket_directories=%s", server.sockets);
+    snprintf(target->address, sizeof target->address, "host=%s user=truce dbname=postgres",
+             server.sockets);
+    if (!server_do(USER, log, make, target->reason, sizeof target->reason)) {
+        server_forget(&server);
+        return;
+    }
+    target->server = server_spawn(USER, log, run);
+    if (!wait_for(target, log))
+        stop(target);
+}
+
+/* ---- the target ------------------------------------------------------------------------------ */
+
+static void must_be_on(struct sql *sql, struct bench_target *target, struct sql_statement show,
+                       const char *name)
+{
+    size_t length = strlen(target->settings);
+
+    sql_start(sql, show);
+    BENCH_CHECK(sql_next(sql));
+    snprintf(target->settings + length, sizeof target->settings - length, "%s%s=%s",
+             length ? " " : "", name, sql_text(sql, 0));
+    if (strcmp(sql_text(sql, 0), "on") != 0)
+        bench_fail(__FILE__, __LINE__, name, "is not on");
+    sql_finish(sql);
+}
+
+static void open_target(struct bench_side *side)
+{
+    char address[300], schema[100]; /* each side has a schema of its own */
+    struct sql *first;
+
+    snprintf(address, sizeof address, "%s options='-c search_path=side%d'", side->target->address,
+             (int)getpid());
+    snprintf(schema, sizeof schema, "CREATE SCHEMA side%d", (int)getpid());
+    for (int i = 0; i < side->callers_max; i++)
+        side->connections[i] = postgres_connect(address);
+    first = side->connections[0];
+    sql_execute(first, schema);
+    side->target->settings[0] = '\0';
+    must_be_on(first, side->target, SQL("SHOW fsync"), "fsync");
+    must_be_on(first, side->target, SQL("SHOW synchronous_commit"), "synchronous_commit");
+    must_be_on(first, side->target, SQL("SHOW full_page_writes"), "full_page_writes");
+    sql_start(first, SQL("SHOW server_version"));
+    BENCH_CHECK(sql_next(first));
+    snprintf(side->target->version, sizeof side->target->version, "PostgreSQL %s",
+             sql_text(first, 0));
+    sql_finish(first);
+}
+
+static void close_target(struct bench_side *side)
+{
+    char schema[100];
+
+    snprintf(schema, sizeof schema, "SET client_min_messages = warning; DROP SCHEMA side%d CASCADE",
+             (int)getpid());
+    sql_execute(side->connections[0], schema);
+    for (int i = 0; i < side->callers_max; i++)
+        sql_close(side->connections[i]);
+}
+
+const struct target_kind target_postgres = {
+    .name = "postgresql", .start = start, .stop = stop, .open = open_target, .close = close_target};

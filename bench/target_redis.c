@@ -1,0 +1,94 @@
+/*
+ * Redis with appendfsync always: a server of its own, reached by its Unix socket. It takes part where
+ * its commands, or a script, can do the work.
+ */
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bench/harness.h"
+#include "bench/redis.h"
+#include "bench/server.h"
+
+#define USER    "redis"
+#define PROGRAM "/usr/bin/redis-server"
+
+static struct server server;
+
+static void stop(struct bench_target *target)
+{
+    server_stop(target->server, SIGTERM);
+    unlink(target->address);
+    server_forget(&server);
+    target->server = 0;
+}
+
+static bool wait_for(struct bench_target *target, const char *log)
+{
+    for (int tries = 0; tries < 200; tries++) {
+        if (redis_try(target->address))
+            return true;
+        if (waitpid(target->server, NULL, WNOHANG) == target->server) {
+            target->server = 0;
+            break;
+        }
+        usleep(50 * 1000);
+    }
+    server_last_line(log, target->reason, sizeof target->reason);
+    return false;
+}
+
+static void start(struct bench_target *target)
+{
+    char log[300];
+    const char *const run[] = {PROGRAM,          "--port",           "0",   "--unixsocket",
+                               target->address,  "--unixsocketperm", "777", "--dir",
+                               server.directory, "--appendonly",     "yes", "--appendfsync",
+                               "always",         "--save",           "",    NULL};
+
+    if (access(PROGRAM, X_OK) != 0) {
+        snprintf(target->reason, sizeof target->reason, "it is not installed");
+        return;
+    }
+    if (!server_directories("redis", USER, &server, target->reason, sizeof target->reason))
+        return;
+    snprintf(log, sizeof log, "%s/redis.log", bench_directory());
+    snprintf(target->address, sizeof target->address, "%s/socket", server.sockets);
+    target->server = server_spawn(USER, log, run);
+    if (!wait_for(target, log))
+        stop(target);
+}
+
+static void must_be(struct redis *redis, const char *name, const char *value)
+{
+    const struct redis_item *items = redis_run(redis, "CONFIG|GET|%s", name);
+
+    if (items[0].number != 2 || strcmp(items[2].text, value) != 0)
+        bench_fail(__FILE__, __LINE__, name, "is not as it must be");
+}
+
+static void open_target(struct bench_side *side)
+{
+    const char *version;
+
+    for (int i = 0; i < side->callers_max; i++)
+        side->connections[i] = redis_connect(side->target->address);
+    must_be(side->connections[0], "appendonly", "yes");
+    must_be(side->connections[0], "appendfsync", "always");
+    version = strstr(redis_run(side->connections[0], "INFO|server")->text, "redis_version:");
+    snprintf(side->target->version, sizeof side->target->version, "Redis %.*s",
+             version ? (int)strcspn(version + 14, "\r\n") : 0, version ? version + 14 : "");
+    snprintf(side->target->settings, sizeof side->target->settings,
+             "appendonly=yes appendfsync=always");
+    redis_run(side->connections[0], "FLUSHALL");
+}
+
+static void close_target(struct bench_side *side)
+{
+    for (int i = 0; i < side->callers_max; i++)
+        redis_close(side->connections[i]);
+}
+
+const struct target_kind target_redis = {
+    .name = "redis", .start = start, .stop = stop, .open = open_target, .close = close_target};

@@ -1,0 +1,122 @@
+#include "bench/usage.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "bench/bench.h"
+#include "bench/histogram.h"
+
+/* ---- /proc ----------------------------------------------------------------------------------- */
+
+/* The number after `label` in a file of the process; 0 if it cannot be read. */
+static int64_t labelled(pid_t pid, const char *file, const char *label)
+{
+    char path[64], line[256];
+    int64_t value = 0;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
+    f = fopen(path, "r");
+    if (!f)
+        return 0;
+    while (fgets(line, sizeof line, f)) {
+        if (!strncmp(line, label, strlen(label))) {
+            value = strtoll(line + strlen(label), NULL, 10);
+            break;
+        }
+    }
+    fclose(f);
+    return value;
+}
+
+/* Its parent, and the processor time of it and of its children that have ended. */
+static bool read_stat(pid_t pid, pid_t *parent, double *seconds)
+{
+    unsigned long long ticks[4];
+    char path[64], line[1024], *rest = NULL;
+    FILE *f;
+    int ppid = 0, got = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    f = fopen(path, "r");
+    if (!f)
+        return false;
+    if (fgets(line, sizeof line, f))
+        rest = strrchr(line, ')');
+    if (rest)
+        got = sscanf(rest + 1, " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu",
+                     &ppid, &ticks[0], &ticks[1], &ticks[2], &ticks[3]);
+    fclose(f);
+    if (got != 5)
+        return false;
+    *parent = ppid;
+    *seconds = (double)(ticks[0] + ticks[1] + ticks[2] + ticks[3]) / (double)sysconf(_SC_CLK_TCK);
+    return true;
+}
+
+static void add_process(pid_t pid, double seconds, struct usage *usage)
+{
+    usage->cpu_seconds += seconds;
+    usage->bytes_written += labelled(pid, "io", "wchar:");
+    usage->memory += labelled(pid, "smaps_rollup", "Pss:") * 1024;
+}
+
+static void add_server(pid_t server, struct usage *usage)
+{
+    DIR *directory = opendir("/proc");
+    struct dirent *entry;
+
+    BENCH_CHECK(directory);
+    while ((entry = readdir(directory))) {
+        pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10), parent;
+        double seconds;
+
+        if (pid > 0 && read_stat(pid, &parent, &seconds) && (pid == server || parent == server))
+            add_process(pid, seconds, usage);
+    }
+    closedir(directory);
+}
+
+void usage_take(pid_t server, struct usage *usage)
+{
+    struct rusage own;
+
+    getrusage(RUSAGE_SELF, &own);
+    *usage = (struct usage){0};
+    add_process(getpid(),
+                (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
+                    (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec) / 1e6,
+                usage);
+    if (server)
+        add_server(server, usage);
+}
+
+/* ---- the disk -------------------------------------------------------------------------------- */
+
+void usage_disk(const char *directory, struct disk *disk)
+{
+    static char block[4096];
+    struct histogram *h = bson_malloc0(sizeof *h);
+    char *path = bson_strdup_printf("%s/fdatasync", directory);
+    int file = open(path, O_RDWR | O_CREAT, 0600);
+
+    BENCH_CHECK(file >= 0);
+    for (int i = 0; i < 256; i++)
+        BENCH_CHECK(pwrite(file, block, sizeof block, i * 4096) == sizeof block);
+    BENCH_CHECK(fsync(file) == 0);
+    for (int i = 0; i < 1000; i++) {
+        uint64_t before = bench_now_ns();
+
+        BENCH_CHECK(pwrite(file, block, sizeof block, i % 256 * 4096) == sizeof block);
+        BENCH_CHECK(fdatasync(file) == 0);
+        histogram_add(h, bench_now_ns() - before);
+    }
+    close(file);
+    unlink(path);
+    *disk = (struct disk){histogram_us(h, 0.5), histogram_us(h, 0.99)};
+    bson_free(path);
+    bson_free(h);
+}

@@ -1,0 +1,29 @@
+#ifndef TRUCE_BENCH_USAGE_H
+#define TRUCE_BENCH_USAGE_H
+
+/*
+ * What a target costs besides time, from /proc: its process, and those of its server if it has one.
+ */
+#include <stdint.h>
+#include <sys/types.h>
+
+struct usage {
+    double cpu_seconds;
+    /* by write calls, to files. What the kernel counts as written to the disk is no measure: where it
+     * keeps large pages, 8 kB written count as 2 MB. Calls on sockets do not count, but for redis'
+     * answers, some bytes each. */
+    int64_t bytes_written;
+    int64_t memory; /* what the processes have in memory now, shared pages counted once */
+};
+
+/* Of this process, and of `server` (0: none) with its children. */
+void usage_take(pid_t server, struct usage *usage);
+
+struct disk {
+    double p50_us, p99_us;
+};
+
+/* An fdatasync after a write of 4 kB into a file that is there already, in `directory`. */
+void usage_disk(const char *directory, struct disk *disk);
+
+#endif

@@ -1,0 +1,76 @@
+/* Ten documents by their _ids, all of one moment. */
+#include <inttypes.h>
+
+#include "bench/documents.h"
+#include "bench/redis.h"
+#include "bench/sql.h"
+
+#define LOOKED 10
+
+static int64_t truce(struct bench_call *call)
+{
+    truce_look looks[LOOKED] = {0};
+    bson_value_t ids[LOOKED];
+    bson_error_t error;
+
+    for (int i = 0; i < LOOKED; i++) {
+        ids[i] = document_id((int64_t)bench_random(DOCUMENTS));
+        looks[i] = (truce_look){.collection = "documents", .id = &ids[i]};
+    }
+    BENCH_MUST(truce_read_many(call->connection, looks, LOOKED, 0, &error), error);
+    for (int i = 0; i < LOOKED; i++) {
+        BENCH_CHECK(looks[i].found);
+        bson_destroy(&looks[i].document);
+    }
+    return 1;
+}
+
+/* no two alike, so that ten rows come */
+static int64_t drawn(int i)
+{
+    return i * (DOCUMENTS / LOOKED) + (int64_t)bench_random(DOCUMENTS / LOOKED);
+}
+
+static int64_t sql(struct bench_call *call)
+{
+    struct sql *to = call->connection;
+    int rows = 0;
+
+    sql_start(to, SQL("SELECT id, counter, grp, owner, text FROM documents"
+                      " WHERE id IN ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+                      NUMBER(drawn(0)), NUMBER(drawn(1)), NUMBER(drawn(2)), NUMBER(drawn(3)),
+                      NUMBER(drawn(4)), NUMBER(drawn(5)), NUMBER(drawn(6)), NUMBER(drawn(7)),
+                      NUMBER(drawn(8)), NUMBER(drawn(9))));
+    while (sql_next(to)) {
+        BENCH_CHECK(sql_text(to, 4)[0]);
+        rows++;
+    }
+    sql_finish(to);
+    BENCH_CHECK(rows == LOOKED);
+    return 1;
+}
+
+static int64_t redis(struct bench_call *call)
+{
+    struct redis *to = call->connection;
+
+    redis_queue(to, "MULTI");
+    for (int i = 0; i < LOOKED; i++)
+        redis_queue(to, "HGETALL|d:%" PRId64, drawn(i));
+    redis_queue(to, "EXEC");
+    for (int i = 0; i < LOOKED + 1; i++)
+        redis_receive(to);
+    BENCH_CHECK(redis_receive(to)->number == LOOKED);
+    return 1;
+}
+
+const struct bench_workload workload_read_many = {
+    .name = "read_many",
+    .title = "read ten documents of one moment",
+    .unit = "looks",
+    .forms = {
+        {"truce", NULL, documents_setup, truce, documents_check},
+        {"postgresql", NULL, documents_setup, sql, documents_check},
+        {"sqlite", NULL, documents_setup, sql, documents_check},
+        {"redis", NULL, documents_setup, redis, documents_check},
+    }};

@@ -1,0 +1,174 @@
+/*
+ * Two documents are read, the caller works out what they are to be, and both are written, all or
+ * none, nobody having changed them meanwhile. Of any two, or always one hot document and another.
+ *
+ *     truce        truce_transact: two reads, two updates; the store's own transaction, or the journal
+ *     postgresql   BEGIN, SELECT FOR UPDATE in the order of ids; UPDATE, UPDATE, COMMIT: two round
+ *                  trips, by libpq's pipeline mode
+ *     sqlite       BEGIN IMMEDIATE, SELECT, UPDATE, UPDATE, COMMIT
+ *     redis        WATCH, HGET, HGET; MULTI, HSET, HSET, EXEC; again if somebody was faster
+ */
+#include <inttypes.h>
+
+#include "bench/documents.h"
+#include "bench/redis.h"
+#include "bench/sql.h"
+
+struct kind {
+    bool hot;
+    truce_mechanism mechanism;
+};
+
+static const struct kind any_two = {0}, one_hot = {.hot = true},
+                         by_journal = {.mechanism = TRUCE_MECHANISM_JOURNAL};
+
+struct pair {
+    int64_t id[2]; /* the lesser first: the order in which rows are locked */
+};
+
+static const struct kind *kind_of(struct bench_call *call)
+{
+    return call->side->form->arg;
+}
+
+static struct pair draw(struct bench_call *call)
+{
+    int64_t a = kind_of(call)->hot ? 0 : (int64_t)bench_random(DOCUMENTS);
+    int64_t b = documents_other(a);
+
+    return a < b ? (struct pair){{a, b}} : (struct pair){{b, a}};
+}
+
+/* ---- truce ----------------------------------------------------------------------------------- */
+
+static truce_status change(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct pair *pair = arg;
+    truce_status status = TRUCE_OK;
+
+    for (int i = 0; i < 2 && !status; i++) {
+        bson_value_t id = document_id(pair->id[i]);
+        bson_t document, update = BSON_INITIALIZER, set;
+
+        status = truce_commit_read(commit, "documents", &id, &document, error);
+        if (!status) {
+            BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+            BSON_APPEND_INT64(&set, "counter", document_counter(&document) + 1);
+            bson_append_document_end(&update, &set);
+            status = truce_commit_update(commit, "documents", &id, NULL, &update, error);
+        }
+        bson_destroy(&document);
+        bson_destroy(&update);
+    }
+    return status;
+}
+
+static int64_t truce(struct bench_call *call)
+{
+    const truce_commit_options options = {.mechanism = kind_of(call)->mechanism,
+                                          .tries_max = 100000};
+    struct pair pair = draw(call);
+    bson_error_t error;
+
+    BENCH_MUST(truce_transact(call->connection, change, &pair, &options, &error), error);
+    return 1;
+}
+
+/* ---- the peers ------------------------------------------------------------------------------- */
+
+static void write_both(struct sql *sql, const struct pair *pair, const int64_t counters[2])
+{
+    static const char update[] = "UPDATE documents SET counter = $1 WHERE id = $2";
+    const struct sql_statement all[] = {SQL(update, NUMBER(counters[0] + 1), NUMBER(pair->id[0])),
+                                        SQL(update, NUMBER(counters[1] + 1), NUMBER(pair->id[1])),
+                                        SQL("COMMIT")};
+
+    sql_start_all(sql, all, 3);
+    sql_finish(sql);
+}
+
+static int64_t postgres(struct bench_call *call)
+{
+    struct pair pair = draw(call);
+    const struct sql_statement all[] = {SQL("BEGIN"),
+                                        SQL("SELECT counter FROM documents WHERE id IN ($1, $2)"
+                                            " ORDER BY id FOR UPDATE",
+                                            NUMBER(pair.id[0]), NUMBER(pair.id[1]))};
+    int64_t counters[2];
+
+    sql_start_all(call->connection, all, 2);
+    for (int i = 0; i < 2; i++) {
+        BENCH_CHECK(sql_next(call->connection));
+        counters[i] = sql_number(call->connection, 0);
+    }
+    sql_finish(call->connection);
+    write_both(call->connection, &pair, counters);
+    return 1;
+}
+
+static int64_t sqlite(struct bench_call *call)
+{
+    struct pair pair = draw(call);
+    int64_t counters[2];
+
+    sql_run(call->connection, SQL("BEGIN IMMEDIATE"));
+    for (int i = 0; i < 2; i++)
+        counters[i] = sql_get(call->connection, SQL("SELECT counter FROM documents WHERE id = $1",
+                                                    NUMBER(pair.id[i])));
+    write_both(call->connection, &pair, counters);
+    return 1;
+}
+
+static bool try_redis(struct redis *redis, const struct pair *pair)
+{
+    int64_t counters[2];
+
+    redis_queue(redis, "WATCH|d:%" PRId64 "|d:%" PRId64, pair->id[0], pair->id[1]);
+    for (int i = 0; i < 2; i++)
+        redis_queue(redis, "HGET|d:%" PRId64 "|counter", pair->id[i]);
+    redis_receive(redis);
+    for (int i = 0; i < 2; i++)
+        counters[i] = strtoll(redis_receive(redis)->text, NULL, 10);
+    redis_queue(redis, "MULTI");
+    for (int i = 0; i < 2; i++)
+        redis_queue(redis, "HSET|d:%" PRId64 "|counter|%" PRId64, pair->id[i], counters[i] + 1);
+    redis_queue(redis, "EXEC");
+    for (int i = 0; i < 3; i++)
+        redis_receive(redis);
+    return redis_receive(redis)->type == '*';
+}
+
+static int64_t redis(struct bench_call *call)
+{
+    struct pair pair = draw(call);
+
+    while (!try_redis(call->connection, &pair))
+        ;
+    return 1;
+}
+
+const struct bench_workload workload_two_documents = {
+    .name = "two_documents",
+    .title = "a commit over two documents, both read and both written",
+    .unit = "commits",
+    .changes = 2,
+    .aim = 2,
+    .forms = {
+        {"truce", NULL, documents_setup, truce, documents_check, &any_two},
+        {"truce", "journal", documents_setup, truce, documents_check, &by_journal},
+        {"postgresql", NULL, documents_setup, postgres, documents_check, &any_two},
+        {"sqlite", NULL, documents_setup, sqlite, documents_check, &any_two},
+        {"redis", NULL, documents_setup, redis, documents_check, &any_two},
+    }};
+
+const struct bench_workload workload_two_one_hot = {
+    .name = "two_one_hot",
+    .title = "the same, one of the two being a hot document",
+    .unit = "commits",
+    .changes = 2,
+    .forms = {
+        {"truce", NULL, documents_setup, truce, documents_check, &one_hot},
+        {"postgresql", NULL, documents_setup, postgres, documents_check, &one_hot},
+        {"sqlite", NULL, documents_setup, sqlite, documents_check, &one_hot},
+        {"redis", NULL, documents_setup, redis, documents_check, &one_hot},
+    }};
