@@ -3,6 +3,7 @@
 
 /* All of truce. */
 #include "truce/commit.h"
+#include "truce/item.h"
 #include "truce/request.h"
 #include "truce/sequence.h"
 #include "truce/set.h"

@@ -1,0 +1,569 @@
+/*
+ * Array items: the handle, the checks, and a call until it is settled.
+ *
+ *     direct write, in the layout that the handle has          took: counted from the old document
+ *          |  found nothing
+ *     look at the document    none: NOT_FOUND; held by a commit: help or wait
+ *          |
+ *     judge it here           nothing to be changed: the answer is what the look counted
+ *          |  something to be changed
+ *     the layout is another than was tried: direct write in that one
+ *     otherwise: the compared write; the items are no longer as they were: look again
+ *
+ * Invariants, for whoever reads at any moment:
+ *   1. An item that a call changes is there, once, before and after; there is no moment between.
+ *   2. The other items stand in the order in which they stood.
+ *   3. An identity is added at most once, whoever else adds it.
+ *
+ * A crash leaves the one write done or not done. A write without an answer is looked for by the
+ * `_rev` that it would have left.
+ *
+ *     item_list.c      what a call makes of a document; keys of maps
+ *     item_form.c      a call as one write
+ *     item_convert.c   arrays to maps and back; indexes
+ *
+ * Deliberately not done: adding and replacing in arrays below arrays. A line of an order is added by
+ * an update of the order: {$push: {lines: ...}}.
+ */
+#include "patterns/item.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/limits.h"
+#include "commit/journal.h"
+#include "query/match.h"
+
+/* ---- the handle ------------------------------------------------------------------------------- */
+
+static void refuse(truce_item *item, const char *what, const char *name)
+{
+    if (item->refused)
+        return;
+    item->refused = true;
+    (void)truce__fail(TRUCE_INVALID, &item->refusal, "%s cannot be \"%s\"", what, name);
+}
+
+/* names with dots between; $[] as a whole name in the middle, if `arrays` */
+static bool path_is_good(const char *path, bool arrays)
+{
+    if (strlen(path) > 400)
+        return false;
+    for (bool first = true;; first = false) {
+        size_t length = strcspn(path, ".");
+        bool through = length == 3 && !strncmp(path, "$[]", 3);
+
+        if (!length || (path[0] == '$' && !(through && arrays && !first && path[length])))
+            return false;
+        if (!path[length])
+            return true;
+        path += length + 1;
+    }
+}
+
+/* "orders.$[].lines": plain "orders.lines", owner "orders" */
+static void split_field(truce_item *item)
+{
+    bson_string_t *plain = bson_string_new(NULL);
+    const char *through = strstr(item->field, ".$[]");
+
+    for (const char *at = item->field; *at; at++) {
+        if (!strncmp(at, ".$[]", 4))
+            at += 3;
+        else
+            bson_string_append_c(plain, *at);
+    }
+    item->plain = bson_string_free(plain, false);
+    item->nested = through != NULL;
+    item->owner = through ? bson_strndup(item->field, (size_t)(through - item->field))
+                          : bson_strdup(item->field);
+}
+
+static truce_item_form form_for(const truce_store *store, truce_item_form wanted)
+{
+    if (wanted != TRUCE_ITEM_FORM_AUTO)
+        return wanted;
+    if (store->capabilities & TRUCE_CAN_ITEM_UPDATE)
+        return TRUCE_ITEM_FORM_OPERATOR;
+    return store->capabilities & TRUCE_CAN_ARRAY_FILTERS ? TRUCE_ITEM_FORM_FILTERS
+                                                         : TRUCE_ITEM_FORM_POSITIONAL;
+}
+
+truce_item *truce_item_new(truce_store *store, const truce_item_options *options)
+{
+    static const truce_item_options defaults;
+    truce_item *item = bson_malloc0(sizeof *item);
+
+    truce_assert(store);
+    if (!options)
+        options = &defaults;
+    item->store = store;
+    item->collection = bson_strdup(options->collection ? options->collection : "employees");
+    item->field = bson_strdup(options->field ? options->field : "badges");
+    item->identity = bson_strdup(options->identity ? options->identity : "type");
+    item->layout = options->layout;
+    item->form = form_for(store, options->form);
+    item->deadline_ms = options->deadline_ms;
+    item->relaxed = options->relaxed;
+    if (!path_is_good(item->field, true))
+        refuse(item, "the path of the items", item->field);
+    if (strchr(item->identity, '.') || !path_is_good(item->identity, false))
+        refuse(item, "the field that identifies an item", item->identity);
+    split_field(item);
+    if (!strcmp(item->owner, "_id") || !strcmp(item->owner, "_rev") ||
+        !strcmp(item->owner, "_intent"))
+        refuse(item, "the path of the items", item->field);
+    if (item->nested && item->layout == TRUCE_ITEM_MAP)
+        refuse(item, "the path of items in a map", item->field);
+    if ((item->form == TRUCE_ITEM_FORM_OPERATOR &&
+         !(store->capabilities & TRUCE_CAN_ITEM_UPDATE)) ||
+        (item->form == TRUCE_ITEM_FORM_FILTERS && !(store->capabilities & TRUCE_CAN_ARRAY_FILTERS)))
+        refuse(item, "the form of item updates on this store",
+               item->form == TRUCE_ITEM_FORM_OPERATOR ? "operator" : "filters");
+    return item;
+}
+
+void truce_item_free(truce_item *item)
+{
+    if (!item)
+        return;
+    bson_free(item->collection);
+    bson_free(item->field);
+    bson_free(item->identity);
+    bson_free(item->plain);
+    bson_free(item->owner);
+    bson_free(item);
+}
+
+/* ---- a call checked --------------------------------------------------------------------------- */
+
+static truce_status check_document(const bson_t *document, const char *what, bson_error_t *error)
+{
+    if (!document)
+        return truce__fail(TRUCE_INVALID, error, "there is no %s", what);
+    return truce__document_check(document, what, error);
+}
+
+/* add, replace, upsert: the condition is the item's identity */
+static truce_status query_of_item(struct item_call *call, const bson_t *query, bson_error_t *error)
+{
+    const truce_item *item = call->item;
+    truce_status status = check_document(call->change, "item", error);
+    struct value identity;
+    bson_t all, one;
+
+    if (status)
+        return status;
+    if (item->nested)
+        return truce__fail(TRUCE_INVALID, error,
+                           "an item of \"%s\" is added or replaced by an update of the document "
+                           "around its array",
+                           item->field);
+    identity = truce__value_field(truce__value_document(call->change), item->identity,
+                                  strlen(item->identity));
+    if (!truce__item_identifies(identity))
+        return truce__fail(TRUCE_INVALID, error,
+                           "the item has no field \"%s\" that tells it from the others (%s)",
+                           item->identity, truce__type_name(identity.type));
+    truce__value_append(&call->query, item->identity, strlen(item->identity), identity);
+    if (!query || bson_empty(query))
+        return TRUCE_OK;
+    status = check_document(query, "query", error);
+    if (status)
+        return status;
+    bson_append_array_begin(&call->query, "$and", 4, &all);
+    bson_append_document_begin(&all, "0", 1, &one);
+    bson_concat(&one, query);
+    bson_append_document_end(&all, &one);
+    bson_append_array_end(&call->query, &all);
+    return TRUCE_OK;
+}
+
+static truce_status read_query(struct item_call *call, const bson_t *query, bson_error_t *error)
+{
+    truce_status status;
+
+    if (call->verb != ITEM_UPDATE && call->verb != ITEM_REMOVE)
+        return query_of_item(call, query, error);
+    status = check_document(query, "query", error);
+    if (!status)
+        bson_concat(&call->query, query);
+    return status;
+}
+
+static truce_status begin_call(struct item_call *call, const bson_t *query, bson_error_t *error)
+{
+    const truce_item *item = call->item;
+    truce_status status;
+
+    bson_init(&call->query);
+    if (item->refused) {
+        if (error)
+            *error = item->refusal;
+        return TRUCE_INVALID;
+    }
+    status = check_document(call->filter, "filter", error);
+    if (!status && call->verb == ITEM_UPDATE)
+        status = check_document(call->change, "update", error);
+    if (!status)
+        status = read_query(call, query, error);
+    if (!status)
+        status = truce__item_check(call, error);
+    if (status)
+        return status;
+    call->identity = truce__value_field(truce__value_document(&call->query), item->identity,
+                                        strlen(item->identity));
+    if (!truce__item_identifies(call->identity))
+        call->identity = truce__value_missing();
+    call->exact = call->identity.type && bson_count_keys(&call->query) == 1;
+    call->key = truce__item_key_of(call->identity);
+    return TRUCE_OK;
+}
+
+static void end_call(struct item_call *call)
+{
+    bson_destroy(&call->query);
+    bson_free(call->key);
+}
+
+/* ---- alone ------------------------------------------------------------------------------------ */
+
+/* While a call is settled. */
+struct run {
+    const struct item_call *call;
+    struct worker worker;
+    truce_item_layout layout; /* that the next direct write is for */
+    truce_item_result result;
+    bool settled;
+};
+
+/* A write that was not answered: its `_rev` tells. */
+static truce_status judge_unanswered(struct run *run, const bson_oid_t *rev, truce_status status,
+                                     bson_error_t *error)
+{
+    const truce_item *item = run->call->item;
+    bson_t *filter = BCON_NEW("$and", "[", BCON_DOCUMENT(run->call->filter), "{", "_rev",
+                              BCON_OID(rev), "}", "]");
+    bson_t found;
+
+    if (truce_find_one(item->store, item->collection, filter, NULL, &found, NULL) == TRUCE_OK) {
+        run->settled = true;
+        run->result = (truce_item_result){.matched = -1, .modified = -1};
+        status = TRUCE_OK;
+    } else if (error && !error->message[0]) {
+        (void)truce__fail(status, error, "the store did not answer a change of \"%s\"",
+                          item->collection);
+    }
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status;
+}
+
+/* Sends it; what it did is counted from the document as it was. */
+static truce_status send(struct run *run, const struct item_write *write, const bson_oid_t *rev,
+                         bson_error_t *error)
+{
+    const truce_item *item = run->call->item;
+    bson_t *projection = BCON_NEW(item->owner, BCON_INT32(1));
+    truce_modify_options options = {.projection = projection,
+                                    .relaxed = item->relaxed,
+                                    .deadline_ms = item->deadline_ms,
+                                    .array_filters =
+                                        write->has_filters ? &write->array_filters : NULL};
+    struct item_outcome outcome;
+    bson_t old;
+    truce_status status = truce_find_and_modify(item->store, item->collection, &write->filter,
+                                                &write->update, &options, &old, NULL, error);
+
+    if (status == TRUCE_NOT_FOUND) {
+        status = TRUCE_OK;
+    } else if (truce__unanswered(status)) {
+        status = judge_unanswered(run, rev, status, error);
+    } else if (!status) {
+        status = truce__item_judge(run->call, run->layout, &old, &outcome, error);
+        run->result = outcome.result;
+        run->settled = true;
+        truce__item_outcome_release(&outcome);
+    }
+    bson_destroy(&old);
+    bson_destroy(projection);
+    return status;
+}
+
+static truce_status send_direct(struct run *run, enum item_verb verb, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    struct item_write write;
+    bson_oid_t rev;
+
+    truce__id_new(&rev);
+    if (truce__item_direct(run->call, verb, run->layout, &rev, &write))
+        status = send(run, &write, &rev, error);
+    truce__item_write_release(&write);
+    return status;
+}
+
+static truce_status try_direct(struct run *run, bson_error_t *error)
+{
+    enum item_verb verb = run->call->verb;
+    truce_status status = send_direct(run, verb == ITEM_UPSERT ? ITEM_REPLACE : verb, error);
+
+    if (verb == ITEM_UPSERT && !status && !run->settled)
+        status = send_direct(run, ITEM_ADD, error);
+    return status;
+}
+
+static truce_status send_compared(struct run *run, const bson_t *document,
+                                  const struct item_outcome *outcome, bson_error_t *error)
+{
+    struct item_write write;
+    bson_oid_t rev;
+    truce_status status;
+
+    truce__id_new(&rev);
+    truce__item_compared(run->call, document, outcome, &rev, &write);
+    status = send(run, &write, &rev, error);
+    truce__item_write_release(&write);
+    return status;
+}
+
+/* The owner of the field may not lie behind an array. */
+static truce_status check_way(const truce_item *item, const bson_t *document, bson_error_t *error)
+{
+    for (const char *dot = strchr(item->owner, '.'); dot; dot = strchr(dot + 1, '.')) {
+        char *path = bson_strndup(item->owner, (size_t)(dot - item->owner));
+        bool array = truce__item_at(document, path).type == BSON_TYPE_ARRAY;
+
+        bson_free(path);
+        if (array)
+            return truce__fail(
+                TRUCE_INVALID, error, "\"%.*s\" is an array: the items are at \"%.*s.$[]%s\"",
+                (int)(dot - item->owner), item->owner, (int)(dot - item->owner), item->owner, dot);
+    }
+    return TRUCE_OK;
+}
+
+/* What the document says of a call whose direct write found nothing. */
+static truce_status settle(struct run *run, const bson_t *document, bson_error_t *error)
+{
+    const truce_item *item = run->call->item;
+    enum item_state state = truce__item_state(item, document);
+    truce_item_layout layout = state == ITEM_NONE    ? item->layout
+                               : state == ITEM_TABLE ? TRUCE_ITEM_MAP
+                                                     : TRUCE_ITEM_ARRAY;
+    struct item_outcome outcome;
+    truce_status status = check_way(item, document, error);
+
+    if (status)
+        return status;
+    status = truce__item_judge(run->call, item->layout, document, &outcome, error);
+    if (!status && !outcome.changed) {
+        run->result = outcome.result;
+        run->settled = true;
+    } else if (!status && layout == run->layout) {
+        status = send_compared(run, document, &outcome, error);
+    }
+    run->layout = layout;
+    truce__item_outcome_release(&outcome);
+    return status;
+}
+
+static truce_status check_rev(const bson_t *document, bson_error_t *error)
+{
+    struct token token;
+
+    return truce__token_of(document, &token, error);
+}
+
+static truce_status look(struct run *run, bson_error_t *error)
+{
+    const truce_item *item = run->call->item;
+    bson_t document;
+    truce_status status =
+        truce_find_one(item->store, item->collection, run->call->filter, NULL, &document, error);
+
+    if (status == TRUCE_NOT_FOUND)
+        status = truce__fail(status, error, "no document of \"%s\" matches the filter",
+                             item->collection);
+    else if (!status && !truce__intent_absent(&document))
+        status = truce__intent_meet(&run->worker, item->collection, &document, error);
+    else if (!status)
+        status = check_rev(&document, error);
+    if (!status && truce__intent_absent(&document))
+        status = settle(run, &document, error);
+    bson_destroy(&document);
+    return status;
+}
+
+static truce_status run_alone(const struct item_call *call, truce_item_result *result,
+                              bson_error_t *error)
+{
+    struct run run = {.call = call, .layout = call->item->layout};
+    bson_error_t why = {0};
+    truce_status status = TRUCE_OK;
+
+    truce__worker_init(&run.worker, call->item->store, call->item->deadline_ms);
+    for (int round = 0; !status && !run.settled; round++) {
+        if (round > 1)
+            status = truce__worker_wait(&run.worker, "the document", &why);
+        if (!status)
+            status = try_direct(&run, &why);
+        if (!status && !run.settled)
+            status = look(&run, &why);
+    }
+    if (status && error)
+        *error = why;
+    *result = run.result;
+    return status;
+}
+
+/* ---- in a commit ------------------------------------------------------------------------------ */
+
+static truce_status matches(const bson_t *filter, const bson_t *document, bool *matched,
+                            bson_error_t *error)
+{
+    struct arena arena = ARENA_INIT;
+    struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
+    struct match_result result = {0};
+    struct match *match = NULL;
+    truce_status status = truce__match_new(filter, &match, error);
+
+    if (!status)
+        status =
+            truce__match_test(match, truce__value_document(document), &context, &result, error);
+    *matched = !status && result.matched;
+    truce__match_free(match);
+    truce__arena_release(&arena);
+    return status;
+}
+
+static truce_status no_document(const truce_item *item, bson_error_t *error)
+{
+    return truce__fail(TRUCE_NOT_FOUND, error, "no document of \"%s\" matches the filter",
+                       item->collection);
+}
+
+/* The document as the commit sees it. A filter without an _id is asked of the store, and the
+ * document found is guarded by being read. */
+static truce_status find_in(const struct item_call *call, truce_commit *commit, bson_t *document,
+                            bson_error_t *error)
+{
+    const truce_item *item = call->item;
+    struct value id = truce__value_field(truce__value_document(call->filter), "_id", 3);
+    bool by_id = id.type && !truce__value_is_container(id) && id.type != BSON_TYPE_REGEX;
+    bson_t found = BSON_INITIALIZER;
+    const bson_t *holder = call->filter;
+    truce_status status = TRUCE_OK;
+    bool matched = false;
+    bson_iter_t iter;
+
+    bson_init(document);
+    if (!by_id) {
+        status = truce_find_one(item->store, item->collection, call->filter, NULL, &found, error);
+        if (status == TRUCE_NOT_FOUND)
+            status = no_document(item, error);
+        holder = &found;
+    }
+    if (!status) {
+        truce_assert(bson_iter_init_find(&iter, holder, "_id"));
+        bson_destroy(document);
+        status =
+            truce_commit_read(commit, item->collection, bson_iter_value(&iter), document, error);
+    }
+    if (!status)
+        status = matches(call->filter, document, &matched, error);
+    if (!status && !matched)
+        status = by_id ? no_document(item, error)
+                       : truce__fail(TRUCE_CONFLICT, error,
+                                     "the document of \"%s\" that matched is another now",
+                                     item->collection);
+    bson_destroy(&found);
+    return status;
+}
+
+static truce_status run_in(const struct item_call *call, truce_commit *commit,
+                           truce_item_result *result, bson_error_t *error)
+{
+    struct item_outcome outcome = {.memory = BSON_INITIALIZER};
+    bson_t document, update = BSON_INITIALIZER, set;
+    truce_status status = find_in(call, commit, &document, error);
+    bson_iter_t iter;
+
+    if (!status)
+        status = check_way(call->item, &document, error);
+    if (!status)
+        status = truce__item_judge(call, call->item->layout, &document, &outcome, error);
+    if (!status && outcome.changed) {
+        truce_assert(bson_iter_init_find(&iter, &document, "_id"));
+        bson_append_document_begin(&update, "$set", 4, &set);
+        truce__value_append(&set, call->item->owner, strlen(call->item->owner), outcome.after);
+        bson_append_document_end(&update, &set);
+        status = truce_commit_update(commit, call->item->collection, bson_iter_value(&iter), NULL,
+                                     &update, error);
+    }
+    *result = outcome.result;
+    truce__item_outcome_release(&outcome);
+    bson_destroy(&update);
+    bson_destroy(&document);
+    return status;
+}
+
+/* ---- the public calls ------------------------------------------------------------------------- */
+
+static truce_status run(truce_item *item, truce_commit *commit, struct item_call *call,
+                        const bson_t *query, truce_item_result *result, bson_error_t *error)
+{
+    truce_item_result counted = {0};
+    truce_status status;
+
+    call->item = item;
+    status = begin_call(call, query, error);
+    if (!status)
+        status = commit ? run_in(call, commit, &counted, error) : run_alone(call, &counted, error);
+    end_call(call);
+    if (result)
+        *result = status ? (truce_item_result){0} : counted;
+    return status;
+}
+
+truce_status truce_item_update(truce_item *item, truce_commit *commit, const bson_t *filter,
+                               const bson_t *query, const bson_t *update, truce_item_result *result,
+                               bson_error_t *error)
+{
+    return run(item, commit,
+               &(struct item_call){.verb = ITEM_UPDATE, .filter = filter, .change = update}, query,
+               result, error);
+}
+
+truce_status truce_item_add(truce_item *item, truce_commit *commit, const bson_t *filter,
+                            const bson_t *document, truce_item_result *result, bson_error_t *error)
+{
+    return run(item, commit,
+               &(struct item_call){.verb = ITEM_ADD, .filter = filter, .change = document}, NULL,
+               result, error);
+}
+
+truce_status truce_item_replace(truce_item *item, truce_commit *commit, const bson_t *filter,
+                                const bson_t *query, const bson_t *document,
+                                truce_item_result *result, bson_error_t *error)
+{
+    return run(item, commit,
+               &(struct item_call){.verb = ITEM_REPLACE, .filter = filter, .change = document},
+               query, result, error);
+}
+
+truce_status truce_item_upsert(truce_item *item, truce_commit *commit, const bson_t *filter,
+                               const bson_t *document, truce_item_result *result,
+                               bson_error_t *error)
+{
+    return run(item, commit,
+               &(struct item_call){.verb = ITEM_UPSERT, .filter = filter, .change = document}, NULL,
+               result, error);
+}
+
+truce_status truce_item_remove(truce_item *item, truce_commit *commit, const bson_t *filter,
+                               const bson_t *query, truce_item_result *result, bson_error_t *error)
+{
+    return run(item, commit, &(struct item_call){.verb = ITEM_REMOVE, .filter = filter}, query,
+               result, error);
+}

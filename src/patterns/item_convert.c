@@ -1,0 +1,233 @@
+/*
+ * Arrays to maps and back, while writers use either; and indexes for both.
+ *
+ *     {_id, badges: as read} -> {$set: {badges: in the other layout}}
+ *
+ * one compared write for each document, in the order of _id, in passes until one finds nothing left. A
+ * document that a writer changed in between is read again. What is done can be seen from the documents themselves, so a conversion that
+ * was killed goes on by being started again, and two at once do no harm.
+ *
+ * A document that cannot be converted (an item without identity, two of one identity) is left as it
+ * is and counted.
+ */
+#include "patterns/item.h"
+
+#include "base/assert.h"
+#include "base/id.h"
+#include "commit/journal.h"
+
+/* ---- converting ------------------------------------------------------------------------------- */
+
+struct conversion {
+    truce_item *item;
+    truce_item_layout layout;
+    struct worker worker;
+    truce_item_converted *converted;
+    bson_error_t *why;
+};
+
+static bool wants(const struct conversion *conversion, const bson_t *document)
+{
+    enum item_state state = truce__item_state(conversion->item, document);
+
+    return state == (conversion->layout == TRUCE_ITEM_MAP ? ITEM_LIST : ITEM_TABLE);
+}
+
+/* *took: the document has the other layout now. */
+static truce_status write_document(struct conversion *conversion, const bson_t *document,
+                                   const bson_t *made, bool *took, bson_error_t *error)
+{
+    const truce_item *item = conversion->item;
+    static const bson_t everything = BSON_INITIALIZER;
+    struct item_call call = {.item = item, .filter = &everything};
+    struct item_outcome outcome = {.after =
+                                       truce__value_field(truce__value_document(made), "v", 1)};
+    truce_write_options options = {.relaxed = item->relaxed, .deadline_ms = item->deadline_ms};
+    truce_write_result result = {0};
+    struct item_write write;
+    truce_status status;
+    bson_oid_t rev;
+
+    truce__id_new(&rev);
+    truce__item_compared(&call, document, &outcome, &rev, &write);
+    status = truce_update(item->store, item->collection, &write.filter, &write.update, &options,
+                          &result, error);
+    *took = !status && result.matched > 0;
+    truce_write_result_release(&result);
+    truce__item_write_release(&write);
+    return status;
+}
+
+static truce_status convert_as_read(struct conversion *conversion, const bson_t *document,
+                                    bool *done, bson_error_t *error)
+{
+    struct value items = truce__item_at(document, conversion->item->owner);
+    truce_status status = TRUCE_OK;
+    bson_error_t refusal;
+    bson_t made;
+
+    if (conversion->layout == TRUCE_ITEM_MAP)
+        status = truce__item_to_map(conversion->item, items, &made, &refusal);
+    else
+        truce__item_to_array(conversion->item, items, &made);
+    if (status) {
+        if (!conversion->converted->refused++ && conversion->why)
+            *conversion->why = refusal;
+        *done = true;
+        status = TRUCE_OK;
+    } else {
+        status = write_document(conversion, document, &made, done, error);
+        conversion->converted->documents += *done;
+    }
+    bson_destroy(&made);
+    return status;
+}
+
+static truce_status convert_one(struct conversion *conversion, const bson_value_t *id,
+                                bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool done = false;
+
+    for (int round = 0; !status && !done; round++) {
+        bson_t document;
+
+        if (round)
+            status = truce__worker_wait(&conversion->worker, "a document", error);
+        if (status)
+            return status;
+        status = truce__journal_read(&conversion->worker, conversion->item->collection, id,
+                                     &document, error);
+        if (status == TRUCE_NOT_FOUND) {
+            status = TRUCE_OK;
+            done = true;
+        } else if (!status && !wants(conversion, &document)) {
+            done = true;
+        } else if (!status) {
+            status = convert_as_read(conversion, &document, &done, error);
+            if (truce__unanswered(status)) /* it may have been done: look again */
+                status = TRUCE_OK;
+        }
+        bson_destroy(&document);
+    }
+    return status;
+}
+
+/* Everything that has the other layout now; what writers make meanwhile is for the next pass. */
+static truce_status convert_pass(struct conversion *conversion, bson_error_t *error)
+{
+    const truce_item *item = conversion->item;
+    bool to_map = conversion->layout == TRUCE_ITEM_MAP;
+    bson_t *sort = BCON_NEW("_id", BCON_INT32(1)), *only = BCON_NEW("_id", BCON_INT32(1));
+    bson_t *filter = to_map ? BCON_NEW(item->plain, "{", "$type", BCON_UTF8("array"), "}")
+                            : BCON_NEW(item->plain, "{", "$type", BCON_UTF8("object"), "$not", "{",
+                                       "$type", BCON_UTF8("array"), "}", "}");
+    truce_find_options options = {.sort = sort, .projection = only};
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    truce_status status =
+        truce_find(item->store, item->collection, filter, &options, &cursor, error);
+    bson_iter_t iter;
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        truce_assert(bson_iter_init_find(&iter, document, "_id"));
+        truce__worker_init(&conversion->worker, item->store, item->deadline_ms);
+        status = convert_one(conversion, bson_iter_value(&iter), error);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(filter);
+    bson_destroy(sort);
+    bson_destroy(only);
+    return status;
+}
+
+truce_status truce_item_convert(truce_item *item, truce_item_layout layout,
+                                truce_item_converted *converted, bson_error_t *why,
+                                bson_error_t *error)
+{
+    truce_item_converted counted = {0};
+    struct conversion conversion = {
+        .item = item, .layout = layout, .converted = &counted, .why = why};
+    truce_status status = TRUCE_OK;
+    int64_t before;
+
+    if (item->refused)
+        status = truce__fail(TRUCE_INVALID, error, "%s", item->refusal.message);
+    else if (item->nested)
+        status = truce__fail(TRUCE_INVALID, error,
+                             "items below an array (\"%s\") have no form of a map", item->field);
+    do {
+        before = counted.documents;
+        counted.refused = 0;
+        if (!status)
+            status = convert_pass(&conversion, error);
+    } while (!status && counted.documents > before);
+    if (converted)
+        *converted = counted;
+    return status;
+}
+
+/* ---- indexes ---------------------------------------------------------------------------------- */
+
+static truce_status create(truce_item *item, char *path, bson_error_t *error)
+{
+    bson_t *index = BCON_NEW("key", "{", path, BCON_INT32(1), "}");
+    truce_status status = truce_index_create(item->store, item->collection, index, error);
+
+    bson_destroy(index);
+    bson_free(path);
+    return status;
+}
+
+static truce_status index_keys(truce_item *item, const char *path, const bson_t *keys,
+                               bson_error_t *error)
+{
+    struct fields fields = truce__fields(truce__value_document(keys));
+    truce_status status = TRUCE_OK;
+
+    while (!status && truce__fields_next(&fields)) {
+        char *key = truce__item_key_of(fields.value);
+        char text[120];
+
+        if (!key)
+            return truce__fail(TRUCE_INVALID, error, "no item is identified by %s",
+                               truce__value_show(fields.value, text, sizeof text));
+        status = create(item,
+                        path ? bson_strdup_printf("%s.%s.%s", item->plain, key, path)
+                             : bson_strdup_printf("%s.%s", item->plain, key),
+                        error);
+        bson_free(key);
+    }
+    return status;
+}
+
+truce_status truce_item_index(truce_item *item, truce_item_layout layout, const char *path,
+                              const bson_t *keys, bson_error_t *error)
+{
+    if (item->refused)
+        return truce__fail(TRUCE_INVALID, error, "%s", item->refusal.message);
+    if (layout == TRUCE_ITEM_ARRAY)
+        return create(item, bson_strdup_printf("%s.%s", item->plain, path ? path : item->identity),
+                      error);
+    if (keys)
+        return index_keys(item, path, keys, error);
+    if (!(item->store->capabilities & TRUCE_CAN_WILDCARD_INDEX))
+        return truce__fail(TRUCE_INVALID, error,
+                           "this store has no wildcard index: name the keys of the map that are to "
+                           "be indexed");
+    return create(item, bson_strdup_printf("%s.$**", item->plain), error);
+}
+
+char *truce_item_key(const bson_value_t *identity)
+{
+    bson_t holder = BSON_INITIALIZER;
+    char *key;
+
+    bson_append_value(&holder, "v", 1, identity);
+    key = truce__item_key_of(truce__value_field(truce__value_document(&holder), "v", 1));
+    bson_destroy(&holder);
+    return key;
+}

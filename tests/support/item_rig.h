@@ -1,0 +1,31 @@
+#ifndef TRUCE_TESTS_SUPPORT_ITEM_RIG_H
+#define TRUCE_TESTS_SUPPORT_ITEM_RIG_H
+
+/* Array items in the tests: every form on every store, calls written as text. */
+#include "tests/support/test.h"
+#include "truce/item.h"
+#include "truce/sys/store.h"
+
+/* A way in which items are changed. */
+struct item_way {
+    const char *name;
+    const char *scheme; /* "memory", "file" */
+    uint32_t lacks;     /* capabilities that are taken from the store */
+    bool in_commit;
+    truce_item_layout layout; /* of what stands there at the beginning */
+};
+
+extern const struct item_way item_ways[];
+extern const int item_ways_count;
+
+truce_store *item_rig_open(const struct item_way *way);
+
+/* One call: "update {query} {operators}", "add {item}", "replace {item}", "upsert {item}",
+ * "remove {query}", of the document {_id: 1}. ' stands for ". */
+truce_status item_rig_call(truce_item *item, const struct item_way *way, truce_store *store,
+                           const char *text, truce_item_result *result, bson_error_t *error);
+
+/* The document {_id: 1} without `_rev`, its items as an array whatever their layout; bson_destroy it. */
+bson_t *item_rig_read(truce_store *store, const char *collection, const char *field);
+
+#endif
