@@ -42,6 +42,14 @@ extern const struct cli_command cli_set_start;
 extern const struct cli_command cli_set_quarantine;
 extern const struct cli_command cli_set_apply;
 extern const struct cli_command cli_set_worker;
+extern const struct cli_command cli_item_update;
+extern const struct cli_command cli_item_add;
+extern const struct cli_command cli_item_replace;
+extern const struct cli_command cli_item_upsert;
+extern const struct cli_command cli_item_remove;
+extern const struct cli_command cli_item_to_map;
+extern const struct cli_command cli_item_to_array;
+extern const struct cli_command cli_item_index;
 extern const struct cli_command cli_demo;
 
 #endif

@@ -10,6 +10,7 @@ static const struct story {
     int (*run)(struct cli *cli);
 } stories[] = {
     {"enrolments", demo_enrolments},
+    {"badges", demo_badges},
     {"keys", demo_keys},
 };
 
@@ -29,7 +30,7 @@ static int run(struct cli *cli)
         code = own > code ? own : code;
     }
     if (!found)
-        return cli_usage(cli, "there is no story \"%s\"; there are enrolments and keys",
+        return cli_usage(cli, "there is no story \"%s\"; there are enrolments, badges and keys",
                          cli->arguments[0]);
     return code;
 }
@@ -44,14 +45,16 @@ const struct cli_command cli_demo = {
         "\n"
         "  enrolments   students enrol and unenrol through a work queue; the messages arrive\n"
         "               shuffled, some twice, at consumers that are killed with -9\n"
+        "  badges       one process changes an item of an array, four readers never look away\n"
         "  keys         processes change two of three documents at once, and are killed with -9",
     .example = "truce demo enrolments",
-    .options = (const struct cli_option[]){{"messages", 0, "NUMBER", "how many (20000)", false},
-                                           {"students", 0, "NUMBER", "how many (2000)", false},
-                                           {"consumers", 0, "NUMBER", "processes (5)", false},
-                                           {"seconds", 0, "NUMBER", "keys: each way (3)", false},
-                                           {"keep", 0, NULL, "keep the stores", false},
-                                           {0}},
+    .options =
+        (const struct cli_option[]){{"messages", 0, "NUMBER", "how many (20000)", false},
+                                    {"students", 0, "NUMBER", "how many (2000)", false},
+                                    {"consumers", 0, "NUMBER", "processes (5)", false},
+                                    {"seconds", 0, "NUMBER", "badges, keys: each way (3)", false},
+                                    {"keep", 0, NULL, "keep the stores", false},
+                                    {0}},
     .store = CLI_STORE_NONE,
     .run = run,
 };

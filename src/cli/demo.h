@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 
 int demo_enrolments(struct cli *cli);
+int demo_badges(struct cli *cli);
 int demo_keys(struct cli *cli);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "patterns/item.h"
 #include "tests/support/item_rig.h"
+#include "truce/sys/decorate.h"
 
 /* ---- one document, one call ---- */
 
@@ -451,6 +452,58 @@ TEST(a_change_sets_the_revision_that_commits_compare)
         truce_item_free(item);
         truce_store_close(store);
     }
+}
+
+TEST(a_change_whose_answer_was_lost_is_found_by_its_revision)
+{
+    for (int i = 0; i < 3; i++) {
+        truce_store *store = truce_fault_wrap(item_rig_open(&item_ways[i]),
+                                              &(truce_fault_options){.kind = TRUCE_FAULT_NONE});
+        truce_item *item = truce_item_new(store, NULL);
+        truce_item_result result;
+        bson_error_t error;
+
+        begin(&item_ways[i], store, item, ABC);
+        truce_fault_arm(
+            store, &(truce_fault_options){.kind = TRUCE_FAULT_LOSE, .at = 1, .writes_only = true});
+        CHECK_OK(item_rig_call(item, NULL, store, "update {'type': 'B'} {'$inc': {'n': 1}}",
+                               &result, &error),
+                 error);
+        CHECK_INT(result.matched, ==, -1);
+        truce_fault_arm(store, &(truce_fault_options){.kind = TRUCE_FAULT_FAIL,
+                                                      .at = 1,
+                                                      .writes_only = true,
+                                                      .status = TRUCE_UNKNOWN});
+        CHECK_STATUS(TRUCE_UNKNOWN,
+                     item_rig_call(item, NULL, store, "update {'type': 'B'} {'$inc': {'n': 1}}",
+                                   &result, &error),
+                     error);
+        truce_item_free(item);
+        truce_store_close(store);
+    }
+}
+
+static truce_status remove_from_other(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    bson_t *filter = test_bson("{'_id': 1, 'name': 'other'}"), *query = test_bson("{}");
+    truce_status status = truce_item_remove(arg, commit, filter, query, NULL, error);
+
+    bson_destroy(filter);
+    bson_destroy(query);
+    return status;
+}
+
+TEST(a_commit_finds_the_document_by_the_whole_filter)
+{
+    truce_store *store = item_rig_open(&item_ways[0]);
+    truce_item *item = truce_item_new(store, NULL);
+    bson_error_t error;
+
+    begin(&item_ways[0], store, item, ABC);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_transact(store, remove_from_other, item, NULL, &error),
+                 error);
+    truce_item_free(item);
+    truce_store_close(store);
 }
 
 /* ---- keys of maps ---- */
