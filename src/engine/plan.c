@@ -186,6 +186,8 @@ static void settle_order(const struct plan_request *request, const struct sort *
     /* rows that are put in order lose their repeats by it */
     if (plan->by_row)
         plan->repeats = false;
+    /* an index of a hint may lack documents */
+    plan->walks = plan->by_row && request->limit && !request->hint;
 }
 
 static truce_status plan_hint(const struct plan_request *request, const struct sort *sort,

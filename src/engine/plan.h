@@ -30,6 +30,7 @@ struct plan {
     bool repeats;            /* entries may lead to one document more than once */
     bool sorted;             /* documents come in the order that was asked for ... */
     bool by_row;  /* ... after the rows of all entries were put in order: that of insertion */
+    bool walks;   /* by row, for few: the rows are walked while those of the entries are gathered */
     bool covered; /* each entry stands for one document, and it matches: none need be read */
 };
 
@@ -44,6 +45,7 @@ struct plan_request {
     const struct match *match;
     const bson_t *sort, *hint; /* NULL or empty: none */
     enum plan_goal goal;
+    int64_t limit; /* how many documents are asked for; 0: all */
 };
 
 /* CODE_BAD_VALUE: there is no index for the hint. Released by the caller, also on failure. */

@@ -157,8 +157,11 @@ static truce_status plan_and_scan(const struct selection *selection, struct kv *
                                   struct query_context *context, struct gather *gather,
                                   bson_error_t *error)
 {
-    struct plan_request request = {collection, selection->selector->match, selection->sort,
-                                   selection->hint};
+    struct plan_request request = {.collection = collection,
+                                   .match = selection->selector->match,
+                                   .sort = selection->sort,
+                                   .hint = selection->hint,
+                                   .limit = selection->limit};
     struct destination straight = {.gather = gather, .enough = selection->limit};
     struct plan plan;
     truce_status status = truce__plan_make(&request, &plan, error);
@@ -194,8 +197,11 @@ static truce_status make_plan(struct query *query, const struct reader *reader,
                               const truce_find_options *options, enum plan_goal goal,
                               bson_error_t *error)
 {
-    struct plan_request request = {
-        .match = query->match, .sort = options->sort, .hint = options->hint, .goal = goal};
+    struct plan_request request = {.match = query->match,
+                                   .sort = options->sort,
+                                   .hint = options->hint,
+                                   .goal = goal,
+                                   .limit = options->limit};
     truce_status status;
 
     request.collection = truce__catalog_find(reader->catalog, query->collection);

@@ -16,6 +16,15 @@
  * A plan by row first puts the rows of all its entries in order, a window of WINDOW_ROWS at a time:
  * the least rows behind those that are done. What does not fit into the window is left to another
  * pass over the entries, so memory is bounded whatever the number of entries.
+ *
+ * Who wants few of many need not wait for all entries to be gathered. After GATHER_FIRST entries the
+ * rows themselves are walked as well, one for every GATHER_PER_ROW entries, and whichever comes to
+ * an end first has the rest:
+ *
+ *     entries    gathered ............. in order: rows behind `done` are still to be brought
+ *     rows       walked ---> `done`     each that matches was brought on the way
+ *
+ * A wide range has its first matches among the first rows; a narrow one is gathered soon.
  */
 #include "engine/scan.h"
 
@@ -27,6 +36,8 @@
 
 #define DEADLINE_EVERY 256
 #define WINDOW_ROWS    (1 << 20)
+#define GATHER_FIRST   1024
+#define GATHER_PER_ROW 4
 
 /* ---- rows that were seen -------------------------------------------------------------------- */
 
@@ -83,7 +94,7 @@ void truce__scan_init(struct scan *scan, const struct plan *plan, int64_t table,
 
 void truce__scan_release(struct scan *scan)
 {
-    truce_assert(!scan->cursor.statement);
+    truce_assert(!scan->cursor.statement && !scan->walk.statement);
     truce__buffer_release(&scan->key);
     bson_free(scan->seen.rows);
     bson_free(scan->window.rows);
@@ -92,6 +103,7 @@ void truce__scan_release(struct scan *scan)
 
 void truce__scan_pause(struct scan *scan)
 {
+    truce__kv_cursor_close(&scan->walk);
     if (!scan->cursor.statement)
         return;
     if (scan->positioned) {
@@ -279,19 +291,19 @@ static int compare_rows(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* In order, each once. */
+/* In order, each once, without those that are done meanwhile. */
 static void arrange(struct row_window *window)
 {
+    int64_t last = window->done;
     size_t kept = 0;
 
-    if (!window->count)
-        return;
-    qsort(window->rows, window->count, sizeof *window->rows, compare_rows);
-    for (size_t i = 1; i < window->count; i++) {
-        if (window->rows[i] != window->rows[kept])
-            window->rows[++kept] = window->rows[i];
+    if (window->count)
+        qsort(window->rows, window->count, sizeof *window->rows, compare_rows);
+    for (size_t i = 0; i < window->count; i++) {
+        if (window->rows[i] > last)
+            last = window->rows[kept++] = window->rows[i];
     }
-    window->count = kept + 1;
+    window->count = kept;
 }
 
 /* A full window keeps its lower half; the rest is for the next pass. */
@@ -322,9 +334,11 @@ static truce_status fill_step(struct scan *scan, struct kv *kv, bson_error_t *er
         status = check_deadline(scan, error);
     if (!status) {
         scan->keys_examined++;
+        scan->gathered++;
         add_to_window(&scan->window, scan->cursor.row);
     }
     if (status == TRUCE_NOT_FOUND) {
+        truce__kv_cursor_close(&scan->walk);
         arrange(&scan->window);
         scan->window.filled = true;
         status = TRUCE_OK;
@@ -339,13 +353,49 @@ static truce_status next_window(struct scan *scan)
 
     if (window->last == INT64_MAX)
         return TRUCE_NOT_FOUND;
-    window->done = window->last;
+    if (window->done < window->last)
+        window->done = window->last;
     window->last = INT64_MAX;
     window->count = window->at = 0;
     window->filled = false;
     scan->at = scan->range = 0;
     scan->positioned = false;
     return TRUCE_OK;
+}
+
+/* One row of those that are walked; after the last of them nothing is left to be gathered. */
+static truce_status walk_step(struct scan *scan, struct kv *kv, struct found *found,
+                              bson_error_t *error)
+{
+    struct row_window *window = &scan->window;
+    truce_status status = TRUCE_OK;
+
+    scan->gathered = 0;
+    if (!scan->walk.statement)
+        status = truce__kv_rows_seek(kv, scan->table, window->done, false, &scan->walk, error);
+    if (!status)
+        status = truce__kv_cursor_next(&scan->walk, error);
+    if (status == TRUCE_NOT_FOUND) {
+        truce__scan_pause(scan);
+        window->count = window->at = 0;
+        window->last = INT64_MAX;
+        window->filled = true;
+        return TRUCE_OK;
+    }
+    if (!status)
+        status = examine(scan, scan->walk.row, scan->walk.body, found, error);
+    if (status)
+        return status;
+    window->done = scan->walk.row;
+    if (found->match.matched)
+        found->row = window->done;
+    return TRUCE_OK;
+}
+
+static bool is_turn_of_rows(const struct scan *scan)
+{
+    return scan->plan->walks && scan->keys_examined >= GATHER_FIRST &&
+           scan->gathered >= GATHER_PER_ROW;
 }
 
 static truce_status step_by_row(struct scan *scan, struct kv *kv, struct found *found,
@@ -357,7 +407,8 @@ static truce_status step_by_row(struct scan *scan, struct kv *kv, struct found *
     int64_t row;
 
     if (!window->filled)
-        return fill_step(scan, kv, error);
+        return is_turn_of_rows(scan) ? walk_step(scan, kv, found, error)
+                                     : fill_step(scan, kv, error);
     if (window->at == window->count)
         return next_window(scan);
     status = check_deadline(scan, error);
@@ -385,7 +436,9 @@ truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined
         status =
             scan->plan->by_row ? step_by_row(scan, kv, found, error) : step(scan, kv, found, error);
     }
-    if (status && status != TRUCE_NOT_FOUND)
+    if (status && status != TRUCE_NOT_FOUND) {
         truce__kv_cursor_close(&scan->cursor);
+        truce__kv_cursor_close(&scan->walk);
+    }
     return status;
 }

@@ -14,8 +14,8 @@ struct row_set {
     uint32_t count, room;
 };
 
-/* Rows that are put in order before their documents are read: those greater than `done`, and not
- * greater than `last`, of all entries of the plan. */
+/* Rows that are put in order before their documents are read: those greater than `done`, which has
+ * been brought, and not greater than `last`, of all entries of the plan. */
 struct row_window {
     int64_t *rows;
     size_t count, room, at;
@@ -39,6 +39,8 @@ struct scan {
     struct kv_cursor cursor;
     struct row_set seen;
     struct row_window window; /* of a plan by row */
+    struct kv_cursor walk;    /* of a plan that walks; behind window.done */
+    uint32_t gathered;        /* entries since the last row that was walked */
 };
 
 struct found {

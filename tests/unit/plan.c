@@ -129,6 +129,9 @@ TEST(counts_that_an_index_can_answer_read_no_document)
     COUNTS("{'_id': {'$in': [5, 6, 999]}}", NULL, "COUNT_SCAN", "_id_", 2, 0, 2);
     COUNTS("{}", "{'w': 1}", "COUNT_SCAN", "w_1", 300, 0, 300);
     COUNTS("{'a': 3, 'b': 1}", "{'a': 1, 'b': -1}", "COUNT_SCAN", "a_1_b_-1", 0, 0, 0);
+    /* a find of the same needs them */
+    check_explain(__LINE__, "{'a': 3}", &(truce_find_options){0},
+                  (struct expected){"FETCH", "a_1_b_-1", 30, 30, 0});
     truce_store_close(store);
 }
 
@@ -148,6 +151,14 @@ TEST(counts_that_an_index_cannot_answer_alone_read_documents)
     COUNTS("{'a': 3, '$expr': {'$gt': ['$b', 200]}}", NULL, "FETCH", "a_1_b_-1", 30, 30, 10);
     COUNTS("{'a': 3, '$or': [{'b': 3}, {'b': 13}]}", NULL, "FETCH", "a_1_b_-1", 30, 30, 2);
     COUNTS("{'w': {'$regex': '^x2'}}", NULL, "FETCH", "w_1", 60, 60, 60);
+    COUNTS("{'w': {'$in': [{'$regularExpression': {'pattern': '^x2.*y', 'options': ''}}, 'x3']}}",
+           NULL, "FETCH", "w_1", 120, 120, 60);
+    COUNTS("{'$or': [{'a': 3}, {'b': 5}]}", "{'a': 1, 'b': -1}", "FETCH", "a_1_b_-1", 300, 300, 31);
+    COUNTS("{'a': {'$elemMatch': {'x': 1}}}", "{'a': 1, 'b': -1}", "FETCH", "a_1_b_-1", 300, 300,
+           0);
+    /* NaN is in no order with numbers */
+    COUNTS("{'b': {'$gte': {'$numberDouble': 'NaN'}}, 'a': 1}", NULL, "FETCH", "a_1_b_-1", 30, 30,
+           0);
     /* null stands for what is missing and for undefined */
     COUNTS("{'c': null}", NULL, "FETCH", "c_1", 200, 200, 200);
     COUNTS("{'c': {'$in': [null, 1]}}", NULL, "FETCH", "c_1", 300, 300, 300);
@@ -157,7 +168,10 @@ TEST(counts_that_an_index_cannot_answer_alone_read_documents)
     COUNTS("{'m': {'$gte': 1}}", NULL, "FETCH", "m_1", 301, 300, 300);
     COUNTS("{'m': {'$in': [7, 8]}}", NULL, "FETCH", "m_1", 2, 1, 1);
     COUNTS("{}", "{'m': 1}", "FETCH", "m_1", 301, 300, 300);
-    COUNTS("{'x.y': 1}", NULL, "FETCH", "x.$**_1", 0, 0, 0);
+    /* a name that stands twice has two entries in a wildcard index; a filter sees the first */
+    insert("{'_id': 900, 'x': {'y': 1, 'y': 2}}");
+    COUNTS("{'x.y': 1}", NULL, "FETCH", "x.$**_1", 1, 1, 1);
+    COUNTS("{'x.y': 2}", NULL, "FETCH", "x.$**_1", 1, 1, 0);
     truce_store_close(store);
 }
 
@@ -254,6 +268,157 @@ TEST(an_array_that_comes_between_plan_and_count_is_counted_once)
     truce__query_release(&query);
     truce__engine_close(engine);
     bson_destroy(filter);
+    truce_store_close(store);
+}
+
+TEST(a_count_of_elements_is_none_of_fields)
+{
+    REQUIRE(open_new());
+    insert("{'_id': 1, 'a': {'x': 1, 'y': 2}}");
+    create_index("{'key': {'a.x': 1, 'a.y': 1}}");
+    COUNTS("{'a.x': 1, 'a.y': 2}", NULL, "COUNT_SCAN", "a.x_1_a.y_1", 1, 0, 1);
+    COUNTS("{'a': {'$elemMatch': {'x': 1}}}", NULL, "FETCH", "a.x_1_a.y_1", 1, 1, 0);
+    COUNTS("{'a': {'$elemMatch': {'x': 1, 'y': 2}}, '$or': [{'_id': 1}, {'_id': 2}]}", NULL,
+           "FETCH", "a.x_1_a.y_1", 1, 1, 0);
+    truce_store_close(store);
+}
+
+/* ---- few of many ---------------------------------------------------------------------------- */
+
+#define MANY 3000
+
+/* a: from MANY - 1 down to 0, d: some order; e: the half that an index with a filter has */
+static void fill_many(void)
+{
+    truce_write_outcome *outcomes = bson_malloc0(MANY * sizeof *outcomes);
+    truce_write *writes = bson_malloc0(MANY * sizeof *writes);
+    bson_t *documents = bson_malloc0(MANY * sizeof *documents);
+    truce_bulk_options options = {.relaxed = true};
+    bson_error_t error;
+
+    for (int i = 0; i < MANY; i++) {
+        bson_init(&documents[i]);
+        BSON_APPEND_INT32(&documents[i], "_id", i);
+        BSON_APPEND_INT32(&documents[i], "a", MANY - 1 - i);
+        BSON_APPEND_INT32(&documents[i], "d", i * 1009 % MANY);
+        BSON_APPEND_INT32(&documents[i], "e", i % 2);
+        writes[i] =
+            (truce_write){.kind = TRUCE_WRITE_INSERT, .collection = "c", .document = &documents[i]};
+    }
+    CHECK_OK(truce_bulk(store, writes, MANY, &options, outcomes, &error), error);
+    for (int i = 0; i < MANY; i++) {
+        truce_write_result_release(&outcomes[i].result);
+        bson_destroy(&documents[i]);
+    }
+    bson_free(outcomes);
+    bson_free(documents);
+    bson_free(writes);
+}
+
+/* The _ids that a find brings, as text; the caller frees it. */
+static char *find_ids(const char *filter_json, truce_find_options options)
+{
+    bson_string_t *ids = bson_string_new("");
+    bson_t *filter = test_bson(filter_json);
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    bson_error_t error;
+
+    if (CHECK_OK(truce_find(store, "c", filter, &options, &cursor, &error), error))
+        while (!truce_cursor_next(cursor, &document, &error) && document)
+            bson_string_append_printf(ids, "%lld ", (long long)number_at(document, "_id"));
+    truce_cursor_close(cursor);
+    bson_destroy(filter);
+    return bson_string_free(ids, false);
+}
+
+TEST(few_documents_of_a_wide_range_come_without_the_whole_of_it)
+{
+    truce_find_options ten = {.limit = 10};
+
+    REQUIRE(open_new());
+    fill_many();
+    create_index("{'key': {'a': 1}}");
+    create_index("{'key': {'d': 1}}");
+    check_explain(__LINE__, "{'a': {'$gte': 0}}", &ten,
+                  (struct expected){"FETCH", "a_1", 1024 + 9 * 4, 10, 0});
+    check_explain(__LINE__, "{'$or': [{'a': {'$gte': 0}}, {'d': {'$gte': 5}}]}", &ten,
+                  (struct expected){"OR", "a_1", 1024 + 9 * 4, 10, 0});
+    check_explain(__LINE__, "{'a': {'$lt': 500}}", &ten,
+                  (struct expected){"FETCH", "a_1", 500, 10, 0});
+    truce_store_close(store);
+}
+
+TEST(few_documents_of_a_range_are_those_that_a_look_at_all_finds)
+{
+    static const char *const filters[] = {
+        "{'a': {'$gte': 0}}",
+        "{'a': {'$lt': 1500}}",
+        "{'a': {'$lt': 2900}, 'e': 1}",
+        "{'d': {'$gte': 100}}",
+        "{'d': {'$gt': 1200, '$lt': 2600}}",
+        "{'d': {'$gt': 1200}, 'e': 0, '_id': {'$gt': 2500}}",
+        "{'d': {'$gt': 5}, 'e': 7}",
+        "{'$or': [{'a': {'$lt': 1100}}, {'d': {'$lt': 1100}}]}",
+    };
+    static const int64_t limits[] = {1, 2, 40, 333, 1500, MANY};
+    bson_t *natural = test_bson("{'$natural': 1}");
+
+    REQUIRE(open_new());
+    fill_many();
+    create_index("{'key': {'a': 1}}");
+    create_index("{'key': {'d': 1}}");
+    for (size_t i = 0; i < sizeof filters / sizeof *filters; i++)
+        for (size_t j = 0; j < sizeof limits / sizeof *limits; j++) {
+            truce_find_options options = {.limit = limits[j], .skip = i % 3 * 20};
+            char *by_plan = find_ids(filters[i], options), *by_rows;
+
+            options.hint = natural;
+            by_rows = find_ids(filters[i], options);
+            if (strcmp(by_plan, by_rows))
+                test_fail(__FILE__, __LINE__, "%s, limit %lld: %s, not %s", filters[i],
+                          (long long)limits[j], by_plan, by_rows);
+            bson_free(by_plan);
+            bson_free(by_rows);
+        }
+    bson_destroy(natural);
+    truce_store_close(store);
+}
+
+TEST(a_hinted_index_hides_documents_from_those_who_want_few_as_well)
+{
+    bson_t *hint = test_bson("{'': 'half'}");
+    char *ids;
+
+    REQUIRE(open_new());
+    fill_many();
+    create_index("{'key': {'d': 1}, 'name': 'half', 'partialFilterExpression': {'e': 1}}");
+    ids = find_ids("{'d': {'$gte': 0}}", (truce_find_options){.hint = hint, .limit = 4});
+    if (strcmp(ids, "1 3 5 7 "))
+        test_fail(__FILE__, __LINE__, "%s", ids);
+    bson_free(ids);
+    bson_destroy(hint);
+    truce_store_close(store);
+}
+
+TEST(a_write_to_one_of_a_range_takes_the_first_that_is_there)
+{
+    bson_t *filter = test_bson("{'a': {'$lt': 2900}}"), *update = test_bson("{'$set': {'x': 1}}");
+    truce_write_result result;
+    bson_error_t error;
+    char *ids;
+
+    REQUIRE(open_new());
+    fill_many();
+    create_index("{'key': {'a': 1}}");
+    CHECK_OK(truce_update(store, "c", filter, update, NULL, &result, &error), error);
+    truce_write_result_release(&result);
+    ids = find_ids("{'x': 1}", (truce_find_options){0});
+    if (strcmp(ids, "100 "))
+        test_fail(__FILE__, __LINE__, "%s", ids);
+    bson_free(ids);
+    bson_destroy(filter);
+    bson_destroy(update);
     truce_store_close(store);
 }
 
