@@ -26,9 +26,10 @@ struct aggregate_world {
     truce_status (*open)(void *arg, const char *collection, const bson_t *filter,
                          struct source **source, bson_error_t *error);
     /* $out: each document with `last` false, then NULL once with `last` true, which replaces the
-     * collection by what was written (also if that is nothing). $merge: one document, by the
-     * stage's options as the user gave them, the value of "$merge" as a document (the short form
-     * "name" as {into: "name"}). NULL where writing is not allowed. */
+     * collection by what was written (also if that is nothing). $merge: NULL once at the beginning,
+     * to check what only the world can check, then each document; by the stage's options as the
+     * user gave them, the value of "$merge" as a document (the short form "name" as
+     * {into: "name"}). NULL where writing is not allowed. */
     truce_status (*out)(void *arg, const char *collection, const bson_t *document, bool last,
                         bson_error_t *error);
     truce_status (*merge)(void *arg, const bson_t *stage, const bson_t *document,

@@ -15,7 +15,7 @@ struct write_stream {
     struct stream base;
     const struct write_stage *stage;
     struct aggregate_world world;
-    bool done;
+    bool begun, done;
 };
 
 static truce_status write_one(struct write_stream *stream, struct value document,
@@ -32,12 +32,24 @@ static truce_status write_one(struct write_stream *stream, struct value document
                         error);
 }
 
+static truce_status begin(struct write_stream *stream, bson_error_t *error)
+{
+    const struct aggregate_world *world = &stream->world;
+
+    stream->begun = true;
+    return stream->stage->is_out ? TRUCE_OK
+                                 : world->merge(world->arg, stream->stage->options, NULL,
+                                                &stream->base.context, error);
+}
+
 static truce_status write_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct write_stream *stream = (struct write_stream *)base;
     const struct aggregate_world *world = &stream->world;
     truce_status status = TRUCE_OK;
 
+    if (!stream->begun)
+        status = begin(stream, error);
     while (!status && !stream->done) {
         status = base->input->next(base->input, document, error);
         truce_assert(status || document->type != STREAM_PAUSED); /* never in a $facet */

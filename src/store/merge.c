@@ -23,6 +23,7 @@ enum when_matched { MATCHED_REPLACE, MATCHED_KEEP, MATCHED_MERGE, MATCHED_FAIL, 
 enum when_missing { MISSING_INSERT, MISSING_DISCARD, MISSING_FAIL };
 
 struct merge {
+    truce_store *store;
     const char *into;
     const char *on[TRUCE_INDEX_FIELDS_MAX];
     uint32_t on_count;
@@ -142,7 +143,7 @@ static bool fits(const struct merge *merge, struct value definition)
     return count == merge->on_count;
 }
 
-static truce_status check_unique(truce_store *store, const struct merge *merge, bson_error_t *error)
+static truce_status check_unique(const struct merge *merge, bson_error_t *error)
 {
     struct fields fields;
     truce_status status;
@@ -151,7 +152,7 @@ static truce_status check_unique(truce_store *store, const struct merge *merge, 
 
     if (found)
         return TRUCE_OK;
-    status = truce_index_list(store, merge->into, &indexes, error);
+    status = truce_index_list(merge->store, merge->into, &indexes, error);
     if (!status)
         for (fields = truce__fields(truce__value_document(&indexes)); truce__fields_next(&fields);)
             found = found || fits(merge, fields.value);
@@ -339,9 +340,9 @@ static truce_status make_stages(const struct merge *merge, const bson_t *documen
 /* ---- one document --------------------------------------------------------------------------- */
 
 /* Does to the match what whenMatched says; `*found` says whether there was one. */
-static truce_status change_match(truce_store *store, const struct merge *merge,
-                                 const bson_t *filter, const bson_t *document,
-                                 struct query_context *context, bool *found, bson_error_t *error)
+static truce_status change_match(const struct merge *merge, const bson_t *filter,
+                                 const bson_t *document, struct query_context *context, bool *found,
+                                 bson_error_t *error)
 {
     truce_write_options options = {.pipeline = merge->matched != MATCHED_REPLACE};
     truce_write_result result = {0};
@@ -352,7 +353,7 @@ static truce_status change_match(truce_store *store, const struct merge *merge,
     if (merge->matched == MATCHED_FAIL) {
         *found = false;
     } else if (merge->matched == MATCHED_KEEP) {
-        status = truce_count(store, merge->into, filter, NULL, &count, error);
+        status = truce_count(merge->store, merge->into, filter, NULL, &count, error);
         *found = count > 0;
     } else {
         if (merge->matched == MATCHED_MERGE)
@@ -360,8 +361,8 @@ static truce_status change_match(truce_store *store, const struct merge *merge,
         else if (merge->matched == MATCHED_PIPELINE)
             status = make_stages(merge, document, context, &stages, error);
         if (!status)
-            status = truce_update(store, merge->into, filter, options.pipeline ? &stages : document,
-                                  &options, &result, error);
+            status = truce_update(merge->store, merge->into, filter,
+                                  options.pipeline ? &stages : document, &options, &result, error);
         *found = result.matched > 0;
     }
     truce_write_result_release(&result);
@@ -369,19 +370,19 @@ static truce_status change_match(truce_store *store, const struct merge *merge,
     return status;
 }
 
-static truce_status put(truce_store *store, const struct merge *merge, const bson_t *filter,
-                        const bson_t *document, struct query_context *context, bson_error_t *error)
+static truce_status put(const struct merge *merge, const bson_t *filter, const bson_t *document,
+                        struct query_context *context, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool found = false;
 
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-        status = change_match(store, merge, filter, document, context, &found, error);
+        status = change_match(merge, filter, document, context, &found, error);
         if (status || found || merge->missing == MISSING_DISCARD)
             return status;
         if (merge->missing == MISSING_FAIL)
             return truce__refuse(13113, error, "$merge: no document of %s matches", merge->into);
-        status = truce_insert(store, merge->into, document, NULL, error);
+        status = truce_insert(merge->store, merge->into, document, NULL, error);
         if (status != TRUCE_DUPLICATE || merge->matched == MATCHED_FAIL)
             return status;
     }
@@ -397,24 +398,43 @@ static bool is_on_id(const struct merge *merge)
     return false;
 }
 
-truce_status truce__store_merge(truce_store *store, const bson_t *stage, const bson_t *document,
-                                struct query_context *context, bson_error_t *error)
+truce_status truce__merge_new(truce_store *store, const bson_t *stage, struct merge **merge,
+                              bson_error_t *error)
 {
-    struct merge merge = {0};
-    bson_t prepared = BSON_INITIALIZER, filter = BSON_INITIALIZER;
-    truce_status status = parse(stage, &merge, error);
+    struct merge *made = bson_malloc0(sizeof(*made));
+    truce_status status = parse(stage, made, error);
 
+    made->store = store;
     if (!status)
-        status = check_unique(store, &merge, error);
-    if (!status && is_on_id(&merge)) {
+        status = check_unique(made, error);
+    if (status) {
+        truce__merge_free(made);
+        made = NULL;
+    }
+    *merge = made;
+    return status;
+}
+
+void truce__merge_free(struct merge *merge)
+{
+    bson_free(merge);
+}
+
+truce_status truce__merge_put(const struct merge *merge, const bson_t *document,
+                              struct query_context *context, bson_error_t *error)
+{
+    bson_t prepared = BSON_INITIALIZER, filter = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+
+    if (is_on_id(merge)) {
         bson_destroy(&prepared);
         status = truce__document_prepare(document, context, &prepared, error);
         document = &prepared;
     }
     if (!status)
-        status = make_filter(&merge, document, &filter, error);
+        status = make_filter(merge, document, &filter, error);
     if (!status)
-        status = put(store, &merge, &filter, document, context, error);
+        status = put(merge, &filter, document, context, error);
     bson_destroy(&prepared);
     bson_destroy(&filter);
     return status;

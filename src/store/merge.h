@@ -1,14 +1,22 @@
 #ifndef TRUCE_STORE_MERGE_H
 #define TRUCE_STORE_MERGE_H
 
-/* The stage $merge: one document into a collection of the store, by the options of the stage
+/* The stage $merge: documents into a collection of the store, by the options of the stage
  * ({into, on, let, whenMatched, whenNotMatched}). Codes are MongoDB's: 51183 where no unique index
  * fits `on`, 51132 where a field of `on` is missing, null or an array, 13113 where whenNotMatched
  * is "fail" and nothing matches. */
 #include "query/context.h"
 #include "store/store.h"
 
-truce_status truce__store_merge(truce_store *store, const bson_t *stage, const bson_t *document,
-                                struct query_context *context, bson_error_t *error);
+struct merge;
+
+/* Reads the options, and looks for the index once. `store` and `stage` are borrowed. */
+truce_status truce__merge_new(truce_store *store, const bson_t *stage, struct merge **merge,
+                              bson_error_t *error);
+void truce__merge_free(struct merge *merge); /* NULL is allowed */
+
+/* One document. */
+truce_status truce__merge_put(const struct merge *merge, const bson_t *document,
+                              struct query_context *context, bson_error_t *error);
 
 #endif

@@ -44,6 +44,7 @@ struct pipeline_cursor {
     struct aggregate_world world;
     int64_t deadline_ns; /* 0: none */
     struct out_state out;
+    struct merge *merge; /* of $merge, from its first document on */
 };
 
 /* ---- the world: other collections ----------------------------------------------------------- */
@@ -193,7 +194,13 @@ static truce_status world_merge(void *arg, const bson_t *stage, const bson_t *do
 {
     struct pipeline_cursor *cursor = arg;
 
-    return truce__store_merge(cursor->store, stage, document, context, error);
+    truce_status status = TRUCE_OK;
+
+    if (!cursor->merge)
+        status = truce__merge_new(cursor->store, stage, &cursor->merge, error);
+    if (!status && document)
+        status = truce__merge_put(cursor->merge, document, context, error);
+    return status;
 }
 
 /* ---- the world: spilling -------------------------------------------------------------------- */
@@ -296,6 +303,7 @@ static void cursor_close(truce_cursor *base)
     if (cursor->output)
         cursor->output->free(cursor->output);
     out_abandon(cursor);
+    truce__merge_free(cursor->merge);
     truce__pipeline_free(cursor->pipeline);
     truce__arena_release(&cursor->arena);
     bson_free(cursor);

@@ -167,6 +167,7 @@ CONTRACT(merge_on_other_fields_wants_a_unique_index)
     contract_fill(c, "sales", "[{'_id': 1, 'k': 'a', 'n': 1}, {'_id': 2, 'k': 'b', 'n': 2}]");
     contract_fill(c, "all", "[{'_id': 7, 'k': 'a', 'n': 0}]");
     CHECK_FAILS("sales", "[{'$unset': '_id'}, {'$merge': {'into': 'all', 'on': 'k'}}]", 51183);
+    CHECK_FAILS("nothing", "[{'$merge': {'into': 'all', 'on': 'k'}}]", 51183);
     CHECK_DONE(
         truce_index_create(c->store, "all", J("{'key': {'k': 1}, 'unique': true}"), &c->error));
     CHECK_GIVES("sales",

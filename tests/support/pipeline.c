@@ -100,6 +100,9 @@ static truce_status world_merge(void *arg, const bson_t *stage, const bson_t *do
     struct pipeline_world *world = arg;
     bson_t both = BSON_INITIALIZER;
 
+    CHECK_INT(world->merges++ == 0, ==, !document);
+    if (!document)
+        return TRUCE_OK;
     BSON_APPEND_DOCUMENT(&both, "stage", stage);
     BSON_APPEND_DOCUMENT(&both, "document", document);
     truce__value_append_element(&world->merged, &world->merged_count, truce__value_document(&both));
