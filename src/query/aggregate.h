@@ -25,6 +25,8 @@ struct aggregate_world {
     /* documents of a collection that match (NULL: all), for $lookup and $unionWith */
     truce_status (*open)(void *arg, const char *collection, const bson_t *filter,
                          struct source **source, bson_error_t *error);
+    /* Is equality at the path of a collection found without a look at all of it? NULL: never. */
+    bool (*indexed)(void *arg, const char *collection, const char *path);
     /* $out: each document with `last` false, then NULL once with `last` true, which replaces the
      * collection by what was written (also if that is nothing). $merge: NULL once at the beginning,
      * to check what only the world can check, then each document; by the stage's options as the

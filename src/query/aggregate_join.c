@@ -8,6 +8,9 @@
  *     {from, let, pipeline, as}               one run of a pipeline for each document, in which
  *                                             the variables of `let` stand for the document's values
  *
+ * A collection without an index at foreignField is read into a table (join_table.h) when the third
+ * document asks for it, and the documents that follow find theirs there.
+ *
  * The filter that a pipeline starts with is left to the store, unless it uses variables, so that
  * an index may serve it. A pipeline that depends neither on the document nor on chance gives the
  * same for every document: it is run once and its result kept.
@@ -22,10 +25,12 @@
 #include "query/builder.h"
 #include "query/expression.h"
 #include "query/field_path.h"
+#include "query/join_table.h"
 #include "query/stage.h"
 
 #define VARIABLES_MAX       100
 #define CODE_TOO_MUCH_FOUND 4568
+#define FINDS_FIRST         2 /* documents that look into the collection before a table is made */
 
 /* ---- compiled ------------------------------------------------------------------------------- */
 
@@ -39,6 +44,7 @@ struct lookup_stage {
     bson_t *let_source;        /* has the names */
     struct pipeline *pipeline; /* or NULL */
     bool is_constant;          /* the same for every document */
+    bool is_numbered;          /* some part of `foreign` is a number */
 };
 
 struct lookup_stream {
@@ -48,6 +54,8 @@ struct lookup_stream {
     struct value values[VARIABLES_MAX];
     struct value kept; /* an array in `keeping`; VALUE_MISSING: not yet */
     struct arena keeping;
+    uint64_t finds;           /* for documents so far */
+    struct join_table *table; /* NULL: none, or not yet */
 };
 
 /* ---- the filter of one document ------------------------------------------------------------- */
@@ -123,25 +131,21 @@ static bool has_regex(const bson_t *list)
     return false;
 }
 
-static void make_filter(const struct lookup_stage *stage, struct value document, bson_t *filter)
+static void make_filter(const struct lookup_stage *stage, const struct local_values *values,
+                        bson_t *filter)
 {
-    struct local_values values = {BSON_INITIALIZER, 0};
     bson_t condition;
 
-    collect(&values, document, &stage->local, 0);
-    if (values.count == 0)
-        truce__value_append_element(&values.list, &values.count, truce__value_null());
-    if (values.count == 1) {
+    if (values->count == 1) {
         append_equality(filter, stage->foreign,
-                        truce__value_field(truce__value_document(&values.list), "0", 1));
-    } else if (has_regex(&values.list)) {
-        append_alternatives(filter, stage->foreign, &values.list);
+                        truce__value_field(truce__value_document(&values->list), "0", 1));
+    } else if (has_regex(&values->list)) {
+        append_alternatives(filter, stage->foreign, &values->list);
     } else {
         BSON_APPEND_DOCUMENT_BEGIN(filter, stage->foreign, &condition);
-        BSON_APPEND_ARRAY(&condition, "$in", &values.list);
+        BSON_APPEND_ARRAY(&condition, "$in", &values->list);
         bson_append_document_end(filter, &condition);
     }
-    bson_destroy(&values.list);
 }
 
 static bool uses_expression(struct value filter)
@@ -158,6 +162,55 @@ static bool uses_expression(struct value filter)
 
 /* ---- running -------------------------------------------------------------------------------- */
 
+static bool wants_table(const struct lookup_stream *stream)
+{
+    const struct aggregate_world *world = &stream->world;
+    const struct lookup_stage *stage = stream->stage;
+
+    return stream->finds == FINDS_FIRST && !stage->is_numbered &&
+           !(world->indexed && world->indexed(world->arg, stage->from, stage->foreign));
+}
+
+static truce_status make_table(struct lookup_stream *stream, const struct stage_run *run,
+                               bson_error_t *error)
+{
+    const struct lookup_stage *stage = stream->stage;
+    struct stream *all = NULL;
+    truce_status status = truce__stream_of_collection(run, stage->from, NULL, &all, error);
+
+    if (!status)
+        status = truce__join_table_new(all, stage->foreign,
+                                       truce__stage_spill(&stream->world).memory_max,
+                                       &stream->table, error);
+    truce__stream_free(all);
+    return status;
+}
+
+/* Those whose foreign field equals a local value. */
+static truce_status open_equal(struct lookup_stream *stream, const struct stage_run *run,
+                               struct value document, struct stream **foreign, bson_error_t *error)
+{
+    const struct lookup_stage *stage = stream->stage;
+    struct local_values values = {BSON_INITIALIZER, 0};
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+
+    collect(&values, document, &stage->local, 0);
+    if (values.count == 0)
+        truce__value_append_element(&values.list, &values.count, truce__value_null());
+    make_filter(stage, &values, &filter);
+    if (wants_table(stream))
+        status = make_table(stream, run, error);
+    stream->finds++;
+    if (!status && stream->table)
+        status = truce__join_table_find(run, stream->table, &values.list, &filter, foreign, error);
+    else if (!status)
+        status = truce__stream_of_collection(run, stage->from, &filter, foreign, error);
+    bson_destroy(&filter);
+    bson_destroy(&values.list);
+    return status;
+}
+
 /* Opens what the document at hand is joined with. */
 static truce_status open_foreign(struct lookup_stream *stream, struct value document,
                                  struct stream **foreign, bson_error_t *error)
@@ -166,23 +219,20 @@ static truce_status open_foreign(struct lookup_stream *stream, struct value docu
     struct query_context context = stream->base.context;
     struct stage_run run = {&stream->world, &context, 0};
     const bson_t *first = stage->pipeline ? truce__pipeline_first_filter(stage->pipeline) : NULL;
-    bson_t filter = BSON_INITIALIZER;
     uint32_t skipped = 0;
     truce_status status;
 
     context.variables = stream->values;
     if (stage->foreign) {
-        make_filter(stage, document, &filter);
-        first = &filter;
-    } else if (first && !uses_expression(truce__value_document(first))) {
-        skipped = 1;
+        status = open_equal(stream, &run, document, foreign, error);
     } else {
-        first = NULL;
+        if (first && uses_expression(truce__value_document(first)))
+            first = NULL;
+        skipped = first ? 1 : 0;
+        status = truce__stream_of_collection(&run, stage->from, first, foreign, error);
     }
-    status = truce__stream_of_collection(&run, stage->from, first, foreign, error);
     if (!status && stage->pipeline)
         status = truce__pipeline_stack(stage->pipeline, skipped, &run, *foreign, foreign, error);
-    bson_destroy(&filter);
     return status;
 }
 
@@ -266,7 +316,10 @@ static truce_status lookup_next(struct stream *base, struct value *document, bso
 
 static void lookup_release(struct stream *base)
 {
-    truce__arena_release(&((struct lookup_stream *)base)->keeping);
+    struct lookup_stream *stream = (struct lookup_stream *)base;
+
+    truce__join_table_free(stream->table);
+    truce__arena_release(&stream->keeping);
 }
 
 static truce_status lookup_open(const void *data, const struct stage_run *run, struct stream *input,
@@ -420,6 +473,18 @@ static bool is_random(struct value container)
     return false;
 }
 
+/* Is some part of the path made of digits? */
+static bool has_number(const char *path)
+{
+    for (; *path; path += strcspn(path, "."), path += *path == '.') {
+        size_t length = strcspn(path, ".");
+
+        if (length && strspn(path, "0123456789") >= length)
+            return true;
+    }
+    return false;
+}
+
 static truce_status parse_lookup(struct stage_parser *parser, const struct lookup_options *options,
                                  struct lookup_stage *stage, bson_error_t *error)
 {
@@ -431,6 +496,7 @@ static truce_status parse_lookup(struct stage_parser *parser, const struct looku
         status = parse_path(options->local, &stage->local, error);
     if (!status && options->foreign.type) {
         stage->foreign = bson_strdup(truce__stage_text(options->foreign, &length));
+        stage->is_numbered = has_number(stage->foreign);
         status = truce__field_path_check(stage->foreign, length, error);
     }
     if (!status)

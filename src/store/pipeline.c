@@ -81,6 +81,30 @@ static truce_status world_open(void *arg, const char *collection, const bson_t *
     return status;
 }
 
+/* Does the definition serve every equality at the path? Sparse and partial ones do not. */
+static bool serves(struct value definition, const char *path)
+{
+    struct fields key = truce__fields(truce__value_field(definition, "key", 3));
+
+    return truce__fields_next(&key) && !strcmp(key.key, path) &&
+           !truce__value_truth(truce__value_field(definition, "sparse", 6)) &&
+           truce__value_field(definition, "partialFilterExpression", 23).type == VALUE_MISSING;
+}
+
+static bool world_indexed(void *arg, const char *collection, const char *path)
+{
+    struct pipeline_cursor *cursor = arg;
+    struct fields fields;
+    bool found = false;
+    bson_t indexes;
+
+    if (truce_index_list(cursor->store, collection, &indexes, NULL) == TRUCE_OK)
+        for (fields = truce__fields(truce__value_document(&indexes)); truce__fields_next(&fields);)
+            found = found || serves(fields.value, path);
+    bson_destroy(&indexes);
+    return found;
+}
+
 /* ---- the world: $out ------------------------------------------------------------------------ */
 
 static truce_status copy_indexes(struct pipeline_cursor *cursor, const char *collection,
@@ -324,6 +348,7 @@ static struct pipeline_cursor *cursor_new(truce_store *store, struct pipeline *p
         .now_ms = truce__clock_wall_ms(), .random = &cursor->random, .arena = &cursor->arena};
     cursor->world = (struct aggregate_world){.arg = cursor,
                                              .open = world_open,
+                                             .indexed = world_indexed,
                                              .out = world_out,
                                              .merge = world_merge,
                                              .spill = options->allow_disk_use ? world_spill : NULL};

@@ -79,6 +79,11 @@ static truce_status world_open(void *arg, const char *collection, const bson_t *
     return status;
 }
 
+static bool world_indexed(void *arg, const char *collection, const char *path)
+{
+    return ((struct pipeline_world *)arg)->indexed;
+}
+
 static truce_status world_out(void *arg, const char *collection, const bson_t *document, bool last,
                               bson_error_t *error)
 {
@@ -163,6 +168,7 @@ truce_status pipeline_run(struct pipeline_world *world, const bson_t *stages,
     struct query_context context = {.now_ms = 1000, .random = &world->random, .arena = &arena};
     struct aggregate_world given = {.arg = world,
                                     .open = world_open,
+                                    .indexed = world_indexed,
                                     .out = world->read_only ? NULL : world_out,
                                     .merge = world->read_only ? NULL : world_merge,
                                     .spill = world->spills ? world_spill : NULL,

@@ -20,7 +20,8 @@ struct pipeline_world {
     int pulled;    /* documents pulled from the input */
     int fail_open; /* the n-th opening fails; 0: none */
     size_t memory_max;
-    bool spills; /* allowed */
+    bool spills;  /* allowed */
+    bool indexed; /* every path of every collection */
     bool read_only;
     struct memory_spills spill;
     struct random random;

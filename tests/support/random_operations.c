@@ -458,6 +458,7 @@ static void make_modify(struct random *random, bson_t *operation)
 static void make_aggregate(struct random *random, bson_t *operation)
 {
     put_text(operation, "path", PICK(fields));
+    put_text(operation, "foreign", PICK(paths));
     BSON_APPEND_INT32(operation, "stage", (int32_t)BELOW(4));
     add_filter(random, operation);
     add_sort(random, operation);

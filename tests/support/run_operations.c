@@ -320,7 +320,7 @@ static truce_status run_aggregate(truce_store *store, const bson_t *operation, b
     default:
         BSON_APPEND_UTF8(&value, "from", "y");
         BSON_APPEND_UTF8(&value, "localField", path + 1);
-        BSON_APPEND_UTF8(&value, "foreignField", "_id");
+        BSON_APPEND_UTF8(&value, "foreignField", text(operation, "foreign"));
         BSON_APPEND_UTF8(&value, "as", "found");
         append_stage(&pipeline, "3", "$lookup", &value);
     }

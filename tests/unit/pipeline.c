@@ -256,6 +256,63 @@ TEST(lookups_within_lookups_see_the_variables_of_all_around_them)
     pipeline_world_release(&world);
 }
 
+/* Joins by a path and tells how often the other collection was opened. */
+static int join(const char *foreign, bool indexed, size_t memory_max, bson_t *result)
+{
+    char stages[300];
+    struct pipeline_world world;
+    bson_t *list, *input;
+    bson_error_t error;
+    int opened;
+
+    pipeline_world_init(&world);
+    pipeline_world_add(
+        &world, "other",
+        test_array("{'v': [{'_id': 0, 'k': 1}, {'_id': 1, 'k': [2, {'$numberDouble': '1.0'}, 2]}, "
+                   "{'_id': 2}, {'_id': 3, 'k': null}, {'_id': 4, 'k': []}, {'_id': 5, 'k': [[]]}, "
+                   "{'_id': 6, 'k': [[1, 2]]}, {'_id': 7, 'k': [1, 2]}, {'_id': 8, 'k': {'x': 1}}, "
+                   "{'_id': 9, 'k': [{'x': 1}, {'x': 2}]}, {'_id': 10, 'k': 'a'}, "
+                   "{'_id': 11, 'k': {'$undefined': true}}, {'_id': 12, 'k': [{'1': 2}]}, "
+                   "{'_id': 13, 'k': {'$regularExpression': {'pattern': 'a', 'options': ''}}}]}"));
+    world.indexed = indexed;
+    world.memory_max = memory_max;
+    snprintf(stages, sizeof stages,
+             "{'v': [{'$lookup': {'from': 'other', 'localField': 'k', 'foreignField': '%s', "
+             "'as': 'r'}}, {'$project': {'r._id': 1}}]}",
+             foreign);
+    list = test_array(stages);
+    input = test_array(
+        "{'v': [{'_id': 0}, {'_id': 1, 'k': 'z'}, {'_id': 2, 'k': 1}, {'_id': 3, 'k': null}, "
+        "{'_id': 4, 'k': [1, 2]}, {'_id': 5, 'k': []}, {'_id': 6, 'k': [[1, 2]]}, "
+        "{'_id': 7, 'k': [[]]}, {'_id': 8, 'k': {'x': 1}}, {'_id': 9, 'k': ['a', null]}, "
+        "{'_id': 10, 'k': [{'$regularExpression': {'pattern': 'a', 'options': ''}}, 2]}]}");
+    CHECK_OK(pipeline_run(&world, list, input, result, &error), error);
+    opened = world.opened;
+    bson_destroy(list);
+    bson_destroy(input);
+    pipeline_world_release(&world);
+    return opened;
+}
+
+TEST(a_lookup_without_an_index_reads_the_collection_once_and_finds_the_same)
+{
+    static const struct {
+        const char *foreign;
+        size_t memory_max;
+        int opened; /* two finds, then the whole; or that, and as many finds as there are documents */
+    } cases[] = {{"k", 0, 3}, {"k.x", 0, 3}, {"_id", 0, 3}, {"k.1", 0, 11}, {"k", 200, 12}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bson_t with, without;
+
+        CHECK_INT(join(cases[i].foreign, true, 0, &without), ==, 11);
+        CHECK_INT(join(cases[i].foreign, false, cases[i].memory_max, &with), ==, cases[i].opened);
+        CHECK_BSON(&without, &with);
+        bson_destroy(&with);
+        bson_destroy(&without);
+    }
+}
+
 TEST(lookup_joins_by_fields_and_a_pipeline_together)
 {
     struct pipeline_world world;
