@@ -163,7 +163,8 @@ typedef struct truce_modify_options {
 } truce_modify_options;
 
 /* Find-and-modify: one atomic step. `document` is the old one (or the new one); empty if there was
- * none. TRUCE_NOT_FOUND: nothing matched and nothing was upserted. `result` may be NULL. */
+ * none. TRUCE_NOT_FOUND: nothing matched and nothing was upserted. `result` may be NULL; a store that is
+ * a server may not tell whether the document was modified, and says so then (sys/store.h). */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_find_and_modify(truce_store *store, const char *collection, const bson_t *filter,
                       const bson_t *update, const truce_modify_options *options, bson_t *document,

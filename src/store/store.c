@@ -122,6 +122,8 @@ static const struct backend {
 } backends[] = {
     {"memory", truce__memory_open},
     {"file", truce__file_open},
+    {"mongodb", truce__mongo_open},
+    {"mongodb+srv", truce__mongo_srv_open},
 };
 
 /* Length of the scheme that the URI starts with; 0 for a bare path (also "C:..." and "./a:b"). */
@@ -129,7 +131,7 @@ static size_t scheme_length(const char *uri)
 {
     size_t length = 0;
 
-    while (isalnum((unsigned char)uri[length]))
+    while (isalnum((unsigned char)uri[length]) || (length > 0 && uri[length] == '+'))
         length++;
     return length > 1 && uri[length] == ':' ? length : 0;
 }
@@ -156,13 +158,15 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
         return truce__fail(TRUCE_INVALID, error, "the store's URI is empty");
     backend = length ? find_backend(uri, length) : find_backend("file", 4);
     if (!backend)
-        return truce__fail(TRUCE_INVALID, error,
-                           "no store of the kind \"%.*s\" (file:PATH, a path, or memory:)",
-                           length ? (int)length : 4, length ? uri : "file");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "no store of the kind \"%.*s\" (file:PATH, a path, mongodb://, or memory:)",
+            length ? (int)length : 4, length ? uri : "file");
     status = backend->open(uri + (length ? length + 1 : 0), options ? options : &defaults, store,
                            &caught);
     truce_assert(!status == (*store != NULL));
-    truce_assert(status || !strcmp((*store)->ops->scheme, backend->scheme));
+    truce_assert(status ||
+                 !strncmp((*store)->ops->scheme, backend->scheme, strlen((*store)->ops->scheme)));
     return truce__pass_error(status, &caught, error);
 }
 

@@ -9,6 +9,11 @@ truce_status truce__memory_open(const char *path, const truce_store_options *opt
                                 truce_store **store, bson_error_t *error);
 truce_status truce__file_open(const char *path, const truce_store_options *options,
                               truce_store **store, bson_error_t *error);
+truce_status truce__mongo_open(const char *path, const truce_store_options *options,
+                               truce_store **store, bson_error_t *error);
+/* mongodb+srv://, whose hosts are found by name service */
+truce_status truce__mongo_srv_open(const char *path, const truce_store_options *options,
+                                   truce_store **store, bson_error_t *error);
 
 /* read_many of the backend, with checks; TRUCE_INVALID without TRUCE_CAN_SNAPSHOT_READ. */
 truce_status truce__store_look(truce_store *store, truce_look *looks, size_t count,

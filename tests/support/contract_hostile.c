@@ -163,7 +163,7 @@ CONTRACT(bytes_turned_at_random_never_crash_a_store)
     const bson_t *seed = J("{'_id': 7, 'a': [1, 'two', {'b': null}], 'd': {'$date': 0},"
                            " '$and': [{'a': {'$gt': 1, '$in': [2, 'x']}}], '$set': {'q': 1.5}}");
     struct random random;
-    int rounds = 3000;
+    int rounds = (int)test_scale("TRUCE_HOSTILE_ROUNDS", 3000);
 
     truce__random_seed(&random, test_seed());
     for (int i = 0; i < rounds; i++) {

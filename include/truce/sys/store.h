@@ -24,6 +24,8 @@ enum {
     TRUCE_CAN_WAIT = 1 << 6,          /* wait() sleeps; without it, callers poll with backoff */
     TRUCE_CAN_DURABLE = 1 << 7,       /* an acknowledged write survives a power cut */
     TRUCE_CAN_SNAPSHOT_READ = 1 << 8, /* read_many */
+    TRUCE_CAN_TELL_MODIFIED = 1 << 9, /* result.modified of find_and_modify; without it, it is as
+                                         result.matched */
 };
 
 typedef struct truce_store_ops {

@@ -1,0 +1,312 @@
+/*
+ * The mongodb:// store: any deployment of MongoDB (a server alone, a replica set, a sharded cluster),
+ * and other servers that speak its protocol, through libmongoc.
+ *
+ *     truce_store call --> a connection of the pool --> one command (mongo_command.c) --> status
+ *                                                       of the table (mongo_error.c)
+ *
+ * What a store promises, and how it is kept here
+ * 1. An acknowledged write is not lost: every write asks for {w: "majority", j: true}; relaxed ones
+ *    for {w: "majority"}. Opening sends a remove that finds nothing with this demand, so that a
+ *    server that cannot give it (in memory, without a journal) is refused at once.
+ * 2. A read sees every acknowledged write: from the primary, read concern majority; reads of one _id,
+ *    on which the protocols decide, are linearizable where the server can (mongo_read.c).
+ * 3. A write without an answer is TRUCE_UNKNOWN, never "failed". libmongoc sends inserts, updates and
+ *    removes of single documents, and find-and-modify, once more by itself where the server
+ *    recognises a repetition (retryable writes: replica sets and sharded clusters).
+ * 4. An atomic bulk is a transaction (mongo_transaction.c), where there are any.
+ * 5. What a server can do is read from its first answer; that it keeps transactions and updates by
+ *    pipelines is tried, since servers say more than they do.
+ *
+ * A single host that belongs to a replica set is opened again as that set, with all its members: else
+ * a read could come from a server that was deposed, and a new primary would not be found.
+ * `directConnection=true` in the URI says that this is wanted.
+ *
+ * Files: mongo_uri.c (what a URI may say), mongo_command.c, mongo_error.c, mongo_cursor.c,
+ * mongo_read.c, mongo_write.c, mongo_transaction.c, mongo_schema.c (indexes and collections),
+ * mongo_wait.c.
+ *
+ * Deliberately not done: a limit in time for writes that are not find-and-modify, beyond the URI's
+ * socketTimeoutMS (libmongoc cannot pass it); views, collations, text and geographic indexes.
+ */
+#include "store/mongo.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+
+/* libmongoc tells standard error what truce answers to its caller. */
+static void say_nothing(mongoc_log_level_t level, const char *domain, const char *message,
+                        void *arg)
+{
+}
+
+static void initialise(void)
+{
+    mongoc_init(); /* for the life of the process: others may use libmongoc, too */
+    mongoc_log_set_handler(say_nothing, NULL);
+}
+
+static void close_store(truce_store *base)
+{
+    struct mongo_store *store = (struct mongo_store *)base;
+
+    if (store->pool)
+        mongoc_client_pool_destroy(store->pool);
+    bson_free(store->database);
+    bson_free(store);
+}
+
+static const truce_store_ops mongo_ops = {
+    .scheme = "mongodb",
+    .close = close_store,
+    .find = truce__mongo_find,
+    .count = truce__mongo_count,
+    .distinct = truce__mongo_distinct,
+    .aggregate = truce__mongo_aggregate,
+    .explain = truce__mongo_explain,
+    .bulk = truce__mongo_bulk,
+    .find_and_modify = truce__mongo_find_and_modify,
+    .read_many = truce__mongo_read_many,
+    .index_create = truce__mongo_index_create,
+    .index_drop = truce__mongo_index_drop,
+    .index_list = truce__mongo_index_list,
+    .collection_create = truce__mongo_collection_create,
+    .collection_drop = truce__mongo_collection_drop,
+    .collection_rename = truce__mongo_collection_rename,
+    .collection_list = truce__mongo_collection_list,
+    .wait = truce__mongo_wait,
+};
+
+/* ---- what the server is --------------------------------------------------------------------- */
+
+static void read_hello(const bson_t *hello, struct mongo_server *server)
+{
+    bson_iter_t iter;
+
+    *server =
+        (struct mongo_server){.wire = (int32_t)truce__mongo_number(hello, "maxWireVersion", 0)};
+    server->sessions = truce__mongo_number(hello, "logicalSessionTimeoutMinutes", 0) > 0;
+    if (bson_iter_init_find(&iter, hello, "setName") && BSON_ITER_HOLDS_UTF8(&iter)) {
+        server->deployment = MONGO_REPLICA_SET;
+        bson_strncpy(server->name, bson_iter_utf8(&iter, NULL), sizeof server->name);
+    }
+    if (bson_iter_init_find(&iter, hello, "msg") && BSON_ITER_HOLDS_UTF8(&iter) &&
+        !strcmp(bson_iter_utf8(&iter, NULL), "isdbgrid"))
+        server->deployment = MONGO_SHARDED;
+}
+
+/* Finds the server that takes writes. */
+static truce_status meet_server(struct mongo_store *store, bson_error_t *error)
+{
+    const bson_t none = BSON_INITIALIZER;
+    mongoc_server_description_t *description;
+    mongoc_client_t *client = NULL;
+    bson_error_t caught = {0};
+    truce_status status = truce__mongo_borrow(store, &client, error);
+
+    if (status)
+        return status;
+    description = mongoc_client_select_server(client, true, NULL, &caught);
+    if (description)
+        read_hello(mongoc_server_description_hello_response(description), &store->server);
+    else
+        status = truce__mongo_failed(MONGO_READ, "find a server", &none, &caught, error);
+    mongoc_server_description_destroy(description);
+    truce__mongo_return(store, client);
+    return status;
+}
+
+/* ---- what it can do ------------------------------------------------------------------------- */
+
+/* A statement with durable write concern, of a document that is not there. */
+static truce_status probe(struct mongo_store *store, const bson_t *body, const char *what,
+                          bson_error_t *error)
+{
+    struct mongo_command command = {.what = what,
+                                    .body = body,
+                                    .kind = MONGO_READ, /* nothing depends on it */
+                                    .write_concern = true,
+                                    .relaxed = store->relaxed};
+    bson_t reply;
+    truce_status status = truce__mongo_run_alone(store, &command, &reply, error);
+
+    bson_destroy(&reply);
+    return status;
+}
+
+static truce_status probe_durable(struct mongo_store *store, bson_error_t *error)
+{
+    bson_t *body;
+    bson_error_t caught = {0};
+    bson_oid_t absent;
+    truce_status status;
+
+    bson_oid_init(&absent, NULL);
+    body = BCON_NEW("delete", BCON_UTF8(MONGO_PROBE), "deletes", "[", "{", "q", "{", "_id",
+                    BCON_OID(&absent), "}", "limit", BCON_INT32(1), "}", "]");
+    status = probe(store, body, "a write that the majority has on disk", &caught);
+    bson_destroy(body);
+    if (status && error) {
+        *error = caught;
+        if (status == TRUCE_INVALID && caught.domain == TRUCE_ERROR_SERVER &&
+            caught.code == CODE_BAD_VALUE)
+            return truce__fail(TRUCE_INVALID, error,
+                               "this server cannot keep what it acknowledges (it has no journal): "
+                               "%.300s",
+                               caught.message);
+    }
+    return status;
+}
+
+static bool probe_pipeline(struct mongo_store *store)
+{
+    bson_oid_t absent;
+    truce_status status;
+    bson_t *body;
+
+    bson_oid_init(&absent, NULL);
+    body = BCON_NEW("update", BCON_UTF8(MONGO_PROBE), "updates", "[", "{", "q", "{", "_id",
+                    BCON_OID(&absent), "}", "u", "[", "{", "$set", "{", "a", BCON_INT32(1), "}",
+                    "}", "]", "}", "]");
+    status = probe(store, body, "an update by a pipeline", NULL);
+    bson_destroy(body);
+    return status == TRUCE_OK;
+}
+
+static bool may_have_transactions(const struct mongo_server *server)
+{
+    int32_t least = server->deployment == MONGO_SHARDED ? 8 : 7; /* 4.2, 4.0 */
+
+    return server->deployment != MONGO_STANDALONE && server->sessions && server->wire >= least;
+}
+
+static truce_status find_capabilities(struct mongo_store *store, bson_error_t *error)
+{
+    uint32_t *can = &store->base.capabilities;
+    truce_status status = TRUCE_OK;
+
+    *can = TRUCE_CAN_ARRAY_FILTERS | TRUCE_CAN_PARTIAL_INDEX;
+    if (store->server.wire >= 8)
+        *can |= TRUCE_CAN_WILDCARD_INDEX;
+    if (!store->read_only)
+        status = probe_durable(store, error);
+    if (status)
+        return status;
+    *can |= TRUCE_CAN_DURABLE;
+    if (store->server.wire >= 8 && (store->read_only || probe_pipeline(store)))
+        *can |= TRUCE_CAN_PIPELINE_UPDATE;
+    if (may_have_transactions(&store->server) &&
+        truce__mongo_probe_transaction(store, NULL) == TRUCE_OK)
+        *can |= TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_SNAPSHOT_READ;
+    return TRUCE_OK;
+}
+
+/* ---- open ----------------------------------------------------------------------------------- */
+
+static truce_status reach(struct mongo_store *store, const mongoc_uri_t *uri, bson_error_t *error)
+{
+    bson_error_t caught = {0};
+
+    if (store->pool)
+        mongoc_client_pool_destroy(store->pool);
+    store->pool = mongoc_client_pool_new_with_error(uri, &caught);
+    if (!store->pool)
+        return truce__fail(TRUCE_INVALID, error, "the store's URI cannot be used: %s",
+                           caught.message);
+    mongoc_client_pool_set_error_api(store->pool, MONGOC_ERROR_API_VERSION_2);
+    store->connections_max = mongoc_uri_get_option_as_int32(uri, MONGOC_URI_MAXPOOLSIZE, 100);
+    return meet_server(store, error);
+}
+
+/* One host of a replica set, and nobody said that it is to be this host alone. */
+static bool wants_whole_set(const struct mongo_store *store, const mongoc_uri_t *uri)
+{
+    return store->server.deployment == MONGO_REPLICA_SET && !mongoc_uri_get_replica_set(uri) &&
+           !mongoc_uri_has_option(uri, MONGOC_URI_DIRECTCONNECTION);
+}
+
+static truce_status reach_set(struct mongo_store *store, mongoc_uri_t *uri, bson_error_t *error)
+{
+    char name[sizeof store->server.name];
+    bson_error_t caught = {0};
+    truce_status status;
+
+    memcpy(name, store->server.name, sizeof name);
+    mongoc_uri_set_option_as_utf8(uri, MONGOC_URI_REPLICASET, name);
+    status = reach(store, uri, &caught);
+    if (status)
+        truce__fail(
+            status, error,
+            "the members of the replica set %s cannot be reached by the names that it gives "
+            "them (directConnection=true uses this one server only): %.200s",
+            name, caught.message);
+    return status;
+}
+
+static truce_status open_with(mongoc_uri_t *uri, const truce_store_options *options,
+                              struct mongo_store *store, bson_error_t *error)
+{
+    truce_status status = reach(store, uri, error);
+
+    if (!status && wants_whole_set(store, uri))
+        status = reach_set(store, uri, error);
+    if (status)
+        return status;
+    store->linearizable =
+        store->server.deployment == MONGO_SHARDED ||
+        (store->server.deployment == MONGO_REPLICA_SET && mongoc_uri_get_replica_set(uri));
+    if (options->must_exist) {
+        status = truce__mongo_collection_exists(store, NULL, error);
+        if (status == TRUCE_NOT_FOUND)
+            return truce__fail(TRUCE_NOT_FOUND, error, "the database %s has no collections",
+                               store->database);
+    }
+    return status ? status : find_capabilities(store, error);
+}
+
+static truce_status open_store(const char *scheme, const char *path,
+                               const truce_store_options *options, truce_store **store,
+                               bson_error_t *error)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    char *text = bson_strdup_printf("%s:%s", scheme, path);
+    struct mongo_store *made;
+    mongoc_uri_t *uri;
+    truce_status status;
+
+    *store = NULL;
+    pthread_once(&once, initialise);
+    status = truce__mongo_uri_parse(text, options, &uri, error);
+    bson_free(text);
+    if (status)
+        return status;
+    made = bson_malloc0(sizeof *made);
+    made->base.ops = &mongo_ops;
+    made->database = bson_strdup(mongoc_uri_get_database(uri));
+    made->deadline_ms =
+        (uint32_t)mongoc_uri_get_option_as_int32(uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS, 30000);
+    if (options->deadline_ms)
+        made->deadline_ms = options->deadline_ms;
+    made->read_only = options->read_only;
+    made->relaxed = options->relaxed;
+    status = open_with(uri, options, made, error);
+    mongoc_uri_destroy(uri);
+    if (status)
+        close_store(&made->base);
+    else
+        *store = &made->base;
+    return status;
+}
+
+truce_status truce__mongo_open(const char *path, const truce_store_options *options,
+                               truce_store **store, bson_error_t *error)
+{
+    return open_store("mongodb", path, options, store, error);
+}
+
+truce_status truce__mongo_srv_open(const char *path, const truce_store_options *options,
+                                   truce_store **store, bson_error_t *error)
+{
+    return open_store("mongodb+srv", path, options, store, error);
+}

@@ -1,0 +1,195 @@
+#ifndef TRUCE_STORE_MONGO_H
+#define TRUCE_STORE_MONGO_H
+
+/* The parts of the mongodb:// store (mongo.c has the whole picture). */
+#include <pthread.h>
+
+#include <mongoc/mongoc.h>
+
+#include "base/status.h"
+#include "store/store.h"
+
+/* The collection that is named when a server is tried, never written to; some servers make it. */
+#define MONGO_PROBE "truce_probe"
+
+/* Documents of a batch at most; the server ends one at 16 MB. */
+#define MONGO_BATCH 1000
+
+enum mongo_deployment { MONGO_STANDALONE, MONGO_REPLICA_SET, MONGO_SHARDED };
+
+/* What the server's first answer said. */
+struct mongo_server {
+    enum mongo_deployment deployment;
+    int32_t wire; /* maxWireVersion: 8 is MongoDB 4.2, 9 is 4.4, 13 is 5.0, 21 is 7.0 */
+    bool sessions;
+    char name[128]; /* of the replica set; empty if there is none */
+};
+
+struct mongo_store {
+    truce_store base; /* first */
+    mongoc_client_pool_t *pool;
+    char *database;
+    struct mongo_server server;
+    uint32_t deadline_ms;
+    int32_t connections_max;
+    bool read_only, relaxed;
+    bool linearizable; /* reads of one document by _id may ask for it */
+};
+
+/* ---- mongo_uri.c ---- */
+
+/* The URI as truce uses it: INVALID if it has no database, or asks for less than durable writes and
+ * reads that see them. Deadlines that it does not set are set. The caller destroys it. */
+truce_status truce__mongo_uri_parse(const char *text, const truce_store_options *options,
+                                    mongoc_uri_t **uri, bson_error_t *error);
+
+/* ---- mongo_error.c ---- */
+
+/* What it means when a call is not answered. */
+enum mongo_kind {
+    MONGO_READ,      /* TRUCE_IO */
+    MONGO_WRITE,     /* TRUCE_UNKNOWN, if it was sent */
+    MONGO_STATEMENT, /* of a transaction: TRUCE_CONFLICT, nothing of it will ever take effect */
+};
+
+/* The status and sentence of a call that failed. `what` is "find in things"; `reply` is the server's
+ * answer, or empty; `caught` is what libmongoc made of it. */
+truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const bson_t *reply,
+                                 const bson_error_t *caught, bson_error_t *error);
+/* The same for an error that stands in an answer by itself: {code, errmsg}. */
+truce_status truce__mongo_refused(enum mongo_kind kind, const char *what, uint32_t code,
+                                  const char *message, bson_error_t *error);
+bool truce__mongo_has_label(const bson_t *reply, const char *label);
+
+/* ---- mongo_command.c ---- */
+
+/* A connection of the pool; TIMEOUT if all are in use until the deadline. */
+truce_status truce__mongo_borrow(struct mongo_store *store, mongoc_client_t **client,
+                                 bson_error_t *error);
+void truce__mongo_return(struct mongo_store *store, mongoc_client_t *client);
+
+struct mongo_command {
+    const char *what;     /* for the error's sentence: "count in things" */
+    const bson_t *body;   /* the command; its first field is the name */
+    const char *database; /* NULL: the store's */
+    enum mongo_kind kind;
+    bool read_concern;                /* ask for what the majority has */
+    bool linearizable;                /* or for more than that */
+    bool write_concern;               /* wait until it is durable */
+    bool relaxed;                     /* but not for the disk */
+    mongoc_client_session_t *session; /* or NULL */
+    uint32_t server_id;               /* 0: any that fits */
+};
+
+/* Runs it. `reply` is always initialised; the caller destroys it. */
+truce_status truce__mongo_run(struct mongo_store *store, mongoc_client_t *client,
+                              const struct mongo_command *command, bson_t *reply,
+                              bson_error_t *error);
+/* The same on a connection that is borrowed for it. */
+truce_status truce__mongo_run_alone(struct mongo_store *store, const struct mongo_command *command,
+                                    bson_t *reply, bson_error_t *error);
+
+/* {w: "majority", j: true}, or without the disk; the caller destroys it. */
+mongoc_write_concern_t *truce__mongo_write_concern(bool relaxed);
+
+/* "find in things" into `text` */
+const char *truce__mongo_what(char *text, size_t size, const char *verb, const char *collection);
+
+/* A whole number of any type in the reply; `otherwise` if there is none. */
+int64_t truce__mongo_number(const bson_t *reply, const char *path, int64_t otherwise);
+
+/* TRUCE_INVALID if the store was opened read-only. */
+truce_status truce__mongo_writable(const struct mongo_store *store, bson_error_t *error);
+
+/* Appends {hint: ...}: the name for {"": "name"}, else the pattern. NULL is left out. */
+void truce__mongo_append_hint(bson_t *command, const bson_t *hint);
+
+/* ---- mongo_read.c ---- */
+
+truce_status truce__mongo_find(truce_store *base, const char *collection, const bson_t *filter,
+                               const truce_find_options *options, truce_cursor **cursor,
+                               bson_error_t *error);
+truce_status truce__mongo_count(truce_store *base, const char *collection, const bson_t *filter,
+                                const truce_find_options *options, int64_t *count,
+                                bson_error_t *error);
+truce_status truce__mongo_distinct(truce_store *base, const char *collection, const char *path,
+                                   const bson_t *filter, bson_t *values, bson_error_t *error);
+truce_status truce__mongo_aggregate(truce_store *base, const char *collection,
+                                    const bson_t *pipeline, const truce_find_options *options,
+                                    truce_cursor **cursor, bson_error_t *error);
+truce_status truce__mongo_explain(truce_store *base, const char *collection, const bson_t *filter,
+                                  const truce_find_options *options, bson_t *plan,
+                                  bson_error_t *error);
+
+/* Does the filter ask for one _id by value? `*id`, if not NULL, is a view of it. */
+bool truce__mongo_names_id(const bson_t *filter, bson_value_t *id);
+
+/* ---- mongo_cursor.c ---- */
+
+/* Runs a command that answers with a cursor. */
+truce_status truce__mongo_cursor(struct mongo_store *store, const struct mongo_command *command,
+                                 truce_cursor **cursor, bson_error_t *error);
+
+/* ---- mongo_write.c ---- */
+
+truce_status truce__mongo_bulk(truce_store *base, const truce_write *writes, size_t count,
+                               const truce_bulk_options *options, truce_write_outcome *outcomes,
+                               bson_error_t *error);
+truce_status truce__mongo_find_and_modify(truce_store *base, const char *collection,
+                                          const bson_t *filter, const bson_t *update,
+                                          const truce_modify_options *options, bson_t *document,
+                                          truce_write_result *result, bson_error_t *error);
+
+/* One write, or several inserts into one collection, as the server answers them. */
+struct mongo_batch {
+    const truce_write *writes;
+    size_t count;
+    truce_write_outcome *outcomes;
+    bool unordered, relaxed;
+    mongoc_client_session_t *session; /* of a transaction, or NULL */
+};
+
+/* Sends them and fills the outcomes. The status is the first failure's; TRUCE_UNKNOWN and TRUCE_IO
+ * say that there was no answer. */
+truce_status truce__mongo_send(struct mongo_store *store, mongoc_client_t *client,
+                               const struct mongo_batch *batch, bson_error_t *error);
+
+/* How many of the writes (at least one) go in one message: inserts into one collection. */
+size_t truce__mongo_batch_size(const truce_write *writes, size_t count);
+
+/* ---- mongo_transaction.c ---- */
+
+truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *writes, size_t count,
+                                 const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                 bson_error_t *error);
+truce_status truce__mongo_read_many(truce_store *base, truce_look *looks, size_t count,
+                                    bson_error_t *error);
+/* Does the server really keep a transaction? OK, or INVALID with what it answered. */
+truce_status truce__mongo_probe_transaction(struct mongo_store *store, bson_error_t *error);
+
+/* ---- mongo_schema.c ---- */
+
+truce_status truce__mongo_index_create(truce_store *base, const char *collection,
+                                       const bson_t *index, bson_error_t *error);
+truce_status truce__mongo_index_drop(truce_store *base, const char *collection, const char *name,
+                                     bson_error_t *error);
+truce_status truce__mongo_index_list(truce_store *base, const char *collection, bson_t *indexes,
+                                     bson_error_t *error);
+truce_status truce__mongo_collection_create(truce_store *base, const char *collection,
+                                            bson_error_t *error);
+truce_status truce__mongo_collection_drop(truce_store *base, const char *collection,
+                                          bson_error_t *error);
+truce_status truce__mongo_collection_rename(truce_store *base, const char *from, const char *to,
+                                            bool drop_target, bson_error_t *error);
+truce_status truce__mongo_collection_list(truce_store *base, bson_t *collections,
+                                          bson_error_t *error);
+/* OK: it is there; NOT_FOUND: it is not. NULL: any collection. */
+truce_status truce__mongo_collection_exists(struct mongo_store *store, const char *collection,
+                                            bson_error_t *error);
+
+/* ---- mongo_wait.c ---- */
+
+truce_status truce__mongo_wait(truce_store *base, const char *collection, uint64_t *token,
+                               uint32_t timeout_ms, bson_error_t *error);
+
+#endif

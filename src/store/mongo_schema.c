@@ -1,0 +1,343 @@
+/*
+ * Indexes and collections. Definitions of indexes are checked here, by the rules of every store, and
+ * sent as those rules say them; so one definition means the same everywhere, and is refused alike.
+ * Indexes that somebody made with what truce does not know (text, hashed, a collation) are listed as
+ * the server tells them.
+ */
+#include "store/mongo.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "query/catalog.h"
+
+static struct mongo_store *of(truce_store *base)
+{
+    return (struct mongo_store *)base;
+}
+
+/* A command that changes the schema and answers nothing of interest; `reply` may be NULL. */
+static truce_status change(truce_store *base, const char *verb, const char *collection,
+                           const char *database, const bson_t *body, bson_t *reply,
+                           bson_error_t *error)
+{
+    struct mongo_store *store = of(base);
+    char text[200];
+    struct mongo_command command = {
+        .what = truce__mongo_what(text, sizeof text, verb, collection),
+        .body = body,
+        .database = database,
+        .kind = MONGO_WRITE,
+        .write_concern = true,
+        .relaxed = store->relaxed,
+    };
+    truce_status status = truce__mongo_writable(store, error);
+    bson_t answer;
+
+    if (status) {
+        if (reply)
+            bson_init(reply);
+        return status;
+    }
+    status = truce__mongo_run_alone(store, &command, &answer, error);
+    if (reply)
+        bson_copy_to(&answer, reply);
+    bson_destroy(&answer);
+    return status;
+}
+
+/* ---- indexes -------------------------------------------------------------------------------- */
+
+truce_status truce__mongo_index_create(truce_store *base, const char *collection,
+                                       const bson_t *index, bson_error_t *error)
+{
+    struct index_spec spec = {0};
+    bson_t body = BSON_INITIALIZER, list, definition;
+    truce_status status = truce__index_spec_parse(index, &spec, error);
+
+    if (status) {
+        bson_destroy(&body);
+        return status;
+    }
+    truce__index_describe(&spec, &definition);
+    BSON_APPEND_UTF8(&body, "createIndexes", collection);
+    BSON_APPEND_ARRAY_BEGIN(&body, "indexes", &list);
+    BSON_APPEND_DOCUMENT(&list, "0", &definition);
+    bson_append_array_end(&body, &list);
+    status = change(base, "create an index of", collection, NULL, &body, NULL, error);
+    bson_destroy(&definition);
+    bson_destroy(&body);
+    truce__index_spec_release(&spec);
+    return status;
+}
+
+truce_status truce__mongo_index_drop(truce_store *base, const char *collection, const char *name,
+                                     bson_error_t *error)
+{
+    bson_t body = BSON_INITIALIZER;
+    truce_status status;
+
+    BSON_APPEND_UTF8(&body, "dropIndexes", collection);
+    BSON_APPEND_UTF8(&body, "index", name);
+    status = change(base, "drop an index of", collection, NULL, &body, NULL, error);
+    bson_destroy(&body);
+    return status;
+}
+
+/* The server's definition as every store tells it, if it can be. */
+static void append_definition(bson_t *indexes, uint32_t number, const bson_t *told)
+{
+    struct index_spec spec = {0};
+    bson_t known, definition;
+    char buffer[16];
+    const char *key;
+
+    bson_uint32_to_string(number, &key, buffer, sizeof buffer);
+    bson_init(&known);
+    bson_copy_to_excluding_noinit(told, &known, "ns", "background", NULL);
+    if (!truce__index_spec_parse(&known, &spec, NULL)) {
+        truce__index_describe(&spec, &definition);
+        BSON_APPEND_DOCUMENT(indexes, key, &definition);
+        bson_destroy(&definition);
+        truce__index_spec_release(&spec);
+    } else {
+        BSON_APPEND_DOCUMENT(indexes, key, &known);
+    }
+    bson_destroy(&known);
+}
+
+truce_status truce__mongo_index_list(truce_store *base, const char *collection, bson_t *indexes,
+                                     bson_error_t *error)
+{
+    bson_t body = BSON_INITIALIZER;
+    char text[200];
+    struct mongo_command command = {
+        .what = truce__mongo_what(text, sizeof text, "list the indexes of", collection),
+        .body = &body,
+    };
+    truce_cursor *cursor = NULL;
+    const bson_t *told = NULL;
+    uint32_t count = 0;
+    truce_status status;
+
+    bson_init(indexes);
+    BSON_APPEND_UTF8(&body, "listIndexes", collection);
+    status = truce__mongo_cursor(of(base), &command, &cursor, error);
+    while (!status) {
+        told = NULL;
+        status = cursor->ops->next(cursor, &told, error);
+        if (status || !told)
+            break;
+        append_definition(indexes, count++, told);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&body);
+    if (!status && !count)
+        status =
+            truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s", collection);
+    if (status)
+        bson_reinit(indexes);
+    return status;
+}
+
+/* ---- collections ---------------------------------------------------------------------------- */
+
+struct names {
+    char **items;
+    size_t count;
+};
+
+static void free_names(struct names *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        bson_free(names->items[i]);
+    bson_free(names->items);
+}
+
+/* A collection of the user's: no view, none of the server's own. */
+static const char *name_of(const bson_t *told)
+{
+    bson_iter_t iter;
+    const char *name;
+
+    if (bson_iter_init_find(&iter, told, "type") && BSON_ITER_HOLDS_UTF8(&iter) &&
+        strcmp(bson_iter_utf8(&iter, NULL), "collection") != 0)
+        return NULL;
+    if (!bson_iter_init_find(&iter, told, "name") || !BSON_ITER_HOLDS_UTF8(&iter))
+        return NULL;
+    name = bson_iter_utf8(&iter, NULL);
+    return strncmp(name, "system.", 7) && strcmp(name, MONGO_PROBE) ? name : NULL;
+}
+
+/* The names of all collections, or of the one that is asked for. */
+static truce_status read_names(struct mongo_store *store, const char *only, struct names *names,
+                               bson_error_t *error)
+{
+    bson_t body = BSON_INITIALIZER, filter;
+    struct mongo_command command = {.what = "list the collections", .body = &body};
+    truce_cursor *cursor = NULL;
+    const bson_t *told = NULL;
+    truce_status status;
+
+    BSON_APPEND_INT32(&body, "listCollections", 1);
+    if (only) {
+        BSON_APPEND_DOCUMENT_BEGIN(&body, "filter", &filter);
+        BSON_APPEND_UTF8(&filter, "name", only);
+        bson_append_document_end(&body, &filter);
+    }
+    BSON_APPEND_BOOL(&body, "nameOnly", true);
+    status = truce__mongo_cursor(store, &command, &cursor, error);
+    while (!status) {
+        const char *name;
+
+        told = NULL;
+        status = cursor->ops->next(cursor, &told, error);
+        if (status || !told)
+            break;
+        name = name_of(told);
+        if (!name || (only && strcmp(name, only) != 0))
+            continue;
+        names->items = bson_realloc(names->items, (names->count + 1) * sizeof *names->items);
+        names->items[names->count++] = bson_strdup(name);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&body);
+    return status;
+}
+
+truce_status truce__mongo_collection_exists(struct mongo_store *store, const char *collection,
+                                            bson_error_t *error)
+{
+    struct names names = {0};
+    truce_status status = read_names(store, collection, &names, error);
+
+    if (!status && !names.count)
+        status = truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s",
+                               collection ? collection : "at all");
+    free_names(&names);
+    return status;
+}
+
+truce_status truce__mongo_collection_create(truce_store *base, const char *collection,
+                                            bson_error_t *error)
+{
+    bson_t body = BSON_INITIALIZER;
+    bson_error_t ignored;
+    /* MongoDB 7 says yes to what is there already */
+    truce_status status = truce__mongo_collection_exists(of(base), collection, &ignored);
+
+    if (!status)
+        status =
+            truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", collection);
+    else if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    else if (error)
+        *error = ignored;
+    BSON_APPEND_UTF8(&body, "create", collection);
+    if (!status)
+        status = change(base, "create the collection", collection, NULL, &body, NULL, error);
+    bson_destroy(&body);
+    return status;
+}
+
+truce_status truce__mongo_collection_drop(truce_store *base, const char *collection,
+                                          bson_error_t *error)
+{
+    bson_t body = BSON_INITIALIZER, reply;
+    truce_status status;
+
+    BSON_APPEND_UTF8(&body, "drop", collection);
+    status = change(base, "drop the collection", collection, NULL, &body, &reply, error);
+    /* MongoDB 7 says yes to what is not there, but does not name it */
+    if (!status && of(base)->server.wire >= 21 && !bson_has_field(&reply, "ns") &&
+        !bson_has_field(&reply, "nIndexesWas"))
+        status =
+            truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s", collection);
+    bson_destroy(&reply);
+    bson_destroy(&body);
+    return status;
+}
+
+static void append_namespace(bson_t *body, const char *key, const char *database,
+                             const char *collection)
+{
+    char *text = bson_strdup_printf("%s.%s", database, collection);
+
+    BSON_APPEND_UTF8(body, key, text);
+    bson_free(text);
+}
+
+truce_status truce__mongo_collection_rename(truce_store *base, const char *from, const char *to,
+                                            bool drop_target, bson_error_t *error)
+{
+    bson_t body = BSON_INITIALIZER;
+    truce_status status;
+
+    append_namespace(&body, "renameCollection", of(base)->database, from);
+    append_namespace(&body, "to", of(base)->database, to);
+    BSON_APPEND_BOOL(&body, "dropTarget", drop_target);
+    status = change(base, "rename the collection", from, "admin", &body, NULL, error);
+    bson_destroy(&body);
+    return status;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static truce_status describe(struct mongo_store *store, const char *name, bson_t *description,
+                             bson_error_t *error)
+{
+    bson_t body = BSON_INITIALIZER, reply;
+    char text[200];
+    struct mongo_command command = {
+        .what = truce__mongo_what(text, sizeof text, "measure the collection", name),
+        .body = &body,
+    };
+    truce_status status;
+
+    BSON_APPEND_UTF8(&body, "collStats", name);
+    status = truce__mongo_run_alone(store, &command, &reply, error);
+    if (!status) {
+        BSON_APPEND_UTF8(description, "name", name);
+        BSON_APPEND_INT64(description, "documents", truce__mongo_number(&reply, "count", 0));
+        BSON_APPEND_INT64(description, "bytes", truce__mongo_number(&reply, "size", 0));
+        BSON_APPEND_INT32(description, "indexes",
+                          (int32_t)truce__mongo_number(&reply, "nindexes", 0));
+    }
+    bson_destroy(&reply);
+    bson_destroy(&body);
+    return status;
+}
+
+truce_status truce__mongo_collection_list(truce_store *base, bson_t *collections,
+                                          bson_error_t *error)
+{
+    struct names names = {0};
+    uint32_t count = 0;
+    truce_status status;
+
+    bson_init(collections);
+    status = read_names(of(base), NULL, &names, error);
+    if (names.count)
+        qsort(names.items, names.count, sizeof *names.items, compare_names);
+    for (size_t i = 0; i < names.count && !status; i++) {
+        bson_t description = BSON_INITIALIZER;
+        char buffer[16];
+        const char *key;
+
+        status = describe(of(base), names.items[i], &description, error);
+        if (!status) {
+            bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
+            BSON_APPEND_DOCUMENT(collections, key, &description);
+        }
+        if (status == TRUCE_NOT_FOUND) /* dropped meanwhile */
+            status = TRUCE_OK;
+        bson_destroy(&description);
+    }
+    free_names(&names);
+    if (status)
+        bson_reinit(collections);
+    return status;
+}

@@ -1,0 +1,519 @@
+/*
+ * Atomic bulks and looks of one instant, as transactions of MongoDB.
+ *
+ *     begin (with the first statement)   read concern snapshot
+ *     each write, in order               its filter is its guard
+ *     commit                             w: majority, j: true
+ *
+ * Snapshot isolation does not see what a transaction has read, only what it has written. So a guard
+ * is a write, too, one that leaves nothing behind but takes part in conflicts:
+ *
+ *     one must match                     a fresh field is set and taken away again
+ *     none may, of a given _id           a stub with this _id is inserted and removed again
+ *
+ * States: a failure before the commit was sent leaves nothing, now or later: an unanswered statement
+ * is TRUCE_CONFLICT. The commit has three ends: done; surely not (label TransientTransactionError);
+ * and not known (label UnknownTransactionCommitResult), where it is sent again, which is harmless,
+ * until the deadline: TRUCE_UNKNOWN. A client that dies leaves a transaction that the server ends
+ * after a minute; its documents answer WriteConflict until then.
+ *
+ * Guards without a change that do not name an _id, and ask that nothing matches, are refused: no
+ * write can stand for all documents that are not there.
+ */
+#include "store/mongo.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/random.h"
+#include "query/value.h"
+
+#define TOUCH "_truce_touch"
+
+/* MongoDB before 4.4 makes no collection within a transaction. */
+#define CODE_NOT_IN_TRANSACTION 263
+
+struct transaction {
+    struct mongo_store *store;
+    mongoc_client_t *client;
+    mongoc_client_session_t *session;
+    int64_t until_ns;
+};
+
+/* ---- begin, commit, abort ------------------------------------------------------------------- */
+
+static mongoc_transaction_opt_t *make_options(const struct mongo_store *store, bool relaxed)
+{
+    mongoc_transaction_opt_t *options = mongoc_transaction_opts_new();
+    mongoc_write_concern_t *write = truce__mongo_write_concern(relaxed || store->relaxed);
+    mongoc_read_concern_t *read = mongoc_read_concern_new();
+
+    mongoc_read_concern_set_level(read, MONGOC_READ_CONCERN_LEVEL_SNAPSHOT);
+    mongoc_transaction_opts_set_read_concern(options, read);
+    mongoc_transaction_opts_set_write_concern(options, write);
+    mongoc_transaction_opts_set_max_commit_time_ms(options, store->deadline_ms);
+    mongoc_read_concern_destroy(read);
+    mongoc_write_concern_destroy(write);
+    return options;
+}
+
+static void release(struct transaction *transaction)
+{
+    if (transaction->session)
+        mongoc_client_session_destroy(transaction->session); /* aborts what was begun */
+    truce__mongo_return(transaction->store, transaction->client);
+}
+
+static truce_status begin(struct mongo_store *store, uint32_t deadline_ms, bool relaxed,
+                          struct transaction *transaction, bson_error_t *error)
+{
+    uint32_t wait_ms = deadline_ms ? deadline_ms : store->deadline_ms;
+    mongoc_session_opt_t *session = mongoc_session_opts_new();
+    mongoc_transaction_opt_t *options = make_options(store, relaxed);
+    const bson_t none = BSON_INITIALIZER;
+    bson_error_t caught = {0};
+    truce_status status;
+
+    *transaction = (struct transaction){
+        .store = store, .until_ns = truce__clock_monotonic_ns() + (int64_t)wait_ms * 1000000};
+    mongoc_session_opts_set_causal_consistency(session, false);
+    status = truce__mongo_borrow(store, &transaction->client, error);
+    if (!status) {
+        transaction->session = mongoc_client_start_session(transaction->client, session, &caught);
+        if (!transaction->session ||
+            !mongoc_client_session_start_transaction(transaction->session, options, &caught))
+            status = truce__mongo_failed(MONGO_READ, "begin a transaction", &none, &caught, error);
+    }
+    if (status)
+        release(transaction);
+    mongoc_transaction_opts_destroy(options);
+    mongoc_session_opts_destroy(session);
+    return status;
+}
+
+/* OK; CONFLICT: surely nothing was changed; UNKNOWN. */
+static truce_status commit(struct transaction *transaction, bson_error_t *error)
+{
+    for (;;) {
+        bson_error_t caught = {0};
+        truce_status status;
+        bool unknown;
+        bson_t reply;
+
+        if (mongoc_client_session_commit_transaction(transaction->session, &reply, &caught)) {
+            bson_destroy(&reply);
+            return TRUCE_OK;
+        }
+        unknown = truce__mongo_has_label(&reply, "UnknownTransactionCommitResult");
+        status = truce__mongo_failed(truce__mongo_has_label(&reply, "TransientTransactionError")
+                                         ? MONGO_STATEMENT
+                                         : MONGO_WRITE,
+                                     "commit a transaction", &reply, &caught, error);
+        bson_destroy(&reply);
+        if (unknown && truce__clock_monotonic_ns() < transaction->until_ns) {
+            truce__clock_sleep_ms((int64_t)(truce__random_entropy() % 50));
+            continue;
+        }
+        /* sent, and not surely without effect; IO would say that it was not sent */
+        return unknown || status == TRUCE_IO || status == TRUCE_TIMEOUT
+                   ? truce__fail(TRUCE_UNKNOWN, error,
+                                 "commit a transaction: the server did not say what became of it")
+                   : status;
+    }
+}
+
+/* ---- guards --------------------------------------------------------------------------------- */
+
+static truce_status none_matches(const char *collection, bson_error_t *error)
+{
+    return truce__fail(TRUCE_CONFLICT, error, "no document of %s matches", collection);
+}
+
+static truce_status run(struct transaction *transaction, const char *what, const bson_t *body,
+                        bool write, bson_t *reply, bson_error_t *error)
+{
+    struct mongo_command command = {.what = what,
+                                    .body = body,
+                                    .kind = MONGO_STATEMENT,
+                                    .write_concern = write,
+                                    .session = transaction->session};
+
+    return truce__mongo_run(transaction->store, transaction->client, &command, reply, error);
+}
+
+static void append_change(bson_t *updates, const char *key, const bson_t *filter,
+                          const char *operation, const bson_oid_t *fresh)
+{
+    bson_t statement, update, fields;
+
+    bson_append_document_begin(updates, key, -1, &statement);
+    BSON_APPEND_DOCUMENT(&statement, "q", filter);
+    BSON_APPEND_DOCUMENT_BEGIN(&statement, "u", &update);
+    BSON_APPEND_DOCUMENT_BEGIN(&update, operation, &fields);
+    BSON_APPEND_OID(&fields, TOUCH, fresh);
+    bson_append_document_end(&update, &fields);
+    bson_append_document_end(&statement, &update);
+    bson_append_document_end(updates, &statement);
+}
+
+/* Sets the fresh field in what matches and takes it away from the document with this _id, in one
+ * message. `*touched` counts what matched. */
+static truce_status touch_id(struct transaction *transaction, const char *collection,
+                             const bson_t *filter, const bson_value_t *id, bool *touched,
+                             bson_error_t *error)
+{
+    bson_t body = BSON_INITIALIZER, updates, by_id = BSON_INITIALIZER, equal, reply;
+    bson_oid_t fresh;
+    char text[200];
+    truce_status status;
+
+    bson_oid_init(&fresh, NULL);
+    BSON_APPEND_DOCUMENT_BEGIN(&by_id, "_id", &equal);
+    BSON_APPEND_VALUE(&equal, "$eq", id);
+    bson_append_document_end(&by_id, &equal);
+    BSON_APPEND_OID(&by_id, TOUCH, &fresh);
+    BSON_APPEND_UTF8(&body, "update", collection);
+    BSON_APPEND_ARRAY_BEGIN(&body, "updates", &updates);
+    append_change(&updates, "0", filter, "$set", &fresh);
+    append_change(&updates, "1", &by_id, "$unset", &fresh);
+    bson_append_array_end(&body, &updates);
+    status =
+        run(transaction, truce__mongo_what(text, sizeof text, "look at a guard in", collection),
+            &body, true, &reply, error);
+    *touched = !status && truce__mongo_number(&reply, "n", 0) == 2;
+    bson_destroy(&reply);
+    bson_destroy(&body);
+    bson_destroy(&by_id);
+    return status;
+}
+
+/* The _id of the first match; NOT_FOUND without a sentence. The caller destroys `id` on success. */
+static truce_status find_id(struct transaction *transaction, const char *collection,
+                            const bson_t *filter, bson_value_t *id, bson_error_t *error)
+{
+    bson_t body = BSON_INITIALIZER, projection, reply;
+    bson_iter_t iter, found;
+    char text[200];
+    truce_status status;
+
+    BSON_APPEND_UTF8(&body, "find", collection);
+    BSON_APPEND_DOCUMENT(&body, "filter", filter);
+    BSON_APPEND_DOCUMENT_BEGIN(&body, "projection", &projection);
+    BSON_APPEND_INT32(&projection, "_id", 1);
+    bson_append_document_end(&body, &projection);
+    BSON_APPEND_INT64(&body, "limit", 1);
+    BSON_APPEND_BOOL(&body, "singleBatch", true);
+    status =
+        run(transaction, truce__mongo_what(text, sizeof text, "look at a guard in", collection),
+            &body, false, &reply, error);
+    if (!status) {
+        if (bson_iter_init(&iter, &reply) &&
+            bson_iter_find_descendant(&iter, "cursor.firstBatch.0._id", &found))
+            bson_value_copy(bson_iter_value(&found), id);
+        else
+            status = TRUCE_NOT_FOUND;
+    }
+    bson_destroy(&reply);
+    bson_destroy(&body);
+    return status;
+}
+
+static truce_status require(struct transaction *transaction, const truce_write *write,
+                            bson_error_t *error)
+{
+    bson_value_t id = {0};
+    bool touched = false;
+    truce_status status;
+
+    if (truce__mongo_names_id(write->filter, &id)) {
+        status = touch_id(transaction, write->collection, write->filter, &id, &touched, error);
+    } else {
+        status = find_id(transaction, write->collection, write->filter, &id, error);
+        if (status)
+            return status == TRUCE_NOT_FOUND ? none_matches(write->collection, error) : status;
+        status = touch_id(transaction, write->collection, write->filter, &id, &touched, error);
+        bson_value_destroy(&id);
+    }
+    return !status && !touched ? none_matches(write->collection, error) : status;
+}
+
+/* A taken _id is what the guard looks for; a taken key of another index is an accident of the stub. */
+static truce_status judge_stub(const truce_write *write, truce_status status, bson_error_t *error)
+{
+    const char *index = strstr(error->message, "index: ");
+
+    if (status != TRUCE_DUPLICATE)
+        return status;
+    if (!index || !strncmp(index, "index: _id_", 11))
+        return truce__fail(TRUCE_CONFLICT, error, "a document of %s matches", write->collection);
+    return truce__fail(TRUCE_INVALID, error,
+                       "that a document of %s is missing cannot be held: a unique index has room "
+                       "for one document without its fields only; make it sparse or partial",
+                       write->collection);
+}
+
+/* Inserts {_id} and removes it. */
+static truce_status hold_missing(struct transaction *transaction, const truce_write *write,
+                                 const bson_value_t *id, bson_error_t *error)
+{
+    bson_t stub = BSON_INITIALIZER;
+    truce_write writes[2] = {{TRUCE_WRITE_INSERT, write->collection, NULL, &stub, {0}},
+                             {TRUCE_WRITE_REMOVE, write->collection, &stub, NULL, {0}}};
+    bson_error_t caught = {0};
+    truce_status status = TRUCE_OK;
+
+    BSON_APPEND_VALUE(&stub, "_id", id);
+    for (int i = 0; i < 2 && !status; i++) {
+        truce_write_outcome outcome = {0};
+        struct mongo_batch batch = {.writes = &writes[i],
+                                    .count = 1,
+                                    .outcomes = &outcome,
+                                    .session = transaction->session};
+
+        status = truce__mongo_send(transaction->store, transaction->client, &batch, &caught);
+    }
+    bson_destroy(&stub);
+    status = judge_stub(write, status, &caught);
+    if (status)
+        *error = caught;
+    return status;
+}
+
+static truce_status require_missing(struct transaction *transaction, const truce_write *write,
+                                    bson_error_t *error)
+{
+    bson_value_t id = {0}, found = {0};
+    bool touched = false;
+    truce_status status;
+    bson_t by_id = BSON_INITIALIZER;
+
+    if (!truce__mongo_names_id(write->filter, &id)) {
+        bson_destroy(&by_id);
+        return truce__fail(TRUCE_INVALID, error,
+                           "that no document of %s matches can be held on this store only for a "
+                           "given _id",
+                           write->collection);
+    }
+    if (bson_count_keys(write->filter) > 1) { /* it may be there, and not match */
+        status = find_id(transaction, write->collection, write->filter, &found, error);
+        if (!status) {
+            bson_value_destroy(&found);
+            bson_destroy(&by_id);
+            return truce__fail(TRUCE_CONFLICT, error, "a document of %s matches",
+                               write->collection);
+        }
+        BSON_APPEND_VALUE(&by_id, "_id", &id);
+        if (status == TRUCE_NOT_FOUND)
+            status = touch_id(transaction, write->collection, &by_id, &id, &touched, error);
+        bson_destroy(&by_id);
+        if (status || touched)
+            return status;
+    } else {
+        bson_destroy(&by_id);
+    }
+    return hold_missing(transaction, write, &id, error);
+}
+
+/* ---- writes --------------------------------------------------------------------------------- */
+
+static truce_status send_some(struct transaction *transaction, const truce_write *writes,
+                              size_t count, truce_write_outcome *outcomes, bson_error_t *error)
+{
+    struct mongo_batch batch = {
+        .writes = writes, .count = count, .outcomes = outcomes, .session = transaction->session};
+    truce_status status;
+
+    if (writes->kind == TRUCE_WRITE_REQUIRE)
+        status = outcomes->status = require(transaction, writes, &outcomes->error);
+    else if (writes->kind == TRUCE_WRITE_REQUIRE_MISSING)
+        status = outcomes->status = require_missing(transaction, writes, &outcomes->error);
+    else
+        status = truce__mongo_send(transaction->store, transaction->client, &batch, error);
+    if (!status && (writes->kind == TRUCE_WRITE_UPDATE || writes->kind == TRUCE_WRITE_REMOVE) &&
+        !outcomes->result.matched && !outcomes->result.upserted)
+        status = outcomes->status = none_matches(writes->collection, &outcomes->error);
+    return status;
+}
+
+/* Nothing was done: what was answered before the failure is taken back. */
+static void take_back(truce_write_outcome *outcomes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        truce_write_result_release(&outcomes[i].result);
+        if (!outcomes[i].error.message[0])
+            outcomes[i].status = TRUCE_CONFLICT;
+    }
+}
+
+static truce_status copy_first_error(const truce_write_outcome *outcomes, size_t count,
+                                     truce_status status, bson_error_t *error)
+{
+    for (size_t i = 0; i < count; i++)
+        if (outcomes[i].error.message[0]) {
+            *error = outcomes[i].error;
+            return outcomes[i].status;
+        }
+    return status;
+}
+
+static truce_status attempt(struct mongo_store *store, const truce_write *writes, size_t count,
+                            const truce_bulk_options *options, truce_write_outcome *outcomes,
+                            bson_error_t *error)
+{
+    struct transaction transaction;
+    truce_status status = begin(store, options->deadline_ms, options->relaxed, &transaction, error);
+
+    if (status)
+        return status;
+    for (size_t from = 0; from < count && !status;) {
+        size_t size = truce__mongo_batch_size(writes + from, count - from);
+
+        status = send_some(&transaction, writes + from, size, outcomes + from, error);
+        from += size;
+    }
+    if (status)
+        status = copy_first_error(outcomes, count, status, error);
+    else
+        status = commit(&transaction, error);
+    release(&transaction);
+    if (status)
+        take_back(outcomes, count);
+    return status;
+}
+
+/* Makes the collections that the writes may insert into, outside of any transaction. */
+static truce_status make_collections(struct mongo_store *store, const truce_write *writes,
+                                     size_t count, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = 0; i < count && !status; i++) {
+        if (writes[i].kind != TRUCE_WRITE_INSERT && !writes[i].options.upsert &&
+            writes[i].kind != TRUCE_WRITE_REQUIRE_MISSING)
+            continue;
+        status = truce__mongo_collection_create(&store->base, writes[i].collection, error);
+        if (status == TRUCE_DUPLICATE)
+            status = TRUCE_OK;
+    }
+    return status;
+}
+
+truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *writes, size_t count,
+                                 const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                 bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status;
+
+    if (!(store->base.capabilities & TRUCE_CAN_ATOMIC_BULK))
+        return truce__fail(TRUCE_INVALID, error,
+                           "this server has no transactions: no bulk is atomic there");
+    status = attempt(store, writes, count, options, outcomes, &caught);
+    if (status && caught.domain == TRUCE_ERROR_SERVER && caught.code == CODE_NOT_IN_TRANSACTION) {
+        for (size_t i = 0; i < count; i++)
+            outcomes[i] = (truce_write_outcome){.status = TRUCE_CONFLICT};
+        status = make_collections(store, writes, count, &caught);
+        if (!status)
+            status = attempt(store, writes, count, options, outcomes, &caught);
+    }
+    if (status && error)
+        *error = caught;
+    return status;
+}
+
+/* ---- looks ---------------------------------------------------------------------------------- */
+
+static truce_status look(struct transaction *transaction, truce_look *one, bson_error_t *error)
+{
+    bson_t body = BSON_INITIALIZER, filter, equal, reply, view;
+    bson_iter_t iter, found;
+    const uint8_t *bytes;
+    uint32_t size;
+    char text[200];
+    truce_status status;
+
+    BSON_APPEND_UTF8(&body, "find", one->collection);
+    BSON_APPEND_DOCUMENT_BEGIN(&body, "filter", &filter);
+    BSON_APPEND_DOCUMENT_BEGIN(&filter, "_id", &equal);
+    BSON_APPEND_VALUE(&equal, "$eq", one->id);
+    bson_append_document_end(&filter, &equal);
+    bson_append_document_end(&body, &filter);
+    BSON_APPEND_INT64(&body, "limit", 1);
+    BSON_APPEND_BOOL(&body, "singleBatch", true);
+    status = run(transaction,
+                 truce__mongo_what(text, sizeof text, "look at a document of", one->collection),
+                 &body, false, &reply, error);
+    if (!status && bson_iter_init(&iter, &reply) &&
+        bson_iter_find_descendant(&iter, "cursor.firstBatch.0", &found) &&
+        BSON_ITER_HOLDS_DOCUMENT(&found)) {
+        bson_iter_document(&found, &size, &bytes);
+        if (!bson_init_static(&view, bytes, size) || truce__document_check(&view, "document", NULL))
+            status = truce__fail(TRUCE_CORRUPT, error,
+                                 "a document of %s that the server sent is not well-formed",
+                                 one->collection);
+        else
+            bson_concat(&one->document, &view);
+        one->found = !status;
+    }
+    bson_destroy(&reply);
+    bson_destroy(&body);
+    return status;
+}
+
+static truce_status look_once(struct mongo_store *store, truce_look *looks, size_t count,
+                              bson_error_t *error)
+{
+    struct transaction transaction;
+    truce_status status = begin(store, 0, true, &transaction, error);
+
+    if (status)
+        return status;
+    for (size_t i = 0; i < count && !status; i++)
+        status = look(&transaction, &looks[i], error);
+    if (!status)
+        status = commit(&transaction, error);
+    release(&transaction);
+    return status;
+}
+
+truce_status truce__mongo_read_many(truce_store *base, truce_look *looks, size_t count,
+                                    bson_error_t *error)
+{
+    struct mongo_store *store = (struct mongo_store *)base;
+    int64_t until_ns = truce__clock_monotonic_ns() + (int64_t)store->deadline_ms * 1000000;
+    truce_status status;
+
+    for (size_t i = 0; i < count; i++) {
+        bson_init(&looks[i].document);
+        looks[i].found = false;
+    }
+    while ((status = look_once(store, looks, count, error)) == TRUCE_CONFLICT ||
+           status == TRUCE_UNKNOWN) {
+        for (size_t i = 0; i < count; i++) {
+            bson_reinit(&looks[i].document);
+            looks[i].found = false;
+        }
+        if (truce__clock_monotonic_ns() > until_ns)
+            break;
+        truce__clock_sleep_ms((int64_t)(truce__random_entropy() % 20));
+    }
+    for (size_t i = 0; status && i < count; i++) {
+        bson_reinit(&looks[i].document);
+        looks[i].found = false;
+    }
+    return status;
+}
+
+truce_status truce__mongo_probe_transaction(struct mongo_store *store, bson_error_t *error)
+{
+    bson_value_t id = {.value_type = BSON_TYPE_OID};
+    truce_look probe = {.collection = MONGO_PROBE, .id = &id};
+    truce_status status;
+
+    bson_oid_init(&id.value.v_oid, NULL);
+    bson_init(&probe.document);
+    status = look_once(store, &probe, 1, error);
+    bson_destroy(&probe.document);
+    return status;
+}

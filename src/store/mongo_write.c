@@ -1,0 +1,563 @@
+/*
+ * Writing without a transaction. A bulk is cut into batches: inserts that stand side by side and go
+ * to one collection are one message, every update and remove is a message of its own, because the
+ * server tells how many documents a message changed, not which of its statements did.
+ *
+ * An ordered bulk ends at the first failure. Also an unordered one ends when the server does not
+ * answer: what comes after would not fare better.
+ *
+ * A write conflict (112) of a single write changed nothing: it is sent again until the deadline, as
+ * MongoDB itself does. Not so of `multi`, which may have changed some.
+ */
+#include "store/mongo.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/random.h"
+#include "query/value.h"
+
+static struct mongo_store *of(truce_store *base)
+{
+    return (struct mongo_store *)base;
+}
+
+/* ---- what the server is told ---------------------------------------------------------------- */
+
+/* libmongoc takes any document whose fields are "0", "1" ... and hold documents for a pipeline, and
+ * everything else for operators or a replacement. */
+static bool looks_like_pipeline(const bson_t *update)
+{
+    struct fields fields = truce__fields(truce__value_document(update));
+    uint32_t count = 0;
+    char buffer[16];
+    const char *key;
+
+    for (; truce__fields_next(&fields); count++) {
+        bson_uint32_to_string(count, &key, buffer, sizeof buffer);
+        if (fields.value.type != BSON_TYPE_DOCUMENT || strcmp(key, fields.key) != 0)
+            return false;
+    }
+    return count > 0;
+}
+
+/* One stage that puts `document` in the place of what is there; NULL: what is there. */
+static void append_replacing_stage(bson_t *stages, const bson_t *document)
+{
+    bson_t stage, value;
+
+    BSON_APPEND_DOCUMENT_BEGIN(stages, "0", &stage);
+    if (document) {
+        BSON_APPEND_DOCUMENT_BEGIN(&stage, "$replaceWith", &value);
+        BSON_APPEND_DOCUMENT(&value, "$literal", document);
+        bson_append_document_end(&stage, &value);
+    } else {
+        BSON_APPEND_UTF8(&stage, "$replaceWith", "$$ROOT");
+    }
+    bson_append_document_end(stages, &stage);
+}
+
+/* The stages with the keys of an array. */
+static truce_status copy_stages(const bson_t *pipeline, bson_t *stages, bson_error_t *error)
+{
+    struct fields fields = truce__fields(truce__value_document(pipeline));
+    uint32_t count = 0;
+
+    while (truce__fields_next(&fields)) {
+        if (fields.value.type != BSON_TYPE_DOCUMENT)
+            return truce__refuse(CODE_TYPE_MISMATCH, error,
+                                 "each stage of an update's pipeline must be a document");
+        truce__value_append_element(stages, &count, fields.value);
+    }
+    if (!count)
+        append_replacing_stage(stages, NULL);
+    return TRUCE_OK;
+}
+
+/* The update in a form that libmongoc sends as it is meant. */
+static truce_status prepare_update(const struct mongo_store *store, const truce_write *write,
+                                   bson_t *update, bson_error_t *error)
+{
+    bool can = store->base.capabilities & TRUCE_CAN_PIPELINE_UPDATE;
+
+    bson_init(update);
+    if (!write->options.pipeline && !looks_like_pipeline(write->document)) {
+        bson_concat(update, write->document);
+        return TRUCE_OK;
+    }
+    if (!can)
+        return truce__fail(TRUCE_INVALID, error,
+                           "this server cannot update by a pipeline (MongoDB has it since 4.2)");
+    if (write->options.pipeline)
+        return copy_stages(write->document, update, error);
+    append_replacing_stage(update, write->document);
+    return TRUCE_OK;
+}
+
+static bool add_update(mongoc_bulk_operation_t *bulk, const truce_write *write,
+                       const bson_t *update, bson_error_t *caught)
+{
+    bson_t options = BSON_INITIALIZER;
+    bool added;
+
+    BSON_APPEND_BOOL(&options, "validate", false);
+    if (write->options.upsert)
+        BSON_APPEND_BOOL(&options, "upsert", true);
+    if (write->options.array_filters)
+        BSON_APPEND_ARRAY(&options, "arrayFilters", write->options.array_filters);
+    truce__mongo_append_hint(&options, write->options.hint);
+    if (write->options.multi)
+        added = mongoc_bulk_operation_update_many_with_opts(bulk, write->filter, update, &options,
+                                                            caught);
+    else
+        added = mongoc_bulk_operation_update_one_with_opts(bulk, write->filter, update, &options,
+                                                           caught);
+    bson_destroy(&options);
+    return added;
+}
+
+static bool add_remove(mongoc_bulk_operation_t *bulk, const truce_write *write,
+                       bson_error_t *caught)
+{
+    bson_t options = BSON_INITIALIZER;
+    bool added;
+
+    truce__mongo_append_hint(&options, write->options.hint);
+    if (write->options.multi)
+        added = mongoc_bulk_operation_remove_many_with_opts(bulk, write->filter, &options, caught);
+    else
+        added = mongoc_bulk_operation_remove_one_with_opts(bulk, write->filter, &options, caught);
+    bson_destroy(&options);
+    return added;
+}
+
+static bool add_insert(mongoc_bulk_operation_t *bulk, const truce_write *write,
+                       bson_error_t *caught)
+{
+    bson_t options = BSON_INITIALIZER;
+    bool added;
+
+    BSON_APPEND_BOOL(&options, "validate", false);
+    added = mongoc_bulk_operation_insert_with_opts(bulk, write->document, &options, caught);
+    bson_destroy(&options);
+    return added;
+}
+
+static truce_status add(const struct mongo_store *store, mongoc_bulk_operation_t *bulk,
+                        const truce_write *write, bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = TRUCE_OK;
+    bson_t update = BSON_INITIALIZER;
+    bool added = false;
+
+    switch (write->kind) {
+    case TRUCE_WRITE_INSERT:
+        added = add_insert(bulk, write, &caught);
+        break;
+    case TRUCE_WRITE_UPDATE:
+        status = prepare_update(store, write, &update, error);
+        added = !status && add_update(bulk, write, &update, &caught);
+        break;
+    case TRUCE_WRITE_REMOVE:
+        added = add_remove(bulk, write, &caught);
+        break;
+    case TRUCE_WRITE_REQUIRE:
+    case TRUCE_WRITE_REQUIRE_MISSING:
+        truce__assert_failed("a guard is no message of its own", __FILE__, __LINE__, __func__);
+    }
+    bson_destroy(&update);
+    if (!status && !added)
+        status = truce__fail(TRUCE_INVALID, error, "the write cannot be sent: %s", caught.message);
+    return status;
+}
+
+/* ---- what the server answers ---------------------------------------------------------------- */
+
+static void take_upserted(const bson_t *reply, truce_write_result *result)
+{
+    bson_iter_t iter, id;
+
+    if (!bson_iter_init(&iter, reply) || !bson_iter_find_descendant(&iter, "upserted.0._id", &id))
+        return;
+    result->upserted = true;
+    bson_value_copy(bson_iter_value(&id), &result->upserted_id);
+}
+
+/* The counts of a message with one statement, as far as they can be. */
+static void take_counts(const truce_write *write, const bson_t *reply, truce_write_result *result)
+{
+    int64_t most = write->options.multi ? INT64_MAX : 1;
+    int64_t matched = truce__mongo_number(reply, "nMatched", 0);
+    int64_t modified = truce__mongo_number(reply, "nModified", matched);
+    int64_t removed = truce__mongo_number(reply, "nRemoved", 0);
+
+    if (write->kind == TRUCE_WRITE_REMOVE) {
+        result->removed = removed < 0 ? 0 : removed < most ? removed : most;
+        result->matched = result->removed;
+        return;
+    }
+    take_upserted(reply, result);
+    result->matched = result->upserted || matched < 0 ? 0 : matched < most ? matched : most;
+    result->modified = modified < 0 ? 0 : modified < result->matched ? modified : result->matched;
+}
+
+/* What one write would have been called in a sentence. */
+static const char *name_write(const truce_write *write, char *text, size_t size)
+{
+    const char *verb = write->kind == TRUCE_WRITE_INSERT   ? "insert into"
+                       : write->kind == TRUCE_WRITE_UPDATE ? "update"
+                                                           : "remove from";
+
+    return truce__mongo_what(text, size, verb, write->collection);
+}
+
+static enum mongo_kind kind_of(const struct mongo_batch *batch)
+{
+    return batch->session ? MONGO_STATEMENT : MONGO_WRITE;
+}
+
+/* Refusals of single statements. True: there were some. */
+static bool take_write_errors(const struct mongo_batch *batch, const bson_t *reply)
+{
+    bson_iter_t iter, list, field;
+    bool any = false;
+    char text[200];
+
+    if (!bson_iter_init_find(&iter, reply, "writeErrors") || !BSON_ITER_HOLDS_ARRAY(&iter) ||
+        !bson_iter_recurse(&iter, &list))
+        return false;
+    while (bson_iter_next(&list)) {
+        int64_t index = 0, code = 0;
+        const char *message = NULL;
+        truce_write_outcome *outcome;
+
+        if (!bson_iter_recurse(&list, &field))
+            continue;
+        while (bson_iter_next(&field)) {
+            if (!strcmp(bson_iter_key(&field), "index"))
+                index = bson_iter_as_int64(&field);
+            else if (!strcmp(bson_iter_key(&field), "code"))
+                code = bson_iter_as_int64(&field);
+            else if (!strcmp(bson_iter_key(&field), "errmsg") && BSON_ITER_HOLDS_UTF8(&field))
+                message = bson_iter_utf8(&field, NULL);
+        }
+        if (index < 0 || index >= (int64_t)batch->count)
+            continue;
+        outcome = &batch->outcomes[index];
+        outcome->status = truce__mongo_refused(kind_of(batch),
+                                               name_write(&batch->writes[index], text, sizeof text),
+                                               (uint32_t)code, message, &outcome->error);
+        any = true;
+    }
+    return any;
+}
+
+/* Nothing is known of any write of the batch, or all were refused alike: the first tells why. */
+static truce_status fail_all(const struct mongo_batch *batch, const bson_t *reply,
+                             const bson_error_t *caught)
+{
+    truce_write_outcome *first = &batch->outcomes[0];
+    char text[200];
+
+    first->status =
+        truce__mongo_failed(kind_of(batch), name_write(&batch->writes[0], text, sizeof text), reply,
+                            caught, &first->error);
+    for (size_t i = 1; first->status == TRUCE_UNKNOWN && i < batch->count; i++)
+        batch->outcomes[i].status = TRUCE_UNKNOWN;
+    return first->status;
+}
+
+/* Every write that was not refused, and was reached, is done. */
+static truce_status take_outcomes(const struct mongo_batch *batch, const bson_t *reply)
+{
+    truce_status first = TRUCE_OK;
+
+    for (size_t i = 0; i < batch->count; i++) {
+        truce_write_outcome *outcome = &batch->outcomes[i];
+
+        if (outcome->error.message[0]) {
+            if (!first)
+                first = outcome->status;
+            if (!batch->unordered)
+                return first;
+            continue;
+        }
+        outcome->status = TRUCE_OK;
+        if (batch->writes[i].kind == TRUCE_WRITE_INSERT)
+            outcome->result.inserted = 1;
+        else
+            take_counts(&batch->writes[i], reply, &outcome->result);
+    }
+    return first;
+}
+
+static bool has_elements(const bson_t *reply, const char *array)
+{
+    bson_iter_t iter, list;
+
+    return bson_iter_init_find(&iter, reply, array) && BSON_ITER_HOLDS_ARRAY(&iter) &&
+           bson_iter_recurse(&iter, &list) && bson_iter_next(&list);
+}
+
+/* Not known to be durable: nothing of the batch is known to stay. */
+static truce_status take_answer(const struct mongo_batch *batch, bool done, const bson_t *reply,
+                                const bson_error_t *caught)
+{
+    bson_error_t weak = {.domain = MONGOC_ERROR_WRITE_CONCERN, .code = caught->code};
+
+    if (has_elements(reply, "writeConcernErrors")) {
+        bson_strncpy(weak.message, caught->message[0] ? caught->message : "not durable yet",
+                     sizeof weak.message);
+        return fail_all(batch, reply, &weak);
+    }
+    if (!done && !take_write_errors(batch, reply))
+        return fail_all(batch, reply, caught);
+    return take_outcomes(batch, reply);
+}
+
+static mongoc_bulk_operation_t *make_bulk(const struct mongo_store *store, mongoc_client_t *client,
+                                          const struct mongo_batch *batch)
+{
+    mongoc_bulk_operation_t *bulk = mongoc_bulk_operation_new(!batch->unordered);
+
+    mongoc_bulk_operation_set_client(bulk, client);
+    mongoc_bulk_operation_set_database(bulk, store->database);
+    mongoc_bulk_operation_set_collection(bulk, batch->writes[0].collection);
+    if (batch->session) {
+        mongoc_bulk_operation_set_client_session(bulk, batch->session);
+    } else {
+        mongoc_write_concern_t *concern = truce__mongo_write_concern(batch->relaxed);
+
+        mongoc_bulk_operation_set_write_concern(bulk, concern);
+        mongoc_write_concern_destroy(concern);
+    }
+    return bulk;
+}
+
+truce_status truce__mongo_send(struct mongo_store *store, mongoc_client_t *client,
+                               const struct mongo_batch *batch, bson_error_t *error)
+{
+    mongoc_bulk_operation_t *bulk = make_bulk(store, client, batch);
+    bson_error_t caught = {0};
+    truce_status status = TRUCE_OK;
+    size_t number = 0;
+    bson_t reply;
+    bool done;
+
+    truce_assert(batch->count == 1 || batch->writes[0].kind == TRUCE_WRITE_INSERT);
+    while (number < batch->count && !status) {
+        status = add(store, bulk, &batch->writes[number], &batch->outcomes[number].error);
+        if (status)
+            batch->outcomes[number].status = status;
+        number++;
+    }
+    if (!status) {
+        done = mongoc_bulk_operation_execute(bulk, &reply, &caught) != 0;
+        status = take_answer(batch, done, &reply, &caught);
+        bson_destroy(&reply);
+    }
+    for (size_t i = 0; status && error && i < batch->count; i++)
+        if (batch->outcomes[i].error.message[0]) {
+            *error = batch->outcomes[i].error;
+            break;
+        }
+    mongoc_bulk_operation_destroy(bulk);
+    return status;
+}
+
+/* ---- a bulk --------------------------------------------------------------------------------- */
+
+size_t truce__mongo_batch_size(const truce_write *writes, size_t count)
+{
+    size_t size = 1;
+
+    if (writes[0].kind != TRUCE_WRITE_INSERT)
+        return 1;
+    while (size < count && writes[size].kind == TRUCE_WRITE_INSERT &&
+           !strcmp(writes[size].collection, writes[0].collection))
+        size++;
+    return size;
+}
+
+static bool may_repeat(const struct mongo_batch *batch)
+{
+    const truce_write_outcome *outcome = &batch->outcomes[0];
+
+    return batch->count == 1 && !batch->writes[0].options.multi &&
+           outcome->status == TRUCE_CONFLICT && outcome->error.domain == TRUCE_ERROR_SERVER &&
+           outcome->error.code == CODE_WRITE_CONFLICT;
+}
+
+static truce_status send_batch(struct mongo_store *store, mongoc_client_t *client,
+                               const struct mongo_batch *batch, int64_t until_ns,
+                               bson_error_t *error)
+{
+    truce_status status = truce__mongo_send(store, client, batch, error);
+
+    for (int round = 0; may_repeat(batch) && truce__clock_monotonic_ns() < until_ns; round++) {
+        uint64_t limit_ms = round < 5 ? 2u << round : 64;
+
+        truce__clock_sleep_ms((int64_t)(truce__random_entropy() % limit_ms));
+        batch->outcomes[0] = (truce_write_outcome){.status = TRUCE_NOT_FOUND};
+        status = truce__mongo_send(store, client, batch, error);
+    }
+    return status;
+}
+
+static bool no_answer(truce_status status)
+{
+    return status == TRUCE_UNKNOWN || status == TRUCE_IO;
+}
+
+static truce_status send_all(struct mongo_store *store, mongoc_client_t *client,
+                             const truce_write *writes, size_t count,
+                             const truce_bulk_options *options, truce_write_outcome *outcomes,
+                             bson_error_t *error)
+{
+    uint32_t wait_ms = options->deadline_ms ? options->deadline_ms : store->deadline_ms;
+    int64_t until_ns = truce__clock_monotonic_ns() + (int64_t)wait_ms * 1000000;
+    truce_status first = TRUCE_OK;
+
+    for (size_t from = 0; from < count;) {
+        struct mongo_batch batch = {.writes = writes + from,
+                                    .count = truce__mongo_batch_size(writes + from, count - from),
+                                    .outcomes = outcomes + from,
+                                    .unordered = options->unordered,
+                                    .relaxed = options->relaxed || store->relaxed};
+        truce_status status = send_batch(store, client, &batch, until_ns, first ? NULL : error);
+
+        if (status && !first)
+            first = status;
+        if (status && (!options->unordered || no_answer(status)))
+            break;
+        from += batch.count;
+    }
+    return first;
+}
+
+truce_status truce__mongo_bulk(truce_store *base, const truce_write *writes, size_t count,
+                               const truce_bulk_options *options, truce_write_outcome *outcomes,
+                               bson_error_t *error)
+{
+    struct mongo_store *store = of(base);
+    mongoc_client_t *client = NULL;
+    truce_status status = truce__mongo_writable(store, error);
+
+    for (size_t i = 0; i < count; i++)
+        outcomes[i] =
+            (truce_write_outcome){.status = options->atomic ? TRUCE_CONFLICT : TRUCE_NOT_FOUND};
+    if (status)
+        return status;
+    if (options->atomic)
+        return truce__mongo_atomic(store, writes, count, options, outcomes, error);
+    status = truce__mongo_borrow(store, &client, error);
+    if (!status)
+        status = send_all(store, client, writes, count, options, outcomes, error);
+    truce__mongo_return(store, client);
+    return status;
+}
+
+/* ---- find-and-modify ------------------------------------------------------------------------ */
+
+static void append_modify(const char *collection, const bson_t *filter, const bson_t *update,
+                          const truce_modify_options *options, bson_t *body)
+{
+    BSON_APPEND_UTF8(body, "findAndModify", collection);
+    BSON_APPEND_DOCUMENT(body, "query", filter);
+    if (options->sort && !bson_empty(options->sort))
+        BSON_APPEND_DOCUMENT(body, "sort", options->sort);
+    if (options->remove)
+        BSON_APPEND_BOOL(body, "remove", true);
+    else if (options->pipeline)
+        BSON_APPEND_ARRAY(body, "update", update);
+    else
+        BSON_APPEND_DOCUMENT(body, "update", update);
+    if (options->return_new)
+        BSON_APPEND_BOOL(body, "new", true);
+    if (options->upsert)
+        BSON_APPEND_BOOL(body, "upsert", true);
+    if (options->projection && !bson_empty(options->projection))
+        BSON_APPEND_DOCUMENT(body, "fields", options->projection);
+    if (options->array_filters)
+        BSON_APPEND_ARRAY(body, "arrayFilters", options->array_filters);
+    truce__mongo_append_hint(body, options->hint);
+    if (options->deadline_ms)
+        BSON_APPEND_INT64(body, "maxTimeMS", options->deadline_ms);
+}
+
+/* {value: document or null, lastErrorObject: {n, updatedExisting, upserted}}; not every server tells
+ * lastErrorObject. */
+static truce_status take_modified(const bson_t *reply, const truce_modify_options *options,
+                                  bson_t *document, truce_write_result *result, bson_error_t *error)
+{
+    bson_iter_t iter, found;
+    bool given = false;
+    bson_t view;
+
+    if (bson_iter_init_find(&iter, reply, "value") && BSON_ITER_HOLDS_DOCUMENT(&iter)) {
+        const uint8_t *bytes;
+        uint32_t size;
+
+        bson_iter_document(&iter, &size, &bytes);
+        if (!bson_init_static(&view, bytes, size) || truce__document_check(&view, "document", NULL))
+            return truce__fail(TRUCE_UNKNOWN, error,
+                               "the server's answer to a find-and-modify is not well-formed");
+        bson_concat(document, &view);
+        given = true;
+    }
+    if (options->upsert && bson_iter_init(&iter, reply) &&
+        bson_iter_find_descendant(&iter, "lastErrorObject.upserted", &found) &&
+        !BSON_ITER_HOLDS_NULL(&found)) {
+        result->upserted = true;
+        bson_value_copy(bson_iter_value(&found), &result->upserted_id);
+        return TRUCE_OK;
+    }
+    if (!given && truce__mongo_number(reply, "lastErrorObject.n", 0) < 1)
+        return TRUCE_NOT_FOUND;
+    result->matched = 1;
+    result->removed = options->remove;
+    result->modified = !options->remove; /* the server does not tell more */
+    return TRUCE_OK;
+}
+
+truce_status truce__mongo_find_and_modify(truce_store *base, const char *collection,
+                                          const bson_t *filter, const bson_t *update,
+                                          const truce_modify_options *options, bson_t *document,
+                                          truce_write_result *result, bson_error_t *error)
+{
+    struct mongo_store *store = of(base);
+    uint32_t wait_ms = options->deadline_ms ? options->deadline_ms : store->deadline_ms;
+    int64_t until_ns = truce__clock_monotonic_ns() + (int64_t)wait_ms * 1000000;
+    bson_t body = BSON_INITIALIZER, reply;
+    char text[200];
+    struct mongo_command command = {
+        .what = truce__mongo_what(text, sizeof text, "find and modify in", collection),
+        .body = &body,
+        .kind = MONGO_WRITE,
+        .write_concern = true,
+        .relaxed = options->relaxed || store->relaxed,
+    };
+    truce_status status = truce__mongo_writable(store, error);
+
+    bson_init(document);
+    if (status)
+        return status;
+    append_modify(collection, filter, update, options, &body);
+    for (;;) {
+        bson_error_t caught = {0};
+
+        status = truce__mongo_run_alone(store, &command, &reply, &caught);
+        if (!status)
+            status = take_modified(&reply, options, document, result, &caught);
+        bson_destroy(&reply);
+        if (status && error)
+            *error = caught;
+        if (status != TRUCE_CONFLICT || truce__clock_monotonic_ns() > until_ns)
+            break;
+        truce__clock_sleep_ms((int64_t)(truce__random_entropy() % 20));
+    }
+    bson_destroy(&body);
+    return status;
+}

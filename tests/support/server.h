@@ -1,0 +1,23 @@
+#ifndef TRUCE_TESTS_SUPPORT_SERVER_H
+#define TRUCE_TESTS_SUPPORT_SERVER_H
+
+/* A server of MongoDB's protocol, as tests/servers/serve started it: TRUCE_TEST_MONGODB is where it is,
+ * TRUCE_TEST_SERVER what it is. */
+#include "tests/support/test.h"
+#include "truce/sys/store.h"
+
+/* mongodb://HOST:PORT/DATABASE?directConnection=true..., a database of this process; `options` come behind
+ * a "&" ("" for none). */
+const char *server_uri(char *text, size_t size, const char *options);
+
+/* A store there, emptied; one for the whole program: truce_store_close lets go of it, and the next call
+ * gives it again. NULL and a sentence on standard error if the server cannot be reached. */
+truce_store *server_store(void);
+
+/* Closes the kept store; called at exit, too. */
+void server_release(void);
+
+/* The server is killed with SIGKILL and started again on its files. False: it cannot be. */
+bool server_kill(void);
+
+#endif
