@@ -272,6 +272,18 @@ static void client(truce_store *store, int number, void *arg)
     truce_item_free(item);
 }
 
+/* A conversion that was acknowledged has converted. */
+static void check_layout(truce_store *store, bool map)
+{
+    bson_t *filter = test_bson("{'_id': 1}"), found;
+    bson_error_t error;
+
+    CHECK_OK(truce_find_one(store, "employees", filter, NULL, &found, &error), error);
+    CHECK_INT(truce__item_at(&found, "badges").type == BSON_TYPE_DOCUMENT, ==, map);
+    bson_destroy(&found);
+    bson_destroy(filter);
+}
+
 static void end(truce_store *store, const bool *crashed, void *arg)
 {
     struct play *play = arg;
@@ -279,6 +291,10 @@ static void end(truce_store *store, const bool *crashed, void *arg)
     int before = test_failures();
 
     (void)crashed;
+    for (int i = 0; i < play->scene->writers; i++) {
+        if (play->acknowledged[i] && !strncmp(play->scene->calls[i], "to-", 3))
+            check_layout(store, play->scene->calls[i][3] == 'm');
+    }
     play->scene->check(document, play->acknowledged, "the end");
     if (test_failures() > before) {
         char *text = bson_as_relaxed_extended_json(document, NULL);

@@ -1,0 +1,65 @@
+#ifndef TRUCE_QUERY_MERGE_PARTS_H
+#define TRUCE_QUERY_MERGE_PARTS_H
+
+/* What the files of the merge share. */
+#include "base/limits.h"
+#include "query/merge.h"
+
+#define MERGE_RULES_MAX 200
+#define MERGE_PATH_MAX  4096 /* bytes of a path as it is shown; what is longer is cut */
+
+enum merge_policy {
+    MERGE_ASK,
+    MERGE_MINE,
+    MERGE_THEIRS,
+    MERGE_NEWEST,
+    MERGE_MAX,
+    MERGE_MIN,
+    MERGE_SUM,
+    MERGE_UNION,
+    MERGE_TEXT,
+};
+
+struct merge_name {
+    const char *text;
+    uint32_t length;
+};
+
+struct merge {
+    const struct merge_options *options;
+    struct arena arena;
+    bson_t *conflicts;
+    uint32_t conflicts_count;
+    struct merge_name
+        names[TRUCE_DOCUMENT_DEPTH_MAX + 1]; /* of fields, without elements: for rules */
+    uint32_t depth;
+    char path[MERGE_PATH_MAX]; /* with elements: for conflicts */
+    uint32_t path_length;
+};
+
+/* One value in its three versions, each of which may be missing. */
+struct merge_three {
+    struct value base, mine, theirs;
+};
+
+/* merge_rules.c */
+enum merge_policy truce__merge_policy(const struct merge *merge);
+const char *truce__merge_key(
+    const struct merge *merge); /* of the array here; NULL: none declared */
+
+/* merge.c: appends the merged value, if there is one. */
+void truce__merge_value(struct merge *merge, bson_t *to, const char *key, uint32_t key_length,
+                        const struct merge_three *three);
+void truce__merge_conflict(struct merge *merge, const char *kind, const struct merge_three *three);
+/* the path grows; restore cuts it again */
+uint32_t truce__merge_path_add(struct merge *merge, const char *text, size_t length);
+void truce__merge_path_restore(struct merge *merge, uint32_t length);
+
+/* merge_array.c: false: the arrays cannot be merged by element; nothing was appended */
+bool truce__merge_array(struct merge *merge, bson_t *to, const char *key, uint32_t key_length,
+                        const struct merge_three *three, bool as_set);
+
+/* merge_text.c: false: both changed the same lines, or they are too many */
+bool truce__merge_text(struct arena *arena, const struct merge_three *three, struct value *merged);
+
+#endif
