@@ -246,9 +246,10 @@ static void merge_documents(struct merge *merge, bson_t *to, const struct merge_
 {
     bool mine_moved = !same_order(three->base, three->mine);
     bool theirs_moved = !same_order(three->base, three->theirs);
-    struct value order = mine_moved && !theirs_moved   ? three->mine
-                         : theirs_moved && !mine_moved ? three->theirs
-                                                       : three->base;
+    bool agreed = same_order(three->mine, three->theirs);
+    struct value order = mine_moved && (!theirs_moved || agreed) ? three->mine
+                         : theirs_moved && !mine_moved           ? three->theirs
+                                                                 : three->base;
     struct fields fields = truce__fields(order);
 
     while (truce__fields_next(&fields)) {
@@ -290,10 +291,23 @@ static void merge_changed(struct merge *merge, bson_t *to, const char *key, uint
     } else if (all_are(three, BSON_TYPE_ARRAY) &&
                truce__merge_array(merge, to, key, key_length, three, policy == MERGE_UNION)) {
         return;
+    } else if (policy != MERGE_SUM && truce__value_identical(three->mine, three->theirs)) {
+        decided = three->mine;
     } else if (!decide(merge, policy, three, &decided)) {
+        decided = three->theirs;
         truce__merge_conflict(merge, kind_of(three), three);
     }
     truce__value_append(to, key, key_length, decided);
+}
+
+/* Two equal changes of a number, or of something with numbers in it, are two where they are summed. */
+static bool may_sum(struct merge *merge, const struct merge_three *three)
+{
+    if (!truce__merge_sums(merge) || merge->options->strict)
+        return false;
+    if (truce__value_is_number(three->mine))
+        return truce__merge_policy(merge) == MERGE_SUM;
+    return truce__value_is_container(three->mine) && three->base.type == three->mine.type;
 }
 
 void truce__merge_value(struct merge *merge, bson_t *to, const char *key, uint32_t key_length,
@@ -304,8 +318,7 @@ void truce__merge_value(struct merge *merge, bson_t *to, const char *key, uint32
     struct value taken = mine_changed ? three->mine : three->theirs;
 
     if (mine_changed && theirs_changed &&
-        (!truce__value_identical(three->mine, three->theirs) ||
-         (truce__value_is_number(three->mine) && truce__merge_policy(merge) == MERGE_SUM)))
+        (!truce__value_identical(three->mine, three->theirs) || may_sum(merge, three)))
         merge_changed(merge, to, key, key_length, three);
     else
         truce__value_append(to, key, key_length, taken);

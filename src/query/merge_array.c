@@ -207,7 +207,9 @@ static enum side order_in_conflict(struct merge *merge, const struct merge_three
 
     if (policy == MERGE_MINE || (policy == MERGE_NEWEST && merge->options->mine_is_newer))
         return MINE;
-    if (policy != MERGE_THEIRS && policy != MERGE_NEWEST && policy != MERGE_UNION)
+    if (policy == MERGE_UNION) /* a set has no order to quarrel about */
+        return BASE;
+    if (policy != MERGE_THEIRS && policy != MERGE_NEWEST)
         truce__merge_conflict(merge, "order", three);
     return THEIRS;
 }

@@ -44,6 +44,7 @@ struct merge_three {
 
 /* merge_rules.c */
 enum merge_policy truce__merge_policy(const struct merge *merge);
+bool truce__merge_sums(const struct merge *merge); /* some rule is "sum" */
 const char *truce__merge_key(
     const struct merge *merge); /* of the array here; NULL: none declared */
 

@@ -12,6 +12,7 @@ struct merge_rules {
     struct rule *rules;
     uint32_t count;
     enum merge_policy otherwise;
+    bool sums; /* one of them is "sum" */
 };
 
 static const char *const policy_names[] = {"ask", "mine", "theirs", "newest", "max",
@@ -102,6 +103,9 @@ truce_status truce__merge_rules_new(const bson_t *rules, struct merge_rules **ma
         while (!status && truce__fields_next(&fields))
             status = read_rule(new, &fields, error);
     }
+    for (uint32_t i = 0; i < new->count; i++)
+        new->sums |= new->rules[i].policy == MERGE_SUM;
+    new->sums |= new->otherwise == MERGE_SUM;
     if (status)
         truce__merge_rules_free(new);
     else
@@ -153,6 +157,11 @@ enum merge_policy truce__merge_policy(const struct merge *merge)
         }
     }
     return policy;
+}
+
+bool truce__merge_sums(const struct merge *merge)
+{
+    return merge->options->rules && merge->options->rules->sums;
 }
 
 const char *truce__merge_key(const struct merge *merge)

@@ -1,0 +1,534 @@
+/*
+ * RFC 6902, applied. The document is a tree whose nodes are taken apart only where an operation
+ * leads, so that a patch of a large document costs what it touches:
+ *
+ *     {a: {b: 1}, c: [...]}   -- replace /a/b -->   node {a: node {b: 2}, c: (bytes as they were)}
+ *
+ * What is added or copied is counted, so that copies of copies cannot grow without end.
+ */
+#include "query/patch.h"
+
+#include "base/limits.h"
+
+#define TREE_BYTES_MAX ((size_t)2 * TRUCE_DOCUMENT_BYTES_MAX)
+
+struct node;
+
+struct child {
+    const char *name; /* of a field; NULL in arrays */
+    uint32_t length;
+    struct node *node;
+};
+
+struct node {
+    struct value raw; /* unless it was taken apart */
+    bool apart;
+    uint8_t type;
+    struct child *children;
+    uint32_t count, room;
+};
+
+struct tree {
+    struct arena *arena;
+    struct node *root;
+    size_t bytes; /* that were put in */
+    bson_error_t *error;
+    uint32_t number; /* of the operation */
+};
+
+/* ---- nodes ------------------------------------------------------------------------------------ */
+
+static struct node *new_node(struct tree *tree, struct value raw)
+{
+    struct node *node = truce__arena_take(tree->arena, sizeof *node);
+
+    *node = (struct node){.raw = raw, .type = raw.type};
+    return node;
+}
+
+static void insert_child(struct tree *tree, struct node *parent, uint32_t at, struct child child)
+{
+    if (parent->count == parent->room) {
+        uint32_t room = parent->room ? 2 * parent->room : 8;
+        struct child *children = truce__arena_take(tree->arena, room * sizeof *children);
+
+        if (parent->count)
+            memcpy(children, parent->children, parent->count * sizeof *children);
+        parent->children = children;
+        parent->room = room;
+    }
+    memmove(parent->children + at + 1, parent->children + at,
+            (parent->count - at) * sizeof *parent->children);
+    parent->children[at] = child;
+    parent->count++;
+}
+
+static void remove_child(struct node *parent, uint32_t at)
+{
+    parent->count--;
+    memmove(parent->children + at, parent->children + at + 1,
+            (parent->count - at) * sizeof *parent->children);
+}
+
+static void take_apart(struct tree *tree, struct node *node)
+{
+    struct fields fields;
+
+    if (node->apart || !truce__value_is_container(node->raw))
+        return;
+    node->apart = true;
+    fields = truce__fields(node->raw);
+    while (truce__fields_next(&fields)) {
+        struct child child = {fields.key, fields.key_length, new_node(tree, fields.value)};
+
+        insert_child(tree, node, node->count, child);
+    }
+}
+
+static void write_node(const struct node *node, const char *name, uint32_t length, bson_t *to)
+{
+    char text[16];
+    const char *key;
+    bson_t inner;
+
+    if (!node->apart) {
+        truce__value_append(to, name, length, node->raw);
+        return;
+    }
+    if (node->type == BSON_TYPE_DOCUMENT)
+        bson_append_document_begin(to, name, (int)length, &inner);
+    else
+        bson_append_array_begin(to, name, (int)length, &inner);
+    for (uint32_t i = 0; i < node->count; i++) {
+        const struct child *child = &node->children[i];
+
+        bson_uint32_to_string(i, &key, text, sizeof text);
+        if (node->type == BSON_TYPE_DOCUMENT)
+            write_node(child->node, child->name, child->length, &inner);
+        else
+            write_node(child->node, key, (uint32_t)strlen(key), &inner);
+    }
+    if (node->type == BSON_TYPE_DOCUMENT)
+        bson_append_document_end(to, &inner);
+    else
+        bson_append_array_end(to, &inner);
+}
+
+static struct value value_of(struct tree *tree, const struct node *node)
+{
+    bson_t holder = BSON_INITIALIZER;
+    struct value value = node->raw;
+
+    if (node->apart) {
+        write_node(node, "v", 1, &holder);
+        value = truce__value_copy(tree->arena,
+                                  truce__value_field(truce__value_document(&holder), "v", 1));
+    }
+    bson_destroy(&holder);
+    return value;
+}
+
+/* ---- pointers (RFC 6901) ---------------------------------------------------------------------- */
+
+struct token {
+    const char *text;
+    uint32_t length;
+};
+
+struct pointer {
+    struct token tokens[TRUCE_DOCUMENT_DEPTH_MAX + 1];
+    uint32_t count;
+    const char *shown;
+};
+
+static truce_status refuse(const struct tree *tree, const char *what, const char *path)
+{
+    return truce__fail(TRUCE_INVALID, tree->error, "operation %u: %s \"%.200s\"", tree->number,
+                       what, path);
+}
+
+/* "~01" is "~1" */
+static bool unescape(struct tree *tree, const char *from, uint32_t length, struct token *token)
+{
+    char *to = truce__arena_take(tree->arena, length + 1);
+
+    token->text = to;
+    for (uint32_t i = 0; i < length; i++) {
+        if (!from[i])
+            return false;
+        if (from[i] != '~') {
+            *to++ = from[i];
+            continue;
+        }
+        i++;
+        if (i == length || (from[i] != '0' && from[i] != '1'))
+            return false;
+        *to++ = from[i] == '0' ? '~' : '/';
+    }
+    *to = '\0';
+    token->length = (uint32_t)(to - token->text);
+    return true;
+}
+
+static truce_status read_pointer(struct tree *tree, struct value value, const char *member,
+                                 struct pointer *pointer)
+{
+    const char *text, *at;
+    uint32_t length;
+
+    if (value.type != BSON_TYPE_UTF8)
+        return refuse(tree, "it has no text as", member);
+    text = truce__value_text(value, &length);
+    pointer->shown = text;
+    pointer->count = 0;
+    for (at = text; at < text + length;) {
+        const char *end;
+
+        if (*at != '/')
+            return refuse(tree, "no JSON pointer:", text);
+        if (pointer->count > TRUCE_DOCUMENT_DEPTH_MAX)
+            return refuse(tree, "a pointer deeper than a document may be:", text);
+        at++;
+        end = memchr(at, '/', (size_t)(text + length - at));
+        if (!end)
+            end = text + length;
+        if (!unescape(tree, at, (uint32_t)(end - at), &pointer->tokens[pointer->count++]))
+            return refuse(tree, "no JSON pointer:", text);
+        at = end;
+    }
+    return TRUCE_OK;
+}
+
+/* The place that a token names in an array: a number without leading zeros, at most `most`. */
+static bool read_index(const struct token *token, uint32_t most, uint32_t *index)
+{
+    uint64_t number = 0;
+
+    if (!token->length || token->length > 9 || (token->text[0] == '0' && token->length > 1))
+        return false;
+    for (uint32_t i = 0; i < token->length; i++) {
+        if (token->text[i] < '0' || token->text[i] > '9')
+            return false;
+        number = number * 10 + (uint64_t)(token->text[i] - '0');
+    }
+    *index = (uint32_t)number;
+    return number <= most;
+}
+
+static bool find_child(const struct node *node, const struct token *token, uint32_t *at)
+{
+    if (node->type == BSON_TYPE_ARRAY)
+        return node->count && read_index(token, node->count - 1, at);
+    for (uint32_t i = 0; node->type == BSON_TYPE_DOCUMENT && i < node->count; i++) {
+        if (node->children[i].length == token->length &&
+            !memcmp(node->children[i].name, token->text, token->length)) {
+            *at = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The container that the last token of a pointer is looked up in. */
+static truce_status find_parent(struct tree *tree, const struct pointer *pointer,
+                                struct node **parent)
+{
+    struct node *node = tree->root;
+
+    for (uint32_t i = 0;; i++) {
+        uint32_t at;
+
+        take_apart(tree, node);
+        if (node->type != BSON_TYPE_DOCUMENT && node->type != BSON_TYPE_ARRAY)
+            return refuse(tree, "there is no object or array for", pointer->shown);
+        if (i + 1 == pointer->count)
+            break;
+        if (!find_child(node, &pointer->tokens[i], &at))
+            return refuse(tree, "there is nothing at", pointer->shown);
+        node = node->children[at].node;
+    }
+    *parent = node;
+    return TRUCE_OK;
+}
+
+static truce_status find_node(struct tree *tree, const struct pointer *pointer, struct node **found)
+{
+    struct node *parent;
+    truce_status status;
+    uint32_t at;
+
+    *found = tree->root;
+    if (!pointer->count)
+        return TRUCE_OK;
+    status = find_parent(tree, pointer, &parent);
+    if (status)
+        return status;
+    if (!find_child(parent, &pointer->tokens[pointer->count - 1], &at))
+        return refuse(tree, "there is nothing at", pointer->shown);
+    *found = parent->children[at].node;
+    return TRUCE_OK;
+}
+
+/* Containers nested in each other, the value itself counted. */
+static uint32_t depth_of(struct value value, uint32_t most)
+{
+    uint32_t depth = 0;
+    struct fields fields;
+
+    if (!truce__value_is_container(value) || !most)
+        return truce__value_is_container(value);
+    fields = truce__fields(value);
+    while (truce__fields_next(&fields)) {
+        uint32_t below = depth_of(fields.value, most - 1);
+
+        depth = below > depth ? below : depth;
+    }
+    return depth + 1;
+}
+
+static uint32_t node_depth(const struct node *node, uint32_t most)
+{
+    uint32_t depth = 0;
+
+    if (!node->apart || !most)
+        return depth_of(node->raw, most);
+    for (uint32_t i = 0; i < node->count; i++) {
+        uint32_t below = node_depth(node->children[i].node, most - 1);
+
+        depth = below > depth ? below : depth;
+    }
+    return depth + 1;
+}
+
+/* Nothing is ever put where the tree would be deeper than a document may be. */
+static truce_status check_depth(struct tree *tree, const struct pointer *pointer,
+                                const struct node *node)
+{
+    if (pointer->count + node_depth(node, TRUCE_DOCUMENT_DEPTH_MAX + 1) <= TRUCE_DOCUMENT_DEPTH_MAX)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_LIMIT, tree->error, "operation %u: more than %d levels of values",
+                       tree->number, TRUCE_DOCUMENT_DEPTH_MAX);
+}
+
+/* ---- operations ------------------------------------------------------------------------------- */
+
+static truce_status put(struct tree *tree, const struct pointer *pointer, struct node *node)
+{
+    const struct token *last = &pointer->tokens[pointer->count ? pointer->count - 1 : 0];
+    struct node *parent;
+    truce_status status = check_depth(tree, pointer, node);
+    uint32_t at;
+
+    if (status)
+        return status;
+    if (!pointer->count) {
+        tree->root = node;
+        return TRUCE_OK;
+    }
+    status = find_parent(tree, pointer, &parent);
+    if (status)
+        return status;
+    if (parent->type == BSON_TYPE_DOCUMENT) {
+        if (find_child(parent, last, &at))
+            parent->children[at].node = node;
+        else
+            insert_child(tree, parent, parent->count,
+                         (struct child){last->text, last->length, node});
+        return TRUCE_OK;
+    }
+    at = parent->count;
+    if (!(last->length == 1 && last->text[0] == '-') && !read_index(last, parent->count, &at))
+        return refuse(tree, "no place in the array:", pointer->shown);
+    insert_child(tree, parent, at, (struct child){NULL, 0, node});
+    return TRUCE_OK;
+}
+
+static truce_status cut(struct tree *tree, const struct pointer *pointer, struct node **taken)
+{
+    struct node *parent;
+    truce_status status;
+    uint32_t at;
+
+    if (!pointer->count)
+        return refuse(tree, "the whole document cannot be removed:", pointer->shown);
+    status = find_parent(tree, pointer, &parent);
+    if (status)
+        return status;
+    if (!find_child(parent, &pointer->tokens[pointer->count - 1], &at))
+        return refuse(tree, "there is nothing at", pointer->shown);
+    *taken = parent->children[at].node;
+    remove_child(parent, at);
+    return TRUCE_OK;
+}
+
+struct operation {
+    struct pointer path, from;
+    struct value value;
+};
+
+static truce_status count_bytes(struct tree *tree, struct value value)
+{
+    tree->bytes += value.size;
+    if (tree->bytes <= TREE_BYTES_MAX)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_LIMIT, tree->error, "operation %u: what the patch adds is too large",
+                       tree->number);
+}
+
+static truce_status run_add(struct tree *tree, const struct operation *operation)
+{
+    truce_status status = count_bytes(tree, operation->value);
+
+    return status ? status : put(tree, &operation->path, new_node(tree, operation->value));
+}
+
+static truce_status run_remove(struct tree *tree, const struct operation *operation)
+{
+    struct node *taken;
+
+    return cut(tree, &operation->path, &taken);
+}
+
+static truce_status run_replace(struct tree *tree, const struct operation *operation)
+{
+    struct node *node;
+    truce_status status = find_node(tree, &operation->path, &node);
+
+    if (!status)
+        status = count_bytes(tree, operation->value);
+    if (!status)
+        status = check_depth(tree, &operation->path, new_node(tree, operation->value));
+    if (!status)
+        *node = (struct node){.raw = operation->value, .type = operation->value.type};
+    return status;
+}
+
+/* `from` is above `path` */
+static bool is_inside(const struct pointer *path, const struct pointer *from)
+{
+    if (path->count <= from->count)
+        return false;
+    for (uint32_t i = 0; i < from->count; i++) {
+        if (path->tokens[i].length != from->tokens[i].length ||
+            memcmp(path->tokens[i].text, from->tokens[i].text, from->tokens[i].length) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool is_same(const struct pointer *a, const struct pointer *b)
+{
+    return a->count == b->count && !strcmp(a->shown, b->shown);
+}
+
+static truce_status run_move(struct tree *tree, const struct operation *operation)
+{
+    struct node *node;
+    truce_status status;
+
+    if (is_inside(&operation->path, &operation->from))
+        return refuse(tree, "a value cannot be moved into itself:", operation->path.shown);
+    status = find_node(tree, &operation->from, &node);
+    if (status || is_same(&operation->path, &operation->from))
+        return status;
+    status = cut(tree, &operation->from, &node);
+    return status ? status : put(tree, &operation->path, node);
+}
+
+static truce_status run_copy(struct tree *tree, const struct operation *operation)
+{
+    struct node *node;
+    struct value value;
+    truce_status status = find_node(tree, &operation->from, &node);
+
+    if (status)
+        return status;
+    value = value_of(tree, node);
+    status = count_bytes(tree, value);
+    return status ? status : put(tree, &operation->path, new_node(tree, value));
+}
+
+static truce_status run_test(struct tree *tree, const struct operation *operation)
+{
+    struct node *node;
+    truce_status status = find_node(tree, &operation->path, &node);
+    char a[100], b[100];
+    struct value found;
+
+    if (status)
+        return status;
+    found = value_of(tree, node);
+    if (truce__patch_equal(found, operation->value))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_CONFLICT, tree->error, "operation %u: \"%.100s\" is %s, not %s",
+                       tree->number, operation->path.shown, truce__value_show(found, a, sizeof a),
+                       truce__value_show(operation->value, b, sizeof b));
+}
+
+static const struct kind {
+    const char *name;
+    bool from, value; /* members that it must have */
+    truce_status (*run)(struct tree *tree, const struct operation *operation);
+} kinds[] = {
+    {"add", false, true, run_add},         {"remove", false, false, run_remove},
+    {"replace", false, true, run_replace}, {"move", true, false, run_move},
+    {"copy", true, false, run_copy},       {"test", false, true, run_test},
+};
+
+static const struct kind *find_kind(struct value op)
+{
+    uint32_t length;
+
+    for (size_t i = 0; op.type == BSON_TYPE_UTF8 && i < sizeof kinds / sizeof *kinds; i++) {
+        if (!strcmp(kinds[i].name, truce__value_text(op, &length)))
+            return &kinds[i];
+    }
+    return NULL;
+}
+
+static truce_status run_one(struct tree *tree, struct value given)
+{
+    struct operation operation;
+    const struct kind *kind;
+    truce_status status;
+
+    if (given.type != BSON_TYPE_DOCUMENT)
+        return truce__fail(TRUCE_INVALID, tree->error, "operation %u is no object", tree->number);
+    kind = find_kind(truce__value_field(given, "op", 2));
+    if (!kind)
+        return truce__fail(TRUCE_INVALID, tree->error,
+                           "operation %u: \"op\" is add, remove, replace, move, copy or test",
+                           tree->number);
+    status = read_pointer(tree, truce__value_field(given, "path", 4), "path", &operation.path);
+    if (!status && kind->from)
+        status = read_pointer(tree, truce__value_field(given, "from", 4), "from", &operation.from);
+    operation.value = truce__value_field(given, "value", 5);
+    if (!status && kind->value && !operation.value.type)
+        status = truce__fail(TRUCE_INVALID, tree->error, "operation %u: %s has no \"value\"",
+                             tree->number, kind->name);
+    return status ? status : kind->run(tree, &operation);
+}
+
+truce_status truce__patch_apply(struct value before, const bson_t *operations, struct arena *arena,
+                                struct value *after, bson_error_t *error)
+{
+    struct tree tree = {.arena = arena, .error = error};
+    struct fields fields = truce__fields(truce__value_document(operations));
+    truce_status status = TRUCE_OK;
+
+    *after = truce__value_missing();
+    tree.root = new_node(&tree, before);
+    for (; !status && truce__fields_next(&fields); tree.number++) {
+        if (tree.number == PATCH_OPERATIONS_MAX)
+            return truce__fail(TRUCE_LIMIT, error, "a patch has at most %d operations",
+                               PATCH_OPERATIONS_MAX);
+        status = run_one(&tree, fields.value);
+    }
+    if (status)
+        return status;
+    *after = value_of(&tree, tree.root);
+    if (after->size > TRUCE_DOCUMENT_BYTES_MAX)
+        return truce__fail(TRUCE_LIMIT, error, "the patched document would have %u bytes",
+                           after->size);
+    return TRUCE_OK;
+}

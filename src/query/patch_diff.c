@@ -1,0 +1,335 @@
+/*
+ * JSON Patch from two values: what is gone is removed, what is new is added, what changed is
+ * replaced at the deepest place that says it all.
+ *
+ *     before  {a: 1, l: [{id: 1, n: 1}, {id: 2, n: 2}]}
+ *     after   {a: 1, l: [{id: 2, n: 9}]}
+ *     patch   remove /l/0, replace /l/0/n 9
+ *
+ * Elements of arrays are matched by a longest common subsequence (lcs.c), of their identities where
+ * all have one, else of themselves; an element that was removed beside one that was added is one that
+ * changed. Where the changes inside of a value take more bytes than the value, it is replaced whole (but
+ * for the root).
+ *
+ * The time is linear in the documents where their fields and elements stand in the same order, but
+ * for a little.
+ */
+#include <stdio.h>
+
+#include "query/lcs.h"
+#include "query/patch.h"
+
+struct step {
+    const char *op; /* "add", "remove", "replace" */
+    char *path;
+    struct value value;
+};
+
+struct steps {
+    struct arena *arena;
+    struct step *steps;
+    uint32_t count, room;
+    size_t bytes; /* of the patch, about */
+    char *path;
+    size_t length, path_room;
+};
+
+/* ---- steps ------------------------------------------------------------------------------------ */
+
+static void add_step(struct steps *steps, const char *op, struct value value)
+{
+    if (steps->count == steps->room) {
+        steps->room = steps->room ? 2 * steps->room : 64;
+        steps->steps = bson_realloc(steps->steps, steps->room * sizeof *steps->steps);
+    }
+    steps->steps[steps->count++] = (struct step){
+        op, truce__arena_copy(steps->arena, steps->path ? steps->path : "", steps->length + 1),
+        value};
+    steps->bytes += 32 + steps->length + value.size;
+}
+
+/* "/" and the name, escaped; returns where to cut the path again */
+static size_t enter(struct steps *steps, const char *name, size_t length)
+{
+    size_t before = steps->length;
+
+    if (steps->path_room < before + 2 * length + 2) {
+        steps->path_room = 2 * (before + 2 * length + 2);
+        steps->path = bson_realloc(steps->path, steps->path_room);
+    }
+    steps->path[steps->length++] = '/';
+    for (size_t i = 0; i < length; i++) {
+        if (name[i] == '~' || name[i] == '/') {
+            steps->path[steps->length++] = '~';
+            steps->path[steps->length++] = name[i] == '~' ? '0' : '1';
+        } else {
+            steps->path[steps->length++] = name[i];
+        }
+    }
+    steps->path[steps->length] = '\0';
+    return before;
+}
+
+static void leave(struct steps *steps, size_t length)
+{
+    steps->length = length;
+    steps->path[length] = '\0';
+}
+
+static void step_at(struct steps *steps, const char *name, size_t length, const char *op,
+                    struct value value)
+{
+    size_t before = enter(steps, name, length);
+
+    add_step(steps, op, value);
+    leave(steps, before);
+}
+
+static void diff_value(struct steps *steps, struct value before, struct value after);
+
+static void diff_at(struct steps *steps, const char *name, size_t length, struct value before,
+                    struct value after)
+{
+    size_t outer = enter(steps, name, length);
+
+    diff_value(steps, before, after);
+    leave(steps, outer);
+}
+
+/* ---- documents -------------------------------------------------------------------------------- */
+
+/* The field of that name: mostly the one that stands next. */
+static struct value find_field(struct fields *next, struct value document, const struct fields *key)
+{
+    struct fields ahead = *next;
+
+    if (truce__fields_next(&ahead) && ahead.key_length == key->key_length &&
+        !memcmp(ahead.key, key->key, key->key_length)) {
+        *next = ahead;
+        return ahead.value;
+    }
+    return truce__value_field(document, key->key, key->key_length);
+}
+
+static void diff_documents(struct steps *steps, struct value before, struct value after)
+{
+    struct fields fields = truce__fields(before), other = truce__fields(after);
+
+    while (truce__fields_next(&fields)) {
+        struct value now = find_field(&other, after, &fields);
+
+        if (!now.type)
+            step_at(steps, fields.key, fields.key_length, "remove", now);
+        else if (!truce__value_identical(fields.value, now))
+            diff_at(steps, fields.key, fields.key_length, fields.value, now);
+    }
+    fields = truce__fields(after);
+    other = truce__fields(before);
+    while (truce__fields_next(&fields)) {
+        if (!find_field(&other, before, &fields).type)
+            step_at(steps, fields.key, fields.key_length, "add", fields.value);
+    }
+}
+
+/* ---- arrays ----------------------------------------------------------------------------------- */
+
+struct elements {
+    struct value *values;
+    uint32_t *numbers; /* the same element, or one of the same identity: the same number */
+    uint32_t count;
+};
+
+/* A table of values by their bytes. */
+struct numbering {
+    struct value *keys;
+    uint32_t *numbers;
+    uint32_t size, next;
+};
+
+static uint64_t hash_of(struct value value)
+{
+    uint64_t hash = 14695981039346656037u ^ value.type;
+
+    for (uint32_t i = 0; i < value.size; i++)
+        hash = (hash ^ value.data[i]) * 1099511628211u;
+    return hash ^ (hash >> 29);
+}
+
+static void begin_numbering(struct arena *arena, uint32_t count, struct numbering *numbering)
+{
+    for (numbering->size = 16; numbering->size < 2 * count; numbering->size *= 2)
+        continue;
+    numbering->next = 0;
+    numbering->keys = truce__arena_take(arena, numbering->size * sizeof *numbering->keys);
+    numbering->numbers = truce__arena_take(arena, numbering->size * sizeof *numbering->numbers);
+    memset(numbering->keys, 0, numbering->size * sizeof *numbering->keys);
+}
+
+static uint32_t number_of(struct numbering *numbering, struct value key)
+{
+    uint32_t at = (uint32_t)hash_of(key) & (numbering->size - 1);
+
+    while (numbering->keys[at].type && !truce__value_identical(numbering->keys[at], key))
+        at = (at + 1) & (numbering->size - 1);
+    if (!numbering->keys[at].type) {
+        numbering->keys[at] = key;
+        numbering->numbers[at] = numbering->next++;
+    }
+    return numbering->numbers[at];
+}
+
+static void read_elements(struct arena *arena, struct value array, struct elements *elements)
+{
+    struct fields fields = truce__fields(array);
+
+    elements->count = 0;
+    while (truce__fields_next(&fields))
+        elements->count++;
+    elements->values = truce__arena_take(arena, (elements->count + 1) * sizeof *elements->values);
+    elements->numbers = truce__arena_take(arena, (elements->count + 1) * sizeof(uint32_t));
+    fields = truce__fields(array);
+    for (uint32_t i = 0; truce__fields_next(&fields); i++)
+        elements->values[i] = fields.value;
+}
+
+/* False: an element has no such field, or two of one list have the same. */
+static bool number_by(struct arena *arena, const char *name, struct elements *lists)
+{
+    struct numbering numbering;
+
+    begin_numbering(arena, lists[0].count + lists[1].count, &numbering);
+    for (int list = 0; list < 2; list++) {
+        uint8_t *taken = truce__arena_take(arena, lists[0].count + lists[1].count + 1);
+
+        memset(taken, 0, lists[0].count + lists[1].count + 1);
+        for (uint32_t i = 0; i < lists[list].count; i++) {
+            struct value key = lists[list].values[i];
+            uint32_t number;
+
+            if (key.type == BSON_TYPE_DOCUMENT)
+                key = truce__value_field(key, name, strlen(name));
+            else
+                key = truce__value_missing();
+            if (!key.type)
+                return false;
+            number = number_of(&numbering, key);
+            if (taken[number]++)
+                return false;
+            lists[list].numbers[i] = number;
+        }
+    }
+    return true;
+}
+
+static void number_elements(struct arena *arena, struct elements *lists)
+{
+    struct numbering numbering;
+
+    if (number_by(arena, "_id", lists) || number_by(arena, "id", lists) ||
+        number_by(arena, "name", lists))
+        return;
+    begin_numbering(arena, lists[0].count + lists[1].count, &numbering);
+    for (int list = 0; list < 2; list++) {
+        for (uint32_t i = 0; i < lists[list].count; i++)
+            lists[list].numbers[i] = number_of(&numbering, lists[list].values[i]);
+    }
+}
+
+/* Old elements from .. to against new ones: pairs are changes, the rest goes or comes. `at` is the
+ * place in the array as it is by then. */
+static uint32_t diff_run(struct steps *steps, const struct value *old, uint32_t old_count,
+                         const struct value *new, uint32_t new_count, uint32_t at)
+{
+    uint32_t pairs = old_count < new_count ? old_count : new_count;
+    char text[16];
+    const char *key;
+
+    for (uint32_t i = 0; i < old_count || i < new_count; i++) {
+        size_t length = bson_uint32_to_string(at, &key, text, sizeof text);
+
+        if (i < pairs)
+            diff_at(steps, key, length, old[i], new[i]);
+        else
+            step_at(steps, key, length, i < old_count ? "remove" : "add",
+                    i < new_count ? new[i] : truce__value_missing());
+        at += i < new_count;
+    }
+    return at;
+}
+
+static void diff_arrays(struct steps *steps, struct value before, struct value after)
+{
+    struct elements lists[2];
+    uint32_t *match, i = 0, k = 0, at = 0;
+
+    read_elements(steps->arena, before, &lists[0]);
+    read_elements(steps->arena, after, &lists[1]);
+    number_elements(steps->arena, lists);
+    match = truce__arena_take(steps->arena, (lists[0].count + 1) * sizeof *match);
+    truce__lcs(steps->arena, lists[0].numbers, lists[0].count, lists[1].numbers, lists[1].count,
+               match);
+    while (i < lists[0].count || k < lists[1].count) {
+        uint32_t next = i, matched;
+
+        while (next < lists[0].count && match[next] == LCS_NONE)
+            next++;
+        matched = next < lists[0].count ? match[next] : lists[1].count;
+        at = diff_run(steps, lists[0].values + i, next - i, lists[1].values + k, matched - k, at);
+        i = next;
+        k = matched;
+        if (i < lists[0].count) {
+            diff_run(steps, lists[0].values + i, 1, lists[1].values + k, 1, at);
+            i++;
+            k++;
+            at++;
+        }
+    }
+}
+
+/* ---- values ----------------------------------------------------------------------------------- */
+
+static void diff_value(struct steps *steps, struct value before, struct value after)
+{
+    uint32_t count = steps->count;
+    size_t bytes = steps->bytes;
+
+    if (truce__value_identical(before, after))
+        return;
+    if (before.type != after.type || !truce__value_is_container(before)) {
+        add_step(steps, "replace", after);
+        return;
+    }
+    if (before.type == BSON_TYPE_DOCUMENT)
+        diff_documents(steps, before, after);
+    else
+        diff_arrays(steps, before, after);
+    if (steps->length && steps->bytes - bytes > after.size + steps->length + 32) {
+        steps->count = count;
+        steps->bytes = bytes;
+        add_step(steps, "replace", after);
+    }
+}
+
+void truce__patch_diff(struct value before, struct value after, bson_t *operations)
+{
+    struct arena arena = ARENA_INIT;
+    struct steps steps = {.arena = &arena};
+
+    bson_init(operations);
+    diff_value(&steps, before, after);
+    for (uint32_t i = 0; i < steps.count; i++) {
+        char text[16];
+        const char *key;
+        bson_t operation;
+
+        bson_uint32_to_string(i, &key, text, sizeof text);
+        bson_append_document_begin(operations, key, -1, &operation);
+        bson_append_utf8(&operation, "op", 2, steps.steps[i].op, -1);
+        bson_append_utf8(&operation, "path", 4, steps.steps[i].path, -1);
+        truce__value_append(&operation, "value", 5, steps.steps[i].value);
+        bson_append_document_end(operations, &operation);
+    }
+    bson_free(steps.steps);
+    bson_free(steps.path);
+    truce__arena_release(&arena);
+}

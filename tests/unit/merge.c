@@ -1,0 +1,425 @@
+/* Three-way merges: what each policy does, what is a conflict, and what holds of all merges. */
+#include "query/merge.h"
+
+#include "base/random.h"
+#include "tests/support/random_bson.h"
+#include "tests/support/test.h"
+
+struct merged {
+    bson_t document, conflicts;
+};
+
+static void merge(const bson_t *base, const bson_t *mine, const bson_t *theirs, const char *rules,
+                  struct merge_options options, struct merged *merged)
+{
+    bson_t *rule_document = rules ? test_bson(rules) : NULL;
+    struct merge_rules *compiled = NULL;
+    bson_error_t error;
+
+    CHECK_OK(truce__merge_rules_new(rule_document, &compiled, &error), error);
+    options.rules = compiled;
+    CHECK_OK(truce__merge(truce__value_document(base), truce__value_document(mine),
+                          truce__value_document(theirs), &options, &merged->document,
+                          &merged->conflicts, &error),
+             error);
+    truce__merge_rules_free(compiled);
+    bson_destroy(rule_document);
+}
+
+static void release(struct merged *merged)
+{
+    bson_destroy(&merged->document);
+    bson_destroy(&merged->conflicts);
+}
+
+static void check_with(struct merge_options options, const char *rules, const char *base_json,
+                       const char *mine_json, const char *theirs_json, const char *expected_json,
+                       const char *conflicts_json, int line)
+{
+    bson_t *base = test_bson(base_json), *mine = test_bson(mine_json);
+    bson_t *theirs = test_bson(theirs_json), *expected = test_bson(expected_json);
+    bson_t *conflicts = test_bson(conflicts_json);
+    struct merged merged;
+
+    merge(base, mine, theirs, rules, options, &merged);
+    test_bson_equal(expected, &merged.document, __FILE__, line);
+    test_bson_equal(conflicts, &merged.conflicts, __FILE__, line);
+    release(&merged);
+    bson_destroy(base);
+    bson_destroy(mine);
+    bson_destroy(theirs);
+    bson_destroy(expected);
+    bson_destroy(conflicts);
+}
+
+#define MERGES(rules, base, mine, theirs, expected)                                                \
+    check_with((struct merge_options){0}, rules, base, mine, theirs, expected, "[]", __LINE__)
+#define CONFLICTS(rules, base, mine, theirs, expected, conflicts)                                  \
+    check_with((struct merge_options){0}, rules, base, mine, theirs, expected, conflicts, __LINE__)
+
+TEST(changes_of_different_fields_come_together)
+{
+    MERGES(NULL, "{'a': 1, 'b': 2, 'c': 3}", "{'a': 5, 'b': 2, 'd': 4}", "{'a': 1, 'b': 6, 'c': 3}",
+           "{'a': 5, 'b': 6, 'd': 4}");
+    MERGES(NULL, "{'a': {'x': 1, 'y': {'z': 1}}}", "{'a': {'x': 2, 'y': {'z': 1}}}",
+           "{'a': {'x': 1, 'y': {'z': 2, 'w': 1}}}", "{'a': {'x': 2, 'y': {'z': 2, 'w': 1}}}");
+    MERGES(NULL, "{'a': 1}", "{'a': 2}", "{'a': 2}", "{'a': 2}");
+    MERGES(NULL, "{'a': 1, 'b': 1}", "{'b': 1}", "{'b': 1}", "{'b': 1}");
+    MERGES(NULL, "{'a': 1, 'b': 2}", "{'b': 2, 'a': 1}", "{'a': 1, 'b': 3}", "{'b': 3, 'a': 1}");
+    MERGES(NULL, "{}", "{'z': 1, 'a': 1}", "{'m': 1}", "{'a': 1, 'm': 1, 'z': 1}");
+}
+
+TEST(what_both_changed_is_a_conflict)
+{
+    CONFLICTS(NULL, "{'a': 1, 'b': 1}", "{'a': 2, 'b': 5}", "{'a': 3, 'b': 1}", "{'a': 3, 'b': 5}",
+              "[{'path': 'a', 'kind': 'both-changed', 'base': 1, 'mine': 2, 'theirs': 3}]");
+    CONFLICTS(NULL, "{'a': {'b': 1, 'c': 1}}", "{'a': {'c': 1}}", "{'a': {'b': 3, 'c': 1}}",
+              "{'a': {'b': 3, 'c': 1}}",
+              "[{'path': 'a.b', 'kind': 'delete-edit', 'base': 1, 'theirs': 3}]");
+    CONFLICTS(NULL, "{'a': 1}", "{'a': 2}", "{}", "{}",
+              "[{'path': 'a', 'kind': 'delete-edit', 'base': 1, 'mine': 2}]");
+    CONFLICTS(NULL, "{}", "{'a': 2}", "{'a': 3}", "{'a': 3}",
+              "[{'path': 'a', 'kind': 'both-added', 'mine': 2, 'theirs': 3}]");
+    CONFLICTS(NULL, "{'a': 1}", "{'a': 'x'}", "{'a': {}}", "{'a': {}}",
+              "[{'path': 'a', 'kind': 'type', 'base': 1, 'mine': 'x', 'theirs': {}}]");
+    CONFLICTS(NULL, "{'a': [1]}", "{'a': [1, 2]}", "{'a': [1, 3]}", "{'a': [1, 3]}",
+              "[{'path': 'a', 'kind': 'both-changed', 'base': [1], 'mine': [1, 2],"
+              "'theirs': [1, 3]}]");
+}
+
+TEST(policies_decide_what_both_changed)
+{
+    static const char *const base = "{'a': 1}", *const mine = "{'a': 5}",
+                             *const theirs = "{'a': 3}";
+
+    MERGES("{'a': 'mine'}", base, mine, theirs, "{'a': 5}");
+    MERGES("{'a': 'theirs'}", base, mine, theirs, "{'a': 3}");
+    MERGES("{'a': 'max'}", base, theirs, mine, "{'a': 5}");
+    MERGES("{'a': 'min'}", base, mine, theirs, "{'a': 3}");
+    MERGES("{'a': 'sum'}", base, mine, theirs, "{'a': 7}");
+    MERGES("{'a': 'newest'}", base, mine, theirs, "{'a': 3}");
+    check_with((struct merge_options){.mine_is_newer = true}, "{'a': 'newest'}", base, mine, theirs,
+               "{'a': 5}", "[]", __LINE__);
+    MERGES("{'$default': 'mine'}", base, mine, theirs, "{'a': 5}");
+    MERGES("{'$default': 'theirs', 'b': 'mine'}", base, mine, theirs, "{'a': 3}");
+    MERGES("{'a': 'mine'}", "{'a': 1}", "{}", "{'a': 3}", "{}");
+    MERGES("{'a': 'theirs'}", "{'a': 1}", "{}", "{'a': 3}", "{'a': 3}");
+    /* two equal changes are two */
+    MERGES("{'a': 'sum'}", "{'a': 1}", "{'a': 2}", "{'a': 2}", "{'a': 3}");
+    MERGES("{'a': 'sum'}", "{}", "{'a': 2}", "{'a': 2}", "{'a': 4}");
+    MERGES("{'a': 'max'}", "{'a': 1}", "{'a': 2}", "{'a': 2}", "{'a': 2}");
+}
+
+TEST(a_policy_that_does_not_fit_is_a_conflict)
+{
+    CONFLICTS("{'a': 'sum'}", "{'a': 1}", "{'a': 'x'}", "{'a': 2}", "{'a': 2}",
+              "[{'path': 'a', 'kind': 'type', 'base': 1, 'mine': 'x', 'theirs': 2}]");
+    CONFLICTS("{'a': 'max'}", "{'a': 1}", "{}", "{'a': 2}", "{'a': 2}",
+              "[{'path': 'a', 'kind': 'delete-edit', 'base': 1, 'theirs': 2}]");
+    CONFLICTS("{'a': 'ask', '$default': 'mine'}", "{'a': 1}", "{'a': 3}", "{'a': 2}", "{'a': 2}",
+              "[{'path': 'a', 'kind': 'both-changed', 'base': 1, 'mine': 3, 'theirs': 2}]");
+    CONFLICTS("{'a': 'sum'}", "{'a': {'$numberLong': '0'}}",
+              "{'a': {'$numberLong': '9223372036854775807'}}",
+              "{'a': {'$numberLong': '9223372036854775807'}}",
+              "{'a': {'$numberLong': '9223372036854775807'}}",
+              "[{'path': 'a', 'kind': 'both-changed', 'base': {'$numberLong': '0'},"
+              "'mine': {'$numberLong': '9223372036854775807'},"
+              "'theirs': {'$numberLong': '9223372036854775807'}}]");
+}
+
+TEST(a_rule_holds_below_its_path_until_a_nearer_one)
+{
+    MERGES("{'a': 'mine', 'a.b.c': 'theirs'}", "{'a': {'b': {'c': 1, 'd': 1}}}",
+           "{'a': {'b': {'c': 2, 'd': 2}}}", "{'a': {'b': {'c': 3, 'd': 3}}}",
+           "{'a': {'b': {'c': 3, 'd': 2}}}");
+    CONFLICTS("{'a': 'mine'}", "{'ab': 1}", "{'ab': 2}", "{'ab': 3}", "{'ab': 3}",
+              "[{'path': 'ab', 'kind': 'both-changed', 'base': 1, 'mine': 2, 'theirs': 3}]");
+    MERGES("{'lines.price': 'max'}", "{'lines': [{'id': 1, 'price': 1}]}",
+           "{'lines': [{'id': 1, 'price': 2}]}", "{'lines': [{'id': 1, 'price': 3}]}",
+           "{'lines': [{'id': 1, 'price': 3}]}");
+}
+
+TEST(strict_makes_a_conflict_of_whatever_both_changed)
+{
+    check_with((struct merge_options){.strict = true}, "{'$default': 'mine'}", "{'a': 1, 'b': 1}",
+               "{'a': 2, 'b': 1}", "{'a': 1, 'b': 2}", "{'a': 1, 'b': 2}",
+               "[{'path': '', 'kind': 'both-changed', 'base': {'a': 1, 'b': 1},"
+               "'mine': {'a': 2, 'b': 1}, 'theirs': {'a': 1, 'b': 2}}]",
+               __LINE__);
+    check_with((struct merge_options){.strict = true}, NULL, "{'a': 1}", "{'a': 2}", "{'a': 1}",
+               "{'a': 2}", "[]", __LINE__);
+}
+
+/* ---- arrays ---- */
+
+#define E(id, n) "{'_id': '" #id "', 'n': " #n "}"
+
+TEST(elements_are_told_apart_by_their_identity)
+{
+    MERGES(NULL, "{'l': [" E(a, 1) "," E(b, 1) "," E(c, 1) "]}",
+           "{'l': [" E(b, 1) "," E(a, 1) "," E(c, 1) "," E(x, 1) "]}",
+           "{'l': [" E(a, 1) "," E(b, 2) "," E(y, 1) "," E(c, 1) "]}",
+           "{'l': [" E(b, 2) "," E(y, 1) "," E(a, 1) "," E(c, 1) "," E(x, 1) "]}");
+    MERGES(NULL, "{'l': [" E(a, 1) "," E(b, 1) "]}", "{'l': [" E(a, 2) "]}",
+           "{'l': [" E(a, 1) "," E(b, 1) "," E(c, 1) "]}", "{'l': [" E(a, 2) "," E(c, 1) "]}");
+    MERGES(NULL, "{'l': []}", "{'l': [" E(b, 1) "]}", "{'l': [" E(a, 1) "]}",
+           "{'l': [" E(a, 1) "," E(b, 1) "]}");
+    MERGES(NULL, "{'l': [{'name': 'a', 'n': 1, 'm': 1}]}", "{'l': [{'name': 'a', 'n': 2, 'm': 1}]}",
+           "{'l': [{'name': 'a', 'n': 1, 'm': 2}]}", "{'l': [{'name': 'a', 'n': 2, 'm': 2}]}");
+    MERGES("{'l': {'key': 'sku'}}", "{'l': [{'sku': 1, 'n': 1, 'id': 1}, {'sku': 2, 'id': 1}]}",
+           "{'l': [{'sku': 1, 'n': 2, 'id': 1}, {'sku': 2, 'id': 1}]}",
+           "{'l': [{'sku': 2, 'id': 1}, {'sku': 1, 'n': 1, 'id': 1}]}",
+           "{'l': [{'sku': 2, 'id': 1}, {'sku': 1, 'n': 2, 'id': 1}]}");
+}
+
+TEST(conflicts_of_elements_are_named_by_their_identity)
+{
+    CONFLICTS(NULL, "{'l': [" E(a, 1) "," E(b, 1) "]}", "{'l': [" E(a, 1) "]}",
+              "{'l': [" E(a, 1) "," E(b, 2) "]}", "{'l': [" E(a, 1) "," E(b, 2) "]}",
+              "[{'path': 'l[_id: \\\"b\\\"]', 'kind': 'delete-edit', 'base': " E(
+                  b, 1) ","
+                        "'theirs': " E(b, 2) "}]");
+    CONFLICTS(NULL, "{'l': [" E(a, 1) "]}", "{'l': [" E(a, 2) "]}", "{'l': [" E(a, 3) "]}",
+              "{'l': [" E(a, 3) "]}",
+              "[{'path': 'l[_id: \\\"a\\\"].n', 'kind': 'both-changed', 'base': 1, 'mine': 2,"
+              "'theirs': 3}]");
+    CONFLICTS(NULL, "{'l': []}", "{'l': [" E(a, 2) "]}", "{'l': [" E(a, 3) "]}",
+              "{'l': [" E(a, 3) "]}",
+              "[{'path': 'l[_id: \\\"a\\\"]', 'kind': 'both-added', 'mine': " E(
+                  a, 2) ","
+                        "'theirs': " E(a, 3) "}]");
+}
+
+TEST(an_order_that_both_changed_is_a_conflict)
+{
+    CONFLICTS(NULL, "{'l': [{'id': 1}, {'id': 2}, {'id': 3}]}",
+              "{'l': [{'id': 2}, {'id': 1}, {'id': 3}]}",
+              "{'l': [{'id': 1}, {'id': 3}, {'id': 2}]}",
+              "{'l': [{'id': 1}, {'id': 3}, {'id': 2}]}",
+              "[{'path': 'l', 'kind': 'order', 'base': [{'id': 1}, {'id': 2}, {'id': 3}],"
+              "'mine': [{'id': 2}, {'id': 1}, {'id': 3}],"
+              "'theirs': [{'id': 1}, {'id': 3}, {'id': 2}]}]");
+    MERGES("{'l': 'mine'}", "{'l': [{'id': 1}, {'id': 2}, {'id': 3}]}",
+           "{'l': [{'id': 2}, {'id': 1}, {'id': 3}]}", "{'l': [{'id': 1}, {'id': 3}, {'id': 2}]}",
+           "{'l': [{'id': 2}, {'id': 1}, {'id': 3}]}");
+    MERGES(NULL, "{'l': [{'id': 1}, {'id': 2}]}", "{'l': [{'id': 2}, {'id': 1}]}",
+           "{'l': [{'id': 2}, {'id': 1}, {'id': 3}]}", "{'l': [{'id': 2}, {'id': 1}, {'id': 3}]}");
+}
+
+TEST(arrays_are_sets_where_a_rule_says_so)
+{
+    MERGES("{'t': 'union'}", "{'t': ['a', 'b']}", "{'t': ['a', 'b', 'c']}", "{'t': ['b', 'd']}",
+           "{'t': ['b', 'c', 'd']}");
+    MERGES("{'t': 'union'}", "{'t': []}", "{'t': ['a', 'a']}", "{'t': ['b', 'a']}",
+           "{'t': ['a', 'b']}");
+    CONFLICTS("{'t': 'union'}", "{'t': []}", "{'t': ['a']}", "{'t': 'b'}", "{'t': 'b'}",
+              "[{'path': 't', 'kind': 'type', 'base': [], 'mine': ['a'], 'theirs': 'b'}]");
+}
+
+TEST(texts_are_merged_line_by_line)
+{
+    MERGES("{'t': 'text'}", "{'t': 'a\\nb\\nc\\nd\\n'}", "{'t': 'a\\nB\\nc\\nd\\n'}",
+           "{'t': 'a\\nb\\nc\\nD\\ne\\n'}", "{'t': 'a\\nB\\nc\\nD\\ne\\n'}");
+    MERGES("{'t': 'text'}", "{'t': 'a\\nb\\nc'}", "{'t': '0\\na\\nb\\nc'}", "{'t': 'a\\nc'}",
+           "{'t': '0\\na\\nc'}");
+    MERGES("{'t': 'text'}", "{'t': 'a\\nb\\nc\\n'}", "{'t': 'a\\nX\\nc\\n0\\n'}",
+           "{'t': 'a\\nX\\nc\\n'}", "{'t': 'a\\nX\\nc\\n0\\n'}");
+    MERGES("{'t': 'text'}", "{'t': ''}", "{'t': 'a'}", "{'t': 'a'}", "{'t': 'a'}");
+    CONFLICTS("{'t': 'text'}", "{'t': 'a\\nb'}", "{'t': 'a\\nc'}", "{'t': 'a\\nd'}",
+              "{'t': 'a\\nd'}",
+              "[{'path': 't', 'kind': 'both-changed', 'base': 'a\\nb', 'mine': 'a\\nc',"
+              "'theirs': 'a\\nd'}]");
+    CONFLICTS("{'t': 'text'}", "{}", "{'t': 'a'}", "{'t': 'b'}", "{'t': 'b'}",
+              "[{'path': 't', 'kind': 'both-added', 'mine': 'a', 'theirs': 'b'}]");
+}
+
+TEST(wrong_rules_are_named)
+{
+    static const char *const wrong[][2] = {{"{'a': 'mien'}", "\"mien\""},
+                                           {"{'a': 5}", "5"},
+                                           {"{'a': {'polcy': 'sum'}}", "polcy"},
+                                           {"{'a': {'key': 5}}", "key of \"a\""},
+                                           {"{'': 'sum'}", "no path"},
+                                           {"{'a..b': 'sum'}", "a..b"},
+                                           {"{'$a': 'sum'}", "$a"},
+                                           {"{'$default': 'all'}", "all"}};
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        bson_t *rules = test_bson(wrong[i][0]);
+        struct merge_rules *compiled;
+        bson_error_t error = {0};
+
+        CHECK_STATUS(TRUCE_INVALID, truce__merge_rules_new(rules, &compiled, &error), error);
+        CHECK(!compiled);
+        if (!strstr(error.message, wrong[i][1]))
+            test_fail(__FILE__, __LINE__, "%s: %s", wrong[i][0], error.message);
+        bson_destroy(rules);
+    }
+}
+
+/* ---- what holds of all merges ---- */
+
+/* A document with a little of everything that merges look at; `like` gives most of it. */
+static bson_t *random_version(struct random *random, const bson_t *like)
+{
+    bson_t *made = bson_new();
+    static const char *const names[] = {"a", "b", "c", "list", "set", "text", "sum", "z"};
+
+    for (int i = 0; i < 8; i++) {
+        bson_iter_t iter;
+        bool there = like && bson_iter_init_find(&iter, like, names[i]);
+        bson_t inner, element;
+
+        if (there && truce__random_below(random, 3)) {
+            bson_append_iter(made, NULL, 0, &iter);
+            continue;
+        }
+        if (!truce__random_below(random, 6))
+            continue;
+        if (i == 3) {
+            bson_append_array_begin(made, names[i], -1, &inner);
+            for (uint32_t k = 0, id = 0; k < 5; k++) {
+                char key[12];
+
+                id += (uint32_t)truce__random_below(random, 3);
+                if (!truce__random_below(random, 3))
+                    continue;
+                snprintf(key, sizeof key, "%u", bson_count_keys(&inner));
+                bson_append_document_begin(&inner, key, -1, &element);
+                BSON_APPEND_INT32(&element, "_id", (int32_t)(id++ * 7 % 11));
+                BSON_APPEND_INT32(&element, "n", (int32_t)truce__random_below(random, 2));
+                bson_append_document_end(&inner, &element);
+            }
+            bson_append_array_end(made, &inner);
+        } else if (i == 4) {
+            bson_append_array_begin(made, names[i], -1, &inner);
+            for (uint32_t k = 0; k < 3; k++)
+                BSON_APPEND_INT32(&inner,
+                                  k == 0   ? "0"
+                                  : k == 1 ? "1"
+                                           : "2",
+                                  (int32_t)truce__random_below(random, 4));
+            bson_append_array_end(made, &inner);
+        } else if (i == 5) {
+            char text[40];
+
+            snprintf(text, sizeof text, "%d\nb\n%d\nd\n%d", (int)truce__random_below(random, 2),
+                     (int)truce__random_below(random, 2), (int)truce__random_below(random, 2));
+            BSON_APPEND_UTF8(made, names[i], text);
+        } else if (i == 6) {
+            BSON_APPEND_INT32(made, names[i], (int32_t)truce__random_below(random, 10));
+        } else {
+            random_append(random, made, names[i], 2);
+        }
+    }
+    return made;
+}
+
+#define RANDOM_RULES "{'set': 'union', 'text': 'text', 'sum': 'sum', 'a': 'max', 'list.n': 'min'}"
+
+static void check_trivial(const bson_t *b, const bson_t *x)
+{
+    const bson_t *threes[][3] = {{b, b, x}, {b, x, b}, {b, x, x}};
+
+    for (int i = 0; i < 3; i++) {
+        struct merged merged;
+
+        /* x, x is two changes for "sum" */
+        merge(threes[i][0], threes[i][1], threes[i][2], i == 2 ? NULL : RANDOM_RULES,
+              (struct merge_options){0}, &merged);
+        CHECK_BSON(x, &merged.document);
+        CHECK(bson_empty(&merged.conflicts));
+        release(&merged);
+    }
+}
+
+/* With sides exchanged: the same document, or as many conflicts. */
+static void check_symmetric(const bson_t *b, const bson_t *x, const bson_t *y)
+{
+    struct merged one, other;
+
+    merge(b, x, y, RANDOM_RULES, (struct merge_options){0}, &one);
+    merge(b, y, x, RANDOM_RULES, (struct merge_options){0}, &other);
+    CHECK_INT(bson_count_keys(&one.conflicts), ==, bson_count_keys(&other.conflicts));
+    if (bson_empty(&one.conflicts))
+        CHECK_BSON(&one.document, &other.document);
+    release(&one);
+    release(&other);
+}
+
+static bool reported(const bson_t *conflicts, const char *path)
+{
+    bson_iter_t iter, inner;
+
+    for (bson_iter_init(&iter, conflicts); bson_iter_next(&iter);) {
+        const char *shown;
+
+        if (!bson_iter_recurse(&iter, &inner) || !bson_iter_find(&inner, "path"))
+            continue;
+        shown = bson_iter_utf8(&inner, NULL);
+        if (!*shown || (!strncmp(shown, path, strlen(path)) &&
+                        (!shown[strlen(path)] || strchr(".[", shown[strlen(path)]))))
+            return true;
+    }
+    return false;
+}
+
+/* Without policies: what one side changed is in the result, or its field is among the conflicts. */
+static void check_nothing_lost(const bson_t *b, const bson_t *x, const bson_t *y)
+{
+    static const char *const names[] = {"a", "b", "c", "text", "sum", "z"};
+    const bson_t *sides[] = {x, y};
+    struct merged merged;
+
+    merge(b, x, y, NULL, (struct merge_options){0}, &merged);
+    for (int side = 0; side < 2; side++) {
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            size_t length = strlen(names[i]);
+            struct value was = truce__value_field(truce__value_document(b), names[i], length);
+            struct value is =
+                truce__value_field(truce__value_document(sides[side]), names[i], length);
+            struct value other =
+                truce__value_field(truce__value_document(sides[!side]), names[i], length);
+            struct value now =
+                truce__value_field(truce__value_document(&merged.document), names[i], length);
+
+            if (truce__value_identical(was, is) || truce__value_identical(now, is) ||
+                reported(merged.conflicts.len ? &merged.conflicts : NULL, names[i]))
+                continue;
+            /* both changed inside of a document */
+            if (truce__value_is_container(is) && !truce__value_identical(was, other))
+                continue;
+            test_fail(__FILE__, __LINE__, "a change of %s is lost", names[i]);
+        }
+    }
+    release(&merged);
+}
+
+TEST(merges_of_random_versions_keep_the_laws)
+{
+    long rounds = test_scale("TRUCE_MERGE_ROUNDS", 4000);
+    struct random random;
+
+    truce__random_seed(&random, test_seed());
+    for (long i = 0; i < rounds && !test_failures(); i++) {
+        bson_t *b = random_version(&random, NULL), *x = random_version(&random, b);
+        bson_t *y = random_version(&random, b);
+
+        check_trivial(b, x);
+        check_symmetric(b, x, y);
+        check_nothing_lost(b, x, y);
+        if (test_failures()) {
+            const bson_t *all[] = {b, x, y};
+
+            for (int k = 0; k < 3; k++) {
+                char *text = bson_as_canonical_extended_json(all[k], NULL);
+
+                fprintf(stderr, "    %s\n", text);
+                bson_free(text);
+            }
+        }
+        bson_destroy(b);
+        bson_destroy(x);
+        bson_destroy(y);
+    }
+}
