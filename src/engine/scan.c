@@ -36,7 +36,7 @@
 
 #define DEADLINE_EVERY 256
 #define WINDOW_ROWS    (1 << 20)
-#define GATHER_FIRST   1024
+#define GATHER_FIRST   64
 #define GATHER_PER_ROW 4
 
 /* ---- rows that were seen -------------------------------------------------------------------- */

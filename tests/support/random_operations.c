@@ -411,6 +411,8 @@ static void make_find(struct random *random, bson_t *operation)
             BSON_APPEND_INT32(operation, "skip", (int32_t)BELOW(5));
         if (BELOW(2))
             BSON_APPEND_INT32(operation, "limit", (int32_t)BELOW(8));
+    } else if (BELOW(3) == 0) {
+        BSON_APPEND_INT32(operation, "limit", 1 + (int32_t)BELOW(6));
     }
     if (BELOW(4) == 0) {
         bson_t projection;

@@ -7,7 +7,8 @@
  *     {op: "update", collection: "x", filter: {...}, update: {...}, upsert: true, multi: false}
  *
  * Every operation is made so that its answer does not depend on the order in which a store meets
- * documents: where only one document is to be changed its _id is named, or a sort ends in _id.
+ * documents: where only one document is to be changed its _id is named, or a sort ends in _id. A find
+ * without a sort may have a limit: its documents are the first in the order of insertion.
  */
 #include "base/random.h"
 #include "truce/store.h"
