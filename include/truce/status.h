@@ -39,8 +39,8 @@ typedef enum truce_status {
 /* "conflict", "not found" ...: a constant string, never NULL, for any value */
 TRUCE_EXPORT const char *truce_status_name(truce_status status);
 
-/* MongoDB's name for one of its error codes ("DuplicateKey"); "Location<code>" names have no
- * constant and give "Location"; never NULL */
+/* MongoDB's name for one of its error codes: "DuplicateKey"; "Location15974" for those without a name
+ * of their own. Never NULL; valid until the thread's next call. */
 TRUCE_EXPORT const char *truce_error_name(uint32_t code);
 
 TRUCE_END_DECLS

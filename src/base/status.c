@@ -1,5 +1,6 @@
 #include "base/status.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -67,9 +68,12 @@ static const struct {
     {CODE_COMMAND_NOT_SUPPORTED, "CommandNotSupported"},
     {CODE_DOCUMENT_VALIDATION_FAILURE, "DocumentValidationFailure"},
     {CODE_EXCEEDED_MEMORY_LIMIT, "ExceededMemoryLimit"},
+    {168, "InvalidPipelineOperator"},
     {CODE_CANNOT_INDEX_PARALLEL_ARRAYS, "CannotIndexParallelArrays"},
+    {197, "InvalidIndexSpecificationOption"},
     {CODE_QUERY_FEATURE_NOT_ALLOWED, "QueryFeatureNotAllowed"},
     {CODE_NO_DISK_USE_ALLOWED, "QueryExceededMemoryLimitNoDiskUseAllowed"},
+    {232, "MaxSubPipelineDepthExceeded"},
     {CODE_CONVERSION_FAILURE, "ConversionFailure"},
     {CODE_NO_QUERY_EXECUTION_PLANS, "NoQueryExecutionPlans"},
     {CODE_BSON_OBJECT_TOO_LARGE, "BSONObjectTooLarge"},
@@ -78,11 +82,14 @@ static const struct {
 
 const char *truce_error_name(uint32_t code)
 {
+    static _Thread_local char location[20];
+
     for (size_t i = 0; i < sizeof code_names / sizeof *code_names; i++) {
         if (code_names[i].code == code)
             return code_names[i].name;
     }
-    return "Location";
+    snprintf(location, sizeof location, "Location%" PRIu32, code);
+    return location;
 }
 
 truce_status truce__status_of_code(uint32_t code)

@@ -91,21 +91,60 @@ static void append_count(bson_t *winning, const struct query *query,
     bson_append_document_end(winning, &input);
 }
 
-static void append_find(bson_t *winning, const struct query *query,
+/* What a find does with what the scans bring, from the last step to the first. */
+enum find_step { STEP_LIMIT, STEP_SKIP, STEP_SORT, STEP_ACCESS };
+
+static bool has_step(enum find_step step, const struct query *query,
+                     const truce_find_options *options)
+{
+    bool sorts = !truce__query_sorted(query);
+
+    switch (step) {
+    case STEP_LIMIT:
+        return options->limit && !sorts; /* else the sort keeps no more */
+    case STEP_SKIP:
+        return options->skip;
+    case STEP_SORT:
+        return sorts;
+    default:
+        return true;
+    }
+}
+
+static void append_step(bson_t *stage, enum find_step step, const truce_find_options *options)
+{
+    bool bounded = options->limit && options->limit <= INT64_MAX - options->skip;
+
+    if (step == STEP_LIMIT) {
+        BSON_APPEND_UTF8(stage, "stage", "LIMIT");
+        BSON_APPEND_INT64(stage, "limitAmount", options->limit);
+    } else if (step == STEP_SKIP) {
+        BSON_APPEND_UTF8(stage, "stage", "SKIP");
+        BSON_APPEND_INT64(stage, "skipAmount", options->skip);
+    } else {
+        BSON_APPEND_UTF8(stage, "stage", "SORT");
+        BSON_APPEND_DOCUMENT(stage, "sortPattern", options->sort);
+        if (bounded)
+            BSON_APPEND_INT64(stage, "limitAmount", options->skip + options->limit);
+    }
+}
+
+static void append_find(bson_t *stage, enum find_step step, const struct query *query,
                         const struct collection *collection, const bson_t *filter,
-                        const bson_t *sort)
+                        const truce_find_options *options)
 {
     bson_t input;
 
-    if (truce__query_sorted(query)) {
-        append_access(winning, collection, &query->plan, filter);
+    while (!has_step(step, query, options))
+        step++;
+    if (step == STEP_ACCESS) {
+        append_access(stage, collection, &query->plan, filter);
         return;
     }
-    BSON_APPEND_UTF8(winning, "stage", "SORT");
-    BSON_APPEND_DOCUMENT(winning, "sortPattern", sort);
-    BSON_APPEND_DOCUMENT_BEGIN(winning, "inputStage", &input);
-    append_access(&input, collection, &query->plan, filter);
-    bson_append_document_end(winning, &input);
+    append_step(stage, step, options);
+    BSON_APPEND_DOCUMENT_BEGIN(stage, "inputStage", &input);
+    append_find(&input, step + 1, query, collection, filter, options);
+    bson_append_document_end(stage, &input);
 }
 
 static bool counts_rows(const bson_t *filter, const truce_find_options *options)
@@ -128,7 +167,7 @@ static void append_plan(bson_t *plan, const struct query *query,
     else if (options->explain_count)
         append_count(&winning, query, collection, filter);
     else
-        append_find(&winning, query, collection, filter, options->sort);
+        append_find(&winning, STEP_LIMIT, query, collection, filter, options);
     bson_append_document_end(&planner, &winning);
     bson_append_document_end(plan, &planner);
 }

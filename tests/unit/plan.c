@@ -425,6 +425,30 @@ TEST(a_write_to_one_of_a_range_takes_the_first_that_is_there)
     truce_store_close(store);
 }
 
+TEST(explain_shows_each_step_of_a_find)
+{
+    bson_t *sort = test_bson("{'b': 1}");
+    truce_find_options options = {.skip = 3, .limit = 5};
+
+    REQUIRE(open_new());
+    fill();
+    create_index("{'key': {'a': 1}}");
+    check_explain(
+        __LINE__, "{'a': 3}", &options,
+        (struct expected){
+            "{ \"stage\" : \"LIMIT\", \"limitAmount\" : 5, \"inputStage\" : { \"stage\" : "
+            "\"SKIP\", \"skipAmount\" : 3, \"inputStage\" : { \"stage\" : \"FETCH\"",
+            "a_1", 8, 8, 0});
+    options.sort = sort;
+    check_explain(__LINE__, "{'a': 3}", &options,
+                  (struct expected){
+                      "{ \"stage\" : \"SKIP\", \"skipAmount\" : 3, \"inputStage\" : { \"stage\" : "
+                      "\"SORT\", \"sortPattern\" : { \"b\" : 1 }, \"limitAmount\" : 8",
+                      "a_1", 30, 30, 0});
+    bson_destroy(sort);
+    truce_store_close(store);
+}
+
 /* ---- pipelines ------------------------------------------------------------------------------ */
 
 /* Checks what a pipeline answers, as the _ids in order, and whether an index gave the order. */
