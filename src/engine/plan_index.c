@@ -431,7 +431,20 @@ static void bound_wildcard(struct candidate *candidate, const struct conditions 
 
 /* ---- candidates ----------------------------------------------------------------------------- */
 
-static int64_t score_of(const struct candidate *candidate)
+/* Just the documents with the field: what {$exists: true} asks of a sparse index. */
+static bool tells_existence(const struct index *index, const struct conditions *conditions)
+{
+    if (!index->spec.sparse || index->spec.count > 1 || index->spec.fields[0].wildcard)
+        return false;
+    for (uint32_t i = 0; i < conditions->count; i++) {
+        if (conditions->items[i].node->kind == MATCH_EXISTS &&
+            !strcmp(conditions->items[i].path, index->spec.fields[0].path.text))
+            return true;
+    }
+    return false;
+}
+
+static int64_t score_of(const struct candidate *candidate, const struct conditions *conditions)
 {
     const struct index *index = candidate->index;
     int64_t score = 0;
@@ -446,7 +459,8 @@ static int64_t score_of(const struct candidate *candidate)
     }
     if (candidate->sorted)
         score += SCORE_SORTED;
-    if (score && (index->spec.sparse || index->spec.partial))
+    if ((score && (index->spec.sparse || index->spec.partial)) ||
+        tells_existence(index, conditions))
         score += SCORE_SMALL;
     return score;
 }
@@ -465,7 +479,7 @@ void truce__candidate_make(const struct index *index, const struct conditions *c
         bound_fields(candidate, conditions);
     if (sort->count && !wildcard)
         candidate->sorted = gives_order(candidate, sort, &candidate->backward);
-    candidate->score = score_of(candidate);
+    candidate->score = score_of(candidate, conditions);
 }
 
 void truce__candidate_release(struct candidate *candidate)

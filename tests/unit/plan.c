@@ -191,6 +191,25 @@ TEST(counts_keep_to_the_rules_of_sparse_and_partial_indexes)
     truce_store_close(store);
 }
 
+TEST(existence_is_told_by_a_sparse_index)
+{
+    truce_find_options all = {0};
+
+    REQUIRE(open_new());
+    fill();
+    create_index("{'key': {'c': 1}}");
+    check_explain(__LINE__, "{'c': {'$exists': true}}", &all,
+                  (struct expected){"COLLSCAN", NULL, 0, 300, 0});
+    create_index("{'key': {'c': -1}, 'sparse': true}");
+    check_explain(__LINE__, "{'c': {'$exists': true}}", &all,
+                  (struct expected){"IXSCAN", "c_-1", 100, 100, 0});
+    check_explain(__LINE__, "{'c': {'$exists': false}}", &all,
+                  (struct expected){"IXSCAN", "c_1", 200, 200, 0});
+    check_explain(__LINE__, "{'a': {'$exists': true}}", &all,
+                  (struct expected){"COLLSCAN", NULL, 0, 300, 0});
+    truce_store_close(store);
+}
+
 TEST(a_count_with_too_many_ranges_reads_the_documents)
 {
     bson_t filter = BSON_INITIALIZER, condition, list;
