@@ -468,6 +468,27 @@ TEST(explain_shows_each_step_of_a_find)
     truce_store_close(store);
 }
 
+TEST(conditions_that_two_elements_meet_find_the_document)
+{
+    static const char *const filters[] = {"{'a.b': 1, 'a.c': 1}", "{'d': {'$gt': 5, '$lt': 3}}",
+                                          "{'d': 1, 'e': {'$gte': 4}}"};
+
+    REQUIRE(open_new());
+    insert("{'_id': 1, 'a': [{'b': 1, 'c': 9}, {'b': 9, 'c': 1}], 'd': [1, 9], 'e': 4}");
+    create_index("{'key': {'a.b': 1, 'a.c': 1}}");
+    create_index("{'key': {'d': 1, 'e': 1}}");
+    for (size_t i = 0; i < sizeof filters / sizeof *filters; i++) {
+        char *ids = find_ids(filters[i], (truce_find_options){0});
+
+        if (strcmp(ids, "1 "))
+            test_fail(__FILE__, __LINE__, "%s: %s", filters[i], ids);
+        check_explain(__LINE__, filters[i], &(truce_find_options){0},
+                      (struct expected){"IXSCAN", NULL, 1, 1, 0});
+        bson_free(ids);
+    }
+    truce_store_close(store);
+}
+
 /* ---- pipelines ------------------------------------------------------------------------------ */
 
 /* Checks what a pipeline answers, as the _ids in order, and whether an index gave the order. */
