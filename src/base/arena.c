@@ -7,7 +7,11 @@
 
 #include "base/assert.h"
 
-#define BLOCK_BYTES ((size_t)16 * 1024)
+/* Most arenas are short-lived and hold little: their first block is one that malloc keeps at hand
+ * for each thread, and the next ones are larger. */
+#define FIRST_BYTES  ((size_t)1000)
+#define BLOCK_BYTES  ((size_t)16 * 1024)
+#define BLOCK_GROWTH 4
 
 struct arena_block {
     struct arena_block *next;
@@ -17,8 +21,12 @@ struct arena_block {
 
 static void add_block(struct arena *arena, size_t size)
 {
-    size_t room = size > BLOCK_BYTES ? size : BLOCK_BYTES;
-    struct arena_block *block = bson_malloc(sizeof *block + room);
+    size_t usual = arena->first ? arena->first->size * BLOCK_GROWTH : FIRST_BYTES;
+    size_t room = usual < BLOCK_BYTES ? usual : BLOCK_BYTES;
+    struct arena_block *block;
+
+    room = size > room ? size : room;
+    block = bson_malloc(sizeof *block + room);
 
     block->next = arena->first;
     block->size = room;
@@ -50,21 +58,27 @@ void *truce__arena_copy(struct arena *arena, const void *bytes, size_t size)
     return copy;
 }
 
+/* The largest block is kept, but none of those that were made for something large. */
 void truce__arena_reset(struct arena *arena)
 {
-    struct arena_block *kept = arena->first;
+    struct arena_block *kept = NULL, *next;
 
+    for (struct arena_block *block = arena->first; block; block = next) {
+        next = block->next;
+        if (block->size <= BLOCK_BYTES && (!kept || block->size > kept->size)) {
+            bson_free(kept);
+            kept = block;
+        } else {
+            bson_free(block);
+        }
+    }
+    *arena = (struct arena)ARENA_INIT;
     if (!kept)
         return;
-    while (kept->next) {
-        struct arena_block *next = kept->next;
-        bson_free(kept);
-        kept = next;
-    }
+    kept->next = NULL;
     arena->first = kept;
     arena->at = kept->bytes;
     arena->end = kept->bytes + kept->size;
-    arena->bytes = 0;
 }
 
 void truce__arena_release(struct arena *arena)
