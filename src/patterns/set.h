@@ -87,8 +87,10 @@ struct set_call {
     truce_set_result *results;
     truce_status status; /* the first failure, and its sentence */
     bson_error_t error;
-    bool done;
+    pthread_mutex_t mutex; /* what follows; taken after the queue's, if that is held too */
     pthread_cond_t wake;
+    bool turn; /* something is new: it is done, or the first in the queue */
+    bool done; /* the call is gone when its owner sees it */
 };
 
 /* A checked operation; everything but `entry` is borrowed from what the caller gave. */

@@ -126,49 +126,83 @@ static void apply_round(truce_set *set, struct set_call *calls, size_t count)
     }
 }
 
+/* A mutex for each call: those that are woken do not all want the queue's, which the leader needs. */
+static void wake(struct set_call *call, bool done)
+{
+    pthread_mutex_lock(&call->mutex);
+    call->turn = true;
+    call->done = done;
+    pthread_cond_signal(&call->wake);
+    pthread_mutex_unlock(&call->mutex);
+}
+
+/* Whether it is done; otherwise it may be its turn to lead. */
+static bool wait_for_turn(struct set_call *call)
+{
+    bool done;
+
+    pthread_mutex_lock(&call->mutex);
+    while (!call->turn)
+        pthread_cond_wait(&call->wake, &call->mutex);
+    call->turn = false;
+    done = call->done;
+    pthread_mutex_unlock(&call->mutex);
+    return done;
+}
+
+/* With the queue's mutex held, so that the call cannot leave the queue meanwhile. */
 static void wake_first(const struct truce_set *set)
 {
     if (set->queue_first)
-        pthread_cond_signal(&set->queue_first->wake);
+        wake(set->queue_first, false);
 }
 
-/* With the mutex held; it is given up while the round is applied. */
+/* With the queue's mutex held; it is given up. */
 static void lead(truce_set *set, struct set_round *round)
 {
     size_t count;
-    struct set_call *calls = take_round(set, round, &count), *next;
+    struct set_call *own = take_round(set, round, &count), *call, *next;
 
     wake_first(set);
     pthread_mutex_unlock(&set->queue_mutex);
-    apply_round(set, calls, count);
+    apply_round(set, own, count);
     pthread_mutex_lock(&set->queue_mutex);
     round->used = false;
-    for (struct set_call *call = calls; call; call = next) {
-        next = call->next; /* the call is gone when its owner sees `done` */
-        call->done = true;
-        pthread_cond_signal(&call->wake);
-    }
     wake_first(set);
+    pthread_mutex_unlock(&set->queue_mutex);
+    for (call = own->next; call; call = next) {
+        next = call->next;
+        wake(call, true);
+    }
 }
 
-void truce__set_submit(truce_set *set, struct set_call *call)
+static void enqueue(truce_set *set, struct set_call *call)
 {
-    truce_assert(call->count > 0 && !call->done && !call->next);
-    pthread_cond_init(&call->wake, NULL);
-    pthread_mutex_lock(&set->queue_mutex);
     if (set->queue_last)
         set->queue_last->next = call;
     else
         set->queue_first = call;
     set->queue_last = call;
-    while (!call->done) {
-        struct set_round *round = may_lead(set, call);
+}
 
-        if (round)
-            lead(set, round);
-        else
-            pthread_cond_wait(&call->wake, &set->queue_mutex);
+void truce__set_submit(truce_set *set, struct set_call *call)
+{
+    struct set_round *round = NULL;
+    bool done = false;
+
+    truce_assert(call->count > 0 && !call->done && !call->next);
+    pthread_mutex_init(&call->mutex, NULL);
+    pthread_cond_init(&call->wake, NULL);
+    pthread_mutex_lock(&set->queue_mutex);
+    enqueue(set, call);
+    while (!done && !(round = may_lead(set, call))) {
+        pthread_mutex_unlock(&set->queue_mutex);
+        done = wait_for_turn(call);
+        if (!done)
+            pthread_mutex_lock(&set->queue_mutex);
     }
-    pthread_mutex_unlock(&set->queue_mutex);
+    if (round)
+        lead(set, round);
     pthread_cond_destroy(&call->wake);
+    pthread_mutex_destroy(&call->mutex);
 }
