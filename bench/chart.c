@@ -22,7 +22,7 @@ static double place(double ratio)
 {
     double at = LEFT + 70 + DECADE * log10(ratio < 0.1 ? 0.1 : ratio);
 
-    return at > WIDTH - 70 ? WIDTH - 70 : at;
+    return at > WIDTH - 120 ? WIDTH - 120 : at; /* room for the text */
 }
 
 static const char *colour_of(const char *target)

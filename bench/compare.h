@@ -10,4 +10,7 @@ int compare_files(const char *before, const char *after);
 /* An SVG of how many times each peer's rate truce's is, at 1 and at 32 callers. */
 int chart_file(const char *path);
 
+/* A table of the same in Markdown, with truce's rates, at 1, 8 and 32 callers. */
+int markdown_file(const char *path);
+
 #endif

@@ -4,6 +4,7 @@
  *     scoreboard [options]          the run
  *     scoreboard compare A B        which figures of two JSON files differ beyond noise
  *     scoreboard chart FILE         an SVG of a run, on the standard output
+ *     scoreboard table FILE         the same as a table in Markdown
  *
  * For each workload, each target that can do it gets a process (side.c). Then, at each number of
  * callers: everybody warms up, and round by round each runs in turn, another one first in each round,
@@ -33,6 +34,7 @@ struct board {
     struct conditions conditions;
     struct figures figures;
     const char *json;
+    const char *form; /* only this one; "main": those without a name; NULL: all */
     bool failed;
 };
 
@@ -58,6 +60,11 @@ static int callers_most(const struct board *board)
     return most;
 }
 
+static bool is_form_wanted(const struct board *board, const struct bench_form *form)
+{
+    return !board->form || !strcmp(board->form, form->name ? form->name : "main");
+}
+
 static void start_sides(struct contest *contest)
 {
     struct board *board = contest->board;
@@ -69,7 +76,7 @@ static void start_sides(struct contest *contest)
         for (; form->target && !target->reason[0]; form++) {
             int i = contest->count;
 
-            if (strcmp(form->target, target->kind->name) != 0)
+            if (strcmp(form->target, target->kind->name) != 0 || !is_form_wanted(board, form))
                 continue;
             BENCH_CHECK(i < SIDES_MAX);
             contest->forms[i] = form;
@@ -172,13 +179,16 @@ static void run_workload(struct board *board, const struct bench_workload *workl
 
 static const char usage[] =
     "usage: scoreboard [--quick] [--check] [--rounds N] [--seconds S] [--callers N,N,...]\n"
-    "                  [--workload NAME]... [--target NAME]... [--json FILE] [--list]\n"
+    "                  [--workload NAME]... [--target NAME]... [--form NAME] [--json FILE]\n"
+    "                  [--list]\n"
     "       scoreboard compare A.json B.json\n"
     "       scoreboard chart FILE.json\n"
+    "       scoreboard table FILE.json\n"
     "\n"
     "  --quick      short rounds: less than two minutes for everything\n"
     "  --check      only whether everybody's data is right: little data, one short round\n"
-    "  --target     truce, postgresql, sqlite, redis, or a store URI (memory:)\n";
+    "  --target     truce, postgresql, sqlite, redis, or a store URI (memory:)\n"
+    "  --form       journal, elements, jsonb, or main: those that have no name\n";
 
 static _Noreturn void refuse(const char *argument)
 {
@@ -240,6 +250,8 @@ static void parse_valued(struct board *board, const char *option, const char *va
         board->names[board->names_count++] = value;
     else if (!strcmp(option, "--target"))
         add_target(board, value);
+    else if (!strcmp(option, "--form"))
+        board->form = value;
     else if (!strcmp(option, "--json"))
         board->json = value;
     else
@@ -371,5 +383,7 @@ int main(int argc, char **argv)
         return compare_files(argv[2], argv[3]);
     if (argc == 3 && !strcmp(argv[1], "chart"))
         return chart_file(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "table"))
+        return markdown_file(argv[2]);
     return run(argc, argv);
 }
