@@ -13,6 +13,10 @@
  *     _rev      ObjectId: which commit changed the document last; compared only for equality
  *     _intent   {c: id of a commit}: the document is held by a commit that is under way
  *
+ * and a third one in collections whose keys are declared (truce_unique_declare):
+ *
+ *     _keys     the values of the document that unique indexes hold
+ *
  * How it is done is chosen by what the store can do (options.mechanism forces one):
  *
  *     native    the store changes several documents in one atomic step by itself
@@ -140,6 +144,47 @@ TRUCE_EXPORT const bson_oid_t *truce_commit_id(const truce_commit *commit);
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_read_many(truce_store *store, truce_look *looks,
                                                          size_t count, uint32_t deadline_ms,
                                                          bson_error_t *error);
+
+/* ---- unique indexes -------------------------------------------------------------------------- */
+
+/*
+ * The journal can insert and remove documents with uniquely indexed values as they are. To CHANGE
+ * such a value it must hold the old and the new one until the decision, and needs a place for the
+ * second. The user declares it, by a unique sparse index on the field `_keys` beside the unique
+ * indexes that are there. From then on every commit, by any mechanism, keeps in `_keys` of each
+ * document that it writes what the unique indexes hold of it:
+ *
+ *     {_id: 7, mail: "ada@x.org", _keys: [{i: "mail_1", v: ["ada@x.org"]}]}
+ *
+ * Without the declaration the journal refuses such a change by the index's name (INVALID). Refused
+ * in any case: that one commit lets two documents exchange a value, or one take what another gives
+ * up; give it up in one commit, and take it in a later one. (A native commit can take over what a
+ * document has that it removes.) A blind change of a document with declared keys reads it first, so
+ * it can meet a CONFLICT.
+ *
+ * A plain write that leaves `_keys` alone is safe while no commit holds the value: the value's own
+ * index refuses it as ever. One that takes a value which a commit has reserved, in the moment before
+ * its release, blocks that release; `truce check` names it (rule `blocked`).
+ */
+typedef struct truce_unique_options {
+    uint32_t settle_ms; /* how long to wait, once the index is new, until every process that commits
+                           has seen it; 0: 6,000 */
+} truce_unique_options;
+
+typedef struct truce_unique_report {
+    int64_t documents, converted; /* looked at; given their `_keys` */
+    bool made;                    /* the index was not there before */
+} truce_unique_report;
+
+/* Makes the index and gives every document its `_keys`. May be called again at any time, for what
+ * plain writers inserted since or for a new unique index. Change unique values through the journal
+ * only after it has returned. INVALID: the collection has no unique index besides `_id`, or the one
+ * on `_keys` is not unique and sparse. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_unique_declare(truce_store *store,
+                                                              const char *collection,
+                                                              const truce_unique_options *options,
+                                                              truce_unique_report *report,
+                                                              bson_error_t *error);
 
 /* ---- what happened so far, in this process -------------------------------------------------- */
 

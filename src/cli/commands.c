@@ -46,6 +46,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_commit_list,
     &cli_commit_show,
     &cli_commit_resolve,
+    &cli_commit_unique,
     &cli_sweep,
     &cli_check,
     &cli_simulate,

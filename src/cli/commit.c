@@ -366,3 +366,52 @@ const struct cli_command cli_commit_resolve = {
     .store = CLI_STORE_CHANGE,
     .run = run_resolve,
 };
+
+/* ---- unique --------------------------------------------------------------------------------- */
+
+static int run_unique(struct cli *cli)
+{
+    truce_unique_options options = {0};
+    truce_unique_report report;
+    bson_t answer = BSON_INITIALIZER;
+    bson_error_t error;
+    truce_status status;
+    int64_t settle_ms;
+
+    if (!cli_number(cli, "settle", 1, 600000, 6000, &settle_ms)) {
+        bson_destroy(&answer);
+        return CLI_USAGE;
+    }
+    options.settle_ms = (uint32_t)settle_ms;
+    status = truce_unique_declare(cli->store, cli->arguments[0], &options, &report, &error);
+    if (!status) {
+        BSON_APPEND_BOOL(&answer, "declared", true);
+        BSON_APPEND_INT64(&answer, "documents", report.documents);
+        BSON_APPEND_INT64(&answer, "converted", report.converted);
+        cli_answer(cli, &answer, "%s, %lld documents, %lld converted",
+                   report.made ? "declared" : "declared already", (long long)report.documents,
+                   (long long)report.converted);
+    }
+    bson_destroy(&answer);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_commit_unique = {
+    .noun = "commit",
+    .verb = "unique",
+    .arguments = "COLLECTION",
+    .summary = "let commits of the journal change values that a unique index holds",
+    .help = "Makes a unique index on the field _keys, in which each document repeats what the\n"
+            "unique indexes hold of it, so that a commit can reserve a new value beside the old\n"
+            "one; waits until every process has seen the index; and gives each document its\n"
+            "_keys. To be run again after plain inserts, or after a new unique index was made.\n"
+            "Without it the journal refuses such changes. Commits of file: stores need it only\n"
+            "where the journal is asked for.",
+    .example = "truce index create people '{\"mail\": 1}' --unique\n"
+               "truce commit unique people",
+    .options =
+        (const struct cli_option[]){
+            {"settle", 0, "MS", "how long to wait for other processes (6000)", false}, {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = run_unique,
+};

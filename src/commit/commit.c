@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "commit/counters.h"
 #include "commit/memo.h"
+#include "commit/shadow.h"
 #include "query/diff.h"
 #include "query/update.h"
 #include "truce/sys/store.h"
@@ -313,6 +314,22 @@ truce_status truce__commit_same(const struct entry *entry, const bson_t *documen
     return TRUCE_OK;
 }
 
+truce_status truce__commit_take(truce_commit *commit, struct entry *entry, const bson_t *document,
+                                bson_error_t *error)
+{
+    truce_status status = truce__entry_take(entry, document, error);
+
+    return !status && entry->keyed ? truce__shadow_set(commit->store, entry, error) : status;
+}
+
+truce_status truce__commit_exists(const struct entry *entry, bson_error_t *error)
+{
+    char text[300];
+
+    return truce__fail(TRUCE_DUPLICATE, error, "%s exists already",
+                       truce__entry_show(entry, text, sizeof text));
+}
+
 truce_status truce__commit_blame(struct entry *entry, const bson_t *document, bson_error_t *error)
 {
     truce_assert(!entry->known);
@@ -363,9 +380,34 @@ static bool native(const truce_commit *commit)
            (commit->store->capabilities & TRUCE_CAN_ATOMIC_BULK);
 }
 
+/* Only the fast path takes a blind change of a document with declared keys as it is: the others must
+ * know the keys before they take the document. */
+static truce_status prepare_keys(truce_commit *commit, bool fast, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; !status && i < commit->count; i++) {
+        struct entry *entry = commit->entries[i];
+
+        if (!truce__entry_writes(entry))
+            continue;
+        status = truce__memo_keyed(commit->store, entry->collection, &entry->keyed, error);
+        if (!status && entry->keyed && !fast)
+            status = know(commit, entry, error);
+        if (!status && entry->keyed && entry->known)
+            status = truce__shadow_set(commit->store, entry, error);
+    }
+    return status;
+}
+
 static truce_status apply_once(truce_commit *commit, bson_error_t *error)
 {
-    if (commit->count == 1 && !commit->options.key) {
+    bool fast = commit->count == 1 && !commit->options.key;
+    truce_status status = prepare_keys(commit, fast, error);
+
+    if (status)
+        return status;
+    if (fast) {
         if (truce__entry_writes(commit->entries[0]))
             return truce__commit_fast(commit, error);
         return TRUCE_OK; /* one look at one document is consistent by itself */

@@ -37,6 +37,13 @@ truce_status truce__commit_same(const struct entry *entry, const bson_t *documen
  * guard does not hold), or OK: now it would. */
 truce_status truce__commit_blame(struct entry *entry, const bson_t *document, bson_error_t *error);
 
+/* truce__entry_take, with `_keys` in `after` where the entry's collection has declared keys. */
+truce_status truce__commit_take(truce_commit *commit, struct entry *entry, const bson_t *document,
+                                bson_error_t *error);
+
+/* DUPLICATE: the entry inserts a document that exists. */
+truce_status truce__commit_exists(const struct entry *entry, bson_error_t *error);
+
 /* The write that brings a known or taken entry's document from base to after, with `_rev: rev`:
  * operators (*replacement false) or the whole document. */
 void truce__commit_write(const struct entry *entry, const bson_oid_t *rev, bson_t *update,

@@ -38,6 +38,7 @@ struct entry {
     bool read;          /* the caller saw the base (a known insert did not look) */
     bool hold;          /* locked until the decision even if nothing changes */
     bool must_exist;    /* a blind change or hold that insists on a document */
+    bool keyed;         /* its collection has declared keys: `after` carries `_keys` (unique.c) */
     struct token token; /* of base */
     bson_t base;        /* empty if missing; valid when known or prepared */
     bson_t after;       /* empty if missing; valid when base is */
@@ -47,9 +48,12 @@ struct entry {
     uint32_t changes_count, changes_room;
 
     /* while the journal applies it */
-    bool sent;     /* the prepare was sent: it may have taken the document */
-    bool prepared; /* base is held by our intent */
-    bool stub;     /* what we hold is a stub that we inserted */
+    bool sent;        /* the prepare was sent: it may have taken the document */
+    bool prepared;    /* base is held by our intent */
+    bool stub;        /* what we hold is a stub that we inserted */
+    bool reserved;    /* the prepare reserves new keys */
+    int32_t keys;     /* then: how many there were before; else -1 */
+    uint8_t searched; /* so often nobody was found who has a key that was refused */
 };
 
 struct entry *truce__entry_new(const char *collection, const bson_value_t *id);

@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "commit/counters.h"
+#include "commit/unique.h"
 #include "truce/sys/store.h"
 
 /*
@@ -142,9 +143,25 @@ static truce_status look_again(truce_commit *commit, struct entry *entry, bson_e
 
     if (!status || status == TRUCE_NOT_FOUND)
         status = entry->known ? truce__commit_same(entry, found, error)
-                              : truce__entry_take(entry, found, error);
+                              : truce__commit_take(commit, entry, found, error);
     bson_destroy(&document);
     return status;
+}
+
+/* Its _id is taken, or a value under a unique index, by a document or only by a reservation of a
+ * commit that may yet be undone. OK: send it again. */
+static truce_status refused(truce_commit *commit, struct entry *entry, bson_error_t *error)
+{
+    bson_t document;
+    truce_status status;
+
+    status = truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, error);
+    bson_destroy(&document);
+    if (!status && truce__entry_net(entry) == NET_INSERT)
+        return entry->read ? truce__commit_conflict(entry, "was inserted", error)
+                           : truce__commit_exists(entry, error);
+    return status && status != TRUCE_NOT_FOUND ? status
+                                               : truce__unique_refused(commit, entry, error);
 }
 
 truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error)
@@ -156,8 +173,10 @@ truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error)
     COUNT(fast);
     while (!status) {
         status = write_certainly(commit, entry, &took, error);
-        if (status == TRUCE_DUPLICATE && entry->read && truce__entry_net(entry) == NET_INSERT)
-            return look_again(commit, entry, error) ? TRUCE_CONFLICT : TRUCE_DUPLICATE;
+        if (status == TRUCE_DUPLICATE) {
+            status = refused(commit, entry, error);
+            continue;
+        }
         if (status || took)
             return status;
         status = look_again(commit, entry, error);

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/random.h"
 #include "commit/counters.h"
+#include "commit/shadow.h"
 
 /*
  * Meeting an intent: what everybody does who finds a document held by a commit, be it an owner on
@@ -150,9 +151,26 @@ truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commi
     return status;
 }
 
+/* Takes the intent away, and what it reserved: all but the first `keys` elements of `_keys` (U3). An
+ * intent does not change while it stands, so the number is right whenever it was read. */
+static bson_t *strip_update(int32_t keys)
+{
+    bson_t *update = bson_new(), unset;
+
+    bson_append_document_begin(update, "$unset", 6, &unset);
+    BSON_APPEND_UTF8(&unset, "_intent", "");
+    if (keys == 0)
+        BSON_APPEND_UTF8(&unset, "_keys", "");
+    bson_append_document_end(update, &unset);
+    if (keys > 0)
+        BCON_APPEND(update, "$push", "{", "_keys", "{", "$each", "[", "]", "$slice",
+                    BCON_INT32(keys), "}", "}");
+    return update;
+}
+
 static truce_status strip_intent(struct worker *worker, const char *collection,
-                                 const bson_value_t *id, const bson_oid_t *commit, bool *matched,
-                                 bson_error_t *error)
+                                 const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
+                                 bool *matched, bson_error_t *error)
 {
     truce_write_options options = write_options(worker);
     truce_write_result result = {0};
@@ -161,7 +179,7 @@ static truce_status strip_intent(struct worker *worker, const char *collection,
 
     filter_intent(id, commit, &filter);
     BCON_APPEND(&filter, "_intent.new", "{", "$exists", BCON_BOOL(false), "}");
-    update = BCON_NEW("$unset", "{", "_intent", BCON_UTF8(""), "}");
+    update = strip_update(keys);
     status = truce_update(worker->store, collection, &filter, update, &options, &result, error);
     *matched = !status && result.matched > 0;
     truce_write_result_release(&result);
@@ -186,11 +204,11 @@ static truce_status strip_stub(struct worker *worker, const char *collection,
 }
 
 truce_status truce__journal_strip(struct worker *worker, const char *collection,
-                                  const bson_value_t *id, const bson_oid_t *commit,
+                                  const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
                                   bson_error_t *error)
 {
     bool matched = false;
-    truce_status status = strip_intent(worker, collection, id, commit, &matched, error);
+    truce_status status = strip_intent(worker, collection, id, commit, keys, &matched, error);
 
     if (!status && !matched)
         status = strip_stub(worker, collection, id, commit, error);
@@ -248,14 +266,14 @@ static const char *text_field(const bson_t *document, const char *name)
                : "";
 }
 
-int64_t truce__journal_hash(const bson_t *document)
+int64_t truce__journal_hash(const bson_t *document, bool reserved)
 {
     struct fields fields = truce__fields(truce__value_document(document));
     bson_t plain = BSON_INITIALIZER;
     int64_t hash;
 
     while (truce__fields_next(&fields)) {
-        if (strcmp(fields.key, "_intent") != 0)
+        if (strcmp(fields.key, "_intent") != 0 && (!reserved || strcmp(fields.key, "_keys") != 0))
             truce__value_append(&plain, fields.key, fields.key_length, fields.value);
     }
     hash = (int64_t)truce__value_hash(truce__value_document(&plain));
@@ -268,7 +286,19 @@ static bool was_overwritten(const bson_t *post, const bson_t *before)
     bson_iter_t iter;
 
     return bson_iter_init_find(&iter, post, "was") && BSON_ITER_HOLDS_INT64(&iter) &&
-           bson_iter_int64(&iter) != truce__journal_hash(before);
+           bson_iter_int64(&iter) !=
+               truce__journal_hash(before, truce__shadow_reserved(before) >= 0);
+}
+
+static truce_status blocked(const bson_oid_t *commit, const char *collection, bson_error_t *error)
+{
+    char hex[25];
+
+    bson_oid_to_string(commit, hex);
+    return truce__fail(TRUCE_LOCKED, error,
+                       "commit %s is decided, but a plain write took a unique value that it had "
+                       "reserved in \"%s\": `truce check` tells which",
+                       hex, collection);
 }
 
 truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
@@ -301,6 +331,8 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
         *overwritten = was_overwritten(post, &before);
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
+    if (status == TRUCE_DUPLICATE)
+        status = blocked(commit, collection, error);
     bson_destroy(&before);
     bson_destroy(&update);
     bson_destroy(&filter);
@@ -384,12 +416,25 @@ static truce_status strip_element(struct worker *worker, const bson_oid_t *commi
                                   const bson_t *element, bson_t *notes, bson_error_t *error)
 {
     const char *collection;
+    truce_status status;
+    bson_iter_t keyed;
     bson_value_t id;
+    int32_t keys = -1;
+    bson_t filter, document;
 
     (void)notes;
     if (!truce__journal_target(element, &collection, &id))
         return TRUCE_OK;
-    return truce__journal_strip(worker, collection, &id, commit, error);
+    if (bson_iter_init_find(&keyed, element, "keyed")) { /* how many keys are to stay? */
+        filter_intent(&id, commit, &filter);
+        status = truce_find_one(worker->store, collection, &filter, NULL, &document, error);
+        keys = status ? -1 : truce__shadow_reserved(&document);
+        bson_destroy(&document);
+        bson_destroy(&filter);
+        if (status)
+            return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    }
+    return truce__journal_strip(worker, collection, &id, commit, keys, error);
 }
 
 truce_status truce__journal_finish(struct worker *worker, const bson_t *commit, bson_error_t *error)
@@ -471,7 +516,8 @@ static truce_status release_one(struct worker *worker, const char *collection,
         bson_iter_t iter;
 
         truce_assert(bson_iter_init_find(&iter, document, "_id"));
-        return truce__journal_strip(worker, collection, bson_iter_value(&iter), id, error);
+        return truce__journal_strip(worker, collection, bson_iter_value(&iter), id,
+                                    truce__shadow_reserved(document), error);
     }
     status = truce__journal_release(worker, id, &post, &overwritten, error);
     if (!status && overwritten) {
@@ -528,7 +574,8 @@ static truce_status meet(struct worker *worker, const char *collection, const bs
         truce_assert(bson_iter_init_find(&iter, document, "_id"));
         status = is_stub(document)
                      ? strip_stub(worker, collection, bson_iter_value(&iter), id, error)
-                     : truce__journal_strip(worker, collection, bson_iter_value(&iter), id, error);
+                     : truce__journal_strip(worker, collection, bson_iter_value(&iter), id,
+                                            truce__shadow_reserved(document), error);
     }
     bson_destroy(&commit);
     return status;

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "commit/counters.h"
 #include "commit/memo.h"
+#include "commit/shadow.h"
 #include "commit/unique.h"
 
 /*
@@ -47,7 +48,7 @@
  * depends on was as it was read, at one moment. A document that is missing has no revision, so at
  * most one missing one is looked at, and first; others are held by stubs. J7  After the decision
  * nothing can fail: changes were applied in memory, sizes and index keys checked, uniquely indexed
- * values reserved by the stub. J8  After a decide without an answer, a missing commit tells
+ * values reserved by the stub, or in `_keys` (unique.c). J8  After a decide without an answer, a missing commit tells
  * nothing: TRUCE_UNKNOWN.
  *
  * A crash leaves: after 1 a pending commit that somebody aborts when its lease is over; after 2 and
@@ -67,6 +68,8 @@ struct owner {
     bool again;    /* abandon this id and start again under a fresh one */
     bool inserted; /* the commit document was sent */
     bson_t post;   /* array */
+    bson_t held;   /* not empty: a document of held_in has a key that we want, and an intent (U5) */
+    const char *held_in;
 };
 
 /* ---- step 1 --------------------------------------------------------------------------------- */
@@ -101,6 +104,8 @@ static void append_targets(const truce_commit *commit, const char *name, bool ta
         if (truce__commit_takes(commit->entries[i]) != taken)
             continue;
         append_target(&list, index++, commit->entries[i], &element);
+        if (taken && commit->entries[i]->keyed)
+            BSON_APPEND_BOOL(&element, "keyed", true);
         bson_append_document_end(&list, &element);
     }
     bson_append_array_end(document, &list);
@@ -183,12 +188,6 @@ static truce_status open_commit(struct owner *owner, bool *already, bson_error_t
 
 /* ---- step 2 --------------------------------------------------------------------------------- */
 
-static void without_intent(const bson_t *document, bson_t *plain)
-{
-    bson_init(plain);
-    bson_copy_to_excluding_noinit(document, plain, "_intent", NULL);
-}
-
 /* What came back from the prepare is the base of a blind entry, and must be that of a known one. */
 static truce_status taken(struct owner *owner, struct entry *entry, const bson_t *document,
                           bson_error_t *error)
@@ -238,7 +237,7 @@ static truce_status look_for_prepare(struct owner *owner, struct entry *entry, b
             entry->prepared = true;
         } else {
             bson_destroy(&plain);
-            without_intent(&document, &plain);
+            truce__shadow_restore(&document, &plain);
             status = taken(owner, entry, &plain, error);
         }
     } else if (!status || status == TRUCE_NOT_FOUND) {
@@ -270,11 +269,41 @@ static truce_status why_not(struct owner *owner, struct entry *entry, bson_error
     return status;
 }
 
+/* A unique index refused a prepare. OK: try again. CONFLICT, with `again`: the value is held by
+ * another commit, which is met as soon as nothing is held here (U5). */
+static truce_status key_refused(struct owner *owner, struct entry *entry, bson_error_t *error)
+{
+    truce_status status = truce__unique_holder(owner->commit, entry, &owner->held, error);
+
+    owner->again = owner->again || status == TRUCE_CONFLICT;
+    owner->held_in = entry->collection;
+    return status ? status : truce__unique_nobody(owner->commit, entry, error);
+}
+
+/* {$set: {_intent, and `_keys` with what is reserved}} */
+static bson_t *prepare_update(const struct owner *owner, struct entry *entry)
+{
+    int32_t keys = truce__shadow_reserves(entry);
+    bson_t *update = bson_new(), set, intent;
+
+    entry->reserved = keys >= 0;
+    entry->keys = keys;
+    bson_append_document_begin(update, "$set", 4, &set);
+    bson_append_document_begin(&set, "_intent", 7, &intent);
+    BSON_APPEND_OID(&intent, "c", &owner->commit->id);
+    if (entry->reserved)
+        BSON_APPEND_INT32(&intent, "keys", keys);
+    bson_append_document_end(&set, &intent);
+    if (entry->reserved)
+        truce__shadow_reserve(entry, &set);
+    bson_append_document_end(update, &set);
+    return update;
+}
+
 static truce_status prepare_document(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     truce_modify_options options = {.relaxed = owner->commit->options.relaxed};
-    bson_t *update =
-        BCON_NEW("$set", "{", "_intent", "{", "c", BCON_OID(&owner->commit->id), "}", "}");
+    bson_t *update = prepare_update(owner, entry);
     truce_status status;
     bson_t filter, document;
 
@@ -289,6 +318,8 @@ static truce_status prepare_document(struct owner *owner, struct entry *entry, b
             status = look_for_prepare(owner, entry, error);
         else if (status == TRUCE_NOT_FOUND)
             status = why_not(owner, entry, error);
+        else if (status == TRUCE_DUPLICATE)
+            status = key_refused(owner, entry, error);
         bson_destroy(&document);
         if (status || entry->prepared)
             break;
@@ -306,18 +337,12 @@ static truce_status who_has_it(struct owner *owner, struct entry *entry, bson_er
     truce_status status = peek(owner, entry, &document, &ignored);
 
     if (status == TRUCE_NOT_FOUND) {
-        status = truce__unique_holder(owner->worker, entry, error);
+        status = key_refused(owner, entry, error);
     } else if (!status && !truce__intent_absent(&document)) {
         status = truce__intent_meet(owner->worker, entry->collection, &document, error);
     } else if (!status) {
         status = entry->read || entry->hold ? truce__commit_conflict(entry, "was inserted", error)
-                                            : TRUCE_DUPLICATE;
-        if (status == TRUCE_DUPLICATE) {
-            char text[300];
-
-            truce__fail(status, error, "%s exists already",
-                        truce__entry_show(entry, text, sizeof text));
-        }
+                                            : truce__commit_exists(entry, error);
     }
     bson_destroy(&document);
     return status;
@@ -348,6 +373,17 @@ static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_
     return status;
 }
 
+/* U4 */
+static truce_status look_for_key(struct owner *owner, const struct entry *entry,
+                                 bson_error_t *error)
+{
+    truce_status status = truce__unique_look(owner->commit, entry, &owner->held, error);
+
+    owner->again = owner->again || status == TRUCE_CONFLICT;
+    owner->held_in = entry->collection;
+    return status;
+}
+
 static truce_status prepare(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     truce_status status = truce__memo_intents(owner->commit->store, entry->collection, error);
@@ -355,8 +391,10 @@ static truce_status prepare(struct owner *owner, struct entry *entry, bson_error
     if (status)
         return status;
     owner->worker->waits = 0;
-    return entry->known && !entry->token.found ? prepare_stub(owner, entry, error)
-                                               : prepare_document(owner, entry, error);
+    if (entry->known && !entry->token.found)
+        return prepare_stub(owner, entry, error);
+    status = prepare_document(owner, entry, error);
+    return !status && entry->reserved ? look_for_key(owner, entry, error) : status;
 }
 
 /* ---- step 3 --------------------------------------------------------------------------------- */
@@ -479,7 +517,7 @@ static void append_post(bson_t *post, uint32_t index, const struct entry *entry,
     if (entry->token.has_rev)
         BSON_APPEND_OID(&element, "pre", &entry->token.rev);
     if (!entry->stub)
-        BSON_APPEND_INT64(&element, "was", truce__journal_hash(&entry->base));
+        BSON_APPEND_INT64(&element, "was", truce__journal_hash(&entry->base, entry->reserved));
     bson_append_document_end(post, &element);
 }
 
@@ -610,7 +648,7 @@ static void give_up(struct owner *owner)
 
         if (entry->sent)
             (void)truce__journal_strip(owner->worker, entry->collection, &entry->id, &commit->id,
-                                       NULL); /* left to whoever meets it */
+                                       entry->keys, NULL); /* left to whoever meets it */
     }
 }
 
@@ -641,14 +679,35 @@ static truce_status run(struct owner *owner, bson_error_t *error)
     return status;
 }
 
-static void start_again(truce_commit *commit)
+static void start_attempt(truce_commit *commit)
 {
-    truce__id_new(&commit->id);
     for (uint32_t i = 0; i < commit->count; i++) {
         commit->entries[i]->sent = false;
         commit->entries[i]->prepared = false;
         commit->entries[i]->stub = false;
+        commit->entries[i]->reserved = false;
+        commit->entries[i]->keys = -1;
     }
+}
+
+/* One attempt. *again: it was abandoned, and is to be made under a fresh id. */
+static truce_status attempt(truce_commit *commit, bool *again, bson_error_t *error)
+{
+    struct owner owner = {.commit = commit,
+                          .worker = &commit->worker,
+                          .post = BSON_INITIALIZER,
+                          .held = BSON_INITIALIZER};
+    truce_status status = run(&owner, error), met;
+
+    *again = status && owner.again;
+    if (*again && !bson_empty(&owner.held)) { /* U5: nothing is held here now */
+        met = truce__intent_meet(&commit->worker, owner.held_in, &owner.held, error);
+        *again = !met;
+        status = met ? met : status;
+    }
+    bson_destroy(&owner.held);
+    bson_destroy(&owner.post);
+    return status;
 }
 
 truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
@@ -659,13 +718,12 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
         return status;
     hold_missing(commit);
     for (;;) {
-        struct owner owner = {
-            .commit = commit, .worker = &commit->worker, .post = BSON_INITIALIZER};
+        bool again;
 
-        status = run(&owner, error);
-        bson_destroy(&owner.post);
-        if (!status || !owner.again || truce__worker_wait(&commit->worker, "the store", NULL))
+        start_attempt(commit);
+        status = attempt(commit, &again, error);
+        if (!again || truce__worker_wait(&commit->worker, "the store", NULL))
             return status;
-        start_again(commit);
+        truce__id_new(&commit->id);
     }
 }

@@ -7,9 +7,11 @@
  * A commit document, in the collection `truce_commits`:
  *
  *     {_id: C, key?, key_time?, state, lease: {owner, ms, until}, input?, created,
- *      writes: [{ns, id, kind}],                                  what it may hold
+ *      writes: [{ns, id, keyed?}],                                what it may hold
  *      post:   [{ns, id, op, changes?, document?, pre?, was}],    from the decision on
  *      overwritten?: [{ns, id}]}                                  plain writes that it ran over
+ *
+ *     `_intent` in a document: {c: C, new?: true, keys?: how many elements `_keys` had before}
  *
  *     op "set"     changes: [{p: path, v: value (absent: unset)}]
  *        "whole"   document: all of it                "insert"  the same, over a stub
@@ -45,12 +47,14 @@ static inline bool truce__unanswered(truce_status status)
 /* pending -> aborted, key given back. *changed: it was pending. */
 truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit, bool *changed,
                                   bson_error_t *error);
-/* Takes this commit's intent, or its stub, off a document. No match is OK. */
+/* Takes this commit's intent, or its stub, off a document, and of `_keys` all but the first `keys`
+ * elements (`_intent.keys`; -1: nothing was reserved). No match is OK. */
 truce_status truce__journal_strip(struct worker *worker, const char *collection,
-                                  const bson_value_t *id, const bson_oid_t *commit,
+                                  const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
                                   bson_error_t *error);
 /* Brings one entry of a decided commit's `post` into its document. No match is OK.
- * *overwritten: a plain writer had changed the document under the intent. */
+ * *overwritten: a plain writer had changed the document under the intent. LOCKED: a unique index
+ * refuses it, because a plain writer took a reserved value. */
 truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
                                     const bson_t *post, bool *overwritten, bson_error_t *error);
 /* committed -> done; `overwritten`: array of {ns, id}, or empty */
@@ -94,8 +98,9 @@ truce_status truce__worker_wait(struct worker *worker, const char *what, bson_er
 /* The state of a commit document: "pending" ...; NULL: none there */
 const char *truce__commit_state(const bson_t *commit);
 
-/* Of a document without its intent: whether a plain writer changed it under us. */
-int64_t truce__journal_hash(const bson_t *document);
+/* Of a document without its intent: whether a plain writer changed it under us. `reserved`: without
+ * `_keys` too, which the prepare changed. */
+int64_t truce__journal_hash(const bson_t *document, bool reserved);
 
 /* {ns, id} out of an element of writes or post; both borrowed. False: not of truce's making. */
 bool truce__journal_target(const bson_t *element, const char **collection, bson_value_t *id);

@@ -4,21 +4,24 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "commit/journal.h"
 
 /*
  * One list per store, hung into the store itself (sys/store.h), under one lock for all: it is
  * looked at once or twice a commit. Index definitions are asked for again after a while, because
  * another process may make an index; a commit that began before may then still see the old list,
- * which is why the manual says to make unique indexes before documents are committed under them.
+ * which is why the manual says to make unique indexes before documents are committed under them, and
+ * why truce_unique_declare waits.
  */
 
-#define INDEXES_FRESH_NS INT64_C(5000000000)
+#define INDEXES_FRESH_NS (INT64_C(1000000) * COMMIT_INDEXES_FRESH_MS)
 
 struct collection {
     struct collection *next;
     char *name;
     bool intents;    /* its index on _intent is there */
+    bool keyed;      /* among its indexes is the unique one on `_keys` */
     bson_t *indexes; /* as read at: */
     int64_t indexes_at_ns;
 };
@@ -143,37 +146,110 @@ truce_status truce__memo_commits(truce_store *store, bson_error_t *error)
     return TRUCE_OK;
 }
 
-truce_status truce__memo_indexes(truce_store *store, const char *name, bson_t *indexes,
-                                 bson_error_t *error)
+/* ---- index lists ---------------------------------------------------------------------------- */
+
+/* with the lock held */
+static bool is_fresh(const struct collection *collection)
+{
+    return collection->indexes &&
+           truce__clock_monotonic_ns() - collection->indexes_at_ns < INDEXES_FRESH_NS;
+}
+
+/* Unique, and over `_keys` alone. */
+static bool is_keyed(const bson_t *indexes)
+{
+    bson_iter_t iter, index, key;
+
+    if (!bson_iter_init(&iter, indexes))
+        return false;
+    while (bson_iter_next(&iter)) {
+        if (bson_iter_recurse(&iter, &index) && bson_iter_find(&index, "unique") &&
+            bson_iter_as_bool(&index) && bson_iter_recurse(&iter, &index) &&
+            bson_iter_find(&index, "key") && bson_iter_recurse(&index, &key) &&
+            bson_iter_next(&key) && !strcmp(bson_iter_key(&key), "_keys") && !bson_iter_next(&key))
+            return true;
+    }
+    return false;
+}
+
+static truce_status load(truce_store *store, const char *name, bson_error_t *error)
 {
     struct collection *collection;
-    truce_status status;
-    bool fresh;
+    truce_status status = TRUCE_UNKNOWN;
+    bson_t indexes = BSON_INITIALIZER;
 
-    pthread_mutex_lock(&lock);
-    collection = collection_of(store, name);
-    fresh = collection->indexes &&
-            truce__clock_monotonic_ns() - collection->indexes_at_ns < INDEXES_FRESH_NS;
-    if (fresh)
-        bson_copy_to(collection->indexes, indexes);
-    pthread_mutex_unlock(&lock);
-    if (fresh)
-        return TRUCE_OK;
-    status = TRUCE_UNKNOWN;
-    bson_init(indexes);
     for (int i = 0; i < TRIES && status == TRUCE_UNKNOWN; i++) {
-        bson_destroy(indexes);
-        status = truce_index_list(store, name, indexes, error);
+        bson_destroy(&indexes);
+        status = truce_index_list(store, name, &indexes, error);
     }
     if (status == TRUCE_NOT_FOUND) /* no collection: no indexes */
         status = TRUCE_OK;
-    if (status)
-        return status;
+    if (!status) {
+        pthread_mutex_lock(&lock);
+        collection = collection_of(store, name);
+        bson_destroy(collection->indexes);
+        collection->indexes = bson_copy(&indexes);
+        collection->keyed = is_keyed(&indexes);
+        collection->indexes_at_ns = truce__clock_monotonic_ns();
+        pthread_mutex_unlock(&lock);
+    }
+    bson_destroy(&indexes);
+    return status;
+}
+
+/* *fresh: then it was taken over from what is known: *keyed, and the list unless NULL. */
+static void recall(truce_store *store, const char *name, bool *fresh, bool *keyed, bson_t *indexes)
+{
+    struct collection *collection;
+
+    pthread_mutex_lock(&lock);
+    collection = collection_of(store, name);
+    *fresh = is_fresh(collection);
+    *keyed = collection->keyed;
+    if (*fresh && indexes)
+        bson_copy_to(collection->indexes, indexes);
+    pthread_mutex_unlock(&lock);
+}
+
+truce_status truce__memo_indexes(truce_store *store, const char *name, bson_t *indexes,
+                                 bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool fresh, keyed;
+
+    for (;;) { /* again only if the list gets old between two lines */
+        recall(store, name, &fresh, &keyed, indexes);
+        if (fresh)
+            return TRUCE_OK;
+        status = load(store, name, error);
+        if (status)
+            break;
+    }
+    bson_init(indexes);
+    return status;
+}
+
+truce_status truce__memo_keyed(truce_store *store, const char *name, bool *keyed,
+                               bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool fresh;
+
+    recall(store, name, &fresh, keyed, NULL);
+    if (fresh)
+        return TRUCE_OK;
+    status = load(store, name, error);
+    recall(store, name, &fresh, keyed, NULL);
+    return status;
+}
+
+void truce__memo_forget(truce_store *store, const char *name)
+{
+    struct collection *collection;
+
     pthread_mutex_lock(&lock);
     collection = collection_of(store, name);
     bson_destroy(collection->indexes);
-    collection->indexes = bson_copy(indexes);
-    collection->indexes_at_ns = truce__clock_monotonic_ns();
+    collection->indexes = NULL;
     pthread_mutex_unlock(&lock);
-    return TRUCE_OK;
 }

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "commit/counters.h"
 #include "commit/memo.h"
+#include "commit/unique.h"
 #include "truce/sys/store.h"
 
 /*
@@ -16,6 +17,8 @@
  *   N1  Every write and every require says `_intent: absent`.
  *   N2  Every known document is compared by its revision in the same step that changes the others.
  *   N3  A key is inserted, and compared with the horizon, in that same step.
+ *   N4  A value of a unique index that is taken is judged by who has it: held by a commit of the
+ *       journal, it may come free again, and the commit runs again (unique.c, U5).
  *
  * A bulk without an answer: with a key, the key tells; else a known document that was written tells
  * by its revision; else TRUCE_UNKNOWN.
@@ -205,21 +208,41 @@ static void plan_key(struct plan *plan, const truce_commit *commit)
     write->filter = filter;
 }
 
+/* The unique indexes see one write after the other: what gives a value up goes first. */
+enum turn { TURN_REMOVE, TURN_CHANGE, TURN_INSERT, TURNS };
+
+static enum turn turn_of(const struct entry *entry)
+{
+    enum change_kind last =
+        entry->changes_count ? entry->changes[entry->changes_count - 1].kind : CHANGE_UPDATE;
+
+    if (entry->known)
+        return truce__entry_net(entry) == NET_REMOVE   ? TURN_REMOVE
+               : truce__entry_net(entry) == NET_INSERT ? TURN_INSERT
+                                                       : TURN_CHANGE;
+    return last == CHANGE_REMOVE ? TURN_REMOVE : TURN_CHANGE;
+}
+
 static void make_plan(const truce_commit *commit, struct plan *plan)
 {
     if (commit->options.key)
         plan_key(plan, commit);
-    for (uint32_t i = 0; i < commit->count; i++) {
-        if (commit->entries[i]->known)
-            plan_known(plan, i, commit->entries[i], &commit->id);
-        else
-            plan_blind(plan, i, commit->entries[i], &commit->id);
+    for (enum turn turn = TURN_REMOVE; turn < TURNS; turn++) {
+        for (uint32_t i = 0; i < commit->count; i++) {
+            if (turn_of(commit->entries[i]) != turn)
+                continue;
+            if (commit->entries[i]->known)
+                plan_known(plan, i, commit->entries[i], &commit->id);
+            else
+                plan_blind(plan, i, commit->entries[i], &commit->id);
+        }
     }
 }
 
 /* Why the bulk was refused at this entry. CONFLICT: run again; OK: nothing stands in the way now.
- */
-static truce_status explain(truce_commit *commit, struct entry *entry, bson_error_t *error)
+ * `duplicate`: by an index. */
+static truce_status explain(truce_commit *commit, struct entry *entry, bool duplicate,
+                            bson_error_t *error)
 {
     truce_status status;
     bson_t document;
@@ -227,9 +250,13 @@ static truce_status explain(truce_commit *commit, struct entry *entry, bson_erro
 
     status = truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, error);
     found = status ? NULL : &document;
-    if (!status || status == TRUCE_NOT_FOUND)
+    if (!status && duplicate && entry->known && !entry->read && !entry->token.found)
+        status = truce__commit_exists(entry, error);
+    else if (!status || status == TRUCE_NOT_FOUND)
         status = entry->known ? truce__commit_same(entry, found, error)
                               : truce__commit_blame(entry, found, error);
+    if (!status && duplicate)
+        status = truce__unique_refused(commit, entry, error);
     bson_destroy(&document);
     return status;
 }
@@ -254,9 +281,9 @@ static truce_status refused(truce_commit *commit, const struct plan *plan,
     }
     entry = commit->entries[plan->owners[at]];
     if (outcomes[at].status != TRUCE_CONFLICT && outcomes[at].status != TRUCE_NOT_FOUND &&
-        !(outcomes[at].status == TRUCE_DUPLICATE && entry->read))
+        outcomes[at].status != TRUCE_DUPLICATE)
         return status;
-    status = explain(commit, entry, error);
+    status = explain(commit, entry, outcomes[at].status == TRUCE_DUPLICATE, error);
     return status ? status
                   : truce__commit_conflict(entry, "was held by another commit for a moment", error);
 }

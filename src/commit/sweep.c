@@ -120,7 +120,7 @@ static truce_status finish(struct sweep *sweep, const char *collection, const bs
 
     (void)collection;
     sweep->report->finished += !status;
-    return status;
+    return is_locked(status) ? TRUCE_OK : status; /* blocked by a plain write: a finding */
 }
 
 static truce_status clean(struct sweep *sweep, const char *collection, const bson_t *commit,
@@ -278,7 +278,7 @@ static truce_status bring_to_its_end(struct sweep *sweep, const bson_t *commit, 
         return status ? status : clean(sweep, COMMITS, commit, error);
     }
     if (state && !strcmp(state, "committed"))
-        return finish(sweep, COMMITS, commit, error);
+        return truce__journal_finish(&sweep->worker, commit, error);
     return TRUCE_OK;
 }
 

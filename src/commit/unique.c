@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "commit/memo.h"
+#include "commit/shadow.h"
 #include "query/catalog.h"
 #include "query/project.h"
 
@@ -14,38 +15,38 @@
  * over two arrays would refuse it), and values under a unique index are taken in advance:
  *
  *   an insert    puts them into its stub: from then on the index itself keeps others away
- *   an update    of such a value would have to hold two keys, the old one in case of an abort, the
- * new one in case of a commit, so the journal refuses it, naming the index; with a remove and an
- * insert in two commits, or a store with native commits, it can be done
+ *   an update    of such a value has to hold two keys, the old one in case of an abort and the new
+ *                one in case of a commit. A document has one value, so the second key stands in its
+ *                shadow, the array `_keys`, which the user declares by a unique, sparse index on it
+ *                (truce_unique_declare). Without that the update is refused, naming the index.
+ *
+ *     {_id: 7, mail: "a", _keys: [{i: "mail_1", v: ["a"]}]}
+ *       -(prepare)-> {.., mail: "a", _keys: [{.. "a"}, {.. "b"}], _intent: {c: C, keys: 1}}
+ *       -(release)-> {.., mail: "b", _keys: [{.. "b"}]}       or, where C is undone,
+ *       -(strip)->   {.., mail: "a", _keys: [{.. "a"}]}       the first `_intent.keys` elements
+ *
+ * Invariants (numbered as in journal.c), where a collection has declared keys:
+ *
+ *   U1  Every write of truce leaves in `_keys` exactly the keys of the document, and in the same
+ *       single write: fast, native, stub and release. So whoever takes a key meets the reservation
+ *       of whoever holds it, by whatever mechanism.
+ *   U2  A prepare brings into `_keys` every element that the release will set, also where only the
+ *       field is new and the value is not. So the release adds nothing to either index.
+ *   U3  A strip puts `_keys` back as it was, not to what the document says: a document that had
+ *       none gets none, because nobody reserved that. So the strip adds nothing either.
+ *   U4  A document that a plain writer made has no `_keys`; its key is in the index on the value
+ *       alone. So who reserved a new key looks for its holder there, after the reservation: from
+ *       then on no writer of truce can take it.
+ *   U5  A key that is only reserved is not taken: its holder is met, and what comes of that decides.
+ *       Waiting for a key is in no order, so nothing is held meanwhile: the commit is undone first,
+ *       and then begins again under a fresh id.
+ *
+ * Not done: a plain writer that takes a reserved value between the look and the release. The release
+ * is refused then; the commit stays decided, `truce check` names document and index (`blocked`), and
+ * the sweep goes on once somebody gave one of the two another value. Two documents of one commit
+ * that exchange their values, or of which one takes what the other gives up, are refused: each
+ * prepare and each release is one write, and between two of them the value would stand twice.
  */
-
-typedef truce_status spec_function(const struct index_spec *spec, void *arg, bson_error_t *error);
-
-static truce_status each_index(truce_store *store, const char *collection, spec_function *function,
-                               void *arg, bson_error_t *error)
-{
-    bson_t indexes;
-    truce_status status = truce__memo_indexes(store, collection, &indexes, error);
-    bson_iter_t iter;
-
-    if (!status)
-        truce_assert(bson_iter_init(&iter, &indexes));
-    while (!status && bson_iter_next(&iter)) {
-        struct index_spec spec = {0};
-        const uint8_t *bytes;
-        uint32_t length;
-        bson_t definition;
-
-        bson_iter_document(&iter, &length, &bytes);
-        truce_assert(bson_init_static(&definition, bytes, length));
-        status = truce__index_spec_parse(&definition, &spec, error);
-        if (!status)
-            status = function(&spec, arg, error);
-        truce__index_spec_release(&spec);
-    }
-    bson_destroy(&indexes);
-    return status;
-}
 
 /* ---- keys before and after ------------------------------------------------------------------ */
 
@@ -63,15 +64,15 @@ static truce_status check_index(const struct index_spec *spec, void *arg, bson_e
         truce__index_keys(spec, truce__value_document(&entry->after), &after, error);
     char text[300];
 
-    if (!status && spec->unique && !spec->is_id && entry->token.found) {
+    if (!status && truce__shadowed_index(spec) && entry->token.found && !entry->keyed) {
         status = truce__index_keys(spec, truce__value_document(&entry->base), &before, error);
         if (!status && !same_keys(&before, &after))
-            status =
-                truce__fail(TRUCE_INVALID, error,
-                            "the journal cannot change what the unique index \"%s\" holds of %s: "
-                            "insert a document with the new value and remove this one in a later "
-                            "commit, or use a store that commits natively",
-                            spec->name, truce__entry_show(entry, text, sizeof text));
+            status = truce__fail(
+                TRUCE_INVALID, error,
+                "the journal cannot change what the unique index \"%s\" holds of %s, because "
+                "nothing could reserve the new value: declare the keys of the collection (`truce "
+                "commit unique %s`, or truce_unique_declare), or use a store that commits natively",
+                spec->name, truce__entry_show(entry, text, sizeof text), entry->collection);
     }
     truce__index_keys_release(&before);
     truce__index_keys_release(&after);
@@ -82,7 +83,7 @@ truce_status truce__unique_check(truce_store *store, const struct entry *entry, 
 {
     if (!entry->after_found)
         return TRUCE_OK;
-    return each_index(store, entry->collection, check_index, (void *)entry, error);
+    return truce__each_index(store, entry->collection, check_index, (void *)entry, error);
 }
 
 /* ---- the stub ------------------------------------------------------------------------------- */
@@ -189,7 +190,7 @@ truce_status truce__unique_stub(truce_store *store, const struct entry *entry,
     truce_status status;
 
     bson_init(stub);
-    status = each_index(store, entry->collection, collect_unique, &paths, error);
+    status = truce__each_index(store, entry->collection, collect_unique, &paths, error);
     if (!status && !bson_empty(&paths) && entry->after_found)
         status = project_stub(entry, &paths, stub, error);
     else if (!status)
@@ -207,65 +208,204 @@ truce_status truce__unique_stub(truce_store *store, const struct entry *entry,
 /* ---- who has the value ---------------------------------------------------------------------- */
 
 struct search {
-    struct worker *worker;
+    truce_commit *commit;
     const struct entry *entry;
-    bool met; /* a holder under an intent was met: try again */
+    bool new_only; /* only keys that base does not have, and not the shadow */
+    bson_t *held;  /* out: a holder under another commit's intent */
 };
 
-static truce_status judge_holder(struct search *search, const struct index_spec *spec,
-                                 const bson_t *filter, bson_error_t *error)
+static bool has_key(const struct index_keys *keys, const uint8_t *key, size_t size)
 {
-    bson_t holder;
-    truce_status status = truce_find_one(search->worker->store, search->entry->collection, filter,
-                                         NULL, &holder, error);
-    char text[300];
-
-    if (status == TRUCE_NOT_FOUND) {
-        status = TRUCE_OK;
-    } else if (!status && !truce__intent_absent(&holder)) {
-        search->met = true;
-        status = truce__intent_meet(search->worker, search->entry->collection, &holder, error);
-    } else if (!status) {
-        status = truce__fail(TRUCE_DUPLICATE, error,
-                             "%s cannot be inserted: another document has its value of the unique "
-                             "index \"%s\"",
-                             truce__entry_show(search->entry, text, sizeof text), spec->name);
+    for (uint32_t i = 0, start = 0; i < keys->count; start = keys->ends[i++]) {
+        if (keys->ends[i] - start == size && !memcmp(keys->bytes.bytes + start, key, size))
+            return true;
     }
-    bson_destroy(&holder);
+    return false;
+}
+
+/* Does the index hold this document under the key? The filter that found it cannot tell, where an
+ * index leaves documents out. */
+static bool holds(const struct index_spec *spec, const bson_t *document, const uint8_t *key,
+                  size_t size)
+{
+    struct index_keys keys = {0};
+    bool found = !truce__index_keys(spec, truce__value_document(document), &keys, NULL) &&
+                 has_key(&keys, key, size);
+
+    truce__index_keys_release(&keys);
+    return found;
+}
+
+/* The commit's own entry of that document, or NULL. */
+static const struct entry *own_entry(const struct search *search, const bson_t *document)
+{
+    struct entry *entry;
+    const struct entry *found = NULL;
+    bson_iter_t iter;
+
+    truce_assert(bson_iter_init_find(&iter, document, "_id"));
+    entry = truce__entry_new(search->entry->collection, bson_iter_value(&iter));
+    for (uint32_t i = 0; !found && i < search->commit->count; i++) {
+        if (truce__entry_compare(search->commit->entries[i], entry) == 0)
+            found = search->commit->entries[i];
+    }
+    truce__entry_free(entry);
+    return found;
+}
+
+/* It is going to give the key up. */
+static bool gives_up(const struct entry *own, const struct index_spec *spec, const uint8_t *key,
+                     size_t size)
+{
+    return truce__entry_writes(own) && !(own->after_found && holds(spec, &own->after, key, size));
+}
+
+static truce_status judge_holder(struct search *search, const struct index_spec *spec,
+                                 const bson_t *holder, const uint8_t *key, size_t size,
+                                 bson_error_t *error)
+{
+    const struct entry *own = own_entry(search, holder);
+    char text[300], other[300];
+
+    truce__entry_show(search->entry, text, sizeof text);
+    if (own && gives_up(own, spec, key, size))
+        return truce__fail(TRUCE_INVALID, error,
+                           "%s takes what the unique index \"%s\" holds of %s, in one commit: give "
+                           "the value up in one commit, and take it in a later one",
+                           text, spec->name, truce__entry_show(own, other, sizeof other));
+    if (!own && !truce__intent_absent(holder)) {
+        bson_destroy(search->held);
+        bson_copy_to(holder, search->held);
+        return truce__fail(TRUCE_CONFLICT, error,
+                           "%s wants a value of the unique index \"%s\" that another commit holds",
+                           text, spec->name);
+    }
+    return truce__fail(TRUCE_DUPLICATE, error,
+                       "%s cannot be written: another document has its value of the unique index "
+                       "\"%s\"",
+                       text, spec->name);
+}
+
+static void filter_others(const struct entry *entry, const bson_t *values, bson_t *filter)
+{
+    bson_iter_t iter;
+    bson_t test;
+
+    bson_init(filter);
+    truce_assert(bson_iter_init(&iter, values));
+    while (bson_iter_next(&iter)) {
+        bson_append_document_begin(filter, bson_iter_key(&iter), -1, &test);
+        bson_append_iter(&test, "$eq", 3, &iter);
+        bson_append_document_end(filter, &test);
+    }
+    bson_append_document_begin(filter, "_id", 3, &test);
+    BSON_APPEND_VALUE(&test, "$ne", &entry->id);
+    bson_append_document_end(filter, &test);
+}
+
+static truce_status find_holder(struct search *search, const struct index_spec *spec,
+                                const bson_t *filter, const uint8_t *key, size_t size,
+                                bson_error_t *error)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    truce_status status =
+        truce_find(search->commit->store, search->entry->collection, filter, NULL, &cursor, error);
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        if (holds(spec, document, key, size))
+            status = judge_holder(search, spec, document, key, size, error);
+    }
+    truce_cursor_close(cursor);
+    return status;
+}
+
+static truce_status search_key(struct search *search, const struct index_spec *spec,
+                               const uint8_t *key, size_t size, bson_error_t *error)
+{
+    bson_t values, filter;
+    truce_status status;
+
+    truce__index_key_values(spec, truce__value_document(&search->entry->after), key, size, &values);
+    filter_others(search->entry, &values, &filter);
+    do
+        status = find_holder(search, spec, &filter, key, size, error);
+    while (truce__unanswered(status) &&
+           !truce__worker_wait(&search->commit->worker, "the store", error));
+    bson_destroy(&filter);
+    bson_destroy(&values);
     return status;
 }
 
 static truce_status search_index(const struct index_spec *spec, void *arg, bson_error_t *error)
 {
     struct search *search = arg;
-    struct index_keys keys = {0};
+    const struct entry *entry = search->entry;
+    struct index_keys before = {0}, keys = {0};
     truce_status status = TRUCE_OK;
 
-    if (!spec->unique || spec->is_id)
+    if (!spec->unique || spec->is_id || (search->new_only && truce__shadow_index(spec)))
         return TRUCE_OK;
-    status = truce__index_keys(spec, truce__value_document(&search->entry->after), &keys, error);
-    for (uint32_t i = 0, start = 0; !status && !search->met && i < keys.count; i++) {
-        bson_t filter;
+    status = truce__index_keys(spec, truce__value_document(&entry->after), &keys, error);
+    if (!status && search->new_only)
+        status = truce__index_keys(spec, truce__value_document(&entry->base), &before, error);
+    for (uint32_t i = 0, start = 0; !status && i < keys.count; start = keys.ends[i++]) {
+        const uint8_t *key = keys.bytes.bytes + start;
 
-        truce__index_key_values(spec, truce__value_document(&search->entry->after),
-                                keys.bytes.bytes + start, keys.ends[i] - start, &filter);
-        status = judge_holder(search, spec, &filter, error);
-        bson_destroy(&filter);
-        start = keys.ends[i];
+        if (!has_key(&before, key, keys.ends[i] - start))
+            status = search_key(search, spec, key, keys.ends[i] - start, error);
     }
+    truce__index_keys_release(&before);
     truce__index_keys_release(&keys);
     return status;
 }
 
-truce_status truce__unique_holder(struct worker *worker, const struct entry *entry,
+truce_status truce__unique_holder(truce_commit *commit, const struct entry *entry, bson_t *held,
                                   bson_error_t *error)
 {
-    struct search search = {.worker = worker, .entry = entry};
-    truce_status status = TRUCE_OK;
+    struct search search = {.commit = commit, .entry = entry, .held = held};
 
-    if (entry->after_found)
-        status = each_index(worker->store, entry->collection, search_index, &search, error);
-    if (!status && !search.met) /* whoever had it is gone */
-        status = truce__worker_wait(worker, "a unique value", error);
+    if (!entry->after_found)
+        return TRUCE_OK;
+    truce__memo_forget(commit->store, entry->collection); /* the index may be newer than our list */
+    return truce__each_index(commit->store, entry->collection, search_index, &search, error);
+}
+
+/* U4 */
+truce_status truce__unique_look(truce_commit *commit, const struct entry *entry, bson_t *held,
+                                bson_error_t *error)
+{
+    struct search search = {.commit = commit, .entry = entry, .new_only = true, .held = held};
+
+    return truce__each_index(commit->store, entry->collection, search_index, &search, error);
+}
+
+#define SEARCHES 8 /* that find nobody, while the store goes on refusing */
+
+/* The index has gone, or the holder, or it is none that we can read. */
+truce_status truce__unique_nobody(truce_commit *commit, struct entry *entry, bson_error_t *error)
+{
+    char text[300];
+
+    if (++entry->searched >= SEARCHES)
+        return truce__fail(TRUCE_DUPLICATE, error,
+                           "%s cannot be written: a unique index refuses it",
+                           truce__entry_show(entry, text, sizeof text));
+    return truce__worker_wait(&commit->worker, "a unique value", error);
+}
+
+truce_status truce__unique_refused(truce_commit *commit, struct entry *entry, bson_error_t *error)
+{
+    bson_t held = BSON_INITIALIZER;
+    truce_status status = truce__unique_holder(commit, entry, &held, error);
+
+    if (!status)
+        status = truce__unique_nobody(commit, entry, error);
+    else if (status == TRUCE_CONFLICT) /* U5 */
+        status = truce__intent_meet(&commit->worker, entry->collection, &held, error);
+    bson_destroy(&held);
     return status;
 }

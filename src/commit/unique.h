@@ -1,11 +1,11 @@
 #ifndef TRUCE_COMMIT_UNIQUE_H
 #define TRUCE_COMMIT_UNIQUE_H
 
-/* Indexes and the journal: what must be certain before the decision. */
-#include "commit/journal.h"
+/* Unique indexes and commits: what must be certain before the decision. */
+#include "commit/commit.h"
 
 /* Refuses what an index would refuse after the decision: keys that cannot be made, and, in the
- * journal, a change of a uniquely indexed value in an existing document. */
+ * journal, a change of a uniquely indexed value where the collection has no declared keys. */
 truce_status truce__unique_check(truce_store *store, const struct entry *entry,
                                  bson_error_t *error);
 
@@ -14,9 +14,22 @@ truce_status truce__unique_check(truce_store *store, const struct entry *entry,
 truce_status truce__unique_stub(truce_store *store, const struct entry *entry,
                                 const bson_oid_t *commit, bson_t *stub, bson_error_t *error);
 
-/* A stub was refused though its _id is free: another document has a uniquely indexed value of it.
- * Held by a commit: it is met, OK: try again. Free: DUPLICATE. */
-truce_status truce__unique_holder(struct worker *worker, const struct entry *entry,
+/* Who has a uniquely indexed value of `after`? OK: nobody. DUPLICATE: a document that is free.
+ * CONFLICT: one that is held by another commit: `held`, which the caller initialises and destroys.
+ * INVALID: one that this commit changes too. */
+truce_status truce__unique_holder(truce_commit *commit, const struct entry *entry, bson_t *held,
                                   bson_error_t *error);
+/* The same for values that base does not have, after they were reserved; of the indexes on the
+ * values themselves. */
+truce_status truce__unique_look(truce_commit *commit, const struct entry *entry, bson_t *held,
+                                bson_error_t *error);
+
+/* An index refused the entry, but nobody was found. OK, after a moment: try again. DUPLICATE: that
+ * happened too often. */
+truce_status truce__unique_nobody(truce_commit *commit, struct entry *entry, bson_error_t *error);
+
+/* An index refused a write of the entry, of which base and `after` are known, while nothing else is
+ * held: finds out who has the value. OK: try again. DUPLICATE: it is taken. */
+truce_status truce__unique_refused(truce_commit *commit, struct entry *entry, bson_error_t *error);
 
 #endif
