@@ -11,7 +11,6 @@ enum Mut : u32 {
   M_LATE = 1,         // nothing is reserved: the key is taken at the release
   M_APPLY = 2,        // the key itself is changed at the prepare, and put back by the strip
   M_NO_LOOK = 4,      // documents without a shadow are not looked for
-  M_LOOK_FIRST = 8,   // they are, before the reservation
   M_NO_UNDO = 16,     // the strip leaves `_keys` as it is
   M_UNDO_NOW = 32,    // the strip makes `_keys` from the document
   M_FAST_BARE = 64,   // the fast path does not write `_keys`
@@ -29,7 +28,7 @@ struct Com { u8 st, sc, decided, ap; };  // st: 0 missing 1 pending 2 committed 
 struct Prc { u8 pc, i, c, att, res, unk; u8 ex[ND], rev[ND], key[ND], sh[ND]; };
 struct Hlp { u8 pc, d, c, st, stub, res, undo; };
 struct Zmb { u8 k, p, c, d, rev, key, sh; };
-enum { READ, INSC, LOOK0, PREP, PREPCHK, LOOK, DECIDE, RESULT, REL, DONE, SELFAB, ROLLREAD, ROLL, FASTW, END };
+enum { READ, INSC, PREP, PREPCHK, LOOK, DECIDE, RESULT, REL, DONE, SELFAB, ROLLREAD, ROLL, FASTW, END };
 enum { Z_PREP = 1, Z_DEC };
 struct St { Doc d[ND]; Com c[NC]; Prc p[NP]; Hlp h[NH]; Zmb z; u8 ni, zleft, bad; };
 static const char *bm[] = {"", "the release is refused by a unique index AFTER the decision", "the strip is refused by a unique index", "an undecided commit was applied",
@@ -99,14 +98,14 @@ struct M {
         if (s.ni >= NC) { lab("P%d gives up (bound)", p); done(n, p, 3); emit(n); break; }
         c = newc(n, p); n.c[c].decided = 1; n.c[c].st = 4; applied(n, d, c); for (int e = 0; e < ND; e++) if (e != d && sc.op[e]) abort();
         if (sc.op[d] == RM) n.d[d] = Doc(); else { Doc &z = n.d[d]; z = Doc(); z.ex = 1; z.key = k; z.sh = sh; z.rev = c + 1; } lab("P%d: fast: %s doc%d (key %d)", p, opn[sc.op[d]], d, k); done(n, p, 1); emit(n); break; }
-      case INSC: { B; if (s.ni >= NC) { lab("P%d gives up (bound)", p); done(n, p, 3); emit(n); break; } c = newc(n, p); n.c[c].st = 1; x.c = c + 1; x.pc = m(M_LOOK_FIRST) ? LOOK0 : PREP; x.i = first(sc, 0); lab("P%d inserts C%d", p, c); emit(n); break; }
+      case INSC: { B; if (s.ni >= NC) { lab("P%d gives up (bound)", p); done(n, p, 3); emit(n); break; } c = newc(n, p); n.c[c].st = 1; x.c = c + 1; x.pc = PREP; x.i = first(sc, 0); lab("P%d inserts C%d", p, c); emit(n); break; }
       case PREP: { B; int who = -1, r = prepare(n, d, c, sc, q.rev[d], q.key[d], q.sh[d], &who);
-        if (r == OK || r == OWN) { lab("P%d prepares doc%d for C%d (shadow %x)", p, d, c, n.d[d].sh); if (sc.op[d] == KEY && !m(M_NO_LOOK | M_LOOK_FIRST | M_APPLY | M_LATE)) x.pc = LOOK; else next(x, DECIDE), x.pc = x.pc == DECIDE ? DECIDE : m(M_LOOK_FIRST) ? LOOK0 : PREP; emit(n); }
+        if (r == OK || r == OWN) { lab("P%d prepares doc%d for C%d (shadow %x)", p, d, c, n.d[d].sh); if (sc.op[d] == KEY && !m(M_NO_LOOK | M_APPLY | M_LATE)) x.pc = LOOK; else next(x, DECIDE); emit(n); }
         else { n = s; if (r == DUPE && m(M_DUP_FINAL) && s.d[who].it) n.bad = 9; lab("P%d: doc%d is not to be had (%s)", p, d, r == DUPE ? "its key is taken" : r == OTHER ? "held" : "changed"); n.p[p].pc = SELFAB; emit(n); }
         if (s.zleft && !s.z.k) { n = s; n.z = Zmb{Z_PREP, (u8)p, (u8)c, (u8)d, q.rev[d], q.key[d], q.sh[d]}; n.zleft--; n.p[p].pc = PREPCHK; lab("P%d sends the prepare of doc%d for C%d, no answer", p, d, c); emit(n); } break; }
       case PREPCHK: { B; if (s.d[d].ex && s.d[d].it == q.c) { x.pc = PREP; lab("P%d finds its intent on doc%d", p, d); } else { x.pc = SELFAB; lab("P%d does not find its intent on doc%d: gives C%d up", p, d, c); } emit(n); break; }
-      case LOOK0: case LOOK: { B; int k = after(sc, d, q.key[d]), h = -1; if (sc.op[d] == KEY && k != q.key[d]) for (int e = 0; e < ND; e++) if (e != d && s.d[e].ex && s.d[e].key == k && !(m(M_PASS_HELD) && s.d[e].it)) h = e;
-        if (h >= 0) { lab("P%d looks: doc%d has key %d", p, h, k); x.pc = SELFAB; } else { lab("P%d looks: nobody has the key of doc%d", p, d); if (q.pc == LOOK0) x.pc = PREP; else { next(x, DECIDE); if (x.pc == LOOK) x.pc = PREP; } } emit(n); break; }
+      case LOOK: { B; int k = after(sc, d, q.key[d]), h = -1; if (sc.op[d] == KEY && k != q.key[d]) for (int e = 0; e < ND; e++) if (e != d && s.d[e].ex && s.d[e].key == k && !(m(M_PASS_HELD) && s.d[e].it)) h = e;
+        if (h >= 0) { lab("P%d looks: doc%d has key %d", p, h, k); x.pc = SELFAB; } else { lab("P%d looks: nobody has the key of doc%d", p, d); next(x, DECIDE); if (x.pc == LOOK) x.pc = PREP; } emit(n); break; }
       case DECIDE: { B; if (s.c[c].st == 1) { decide(n, c); x.pc = REL; x.i = first(sc, 0); lab("P%d decides C%d", p, c); } else { x.pc = RESULT; lab("P%d: C%d cannot be decided", p, c); } emit(n);
         if (s.zleft && !s.z.k) { n = s; n.z = Zmb{Z_DEC, (u8)p, (u8)c, 0, 0, 0, 0}; n.zleft--; n.p[p].pc = RESULT; n.p[p].unk = 1; lab("P%d sends the decision of C%d, no answer", p, c); emit(n); } break; }
       case RESULT: { B; int st = s.c[c].st; lab("P%d looks at C%d: %d", p, c, st); if (st == 1) x.pc = DECIDE; else if (st == 2 || st == 4) { x.pc = REL; x.i = first(sc, 0); } else if (st == 3) { x.pc = ROLLREAD; x.i = first(sc, 0); } else done(n, p, 3); emit(n); break; }
@@ -153,7 +152,7 @@ int main(int argc, char **argv) {
   add("no shadow yet: a to k2; fast touch of c (k2); fast b to k2", {J({KEY, NONE, NONE}, {2}), F(FAST, {NONE, NONE, TOUCH}, {}), F(FAST, {NONE, KEY, NONE}, {0, 2, 0})}, {1, 0, 2}, {0, 0, 0}, 2);
   if (argc > 1 && !strcmp(argv[1], "hole")) { Cfg c = {}; add("hole: a plain writer takes a reserved key", {J({KEY, TOUCH, NONE}, {2}), F(PLAIN, {NONE, NONE, INS}, {0, 0, 2})}, {1, 0, -1}, {1, 1, 1}, 1); c = all.back(); M m(c); MC<M> mc; report(c.name.c_str(), mc.run(m), true); return 0; }
   if (argc > 1 && !strcmp(argv[1], "mutants")) {
-    struct { u32 m; const char *name; } mu[] = {{M_LATE, "nothing reserved, the key is taken at the release"}, {M_APPLY, "the key is changed at the prepare, with undo"}, {M_NO_LOOK, "no look for documents without a shadow"}, {M_LOOK_FIRST, "the look before the reservation"}, {M_NO_UNDO, "the strip leaves the reservation"}, {M_UNDO_NOW, "the strip makes _keys from the document"},
+    struct { u32 m; const char *name; } mu[] = {{M_LATE, "nothing reserved, the key is taken at the release"}, {M_APPLY, "the key is changed at the prepare, with undo"}, {M_NO_LOOK, "no look for documents without a shadow"}, {M_NO_UNDO, "the strip leaves the reservation"}, {M_UNDO_NOW, "the strip makes _keys from the document"},
       {M_FAST_BARE, "the fast path does not write _keys"}, {M_KEEP, "the release leaves the old key in _keys"}, {M_DUP_FINAL, "a key that is only reserved counts as taken"}, {M_TOUCH_BARE, "the first _keys of a document is not reserved"}, {M_STUB_BARE, "a stub without _keys"}, {M_PASS_HELD, "the look passes a holder under an intent"}};
     int alive = 0; for (auto &u : mu) { bool dead = false; Res best; std::string where; for (auto c : all) { c.mut = u.m; M m(c); MC<M> mc; Res r = mc.run(m); if (!r.viol.empty() && (!dead || r.trace.size() < best.trace.size())) { dead = true; best = r; where = c.name; } if (dead && argc <= 2) break; }
       if (dead) printf("%-52s [%s] KILLED: %s (%zu steps, %llu states)\n", u.name, where.c_str(), best.viol.c_str(), best.trace.size(), (unsigned long long)best.n); else { printf("%-52s SURVIVES\n", u.name); alive++; } fflush(stdout); }

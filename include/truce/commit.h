@@ -157,9 +157,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_read_many(truce_store *store, tru
  *     {_id: 7, mail: "ada@x.org", _keys: [{i: "mail_1", v: ["ada@x.org"]}]}
  *
  * Without the declaration the journal refuses such a change by the index's name (INVALID). Refused
- * in any case: that one commit lets two documents exchange a value, or one take what another gives
- * up; give it up in one commit, and take it in a later one. (A native commit can take over what a
- * document has that it removes.) A blind change of a document with declared keys reads it first, so
+ * in any case: that one commit lets two documents exchange values, or one take what another gives
+ * up; give it up in one commit, and take it in a later one. (A native commit can do the second, if
+ * the one is inserted or the other removed.) A blind change of a document with declared keys reads it first, so
  * it can meet a CONFLICT.
  *
  * A plain write that leaves `_keys` alone is safe while no commit holds the value: the value's own

@@ -177,9 +177,9 @@ const struct cli_command cli_check = {
     .noun = "check",
     .summary = "look for what should not be, in a live store",
     .help = "Rules: orphan-intent, foreign-intent, expired-lease, half-applied, unreleased,\n"
-            "overwritten, forked, missing-document. Each finding names the document, the rule and\n"
-            "what --repair would do; without --repair nothing is written. Exit code 1: there are\n"
-            "findings that were not repaired.",
+            "overwritten, forked, missing-document, blocked, stale-keys. Each finding names the\n"
+            "document, the rule and what --repair would do; without --repair nothing is written.\n"
+            "Exit code 1: there are findings that were not repaired.",
     .example = "truce check --store school.truce\n"
                "truce check --repair",
     .options =

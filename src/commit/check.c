@@ -3,7 +3,9 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "commit/journal.h"
+#include "commit/memo.h"
+#include "commit/shadow.h"
+#include "commit/unique.h"
 #include "truce/sweep.h"
 
 /*
@@ -18,6 +20,10 @@
  *   forked             two commits changed the same version of one document: a     by hand
  *                      plain writer brought an old copy back
  *   missing-document   a decided commit owes a change to a document that is gone   by hand
+ *   blocked            a decided commit reserved a unique value, and a plain       by hand
+ *                      writer took it all the same: the release is refused
+ *   stale-keys         `_keys` is not what the document's unique values say: a     write it
+ *                      plain write changed one of the two
  *
  * `forked` follows the chain of `pre`: every journal commit keeps the revision that it found.
  */
@@ -127,6 +133,56 @@ static truce_status held_document(struct check *check, const char *collection,
     return status;
 }
 
+/* A document that no commit holds. One that a plain writer inserted has no `_keys`, and is safe. */
+static truce_status keyed_document(struct check *check, const char *collection,
+                                   const bson_t *document, bson_error_t *error)
+{
+    bson_value_t target = id_value(document);
+    struct finding finding = {
+        .rule = "stale-keys",
+        .collection = collection,
+        .id = &target,
+        .text = "the field \"_keys\" is not what the unique indexes hold of the document: a plain "
+                "write changed one of the two",
+        .repair = "write \"_keys\" as the document's values say"};
+    bool changed = false;
+    truce_status status;
+    bson_t keys;
+
+    if (!truce__intent_absent(document) ||
+        !truce__value_field(truce__value_document(document), "_keys", 5).type)
+        return TRUCE_OK;
+    status = truce__shadow_make(check->worker.store, collection, truce__value_document(document),
+                                &keys, error);
+    if (!status && !truce__shadow_right(document, &keys)) {
+        if (check->repair)
+            status = truce__shadow_mend(check->worker.store, collection, &target, &changed, error);
+        tell(check, &finding, check->repair && !status);
+    }
+    bson_destroy(&keys);
+    return status;
+}
+
+static truce_status check_keyed(struct check *check, const char *collection, bson_error_t *error)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    bool keyed = false;
+    truce_status status = truce__memo_keyed(check->worker.store, collection, &keyed, error);
+
+    if (status || !keyed)
+        return status;
+    status = truce_find(check->worker.store, collection, NULL, NULL, &cursor, error);
+    while (!status) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        status = keyed_document(check, collection, document, error);
+    }
+    truce_cursor_close(cursor);
+    return status;
+}
+
 static truce_status check_collection(struct check *check, const char *collection,
                                      bson_error_t *error)
 {
@@ -143,6 +199,8 @@ static truce_status check_collection(struct check *check, const char *collection
         status = held_document(check, collection, document, error);
     }
     truce_cursor_close(cursor);
+    if (!status)
+        status = check_keyed(check, collection, error);
     if (!status)
         status = truce_count(check->worker.store, collection, NULL, NULL, &count, error);
     check->report->documents += count;
@@ -244,6 +302,44 @@ static truce_status check_missing(struct check *check, const bson_t *post, const
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* The release of a held document would be refused by a unique index. */
+static truce_status check_blocked(struct check *check, const bson_t *post, const bson_oid_t *id,
+                                  bson_error_t *error)
+{
+    struct truce_commit commit = {.store = check->worker.store, .worker = check->worker};
+    struct finding finding = {.rule = "blocked",
+                              .commit = id,
+                              .repair = "none: give the other document another value; a sweep then "
+                                        "brings the commit to its end"};
+    bson_t filter, document, held = BSON_INITIALIZER;
+    bson_error_t taken;
+    struct entry *entry;
+    bson_value_t target;
+    truce_status status;
+
+    if (!truce__journal_target(post, &finding.collection, &target))
+        return TRUCE_OK;
+    finding.id = &target;
+    finding.text = taken.message;
+    entry = truce__entry_new(finding.collection, &target);
+    truce__filter_id(&target, &filter);
+    BSON_APPEND_OID(&filter, "_intent.c", id);
+    status =
+        truce_find_one(check->worker.store, finding.collection, &filter, NULL, &document, error);
+    if (!status) {
+        bson_destroy(&entry->after);
+        status = truce__journal_after(id, post, &document, &entry->after, error);
+        entry->after_found = !bson_empty(&entry->after);
+    }
+    if (!status && truce__unique_holder(&commit, entry, &held, &taken) == TRUCE_DUPLICATE)
+        tell(check, &finding, false);
+    bson_destroy(&held);
+    bson_destroy(&document);
+    bson_destroy(&filter);
+    truce__entry_free(entry);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 static truce_status check_state(struct check *check, const bson_t *commit, const bson_oid_t *id,
                                 bson_error_t *error)
 {
@@ -262,10 +358,12 @@ static truce_status check_state(struct check *check, const bson_t *commit, const
     finding.repair = pending ? "undo the commit" : "release its documents and mark it done";
     if (!pending)
         status = each_post(check, commit, id, check_missing, error);
+    if (!status && !pending)
+        status = each_post(check, commit, id, check_blocked, error);
     if (!status && check->repair)
         status = mend(check, commit, id, pending, error);
     tell(check, &finding, check->repair && !status);
-    return status;
+    return status == TRUCE_LOCKED ? TRUCE_OK : status; /* blocked, which was told */
 }
 
 static void check_overwritten(struct check *check, const bson_t *commit, const bson_oid_t *id)

@@ -326,8 +326,8 @@ truce_status truce__commit_exists(const struct entry *entry, bson_error_t *error
 {
     char text[300];
 
-    return truce__fail(TRUCE_DUPLICATE, error, "%s exists already",
-                       truce__entry_show(entry, text, sizeof text));
+    return truce__refuse(CODE_DUPLICATE_KEY, error, "%s exists already",
+                         truce__entry_show(entry, text, sizeof text));
 }
 
 truce_status truce__commit_blame(struct entry *entry, const bson_t *document, bson_error_t *error)

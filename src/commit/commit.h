@@ -11,7 +11,8 @@ struct truce_commit {
     bson_oid_t id; /* changes with each attempt of the journal */
     struct entry **entries;
     uint32_t count, room;
-    bool applied; /* apply was called: nothing can be added any more */
+    bool applied;      /* apply was called: nothing can be added any more */
+    uint32_t searched; /* so often nobody was found who has a unique value that was refused */
 };
 
 /* Does the commit take this document (intent or stub), or only look at it? */

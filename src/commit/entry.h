@@ -48,12 +48,11 @@ struct entry {
     uint32_t changes_count, changes_room;
 
     /* while the journal applies it */
-    bool sent;        /* the prepare was sent: it may have taken the document */
-    bool prepared;    /* base is held by our intent */
-    bool stub;        /* what we hold is a stub that we inserted */
-    bool reserved;    /* the prepare reserves new keys */
-    int32_t keys;     /* then: how many there were before; else -1 */
-    uint8_t searched; /* so often nobody was found who has a key that was refused */
+    bool sent;     /* the prepare was sent: it may have taken the document */
+    bool prepared; /* base is held by our intent */
+    bool stub;     /* what we hold is a stub that we inserted */
+    bool reserved; /* the prepare reserves new keys */
+    int32_t keys;  /* then: how many there were before; else -1 */
 };
 
 struct entry *truce__entry_new(const char *collection, const bson_value_t *id);

@@ -24,6 +24,7 @@
  *       second one might land after somebody removed the first: it is never sent again.
  *   F3  `_intent: absent` keeps out of the way of journal commits: their documents are waited for.
  *   F4  After a send without an answer, "found nothing" is no answer either: only the revision tells.
+ *   F5  Nor is that a unique value is taken: the first send may land when it comes free.
  *
  * A blind change that lost a race reads again and goes on; a known one is a conflict.
  */
@@ -123,6 +124,8 @@ static truce_status write_certainly(truce_commit *commit, struct entry *entry, b
         unanswered = true;
         if (judge(commit, entry, &commit->id, &verdict, error) || verdict == OTHERWISE)
             return unknown(entry, error);
+        if (verdict == AS_READ && status == TRUCE_DUPLICATE)
+            return unknown(entry, error); /* F5 */
         if (verdict == TOOK) {
             *took = true;
             return TRUCE_OK;

@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "commit/counters.h"
 #include "commit/shadow.h"
+#include "query/update.h"
 
 /*
  * Meeting an intent: what everybody does who finds a document held by a commit, be it an owner on
@@ -288,6 +289,37 @@ static bool was_overwritten(const bson_t *post, const bson_t *before)
     return bson_iter_init_find(&iter, post, "was") && BSON_ITER_HOLDS_INT64(&iter) &&
            bson_iter_int64(&iter) !=
                truce__journal_hash(before, truce__shadow_reserved(before) >= 0);
+}
+
+truce_status truce__journal_after(const bson_oid_t *commit, const bson_t *post,
+                                  const bson_t *document, bson_t *after, bson_error_t *error)
+{
+    struct arena arena = ARENA_INIT;
+    struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
+    struct update_options options = {0};
+    struct update_result result;
+    struct update *update = NULL;
+    const char *op = text_field(post, "op");
+    truce_status status;
+    bson_t changes;
+
+    bson_init(after);
+    if (!strcmp(op, "whole") || !strcmp(op, "insert")) {
+        bson_destroy(after);
+        whole_document(post, commit, after);
+    }
+    if (strcmp(op, "set") != 0)
+        return TRUCE_OK;
+    set_changes(post, commit, &changes);
+    status = truce__update_new(&changes, &options, &update, error);
+    if (!status) {
+        bson_destroy(after);
+        status = truce__update_apply(update, document, NULL, &context, after, &result, error);
+    }
+    truce__update_free(update);
+    truce__arena_release(&arena);
+    bson_destroy(&changes);
+    return status;
 }
 
 static truce_status blocked(const bson_oid_t *commit, const char *collection, bson_error_t *error)

@@ -269,13 +269,12 @@ static truce_status why_not(struct owner *owner, struct entry *entry, bson_error
     return status;
 }
 
-/* A unique index refused a prepare. OK: try again. CONFLICT, with `again`: the value is held by
- * another commit, which is met as soon as nothing is held here (U5). */
+/* A unique index refused a prepare. OK: try again. CONFLICT: the value is held by another commit, which
+ * is waited for as soon as nothing is held here (U5). */
 static truce_status key_refused(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     truce_status status = truce__unique_holder(owner->commit, entry, &owner->held, error);
 
-    owner->again = owner->again || status == TRUCE_CONFLICT;
     owner->held_in = entry->collection;
     return status ? status : truce__unique_nobody(owner->commit, entry, error);
 }
@@ -377,11 +376,8 @@ static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_
 static truce_status look_for_key(struct owner *owner, const struct entry *entry,
                                  bson_error_t *error)
 {
-    truce_status status = truce__unique_look(owner->commit, entry, &owner->held, error);
-
-    owner->again = owner->again || status == TRUCE_CONFLICT;
     owner->held_in = entry->collection;
-    return status;
+    return truce__unique_look(owner->commit, entry, &owner->held, error);
 }
 
 static truce_status prepare(struct owner *owner, struct entry *entry, bson_error_t *error)
@@ -697,14 +693,13 @@ static truce_status attempt(truce_commit *commit, bool *again, bson_error_t *err
                           .worker = &commit->worker,
                           .post = BSON_INITIALIZER,
                           .held = BSON_INITIALIZER};
-    truce_status status = run(&owner, error), met;
+    truce_status status = run(&owner, error), waited = TRUCE_OK;
 
     *again = status && owner.again;
-    if (*again && !bson_empty(&owner.held)) { /* U5: nothing is held here now */
-        met = truce__intent_meet(&commit->worker, owner.held_in, &owner.held, error);
-        *again = !met;
-        status = met ? met : status;
-    }
+    if (status == TRUCE_CONFLICT && !bson_empty(&owner.held)) /* nothing is held here now */
+        waited = truce__unique_wait(commit, owner.held_in, &owner.held, error);
+    if (waited)
+        status = waited;
     bson_destroy(&owner.held);
     bson_destroy(&owner.post);
     return status;

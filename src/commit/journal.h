@@ -57,6 +57,10 @@ truce_status truce__journal_strip(struct worker *worker, const char *collection,
  * refuses it, because a plain writer took a reserved value. */
 truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
                                     const bson_t *post, bool *overwritten, bson_error_t *error);
+/* The document (with this commit's intent) as the release of that entry will leave it; `after` is
+ * always initialised; empty: it goes. */
+truce_status truce__journal_after(const bson_oid_t *commit, const bson_t *post,
+                                  const bson_t *document, bson_t *after, bson_error_t *error);
 /* committed -> done; `overwritten`: array of {ns, id}, or empty */
 truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit,
                                  const bson_t *overwritten, bson_error_t *error);

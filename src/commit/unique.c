@@ -37,9 +37,9 @@
  *   U4  A document that a plain writer made has no `_keys`; its key is in the index on the value
  *       alone. So who reserved a new key looks for its holder there, after the reservation: from
  *       then on no writer of truce can take it.
- *   U5  A key that is only reserved is not taken: its holder is met, and what comes of that decides.
- *       Waiting for a key is in no order, so nothing is held meanwhile: the commit is undone first,
- *       and then begins again under a fresh id.
+ *   U5  A key that is only reserved is not taken: its holder is waited for, or helped, and what comes
+ *       of that decides. Waiting for a key is in no order, so nothing is held meanwhile: the commit
+ *       is undone first, and runs again after it.
  *
  * Not done: a plain writer that takes a reserved value between the look and the release. The release
  * is refused then; the commit stays decided, `truce check` names document and index (`blocked`), and
@@ -280,10 +280,10 @@ static truce_status judge_holder(struct search *search, const struct index_spec 
                            "%s wants a value of the unique index \"%s\" that another commit holds",
                            text, spec->name);
     }
-    return truce__fail(TRUCE_DUPLICATE, error,
-                       "%s cannot be written: another document has its value of the unique index "
-                       "\"%s\"",
-                       text, spec->name);
+    return truce__refuse(CODE_DUPLICATE_KEY, error,
+                         "%s cannot be written: another document has its value of the unique index "
+                         "\"%s\"",
+                         text, spec->name);
 }
 
 static void filter_others(const struct entry *entry, const bson_t *values, bson_t *filter)
@@ -323,12 +323,34 @@ static truce_status find_holder(struct search *search, const struct index_spec *
     return status;
 }
 
+/* Two documents of the commit are given one value. */
+static truce_status search_own(const struct search *search, const struct index_spec *spec,
+                               const uint8_t *key, size_t size, bson_error_t *error)
+{
+    char text[300], other[300];
+
+    for (uint32_t i = 0; i < search->commit->count; i++) {
+        const struct entry *own = search->commit->entries[i];
+
+        if (own == search->entry || strcmp(own->collection, search->entry->collection) != 0 ||
+            !own->after_found || !holds(spec, &own->after, key, size))
+            continue;
+        return truce__refuse(CODE_DUPLICATE_KEY, error,
+                             "%s and %s of one commit have one value of the unique index \"%s\"",
+                             truce__entry_show(own, other, sizeof other),
+                             truce__entry_show(search->entry, text, sizeof text), spec->name);
+    }
+    return TRUCE_OK;
+}
+
 static truce_status search_key(struct search *search, const struct index_spec *spec,
                                const uint8_t *key, size_t size, bson_error_t *error)
 {
     bson_t values, filter;
-    truce_status status;
+    truce_status status = search_own(search, spec, key, size, error);
 
+    if (status)
+        return status;
     truce__index_key_values(spec, truce__value_document(&search->entry->after), key, size, &values);
     filter_others(search->entry, &values, &filter);
     do
@@ -386,26 +408,43 @@ truce_status truce__unique_look(truce_commit *commit, const struct entry *entry,
 #define SEARCHES 8 /* that find nobody, while the store goes on refusing */
 
 /* The index has gone, or the holder, or it is none that we can read. */
-truce_status truce__unique_nobody(truce_commit *commit, struct entry *entry, bson_error_t *error)
+truce_status truce__unique_nobody(truce_commit *commit, const struct entry *entry,
+                                  bson_error_t *error)
 {
     char text[300];
 
-    if (++entry->searched >= SEARCHES)
-        return truce__fail(TRUCE_DUPLICATE, error,
-                           "%s cannot be written: a unique index refuses it",
-                           truce__entry_show(entry, text, sizeof text));
+    if (++commit->searched >= SEARCHES)
+        return truce__refuse(CODE_DUPLICATE_KEY, error,
+                             "%s cannot be written: a unique index refuses it",
+                             truce__entry_show(entry, text, sizeof text));
     return truce__worker_wait(&commit->worker, "a unique value", error);
 }
 
-truce_status truce__unique_refused(truce_commit *commit, struct entry *entry, bson_error_t *error)
+/* U5 */
+truce_status truce__unique_wait(truce_commit *commit, const char *collection, const bson_t *held,
+                                bson_error_t *error)
+{
+    truce_status status;
+    bson_iter_t iter;
+    bson_t document;
+
+    truce_assert(bson_iter_init_find(&iter, held, "_id"));
+    status =
+        truce__journal_read(&commit->worker, collection, bson_iter_value(&iter), &document, error);
+    bson_destroy(&document);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+truce_status truce__unique_refused(truce_commit *commit, const struct entry *entry,
+                                   bson_error_t *error)
 {
     bson_t held = BSON_INITIALIZER;
     truce_status status = truce__unique_holder(commit, entry, &held, error);
 
     if (!status)
         status = truce__unique_nobody(commit, entry, error);
-    else if (status == TRUCE_CONFLICT) /* U5 */
-        status = truce__intent_meet(&commit->worker, entry->collection, &held, error);
+    else if (status == TRUCE_CONFLICT)
+        status = truce__unique_wait(commit, entry->collection, &held, error);
     bson_destroy(&held);
     return status;
 }

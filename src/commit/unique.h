@@ -24,12 +24,18 @@ truce_status truce__unique_holder(truce_commit *commit, const struct entry *entr
 truce_status truce__unique_look(truce_commit *commit, const struct entry *entry, bson_t *held,
                                 bson_error_t *error);
 
+/* Waits until no commit holds that document any more (`held`: as truce__unique_holder gave it). */
+truce_status truce__unique_wait(truce_commit *commit, const char *collection, const bson_t *held,
+                                bson_error_t *error);
+
 /* An index refused the entry, but nobody was found. OK, after a moment: try again. DUPLICATE: that
  * happened too often. */
-truce_status truce__unique_nobody(truce_commit *commit, struct entry *entry, bson_error_t *error);
+truce_status truce__unique_nobody(truce_commit *commit, const struct entry *entry,
+                                  bson_error_t *error);
 
 /* An index refused a write of the entry, of which base and `after` are known, while nothing else is
  * held: finds out who has the value. OK: try again. DUPLICATE: it is taken. */
-truce_status truce__unique_refused(truce_commit *commit, struct entry *entry, bson_error_t *error);
+truce_status truce__unique_refused(truce_commit *commit, const struct entry *entry,
+                                   bson_error_t *error);
 
 #endif

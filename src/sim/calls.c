@@ -68,6 +68,8 @@ static void observe(struct run *run, int txn, const char *collection, const bson
         truce__history_decision(&run->history, run->inner, txn, filter);
     else
         truce__history_observe(&run->history, run->inner, txn, filter);
+    if (run->scenario->keyed && !run->history.wrong_keys)
+        run->history.wrong_keys = truce__history_keys(run->inner, run->scenario->bare);
 }
 
 /* After each call that was made; `digest` of its answer. */

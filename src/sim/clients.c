@@ -31,8 +31,8 @@ static truce_status read_document(struct client *client, truce_commit *commit, s
     return status;
 }
 
-static truce_status write_document(truce_commit *commit, enum sim_op op, const bson_value_t *id,
-                                   bson_error_t *error)
+static truce_status write_document(truce_commit *commit, enum sim_op op, int key,
+                                   const bson_value_t *id, bson_error_t *error)
 {
     bson_t *document;
     truce_status status;
@@ -41,6 +41,8 @@ static truce_status write_document(truce_commit *commit, enum sim_op op, const b
     case SIM_READ_WRITE:
     case SIM_BLIND_WRITE:
         document = BCON_NEW("$inc", "{", "n", BCON_INT32(1), "}");
+        if (key)
+            BCON_APPEND(document, "$set", "{", "u", BCON_INT32(key), "}");
         status = truce_commit_update(commit, "docs", id, NULL, document, error);
         break;
     case SIM_SET_ZERO:
@@ -50,10 +52,14 @@ static truce_status write_document(truce_commit *commit, enum sim_op op, const b
         break;
     case SIM_INSERT:
         document = BCON_NEW("_id", BCON_UTF8(id->value.v_utf8.str), "n", BCON_INT32(100));
+        if (key)
+            BSON_APPEND_INT32(document, "u", key);
         status = truce_commit_insert(commit, "docs", document, error);
         break;
     case SIM_REPLACE:
         document = BCON_NEW("m", BCON_INT32(7));
+        if (key)
+            BSON_APPEND_INT32(document, "u", key);
         status = truce_commit_replace(commit, "docs", id, NULL, document, error);
         break;
     case SIM_HOLD:
@@ -92,7 +98,7 @@ static truce_status fill_commit(struct client *client, truce_commit *commit, str
         char text[2];
 
         id_of(d, &id, text);
-        status = write_document(commit, txn->script->ops[d], &id, error);
+        status = write_document(commit, txn->script->ops[d], txn->script->keys[d], &id, error);
     }
     return status;
 }

@@ -45,6 +45,8 @@ static void look(truce_store *store, int document, struct sim_version *version)
         version->has_rev = true;
         bson_oid_copy(bson_iter_oid(&iter), &version->rev);
     }
+    if (version->present && bson_iter_init_find(&iter, &found, "u"))
+        version->key = bson_iter_int32(&iter);
     bson_destroy(&found);
     bson_destroy(&filter);
 }
@@ -84,8 +86,54 @@ void truce__history_observe(struct sim_history *history, truce_store *store, int
         }
         if (!now.present)
             blame(&now, txn, filter);
+        now.at = history->clock;
         history->versions[d][(*count)++] = now;
     }
+}
+
+/* ---- keys ----------------------------------------------------------------------------------- */
+
+static const char *judge_keys(const bson_t *document, bool bare)
+{
+    bson_iter_t iter, keys, element, values;
+    int key = bson_iter_init_find(&iter, document, "u") ? bson_iter_int32(&iter) : 0, others = 0;
+    bool held = bson_iter_init_find(&iter, document, "_intent"), found = key == 0;
+
+    if (!bson_iter_init_find(&iter, document, "_keys"))
+        return found || bare ? NULL : "a document has lost its keys";
+    if (!BSON_ITER_HOLDS_ARRAY(&iter) || !bson_iter_recurse(&iter, &keys))
+        return "_keys is no array";
+    while (bson_iter_next(&keys)) {
+        if (!bson_iter_recurse(&keys, &element) || !bson_iter_find(&element, "v") ||
+            !bson_iter_recurse(&element, &values) || !bson_iter_next(&values))
+            return "_keys is not what it should be";
+        if (key && bson_iter_int32(&values) == key)
+            found = true;
+        else
+            others++;
+    }
+    if (!found && !(bare && held))
+        return "a document has a unique value that is not in its _keys";
+    return others && !held ? "a document keeps a key that it does not have" : NULL;
+}
+
+const char *truce__history_keys(truce_store *store, const bool bare[SIM_DOCUMENTS])
+{
+    const char *wrong = NULL;
+
+    for (int d = 0; !wrong && d < SIM_DOCUMENTS; d++) {
+        bson_t filter = BSON_INITIALIZER, found;
+        bson_error_t error;
+        char id[2];
+
+        document_name(d, id);
+        BSON_APPEND_UTF8(&filter, "_id", id);
+        if (truce_find_one(store, "docs", &filter, NULL, &found, &error) == TRUCE_OK)
+            wrong = judge_keys(&found, bare[d]);
+        bson_destroy(&found);
+        bson_destroy(&filter);
+    }
+    return wrong;
 }
 
 static bool is_new_decision(struct sim_history *history, const bson_oid_t *id)
@@ -199,6 +247,102 @@ static const char *assign_writers(struct judge *judge)
     return NULL;
 }
 
+static bool removes(enum sim_op op);
+
+/* The value that `txn` leaves in a document that had `before`. */
+static int key_after(const struct sim_txn *txn, int document, int before)
+{
+    enum sim_op op = txn->script->ops[document];
+
+    if (removes(op))
+        return 0;
+    if (op == SIM_SET_ZERO || op == SIM_SET_ONE)
+        return before;
+    return op == SIM_INSERT || op == SIM_REPLACE || txn->script->keys[document]
+               ? txn->script->keys[document]
+               : before;
+}
+
+/* Each version has the value that its writer gave it, and no value stands twice. */
+static const char *check_values(struct judge *judge)
+{
+    const struct sim_history *history = judge->history;
+
+    for (int d = 0; d < SIM_DOCUMENTS; d++) {
+        for (int v = 1; v < history->count[d]; v++) {
+            const struct sim_version *version = &history->versions[d][v];
+            int txn = judge->writer[d][v];
+
+            if (version->key != key_after(&history->txns[txn], d, history->versions[d][v - 1].key))
+                return say(judge, "a unique value was lost", txn, d);
+        }
+        for (int e = 0; e < d; e++) {
+            int ours = history->versions[d][history->count[d] - 1].key;
+
+            if (ours && ours == history->versions[e][history->count[e] - 1].key)
+                return say(judge, "a unique value stands twice", -1, d);
+        }
+    }
+    return NULL;
+}
+
+/* Some version of the document that stood while the transaction ran is present and has this key (0: any). */
+static bool stood(const struct sim_history *history, const struct sim_txn *txn, int document,
+                  int key)
+{
+    for (int v = 0; v < history->count[document]; v++) {
+        const struct sim_version *version = &history->versions[document][v];
+        bool last = v + 1 == history->count[document];
+
+        if (version->present && (!key || version->key == key) && version->at <= txn->ended_at &&
+            (last || history->versions[document][v + 1].at >= txn->began_at))
+            return true;
+    }
+    return false;
+}
+
+/* Was there, at some time in the transaction, what it was refused for? `own`: by a document that it
+ * writes itself. */
+static bool was_taken(const struct sim_history *history, const struct sim_txn *txn, bool own)
+{
+    for (int d = 0; d < SIM_DOCUMENTS; d++) {
+        if (!own && txn->script->ops[d] == SIM_INSERT && stood(history, txn, d, 0))
+            return true;
+        for (int e = 0; txn->script->keys[d] && e < SIM_DOCUMENTS; e++) {
+            if (e != d && (!own || txn->script->ops[e] != SIM_NONE) &&
+                stood(history, txn, e, txn->script->keys[d]))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Two documents that this transaction itself gives one value. */
+static bool wants_twice(const struct sim_txn *txn)
+{
+    for (int d = 0; d < SIM_DOCUMENTS; d++) {
+        for (int e = 0; e < d; e++) {
+            if (txn->script->keys[d] && txn->script->keys[d] == txn->script->keys[e])
+                return true;
+        }
+    }
+    return false;
+}
+
+static const char *check_refusal(struct judge *judge, int t)
+{
+    const struct sim_txn *txn = &judge->history->txns[t];
+
+    if (!txn->ended || txn->script->key)
+        return NULL;
+    if (txn->status == TRUCE_INVALID && !was_taken(judge->history, txn, true))
+        return say(judge, "a change that is right was refused", t, 0);
+    if (txn->status == TRUCE_DUPLICATE && !wants_twice(txn) &&
+        !was_taken(judge->history, txn, false))
+        return say(judge, "the caller was told that a value is taken, but nobody had it", t, 0);
+    return NULL;
+}
+
 static const char *check_answers(struct judge *judge)
 {
     const struct sim_history *history = judge->history;
@@ -213,8 +357,10 @@ static const char *check_answers(struct judge *judge)
             should += writes(txn->script->ops[d]);
             wrote += judge->applied[t][d];
         }
-        if (txn->ended && txn->status == TRUCE_INVALID)
-            return say(judge, "a change that is right was refused", t, 0);
+        const char *wrong = check_refusal(judge, t);
+
+        if (wrong)
+            return wrong;
         if (told_no && wrote)
             return say(judge, "the caller was told that it failed, but it was applied", t, 0);
         if (wrote && wrote != should)
@@ -412,6 +558,12 @@ const char *truce__history_judge(const struct sim_history *history, char *detail
         wrong = check_keys(&judge);
     if (!wrong && history->fence_broken)
         wrong = say(&judge, "a commit took effect after what it held was changed", -1, 0);
+    if (wrong)
+        return wrong;
+    if (history->wrong_keys)
+        return say(&judge, history->wrong_keys, -1, 0);
+    if (history->keyed)
+        wrong = check_values(&judge);
     if (wrong)
         return wrong;
     make_edges(&judge, edges);

@@ -13,6 +13,8 @@ struct sim_history {
     bson_oid_t decided[SIM_TXNS]; /* commits that were seen decided */
     int decided_count;
     bool fence_broken; /* one was, while a document that it held was not as it was read */
+    bool keyed;
+    const char *wrong_keys; /* what was wrong with some document's `_keys`, or NULL */
     bool overflow;
 };
 
@@ -25,6 +27,10 @@ void truce__history_decision(struct sim_history *history, truce_store *store, in
  * this filter (NULL: none). */
 void truce__history_observe(struct sim_history *history, truce_store *store, int txn,
                             const bson_t *filter);
+
+/* Looks whether every document's `_keys` repeats its value, and, unless a commit holds it, nothing else.
+ * `bare`: it may have none. NULL, or what is wrong. */
+const char *truce__history_keys(truce_store *store, const bool bare[SIM_DOCUMENTS]);
 
 /* The version that a reader just saw (NULL: missing), as a number; -1: no version was ever so. */
 int truce__history_version(const struct sim_history *history, int document, const bson_t *seen);

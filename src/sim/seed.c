@@ -93,6 +93,32 @@ static void random_script(struct random *random, struct sim_script *script)
         script->key = 1;
 }
 
+static bool sets_values(enum sim_op op)
+{
+    return op == SIM_READ_WRITE || op == SIM_BLIND_WRITE || op == SIM_INSERT || op == SIM_REPLACE;
+}
+
+/* Unique values: some documents have one at the start, some writes set another. */
+static void random_keys(struct random *random, struct sim_scenario *scenario,
+                        struct sim_script scripts[SIM_CLIENTS][SCRIPTS_MAX])
+{
+    scenario->keyed = true;
+    for (int d = 0; d < SIM_DOCUMENTS; d++) {
+        scenario->keys[d] = truce__random_below(random, 3) ? d + 1 : 0;
+        scenario->bare[d] = truce__random_below(random, 4) == 0;
+    }
+    for (int c = 0; c < scenario->clients_count; c++) {
+        for (int i = 0; i < scenario->clients[c].count; i++) {
+            struct sim_script *script = &scripts[c][i];
+
+            for (int d = 0; d < SIM_DOCUMENTS; d++) {
+                if (sets_values(script->ops[d]) && truce__random_below(random, 2))
+                    script->keys[d] = 1 + (int)truce__random_below(random, 4);
+            }
+        }
+    }
+}
+
 /* What a seed makes, and what may be left out of it. */
 struct made {
     struct sim_script scripts[SIM_CLIENTS][SCRIPTS_MAX];
@@ -123,6 +149,8 @@ static void make(uint64_t seed, struct made *made)
     scenario->losses = (int)truce__random_below(random, 4);
     scenario->lates = (int)truce__random_below(random, 4);
     scenario->jumps = (int)truce__random_below(random, 4);
+    if (truce__random_below(random, 3) == 0)
+        random_keys(random, scenario, made->scripts);
 }
 
 void truce__sim_seed(uint64_t seed, FILE *trace, struct sim_result *result)

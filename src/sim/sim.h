@@ -44,8 +44,9 @@ enum sim_kind {
 struct sim_script {
     enum sim_kind kind;
     enum sim_op ops[SIM_DOCUMENTS];
-    int key;   /* 0: none; transactions with one key are one request */
-    int tries; /* runs again after a conflict, at most so often in all; 0: 1 */
+    int keys[SIM_DOCUMENTS]; /* keyed scenarios: the unique value that the write sets; 0: none */
+    int key;                 /* 0: none; transactions with one key are one request */
+    int tries;               /* runs again after a conflict, at most so often in all; 0: 1 */
 };
 
 struct sim_client_script {
@@ -56,6 +57,11 @@ struct sim_client_script {
 struct sim_scenario {
     const char *name;
     bool missing[SIM_DOCUMENTS]; /* not there at the start */
+    /* Documents have a field `u` under a unique index, and the collection has declared keys. At the
+     * start: these values of u (0: none), and those that are bare have no `_keys` yet. */
+    bool keyed;
+    int keys[SIM_DOCUMENTS];
+    bool bare[SIM_DOCUMENTS];
     struct sim_client_script clients[SIM_CLIENTS];
     int clients_count;
     int crashes, losses, lates, jumps; /* how many of each at most */
@@ -105,6 +111,8 @@ struct sim_version {
     bool has_rev;
     bson_oid_t rev;
     int txn; /* of a removed one without rev */
+    int key; /* its value of u; 0: none */
+    int at;  /* when it was first seen, in events */
 };
 
 struct sim_result {

@@ -266,6 +266,20 @@ static void schedule(struct run *run)
 
 /* ---- beginning and end ---------------------------------------------------------------------- */
 
+static void declare_keys(struct run *run)
+{
+    static const char *const fields[] = {"u", "_keys"};
+    bson_error_t error;
+
+    for (int i = 0; i < 2; i++) {
+        bson_t *index = BCON_NEW("key", "{", fields[i], BCON_INT32(1), "}", "unique",
+                                 BCON_BOOL(true), "sparse", BCON_BOOL(true));
+
+        truce_assert(!truce_index_create(run->inner, "docs", index, &error));
+        bson_destroy(index);
+    }
+}
+
 static void insert_documents(struct run *run)
 {
     bson_error_t error;
@@ -278,10 +292,18 @@ static void insert_documents(struct run *run)
     truce_assert(!truce_index_create(run->inner, "docs", index, &error));
     truce_assert(!truce_index_create(run->inner, "truce_commits", keys, &error));
     truce_assert(!truce_insert(run->inner, "truce_commits", horizon, NULL, &error));
+    if (run->scenario->keyed)
+        declare_keys(run);
     for (int d = 0; d < SIM_DOCUMENTS; d++) {
         char text[2] = {(char)('a' + d), 0};
         bson_t *document = BCON_NEW("_id", BCON_UTF8(text), "n", BCON_INT32(0));
+        int key = run->scenario->keyed ? run->scenario->keys[d] : 0;
 
+        if (key)
+            BSON_APPEND_INT32(document, "u", key);
+        if (key && !run->scenario->bare[d])
+            BCON_APPEND(document, "_keys", "[", "{", "i", BCON_UTF8("u_1"), "v", "[",
+                        BCON_INT32(key), "]", "}", "]");
         if (!run->scenario->missing[d])
             truce_assert(!truce_insert(run->inner, "docs", document, NULL, &error));
         bson_destroy(document);
@@ -350,6 +372,8 @@ static const char *check_liveness(struct run *run)
 
     if (count_of(run, "docs", BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}")))
         return "a document is held for ever";
+    if (run->scenario->keyed && truce__history_keys(run->inner, run->scenario->bare))
+        return truce__history_keys(run->inner, run->scenario->bare);
     if (count_of(run, "truce_commits",
                  BCON_NEW("state", "{", "$in", "[", BCON_UTF8("pending"), BCON_UTF8("committed"),
                           "]", "}")))
@@ -406,6 +430,7 @@ void truce__sim_run(const struct sim_scenario *scenario, struct sim_chooser *cho
     run->now_ms = 1000000;
     truce__world_use(&world);
     insert_documents(run);
+    run->history.keyed = scenario->keyed;
     truce__history_observe(&run->history, run->inner, -1, NULL);
     start_clients(run);
     schedule(run);

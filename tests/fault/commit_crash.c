@@ -44,6 +44,20 @@ struct patient {
     const struct setting *setting;
 };
 
+/* A user whose unique name the commit changes. */
+static void open_users(truce_store *store)
+{
+    bson_t *index = test_bson("{'key': {'name': 1}, 'unique': true}");
+    truce_unique_options options = {.settle_ms = 1};
+    truce_unique_report report;
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_index_create(store, "users", index, &error), error);
+    insert_json(store, "users", "{'_id': 'u', 'name': 'x'}");
+    CHECK_OK(truce_unique_declare(store, "users", &options, &report, &error), error);
+    bson_destroy(index);
+}
+
 static void open_patient(struct patient *patient, const struct setting *setting)
 {
     truce_fault_options none = {0};
@@ -58,6 +72,8 @@ static void open_patient(struct patient *patient, const struct setting *setting)
     insert_json(patient->store, "accounts", "{'_id': 'd', 'n': 0}");
     insert_json(patient->store, "guards", "{'_id': 'g', 'open': true}");
     CHECK_OK(truce_index_create(patient->store, "accounts", index, &error), error);
+    CHECK_OK(truce_index_create(patient->store, "users", index, &error), error);
+    open_users(patient->store);
     bson_destroy(index);
 }
 
@@ -96,6 +112,8 @@ static truce_status work(truce_commit *commit, void *arg, bson_error_t *error)
     (void)arg;
     if (!status)
         status = add_update(commit, "accounts", "b", NULL, "{'$inc': {'n': 5}}", error);
+    if (!status)
+        status = add_update(commit, "users", "u", NULL, "{'$set': {'name': 'y'}}", error);
     if (!status)
         status = truce_commit_insert(commit, "accounts", inserted, error);
     if (!status)
@@ -146,8 +164,13 @@ static void check_whole(struct patient *patient, truce_status told, bool survive
     int64_t b = count(store, "accounts", "{'_id': 'b', 'n': 5}");
     int64_t c = count(store, "accounts", "{'_id': 'c'}");
     int64_t d = count(store, "accounts", "{'_id': 'd'}");
+    int64_t u = count(store, "users", "{'name': 'y', '_keys': [{'i': 'name_1', 'v': ['y']}]}");
+    int64_t v = count(store, "users", "{'name': 'x', '_keys': [{'i': 'name_1', 'v': ['x']}]}");
     int before = test_failures();
 
+    CHECK_INT(a, ==, u);
+    CHECK_INT(a, ==, 1 - v);
+    CHECK_INT(count(store, "users", "{'_intent': {'$exists': true}}"), ==, 0);
     CHECK_INT(a, ==, b);
     CHECK_INT(a, ==, c);
     CHECK_INT(a, ==, 1 - d);

@@ -3,10 +3,10 @@
 #include "tests/support/scenarios.h"
 #include "tests/support/test.h"
 
-static void search(const char *name, int crashes, int losses, int lates, int jumps)
+static void search_some(long most, const char *name, int crashes, int losses, int lates, int jumps)
 {
     struct sim_scenario scenario = *scenario_named(name);
-    uint64_t runs = (uint64_t)test_scale("TRUCE_SIM_RUNS", 3000);
+    uint64_t runs = (uint64_t)test_scale("TRUCE_SIM_RUNS", most);
     struct sim_search found;
 
     scenario.crashes = crashes;
@@ -20,6 +20,11 @@ static void search(const char *name, int crashes, int losses, int lates, int jum
     if (found.result.violation)
         test_fail(__FILE__, __LINE__, "%s: %s (%s)", name, found.result.violation,
                   found.result.detail);
+}
+
+static void search(const char *name, int crashes, int losses, int lates, int jumps)
+{
+    search_some(3000, name, crashes, losses, lates, jumps);
 }
 
 TEST(a_prepare_without_an_answer_is_not_sent_again_under_one_id)
@@ -112,6 +117,53 @@ TEST(a_prepare_that_lands_after_its_commit_is_gone_is_found)
 TEST(a_pending_commit_is_aborted_before_its_intents_are_touched)
 {
     search("two commits write a, b blindly", 0, 0, 0, 1);
+}
+
+TEST(a_unique_value_is_reserved_before_the_decision)
+{
+    search("two commits want one unique value", 0, 0, 0, 0);
+    search("commits insert and update to one unique value", 0, 0, 0, 0);
+    search_some(800, "a unique value changes; an update wants the new one", 1, 0, 0, 1);
+    search("native beside journal: one unique value", 0, 0, 0, 0);
+}
+
+TEST(a_unique_value_is_kept_until_the_decision)
+{
+    search_some(800, "a unique value changes; an insert wants the old one", 1, 0, 0, 1);
+    search_some(800, "a unique value changes; an insert wants the old one", 0, 0, 1, 1);
+}
+
+TEST(a_unique_value_that_is_only_reserved_is_not_taken)
+{
+    search_some(800, "a unique value changes; an insert wants the new one", 1, 0, 0, 1);
+    search_some(800, "a commit inserts a unique value; another insert wants it", 0, 0, 0, 1);
+}
+
+TEST(a_unique_value_without_keys_is_looked_for_after_the_reservation)
+{
+    search("no keys yet: a commit beside the fast path", 0, 0, 0, 0);
+    search("no keys yet: two commits change unique values", 0, 0, 0, 0);
+}
+
+TEST(the_first_keys_of_a_document_are_reserved_and_given_back)
+{
+    search("no keys yet: a commit wants what a touched document has", 0, 0, 0, 0);
+    search_some(800, "no keys yet: a commit wants what a touched document has", 1, 0, 0, 1);
+}
+
+TEST(a_reservation_that_lands_after_its_commit_is_gone_is_given_back)
+{
+    search_some(800, "a unique value, a sweeper that purges", 1, 0, 1, 1);
+}
+
+TEST(unique_values_are_not_exchanged_within_one_commit)
+{
+    search("unique values are exchanged, and moved", 0, 0, 0, 0);
+}
+
+TEST(a_fast_write_that_finds_its_value_taken_after_one_without_an_answer_is_unknown)
+{
+    search_some(800, "a unique value changes; an update wants the new one", 0, 0, 1, 0);
 }
 
 TEST(native_commits_and_the_journal_see_each_other)
