@@ -260,26 +260,47 @@ static bool gives_up(const struct entry *own, const struct index_spec *spec, con
     return truce__entry_writes(own) && !(own->after_found && holds(spec, &own->after, key, size));
 }
 
+static bool held_by_another(const struct search *search, const bson_t *holder)
+{
+    bson_oid_t id;
+
+    return !truce__intent_absent(holder) &&
+           !(truce__intent_commit(holder, &id) && bson_oid_equal(&id, &search->commit->id));
+}
+
+/* The holder is a document that this commit changes, and not one that got the key only just now. */
+static truce_status refuse_own(const struct search *search, const struct index_spec *spec,
+                               const struct entry *own, const uint8_t *key, size_t size,
+                               bson_error_t *error)
+{
+    char text[300], other[300];
+
+    if (own->known && !holds(spec, &own->base, key, size))
+        return truce__commit_conflict(own, "was changed by another commit", error);
+    return truce__fail(TRUCE_INVALID, error,
+                       "%s takes what the unique index \"%s\" holds of %s, in one commit: give the "
+                       "value up in one commit, and take it in a later one",
+                       truce__entry_show(search->entry, text, sizeof text), spec->name,
+                       truce__entry_show(own, other, sizeof other));
+}
+
 static truce_status judge_holder(struct search *search, const struct index_spec *spec,
                                  const bson_t *holder, const uint8_t *key, size_t size,
                                  bson_error_t *error)
 {
     const struct entry *own = own_entry(search, holder);
-    char text[300], other[300];
+    char text[300];
 
     truce__entry_show(search->entry, text, sizeof text);
-    if (own && gives_up(own, spec, key, size))
-        return truce__fail(TRUCE_INVALID, error,
-                           "%s takes what the unique index \"%s\" holds of %s, in one commit: give "
-                           "the value up in one commit, and take it in a later one",
-                           text, spec->name, truce__entry_show(own, other, sizeof other));
-    if (!own && !truce__intent_absent(holder)) {
+    if (held_by_another(search, holder)) {
         bson_destroy(search->held);
         bson_copy_to(holder, search->held);
         return truce__fail(TRUCE_CONFLICT, error,
                            "%s wants a value of the unique index \"%s\" that another commit holds",
                            text, spec->name);
     }
+    if (own && gives_up(own, spec, key, size))
+        return refuse_own(search, spec, own, key, size, error);
     return truce__refuse(CODE_DUPLICATE_KEY, error,
                          "%s cannot be written: another document has its value of the unique index "
                          "\"%s\"",
@@ -443,7 +464,7 @@ truce_status truce__unique_refused(truce_commit *commit, const struct entry *ent
 
     if (!status)
         status = truce__unique_nobody(commit, entry, error);
-    else if (status == TRUCE_CONFLICT)
+    else if (status == TRUCE_CONFLICT && !bson_empty(&held))
         status = truce__unique_wait(commit, entry->collection, &held, error);
     bson_destroy(&held);
     return status;

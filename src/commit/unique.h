@@ -15,8 +15,8 @@ truce_status truce__unique_stub(truce_store *store, const struct entry *entry,
                                 const bson_oid_t *commit, bson_t *stub, bson_error_t *error);
 
 /* Who has a uniquely indexed value of `after`? OK: nobody. DUPLICATE: a document that is free.
- * CONFLICT: one that is held by another commit: `held`, which the caller initialises and destroys.
- * INVALID: one that this commit changes too. */
+ * CONFLICT: one that is held by another commit: `held`, which the caller initialises and destroys
+ * (empty: one that this commit knows otherwise). INVALID: one that this commit changes too. */
 truce_status truce__unique_holder(truce_commit *commit, const struct entry *entry, bson_t *held,
                                   bson_error_t *error);
 /* The same for values that base does not have, after they were reserved; of the indexes on the
