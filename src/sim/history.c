@@ -247,8 +247,6 @@ static const char *assign_writers(struct judge *judge)
     return NULL;
 }
 
-static bool removes(enum sim_op op);
-
 /* The value that `txn` leaves in a document that had `before`. */
 static int key_after(const struct sim_txn *txn, int document, int before)
 {
