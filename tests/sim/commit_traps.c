@@ -35,6 +35,7 @@ TEST(a_prepare_without_an_answer_is_not_sent_again_under_one_id)
 TEST(an_insert_of_the_commit_without_an_answer_is_not_sent_again)
 {
     search("a commit and somebody who aborts and purges", 0, 0, 1, 1);
+    search("a commit and one sweep that purges", 0, 0, 1, 1);
 }
 
 TEST(a_missing_commit_after_an_unanswered_decide_is_unknown)
@@ -80,6 +81,7 @@ TEST(a_look_at_many_looks_twice)
 TEST(a_look_at_two_missing_ones_holds_one)
 {
     search("a snapshot of two of which one exists", 0, 0, 0, 0);
+    search("a snapshot of two of which one exists, changed thrice", 0, 0, 0, 0);
 }
 
 TEST(what_is_held_stands_at_the_decision)
@@ -90,6 +92,7 @@ TEST(what_is_held_stands_at_the_decision)
 TEST(a_key_that_was_purged_is_refused)
 {
     search("one key and a sweeper that purges", 0, 0, 0, 2);
+    search_some(1000, "one key natively and a sweeper that purges", 0, 0, 0, 2);
 }
 
 TEST(two_commits_under_one_key_are_one)

@@ -327,6 +327,26 @@ TEST(a_key_takes_effect_once_for_ever)
     on_every_setting(keyed);
 }
 
+TEST(two_commits_of_the_journal_cannot_have_one_key)
+{
+    truce_store *store = open_setting(&settings[1]);
+    bson_t *second = test_bson("{'_id': 2, 'key': 'k'}");
+    bson_error_t error = {0};
+    truce_commit *commit;
+
+    two_accounts(store);
+    commit = begin(store, &settings[1]); /* makes the journal's indexes */
+    CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(add_update(commit, "accounts", "b", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
+    insert_json(store, "truce_commits", "{'_id': 1, 'key': 'k'}");
+    CHECK_STATUS(TRUCE_DUPLICATE, truce_insert(store, "truce_commits", second, NULL, &error),
+                 error);
+    bson_destroy(second);
+    truce_store_close(store);
+}
+
 /* ---- unique indexes ------------------------------------------------------------------------- */
 
 static void unique(truce_store *store, const struct setting *setting)

@@ -472,6 +472,26 @@ TEST(an_undone_insert_leaves_no_stub)
     truce_store_close(store);
 }
 
+TEST(a_reservation_whose_answer_was_lost_is_found)
+{
+    truce_store *store = open_faulty();
+    truce_fault_options lose = {.kind = TRUCE_FAULT_LOSE, .writes_only = true, .at = 3}, none = {0};
+    truce_commit *commit = begin_wide(store, journal);
+    bson_error_t error = {0};
+    bson_oid_t id;
+
+    CHECK_OK(add_update(commit, "users", "a", NULL, "{'$set': {'mail': 'z'}}", &error), error);
+    bson_oid_copy(truce_commit_id(commit), &id);
+    truce_fault_arm(store, &lose);
+    CHECK_OK(truce_commit_apply(commit, &error), error);
+    CHECK_INT(truce_fault_hits(store), ==, 1);
+    CHECK(bson_oid_equal(&id, truce_commit_id(commit))); /* it went on, under the same id */
+    truce_fault_arm(store, &none);
+    truce_commit_free(commit);
+    CHECK_DOCUMENT(store, "users", "a", "{'_id': 'a', 'mail': 'z', " KEYS("z") "}");
+    truce_store_close(store);
+}
+
 /* ---- the cost ------------------------------------------------------------------------------- */
 
 TEST(a_changed_unique_value_costs_no_more_writes)
@@ -551,6 +571,7 @@ TEST(keys_that_a_plain_write_made_wrong_are_found_and_mended)
 TEST(a_plain_writer_that_takes_a_reserved_value_is_found)
 {
     truce_store *store = open_faulty();
+    truce_sweep_options keep_nothing = {.retention_ms = 1}; /* but what is not done */
     truce_sweep_report report;
     bson_error_t error = {0};
     struct findings findings;
@@ -561,7 +582,7 @@ TEST(a_plain_writer_that_takes_a_reserved_value_is_found)
     die_at(store, 5); /* decided, not released */
     insert_json(store, "users", "{'_id': 'thief', 'mail': 'z'}");
     truce__clock_sleep_ms(5);
-    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    CHECK_OK(truce_sweep(store, &keep_nothing, &report, &error), error);
     CHECK_INT(report.finished, ==, 0);
     findings = check(store, true);
     CHECK(strstr(findings.rules, "blocked ") != NULL);
