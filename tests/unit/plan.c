@@ -444,6 +444,48 @@ TEST(a_write_to_one_of_a_range_takes_the_first_that_is_there)
     truce_store_close(store);
 }
 
+/* The same documents as a look at all of them finds, and some. */
+static void check_same(int line, const char *filter_json, const char *sort_json)
+{
+    bson_t *natural = test_bson("{'$natural': 1}"), *sort = test_bson(sort_json);
+    char *by_plan = find_ids(filter_json, (truce_find_options){.sort = sort});
+    char *by_rows = find_ids(filter_json, (truce_find_options){.sort = sort, .hint = natural});
+
+    if (strcmp(by_plan, by_rows) || !*by_rows)
+        test_fail(__FILE__, line, "%s by %s: %s, not %s", filter_json, sort_json, by_plan, by_rows);
+    bson_free(by_plan);
+    bson_free(by_rows);
+    bson_destroy(natural);
+    bson_destroy(sort);
+}
+
+TEST(plans_bring_all_that_matches_and_each_once)
+{
+    REQUIRE(open_new());
+    fill();
+    insert("{'_id': 901, 'f': [5, {'b': 1}]}");
+    insert("{'_id': 902, 'g': 3, 'hb': 5}");
+    insert("{'_id': 903, 'x': {'y': {'z': 1}}}");
+    create_index("{'key': {'a': 1}}");
+    create_index("{'key': {'b': 1}}");
+    create_index("{'key': {'f.0': 1}}");
+    create_index("{'key': {'g': 1}, 'partialFilterExpression': {'ha': {'$gte': 1}}}");
+    create_index("{'key': {'x.$**': 1}}");
+    create_index("{'key': {'w': 1, 'b': 1}}");
+    /* the second element has no field 0 */
+    check_same(__LINE__, "{'f.0': null, '_id': {'$gt': 900}}", "{}");
+    check_same(__LINE__, "{'f.0': null}", "{'_id': 1}");
+    /* not in the partial index, whose path only begins alike */
+    check_same(__LINE__, "{'g': 3, 'hb': {'$gte': 5}}", "{}");
+    /* not in a wildcard index, which has no documents */
+    check_same(__LINE__, "{'x.y': {'z': 1}}", "{}");
+    /* two branches, and the order neither's */
+    check_same(__LINE__, "{'$or': [{'a': 3}, {'b': {'$lt': 50}}]}", "{'m': 1, '_id': -1}");
+    check_same(__LINE__, "{}", "{'w': 1, 'b': -1}");
+    check_same(__LINE__, "{'w': {'$gt': 'x1'}}", "{'w': -1, 'b': 1}");
+    truce_store_close(store);
+}
+
 TEST(explain_shows_each_step_of_a_find)
 {
     bson_t *sort = test_bson("{'b': 1}");
