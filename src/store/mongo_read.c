@@ -256,21 +256,36 @@ truce_status truce__mongo_aggregate(truce_store *base, const char *collection,
     return status;
 }
 
+static void append_explained_count(const char *collection, const bson_t *filter,
+                                   const truce_find_options *options, bson_t *body)
+{
+    BSON_APPEND_UTF8(body, "count", collection);
+    BSON_APPEND_DOCUMENT(body, "query", filter);
+    if (options->skip)
+        BSON_APPEND_INT64(body, "skip", options->skip);
+    if (options->limit)
+        BSON_APPEND_INT64(body, "limit", options->limit);
+    truce__mongo_append_hint(body, options->hint);
+}
+
 truce_status truce__mongo_explain(truce_store *base, const char *collection, const bson_t *filter,
                                   const truce_find_options *options, bson_t *plan,
                                   bson_error_t *error)
 {
-    bson_t body = BSON_INITIALIZER, find;
+    bson_t body = BSON_INITIALIZER, explained;
     char text[200];
     struct mongo_command command = {
-        .what = truce__mongo_what(text, sizeof text, "explain a find in", collection),
+        .what = truce__mongo_what(text, sizeof text, "explain a read of", collection),
         .body = &body,
     };
     truce_status status;
 
-    BSON_APPEND_DOCUMENT_BEGIN(&body, "explain", &find);
-    append_find(of(base), collection, filter, options, &find);
-    bson_append_document_end(&body, &find);
+    BSON_APPEND_DOCUMENT_BEGIN(&body, "explain", &explained);
+    if (options->explain_count)
+        append_explained_count(collection, filter, options, &explained);
+    else
+        append_find(of(base), collection, filter, options, &explained);
+    bson_append_document_end(&body, &explained);
     BSON_APPEND_UTF8(&body, "verbosity", "executionStats");
     append_time(&body, options->deadline_ms);
     status = truce__mongo_run_alone(of(base), &command, plan, error);
