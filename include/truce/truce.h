@@ -2,6 +2,7 @@
 #define TRUCE_TRUCE_H
 
 /* All of truce. */
+#include "truce/changes.h"
 #include "truce/commit.h"
 #include "truce/item.h"
 #include "truce/request.h"

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/ndjson.h"
 
 /* ---- apply ---------------------------------------------------------------------------------- */
 
@@ -21,7 +22,7 @@ static const struct verb {
 } verbs[] = {
     {"insert", false, true, false},  {"update", true, true, true},   {"replace", true, true, true},
     {"remove", true, false, true},   {"require", true, false, true}, {"hold", true, false, true},
-    {"missing", true, false, false},
+    {"missing", true, false, false}, {"change", true, true, false},
 };
 
 static const struct verb *verb_named(const char *name)
@@ -68,7 +69,7 @@ static int read_field(const struct cli *cli, int number, const bson_iter_t *iter
     } else {
         return cli_usage(cli,
                          "change %d: \"%s\" is neither a verb with a collection (insert, update, "
-                         "replace, remove, require, hold, missing) nor id, with, if",
+                         "replace, remove, require, hold, missing, change) nor id, with, if",
                          number, key);
     }
     return CLI_DONE;
@@ -105,6 +106,8 @@ static truce_status add_part(truce_commit *commit, const struct part *part, bson
         return truce_commit_remove(commit, part->collection, &part->id, guard, error);
     if (!strcmp(part->verb, "require"))
         return truce_commit_require(commit, part->collection, &part->id, guard, error);
+    if (!strcmp(part->verb, "change"))
+        return truce_commit_change(commit, part->collection, &part->id, &part->with, error);
     if (!strcmp(part->verb, "hold"))
         return truce_commit_hold(commit, part->collection, &part->id, guard, error);
     return truce_commit_require_missing(commit, part->collection, &part->id, error);
@@ -165,13 +168,71 @@ static truce_status apply(truce_commit *commit, void *arg, bson_error_t *error)
     application->commit = commit;
     application->error = error;
     application->status = TRUCE_OK;
+    truce_commit_changes_fixed(commit);
     (void)each_part(application->cli, application->changes, add_one, application); /* status says */
     return application->status;
 }
 
-static int transact(struct cli *cli, const bson_t *changes)
+/* ---- diffs: {"collection": ..., "changes": {id: {key: [old, new]}}, "input": ...} ---- */
+
+struct diffs {
+    const char *collection;
+    bson_t changes, input;
+    bool has_changes, has_input;
+};
+
+static int read_diffs(const struct cli *cli, const bson_t *document, struct diffs *diffs)
 {
-    struct application application = {.cli = cli, .changes = changes};
+    bson_iter_t iter;
+
+    if (!bson_iter_init(&iter, document))
+        return CLI_USAGE;
+    while (bson_iter_next(&iter)) {
+        const char *key = bson_iter_key(&iter);
+
+        if (!strcmp(key, "collection") && BSON_ITER_HOLDS_UTF8(&iter))
+            diffs->collection = bson_iter_utf8(&iter, NULL);
+        else if (!strcmp(key, "changes") && take_document(&iter, &diffs->changes))
+            diffs->has_changes = true;
+        else if (!strcmp(key, "input") && take_document(&iter, &diffs->input))
+            diffs->has_input = true;
+        else
+            return cli_usage(cli,
+                             "\"%s\" of the diffs: there are \"collection\" with a name, "
+                             "\"changes\" with {ID: {KEY: [OLD, NEW]}} and \"input\" with a "
+                             "document",
+                             key);
+    }
+    if (!diffs->collection || !diffs->has_changes)
+        return cli_usage(cli,
+                         "diffs need %s: {\"collection\": \"COLLECTION\", \"changes\": {ID: "
+                         "{KEY: [OLD, NEW]}}}",
+                         diffs->collection ? "\"changes\"" : "a \"collection\"");
+    return CLI_DONE;
+}
+
+/* ---- both ---- */
+
+/* What `truce commit apply` was given, array or document. */
+struct given {
+    bson_t content;
+    bool is_array;
+    struct diffs diffs; /* borrows from content */
+};
+
+static truce_status apply_given(struct cli *cli, const struct given *given,
+                                const truce_commit_options *options, bson_error_t *error)
+{
+    struct application application = {.cli = cli, .changes = &given->content};
+
+    if (given->is_array)
+        return truce_transact(cli->store, apply, &application, options, error);
+    return truce_changes_apply(cli->store, given->diffs.collection, &given->diffs.changes, options,
+                               error);
+}
+
+static int transact(struct cli *cli, const struct given *given)
+{
     truce_commit_options options = {.key = cli_text(cli, "key")};
     bson_t answer = BSON_INITIALIZER, input = BSON_INITIALIZER;
     int64_t key_time, deadline;
@@ -183,12 +244,18 @@ static int transact(struct cli *cli, const bson_t *changes)
         bson_destroy(&input);
         return CLI_USAGE;
     }
-    BSON_APPEND_ARRAY(&input, "changes", changes); /* what the key stands for */
-    options.input = options.key ? &input : NULL;
+    if (given->is_array)
+        BSON_APPEND_ARRAY(&input, "changes", &given->content); /* what the key stands for */
+    else
+        BSON_APPEND_DOCUMENT(&input, "diffs", &given->content);
+    if (options.key)
+        options.input = &input;
+    else if (given->diffs.has_input)
+        options.input = &given->diffs.input;
     options.key_time_ms = options.key ? key_time : 0;
     options.deadline_ms = (uint32_t)deadline;
     options.mechanism = cli_flag(cli, "journal") ? TRUCE_MECHANISM_JOURNAL : TRUCE_MECHANISM_AUTO;
-    status = truce_transact(cli->store, apply, &application, &options, &error);
+    status = apply_given(cli, given, &options, &error);
     BSON_APPEND_BOOL(&answer, "committed", true);
     if (!status)
         cli_answer(cli, &answer, "committed");
@@ -197,35 +264,67 @@ static int transact(struct cli *cli, const bson_t *changes)
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
+static int check_given(const struct cli *cli, struct given *given)
+{
+    if (cli_text(cli, "key") && !cli_text(cli, "key-time"))
+        return cli_usage(cli,
+                         "--key needs --key-time: the time, in ms since 1970, at which the key "
+                         "was made, the same in every retry");
+    if (!given->is_array)
+        return read_diffs(cli, &given->content, &given->diffs);
+    if (bson_empty(&given->content))
+        return cli_usage(cli,
+                         "CHANGES has no change: an array of changes, or a document with diffs");
+    return each_part(cli, &given->content, check_one, NULL);
+}
+
+/* From the argument, or from a file, or from standard input. */
+static int read_given(const struct cli *cli, struct given *given)
+{
+    const char *path = cli_text(cli, "file");
+    char *text = NULL;
+    bson_error_t error;
+    truce_status status;
+    bool good;
+
+    if (cli->count && path)
+        return cli_usage(cli, "CHANGES and --file were both given");
+    if (cli->count)
+        return cli_document_or_array(cli, cli->arguments[0], "CHANGES", &given->content,
+                                     &given->is_array)
+                   ? CLI_DONE
+                   : CLI_USAGE;
+    path = path ? path : "-";
+    status = cli_text_file(path, &text, &error);
+    if (status == TRUCE_INVALID || status == TRUCE_LIMIT)
+        return cli_usage(cli, "%s", error.message);
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    good = cli_document_or_array(cli, text, strcmp(path, "-") ? path : "standard input",
+                                 &given->content, &given->is_array);
+    bson_free(text);
+    return good ? CLI_DONE : CLI_USAGE;
+}
+
 static int run_apply(struct cli *cli)
 {
-    bool is_array = false;
-    bson_t changes;
-    int code = CLI_USAGE;
+    struct given given = {.content = BSON_INITIALIZER};
+    int code = read_given(cli, &given);
 
-    if (!cli_document_or_array(cli, cli->arguments[0], "CHANGES", &changes, &is_array)) {
-        bson_destroy(&changes);
-        return CLI_USAGE;
-    }
-    if (!is_array || bson_empty(&changes))
-        cli_usage(cli, "CHANGES must be an array of changes, at least one");
-    else if (cli_text(cli, "key") && !cli_text(cli, "key-time"))
-        cli_usage(cli, "--key needs --key-time: the time, in ms since 1970, at which the key was "
-                       "made, the same in every retry");
-    else
-        code = each_part(cli, &changes, check_one, NULL);
     if (!code)
-        code = transact(cli, &changes);
-    bson_destroy(&changes);
+        code = check_given(cli, &given);
+    if (!code)
+        code = transact(cli, &given);
+    bson_destroy(&given.content);
     return code;
 }
 
 const struct cli_command cli_commit_apply = {
     .noun = "commit",
     .verb = "apply",
-    .arguments = "CHANGES",
+    .arguments = "[CHANGES]",
     .summary = "change several documents, all or none",
-    .help = "CHANGES is an array of\n"
+    .help = "CHANGES, or what is in a file or comes from standard input, is an array of\n"
             "  {\"insert\": \"COLLECTION\", \"with\": DOCUMENT}\n"
             "  {\"update\": \"COLLECTION\", \"id\": ID, \"with\": OPERATORS, \"if\": FILTER}\n"
             "  {\"replace\": \"COLLECTION\", \"id\": ID, \"with\": DOCUMENT, \"if\": FILTER}\n"
@@ -233,13 +332,22 @@ const struct cli_command cli_commit_apply = {
             "  {\"require\": \"COLLECTION\", \"id\": ID, \"if\": FILTER}\n"
             "  {\"hold\": \"COLLECTION\", \"id\": ID, \"if\": FILTER}\n"
             "  {\"missing\": \"COLLECTION\", \"id\": ID}\n"
-            "where \"if\" may be left out. Exit code 1: something in the way, nothing was changed.",
+            "  {\"change\": \"COLLECTION\", \"id\": ID, \"with\": {KEY: [OLD, NEW], ...}}\n"
+            "where \"if\" may be left out; or a document with diffs of one collection\n"
+            "  {\"collection\": \"COLLECTION\", \"changes\": {ID: {KEY: [OLD, NEW], ...}, ...},\n"
+            "   \"input\": DOCUMENT}\n"
+            "where \"input\", for people, may be left out. A diff is refused if under one of its\n"
+            "keys stands another value than OLD; other keys may have changed. {\"$undefined\":\n"
+            "true} stands for a field that is missing. An ID of 24 hexadecimal digits is an\n"
+            "ObjectId, every other one a string.\n"
+            "Exit code 1: something in the way, nothing was changed.",
     .example =
         "truce commit apply '[{\"update\": \"accounts\", \"id\": \"a\", \"if\": {\"n\": {\"$gte\": 5}},\n"
         "                      \"with\": {\"$inc\": {\"n\": -5}}},\n"
         "                     {\"update\": \"accounts\", \"id\": \"b\", \"with\": {\"$inc\": {\"n\": 5}}}]'",
     .options =
         (const struct cli_option[]){
+            {"file", 0, "FILE", "take CHANGES from a file; - is standard input", false},
             {"key", 0, "KEY", "an idempotency key: it happens once for ever under it", false},
             {"key-time", 0, "MS", "when the key was made (ms since 1970)", false},
             {"journal", 0, NULL, "through the journal, also where the store can do without", false},

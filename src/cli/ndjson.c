@@ -114,6 +114,25 @@ static truce_status fill(struct ndjson *input, bson_error_t *error)
     return TRUCE_OK;
 }
 
+truce_status cli_text_file(const char *path, char **text, bson_error_t *error)
+{
+    struct ndjson *input = cli_ndjson_open(path, error);
+    truce_status status = input ? TRUCE_OK : TRUCE_IO;
+
+    *text = NULL;
+    while (!status && !input->at_end && input->filled <= NDJSON_LINE_MAX)
+        status = fill(input, error);
+    if (!status && !input->at_end)
+        status = truce__fail(TRUCE_LIMIT, error, "%s is longer than %d bytes", input->path,
+                             NDJSON_LINE_MAX);
+    if (!status && memchr(input->window.bytes, '\0', input->filled))
+        status = truce__fail(TRUCE_INVALID, error, "%s is no text: it has a NUL byte", input->path);
+    if (!status)
+        *text = bson_strndup((const char *)input->window.bytes, input->filled);
+    cli_ndjson_close(input);
+    return status;
+}
+
 /* Finds the end of the line that starts at `next`: how much of it is in the window, how long it is,
  * and whether a newline ends it. Of a line over the maximum only the start and the end are kept. */
 static truce_status find_end(struct ndjson *input, size_t *length, int64_t *whole, bool *newline,

@@ -42,6 +42,10 @@ int64_t cli_ndjson_size(const struct ndjson *input);
 truce_status cli_ndjson_seek(struct ndjson *input, int64_t offset, int64_t number,
                              bson_error_t *error);
 
+/* A file as one text that the caller frees; `path` "-" is standard input. INVALID: there is a NUL
+ * byte in it. LIMIT: longer than NDJSON_LINE_MAX. IO: it cannot be read. */
+truce_status cli_text_file(const char *path, char **text, bson_error_t *error);
+
 /* ---- rejected lines ------------------------------------------------------------------------ */
 
 /* The reject file is made when the first line is rejected. Each of its lines is one document, and

@@ -206,9 +206,10 @@ truce_status truce_commit_hold(truce_commit *commit, const char *collection, con
     return status;
 }
 
-static truce_status change(truce_commit *commit, const char *collection, const bson_value_t *id,
-                           const bson_t *guard, enum change_kind kind, const bson_t *document,
-                           bson_error_t *error)
+truce_status truce__commit_change(truce_commit *commit, const char *collection,
+                                  const bson_value_t *id, const bson_t *guard,
+                                  enum change_kind kind, const bson_t *document,
+                                  bson_error_t *error)
 {
     struct entry *entry;
     truce_status status = entry_of(commit, collection, id, &entry, error);
@@ -227,7 +228,8 @@ truce_status truce_commit_insert(truce_commit *commit, const char *collection,
 
     if (!bson_iter_init_find(&iter, document, "_id"))
         return truce__fail(TRUCE_INVALID, error, "a document that a commit inserts has an _id");
-    return change(commit, collection, bson_iter_value(&iter), NULL, CHANGE_INSERT, document, error);
+    return truce__commit_change(commit, collection, bson_iter_value(&iter), NULL, CHANGE_INSERT,
+                                document, error);
 }
 
 /* Compiles the operators, so that a mistake is told at once, and looks for truce's own fields among
@@ -270,20 +272,22 @@ truce_status truce_commit_update(truce_commit *commit, const char *collection,
 {
     truce_status status = check_operators(update, error);
 
-    return status ? status : change(commit, collection, id, guard, CHANGE_UPDATE, update, error);
+    return status
+               ? status
+               : truce__commit_change(commit, collection, id, guard, CHANGE_UPDATE, update, error);
 }
 
 truce_status truce_commit_replace(truce_commit *commit, const char *collection,
                                   const bson_value_t *id, const bson_t *guard,
                                   const bson_t *document, bson_error_t *error)
 {
-    return change(commit, collection, id, guard, CHANGE_REPLACE, document, error);
+    return truce__commit_change(commit, collection, id, guard, CHANGE_REPLACE, document, error);
 }
 
 truce_status truce_commit_remove(truce_commit *commit, const char *collection,
                                  const bson_value_t *id, const bson_t *guard, bson_error_t *error)
 {
-    return change(commit, collection, id, guard, CHANGE_REMOVE, NULL, error);
+    return truce__commit_change(commit, collection, id, guard, CHANGE_REMOVE, NULL, error);
 }
 
 /* ---- what the mechanisms share -------------------------------------------------------------- */
@@ -454,6 +458,16 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
     return status;
 }
 
+/* A diff that nobody can make again was compared with something else than it was made from. */
+static bool is_at_its_end(const truce_commit *commit)
+{
+    for (uint32_t i = 0; commit->fixed && i < commit->count; i++) {
+        if (commit->entries[i]->stale)
+            return true;
+    }
+    return false;
+}
+
 truce_status truce_transact(truce_store *store, truce_commit_function *function, void *arg,
                             const truce_commit_options *options, bson_error_t *error)
 {
@@ -474,7 +488,7 @@ truce_status truce_transact(truce_store *store, truce_commit_function *function,
         bson_error_t waiting;
 
         status = run_once(commit, function, arg, error);
-        if (status != TRUCE_CONFLICT)
+        if (status != TRUCE_CONFLICT || is_at_its_end(commit))
             break;
         COUNT(reruns);
         commit->worker.waits = i < 5 ? i : 5;

@@ -13,7 +13,14 @@ struct truce_commit {
     uint32_t count, room;
     bool applied;      /* apply was called: nothing can be added any more */
     uint32_t searched; /* so often nobody was found who has a unique value that was refused */
+    bool fixed;        /* nobody can make its diffs again: a stale one is the end */
 };
+
+/* Adds a change to the entry of a document; `guard` and `document` as truce_commit_update. */
+truce_status truce__commit_change(truce_commit *commit, const char *collection,
+                                  const bson_value_t *id, const bson_t *guard,
+                                  enum change_kind kind, const bson_t *document,
+                                  bson_error_t *error);
 
 /* Does the commit take this document (intent or stub), or only look at it? */
 static inline bool truce__commit_takes(const struct entry *entry)

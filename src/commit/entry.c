@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "commit/changes.h"
 #include "query/match.h"
 #include "query/update.h"
 
@@ -13,7 +14,15 @@
  * reads its own writes and a bad change is refused where it is made. Two fields are truce's own,
  * and a change that touches them is refused by comparing them before and after, whatever operator
  * did it.
+ *
+ *   E1  A document that was read is compared by its revision when it is written. Whatever of truce
+ *       changes a document that has a revision gives it another one.
+ *   E2  A document without a revision was changed by no commit yet. Patterns that change single
+ *       documents leave it so (patterns/set.c), so until it has one it is compared by value.
  */
+
+/* A filter is a document, too, and has its limits. */
+#define VALUE_GUARD_BYTES_MAX (8u * 1024 * 1024)
 
 static struct value value_of(const bson_value_t *id, bson_t *holder)
 {
@@ -249,10 +258,35 @@ static truce_status apply_whole(struct entry *entry, const bson_t *document, bso
     return TRUCE_OK;
 }
 
+static truce_status apply_diff(struct entry *entry, const bson_t *diff, bson_error_t *error)
+{
+    truce_status status;
+    bson_t operators;
+    char why[400];
+
+    entry->stale = true;
+    if (!entry->after_found)
+        return refuse_entry(entry, TRUCE_CONFLICT, "does not exist any more", error);
+    if (!truce__changes_hold(diff, &entry->after, why, sizeof why)) {
+        char text[300];
+
+        return truce__fail(TRUCE_CONFLICT, error, "%s: %s",
+                           truce__entry_show(entry, text, sizeof text), why);
+    }
+    entry->stale = false;
+    truce__changes_operators(diff, &operators);
+    status = apply_operators(entry, &operators, error);
+    bson_destroy(&operators);
+    return status;
+}
+
 static truce_status apply_change(struct entry *entry, const struct change *change,
                                  bson_error_t *error)
 {
     bson_t nothing = BSON_INITIALIZER;
+
+    if (change->kind == CHANGE_DIFF)
+        return apply_diff(entry, change->document, error);
 
     if (change->kind == CHANGE_INSERT) {
         if (entry->after_found)
@@ -290,7 +324,7 @@ truce_status truce__entry_change(struct entry *entry, enum change_kind kind, con
     if (!entry->known && !entry->changes_count) {
         if (kind == CHANGE_INSERT) /* nothing to look at: it must be missing */
             entry->known = true;
-        else
+        else if (kind != CHANGE_DIFF) /* that one is a conflict, not an answer */
             entry->must_exist = true;
     }
     if (!entry->known && kind == CHANGE_INSERT &&
@@ -348,6 +382,15 @@ enum net truce__entry_net(const struct entry *entry)
     return entry->changes_count ? NET_UPDATE : NET_NOTHING;
 }
 
+bool truce__entry_has_diff(const struct entry *entry)
+{
+    for (uint32_t i = 0; i < entry->changes_count; i++) {
+        if (entry->changes[i].kind == CHANGE_DIFF)
+            return true;
+    }
+    return false;
+}
+
 bool truce__entry_writes(const struct entry *entry)
 {
     return entry->changes_count > 0 && (!entry->known || truce__entry_net(entry) != NET_NOTHING);
@@ -388,4 +431,27 @@ void truce__filter_entry(const struct entry *entry, bool any_rev, bson_t *filter
     append_absent(filter, "_intent");
     if (entry->guards)
         BSON_APPEND_ARRAY(filter, "$and", entry->guards);
+}
+
+/* {$expr: {$eq: ["$$ROOT", {$literal: base}]}} */
+static void append_value_guard(const bson_t *base, bson_t *filter)
+{
+    bson_t expr, operands, literal;
+
+    bson_append_document_begin(filter, "$expr", 5, &expr);
+    bson_append_array_begin(&expr, "$eq", 3, &operands);
+    BSON_APPEND_UTF8(&operands, "0", "$$ROOT");
+    bson_append_document_begin(&operands, "1", 1, &literal);
+    BSON_APPEND_DOCUMENT(&literal, "$literal", base);
+    bson_append_document_end(&operands, &literal);
+    bson_append_array_end(&expr, &operands);
+    bson_append_document_end(filter, &expr);
+}
+
+void truce__filter_base(const struct entry *entry, bson_t *filter)
+{
+    truce_assert(entry->token.found);
+    truce__filter_entry(entry, false, filter);
+    if (!entry->token.has_rev && entry->base.len <= VALUE_GUARD_BYTES_MAX)
+        append_value_guard(&entry->base, filter);
 }

@@ -14,11 +14,11 @@
 #include "query/value.h"
 #include "truce/commit.h"
 
-enum change_kind { CHANGE_INSERT = 1, CHANGE_UPDATE, CHANGE_REPLACE, CHANGE_REMOVE };
+enum change_kind { CHANGE_INSERT = 1, CHANGE_UPDATE, CHANGE_REPLACE, CHANGE_REMOVE, CHANGE_DIFF };
 
 struct change {
     enum change_kind kind;
-    bson_t *document; /* the document, the operators, or NULL (remove) */
+    bson_t *document; /* the document, the operators, the diff, or NULL (remove) */
 };
 
 /* Which version of a document: compared for equality only. */
@@ -39,6 +39,7 @@ struct entry {
     bool hold;          /* locked until the decision even if nothing changes */
     bool must_exist;    /* a blind change or hold that insists on a document */
     bool keyed;         /* its collection has declared keys: `after` carries `_keys` (unique.c) */
+    bool stale;         /* an old value of a diff did not stand in the document */
     struct token token; /* of base */
     bson_t base;        /* empty if missing; valid when known or prepared */
     bson_t after;       /* empty if missing; valid when base is */
@@ -83,6 +84,9 @@ enum net truce__entry_net(const struct entry *entry);
 /* The entry writes something (for a blind one: it has changes). */
 bool truce__entry_writes(const struct entry *entry);
 
+/* One of its changes is a diff, which only this process can compare. */
+bool truce__entry_has_diff(const struct entry *entry);
+
 /* The token of a document as it stands in the store (NULL: missing). INVALID: its _rev is not ours.
  */
 truce_status truce__token_of(const bson_t *document, struct token *token, bson_error_t *error);
@@ -93,6 +97,9 @@ void truce__filter_id(const bson_value_t *id, bson_t *filter);
 /* {_id, _rev as in the token, _intent absent, $and: guards}: the entry's document, as it must be.
  * With `any_rev` the revision is not compared. */
 void truce__filter_entry(const struct entry *entry, bool any_rev, bson_t *filter);
+/* The same, as the only guard of a base that this process looked at: by revision, and by value where
+ * the document has no revision yet (entry.c, E2). */
+void truce__filter_base(const struct entry *entry, bson_t *filter);
 
 /* "students {"_id": 1}" for messages; returns `text` */
 const char *truce__entry_show(const struct entry *entry, char *text, size_t size);

@@ -56,13 +56,14 @@ static truce_write make_write(const struct entry *entry, const bson_oid_t *rev, 
 static truce_status send(truce_commit *commit, const struct entry *entry, const bson_oid_t *rev,
                          bool *took, bson_error_t *error)
 {
-    bson_t filter, document = BSON_INITIALIZER;
+    bson_t filter = BSON_INITIALIZER, document = BSON_INITIALIZER;
     truce_bulk_options options = {.relaxed = commit->options.relaxed};
     truce_write_outcome outcome;
     truce_write write;
     truce_status status;
 
-    truce__filter_entry(entry, false, &filter);
+    if (entry->token.found)
+        truce__filter_base(entry, &filter);
     write = make_write(entry, rev, &filter, &document);
     status = truce_bulk(commit->store, &write, 1, &options, &outcome, error);
     *took =

@@ -19,6 +19,9 @@
  *   N3  A key is inserted, and compared with the horizon, in that same step.
  *   N4  A value of a unique index that is taken is judged by who has it: held by a commit of the
  *       journal, it may come free again, and the commit runs again (unique.c, U5).
+ *   N5  A diff is compared in this process: its document is pinned, that is, read before, and its
+ *       revision compared in the same step. If it is another one then, the document is read and the
+ *       diff compared again; only an old value that is another one is a conflict.
  *
  * A bulk without an answer: with a key, the key tells; else a known document that was written tells
  * by its revision; else TRUCE_UNKNOWN.
@@ -79,11 +82,11 @@ static bson_t *own_copy(struct plan *plan, bson_t *made)
     return document;
 }
 
-static bson_t *own_filter(struct plan *plan, const struct entry *entry, bool any_rev)
+static bson_t *own_filter(struct plan *plan, const struct entry *entry)
 {
     bson_t made;
 
-    truce__filter_entry(entry, any_rev, &made);
+    truce__filter_base(entry, &made);
     return own_copy(plan, &made);
 }
 
@@ -102,20 +105,20 @@ static void plan_known(struct plan *plan, uint32_t owner, const struct entry *en
         return;
     case NET_REMOVE:
         write = add(plan, owner, entry->collection, TRUCE_WRITE_REMOVE);
-        write->filter = own_filter(plan, entry, false);
+        write->filter = own_filter(plan, entry);
         return;
     case NET_UPDATE:
         truce__commit_write(entry, rev, &made, &replacement);
         write = add(plan, owner, entry->collection, TRUCE_WRITE_UPDATE);
         write->document = own_copy(plan, &made);
-        write->filter = own_filter(plan, entry, false);
+        write->filter = own_filter(plan, entry);
         return;
     case NET_NOTHING:
         break;
     }
     if (entry->token.found) {
         write = add(plan, owner, entry->collection, TRUCE_WRITE_REQUIRE);
-        write->filter = own_filter(plan, entry, false);
+        write->filter = own_filter(plan, entry);
     } else {
         truce__filter_id(&entry->id, &made);
         write = add(plan, owner, entry->collection, TRUCE_WRITE_REQUIRE_MISSING);
@@ -174,8 +177,10 @@ static void plan_blind(struct plan *plan, uint32_t owner, const struct entry *en
         truce_write *write = add(plan, owner, entry->collection, TRUCE_WRITE_UPDATE);
         bson_t made;
 
+        truce_assert(change->kind != CHANGE_DIFF);
         if (i == 0) {
-            write->filter = own_filter(plan, entry, true);
+            truce__filter_entry(entry, true, &made);
+            write->filter = own_copy(plan, &made);
         } else {
             truce__filter_id(&entry->id, &made);
             write->filter = own_copy(plan, &made);
@@ -223,6 +228,12 @@ static enum turn turn_of(const struct entry *entry)
     return last == CHANGE_REMOVE ? TURN_REMOVE : TURN_CHANGE;
 }
 
+/* N5: its base was read by this process, for its diffs. */
+static bool pinned(const struct entry *entry)
+{
+    return !entry->known && truce__entry_has_diff(entry);
+}
+
 static void make_plan(const truce_commit *commit, struct plan *plan)
 {
     if (commit->options.key)
@@ -231,7 +242,7 @@ static void make_plan(const truce_commit *commit, struct plan *plan)
         for (uint32_t i = 0; i < commit->count; i++) {
             if (turn_of(commit->entries[i]) != turn)
                 continue;
-            if (commit->entries[i]->known)
+            if (commit->entries[i]->known || pinned(commit->entries[i]))
                 plan_known(plan, i, commit->entries[i], &commit->id);
             else
                 plan_blind(plan, i, commit->entries[i], &commit->id);
@@ -239,10 +250,10 @@ static void make_plan(const truce_commit *commit, struct plan *plan)
     }
 }
 
-/* Why the bulk was refused at this entry. CONFLICT: run again; OK: nothing stands in the way now.
- * `duplicate`: by an index. */
-static truce_status explain(truce_commit *commit, struct entry *entry, bool duplicate,
-                            bson_error_t *error)
+/* Reads the entry's document. A known one is compared with it (CONFLICT: run again), a blind one
+ * takes it as its base; OK: nothing stands in the way now. `duplicate`: an index refused it. */
+static truce_status look_again(truce_commit *commit, struct entry *entry, bool duplicate,
+                               bson_error_t *error)
 {
     truce_status status;
     bson_t document;
@@ -261,8 +272,21 @@ static truce_status explain(truce_commit *commit, struct entry *entry, bool dupl
     return status;
 }
 
+/* N5 */
+static truce_status pin(truce_commit *commit, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; !status && i < commit->count; i++) {
+        if (pinned(commit->entries[i]))
+            status = look_again(commit, commit->entries[i], false, error);
+    }
+    return status;
+}
+
+/* OK with *again: what was in the way is in the plan now. */
 static truce_status refused(truce_commit *commit, const struct plan *plan,
-                            const truce_write_outcome *outcomes, truce_status status,
+                            const truce_write_outcome *outcomes, truce_status status, bool *again,
                             bson_error_t *error)
 {
     struct entry *entry = NULL;
@@ -283,9 +307,11 @@ static truce_status refused(truce_commit *commit, const struct plan *plan,
     if (outcomes[at].status != TRUCE_CONFLICT && outcomes[at].status != TRUCE_NOT_FOUND &&
         outcomes[at].status != TRUCE_DUPLICATE)
         return status;
-    status = explain(commit, entry, outcomes[at].status == TRUCE_DUPLICATE, error);
-    return status ? status
-                  : truce__commit_conflict(entry, "was held by another commit for a moment", error);
+    status = look_again(commit, entry, outcomes[at].status == TRUCE_DUPLICATE, error);
+    *again = !status && pinned(entry);
+    return status || *again
+               ? status
+               : truce__commit_conflict(entry, "was held by another commit for a moment", error);
 }
 
 /* The bulk was not answered. */
@@ -319,16 +345,13 @@ static truce_status judge(truce_commit *commit, bson_error_t *error)
         "took effect");
 }
 
-truce_status truce__commit_native(truce_commit *commit, bson_error_t *error)
+static truce_status send(truce_commit *commit, bool *again, bson_error_t *error)
 {
     truce_bulk_options options = {.atomic = true, .relaxed = commit->options.relaxed};
-    truce_status status = commit->options.key ? truce__memo_commits(commit->store, error) : 0;
     truce_write_outcome *outcomes = NULL;
+    truce_status status = TRUCE_OK;
     struct plan plan = {0};
 
-    if (status)
-        return status;
-    COUNT(native);
     make_plan(commit, &plan);
     if (plan.count > 0) {
         outcomes = bson_malloc0(plan.count * sizeof *outcomes);
@@ -336,11 +359,31 @@ truce_status truce__commit_native(truce_commit *commit, bson_error_t *error)
         if (truce__unanswered(status))
             status = judge(commit, error);
         else if (status)
-            status = refused(commit, &plan, outcomes, status, error);
+            status = refused(commit, &plan, outcomes, status, again, error);
         for (uint32_t i = 0; i < plan.count; i++)
             truce_write_result_release(&outcomes[i].result);
     }
     bson_free(outcomes);
     release_plan(&plan);
+    return status;
+}
+
+truce_status truce__commit_native(truce_commit *commit, bson_error_t *error)
+{
+    truce_status status =
+        commit->options.key ? truce__memo_commits(commit->store, error) : TRUCE_OK;
+
+    COUNT(native);
+    if (!status)
+        status = pin(commit, error);
+    commit->worker.waits = 0;
+    while (!status) {
+        bool again = false;
+
+        status = send(commit, &again, error);
+        if (status || !again)
+            break;
+        status = truce__worker_wait(&commit->worker, "the documents", error);
+    }
     return status;
 }

@@ -70,6 +70,7 @@ static void open_patient(struct patient *patient, const struct setting *setting)
     insert_json(patient->store, "accounts", "{'_id': 'a', 'n': 10}");
     insert_json(patient->store, "accounts", "{'_id': 'b', 'n': 0}");
     insert_json(patient->store, "accounts", "{'_id': 'd', 'n': 0}");
+    insert_json(patient->store, "accounts", "{'_id': 'e', 'n': 0, 'm': 1}");
     insert_json(patient->store, "guards", "{'_id': 'g', 'open': true}");
     CHECK_OK(truce_index_create(patient->store, "accounts", index, &error), error);
     CHECK_OK(truce_index_create(patient->store, "users", index, &error), error);
@@ -105,7 +106,8 @@ static bool hit(const struct patient *patient)
 
 static truce_status work(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    bson_value_t g = text_id("g"), d = text_id("d");
+    bson_value_t g = text_id("g"), d = text_id("d"), e = text_id("e");
+    bson_t *diff = test_bson("{'n': [0, 5]}");
     bson_t *inserted = test_bson("{'_id': 'c', 'n': 1}"), *guard = test_bson("{'open': true}");
     truce_status status = add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': -5}}", error);
 
@@ -119,7 +121,10 @@ static truce_status work(truce_commit *commit, void *arg, bson_error_t *error)
     if (!status)
         status = truce_commit_remove(commit, "accounts", &d, NULL, error);
     if (!status)
+        status = truce_commit_change(commit, "accounts", &e, diff, error);
+    if (!status)
         status = truce_commit_require(commit, "guards", &g, guard, error);
+    bson_destroy(diff);
     bson_destroy(inserted);
     bson_destroy(guard);
     return status;
@@ -166,12 +171,14 @@ static void check_whole(struct patient *patient, truce_status told, bool survive
     int64_t d = count(store, "accounts", "{'_id': 'd'}");
     int64_t u = count(store, "users", "{'name': 'y', '_keys': [{'i': 'name_1', 'v': ['y']}]}");
     int64_t v = count(store, "users", "{'name': 'x', '_keys': [{'i': 'name_1', 'v': ['x']}]}");
+    int64_t e = count(store, "accounts", "{'_id': 'e', 'n': 5, 'm': 1}");
     int before = test_failures();
 
     CHECK_INT(a, ==, u);
     CHECK_INT(a, ==, 1 - v);
     CHECK_INT(count(store, "users", "{'_intent': {'$exists': true}}"), ==, 0);
     CHECK_INT(a, ==, b);
+    CHECK_INT(a, ==, e);
     CHECK_INT(a, ==, c);
     CHECK_INT(a, ==, 1 - d);
     CHECK_INT(count(store, "accounts", "{'_intent': {'$exists': true}}"), ==, 0);

@@ -1,0 +1,361 @@
+#include "commit/changes.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "base/limits.h"
+#include "commit/commit.h"
+#include "query/diff.h"
+#include "query/update.h"
+#include "truce/changes.h"
+
+/*
+ * Diffs: {key: [old, new]}, made from two versions of a document, compared and applied key by key.
+ *
+ *     before {count: 3, keys: ["a"], at: {x: 1}}     after {count: 4, keys: ["a", "b"], at: {x: 2}}
+ *     diff   {count: [3, 4], keys: [["a"], ["a", "b"]], "at.x": [1, 2]}
+ *
+ *   D1  A diff is a change of its own kind in an entry (entry.c). It is compared and applied in this
+ *       process, in its place among the entry's other changes, on the document that the entry then
+ *       has; so a store's idea of equality (null is missing, an array is any of its elements) has
+ *       no part in it, and no mechanism can differ from another.
+ *   D2  What it was compared with is what the store changes: the journal holds the document while it
+ *       compares; the other two write only if the revision is still the one that was compared, and
+ *       otherwise look and compare again (native.c, fast.c). So a change of another key is not a
+ *       conflict, and a change of one of its keys is always noticed.
+ *   D3  Only the keys of the diff are written: what others did to other keys stays.
+ *
+ * An old value that is another one is a CONFLICT: the code that made the diff can make it again, and
+ * truce_transact has it do so. Where nobody can (truce_changes_apply), it is the end, and told apart
+ * from conflicts that pass by the entry's mark `stale`.
+ */
+
+/* ---- reading a diff ------------------------------------------------------------------------- */
+
+struct pair {
+    struct value before, after; /* VALUE_MISSING for undefined */
+};
+
+static struct value missing_if_undefined(struct value value)
+{
+    return value.type == BSON_TYPE_UNDEFINED ? truce__value_missing() : value;
+}
+
+static bool read_pair(struct value value, struct pair *pair)
+{
+    struct fields fields;
+
+    if (value.type != BSON_TYPE_ARRAY)
+        return false;
+    fields = truce__fields(value);
+    if (!truce__fields_next(&fields))
+        return false;
+    pair->before = missing_if_undefined(fields.value);
+    if (!truce__fields_next(&fields))
+        return false;
+    pair->after = missing_if_undefined(fields.value);
+    return !truce__fields_next(&fields);
+}
+
+/* Names with dots between, none empty, none that begins with a dollar sign. */
+static bool is_path(const char *key)
+{
+    for (;;) {
+        size_t length = strcspn(key, ".");
+
+        if (!length || key[0] == '$')
+            return false;
+        if (!key[length])
+            return true;
+        key += length + 1;
+    }
+}
+
+static bool is_own(const char *key)
+{
+    size_t length = strcspn(key, ".");
+
+    return (length == 3 && !memcmp(key, "_id", 3)) || (length == 4 && !memcmp(key, "_rev", 4)) ||
+           (length == 7 && !memcmp(key, "_intent", 7));
+}
+
+static truce_status check_key(const char *key, struct value value, bson_error_t *error)
+{
+    struct pair pair;
+
+    if (!is_path(key))
+        return truce__fail(TRUCE_INVALID, error, "\"%s\" is no key of a diff: a field, or a path",
+                           key);
+    if (is_own(key))
+        return truce__fail(TRUCE_INVALID, error, "the key \"%s\" cannot be changed by a diff", key);
+    if (!read_pair(value, &pair))
+        return truce__fail(TRUCE_INVALID, error,
+                           "the key \"%s\" of a diff has no pair of values: [old, new]", key);
+    if (pair.before.type == VALUE_MISSING && pair.after.type == VALUE_MISSING)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the key \"%s\" of a diff is missing before and after", key);
+    return TRUCE_OK;
+}
+
+truce_status truce__changes_check(const bson_t *diff, bson_error_t *error)
+{
+    struct fields fields = truce__fields(truce__value_document(diff));
+    struct update_options options = {0};
+    struct update *update = NULL;
+    truce_status status = TRUCE_OK;
+    bson_t operators;
+
+    while (!status && truce__fields_next(&fields))
+        status = check_key(fields.key, fields.value, error);
+    if (status || bson_empty(diff))
+        return status;
+    truce__changes_operators(diff, &operators); /* keys that are in each other's way */
+    status = truce__update_new(&operators, &options, &update, error);
+    truce__update_free(update);
+    bson_destroy(&operators);
+    return status;
+}
+
+/* ---- comparing and applying ----------------------------------------------------------------- */
+
+/* What stands under the path. False: something on the way is no document. */
+static bool find_value(const bson_t *document, const char *path, struct value *found)
+{
+    *found = truce__value_document(document);
+    for (;;) {
+        size_t length = strcspn(path, ".");
+
+        if (found->type == VALUE_MISSING)
+            return true;
+        if (found->type != BSON_TYPE_DOCUMENT)
+            return false;
+        *found = truce__value_field(*found, path, length);
+        if (!path[length])
+            return true;
+        path += length + 1;
+    }
+}
+
+static const char *show(struct value value, char *text, size_t size)
+{
+    if (value.type == VALUE_MISSING)
+        return "missing";
+    return truce__value_show(value, text, size);
+}
+
+/* By value; what is undefined in the document is no missing field. */
+static bool same(struct value found, struct value wanted)
+{
+    if (found.type == VALUE_MISSING || wanted.type == VALUE_MISSING)
+        return found.type == wanted.type;
+    return truce__value_equal(found, wanted);
+}
+
+bool truce__changes_hold(const bson_t *diff, const bson_t *document, char *why, size_t size)
+{
+    struct fields fields = truce__fields(truce__value_document(diff));
+    char is[80], was[80];
+
+    while (truce__fields_next(&fields)) {
+        struct value found;
+        struct pair pair;
+
+        truce_assert(read_pair(fields.value, &pair));
+        if (!find_value(document, fields.key, &found)) {
+            snprintf(why, size, "key \"%.100s\" goes through what is no document", fields.key);
+            return false;
+        }
+        if (same(found, pair.before))
+            continue;
+        snprintf(why, size, "key \"%.100s\" is %s, and was %s for the diff", fields.key,
+                 show(found, is, sizeof is), show(pair.before, was, sizeof was));
+        return false;
+    }
+    return true;
+}
+
+void truce__changes_operators(const bson_t *diff, bson_t *operators)
+{
+    struct fields fields = truce__fields(truce__value_document(diff));
+    bson_t set = BSON_INITIALIZER, unset = BSON_INITIALIZER;
+
+    bson_init(operators);
+    while (truce__fields_next(&fields)) {
+        struct pair pair;
+
+        truce_assert(read_pair(fields.value, &pair));
+        if (pair.after.type == VALUE_MISSING)
+            bson_append_utf8(&unset, fields.key, (int)fields.key_length, "", 0);
+        else
+            truce__value_append(&set, fields.key, fields.key_length, pair.after);
+    }
+    if (!bson_empty(&set))
+        BSON_APPEND_DOCUMENT(operators, "$set", &set);
+    if (!bson_empty(&unset))
+        BSON_APPEND_DOCUMENT(operators, "$unset", &unset);
+    bson_destroy(&set);
+    bson_destroy(&unset);
+}
+
+/* ---- making a diff -------------------------------------------------------------------------- */
+
+static void append_half(bson_t *pair, const char *index, struct value value)
+{
+    if (value.type == VALUE_MISSING)
+        bson_append_undefined(pair, index, 1);
+    else
+        truce__value_append(pair, index, 1, value);
+}
+
+static void append_pair(bson_t *diff, const struct fields *at, struct value before,
+                        struct value after)
+{
+    bson_t pair;
+
+    bson_append_array_begin(diff, at->key, (int)at->key_length, &pair);
+    append_half(&pair, "0", before);
+    append_half(&pair, "1", after);
+    bson_append_array_end(diff, &pair);
+}
+
+static void append_pairs(const struct diff *parts, bson_t *diff)
+{
+    struct fields fields = truce__fields(truce__value_document(&parts->set));
+    struct value old = truce__value_document(&parts->old);
+
+    while (truce__fields_next(&fields))
+        append_pair(diff, &fields, truce__value_field(old, fields.key, fields.key_length),
+                    fields.value);
+    fields = truce__fields(truce__value_document(&parts->unset));
+    while (truce__fields_next(&fields))
+        append_pair(diff, &fields, fields.value, truce__value_missing());
+}
+
+static bool has_undefined(const bson_t *document)
+{
+    struct fields fields = truce__fields(truce__value_document(document));
+
+    while (truce__fields_next(&fields)) {
+        if (fields.value.type == BSON_TYPE_UNDEFINED)
+            return true;
+    }
+    return false;
+}
+
+static void without_own_fields(const bson_t *document, bson_t *plain)
+{
+    bson_init(plain);
+    bson_copy_to_excluding_noinit(document, plain, "_rev", "_intent", NULL);
+}
+
+static bool same_id(const bson_t *a, const bson_t *b)
+{
+    return truce__value_identical(truce__value_field(truce__value_document(a), "_id", 3),
+                                  truce__value_field(truce__value_document(b), "_id", 3));
+}
+
+truce_status truce_changes_diff(const bson_t *before, const bson_t *after, bson_t *diff,
+                                bson_error_t *error)
+{
+    bson_t old, new;
+    struct diff parts;
+    truce_status status = TRUCE_OK;
+
+    bson_init(diff);
+    if (!same_id(before, after))
+        return truce__fail(TRUCE_INVALID, error,
+                           "two versions of one document have the same _id; these have not");
+    without_own_fields(before, &old);
+    without_own_fields(after, &new);
+    if (!truce__diff(truce__value_document(&old), truce__value_document(&new), &parts))
+        status = truce__fail(TRUCE_INVALID, error,
+                             "keys cannot say what changed: the name of a field has a dot or "
+                             "begins with a dollar sign, or fields changed places; replace the "
+                             "document");
+    else if (has_undefined(&parts.set) || has_undefined(&parts.old))
+        status = truce__fail(TRUCE_INVALID, error,
+                             "a value is undefined, which in a diff stands for a missing field");
+    else
+        append_pairs(&parts, diff);
+    truce__diff_release(&parts);
+    bson_destroy(&old);
+    bson_destroy(&new);
+    return status;
+}
+
+/* ---- diffs in a commit ---------------------------------------------------------------------- */
+
+truce_status truce_commit_change(truce_commit *commit, const char *collection,
+                                 const bson_value_t *id, const bson_t *diff, bson_error_t *error)
+{
+    truce_status status = truce__changes_check(diff, error);
+
+    if (status || bson_empty(diff))
+        return status;
+    return truce__commit_change(commit, collection, id, NULL, CHANGE_DIFF, diff, error);
+}
+
+/* The _id that a text stands for; borrows it. */
+static bson_value_t id_of_text(const char *text, uint32_t length)
+{
+    bson_value_t id = {.value_type = BSON_TYPE_UTF8};
+
+    if (length == 24 && bson_oid_is_valid(text, length)) {
+        id.value_type = BSON_TYPE_OID;
+        bson_oid_init_from_string(&id.value.v_oid, text);
+    } else {
+        id.value.v_utf8.str = (char *)text;
+        id.value.v_utf8.len = length;
+    }
+    return id;
+}
+
+truce_status truce_commit_changes(truce_commit *commit, const char *collection,
+                                  const bson_t *changes, bson_error_t *error)
+{
+    struct fields fields = truce__fields(truce__value_document(changes));
+    truce_status status = TRUCE_OK;
+
+    while (!status && truce__fields_next(&fields)) {
+        bson_value_t id = id_of_text(fields.key, fields.key_length);
+        bson_t diff;
+
+        if (fields.value.type != BSON_TYPE_DOCUMENT)
+            return truce__fail(TRUCE_INVALID, error,
+                               "\"%s\" of the changes has no diff: {key: [old, new]}", fields.key);
+        truce__value_bson(fields.value, &diff);
+        status = truce_commit_change(commit, collection, &id, &diff, error);
+        if (status == TRUCE_INVALID && error) {
+            bson_error_t why = *error;
+
+            (void)truce__fail(status, error, "\"%.100s\": %s", fields.key, why.message);
+        }
+    }
+    return status;
+}
+
+void truce_commit_changes_fixed(truce_commit *commit)
+{
+    commit->fixed = true;
+}
+
+struct application {
+    const char *collection;
+    const bson_t *changes;
+};
+
+static truce_status apply(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct application *application = arg;
+
+    truce_commit_changes_fixed(commit);
+    return truce_commit_changes(commit, application->collection, application->changes, error);
+}
+
+truce_status truce_changes_apply(truce_store *store, const char *collection, const bson_t *changes,
+                                 const truce_commit_options *options, bson_error_t *error)
+{
+    struct application application = {collection, changes};
+
+    return truce_transact(store, apply, &application, options, error);
+}

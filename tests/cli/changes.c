@@ -1,0 +1,103 @@
+/* truce commit apply with diffs: from an argument, a file and standard input; what is wrong is named. */
+#include <stdlib.h>
+
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+#define DIFFS                                                                                      \
+    "{\"collection\": \"data\", \"input\": {\"key\": \"a\"},\n"                                    \
+    " \"changes\": {\"red\": {\"count\": [0, 1], \"keys\": [[], [\"a\"]]},\n"                      \
+    "             \"any\": {\"count\": [0, 1], \"keys\": [[], [\"a\"]]}}}\n"
+
+static char store[300], input[300];
+
+static void check(int line, const struct command *c, int code, const char *out, const char *err)
+{
+    test_check_int(code, c->code, c->code == code, "exit code", __FILE__, line);
+    if (out)
+        test_check_text(out, c->out, __FILE__, line);
+    if (err ? !strstr(c->err, err) : *c->err != '\0')
+        test_fail(__FILE__, line, "standard error is \"%s\", not \"%s\"", c->err, err ? err : "");
+}
+
+#define RUN(stdin_, ...) command_run(TRUCE_CLI, store, stdin_, __VA_ARGS__, NULL)
+#define ANSWERS(code, out, err, stdin_, ...)                                                       \
+    check(__LINE__, RUN(stdin_, __VA_ARGS__), code, out, err)
+
+static void fresh(void)
+{
+    const char *directory = test_directory();
+
+    snprintf(store, sizeof store, "%s/school.truce", directory);
+    snprintf(input, sizeof input, "%s/changes.json", directory);
+    ANSWERS(0, NULL, NULL, NULL, "insert", "data", "{\"_id\": \"red\", \"keys\": [], \"count\": 0}",
+            "{\"_id\": \"any\", \"keys\": [], \"count\": 0}");
+}
+
+static void check_counts(const char *wanted)
+{
+    ANSWERS(0, wanted, NULL, NULL, "find", "data", "-p", "{\"_id\": 1, \"count\": 1}", "--sort",
+            "{\"_id\": 1}");
+}
+
+TEST(diffs_come_from_a_file)
+{
+    FILE *file;
+
+    fresh();
+    file = fopen(input, "w");
+    if (!file || fputs(DIFFS, file) < 0 || fclose(file) != 0)
+        abort();
+    ANSWERS(0, "committed\n", NULL, NULL, "commit", "apply", "--file", input);
+    check_counts("{\"_id\": \"any\", \"count\": 1}\n{\"_id\": \"red\", \"count\": 1}\n");
+    ANSWERS(1, "", "key \"count\" is 1, and was 0 for the diff", NULL, "commit", "apply", "--file",
+            input);
+    ANSWERS(3, "", "cannot be read", NULL, "commit", "apply", "--file", "no/such/file");
+    ANSWERS(2, "", "both given", NULL, "commit", "apply", "[]", "--file", input);
+}
+
+TEST(diffs_come_from_standard_input)
+{
+    fresh();
+    ANSWERS(0, "committed\n", NULL, DIFFS, "commit", "apply");
+    ANSWERS(1, "", "was 0 for the diff", DIFFS, "commit", "apply", "--file", "-", "--journal");
+    check_counts("{\"_id\": \"any\", \"count\": 1}\n{\"_id\": \"red\", \"count\": 1}\n");
+}
+
+TEST(diffs_stand_beside_other_changes)
+{
+    fresh();
+    ANSWERS(0, "committed\n", NULL, NULL, "commit", "apply", "--journal",
+            "[{\"change\": \"data\", \"id\": \"red\", \"with\": {\"count\": [0, 5]}},"
+            " {\"update\": \"data\", \"id\": \"any\", \"with\": {\"$inc\": {\"count\": 5}}}]");
+    check_counts("{\"_id\": \"any\", \"count\": 5}\n{\"_id\": \"red\", \"count\": 5}\n");
+    ANSWERS(1, "", "\"red\"", NULL, "commit", "apply",
+            "[{\"change\": \"data\", \"id\": \"red\", \"with\": {\"count\": [0, 5]}},"
+            " {\"update\": \"data\", \"id\": \"any\", \"with\": {\"$inc\": {\"count\": 5}}}]");
+    check_counts("{\"_id\": \"any\", \"count\": 5}\n{\"_id\": \"red\", \"count\": 5}\n");
+}
+
+TEST(a_key_stands_for_its_diffs)
+{
+    fresh();
+    for (int i = 0; i < 2; i++)
+        ANSWERS(0, "committed\n", NULL, DIFFS, "commit", "apply", "--key", "k", "--key-time",
+                "1700000000000");
+    ANSWERS(1, "", "the key \"k\" was used before", NULL, "commit", "apply",
+            "{\"collection\": \"data\", \"changes\": {}}", "--key", "k", "--key-time",
+            "1700000000000");
+}
+
+TEST(what_is_wrong_with_diffs_is_named)
+{
+    fresh();
+    ANSWERS(2, "", "\"collektion\" of the diffs", NULL, "commit", "apply",
+            "{\"collektion\": \"data\"}");
+    ANSWERS(2, "", "diffs need \"changes\"", NULL, "commit", "apply", "{\"collection\": \"data\"}");
+    ANSWERS(2, "", "diffs need a \"collection\"", NULL, "commit", "apply", "{\"changes\": {}}");
+    ANSWERS(2, "", "column 16", "{\"changes\": \n5 ", "commit", "apply");
+    ANSWERS(2, "", "\"red\": the key \"count\" of a diff has no pair", NULL, "commit", "apply",
+            "{\"collection\": \"data\", \"changes\": {\"red\": {\"count\": 5}}}");
+    ANSWERS(2, "", "change 1: needs \"with\"", NULL, "commit", "apply",
+            "[{\"change\": \"data\", \"id\": 1}]");
+}
