@@ -4,7 +4,8 @@
 /*
  * Ordered sets: adds and removes that arrive out of order, again and again, through any number of
  * consumers that may crash, and the set still ends as if every operation had been applied once and
- * in order. No locks: each operation is one guarded update of one document.
+ * in order. No locks: each operation is one guarded update of one document; as part of a commit it
+ * is one with the commit's other changes.
  *
  * A set is a list inside a document, with a second list of what was removed (the tombstones). With
  * the default names, which are those of the description this comes from:
@@ -84,9 +85,16 @@ TRUCE_EXPORT const char *truce_set_outcome_name(truce_set_outcome outcome);
 
 /* `key` has the key's fields: {student_id: 1}. `element` has the name, and for an add any payload:
  * {name: "CS 101", room: 4}; a newer add replaces it. Names and keys are numbers, strings,
- * ObjectIds, dates, booleans or binary. `commit` must be NULL in this version (TRUCE_INVALID).
- * `outcome` may be NULL. INVALID: the operation cannot be applied, ever. LIMIT: the document would
- * be too large. IO, UNKNOWN, TIMEOUT: send it again; it does no harm. */
+ * ObjectIds, dates, booleans or binary. `outcome` may be NULL.
+ *
+ * `commit` NULL: alone, now. A document that a commit holds is waited for (LOCKED: for longer than
+ * 30 s; send it again). Else as part of the commit: with everything else in it, or not at all. The
+ * outcome is told at once, and is what the commit depends on: if somebody changes the document before
+ * it takes effect, it is a CONFLICT, and its function runs again. A failure here is the end of the
+ * commit. The set and the commit are of one store.
+ *
+ * INVALID: the operation cannot be applied, ever. LIMIT: the document would be too large. IO, UNKNOWN,
+ * TIMEOUT, LOCKED: send it again; it does no harm. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_add(truce_set *set, truce_commit *commit,
                                                        const bson_t *key, const bson_t *element,
                                                        int64_t seq, truce_set_outcome *outcome,
@@ -114,7 +122,7 @@ typedef struct truce_set_result {
  * each document is written once, in one bulk call for some hundreds of documents. An operation that
  * lost to another of the batch is STALE. `results` has room for `count`. Returns the status of the
  * first operation that failed, whose number is in the sentence; the others are applied all the
- * same.
+ * same (in a commit: none is, and the commit has to be abandoned).
  */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_apply(truce_set *set, truce_commit *commit,
                                                          const truce_set_operation *operations,

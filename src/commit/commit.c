@@ -93,8 +93,21 @@ static bool id_allowed(const bson_value_t *id)
            id->value_type != BSON_TYPE_REGEX && id->value_type != BSON_TYPE_UNDEFINED;
 }
 
-static truce_status entry_of(truce_commit *commit, const char *collection, const bson_value_t *id,
-                             struct entry **found, bson_error_t *error)
+/* Truce's own, which it changes one document at a time without regard to intents. */
+static bool is_own(const char *collection)
+{
+    static const char *const names[] = {COMMITS, "truce_sequences", "truce_sets", "truce_sources",
+                                        "truce_progress"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!strcmp(collection, names[i]))
+            return true;
+    }
+    return false;
+}
+
+truce_status truce__commit_entry(truce_commit *commit, const char *collection,
+                                 const bson_value_t *id, struct entry **found, bson_error_t *error)
 {
     struct entry *entry;
 
@@ -102,8 +115,9 @@ static truce_status entry_of(truce_commit *commit, const char *collection, const
         return truce__fail(TRUCE_INVALID, error, "this commit was applied already");
     if (!collection || !collection[0])
         return truce__fail(TRUCE_INVALID, error, "a collection has a name");
-    if (!strcmp(collection, COMMITS))
-        return truce__fail(TRUCE_INVALID, error, "the collection \"" COMMITS "\" is truce's own");
+    if (is_own(collection))
+        return truce__fail(TRUCE_INVALID, error, "the collection \"%s\" is truce's own",
+                           collection);
     if (!id || !id_allowed(id))
         return truce__fail(TRUCE_INVALID, error,
                            "an _id is a value of any type but array, regex and undefined");
@@ -148,7 +162,7 @@ truce_status truce_commit_read(truce_commit *commit, const char *collection, con
                                bson_t *document, bson_error_t *error)
 {
     struct entry *entry;
-    truce_status status = entry_of(commit, collection, id, &entry, error);
+    truce_status status = truce__commit_entry(commit, collection, id, &entry, error);
     char text[300];
 
     if (!status)
@@ -167,7 +181,7 @@ truce_status truce_commit_require(truce_commit *commit, const char *collection,
                                   const bson_value_t *id, const bson_t *guard, bson_error_t *error)
 {
     struct entry *entry;
-    truce_status status = entry_of(commit, collection, id, &entry, error);
+    truce_status status = truce__commit_entry(commit, collection, id, &entry, error);
     char text[300];
 
     if (!status)
@@ -182,7 +196,7 @@ truce_status truce_commit_require_missing(truce_commit *commit, const char *coll
                                           const bson_value_t *id, bson_error_t *error)
 {
     struct entry *entry;
-    truce_status status = entry_of(commit, collection, id, &entry, error);
+    truce_status status = truce__commit_entry(commit, collection, id, &entry, error);
     char text[300];
 
     if (!status)
@@ -200,7 +214,7 @@ truce_status truce_commit_hold(truce_commit *commit, const char *collection, con
     struct entry *entry;
 
     if (!status)
-        status = entry_of(commit, collection, id, &entry, error);
+        status = truce__commit_entry(commit, collection, id, &entry, error);
     if (!status)
         entry->hold = true;
     return status;
@@ -212,7 +226,7 @@ truce_status truce__commit_change(truce_commit *commit, const char *collection,
                                   bson_error_t *error)
 {
     struct entry *entry;
-    truce_status status = entry_of(commit, collection, id, &entry, error);
+    truce_status status = truce__commit_entry(commit, collection, id, &entry, error);
 
     if (!status && document)
         status = truce__document_check(document, "document", error);
@@ -433,6 +447,8 @@ truce_status truce_commit_apply(truce_commit *commit, bson_error_t *error)
         qsort(commit->entries, commit->count, sizeof(struct entry *), compare_entries);
     commit->worker.waits = 0;
     status = apply_once(commit, error);
+    if (status == TRUCE_DUPLICATE)
+        status = truce__commit_keyed_duplicate(commit, error);
     if (!status)
         COUNT(committed);
     else if (status == TRUCE_CONFLICT)

@@ -16,6 +16,10 @@ struct truce_commit {
     bool fixed;        /* nobody can make its diffs again: a stale one is the end */
 };
 
+/* The entry of a document, made if the commit has none. */
+truce_status truce__commit_entry(truce_commit *commit, const char *collection,
+                                 const bson_value_t *id, struct entry **found, bson_error_t *error);
+
 /* Adds a change to the entry of a document; `guard` and `document` as truce_commit_update. */
 truce_status truce__commit_change(truce_commit *commit, const char *collection,
                                   const bson_value_t *id, const bson_t *guard,
@@ -59,6 +63,24 @@ void truce__commit_write(const struct entry *entry, const bson_oid_t *rev, bson_
 
 /* `after` of the entry with `_rev: rev` at its end */
 void truce__commit_document(const struct entry *entry, const bson_oid_t *rev, bson_t *document);
+
+/* ---- documents by a unique key (keyed.c) ---- */
+
+/* truce_commit_read of the document whose fields are those of `key`, which stand under a unique
+ * index; the commit's own inserts are found, too. `id` (always initialised; the caller destroys it)
+ * is its _id; NOT_FOUND: the one to insert it under. */
+truce_status truce__commit_read_keyed(truce_commit *commit, const char *collection,
+                                      const bson_t *key, bson_value_t *id, bson_t *document,
+                                      bson_error_t *error);
+
+/* Inserts what truce__commit_read_keyed did not find. If somebody else inserts one of that key, the
+ * commit is a CONFLICT. */
+truce_status truce__commit_insert_keyed(truce_commit *commit, const char *collection,
+                                        const bson_t *key, const bson_t *document,
+                                        bson_error_t *error);
+
+/* A commit was refused with DUPLICATE: CONFLICT if a document of such a key is there now. */
+truce_status truce__commit_keyed_duplicate(truce_commit *commit, bson_error_t *error);
 
 /* The caller's key: who has it? OK: its commit took effect, there is nothing to do. NOT_FOUND:
  * nobody. DUPLICATE: another input. EXPIRED: at or below the horizon. LOCKED: a pending commit does

@@ -45,6 +45,7 @@ struct entry {
     bson_t after;       /* empty if missing; valid when base is */
     bool after_found;
     bson_t *guards; /* array of filters that base must match; NULL: none */
+    bson_t *key;    /* an insert of what a look by this unique key did not find; NULL: none */
     struct change *changes;
     uint32_t changes_count, changes_room;
 

@@ -9,7 +9,12 @@
  *      remove at or below `_wm`, which may be gone.
  *   3. `_wm` never falls; an operation at or below it changes nothing.
  *   4. There is one document for each key (a unique index), and it is never deleted: it holds
- * `_wm`.
+ *      `_wm`.
+ *   5. (The rule of single writes.) A document that a commit holds is not changed: the commit is met
+ *      as commits meet each other, and then it is looked at again. A document that has a revision
+ *      gets another one with every change; one that has none stays so, and commits compare it by
+ *      value, which is as good, because a set never returns to a value that it had. So what a commit
+ *      read of a set stands when it takes effect (models/set_commit.cpp).
  *
  * The life of one operation on one name, whatever the order of arrival:
  *
@@ -31,6 +36,7 @@
  *     set_queue.c       calls of several threads put together
  *     set_batch.c       batches: look, merge, write if nothing changed meanwhile
  *     set_element.c     the layout of one document for each element
+ *     set_commit.c      operations as part of a commit
  *     set_ranges.c      sets of numbers
  *     set_progress.c    what consumers recorded
  *     set_source.c      sources, void numbers, the watermark
@@ -43,10 +49,12 @@
 #include "patterns/set.h"
 
 #include "base/assert.h"
+#include "commit/memo.h"
 
 static bool name_is_good(const char *name)
 {
-    return name[0] && name[0] != '$' && !strpbrk(name, ".,") && strlen(name) <= 100;
+    return name[0] && name[0] != '$' && !strpbrk(name, ".,") && strlen(name) <= 100 &&
+           strcmp(name, "_rev") != 0 && strcmp(name, "_intent") != 0;
 }
 
 static void refuse(truce_set *set, const char *what, const char *name)
@@ -314,6 +322,9 @@ truce_status truce__set_ready(truce_set *set, bson_error_t *error)
     status = keep_definition(set, error);
     if (!status)
         status = create_index(set, error);
+    if (!status) /* a commit's insert has to know of the unique index */
+        truce__memo_forget(set->store,
+                           set->layout == TRUCE_SET_BY_ELEMENT ? set->elements : set->collection);
     if (!status)
         atomic_store_explicit(&set->ready, true, memory_order_release);
     pthread_mutex_unlock(&set->mutex);
@@ -335,14 +346,6 @@ const char *truce_set_outcome_name(truce_set_outcome outcome)
         return "quarantined";
     }
     return "unknown";
-}
-
-static truce_status refuse_commit(const truce_commit *commit, bson_error_t *error)
-{
-    if (!commit)
-        return TRUCE_OK;
-    return truce__fail(TRUCE_INVALID, error,
-                       "an ordered set cannot be changed as part of a commit; pass NULL");
 }
 
 truce_status truce_set_check(truce_set *set, const truce_set_operation *operation,
@@ -374,15 +377,43 @@ static truce_status check_all(truce_set *set, const truce_set_operation *given,
     return TRUCE_OK;
 }
 
+/* What met a document that a commit holds waits here, in its caller's thread. */
+static void settle_held(truce_set *set, struct set_call *call)
+{
+    struct worker worker;
+
+    truce__worker_init(&worker, set->store, 0);
+    for (size_t i = 0; i < call->count; i++) {
+        const struct set_operation *operation = &call->operations[i];
+        truce_set_result *result = &call->results[operation->number];
+        bson_error_t why = {0};
+
+        if (result->status || result->outcome != SET_OUTCOME_HELD)
+            continue;
+        *result = (truce_set_result){TRUCE_OK, 0};
+        result->status =
+            set->layout == TRUCE_SET_BY_ELEMENT
+                ? truce__set_element_apply(set, operation, &worker, &result->outcome, &why)
+                : truce__set_apply_one(set, operation, &worker, &result->outcome, &why);
+        if (!result->status || call->status)
+            continue;
+        call->status = result->status;
+        call->error = why;
+        if (call->count > 1)
+            (void)truce__fail(call->status, &call->error, "operation %zu: %s", operation->number,
+                              why.message);
+    }
+}
+
 truce_status truce_set_apply(truce_set *set, truce_commit *commit, const truce_set_operation *given,
                              size_t count, truce_set_result *results, bson_error_t *error)
 {
     struct set_operation single;
     struct set_call call = {.operations = &single, .count = count, .results = results};
-    truce_status status = refuse_commit(commit, error);
+    truce_status status;
 
-    if (status || !count)
-        return status;
+    if (!count)
+        return TRUCE_OK;
     if (count > 1)
         call.operations = bson_malloc(count * sizeof *call.operations);
     status = check_all(set, given, &call, error);
@@ -390,8 +421,12 @@ truce_status truce_set_apply(truce_set *set, truce_commit *commit, const truce_s
         status = truce__set_ready(set, error);
     for (size_t i = 0; i < count; i++)
         results[i] = (truce_set_result){status, 0};
-    if (!status) {
+    if (!status && commit) {
+        status = truce__set_apply_committed(set, commit, call.operations, count, results, error);
+    } else if (!status) {
         truce__set_submit(set, &call);
+        if (call.held)
+            settle_held(set, &call);
         status = call.status;
         if (status && error)
             *error = call.error;
@@ -430,20 +465,38 @@ truce_status truce_set_remove(truce_set *set, truce_commit *commit, const bson_t
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* The document of a set without truce's fields. NOT_FOUND: a commit may insert it, or not. */
+static truce_status plain_document(const truce_set *set, const bson_t *found, bson_t *document,
+                                   bson_error_t *error)
+{
+    bson_iter_t iter, is_new;
+
+    if (bson_iter_init(&iter, found) && bson_iter_find_descendant(&iter, "_intent.new", &is_new))
+        return truce__fail(TRUCE_NOT_FOUND, error, "set %s has nothing under this key", set->id);
+    bson_copy_to_excluding_noinit(found, document, "_rev", "_intent", NULL);
+    return TRUCE_OK;
+}
+
 truce_status truce_set_show(truce_set *set, const bson_t *key, bson_t *document,
                             bson_error_t *error)
 {
     truce_status status;
+    bson_t found;
 
     bson_init(document);
     status = set->refused ? truce__fail(TRUCE_INVALID, error, "%s", set->refusal.message)
                           : truce__set_key_check(set, key, error);
     if (status)
         return status;
-    bson_destroy(document);
-    if (set->layout == TRUCE_SET_BY_ELEMENT)
+    if (set->layout == TRUCE_SET_BY_ELEMENT) {
+        bson_destroy(document);
         return truce__set_element_show(set, key, document, error);
-    return truce__set_look(set, key, document, error);
+    }
+    status = truce__set_look(set, key, &found, error);
+    if (!status)
+        status = plain_document(set, &found, document, error);
+    bson_destroy(&found);
+    return status;
 }
 
 truce_status truce_set_members(truce_set *set, const bson_t *key, bson_t *members,

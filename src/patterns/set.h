@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "base/status.h"
+#include "commit/commit.h"
 #include "query/value.h"
 #include "truce/set.h"
 #include "truce/sys/store.h"
@@ -87,11 +88,15 @@ struct set_call {
     truce_set_result *results;
     truce_status status; /* the first failure, and its sentence */
     bson_error_t error;
+    bool held; /* some of its results are SET_OUTCOME_HELD */
     pthread_mutex_t mutex; /* what follows; taken after the queue's, if that is held too */
     pthread_cond_t wake;
     bool turn; /* something is new: it is done, or the first in the queue */
     bool done; /* the call is gone when its owner sees it */
 };
+
+/* Of an operation that met a document held by a commit: its caller waits, not the round. */
+#define SET_OUTCOME_HELD ((truce_set_outcome)100)
 
 /* A checked operation; everything but `entry` is borrowed from what the caller gave. */
 struct set_operation {
@@ -124,7 +129,8 @@ void truce__set_state_read(const truce_set *set, const bson_t *document, struct 
 /* the watermark of a document; 0: none */
 int64_t truce__set_watermark_read(const truce_set *set, const bson_t *document);
 
-/* The document of a key, its lists and watermark only. TRUCE_NOT_FOUND: there is none. */
+/* The document of a key: its lists, watermark, revision and intent only. TRUCE_NOT_FOUND: there is
+ * none. */
 truce_status truce__set_look(truce_set *set, const bson_t *key, bson_t *document,
                              bson_error_t *error);
 
@@ -133,17 +139,40 @@ bool truce__set_unanswered(truce_status status);
 /* A pause before try number `round`, with jitter; none before the first. */
 void truce__set_pause(int round);
 
+/* What truce's own field tells of a document under the rule of single writes (set.c): it has a
+ * revision, which the write has to replace. */
+bool truce__set_has_revision(const bson_t *document);
+/* {_rev: {$type: ObjectId}} or {_rev: {$not: ...}}, and {_intent: absent} */
+void truce__set_free_append(bool has_revision, bson_t *filter);
+/* `_rev: fresh`, to a $set */
+void truce__set_revision_append(bson_t *change);
+
 /* The unique index and the definition, before the first write. */
 truce_status truce__set_ready(truce_set *set, bson_error_t *error);
 
 /* ---- applying ---- */
 
-/* set_form.c: one operation on the lists of a document */
+/* set_form.c: one operation on the lists of a document. A commit that holds the document is waited
+ * for with `worker`; NULL: the outcome is SET_OUTCOME_HELD. */
 truce_status truce__set_apply_one(truce_set *set, const struct set_operation *operation,
-                                  truce_set_outcome *outcome, bson_error_t *error);
+                                  struct worker *worker, truce_set_outcome *outcome,
+                                  bson_error_t *error);
 /* set_element.c: one operation on a document of its own */
 truce_status truce__set_element_apply(truce_set *set, const struct set_operation *operation,
-                                      truce_set_outcome *outcome, bson_error_t *error);
+                                      struct worker *worker, truce_set_outcome *outcome,
+                                      bson_error_t *error);
+/* Reads what stands in a document of the layout by element. */
+void truce__set_element_read(const truce_set *set, const bson_t *document, struct set_state *state);
+/* {key, name}, and the whole document that an operation leaves, without _id */
+void truce__set_element_identity(const truce_set *set, const struct set_operation *operation,
+                                 bson_t *document);
+void truce__set_element_document(const truce_set *set, const struct set_operation *operation,
+                                 bson_t *document);
+
+/* set_commit.c: operations as part of a commit; sorts them */
+truce_status truce__set_apply_committed(truce_set *set, truce_commit *commit,
+                                        struct set_operation *operations, size_t count,
+                                        truce_set_result *results, bson_error_t *error);
 
 truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *document,
                                      bson_error_t *error);
@@ -263,6 +292,12 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
                                 struct number_fate *fate, bson_error_t *error);
 
 /* ---- set_collect.c ---- */
+
+/* The document of the quarantine, and its _id alone. */
+void truce__set_quarantine_id(const truce_set *set, const struct set_operation *operation,
+                              bson_t *id);
+void truce__set_quarantine_document(const truce_set *set, const struct set_operation *operation,
+                                    const struct number_fate *fate, bson_t *document);
 
 /* An operation that met a watermark at or above its number: a repeat, or for the quarantine. */
 truce_status truce__set_below(truce_set *set, const struct set_operation *operation,

@@ -7,15 +7,18 @@
  *     write    one bulk call, one update for each document that is to change, guarded by the old
  *              state of everything that was looked at:
  *
- *                 {_id, key, classes: as read, deleted_classes: as read, _wm: as read} -> {$set:
- * ...} {key} -> {$setOnInsert: ...}, upsert, where there was no document
+ *                 {_id, key, classes, deleted_classes, _wm, _rev: as read, _intent: absent}
+ *                                                                        -> {$set: ...}
+ *                 {key} -> {$setOnInsert: ...}, upsert, where there was no document
  *
  * The guard is the whole state, so the write does what applying the winners one by one would do, or
  * nothing. The state never returns to an earlier one (ranks and `_wm` only rise), so a write that
  * lands late, after its answer was given up, finds another state and changes nothing, or finds the
  * same and is right. A guard that did not match, a duplicate key, an answer that was lost: the
  * document goes into the next round; after ROUNDS of them its winners are applied one by one with
- * the guarded updates of set_form.c, which do not lose races. A crash leaves some documents of the
+ * the guarded updates of set_form.c, which do not lose races. A document that a commit holds is not
+ * waited for here, where others wait for the round: its operations are handed back to their callers
+ * (SET_OUTCOME_HELD). A crash leaves some documents of the
  * window written and others not: the batch is delivered again, and what stands is DUPLICATE.
  */
 #include "base/assert.h"
@@ -92,6 +95,19 @@ static void fail_group(struct batch *batch, struct group *group, truce_status st
     finish(batch, group);
 }
 
+static void hand_back(const struct set_operation *operation)
+{
+    *result_of(operation) = (truce_set_result){TRUCE_OK, SET_OUTCOME_HELD};
+    operation->call->held = true;
+}
+
+static void hand_group_back(struct batch *batch, struct group *group)
+{
+    for (size_t i = group->from; i < group->to; i++)
+        hand_back(&batch->operations[i]);
+    finish(batch, group);
+}
+
 static void settle_below(struct batch *batch, const struct set_operation *operation)
 {
     truce_set_result *result = result_of(operation);
@@ -159,6 +175,20 @@ static void append_as_read(const bson_t *document, const char *field, bson_t *fi
     bson_append_document_end(filter, &absent);
 }
 
+static void append_set(const bson_t *document, const bson_t *change, bson_t *update)
+{
+    bson_t set;
+
+    if (!truce__set_has_revision(document)) {
+        bson_append_document(update, "$set", -1, change);
+        return;
+    }
+    bson_append_document_begin(update, "$set", -1, &set);
+    bson_concat(&set, change);
+    truce__set_revision_append(&set);
+    bson_append_document_end(update, &set);
+}
+
 static void add_draft(struct window *window, struct group *group, const bson_t *document,
                       const bson_t *change)
 {
@@ -181,7 +211,9 @@ static void add_draft(struct window *window, struct group *group, const bson_t *
         append_as_read(document, set->field, &draft->filter);
         append_as_read(document, set->deleted, &draft->filter);
         append_as_read(document, set->watermark, &draft->filter);
-        bson_append_document(&draft->update, "$set", -1, change);
+        append_as_read(document, "_rev", &draft->filter);
+        append_as_read(document, "_intent", &draft->filter);
+        append_set(document, change, &draft->update);
     }
     window->bytes += draft->filter.len + draft->update.len;
 }
@@ -194,9 +226,14 @@ static void merge_group(struct window *window, struct group *group, const bson_t
                               .count = group->last - group->first,
                               .verdicts = batch->verdicts + group->first};
     bson_error_t why = {0};
-    truce_status status = truce__set_merge(batch->set, document, &merge, &why);
+    truce_status status;
 
     group->seen = true;
+    if (!truce__intent_absent(document)) {
+        hand_group_back(batch, group);
+        return;
+    }
+    status = truce__set_merge(batch->set, document, &merge, &why);
     if (status)
         fail_group(batch, group, status, &why);
     else if (!merge.changed)
@@ -239,6 +276,8 @@ static void append_projection(const truce_set *set, bson_t *projection)
     bson_append_int32(projection, set->field, -1, 1);
     bson_append_int32(projection, set->deleted, -1, 1);
     bson_append_int32(projection, set->watermark, -1, 1);
+    bson_append_int32(projection, "_rev", 4, 1);
+    bson_append_int32(projection, "_intent", 7, 1);
 }
 
 static struct group *group_of(const struct window *window, const bson_t *document)
@@ -353,9 +392,11 @@ static void apply_one_by_one(struct batch *batch, struct group *group)
         truce_set_result *result = result_of(operation);
         bson_error_t why = {0};
 
-        result->status = truce__set_apply_one(batch->set, operation, &result->outcome, &why);
+        result->status = truce__set_apply_one(batch->set, operation, NULL, &result->outcome, &why);
         if (result->status)
             fail_operation(operation, result->status, &why);
+        else if (result->outcome == SET_OUTCOME_HELD)
+            hand_back(operation);
     }
     finish(batch, group);
 }
@@ -468,9 +509,11 @@ static void run_elements(struct batch *batch)
         }
         settle_group(batch, group);
     }
-    for (size_t w = 0; status && w < count; w++) {
-        if (of_winners[w].status)
+    for (size_t w = 0; w < count; w++) {
+        if (status && of_winners[w].status)
             fail_operation(batch->winners[w], of_winners[w].status, &why);
+        else if (of_winners[w].outcome == SET_OUTCOME_HELD)
+            hand_back(batch->winners[w]);
     }
     bson_free(of_winners);
 }

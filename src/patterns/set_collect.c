@@ -6,7 +6,7 @@
  *     1. read the sources and the records; compute the watermark W        (set_source.c)
  *     2. announce W; read the sources again; another one: begin anew
  *     3. for each document with a tombstone at or below W, in one update:
- *        {_id} -> {$pull: {deleted_classes: {seq: {$lte: W}}}, $max: {_wm: W}}
+ *        {_id, _intent: absent} -> {$pull: {deleted_classes: {seq: {$lte: W}}}, $max: {_wm: W}}
  *     4. write down how far each source is proven; archive the blocks below
  *
  * The tombstone goes and `_wm` rises in the same update, and every apply compares `_wm` in its own
@@ -26,6 +26,7 @@
 
 #define WINDOW_DOCUMENTS 500
 #define ROUNDS           20
+#define HELD_MS          2000 /* how long one round waits for commits that hold documents */
 
 /* ---- the watermark that may be used ---- */
 
@@ -89,16 +90,25 @@ struct sweep {
     truce_set *set;
     int64_t watermark;
     truce_set_collected *collected;
-    bson_t update;
+    struct worker worker;
+    bson_t updates[2]; /* [1]: of documents that have a revision */
+    bool has_revision[WINDOW_DOCUMENTS];
     bson_t filters[WINDOW_DOCUMENTS];
     int64_t tombstones[WINDOW_DOCUMENTS];
     size_t count;
 };
 
-/* {$pull: {deleted: {seq: {$lte: W}}}, $max: {_wm: W}} */
-static void build_update(const truce_set *set, int64_t watermark, bson_t *update)
+/* {$pull: {deleted: {seq: {$lte: W}}}, $max: {_wm: W}, $set: {_rev: fresh}} */
+static void build_update(const truce_set *set, int64_t watermark, bool has_revision, bson_t *update)
 {
     bson_t outer, inner, condition;
+
+    bson_init(update);
+    if (has_revision) {
+        bson_append_document_begin(update, "$set", -1, &outer);
+        truce__set_revision_append(&outer);
+        bson_append_document_end(update, &outer);
+    }
 
     bson_append_document_begin(update, "$pull", -1, &outer);
     bson_append_document_begin(&outer, set->deleted, -1, &inner);
@@ -143,7 +153,7 @@ static truce_status flush(struct sweep *sweep, bson_error_t *error)
         writes[i] = (truce_write){.kind = TRUCE_WRITE_UPDATE,
                                   .collection = sweep->set->collection,
                                   .filter = &sweep->filters[i],
-                                  .document = &sweep->update};
+                                  .document = &sweep->updates[sweep->has_revision[i]]};
     if (sweep->count)
         status = truce_bulk(sweep->set->store, writes, sweep->count, &options, outcomes, error);
     for (size_t i = 0; i < sweep->count; i++) {
@@ -173,11 +183,43 @@ static truce_status open_documents(const struct sweep *sweep, truce_cursor **cur
     bson_append_int64(&inner, "$lte", -1, sweep->watermark);
     bson_append_document_end(&filter, &inner);
     bson_append_int32(&projection, set->deleted, -1, 1);
+    bson_append_int32(&projection, "_rev", 4, 1);
+    bson_append_int32(&projection, "_intent", 7, 1);
     status = truce_find(set->store, set->collection, &filter, &options, cursor, error);
     bson_destroy(&filter);
     bson_destroy(&projection);
     bson_free(path);
     return status;
+}
+
+static void add_document(struct sweep *sweep, const bson_t *document)
+{
+    bson_t *filter = &sweep->filters[sweep->count];
+    bool has_revision = truce__set_has_revision(document);
+
+    bson_init(filter);
+    truce__value_append(filter, "_id", 3,
+                        truce__value_field(truce__value_document(document), "_id", 3));
+    truce__set_free_append(has_revision, filter);
+    sweep->tombstones[sweep->count] = count_tombstones(sweep->set, document, sweep->watermark);
+    sweep->has_revision[sweep->count++] = has_revision;
+}
+
+/* A document that a commit holds, once it is free; left to the next round if it does not get so. */
+static truce_status add_held(struct sweep *sweep, const bson_t *held, bson_error_t *error)
+{
+    bson_iter_t iter;
+    bson_t document;
+    truce_status status = TRUCE_OK;
+
+    if (!bson_iter_init_find(&iter, held, "_id"))
+        return TRUCE_OK;
+    status = truce__journal_read(&sweep->worker, sweep->set->collection, bson_iter_value(&iter),
+                                 &document, error);
+    if (!status)
+        add_document(sweep, &document);
+    bson_destroy(&document);
+    return status == TRUCE_LOCKED || status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
 static truce_status sweep_documents(struct sweep *sweep, bson_error_t *error)
@@ -191,11 +233,11 @@ static truce_status sweep_documents(struct sweep *sweep, bson_error_t *error)
         status = truce_cursor_next(cursor, &document, error);
         if (status || !document)
             break;
-        sweep->tombstones[sweep->count] = count_tombstones(sweep->set, document, sweep->watermark);
-        bson_init(&sweep->filters[sweep->count]);
-        truce__value_append(&sweep->filters[sweep->count++], "_id", 3,
-                            truce__value_field(truce__value_document(document), "_id", 3));
-        if (sweep->count == WINDOW_DOCUMENTS)
+        if (truce__intent_absent(document))
+            add_document(sweep, document);
+        else
+            status = add_held(sweep, document, error);
+        if (!status && sweep->count == WINDOW_DOCUMENTS)
             status = flush(sweep, error);
     }
     if (!status)
@@ -236,10 +278,12 @@ truce_status truce_set_collect(truce_set *set, truce_set_collected *collected, b
     if (!status && list.watermark && set->layout == TRUCE_SET_IN_DOCUMENT) {
         sweep = bson_malloc0(sizeof *sweep);
         *sweep = (struct sweep){.set = set, .watermark = list.watermark, .collected = collected};
-        bson_init(&sweep->update);
-        build_update(set, list.watermark, &sweep->update);
+        truce__worker_init(&sweep->worker, set->store, HELD_MS);
+        for (int i = 0; i < 2; i++)
+            build_update(set, list.watermark, i == 1, &sweep->updates[i]);
         status = sweep_documents(sweep, error);
-        bson_destroy(&sweep->update);
+        for (int i = 0; i < 2; i++)
+            bson_destroy(&sweep->updates[i]);
         bson_free(sweep);
     }
     collected->watermark = list.watermark;
@@ -269,13 +313,12 @@ static void append_reason(const struct number_fate *fate, const struct set_rank 
     bson_free(reason);
 }
 
-static truce_status quarantine(truce_set *set, const struct set_operation *operation,
-                               const struct number_fate *fate, bson_error_t *error)
+void truce__set_quarantine_id(const truce_set *set, const struct set_operation *operation,
+                              bson_t *document)
 {
-    bson_t document = BSON_INITIALIZER, id, key;
-    truce_status status = TRUCE_UNKNOWN;
+    bson_t id, key;
 
-    bson_append_document_begin(&document, "_id", -1, &id);
+    bson_append_document_begin(document, "_id", -1, &id);
     bson_append_utf8(&id, "set", -1, set->id, -1);
     bson_append_utf8(&id, "source", -1, operation->rank.source, -1);
     bson_append_int64(&id, "seq", -1, operation->rank.seq);
@@ -284,16 +327,51 @@ static truce_status quarantine(truce_set *set, const struct set_operation *opera
     truce__set_key_append(set, operation->given->key, &key);
     bson_append_document_end(&id, &key);
     truce__value_append(&id, "name", 4, operation->name);
-    bson_append_document_end(&document, &id);
-    bson_append_document(&document, "element", -1, operation->given->element);
-    append_reason(fate, &operation->rank, &document);
-    bson_append_date_time(&document, "time", -1, truce__clock_wall_ms());
-    for (int round = 0; truce__set_unanswered(status) && round < SET_TRIES_MAX; round++) {
+    bson_append_document_end(document, &id);
+}
+
+void truce__set_quarantine_document(const truce_set *set, const struct set_operation *operation,
+                                    const struct number_fate *fate, bson_t *document)
+{
+    truce__set_quarantine_id(set, operation, document);
+    bson_append_document(document, "element", -1, operation->given->element);
+    append_reason(fate, &operation->rank, document);
+    bson_append_date_time(document, "time", -1, truce__clock_wall_ms());
+}
+
+/* It is there: for good, or as the stub of a commit that may come to nothing. NOT_FOUND: it did. */
+static truce_status is_there(truce_set *set, const bson_t *document, bson_error_t *error)
+{
+    struct worker worker;
+    bson_iter_t iter;
+    truce_status status;
+    bson_t found;
+
+    if (!bson_iter_init_find(&iter, document, "_id"))
+        return TRUCE_NOT_FOUND;
+    truce__worker_init(&worker, set->store, 0);
+    status = truce__journal_read(&worker, SET_QUARANTINE, bson_iter_value(&iter), &found, error);
+    bson_destroy(&found);
+    return status;
+}
+
+static truce_status quarantine(truce_set *set, const struct set_operation *operation,
+                               const struct number_fate *fate, bson_error_t *error)
+{
+    bson_t document = BSON_INITIALIZER;
+    truce_status status = TRUCE_UNKNOWN;
+
+    truce__set_quarantine_document(set, operation, fate, &document);
+    for (int round = 0; round < SET_TRIES_MAX; round++) {
         truce__set_pause(round);
         status = truce_insert(set->store, SET_QUARANTINE, &document, NULL, error);
+        if (status == TRUCE_DUPLICATE)
+            status = is_there(set, &document, error);
+        if (status != TRUCE_NOT_FOUND && !truce__set_unanswered(status))
+            break;
     }
     bson_destroy(&document);
-    return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
+    return status;
 }
 
 truce_status truce__set_below(truce_set *set, const struct set_operation *operation,

@@ -7,7 +7,9 @@
  *
  * One guarded upsert applies an operation: {key, name, rank not at least mine} -> the new document.
  * A guard that does not match makes the upsert insert, which the unique index on (key, name)
- * refuses: look again. A tombstone is not deleted: nothing would then stand against an add that is
+ * refuses: look again. The rule of single writes (set.c) holds here as well: the guard has
+ * {_intent: absent}, and whether there is a revision is compared with what the last look saw, so that
+ * the new document has one if the old one had. A tombstone is not deleted: nothing would then stand against an add that is
  * older.
  */
 #include "base/assert.h"
@@ -50,22 +52,31 @@ static void append_guard(const truce_set *set, const struct set_rank *rank, bson
     bson_append_array_end(filter, &cases);
 }
 
-static void append_identity(const truce_set *set, const struct set_operation *operation,
-                            bson_t *document)
+void truce__set_element_identity(const truce_set *set, const struct set_operation *operation,
+                                 bson_t *document)
 {
     truce__set_key_append(set, operation->given->key, document);
     truce__value_append(document, set->name, strlen(set->name), operation->name);
 }
 
-static void build(const truce_set *set, const struct set_operation *operation, bson_t *filter,
-                  bson_t *replacement)
+void truce__set_element_document(const truce_set *set, const struct set_operation *operation,
+                                 bson_t *document)
 {
-    append_identity(set, operation, filter);
-    append_guard(set, &operation->rank, filter);
-    truce__set_key_append(set, operation->given->key, replacement);
-    truce__set_entry_append(set, operation, replacement);
+    truce__set_key_append(set, operation->given->key, document);
+    truce__set_entry_append(set, operation, document);
     if (!operation->rank.add)
-        bson_append_bool(replacement, "removed", -1, true);
+        bson_append_bool(document, "removed", -1, true);
+}
+
+static void build(const truce_set *set, const struct set_operation *operation, bool has_revision,
+                  bson_t *filter, bson_t *replacement)
+{
+    truce__set_element_identity(set, operation, filter);
+    append_guard(set, &operation->rank, filter);
+    truce__set_free_append(has_revision, filter);
+    truce__set_element_document(set, operation, replacement);
+    if (has_revision)
+        truce__set_revision_append(replacement);
 }
 
 static bool is_removed(const bson_t *document)
@@ -75,36 +86,56 @@ static bool is_removed(const bson_t *document)
     return removed.type == BSON_TYPE_BOOL && truce__value_bool(removed);
 }
 
+void truce__set_element_read(const truce_set *set, const bson_t *document, struct set_state *state)
+{
+    struct value name;
+
+    *state = (struct set_state){{0, "", false}, 0};
+    (void)truce__set_entry_read(set, truce__value_document(document), !is_removed(document), &name,
+                                &state->standing);
+}
+
+struct sight {
+    enum set_verdict verdict;
+    bool has_revision;
+    bool held; /* by a commit: the verdict is open */
+};
+
 /* NOT_FOUND: nothing was ever applied to that name */
 static truce_status settle(truce_set *set, const struct set_operation *operation,
-                           enum set_verdict *verdict, bson_error_t *error)
+                           struct worker *worker, struct sight *sight, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, document;
-    struct set_state state = {{0, "", false}, 0};
-    struct value name;
+    struct set_state state;
     truce_status status;
 
-    append_identity(set, operation, &filter);
+    *sight = (struct sight){.verdict = SET_OPEN};
+    truce__set_element_identity(set, operation, &filter);
     status = truce_find_one(set->store, set->elements, &filter, NULL, &document, error);
     if (!status) {
-        (void)truce__set_entry_read(set, truce__value_document(&document), !is_removed(&document),
-                                    &name, &state.standing);
-        *verdict = truce__set_verdict(&state, &operation->rank);
+        sight->has_revision = truce__set_has_revision(&document);
+        sight->held = !truce__intent_absent(&document);
+    }
+    if (!status && sight->held && worker) {
+        status = truce__intent_meet(worker, set->elements, &document, error);
+    } else if (!status && !sight->held) {
+        truce__set_element_read(set, &document, &state);
+        sight->verdict = truce__set_verdict(&state, &operation->rank);
     }
     bson_destroy(&document);
     bson_destroy(&filter);
     return status;
 }
 
-static truce_status send(truce_set *set, const struct set_operation *operation, bool *applied,
-                         bson_error_t *error)
+static truce_status send(truce_set *set, const struct set_operation *operation, bool has_revision,
+                         bool *applied, bson_error_t *error)
 {
     static const truce_write_options options = {.upsert = true};
     bson_t filter = BSON_INITIALIZER, replacement = BSON_INITIALIZER;
     truce_write_result result = {0};
     truce_status status;
 
-    build(set, operation, &filter, &replacement);
+    build(set, operation, has_revision, &filter, &replacement);
     status =
         truce_update(set->store, set->elements, &filter, &replacement, &options, &result, error);
     *applied = !status && (result.modified || result.upserted);
@@ -115,27 +146,34 @@ static truce_status send(truce_set *set, const struct set_operation *operation, 
 }
 
 truce_status truce__set_element_apply(truce_set *set, const struct set_operation *operation,
-                                      truce_set_outcome *outcome, bson_error_t *error)
+                                      struct worker *worker, truce_set_outcome *outcome,
+                                      bson_error_t *error)
 {
+    struct sight sight = {.verdict = SET_OPEN};
     truce_status status = TRUCE_OK;
 
     for (int round = 0; round < SET_TRIES_MAX; round++) {
-        enum set_verdict verdict = SET_OPEN;
         bool applied = false;
 
         truce__set_pause(round);
-        status = send(set, operation, &applied, error);
+        status = send(set, operation, sight.has_revision, &applied, error);
         if (applied) {
             *outcome = TRUCE_SET_APPLIED;
             return TRUCE_OK;
         }
         if (status && status != TRUCE_DUPLICATE && !truce__set_unanswered(status))
             return status;
-        status = settle(set, operation, &verdict, error);
+        status = settle(set, operation, worker, &sight, error);
         if (status && status != TRUCE_NOT_FOUND && !truce__set_unanswered(status))
             return status;
-        if (!status && verdict != SET_OPEN) {
-            *outcome = verdict == SET_STALE ? TRUCE_SET_STALE : TRUCE_SET_DUPLICATE;
+        if (sight.held && !worker) {
+            *outcome = SET_OUTCOME_HELD;
+            return TRUCE_OK;
+        }
+        if (sight.held) /* it was met, and waited for: until the worker's deadline */
+            round = 0;
+        if (!status && sight.verdict != SET_OPEN) {
+            *outcome = sight.verdict == SET_STALE ? TRUCE_SET_STALE : TRUCE_SET_DUPLICATE;
             return TRUCE_OK;
         }
     }
@@ -158,7 +196,7 @@ static truce_status bulk(truce_set *set, const struct set_operation *const *winn
     for (size_t i = 0; i < count; i++) {
         bson_init(&filters[i]);
         bson_init(&replacements[i]);
-        build(set, winners[i], &filters[i], &replacements[i]);
+        build(set, winners[i], false, &filters[i], &replacements[i]);
         writes[i] = (truce_write){.kind = TRUCE_WRITE_UPDATE,
                                   .collection = set->elements,
                                   .filter = &filters[i],
@@ -187,7 +225,7 @@ static void take_outcome(truce_set *set, const struct set_operation *winner,
         return;
     }
     if (!status || status == TRUCE_DUPLICATE || truce__set_unanswered(status)) {
-        result->status = truce__set_element_apply(set, winner, &result->outcome, error);
+        result->status = truce__set_element_apply(set, winner, NULL, &result->outcome, error);
         return;
     }
     result->status = status;
@@ -229,7 +267,8 @@ static bool is_of_key(const truce_set *set, const char *field)
         if (!strcmp(field, set->keys[i]))
             return true;
     }
-    return !strcmp(field, "_id") || !strcmp(field, "removed");
+    return !strcmp(field, "_id") || !strcmp(field, "removed") || !strcmp(field, "_rev") ||
+           !strcmp(field, "_intent");
 }
 
 static void append_element(const truce_set *set, const bson_t *document, bson_t *list,
@@ -268,6 +307,8 @@ truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *
         status = truce_cursor_next(cursor, &found, error);
         if (status || !found)
             break;
+        if (!bson_has_field(found, set->seq)) /* a commit may insert it, or not */
+            continue;
         append_element(set, found, &lists[is_removed(found)], &counts[is_removed(found)]);
     }
     if (!status && counts[0] + counts[1] == 0)

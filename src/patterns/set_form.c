@@ -26,9 +26,14 @@
  * duplicate key means "look again". Between the shapes others may move the entry from one list to
  * the other, so a shape that did not match proves nothing: only the look does.
  *
+ * Both hold to the rule of single writes (set.c): a document that a commit holds is left alone, and
+ * a revision is replaced. The pipeline sees both in the document that it changes. The classic shapes
+ * compare whether there is a revision with what the last look saw.
+ *
  * A crash leaves the one update done or not done. An unanswered call is sent again: if it landed,
  * or lands later, the guard finds its own entry and changes nothing.
  */
+#include "base/id.h"
 #include "patterns/set.h"
 
 /* ---- what blocks an operation ---- */
@@ -143,7 +148,7 @@ static struct lists lists_of(const truce_set *set, const struct set_operation *o
 }
 
 static void build_in_place(const truce_set *set, const struct set_operation *operation,
-                           bson_t *filter, bson_t *update)
+                           bool has_revision, bson_t *filter, bson_t *update)
 {
     struct lists lists = lists_of(set, operation);
     char *place = bson_strdup_printf("%s.$", lists.own);
@@ -153,16 +158,19 @@ static void build_in_place(const truce_set *set, const struct set_operation *ope
     append_list_guard(set, operation, lists.own, false, "$nor", filter);
     append_list_guard(set, operation, lists.other, true, "$or", filter);
     append_watermark_guard(set, operation->rank.seq, filter);
+    truce__set_free_append(has_revision, filter);
     bson_append_document_begin(update, "$set", -1, &change);
     bson_append_document_begin(&change, place, -1, &entry);
     truce__set_entry_append(set, operation, &entry);
     bson_append_document_end(&change, &entry);
+    if (has_revision)
+        truce__set_revision_append(&change);
     bson_append_document_end(update, &change);
     bson_free(place);
 }
 
-static void build_move(const truce_set *set, const struct set_operation *operation, bson_t *filter,
-                       bson_t *update)
+static void build_move(const truce_set *set, const struct set_operation *operation,
+                       bool has_revision, bson_t *filter, bson_t *update)
 {
     struct lists lists = lists_of(set, operation);
     bson_t change, entry;
@@ -171,6 +179,12 @@ static void build_move(const truce_set *set, const struct set_operation *operati
     append_list_guard(set, operation, lists.own, true, NULL, filter);
     append_list_guard(set, operation, lists.other, true, "$or", filter);
     append_watermark_guard(set, operation->rank.seq, filter);
+    truce__set_free_append(has_revision, filter);
+    if (has_revision) {
+        bson_append_document_begin(update, "$set", -1, &change);
+        truce__set_revision_append(&change);
+        bson_append_document_end(update, &change);
+    }
     bson_append_document_begin(update, "$push", -1, &change);
     bson_append_document_begin(&change, lists.own, -1, &entry);
     truce__set_entry_append(set, operation, &entry);
@@ -405,7 +419,7 @@ static void append_other_list(const struct paths *paths, const struct set_operat
     bson_append_document_end(to, &outer);
 }
 
-/* {$and: [not at or below the watermark, not blocked in either list]} */
+/* {$and: [not held by a commit, not at or below the watermark, not blocked in either list]} */
 static void append_guard(const truce_set *set, const struct paths *paths,
                          const struct set_operation *operation, const char *key, bson_t *to)
 {
@@ -414,11 +428,35 @@ static void append_guard(const truce_set *set, const struct paths *paths,
 
     bson_append_document_begin(to, key, -1, &outer);
     bson_append_array_begin(&outer, "$and", -1, &conditions);
-    append_comparison(&conditions, "0", "$lt", paths->watermark,
+    append_comparison(&conditions, "0", "$lt", "$_intent", truce__value_null()); /* missing */
+    append_comparison(&conditions, "1", "$lt", paths->watermark,
                       number(operation->rank.seq, bytes));
-    append_not_blocked(paths, operation, paths->list, operation->rank.add, "1", &conditions);
-    append_not_blocked(paths, operation, paths->deleted, !operation->rank.add, "2", &conditions);
+    append_not_blocked(paths, operation, paths->list, operation->rank.add, "2", &conditions);
+    append_not_blocked(paths, operation, paths->deleted, !operation->rank.add, "3", &conditions);
     bson_append_array_end(&outer, &conditions);
+    bson_append_document_end(to, &outer);
+}
+
+/* _rev: {$cond: [{$eq: [{$type: "$_rev"}, "objectId"]}, fresh, "$_rev"]}: a missing one stays so */
+static void append_revision(bson_t *to)
+{
+    bson_t outer, cases, is, operands, type;
+    bson_oid_t fresh;
+
+    truce__id_new(&fresh);
+    bson_append_document_begin(to, "_rev", 4, &outer);
+    bson_append_array_begin(&outer, "$cond", 5, &cases);
+    bson_append_document_begin(&cases, "0", 1, &is);
+    bson_append_array_begin(&is, "$eq", 3, &operands);
+    bson_append_document_begin(&operands, "0", 1, &type);
+    bson_append_utf8(&type, "$type", 5, "$_rev", 5);
+    bson_append_document_end(&operands, &type);
+    bson_append_utf8(&operands, "1", 1, "objectId", -1);
+    bson_append_array_end(&is, &operands);
+    bson_append_document_end(&cases, &is);
+    bson_append_oid(&cases, "1", 1, &fresh);
+    bson_append_utf8(&cases, "2", 1, "$_rev", 5);
+    bson_append_array_end(&outer, &cases);
     bson_append_document_end(to, &outer);
 }
 
@@ -440,6 +478,7 @@ static void build_pipeline(const truce_set *set, const struct set_operation *ope
     bson_append_document_begin(&parts, "1", 1, &change);
     append_own_list(set, &paths, operation, lists.own, &change);
     append_other_list(&paths, operation, lists.other, &change);
+    append_revision(&change);
     bson_append_document_end(&parts, &change);
     bson_append_array_end(&merge, &parts);
     bson_append_document_end(&cases, &merge);
@@ -481,18 +520,18 @@ static truce_status send_pipeline(truce_set *set, const struct set_operation *op
 }
 
 static truce_status send_classic(truce_set *set, const struct set_operation *operation,
-                                 bool *applied, bson_error_t *error)
+                                 bool has_revision, bool *applied, bson_error_t *error)
 {
     static const truce_write_options options = {.upsert = true};
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER;
     truce_status status;
 
-    build_in_place(set, operation, &filter, &update);
+    build_in_place(set, operation, has_revision, &filter, &update);
     status = send(set, &filter, &update, NULL, applied, error);
     if (!status && !*applied) {
         bson_reinit(&filter);
         bson_reinit(&update);
-        build_move(set, operation, &filter, &update);
+        build_move(set, operation, has_revision, &filter, &update);
         status = send(set, &filter, &update, &options, applied, error);
     }
     bson_destroy(&filter);
@@ -500,37 +539,52 @@ static truce_status send_classic(truce_set *set, const struct set_operation *ope
     return status;
 }
 
-/* What the document says of an operation that changed nothing. NOT_FOUND: there is none. */
+/* What the document says of an operation that changed nothing. */
+struct sight {
+    enum set_verdict verdict;
+    bool has_revision;
+    bool held; /* by a commit: the verdict is open */
+};
+
+/* NOT_FOUND: there is none. */
 static truce_status settle(truce_set *set, const struct set_operation *operation,
-                           enum set_verdict *verdict, bson_error_t *error)
+                           struct worker *worker, struct sight *sight, bson_error_t *error)
 {
     struct set_state state;
     bson_t document;
     truce_status status = truce__set_look(set, operation->given->key, &document, error);
 
+    *sight = (struct sight){.verdict = SET_OPEN};
     if (!status) {
+        sight->has_revision = truce__set_has_revision(&document);
+        sight->held = !truce__intent_absent(&document);
+    }
+    if (!status && sight->held && worker) {
+        status = truce__intent_meet(worker, set->collection, &document, error);
+    } else if (!status && !sight->held) {
         truce__set_state_read(set, &document, operation->name, &state);
-        *verdict = truce__set_verdict(&state, &operation->rank);
+        sight->verdict = truce__set_verdict(&state, &operation->rank);
     }
     bson_destroy(&document);
     return status;
 }
 
 truce_status truce__set_apply_one(truce_set *set, const struct set_operation *operation,
-                                  truce_set_outcome *outcome, bson_error_t *error)
+                                  struct worker *worker, truce_set_outcome *outcome,
+                                  bson_error_t *error)
 {
+    struct sight sight = {.verdict = SET_OPEN};
     bson_error_t refusal = {0};
     int missing = 0;
 
     for (int round = 0; round < SET_TRIES_MAX; round++) {
-        enum set_verdict verdict = SET_OPEN;
         bool applied = false;
         truce_status status;
 
         truce__set_pause(round);
         status = set->form == TRUCE_SET_FORM_PIPELINE
                      ? send_pipeline(set, operation, &applied, &refusal)
-                     : send_classic(set, operation, &applied, &refusal);
+                     : send_classic(set, operation, sight.has_revision, &applied, &refusal);
         if (applied) {
             *outcome = TRUCE_SET_APPLIED;
             return TRUCE_OK;
@@ -540,7 +594,7 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
                 *error = refusal;
             return status;
         }
-        status = settle(set, operation, &verdict, error);
+        status = settle(set, operation, worker, &sight, error);
         /* a duplicate key without a document is another index's: not ours to wait for */
         if (status == TRUCE_NOT_FOUND && ++missing < 5)
             continue;
@@ -551,11 +605,17 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
         }
         if (status && !truce__set_unanswered(status))
             return status;
-        if (status || verdict == SET_OPEN)
+        if (sight.held && !worker) {
+            *outcome = SET_OUTCOME_HELD;
+            return TRUCE_OK;
+        }
+        if (sight.held) /* it was met, and waited for: until the worker's deadline */
+            round = 0;
+        if (status || sight.verdict == SET_OPEN)
             continue;
-        if (verdict == SET_BELOW)
+        if (sight.verdict == SET_BELOW)
             return truce__set_below(set, operation, outcome, error);
-        *outcome = verdict == SET_STALE ? TRUCE_SET_STALE : TRUCE_SET_DUPLICATE;
+        *outcome = sight.verdict == SET_STALE ? TRUCE_SET_STALE : TRUCE_SET_DUPLICATE;
         return TRUCE_OK;
     }
     return truce__fail(TRUCE_CONFLICT, error,

@@ -6,6 +6,7 @@
  * would take them for patterns), no arrays (a filter would look inside), no documents, no NaN.
  */
 #include "base/clock.h"
+#include "base/id.h"
 #include "base/random.h"
 #include "patterns/set.h"
 #include "query/number.h"
@@ -70,6 +71,10 @@ static truce_status check_payload(const truce_set *set, const bson_t *element, b
                 "the element may not have a field \"%s\": set %s keeps its own there", fields.key,
                 set->id);
         if (set->layout == TRUCE_SET_BY_ELEMENT) {
+            if (!strcmp(fields.key, "_rev") || !strcmp(fields.key, "_intent"))
+                return truce__fail(TRUCE_INVALID, error,
+                                   "the element may not have a field \"%s\": it belongs to truce",
+                                   fields.key);
             for (uint32_t i = 0; i < set->keys_count; i++) {
                 if (!strcmp(fields.key, set->keys[i]))
                     return truce__fail(TRUCE_INVALID, error,
@@ -234,10 +239,43 @@ truce_status truce__set_look(truce_set *set, const bson_t *key, bson_t *document
     bson_append_int32(&projection, set->field, -1, 1);
     bson_append_int32(&projection, set->deleted, -1, 1);
     bson_append_int32(&projection, set->watermark, -1, 1);
+    bson_append_int32(&projection, "_rev", 4, 1);
+    bson_append_int32(&projection, "_intent", 7, 1);
     status = truce_find_one(set->store, set->collection, &filter, &options, document, error);
     bson_destroy(&filter);
     bson_destroy(&projection);
     return status;
+}
+
+bool truce__set_has_revision(const bson_t *document)
+{
+    return field_of(document, "_rev").type == BSON_TYPE_OID;
+}
+
+void truce__set_free_append(bool has_revision, bson_t *filter)
+{
+    bson_t condition, negation;
+
+    bson_append_document_begin(filter, "_intent", 7, &condition);
+    bson_append_bool(&condition, "$exists", 7, false);
+    bson_append_document_end(filter, &condition);
+    bson_append_document_begin(filter, "_rev", 4, &condition);
+    if (has_revision) {
+        bson_append_int32(&condition, "$type", 5, BSON_TYPE_OID);
+    } else {
+        bson_append_document_begin(&condition, "$not", 4, &negation);
+        bson_append_int32(&negation, "$type", 5, BSON_TYPE_OID);
+        bson_append_document_end(&condition, &negation);
+    }
+    bson_append_document_end(filter, &condition);
+}
+
+void truce__set_revision_append(bson_t *change)
+{
+    bson_oid_t fresh;
+
+    truce__id_new(&fresh);
+    bson_append_oid(change, "_rev", 4, &fresh);
 }
 
 bool truce__set_unanswered(truce_status status)

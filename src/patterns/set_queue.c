@@ -99,10 +99,12 @@ static void apply_alone(truce_set *set, struct set_call *call)
     const struct set_operation *operation = &call->operations[0];
     truce_set_result *result = &call->results[0];
 
-    result->status = set->layout == TRUCE_SET_BY_ELEMENT
-                         ? truce__set_element_apply(set, operation, &result->outcome, &call->error)
-                         : truce__set_apply_one(set, operation, &result->outcome, &call->error);
+    result->status =
+        set->layout == TRUCE_SET_BY_ELEMENT
+            ? truce__set_element_apply(set, operation, NULL, &result->outcome, &call->error)
+            : truce__set_apply_one(set, operation, NULL, &result->outcome, &call->error);
     call->status = result->status;
+    call->held = !result->status && result->outcome == SET_OUTCOME_HELD;
 }
 
 static void apply_round(truce_set *set, struct set_call *calls, size_t count)

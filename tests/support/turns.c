@@ -9,6 +9,7 @@
 #define CHOICES_MAX 400
 #define LATE_MAX    4
 #define OPTIONS_MAX 64
+#define BURST       40
 
 enum decision { GO, DIE_BEFORE, DIE_AFTER, LOSE, LATE };
 static const char *const decision_names[] = {"", " dies before", " dies after", " loses", " late"};
@@ -200,6 +201,14 @@ static truce_status index_create(truce_store *store, const char *collection, con
     return turns->inner->ops->index_create(turns->inner, collection, index, error);
 }
 
+static truce_status index_list(truce_store *store, const char *collection, bson_t *indexes,
+                               bson_error_t *error)
+{
+    struct turns *turns = ((struct client *)store)->turns;
+
+    return turns->inner->ops->index_list(turns->inner, collection, indexes, error);
+}
+
 static void close_nothing(truce_store *store)
 {
     (void)store;
@@ -210,7 +219,8 @@ static const truce_store_ops ops = {.scheme = "turns",
                                     .find = find,
                                     .bulk = bulk,
                                     .find_and_modify = find_and_modify,
-                                    .index_create = index_create};
+                                    .index_create = index_create,
+                                    .index_list = index_list};
 
 bool turns_is_dead(const truce_store *store)
 {
@@ -259,18 +269,36 @@ static int list_choices(const struct turns *turns, struct choice *choices)
     return count;
 }
 
-static struct choice choose(struct path *path, const struct choice *choices, int count)
+static void print_path(const struct path *path)
+{
+    fprintf(stderr, "the choices were:");
+    for (int i = 0; i < path->at; i++) {
+        if (path->choices[i].client < 0)
+            fprintf(stderr, " land%d", -1 - path->choices[i].client);
+        else
+            fprintf(stderr, " %d%s", path->choices[i].client,
+                    decision_names[path->choices[i].decision]);
+    }
+    fprintf(stderr, "\n");
+}
+
+static struct choice choose(struct path *path, const struct choice *choices, int count,
+                            int branch_max)
 {
     int chosen = 0;
 
-    if (path->at == CHOICES_MAX)
+    if (path->at == CHOICES_MAX) {
+        print_path(path);
         abort();
+    }
     if (path->random)
         chosen = (int)truce__random_below(path->random, (uint64_t)count);
+    else if (branch_max && path->at >= branch_max)
+        chosen = path->at / BURST % count;
     else if (path->at < path->length)
         chosen = path->chosen[path->at];
     path->chosen[path->at] = chosen;
-    path->of[path->at] = count;
+    path->of[path->at] = branch_max && path->at >= branch_max ? chosen + 1 : count;
     path->choices[path->at] = choices[chosen];
     path->at++;
     return choices[chosen];
@@ -349,7 +377,7 @@ static void run_choices(struct turns *turns, struct path *path)
         count = list_choices(turns, choices);
         if (!count)
             break;
-        choice = choose(path, choices, count);
+        choice = choose(path, choices, count, turns->run->branch_max);
         if (choice.client < 0)
             land(turns, -1 - choice.client);
         else
@@ -381,24 +409,13 @@ static void run_once(const struct turns_run *run, struct path *path)
     for (int i = 0; i < run->clients; i++) {
         pthread_join(turns.clients[i].thread, NULL);
         crashed[i] = turns.clients[i].dead;
+        if (turns.clients[i].base.memo)
+            turns.clients[i].base.memo->free(turns.clients[i].base.memo);
     }
     run->end(turns.inner, crashed, run->arg);
     pthread_cond_destroy(&turns.changed);
     pthread_mutex_destroy(&turns.mutex);
     truce_store_close(turns.inner);
-}
-
-static void print_path(const struct path *path)
-{
-    fprintf(stderr, "the choices were:");
-    for (int i = 0; i < path->at; i++) {
-        if (path->choices[i].client < 0)
-            fprintf(stderr, " land%d", -1 - path->choices[i].client);
-        else
-            fprintf(stderr, " %d%s", path->choices[i].client,
-                    decision_names[path->choices[i].decision]);
-    }
-    fprintf(stderr, "\n");
 }
 
 long turns_explore(const struct turns_run *run, long runs_max, uint64_t seed, bool *complete)

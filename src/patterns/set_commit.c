@@ -1,0 +1,187 @@
+/*
+ * Operations as part of a commit: all or nothing with everything else in it.
+ *
+ *     add "CS 101" 1001     read the document of the key through the commit     its guard
+ *                           merge the operation into what was read              the outcome
+ *                           write the lists through the commit                  if it is APPLIED
+ *
+ *   C1  The outcome is told at once, and holds: what it was found by is guarded until the commit. If
+ *       somebody changes the document meanwhile, the commit is a CONFLICT, its function runs again,
+ *       and the operation finds what is there then. An operation that is STALE or a DUPLICATE writes
+ *       nothing, and the commit still requires that it is so.
+ *   C2  Operations of one commit see each other, and what else the commit did to the document. A
+ *       batch is folded as everywhere: the winner of each name comes first, and the others lose to it.
+ *   C3  A document that does not exist is inserted; the unique index on the key sees to it that there
+ *       is one only (keyed.c).
+ *   C4  An operation below the watermark is put into the quarantine by the commit itself, or not.
+ *
+ * The operation does not fold into a blind change of the commit, applied to whatever stands there
+ * when the document is taken: its outcome could not be told before the end. The price is a conflict
+ * where two commits, or a commit and an operation of its own, meet on one document.
+ *
+ * A consumer that applies in a commit records after it, as always: apply, THEN record.
+ */
+#include "base/assert.h"
+#include "patterns/set.h"
+
+static truce_status check_store(const truce_set *set, const truce_commit *commit,
+                                bson_error_t *error)
+{
+    if (commit->store == set->store)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_INVALID, error, "set %s and the commit are of different stores",
+                       set->id);
+}
+
+/* C4 */
+static truce_status below(truce_set *set, truce_commit *commit,
+                          const struct set_operation *operation, truce_set_outcome *outcome,
+                          bson_error_t *error)
+{
+    bson_t key = BSON_INITIALIZER, document = BSON_INITIALIZER, found;
+    struct number_fate fate;
+    bson_iter_t iter;
+    truce_status status =
+        truce__number_fate(set, operation->rank.source, operation->rank.seq, &fate, error);
+
+    *outcome = fate.recorded ? TRUCE_SET_DUPLICATE : TRUCE_SET_QUARANTINED;
+    if (!status && !fate.recorded) {
+        truce__set_quarantine_id(set, operation, &key);
+        truce_assert(bson_iter_init_find(&iter, &key, "_id"));
+        status = truce_commit_read(commit, SET_QUARANTINE, bson_iter_value(&iter), &found, error);
+        bson_destroy(&found);
+        if (status == TRUCE_NOT_FOUND) {
+            truce__set_quarantine_document(set, operation, &fate, &document);
+            status = truce_commit_insert(commit, SET_QUARANTINE, &document, error);
+        }
+    }
+    bson_destroy(&document);
+    bson_destroy(&key);
+    return status;
+}
+
+static truce_set_outcome outcome_of(enum set_verdict verdict)
+{
+    truce_assert(verdict != SET_BELOW);
+    return verdict == SET_OPEN    ? TRUCE_SET_APPLIED
+           : verdict == SET_STALE ? TRUCE_SET_STALE
+                                  : TRUCE_SET_DUPLICATE;
+}
+
+/* {_id, key's fields, content} as an insert, or content as a change of what stands under `id`. */
+static truce_status write_lists(const truce_set *set, truce_commit *commit, const bson_t *key,
+                                const bson_value_t *id, bool exists, const bson_t *content,
+                                bson_error_t *error)
+{
+    bson_t document = BSON_INITIALIZER;
+    truce_status status;
+
+    if (exists) {
+        BSON_APPEND_DOCUMENT(&document, "$set", content);
+        status = truce_commit_update(commit, set->collection, id, NULL, &document, error);
+    } else {
+        BSON_APPEND_VALUE(&document, "_id", id);
+        bson_copy_to_excluding_noinit(key, &document, "_id", NULL);
+        bson_concat(&document, content);
+        status = truce__commit_insert_keyed(commit, set->collection, key, &document, error);
+    }
+    bson_destroy(&document);
+    return status;
+}
+
+static truce_status apply_in_document(truce_set *set, truce_commit *commit,
+                                      const struct set_operation *operation,
+                                      enum set_verdict *verdict, bson_error_t *error)
+{
+    struct set_merge merge = {
+        .winners = &operation, .count = 1, .verdicts = verdict, .change = BSON_INITIALIZER};
+    bson_t key = BSON_INITIALIZER, document;
+    bson_value_t id;
+    truce_status status;
+    bool exists;
+
+    truce__set_key_append(set, operation->given->key, &key);
+    status = truce__commit_read_keyed(commit, set->collection, &key, &id, &document, error);
+    exists = !status;
+    if (!status || status == TRUCE_NOT_FOUND)
+        status = truce__set_merge(set, &document, &merge, error);
+    if (!status && merge.changed)
+        status = write_lists(set, commit, &key, &id, exists, &merge.change, error);
+    bson_destroy(&merge.change);
+    bson_destroy(&document);
+    bson_value_destroy(&id);
+    bson_destroy(&key);
+    return status;
+}
+
+static truce_status write_element(const truce_set *set, truce_commit *commit,
+                                  const struct set_operation *operation, const bson_t *key,
+                                  const bson_value_t *id, bool exists, bson_error_t *error)
+{
+    bson_t document = BSON_INITIALIZER;
+    truce_status status;
+
+    BSON_APPEND_VALUE(&document, "_id", id);
+    truce__set_element_document(set, operation, &document);
+    status = exists ? truce_commit_replace(commit, set->elements, id, NULL, &document, error)
+                    : truce__commit_insert_keyed(commit, set->elements, key, &document, error);
+    bson_destroy(&document);
+    return status;
+}
+
+static truce_status apply_element(truce_set *set, truce_commit *commit,
+                                  const struct set_operation *operation, enum set_verdict *verdict,
+                                  bson_error_t *error)
+{
+    bson_t key = BSON_INITIALIZER, document;
+    struct set_state state = {{0, "", false}, 0};
+    bson_value_t id;
+    truce_status status;
+    bool exists;
+
+    truce__set_element_identity(set, operation, &key);
+    status = truce__commit_read_keyed(commit, set->elements, &key, &id, &document, error);
+    exists = !status;
+    if (exists)
+        truce__set_element_read(set, &document, &state);
+    else if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    *verdict = truce__set_verdict(&state, &operation->rank);
+    if (!status && *verdict == SET_OPEN)
+        status = write_element(set, commit, operation, &key, &id, exists, error);
+    bson_destroy(&document);
+    bson_value_destroy(&id);
+    bson_destroy(&key);
+    return status;
+}
+
+static truce_status apply(truce_set *set, truce_commit *commit,
+                          const struct set_operation *operation, truce_set_outcome *outcome,
+                          bson_error_t *error)
+{
+    enum set_verdict verdict = SET_OPEN;
+    truce_status status = set->layout == TRUCE_SET_BY_ELEMENT
+                              ? apply_element(set, commit, operation, &verdict, error)
+                              : apply_in_document(set, commit, operation, &verdict, error);
+
+    if (status)
+        return status;
+    if (verdict == SET_BELOW)
+        return below(set, commit, operation, outcome, error);
+    *outcome = outcome_of(verdict);
+    return TRUCE_OK;
+}
+
+truce_status truce__set_apply_committed(truce_set *set, truce_commit *commit,
+                                        struct set_operation *operations, size_t count,
+                                        truce_set_result *results, bson_error_t *error)
+{
+    truce_status status = check_store(set, commit, error);
+
+    truce__set_fold(set, operations, count); /* C2 */
+    for (size_t i = 0; !status && i < count; i++)
+        status = apply(set, commit, &operations[i], &results[operations[i].number].outcome, error);
+    for (size_t i = 0; status && i < count; i++) /* the commit cannot be applied any more */
+        results[i] = (truce_set_result){status, 0};
+    return status;
+}

@@ -1,0 +1,58 @@
+#ifndef TRUCE_TESTS_SUPPORT_NO_SLEEP_H
+#define TRUCE_TESTS_SUPPORT_NO_SLEEP_H
+
+/* A world in which nobody sleeps: time is what was slept. Chance is counted, so that a run is the same
+ * whenever it is begun anew; threads may share it. */
+#include <stdatomic.h>
+
+#include "base/world.h"
+
+static atomic_llong no_sleep_ms = 1700000000000;
+static atomic_ullong no_sleep_drawn;
+
+static int64_t no_sleep_wall(void *arg)
+{
+    (void)arg;
+    return atomic_load(&no_sleep_ms);
+}
+
+static int64_t no_sleep_monotonic(void *arg)
+{
+    (void)arg;
+    return atomic_load(&no_sleep_ms) * 1000000;
+}
+
+static void no_sleep_on(void *arg, int64_t duration_ms)
+{
+    (void)arg;
+    atomic_fetch_add(&no_sleep_ms, duration_ms);
+}
+
+static uint64_t no_sleep_draw(void *arg)
+{
+    uint64_t x = (atomic_fetch_add(&no_sleep_drawn, 1) + 1) * UINT64_C(0x9e3779b97f4a7c15);
+
+    (void)arg;
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+/* This thread lives there from now on, until truce__world_use(NULL). */
+static inline void no_sleep_use(void)
+{
+    static const struct world world = {NULL, no_sleep_wall, no_sleep_monotonic, no_sleep_on,
+                                       no_sleep_draw};
+
+    truce__world_use(&world);
+}
+
+/* The same from its beginning. */
+static inline void no_sleep_begin(void)
+{
+    atomic_store(&no_sleep_ms, 1700000000000);
+    atomic_store(&no_sleep_drawn, 0);
+    no_sleep_use();
+}
+
+#endif
