@@ -303,6 +303,32 @@ TEST(a_document_that_somebody_else_inserts_is_a_conflict)
     everywhere(both_insert);
 }
 
+static void index_made_meanwhile(const struct place *place)
+{
+    truce_commit *commit = begin(place->store, place->setting->mechanism);
+    bson_t *unrelated = test_bson("{'_id': 'u', 'student_id': 7, 'name': 'x', 'seq': 1}");
+    bson_error_t error = {0};
+
+    /* which indexes there are is known from here on; the set makes another one */
+    CHECK_OK(truce_commit_insert(commit, lists_of(place), unrelated, &error), error);
+    CHECK_OK(add_update(commit, "data", "e", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
+    commit = begin(place->store, place->setting->mechanism);
+    OPERATE(commit, 0, 1, APPLIED);
+    CHECK_OK(add_update(commit, "data", "e", NULL, "{'$inc': {'n': 1}}", &error), error);
+    OPERATE(NULL, 0, 2, APPLIED);
+    CHECK_STATUS(TRUCE_CONFLICT, truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
+    CHECK_MEMBERS("CS 0");
+    bson_destroy(unrelated);
+}
+
+TEST(a_commit_knows_of_the_index_that_the_set_made)
+{
+    everywhere(index_made_meanwhile);
+}
+
 TEST(a_key_that_is_the_id_needs_no_other_index)
 {
     for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
@@ -530,7 +556,7 @@ static void others(const struct place *place, enum death death)
 
 TEST(other_documents_are_not_held_up)
 {
-    lease_ms = 1000;
+    lease_ms = 10000; /* its owner may have waited for a part of it */
     while_held(others, PREPARED, true);
     lease_ms = 1;
 }
