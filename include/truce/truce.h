@@ -6,6 +6,7 @@
 #include "truce/commit.h"
 #include "truce/item.h"
 #include "truce/request.h"
+#include "truce/revision.h"
 #include "truce/sequence.h"
 #include "truce/set.h"
 #include "truce/status.h"

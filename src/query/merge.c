@@ -272,6 +272,14 @@ static bool all_are(const struct merge_three *three, uint8_t type)
     return three->base.type == type && three->mine.type == type && three->theirs.type == type;
 }
 
+/* A conflict is told, or decided for one side. */
+static struct value settle(struct merge *merge, const struct merge_three *three)
+{
+    if (merge->options->settle == MERGE_REPORT)
+        truce__merge_conflict(merge, kind_of(three), three);
+    return merge->options->settle == MERGE_SETTLE_MINE ? three->mine : three->theirs;
+}
+
 /* What both sides changed, differently. */
 static void merge_changed(struct merge *merge, bson_t *to, const char *key, uint32_t key_length,
                           const struct merge_three *three)
@@ -281,7 +289,7 @@ static void merge_changed(struct merge *merge, bson_t *to, const char *key, uint
     bson_t inner;
 
     if (merge->options->strict) {
-        truce__merge_conflict(merge, kind_of(three), three);
+        decided = settle(merge, three);
     } else if (all_are(three, BSON_TYPE_DOCUMENT) && names_are_unique(three->base) &&
                names_are_unique(three->mine) && names_are_unique(three->theirs)) {
         bson_append_document_begin(to, key, (int)key_length, &inner);
@@ -294,8 +302,7 @@ static void merge_changed(struct merge *merge, bson_t *to, const char *key, uint
     } else if (policy != MERGE_SUM && truce__value_identical(three->mine, three->theirs)) {
         decided = three->mine;
     } else if (!decide(merge, policy, three, &decided)) {
-        decided = three->theirs;
-        truce__merge_conflict(merge, kind_of(three), three);
+        decided = settle(merge, three);
     }
     truce__value_append(to, key, key_length, decided);
 }

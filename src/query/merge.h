@@ -33,10 +33,17 @@ truce_status truce__merge_rules_new(const bson_t *rules, struct merge_rules **ma
                                     bson_error_t *error);
 void truce__merge_rules_free(struct merge_rules *rules); /* NULL is allowed */
 
+enum merge_settle {
+    MERGE_REPORT,        /* they are told */
+    MERGE_SETTLE_MINE,   /* what mine has is taken */
+    MERGE_SETTLE_THEIRS, /* what theirs has */
+};
+
 struct merge_options {
     const struct merge_rules *rules; /* NULL: none */
-    bool strict;        /* whatever both sides changed is a conflict, policies or not */
-    bool mine_is_newer; /* for "newest" */
+    bool strict;              /* whatever both sides changed is a conflict, policies or not */
+    bool mine_is_newer;       /* for "newest" */
+    enum merge_settle settle; /* what becomes of conflicts */
 };
 
 /*

@@ -207,6 +207,8 @@ static enum side order_in_conflict(struct merge *merge, const struct merge_three
 
     if (policy == MERGE_MINE || (policy == MERGE_NEWEST && merge->options->mine_is_newer))
         return MINE;
+    if (policy == MERGE_ASK && merge->options->settle != MERGE_REPORT)
+        return merge->options->settle == MERGE_SETTLE_MINE ? MINE : THEIRS;
     if (policy == MERGE_UNION) /* a set has no order to quarrel about */
         return BASE;
     if (policy != MERGE_THEIRS && policy != MERGE_NEWEST)

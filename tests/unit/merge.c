@@ -190,6 +190,29 @@ TEST(conflicts_of_elements_are_named_by_their_identity)
                         "'theirs': " E(a, 3) "}]");
 }
 
+TEST(elements_that_cannot_be_told_apart_are_one_value)
+{
+    CONFLICTS(NULL, "{'l': [{'id': 1, 'n': 1}, {'id': 1, 'n': 2}]}", "{'l': [{'id': 1, 'n': 1}]}",
+              "{'l': [{'id': 1, 'n': 2}]}", "{'l': [{'id': 1, 'n': 2}]}",
+              "[{'path': 'l', 'kind': 'both-changed', 'base': [{'id': 1, 'n': 1},"
+              "{'id': 1, 'n': 2}], 'mine': [{'id': 1, 'n': 1}], 'theirs': [{'id': 1, 'n': 2}]}]");
+}
+
+TEST(conflicts_can_be_settled_for_one_side)
+{
+    static const char *const base =
+        "{'a': 1, 'b': 1, 'c': 1, 'l': [{'id': 1}, {'id': 2}, {'id': 3}]}";
+    static const char *const mine =
+        "{'a': 2, 'b': 2, 'c': 1, 'l': [{'id': 2}, {'id': 1}, {'id': 3}]}";
+    static const char *const theirs =
+        "{'a': 3, 'b': 1, 'c': 3, 'l': [{'id': 1}, {'id': 3}, {'id': 2}]}";
+
+    check_with((struct merge_options){.settle = MERGE_SETTLE_MINE}, NULL, base, mine, theirs,
+               "{'a': 2, 'b': 2, 'c': 3, 'l': [{'id': 2}, {'id': 1}, {'id': 3}]}", "[]", __LINE__);
+    check_with((struct merge_options){.settle = MERGE_SETTLE_THEIRS}, NULL, base, mine, theirs,
+               "{'a': 3, 'b': 2, 'c': 3, 'l': [{'id': 1}, {'id': 3}, {'id': 2}]}", "[]", __LINE__);
+}
+
 TEST(an_order_that_both_changed_is_a_conflict)
 {
     CONFLICTS(NULL, "{'l': [{'id': 1}, {'id': 2}, {'id': 3}]}",

@@ -89,6 +89,8 @@ static const struct {
      "{'a': {'b': [0, 1]}}"},
     {"4.4 move into itself", "{'a': {'b': {}}}", "[{'op': 'move', 'from': '/a', 'path': '/a/b'}]",
      NULL},
+    {"4.4 move of an element into itself", "{'a': [{}, {}]}",
+     "[{'op': 'move', 'from': '/a/0', 'path': '/a/0/x'}]", NULL},
     {"4.4 move to where it is", "{'a': 1, 'b': 2}", "[{'op': 'move', 'from': '/a', 'path': '/a'}]",
      "{'a': 1, 'b': 2}"},
     {"4.4 move to a name that begins like it", "{'a': 1, 'ab': {}}",

@@ -1,0 +1,189 @@
+#ifndef TRUCE_REVISION_H
+#define TRUCE_REVISION_H
+
+/*
+ * Revisions: documents that people (or programs that think for long) read, change and save. Each has
+ * a number that every save raises; a save says which number was read. If somebody else saved in
+ * between, the two changes are merged, or the caller gets both sides and what they disagree about.
+ *
+ *     {_id, title: ..., body: ..., version: 4}
+ *
+ * After "Ensuring Write-Your-Own-Reads Consistency in MongoDB". The number travels in a hidden field of
+ * a form, or as an ETag (below).
+ *
+ * With `keep`, the replaced versions are kept in the collection "<collection>.revisions":
+ *
+ *     {_id: {id, version: 3}, at: <date of the save that replaced it>, document: {...}}
+ *
+ * so that a caller who only has the number can be merged with. The document of a removed one leaves
+ * {_id: {id, version: -1}, last: 4} there, so that numbers are never used again for one _id.
+ *
+ * Merging is by paths and policies (docs/revisions.md): `rules` is a document such as
+ * {views: "sum", tags: "union", body: "text", lines: {key: "sku"}, $default: "ask"}.
+ *
+ * Threads: a handle may be used from any number of threads at once. It must be freed before its store
+ * is closed. A plain write that changes a document and does not raise its number is not seen as a
+ * change by save; truce's own calls all raise it.
+ */
+#include "truce/commit.h"
+#include "truce/store.h"
+
+TRUCE_BEGIN_DECLS
+
+typedef struct truce_revision truce_revision;
+
+/* Zero means default. Everything is copied. */
+typedef struct truce_revision_options {
+    const char *collection; /* "posts" */
+    const char *version;    /* the field with the number: "version" */
+    const bson_t *rules;    /* policies of merges; NULL: whatever both changed is a conflict */
+    bool strict;            /* merge only what one side alone changed */
+    uint32_t keep;          /* how many replaced versions of each document are kept; 0: none */
+    int64_t keep_ms;        /* truce_revision_prune removes older ones; 0: no limit */
+    bool inbox;             /* what merge cannot merge goes to `truce_conflicts` */
+    uint32_t tries_max;     /* how often a save begins again because of others; 0: 100 */
+    uint32_t deadline_ms;   /* 0: 30,000 */
+    bool relaxed;           /* do not wait for the disk */
+} truce_revision_options;
+
+/* Never fails and asks the store nothing; wrong options are refused by the first call. */
+TRUCE_EXPORT truce_revision *truce_revision_new(truce_store *store,
+                                                const truce_revision_options *options);
+/* NULL is allowed. */
+TRUCE_EXPORT void truce_revision_free(truce_revision *revision);
+
+/* A document that is not there yet. */
+#define TRUCE_REVISION_NEW (-1)
+
+typedef enum truce_revision_outcome {
+    TRUCE_REVISION_SAVED = 1, /* nobody had saved in between (or it is a new document) */
+    TRUCE_REVISION_MERGED,    /* somebody had, and both changes are in */
+    TRUCE_REVISION_UNCHANGED, /* nothing would be different: nothing was written */
+    TRUCE_REVISION_CONFLICT,  /* nothing was written; `conflict` says why */
+} truce_revision_outcome;
+
+/* "saved", "merged", "unchanged", "conflict" */
+TRUCE_EXPORT const char *truce_revision_outcome_name(truce_revision_outcome outcome);
+
+typedef struct truce_revision_result {
+    truce_revision_outcome outcome;
+    int64_t version; /* that stands now; TRUCE_REVISION_NEW: there is no document */
+    bson_t document; /* as it stands now */
+    bson_t
+        conflict; /* {version, base?, mine, theirs?, conflicts: [{path, kind, base?, mine?, theirs?}]}
+                        for a conflict, else empty; kind: both-changed, both-added, delete-edit, type,
+                        order, and for the whole document stale (save: the numbers differ), removed,
+                        no-base (what was read is not known any more) */
+    bson_oid_t inbox; /* of the conflict in the inbox; zeros: it is not there */
+} truce_revision_result;
+
+TRUCE_EXPORT void truce_revision_result_release(truce_revision_result *result);
+
+/*
+ * With a commit (may be NULL: alone, now) they are part of it. `result` is always filled and
+ * released by the caller. A conflict is an answer (TRUCE_OK). INVALID: cannot be, ever; NOT_FOUND;
+ * CONFLICT: others saved faster, tries_max times; LOCKED, TIMEOUT, UNKNOWN as truce_transact.
+ */
+
+/* `version` may be NULL. A document without a number has 0. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_get(truce_revision *revision,
+                                                            truce_commit *commit,
+                                                            const bson_value_t *id,
+                                                            bson_t *document, int64_t *version,
+                                                            bson_error_t *error);
+
+/* Saves `mine`, a whole document with its _id, if `version` is still the number. `base` is what was
+ * read: for the conflict's data; NULL: from what is kept. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_save(
+    truce_revision *revision, truce_commit *commit, const bson_t *mine, int64_t version,
+    const bson_t *base, truce_revision_result *result, bson_error_t *error);
+
+/* Saves `mine`, merged with what others saved since `version`. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_merge(
+    truce_revision *revision, truce_commit *commit, const bson_t *mine, int64_t version,
+    const bson_t *base, truce_revision_result *result, bson_error_t *error);
+
+typedef enum truce_patch_kind {
+    TRUCE_PATCH_OPERATORS = 1, /* MongoDB's update operators */
+    TRUCE_PATCH_JSON,          /* RFC 6902: an array of operations */
+    TRUCE_PATCH_MERGE,         /* RFC 7396 */
+} truce_patch_kind;
+
+/* Applies a patch to the document of that number (`any`: to whatever stands there), and saves. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status
+truce_revision_patch(truce_revision *revision, truce_commit *commit, const bson_value_t *id,
+                     int64_t version, bool any, truce_patch_kind kind, const bson_t *patch,
+                     truce_revision_result *result, bson_error_t *error);
+
+/* Removes the document if `version` is still its number. SAVED: it is gone. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status
+truce_revision_remove(truce_revision *revision, truce_commit *commit, const bson_value_t *id,
+                      int64_t version, truce_revision_result *result, bson_error_t *error);
+
+/* A patch of `kind` that brings one document to another; `patch` is an array for JSON. INVALID: a
+ * merge patch cannot say it. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_diff(const bson_t *before,
+                                                             const bson_t *after,
+                                                             truce_patch_kind kind, bson_t *patch,
+                                                             bson_error_t *error);
+
+/* ---- what is kept ----------------------------------------------------------------------------- */
+
+/* A version as it was. NOT_FOUND: it is not kept. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_at(truce_revision *revision,
+                                                           const bson_value_t *id, int64_t version,
+                                                           bson_t *document, bson_error_t *error);
+
+/* The replaced versions that are kept, newest first, as above. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_log(truce_revision *revision,
+                                                            const bson_value_t *id,
+                                                            truce_cursor **cursor,
+                                                            bson_error_t *error);
+
+/* Removes kept versions that are older than keep_ms. `*pruned` may be NULL. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_prune(truce_revision *revision,
+                                                              int64_t *pruned, bson_error_t *error);
+
+/* ---- the inbox -------------------------------------------------------------------------------- */
+
+/* The open conflicts of the collection, oldest first: {_id, collection, id, at, version, base?, mine,
+ * theirs, conflicts}. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_conflicts(truce_revision *revision,
+                                                                  truce_cursor **cursor,
+                                                                  bson_error_t *error);
+
+typedef enum truce_resolution {
+    TRUCE_RESOLVE_MINE = 1, /* everything merged, and mine where both sides disagree */
+    TRUCE_RESOLVE_THEIRS,   /* ... theirs */
+    TRUCE_RESOLVE_DOCUMENT, /* the document that is given */
+} truce_resolution;
+
+/* Saves the resolution, merged with what was saved since, and closes the conflict, in one commit.
+ * NOT_FOUND: there is no such open conflict. A new disagreement is a CONFLICT outcome; the old one
+ * stays open. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status
+truce_revision_resolve(truce_revision *revision, truce_commit *commit, const bson_oid_t *conflict,
+                       truce_resolution resolution, const bson_t *document,
+                       truce_revision_result *result, bson_error_t *error);
+
+/* ---- over HTTP -------------------------------------------------------------------------------- */
+
+#define TRUCE_ETAG_SIZE 24
+
+/* The number as a strong entity tag: "\"4\"". */
+TRUCE_EXPORT void truce_revision_etag(int64_t version, char etag[TRUCE_ETAG_SIZE]);
+
+typedef struct truce_http_request {
+    const char *method;   /* "GET", "PUT" ... */
+    const char *if_match; /* the fields' values; several fields joined by commas; NULL: absent */
+    const char *if_none_match;
+    bool demand; /* requests that change something must have a condition (RFC 6585) */
+} truce_http_request;
+
+/* What RFC 9110, section 13, says of a request about a document of that number (TRUCE_REVISION_NEW:
+ * there is none): 0: go on; 304; 400: a malformed condition; 412; 428. */
+TRUCE_EXPORT int truce_revision_http(const truce_http_request *request, int64_t version);
+
+TRUCE_END_DECLS
+
+#endif

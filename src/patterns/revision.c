@@ -1,0 +1,557 @@
+/*
+ * Revisions: the handle, and one save inside of a commit.
+ *
+ *     read theirs in the commit, which guards it
+ *          |
+ *     theirs has the number that was read    replace: number + 1         SAVED
+ *     mine says nothing new                  nothing                     UNCHANGED
+ *     save                                   nothing                     CONFLICT, with the paths
+ *     merge: base, mine, theirs into one     replace: number + 1         MERGED
+ *     what cannot be merged                  nothing, or the inbox       CONFLICT
+ *
+ * All of a save is one commit: the document, the version that is kept, the one that is dropped, the
+ * entry of the inbox. A save that loses a race begins again from the look, a bounded number of times
+ * with a pause (truce_transact); what it merges with is then what the winner left.
+ *
+ * Invariants:
+ *   1. A number is given once for an _id, also if the document was removed in between.
+ *   2. What was saved under a number that was current is never lost: a later save replaces it only
+ *      with that number, or merged.
+ *   3. With `keep`, number n of a document is kept exactly if n + 1 replaced it, and n is among the
+ *      last `keep`.
+ *
+ * A crash leaves the commit done or not done.
+ *
+ *     revision_keep.c   versions that were replaced
+ *     revision_inbox.c  conflicts kept for somebody to decide
+ *     revision_patch.c  saves that are said as patches; the differences of documents
+ *     revision_http.c   ETags and conditions of HTTP
+ */
+#include "patterns/revision.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/id.h"
+#include "query/number.h"
+
+/* ---- the handle ------------------------------------------------------------------------------- */
+
+static void refuse(truce_revision *revision, const char *why, const char *name)
+{
+    if (!revision->refused)
+        (void)truce__fail(TRUCE_INVALID, &revision->refusal, why, name);
+    revision->refused = true;
+}
+
+truce_revision *truce_revision_new(truce_store *store, const truce_revision_options *options)
+{
+    static const truce_revision_options defaults;
+    truce_revision *revision = bson_malloc0(sizeof *revision);
+
+    truce_assert(store);
+    if (!options)
+        options = &defaults;
+    revision->store = store;
+    revision->collection = bson_strdup(options->collection ? options->collection : "posts");
+    revision->version = bson_strdup(options->version ? options->version : "version");
+    revision->kept = bson_strdup_printf("%s.revisions", revision->collection);
+    revision->strict = options->strict;
+    revision->inbox = options->inbox;
+    revision->keep = options->keep;
+    revision->keep_ms = options->keep_ms;
+    revision->tries_max = options->tries_max;
+    revision->deadline_ms = options->deadline_ms;
+    revision->relaxed = options->relaxed;
+    if (!revision->version[0] || revision->version[0] == '$' || revision->version[0] == '_' ||
+        strchr(revision->version, '.'))
+        refuse(revision, "the field of the number cannot be \"%s\"", revision->version);
+    if (options->keep_ms < 0)
+        refuse(revision, "versions cannot be kept for a time below 0%s", "");
+    if (truce__merge_rules_new(options->rules, &revision->rules, &revision->refusal))
+        revision->refused = true;
+    return revision;
+}
+
+void truce_revision_free(truce_revision *revision)
+{
+    if (!revision)
+        return;
+    truce__merge_rules_free(revision->rules);
+    bson_free(revision->collection);
+    bson_free(revision->version);
+    bson_free(revision->kept);
+    bson_free(revision);
+}
+
+const char *truce_revision_outcome_name(truce_revision_outcome outcome)
+{
+    switch (outcome) {
+    case TRUCE_REVISION_SAVED:
+        return "saved";
+    case TRUCE_REVISION_MERGED:
+        return "merged";
+    case TRUCE_REVISION_UNCHANGED:
+        return "unchanged";
+    case TRUCE_REVISION_CONFLICT:
+        return "conflict";
+    }
+    return "unknown";
+}
+
+/* ---- results ---------------------------------------------------------------------------------- */
+
+static void begin_result(truce_revision_result *result)
+{
+    memset(result, 0, sizeof *result);
+    bson_init(&result->document);
+    bson_init(&result->conflict);
+    result->version = TRUCE_REVISION_NEW;
+}
+
+void truce_revision_result_release(truce_revision_result *result)
+{
+    bson_destroy(&result->document);
+    bson_destroy(&result->conflict);
+}
+
+void truce__revision_reset(truce_revision_result *result)
+{
+    truce_revision_result_release(result);
+    begin_result(result);
+}
+
+static void set_document(const truce_revision *revision, truce_revision_result *result,
+                         const bson_t *content, int64_t number)
+{
+    result->version = number;
+    bson_reinit(&result->document);
+    bson_concat(&result->document, content);
+    bson_append_int64(&result->document, revision->version, -1, number);
+}
+
+/* ---- documents -------------------------------------------------------------------------------- */
+
+truce_status truce__revision_number(const truce_revision *revision, const bson_t *document,
+                                    int64_t *number, bson_error_t *error)
+{
+    struct value value = truce__value_field(truce__value_document(document), revision->version,
+                                            strlen(revision->version));
+    char text[80];
+
+    *number = 0;
+    if (!value.type)
+        return TRUCE_OK;
+    if (truce__value_is_number(value) && truce__number_to_int64(value, number) && *number >= 0 &&
+        *number < INT64_MAX)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_INVALID, error, "the field \"%s\" of the document is %s, no number",
+                       revision->version, truce__value_show(value, text, sizeof text));
+}
+
+void truce__revision_content(const truce_revision *revision, const bson_t *document,
+                             bson_t *content)
+{
+    bson_init(content);
+    bson_copy_to_excluding_noinit(document, content, revision->version, "_rev", "_intent", NULL);
+}
+
+static truce_status id_of(const bson_t *document, bson_value_t *id, bson_error_t *error)
+{
+    bson_iter_t iter;
+
+    if (!document || !bson_iter_init_find(&iter, document, "_id"))
+        return truce__fail(TRUCE_INVALID, error, "a document that is saved has an _id");
+    *id = *bson_iter_value(&iter);
+    return TRUCE_OK;
+}
+
+/* ---- running ---------------------------------------------------------------------------------- */
+
+truce_status truce__revision_run(truce_revision *revision, truce_commit *commit,
+                                 truce_commit_function *function, void *arg, bson_error_t *error)
+{
+    truce_commit_options options = {.deadline_ms = revision->deadline_ms,
+                                    .tries_max = revision->tries_max,
+                                    .relaxed = revision->relaxed};
+
+    if (revision->refused) {
+        if (error)
+            *error = revision->refusal;
+        return TRUCE_INVALID;
+    }
+    return commit ? function(commit, arg, error)
+                  : truce_transact(revision->store, function, arg, &options, error);
+}
+
+/* ---- conflicts as data ------------------------------------------------------------------------ */
+
+static void append_one(bson_t *conflicts, const char *path, const char *kind)
+{
+    char key[12];
+    bson_t one;
+
+    bson_snprintf(key, sizeof key, "%u", bson_count_keys(conflicts));
+    bson_append_document_begin(conflicts, key, -1, &one);
+    bson_append_utf8(&one, "path", 4, path, -1);
+    bson_append_utf8(&one, "kind", 4, kind, -1);
+    bson_append_document_end(conflicts, &one);
+}
+
+/* The contents of the three; an empty one is missing. */
+struct contents {
+    bson_t base, mine, theirs;
+    bool has_base, has_theirs;
+};
+
+static void describe(struct revision_save *save, const struct contents *contents, int64_t number,
+                     const bson_t *conflicts)
+{
+    bson_t *conflict = &save->result->conflict;
+
+    save->result->outcome = TRUCE_REVISION_CONFLICT;
+    bson_append_int64(conflict, "version", 7, number);
+    if (contents->has_base)
+        BSON_APPEND_DOCUMENT(conflict, "base", &contents->base);
+    BSON_APPEND_DOCUMENT(conflict, "mine", &contents->mine);
+    if (contents->has_theirs)
+        BSON_APPEND_DOCUMENT(conflict, "theirs", &contents->theirs);
+    BSON_APPEND_ARRAY(conflict, "conflicts", conflicts);
+}
+
+/* A conflict of the whole document. */
+static void describe_whole(struct revision_save *save, const struct contents *contents,
+                           int64_t number, const char *kind)
+{
+    bson_t conflicts = BSON_INITIALIZER;
+
+    append_one(&conflicts, "", kind);
+    describe(save, contents, number, &conflicts);
+    bson_destroy(&conflicts);
+}
+
+static truce_status put_into_inbox(struct revision_save *save, truce_commit *commit,
+                                   const bson_value_t *id, bson_error_t *error)
+{
+    bson_t entry = BSON_INITIALIZER;
+    truce_status status;
+
+    truce__id_new(&save->result->inbox);
+    BSON_APPEND_OID(&entry, "_id", &save->result->inbox);
+    BSON_APPEND_UTF8(&entry, "collection", save->revision->collection);
+    BSON_APPEND_VALUE(&entry, "id", id);
+    BSON_APPEND_UTF8(&entry, "state", "open");
+    BSON_APPEND_DATE_TIME(&entry, "at", truce__clock_wall_ms());
+    bson_concat(&entry, &save->result->conflict);
+    status = truce_commit_insert(commit, REVISION_CONFLICTS, &entry, error);
+    bson_destroy(&entry);
+    return status;
+}
+
+/* ---- one save --------------------------------------------------------------------------------- */
+
+static truce_status insert_new(struct revision_save *save, truce_commit *commit,
+                               const bson_value_t *id, const bson_t *content, bson_error_t *error)
+{
+    int64_t number;
+    truce_status status = truce__revision_first(save->revision, commit, id, &number, error);
+
+    if (status)
+        return status;
+    set_document(save->revision, save->result, content, number);
+    save->result->outcome = TRUCE_REVISION_SAVED;
+    return truce_commit_insert(commit, save->revision->collection, &save->result->document, error);
+}
+
+static truce_status replace(struct revision_save *save, truce_commit *commit,
+                            const bson_value_t *id, const bson_t *theirs, int64_t number,
+                            const bson_t *content, truce_revision_outcome outcome,
+                            bson_error_t *error)
+{
+    truce_status status = truce__revision_keep(save->revision, commit, theirs, number, error);
+
+    if (status)
+        return status;
+    set_document(save->revision, save->result, content, number + 1);
+    save->result->outcome = outcome;
+    return truce_commit_replace(commit, save->revision->collection, id, NULL,
+                                &save->result->document, error);
+}
+
+/* The document as it was read: the caller's copy, or what is kept. */
+static truce_status find_base(struct revision_save *save, truce_commit *commit,
+                              const bson_value_t *id, struct contents *contents,
+                              bson_error_t *error)
+{
+    bson_t kept;
+    truce_status status = TRUCE_OK;
+
+    if (!save->base && save->version >= 0) {
+        status = truce__revision_kept(save->revision, commit, id, save->version, &kept, error);
+        if (!status)
+            truce__revision_content(save->revision, &kept, &contents->base);
+        contents->has_base = !status;
+        bson_destroy(&kept);
+    } else if (save->base) {
+        truce__revision_content(save->revision, save->base, &contents->base);
+        contents->has_base = true;
+    }
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* The paths that mine and theirs disagree about, for a save that does not merge. */
+static truce_status describe_stale(struct revision_save *save, const struct contents *contents,
+                                   int64_t number, bson_error_t *error)
+{
+    struct merge_options options = {.rules = save->revision->rules};
+    bson_t merged, conflicts;
+    truce_status status;
+
+    if (!contents->has_base) {
+        describe_whole(save, contents, number, "stale");
+        return TRUCE_OK;
+    }
+    status = truce__merge(
+        truce__value_document(&contents->base), truce__value_document(&contents->mine),
+        truce__value_document(&contents->theirs), &options, &merged, &conflicts, error);
+    if (!status) {
+        append_one(&conflicts, "", "stale");
+        describe(save, contents, number, &conflicts);
+    }
+    bson_destroy(&merged);
+    bson_destroy(&conflicts);
+    return status;
+}
+
+static truce_status merge(struct revision_save *save, truce_commit *commit, const bson_value_t *id,
+                          const bson_t *theirs, int64_t number, const struct contents *contents,
+                          bson_error_t *error)
+{
+    struct merge_options options = {
+        .rules = save->revision->rules, .strict = save->revision->strict, .mine_is_newer = true};
+    bson_t merged, conflicts;
+    truce_status status;
+
+    status = truce__merge(
+        truce__value_document(&contents->base), truce__value_document(&contents->mine),
+        truce__value_document(&contents->theirs), &options, &merged, &conflicts, error);
+    if (!status && !bson_empty(&conflicts)) {
+        describe(save, contents, number, &conflicts);
+    } else if (!status && bson_equal(&merged, &contents->theirs)) {
+        save->result->outcome = TRUCE_REVISION_UNCHANGED;
+    } else if (!status) {
+        status = replace(save, commit, id, theirs, number, &merged, TRUCE_REVISION_MERGED, error);
+    }
+    bson_destroy(&merged);
+    bson_destroy(&conflicts);
+    return status;
+}
+
+/* Theirs is not what was read. */
+static truce_status save_stale(struct revision_save *save, truce_commit *commit,
+                               const bson_value_t *id, const bson_t *theirs, int64_t number,
+                               struct contents *contents, bson_error_t *error)
+{
+    truce_status status = find_base(save, commit, id, contents, error);
+
+    if (status)
+        return status;
+    /* what is merged may have to be summed: two equal changes are two */
+    if (contents->has_theirs && bson_equal(&contents->mine, &contents->theirs) &&
+        !(save->merges && contents->has_base)) {
+        save->result->outcome = TRUCE_REVISION_UNCHANGED;
+        return TRUCE_OK;
+    }
+    if (!contents->has_theirs)
+        describe_whole(save, contents, number, "removed");
+    else if (!save->merges)
+        status = describe_stale(save, contents, number, error);
+    else if (!contents->has_base)
+        describe_whole(save, contents, number, "no-base");
+    else
+        status = merge(save, commit, id, theirs, number, contents, error);
+    if (!status && save->inbox && save->result->outcome == TRUCE_REVISION_CONFLICT)
+        status = put_into_inbox(save, commit, id, error);
+    return status;
+}
+
+static truce_status save_over(struct revision_save *save, truce_commit *commit,
+                              const bson_value_t *id, const bson_t *theirs, bool found,
+                              struct contents *contents, bson_error_t *error)
+{
+    int64_t number = TRUCE_REVISION_NEW;
+    truce_status status = TRUCE_OK;
+
+    if (found)
+        status = truce__revision_number(save->revision, theirs, &number, error);
+    if (status)
+        return status;
+    if (found) {
+        truce__revision_content(save->revision, theirs, &contents->theirs);
+        contents->has_theirs = true;
+        set_document(save->revision, save->result, &contents->theirs, number);
+    }
+    if (number != save->version)
+        return save_stale(save, commit, id, theirs, number, contents, error);
+    if (!found)
+        return insert_new(save, commit, id, &contents->mine, error);
+    if (bson_equal(&contents->mine, &contents->theirs)) {
+        save->result->outcome = TRUCE_REVISION_UNCHANGED;
+        return TRUCE_OK;
+    }
+    return replace(save, commit, id, theirs, number, &contents->mine, TRUCE_REVISION_SAVED, error);
+}
+
+truce_status truce__revision_save_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct revision_save *save = arg;
+    struct contents contents = {.base = BSON_INITIALIZER, .theirs = BSON_INITIALIZER};
+    bson_value_t id;
+    bson_t theirs;
+    truce_status status = id_of(save->mine, &id, error);
+
+    truce__revision_reset(save->result);
+    if (status)
+        return status;
+    truce__revision_content(save->revision, save->mine, &contents.mine);
+    status = truce_commit_read(commit, save->revision->collection, &id, &theirs, error);
+    if (!status || status == TRUCE_NOT_FOUND)
+        status = save_over(save, commit, &id, &theirs, !status, &contents, error);
+    bson_destroy(&theirs);
+    bson_destroy(&contents.base);
+    bson_destroy(&contents.mine);
+    bson_destroy(&contents.theirs);
+    return status;
+}
+
+/* ---- the public calls ------------------------------------------------------------------------- */
+
+static truce_status save(truce_revision *revision, truce_commit *commit, const bson_t *mine,
+                         int64_t version, const bson_t *base, bool merges,
+                         truce_revision_result *result, bson_error_t *error)
+{
+    struct revision_save one = {.revision = revision,
+                                .mine = mine,
+                                .base = base,
+                                .version = version,
+                                .merges = merges,
+                                .inbox = merges && revision->inbox,
+                                .result = result};
+    truce_status status = TRUCE_OK;
+
+    begin_result(result);
+    if (!mine)
+        status = truce__fail(TRUCE_INVALID, error, "there is no document to save");
+    else
+        status = truce__document_check(mine, "document", error);
+    if (!status && base)
+        status = truce__document_check(base, "base", error);
+    if (!status && version < TRUCE_REVISION_NEW)
+        status = truce__fail(TRUCE_INVALID, error, "the number of a revision is not below 0");
+    return status ? status
+                  : truce__revision_run(revision, commit, truce__revision_save_in, &one, error);
+}
+
+truce_status truce_revision_save(truce_revision *revision, truce_commit *commit, const bson_t *mine,
+                                 int64_t version, const bson_t *base, truce_revision_result *result,
+                                 bson_error_t *error)
+{
+    return save(revision, commit, mine, version, base, false, result, error);
+}
+
+truce_status truce_revision_merge(truce_revision *revision, truce_commit *commit,
+                                  const bson_t *mine, int64_t version, const bson_t *base,
+                                  truce_revision_result *result, bson_error_t *error)
+{
+    return save(revision, commit, mine, version, base, true, result, error);
+}
+
+struct look {
+    const truce_revision *revision;
+    const bson_value_t *id;
+    bson_t *document;
+    int64_t number;
+};
+
+static truce_status look_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct look *look = arg;
+    bson_t found;
+    truce_status status =
+        truce_commit_read(commit, look->revision->collection, look->id, &found, error);
+
+    if (!status) {
+        bson_reinit(look->document);
+        bson_copy_to_excluding_noinit(&found, look->document, "_rev", "_intent", NULL);
+        status = truce__revision_number(look->revision, &found, &look->number, error);
+    }
+    bson_destroy(&found);
+    return status;
+}
+
+truce_status truce_revision_get(truce_revision *revision, truce_commit *commit,
+                                const bson_value_t *id, bson_t *document, int64_t *version,
+                                bson_error_t *error)
+{
+    struct look look = {.revision = revision, .id = id, .document = document};
+    truce_status status;
+
+    bson_init(document);
+    status = truce__revision_run(revision, commit, look_in, &look, error);
+    if (version)
+        *version = status ? TRUCE_REVISION_NEW : look.number;
+    return status;
+}
+
+struct removal {
+    truce_revision *revision;
+    const bson_value_t *id;
+    int64_t version;
+    truce_revision_result *result;
+};
+
+static truce_status remove_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct removal *removal = arg;
+    truce_revision *revision = removal->revision;
+    truce_revision_result *result = removal->result;
+    int64_t number = 0;
+    bson_t theirs;
+    truce_status status =
+        truce_commit_read(commit, revision->collection, removal->id, &theirs, error);
+
+    truce__revision_reset(result);
+    if (!status)
+        status = truce__revision_number(revision, &theirs, &number, error);
+    if (!status && number != removal->version) {
+        bson_t conflicts = BSON_INITIALIZER, content;
+
+        truce__revision_content(revision, &theirs, &content);
+        set_document(revision, result, &content, number);
+        append_one(&conflicts, "", "stale");
+        bson_append_int64(&result->conflict, "version", 7, number);
+        BSON_APPEND_DOCUMENT(&result->conflict, "theirs", &content);
+        BSON_APPEND_ARRAY(&result->conflict, "conflicts", &conflicts);
+        result->outcome = TRUCE_REVISION_CONFLICT;
+        bson_destroy(&content);
+        bson_destroy(&conflicts);
+    } else if (!status) {
+        result->outcome = TRUCE_REVISION_SAVED;
+        status = truce__revision_keep(revision, commit, &theirs, number, error);
+        if (!status)
+            status = truce__revision_bury(revision, commit, removal->id, number, error);
+        if (!status)
+            status = truce_commit_remove(commit, revision->collection, removal->id, NULL, error);
+    }
+    bson_destroy(&theirs);
+    return status;
+}
+
+truce_status truce_revision_remove(truce_revision *revision, truce_commit *commit,
+                                   const bson_value_t *id, int64_t version,
+                                   truce_revision_result *result, bson_error_t *error)
+{
+    struct removal removal = {revision, id, version, result};
+
+    begin_result(result);
+    return truce__revision_run(revision, commit, remove_in, &removal, error);
+}

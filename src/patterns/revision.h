@@ -1,0 +1,69 @@
+#ifndef TRUCE_PATTERNS_REVISION_H
+#define TRUCE_PATTERNS_REVISION_H
+
+/* What the files of revisions share. The contract is in truce/revision.h; the essay in revision.c. */
+#include "base/status.h"
+#include "query/merge.h"
+#include "query/value.h"
+#include "truce/revision.h"
+#include "truce/sys/store.h"
+
+#define REVISION_CONFLICTS "truce_conflicts"
+
+struct truce_revision {
+    truce_store *store;
+    char *collection, *version;
+    char *kept; /* "<collection>.revisions" */
+    struct merge_rules *rules;
+    bool strict, inbox;
+    uint32_t keep, deadline_ms, tries_max;
+    int64_t keep_ms;
+    bool relaxed;
+    bson_error_t refusal;
+    bool refused; /* the options were wrong, `refusal` says why */
+};
+
+/* The number in a document; 0: it has none. INVALID: it is no whole number of its range. */
+truce_status truce__revision_number(const truce_revision *revision, const bson_t *document,
+                                    int64_t *number, bson_error_t *error);
+
+/* The document without its number and truce's own fields: what is compared and merged. */
+void truce__revision_content(const truce_revision *revision, const bson_t *document,
+                             bson_t *content);
+
+/* Runs a function in the given commit, or as one of its own. */
+truce_status truce__revision_run(truce_revision *revision, truce_commit *commit,
+                                 truce_commit_function *function, void *arg, bson_error_t *error);
+
+/* `result` as at the beginning of a call; whatever was in it is released. */
+void truce__revision_reset(truce_revision_result *result);
+
+/* ---- revision_keep.c: replaced versions ---- */
+
+/* In a commit that replaces `document`, of that number: keeps it, and drops what is beyond `keep`. */
+truce_status truce__revision_keep(truce_revision *revision, truce_commit *commit,
+                                  const bson_t *document, int64_t number, bson_error_t *error);
+/* In a commit that removes it: the number is never given again. */
+truce_status truce__revision_bury(truce_revision *revision, truce_commit *commit,
+                                  const bson_value_t *id, int64_t number, bson_error_t *error);
+/* In a commit that inserts: the number that the new document gets. */
+truce_status truce__revision_first(truce_revision *revision, truce_commit *commit,
+                                   const bson_value_t *id, int64_t *number, bson_error_t *error);
+/* What is kept of a number. NOT_FOUND: nothing. */
+truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit,
+                                  const bson_value_t *id, int64_t number, bson_t *document,
+                                  bson_error_t *error);
+
+/* ---- revision.c: one save inside of a commit ---- */
+
+struct revision_save {
+    truce_revision *revision;
+    const bson_t *mine, *base; /* base NULL: from what is kept */
+    int64_t version;
+    bool merges;
+    bool inbox;
+    truce_revision_result *result;
+};
+truce_status truce__revision_save_in(truce_commit *commit, void *save, bson_error_t *error);
+
+#endif

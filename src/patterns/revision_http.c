@@ -1,0 +1,97 @@
+/*
+ * What HTTP says of conditions, as a function: RFC 9110, sections 8.8.3 (entity tags), 13.1.1, 13.1.2
+ * and 13.2.2 (the order), and RFC 6585 (428). Dates as conditions are not looked at: a document with
+ * a number has a better one.
+ */
+#include <stdio.h>
+
+#include "patterns/revision.h"
+
+void truce_revision_etag(int64_t version, char etag[TRUCE_ETAG_SIZE])
+{
+    snprintf(etag, TRUCE_ETAG_SIZE, "\"%lld\"", (long long)version);
+}
+
+enum answer { NO, YES, MALFORMED };
+
+/* etagc: %x21, %x23-7E, obs-text */
+static bool is_tag_byte(unsigned char byte)
+{
+    return byte == 0x21 || (byte >= 0x23 && byte != 0x7f);
+}
+
+static const char *skip_space(const char *at)
+{
+    while (*at == ' ' || *at == '\t')
+        at++;
+    return at;
+}
+
+/* One tag from `at` on; its end, or NULL. */
+static const char *read_tag(const char *at, bool *weak, const char **tag, size_t *length)
+{
+    const char *end;
+
+    *weak = at[0] == 'W' && at[1] == '/';
+    if (*weak)
+        at += 2;
+    if (*at != '"')
+        return NULL;
+    for (end = at + 1; is_tag_byte((unsigned char)*end); end++)
+        continue;
+    if (*end != '"')
+        return NULL;
+    *tag = at;
+    *length = (size_t)(end + 1 - at);
+    return end + 1;
+}
+
+/* Is the document among the tags of a field? Empty elements of the list are allowed. */
+static enum answer names(const char *field, int64_t version, bool strongly)
+{
+    bool there = version != TRUCE_REVISION_NEW, found = false, any = false;
+    char own[TRUCE_ETAG_SIZE];
+    const char *at = skip_space(field);
+
+    if (*at == '*')
+        return *skip_space(at + 1) ? MALFORMED : there ? YES : NO;
+    truce_revision_etag(version, own);
+    while (*at) {
+        const char *tag;
+        size_t length;
+        bool weak;
+
+        if (*at == ',') {
+            at = skip_space(at + 1);
+            continue;
+        }
+        at = read_tag(at, &weak, &tag, &length);
+        if (!at)
+            return MALFORMED;
+        any = true;
+        found |= there && length == strlen(own) && !memcmp(tag, own, length) && !(weak && strongly);
+        at = skip_space(at);
+        if (*at && *at != ',')
+            return MALFORMED;
+    }
+    return !any ? MALFORMED : found ? YES : NO;
+}
+
+int truce_revision_http(const truce_http_request *request, int64_t version)
+{
+    bool reads = !strcmp(request->method, "GET") || !strcmp(request->method, "HEAD");
+    bool harmless =
+        reads || !strcmp(request->method, "OPTIONS") || !strcmp(request->method, "TRACE");
+    enum answer match = request->if_match ? names(request->if_match, version, true) : YES;
+    enum answer none = request->if_none_match ? names(request->if_none_match, version, false) : NO;
+
+    if (match == MALFORMED || none == MALFORMED)
+        return 400;
+    if (match == NO)
+        return 412;
+    if (none == YES)
+        return reads ? 304 : 412;
+    if (request->demand && !harmless && !request->if_match && !request->if_none_match)
+        return 428;
+    return 0;
+}

@@ -1,0 +1,218 @@
+/*
+ * Replaced versions, in "<collection>.revisions":
+ *
+ *     {_id: {id, version: 3}, at, document}      what version 3 was, written by the save of 4
+ *     {_id: {id, version: -1}, last: 4}          the document was removed when it had 4
+ *
+ * Both are written in the commit that replaces or removes the document, so there is never one
+ * without the other. A document that comes back goes on counting behind the last number: whoever
+ * still holds a number of the old one cannot take the new one for it.
+ */
+#include "patterns/revision.h"
+
+#include "base/clock.h"
+
+static bson_value_t id_of(const bson_t *holder)
+{
+    bson_iter_t iter;
+    bson_value_t none = {0};
+
+    return bson_iter_init_find(&iter, holder, "_id") ? *bson_iter_value(&iter) : none;
+}
+
+/* {_id: {id, version}}, the beginning of a document */
+static void begin_document(const bson_value_t *id, int64_t number, bson_t *document)
+{
+    bson_t inner;
+
+    bson_init(document);
+    bson_append_document_begin(document, "_id", 3, &inner);
+    bson_append_value(&inner, "id", 2, id);
+    bson_append_int64(&inner, "version", 7, number);
+    bson_append_document_end(document, &inner);
+}
+
+/* Inserts the document, or puts it in the place of one of its _id. */
+static truce_status put(truce_revision *revision, truce_commit *commit, const bson_t *document,
+                        bson_error_t *error)
+{
+    bson_value_t id = id_of(document);
+    bson_t there;
+    truce_status status = truce_commit_read(commit, revision->kept, &id, &there, error);
+
+    if (status == TRUCE_NOT_FOUND)
+        status = truce_commit_insert(commit, revision->kept, document, error);
+    else if (!status)
+        status = truce_commit_replace(commit, revision->kept, &id, NULL, document, error);
+    bson_destroy(&there);
+    return status;
+}
+
+static truce_status drop(truce_revision *revision, truce_commit *commit, const bson_value_t *id,
+                         int64_t number, bson_error_t *error)
+{
+    bson_t key, there;
+    bson_value_t of;
+    truce_status status;
+
+    begin_document(id, number, &key);
+    of = id_of(&key);
+    status = truce_commit_read(commit, revision->kept, &of, &there, error);
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    else if (!status)
+        status = truce_commit_remove(commit, revision->kept, &of, NULL, error);
+    bson_destroy(&there);
+    bson_destroy(&key);
+    return status;
+}
+
+truce_status truce__revision_keep(truce_revision *revision, truce_commit *commit,
+                                  const bson_t *document, int64_t number, bson_error_t *error)
+{
+    bson_value_t id = id_of(document);
+    bson_t kept, inner;
+    truce_status status;
+
+    if (!revision->keep)
+        return TRUCE_OK;
+    begin_document(&id, number, &kept);
+    bson_append_date_time(&kept, "at", 2, truce__clock_wall_ms());
+    bson_append_document_begin(&kept, "document", 8, &inner);
+    bson_copy_to_excluding_noinit(document, &inner, "_rev", "_intent", NULL);
+    bson_append_document_end(&kept, &inner);
+    status = put(revision, commit, &kept, error);
+    if (!status)
+        status = drop(revision, commit, &id, number - revision->keep, error);
+    bson_destroy(&kept);
+    return status;
+}
+
+truce_status truce__revision_bury(truce_revision *revision, truce_commit *commit,
+                                  const bson_value_t *id, int64_t number, bson_error_t *error)
+{
+    bson_t grave;
+    truce_status status;
+
+    begin_document(id, TRUCE_REVISION_NEW, &grave);
+    bson_append_int64(&grave, "last", 4, number);
+    status = put(revision, commit, &grave, error);
+    bson_destroy(&grave);
+    return status;
+}
+
+truce_status truce__revision_first(truce_revision *revision, truce_commit *commit,
+                                   const bson_value_t *id, int64_t *number, bson_error_t *error)
+{
+    bson_t key, grave;
+    bson_value_t of;
+    bson_iter_t iter;
+    truce_status status;
+
+    begin_document(id, TRUCE_REVISION_NEW, &key);
+    of = id_of(&key);
+    status = truce_commit_read(commit, revision->kept, &of, &grave, error);
+    *number = 1;
+    if (!status && bson_iter_init_find(&iter, &grave, "last") && BSON_ITER_HOLDS_INT64(&iter))
+        *number = bson_iter_int64(&iter) + 1;
+    bson_destroy(&grave);
+    bson_destroy(&key);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit,
+                                  const bson_value_t *id, int64_t number, bson_t *document,
+                                  bson_error_t *error)
+{
+    bson_t filter, found;
+    bson_iter_t iter;
+    truce_status status;
+
+    (void)commit; /* what a number was never changes: it need not be guarded */
+    bson_init(document);
+    begin_document(id, number, &filter);
+    status = truce_find_one(revision->store, revision->kept, &filter, NULL, &found, error);
+    if (!status &&
+        (!bson_iter_init_find(&iter, &found, "document") || !BSON_ITER_HOLDS_DOCUMENT(&iter))) {
+        status = truce__fail(TRUCE_NOT_FOUND, error, "version %lld is not kept", (long long)number);
+    } else if (!status) {
+        bson_t borrowed;
+
+        truce__value_bson(truce__value_of_iter(&iter), &borrowed);
+        bson_concat(document, &borrowed);
+    }
+    bson_destroy(&found);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- the public calls ------------------------------------------------------------------------- */
+
+static truce_status refused(const truce_revision *revision, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error, "%s", revision->refusal.message);
+}
+
+truce_status truce_revision_at(truce_revision *revision, const bson_value_t *id, int64_t version,
+                               bson_t *document, bson_error_t *error)
+{
+    bson_t current, plain;
+    int64_t now;
+    truce_status status;
+
+    bson_init(document);
+    if (revision->refused)
+        return refused(revision, error);
+    status = truce_revision_get(revision, NULL, id, &current, &now, error);
+    if (!status && now == version) {
+        bson_concat(document, &current);
+    } else if (!status || status == TRUCE_NOT_FOUND) {
+        status = truce__revision_kept(revision, NULL, id, version, &plain, error);
+        bson_concat(document, &plain);
+        bson_destroy(&plain);
+    }
+    bson_destroy(&current);
+    return status;
+}
+
+truce_status truce_revision_log(truce_revision *revision, const bson_value_t *id,
+                                truce_cursor **cursor, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, equal, *sort = BCON_NEW("_id.version", BCON_INT32(-1));
+    truce_find_options options = {.sort = sort};
+    truce_status status;
+
+    *cursor = NULL;
+    bson_append_document_begin(&filter, "_id.id", 6, &equal);
+    bson_append_value(&equal, "$eq", 3, id);
+    bson_append_document_end(&filter, &equal);
+    BCON_APPEND(&filter, "_id.version", "{", "$gte", BCON_INT64(0), "}");
+    status = revision->refused
+                 ? refused(revision, error)
+                 : truce_find(revision->store, revision->kept, &filter, &options, cursor, error);
+    bson_destroy(&filter);
+    bson_destroy(sort);
+    return status;
+}
+
+truce_status truce_revision_prune(truce_revision *revision, int64_t *pruned, bson_error_t *error)
+{
+    truce_write_options options = {.multi = true, .relaxed = revision->relaxed};
+    truce_write_result result = {0};
+    truce_status status = TRUCE_OK;
+
+    if (revision->refused)
+        return refused(revision, error);
+    if (revision->keep_ms) {
+        bson_t *filter =
+            BCON_NEW("at", "{", "$lt", BCON_DATE_TIME(truce__clock_wall_ms() - revision->keep_ms),
+                     "}", "_intent", "{", "$exists", BCON_BOOL(false), "}");
+
+        status = truce_remove(revision->store, revision->kept, filter, &options, &result, error);
+        bson_destroy(filter);
+    }
+    if (pruned)
+        *pruned = result.removed;
+    truce_write_result_release(&result);
+    return status;
+}

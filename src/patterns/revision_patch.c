@@ -1,0 +1,134 @@
+/* Saves that are said as patches, and the differences of documents. */
+#include "patterns/revision.h"
+
+#include "base/clock.h"
+#include "query/patch.h"
+#include "query/update.h"
+
+struct patching {
+    truce_revision *revision;
+    const bson_value_t *id;
+    int64_t version;
+    bool any;
+    truce_patch_kind kind;
+    const bson_t *patch;
+    truce_revision_result *result;
+};
+
+static truce_status apply_operators(const bson_t *before, const bson_t *operators, bson_t *after,
+                                    bson_error_t *error)
+{
+    struct arena arena = ARENA_INIT;
+    struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
+    struct update_result result;
+    struct update *update = NULL;
+    truce_status status = truce__update_new(operators, NULL, &update, error);
+
+    if (!status && truce__update_is_replacement(update))
+        status =
+            truce__fail(TRUCE_INVALID, error,
+                        "a patch of operators is made of $set, $inc ...; save a whole document");
+    if (status)
+        bson_init(after);
+    else
+        status = truce__update_apply(update, before, NULL, &context, after, &result, error);
+    truce__update_free(update);
+    truce__arena_release(&arena);
+    return status;
+}
+
+static truce_status apply_json(const bson_t *before, const bson_t *operations, bson_t *after,
+                               bson_error_t *error)
+{
+    struct arena arena = ARENA_INIT;
+    struct value value;
+    truce_status status =
+        truce__patch_apply(truce__value_document(before), operations, &arena, &value, error);
+
+    bson_init(after);
+    if (!status && value.type != BSON_TYPE_DOCUMENT) {
+        status = truce__fail(TRUCE_INVALID, error, "the patch leaves %s, no document",
+                             truce__type_name(value.type));
+    } else if (!status) {
+        bson_t borrowed;
+
+        truce__value_bson(value, &borrowed);
+        bson_concat(after, &borrowed);
+    }
+    truce__arena_release(&arena);
+    return status;
+}
+
+/* The document of that number, patched; its _id stays. */
+static truce_status apply(const struct patching *patching, const bson_t *before, bson_t *after,
+                          bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    struct value old, new;
+
+    if (patching->kind == TRUCE_PATCH_OPERATORS)
+        status = apply_operators(before, patching->patch, after, error);
+    else if (patching->kind == TRUCE_PATCH_JSON)
+        status = apply_json(before, patching->patch, after, error);
+    else
+        truce__merge_patch_apply(truce__value_document(before),
+                                 truce__value_document(patching->patch), after);
+    old = truce__value_field(truce__value_document(before), "_id", 3);
+    new = truce__value_field(truce__value_document(after), "_id", 3);
+    if (!status && !truce__value_identical(old, new))
+        status = truce__refuse(CODE_IMMUTABLE_FIELD, error, "a patch cannot change the _id");
+    return status;
+}
+
+static truce_status patch_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct patching *patching = arg;
+    struct revision_save save = {.revision = patching->revision, .result = patching->result};
+    bson_t theirs, content, after = BSON_INITIALIZER;
+    truce_status status =
+        truce_commit_read(commit, patching->revision->collection, patching->id, &theirs, error);
+
+    truce__revision_content(patching->revision, &theirs, &content);
+    if (!status)
+        status = truce__revision_number(patching->revision, &theirs, &save.version, error);
+    if (!status) {
+        bson_destroy(&after);
+        status = apply(patching, &content, &after, error);
+    }
+    if (!status && !patching->any) /* another number is the conflict of a save */
+        save.version = patching->version;
+    save.mine = &after;
+    if (!status)
+        status = truce__revision_save_in(commit, &save, error);
+    bson_destroy(&after);
+    bson_destroy(&content);
+    bson_destroy(&theirs);
+    return status;
+}
+
+truce_status truce_revision_patch(truce_revision *revision, truce_commit *commit,
+                                  const bson_value_t *id, int64_t version, bool any,
+                                  truce_patch_kind kind, const bson_t *patch,
+                                  truce_revision_result *result, bson_error_t *error)
+{
+    struct patching patching = {revision, id, version, any, kind, patch, result};
+    truce_status status = truce__document_check(patch, "patch", error);
+
+    *result = (truce_revision_result){.document = BSON_INITIALIZER, .conflict = BSON_INITIALIZER};
+    return status ? status : truce__revision_run(revision, commit, patch_in, &patching, error);
+}
+
+truce_status truce_revision_diff(const bson_t *before, const bson_t *after, truce_patch_kind kind,
+                                 bson_t *patch, bson_error_t *error)
+{
+    struct value old = truce__value_document(before), new = truce__value_document(after);
+
+    if (kind == TRUCE_PATCH_JSON)
+        truce__patch_diff(old, new, patch);
+    else if (kind == TRUCE_PATCH_OPERATORS)
+        truce__operators_diff(old, new, patch);
+    else if (!truce__merge_patch_diff(old, new, patch))
+        return truce__fail(TRUCE_INVALID, error,
+                           "a merge patch cannot set a field to null; make a JSON patch");
+    return TRUCE_OK;
+}

@@ -1,0 +1,630 @@
+/* Revisions through their public calls, on every store: alone and in commits. */
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "tests/support/test.h"
+#include "truce/revision.h"
+#include "truce/sys/decorate.h"
+
+static const bson_value_t one = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
+
+typedef void store_function(truce_store *store);
+
+static void on_every_store(store_function *function)
+{
+    for (int i = 0; i < 2; i++) {
+        truce_store_options options = {.relaxed = true};
+        truce_store *store;
+        bson_error_t error;
+        char uri[400];
+
+        snprintf(uri, sizeof uri, i ? "file:%s/r.truce" : "memory:", test_directory());
+        if (!CHECK_OK(truce_store_open(uri, &options, &store, &error), error))
+            continue;
+        function(store);
+        truce_store_close(store);
+    }
+}
+
+static truce_revision *open_revision(truce_store *store, const char *rules, uint32_t keep)
+{
+    bson_t *document = rules ? test_bson(rules) : NULL;
+    truce_revision *revision = truce_revision_new(
+        store, &(truce_revision_options){.rules = document, .keep = keep, .inbox = true});
+
+    bson_destroy(document);
+    return revision;
+}
+
+typedef truce_status save_function(truce_revision *revision, truce_commit *commit,
+                                   const bson_t *mine, int64_t version, const bson_t *base,
+                                   truce_revision_result *result, bson_error_t *error);
+
+/* Saves and checks outcome and number; with `expected` the document, too. */
+static void check_save(save_function *function, truce_revision *revision, const char *mine_json,
+                       int64_t version, const char *base_json, truce_revision_outcome outcome,
+                       int64_t number, const char *expected_json, int line)
+{
+    bson_t *mine = test_bson(mine_json), *base = base_json ? test_bson(base_json) : NULL;
+    truce_revision_result result;
+    bson_error_t error;
+
+    test_check_status(TRUCE_OK, function(revision, NULL, mine, version, base, &result, &error),
+                      &error, "save", __FILE__, line);
+    test_check_text(truce_revision_outcome_name(outcome),
+                    truce_revision_outcome_name(result.outcome), __FILE__, line);
+    test_check_int(number, result.version, number == result.version, "number", __FILE__, line);
+    if (expected_json) {
+        bson_t *expected = test_bson(expected_json);
+
+        test_bson_equal(expected, &result.document, __FILE__, line);
+        bson_destroy(expected);
+    }
+    truce_revision_result_release(&result);
+    bson_destroy(mine);
+    bson_destroy(base);
+}
+#define SAVES(mine, version, outcome, number)                                                      \
+    check_save(truce_revision_save, revision, mine, version, NULL, TRUCE_REVISION_##outcome,       \
+               number, NULL, __LINE__)
+#define MERGES(mine, version, base, outcome, number, expected)                                     \
+    check_save(truce_revision_merge, revision, mine, version, base, TRUCE_REVISION_##outcome,      \
+               number, expected, __LINE__)
+
+static void check_now(truce_revision *revision, const char *expected_json, int64_t number)
+{
+    bson_t *expected = test_bson(expected_json), document;
+    bson_error_t error;
+    int64_t version;
+
+    CHECK_OK(truce_revision_get(revision, NULL, &one, &document, &version, &error), error);
+    CHECK_BSON(expected, &document);
+    CHECK_INT(version, ==, number);
+    bson_destroy(&document);
+    bson_destroy(expected);
+}
+
+static void saves(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 0);
+
+    SAVES("{'_id': 1, 'a': 1}", TRUCE_REVISION_NEW, SAVED, 1);
+    SAVES("{'_id': 1, 'a': 1}", TRUCE_REVISION_NEW, UNCHANGED, 1);
+    SAVES("{'_id': 1, 'a': 2}", TRUCE_REVISION_NEW, CONFLICT, 1);
+    SAVES("{'_id': 1, 'a': 2, 'version': 77}", 1, SAVED, 2);
+    SAVES("{'_id': 1, 'a': 3}", 1, CONFLICT, 2);
+    SAVES("{'_id': 1, 'a': 2}", 1, UNCHANGED, 2);
+    SAVES("{'_id': 1, 'a': 2}", 2, UNCHANGED, 2);
+    SAVES("{'_id': 1, 'a': 3}", 3, CONFLICT, 2);
+    check_now(revision, "{'_id': 1, 'a': 2, 'version': {'$numberLong': '2'}}", 2);
+    SAVES("{'_id': 2, 'a': 2}", 4, CONFLICT, TRUCE_REVISION_NEW);
+    truce_revision_free(revision);
+}
+
+TEST(a_save_counts_only_with_the_number_that_stands)
+{
+    on_every_store(saves);
+}
+
+static void plain_documents(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 0);
+    bson_t *plain = test_bson("{'_id': 1, 'a': 1}"), *bad = test_bson("{'_id': 2, 'version': 'x'}");
+    truce_revision_result result;
+    bson_error_t error;
+
+    CHECK_OK(truce_insert(store, "posts", plain, NULL, &error), error);
+    CHECK_OK(truce_insert(store, "posts", bad, NULL, &error), error);
+    SAVES("{'_id': 1, 'a': 2}", 0, SAVED, 1);
+    CHECK_STATUS(TRUCE_INVALID, truce_revision_save(revision, NULL, bad, 1, NULL, &result, &error),
+                 error);
+    truce_revision_result_release(&result);
+    bson_destroy(plain);
+    bson_destroy(bad);
+    truce_revision_free(revision);
+}
+
+TEST(a_document_without_a_number_has_0)
+{
+    on_every_store(plain_documents);
+}
+
+static bool has_conflict(const bson_t *conflict, const char *path, const char *kind)
+{
+    bson_iter_t iter, list, field;
+
+    if (!bson_iter_init_find(&iter, conflict, "conflicts") || !bson_iter_recurse(&iter, &list))
+        return false;
+    while (bson_iter_next(&list)) {
+        bool same = bson_iter_recurse(&list, &field) && bson_iter_find(&field, "path") &&
+                    !strcmp(bson_iter_utf8(&field, NULL), path) && bson_iter_next(&field) &&
+                    !strcmp(bson_iter_utf8(&field, NULL), kind);
+
+        if (same)
+            return true;
+    }
+    return false;
+}
+
+static void conflicts(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 3);
+    bson_t *mine = test_bson("{'_id': 1, 'a': 5, 'b': 7}");
+    truce_revision_result result;
+    bson_error_t error;
+    bson_iter_t iter;
+
+    SAVES("{'_id': 1, 'a': 1, 'b': 1}", TRUCE_REVISION_NEW, SAVED, 1);
+    SAVES("{'_id': 1, 'a': 2, 'b': 1}", 1, SAVED, 2);
+    CHECK_OK(truce_revision_save(revision, NULL, mine, 1, NULL, &result, &error), error);
+    CHECK_INT(result.outcome, ==, TRUCE_REVISION_CONFLICT);
+    CHECK(has_conflict(&result.conflict, "a", "both-changed"));
+    CHECK(!has_conflict(&result.conflict, "b", "both-changed"));
+    CHECK(has_conflict(&result.conflict, "", "stale"));
+    CHECK(bson_iter_init_find(&iter, &result.conflict, "base"));
+    CHECK(bson_iter_init_find(&iter, &result.conflict, "mine"));
+    CHECK(bson_iter_init_find(&iter, &result.conflict, "theirs"));
+    truce_revision_result_release(&result);
+    check_now(revision, "{'_id': 1, 'a': 2, 'b': 1, 'version': {'$numberLong': '2'}}", 2);
+    bson_destroy(mine);
+    truce_revision_free(revision);
+}
+
+TEST(a_conflict_tells_base_mine_theirs_and_the_paths)
+{
+    on_every_store(conflicts);
+}
+
+static void merges(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, "{'n': 'sum'}", 2);
+
+    SAVES("{'_id': 1, 'a': 1, 'b': 1, 'n': 1}", TRUCE_REVISION_NEW, SAVED, 1);
+    SAVES("{'_id': 1, 'a': 2, 'b': 1, 'n': 2}", 1, SAVED, 2);
+    MERGES("{'_id': 1, 'a': 1, 'b': 3, 'n': 2}", 1, NULL, MERGED, 3,
+           "{'_id': 1, 'a': 2, 'b': 3, 'n': 3, 'version': {'$numberLong': '3'}}");
+    MERGES("{'_id': 1, 'a': 4, 'b': 3, 'n': 3}", 3, NULL, SAVED, 4, NULL);
+    MERGES("{'_id': 1, 'a': 2, 'b': 3, 'n': 3}", 3, NULL, UNCHANGED, 4, NULL);
+    /* what was read is kept no longer, unless the caller has it */
+    MERGES("{'_id': 1, 'a': 1, 'b': 9, 'n': 1}", 1, NULL, CONFLICT, 4, NULL);
+    MERGES("{'_id': 1, 'a': 1, 'b': 1, 'n': 5, 'c': 1}", 1, "{'_id': 1, 'a': 1, 'b': 1, 'n': 1}",
+           MERGED, 5,
+           "{'_id': 1, 'a': 4, 'b': 3, 'n': 7, 'c': 1, 'version': {'$numberLong': '5'}}");
+    MERGES("{'_id': 1, 'a': 8, 'b': 3, 'n': 3}", 3, NULL, CONFLICT, 5, NULL);
+    truce_revision_free(revision);
+}
+
+TEST(changes_of_two_are_merged)
+{
+    on_every_store(merges);
+}
+
+static int64_t kept(truce_revision *revision)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    bson_error_t error;
+    int64_t count = -1;
+
+    CHECK_OK(truce_revision_log(revision, &one, &cursor, &error), error);
+    do {
+        CHECK_OK(truce_cursor_next(cursor, &document, &error), error);
+        count++;
+    } while (document);
+    truce_cursor_close(cursor);
+    return count;
+}
+
+static void keeps(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 2), *timed;
+    bson_t *expected = test_bson("{'_id': 1, 'a': 3, 'version': {'$numberLong': '3'}}"), document;
+    bson_error_t error;
+    int64_t pruned;
+
+    SAVES("{'_id': 1, 'a': 1}", TRUCE_REVISION_NEW, SAVED, 1);
+    SAVES("{'_id': 1, 'a': 2}", 1, SAVED, 2);
+    SAVES("{'_id': 1, 'a': 3}", 2, SAVED, 3);
+    SAVES("{'_id': 1, 'a': 4}", 3, SAVED, 4);
+    CHECK_INT(kept(revision), ==, 2);
+    CHECK_OK(truce_revision_at(revision, &one, 3, &document, &error), error);
+    CHECK_BSON(expected, &document);
+    bson_destroy(&document);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_revision_at(revision, &one, 1, &document, &error), error);
+    bson_destroy(&document);
+    CHECK_OK(truce_revision_at(revision, &one, 4, &document, &error), error);
+    bson_destroy(&document);
+    CHECK_OK(truce_revision_prune(revision, &pruned, &error), error);
+    CHECK_INT(pruned, ==, 0);
+    timed = truce_revision_new(store, &(truce_revision_options){.keep_ms = 1});
+    truce__clock_sleep_ms(5);
+    for (int i = 0; i < 3 && kept(revision); i++)
+        CHECK_OK(truce_revision_prune(timed, &pruned, &error), error);
+    CHECK_INT(kept(revision), ==, 0);
+    truce_revision_free(timed);
+    truce_revision_free(revision);
+    bson_destroy(expected);
+}
+
+TEST(replaced_versions_are_kept_and_pruned)
+{
+    on_every_store(keeps);
+}
+
+static void removes(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 0);
+    truce_revision_result result;
+    bson_error_t error;
+
+    SAVES("{'_id': 1, 'a': 1}", TRUCE_REVISION_NEW, SAVED, 1);
+    SAVES("{'_id': 1, 'a': 2}", 1, SAVED, 2);
+    CHECK_OK(truce_revision_remove(revision, NULL, &one, 1, &result, &error), error);
+    CHECK_INT(result.outcome, ==, TRUCE_REVISION_CONFLICT);
+    CHECK_INT(result.version, ==, 2);
+    truce_revision_result_release(&result);
+    CHECK_OK(truce_revision_remove(revision, NULL, &one, 2, &result, &error), error);
+    CHECK_INT(result.outcome, ==, TRUCE_REVISION_SAVED);
+    truce_revision_result_release(&result);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_revision_remove(revision, NULL, &one, 2, &result, &error),
+                 error);
+    truce_revision_result_release(&result);
+    /* whoever still has 1 or 2 of the old document cannot save over the new one */
+    SAVES("{'_id': 1, 'b': 1}", TRUCE_REVISION_NEW, SAVED, 3);
+    SAVES("{'_id': 1, 'a': 9}", 1, CONFLICT, 3);
+    SAVES("{'_id': 1, 'a': 9}", 2, CONFLICT, 3);
+    truce_revision_free(revision);
+}
+
+TEST(a_number_is_given_once_also_if_the_document_was_removed)
+{
+    on_every_store(removes);
+}
+
+static void check_patch(truce_revision *revision, int64_t version, bool any, truce_patch_kind kind,
+                        const char *patch_json, truce_status status, const char *expected_json)
+{
+    bson_t *holder = test_bson(patch_json), patch;
+    truce_revision_result result;
+    bson_error_t error;
+    bson_iter_t iter;
+    const uint8_t *bytes;
+    uint32_t length;
+
+    REQUIRE(bson_iter_init_find(&iter, holder, "p"));
+    if (kind == TRUCE_PATCH_JSON)
+        bson_iter_array(&iter, &length, &bytes);
+    else
+        bson_iter_document(&iter, &length, &bytes);
+    REQUIRE(bson_init_static(&patch, bytes, length));
+    CHECK_STATUS(
+        status,
+        truce_revision_patch(revision, NULL, &one, version, any, kind, &patch, &result, &error),
+        error);
+    if (expected_json) {
+        bson_t *expected = test_bson(expected_json);
+
+        CHECK_BSON(expected, &result.document);
+        bson_destroy(expected);
+    }
+    truce_revision_result_release(&result);
+    bson_destroy(holder);
+}
+
+static void patches(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 0);
+
+    SAVES("{'_id': 1, 'a': 1, 'l': [1]}", TRUCE_REVISION_NEW, SAVED, 1);
+    check_patch(revision, 1, false, TRUCE_PATCH_JSON,
+                "{'p': [{'op': 'add', 'path': '/l/-', 'value': 2}]}", TRUCE_OK,
+                "{'_id': 1, 'a': 1, 'l': [1, 2], 'version': {'$numberLong': '2'}}");
+    check_patch(revision, 2, false, TRUCE_PATCH_MERGE, "{'p': {'a': null, 'b': 1}}", TRUCE_OK,
+                "{'_id': 1, 'l': [1, 2], 'b': 1, 'version': {'$numberLong': '3'}}");
+    check_patch(revision, 0, true, TRUCE_PATCH_OPERATORS, "{'p': {'$inc': {'b': 4}}}", TRUCE_OK,
+                "{'_id': 1, 'l': [1, 2], 'b': 5, 'version': {'$numberLong': '4'}}");
+    check_patch(revision, 2, false, TRUCE_PATCH_OPERATORS, "{'p': {'$inc': {'b': 4}}}", TRUCE_OK,
+                "{'_id': 1, 'l': [1, 2], 'b': 5, 'version': {'$numberLong': '4'}}");
+    check_patch(revision, 4, false, TRUCE_PATCH_JSON,
+                "{'p': [{'op': 'test', 'path': '/b', 'value': 2}]}", TRUCE_CONFLICT, NULL);
+    check_patch(revision, 4, false, TRUCE_PATCH_JSON, "{'p': [{'op': 'remove', 'path': '/_id'}]}",
+                TRUCE_INVALID, NULL);
+    check_patch(revision, 4, false, TRUCE_PATCH_MERGE, "{'p': {'_id': 2}}", TRUCE_INVALID, NULL);
+    check_patch(revision, 4, false, TRUCE_PATCH_OPERATORS, "{'p': {'x': 2}}", TRUCE_INVALID, NULL);
+    check_now(revision, "{'_id': 1, 'l': [1, 2], 'b': 5, 'version': {'$numberLong': '4'}}", 4);
+    truce_revision_free(revision);
+}
+
+TEST(patches_of_three_kinds_are_saves)
+{
+    on_every_store(patches);
+}
+
+/* ---- the inbox ---- */
+
+static bson_oid_t make_conflict(truce_revision *revision)
+{
+    bson_t *mine = test_bson("{'_id': 1, 'a': 3, 'b': 3}");
+    truce_revision_result result;
+    bson_error_t error;
+    bson_oid_t id;
+
+    SAVES("{'_id': 1, 'a': 1, 'b': 1, 'c': 1}", TRUCE_REVISION_NEW, SAVED, 1);
+    SAVES("{'_id': 1, 'a': 2, 'b': 1, 'c': 1}", 1, SAVED, 2);
+    CHECK_OK(truce_revision_merge(revision, NULL, mine, 1, NULL, &result, &error), error);
+    CHECK_INT(result.outcome, ==, TRUCE_REVISION_CONFLICT);
+    id = result.inbox;
+    truce_revision_result_release(&result);
+    bson_destroy(mine);
+    return id;
+}
+
+static int64_t open_conflicts(truce_revision *revision)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    bson_error_t error;
+    int64_t count = -1;
+
+    CHECK_OK(truce_revision_conflicts(revision, &cursor, &error), error);
+    do {
+        CHECK_OK(truce_cursor_next(cursor, &document, &error), error);
+        count++;
+    } while (document);
+    truce_cursor_close(cursor);
+    return count;
+}
+
+static void resolve(truce_store *store, truce_resolution resolution, const char *document_json,
+                    bool changed_since, const char *expected_json)
+{
+    truce_revision *revision = open_revision(store, NULL, 5);
+    bson_t *document = document_json ? test_bson(document_json) : NULL,
+           everything = BSON_INITIALIZER;
+    truce_write_options all = {.multi = true};
+    truce_revision_result result;
+    bson_error_t error;
+    bson_oid_t id;
+
+    CHECK_OK(truce_remove(store, "posts", &everything, &all, NULL, &error), error);
+    CHECK_OK(truce_remove(store, "posts.revisions", &everything, &all, NULL, &error), error);
+    CHECK_OK(truce_remove(store, "truce_conflicts", &everything, &all, NULL, &error), error);
+    id = make_conflict(revision);
+    CHECK_INT(open_conflicts(revision), ==, 1);
+    if (changed_since)
+        SAVES("{'_id': 1, 'a': 2, 'b': 1, 'c': 1, 'd': 1}", 2, SAVED, 3);
+    CHECK_OK(truce_revision_resolve(revision, NULL, &id, resolution, document, &result, &error),
+             error);
+    truce_revision_result_release(&result);
+    check_now(revision, expected_json, changed_since ? 4 : 3);
+    CHECK_INT(open_conflicts(revision), ==, 0);
+    CHECK_STATUS(TRUCE_NOT_FOUND,
+                 truce_revision_resolve(revision, NULL, &id, resolution, document, &result, &error),
+                 error);
+    truce_revision_result_release(&result);
+    bson_destroy(document);
+    truce_revision_free(revision);
+}
+
+static void resolutions(truce_store *store)
+{
+    resolve(store, TRUCE_RESOLVE_MINE, NULL, false,
+            "{'_id': 1, 'a': 3, 'b': 3, 'version': {'$numberLong': '3'}}");
+    resolve(store, TRUCE_RESOLVE_THEIRS, NULL, false,
+            "{'_id': 1, 'a': 2, 'b': 3, 'version': {'$numberLong': '3'}}");
+    resolve(store, TRUCE_RESOLVE_DOCUMENT, "{'_id': 1, 'z': 1}", false,
+            "{'_id': 1, 'z': 1, 'version': {'$numberLong': '3'}}");
+    resolve(store, TRUCE_RESOLVE_MINE, NULL, true,
+            "{'_id': 1, 'a': 3, 'b': 3, 'd': 1, 'version': {'$numberLong': '4'}}");
+}
+
+TEST(conflicts_in_the_inbox_are_resolved_once)
+{
+    on_every_store(resolutions);
+}
+
+static void new_disagreement(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 5);
+    bson_oid_t id = make_conflict(revision);
+    truce_revision_result result;
+    bson_error_t error;
+
+    SAVES("{'_id': 1, 'a': 8, 'b': 1, 'c': 1}", 2, SAVED, 3);
+    CHECK_OK(truce_revision_resolve(revision, NULL, &id, TRUCE_RESOLVE_MINE, NULL, &result, &error),
+             error);
+    CHECK_INT(result.outcome, ==, TRUCE_REVISION_CONFLICT);
+    truce_revision_result_release(&result);
+    CHECK_INT(open_conflicts(revision), ==, 1);
+    truce_revision_free(revision);
+}
+
+TEST(a_resolution_that_comes_too_late_for_a_new_change_leaves_the_conflict_open)
+{
+    on_every_store(new_disagreement);
+}
+
+/* ---- in commits, and many at once ---- */
+
+struct both {
+    truce_revision *revision;
+    bool fails;
+};
+
+static truce_status save_two(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct both *both = arg;
+    truce_status status = TRUCE_OK;
+
+    for (int i = 1; i <= 2 && !status; i++) {
+        bson_t *mine = BCON_NEW("_id", BCON_INT32(i), "a", BCON_INT32(7));
+        truce_revision_result result;
+
+        status = truce_revision_save(both->revision, commit, mine, TRUCE_REVISION_NEW, NULL,
+                                     &result, error);
+        truce_revision_result_release(&result);
+        bson_destroy(mine);
+    }
+    if (!status && both->fails) {
+        bson_set_error(error, 0, 0, "on purpose");
+        status = TRUCE_INVALID;
+    }
+    return status;
+}
+
+static void in_commits(truce_store *store)
+{
+    struct both both = {open_revision(store, NULL, 0), true};
+    bson_error_t error;
+    int64_t count;
+
+    CHECK_STATUS(TRUCE_INVALID, truce_transact(store, save_two, &both, NULL, &error), error);
+    CHECK_OK(truce_count(store, "posts", NULL, NULL, &count, &error), error);
+    CHECK_INT(count, ==, 0);
+    both.fails = false;
+    CHECK_OK(truce_transact(store, save_two, &both, NULL, &error), error);
+    CHECK_OK(truce_count(store, "posts", NULL, NULL, &count, &error), error);
+    CHECK_INT(count, ==, 2);
+    truce_revision_free(both.revision);
+}
+
+TEST(saves_are_part_of_a_commit)
+{
+    on_every_store(in_commits);
+}
+
+#define THREADS 4
+#define SAVED   25
+
+static truce_revision *shared;
+
+/* Reads, adds one to both numbers, and merges: the sum policy makes every one of them count. */
+static void *add_many(void *arg)
+{
+    for (int i = 0; i < SAVED; i++) {
+        truce_revision_result result;
+        bson_t document, mine = BSON_INITIALIZER;
+        bson_error_t error;
+        bson_iter_t iter;
+        int64_t version;
+
+        CHECK_OK(truce_revision_get(shared, NULL, &one, &document, &version, &error), error);
+        if (CHECK(bson_iter_init_find(&iter, &document, "n"))) {
+            BSON_APPEND_INT32(&mine, "_id", 1);
+            BSON_APPEND_INT64(&mine, "n", bson_iter_as_int64(&iter) + 1);
+            CHECK_OK(truce_revision_merge(shared, NULL, &mine, version, &document, &result, &error),
+                     error);
+            CHECK_INT(result.outcome, <=, TRUCE_REVISION_MERGED);
+            truce_revision_result_release(&result);
+        }
+        bson_destroy(&mine);
+        bson_destroy(&document);
+    }
+    return arg;
+}
+
+static void crowd(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, "{'n': 'sum'}", 3);
+    pthread_t threads[THREADS];
+    char expected[100];
+
+    shared = revision;
+    SAVES("{'_id': 1, 'n': {'$numberLong': '0'}}", TRUCE_REVISION_NEW, SAVED, 1);
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, add_many, NULL);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    snprintf(expected, sizeof expected,
+             "{'_id': 1, 'n': {'$numberLong': '%d'}, 'version': {'$numberLong': '%d'}}",
+             THREADS * SAVED, THREADS * SAVED + 1);
+    check_now(revision, expected, THREADS * SAVED + 1);
+    CHECK_INT(kept(revision), ==, 3);
+    truce_revision_free(revision);
+}
+
+TEST(no_change_of_many_editors_is_lost)
+{
+    on_every_store(crowd);
+}
+
+/* ---- options and crashes ---- */
+
+TEST(wrong_options_are_refused_by_the_first_call)
+{
+    static const char *const wrong[] = {"$v", "a.b", "_rev", ""};
+    bson_t *rules = test_bson("{'a': 'mien'}"), *mine = test_bson("{'_id': 1}");
+    truce_revision_result result;
+    truce_store *store;
+    bson_error_t error;
+
+    CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error);
+    for (int i = 0; i <= 4; i++) {
+        truce_revision *revision = truce_revision_new(
+            store, &(truce_revision_options){.version = i < 4 ? wrong[i] : NULL, .rules = rules});
+
+        if (i < 4)
+            bson_reinit(rules);
+        CHECK_STATUS(TRUCE_INVALID,
+                     truce_revision_save(revision, NULL, mine, 1, NULL, &result, &error), error);
+        truce_revision_result_release(&result);
+        truce_revision_free(revision);
+        bson_destroy(rules);
+        rules = test_bson("{'a': 'mien'}");
+    }
+    bson_destroy(rules);
+    bson_destroy(mine);
+    truce_store_close(store);
+}
+
+/* Two saves, a merge and a removal; each is repeated until it was answered. */
+static truce_status work(truce_store *store, int *step, bson_error_t *error)
+{
+    static const char *const mine[] = {"{'_id': 1, 'a': 1, 'b': 1}", "{'_id': 1, 'a': 2, 'b': 1}",
+                                       "{'_id': 1, 'a': 1, 'b': 5}"};
+    static const int64_t versions[] = {TRUCE_REVISION_NEW, 1, 1};
+    truce_revision *revision = open_revision(store, NULL, 2);
+    truce_status status = TRUCE_OK;
+
+    for (; *step < 3 && !status; *step += !status) {
+        bson_t *document = test_bson(mine[*step]);
+        truce_revision_result result;
+
+        status =
+            truce_revision_merge(revision, NULL, document, versions[*step], NULL, &result, error);
+        truce_revision_result_release(&result);
+        bson_destroy(document);
+    }
+    truce_revision_free(revision);
+    return status;
+}
+
+TEST(a_save_whose_process_died_can_be_done_again)
+{
+    bool hit = true;
+
+    for (uint64_t at = 1; hit && !test_failures(); at++) {
+        truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
+        truce_store *memory, *inner, *store;
+        truce_revision *revision;
+        bson_error_t error;
+        int step = 0;
+
+        CHECK_OK(truce_store_open("memory:", NULL, &memory, &error), error);
+        inner = truce_fault_wrap(memory, &none);
+        store = truce_fault_wrap(inner, &none);
+        truce_fault_arm(inner, &(truce_fault_options){.kind = TRUCE_FAULT_LOSE, .at = at});
+        truce_fault_arm(store, &(truce_fault_options){
+                                   .kind = TRUCE_FAULT_FAIL, .at = at + 1, .from_then_on = true});
+        (void)!work(store, &step, &error);
+        hit = truce_fault_hits(inner) > 0;
+        truce_fault_arm(inner, &none);
+        truce_fault_arm(store, &none);
+        CHECK_OK(work(store, &step, &error), error);
+        revision = open_revision(store, NULL, 2);
+        check_now(revision, "{'_id': 1, 'a': 2, 'b': 5, 'version': {'$numberLong': '3'}}", 3);
+        CHECK_INT(kept(revision), ==, 2);
+        truce_revision_free(revision);
+        truce_store_close(store);
+    }
+}
