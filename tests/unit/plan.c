@@ -486,6 +486,34 @@ TEST(plans_bring_all_that_matches_and_each_once)
     truce_store_close(store);
 }
 
+TEST(an_index_that_is_being_built_is_used_by_no_plan)
+{
+    static const enum index_state states[] = {INDEX_BUILDING, INDEX_CHECKING, INDEX_READY};
+    bson_t *definition = test_bson("{'key': {'a': 1}}"), *filter = test_bson("{'a': 5}");
+    struct index index = {.id = 7};
+    struct collection collection = {.id = 1, .indexes_count = 1, .indexes = &index};
+    struct plan_request request = {.collection = &collection};
+    struct match *match;
+    bson_error_t error;
+
+    CHECK_OK(truce__index_spec_parse(definition, &index.spec, &error), error);
+    CHECK_OK(truce__match_new(filter, &match, &error), error);
+    request.match = match;
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        struct plan plan;
+
+        index.state = states[i];
+        CHECK_OK(truce__plan_make(&request, &plan, &error), error);
+        CHECK_INT(plan.count, ==, 1);
+        CHECK_INT(plan.scans[0].index, ==, states[i] == INDEX_READY ? 7 : 0);
+        truce__plan_release(&plan);
+    }
+    truce__match_free(match);
+    truce__index_spec_release(&index.spec);
+    bson_destroy(definition);
+    bson_destroy(filter);
+}
+
 TEST(explain_shows_each_step_of_a_find)
 {
     bson_t *sort = test_bson("{'b': 1}");
