@@ -51,6 +51,13 @@ extern const struct cli_command cli_item_remove;
 extern const struct cli_command cli_item_to_map;
 extern const struct cli_command cli_item_to_array;
 extern const struct cli_command cli_item_index;
+extern const struct cli_command cli_doc_get;
+extern const struct cli_command cli_doc_save;
+extern const struct cli_command cli_doc_merge;
+extern const struct cli_command cli_doc_patch;
+extern const struct cli_command cli_doc_log;
+extern const struct cli_command cli_doc_conflicts;
+extern const struct cli_command cli_doc_resolve;
 extern const struct cli_command cli_demo;
 
 #endif

@@ -12,6 +12,7 @@ static const struct story {
     {"enrolments", demo_enrolments},
     {"badges", demo_badges},
     {"keys", demo_keys},
+    {"post", demo_post},
 };
 
 static int run(struct cli *cli)
@@ -30,7 +31,8 @@ static int run(struct cli *cli)
         code = own > code ? own : code;
     }
     if (!found)
-        return cli_usage(cli, "there is no story \"%s\"; there are enrolments, badges and keys",
+        return cli_usage(cli,
+                         "there is no story \"%s\"; there are enrolments, badges, keys and post",
                          cli->arguments[0]);
     return code;
 }
@@ -46,7 +48,8 @@ const struct cli_command cli_demo = {
         "  enrolments   students enrol and unenrol through a work queue; the messages arrive\n"
         "               shuffled, some twice, at consumers that are killed with -9\n"
         "  badges       one process changes an item of an array, four readers never look away\n"
-        "  keys         processes change two of three documents at once, and are killed with -9",
+        "  keys         processes change two of three documents at once, and are killed with -9\n"
+        "  post         two editors save one document",
     .example = "truce demo enrolments",
     .options =
         (const struct cli_option[]){{"messages", 0, "NUMBER", "how many (20000)", false},

@@ -7,6 +7,7 @@
 
 int demo_enrolments(struct cli *cli);
 int demo_badges(struct cli *cli);
+int demo_post(struct cli *cli);
 int demo_keys(struct cli *cli);
 
 #endif

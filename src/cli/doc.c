@@ -1,0 +1,524 @@
+/* truce doc get, save, merge, patch, log, conflicts, resolve. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/commands.h"
+#include "query/value.h"
+
+#define DOC_OPTIONS                                                                                \
+    {"version-field", 0, "FIELD", "the field with the number (version)", false},                   \
+        {"rules", 'r', "DOCUMENT", "policies of merges: {\"views\": \"sum\"}", false},             \
+        {"keep", 'k', "N", "how many replaced versions are kept (10)", false},                     \
+    {                                                                                              \
+        "strict", 0, NULL, "merge only what one side alone changed", false                         \
+    }
+
+static bool open_revision(const struct cli *cli, truce_revision **revision)
+{
+    bson_t rules;
+    int64_t keep;
+    bool given = false;
+    bool good = cli_number(cli, "keep", 0, UINT32_MAX, 10, &keep) &&
+                cli_option_document(cli, "rules", &rules, &given);
+
+    *revision = NULL;
+    if (!good)
+        return false;
+    *revision = truce_revision_new(
+        cli->store, &(truce_revision_options){.collection = cli->arguments[0],
+                                              .version = cli_text(cli, "version-field"),
+                                              .rules = given ? &rules : NULL,
+                                              .keep = (uint32_t)keep,
+                                              .strict = cli_flag(cli, "strict"),
+                                              .inbox = true});
+    bson_destroy(&rules);
+    return true;
+}
+
+/* ID as Extended JSON, or a word as it stands; `holder` has it as "v". */
+static bool read_id(const struct cli *cli, const char *text, bson_t *holder)
+{
+    char *wrapped = bson_strdup_printf("{\"v\": %s}", text);
+    struct cli quiet = *cli;
+    bool good = true;
+
+    if (strchr("{\"-0123456789tfn", text[0]) && text[0]) {
+        good = cli_document(&quiet, wrapped, "ID", holder);
+    } else {
+        bson_init(holder);
+        BSON_APPEND_UTF8(holder, "v", text);
+    }
+    bson_free(wrapped);
+    return good;
+}
+
+static bson_value_t id_in(const bson_t *holder)
+{
+    bson_value_t none = {0};
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, holder, "v") ? *bson_iter_value(&iter) : none;
+}
+
+/* ---- conflicts as text ------------------------------------------------------------------------ */
+
+static const char *colour(const char *code)
+{
+    return isatty(STDOUT_FILENO) ? code : "";
+}
+
+static void show_side(const bson_t *conflict, const char *name, char *text, size_t size)
+{
+    struct value value = truce__value_field(truce__value_document(conflict), name, strlen(name));
+
+    if (value.type)
+        truce__value_show(value, text, size);
+    else
+        snprintf(text, size, "(nothing)");
+}
+
+/* path, then base, and mine and theirs side by side */
+static void print_conflicts(const bson_t *entry)
+{
+    bson_iter_t iter, list;
+
+    if (!bson_iter_init_find(&iter, entry, "conflicts") || !bson_iter_recurse(&iter, &list))
+        return;
+    while (bson_iter_next(&list)) {
+        char base[60], mine[36], theirs[36];
+        const uint8_t *bytes;
+        uint32_t length;
+        bson_iter_t path;
+        bson_t one;
+
+        bson_iter_document(&list, &length, &bytes);
+        if (!bson_init_static(&one, bytes, length) || !bson_iter_init_find(&path, &one, "path"))
+            continue;
+        show_side(&one, "base", base, sizeof base);
+        show_side(&one, "mine", mine, sizeof mine);
+        show_side(&one, "theirs", theirs, sizeof theirs);
+        printf("  %s",
+               *bson_iter_utf8(&path, NULL) ? bson_iter_utf8(&path, NULL) : "(the whole document)");
+        if (bson_iter_init_find(&path, &one, "kind"))
+            printf(" (%s)", bson_iter_utf8(&path, NULL));
+        if (bson_has_field(&one, "mine") || bson_has_field(&one, "theirs"))
+            printf(": was %s\n    %smine   %-36s%s %stheirs %s%s", base, colour("\033[32m"), mine,
+                   colour("\033[0m"), colour("\033[36m"), theirs, colour("\033[0m"));
+        putchar('\n');
+    }
+}
+
+static int answer(const struct cli *cli, const truce_revision_result *result)
+{
+    bool conflict = result->outcome == TRUCE_REVISION_CONFLICT, kept = false;
+    const char *name = truce_revision_outcome_name(result->outcome);
+    bson_t document = BSON_INITIALIZER;
+    char inbox[25];
+
+    bson_oid_to_string(&result->inbox, inbox);
+    kept = strspn(inbox, "0") != 24;
+    BSON_APPEND_UTF8(&document, "outcome", name);
+    BSON_APPEND_INT64(&document, "version", result->version);
+    if (conflict)
+        BSON_APPEND_DOCUMENT(&document, "conflict", &result->conflict);
+    if (kept)
+        BSON_APPEND_OID(&document, "inbox", &result->inbox);
+    if (cli->json || !conflict) {
+        cli_answer(cli, &document, "%s, version %" PRId64, name, result->version);
+    } else {
+        printf("conflict with version %" PRId64 "\n", result->version);
+        print_conflicts(&result->conflict);
+        if (kept)
+            printf("kept as %s: truce doc resolve\n", inbox);
+    }
+    bson_destroy(&document);
+    return cli_output_end(conflict ? CLI_NO : CLI_DONE);
+}
+
+/* ---- save, merge ------------------------------------------------------------------------------ */
+
+static int save(struct cli *cli, bool merges)
+{
+    truce_revision *revision = NULL;
+    truce_revision_result result;
+    bson_t mine, base;
+    bson_error_t error;
+    truce_status status;
+    int64_t version;
+    bool given = false;
+    int code = CLI_USAGE;
+    bool good = cli_document(cli, cli->arguments[1], "DOCUMENT", &mine);
+
+    good &= cli_option_document(cli, "base", &base, &given);
+    if (good && !cli_text(cli, "version") && !cli_flag(cli, "new"))
+        cli_usage(cli, "--version NUMBER is missing: the one that was read (or --new)");
+    else if (good && cli_number(cli, "version", 0, INT64_MAX, TRUCE_REVISION_NEW, &version) &&
+             open_revision(cli, &revision)) {
+        status = (merges ? truce_revision_merge : truce_revision_save)(
+            revision, NULL, &mine, version, given ? &base : NULL, &result, &error);
+        code = status ? cli_error(cli, NULL, status, &error) : answer(cli, &result);
+        truce_revision_result_release(&result);
+    }
+    truce_revision_free(revision);
+    bson_destroy(&mine);
+    bson_destroy(&base);
+    return code;
+}
+
+static int run_save(struct cli *cli)
+{
+    return save(cli, false);
+}
+
+static int run_merge(struct cli *cli)
+{
+    return save(cli, true);
+}
+
+static const struct cli_option save_options[] = {
+    {"version", 'v', "NUMBER", "the number that was read", false},
+    {"new", 0, NULL, "the document is not there yet", false},
+    {"base", 'b', "DOCUMENT", "the document that was read (else what is kept of it)", false},
+    DOC_OPTIONS,
+    {0}};
+
+const struct cli_command cli_doc_save = {
+    .noun = "doc",
+    .verb = "save",
+    .arguments = "COLLECTION DOCUMENT",
+    .summary = "save a document if nobody has saved it since it was read",
+    .help =
+        "The number is raised. If it is no longer --version, nothing is saved, the paths that the\n"
+        "two changes disagree about are shown, and the exit code is 1.",
+    .example = "truce doc save posts '{\"_id\": 1, \"title\": \"On truces\"}' --version 4",
+    .options = save_options,
+    .store = CLI_STORE_WRITE,
+    .run = run_save,
+};
+
+const struct cli_command cli_doc_merge = {
+    .noun = "doc",
+    .verb = "merge",
+    .arguments = "COLLECTION DOCUMENT",
+    .summary = "save a document, merged with what others saved since it was read",
+    .help =
+        "By paths; elements of arrays by _id, id or name, or a key that --rules declares. What both\n"
+        "changed is decided by --rules: {\"path\": POLICY} with mine, theirs, newest, max, min, sum,\n"
+        "union, text, ask; \"$default\" for all other paths. What is left goes to the inbox of\n"
+        "conflicts (truce doc conflicts), and the exit code is 1.",
+    .example = "truce doc merge posts '{\"_id\": 1, \"views\": 8}' --version 4 "
+               "--rules '{\"views\": \"sum\"}'",
+    .options = save_options,
+    .store = CLI_STORE_WRITE,
+    .run = run_merge,
+};
+
+/* ---- get, log --------------------------------------------------------------------------------- */
+
+static int run_get(struct cli *cli)
+{
+    truce_revision *revision = NULL;
+    bson_t holder, document;
+    bson_value_t id;
+    bson_error_t error;
+    truce_status status;
+    int64_t version;
+    int code = CLI_USAGE;
+
+    if (read_id(cli, cli->arguments[1], &holder) && open_revision(cli, &revision) &&
+        cli_number(cli, "at", 0, INT64_MAX, -1, &version)) {
+        id = id_in(&holder);
+        status = version < 0 ? truce_revision_get(revision, NULL, &id, &document, &version, &error)
+                             : truce_revision_at(revision, &id, version, &document, &error);
+        if (!status)
+            cli_print(&document, JSON_RELAXED);
+        bson_destroy(&document);
+        code = status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+    }
+    truce_revision_free(revision);
+    bson_destroy(&holder);
+    return code;
+}
+
+const struct cli_command cli_doc_get = {
+    .noun = "doc",
+    .verb = "get",
+    .arguments = "COLLECTION ID",
+    .summary = "print a document as it is, or as it was",
+    .example = "truce doc get posts 1 --at 3",
+    .options =
+        (const struct cli_option[]){
+            {"at", 0, "NUMBER", "as it was under that number", false}, DOC_OPTIONS, {0}},
+    .store = CLI_STORE_READ,
+    .run = run_get,
+};
+
+static int print_all(struct cli *cli, truce_status status, truce_cursor *cursor,
+                     bson_error_t *error, bool as_text, int64_t *count)
+{
+    const bson_t *document = NULL;
+
+    *count = 0;
+    while (!status) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        ++*count;
+        if (as_text) {
+            char id[60];
+
+            show_side(document, "_id", id, sizeof id);
+            printf("%s of document ", id);
+            show_side(document, "id", id, sizeof id);
+            printf("%s\n", id);
+            print_conflicts(document);
+        } else if (!cli_print(document, JSON_RELAXED)) {
+            break;
+        }
+    }
+    truce_cursor_close(cursor);
+    return status ? cli_error(cli, NULL, status, error) : cli_output_end(CLI_DONE);
+}
+
+static int run_log(struct cli *cli)
+{
+    truce_revision *revision = NULL;
+    truce_cursor *cursor = NULL;
+    bson_t holder;
+    bson_value_t id;
+    bson_error_t error;
+    truce_status status;
+    int64_t count;
+    int code = CLI_USAGE;
+
+    if (read_id(cli, cli->arguments[1], &holder) && open_revision(cli, &revision)) {
+        id = id_in(&holder);
+        status = truce_revision_log(revision, &id, &cursor, &error);
+        code = print_all(cli, status, cursor, &error, false, &count);
+    }
+    truce_revision_free(revision);
+    bson_destroy(&holder);
+    return code;
+}
+
+const struct cli_command cli_doc_log = {
+    .noun = "doc",
+    .verb = "log",
+    .arguments = "COLLECTION ID",
+    .summary = "print the replaced versions that are kept, newest first",
+    .example = "truce doc log posts 1",
+    .options = (const struct cli_option[]){DOC_OPTIONS, {0}},
+    .store = CLI_STORE_READ,
+    .run = run_log,
+};
+
+/* ---- patch ------------------------------------------------------------------------------------ */
+
+static int run_patch(struct cli *cli)
+{
+    truce_revision *revision = NULL;
+    truce_revision_result result;
+    bson_t holder, patch;
+    bson_value_t id;
+    bson_error_t error;
+    truce_status status;
+    bson_iter_t iter;
+    int64_t version;
+    bool array = false;
+    int code = CLI_USAGE;
+    bool good = read_id(cli, cli->arguments[1], &holder);
+
+    good &= cli_document_or_array(cli, cli->arguments[2], "PATCH", &patch, &array);
+    if (good && cli_number(cli, "version", 0, INT64_MAX, -1, &version) &&
+        open_revision(cli, &revision)) {
+        bool operators = bson_iter_init(&iter, &patch) && bson_iter_next(&iter) &&
+                         bson_iter_key(&iter)[0] == '$';
+
+        id = id_in(&holder);
+        status = truce_revision_patch(revision, NULL, &id, version, version < 0,
+                                      array       ? TRUCE_PATCH_JSON
+                                      : operators ? TRUCE_PATCH_OPERATORS
+                                                  : TRUCE_PATCH_MERGE,
+                                      &patch, &result, &error);
+        code = status ? cli_error(cli, NULL, status, &error) : answer(cli, &result);
+        truce_revision_result_release(&result);
+    }
+    truce_revision_free(revision);
+    bson_destroy(&holder);
+    bson_destroy(&patch);
+    return code;
+}
+
+const struct cli_command cli_doc_patch = {
+    .noun = "doc",
+    .verb = "patch",
+    .arguments = "COLLECTION ID PATCH",
+    .summary = "change a document by a patch, and raise its number",
+    .help =
+        "PATCH is an array of operations (JSON Patch, RFC 6902), operators ($set ...), or a merge\n"
+        "patch (RFC 7396). Without --version it is applied to whatever stands there.",
+    .example =
+        "truce doc patch posts 1 '[{\"op\": \"add\", \"path\": \"/tags/-\", \"value\": \"x\"}]'",
+    .options = (const struct cli_option[]){{"version", 'v', "NUMBER", "only to that number", false},
+                                           DOC_OPTIONS,
+                                           {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = run_patch,
+};
+
+/* ---- the inbox -------------------------------------------------------------------------------- */
+
+static int run_conflicts(struct cli *cli)
+{
+    truce_revision *revision = NULL;
+    truce_cursor *cursor = NULL;
+    bson_error_t error;
+    truce_status status;
+    int64_t count;
+    int code;
+
+    if (!open_revision(cli, &revision))
+        return CLI_USAGE;
+    status = truce_revision_conflicts(revision, &cursor, &error);
+    code = print_all(cli, status, cursor, &error, !cli->json, &count);
+    truce_revision_free(revision);
+    if (!code && !count)
+        cli_remark(cli, "there are no open conflicts");
+    return code ? code : count ? CLI_NO : CLI_DONE;
+}
+
+const struct cli_command cli_doc_conflicts = {
+    .noun = "doc",
+    .verb = "conflicts",
+    .arguments = "COLLECTION",
+    .summary = "list the conflicts that wait for somebody to decide",
+    .help =
+        "Mine and theirs side by side; with --json a document for each, with both sides. The exit\n"
+        "code is 1 if there are any.",
+    .example = "truce doc conflicts posts",
+    .options = (const struct cli_option[]){DOC_OPTIONS, {0}},
+    .store = CLI_STORE_READ,
+    .run = run_conflicts,
+};
+
+/* The conflict's `mine`, as it comes back from $EDITOR. */
+static int edit(struct cli *cli, const char *id, bson_t *document)
+{
+    const char *editor = getenv("EDITOR"), *base = getenv("TMPDIR");
+    bson_t filter = BSON_INITIALIZER, entry;
+    char path[200], text[65536];
+    bson_error_t error;
+    truce_status status;
+    bson_oid_t oid;
+    bson_iter_t iter;
+    size_t got = 0;
+    FILE *file;
+    pid_t child;
+    int state = 0, descriptor, code = CLI_USAGE;
+
+    bson_init(document);
+    bson_oid_init_from_string(&oid, id);
+    BSON_APPEND_OID(&filter, "_id", &oid);
+    status = truce_find_one(cli->store, "truce_conflicts", &filter, NULL, &entry, &error);
+    bson_destroy(&filter);
+    snprintf(path, sizeof path, "%.100s/truce-doc-XXXXXX", base ? base : "/tmp");
+    if (status) {
+        code = cli_error(cli, NULL, status, &error);
+    } else if (!editor) {
+        code = cli_usage(cli, "--edit needs the environment variable EDITOR");
+    } else if (!bson_iter_init_find(&iter, &entry, "mine") || !BSON_ITER_HOLDS_DOCUMENT(&iter)) {
+        code = cli_say(cli, CLI_FAILED, "the conflict has no document \"mine\"");
+    } else if ((descriptor = mkstemp(path)) < 0) {
+        code = cli_say(cli, CLI_FAILED, "no file can be made as %s", path);
+    } else {
+        const uint8_t *bytes;
+        uint32_t length;
+        bson_t mine;
+        char *json;
+
+        bson_iter_document(&iter, &length, &bytes);
+        (void)!bson_init_static(&mine, bytes, length);
+        json = bson_as_relaxed_extended_json(&mine, NULL);
+        (void)!write(descriptor, json, strlen(json));
+        close(descriptor);
+        bson_free(json);
+        child = fork();
+        if (!child) {
+            execl("/bin/sh", "sh", "-c", "exec $EDITOR \"$0\"", path, (char *)NULL);
+            _exit(127);
+        }
+        if (child < 0 || waitpid(child, &state, 0) != child || state)
+            code = cli_say(cli, CLI_FAILED, "the editor failed; nothing is saved");
+        else if ((file = fopen(path, "r"))) {
+            got = fread(text, 1, sizeof text - 1, file);
+            fclose(file);
+            text[got] = '\0';
+            bson_destroy(document);
+            code = cli_document(cli, text, "the edited document", document) ? CLI_DONE : CLI_USAGE;
+        }
+        unlink(path);
+    }
+    bson_destroy(&entry);
+    return code;
+}
+
+static int run_resolve(struct cli *cli)
+{
+    const char *id = cli->arguments[1];
+    truce_revision *revision = NULL;
+    truce_revision_result result;
+    truce_resolution resolution = cli_flag(cli, "mine")     ? TRUCE_RESOLVE_MINE
+                                  : cli_flag(cli, "theirs") ? TRUCE_RESOLVE_THEIRS
+                                                            : TRUCE_RESOLVE_DOCUMENT;
+    bson_t document = BSON_INITIALIZER;
+    bson_error_t error;
+    truce_status status;
+    bson_oid_t oid;
+    bool given = false;
+    int code = CLI_DONE;
+
+    if (!bson_oid_is_valid(id, strlen(id)))
+        return cli_usage(cli, "\"%s\" is no id of a conflict (24 hexadecimal digits)", id);
+    if (cli_flag(cli, "mine") + cli_flag(cli, "theirs") + cli_flag(cli, "edit") +
+            (cli_text(cli, "with") != NULL) !=
+        1)
+        return cli_usage(cli, "say one of --mine, --theirs, --edit and --with DOCUMENT");
+    if (cli_flag(cli, "edit"))
+        code = edit(cli, id, &document);
+    else if (!cli_option_document(cli, "with", &document, &given))
+        code = CLI_USAGE;
+    if (!code && open_revision(cli, &revision)) {
+        bson_oid_init_from_string(&oid, id);
+        status = truce_revision_resolve(revision, NULL, &oid, resolution,
+                                        resolution == TRUCE_RESOLVE_DOCUMENT ? &document : NULL,
+                                        &result, &error);
+        code = status ? cli_error(cli, NULL, status, &error) : answer(cli, &result);
+        truce_revision_result_release(&result);
+        truce_revision_free(revision);
+    }
+    bson_destroy(&document);
+    return code;
+}
+
+const struct cli_command cli_doc_resolve = {
+    .noun = "doc",
+    .verb = "resolve",
+    .arguments = "COLLECTION CONFLICT",
+    .summary = "decide a conflict",
+    .help =
+        "What does not conflict is merged in any case. If the document was saved again since, the\n"
+        "decision is merged with that; a new disagreement leaves the conflict open (exit code 1).",
+    .example = "truce doc resolve posts 6560f0c2a1b2c3d4e5f60718 --mine",
+    .options =
+        (const struct cli_option[]){{"mine", 0, NULL, "take mine where they disagree", false},
+                                    {"theirs", 0, NULL, "take theirs", false},
+                                    {"with", 0, "DOCUMENT", "take this document", false},
+                                    {"edit", 0, NULL, "edit mine with $EDITOR", false},
+                                    DOC_OPTIONS,
+                                    {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = run_resolve,
+};

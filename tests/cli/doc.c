@@ -1,0 +1,84 @@
+/* truce doc: what it prints and how it ends; and its story. */
+#include <stdlib.h>
+
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+static char store[300]; /* of the running test */
+
+static const struct command *check(int line, const struct command *c, int code, const char *out,
+                                   const char *err)
+{
+    test_check_int(code, c->code, c->code == code, "exit code", __FILE__, line);
+    if (out && !strstr(c->out, out))
+        test_fail(__FILE__, line, "standard output is \"%s\", not \"%s\"", c->out, out);
+    if (err ? !strstr(c->err, err) : *c->err != '\0')
+        test_fail(__FILE__, line, "standard error is \"%s\", not \"%s\"", c->err, err ? err : "");
+    return c;
+}
+#define ANSWERS(code, out, err, ...)                                                               \
+    check(__LINE__, command_run(TRUCE_CLI, store, NULL, __VA_ARGS__, NULL), code, out, err)
+
+static void begin(void)
+{
+    snprintf(store, sizeof store, "%s/posts.truce", test_directory());
+    ANSWERS(0, "saved, version 1\n", NULL, "doc", "save", "posts",
+            "{\"_id\": 1, \"a\": 1, \"b\": 1}", "--new");
+    ANSWERS(0, "saved, version 2\n", NULL, "doc", "save", "posts",
+            "{\"_id\": 1, \"a\": 2, \"b\": 1}", "--version", "1");
+}
+
+TEST(documents_are_saved_merged_and_patched)
+{
+    begin();
+    ANSWERS(1, "conflict with version 2", NULL, "doc", "save", "posts",
+            "{\"_id\": 1, \"a\": 1, \"b\": 3}", "--version", "1");
+    ANSWERS(0, "merged, version 3", NULL, "doc", "merge", "posts",
+            "{\"_id\": 1, \"a\": 1, \"b\": 3}", "--version", "1");
+    ANSWERS(0, "{\"_id\": 1, \"a\": 2, \"b\": 3, \"version\": 3}\n", NULL, "doc", "get", "posts",
+            "1");
+    ANSWERS(0, "{\"_id\": 1, \"a\": 1, \"b\": 1, \"version\": 1}\n", NULL, "doc", "get", "posts",
+            "1", "--at", "1");
+    ANSWERS(0, "saved, version 4", NULL, "doc", "patch", "posts", "1",
+            "[{\"op\": \"remove\", \"path\": \"/a\"}]", "--version", "3");
+    ANSWERS(0, "saved, version 5", NULL, "doc", "patch", "posts", "1", "{\"b\": null}");
+    ANSWERS(0, "saved, version 6", NULL, "doc", "patch", "posts", "1", "{\"$set\": {\"c\": 1}}");
+    ANSWERS(0, "\"version\": 5}", NULL, "doc", "log", "posts", "1");
+    ANSWERS(1, "", "does not exist", "doc", "get", "posts", "2");
+}
+
+TEST(conflicts_are_shown_and_decided)
+{
+    const struct command *c;
+    char id[30] = "";
+
+    begin();
+    ANSWERS(0, NULL, "no open conflicts", "doc", "conflicts", "posts");
+    c = ANSWERS(1, "a (both-changed): was 1", NULL, "doc", "merge", "posts",
+                "{\"_id\": 1, \"a\": 9, \"b\": 4}", "--version", "1");
+    if (strstr(c->out, "kept as "))
+        snprintf(id, sizeof id, "%.24s", strstr(c->out, "kept as ") + 8);
+    ANSWERS(1, id, NULL, "doc", "conflicts", "posts");
+    ANSWERS(2, "", "say one of", "doc", "resolve", "posts", id);
+    setenv("EDITOR", "sed -i s/9/7/", 1);
+    ANSWERS(0, "saved, version 3", NULL, "doc", "resolve", "posts", id, "--edit");
+    ANSWERS(0, "{\"_id\": 1, \"a\": 7, \"b\": 4, \"version\": 3}\n", NULL, "doc", "get", "posts",
+            "1");
+    ANSWERS(1, "", "resolved", "doc", "resolve", "posts", id, "--mine");
+}
+
+TEST(wrong_calls_are_named)
+{
+    begin();
+    ANSWERS(2, "", "--version", "doc", "save", "posts", "{\"_id\": 1}");
+    ANSWERS(2, "", "_id", "doc", "save", "posts", "{\"a\": 1}", "--new");
+    ANSWERS(2, "", "mien", "doc", "merge", "posts", "{\"_id\": 1}", "--version", "1", "--rules",
+            "{\"a\": \"mien\"}");
+    ANSWERS(2, "", "no id of a conflict", "doc", "resolve", "posts", "x", "--mine");
+}
+
+TEST(the_story_of_the_post_goes_wrong_the_usual_way_only)
+{
+    snprintf(store, sizeof store, "%s/posts.truce", test_directory());
+    ANSWERS(0, "lost without a word", NULL, "demo", "post");
+}
