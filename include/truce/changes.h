@@ -28,9 +28,8 @@
 TRUCE_BEGIN_DECLS
 
 /* What changed between two versions of one document, as a diff; empty if nothing did. `_rev` and
- * `_intent` are left out. INVALID: another _id, or a difference that keys cannot say: a changed
- * field at the top whose name has a dot or begins with a dollar sign, or fields that only changed
- * places. */
+ * `_intent` are left out, and the order of the fields at the top is no difference. INVALID: another
+ * _id, a changed field whose name is no key, or a field at the top that is undefined. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_changes_diff(const bson_t *before,
                                                             const bson_t *after, bson_t *diff,
                                                             bson_error_t *error);

@@ -83,6 +83,7 @@ struct cli {
     const char *arguments[CLI_ARGUMENTS_MAX + 1]; /* NULL after the last */
     int count;
     const char *uri;    /* --store or TRUCE_STORE; NULL: neither */
+    bool uri_given;     /* it is that of --store */
     truce_store *store; /* open where the command asked for it; main closes it */
     bool json;          /* --json: every answer is a document */
     bool quiet;         /* --quiet: no progress, no remarks */

@@ -21,6 +21,10 @@ static int run(struct cli *cli)
     int code = CLI_DONE;
     bool found = !cli->count;
 
+    if (cli->uri_given && (!cli->count || strcmp(cli->arguments[0], "keys") != 0))
+        return cli_usage(cli, "--store is for the story keys: truce demo keys --store %s",
+                         cli->uri);
+
     for (size_t i = 0; i < count; i++) {
         int own;
 
@@ -48,7 +52,9 @@ const struct cli_command cli_demo = {
         "  enrolments   students enrol and unenrol through a work queue; the messages arrive\n"
         "               shuffled, some twice, at consumers that are killed with -9\n"
         "  badges       one process changes an item of an array, four readers never look away\n"
-        "  keys         processes change two of three documents at once, and are killed with -9\n"
+        "  keys         processes change two of three documents at once, and are killed with -9;\n"
+        "               with --store in a store of yours, in a collection truce_demo_keys that must\n"
+        "               not be there before, and is dropped at the end\n"
         "  post         two editors save one document",
     .example = "truce demo enrolments",
     .options =

@@ -19,6 +19,7 @@
 #include "cli/commands.h"
 #include "cli/demo.h"
 
+#define KEYS          "truce_demo_keys" /* the collection */
 #define PROCESSES     8
 #define KILL_EVERY_MS 150
 #define LEASE_MS      300
@@ -38,7 +39,8 @@ struct tally {
 
 struct keys {
     struct cli *cli;
-    char directory[64], uri[100];
+    char directory[64], own[100];
+    const char *uri; /* own, or the store of --store */
     int64_t seconds;
     struct tally *tally;
     pid_t children[PROCESSES];
@@ -84,11 +86,11 @@ static truce_status add_to(truce_store *store, const char *name, const char *key
                            bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(name)), found, *change;
-    truce_status status = truce_find_one(store, "data", filter, NULL, &found, error);
+    truce_status status = truce_find_one(store, KEYS, filter, NULL, &found, error);
 
     change = one_more(&found, key);
     if (!status)
-        status = truce_update(store, "data", filter, change, NULL, NULL, error);
+        status = truce_update(store, KEYS, filter, change, NULL, NULL, error);
     bson_destroy(change);
     bson_destroy(&found);
     bson_destroy(filter);
@@ -106,11 +108,11 @@ static truce_status add_in(truce_commit *commit, const char *name, const char *k
 {
     bson_value_t id = id_of(name);
     bson_t found, *change;
-    truce_status status = truce_commit_read(commit, "data", &id, &found, error);
+    truce_status status = truce_commit_read(commit, KEYS, &id, &found, error);
 
     change = one_more(&found, key);
     if (!status)
-        status = truce_commit_update(commit, "data", &id, NULL, change, error);
+        status = truce_commit_update(commit, KEYS, &id, NULL, change, error);
     bson_destroy(change);
     bson_destroy(&found);
     return status;
@@ -205,7 +207,7 @@ static truce_status begin_books(const struct keys *demo, bson_error_t *error)
         bson_t *document = BCON_NEW("_id", BCON_UTF8(names[i]), "keys", "[", "]", "count",
                                     BCON_INT64(0), "colour", BCON_UTF8(names[i]));
 
-        status = truce_insert(store, "data", document, NULL, error);
+        status = truce_insert(store, KEYS, document, NULL, error);
         bson_destroy(document);
     }
     truce_store_close(store);
@@ -235,13 +237,22 @@ static truce_status read_book(truce_store *store, const char *name, int64_t *cou
                               bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(name)), found;
-    truce_status status = truce_find_one(store, "data", filter, NULL, &found, error);
+    truce_status status = truce_find_one(store, KEYS, filter, NULL, &found, error);
 
     *count = count_in(&found);
     *agrees = *agrees && list_agrees(&found);
     bson_destroy(&found);
     bson_destroy(filter);
     return status;
+}
+
+static void count_own(const bson_t *finding, void *arg)
+{
+    struct books *books = arg;
+    bson_iter_t iter;
+
+    books->findings += bson_iter_init_find(&iter, finding, "ns") && BSON_ITER_HOLDS_UTF8(&iter) &&
+                       !strcmp(bson_iter_utf8(&iter, NULL), KEYS);
 }
 
 static truce_status read_books(const struct keys *demo, struct books *books, bson_error_t *error)
@@ -256,8 +267,7 @@ static truce_status read_books(const struct keys *demo, struct books *books, bso
     if (!status)
         status = truce_sweep(store, &sweep, &swept, error);
     if (!status)
-        status = truce_check(store, NULL, NULL, NULL, &checked, error);
-    books->findings = checked.findings;
+        status = truce_check(store, NULL, count_own, books, &checked, error);
     if (!status)
         status = read_book(store, "red", &books->red, &books->lists_agree, error);
     if (!status)
@@ -280,6 +290,23 @@ static void remove_files(const struct keys *demo)
     }
 }
 
+/* Makes room for one way of doing it: a fresh file, or the collection of a store that has others. */
+static truce_status clear(const struct keys *demo, bson_error_t *error)
+{
+    truce_store *store = NULL;
+    truce_status status;
+
+    if (demo->uri == demo->own) {
+        remove_files(demo);
+        return TRUCE_OK;
+    }
+    status = truce_store_open(demo->uri, NULL, &store, error);
+    if (!status)
+        status = truce_collection_drop(store, KEYS, error);
+    truce_store_close(store);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 static truce_status play(struct keys *demo, enum way way, struct books *books, bson_error_t *error)
 {
     int64_t began_ns = truce__clock_monotonic_ns();
@@ -287,8 +314,9 @@ static truce_status play(struct keys *demo, enum way way, struct books *books, b
     truce_status status;
 
     memset(demo->tally, 0, sizeof *demo->tally);
-    remove_files(demo);
-    status = begin_books(demo, error);
+    status = clear(demo, error);
+    if (!status)
+        status = begin_books(demo, error);
     if (status)
         return status;
     truce__random_seed(&random, truce__random_entropy());
@@ -383,30 +411,77 @@ static int tell(struct keys *demo)
     return cli_output_end(right(&books[TRUCE]) && right(&books[JOURNAL]) ? CLI_DONE : CLI_NO);
 }
 
+/* A file of its own, in a directory of its own. */
+static int make_directory(struct keys *demo)
+{
+    const char *base = getenv("TMPDIR");
+
+    snprintf(demo->directory, sizeof demo->directory, "%.40s/truce-demo-XXXXXX",
+             base && strlen(base) < 40 ? base : "/tmp");
+    if (!mkdtemp(demo->directory))
+        return cli_say(demo->cli, CLI_FAILED, "no directory can be made in %s",
+                       base ? base : "/tmp");
+    snprintf(demo->own, sizeof demo->own, "file:%s/keys.truce", demo->directory);
+    demo->uri = demo->own;
+    return CLI_DONE;
+}
+
+/* The store that --store names: shared by processes, and without the collection of the demo. */
+static int take_store(struct keys *demo)
+{
+    struct cli *cli = demo->cli;
+    bson_error_t error = {0};
+    bson_t filter = BSON_INITIALIZER;
+    truce_store *store = NULL;
+    int64_t documents = 0;
+    truce_status status;
+
+    if (!strncmp(cli->uri, "memory:", 7))
+        return cli_usage(cli, "the demo runs several processes, and they cannot share memory:");
+    demo->uri = cli->uri;
+    status = truce_store_open(demo->uri, NULL, &store, &error);
+    if (!status)
+        status = truce_count(store, KEYS, &filter, NULL, &documents, &error);
+    truce_store_close(store);
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    if (documents)
+        return cli_say(cli, CLI_NO,
+                       "the store has a collection " KEYS " already, which the demo would change; "
+                       "drop it first: truce collections drop " KEYS);
+    return CLI_DONE;
+}
+
+static void leave(struct keys *demo)
+{
+    bson_error_t error;
+
+    if (cli_flag(demo->cli, "keep")) {
+        cli_remark(demo->cli, "the store is in %s",
+                   demo->uri == demo->own ? demo->directory : demo->uri);
+    } else if (clear(demo, &error)) {
+        cli_remark(demo->cli, "the collection " KEYS " is still there: %s", error.message);
+    } else if (demo->uri == demo->own) {
+        rmdir(demo->directory);
+    }
+}
+
 int demo_keys(struct cli *cli)
 {
     struct keys demo = {.cli = cli};
-    const char *base = getenv("TMPDIR");
     int code;
 
     if (!cli_number(cli, "seconds", 1, 600, 3, &demo.seconds))
         return CLI_USAGE;
-    snprintf(demo.directory, sizeof demo.directory, "%.40s/truce-demo-XXXXXX",
-             base && strlen(base) < 40 ? base : "/tmp");
-    if (!mkdtemp(demo.directory))
-        return cli_say(cli, CLI_FAILED, "no directory can be made in %s", base ? base : "/tmp");
-    snprintf(demo.uri, sizeof demo.uri, "file:%s/keys.truce", demo.directory);
     demo.tally =
         mmap(NULL, sizeof *demo.tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (demo.tally == MAP_FAILED)
         return cli_say(cli, CLI_FAILED, "no memory to share");
-    code = tell(&demo);
-    munmap(demo.tally, sizeof *demo.tally);
-    if (cli_flag(cli, "keep")) {
-        cli_remark(cli, "the store is in %s", demo.directory);
-    } else {
-        remove_files(&demo);
-        rmdir(demo.directory);
+    code = cli->uri_given ? take_store(&demo) : make_directory(&demo);
+    if (!code) {
+        code = tell(&demo);
+        leave(&demo);
     }
+    munmap(demo.tally, sizeof *demo.tally);
     return code;
 }

@@ -57,12 +57,14 @@ static int give(struct cli *cli, const struct cli_option *option, const char *va
         return cli_usage(cli, "more than %d options", CLI_OPTIONS_MAX);
     cli->given[cli->given_count].option = option;
     cli->given[cli->given_count++].value = value;
-    if (!strcmp(option->name, "store"))
+    if (!strcmp(option->name, "store")) {
         cli->uri = value;
-    else if (!strcmp(option->name, "json"))
+        cli->uri_given = true;
+    } else if (!strcmp(option->name, "json")) {
         cli->json = true;
-    else if (!strcmp(option->name, "quiet"))
+    } else if (!strcmp(option->name, "quiet")) {
         cli->quiet = true;
+    }
     return CLI_DONE;
 }
 

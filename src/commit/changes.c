@@ -231,6 +231,32 @@ static void append_pairs(const struct diff *parts, bson_t *diff)
         append_pair(diff, &fields, fields.value, truce__value_missing());
 }
 
+/* Field by field, whatever their order, for what paths cannot say. False: a changed one has a name
+ * that is no key. */
+static bool append_fields(struct value before, struct value after, bson_t *diff)
+{
+    struct fields fields = truce__fields(before);
+
+    while (truce__fields_next(&fields)) {
+        struct value now = truce__value_field(after, fields.key, fields.key_length);
+
+        if (truce__value_identical(fields.value, now))
+            continue;
+        if (!is_path(fields.key) || strchr(fields.key, '.'))
+            return false;
+        append_pair(diff, &fields, fields.value, now);
+    }
+    fields = truce__fields(after);
+    while (truce__fields_next(&fields)) {
+        if (truce__value_field(before, fields.key, fields.key_length).type != VALUE_MISSING)
+            continue;
+        if (!is_path(fields.key) || strchr(fields.key, '.'))
+            return false;
+        append_pair(diff, &fields, truce__value_missing(), fields.value);
+    }
+    return true;
+}
+
 static bool has_undefined(const bson_t *document)
 {
     struct fields fields = truce__fields(truce__value_document(document));
@@ -260,6 +286,7 @@ truce_status truce_changes_diff(const bson_t *before, const bson_t *after, bson_
     bson_t old, new;
     struct diff parts;
     truce_status status = TRUCE_OK;
+    bool said;
 
     bson_init(diff);
     if (!same_id(before, after))
@@ -267,16 +294,21 @@ truce_status truce_changes_diff(const bson_t *before, const bson_t *after, bson_
                            "two versions of one document have the same _id; these have not");
     without_own_fields(before, &old);
     without_own_fields(after, &new);
-    if (!truce__diff(truce__value_document(&old), truce__value_document(&new), &parts))
+    said = truce__diff(truce__value_document(&old), truce__value_document(&new), &parts);
+    if (said)
+        append_pairs(&parts, diff);
+    else
+        said = append_fields(truce__value_document(&old), truce__value_document(&new), diff);
+    if (!said)
         status = truce__fail(TRUCE_INVALID, error,
-                             "keys cannot say what changed: the name of a field has a dot or "
-                             "begins with a dollar sign, or fields changed places; replace the "
-                             "document");
-    else if (has_undefined(&parts.set) || has_undefined(&parts.old))
+                             "keys cannot say what changed: the name of a changed field has a dot "
+                             "or begins with a dollar sign; replace the document");
+    else if (has_undefined(&parts.set) || has_undefined(&parts.old) || has_undefined(&old) ||
+             has_undefined(&new))
         status = truce__fail(TRUCE_INVALID, error,
                              "a value is undefined, which in a diff stands for a missing field");
-    else
-        append_pairs(&parts, diff);
+    if (status)
+        bson_reinit(diff);
     truce__diff_release(&parts);
     bson_destroy(&old);
     bson_destroy(&new);

@@ -88,7 +88,7 @@ struct set_call {
     truce_set_result *results;
     truce_status status; /* the first failure, and its sentence */
     bson_error_t error;
-    bool held; /* some of its results are SET_OUTCOME_HELD */
+    bool held;             /* some of its results are SET_OUTCOME_HELD */
     pthread_mutex_t mutex; /* what follows; taken after the queue's, if that is held too */
     pthread_cond_t wake;
     bool turn; /* something is new: it is done, or the first in the queue */

@@ -52,6 +52,16 @@ TEST(a_missing_field_is_undefined_in_a_diff)
                "{'new': [{'$undefined': true}, 2], 'gone': [1, {'$undefined': true}]}");
 }
 
+TEST(the_order_of_fields_at_the_top_is_no_difference)
+{
+    check_diff("{'_id': 1, 'a': 1, 'b': 2}", "{'_id': 1, 'b': 2, 'a': 1}", "{}");
+    check_diff("{'_id': 1, 'a': 1, 'b': 2, 'c': 3}", "{'_id': 1, 'd': 4, 'b': 5, 'a': 1}",
+               "{'b': [2, 5], 'c': [3, {'$undefined': true}], 'd': [{'$undefined': true}, 4]}");
+    check_diff("{'_id': 1, 'a': {'x': 1, 'y': 2}}", "{'_id': 1, 'a': {'y': 2, 'x': 1}}",
+               "{'a': [{'x': 1, 'y': 2}, {'y': 2, 'x': 1}]}");
+    check_diff("{'_id': 1, 'x.y': 1, 'a': 1}", "{'_id': 1, 'x.y': 1, 'a': 2}", "{'a': [1, 2]}");
+}
+
 TEST(truces_own_fields_are_in_no_diff)
 {
     check_diff("{'_id': 1, 'a': 1, '_rev': 1}", "{'_id': 1, 'a': 2, '_rev': 2, '_intent': {}}",
@@ -62,9 +72,9 @@ TEST(what_keys_cannot_say_is_refused)
 {
     check_no_diff("{'_id': 1, 'a': 1}", "{'_id': 2, 'a': 1}");
     check_no_diff("{'_id': 1, 'a.b': 1}", "{'_id': 1, 'a.b': 2}");
-    check_no_diff("{'_id': 1, 'a': 1, 'b': 2}", "{'_id': 1, 'b': 2, 'a': 1}");
     check_no_diff("{'_id': 1, 'a': {'$undefined': true}}", "{'_id': 1, 'a': 2}");
     check_no_diff("{'_id': 1, 'a': 2}", "{'_id': 1, 'a': {'$undefined': true}}");
+    check_no_diff("{'_id': 1, 'a': {'x': {'$undefined': true}}}", "{'_id': 1, 'a': {'x': 2}}");
 }
 
 /* ---- applying ------------------------------------------------------------------------------- */
