@@ -155,7 +155,7 @@ static truce_status hire(const struct badges *demo, bson_error_t *error)
     BSON_APPEND_INT32(&employee, "_id", 1);
     bson_append_array_begin(&employee, "badges", -1, &items);
     for (int i = 0; i < WORN; i++) {
-        char key[8];
+        char key[16];
 
         snprintf(key, sizeof key, "%d", i);
         bson_append_document_begin(&items, key, -1, &item);
