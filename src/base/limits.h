@@ -28,6 +28,6 @@
 #define COMMIT_LEASE_MS_MAX        600000 /* nobody can block others for longer */
 #define COMMIT_DEADLINE_MS         30000  /* default deadline */
 #define COMMIT_TRIES               100    /* default: how often truce_transact runs its function */
-#define COMMIT_INDEXES_FRESH_MS    5000   /* for so long a list of indexes is taken for what is there */
+#define COMMIT_INDEXES_FRESH_MS    5000 /* for so long a list of indexes is taken for what is there */
 
 #endif
