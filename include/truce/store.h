@@ -5,8 +5,9 @@
  * A store: collections of documents, with MongoDB's verbs and query language, wherever they are
  * kept.
  *
- *     file:PATH, or a bare path   the embedded store: one file, safe for several threads and
- * processes memory:                     a list of documents in this process: for tests and models
+ *     file:PATH, or a bare path   the embedded store: one file, for several threads and processes
+ *     mongodb://HOSTS/DATABASE    a MongoDB deployment, as libmongoc's URIs have it
+ *     memory:                     a list of documents in this process: for tests and models
  *
  * Threads: a store may be used from any number of threads at once; a cursor by one at a time.
  * After a fork the child opens its own.

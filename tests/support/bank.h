@@ -2,6 +2,7 @@
 #define TRUCE_TESTS_SUPPORT_BANK_H
 
 /* Small things that the tests of commits share: ids, documents, every store with every mechanism. */
+#include "tests/support/server.h"
 #include "tests/support/test.h"
 #include "truce/truce.h"
 
@@ -20,11 +21,17 @@ struct setting {
     truce_mechanism mechanism;
 };
 
+/* Programs of tests/servers/ are made of the suites that run here, with TEST_ON_SERVER. */
 static const struct setting settings[] = {
+#ifdef TEST_ON_SERVER
+    {"server, native", "server:", TRUCE_MECHANISM_NATIVE},
+    {"server, journal", "server:", TRUCE_MECHANISM_JOURNAL},
+#else
     {"memory, native", "memory:", TRUCE_MECHANISM_NATIVE},
     {"memory, journal", "memory:", TRUCE_MECHANISM_JOURNAL},
     {"file, native", "file:", TRUCE_MECHANISM_NATIVE},
     {"file, journal", "file:", TRUCE_MECHANISM_JOURNAL},
+#endif
 };
 
 static inline truce_store *open_setting(const struct setting *setting)
@@ -33,6 +40,8 @@ static inline truce_store *open_setting(const struct setting *setting)
     bson_error_t error = {0};
     char uri[400];
 
+    if (!strcmp(setting->uri, "server:"))
+        return server_store();
     if (!strcmp(setting->uri, "file:"))
         snprintf(uri, sizeof uri, "file:%s/bank.truce", test_directory());
     else

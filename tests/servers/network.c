@@ -1,0 +1,505 @@
+/*
+ * A network that spoils one message: for the operations of commits, sets and sequences, every n, and each
+ * way in which the n-th message of a direction can be lost, cut in half, or come late. The outcome is all
+ * or nothing, and exactly once; what was acknowledged stands. Also a server that is killed and comes back.
+ *
+ * TRUCE_NETWORK_STEP (5) leaves out messages, another fifth for each way; 1 takes all.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "tests/support/bank.h"
+#include "tests/support/proxy.h"
+#include "tests/support/server.h"
+#include "truce/sequence.h"
+#include "truce/set.h"
+
+struct wire {
+    struct proxy *proxy;
+    truce_store *direct;  /* to the server */
+    truce_store *through; /* the proxy */
+};
+
+struct operation {
+    const char *name;
+    uint32_t needs; /* capabilities */
+    void (*prepare)(truce_store *store);
+    truce_status (*run)(truce_store *store, bson_error_t *error);
+    void (*check)(truce_store *store, truce_status told);
+};
+
+static const struct way {
+    const char *name;
+    enum proxy_fault fault;
+    enum proxy_direction direction;
+} ways[] = {
+    {"no request", PROXY_CUT, TO_SERVER},
+    {"half a request", PROXY_HALF, TO_SERVER},
+    {"no answer", PROXY_CUT, TO_CLIENT},
+    {"half an answer", PROXY_HALF, TO_CLIENT},
+    {"a late request", PROXY_DELAY, TO_SERVER},
+    {"a late answer", PROXY_DELAY, TO_CLIENT},
+    {"an end after the request", PROXY_AFTER, TO_SERVER},
+};
+
+static int port_of_server(void)
+{
+    const char *where = getenv("TRUCE_TEST_MONGODB");
+    const char *colon = where ? strrchr(where, ':') : NULL;
+
+    return colon ? atoi(colon + 1) : 0;
+}
+
+/* The same database, by way of the proxy; calls give up before a late message has come. */
+static bool wire_open(struct wire *wire)
+{
+    bson_error_t error = {0};
+    char uri[600], through[700];
+    const char *path;
+
+    *wire = (struct wire){.direct = server_store()};
+    if (!CHECK(wire->direct != NULL) || !CHECK(port_of_server() > 0))
+        return false;
+    wire->proxy = proxy_start(port_of_server());
+    if (!CHECK(wire->proxy != NULL))
+        return false;
+    server_uri(uri, sizeof(uri), "socketTimeoutMS=350&heartbeatFrequencyMS=60000");
+    path = strchr(uri + strlen("mongodb://"), '/');
+    snprintf(through, sizeof(through), "mongodb://127.0.0.1:%d%s", proxy_port(wire->proxy), path);
+    return CHECK_OK(truce_store_open(through, NULL, &wire->through, &error), error);
+}
+
+static void wire_close(struct wire *wire)
+{
+    truce_store_close(wire->through);
+    truce_store_close(wire->direct);
+    if (wire->proxy)
+        proxy_stop(wire->proxy);
+}
+
+static int64_t count(truce_store *store, const char *collection, const char *json)
+{
+    bson_t *filter = test_bson(json);
+    bson_error_t error = {0};
+    int64_t found = -1;
+
+    CHECK_OK(truce_count(store, collection, filter, NULL, &found, &error), error);
+    bson_destroy(filter);
+    return found;
+}
+
+/* All but the horizon of keys, of which the store that is spoilt knows that it is there. */
+static void clear(truce_store *store, const char *collection)
+{
+    truce_write_options all = {.multi = true};
+    bson_t *filter = test_bson("{'_id': {'$ne': 'horizon'}}");
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_remove(store, collection, filter, &all, NULL, &error), error);
+    bson_destroy(filter);
+}
+
+/* ---- commits -------------------------------------------------------------------------------- */
+
+static void prepare_accounts(truce_store *store)
+{
+    clear(store, "accounts");
+    clear(store, "truce_commits");
+    insert_json(store, "accounts", "{'_id': 'a', 'n': 10}");
+    insert_json(store, "accounts", "{'_id': 'b', 'n': 0}");
+    insert_json(store, "accounts", "{'_id': 'd', 'n': 0}");
+}
+
+static truce_status move(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    bson_value_t d = text_id("d");
+    bson_t *inserted = test_bson("{'_id': 'c', 'n': 1}");
+    truce_status status = add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': -5}}", error);
+
+    (void)arg;
+    if (!status)
+        status = add_update(commit, "accounts", "b", NULL, "{'$inc': {'n': 5}}", error);
+    if (!status)
+        status = truce_commit_insert(commit, "accounts", inserted, error);
+    if (!status)
+        status = truce_commit_remove(commit, "accounts", &d, NULL, error);
+    bson_destroy(inserted);
+    return status;
+}
+
+static truce_status move_by(truce_store *store, truce_mechanism mechanism, const char *key,
+                            bson_error_t *error)
+{
+    truce_commit_options options = {
+        .mechanism = mechanism, .lease_ms = 200, .deadline_ms = 6000, .key = key};
+
+    options.key_time_ms = key ? 1700000000000 : 0;
+    return truce_transact(store, move, NULL, &options, error);
+}
+
+static truce_status move_by_journal(truce_store *store, bson_error_t *error)
+{
+    return move_by(store, TRUCE_MECHANISM_JOURNAL, NULL, error);
+}
+
+static truce_status move_natively(truce_store *store, bson_error_t *error)
+{
+    return move_by(store, TRUCE_MECHANISM_NATIVE, NULL, error);
+}
+
+static void sweep(truce_store *store)
+{
+    truce_sweep_options options = {.retention_ms = -1};
+    truce_sweep_report report;
+    bson_error_t error = {0};
+
+    for (int i = 0; i < 40 && (i == 0 || count(store, "truce_commits",
+                                               "{'state': {'$in': ["
+                                               "'pending', 'committed']}}"));
+         i++) {
+        truce__clock_sleep_ms(i ? 50 : 0);
+        CHECK_OK(truce_sweep(store, &options, &report, &error), error);
+    }
+    CHECK_OK(truce_sweep(store, &options, &report, &error), error);
+}
+
+static void check_moved(truce_store *store, truce_status told)
+{
+    int64_t a, b, c, d;
+
+    sweep(store);
+    a = count(store, "accounts", "{'_id': 'a', 'n': 5}");
+    b = count(store, "accounts", "{'_id': 'b', 'n': 5}");
+    c = count(store, "accounts", "{'_id': 'c'}");
+    d = count(store, "accounts", "{'_id': 'd'}");
+    CHECK_INT(a, ==, b);
+    CHECK_INT(a, ==, c);
+    CHECK_INT(a, ==, 1 - d);
+    CHECK_INT(a + count(store, "accounts", "{'_id': 'a', 'n': 10}"), ==, 1);
+    CHECK_INT(count(store, "accounts", "{'_intent': {'$exists': true}}"), ==, 0);
+    if (told == TRUCE_OK)
+        CHECK_INT(a, ==, 1);
+    else if (told != TRUCE_UNKNOWN && told != TRUCE_IO)
+        CHECK_INT(a, ==, 0);
+}
+
+/* With a key, the caller asks again until it knows. */
+static truce_status move_with_key(truce_store *store, bson_error_t *error)
+{
+    truce_status status = TRUCE_UNKNOWN;
+
+    for (int i = 0; i < 5 && (status == TRUCE_UNKNOWN || status == TRUCE_IO); i++)
+        status = move_by(store, TRUCE_MECHANISM_AUTO, "move 1", error);
+    return status;
+}
+
+static void check_moved_once(truce_store *store, truce_status told)
+{
+    CHECK_INT(told, ==, TRUCE_OK);
+    check_moved(store, told);
+}
+
+static truce_status increment(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    (void)arg;
+    return add_update(commit, "accounts", "b", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+static truce_status increment_one(truce_store *store, bson_error_t *error)
+{
+    truce_commit_options options = {.deadline_ms = 6000};
+
+    return truce_transact(store, increment, NULL, &options, error);
+}
+
+static void check_incremented(truce_store *store, truce_status told)
+{
+    int64_t done = count(store, "accounts", "{'_id': 'b', 'n': 1}");
+
+    CHECK_INT(done + count(store, "accounts", "{'_id': 'b', 'n': 0}"), ==, 1);
+    if (told == TRUCE_OK)
+        CHECK_INT(done, ==, 1);
+    else if (told != TRUCE_UNKNOWN && told != TRUCE_IO)
+        CHECK_INT(done, ==, 0);
+}
+
+/* ---- sets and sequences --------------------------------------------------------------------- */
+
+static void prepare_set(truce_store *store)
+{
+    static const char *const collections[] = {"students", "truce_progress", "truce_sequences"};
+
+    for (size_t i = 0; i < sizeof(collections) / sizeof(collections[0]); i++)
+        clear(store, collections[i]);
+}
+
+static truce_status apply(truce_set *set, truce_set_verb verb, const char *name, int64_t seq,
+                          bson_error_t *error)
+{
+    bson_t *key = test_bson("{'student_id': 1}"), *element = BCON_NEW("name", BCON_UTF8(name));
+    truce_set_operation operation = {verb, key, element, seq, NULL};
+    truce_set_result result;
+    truce_status status = TRUCE_UNKNOWN;
+
+    /* a message that is not acknowledged comes again */
+    for (int i = 0; i < 5 && status; i++)
+        status = truce_set_consume(set, "consumer", &operation, 1, &result, error);
+    bson_destroy(key);
+    bson_destroy(element);
+    return status;
+}
+
+static truce_status change_set(truce_store *store, bson_error_t *error)
+{
+    truce_set *set = truce_set_new(store, NULL);
+    truce_status status = apply(set, TRUCE_SET_ADD, "CS 101", 3, error);
+
+    if (!status)
+        status = apply(set, TRUCE_SET_REMOVE, "CS 102", 4, error);
+    if (!status)
+        status = apply(set, TRUCE_SET_ADD, "CS 102", 2, error);
+    if (!status)
+        status = apply(set, TRUCE_SET_REMOVE, "CS 101", 1, error);
+    for (int i = 0; i < 5 && !status; i++) {
+        status = truce_set_collect(set, NULL, error);
+        if (status != TRUCE_IO && status != TRUCE_UNKNOWN)
+            break;
+        status = TRUCE_OK;
+    }
+    truce_set_free(set);
+    return status;
+}
+
+static void check_set(truce_store *store, truce_status told)
+{
+    bson_t *key = test_bson("{'student_id': 1}"), members;
+    bson_error_t error = {0};
+    truce_set *set = truce_set_new(store, NULL);
+    bson_iter_t iter, name;
+    int64_t watermark = 0;
+
+    CHECK_INT(told, ==, TRUCE_OK);
+    CHECK_OK(truce_set_members(set, key, &members, &error), error);
+    CHECK_INT(bson_count_keys(&members), ==, 1);
+    CHECK(bson_iter_init(&iter, &members) && bson_iter_find_descendant(&iter, "0.name", &name) &&
+          !strcmp(bson_iter_utf8(&name, NULL), "CS 101"));
+    CHECK_OK(truce_set_watermark(set, &watermark, NULL, &error), error);
+    CHECK_INT(watermark, ==, 4);
+    CHECK_INT(count(store, "students", "{}"), ==, 1);
+    truce_set_free(set);
+    bson_destroy(&members);
+    bson_destroy(key);
+}
+
+static int64_t numbers[3];
+
+static truce_status take_numbers(truce_store *store, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (int i = 0; i < 3 && !status; i++) {
+        status = TRUCE_UNKNOWN;
+        for (int again = 0; again < 5 && status; again++)
+            status = truce_sequence_next(store, "network", &numbers[i], error);
+    }
+    return status;
+}
+
+static void check_numbers(truce_store *store, truce_status told)
+{
+    (void)store;
+    CHECK_INT(told, ==, TRUCE_OK);
+    CHECK_INT(numbers[0], <, numbers[1]);
+    CHECK_INT(numbers[1], <, numbers[2]);
+}
+
+/* ---- every message -------------------------------------------------------------------------- */
+
+/* False: the operation is over before message n. */
+static bool spoil(struct wire *wire, const struct operation *operation, const struct way *way,
+                  uint64_t n)
+{
+    bson_error_t error = {0};
+    int before = test_failures();
+    truce_status told;
+    bool hit;
+
+    operation->prepare(wire->direct);
+    proxy_arm(wire->proxy, way->fault, way->direction, n);
+    told = operation->run(wire->through, &error);
+    hit = proxy_hit(wire->proxy);
+    proxy_arm(wire->proxy, PROXY_NOTHING, TO_SERVER, 0);
+    proxy_settle(wire->proxy);
+    operation->check(wire->direct, told);
+    if (test_failures() > before)
+        fprintf(stderr, "    (%s: %s, message %d; told \"%s\": %s)\n", operation->name, way->name,
+                (int)n, truce_status_name(told), told ? error.message : "");
+    return hit;
+}
+
+static void spoil_all(const struct operation *operation)
+{
+    uint64_t step = (uint64_t)test_scale("TRUCE_NETWORK_STEP", 5);
+    struct wire wire;
+    int runs = 0;
+
+    if (!wire_open(&wire)) {
+        wire_close(&wire);
+        return;
+    }
+    if ((wire.through->capabilities & operation->needs) == operation->needs) {
+        spoil(&wire, operation, &(struct way){"nothing", PROXY_NOTHING, TO_SERVER}, 0);
+        for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+            for (uint64_t n = 1 + i % step; spoil(&wire, operation, &ways[i], n); n += step)
+                runs++;
+        CHECK_INT(runs, >, 0);
+        printf("%s: %d messages spoilt\n", operation->name, runs);
+    } else {
+        test_skip("the server cannot do this");
+    }
+    wire_close(&wire);
+}
+
+TEST(a_commit_by_journal_is_whole_whatever_message_is_spoilt)
+{
+    spoil_all(&(struct operation){"journal", 0, prepare_accounts, move_by_journal, check_moved});
+}
+
+TEST(a_native_commit_is_whole_whatever_message_is_spoilt)
+{
+    spoil_all(&(struct operation){"native", TRUCE_CAN_ATOMIC_BULK, prepare_accounts, move_natively,
+                                  check_moved});
+}
+
+TEST(a_commit_with_a_key_is_done_once_whatever_message_is_spoilt)
+{
+    spoil_all(&(struct operation){"key", 0, prepare_accounts, move_with_key, check_moved_once});
+}
+
+TEST(a_commit_of_one_document_is_done_once_whatever_message_is_spoilt)
+{
+    spoil_all(
+        &(struct operation){"one document", 0, prepare_accounts, increment_one, check_incremented});
+}
+
+TEST(a_set_is_right_whatever_message_is_spoilt)
+{
+    spoil_all(&(struct operation){"set", 0, prepare_set, change_set, check_set});
+}
+
+TEST(a_sequence_rises_whatever_message_is_spoilt)
+{
+    spoil_all(&(struct operation){"sequence", 0, prepare_set, take_numbers, check_numbers});
+}
+
+/* ---- a server that dies --------------------------------------------------------------------- */
+
+struct worker {
+    truce_store *store;
+    int64_t number, done, unknown;
+    bool stop;
+    pthread_mutex_t mutex;
+};
+
+static truce_status record(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct worker *worker = arg;
+    bson_t *document = BCON_NEW("_id", BCON_INT64(worker->number));
+    truce_status status = add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': 1}}", error);
+
+    if (!status)
+        status = add_update(commit, "accounts", "b", NULL, "{'$inc': {'n': 1}}", error);
+    if (!status)
+        status = truce_commit_insert(commit, "records", document, error);
+    bson_destroy(document);
+    return status;
+}
+
+static bool going_on(struct worker *worker)
+{
+    bool stop;
+
+    pthread_mutex_lock(&worker->mutex);
+    stop = worker->stop;
+    pthread_mutex_unlock(&worker->mutex);
+    return !stop;
+}
+
+/* Commits under keys; what is not known is asked again under the same key. */
+static void *work(void *arg)
+{
+    struct worker *worker = arg;
+    bson_error_t error;
+
+    while (going_on(worker) || worker->unknown) {
+        char key[40];
+        truce_commit_options options = {
+            .key = key, .key_time_ms = 1700000000000, .lease_ms = 300, .deadline_ms = 20000};
+        truce_status status;
+
+        snprintf(key, sizeof(key), "record %d", (int)worker->number);
+        status = truce_transact(worker->store, record, worker, &options, &error);
+        worker->unknown = status != TRUCE_OK;
+        if (!status) {
+            worker->done++;
+            worker->number++;
+        } else if (status != TRUCE_UNKNOWN && status != TRUCE_IO && status != TRUCE_LOCKED &&
+                   status != TRUCE_CONFLICT) {
+            CHECK_OK(status, error);
+            break;
+        }
+    }
+    return NULL;
+}
+
+static int64_t number_of(truce_store *store, const char *id)
+{
+    bson_value_t value = text_id(id);
+    bson_t filter = BSON_INITIALIZER, document;
+    bson_error_t error;
+    bson_iter_t iter;
+    int64_t number = -1;
+
+    BSON_APPEND_VALUE(&filter, "_id", &value);
+    if (CHECK_OK(truce_find_one(store, "accounts", &filter, NULL, &document, &error), error) &&
+        bson_iter_init_find(&iter, &document, "n"))
+        number = bson_iter_as_int64(&iter);
+    bson_destroy(&document);
+    bson_destroy(&filter);
+    return number;
+}
+
+TEST(a_server_that_is_killed_and_comes_back_has_done_everything_once)
+{
+    struct worker worker = {.store = server_store(), .mutex = PTHREAD_MUTEX_INITIALIZER};
+    int64_t a;
+    pthread_t thread;
+
+    REQUIRE(worker.store != NULL);
+    if (!getenv("TRUCE_TEST_SERVER_KILL")) {
+        test_skip("this server keeps nothing when it is killed, or is not ours to kill");
+        return;
+    }
+    prepare_accounts(worker.store);
+    REQUIRE(pthread_create(&thread, NULL, work, &worker) == 0);
+    for (int i = 0; i < test_scale("TRUCE_SERVER_KILLS", 2); i++) {
+        truce__clock_sleep_ms(700);
+        CHECK(server_kill());
+    }
+    truce__clock_sleep_ms(700);
+    pthread_mutex_lock(&worker.mutex);
+    worker.stop = true;
+    pthread_mutex_unlock(&worker.mutex);
+    pthread_join(thread, NULL);
+    sweep(worker.store);
+    a = number_of(worker.store, "a");
+    CHECK_INT(worker.done, >, 0);
+    CHECK_INT(a, ==, 10 + worker.done);
+    CHECK_INT(number_of(worker.store, "b"), ==, worker.done);
+    CHECK_INT(count(worker.store, "records", "{}"), ==, worker.done);
+    CHECK_INT(count(worker.store, "accounts", "{'_intent': {'$exists': true}}"), ==, 0);
+    printf("%d commits under kills\n", (int)worker.done);
+    truce_store_close(worker.store);
+}

@@ -1,0 +1,122 @@
+/* Thirty-two threads on one store handle: plain writes, cursors, commits, and a pool that is smaller than
+ * they are many. */
+#include <pthread.h>
+
+#include "tests/support/bank.h"
+#include "tests/support/server.h"
+
+#define THREADS 32
+
+struct hand {
+    truce_store *store;
+    int number, rounds;
+    int64_t moved;
+};
+
+static truce_status move(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct hand *hand = arg;
+    char from[20], to[20];
+    truce_status status;
+
+    snprintf(from, sizeof(from), "%d", hand->number);
+    snprintf(to, sizeof(to), "%d", (hand->number + 1) % THREADS);
+    status = add_update(commit, "accounts", from, NULL, "{'$inc': {'n': -1}}", error);
+    if (!status)
+        status = add_update(commit, "accounts", to, NULL, "{'$inc': {'n': 1}}", error);
+    return status;
+}
+
+static void read_all(truce_store *store)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    bson_error_t error;
+
+    if (!CHECK_OK(truce_find(store, "accounts", NULL, NULL, &cursor, &error), error))
+        return;
+    do
+        CHECK_OK(truce_cursor_next(cursor, &document, &error), error);
+    while (document);
+    truce_cursor_close(cursor);
+}
+
+static void *work(void *arg)
+{
+    struct hand *hand = arg;
+    bson_t *filter = test_bson("{'_id': 'all'}"), *update = test_bson("{'$inc': {'n': 1}}");
+    bson_t *empty = test_bson("{}");
+    truce_commit_options options = {.deadline_ms = 60000, .tries_max = 10000};
+    bson_error_t error;
+
+    for (int i = 0; i < hand->rounds; i++) {
+        CHECK_OK(truce_update(hand->store, "counters", filter, update, NULL, NULL, &error), error);
+        CHECK_OK(truce_insert(hand->store, "lines", empty, NULL, &error), error);
+        read_all(hand->store);
+        if (CHECK_OK(truce_transact(hand->store, move, hand, &options, &error), error))
+            hand->moved++;
+    }
+    bson_destroy(filter);
+    bson_destroy(update);
+    bson_destroy(empty);
+    return NULL;
+}
+
+static int64_t count(truce_store *store, const char *collection, const char *json)
+{
+    bson_t *filter = test_bson(json);
+    bson_error_t error = {0};
+    int64_t found = -1;
+
+    CHECK_OK(truce_count(store, collection, filter, NULL, &found, &error), error);
+    bson_destroy(filter);
+    return found;
+}
+
+static void crowd(truce_store *store)
+{
+    int rounds = (int)test_scale("TRUCE_SERVER_ROUNDS", 2);
+    struct hand hands[THREADS];
+    pthread_t threads[THREADS];
+    char json[80];
+
+    insert_json(store, "counters", "{'_id': 'all', 'n': 0}");
+    for (int i = 0; i < THREADS; i++) {
+        snprintf(json, sizeof(json), "{'_id': '%d', 'n': 100}", i);
+        insert_json(store, "accounts", json);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        hands[i] = (struct hand){.store = store, .number = i, .rounds = rounds};
+        CHECK(pthread_create(&threads[i], NULL, work, &hands[i]) == 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    snprintf(json, sizeof(json), "{'_id': 'all', 'n': %d}", THREADS * rounds);
+    CHECK_INT(count(store, "counters", json), ==, 1);
+    CHECK_INT(count(store, "lines", "{}"), ==, THREADS * rounds);
+    CHECK_INT(count(store, "accounts", "{'n': 100}"), ==, THREADS); /* round in a ring */
+}
+
+TEST(thirty_two_threads_share_a_store)
+{
+    truce_store *store = server_store();
+
+    REQUIRE(store != NULL);
+    crowd(store);
+    truce_store_close(store);
+}
+
+TEST(thirty_two_threads_share_four_connections)
+{
+    truce_store *emptied = server_store(), *store = NULL;
+    bson_error_t error;
+    char uri[600];
+
+    REQUIRE(emptied != NULL);
+    CHECK_OK(truce_store_open(server_uri(uri, sizeof(uri), "maxPoolSize=4"), NULL, &store, &error),
+             error);
+    REQUIRE(store != NULL);
+    crowd(store);
+    truce_store_close(store);
+    truce_store_close(emptied);
+}

@@ -1,0 +1,325 @@
+/*
+ * Two threads for each connection, one for each direction; a message is read whole before it is passed
+ * on (its first four bytes are its length).
+ *
+ *     client --> [ pump TO_SERVER ] --> server
+ *     client <-- [ pump TO_CLIENT ] <-- server
+ *
+ * Whether an answer counts is decided by the request before it on the same connection.
+ */
+#include "tests/support/proxy.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define MESSAGE_MAX (64 * 1024 * 1024)
+
+struct proxy {
+    int listener, port, server_port;
+    pthread_t accepter;
+    pthread_mutex_t mutex; /* over all below */
+    pthread_cond_t changed;
+    enum proxy_fault fault;
+    enum proxy_direction direction;
+    uint64_t at, count[2];
+    bool hit, stopping;
+    int held, pumps;
+};
+
+struct link {
+    struct proxy *proxy;
+    int ends[2]; /* the client's, the server's */
+    bool counts; /* the last request was no handshake */
+    int users;   /* pumps that are still there; under the proxy's mutex */
+};
+
+struct pump {
+    struct link *link;
+    enum proxy_direction direction;
+};
+
+static bool read_whole(int from, uint8_t *bytes, size_t size)
+{
+    while (size > 0) {
+        ssize_t got = recv(from, bytes, size, 0);
+
+        if (got <= 0)
+            return false;
+        bytes += got;
+        size -= (size_t)got;
+    }
+    return true;
+}
+
+static bool write_whole(int to, const uint8_t *bytes, size_t size)
+{
+    while (size > 0) {
+        ssize_t put = send(to, bytes, size, MSG_NOSIGNAL);
+
+        if (put <= 0)
+            return false;
+        bytes += put;
+        size -= (size_t)put;
+    }
+    return true;
+}
+
+static uint8_t *read_message(int from, uint32_t *size)
+{
+    uint8_t head[4], *message;
+    uint32_t length;
+
+    if (!read_whole(from, head, sizeof(head)))
+        return NULL;
+    memcpy(&length, head, sizeof(length)); /* little endian, as the machine */
+    if (length < 16 || length > MESSAGE_MAX)
+        return NULL;
+    message = malloc(length);
+    memcpy(message, head, sizeof(head));
+    if (!read_whole(from, message + sizeof(head), length - sizeof(head))) {
+        free(message);
+        return NULL;
+    }
+    *size = length;
+    return message;
+}
+
+/* A request that belongs to connections, not to what they are used for. */
+static bool is_handshake(const uint8_t *message, uint32_t size)
+{
+    static const char *const names[] = {"hello", "isMaster", "ismaster", "endSessions"};
+    uint32_t operation;
+    size_t body = 16 + 4 + 1 + 4 + 1; /* OP_MSG: flags, kind, length, type of the first field */
+
+    memcpy(&operation, message + 12, sizeof(operation));
+    if (operation != 2013)
+        return true; /* OP_QUERY and the like: only handshakes are sent so */
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (size > body + strlen(names[i]) && !strcmp((const char *)message + body, names[i]))
+            return true;
+    return false;
+}
+
+/* What happens to this message. */
+static enum proxy_fault meet(struct pump *pump, const uint8_t *message, uint32_t size)
+{
+    struct proxy *proxy = pump->link->proxy;
+    enum proxy_fault fault = PROXY_NOTHING;
+
+    pthread_mutex_lock(&proxy->mutex);
+    if (pump->direction == TO_SERVER)
+        pump->link->counts = !is_handshake(message, size);
+    if (pump->link->counts && ++proxy->count[pump->direction] == proxy->at &&
+        pump->direction == proxy->direction) {
+        fault = proxy->fault;
+        proxy->hit = fault != PROXY_NOTHING;
+        proxy->held += fault == PROXY_DELAY;
+    }
+    pthread_mutex_unlock(&proxy->mutex);
+    return fault;
+}
+
+static void let_go(struct proxy *proxy)
+{
+    pthread_mutex_lock(&proxy->mutex);
+    proxy->held--;
+    pthread_cond_broadcast(&proxy->changed);
+    pthread_mutex_unlock(&proxy->mutex);
+}
+
+/* False: the connection has ended. */
+static bool pass_on(struct pump *pump, const uint8_t *message, uint32_t size)
+{
+    enum proxy_fault fault = meet(pump, message, size);
+    int to = pump->link->ends[pump->direction == TO_SERVER];
+    bool passed = true;
+
+    if (fault == PROXY_CUT)
+        return false;
+    if (fault == PROXY_DELAY)
+        truce__clock_sleep_ms(PROXY_DELAY_MS);
+    passed = write_whole(to, message, fault == PROXY_HALF ? size / 2 : size);
+    if (fault == PROXY_DELAY) {
+        truce__clock_sleep_ms(100); /* the server does what it was told */
+        let_go(pump->link->proxy);
+    }
+    return passed && fault != PROXY_HALF && fault != PROXY_AFTER;
+}
+
+static void leave(struct link *link)
+{
+    struct proxy *proxy = link->proxy;
+    bool last;
+
+    shutdown(link->ends[0], SHUT_RDWR);
+    shutdown(link->ends[1], SHUT_RDWR);
+    pthread_mutex_lock(&proxy->mutex);
+    last = --link->users == 0;
+    pthread_mutex_unlock(&proxy->mutex);
+    if (last) {
+        close(link->ends[0]);
+        close(link->ends[1]);
+        free(link);
+    }
+    pthread_mutex_lock(&proxy->mutex);
+    proxy->pumps--;
+    pthread_cond_broadcast(&proxy->changed);
+    pthread_mutex_unlock(&proxy->mutex);
+}
+
+static void *run_pump(void *arg)
+{
+    struct pump pump = *(struct pump *)arg;
+    uint8_t *message;
+    uint32_t size;
+    bool going = true;
+
+    free(arg);
+    while (going && (message = read_message(pump.link->ends[pump.direction != TO_SERVER], &size))) {
+        going = pass_on(&pump, message, size);
+        free(message);
+    }
+    leave(pump.link);
+    return NULL;
+}
+
+static int connect_to(int port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int end = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+
+    if (connect(end, (struct sockaddr *)&address, sizeof(address))) {
+        close(end);
+        return -1;
+    }
+    setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    return end;
+}
+
+static void start_pumps(struct proxy *proxy, int client)
+{
+    struct link *link = calloc(1, sizeof(*link));
+    int on = 1;
+
+    *link = (struct link){.proxy = proxy, .ends = {client, connect_to(proxy->server_port)}};
+    if (link->ends[1] < 0) {
+        close(client);
+        free(link);
+        return;
+    }
+    setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    link->users = 2;
+    pthread_mutex_lock(&proxy->mutex);
+    proxy->pumps += 2;
+    pthread_mutex_unlock(&proxy->mutex);
+    for (int direction = TO_SERVER; direction <= TO_CLIENT; direction++) {
+        struct pump *pump = malloc(sizeof(*pump));
+        pthread_t thread;
+
+        *pump = (struct pump){link, (enum proxy_direction)direction};
+        if (pthread_create(&thread, NULL, run_pump, pump))
+            abort();
+        pthread_detach(thread);
+    }
+}
+
+static void *accept_all(void *arg)
+{
+    struct proxy *proxy = arg;
+    bool stopping = false;
+
+    while (!stopping) {
+        struct pollfd ready = {proxy->listener, POLLIN, 0};
+        int client = poll(&ready, 1, 100) > 0 ? accept(proxy->listener, NULL, NULL) : -1;
+
+        if (client >= 0)
+            start_pumps(proxy, client);
+        pthread_mutex_lock(&proxy->mutex);
+        stopping = proxy->stopping;
+        pthread_mutex_unlock(&proxy->mutex);
+    }
+    return NULL;
+}
+
+struct proxy *proxy_start(int server_port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof(address);
+    struct proxy *proxy = calloc(1, sizeof(*proxy));
+
+    proxy->server_port = server_port;
+    pthread_mutex_init(&proxy->mutex, NULL);
+    pthread_cond_init(&proxy->changed, NULL);
+    proxy->listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(proxy->listener, (struct sockaddr *)&address, size) || listen(proxy->listener, 100) ||
+        getsockname(proxy->listener, (struct sockaddr *)&address, &size) ||
+        pthread_create(&proxy->accepter, NULL, accept_all, proxy)) {
+        close(proxy->listener);
+        free(proxy);
+        return NULL;
+    }
+    proxy->port = ntohs(address.sin_port);
+    return proxy;
+}
+
+int proxy_port(const struct proxy *proxy)
+{
+    return proxy->port;
+}
+
+void proxy_arm(struct proxy *proxy, enum proxy_fault fault, enum proxy_direction direction,
+               uint64_t at)
+{
+    pthread_mutex_lock(&proxy->mutex);
+    proxy->fault = fault;
+    proxy->direction = direction;
+    proxy->at = at;
+    proxy->count[0] = proxy->count[1] = 0;
+    proxy->hit = false;
+    pthread_mutex_unlock(&proxy->mutex);
+}
+
+bool proxy_hit(struct proxy *proxy)
+{
+    bool hit;
+
+    pthread_mutex_lock(&proxy->mutex);
+    hit = proxy->hit;
+    pthread_mutex_unlock(&proxy->mutex);
+    return hit;
+}
+
+void proxy_settle(struct proxy *proxy)
+{
+    pthread_mutex_lock(&proxy->mutex);
+    while (proxy->held > 0)
+        pthread_cond_wait(&proxy->changed, &proxy->mutex);
+    pthread_mutex_unlock(&proxy->mutex);
+}
+
+void proxy_stop(struct proxy *proxy)
+{
+    pthread_mutex_lock(&proxy->mutex);
+    proxy->stopping = true;
+    pthread_mutex_unlock(&proxy->mutex);
+    pthread_join(proxy->accepter, NULL);
+    close(proxy->listener);
+    pthread_mutex_lock(&proxy->mutex);
+    while (proxy->pumps > 0)
+        pthread_cond_wait(&proxy->changed, &proxy->mutex);
+    pthread_mutex_unlock(&proxy->mutex);
+    pthread_cond_destroy(&proxy->changed);
+    pthread_mutex_destroy(&proxy->mutex);
+    free(proxy);
+}
