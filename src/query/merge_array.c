@@ -63,6 +63,16 @@ static int compare_ranked(const void *a, const void *b)
     return order ? order : (first->place > second->place) - (first->place < second->place);
 }
 
+/* Most lists are: their elements were given numbers as they came. */
+static bool is_sorted(const struct ranked *ranked, uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        if (compare_ranked(&ranked[i - 1], &ranked[i]) > 0)
+            return false;
+    }
+    return true;
+}
+
 /* False: an element has no key, or (unless it is a set) two have the same. */
 static bool read_list(struct arena *arena, struct value array, const char *name, struct list *list)
 {
@@ -86,7 +96,7 @@ static bool read_list(struct arena *arena, struct value array, const char *name,
         ranked[list->count] = (struct ranked){element->key, list->count};
         list->count++;
     }
-    if (room)
+    if (!is_sorted(ranked, room))
         qsort(ranked, room, sizeof *ranked, compare_ranked);
     for (uint32_t i = 0; i < room; i++) {
         if (kept &&
@@ -239,6 +249,23 @@ static void mark_done(struct result *result, const struct element *element)
     }
 }
 
+/* The path grows by the element: only where there may be a conflict. */
+static void enter(struct result *result, const struct element *element)
+{
+    const char *name = result->lists->key_name;
+    struct merge *merge = result->merge;
+    char shown[200];
+
+    truce__merge_path_add(merge, "[", 1);
+    if (name) {
+        truce__merge_path_add(merge, name, strlen(name));
+        truce__merge_path_add(merge, ": ", 2);
+    }
+    truce__value_show(element->key, shown, sizeof shown);
+    truce__merge_path_add(merge, shown, strlen(shown));
+    truce__merge_path_add(merge, "]", 1);
+}
+
 static void add_element(struct result *result, struct element *element)
 {
     struct merge *merge = result->merge;
@@ -246,20 +273,15 @@ static void add_element(struct result *result, struct element *element)
                                 value_in(result, MINE, element->in[MINE]),
                                 value_in(result, THEIRS, element->in[THEIRS])};
     uint32_t length = merge->path_length, before = result->array.len;
-    char shown[200], text[16];
+    char text[16];
     const char *key;
 
     if (element->done)
         return;
     mark_done(result, element);
-    truce__merge_path_add(merge, "[", 1);
-    if (result->lists->key_name) {
-        truce__merge_path_add(merge, result->lists->key_name, strlen(result->lists->key_name));
-        truce__merge_path_add(merge, ": ", 2);
-    }
-    truce__value_show(element->key, shown, sizeof shown);
-    truce__merge_path_add(merge, shown, strlen(shown));
-    truce__merge_path_add(merge, "]", 1);
+    if (!truce__value_identical(three.base, three.mine) &&
+        !truce__value_identical(three.base, three.theirs))
+        enter(result, element);
     bson_uint32_to_string(result->count, &key, text, sizeof text);
     truce__merge_value(merge, &result->array, key, (uint32_t)strlen(key), &three);
     result->count += result->array.len > before;
