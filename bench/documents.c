@@ -51,6 +51,20 @@ static void setup_truce(truce_store *store, bool indexed)
     bson_free(documents);
 }
 
+static void fill_sqlite(struct sql *sql)
+{
+    sql_execute(sql, "BEGIN");
+    for (int64_t id = 0; id < DOCUMENTS; id++) {
+        char owner[40], text[200];
+
+        document_texts(id, owner, text);
+        sql_run(sql, SQL("INSERT INTO documents(id, counter, grp, owner, text)"
+                         " VALUES ($1, 0, $2, $3, $4)",
+                         NUMBER(id), NUMBER(id % GROUPS), TEXT(owner), TEXT(text)));
+    }
+    sql_execute(sql, "COMMIT");
+}
+
 static void setup_sql(struct bench_side *side, bool indexed)
 {
     struct sql *sql = side->connections[0];
@@ -65,16 +79,14 @@ static void setup_sql(struct bench_side *side, bool indexed)
                            " grp integer, owner text, text text)");
     if (indexed)
         sql_execute(sql, "CREATE INDEX documents_grp ON documents(grp)");
-    sql_execute(sql, "BEGIN");
-    for (int64_t id = 0; id < DOCUMENTS; id++) {
-        char owner[40], text[200];
-
-        document_texts(id, owner, text);
-        sql_run(sql, SQL("INSERT INTO documents(id, counter, grp, owner, text)"
-                         " VALUES ($1, 0, $2, $3, $4)",
-                         NUMBER(id), NUMBER(id % GROUPS), TEXT(owner), TEXT(text)));
-    }
-    sql_execute(sql, "COMMIT");
+    if (postgres)
+        sql_run(sql,
+                SQL("INSERT INTO documents(id, counter, grp, owner, text) SELECT i, 0, i % 1000,"
+                    " 'person ' || i, repeat(chr((97 + i % 26)::integer), 199)"
+                    " FROM generate_series(0, $1 - 1) i",
+                    NUMBER(DOCUMENTS)));
+    else
+        fill_sqlite(sql);
     sql_execute(sql, postgres ? "VACUUM ANALYZE documents" : "ANALYZE");
     if (!bench_small)
         sql_execute(sql, postgres ? "CHECKPOINT" : "PRAGMA wal_checkpoint");

@@ -272,7 +272,8 @@ static void parse(struct board *board, int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--quick")) {
             board->conditions.quick = true;
-            set_lengths(board, 2, 0.12, 0.03, 0.2);
+            set_lengths(board, 2, 0.1, 0.03, 0.15);
+            parse_callers(board, "1,32");
         } else if (!strcmp(argv[i], "--check")) {
             board->conditions.quick = true;
             bench_small = true;

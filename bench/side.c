@@ -118,7 +118,7 @@ static void run_round(struct bench_side *side, const struct order *order, struct
         all[i].number = i;
         BENCH_CHECK(pthread_create(&all[i].thread, NULL, call_often, &all[i]) == 0);
     }
-    usage_take(side->target->server, &before);
+    usage_take(side->target->server, false, &before);
     pthread_barrier_wait(&crowd.start);
     began = bench_now();
     sleep_seconds(order->seconds);
@@ -126,7 +126,7 @@ static void run_round(struct bench_side *side, const struct order *order, struct
     for (int i = 0; i < order->callers; i++)
         pthread_join(all[i].thread, NULL);
     round->seconds = bench_now() - began;
-    usage_take(side->target->server, &after);
+    usage_take(side->target->server, true, &after);
     for (int i = 0; i < order->callers; i++)
         add_caller(&all[i], round->seconds, round);
     side->operations += round->operations;

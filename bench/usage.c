@@ -57,14 +57,15 @@ static bool read_stat(pid_t pid, pid_t *parent, double *seconds)
     return true;
 }
 
-static void add_process(pid_t pid, double seconds, struct usage *usage)
+static void add_process(pid_t pid, double seconds, bool with_memory, struct usage *usage)
 {
     usage->cpu_seconds += seconds;
     usage->bytes_written += labelled(pid, "io", "wchar:");
-    usage->memory += labelled(pid, "smaps_rollup", "Pss:") * 1024;
+    if (with_memory)
+        usage->memory += labelled(pid, "smaps_rollup", "Pss:") * 1024;
 }
 
-static void add_server(pid_t server, struct usage *usage)
+static void add_server(pid_t server, bool with_memory, struct usage *usage)
 {
     DIR *directory = opendir("/proc");
     struct dirent *entry;
@@ -75,12 +76,12 @@ static void add_server(pid_t server, struct usage *usage)
         double seconds;
 
         if (pid > 0 && read_stat(pid, &parent, &seconds) && (pid == server || parent == server))
-            add_process(pid, seconds, usage);
+            add_process(pid, seconds, with_memory, usage);
     }
     closedir(directory);
 }
 
-void usage_take(pid_t server, struct usage *usage)
+void usage_take(pid_t server, bool with_memory, struct usage *usage)
 {
     struct rusage own;
 
@@ -89,9 +90,9 @@ void usage_take(pid_t server, struct usage *usage)
     add_process(getpid(),
                 (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
                     (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec) / 1e6,
-                usage);
+                with_memory, usage);
     if (server)
-        add_server(server, usage);
+        add_server(server, with_memory, usage);
 }
 
 /* ---- the disk -------------------------------------------------------------------------------- */

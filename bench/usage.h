@@ -4,6 +4,7 @@
 /*
  * What a target costs besides time, from /proc: its process, and those of its server if it has one.
  */
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -16,8 +17,9 @@ struct usage {
     int64_t memory; /* what the processes have in memory now, shared pages counted once */
 };
 
-/* Of this process, and of `server` (0: none) with its children. */
-void usage_take(pid_t server, struct usage *usage);
+/* Of this process, and of `server` (0: none) with its children. `memory` is slow to tell, and 0 where
+ * it is not wanted. */
+void usage_take(pid_t server, bool with_memory, struct usage *usage);
 
 struct disk {
     double p50_us, p99_us;
