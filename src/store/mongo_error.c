@@ -189,8 +189,13 @@ static truce_status local_status(enum mongo_kind kind, const bson_error_t *caugh
     case MONGOC_ERROR_SASL:
     case MONGOC_ERROR_SCRAM:
         return caught->code == MONGOC_ERROR_CLIENT_AUTHENTICATE ? TRUCE_INVALID : TRUCE_IO;
-    case MONGOC_ERROR_BSON:
     case MONGOC_ERROR_COMMAND:
+        /* the server was lost between its choice and the command; there is no code for that */
+        if (strstr(caught->message, "invalidated server"))
+            return kind == MONGO_STATEMENT ? TRUCE_CONFLICT : TRUCE_IO;
+        return caught->code == MONGOC_ERROR_PROTOCOL_INVALID_REPLY ? unanswered(kind)
+                                                                   : TRUCE_INVALID;
+    case MONGOC_ERROR_BSON:
     case MONGOC_ERROR_NAMESPACE:
         return caught->code == MONGOC_ERROR_PROTOCOL_INVALID_REPLY ? unanswered(kind)
                                                                    : TRUCE_INVALID;
