@@ -35,7 +35,6 @@ TEST(a_prepare_without_an_answer_is_not_sent_again_under_one_id)
 TEST(an_insert_of_the_commit_without_an_answer_is_not_sent_again)
 {
     search("a commit and somebody who aborts and purges", 0, 0, 1, 1);
-    search("a commit and one sweep that purges", 0, 0, 1, 1);
 }
 
 TEST(a_missing_commit_after_an_unanswered_decide_is_unknown)

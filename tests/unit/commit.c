@@ -327,6 +327,35 @@ TEST(a_key_takes_effect_once_for_ever)
     on_every_setting(keyed);
 }
 
+static void purged_key(truce_store *store, const struct setting *setting)
+{
+    truce_commit_options options = {
+        .mechanism = setting->mechanism, .key = "old", .key_time_ms = 1};
+    truce_sweep_options keep_nothing = {.retention_ms = 1};
+    truce_sweep_report report;
+    bson_error_t error = {0};
+
+    two_accounts(store);
+    for (int i = 0; i < 2; i++) {
+        truce_commit *commit = NULL;
+
+        CHECK_OK(truce_commit_begin(store, &options, &commit, &error), error);
+        CHECK_OK(add_update(commit, "accounts", "a", NULL, "{'$inc': {'n': 1}}", &error), error);
+        CHECK_STATUS(i ? TRUCE_EXPIRED : TRUCE_OK, truce_commit_apply(commit, &error), error);
+        truce_commit_free(commit);
+        truce__clock_sleep_ms(5);
+        CHECK_OK(truce_sweep(store, &keep_nothing, &report, &error), error);
+        if (i == 0)
+            CHECK_INT(report.purged, ==, 1);
+    }
+    CHECK_DOCUMENT(store, "accounts", "a", "{'_id': 'a', 'n': 11}");
+}
+
+TEST(a_key_that_was_purged_is_refused)
+{
+    on_every_setting(purged_key);
+}
+
 TEST(two_commits_of_the_journal_cannot_have_one_key)
 {
     truce_store *store = open_setting(&settings[1]);
