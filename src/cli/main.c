@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 
@@ -246,12 +248,23 @@ static int run(struct cli *cli, char **at)
     return cli_output_end(cli->command->run(cli));
 }
 
+/* libmongoc makes this file, for a tool that shows its counters, as soon as it is loaded. A process
+ * that is killed would leave it behind, and a later one of the same number would complain. */
+static void remove_counters(void)
+{
+    char name[32];
+
+    snprintf(name, sizeof name, "/mongoc-%u", (unsigned)getpid());
+    (void)shm_unlink(name);
+}
+
 int main(int argc, char **argv)
 {
     struct cli *cli = bson_malloc0(sizeof *cli);
     const char *uri = getenv("TRUCE_STORE");
     int code;
 
+    remove_counters();
     signal(SIGPIPE, SIG_IGN);
     cli->program = argc ? argv[0] : "truce";
     cli->uri = uri && *uri ? uri : NULL;

@@ -8,7 +8,8 @@
 #include "base/assert.h"
 
 const struct cli_option cli_common_options[] = {
-    {"store", 's', "URI", "the store: a file, mongodb://..., or memory: (else TRUCE_STORE says it)", false},
+    {"store", 's', "URI", "the store: a file, mongodb://..., or memory: (else TRUCE_STORE says it)",
+     false},
     {"json", 'j', NULL, "every answer is a document", false},
     {"quiet", 'q', NULL, "no progress and no remarks", false},
     {"help", 'h', NULL, "this help", false},
