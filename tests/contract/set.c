@@ -296,8 +296,6 @@ static void wrong_calls(truce_store *store)
 {
     truce_set *set = truce_set_new(store, NULL);
     bson_t *key = test_bson("{'student_id': 1}"), *element = test_bson("{'name': 'CS 101'}");
-    truce_set_outcome outcome;
-    bson_error_t error;
 
     refused(set, "{'student_id': 1}", "{'nme': 'CS 101'}", 1,
             "the element has no field \"name\" (set students.classes takes its elements' names "
@@ -314,9 +312,6 @@ static void wrong_calls(truce_store *store)
             "the element's field \"name\" is null, which cannot name an element");
     refused(set, "{'student_id': 1}", "{'name': 'CS 101'}", 0,
             "the sequence number is 0, and must be at least 1");
-    CHECK_STATUS(TRUCE_INVALID,
-                 truce_set_add(set, (truce_commit *)&outcome, key, element, 1, &outcome, &error),
-                 error);
     truce_set_free(set);
     set = truce_set_new(store, &(truce_set_options){.field = "a.b"});
     refused(set, "{'student_id': 1}", "{'name': 'CS 101'}", 1, "the set's list cannot be \"a.b\"");
