@@ -141,14 +141,14 @@ static void check_sound(const bson_t *document)
 }
 
 static truce_status apply(const struct update *update, const struct match_result *found,
-                          const bson_t *before, bson_t *after, struct update_result *result)
+                          const bson_t *before, bson_t *after, struct update_result *result,
+                          bson_error_t *error)
 {
     struct arena arena = ARENA_INIT;
     struct query_context context = {.now_ms = 1, .arena = &arena};
     struct value id = truce__value_field(truce__value_document(before), "_id", 3);
-    bson_error_t error;
     truce_status status =
-        truce__update_apply(update, before, found, &context, after, result, &error);
+        truce__update_apply(update, before, found, &context, after, result, error);
 
     if (status == TRUCE_OK) {
         check_sound(after);
@@ -205,9 +205,12 @@ static void check(const bson_t *update, const bson_t *filters, const bson_t *que
         truce__match_test(match, truce__value_document(document), NULL, &found, &error))
         found = (struct match_result){.matched = true, .array_index = 0};
     if (truce__update_new(update, &options, &compiled, &error) == TRUCE_OK) {
-        if (apply(compiled, &found, document, &once, &result) == TRUCE_OK && calm) {
-            truce_assert(apply(compiled, &found, &once, &twice, &result) == TRUCE_OK);
-            truce_assert(same_bytes(&once, &twice));
+        if (apply(compiled, &found, document, &once, &result, &error) == TRUCE_OK && calm) {
+            truce_status status = apply(compiled, &found, &once, &twice, &result, &error);
+
+            /* the nulls that an array was filled up with may be in the way of another operator */
+            truce_assert(status == TRUCE_OK || error.code == CODE_PATH_NOT_VIABLE);
+            truce_assert(status || same_bytes(&once, &twice));
             bson_destroy(&twice);
         }
         bson_destroy(&once);
@@ -249,8 +252,8 @@ static void check_items(struct fuzz_input *input, const bson_t *document)
     status = truce__update_new(&update, NULL, &by_query, &error);
     truce_assert(status == truce__update_new(&set, &options, &by_filter, &error));
     if (status == TRUCE_OK) {
-        status = apply(by_query, NULL, document, &one, &result);
-        truce_assert(status == apply(by_filter, NULL, document, &two, &result));
+        status = apply(by_query, NULL, document, &one, &result, &error);
+        truce_assert(status == apply(by_filter, NULL, document, &two, &result, &error));
         truce_assert(status || same_bytes(&one, &two));
         bson_destroy(&one);
         bson_destroy(&two);

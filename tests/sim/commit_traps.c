@@ -6,7 +6,7 @@
 static void search_some(long most, const char *name, int crashes, int losses, int lates, int jumps)
 {
     struct sim_scenario scenario = *scenario_named(name);
-    uint64_t runs = (uint64_t)test_scale("TRUCE_SIM_RUNS", most);
+    uint64_t runs = (uint64_t)test_scale("TRUCE_TRAP_RUNS", most);
     struct sim_search found;
 
     scenario.crashes = crashes;

@@ -2,6 +2,7 @@
  * refused. */
 #include "base/clock.h"
 #include "tests/support/bank.h"
+#include "tests/support/no_sleep.h"
 #include "truce/sys/decorate.h"
 
 typedef void setting_function(truce_store *store, const struct setting *setting);
@@ -387,13 +388,16 @@ static void die_at(truce_store *store, uint64_t n)
                                 .from_then_on = true,
                                 .at = n},
                         none = {0};
-    truce_commit *commit = begin_wide(store, journal);
+    truce_commit *commit;
     bson_error_t error = {0};
 
+    no_sleep_begin(); /* it tries until its deadline */
+    commit = begin_wide(store, journal);
     CHECK_OK(add_update(commit, "users", "a", NULL, "{'$set': {'mail': 'z'}}", &error), error);
     truce_fault_arm(store, &fail);
     CHECK(finish(commit, &error) != TRUCE_CONFLICT);
     truce_fault_arm(store, &none);
+    truce__world_use(NULL);
 }
 
 static truce_store *open_faulty(void)
