@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "sim/sim.h"
 
 /*
@@ -54,10 +55,14 @@ void truce__sim_walks(const struct sim_scenario *scenario, uint64_t seed, uint64
         if (!result->violation)
             continue;
         if (trace) { /* once more, to be read */
+            struct dice same = {.base = {.choose = choose}, .faults = 15};
+            struct sim_result again;
+
             fprintf(trace, "scenario %s, walk %llu:\n", scenario->name,
                     (unsigned long long)(seed + i));
-            truce__random_seed(&dice.random, seed + i);
-            truce__sim_run(scenario, &dice.base, trace, result);
+            truce__random_seed(&same.random, seed + i);
+            truce__sim_run(scenario, &same.base, trace, &again);
+            truce_assert(again.violation);
         }
         return;
     }

@@ -35,16 +35,22 @@ const char *const truce__sim_action_names[] = {
 
 /* ---- the world ------------------------------------------------------------------------------ */
 
+/* What a client saw of the clock is part of its state, as its answers are. */
+static int64_t now_ms(struct run *run)
+{
+    if (run->current)
+        run->current->local = truce__sim_mix(run->current->local, (uint64_t)run->now_ms);
+    return run->now_ms;
+}
+
 static int64_t wall_ms(void *arg)
 {
-    const struct run *run = arg;
-
-    return run->now_ms;
+    return now_ms(arg);
 }
 
 static int64_t monotonic_ns(void *arg)
 {
-    const struct run *run = arg;
+    struct run *run = arg;
 
     if (run->current && run->current->dead)
         return INT64_MAX / 2; /* past every deadline */
