@@ -90,6 +90,22 @@ bool server_do(const char *user, const char *log, const char *const argv[], char
     return false;
 }
 
+bool server_wait(struct bench_target *target, int seconds, bool (*answers)(const char *address),
+                 const char *log)
+{
+    for (int tries = 0; tries < 20 * seconds; tries++) {
+        if (answers(target->address))
+            return true;
+        if (waitpid(target->server, NULL, WNOHANG) == target->server) {
+            target->server = 0;
+            break;
+        }
+        usleep(50 * 1000);
+    }
+    server_last_line(log, target->reason, sizeof target->reason);
+    return false;
+}
+
 void server_stop(pid_t pid, int signal)
 {
     int status;

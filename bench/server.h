@@ -7,7 +7,7 @@
  */
 #include <sys/types.h>
 
-#include "bench/bench.h"
+#include "bench/harness.h"
 
 struct server {
     char directory[200]; /* its data, below bench_directory() */
@@ -24,6 +24,10 @@ void server_forget(struct server *server);
 pid_t server_spawn(const char *user, const char *log, const char *const argv[]);
 /* Runs one to its end. False: `why` has the last line that it said. */
 bool server_do(const char *user, const char *log, const char *const argv[], char *why, size_t size);
+/* Waits, so many seconds at most, until the target's server answers at its address. False:
+ * `target->reason` has the last line of the log; `target->server` is 0 if it ended. */
+bool server_wait(struct bench_target *target, int seconds, bool (*answers)(const char *address),
+                 const char *log);
 /* Signals, and waits for its end. */
 void server_stop(pid_t pid, int signal);
 

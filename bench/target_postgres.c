@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <libpq-fe.h>
@@ -227,23 +226,13 @@ static bool find_programs(char *bin, size_t size)
     return best > 0;
 }
 
-static bool wait_for(struct bench_target *target, const char *log)
+static bool answers(const char *address)
 {
-    for (int tries = 0; tries < 300; tries++) {
-        struct pg *pg = try_connect(target->address);
-        bool ready = PQstatus(pg->connection) == CONNECTION_OK;
+    struct pg *pg = try_connect(address);
+    bool ready = PQstatus(pg->connection) == CONNECTION_OK;
 
-        pg_close(&pg->base);
-        if (ready)
-            return true;
-        if (waitpid(target->server, NULL, WNOHANG) == target->server) {
-            target->server = 0;
-            break;
-        }
-        usleep(50 * 1000);
-    }
-    server_last_line(log, target->reason, sizeof target->reason);
-    return false;
+    pg_close(&pg->base);
+    return ready;
 }
 
 static void stop(struct bench_target *target)
@@ -295,7 +284,7 @@ static void start(struct bench_target *target)
         return;
     }
     target->server = server_spawn(USER, log, run);
-    if (!wait_for(target, log))
+    if (!server_wait(target, 15, answers, log))
         stop(target);
 }
 

@@ -4,7 +4,6 @@
  */
 #include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bench/harness.h"
@@ -24,21 +23,6 @@ static void stop(struct bench_target *target)
     target->server = 0;
 }
 
-static bool wait_for(struct bench_target *target, const char *log)
-{
-    for (int tries = 0; tries < 200; tries++) {
-        if (redis_try(target->address))
-            return true;
-        if (waitpid(target->server, NULL, WNOHANG) == target->server) {
-            target->server = 0;
-            break;
-        }
-        usleep(50 * 1000);
-    }
-    server_last_line(log, target->reason, sizeof target->reason);
-    return false;
-}
-
 static void start(struct bench_target *target)
 {
     char log[300];
@@ -56,7 +40,7 @@ static void start(struct bench_target *target)
     snprintf(log, sizeof log, "%s/redis.log", bench_directory());
     snprintf(target->address, sizeof target->address, "%s/socket", server.sockets);
     target->server = server_spawn(USER, log, run);
-    if (!wait_for(target, log))
+    if (!server_wait(target, 10, redis_try, log))
         stop(target);
 }
 
