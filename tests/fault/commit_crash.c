@@ -149,40 +149,30 @@ static truce_status recover(struct patient *patient)
     return truce_sweep(patient->store, &options, &report, &error);
 }
 
-static int64_t count(truce_store *store, const char *collection, const char *json)
-{
-    bson_t *filter = test_bson(json);
-    bson_error_t error = {0};
-    int64_t found = -1;
-
-    CHECK_OK(truce_count(store, collection, filter, NULL, &found, &error), error);
-    bson_destroy(filter);
-    return found;
-}
-
 /* `survives`: nobody died, so the owner itself must have found out what became of its calls. */
 static void check_whole(struct patient *patient, truce_status told, bool survives, const char *what,
                         uint64_t n, uint64_t m)
 {
     truce_store *store = patient->store;
-    int64_t a = count(store, "accounts", "{'_id': 'a', 'n': 5}");
-    int64_t b = count(store, "accounts", "{'_id': 'b', 'n': 5}");
-    int64_t c = count(store, "accounts", "{'_id': 'c'}");
-    int64_t d = count(store, "accounts", "{'_id': 'd'}");
-    int64_t u = count(store, "users", "{'name': 'y', '_keys': [{'i': 'name_1', 'v': ['y']}]}");
-    int64_t v = count(store, "users", "{'name': 'x', '_keys': [{'i': 'name_1', 'v': ['x']}]}");
-    int64_t e = count(store, "accounts", "{'_id': 'e', 'n': 5, 'm': 1}");
+    int64_t a = count_json(store, "accounts", "{'_id': 'a', 'n': 5}");
+    int64_t b = count_json(store, "accounts", "{'_id': 'b', 'n': 5}");
+    int64_t c = count_json(store, "accounts", "{'_id': 'c'}");
+    int64_t d = count_json(store, "accounts", "{'_id': 'd'}");
+    int64_t u = count_json(store, "users", "{'name': 'y', '_keys': [{'i': 'name_1', 'v': ['y']}]}");
+    int64_t v = count_json(store, "users", "{'name': 'x', '_keys': [{'i': 'name_1', 'v': ['x']}]}");
+    int64_t e = count_json(store, "accounts", "{'_id': 'e', 'n': 5, 'm': 1}");
     int before = test_failures();
 
     CHECK_INT(a, ==, u);
     CHECK_INT(a, ==, 1 - v);
-    CHECK_INT(count(store, "users", "{'_intent': {'$exists': true}}"), ==, 0);
+    CHECK_INT(count_json(store, "users", "{'_intent': {'$exists': true}}"), ==, 0);
     CHECK_INT(a, ==, b);
     CHECK_INT(a, ==, e);
     CHECK_INT(a, ==, c);
     CHECK_INT(a, ==, 1 - d);
-    CHECK_INT(count(store, "accounts", "{'_intent': {'$exists': true}}"), ==, 0);
-    CHECK_INT(count(store, "truce_commits", "{'state': {'$in': ['pending', 'committed']}}"), ==, 0);
+    CHECK_INT(count_json(store, "accounts", "{'_intent': {'$exists': true}}"), ==, 0);
+    CHECK_INT(count_json(store, "truce_commits", "{'state': {'$in': ['pending', 'committed']}}"),
+              ==, 0);
     if (survives)
         CHECK_INT(told, ==, TRUCE_OK);
     if (told == TRUCE_OK)
@@ -290,8 +280,8 @@ TEST(a_store_that_lies_is_found_out) /* the canary */
             truce_fault_arm(patient.inner, &lie);
             lie.kind = TRUCE_FAULT_LIE;
             CHECK_INT(recover(&patient), ==, TRUCE_OK);
-            a = count(patient.store, "accounts", "{'_id': 'a', 'n': 5}");
-            b = count(patient.store, "accounts", "{'_id': 'b', 'n': 5}");
+            a = count_json(patient.store, "accounts", "{'_id': 'a', 'n': 5}");
+            b = count_json(patient.store, "accounts", "{'_id': 'b', 'n': 5}");
             caught += a + b < 2;
         }
         truce_store_close(patient.store);

@@ -5,7 +5,7 @@
  * trouble leaves, and no moment shows an item absent or twice.
  */
 #include "tests/support/item_rig.h"
-#include "truce/sys/decorate.h"
+#include "tests/support/trouble.h"
 
 static const char *const steps[] = {
     "add {'type': 'D', 'n': 1}",
@@ -22,22 +22,6 @@ struct rig {
     truce_store *inner, *store;
     truce_item_form form;
 };
-
-enum trouble { NONE, DIE_BEFORE, DIE_AFTER, LOSE };
-
-static void rig_arm(struct rig *rig, enum trouble trouble, uint64_t at)
-{
-    truce_fault_options inner = {.kind = TRUCE_FAULT_NONE}, outer = {.kind = TRUCE_FAULT_NONE};
-
-    if (trouble == DIE_AFTER || trouble == LOSE)
-        inner = (truce_fault_options){.kind = TRUCE_FAULT_LOSE, .at = at};
-    if (trouble == DIE_BEFORE || trouble == DIE_AFTER)
-        outer = (truce_fault_options){.kind = TRUCE_FAULT_FAIL,
-                                      .at = trouble == DIE_BEFORE ? at : at + 1,
-                                      .from_then_on = true};
-    truce_fault_arm(rig->inner, &inner);
-    truce_fault_arm(rig->store, &outer);
-}
 
 static void rig_open(struct rig *rig, truce_item_form form)
 {
@@ -108,7 +92,7 @@ static void finish(struct rig *rig, size_t first)
     bson_error_t error;
     truce_status status = TRUCE_UNKNOWN;
 
-    rig_arm(rig, NONE, 0);
+    trouble_arm(rig->inner, rig->store, NONE, 0);
     for (int i = 0; i < 4 && status; i++)
         status = work(rig, &first, &error);
     CHECK_OK(status, error);
@@ -124,11 +108,11 @@ static bool suffer(truce_item_form form, enum trouble first, uint64_t at, enum t
     bool hit;
 
     rig_open(&rig, form);
-    rig_arm(&rig, first, at);
+    trouble_arm(rig.inner, rig.store, first, at);
     (void)!work(&rig, &step, &error);
     hit = truce_fault_hits(rig.store) + truce_fault_hits(rig.inner) > 0;
     if (second) {
-        rig_arm(&rig, second, then);
+        trouble_arm(rig.inner, rig.store, second, then);
         (void)!work(&rig, &step, &error);
     }
     finish(&rig, step);
@@ -181,7 +165,7 @@ TEST(a_store_that_lies_is_caught)
         rig_open(&rig, TRUCE_ITEM_FORM_FILTERS);
         truce_fault_arm(rig.store, &lie);
         (void)!work(&rig, &step, &error);
-        rig_arm(&rig, NONE, 0);
+        trouble_arm(rig.inner, rig.store, NONE, 0);
         found = item_rig_read(rig.store, "employees", "badges");
         caught += !bson_equal(found, expected);
         bson_destroy(found);

@@ -5,7 +5,7 @@
  */
 #include "tests/support/server.h"
 #include "tests/support/set_model.h"
-#include "truce/sys/decorate.h"
+#include "tests/support/trouble.h"
 
 #define A(n, key, name)                                                                            \
     {                                                                                              \
@@ -52,22 +52,6 @@ static void rig_open(struct rig *rig, truce_set_options options)
     rig->options = options;
 }
 
-enum trouble { NONE, DIE_BEFORE, DIE_AFTER, LOSE };
-
-static void rig_arm(struct rig *rig, enum trouble trouble, uint64_t at)
-{
-    truce_fault_options inner = {.kind = TRUCE_FAULT_NONE}, outer = {.kind = TRUCE_FAULT_NONE};
-
-    if (trouble == DIE_AFTER || trouble == LOSE)
-        inner = (truce_fault_options){.kind = TRUCE_FAULT_LOSE, .at = at};
-    if (trouble == DIE_BEFORE || trouble == DIE_AFTER)
-        outer = (truce_fault_options){.kind = TRUCE_FAULT_FAIL,
-                                      .at = trouble == DIE_BEFORE ? at : at + 1,
-                                      .from_then_on = true};
-    truce_fault_arm(rig->inner, &inner);
-    truce_fault_arm(rig->store, &outer);
-}
-
 static truce_status consume(truce_set *set, const int *chosen, int count, bson_error_t *error)
 {
     truce_set_operation made[MESSAGES] = {{0}};
@@ -112,7 +96,7 @@ static void finish(struct rig *rig)
     bson_error_t error = {0};
     truce_status status = TRUCE_UNKNOWN;
 
-    rig_arm(rig, NONE, 0);
+    trouble_arm(rig->inner, rig->store, NONE, 0);
     for (int i = 0; i < 3 && status; i++)
         status = work(rig, &error);
     CHECK_OK(status, error);
@@ -160,10 +144,10 @@ static void trouble_twice(truce_set_options options, enum trouble first, uint64_
     char what[120];
 
     rig_open(&rig, options);
-    rig_arm(&rig, first, first_at);
+    trouble_arm(rig.inner, rig.store, first, first_at);
     (void)!work(&rig, &error); /* it is meant to fail, or not to notice */
     if (second != NONE) {
-        rig_arm(&rig, second, second_at);
+        trouble_arm(rig.inner, rig.store, second, second_at);
         (void)!work(&rig, &error);
     }
     finish(&rig);
@@ -234,7 +218,7 @@ TEST(a_store_that_lies_is_caught)
         truce_fault_arm(rig.store, &lie);
         (void)!work(&rig, &error);
         lies += truce_fault_hits(rig.store) > 0;
-        rig_arm(&rig, NONE, 0);
+        trouble_arm(rig.inner, rig.store, NONE, 0);
         set = truce_set_new(rig.store, &rig.options);
         for (int key = 1; key <= 2; key++) {
             bson_t *id = model_key(key), members;

@@ -79,17 +79,6 @@ static void wire_close(struct wire *wire)
         proxy_stop(wire->proxy);
 }
 
-static int64_t count(truce_store *store, const char *collection, const char *json)
-{
-    bson_t *filter = test_bson(json);
-    bson_error_t error = {0};
-    int64_t found = -1;
-
-    CHECK_OK(truce_count(store, collection, filter, NULL, &found, &error), error);
-    bson_destroy(filter);
-    return found;
-}
-
 /* All but the horizon of keys, of which the store that is spoilt knows that it is there. */
 static void clear(truce_store *store, const char *collection)
 {
@@ -155,9 +144,9 @@ static void sweep(truce_store *store)
     truce_sweep_report report;
     bson_error_t error = {0};
 
-    for (int i = 0; i < 40 && (i == 0 || count(store, "truce_commits",
-                                               "{'state': {'$in': ["
-                                               "'pending', 'committed']}}"));
+    for (int i = 0; i < 40 && (i == 0 || count_json(store, "truce_commits",
+                                                    "{'state': {'$in': ["
+                                                    "'pending', 'committed']}}"));
          i++) {
         truce__clock_sleep_ms(i ? 50 : 0);
         CHECK_OK(truce_sweep(store, &options, &report, &error), error);
@@ -170,15 +159,15 @@ static void check_moved(truce_store *store, truce_status told)
     int64_t a, b, c, d;
 
     sweep(store);
-    a = count(store, "accounts", "{'_id': 'a', 'n': 5}");
-    b = count(store, "accounts", "{'_id': 'b', 'n': 5}");
-    c = count(store, "accounts", "{'_id': 'c'}");
-    d = count(store, "accounts", "{'_id': 'd'}");
+    a = count_json(store, "accounts", "{'_id': 'a', 'n': 5}");
+    b = count_json(store, "accounts", "{'_id': 'b', 'n': 5}");
+    c = count_json(store, "accounts", "{'_id': 'c'}");
+    d = count_json(store, "accounts", "{'_id': 'd'}");
     CHECK_INT(a, ==, b);
     CHECK_INT(a, ==, c);
     CHECK_INT(a, ==, 1 - d);
-    CHECK_INT(a + count(store, "accounts", "{'_id': 'a', 'n': 10}"), ==, 1);
-    CHECK_INT(count(store, "accounts", "{'_intent': {'$exists': true}}"), ==, 0);
+    CHECK_INT(a + count_json(store, "accounts", "{'_id': 'a', 'n': 10}"), ==, 1);
+    CHECK_INT(count_json(store, "accounts", "{'_intent': {'$exists': true}}"), ==, 0);
     if (told == TRUCE_OK)
         CHECK_INT(a, ==, 1);
     else if (told != TRUCE_UNKNOWN && told != TRUCE_IO)
@@ -216,9 +205,9 @@ static truce_status increment_one(truce_store *store, bson_error_t *error)
 
 static void check_incremented(truce_store *store, truce_status told)
 {
-    int64_t done = count(store, "accounts", "{'_id': 'b', 'n': 1}");
+    int64_t done = count_json(store, "accounts", "{'_id': 'b', 'n': 1}");
 
-    CHECK_INT(done + count(store, "accounts", "{'_id': 'b', 'n': 0}"), ==, 1);
+    CHECK_INT(done + count_json(store, "accounts", "{'_id': 'b', 'n': 0}"), ==, 1);
     if (told == TRUCE_OK)
         CHECK_INT(done, ==, 1);
     else if (told != TRUCE_UNKNOWN && told != TRUCE_IO)
@@ -287,7 +276,7 @@ static void check_set(truce_store *store, truce_status told)
           !strcmp(bson_iter_utf8(&name, NULL), "CS 101"));
     CHECK_OK(truce_set_watermark(set, &watermark, NULL, &error), error);
     CHECK_INT(watermark, ==, 4);
-    CHECK_INT(count(store, "students", "{}"), ==, 1);
+    CHECK_INT(count_json(store, "students", "{}"), ==, 1);
     truce_set_free(set);
     bson_destroy(&members);
     bson_destroy(key);
@@ -498,8 +487,8 @@ TEST(a_server_that_is_killed_and_comes_back_has_done_everything_once)
     CHECK_INT(worker.done, >, 0);
     CHECK_INT(a, ==, 10 + worker.done);
     CHECK_INT(number_of(worker.store, "b"), ==, worker.done);
-    CHECK_INT(count(worker.store, "records", "{}"), ==, worker.done);
-    CHECK_INT(count(worker.store, "accounts", "{'_intent': {'$exists': true}}"), ==, 0);
+    CHECK_INT(count_json(worker.store, "records", "{}"), ==, worker.done);
+    CHECK_INT(count_json(worker.store, "accounts", "{'_intent': {'$exists': true}}"), ==, 0);
     printf("%d commits under kills\n", (int)worker.done);
     truce_store_close(worker.store);
 }

@@ -62,17 +62,6 @@ static void *work(void *arg)
     return NULL;
 }
 
-static int64_t count(truce_store *store, const char *collection, const char *json)
-{
-    bson_t *filter = test_bson(json);
-    bson_error_t error = {0};
-    int64_t found = -1;
-
-    CHECK_OK(truce_count(store, collection, filter, NULL, &found, &error), error);
-    bson_destroy(filter);
-    return found;
-}
-
 static void crowd(truce_store *store)
 {
     int rounds = (int)test_scale("TRUCE_SERVER_ROUNDS", 2);
@@ -92,9 +81,9 @@ static void crowd(truce_store *store)
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     snprintf(json, sizeof(json), "{'_id': 'all', 'n': %d}", THREADS * rounds);
-    CHECK_INT(count(store, "counters", json), ==, 1);
-    CHECK_INT(count(store, "lines", "{}"), ==, THREADS * rounds);
-    CHECK_INT(count(store, "accounts", "{'n': 100}"), ==, THREADS); /* round in a ring */
+    CHECK_INT(count_json(store, "counters", json), ==, 1);
+    CHECK_INT(count_json(store, "lines", "{}"), ==, THREADS * rounds);
+    CHECK_INT(count_json(store, "accounts", "{'n': 100}"), ==, THREADS); /* round in a ring */
 }
 
 TEST(thirty_two_threads_share_a_store)

@@ -50,6 +50,23 @@ static inline truce_store *open_setting(const struct setting *setting)
     return store;
 }
 
+typedef void setting_function(truce_store *store, const struct setting *setting);
+
+/* Runs it on a fresh store of each setting, and names those in which it failed. */
+static inline void on_every_setting(setting_function *function)
+{
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        int before = test_failures();
+        truce_store *store = open_setting(&settings[i]);
+
+        if (store)
+            function(store, &settings[i]);
+        truce_store_close(store);
+        if (test_failures() > before)
+            fprintf(stderr, "    (with %s)\n", settings[i].name);
+    }
+}
+
 static inline void insert_json(truce_store *store, const char *collection, const char *json)
 {
     bson_t *document = test_bson(json);
@@ -57,6 +74,18 @@ static inline void insert_json(truce_store *store, const char *collection, const
 
     CHECK_OK(truce_insert(store, collection, document, NULL, &error), error);
     bson_destroy(document);
+}
+
+/* How many documents match; -1: it could not be told, which is a failure. */
+static inline int64_t count_json(truce_store *store, const char *collection, const char *json)
+{
+    bson_t *filter = test_bson(json);
+    bson_error_t error = {0};
+    int64_t found = -1;
+
+    CHECK_OK(truce_count(store, collection, filter, NULL, &found, &error), error);
+    bson_destroy(filter);
+    return found;
 }
 
 /* The document without truce's own fields equals `json`; NULL: there is none. */

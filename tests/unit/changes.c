@@ -79,22 +79,6 @@ TEST(what_keys_cannot_say_is_refused)
 
 /* ---- applying ------------------------------------------------------------------------------- */
 
-typedef void setting_function(truce_store *store, const struct setting *setting);
-
-static void on_every_setting(setting_function *function)
-{
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        int before = test_failures();
-        truce_store *store = open_setting(&settings[i]);
-
-        if (store)
-            function(store, &settings[i]);
-        truce_store_close(store);
-        if (test_failures() > before)
-            fprintf(stderr, "    (with %s)\n", settings[i].name);
-    }
-}
-
 static truce_commit *begin(truce_store *store, const struct setting *setting)
 {
     truce_commit_options options = {.mechanism = setting->mechanism, .deadline_ms = 2000};

@@ -22,22 +22,6 @@ static void two_accounts(truce_store *store)
     insert_json(store, "accounts", "{'_id': 'b', 'n': 20}");
 }
 
-typedef void setting_function(truce_store *store, const struct setting *setting);
-
-static void on_every_setting(setting_function *function)
-{
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        int before = test_failures();
-        truce_store *store = open_setting(&settings[i]);
-
-        if (store)
-            function(store, &settings[i]);
-        truce_store_close(store);
-        if (test_failures() > before)
-            fprintf(stderr, "    (with %s)\n", settings[i].name);
-    }
-}
-
 static void all_or_none(truce_store *store, const struct setting *setting)
 {
     bson_error_t error = {0};

@@ -5,22 +5,6 @@
 #include "tests/support/no_sleep.h"
 #include "truce/sys/decorate.h"
 
-typedef void setting_function(truce_store *store, const struct setting *setting);
-
-static void on_every_setting(setting_function *function)
-{
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        int before = test_failures();
-        truce_store *store = open_setting(&settings[i]);
-
-        if (store)
-            function(store, &settings[i]);
-        truce_store_close(store);
-        if (test_failures() > before)
-            fprintf(stderr, "    (with %s)\n", settings[i].name);
-    }
-}
-
 static const struct setting *const journal = &settings[1];
 
 static void make_index(truce_store *store, const char *collection, const char *json)
