@@ -55,21 +55,7 @@ enum item_state truce__item_state(const truce_item *item, const bson_t *document
 
 bool truce__item_identifies(struct value value)
 {
-    switch (value.type) {
-    case BSON_TYPE_UTF8:
-    case BSON_TYPE_INT32:
-    case BSON_TYPE_INT64:
-    case BSON_TYPE_OID:
-    case BSON_TYPE_DATE_TIME:
-    case BSON_TYPE_BOOL:
-    case BSON_TYPE_BINARY:
-        return value.size <= ITEM_IDENTITY_MAX;
-    case BSON_TYPE_DOUBLE:
-    case BSON_TYPE_DECIMAL128:
-        return !truce__number_is_nan(value);
-    default:
-        return false;
-    }
+    return truce__value_identifies(value) && value.size <= ITEM_IDENTITY_MAX;
 }
 
 static char *key_of_text(struct value value)

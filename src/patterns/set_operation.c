@@ -11,25 +11,6 @@
 #include "patterns/set.h"
 #include "query/number.h"
 
-static bool is_identity(struct value value)
-{
-    switch (value.type) {
-    case BSON_TYPE_UTF8:
-    case BSON_TYPE_INT32:
-    case BSON_TYPE_INT64:
-    case BSON_TYPE_OID:
-    case BSON_TYPE_DATE_TIME:
-    case BSON_TYPE_BOOL:
-    case BSON_TYPE_BINARY:
-        return true;
-    case BSON_TYPE_DOUBLE:
-    case BSON_TYPE_DECIMAL128:
-        return !truce__number_is_nan(value);
-    default:
-        return false;
-    }
-}
-
 static struct value field_of(const bson_t *document, const char *name)
 {
     return truce__value_field(truce__value_document(document), name, strlen(name));
@@ -48,7 +29,7 @@ truce_status truce__set_key_check(const truce_set *set, const bson_t *key, bson_
             return truce__fail(TRUCE_INVALID, error,
                                "the key has no field \"%s\" (set %s finds its documents by it)",
                                set->keys[i], set->id);
-        if (!is_identity(value) || value.size > SET_NAME_MAX)
+        if (!truce__value_identifies(value) || value.size > SET_NAME_MAX)
             return truce__fail(TRUCE_INVALID, error,
                                "the key's field \"%s\" is %s, which cannot name a document",
                                set->keys[i], truce__value_show(value, text, sizeof text));
@@ -121,7 +102,7 @@ truce_status truce__set_operation_check(const truce_set *set, const truce_set_op
             TRUCE_INVALID, error,
             "the element has no field \"%s\" (set %s takes its elements' names from it)", set->name,
             set->id);
-    if (!is_identity(operation->name) || operation->name.size > SET_NAME_MAX)
+    if (!truce__value_identifies(operation->name) || operation->name.size > SET_NAME_MAX)
         return truce__fail(TRUCE_INVALID, error,
                            "the element's field \"%s\" is %s, which cannot name an element",
                            set->name, truce__value_show(operation->name, text, sizeof text));

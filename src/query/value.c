@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "query/decimal.h"
+#include "query/number.h"
 
 _Static_assert(BSON_BYTE_ORDER == BSON_LITTLE_ENDIAN, "payloads are read as they stand");
 
@@ -292,6 +293,25 @@ void truce__value_append_element(bson_t *array, uint32_t *index, struct value va
     length = bson_uint32_to_string(*index, &key, digits, sizeof digits);
     truce__value_append(array, key, length, value);
     ++*index;
+}
+
+bool truce__value_identifies(struct value value)
+{
+    switch (value.type) {
+    case BSON_TYPE_UTF8:
+    case BSON_TYPE_INT32:
+    case BSON_TYPE_INT64:
+    case BSON_TYPE_OID:
+    case BSON_TYPE_DATE_TIME:
+    case BSON_TYPE_BOOL:
+    case BSON_TYPE_BINARY:
+        return true;
+    case BSON_TYPE_DOUBLE:
+    case BSON_TYPE_DECIMAL128:
+        return !truce__number_is_nan(value);
+    default:
+        return false;
+    }
 }
 
 bool truce__value_truth(struct value value)

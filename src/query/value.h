@@ -169,6 +169,10 @@ void truce__value_append_element(bson_t *array, uint32_t *index, struct value va
 /* MongoDB's truth: missing, null, undefined, false and zero of any type are false. */
 bool truce__value_truth(struct value value);
 
+/* Can it tell one thing from all others (an element of a set, an item of an array)? Texts, numbers but
+ * NaN, ObjectIds, dates, bools and binaries can; equal ones compare equal. */
+bool truce__value_identifies(struct value value);
+
 /* "string", "int", "missing" ...: MongoDB's alias of a type, for messages and $type */
 const char *truce__type_name(uint8_t type);
 
