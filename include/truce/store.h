@@ -260,6 +260,16 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_wait(truce_store *store, const ch
                                                     uint64_t *token, uint32_t timeout_ms,
                                                     bson_error_t *error);
 
+/* ---- what it cost --------------------------------------------------------------------------- */
+
+typedef struct truce_store_counters {
+    uint64_t round_trips; /* messages to a server, each of which waited for an answer (or its loss);
+                             not those that only watch the server. A store without a server: 0 */
+} truce_store_counters;
+
+/* Of this handle, by all threads, since it was opened. */
+TRUCE_EXPORT void truce_store_count(truce_store *store, truce_store_counters *counters);
+
 TRUCE_END_DECLS
 
 #endif

@@ -404,6 +404,11 @@ static void close_store(truce_store *base)
     bson_free(fault);
 }
 
+static void counters_of_inner(truce_store *base, truce_store_counters *counters)
+{
+    truce_store_count(((struct fault_store *)base)->inner, counters);
+}
+
 static const truce_store_ops fault_ops = {
     .scheme = "fault",
     .close = close_store,
@@ -423,6 +428,7 @@ static const truce_store_ops fault_ops = {
     .collection_rename = collection_rename,
     .collection_list = collection_list,
     .wait = wait_for_change,
+    .counters = counters_of_inner,
 };
 
 /* ---- public --------------------------------------------------------------------------------- */

@@ -24,7 +24,7 @@
  *
  * Files: mongo_uri.c (what a URI may say), mongo_command.c, mongo_error.c, mongo_cursor.c,
  * mongo_read.c, mongo_write.c, mongo_transaction.c, mongo_schema.c (indexes and collections),
- * mongo_wait.c.
+ * mongo_wait.c, mongo_count.c (round trips).
  *
  * Deliberately not done: a limit in time for writes that are not find-and-modify, beyond the URI's
  * socketTimeoutMS (libmongoc cannot pass it); views, collations, text and geographic indexes.
@@ -76,6 +76,7 @@ static const truce_store_ops mongo_ops = {
     .collection_rename = truce__mongo_collection_rename,
     .collection_list = truce__mongo_collection_list,
     .wait = truce__mongo_wait,
+    .counters = truce__mongo_counters,
 };
 
 /* ---- what the server is --------------------------------------------------------------------- */
@@ -215,6 +216,7 @@ static truce_status reach(struct mongo_store *store, const mongoc_uri_t *uri, bs
         return truce__fail(TRUCE_INVALID, error, "the store's URI cannot be used: %s",
                            caught.message);
     mongoc_client_pool_set_error_api(store->pool, MONGOC_ERROR_API_VERSION_2);
+    truce__mongo_watch(store);
     store->connections_max = mongoc_uri_get_option_as_int32(uri, MONGOC_URI_MAXPOOLSIZE, 100);
     return meet_server(store, error);
 }

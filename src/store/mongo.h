@@ -3,6 +3,7 @@
 
 /* The parts of the mongodb:// store (mongo.c has the whole picture). */
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include <mongoc/mongoc.h>
 
@@ -32,6 +33,7 @@ struct mongo_store {
     struct mongo_server server;
     uint32_t deadline_ms;
     int32_t connections_max;
+    atomic_uint_fast64_t round_trips;
     bool read_only, relaxed;
     bool linearizable; /* reads of one document by _id may ask for it */
 };
@@ -186,6 +188,12 @@ truce_status truce__mongo_collection_list(truce_store *base, bson_t *collections
 /* OK: it is there; NOT_FOUND: it is not. NULL: any collection. */
 truce_status truce__mongo_collection_exists(struct mongo_store *store, const char *collection,
                                             bson_error_t *error);
+
+/* ---- mongo_count.c ---- */
+
+/* The pool's connections count their messages in the store; before the first is taken out of it. */
+void truce__mongo_watch(struct mongo_store *store);
+void truce__mongo_counters(truce_store *base, truce_store_counters *counters);
 
 /* ---- mongo_wait.c ---- */
 

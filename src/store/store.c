@@ -457,3 +457,12 @@ truce_status truce_wait(truce_store *store, const char *collection, uint64_t *to
     truce_assert(status != TRUCE_OK || *token != 0);
     return truce__pass_error(status, &caught, error);
 }
+
+/* ---- counters ------------------------------------------------------------------------------- */
+
+void truce_store_count(truce_store *store, truce_store_counters *counters)
+{
+    *counters = (truce_store_counters){0};
+    if (store->ops->counters)
+        store->ops->counters(store, counters);
+}

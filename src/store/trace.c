@@ -548,6 +548,11 @@ static void close_store(truce_store *base)
     bson_free(trace);
 }
 
+static void counters_of_inner(truce_store *base, truce_store_counters *counters)
+{
+    truce_store_count(((struct trace_store *)base)->inner, counters);
+}
+
 static const truce_store_ops trace_ops = {
     .scheme = "trace",
     .close = close_store,
@@ -567,6 +572,7 @@ static const truce_store_ops trace_ops = {
     .collection_rename = collection_rename,
     .collection_list = collection_list,
     .wait = wait_for_change,
+    .counters = counters_of_inner,
 };
 
 /* ---- public --------------------------------------------------------------------------------- */

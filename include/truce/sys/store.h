@@ -71,6 +71,8 @@ typedef struct truce_store_ops {
     truce_status (*collection_list)(truce_store *store, bson_t *collections, bson_error_t *error);
     truce_status (*wait)(truce_store *store, const char *collection, uint64_t *token,
                          uint32_t timeout_ms, bson_error_t *error);
+    /* fills what it counts of the zeroed counters; NULL: nothing */
+    void (*counters)(truce_store *store, truce_store_counters *counters);
 } truce_store_ops;
 
 /* What the layers above remember of one store (which indexes they made sure of). Theirs to fill;

@@ -1,0 +1,38 @@
+/*
+ * Round trips, which are what a call costs on a network: libmongoc tells of every command that was
+ * answered, or was lost, also of those that it repeats by itself and of cursors. It is asked for ends
+ * only: for the beginning of a command it would copy what is sent.
+ */
+#include "store/mongo.h"
+
+static void add_one(struct mongo_store *store)
+{
+    atomic_fetch_add_explicit(&store->round_trips, 1, memory_order_relaxed);
+}
+
+static void answered(const mongoc_apm_command_succeeded_t *event)
+{
+    add_one(mongoc_apm_command_succeeded_get_context(event));
+}
+
+static void failed(const mongoc_apm_command_failed_t *event)
+{
+    add_one(mongoc_apm_command_failed_get_context(event));
+}
+
+void truce__mongo_watch(struct mongo_store *store)
+{
+    mongoc_apm_callbacks_t *callbacks = mongoc_apm_callbacks_new();
+
+    mongoc_apm_set_command_succeeded_cb(callbacks, answered);
+    mongoc_apm_set_command_failed_cb(callbacks, failed);
+    mongoc_client_pool_set_apm_callbacks(store->pool, callbacks, store);
+    mongoc_apm_callbacks_destroy(callbacks); /* the pool has copied them */
+}
+
+void truce__mongo_counters(truce_store *base, truce_store_counters *counters)
+{
+    struct mongo_store *store = (struct mongo_store *)base;
+
+    counters->round_trips = atomic_load(&store->round_trips);
+}
