@@ -1,0 +1,38 @@
+#ifndef TRUCE_BENCH_OPERATIONS_H
+#define TRUCE_BENCH_OPERATIONS_H
+
+/*
+ * Every operation of a pattern, once each, on any store: for counting its round trips, by
+ * bench/trips.c as a table and by tests/servers/trips.c against what is promised.
+ */
+#include "truce/truce.h"
+
+/* Handles, and what they need, in a store: documents in collections of its own. */
+struct bench_place;
+
+struct bench_operation {
+    const char *name;
+    /* Round trips that it may take, nobody being in the way; 0: nothing is promised. */
+    int most;
+    truce_mechanism mechanism; /* of a commit; 0: it is none */
+    int documents;             /* of a commit */
+    truce_status (*run)(struct bench_place *place, const struct bench_operation *operation,
+                        bson_error_t *error);
+};
+
+extern const struct bench_operation bench_operations[]; /* up to one without a name */
+
+/* Makes collections that begin with "trips_", which must not be there. NULL: `error` says why. */
+struct bench_place *bench_place_new(truce_store *store, bson_error_t *error);
+void bench_place_free(struct bench_place *place);
+
+/* False: this store has no transactions. */
+bool bench_operation_possible(const struct bench_place *place,
+                              const struct bench_operation *operation);
+
+/* The median of several runs, after some that find the indexes out. */
+truce_status bench_operation_trips(struct bench_place *place,
+                                   const struct bench_operation *operation, int *trips,
+                                   bson_error_t *error);
+
+#endif

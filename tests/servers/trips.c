@@ -1,0 +1,92 @@
+/* How many round trips the operations of the patterns take: what is promised of them. */
+#include <string.h>
+
+#include "bench/operations.h"
+#include "tests/support/server.h"
+#include "truce/sys/decorate.h"
+
+static void hold_promise(struct bench_place *place, const struct bench_operation *operation)
+{
+    bson_error_t error = {0};
+    int trips = 0, before = test_failures();
+
+    if (!operation->most || !bench_operation_possible(place, operation))
+        return;
+    if (CHECK_OK(bench_operation_trips(place, operation, &trips, &error), error)) {
+        CHECK_INT(trips, >, 0);
+        CHECK_INT(trips, <=, operation->most);
+    }
+    if (test_failures() > before)
+        fprintf(stderr, "    (%s)\n", operation->name);
+}
+
+static void hold_promises(const char *pattern)
+{
+    truce_store *store = server_store();
+    bson_error_t error = {0};
+    struct bench_place *place;
+
+    REQUIRE(store != NULL);
+    place = bench_place_new(store, &error);
+    if (!CHECK_OK(place == NULL, error))
+        return;
+    for (const struct bench_operation *one = bench_operations; one->name; one++)
+        if (!strncmp(one->name, pattern, strlen(pattern)))
+            hold_promise(place, one);
+    bench_place_free(place);
+    truce_store_close(store);
+}
+
+TEST(an_operation_of_a_set_is_one_round_trip)
+{
+    hold_promises("set");
+    hold_promises("sequence");
+}
+
+TEST(a_change_of_items_is_one_round_trip)
+{
+    hold_promises("item");
+}
+
+TEST(a_save_of_a_revision_is_one_round_trip)
+{
+    hold_promises("revision");
+}
+
+TEST(a_journal_commit_of_n_documents_is_2n_and_3_round_trips_a_transaction_n_and_2)
+{
+    hold_promises("commit");
+}
+
+TEST(a_decorator_tells_the_round_trips_of_the_store_in_it)
+{
+    truce_store *store = server_store();
+    truce_store_counters direct, wrapped;
+    bson_error_t error = {0};
+    truce_store *fault;
+    int64_t count;
+
+    REQUIRE(store != NULL);
+    fault = truce_fault_wrap(store, &(truce_fault_options){0});
+    CHECK_OK(truce_count(fault, "things", NULL, NULL, &count, &error), error);
+    truce_store_count(store, &direct);
+    truce_store_count(fault, &wrapped);
+    CHECK_INT(direct.round_trips, >, 0);
+    CHECK_INT(direct.round_trips, ==, wrapped.round_trips);
+    truce_store_close(fault);
+}
+
+TEST(a_store_without_a_server_makes_no_round_trips)
+{
+    truce_store_counters counters = {.round_trips = 1};
+    truce_store *store = NULL;
+    bson_error_t error = {0};
+    int64_t count;
+
+    if (!CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error))
+        return;
+    CHECK_OK(truce_count(store, "things", NULL, NULL, &count, &error), error);
+    truce_store_count(store, &counters);
+    CHECK_INT(counters.round_trips, ==, 0);
+    truce_store_close(store);
+}
