@@ -9,7 +9,7 @@
  *     merge: base, mine, theirs into one     replace: number + 1         MERGED
  *     what cannot be merged                  nothing, or the inbox       CONFLICT
  *
- * All of a save is one commit: the document, the version that is kept, the one that is dropped, the
+ * All of a save is one commit (the usual one, of a document alone, a single write): the document, the version that is kept, the one that is dropped, the
  * entry of the inbox. A save that loses a race begins again from the look, a bounded number of times
  * with a pause (truce_transact); what it merges with is then what the winner left.
  *
@@ -22,6 +22,7 @@
  *
  * A crash leaves the commit done or not done.
  *
+ *     revision_direct.c the usual save as one write
  *     revision_keep.c   versions that were replaced
  *     revision_inbox.c  conflicts kept for somebody to decide
  *     revision_patch.c  saves that are said as patches; the differences of documents
@@ -120,8 +121,8 @@ void truce__revision_reset(truce_revision_result *result)
     begin_result(result);
 }
 
-static void set_document(const truce_revision *revision, truce_revision_result *result,
-                         const bson_t *content, int64_t number)
+void truce__revision_set_document(const truce_revision *revision, truce_revision_result *result,
+                                  const bson_t *content, int64_t number)
 {
     result->version = number;
     bson_reinit(&result->document);
@@ -257,7 +258,7 @@ static truce_status insert_new(struct revision_save *save, truce_commit *commit,
 
     if (status)
         return status;
-    set_document(save->revision, save->result, content, number);
+    truce__revision_set_document(save->revision, save->result, content, number);
     save->result->outcome = TRUCE_REVISION_SAVED;
     return truce_commit_insert(commit, save->revision->collection, &save->result->document, error);
 }
@@ -271,7 +272,7 @@ static truce_status replace(struct revision_save *save, truce_commit *commit,
 
     if (status)
         return status;
-    set_document(save->revision, save->result, content, number + 1);
+    truce__revision_set_document(save->revision, save->result, content, number + 1);
     save->result->outcome = outcome;
     return truce_commit_replace(commit, save->revision->collection, id, NULL,
                                 &save->result->document, error);
@@ -388,7 +389,7 @@ static truce_status save_over(struct revision_save *save, truce_commit *commit,
     if (found) {
         truce__revision_content(save->revision, theirs, &contents->theirs);
         contents->has_theirs = true;
-        set_document(save->revision, save->result, &contents->theirs, number);
+        truce__revision_set_document(save->revision, save->result, &contents->theirs, number);
     }
     if (number != save->version)
         return save_stale(save, commit, id, theirs, number, contents, error);
@@ -437,6 +438,7 @@ static truce_status save(truce_revision *revision, truce_commit *commit, const b
                                 .inbox = merges && revision->inbox,
                                 .result = result};
     truce_status status = TRUCE_OK;
+    bool saved = false;
 
     begin_result(result);
     if (!mine)
@@ -447,8 +449,11 @@ static truce_status save(truce_revision *revision, truce_commit *commit, const b
         status = truce__document_check(base, "base", error);
     if (!status && version < TRUCE_REVISION_NEW)
         status = truce__fail(TRUCE_INVALID, error, "the number of a revision is not below 0");
-    return status ? status
-                  : truce__revision_run(revision, commit, truce__revision_save_in, &one, error);
+    if (!status && !commit)
+        status = truce__revision_save_direct(&one, &saved, error);
+    if (status || saved)
+        return status;
+    return truce__revision_run(revision, commit, truce__revision_save_in, &one, error);
 }
 
 truce_status truce_revision_save(truce_revision *revision, truce_commit *commit, const bson_t *mine,
@@ -526,7 +531,7 @@ static truce_status remove_in(truce_commit *commit, void *arg, bson_error_t *err
         bson_t conflicts = BSON_INITIALIZER, content;
 
         truce__revision_content(revision, &theirs, &content);
-        set_document(revision, result, &content, number);
+        truce__revision_set_document(revision, result, &content, number);
         append_one(&conflicts, "", "stale");
         bson_append_int64(&result->conflict, "version", 7, number);
         BSON_APPEND_DOCUMENT(&result->conflict, "theirs", &content);

@@ -66,4 +66,15 @@ struct revision_save {
 };
 truce_status truce__revision_save_in(truce_commit *commit, void *save, bson_error_t *error);
 
+/* The answer's document: `content` with that number. */
+void truce__revision_set_document(const truce_revision *revision, truce_revision_result *result,
+                                  const bson_t *content, int64_t number);
+
+/* ---- revision_direct.c ---- */
+
+/* The save as one write, where that can be. OK with *saved false: it was not made, and a commit has to
+ * find out why. UNKNOWN: no answer, and the document does not tell. */
+truce_status truce__revision_save_direct(struct revision_save *save, bool *saved,
+                                         bson_error_t *error);
+
 #endif
