@@ -120,6 +120,24 @@ truce_status truce__revision_first(truce_revision *revision, truce_commit *commi
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* A commit that replaced the document may be decided and not have got as far as what it replaced, which
+ * is a stub then: reading through the journal brings it to its end. */
+static truce_status find_kept(truce_revision *revision, const bson_t *key, bson_t *found,
+                              bson_error_t *error)
+{
+    truce_status status = truce_find_one(revision->store, revision->kept, key, NULL, found, error);
+    bson_value_t of = id_of(key);
+    truce_look look = {.collection = revision->kept, .id = &of};
+
+    if (status || !bson_has_field(found, "_intent") || bson_has_field(found, "document"))
+        return status;
+    status = truce_read_many(revision->store, &look, 1, revision->deadline_ms, error);
+    bson_destroy(found);
+    bson_steal(found, &look.document);
+    return status || look.found ? status
+                                : truce__fail(TRUCE_NOT_FOUND, error, "it is not kept any more");
+}
+
 truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit,
                                   const bson_value_t *id, int64_t number, bson_t *document,
                                   bson_error_t *error)
@@ -131,7 +149,7 @@ truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit
     (void)commit; /* what a number was never changes: it need not be guarded */
     bson_init(document);
     begin_document(id, number, &filter);
-    status = truce_find_one(revision->store, revision->kept, &filter, NULL, &found, error);
+    status = find_kept(revision, &filter, &found, error);
     if (!status &&
         (!bson_iter_init_find(&iter, &found, "document") || !BSON_ITER_HOLDS_DOCUMENT(&iter))) {
         status = truce__fail(TRUCE_NOT_FOUND, error, "version %lld is not kept", (long long)number);
@@ -186,7 +204,8 @@ truce_status truce_revision_log(truce_revision *revision, const bson_value_t *id
     bson_append_document_begin(&filter, "_id.id", 6, &equal);
     bson_append_value(&equal, "$eq", 3, id);
     bson_append_document_end(&filter, &equal);
-    BCON_APPEND(&filter, "_id.version", "{", "$gte", BCON_INT64(0), "}");
+    BCON_APPEND(&filter, "_id.version", "{", "$gte", BCON_INT64(0), "}", "document", "{", "$exists",
+                BCON_BOOL(true), "}"); /* no stub of a commit that is not decided */
     status = revision->refused
                  ? refused(revision, error)
                  : truce_find(revision->store, revision->kept, &filter, &options, cursor, error);

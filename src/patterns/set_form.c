@@ -200,15 +200,14 @@ static void build_move(const truce_set *set, const struct set_operation *operati
 /* ---- the pipeline form ---- */
 
 struct paths {
-    char *list, *list_names, *deleted; /* "$classes", "$classes.name", "$deleted_classes" */
-    char *name, *seq, *source;         /* "$$e.name" ... */
+    char *list, *deleted;      /* "$classes", "$deleted_classes" */
+    char *name, *seq, *source; /* "$$e.name" ... */
     char *watermark;
 };
 
 static void paths_init(struct paths *paths, const truce_set *set, struct lists lists)
 {
     paths->list = bson_strdup_printf("$%s", lists.own);
-    paths->list_names = bson_strdup_printf("$%s.%s", lists.own, set->name);
     paths->deleted = bson_strdup_printf("$%s", lists.other);
     paths->name = bson_strdup_printf("$$e.%s", set->name);
     paths->seq = bson_strdup_printf("$$e.%s", set->seq);
@@ -219,7 +218,6 @@ static void paths_init(struct paths *paths, const truce_set *set, struct lists l
 static void paths_release(struct paths *paths)
 {
     bson_free(paths->list);
-    bson_free(paths->list_names);
     bson_free(paths->deleted);
     bson_free(paths->name);
     bson_free(paths->seq);
@@ -297,30 +295,48 @@ static void append_blocked_expression(const struct paths *paths,
     bson_append_document_end(to, &either);
 }
 
-/* {$eq: [[], {$filter: {input: list, as: "e", cond: name and blocked}}]} */
+/* {$eq: [[], {$filter: {input: list, as: "e", cond: ...}}]}: none of the entries; the caller appends the
+ * condition to `filter`. A path through the list ("$classes.name") would say the same shorter, but not
+ * every server of MongoDB's protocol knows one. */
+struct none {
+    bson_t outer, operands, empty, holder, filter;
+};
+
+static void begin_none(struct none *none, const char *path, const char *key, bson_t *to)
+{
+    bson_append_document_begin(to, key, -1, &none->outer);
+    bson_append_array_begin(&none->outer, "$eq", -1, &none->operands);
+    bson_append_array_begin(&none->operands, "0", 1, &none->empty);
+    bson_append_array_end(&none->operands, &none->empty);
+    bson_append_document_begin(&none->operands, "1", 1, &none->holder);
+    bson_append_document_begin(&none->holder, "$filter", -1, &none->filter);
+    append_list_or_empty(&none->filter, "input", path);
+    bson_append_utf8(&none->filter, "as", -1, "e", 1);
+}
+
+static void end_none(struct none *none, bson_t *to)
+{
+    bson_append_document_end(&none->holder, &none->filter);
+    bson_append_document_end(&none->operands, &none->holder);
+    bson_append_array_end(&none->outer, &none->operands);
+    bson_append_document_end(to, &none->outer);
+}
+
+/* no entry of that name is blocked */
 static void append_not_blocked(const struct paths *paths, const struct set_operation *operation,
                                const char *path, bool list_of_adds, const char *key, bson_t *to)
 {
-    bson_t outer, operands, empty, holder, filter, cond, both;
+    struct none none;
+    bson_t cond, both;
 
-    bson_append_document_begin(to, key, -1, &outer);
-    bson_append_array_begin(&outer, "$eq", -1, &operands);
-    bson_append_array_begin(&operands, "0", 1, &empty);
-    bson_append_array_end(&operands, &empty);
-    bson_append_document_begin(&operands, "1", 1, &holder);
-    bson_append_document_begin(&holder, "$filter", -1, &filter);
-    append_list_or_empty(&filter, "input", path);
-    bson_append_utf8(&filter, "as", -1, "e", 1);
-    bson_append_document_begin(&filter, "cond", -1, &cond);
+    begin_none(&none, path, key, to);
+    bson_append_document_begin(&none.filter, "cond", -1, &cond);
     bson_append_array_begin(&cond, "$and", -1, &both);
     append_comparison(&both, "0", "$eq", paths->name, operation->name);
     append_blocked_expression(paths, operation, list_of_adds, "1", &both);
     bson_append_array_end(&cond, &both);
-    bson_append_document_end(&filter, &cond);
-    bson_append_document_end(&holder, &filter);
-    bson_append_document_end(&operands, &holder);
-    bson_append_array_end(&outer, &operands);
-    bson_append_document_end(to, &outer);
+    bson_append_document_end(&none.filter, &cond);
+    end_none(&none, to);
 }
 
 static void append_literal_entry(const truce_set *set, const struct set_operation *operation,
@@ -372,24 +388,20 @@ static void append_pushed(const truce_set *set, const struct paths *paths,
     bson_append_document_end(to, &outer);
 }
 
-/* list: {$cond: [the name is in it, replaced, pushed]} */
+/* list: {$cond: [the name is not in it, pushed, replaced]} */
 static void append_own_list(const truce_set *set, const struct paths *paths,
                             const struct set_operation *operation, const char *list, bson_t *to)
 {
-    bson_t outer, cases, in, operands, literal;
+    struct none none;
+    bson_t outer, cases;
 
     bson_append_document_begin(to, list, -1, &outer);
     bson_append_array_begin(&outer, "$cond", -1, &cases);
-    bson_append_document_begin(&cases, "0", 1, &in);
-    bson_append_array_begin(&in, "$in", -1, &operands);
-    bson_append_document_begin(&operands, "0", 1, &literal);
-    truce__value_append(&literal, "$literal", 8, operation->name);
-    bson_append_document_end(&operands, &literal);
-    append_list_or_empty(&operands, "1", paths->list_names);
-    bson_append_array_end(&in, &operands);
-    bson_append_document_end(&cases, &in);
-    append_replaced(set, paths, operation, "1", &cases);
-    append_pushed(set, paths, operation, "2", &cases);
+    begin_none(&none, paths->list, "0", &cases);
+    append_comparison(&none.filter, "cond", "$eq", paths->name, operation->name);
+    end_none(&none, &cases);
+    append_pushed(set, paths, operation, "1", &cases);
+    append_replaced(set, paths, operation, "2", &cases);
     bson_append_array_end(&outer, &cases);
     bson_append_document_end(to, &outer);
 }

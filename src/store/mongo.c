@@ -15,8 +15,8 @@
  *    removes of single documents, and find-and-modify, once more by itself where the server
  *    recognises a repetition (retryable writes: replica sets and sharded clusters).
  * 4. An atomic bulk is a transaction (mongo_transaction.c), where there are any.
- * 5. What a server can do is read from its first answer; that it keeps transactions and updates by
- *    pipelines is tried, since servers say more than they do.
+ * 5. What a server can do is read from its first answer; that it keeps transactions, updates by
+ *    pipelines and array filters is tried, since servers say more than they do.
  *
  * A single host that belongs to a replica set is opened again as that set, with all its members: else
  * a read could come from a server that was deposed, and a new primary would not be found.
@@ -175,6 +175,23 @@ static bool probe_pipeline(struct mongo_store *store)
     return status == TRUCE_OK;
 }
 
+/* A condition on the element as a whole and one on its field: what the patterns need. */
+static bool probe_array_filters(struct mongo_store *store)
+{
+    bson_oid_t absent;
+    truce_status status;
+    bson_t *body;
+
+    bson_oid_init(&absent, NULL);
+    body = BCON_NEW("update", BCON_UTF8(MONGO_PROBE), "updates", "[", "{", "q", "{", "_id",
+                    BCON_OID(&absent), "}", "u", "{", "$set", "{", "a.$[i].b", BCON_INT32(1), "}",
+                    "}", "arrayFilters", "[", "{", "i", "{", "$type", BCON_UTF8("object"), "}",
+                    "i.c", BCON_INT32(1), "}", "]", "}", "]");
+    status = probe(store, body, "an update with array filters", NULL);
+    bson_destroy(body);
+    return status == TRUCE_OK;
+}
+
 static bool may_have_transactions(const struct mongo_server *server)
 {
     int32_t least = server->deployment == MONGO_SHARDED ? 8 : 7; /* 4.2, 4.0 */
@@ -187,7 +204,7 @@ static truce_status find_capabilities(struct mongo_store *store, bson_error_t *e
     uint32_t *can = &store->base.capabilities;
     truce_status status = TRUCE_OK;
 
-    *can = TRUCE_CAN_ARRAY_FILTERS | TRUCE_CAN_PARTIAL_INDEX;
+    *can = TRUCE_CAN_PARTIAL_INDEX;
     if (store->server.wire >= 8)
         *can |= TRUCE_CAN_WILDCARD_INDEX;
     if (!store->read_only)
@@ -197,6 +214,8 @@ static truce_status find_capabilities(struct mongo_store *store, bson_error_t *e
     *can |= TRUCE_CAN_DURABLE;
     if (store->server.wire >= 8 && (store->read_only || probe_pipeline(store)))
         *can |= TRUCE_CAN_PIPELINE_UPDATE;
+    if (store->read_only || probe_array_filters(store))
+        *can |= TRUCE_CAN_ARRAY_FILTERS;
     if (may_have_transactions(&store->server) &&
         truce__mongo_probe_transaction(store, NULL) == TRUCE_OK)
         *can |= TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_SNAPSHOT_READ;

@@ -19,10 +19,10 @@ static void on_every_store(store_function *function)
     static const char *const schemes[] = {"memory", "file"};
     char uri[400];
 
-#ifdef TEST_ON_SERVER
-    function(server_store());
-    return;
-#endif
+    if (server_under_test()) {
+        function(server_store());
+        return;
+    }
     for (int i = 0; i < 2; i++) {
         truce_store *store;
         bson_error_t error;

@@ -1,7 +1,9 @@
 /* Tombstones collected by proof: consumers, sources, void numbers, the quarantine; and the traps of
  * the obvious ways to do it, each with its name. */
+#include "tests/support/server.h"
 #include "tests/support/set_model.h"
 #include "truce/sys/decorate.h"
+#include "truce/sys/store.h"
 
 #define A(n)                                                                                       \
     {                                                                                              \
@@ -15,13 +17,16 @@
 struct place {
     truce_store *store;
     truce_set *set;
+    truce_set_form form; /* that the store can */
 };
 
 static void open_place(struct place *place, truce_set_form form)
 {
-    bson_error_t error;
-
-    CHECK_OK(truce_store_open("memory:", NULL, &place->store, &error), error);
+    place->store = server_or_memory();
+    if (form == TRUCE_SET_FORM_PIPELINE &&
+        !(place->store->capabilities & TRUCE_CAN_PIPELINE_UPDATE))
+        form = TRUCE_SET_FORM_AUTO;
+    place->form = form;
     place->set = truce_set_new(place->store, &(truce_set_options){.form = form});
 }
 
@@ -319,7 +324,7 @@ static void watermark_in_the_write(truce_set_form form, bool batch)
     consume(&place, "c1", (struct model_operation){true, 3, NULL, 1, 1});
     inner = place.store;
     traced = truce_trace_wrap(inner, &options);
-    set = truce_set_new(traced, &(truce_set_options){.form = form});
+    set = truce_set_new(traced, &(truce_set_options){.form = place.form});
     if (batch)
         CHECK_OK(model_apply_batch(set, operations, twice, 2, results, &error), error);
     else
@@ -352,8 +357,7 @@ TEST(trap_f_a_number_is_recorded_only_when_it_is_applied)
         bson_error_t error;
         truce_status status;
 
-        CHECK_OK(truce_store_open("memory:", NULL, &place.store, &error), error);
-        place.store = truce_fault_wrap(place.store, &fault);
+        place.store = truce_fault_wrap(server_or_memory(), &fault);
         place.set = truce_set_new(place.store, NULL);
         model_operation_make(&operation, &key, &element, &made);
         status = truce_set_consume(place.set, "c1", &made, 1, &result, &error);

@@ -28,25 +28,12 @@ struct rig {
     truce_set_options options;
 };
 
-/* In memory, or on the server under test. */
-static truce_store *open_plain(void)
-{
-    truce_store *store = NULL;
-    bson_error_t error;
-
-#ifdef TEST_ON_SERVER
-    return server_store();
-#endif
-    CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error);
-    return store;
-}
-
 static void rig_open(struct rig *rig, truce_set_options options)
 {
     truce_store *memory;
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
 
-    memory = open_plain();
+    memory = server_or_memory();
     rig->inner = truce_fault_wrap(memory, &none);
     rig->store = truce_fault_wrap(rig->inner, &none);
     rig->options = options;
@@ -242,7 +229,7 @@ TEST(a_sequence_gives_each_number_once_whatever_answer_is_lost)
 {
     for (uint64_t at = 1; at <= 60; at += (uint64_t)test_scale("TRUCE_SET_CRASH_ONCE", 1)) {
         truce_fault_options lose = {.kind = TRUCE_FAULT_LOSE, .at = at};
-        truce_store *store = truce_fault_wrap(open_plain(), &lose);
+        truce_store *store = truce_fault_wrap(server_or_memory(), &lose);
         bson_error_t error;
         int64_t number;
 

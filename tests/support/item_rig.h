@@ -15,8 +15,14 @@ struct item_way {
     truce_item_layout layout; /* of what stands there at the beginning */
 };
 
-extern const struct item_way item_ways[];
-extern const int item_ways_count;
+/* All that this program's stores can do; beside a server, those that the server is not excused from
+ * (item_way_NAME in its exceptions). */
+extern struct item_way item_ways[];
+extern int item_ways_count;
+const struct item_way *item_way_named(const char *name); /* also one that is excused */
+
+/* False: the call combines conditions on an item by $or or $nor, and the server is excused from that. */
+bool item_call_here(const char *text);
 
 truce_store *item_rig_open(const struct item_way *way);
 

@@ -74,6 +74,28 @@ truce_store *server_store(void)
     return server_store();
 }
 
+bool server_under_test(void)
+{
+    return getenv("TRUCE_TEST_SERVER") != NULL;
+}
+
+static truce_store *open_fresh(const char *uri)
+{
+    truce_store *store = NULL;
+    bson_error_t error;
+
+    if (truce_store_open(uri, NULL, &store, &error)) {
+        fprintf(stderr, "%s: %s\n", uri, error.message);
+        abort();
+    }
+    return store;
+}
+
+truce_store *server_or_memory(void)
+{
+    return server_under_test() ? server_store() : open_fresh("memory:");
+}
+
 bool server_kill(void)
 {
     const char *command = getenv("TRUCE_TEST_SERVER_KILL");

@@ -14,6 +14,12 @@ const char *server_uri(char *text, size_t size, const char *options);
  * gives it again. NULL and a sentence on standard error if the server cannot be reached. */
 truce_store *server_store(void);
 
+/* Suites of other kinds run beside a server, too. False: this one does not. */
+bool server_under_test(void);
+
+/* A fresh store: on the server, if the program runs beside one, in memory if not. */
+truce_store *server_or_memory(void);
+
 /* Closes the kept store; called at exit, too. */
 void server_release(void);
 

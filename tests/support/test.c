@@ -193,6 +193,16 @@ static bool excused(const char *name, char *reason, size_t size)
     return found;
 }
 
+bool test_excused(const char *name)
+{
+    char reason[1024];
+    bool found = excused(name, reason, sizeof reason);
+
+    if (found)
+        printf("skipped: %s: %s\n", name, reason);
+    return found;
+}
+
 static bool wanted(const char *name, int words, char **word)
 {
     for (int i = 0; i < words; i++) {

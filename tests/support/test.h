@@ -45,6 +45,9 @@ bool test_fail(const char *file, int line, const char *format, ...)
 /* The running test is skipped, with the reason printed; return from the test afterwards. */
 void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Is the server under test excused from this, which is a part of tests? The reason is printed then. */
+bool test_excused(const char *name);
+
 /* How many checks have failed in the running test so far. */
 int test_failures(void);
 
