@@ -1,5 +1,5 @@
 /*
- * The documents: 16 accounts, 16 students with a set each, a post, and an employee with ten items.
+ * The documents: 16 accounts, one document in each of five collections, 16 students with a set each, a post, and an employee with ten items.
  * Each run of an operation finds them as the one before it left them, and nobody else is at work.
  */
 #include "bench/operations.h"
@@ -12,6 +12,7 @@
 
 #define DOCUMENTS  16
 #define ITEMS      10
+#define PARTS      5
 #define WARM_UP    2
 #define ROUNDS     7
 #define COLLECTION "trips_"
@@ -285,6 +286,23 @@ static truce_status change(truce_commit *commit, void *arg, bson_error_t *error)
     return status;
 }
 
+/* The same of documents of as many collections. */
+static truce_status change_spread(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct bench_operation *operation = arg;
+    bson_t *update = BCON_NEW("$inc", "{", "n", BCON_INT32(1), "}");
+    truce_status status = TRUCE_OK;
+    bson_value_t id = number(0);
+    char collection[40];
+
+    for (int i = 0; i < operation->documents && !status; i++) {
+        snprintf(collection, sizeof collection, COLLECTION "part_%d", i);
+        status = truce_commit_update(commit, collection, &id, NULL, update, error);
+    }
+    bson_destroy(update);
+    return status;
+}
+
 /* Reads each document, works out what it is to be, and changes it. */
 static truce_status read_and_change(truce_commit *commit, void *arg, bson_error_t *error)
 {
@@ -324,6 +342,12 @@ static truce_status commit_blind(struct bench_place *place, const struct bench_o
     return commit_with(place, operation, change, NULL, error);
 }
 
+static truce_status commit_spread(struct bench_place *place,
+                                  const struct bench_operation *operation, bson_error_t *error)
+{
+    return commit_with(place, operation, change_spread, NULL, error);
+}
+
 static truce_status commit_read(struct bench_place *place, const struct bench_operation *operation,
                                 bson_error_t *error)
 {
@@ -358,6 +382,7 @@ static truce_status read_many(struct bench_place *place, const struct bench_oper
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
+/* A transaction takes n + 1 where its writes are of n collections, and 2 here. */
 #define COMMITS(n)                                                                                 \
     {"commit of " #n " documents, journal", 2 * (n) + 3, TRUCE_MECHANISM_JOURNAL, n,               \
      commit_blind},                                                                                \
@@ -388,6 +413,10 @@ const struct bench_operation bench_operations[] = {
     COMMITS(2),
     COMMITS(5),
     COMMITS(10),
+    {"commit of 5 documents of 5 collections, journal", 2 * 5 + 3, TRUCE_MECHANISM_JOURNAL, 5,
+     commit_spread},
+    {"commit of 5 documents of 5 collections, transaction", 5 + 2, TRUCE_MECHANISM_NATIVE, 5,
+     commit_spread},
     {"commit of 5 documents, with a key, journal", 0, TRUCE_MECHANISM_JOURNAL, 5, commit_keyed},
     {"commit of 5 documents, with a key, transaction", 0, TRUCE_MECHANISM_NATIVE, 5, commit_keyed},
     {"commit of 5 documents, each read before, journal", 0, TRUCE_MECHANISM_JOURNAL, 5,
@@ -430,11 +459,16 @@ static bson_t *employee(void)
 
 static truce_status fill(struct bench_place *place, bson_error_t *error)
 {
+    char part[40];
     truce_status status = insert(place, COLLECTION "employees", employee(), error);
 
     for (int i = 0; i < DOCUMENTS && !status; i++)
         status = insert(place, COLLECTION "accounts",
                         BCON_NEW("_id", BCON_INT32(i), "n", BCON_INT64(0)), error);
+    for (int i = 0; i < PARTS && !status; i++) {
+        snprintf(part, sizeof part, COLLECTION "part_%d", i);
+        status = insert(place, part, BCON_NEW("_id", BCON_INT32(0), "n", BCON_INT64(0)), error);
+    }
     place->version = TRUCE_REVISION_NEW;
     if (!status)
         status = revision_save(place, NULL, error);

@@ -23,8 +23,8 @@
  * `directConnection=true` in the URI says that this is wanted.
  *
  * Files: mongo_uri.c (what a URI may say), mongo_command.c, mongo_error.c, mongo_cursor.c,
- * mongo_read.c, mongo_write.c, mongo_transaction.c, mongo_schema.c (indexes and collections),
- * mongo_wait.c, mongo_count.c (round trips).
+ * mongo_read.c, mongo_write.c, mongo_transaction.c, mongo_together.c (several writes in one
+ * message), mongo_schema.c (indexes and collections), mongo_wait.c, mongo_count.c (round trips).
  *
  * Deliberately not done: a limit in time for writes that are not find-and-modify, beyond the URI's
  * socketTimeoutMS (libmongoc cannot pass it); views, collations, text and geographic indexes.

@@ -142,13 +142,15 @@ truce_status truce__mongo_find_and_modify(truce_store *base, const char *collect
                                           const truce_modify_options *options, bson_t *document,
                                           truce_write_result *result, bson_error_t *error);
 
-/* One write, or several inserts into one collection, as the server answers them. */
+/* One write, or several of one kind in one collection, as the server answers them. */
 struct mongo_batch {
     const truce_write *writes;
     size_t count;
     truce_write_outcome *outcomes;
     bool unordered, relaxed;
     mongoc_client_session_t *session; /* of a transaction, or NULL */
+    bool *all; /* several updates or removes: out, each changed a document; the server does not tell
+                  which did not */
 };
 
 /* Sends them and fills the outcomes. The status is the first failure's; TRUCE_UNKNOWN and TRUCE_IO
@@ -159,7 +161,20 @@ truce_status truce__mongo_send(struct mongo_store *store, mongoc_client_t *clien
 /* How many of the writes (at least one) go in one message: inserts into one collection. */
 size_t truce__mongo_batch_size(const truce_write *writes, size_t count);
 
+/* ---- mongo_together.c ---- */
+
+/* How many of the writes, from the first on, can be one message of a transaction; 0: the first is none
+ * that could. */
+size_t truce__mongo_together(const truce_write *writes, size_t count);
+/* Sends them so. OK with *all false: not every one changed a document. */
+truce_status truce__mongo_send_together(struct mongo_store *store, mongoc_client_t *client,
+                                        const struct mongo_batch *batch, bool *all,
+                                        bson_error_t *error);
+
 /* ---- mongo_transaction.c ---- */
+
+/* The field of a guard without a change: set and taken away again. */
+#define MONGO_TOUCH "_truce_touch"
 
 truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *writes, size_t count,
                                  const truce_bulk_options *options, truce_write_outcome *outcomes,

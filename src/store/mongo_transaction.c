@@ -2,7 +2,8 @@
  * Atomic bulks and looks of one instant, as transactions of MongoDB.
  *
  *     begin (with the first statement)   read concern snapshot
- *     each write, in order               its filter is its guard
+ *     each write, in order               its filter is its guard; what stands side by side and is of
+ *                                        one kind goes in one message (mongo_together.c)
  *     commit                             w: majority, j: true
  *
  * Snapshot isolation does not see what a transaction has read, only what it has written. So a guard
@@ -28,8 +29,6 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "query/value.h"
-
-#define TOUCH "_truce_touch"
 
 /* MongoDB before 4.4 makes no collection within a transaction. */
 #define CODE_NOT_IN_TRANSACTION 263
@@ -151,7 +150,7 @@ static void append_change(bson_t *updates, const char *key, const bson_t *filter
     BSON_APPEND_DOCUMENT(&statement, "q", filter);
     BSON_APPEND_DOCUMENT_BEGIN(&statement, "u", &update);
     BSON_APPEND_DOCUMENT_BEGIN(&update, operation, &fields);
-    BSON_APPEND_OID(&fields, TOUCH, fresh);
+    BSON_APPEND_OID(&fields, MONGO_TOUCH, fresh);
     bson_append_document_end(&update, &fields);
     bson_append_document_end(&statement, &update);
     bson_append_document_end(updates, &statement);
@@ -172,7 +171,7 @@ static truce_status touch_id(struct transaction *transaction, const char *collec
     BSON_APPEND_DOCUMENT_BEGIN(&by_id, "_id", &equal);
     BSON_APPEND_VALUE(&equal, "$eq", id);
     bson_append_document_end(&by_id, &equal);
-    BSON_APPEND_OID(&by_id, TOUCH, &fresh);
+    BSON_APPEND_OID(&by_id, MONGO_TOUCH, &fresh);
     BSON_APPEND_UTF8(&body, "update", collection);
     BSON_APPEND_ARRAY_BEGIN(&body, "updates", &updates);
     append_change(&updates, "0", filter, "$set", &fresh);
@@ -357,22 +356,43 @@ static truce_status copy_first_error(const truce_write_outcome *outcomes, size_t
     return status;
 }
 
+/* Sends as many as go in one message, and counts them in. *all false: one of them found nothing. */
+static truce_status send_next(struct transaction *transaction, const truce_write *writes,
+                              size_t count, bool *all, truce_write_outcome *outcomes, size_t *sent,
+                              bson_error_t *error)
+{
+    struct mongo_batch batch = {
+        .writes = writes, .outcomes = outcomes, .session = transaction->session};
+
+    batch.count = *all ? truce__mongo_together(writes, count) : 0;
+    if (batch.count > 1) {
+        *sent += batch.count;
+        return truce__mongo_send_together(transaction->store, transaction->client, &batch, all,
+                                          error);
+    }
+    batch.count = truce__mongo_batch_size(writes, count);
+    *sent += batch.count;
+    return send_some(transaction, writes, batch.count, outcomes, error);
+}
+
+/* *together: several writes may be one message; false after it: it has to be done again without, to see
+ * which of them found nothing. */
 static truce_status attempt(struct mongo_store *store, const truce_write *writes, size_t count,
-                            const truce_bulk_options *options, truce_write_outcome *outcomes,
-                            bson_error_t *error)
+                            const truce_bulk_options *options, bool *together,
+                            truce_write_outcome *outcomes, bson_error_t *error)
 {
     struct transaction transaction;
     truce_status status = begin(store, options->deadline_ms, options->relaxed, &transaction, error);
+    bool wanted = *together;
 
     if (status)
         return status;
-    for (size_t from = 0; from < count && !status;) {
-        size_t size = truce__mongo_batch_size(writes + from, count - from);
-
-        status = send_some(&transaction, writes + from, size, outcomes + from, error);
-        from += size;
-    }
-    if (status)
+    for (size_t sent = 0; sent < count && !status && *together == wanted;)
+        status = send_next(&transaction, writes + sent, count - sent, together, outcomes + sent,
+                           &sent, error);
+    if (!status && *together != wanted)
+        status = truce__fail(TRUCE_CONFLICT, error, "a document does not match");
+    else if (status)
         status = copy_first_error(outcomes, count, status, error);
     else
         status = commit(&transaction, error);
@@ -380,6 +400,27 @@ static truce_status attempt(struct mongo_store *store, const truce_write *writes
     if (status)
         take_back(outcomes, count);
     return status;
+}
+
+static void forget(truce_write_outcome *outcomes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        outcomes[i] = (truce_write_outcome){.status = TRUCE_CONFLICT};
+}
+
+/* An attempt with few messages, and one with many where that does not tell enough. */
+static truce_status attempts(struct mongo_store *store, const truce_write *writes, size_t count,
+                             const truce_bulk_options *options, truce_write_outcome *outcomes,
+                             bson_error_t *error)
+{
+    bool together = true;
+    truce_status status = attempt(store, writes, count, options, &together, outcomes, error);
+
+    if (together)
+        return status;
+    forget(outcomes, count);
+    *error = (bson_error_t){0};
+    return attempt(store, writes, count, options, &together, outcomes, error);
 }
 
 /* Makes the collections that the writes may insert into, outside of any transaction. */
@@ -409,13 +450,12 @@ truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *w
     if (!(store->base.capabilities & TRUCE_CAN_ATOMIC_BULK))
         return truce__fail(TRUCE_INVALID, error,
                            "this server has no transactions: no bulk is atomic there");
-    status = attempt(store, writes, count, options, outcomes, &caught);
+    status = attempts(store, writes, count, options, outcomes, &caught);
     if (status && caught.domain == TRUCE_ERROR_SERVER && caught.code == CODE_NOT_IN_TRANSACTION) {
-        for (size_t i = 0; i < count; i++)
-            outcomes[i] = (truce_write_outcome){.status = TRUCE_CONFLICT};
+        forget(outcomes, count);
         status = make_collections(store, writes, count, &caught);
         if (!status)
-            status = attempt(store, writes, count, options, outcomes, &caught);
+            status = attempts(store, writes, count, options, outcomes, &caught);
     }
     if (status && error)
         *error = caught;

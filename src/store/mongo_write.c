@@ -269,6 +269,25 @@ static truce_status fail_all(const struct mongo_batch *batch, const bson_t *repl
     return first->status;
 }
 
+/* Each of several updates or removes changes one document at most. */
+static bool all_changed(const struct mongo_batch *batch, const bson_t *reply)
+{
+    int64_t wanted = (int64_t)batch->count, matched = truce__mongo_number(reply, "nMatched", 0);
+
+    if (batch->writes[0].kind == TRUCE_WRITE_REMOVE)
+        return truce__mongo_number(reply, "nRemoved", 0) == wanted;
+    return matched == wanted && truce__mongo_number(reply, "nModified", matched) == wanted;
+}
+
+static void take_each(const truce_write *write, truce_write_result *result)
+{
+    result->matched = 1;
+    if (write->kind == TRUCE_WRITE_REMOVE)
+        result->removed = 1;
+    else
+        result->modified = 1;
+}
+
 /* Every write that was not refused, and was reached, is done. */
 static truce_status take_outcomes(const struct mongo_batch *batch, const bson_t *reply)
 {
@@ -287,9 +306,13 @@ static truce_status take_outcomes(const struct mongo_batch *batch, const bson_t 
         outcome->status = TRUCE_OK;
         if (batch->writes[i].kind == TRUCE_WRITE_INSERT)
             outcome->result.inserted = 1;
+        else if (batch->all)
+            take_each(&batch->writes[i], &outcome->result);
         else
             take_counts(&batch->writes[i], reply, &outcome->result);
     }
+    if (batch->all && !first)
+        *batch->all = all_changed(batch, reply);
     return first;
 }
 
@@ -346,7 +369,7 @@ truce_status truce__mongo_send(struct mongo_store *store, mongoc_client_t *clien
     bson_t reply;
     bool done;
 
-    truce_assert(batch->count == 1 || batch->writes[0].kind == TRUCE_WRITE_INSERT);
+    truce_assert(batch->count == 1 || batch->all || batch->writes[0].kind == TRUCE_WRITE_INSERT);
     while (number < batch->count && !status) {
         status = add(store, bulk, &batch->writes[number], &batch->outcomes[number].error);
         if (status)

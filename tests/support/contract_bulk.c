@@ -209,6 +209,39 @@ CONTRACT(an_atomic_bulk_that_fails_does_nothing)
     check_all_undone(c, (truce_write[]){insert, insert}, 2, 1, TRUCE_DUPLICATE);
 }
 
+/* A store may do them in one step: it must still tell which of them found nothing. */
+CONTRACT(neighbours_in_an_atomic_bulk_are_told_apart)
+{
+    truce_write writes[] = {UPDATE("{'_id': 1}", "{'$inc': {'a': 1}}"),
+                            UPDATE("{'_id': 1, 'a': 2}", "{'$inc': {'a': 1}}"),
+                            REQUIRE_ONE("{'_id': 1, 'a': 3}"),
+                            UPDATE("{'_id': 3}", "{'$unset': {'b': ''}}"),
+                            REMOVE("{'_id': 1}"),
+                            REMOVE("{'_id': 3}")};
+    truce_write_outcome outcomes[COUNT(writes)];
+
+    if (!contract_needs(c, TRUCE_CAN_ATOMIC_BULK))
+        return;
+    contract_fill(c, "things", "[{'_id': 1, 'a': 1}, {'_id': 3}]");
+    for (size_t i = 0; i < 4; i++) {
+        truce_write kept = writes[i];
+
+        writes[i].filter = J("{'_id': 1, 'a': 7}");
+        check_all_undone(c, writes, COUNT(writes), i, TRUCE_CONFLICT);
+        writes[i] = kept;
+    }
+    writes[5].filter = J("{'_id': 4}");
+    check_all_undone(c, writes, COUNT(writes), 5, TRUCE_CONFLICT);
+    writes[5].filter = J("{'_id': 3}");
+    CHECK_DONE(truce_bulk(c->store, writes, COUNT(writes), &atomic, outcomes, &c->error));
+    CHECK_INT(outcomes[1].result.modified, ==, 1);
+    CHECK_INT(outcomes[3].result.matched, ==, 1);
+    CHECK_INT(outcomes[3].result.modified, ==, 0);
+    CHECK_INT(outcomes[5].result.removed, ==, 1);
+    release(outcomes, COUNT(writes));
+    CHECK_HOLDS("things", "[]");
+}
+
 CONTRACT(an_atomic_bulk_with_a_wrong_write_does_nothing)
 {
     truce_write writes[] = {INSERT("{'_id': 7}"), INSERT("{'_id': [1]}"), INSERT("{'_id': 8}")};
