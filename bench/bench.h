@@ -12,7 +12,7 @@
 
 #include <bson/bson.h>
 
-/* TRUCE_BENCH_SECONDS, or 2: how long one figure of bench/query.c and bench/scan.c is measured */
+/* TRUCE_BENCH_SECONDS, or 2: how long one figure of the tables (bench/query.c ...) is measured */
 double bench_seconds(void);
 /* a number from the environment, or the given one */
 int64_t bench_scale(const char *variable, int64_t otherwise);

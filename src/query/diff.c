@@ -1,8 +1,11 @@
 #include "query/diff.h"
 
+#include "query/numbering.h"
+
 #define PATH_BYTES_MAX 4096
 
 struct walk {
+    struct arena arena;
     struct diff *diff;
     char path[PATH_BYTES_MAX];
 };
@@ -12,13 +15,10 @@ static bool plain_name(const char *key, uint32_t length)
     return length > 0 && key[0] != '$' && !memchr(key, '.', length);
 }
 
-/* Every changed, new or gone field can be named in a path. */
-static bool names_are_plain(struct value document)
+static bool names_are_plain(const struct aligned_side *side)
 {
-    struct fields fields = truce__fields(document);
-
-    while (truce__fields_next(&fields)) {
-        if (!plain_name(fields.key, fields.key_length))
+    for (uint32_t i = 0; i < side->count; i++) {
+        if (!plain_name(side->fields[i].key, side->fields[i].key_length))
             return false;
     }
     return true;
@@ -26,37 +26,42 @@ static bool names_are_plain(struct value document)
 
 /* The fields that both have stand in the same order, and new ones behind them: what $set and $unset
  * of single fields can bring about. */
-static bool same_order(struct value before, struct value after)
+static bool order_is_kept(const struct aligned *aligned)
 {
-    struct fields old = truce__fields(before);
-    struct fields new = truce__fields(after);
-    bool more = truce__fields_next(&new);
+    const struct aligned_side *after = &aligned->sides[1];
+    bool new = false;
 
-    while (truce__fields_next(&old)) {
-        if (!truce__value_field(after, old.key, old.key_length).type)
-            continue;
-        if (!more || new.key_length != old.key_length ||
-            memcmp(new.key, old.key, old.key_length) != 0)
+    for (uint32_t i = 0; i < after->count; i++) {
+        bool old = truce__aligned_has(aligned, 0, after->numbers[i]);
+
+        if (old && new)
             return false;
-        more = truce__fields_next(&new);
+        new |= !old;
     }
-    for (; more; more = truce__fields_next(&new)) {
-        if (truce__value_field(before, new.key, new.key_length).type)
-            return false;
-    }
-    return true;
+    return aligned->unique && truce__aligned_same_order(aligned, 0, 1);
 }
 
-static bool diff_documents(struct walk *walk, size_t length, struct value before,
-                           struct value after);
+/* False: some changed, new or gone field cannot be named in a path. */
+static bool align(struct walk *walk, struct value before, struct value after,
+                  struct aligned *aligned)
+{
+    const struct value documents[] = {before, after};
+
+    truce__align_fields(&walk->arena, documents, 2, aligned);
+    return names_are_plain(&aligned->sides[0]) && names_are_plain(&aligned->sides[1]) &&
+           order_is_kept(aligned);
+}
+
+static bool diff_documents(struct walk *walk, size_t length, const struct aligned *aligned);
 
 static bool changed_field(struct walk *walk, size_t length, struct value before, struct value after)
 {
+    struct aligned aligned;
+
     if (before.type == BSON_TYPE_DOCUMENT && after.type == BSON_TYPE_DOCUMENT &&
-        names_are_plain(before) && names_are_plain(after) && same_order(before, after) &&
-        length + 1 < PATH_BYTES_MAX) {
+        length + 1 < PATH_BYTES_MAX && align(walk, before, after, &aligned)) {
         walk->path[length] = '.';
-        return diff_documents(walk, length + 1, before, after);
+        return diff_documents(walk, length + 1, &aligned);
     }
     truce__value_append(&walk->diff->old, walk->path, length, before);
     truce__value_append(&walk->diff->set, walk->path, length, after);
@@ -72,34 +77,33 @@ static bool extend(struct walk *walk, size_t length, const struct fields *field,
     return true;
 }
 
-static bool diff_documents(struct walk *walk, size_t length, struct value before,
-                           struct value after)
+static bool diff_documents(struct walk *walk, size_t length, const struct aligned *aligned)
 {
-    struct fields fields = truce__fields(before);
+    const struct aligned_side *before = &aligned->sides[0], *after = &aligned->sides[1];
     size_t extended;
 
-    while (truce__fields_next(&fields)) {
-        struct value now = truce__value_field(after, fields.key, fields.key_length);
+    for (uint32_t i = 0; i < before->count; i++) {
+        const struct fields *field = &before->fields[i];
+        struct value now = truce__aligned_value(aligned, 1, before->numbers[i]);
 
-        if (truce__value_identical(fields.value, now))
+        if (truce__value_identical(field->value, now))
             continue;
-        if (!extend(walk, length, &fields, &extended))
+        if (!extend(walk, length, field, &extended))
             return false;
         if (now.type) {
-            if (!changed_field(walk, extended, fields.value, now))
+            if (!changed_field(walk, extended, field->value, now))
                 return false;
             continue;
         }
-        truce__value_append(&walk->diff->unset, walk->path, extended, fields.value);
-        truce__value_append(&walk->diff->old, walk->path, extended, fields.value);
+        truce__value_append(&walk->diff->unset, walk->path, extended, field->value);
+        truce__value_append(&walk->diff->old, walk->path, extended, field->value);
     }
-    fields = truce__fields(after);
-    while (truce__fields_next(&fields)) {
-        if (truce__value_field(before, fields.key, fields.key_length).type)
+    for (uint32_t i = 0; i < after->count; i++) {
+        if (truce__aligned_has(aligned, 0, after->numbers[i]))
             continue;
-        if (!extend(walk, length, &fields, &extended))
+        if (!extend(walk, length, &after->fields[i], &extended))
             return false;
-        truce__value_append(&walk->diff->set, walk->path, extended, fields.value);
+        truce__value_append(&walk->diff->set, walk->path, extended, after->fields[i].value);
     }
     return true;
 }
@@ -107,17 +111,20 @@ static bool diff_documents(struct walk *walk, size_t length, struct value before
 bool truce__diff(struct value before, struct value after, struct diff *diff)
 {
     struct walk walk = {.diff = diff};
+    struct aligned aligned;
+    bool said;
 
     bson_init(&diff->set);
     bson_init(&diff->unset);
     bson_init(&diff->old);
-    if (names_are_plain(before) && names_are_plain(after) && same_order(before, after) &&
-        diff_documents(&walk, 0, before, after))
-        return true;
-    bson_reinit(&diff->set);
-    bson_reinit(&diff->unset);
-    bson_reinit(&diff->old);
-    return false;
+    said = align(&walk, before, after, &aligned) && diff_documents(&walk, 0, &aligned);
+    if (!said) {
+        bson_reinit(&diff->set);
+        bson_reinit(&diff->unset);
+        bson_reinit(&diff->old);
+    }
+    truce__arena_release(&walk.arena);
+    return said;
 }
 
 void truce__diff_release(struct diff *diff)

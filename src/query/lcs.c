@@ -2,13 +2,32 @@
 
 #include <string.h>
 
-#define EDITS_MAX 1500 /* beyond it the search is given up: its memory grows with the square */
+#include "base/assert.h"
+
+#define DEPTH_MAX  16         /* of parting what lies between */
+#define LENGTH_MAX 100000000u /* elements; documents are far smaller */
+
+struct problem {
+    const uint32_t *a, *b;
+    uint32_t *match;
+    uint32_t *times_a, *times_b, *place; /* by number, while a range is parted: 0 otherwise */
+    struct arena *arena, scratch;
+};
+
+/* A part of both sequences. */
+struct range {
+    uint32_t a, a_end, b, b_end;
+};
+
+/* ---- Myers ------------------------------------------------------------------------------------ */
 
 /* The furthest points reached with d edits, for each d: rows of d + 1 diagonals. */
 struct trace {
-    int32_t **rows;
+    int32_t *rows[LCS_EXACT + 1];
     int32_t edits;
 };
+
+#define OUTSIDE (-1000000000)
 
 static int32_t reach(const int32_t *row, int32_t d, int32_t k)
 {
@@ -30,43 +49,49 @@ static int32_t enter(const struct trace *trace, int32_t d, int32_t k)
     return down > right ? down : right;
 }
 
-static bool search(struct arena *arena, const uint32_t *a, int32_t n, const uint32_t *b, int32_t m,
-                   struct trace *trace)
+/* One row; true: the end was reached. */
+static bool search_row(const struct problem *problem, const struct range *range, int32_t d,
+                       struct trace *trace)
 {
-    int32_t most = n + m < EDITS_MAX ? n + m : EDITS_MAX;
+    const uint32_t *a = problem->a + range->a, *b = problem->b + range->b;
+    int32_t n = (int32_t)(range->a_end - range->a), m = (int32_t)(range->b_end - range->b);
 
-    trace->rows = truce__arena_take(arena, (size_t)(most + 1) * sizeof *trace->rows);
-    for (int32_t d = 0; d <= most; d++) {
-        trace->rows[d] = truce__arena_take(arena, (size_t)(d + 1) * sizeof(int32_t));
-        trace->edits = d;
-        for (int32_t k = -d; k <= d; k += 2) {
-            int32_t x = enter(trace, d, k);
+    for (int32_t k = -d; k <= d; k += 2) {
+        int32_t x = enter(trace, d, k);
 
-            while (x >= 0 && x < n && x - k >= 0 && x - k < m && a[x] == b[x - k])
-                x++;
-            if (x > n || x - k > m) /* outside of the square */
-                x = -1000000000;
-            trace->rows[d][(k + d) / 2] = x;
-            if (x >= n && x - k >= m)
-                return true;
-        }
+        while (x >= 0 && x < n && x - k >= 0 && x - k < m && a[x] == b[x - k])
+            x++;
+        if (x > n || x - k > m)
+            x = OUTSIDE;
+        trace->rows[d][(k + d) / 2] = x;
+        if (x >= n && x - k >= m)
+            return true;
     }
     return false;
 }
 
-/* Back from the end, along the points that were reached. */
-static void trace_back(const struct trace *trace, int32_t n, int32_t m, uint32_t offset,
-                       uint32_t *match)
+static bool search(struct problem *problem, const struct range *range, struct trace *trace)
 {
-    int32_t x = n, y = m;
+    for (int32_t d = 0; d <= LCS_EXACT; d++) {
+        trace->rows[d] = truce__arena_take(&problem->scratch, (size_t)(d + 1) * sizeof(int32_t));
+        trace->edits = d;
+        if (search_row(problem, range, d, trace))
+            return true;
+    }
+    return false;
+}
 
+/* Back from (x, y), along the points that were reached. */
+static void trace_back(struct problem *problem, const struct range *range,
+                       const struct trace *trace, int32_t x, int32_t y)
+{
     for (int32_t d = trace->edits; d >= 0; d--) {
         int32_t k = x - y, begin = enter(trace, d, k);
 
         while (x > begin) {
             x--;
             y--;
-            match[x] = (uint32_t)y + offset;
+            problem->match[range->a + (uint32_t)x] = range->b + (uint32_t)y;
         }
         if (d) {
             const int32_t *row = trace->rows[d - 1];
@@ -80,24 +105,180 @@ static void trace_back(const struct trace *trace, int32_t n, int32_t m, uint32_t
     }
 }
 
-void truce__lcs(struct arena *arena, const uint32_t *a, uint32_t a_count, const uint32_t *b,
-                uint32_t b_count, uint32_t *match)
+/* The point of the last row that lies furthest on the way. */
+static void furthest(const struct trace *trace, int32_t *x, int32_t *y)
 {
-    struct trace trace = {0};
-    uint32_t head = 0;
+    int32_t best = -1, d = trace->edits;
 
+    for (int32_t k = -d; k <= d; k += 2) {
+        int32_t at = reach(trace->rows[d], d, k);
+
+        if (at < 0 || at - k < 0 || 2 * at - k <= best)
+            continue;
+        best = 2 * at - k;
+        *x = at;
+        *y = at - k;
+    }
+    truce_assert(best > 0);
+}
+
+/* ---- what stands once in each ----------------------------------------------------------------- */
+
+static void count_range(struct problem *problem, const struct range *range)
+{
+    for (uint32_t i = range->a; i < range->a_end; i++)
+        problem->times_a[problem->a[i]]++;
+    for (uint32_t i = range->b; i < range->b_end; i++) {
+        problem->times_b[problem->b[i]]++;
+        problem->place[problem->b[i]] = i;
+    }
+}
+
+static void forget_range(struct problem *problem, const struct range *range)
+{
+    for (uint32_t i = range->a; i < range->a_end; i++)
+        problem->times_a[problem->a[i]] = 0;
+    for (uint32_t i = range->b; i < range->b_end; i++)
+        problem->times_b[problem->b[i]] = 0;
+}
+
+struct pair {
+    uint32_t a, b, before; /* the pair before it in the longest chain that ends here */
+};
+
+/* Where b belongs among the ends of the chains: the first that is not below it. */
+static uint32_t chain_for(const struct pair *pairs, const uint32_t *ends, uint32_t count,
+                          uint32_t b)
+{
+    uint32_t low = 0, high = count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (pairs[ends[middle]].b < b)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The longest rising chain of the pairs, whose last one is returned; LCS_NONE: there is no pair. */
+static uint32_t longest_chain(struct problem *problem, struct pair *pairs, uint32_t count)
+{
+    uint32_t *ends = truce__arena_take(&problem->scratch, (count + 1) * sizeof *ends);
+    uint32_t chains = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = chain_for(pairs, ends, chains, pairs[i].b);
+
+        pairs[i].before = at ? ends[at - 1] : LCS_NONE;
+        ends[at] = i;
+        chains += at == chains;
+    }
+    return chains ? ends[chains - 1] : LCS_NONE;
+}
+
+/* Matches them; false: there are none. */
+static bool match_unique(struct problem *problem, const struct range *range)
+{
+    struct pair *pairs =
+        truce__arena_take(&problem->scratch, (range->a_end - range->a + 1) * sizeof *pairs);
+    uint32_t count = 0, last;
+
+    count_range(problem, range);
+    for (uint32_t i = range->a; i < range->a_end; i++) {
+        uint32_t number = problem->a[i];
+
+        if (problem->times_a[number] == 1 && problem->times_b[number] == 1)
+            pairs[count++] = (struct pair){i, problem->place[number], LCS_NONE};
+    }
+    forget_range(problem, range);
+    last = longest_chain(problem, pairs, count);
+    for (uint32_t at = last; at != LCS_NONE; at = pairs[at].before)
+        problem->match[pairs[at].a] = pairs[at].b;
+    return last != LCS_NONE;
+}
+
+/* ---- ranges ----------------------------------------------------------------------------------- */
+
+static void trim(struct problem *problem, struct range *range)
+{
+    while (range->a < range->a_end && range->b < range->b_end &&
+           problem->a[range->a] == problem->b[range->b])
+        problem->match[range->a++] = range->b++;
+    while (range->a_end > range->a && range->b_end > range->b &&
+           problem->a[range->a_end - 1] == problem->b[range->b_end - 1])
+        problem->match[--range->a_end] = --range->b_end;
+}
+
+static void solve(struct problem *problem, struct range range, int depth);
+
+/* What lies between the matches of a range. */
+static void solve_between(struct problem *problem, struct range range, int depth)
+{
+    struct range part = range;
+
+    for (uint32_t i = range.a; i < range.a_end; i++) {
+        if (problem->match[i] == LCS_NONE)
+            continue;
+        part.a_end = i;
+        part.b_end = problem->match[i];
+        solve(problem, part, depth);
+        part.a = i + 1;
+        part.b = part.b_end + 1;
+    }
+    part.a_end = range.a_end;
+    part.b_end = range.b_end;
+    solve(problem, part, depth);
+}
+
+static void solve(struct problem *problem, struct range range, int depth)
+{
+    for (;;) {
+        struct trace trace;
+        int32_t x = 0, y = 0;
+
+        trim(problem, &range);
+        if (range.a == range.a_end || range.b == range.b_end)
+            return;
+        truce__arena_reset(&problem->scratch);
+        if (search(problem, &range, &trace)) {
+            trace_back(problem, &range, &trace, (int32_t)(range.a_end - range.a),
+                       (int32_t)(range.b_end - range.b));
+            return;
+        }
+        if (depth < DEPTH_MAX && match_unique(problem, &range)) {
+            solve_between(problem, range, depth + 1);
+            return;
+        }
+        furthest(&trace, &x, &y);
+        trace_back(problem, &range, &trace, x, y);
+        range.a += (uint32_t)x;
+        range.b += (uint32_t)y;
+    }
+}
+
+static uint32_t *zeros(struct arena *arena, uint32_t count)
+{
+    uint32_t *made = truce__arena_take(arena, (count + 1) * sizeof *made);
+
+    memset(made, 0, (count + 1) * sizeof *made);
+    return made;
+}
+
+void truce__lcs(struct arena *arena, const uint32_t *a, uint32_t a_count, const uint32_t *b,
+                uint32_t b_count, uint32_t bound, uint32_t *match)
+{
+    struct problem problem = {.a = a, .b = b, .match = match, .arena = arena};
+    struct range all = {0, a_count, 0, b_count};
+
+    truce_assert(a_count < LENGTH_MAX && b_count < LENGTH_MAX);
     for (uint32_t i = 0; i < a_count; i++)
         match[i] = LCS_NONE;
-    while (head < a_count && head < b_count && a[head] == b[head]) {
-        match[head] = head;
-        head++;
-    }
-    while (a_count > head && b_count > head && a[a_count - 1] == b[b_count - 1])
-        match[--a_count] = --b_count;
-    if (a_count == head || b_count == head || a_count > 100000000 || b_count > 100000000)
-        return;
-    if (search(arena, a + head, (int32_t)(a_count - head), b + head, (int32_t)(b_count - head),
-               &trace))
-        trace_back(&trace, (int32_t)(a_count - head), (int32_t)(b_count - head), head,
-                   match + head);
+    problem.times_a = zeros(arena, bound);
+    problem.times_b = zeros(arena, bound);
+    problem.place = zeros(arena, bound);
+    solve(&problem, all, 0);
+    truce__arena_release(&problem.scratch);
 }

@@ -141,131 +141,139 @@ static bool decide(struct merge *merge, enum merge_policy policy, const struct m
 
 /* ---- documents -------------------------------------------------------------------------------- */
 
-static bool known(struct value document, const struct fields *field)
+enum side { BASE, MINE, THEIRS };
+
+static void merge_field(struct merge *merge, const struct aligned *aligned,
+                        const struct fields *field, uint32_t number)
 {
-    return truce__value_field(document, field->key, field->key_length).type != VALUE_MISSING;
-}
-
-/* The fields of `a` that `b` has too stand in the same order in both. */
-static bool same_order(struct value a, struct value b)
-{
-    struct fields in_a = truce__fields(a), in_b = truce__fields(b);
-
-    for (;;) {
-        bool more_a = truce__fields_next(&in_a), more_b;
-
-        while (more_a && !known(b, &in_a))
-            more_a = truce__fields_next(&in_a);
-        more_b = truce__fields_next(&in_b);
-        while (more_b && !known(a, &in_b))
-            more_b = truce__fields_next(&in_b);
-        if (!more_a || !more_b)
-            return more_a == more_b;
-        if (in_a.key_length != in_b.key_length || memcmp(in_a.key, in_b.key, in_a.key_length) != 0)
-            return false;
-    }
-}
-
-/* Twice the same name, or deeper than a document may be: not to be taken apart. */
-static bool names_are_unique(struct value document)
-{
-    struct fields fields = truce__fields(document);
-
-    while (truce__fields_next(&fields)) {
-        if (truce__value_field(document, fields.key, fields.key_length).data != fields.value.data)
-            return false;
-    }
-    return true;
-}
-
-static void merge_field(struct merge *merge, bson_t *to, const struct fields *field,
-                        const struct merge_three *outer)
-{
-    struct merge_three three = {truce__value_field(outer->base, field->key, field->key_length),
-                                truce__value_field(outer->mine, field->key, field->key_length),
-                                truce__value_field(outer->theirs, field->key, field->key_length)};
+    struct merge_three three = {truce__aligned_value(aligned, BASE, number),
+                                truce__aligned_value(aligned, MINE, number),
+                                truce__aligned_value(aligned, THEIRS, number)};
     uint32_t length = merge->path_length;
 
+    if (!truce__merge_both_changed(&three)) { /* nobody asks where it is */
+        truce__merge_value(merge, field->key, field->key_length, &three);
+        return;
+    }
     if (length)
         truce__merge_path_add(merge, ".", 1);
     truce__merge_path_add(merge, field->key, field->key_length);
     merge->names[merge->depth++] = (struct merge_name){field->key, field->key_length};
-    truce__merge_value(merge, to, field->key, field->key_length, &three);
+    truce__merge_value(merge, field->key, field->key_length, &three);
     merge->depth--;
     truce__merge_path_restore(merge, length);
 }
 
-static int compare_fields(const void *a, const void *b)
+struct added {
+    const struct fields *field;
+    uint32_t number;
+};
+
+static int compare_added(const void *a, const void *b)
 {
-    return strcmp(((const struct fields *)a)->key, ((const struct fields *)b)->key);
+    return strcmp(((const struct added *)a)->field->key, ((const struct added *)b)->field->key);
 }
 
-/* Fields of one side that the base does not have. */
-static uint32_t list_added(struct value base, struct value side, struct fields *added)
+/* Fields that `side` has, and neither the base nor, if it is given, `other`. */
+static uint32_t list_added(const struct aligned *aligned, enum side side, enum side other,
+                           struct added *added)
 {
-    struct fields fields = truce__fields(side);
+    const struct aligned_side *own = &aligned->sides[side];
     uint32_t count = 0;
 
-    while (truce__fields_next(&fields)) {
-        if (known(base, &fields))
+    for (uint32_t i = 0; i < own->count; i++) {
+        uint32_t number = own->numbers[i];
+
+        if (truce__aligned_has(aligned, BASE, number) ||
+            (other != BASE && truce__aligned_has(aligned, other, number)))
             continue;
-        if (added)
-            added[count] = fields;
-        count++;
+        added[count++] = (struct added){&own->fields[i], number};
     }
     return count;
 }
 
 /* In the order of the side that has them all, or by name, so that it does not matter whose they are. */
-static void merge_added(struct merge *merge, bson_t *to, const struct merge_three *three)
+static void merge_added(struct merge *merge, const struct aligned *aligned)
 {
-    uint32_t of_mine = list_added(three->base, three->mine, NULL);
-    uint32_t of_theirs = list_added(three->base, three->theirs, NULL), count;
-    struct fields *added =
-        truce__arena_take(&merge->arena, (of_mine + of_theirs + 1) * sizeof *added);
-    bool sorted = of_mine && of_theirs && !same_order(three->mine, three->theirs);
+    uint32_t room = aligned->sides[MINE].count + aligned->sides[THEIRS].count + 1;
+    struct added *added = truce__arena_take(&merge->arena, room * sizeof *added);
+    uint32_t of_theirs = list_added(aligned, THEIRS, BASE, added);
+    uint32_t of_mine = list_added(aligned, MINE, BASE, added);
+    uint32_t count = of_mine + list_added(aligned, THEIRS, MINE, added + of_mine);
+    bool sorted = of_mine && of_theirs && !truce__aligned_same_order(aligned, MINE, THEIRS);
 
-    (void)list_added(three->base, three->mine, added);
-    count = of_mine;
-    for (struct fields fields = truce__fields(three->theirs); truce__fields_next(&fields);) {
-        if (!known(three->base, &fields) && !known(three->mine, &fields))
-            added[count++] = fields;
-    }
     if (count > of_mine && count > of_theirs)
         sorted = true;
     else if (count > of_mine)
-        (void)list_added(three->base, three->theirs, added);
+        (void)list_added(aligned, THEIRS, BASE, added);
     if (sorted && count)
-        qsort(added, count, sizeof *added, compare_fields);
+        qsort(added, count, sizeof *added, compare_added);
     for (uint32_t i = 0; i < count; i++)
-        merge_field(merge, to, &added[i], three);
+        merge_field(merge, aligned, added[i].field, added[i].number);
 }
 
-/* Old fields in the order of whoever moved them, else of the base; then what was added. */
-static void merge_documents(struct merge *merge, bson_t *to, const struct merge_three *three)
+/* Whose order the old fields have: of whoever moved them, else of the base. */
+static enum side order_of(const struct aligned *aligned)
 {
-    bool mine_moved = !same_order(three->base, three->mine);
-    bool theirs_moved = !same_order(three->base, three->theirs);
-    bool agreed = same_order(three->mine, three->theirs);
-    struct value order = mine_moved && (!theirs_moved || agreed) ? three->mine
-                         : theirs_moved && !mine_moved           ? three->theirs
-                                                                 : three->base;
-    struct fields fields = truce__fields(order);
+    bool mine_moved = !truce__aligned_same_order(aligned, BASE, MINE);
+    bool theirs_moved = !truce__aligned_same_order(aligned, BASE, THEIRS);
 
-    while (truce__fields_next(&fields)) {
-        if (known(three->base, &fields))
-            merge_field(merge, to, &fields, three);
+    if (mine_moved && (!theirs_moved || truce__aligned_same_order(aligned, MINE, THEIRS)))
+        return MINE;
+    return theirs_moved && !mine_moved ? THEIRS : BASE;
+}
+
+/* Old fields, then what was added. */
+static void merge_documents(struct merge *merge, const struct aligned *aligned)
+{
+    enum side order = order_of(aligned);
+    const struct aligned_side *old = &aligned->sides[BASE], *first = &aligned->sides[order];
+
+    for (uint32_t i = 0; i < first->count; i++) {
+        if (truce__aligned_has(aligned, BASE, first->numbers[i]))
+            merge_field(merge, aligned, &first->fields[i], first->numbers[i]);
     }
     /* what the side that moved fields has removed, and the other has changed */
-    fields = truce__fields(three->base);
-    while (order.data != three->base.data && truce__fields_next(&fields)) {
-        if (!known(order, &fields))
-            merge_field(merge, to, &fields, three);
+    for (uint32_t i = 0; order != BASE && i < old->count; i++) {
+        if (!truce__aligned_has(aligned, order, old->numbers[i]))
+            merge_field(merge, aligned, &old->fields[i], old->numbers[i]);
     }
-    merge_added(merge, to, three);
+    merge_added(merge, aligned);
+}
+
+/* False: some name stands twice, so the documents are not to be taken apart. */
+static bool merge_as_documents(struct merge *merge, const char *key, uint32_t key_length,
+                               const struct merge_three *three)
+{
+    const struct value documents[] = {three->base, three->mine, three->theirs};
+    struct builder_mark mark;
+    struct aligned aligned;
+
+    truce__align_fields(&merge->arena, documents, 3, &aligned);
+    if (!aligned.unique)
+        return false;
+    mark = truce__merge_open(merge, key, key_length, BSON_TYPE_DOCUMENT);
+    merge_documents(merge, &aligned);
+    truce__builder_close(&merge->out, mark);
+    return true;
 }
 
 /* ---- values ----------------------------------------------------------------------------------- */
+
+static void put(struct merge *merge, const char *key, uint32_t key_length, struct value value)
+{
+    if (key)
+        truce__builder_append(&merge->out, key, key_length, value);
+    else if (value.type)
+        truce__builder_element(&merge->out, value);
+}
+
+struct builder_mark truce__merge_open(struct merge *merge, const char *key, uint32_t key_length,
+                                      uint8_t type)
+{
+    return key ? truce__builder_open(&merge->out, key, key_length, type)
+               : truce__builder_open_element(&merge->out, type);
+}
 
 static bool all_are(const struct merge_three *three, uint8_t type)
 {
@@ -281,30 +289,26 @@ static struct value settle(struct merge *merge, const struct merge_three *three)
 }
 
 /* What both sides changed, differently. */
-static void merge_changed(struct merge *merge, bson_t *to, const char *key, uint32_t key_length,
+static void merge_changed(struct merge *merge, const char *key, uint32_t key_length,
                           const struct merge_three *three)
 {
     enum merge_policy policy = truce__merge_policy(merge);
     struct value decided = three->theirs;
-    bson_t inner;
 
     if (merge->options->strict) {
         decided = settle(merge, three);
-    } else if (all_are(three, BSON_TYPE_DOCUMENT) && names_are_unique(three->base) &&
-               names_are_unique(three->mine) && names_are_unique(three->theirs)) {
-        bson_append_document_begin(to, key, (int)key_length, &inner);
-        merge_documents(merge, &inner, three);
-        bson_append_document_end(to, &inner);
+    } else if (all_are(three, BSON_TYPE_DOCUMENT) &&
+               merge_as_documents(merge, key, key_length, three)) {
         return;
     } else if (all_are(three, BSON_TYPE_ARRAY) &&
-               truce__merge_array(merge, to, key, key_length, three, policy == MERGE_UNION)) {
+               truce__merge_array(merge, key, key_length, three, policy == MERGE_UNION)) {
         return;
     } else if (policy != MERGE_SUM && truce__value_identical(three->mine, three->theirs)) {
         decided = three->mine;
     } else if (!decide(merge, policy, three, &decided)) {
         decided = settle(merge, three);
     }
-    truce__value_append(to, key, key_length, decided);
+    put(merge, key, key_length, decided);
 }
 
 /* Two equal changes of a number, or of something with numbers in it, are two where they are summed. */
@@ -317,18 +321,22 @@ static bool may_sum(struct merge *merge, const struct merge_three *three)
     return truce__value_is_container(three->mine) && three->base.type == three->mine.type;
 }
 
-void truce__merge_value(struct merge *merge, bson_t *to, const char *key, uint32_t key_length,
+bool truce__merge_both_changed(const struct merge_three *three)
+{
+    return !truce__value_identical(three->base, three->mine) &&
+           !truce__value_identical(three->base, three->theirs);
+}
+
+void truce__merge_value(struct merge *merge, const char *key, uint32_t key_length,
                         const struct merge_three *three)
 {
     bool mine_changed = !truce__value_identical(three->base, three->mine);
-    bool theirs_changed = !truce__value_identical(three->base, three->theirs);
-    struct value taken = mine_changed ? three->mine : three->theirs;
 
-    if (mine_changed && theirs_changed &&
+    if (mine_changed && truce__merge_both_changed(three) &&
         (!truce__value_identical(three->mine, three->theirs) || may_sum(merge, three)))
-        merge_changed(merge, to, key, key_length, three);
+        merge_changed(merge, key, key_length, three);
     else
-        truce__value_append(to, key, key_length, taken);
+        put(merge, key, key_length, mine_changed ? three->mine : three->theirs);
 }
 
 truce_status truce__merge(struct value base, struct value mine, struct value theirs,
@@ -337,9 +345,8 @@ truce_status truce__merge(struct value base, struct value mine, struct value the
 {
     static const struct merge_options defaults;
     struct merge_three three = {base, mine, theirs};
-    bson_t holder = BSON_INITIALIZER;
     struct merge *merge = bson_malloc0(sizeof *merge);
-    struct value root;
+    struct value holder, root;
     truce_status status = TRUCE_OK;
 
     bson_init(merged);
@@ -348,11 +355,12 @@ truce_status truce__merge(struct value base, struct value mine, struct value the
     merge->conflicts = conflicts;
     truce_assert(base.type == BSON_TYPE_DOCUMENT && mine.type == BSON_TYPE_DOCUMENT &&
                  theirs.type == BSON_TYPE_DOCUMENT);
-    truce__merge_value(merge, &holder, "v", 1, &three);
-    root = truce__value_field(truce__value_document(&holder), "v", 1);
-    if (root.size > TRUCE_DOCUMENT_BYTES_MAX) {
-        status = truce__fail(TRUCE_LIMIT, error,
-                             "the merged document would have %u bytes, at most %d fit", root.size,
+    truce__builder_begin(&merge->out, &merge->made, MERGE_BYTES_MAX, BSON_TYPE_DOCUMENT);
+    truce__merge_value(merge, "v", 1, &three);
+    status = truce__builder_finish(&merge->out, &holder, error);
+    root = status ? holder : truce__value_field(holder, "v", 1);
+    if (status || root.size > TRUCE_DOCUMENT_BYTES_MAX) {
+        status = truce__fail(TRUCE_LIMIT, error, "the merged document would have over %d bytes",
                              TRUCE_DOCUMENT_BYTES_MAX);
     } else {
         bson_t borrowed;
@@ -360,8 +368,8 @@ truce_status truce__merge(struct value base, struct value mine, struct value the
         truce__value_bson(root, &borrowed);
         bson_concat(merged, &borrowed);
     }
-    bson_destroy(&holder);
     truce__arena_release(&merge->arena);
+    truce__arena_release(&merge->made);
     bson_free(merge);
     return status;
 }

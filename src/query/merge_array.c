@@ -11,8 +11,6 @@
  * so that it does not matter whose they are. If both moved common elements, differently, the order is
  * a conflict, and that of theirs stands (or what the policies mine and theirs say).
  */
-#include <stdlib.h>
-
 #include "query/merge_parts.h"
 
 #define NOWHERE UINT32_MAX
@@ -22,13 +20,12 @@ enum side { BASE, MINE, THEIRS, SIDES };
 struct element {
     struct value value, key;
     uint32_t in[SIDES]; /* its places in the three lists */
-    bool done;          /* already in the result */
+    bool done;          /* already in the result, or in a set a second time */
 };
 
 struct list {
     struct element *elements;
     uint32_t count;
-    uint32_t *sorted; /* places in the order of keys */
 };
 
 struct lists {
@@ -49,88 +46,61 @@ static bool read_key(struct value element, const char *name, struct value *key)
     return key->type != VALUE_MISSING && (!name || !truce__value_is_container(*key));
 }
 
-/* for qsort, which takes no argument of its own */
-struct ranked {
-    struct value key;
-    uint32_t place;
-};
-
-static int compare_ranked(const void *a, const void *b)
+static uint32_t count_elements(struct value array)
 {
-    const struct ranked *first = a, *second = b;
-    int order = truce__value_compare(first->key, second->key);
+    uint32_t count = 0;
 
-    return order ? order : (first->place > second->place) - (first->place < second->place);
+    for (struct fields fields = truce__fields(array); truce__fields_next(&fields);)
+        count++;
+    return count;
 }
 
-/* Most lists are: their elements were given numbers as they came. */
-static bool is_sorted(const struct ranked *ranked, uint32_t count)
-{
-    for (uint32_t i = 1; i < count; i++) {
-        if (compare_ranked(&ranked[i - 1], &ranked[i]) > 0)
-            return false;
-    }
-    return true;
-}
-
-/* False: an element has no key, or (unless it is a set) two have the same. */
+/* False: an element has no key. */
 static bool read_list(struct arena *arena, struct value array, const char *name, struct list *list)
 {
     struct fields fields = truce__fields(array);
-    struct ranked *ranked;
-    uint32_t room = 0, kept = 0;
 
-    while (truce__fields_next(&fields))
-        room++;
-    list->elements = truce__arena_take(arena, (room + 1) * sizeof *list->elements);
-    list->sorted = truce__arena_take(arena, (room + 1) * sizeof *list->sorted);
-    ranked = truce__arena_take(arena, (room + 1) * sizeof *ranked);
-    list->count = 0;
-    fields = truce__fields(array);
-    while (truce__fields_next(&fields)) {
-        struct element *element = &list->elements[list->count];
-
-        *element = (struct element){.value = fields.value, .in = {NOWHERE, NOWHERE, NOWHERE}};
-        if (!read_key(fields.value, name, &element->key))
+    list->count = count_elements(array);
+    list->elements = truce__arena_take(arena, (list->count + 1) * sizeof *list->elements);
+    for (uint32_t i = 0; truce__fields_next(&fields); i++) {
+        list->elements[i] =
+            (struct element){.value = fields.value, .in = {NOWHERE, NOWHERE, NOWHERE}};
+        if (!read_key(fields.value, name, &list->elements[i].key))
             return false;
-        ranked[list->count] = (struct ranked){element->key, list->count};
-        list->count++;
     }
-    if (!is_sorted(ranked, room))
-        qsort(ranked, room, sizeof *ranked, compare_ranked);
-    for (uint32_t i = 0; i < room; i++) {
-        if (kept &&
-            !truce__value_compare(ranked[i].key, list->elements[list->sorted[kept - 1]].key)) {
-            if (name)
-                return false;
-            list->elements[ranked[i].place].done = true; /* a set has it once */
-            continue;
-        }
-        list->sorted[kept++] = ranked[i].place;
-    }
-    list->sorted[kept] = NOWHERE;
-    list->count = room;
     return true;
 }
 
-/* Each element of one list learns where it stands in the other: both are sorted. */
-static void link_lists(struct lists *lists, enum side a, enum side b)
+/* Each element learns where it stands in the other lists. False: two of one list have the same key,
+ * and it is no set. */
+static bool link_lists(struct arena *arena, struct lists *lists)
 {
-    struct list *one = &lists->of[a], *other = &lists->of[b];
-    uint32_t i = 0, k = 0;
+    uint32_t most = lists->of[BASE].count + lists->of[MINE].count + lists->of[THEIRS].count;
+    uint32_t *places = truce__arena_take(arena, (most + 1) * SIDES * sizeof *places);
+    struct numbering numbering;
 
-    while (one->sorted[i] != NOWHERE && other->sorted[k] != NOWHERE) {
-        struct element *first = &one->elements[one->sorted[i]];
-        struct element *second = &other->elements[other->sorted[k]];
-        int order = truce__value_compare(first->key, second->key);
+    memset(places, 0xff, (most + 1) * SIDES * sizeof *places);
+    truce__numbering_begin(&numbering, arena, most, true);
+    for (int side = 0; side < SIDES; side++) {
+        numbering.expected = 0;
+        for (uint32_t i = 0; i < lists->of[side].count; i++) {
+            struct element *element = &lists->of[side].elements[i];
+            uint32_t *place = &places[truce__numbering_of(&numbering, element->key) * SIDES];
 
-        if (!order) {
-            first->in[b] = other->sorted[k];
-            second->in[a] = one->sorted[i];
+            if (place[side] == NOWHERE)
+                place[side] = i;
+            else if (lists->key_name)
+                return false;
+            else
+                element->done = true;
+            for (int other = 0; other <= side && !element->done; other++) {
+                element->in[other] = place[other];
+                if (place[other] != NOWHERE)
+                    lists->of[other].elements[place[other]].in[side] = i;
+            }
         }
-        i += order <= 0;
-        k += order >= 0;
     }
+    return true;
 }
 
 static bool read_lists(struct merge *merge, const struct merge_three *three, const char *name,
@@ -143,16 +113,7 @@ static bool read_lists(struct merge *merge, const struct merge_three *three, con
         if (!read_list(&merge->arena, arrays[side], name, &lists->of[side]))
             return false;
     }
-    for (int side = 0; side < SIDES; side++) {
-        struct list *list = &lists->of[side];
-
-        for (uint32_t i = 0; list->sorted[i] != NOWHERE; i++)
-            list->elements[list->sorted[i]].in[side] = list->sorted[i];
-    }
-    link_lists(lists, BASE, MINE);
-    link_lists(lists, BASE, THEIRS);
-    link_lists(lists, MINE, THEIRS);
-    return true;
+    return link_lists(&merge->arena, lists);
 }
 
 /* By the declared key, or by one that all elements have. */
@@ -231,8 +192,6 @@ static enum side order_in_conflict(struct merge *merge, const struct merge_three
 struct result {
     struct merge *merge;
     struct lists *lists;
-    bson_t array;
-    uint32_t count;
 };
 
 static struct value value_in(const struct result *result, enum side side, uint32_t place)
@@ -272,19 +231,14 @@ static void add_element(struct result *result, struct element *element)
     struct merge_three three = {value_in(result, BASE, element->in[BASE]),
                                 value_in(result, MINE, element->in[MINE]),
                                 value_in(result, THEIRS, element->in[THEIRS])};
-    uint32_t length = merge->path_length, before = result->array.len;
-    char text[16];
-    const char *key;
+    uint32_t length = merge->path_length;
 
     if (element->done)
         return;
     mark_done(result, element);
-    if (!truce__value_identical(three.base, three.mine) &&
-        !truce__value_identical(three.base, three.theirs))
+    if (truce__merge_both_changed(&three))
         enter(result, element);
-    bson_uint32_to_string(result->count, &key, text, sizeof text);
-    truce__merge_value(merge, &result->array, key, (uint32_t)strlen(key), &three);
-    result->count += result->array.len > before;
+    truce__merge_value(merge, NULL, 0, &three);
     truce__merge_path_restore(merge, length);
 }
 
@@ -332,11 +286,12 @@ static void add_behind(struct result *result, uint32_t in_mine, uint32_t in_thei
         add_chain(result, THEIRS, in_theirs);
 }
 
-bool truce__merge_array(struct merge *merge, bson_t *to, const char *key, uint32_t key_length,
+bool truce__merge_array(struct merge *merge, const char *key, uint32_t key_length,
                         const struct merge_three *three, bool as_set)
 {
     struct lists lists;
     struct result result = {.merge = merge, .lists = &lists};
+    struct builder_mark mark;
     const struct list *order;
     uint32_t side;
 
@@ -346,7 +301,7 @@ bool truce__merge_array(struct merge *merge, bson_t *to, const char *key, uint32
     if (side == NOWHERE)
         side = order_in_conflict(merge, three);
     order = &lists.of[side];
-    bson_append_array_begin(to, key, (int)key_length, &result.array);
+    mark = truce__merge_open(merge, key, key_length, BSON_TYPE_ARRAY);
     add_behind(&result, 0, 0);
     for (uint32_t i = 0; i < order->count; i++) {
         struct element *element = &order->elements[i];
@@ -356,6 +311,6 @@ bool truce__merge_array(struct merge *merge, bson_t *to, const char *key, uint32
         add_element(&result, element);
         add_behind(&result, element->in[MINE] + 1, element->in[THEIRS] + 1);
     }
-    bson_append_array_end(to, &result.array);
+    truce__builder_close(&merge->out, mark);
     return true;
 }

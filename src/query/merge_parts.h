@@ -3,10 +3,13 @@
 
 /* What the files of the merge share. */
 #include "base/limits.h"
+#include "query/builder.h"
 #include "query/merge.h"
+#include "query/numbering.h"
 
 #define MERGE_RULES_MAX 200
 #define MERGE_PATH_MAX  4096 /* bytes of a path as it is shown; what is longer is cut */
+#define MERGE_BYTES_MAX ((size_t)8 * TRUCE_DOCUMENT_BYTES_MAX) /* the result, while it grows */
 
 enum merge_policy {
     MERGE_ASK,
@@ -27,7 +30,8 @@ struct merge_name {
 
 struct merge {
     const struct merge_options *options;
-    struct arena arena;
+    struct arena arena, made;
+    struct builder out; /* the result, in `made` */
     bson_t *conflicts;
     uint32_t conflicts_count;
     struct merge_name
@@ -48,16 +52,19 @@ bool truce__merge_sums(const struct merge *merge); /* some rule is "sum" */
 const char *truce__merge_key(
     const struct merge *merge); /* of the array here; NULL: none declared */
 
-/* merge.c: appends the merged value, if there is one. */
-void truce__merge_value(struct merge *merge, bson_t *to, const char *key, uint32_t key_length,
+/* merge.c: appends the merged value, if there is one, to `out`; without a key as the next element. */
+void truce__merge_value(struct merge *merge, const char *key, uint32_t key_length,
                         const struct merge_three *three);
+struct builder_mark truce__merge_open(struct merge *merge, const char *key, uint32_t key_length,
+                                      uint8_t type);
+bool truce__merge_both_changed(const struct merge_three *three);
 void truce__merge_conflict(struct merge *merge, const char *kind, const struct merge_three *three);
 /* the path grows; restore cuts it again */
 uint32_t truce__merge_path_add(struct merge *merge, const char *text, size_t length);
 void truce__merge_path_restore(struct merge *merge, uint32_t length);
 
 /* merge_array.c: false: the arrays cannot be merged by element; nothing was appended */
-bool truce__merge_array(struct merge *merge, bson_t *to, const char *key, uint32_t key_length,
+bool truce__merge_array(struct merge *merge, const char *key, uint32_t key_length,
                         const struct merge_three *three, bool as_set);
 
 /* merge_text.c: false: both changed the same lines, or they are too many */

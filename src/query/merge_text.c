@@ -24,60 +24,46 @@ struct text {
 
 static bool split(struct arena *arena, struct value value, struct text *text)
 {
-    uint32_t length, count = 1, at = 0;
-    const char *bytes = truce__value_text(value, &length);
+    uint32_t length, count = 0;
+    const char *at = truce__value_text(value, &length), *end = at + length;
 
-    for (uint32_t i = 0; i < length; i++)
-        count += bytes[i] == '\n';
+    for (const char *line = at; line < end; count++) {
+        const char *newline = memchr(line, '\n', (size_t)(end - line));
+
+        line = newline ? newline + 1 : end;
+    }
     if (count > LINES_MAX)
         return false;
-    text->lines = truce__arena_take(arena, count * sizeof *text->lines);
-    text->numbers = truce__arena_take(arena, count * sizeof *text->numbers);
-    text->count = 0;
-    for (uint32_t i = 0; i < length; i++) {
-        if (bytes[i] != '\n' && i + 1 < length)
-            continue;
-        text->lines[text->count++] = (struct line){bytes + at, i + 1 - at};
-        at = i + 1;
+    text->lines = truce__arena_take(arena, (count + 1) * sizeof *text->lines);
+    text->numbers = truce__arena_take(arena, (count + 1) * sizeof *text->numbers);
+    text->count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        const char *next = newline ? newline + 1 : end;
+
+        text->lines[i] = (struct line){at, (uint32_t)(next - at)};
+        at = next;
     }
     return true;
 }
 
-static bool same_line(const struct line *a, const struct line *b)
+/* Equal lines of all three texts get equal numbers; how many there are. */
+static uint32_t number_lines(struct arena *arena, struct text *texts)
 {
-    return a->length == b->length && !memcmp(a->text, b->text, a->length);
-}
+    struct numbering numbering;
 
-/* Numbers for the lines of all three texts, by a table of hashes. */
-static void number_lines(struct arena *arena, struct text *texts)
-{
-    uint32_t all = texts[0].count + texts[1].count + texts[2].count, size = 16, next = 0;
-    const struct line **table;
-    uint32_t *numbers;
-
-    while (size < 2 * all)
-        size *= 2;
-    table = truce__arena_take(arena, size * sizeof(struct line *));
-    numbers = truce__arena_take(arena, size * sizeof *numbers);
-    memset(table, 0, size * sizeof(struct line *));
+    truce__numbering_begin(&numbering, arena, texts[0].count + texts[1].count + texts[2].count,
+                           false);
     for (int side = 0; side < 3; side++) {
+        numbering.expected = 0;
         for (uint32_t i = 0; i < texts[side].count; i++) {
             const struct line *line = &texts[side].lines[i];
-            uint64_t hash = 14695981039346656037u;
-            uint32_t at;
 
-            for (uint32_t k = 0; k < line->length; k++)
-                hash = (hash ^ (uint8_t)line->text[k]) * 1099511628211u;
-            at = (uint32_t)(hash >> 20) & (size - 1);
-            while (table[at] && !same_line(table[at], line))
-                at = (at + 1) & (size - 1);
-            if (!table[at]) {
-                table[at] = line;
-                numbers[at] = next++;
-            }
-            texts[side].numbers[i] = numbers[at];
+            texts[side].numbers[i] =
+                truce__numbering_of(&numbering, truce__numbering_key(line->text, line->length));
         }
     }
+    return numbering.count;
 }
 
 /* Lines from .. to of a text */
@@ -116,15 +102,17 @@ static bool choose(struct stretch base, struct stretch mine, struct stretch thei
     return same_stretch(base, mine) || theirs_kept || same_stretch(mine, theirs);
 }
 
-static bool merge_lines(struct arena *arena, const struct text *texts, char *to, size_t *length)
+static bool merge_lines(struct arena *arena, const struct text *texts, uint32_t numbers, char *to,
+                        size_t *length)
 {
     uint32_t *in_mine = truce__arena_take(arena, (texts[0].count + 1) * sizeof *in_mine);
     uint32_t *in_theirs = truce__arena_take(arena, (texts[0].count + 1) * sizeof *in_theirs);
     struct stretch at[3] = {{&texts[0], 0, 0}, {&texts[1], 0, 0}, {&texts[2], 0, 0}}, chosen;
     const char *begin = to;
 
-    truce__lcs(arena, texts[0].numbers, texts[0].count, texts[1].numbers, texts[1].count, in_mine);
-    truce__lcs(arena, texts[0].numbers, texts[0].count, texts[2].numbers, texts[2].count,
+    truce__lcs(arena, texts[0].numbers, texts[0].count, texts[1].numbers, texts[1].count, numbers,
+               in_mine);
+    truce__lcs(arena, texts[0].numbers, texts[0].count, texts[2].numbers, texts[2].count, numbers,
                in_theirs);
     for (uint32_t i = 0; i <= texts[0].count; i++) {
         bool end = i == texts[0].count;
@@ -151,6 +139,7 @@ bool truce__merge_text(struct arena *arena, const struct merge_three *three, str
     const struct value *values[] = {&three->base, &three->mine, &three->theirs};
     struct text texts[3];
     size_t room = 1, length;
+    uint32_t numbers;
     char *to;
 
     for (int side = 0; side < 3; side++) {
@@ -158,9 +147,9 @@ bool truce__merge_text(struct arena *arena, const struct merge_three *three, str
             return false;
         room += values[side]->size;
     }
-    number_lines(arena, texts);
+    numbers = number_lines(arena, texts);
     to = truce__arena_take(arena, room);
-    if (!merge_lines(arena, texts, to, &length))
+    if (!merge_lines(arena, texts, numbers, to, &length))
         return false;
     *merged = truce__value_from_text(arena, to, length);
     return true;

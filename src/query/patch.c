@@ -11,13 +11,14 @@
 #include "base/limits.h"
 
 #define TREE_BYTES_MAX ((size_t)2 * TRUCE_DOCUMENT_BYTES_MAX)
+#define WIDE           32 /* fields from which on their names are hashed */
 
 struct node;
 
 struct child {
     const char *name; /* of a field; NULL in arrays */
     uint32_t length;
-    struct node *node;
+    struct node *node; /* NULL: the field was removed */
 };
 
 struct node {
@@ -26,6 +27,8 @@ struct node {
     uint8_t type;
     struct child *children;
     uint32_t count, room;
+    uint32_t *slots; /* of a wide document: child + 1, by the hash of its name; 0: free */
+    uint32_t mask;
 };
 
 struct tree {
@@ -46,25 +49,76 @@ static struct node *new_node(struct tree *tree, struct value raw)
     return node;
 }
 
+static uint32_t hash_name(const char *name, uint32_t length)
+{
+    uint32_t sum = 2166136261u; /* FNV-1a */
+
+    for (uint32_t i = 0; i < length; i++)
+        sum = (sum ^ (uint8_t)name[i]) * 16777619u;
+    return sum ^ sum >> 15;
+}
+
+static bool is_named(const struct child *child, const char *name, uint32_t length)
+{
+    return child->length == length && !memcmp(child->name, name, length);
+}
+
+/* The slot of that name, or the free one where it belongs. */
+static uint32_t *slot_of(const struct node *node, const char *name, uint32_t length)
+{
+    uint32_t at = hash_name(name, length) & node->mask;
+
+    while (node->slots[at] && !is_named(&node->children[node->slots[at] - 1], name, length))
+        at = (at + 1) & node->mask;
+    return &node->slots[at];
+}
+
+/* The first of a name is the one that is found. */
+static void index_child(struct node *node, uint32_t at)
+{
+    uint32_t *slot = slot_of(node, node->children[at].name, node->children[at].length);
+
+    if (!*slot || !node->children[*slot - 1].node)
+        *slot = at + 1;
+}
+
+static void grow(struct tree *tree, struct node *node)
+{
+    uint32_t room = node->room ? 2 * node->room : 8;
+    struct child *children = truce__arena_take(tree->arena, room * sizeof *children);
+
+    if (node->count)
+        memcpy(children, node->children, node->count * sizeof *children);
+    node->children = children;
+    node->room = room;
+    if (node->type != BSON_TYPE_DOCUMENT || room < WIDE)
+        return;
+    node->mask = 2 * room - 1;
+    node->slots = truce__arena_take(tree->arena, 2 * room * sizeof *node->slots);
+    memset(node->slots, 0, 2 * room * sizeof *node->slots);
+    for (uint32_t i = 0; i < node->count; i++)
+        index_child(node, i);
+}
+
 static void insert_child(struct tree *tree, struct node *parent, uint32_t at, struct child child)
 {
-    if (parent->count == parent->room) {
-        uint32_t room = parent->room ? 2 * parent->room : 8;
-        struct child *children = truce__arena_take(tree->arena, room * sizeof *children);
-
-        if (parent->count)
-            memcpy(children, parent->children, parent->count * sizeof *children);
-        parent->children = children;
-        parent->room = room;
-    }
+    if (parent->count == parent->room)
+        grow(tree, parent);
     memmove(parent->children + at + 1, parent->children + at,
             (parent->count - at) * sizeof *parent->children);
     parent->children[at] = child;
     parent->count++;
+    if (parent->slots)
+        index_child(parent, at);
 }
 
+/* Fields keep their places, so that those behind are still found. */
 static void remove_child(struct node *parent, uint32_t at)
 {
+    if (parent->type == BSON_TYPE_DOCUMENT) {
+        parent->children[at].node = NULL;
+        return;
+    }
     parent->count--;
     memmove(parent->children + at, parent->children + at + 1,
             (parent->count - at) * sizeof *parent->children);
@@ -102,6 +156,8 @@ static void write_node(const struct node *node, const char *name, uint32_t lengt
     for (uint32_t i = 0; i < node->count; i++) {
         const struct child *child = &node->children[i];
 
+        if (!child->node)
+            continue;
         bson_uint32_to_string(i, &key, text, sizeof text);
         if (node->type == BSON_TYPE_DOCUMENT)
             write_node(child->node, child->name, child->length, &inner);
@@ -215,18 +271,28 @@ static bool read_index(const struct token *token, uint32_t most, uint32_t *index
     return number <= most;
 }
 
-static bool find_child(const struct node *node, const struct token *token, uint32_t *at)
+static bool find_field(const struct node *node, const struct token *token, uint32_t *at)
 {
-    if (node->type == BSON_TYPE_ARRAY)
-        return node->count && read_index(token, node->count - 1, at);
-    for (uint32_t i = 0; node->type == BSON_TYPE_DOCUMENT && i < node->count; i++) {
-        if (node->children[i].length == token->length &&
-            !memcmp(node->children[i].name, token->text, token->length)) {
+    if (node->slots) {
+        uint32_t slot = *slot_of(node, token->text, token->length);
+
+        *at = slot - 1;
+        return slot && node->children[slot - 1].node;
+    }
+    for (uint32_t i = 0; i < node->count; i++) {
+        if (node->children[i].node && is_named(&node->children[i], token->text, token->length)) {
             *at = i;
             return true;
         }
     }
     return false;
+}
+
+static bool find_child(const struct node *node, const struct token *token, uint32_t *at)
+{
+    if (node->type == BSON_TYPE_ARRAY)
+        return node->count && read_index(token, node->count - 1, at);
+    return node->type == BSON_TYPE_DOCUMENT && find_field(node, token, at);
 }
 
 /* The container that the last token of a pointer is looked up in. */
@@ -293,7 +359,8 @@ static uint32_t node_depth(const struct node *node, uint32_t most)
     if (!node->apart || !most)
         return depth_of(node->raw, most);
     for (uint32_t i = 0; i < node->count; i++) {
-        uint32_t below = node_depth(node->children[i].node, most - 1);
+        const struct node *child = node->children[i].node;
+        uint32_t below = child ? node_depth(child, most - 1) : 0;
 
         depth = below > depth ? below : depth;
     }

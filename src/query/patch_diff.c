@@ -11,12 +11,12 @@
  * changed. Where the changes inside of a value take more bytes than the value, it is replaced whole (but
  * for the root).
  *
- * The time is linear in the documents where their fields and elements stand in the same order, but
- * for a little.
+ * The time is linear in the documents, but for elements that were moved by the thousand (lcs.h).
  */
 #include <stdio.h>
 
 #include "query/lcs.h"
+#include "query/numbering.h"
 #include "query/patch.h"
 
 struct step {
@@ -98,36 +98,28 @@ static void diff_at(struct steps *steps, const char *name, size_t length, struct
 
 /* ---- documents -------------------------------------------------------------------------------- */
 
-/* The field of that name: mostly the one that stands next. */
-static struct value find_field(struct fields *next, struct value document, const struct fields *key)
-{
-    struct fields ahead = *next;
-
-    if (truce__fields_next(&ahead) && ahead.key_length == key->key_length &&
-        !memcmp(ahead.key, key->key, key->key_length)) {
-        *next = ahead;
-        return ahead.value;
-    }
-    return truce__value_field(document, key->key, key->key_length);
-}
-
 static void diff_documents(struct steps *steps, struct value before, struct value after)
 {
-    struct fields fields = truce__fields(before), other = truce__fields(after);
+    const struct value documents[] = {before, after};
+    const struct aligned_side *old, *new;
+    struct aligned aligned;
 
-    while (truce__fields_next(&fields)) {
-        struct value now = find_field(&other, after, &fields);
+    truce__align_fields(steps->arena, documents, 2, &aligned);
+    old = &aligned.sides[0];
+    new = &aligned.sides[1];
+    for (uint32_t i = 0; i < old->count; i++) {
+        const struct fields *field = &old->fields[i];
+        struct value now = truce__aligned_value(&aligned, 1, old->numbers[i]);
 
         if (!now.type)
-            step_at(steps, fields.key, fields.key_length, "remove", now);
-        else if (!truce__value_identical(fields.value, now))
-            diff_at(steps, fields.key, fields.key_length, fields.value, now);
+            step_at(steps, field->key, field->key_length, "remove", now);
+        else if (!truce__value_identical(field->value, now))
+            diff_at(steps, field->key, field->key_length, field->value, now);
     }
-    fields = truce__fields(after);
-    other = truce__fields(before);
-    while (truce__fields_next(&fields)) {
-        if (!find_field(&other, before, &fields).type)
-            step_at(steps, fields.key, fields.key_length, "add", fields.value);
+    for (uint32_t i = 0; i < new->count; i++) {
+        if (!truce__aligned_has(&aligned, 0, new->numbers[i]))
+            step_at(steps, new->fields[i].key, new->fields[i].key_length, "add",
+                    new->fields[i].value);
     }
 }
 
@@ -138,45 +130,6 @@ struct elements {
     uint32_t *numbers; /* the same element, or one of the same identity: the same number */
     uint32_t count;
 };
-
-/* A table of values by their bytes. */
-struct numbering {
-    struct value *keys;
-    uint32_t *numbers;
-    uint32_t size, next;
-};
-
-static uint64_t hash_of(struct value value)
-{
-    uint64_t hash = 14695981039346656037u ^ value.type;
-
-    for (uint32_t i = 0; i < value.size; i++)
-        hash = (hash ^ value.data[i]) * 1099511628211u;
-    return hash ^ (hash >> 29);
-}
-
-static void begin_numbering(struct arena *arena, uint32_t count, struct numbering *numbering)
-{
-    for (numbering->size = 16; numbering->size < 2 * count; numbering->size *= 2)
-        continue;
-    numbering->next = 0;
-    numbering->keys = truce__arena_take(arena, numbering->size * sizeof *numbering->keys);
-    numbering->numbers = truce__arena_take(arena, numbering->size * sizeof *numbering->numbers);
-    memset(numbering->keys, 0, numbering->size * sizeof *numbering->keys);
-}
-
-static uint32_t number_of(struct numbering *numbering, struct value key)
-{
-    uint32_t at = (uint32_t)hash_of(key) & (numbering->size - 1);
-
-    while (numbering->keys[at].type && !truce__value_identical(numbering->keys[at], key))
-        at = (at + 1) & (numbering->size - 1);
-    if (!numbering->keys[at].type) {
-        numbering->keys[at] = key;
-        numbering->numbers[at] = numbering->next++;
-    }
-    return numbering->numbers[at];
-}
 
 static void read_elements(struct arena *arena, struct value array, struct elements *elements)
 {
@@ -197,11 +150,12 @@ static bool number_by(struct arena *arena, const char *name, struct elements *li
 {
     struct numbering numbering;
 
-    begin_numbering(arena, lists[0].count + lists[1].count, &numbering);
+    truce__numbering_begin(&numbering, arena, lists[0].count + lists[1].count, false);
     for (int list = 0; list < 2; list++) {
         uint8_t *taken = truce__arena_take(arena, lists[0].count + lists[1].count + 1);
 
         memset(taken, 0, lists[0].count + lists[1].count + 1);
+        numbering.expected = 0;
         for (uint32_t i = 0; i < lists[list].count; i++) {
             struct value key = lists[list].values[i];
             uint32_t number;
@@ -212,7 +166,7 @@ static bool number_by(struct arena *arena, const char *name, struct elements *li
                 key = truce__value_missing();
             if (!key.type)
                 return false;
-            number = number_of(&numbering, key);
+            number = truce__numbering_of(&numbering, key);
             if (taken[number]++)
                 return false;
             lists[list].numbers[i] = number;
@@ -228,10 +182,11 @@ static void number_elements(struct arena *arena, struct elements *lists)
     if (number_by(arena, "_id", lists) || number_by(arena, "id", lists) ||
         number_by(arena, "name", lists))
         return;
-    begin_numbering(arena, lists[0].count + lists[1].count, &numbering);
+    truce__numbering_begin(&numbering, arena, lists[0].count + lists[1].count, false);
     for (int list = 0; list < 2; list++) {
+        numbering.expected = 0;
         for (uint32_t i = 0; i < lists[list].count; i++)
-            lists[list].numbers[i] = number_of(&numbering, lists[list].values[i]);
+            lists[list].numbers[i] = truce__numbering_of(&numbering, lists[list].values[i]);
     }
 }
 
@@ -267,7 +222,7 @@ static void diff_arrays(struct steps *steps, struct value before, struct value a
     number_elements(steps->arena, lists);
     match = truce__arena_take(steps->arena, (lists[0].count + 1) * sizeof *match);
     truce__lcs(steps->arena, lists[0].numbers, lists[0].count, lists[1].numbers, lists[1].count,
-               match);
+               lists[0].count + lists[1].count, match);
     while (i < lists[0].count || k < lists[1].count) {
         uint32_t next = i, matched;
 

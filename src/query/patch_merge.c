@@ -1,23 +1,29 @@
 /* RFC 7396, both ways; MongoDB's operators; and what "equal" means to a patch. */
+#include "base/assert.h"
+#include "query/builder.h"
 #include "query/diff.h"
+#include "query/numbering.h"
 #include "query/patch.h"
 
 /* ---- equal ------------------------------------------------------------------------------------ */
 
+/* The fields in any order; of a name that stands twice the first counts. */
 static bool same_fields(struct value a, struct value b)
 {
-    struct fields fields = truce__fields(a);
-    uint32_t count = 0;
+    const struct value documents[] = {a, b};
+    struct arena arena = ARENA_INIT;
+    struct aligned aligned;
+    bool same;
 
-    for (; truce__fields_next(&fields); count++) {
-        struct value other = truce__value_field(b, fields.key, fields.key_length);
-
-        if (!other.type || !truce__patch_equal(fields.value, other))
-            return false;
-    }
-    for (fields = truce__fields(b); truce__fields_next(&fields);)
-        count--;
-    return count == 0;
+    if (truce__value_identical(a, b))
+        return true;
+    truce__align_fields(&arena, documents, 2, &aligned);
+    same = aligned.sides[0].count == aligned.sides[1].count;
+    for (uint32_t number = 0; same && number < aligned.names; number++)
+        same = truce__patch_equal(truce__aligned_value(&aligned, 0, number),
+                                  truce__aligned_value(&aligned, 1, number));
+    truce__arena_release(&arena);
+    return same;
 }
 
 static bool same_elements(struct value a, struct value b)
@@ -52,51 +58,80 @@ bool truce__patch_equal(struct value a, struct value b)
 /* ---- JSON Merge Patch ------------------------------------------------------------------------- */
 
 /* An object of the patch, applied to what stands there (anything but a document counts as {}). */
-static void patch_object(struct value target, struct value patch, bson_t *to);
+static void patch_object(struct arena *arena, struct value target, struct value patch,
+                         struct builder *to);
 
-static void patch_field(struct value old, const struct fields *change, bson_t *to)
+static void patch_field(struct arena *arena, struct value old, const struct fields *change,
+                        struct builder *to)
 {
-    bson_t inner;
+    struct builder_mark mark;
 
     if (change->value.type == BSON_TYPE_NULL)
         return;
     if (change->value.type != BSON_TYPE_DOCUMENT) {
-        truce__value_append(to, change->key, change->key_length, change->value);
+        truce__builder_append(to, change->key, change->key_length, change->value);
         return;
     }
-    bson_append_document_begin(to, change->key, (int)change->key_length, &inner);
-    patch_object(old, change->value, &inner);
-    bson_append_document_end(to, &inner);
+    mark = truce__builder_open(to, change->key, change->key_length, BSON_TYPE_DOCUMENT);
+    patch_object(arena, old, change->value, to);
+    truce__builder_close(to, mark);
 }
 
-static void patch_object(struct value target, struct value patch, bson_t *to)
+static void patch_object(struct arena *arena, struct value target, struct value patch,
+                         struct builder *to)
 {
-    struct fields fields;
+    static const uint8_t nothing[] = {5, 0, 0, 0, 0};
+    struct value empty = {nothing, sizeof nothing, BSON_TYPE_DOCUMENT};
+    const struct value documents[] = {target.type == BSON_TYPE_DOCUMENT ? target : empty, patch};
+    const struct aligned_side *old, *new;
+    struct aligned aligned;
 
-    if (target.type == BSON_TYPE_DOCUMENT) {
-        fields = truce__fields(target);
-        while (truce__fields_next(&fields)) {
-            struct fields change = {.key = fields.key, .key_length = fields.key_length};
+    truce__align_fields(arena, documents, 2, &aligned);
+    old = &aligned.sides[0];
+    new = &aligned.sides[1];
+    for (uint32_t i = 0; i < old->count; i++) {
+        uint32_t place = new->places[old->numbers[i]];
 
-            change.value = truce__value_field(patch, fields.key, fields.key_length);
-            if (change.value.type)
-                patch_field(fields.value, &change, to);
-            else
-                truce__value_append(to, fields.key, fields.key_length, fields.value);
-        }
+        if (place == ALIGNED_NONE)
+            truce__builder_append(to, old->fields[i].key, old->fields[i].key_length,
+                                  old->fields[i].value);
+        else
+            patch_field(arena, old->fields[i].value, &new->fields[place], to);
     }
-    fields = truce__fields(patch);
-    while (truce__fields_next(&fields)) {
-        if (target.type != BSON_TYPE_DOCUMENT ||
-            !truce__value_field(target, fields.key, fields.key_length).type)
-            patch_field(truce__value_missing(), &fields, to);
+    for (uint32_t i = 0; i < new->count; i++) {
+        if (!truce__aligned_has(&aligned, 0, new->numbers[i]))
+            patch_field(arena, truce__value_missing(), &new->fields[i], to);
     }
+}
+
+static void begin_made(struct builder *builder, struct arena *arena)
+{
+    truce__builder_begin(builder, arena, SIZE_MAX, BSON_TYPE_DOCUMENT);
+}
+
+/* It is no longer than what it was made of. */
+static void end_made(struct builder *builder, bson_t *made)
+{
+    struct value value;
+    bson_t borrowed;
+    truce_status status = truce__builder_finish(builder, &value, NULL);
+
+    truce_assert(!status);
+    truce__value_bson(value, &borrowed);
+    bson_concat(made, &borrowed);
 }
 
 void truce__merge_patch_apply(struct value before, struct value patch, bson_t *after)
 {
+    struct arena arena = ARENA_INIT, made = ARENA_INIT;
+    struct builder builder;
+
     bson_init(after);
-    patch_object(before, patch, after);
+    begin_made(&builder, &made);
+    patch_object(&arena, before, patch, &builder);
+    end_made(&builder, after);
+    truce__arena_release(&arena);
+    truce__arena_release(&made);
 }
 
 /* A null in a new value would be taken for "remove". */
@@ -116,55 +151,71 @@ static bool has_null(struct value value)
     return false;
 }
 
-static bool diff_objects(struct value before, struct value after, bson_t *patch);
+static bool diff_objects(struct arena *arena, struct value before, struct value after,
+                         struct builder *patch);
 
-static bool diff_field(const struct fields *old, struct value now, bson_t *patch)
+static bool diff_field(struct arena *arena, const struct fields *old, struct value now,
+                       struct builder *patch)
 {
-    bson_t inner;
+    struct builder_mark mark;
     bool good;
 
     if (!now.type) {
-        bson_append_null(patch, old->key, (int)old->key_length);
+        truce__builder_append(patch, old->key, old->key_length, truce__value_null());
         return true;
     }
     if (truce__value_identical(old->value, now))
         return true;
     if (old->value.type != BSON_TYPE_DOCUMENT || now.type != BSON_TYPE_DOCUMENT) {
-        truce__value_append(patch, old->key, old->key_length, now);
+        truce__builder_append(patch, old->key, old->key_length, now);
         return !has_null(now);
     }
-    bson_append_document_begin(patch, old->key, (int)old->key_length, &inner);
-    good = diff_objects(old->value, now, &inner);
-    bson_append_document_end(patch, &inner);
+    mark = truce__builder_open(patch, old->key, old->key_length, BSON_TYPE_DOCUMENT);
+    good = diff_objects(arena, old->value, now, patch);
+    truce__builder_close(patch, mark);
     return good;
 }
 
-static bool diff_objects(struct value before, struct value after, bson_t *patch)
+static bool diff_objects(struct arena *arena, struct value before, struct value after,
+                         struct builder *patch)
 {
-    struct fields fields = truce__fields(before);
+    const struct value documents[] = {before, after};
+    const struct aligned_side *old, *new;
+    struct aligned aligned;
 
-    while (truce__fields_next(&fields)) {
-        if (!diff_field(&fields, truce__value_field(after, fields.key, fields.key_length), patch))
+    truce__align_fields(arena, documents, 2, &aligned);
+    old = &aligned.sides[0];
+    new = &aligned.sides[1];
+    for (uint32_t i = 0; i < old->count; i++) {
+        if (!diff_field(arena, &old->fields[i], truce__aligned_value(&aligned, 1, old->numbers[i]),
+                        patch))
             return false;
     }
-    fields = truce__fields(after);
-    while (truce__fields_next(&fields)) {
-        if (truce__value_field(before, fields.key, fields.key_length).type)
+    for (uint32_t i = 0; i < new->count; i++) {
+        if (truce__aligned_has(&aligned, 0, new->numbers[i]))
             continue;
-        if (has_null(fields.value))
+        if (has_null(new->fields[i].value))
             return false;
-        truce__value_append(patch, fields.key, fields.key_length, fields.value);
+        truce__builder_append(patch, new->fields[i].key, new->fields[i].key_length,
+                              new->fields[i].value);
     }
     return true;
 }
 
 bool truce__merge_patch_diff(struct value before, struct value after, bson_t *patch)
 {
+    struct arena arena = ARENA_INIT, made = ARENA_INIT;
+    struct builder builder;
+    bool good;
+
     bson_init(patch);
-    if (diff_objects(before, after, patch))
-        return true;
-    bson_reinit(patch);
-    return false;
+    begin_made(&builder, &made);
+    good = diff_objects(&arena, before, after, &builder);
+    if (good)
+        end_made(&builder, patch);
+    truce__arena_release(&arena);
+    truce__arena_release(&made);
+    return good;
 }
 
 /* ---- operators -------------------------------------------------------------------------------- */

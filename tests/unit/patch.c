@@ -463,3 +463,104 @@ TEST(long_arrays_differ_by_about_what_was_edited)
         bson_destroy(after);
     }
 }
+
+/* ---- what is equal ---- */
+
+static void check_equal(const char *a_json, const char *b_json, bool equal)
+{
+    bson_t *a = test_bson(a_json), *b = test_bson(b_json);
+
+    CHECK_INT(truce__patch_equal(truce__value_document(a), truce__value_document(b)), ==, equal);
+    CHECK_INT(truce__patch_equal(truce__value_document(b), truce__value_document(a)), ==, equal);
+    bson_destroy(a);
+    bson_destroy(b);
+}
+
+TEST(equal_are_the_same_members_in_any_order)
+{
+    check_equal("{'a': 1, 'b': [1, {'c': 2, 'd': 3}]}", "{'b': [1.0, {'d': 3, 'c': 2}], 'a': 1}",
+                true);
+    check_equal("{'a': 1}", "{'b': 1}", false);
+    check_equal("{'a': 1, 'c': 1}", "{'a': 1, 'b': 1}", false);
+    check_equal("{'a': 1}", "{'a': 1, 'b': 1}", false);
+    check_equal("{'a': [1, 2]}", "{'a': [2, 1]}", false);
+    check_equal("{'a': 1}", "{'a': '1'}", false);
+    check_equal("{}", "{'a': null}", false);
+}
+
+/* ---- documents of many fields ---- */
+
+/* Names field0 ... in an order that `step` (no divisor of `count`) gives, some left out. */
+static bson_t *wide(struct random *random, uint32_t count, uint32_t step)
+{
+    bson_t *made = bson_new();
+
+    for (uint32_t i = 0; i < count; i++) {
+        char name[24];
+
+        snprintf(name, sizeof name, "field%u", i * step % count);
+        if (truce__random_below(random, 10))
+            BSON_APPEND_INT32(made, name, (int32_t)truce__random_below(random, 3));
+    }
+    return made;
+}
+
+TEST(documents_of_many_fields_in_any_order_differ_by_what_was_edited)
+{
+    static const uint32_t steps[] = {1, 1, 1008, 517};
+    struct random random;
+
+    truce__random_seed(&random, test_seed());
+    for (int i = 0; i < 4; i++) {
+        bson_t *before = wide(&random, 1009, 1), *after = wide(&random, 1009, steps[i]);
+        bson_t merge_patch, patched;
+
+        CHECK(applies(before, after));
+        CHECK(operators_apply(before, after));
+        CHECK(truce__merge_patch_diff(truce__value_document(before), truce__value_document(after),
+                                      &merge_patch));
+        truce__merge_patch_apply(truce__value_document(before), truce__value_document(&merge_patch),
+                                 &patched);
+        CHECK(truce__patch_equal(truce__value_document(after), truce__value_document(&patched)));
+        CHECK(!truce__patch_equal(truce__value_document(before), truce__value_document(&patched)));
+        bson_destroy(&patched);
+        bson_destroy(&merge_patch);
+        bson_destroy(before);
+        bson_destroy(after);
+    }
+}
+
+TEST(a_field_of_many_that_was_removed_can_be_added_again)
+{
+    struct arena arena = ARENA_INIT;
+    struct random random;
+    bson_t *before, *patch, *once;
+    struct value after;
+    bson_error_t error;
+    bson_iter_t iter;
+
+    truce__random_seed(&random, 1);
+    before = wide(&random, 100, 1);
+    once = BCON_NEW("moved", BCON_INT32(1));
+    bson_concat(before, once);
+    patch = BCON_NEW("0", "{", "op", BCON_UTF8("remove"), "path", BCON_UTF8("/moved"), "}", "1",
+                     "{", "op", BCON_UTF8("add"), "path", BCON_UTF8("/moved"), "value",
+                     BCON_INT32(7), "}", "2", "{", "op", BCON_UTF8("copy"), "from",
+                     BCON_UTF8("/moved"), "path", BCON_UTF8("/other"), "}", "3", "{", "op",
+                     BCON_UTF8("remove"), "path", BCON_UTF8("/moved"), "}");
+    CHECK_OK(truce__patch_apply(truce__value_document(before), patch, &arena, &after, &error),
+             error);
+    CHECK(!truce__value_field(after, "moved", 5).type);
+    CHECK_INT(truce__value_int32(truce__value_field(after, "other", 5)), ==, 7);
+    bson_destroy(patch);
+    patch = BCON_NEW("0", "{", "op", BCON_UTF8("remove"), "path", BCON_UTF8("/moved"), "}", "1",
+                     "{", "op", BCON_UTF8("remove"), "path", BCON_UTF8("/moved"), "}");
+    CHECK_STATUS(TRUCE_INVALID,
+                 truce__patch_apply(truce__value_document(before), patch, &arena, &after, &error),
+                 error);
+    CHECK(bson_iter_init_find(&iter, before, "moved"));
+    bson_destroy(patch);
+    bson_destroy(once);
+    bson_destroy(before);
+    truce__arena_release(&arena);
+}
