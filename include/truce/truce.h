@@ -4,6 +4,7 @@
 /* All of truce. */
 #include "truce/changes.h"
 #include "truce/commit.h"
+#include "truce/copy.h"
 #include "truce/item.h"
 #include "truce/request.h"
 #include "truce/revision.h"

@@ -42,6 +42,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_delete,
     &cli_import,
     &cli_export,
+    &cli_copy,
     &cli_index_create,
     &cli_index_list,
     &cli_index_drop,

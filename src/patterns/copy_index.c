@@ -1,0 +1,131 @@
+/*
+ * Collections and their indexes. Indexes are made when the documents are there: that is faster, and
+ * a unique one does not refuse a document for the sake of another that has moved on. Those that expire
+ * documents come last of all, behind the comparison: a server would begin to remove at once.
+ *
+ * An index that the other store cannot make is a difference, and ends nothing.
+ */
+#include "patterns/copy.h"
+
+#include <string.h>
+
+#include "query/catalog.h"
+
+static const char *name_of(const bson_t *index)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, index, "name") && BSON_ITER_HOLDS_UTF8(&iter)
+               ? bson_iter_utf8(&iter, NULL)
+               : "";
+}
+
+static bool expires(const bson_t *index)
+{
+    return bson_has_field(index, "expireAfterSeconds");
+}
+
+/* The index of that name in a list. */
+static bool find_in(const bson_t *indexes, const char *name, bson_t *found)
+{
+    struct fields fields = truce__fields(truce__value_document(indexes));
+
+    while (truce__fields_next(&fields)) {
+        truce__value_bson(fields.value, found);
+        if (!strcmp(name_of(found), name))
+            return true;
+    }
+    return false;
+}
+
+/* Both lists; empty where the collection is not there. */
+static truce_status list_both(struct copy *copy, const struct copy_part *part, bson_t *from,
+                              bson_t *to, bson_error_t *error)
+{
+    truce_status status = truce_index_list(copy->from, part->collection, from, error);
+
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    if (status) {
+        bson_init(to);
+        return status;
+    }
+    status = truce_index_list(copy->to, part->collection, to, error);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status make_collection(struct copy *copy, const struct copy_part *part,
+                                    bson_error_t *error)
+{
+    truce_status status = truce_collection_create(copy->to, part->collection, error);
+
+    return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
+}
+
+static truce_status make_index(struct copy *copy, struct copy_part *part, const bson_t *index,
+                               bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = truce_index_create(copy->to, part->collection, index, &caught);
+
+    if (status == TRUCE_INVALID || status == TRUCE_DUPLICATE || status == TRUCE_LIMIT) {
+        truce__copy_index_differs(copy, part, name_of(index), caught.message);
+        return TRUCE_OK;
+    }
+    if (status && error)
+        *error = caught;
+    part->indexes += !status;
+    return status;
+}
+
+truce_status truce__copy_indexes(struct copy *copy, struct copy_part *part, bool expiring,
+                                 bson_error_t *error)
+{
+    struct fields fields;
+    bson_t from, to;
+    truce_status status = make_collection(copy, part, error);
+
+    if (status || copy->options.no_indexes)
+        return status;
+    status = list_both(copy, part, &from, &to, error);
+    fields = truce__fields(truce__value_document(&from));
+    while (!status && truce__fields_next(&fields)) {
+        bson_t index, there;
+
+        truce__value_bson(fields.value, &index);
+        if (!strcmp(name_of(&index), "_id_") || expires(&index) != expiring)
+            continue;
+        if (!find_in(&to, name_of(&index), &there) || !bson_equal(&index, &there))
+            status = make_index(copy, part, &index, error);
+    }
+    bson_destroy(&from);
+    bson_destroy(&to);
+    return status;
+}
+
+truce_status truce__copy_indexes_compare(struct copy *copy, struct copy_part *part,
+                                         bson_error_t *error)
+{
+    struct fields fields;
+    bson_t from, to;
+    truce_status status;
+
+    if (copy->options.no_indexes)
+        return TRUCE_OK;
+    status = list_both(copy, part, &from, &to, error);
+    fields = truce__fields(truce__value_document(&from));
+    while (!status && truce__fields_next(&fields)) {
+        bson_t index, there;
+
+        truce__value_bson(fields.value, &index);
+        if (!strcmp(name_of(&index), "_id_"))
+            continue;
+        if (!find_in(&to, name_of(&index), &there))
+            truce__copy_index_differs(copy, part, name_of(&index), "it is missing");
+        else if (!bson_equal(&index, &there))
+            truce__copy_index_differs(copy, part, name_of(&index), "it is defined otherwise");
+    }
+    bson_destroy(&from);
+    bson_destroy(&to);
+    return status;
+}

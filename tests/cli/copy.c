@@ -1,0 +1,160 @@
+/* truce copy: answers, wrong calls, kill -9 in the middle. */
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/support/command.h"
+#include "tests/support/copy_stores.h"
+
+static char from[300], to[300];
+
+static void fresh(void)
+{
+    const char *directory = test_directory();
+
+    snprintf(from, sizeof from, "%s/from.truce", directory);
+    snprintf(to, sizeof to, "%s/to.truce", directory);
+}
+
+static void check(int line, const struct command *c, int code, const char *out, const char *err)
+{
+    test_check_int(code, c->code, c->code == code, "exit code", __FILE__, line);
+    if (out ? !strstr(c->out, out) : *c->out != '\0')
+        test_fail(__FILE__, line, "the answer is \"%s\", not \"%s\"", c->out, out ? out : "");
+    if (err ? !strstr(c->err, err) : *c->err != '\0')
+        test_fail(__FILE__, line, "standard error is \"%s\", not \"%s\"", c->err, err ? err : "");
+}
+/* what the answer and the error hold; NULL: nothing at all */
+#define ANSWERS(code, out, err, ...)                                                               \
+    check(__LINE__, command_run(TRUCE_CLI, NULL, NULL, __VA_ARGS__, NULL), code, out, err)
+
+TEST(a_store_is_copied_and_compared_again)
+{
+    fresh();
+    ANSWERS(0, "inserted 2", NULL, "insert", "people", "{\"_id\": 1}", "{\"_id\": 2}", "-s", from);
+    ANSWERS(0, "2 documents of 1 collections, the same in both: 2 inserted", NULL, "copy", from,
+            to);
+    ANSWERS(0, "the same in both: 0 inserted", NULL, "copy", from, to);
+    ANSWERS(0, "\"verified\": true}\n", NULL, "copy", from, to, "--json");
+    ANSWERS(0, "{\"_id\": 2}", NULL, "find", "people", "-s", to);
+}
+
+TEST(what_differs_is_listed_and_the_exit_code_says_no)
+{
+    fresh();
+    ANSWERS(0, "inserted 2", NULL, "insert", "people", "{\"_id\": 1}", "{\"_id\": 2}", "-s", from);
+    ANSWERS(1, "people {\"$numberInt\": \"1\"} is missing\n", NULL, "copy", from, to, "--dry-run");
+    CHECK(access(to, F_OK) != 0);
+    ANSWERS(0, "2 inserted", NULL, "copy", from, to);
+    ANSWERS(0, "modified 1", NULL, "update", "people", "{\"_id\": 1}", "{\"$set\": {\"a\": 5}}",
+            "-s", to);
+    ANSWERS(1,
+            "people {\"$numberInt\": \"1\"}: a is {\"$numberInt\": \"5\"}, and in FROM nothing\n",
+            "--replace makes TO what FROM is", "copy", from, to);
+    ANSWERS(1, "\"difference\": \"other\", \"field\": \"a\", \"to\": {\"$numberInt\": \"5\"}}\n",
+            NULL, "copy", from, to, "-j", "-n");
+    ANSWERS(0, "1 replaced", NULL, "copy", from, to, "--replace");
+}
+
+TEST(documents_of_others_are_refused_with_the_way_out)
+{
+    fresh();
+    ANSWERS(0, "inserted 1", NULL, "insert", "people", "{\"_id\": 1}", "-s", from);
+    ANSWERS(0, "inserted 1", NULL, "insert", "people", "{\"_id\": 9}", "-s", to);
+    ANSWERS(1, NULL, "people there holds documents already: --merge adds to it", "copy", from, to);
+    ANSWERS(0, "1 others kept", NULL, "copy", from, to, "--merge");
+}
+
+TEST(open_commits_are_refused_with_the_way_out)
+{
+    fresh();
+    ANSWERS(0, "inserted 1", NULL, "insert", "truce_commits",
+            "{\"_id\": {\"$oid\": \"0123456789abcdef01234567\"}, \"state\": \"pending\"}", "-s",
+            from);
+    ANSWERS(1, NULL, "1 commits are open in the store to be copied: end what writes there", "copy",
+            from, to);
+    ANSWERS(0, "1 inserted", NULL, "copy", from, to, "--live");
+}
+
+TEST(wrong_calls_are_named)
+{
+    char same[310];
+
+    fresh();
+    snprintf(same, sizeof same, "file:%s", from);
+    ANSWERS(0, "inserted 1", NULL, "insert", "people", "{\"_id\": 1}", "-s", from);
+    ANSWERS(2, NULL, "TO is missing; the call is: truce copy FROM TO", "copy", from);
+    ANSWERS(2, NULL, "FROM and TO are the same store", "copy", from, same);
+    ANSWERS(2, NULL, "exclude each other", "copy", from, to, "--merge", "--replace");
+    ANSWERS(2, NULL, "takes both stores as arguments", "copy", from, to, "-s", from);
+    ANSWERS(2, NULL, "no store of the kind \"http\"", "copy", from, "http://x/y");
+    ANSWERS(2, NULL, "names no database", "copy", from, "mongodb://user:secret@127.0.0.1:9");
+    ANSWERS(3, NULL, "there is no store \"/nowhere\"", "copy", "/nowhere", to);
+    ANSWERS(3, NULL, "/nowhere/to.truce", "copy", from, "/nowhere/to.truce");
+    ANSWERS(3, NULL, "127.0.0.1:9", "copy", from,
+            "mongodb://user:secret@127.0.0.1:9/x?serverSelectionTimeoutMS=200");
+    ANSWERS(1, NULL, "no collection \"peple\" to be copied; did you mean \"people\"?", "copy", from,
+            to, "-c", "peple");
+}
+
+/* ---- kill -9 --------------------------------------------------------------------------------- */
+
+#define DOCUMENTS 20000
+
+static void fill(void)
+{
+    static truce_write writes[1000];
+    static truce_write_outcome outcomes[1000];
+    truce_store *store = copy_store(from);
+    bson_error_t error;
+
+    for (int at = 0; at < DOCUMENTS; at += 1000) {
+        for (int i = 0; i < 1000; i++) {
+            char text[60];
+
+            snprintf(text, sizeof text, "%050d", at + i);
+            writes[i] = (truce_write){
+                .kind = TRUCE_WRITE_INSERT,
+                .collection = "many",
+                .document = BCON_NEW("_id", BCON_INT32(at + i), "text", BCON_UTF8(text))};
+        }
+        CHECK_OK(truce_bulk(store, writes, 1000, NULL, outcomes, &error), error);
+        for (int i = 0; i < 1000; i++)
+            bson_destroy((bson_t *)writes[i].document);
+    }
+    copy_index(store, "many", "{'key': {'text': 1}, 'unique': true}");
+    truce_store_close(store);
+}
+
+TEST(a_copy_that_is_killed_goes_on_and_copies_each_document_once)
+{
+    truce_store *one, *two;
+    int kills = 0, status = 0;
+
+    fresh();
+    fill();
+    for (long delay_ms = 10;; delay_ms += 10) {
+        pid_t child = command_start(TRUCE_CLI, NULL, "copy", from, to, "--batch", "50", NULL);
+
+        nanosleep(
+            &(struct timespec){.tv_sec = delay_ms / 1000, .tv_nsec = delay_ms % 1000 * 1000000},
+            NULL);
+        kill(child, kills % 2 ? SIGINT : SIGKILL);
+        waitpid(child, &status, 0);
+        if (WIFEXITED(status))
+            break;
+        kills++;
+    }
+    CHECK_INT(kills, >, 0);
+    CHECK_INT(WEXITSTATUS(status), ==, 0);
+    one = copy_store(from);
+    two = copy_store(to);
+    CHECK_INT(copy_count(two, "many", "{}"), ==, DOCUMENTS);
+    CHECK_INT(copy_count(two, "truce_copies", "{'state': 'done'}"), ==, 1);
+    CHECK_SAME(one, two);
+    truce_store_close(one);
+    truce_store_close(two);
+}
