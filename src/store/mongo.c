@@ -24,7 +24,8 @@
  *
  * Files: mongo_uri.c (what a URI may say), mongo_command.c, mongo_error.c, mongo_cursor.c,
  * mongo_read.c, mongo_write.c, mongo_transaction.c, mongo_together.c (several writes in one
- * message), mongo_schema.c (indexes and collections), mongo_wait.c, mongo_count.c (round trips).
+ * message), mongo_schema.c (indexes and collections), mongo_wait.c, mongo_listen.c (change streams),
+ * mongo_count.c (round trips).
  *
  * Deliberately not done: a limit in time for writes that are not find-and-modify, beyond the URI's
  * socketTimeoutMS (libmongoc cannot pass it); views, collations, text and geographic indexes.
@@ -34,6 +35,9 @@
 #include <string.h>
 
 #include "base/assert.h"
+
+/* A store on which nobody has waited for so long listens to no changes. */
+#define LISTEN_IDLE_MS 60000
 
 /* libmongoc tells standard error what truce answers to its caller. */
 static void say_nothing(mongoc_log_level_t level, const char *domain, const char *message,
@@ -51,6 +55,7 @@ static void close_store(truce_store *base)
 {
     struct mongo_store *store = (struct mongo_store *)base;
 
+    truce__mongo_listener_close(store->listener);
     if (store->pool)
         mongoc_client_pool_destroy(store->pool);
     bson_free(store->database);
@@ -199,6 +204,13 @@ static bool may_have_transactions(const struct mongo_server *server)
     return server->deployment != MONGO_STANDALONE && server->sessions && server->wire >= least;
 }
 
+/* Of a whole database. */
+static bool may_have_change_streams(const struct mongo_server *server)
+{
+    return server->deployment != MONGO_STANDALONE && server->sessions &&
+           server->wire >= 7; /* 4.0 */
+}
+
 static truce_status find_capabilities(struct mongo_store *store, bson_error_t *error)
 {
     uint32_t *can = &store->base.capabilities;
@@ -219,6 +231,8 @@ static truce_status find_capabilities(struct mongo_store *store, bson_error_t *e
     if (may_have_transactions(&store->server) &&
         truce__mongo_probe_transaction(store, NULL) == TRUCE_OK)
         *can |= TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_SNAPSHOT_READ;
+    if (may_have_change_streams(&store->server))
+        *can |= TRUCE_CAN_WAIT;
     return TRUCE_OK;
 }
 
@@ -283,7 +297,11 @@ static truce_status open_with(mongoc_uri_t *uri, const truce_store_options *opti
             return truce__fail(TRUCE_NOT_FOUND, error, "the database %s has no collections",
                                store->database);
     }
-    return status ? status : find_capabilities(store, error);
+    if (!status)
+        status = find_capabilities(store, error);
+    if (!status && (store->base.capabilities & TRUCE_CAN_WAIT))
+        store->listener = truce__mongo_listener_new(uri, LISTEN_IDLE_MS);
+    return status;
 }
 
 static truce_status open_store(const char *scheme, const char *path,

@@ -30,6 +30,7 @@ struct mongo_store {
     truce_store base; /* first */
     mongoc_client_pool_t *pool;
     char *database;
+    struct mongo_listener *listener; /* NULL: no change streams */
     struct mongo_server server;
     uint32_t deadline_ms;
     int32_t connections_max;
@@ -209,6 +210,17 @@ truce_status truce__mongo_collection_exists(struct mongo_store *store, const cha
 /* The pool's connections count their messages in the store; before the first is taken out of it. */
 void truce__mongo_watch(struct mongo_store *store);
 void truce__mongo_counters(truce_store *base, truce_store_counters *counters);
+
+/* ---- mongo_listen.c ---- */
+
+/* Hears of every write to the URI's database, by its change stream, from the first wait until nobody has
+ * waited for `idle_ms`. No network is asked here. */
+struct mongo_listener *truce__mongo_listener_new(const mongoc_uri_t *uri, uint32_t idle_ms);
+/* As truce_wait. Where the stream cannot be had, for now or ever, waits are short ones. */
+truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const char *collection,
+                                        uint64_t *token, uint32_t timeout_ms, bson_error_t *error);
+/* Returns at once; NULL is allowed. No wait may be going on. */
+void truce__mongo_listener_close(struct mongo_listener *listener);
 
 /* ---- mongo_wait.c ---- */
 

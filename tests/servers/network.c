@@ -11,91 +11,17 @@
 
 #include "base/clock.h"
 #include "tests/support/bank.h"
-#include "tests/support/proxy.h"
 #include "tests/support/server.h"
+#include "tests/support/wire.h"
 #include "truce/sequence.h"
 #include "truce/set.h"
-
-struct wire {
-    struct proxy *proxy;
-    truce_store *direct;  /* to the server */
-    truce_store *through; /* the proxy */
-};
-
-struct operation {
-    const char *name;
-    uint32_t needs; /* capabilities */
-    void (*prepare)(truce_store *store);
-    truce_status (*run)(truce_store *store, bson_error_t *error);
-    void (*check)(truce_store *store, truce_status told);
-};
-
-static const struct way {
-    const char *name;
-    enum proxy_fault fault;
-    enum proxy_direction direction;
-} ways[] = {
-    {"no request", PROXY_CUT, TO_SERVER},
-    {"half a request", PROXY_HALF, TO_SERVER},
-    {"no answer", PROXY_CUT, TO_CLIENT},
-    {"half an answer", PROXY_HALF, TO_CLIENT},
-    {"a late request", PROXY_DELAY, TO_SERVER},
-    {"a late answer", PROXY_DELAY, TO_CLIENT},
-    {"an end after the request", PROXY_AFTER, TO_SERVER},
-};
-
-static int port_of_server(void)
-{
-    const char *where = getenv("TRUCE_TEST_MONGODB");
-    const char *colon = where ? strrchr(where, ':') : NULL;
-
-    return colon ? atoi(colon + 1) : 0;
-}
-
-/* The same database, by way of the proxy; calls give up before a late message has come. */
-static bool wire_open(struct wire *wire)
-{
-    bson_error_t error = {0};
-    char uri[600], through[700];
-    const char *path;
-
-    *wire = (struct wire){.direct = server_store()};
-    if (!CHECK(wire->direct != NULL) || !CHECK(port_of_server() > 0))
-        return false;
-    wire->proxy = proxy_start(port_of_server());
-    if (!CHECK(wire->proxy != NULL))
-        return false;
-    server_uri(uri, sizeof(uri), "socketTimeoutMS=350&heartbeatFrequencyMS=60000");
-    path = strchr(uri + strlen("mongodb://"), '/');
-    snprintf(through, sizeof(through), "mongodb://127.0.0.1:%d%s", proxy_port(wire->proxy), path);
-    return CHECK_OK(truce_store_open(through, NULL, &wire->through, &error), error);
-}
-
-static void wire_close(struct wire *wire)
-{
-    truce_store_close(wire->through);
-    truce_store_close(wire->direct);
-    if (wire->proxy)
-        proxy_stop(wire->proxy);
-}
-
-/* All but the horizon of keys, of which the store that is spoilt knows that it is there. */
-static void clear(truce_store *store, const char *collection)
-{
-    truce_write_options all = {.multi = true};
-    bson_t *filter = test_bson("{'_id': {'$ne': 'horizon'}}");
-    bson_error_t error = {0};
-
-    CHECK_OK(truce_remove(store, collection, filter, &all, NULL, &error), error);
-    bson_destroy(filter);
-}
 
 /* ---- commits -------------------------------------------------------------------------------- */
 
 static void prepare_accounts(truce_store *store)
 {
-    clear(store, "accounts");
-    clear(store, "truce_commits");
+    wire_clear(store, "accounts");
+    wire_clear(store, "truce_commits");
     insert_json(store, "accounts", "{'_id': 'a', 'n': 10}");
     insert_json(store, "accounts", "{'_id': 'b', 'n': 0}");
     insert_json(store, "accounts", "{'_id': 'd', 'n': 0}");
@@ -221,7 +147,7 @@ static void prepare_set(truce_store *store)
     static const char *const collections[] = {"students", "truce_progress", "truce_sequences"};
 
     for (size_t i = 0; i < sizeof(collections) / sizeof(collections[0]); i++)
-        clear(store, collections[i]);
+        wire_clear(store, collections[i]);
 }
 
 static truce_status apply(truce_set *set, truce_set_verb verb, const char *name, int64_t seq,
@@ -304,83 +230,39 @@ static void check_numbers(truce_store *store, truce_status told)
     CHECK_INT(numbers[1], <, numbers[2]);
 }
 
-/* ---- every message -------------------------------------------------------------------------- */
-
-/* False: the operation is over before message n. */
-static bool spoil(struct wire *wire, const struct operation *operation, const struct way *way,
-                  uint64_t n)
-{
-    bson_error_t error = {0};
-    int before = test_failures();
-    truce_status told;
-    bool hit;
-
-    operation->prepare(wire->direct);
-    proxy_arm(wire->proxy, way->fault, way->direction, n);
-    told = operation->run(wire->through, &error);
-    hit = proxy_hit(wire->proxy);
-    proxy_arm(wire->proxy, PROXY_NOTHING, TO_SERVER, 0);
-    proxy_settle(wire->proxy);
-    operation->check(wire->direct, told);
-    if (test_failures() > before)
-        fprintf(stderr, "    (%s: %s, message %d; told \"%s\": %s)\n", operation->name, way->name,
-                (int)n, truce_status_name(told), told ? error.message : "");
-    return hit;
-}
-
-static void spoil_all(const struct operation *operation)
-{
-    uint64_t step = (uint64_t)test_scale("TRUCE_NETWORK_STEP", 5);
-    struct wire wire;
-    int runs = 0;
-
-    if (!wire_open(&wire)) {
-        wire_close(&wire);
-        return;
-    }
-    if ((wire.through->capabilities & operation->needs) == operation->needs) {
-        spoil(&wire, operation, &(struct way){"nothing", PROXY_NOTHING, TO_SERVER}, 0);
-        for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
-            for (uint64_t n = 1 + i % step; spoil(&wire, operation, &ways[i], n); n += step)
-                runs++;
-        CHECK_INT(runs, >, 0);
-        printf("%s: %d messages spoilt\n", operation->name, runs);
-    } else {
-        test_skip("the server cannot do this");
-    }
-    wire_close(&wire);
-}
-
 TEST(a_commit_by_journal_is_whole_whatever_message_is_spoilt)
 {
-    spoil_all(&(struct operation){"journal", 0, prepare_accounts, move_by_journal, check_moved});
+    wire_spoil_all(
+        &(struct wire_operation){"journal", 0, prepare_accounts, move_by_journal, check_moved});
 }
 
 TEST(a_native_commit_is_whole_whatever_message_is_spoilt)
 {
-    spoil_all(&(struct operation){"native", TRUCE_CAN_ATOMIC_BULK, prepare_accounts, move_natively,
-                                  check_moved});
+    wire_spoil_all(&(struct wire_operation){"native", TRUCE_CAN_ATOMIC_BULK, prepare_accounts,
+                                            move_natively, check_moved});
 }
 
 TEST(a_commit_with_a_key_is_done_once_whatever_message_is_spoilt)
 {
-    spoil_all(&(struct operation){"key", 0, prepare_accounts, move_with_key, check_moved_once});
+    wire_spoil_all(
+        &(struct wire_operation){"key", 0, prepare_accounts, move_with_key, check_moved_once});
 }
 
 TEST(a_commit_of_one_document_is_done_once_whatever_message_is_spoilt)
 {
-    spoil_all(
-        &(struct operation){"one document", 0, prepare_accounts, increment_one, check_incremented});
+    wire_spoil_all(&(struct wire_operation){"one document", 0, prepare_accounts, increment_one,
+                                            check_incremented});
 }
 
 TEST(a_set_is_right_whatever_message_is_spoilt)
 {
-    spoil_all(&(struct operation){"set", 0, prepare_set, change_set, check_set});
+    wire_spoil_all(&(struct wire_operation){"set", 0, prepare_set, change_set, check_set});
 }
 
 TEST(a_sequence_rises_whatever_message_is_spoilt)
 {
-    spoil_all(&(struct operation){"sequence", 0, prepare_set, take_numbers, check_numbers});
+    wire_spoil_all(
+        &(struct wire_operation){"sequence", 0, prepare_set, take_numbers, check_numbers});
 }
 
 /* ---- a server that dies --------------------------------------------------------------------- */

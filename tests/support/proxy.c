@@ -31,7 +31,7 @@ struct proxy {
     enum proxy_fault fault;
     enum proxy_direction direction;
     uint64_t at, count[2];
-    bool hit, stopping;
+    bool hit, stopping, holding;
     int held, pumps;
 };
 
@@ -122,7 +122,8 @@ static enum proxy_fault meet(struct pump *pump, const uint8_t *message, uint32_t
         pump->direction == proxy->direction) {
         fault = proxy->fault;
         proxy->hit = fault != PROXY_NOTHING;
-        proxy->held += fault == PROXY_DELAY;
+        proxy->held += fault == PROXY_DELAY || fault == PROXY_HOLD;
+        proxy->holding |= fault == PROXY_HOLD;
     }
     pthread_mutex_unlock(&proxy->mutex);
     return fault;
@@ -133,6 +134,14 @@ static void let_go(struct proxy *proxy)
     pthread_mutex_lock(&proxy->mutex);
     proxy->held--;
     pthread_cond_broadcast(&proxy->changed);
+    pthread_mutex_unlock(&proxy->mutex);
+}
+
+static void hold(struct proxy *proxy)
+{
+    pthread_mutex_lock(&proxy->mutex);
+    while (proxy->holding)
+        pthread_cond_wait(&proxy->changed, &proxy->mutex);
     pthread_mutex_unlock(&proxy->mutex);
 }
 
@@ -147,11 +156,13 @@ static bool pass_on(struct pump *pump, const uint8_t *message, uint32_t size)
         return false;
     if (fault == PROXY_DELAY)
         truce__clock_sleep_ms(PROXY_DELAY_MS);
+    if (fault == PROXY_HOLD)
+        hold(pump->link->proxy);
     passed = write_whole(to, message, fault == PROXY_HALF ? size / 2 : size);
-    if (fault == PROXY_DELAY) {
+    if (fault == PROXY_DELAY)
         truce__clock_sleep_ms(100); /* the server does what it was told */
+    if (fault == PROXY_DELAY || fault == PROXY_HOLD)
         let_go(pump->link->proxy);
-    }
     return passed && fault != PROXY_HALF && fault != PROXY_AFTER;
 }
 
@@ -298,6 +309,24 @@ bool proxy_hit(struct proxy *proxy)
     hit = proxy->hit;
     pthread_mutex_unlock(&proxy->mutex);
     return hit;
+}
+
+bool proxy_holds(struct proxy *proxy)
+{
+    bool holds;
+
+    pthread_mutex_lock(&proxy->mutex);
+    holds = proxy->holding;
+    pthread_mutex_unlock(&proxy->mutex);
+    return holds;
+}
+
+void proxy_let_go(struct proxy *proxy)
+{
+    pthread_mutex_lock(&proxy->mutex);
+    proxy->holding = false;
+    pthread_cond_broadcast(&proxy->changed);
+    pthread_mutex_unlock(&proxy->mutex);
 }
 
 void proxy_settle(struct proxy *proxy)

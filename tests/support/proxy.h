@@ -16,6 +16,7 @@ enum proxy_fault {
     PROXY_CUT,   /* the connection ends instead of the message */
     PROXY_HALF,  /* half of the message, then the connection ends */
     PROXY_AFTER, /* the connection ends after the message */
+    PROXY_HOLD,  /* the message waits for proxy_let_go */
     PROXY_DELAY, /* the message comes PROXY_DELAY_MS later, also if nobody waits for its answer */
 };
 #define PROXY_DELAY_MS 700
@@ -30,6 +31,9 @@ int proxy_port(const struct proxy *proxy);
 void proxy_arm(struct proxy *proxy, enum proxy_fault fault, enum proxy_direction direction,
                uint64_t at);
 bool proxy_hit(struct proxy *proxy);
+/* Is a message held by PROXY_HOLD? proxy_let_go passes it on. */
+bool proxy_holds(struct proxy *proxy);
+void proxy_let_go(struct proxy *proxy);
 /* Until no message is held back. */
 void proxy_settle(struct proxy *proxy);
 /* Every client of it must be gone. */

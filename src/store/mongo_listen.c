@@ -1,0 +1,322 @@
+/*
+ * Hearing of changes: one thread of a store reads the change stream of its database, and moves a counter
+ * for each collection of which something came. The first wait starts it.
+ *
+ *     slot of the name ->  [ 7 ][ 0 ][ 3 ] ...      a token is the counter that its waiter has seen
+ *
+ *     asleep ---wait---> opening ---server answers---> listening ---nobody waits for idle_ms---> asleep
+ *                           ^                              |
+ *                           +----- RETRY_MS, rising <------+ network error, a server that steps down
+ *
+ * Invariants
+ * 1. A change that was acknowledged after a token was filled ends the wait for it: its event comes while
+ *    somebody listens, and whenever listening begins, every counter is moved, since nobody heard what
+ *    came before. So a stream that broke need not be taken up where it ended; libmongoc does that by
+ *    itself where it can.
+ * 2. No wait depends on the stream: where it is not there, or has been silent for longer than the server
+ *    may be, a wait ends after POLL_MS and its caller looks.
+ * 3. Nobody waits for the thread. It has a connection of its own and shares nothing with the store but
+ *    this struct, which the last of the two frees; after the store was closed it ends by itself, when
+ *    the server next answers (AWAIT_MS) or is given up.
+ *
+ * Counters are shared by hash, so a wait may end for another collection's change.
+ */
+#include "store/mongo.h"
+
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/assert.h"
+
+#define SLOTS     256
+#define AWAIT_MS  1000 /* how long the server may keep silent */
+#define STALE_MS  3000 /* the stream counts as broken when it was silent for that long */
+#define POLL_MS   250  /* a wait while nobody listens */
+#define RETRY_MS  50   /* until the first try to open it again */
+#define RETRY_MAX 5000 /* the last ones */
+#define GIVE_UP                                                                                    \
+    5000 /* the most that the thread waits for a server, and for a socket beyond AWAIT_MS */
+
+struct mongo_listener {
+    mongoc_uri_t *uri;
+    char *database;
+    pthread_mutex_t mutex; /* over all below */
+    pthread_cond_t moved;
+    uint32_t counters[SLOTS];
+    bool listening, running, stop;
+    int64_t idle_ns;
+    int users; /* the store, and the thread while it runs */
+    int waiters;
+    int64_t heard_ns, waited_ns; /* by now_ns() */
+};
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static void at_most(mongoc_uri_t *uri, const char *option, int32_t most_ms)
+{
+    if (mongoc_uri_get_option_as_int32(uri, option, most_ms) >= most_ms)
+        mongoc_uri_set_option_as_int32(uri, option, most_ms);
+}
+
+struct mongo_listener *truce__mongo_listener_new(const mongoc_uri_t *uri, uint32_t idle_ms)
+{
+    struct mongo_listener *listener = bson_malloc0(sizeof *listener);
+    pthread_condattr_t attributes;
+
+    listener->uri = mongoc_uri_copy(uri);
+    listener->database = bson_strdup(mongoc_uri_get_database(uri));
+    at_most(listener->uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS, GIVE_UP);
+    at_most(listener->uri, MONGOC_URI_CONNECTTIMEOUTMS, GIVE_UP);
+    mongoc_uri_set_option_as_int32(listener->uri, MONGOC_URI_SOCKETTIMEOUTMS, AWAIT_MS + GIVE_UP);
+    pthread_mutex_init(&listener->mutex, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&listener->moved, &attributes);
+    pthread_condattr_destroy(&attributes);
+    listener->idle_ns = idle_ms * INT64_C(1000000);
+    listener->users = 1;
+    return listener;
+}
+
+static void let_go(struct mongo_listener *listener)
+{
+    bool last;
+
+    pthread_mutex_lock(&listener->mutex);
+    last = --listener->users == 0;
+    pthread_mutex_unlock(&listener->mutex);
+    if (!last)
+        return;
+    pthread_cond_destroy(&listener->moved);
+    pthread_mutex_destroy(&listener->mutex);
+    mongoc_uri_destroy(listener->uri);
+    bson_free(listener->database);
+    bson_free(listener);
+}
+
+void truce__mongo_listener_close(struct mongo_listener *listener)
+{
+    if (!listener)
+        return;
+    pthread_mutex_lock(&listener->mutex);
+    listener->stop = true;
+    pthread_cond_broadcast(&listener->moved);
+    pthread_mutex_unlock(&listener->mutex);
+    let_go(listener);
+}
+
+/* The system's, also where a test has put another clock in its place: nobody could wake by that. */
+static int64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+/* Under the mutex: until `until_ns`, or something moved. */
+static void sleep_until(struct mongo_listener *listener, int64_t until_ns)
+{
+    struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
+
+    pthread_cond_timedwait(&listener->moved, &listener->mutex, &until);
+}
+
+/* ---- the thread ----------------------------------------------------------------------------- */
+
+static uint32_t slot_of(const char *collection, size_t length)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (uint8_t)collection[i]) * 16777619u;
+    return hash % SLOTS;
+}
+
+static void move_all(struct mongo_listener *listener)
+{
+    for (size_t i = 0; i < SLOTS; i++)
+        listener->counters[i]++;
+}
+
+/* The collection that "ns" or "to" of the event names. */
+static bool move_named(struct mongo_listener *listener, const bson_t *event, const char *path)
+{
+    bson_iter_t iter, name;
+    uint32_t length;
+    const char *text;
+
+    if (!bson_iter_init(&iter, event) || !bson_iter_find_descendant(&iter, path, &name) ||
+        !BSON_ITER_HOLDS_UTF8(&name))
+        return false;
+    text = bson_iter_utf8(&name, &length);
+    listener->counters[slot_of(text, length)]++;
+    return true;
+}
+
+/* An event, or NULL: the server had nothing to tell. */
+static void hear(struct mongo_listener *listener, const bson_t *event)
+{
+    pthread_mutex_lock(&listener->mutex);
+    listener->heard_ns = now_ns();
+    if (event) {
+        bool named = move_named(listener, event, "ns.coll");
+
+        named |= move_named(listener, event, "to.coll"); /* of a rename */
+        if (!named)
+            move_all(listener); /* the database was dropped, or the stream has ended */
+        pthread_cond_broadcast(&listener->moved);
+    }
+    pthread_mutex_unlock(&listener->mutex);
+}
+
+static void set_listening(struct mongo_listener *listener, bool listening)
+{
+    pthread_mutex_lock(&listener->mutex);
+    listener->listening = listening;
+    listener->heard_ns = now_ns();
+    if (listening)
+        move_all(listener);
+    pthread_cond_broadcast(&listener->moved);
+    pthread_mutex_unlock(&listener->mutex);
+}
+
+/* Under the mutex: the store is closed, or nobody has waited for long. */
+static bool is_over(const struct mongo_listener *listener)
+{
+    return listener->stop ||
+           (!listener->waiters && now_ns() - listener->waited_ns > listener->idle_ns);
+}
+
+static bool goes_on(struct mongo_listener *listener)
+{
+    bool over;
+
+    pthread_mutex_lock(&listener->mutex);
+    over = is_over(listener);
+    pthread_mutex_unlock(&listener->mutex);
+    return !over;
+}
+
+/* Until the stream breaks. True: it had begun. */
+static bool hear_all(struct mongo_listener *listener, mongoc_client_t *client)
+{
+    mongoc_database_t *database = mongoc_client_get_database(client, listener->database);
+    bson_t *pipeline = BCON_NEW("pipeline", "[", "{", "$project", "{", "ns", BCON_INT32(1), "to",
+                                BCON_INT32(1), "operationType", BCON_INT32(1), "}", "}", "]");
+    bson_t *options = BCON_NEW("maxAwaitTimeMS", BCON_INT64(AWAIT_MS));
+    mongoc_change_stream_t *stream = mongoc_database_watch(database, pipeline, options);
+    bool begun = !mongoc_change_stream_error_document(stream, NULL, NULL);
+
+    if (begun)
+        set_listening(listener, true);
+    while (begun && goes_on(listener)) {
+        const bson_t *event = NULL;
+
+        if (!mongoc_change_stream_next(stream, &event) &&
+            mongoc_change_stream_error_document(stream, NULL, NULL))
+            break;
+        hear(listener, event);
+    }
+    if (begun)
+        set_listening(listener, false);
+    mongoc_change_stream_destroy(stream);
+    bson_destroy(options);
+    bson_destroy(pipeline);
+    mongoc_database_destroy(database);
+    return begun;
+}
+
+/* Some time, or until it is over. */
+static void pause_for(struct mongo_listener *listener, int64_t pause_ms)
+{
+    int64_t until_ns = now_ns() + pause_ms * 1000000;
+
+    pthread_mutex_lock(&listener->mutex);
+    while (!is_over(listener) && now_ns() < until_ns)
+        sleep_until(listener, until_ns);
+    pthread_mutex_unlock(&listener->mutex);
+}
+
+static void *run(void *arg)
+{
+    struct mongo_listener *listener = arg;
+    mongoc_client_t *client = mongoc_client_new_from_uri(listener->uri);
+    int64_t pause_ms = RETRY_MS;
+    bool over = client == NULL;
+
+    if (client)
+        mongoc_client_set_error_api(client, MONGOC_ERROR_API_VERSION_2);
+    while (!over) {
+        if (hear_all(listener, client))
+            pause_ms = RETRY_MS;
+        pause_for(listener, pause_ms);
+        pause_ms = pause_ms * 2 < RETRY_MAX ? pause_ms * 2 : RETRY_MAX;
+        pthread_mutex_lock(&listener->mutex);
+        over = is_over(listener);
+        listener->running = !over; /* a wait that comes now starts another */
+        pthread_mutex_unlock(&listener->mutex);
+    }
+    if (client)
+        mongoc_client_destroy(client);
+    let_go(listener);
+    return NULL;
+}
+
+/* Under the mutex. Signals are for the threads of the caller. */
+static void start(struct mongo_listener *listener)
+{
+    sigset_t all, before;
+    pthread_t thread;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (!pthread_create(&thread, NULL, run, listener)) { /* else: waits poll */
+        pthread_detach(thread);
+        listener->running = true;
+        listener->users++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* ---- waiting -------------------------------------------------------------------------------- */
+
+/* Until when a wait may rely on the stream; past that, or without one, it ends by POLL_MS. */
+static int64_t trusted_until(const struct mongo_listener *listener, int64_t begun_ns)
+{
+    int64_t stale_ns = listener->heard_ns + STALE_MS * INT64_C(1000000);
+    int64_t polled_ns = begun_ns + POLL_MS * INT64_C(1000000);
+
+    return listener->listening && stale_ns > polled_ns ? stale_ns : polled_ns;
+}
+
+truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const char *collection,
+                                        uint64_t *token, uint32_t timeout_ms, bson_error_t *error)
+{
+    uint32_t *counter = &listener->counters[slot_of(collection, strlen(collection))];
+    int64_t begun_ns = now_ns(), at_ns = begun_ns, trusted_ns;
+    int64_t until_ns = begun_ns + (int64_t)timeout_ms * 1000000;
+    uint64_t seen;
+
+    pthread_mutex_lock(&listener->mutex);
+    listener->waiters++;
+    if (!listener->running)
+        start(listener);
+    for (;;) {
+        seen = (uint64_t)*counter << 1 | 1; /* never 0 */
+        trusted_ns = trusted_until(listener, begun_ns);
+        if (seen != *token || at_ns >= until_ns || at_ns >= trusted_ns)
+            break;
+        sleep_until(listener, until_ns < trusted_ns ? until_ns : trusted_ns);
+        at_ns = now_ns();
+    }
+    listener->waiters--;
+    listener->waited_ns = at_ns;
+    pthread_mutex_unlock(&listener->mutex);
+    if (seen == *token && at_ns >= until_ns)
+        return truce__fail(TRUCE_TIMEOUT, error, "nothing was heard of %s in %u ms", collection,
+                           timeout_ms);
+    *token = seen;
+    return TRUCE_OK;
+}

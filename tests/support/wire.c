@@ -1,0 +1,114 @@
+/*
+ * Each message spoilt in turn: counted from 1 in one direction, while the operation runs.
+ *
+ * Most calls end soon after their message was spoilt. A message that is late is waited for (proxy_settle)
+ * before anything is checked, so that what it does has been done.
+ */
+#include "tests/support/wire.h"
+
+#include <stdlib.h>
+
+#include "tests/support/server.h"
+
+static const struct way {
+    const char *name;
+    enum proxy_fault fault;
+    enum proxy_direction direction;
+} ways[] = {
+    {"no request", PROXY_CUT, TO_SERVER},
+    {"half a request", PROXY_HALF, TO_SERVER},
+    {"no answer", PROXY_CUT, TO_CLIENT},
+    {"half an answer", PROXY_HALF, TO_CLIENT},
+    {"a late request", PROXY_DELAY, TO_SERVER},
+    {"a late answer", PROXY_DELAY, TO_CLIENT},
+    {"an end after the request", PROXY_AFTER, TO_SERVER},
+};
+
+static int port_of_server(void)
+{
+    const char *where = getenv("TRUCE_TEST_MONGODB");
+    const char *colon = where ? strrchr(where, ':') : NULL;
+
+    return colon ? atoi(colon + 1) : 0;
+}
+
+bool wire_open(struct wire *wire)
+{
+    bson_error_t error = {0};
+    char uri[600], through[700];
+    const char *path;
+
+    *wire = (struct wire){.direct = server_store()};
+    if (!CHECK(wire->direct != NULL) || !CHECK(port_of_server() > 0))
+        return false;
+    wire->proxy = proxy_start(port_of_server());
+    if (!CHECK(wire->proxy != NULL))
+        return false;
+    server_uri(uri, sizeof(uri), "socketTimeoutMS=350&heartbeatFrequencyMS=60000");
+    path = strchr(uri + strlen("mongodb://"), '/');
+    snprintf(through, sizeof(through), "mongodb://127.0.0.1:%d%s", proxy_port(wire->proxy), path);
+    return CHECK_OK(truce_store_open(through, NULL, &wire->through, &error), error);
+}
+
+void wire_close(struct wire *wire)
+{
+    truce_store_close(wire->through);
+    truce_store_close(wire->direct);
+    if (wire->proxy)
+        proxy_stop(wire->proxy);
+}
+
+void wire_clear(truce_store *store, const char *collection)
+{
+    truce_write_options all = {.multi = true};
+    bson_t *filter = test_bson("{'_id': {'$ne': 'horizon'}}");
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_remove(store, collection, filter, &all, NULL, &error), error);
+    bson_destroy(filter);
+}
+
+/* False: the operation is over before message n. */
+static bool spoil(struct wire *wire, const struct wire_operation *operation, const struct way *way,
+                  uint64_t n)
+{
+    bson_error_t error = {0};
+    int before = test_failures();
+    truce_status told;
+    bool hit;
+
+    operation->prepare(wire->direct);
+    proxy_arm(wire->proxy, way->fault, way->direction, n);
+    told = operation->run(wire->through, &error);
+    hit = proxy_hit(wire->proxy);
+    proxy_arm(wire->proxy, PROXY_NOTHING, TO_SERVER, 0);
+    proxy_settle(wire->proxy);
+    operation->check(wire->direct, told);
+    if (test_failures() > before)
+        fprintf(stderr, "    (%s: %s, message %d; told \"%s\": %s)\n", operation->name, way->name,
+                (int)n, truce_status_name(told), told ? error.message : "");
+    return hit;
+}
+
+void wire_spoil_all(const struct wire_operation *operation)
+{
+    uint64_t step = (uint64_t)test_scale("TRUCE_NETWORK_STEP", 5);
+    struct wire wire;
+    int runs = 0;
+
+    if (!wire_open(&wire)) {
+        wire_close(&wire);
+        return;
+    }
+    if ((wire.through->capabilities & operation->needs) == operation->needs) {
+        spoil(&wire, operation, &(struct way){"nothing", PROXY_NOTHING, TO_SERVER}, 0);
+        for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+            for (uint64_t n = 1 + i % step; spoil(&wire, operation, &ways[i], n); n += step)
+                runs++;
+        CHECK_INT(runs, >, 0);
+        printf("%s: %d messages spoilt\n", operation->name, runs);
+    } else {
+        test_skip("the server cannot do this");
+    }
+    wire_close(&wire);
+}

@@ -1,0 +1,33 @@
+#ifndef TRUCE_TESTS_SUPPORT_WIRE_H
+#define TRUCE_TESTS_SUPPORT_WIRE_H
+
+/* A store on the server under test, and the same by way of a proxy that spoils messages. */
+#include "tests/support/proxy.h"
+#include "truce/store.h"
+
+struct wire {
+    struct proxy *proxy;
+    truce_store *direct;  /* to the server */
+    truce_store *through; /* the proxy */
+};
+
+/* Calls through the proxy give up before a late message has come. False: a check has failed. */
+bool wire_open(struct wire *wire);
+void wire_close(struct wire *wire);
+
+/* An operation, and what must be so whatever became of its messages. */
+struct wire_operation {
+    const char *name;
+    uint32_t needs; /* capabilities */
+    void (*prepare)(truce_store *store);
+    truce_status (*run)(truce_store *store, bson_error_t *error);
+    void (*check)(truce_store *store, truce_status told);
+};
+
+/* Spoils each message of the operation in each way, or with TRUCE_NETWORK_STEP n every n-th of them. */
+void wire_spoil_all(const struct wire_operation *operation);
+
+/* All but the horizon of keys, of which a store that is spoilt knows that it is there. */
+void wire_clear(truce_store *store, const char *collection);
+
+#endif
