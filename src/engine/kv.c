@@ -41,6 +41,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "engine/kv_wal.h"
 
 #define APPLICATION_ID 0x74727563 /* "truc" */
 #define FORMAT_VERSION 1
@@ -220,7 +221,8 @@ truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bs
     *kv = NULL;
     made->flags = flags;
     made->path = bson_strdup(path);
-    result = sqlite3_open_v2(uri, &made->db, open_flags(flags), NULL);
+    result = sqlite3_open_v2(uri, &made->db, open_flags(flags),
+                             flags & KV_WRITER ? truce__kv_wal_vfs() : NULL);
     bson_free(uri);
     if (result)
         status = truce__kv_fail(made, result, "open", error);

@@ -268,3 +268,81 @@ TEST(files_of_others_and_of_the_future_are_refused)
         truce__kv_close(reader);
     }
 }
+
+/* ---- the WAL --------------------------------------------------------------------------------- */
+
+enum { LARGE_ROWS = 12000, LARGE_BYTES = 3900 }; /* more than the writer's page cache holds */
+
+static void fill_body(uint8_t *body, int64_t row, int round)
+{
+    for (int i = 0; i < LARGE_BYTES; i++)
+        body[i] = (uint8_t)(row * 31 + round * 7 + i);
+}
+
+static bool has_body(struct kv *kv, int64_t row, int round)
+{
+    uint8_t expected[LARGE_BYTES];
+    struct bytes body = {0};
+    bson_error_t error;
+
+    fill_body(expected, row, round);
+    return CHECK_OK(truce__kv_row_get(kv, 0, row, &body, &error), error) &&
+           CHECK_INT(body.size, ==, LARGE_BYTES) && CHECK(!memcmp(body.data, expected, body.size));
+}
+
+static void write_round(int round, int64_t step)
+{
+    uint8_t body[LARGE_BYTES];
+    bson_error_t error;
+
+    for (int64_t row = 1; row <= LARGE_ROWS && !test_failures(); row += step) {
+        int64_t made = row;
+
+        fill_body(body, row, round);
+        if (round == 0)
+            CHECK_OK(
+                truce__kv_row_insert(writer, 0, &made, (struct bytes){body, sizeof body}, &error),
+                error);
+        else
+            CHECK_OK(
+                truce__kv_row_update(writer, 0, row, (struct bytes){body, sizeof body}, &error),
+                error);
+    }
+}
+
+/* Pages go to the WAL before the commit, are read again from there, and are written anew. */
+static void write_more_than_the_cache_holds(bool relaxed)
+{
+    bson_error_t error;
+    uint32_t version;
+
+    REQUIRE(open_both());
+    CHECK_OK(truce__kv_relaxed(writer, relaxed, &error), error);
+    begin();
+    write_round(0, 1);
+    write_round(1, 2);
+    CHECK_OK(truce__kv_savepoint_begin(writer, &error), error);
+    write_round(2, 3);
+    CHECK_OK(truce__kv_savepoint_rollback(writer, &error), error);
+    for (int64_t row = 1; row <= LARGE_ROWS && !test_failures(); row += 7)
+        has_body(writer, row, row % 2);
+    CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
+    CHECK_INT(count(reader), ==, 0);
+    truce__kv_snapshot_end(reader);
+    commit();
+    CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
+    for (int64_t row = 1; row <= LARGE_ROWS && !test_failures(); row++)
+        has_body(reader, row, row % 2);
+    truce__kv_snapshot_end(reader);
+    close_both();
+}
+
+TEST(a_transaction_may_be_larger_than_the_page_cache)
+{
+    write_more_than_the_cache_holds(false);
+}
+
+TEST(a_large_transaction_that_does_not_wait_for_the_disk_is_seen_whole)
+{
+    write_more_than_the_cache_holds(true);
+}

@@ -1,0 +1,244 @@
+/*
+ * Writes to the WAL, gathered.
+ *
+ * SQLite writes each page of a commit in two calls, a frame header of 24 bytes and the page. A group
+ * of thirty commits is more than a hundred system calls, one after the other, while everybody waits.
+ * This VFS, between SQLite and the real one, puts writes that follow each other into a buffer and
+ * hands it on as one.
+ *
+ *     | header | page | header | page | header, last of the commit | page |  -> one write
+ *
+ * What SQLite relies on stays true:
+ *
+ *  1. The frames of a commit are in the file before xSync, and before xWrite of its last page
+ *     returns: so before the index of the WAL shows them to readers, also where nobody syncs.
+ *  2. Writes reach the file in their order. One that does not follow the one before it, such as a
+ *     header whose checksum is written anew, goes to the file at once, behind the buffer.
+ *  3. Who reads the file, asks for its size or cuts it, finds all of it.
+ *  4. A write that fails later than it was accepted fails the last write of its transaction at the
+ *     latest. What was in the buffer is thrown away with it: SQLite gives the transaction up, and
+ *     writes those frames anew. A failed write before a read keeps the buffer, since SQLite may
+ *     go on.
+ *
+ * A crash loses nothing that was promised: frames of a commit that was not synced yet.
+ */
+#include "engine/kv_wal.h"
+
+#include <bson/bson.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+#define HEADER_BYTES 24
+#define BUFFER_BYTES (512 * 1024)
+#define WRITE_BYTES  65536 /* at once: SQLite's own VFS takes less than 128 KB */
+
+struct wal_file {
+    sqlite3_file base; /* first */
+    uint8_t *buffer;
+    sqlite3_int64 start; /* of the buffer in the file */
+    int size;            /* of what is in it */
+    sqlite3_int64 next;  /* where the write that follows the last one begins */
+    bool last;           /* the last header was that of a commit's last frame */
+    sqlite3_file *real;  /* behind this */
+};
+
+static sqlite3_vfs wal_vfs;
+static sqlite3_vfs *real_vfs;
+
+static struct wal_file *wal_of(sqlite3_file *file)
+{
+    return (struct wal_file *)file;
+}
+
+static int flush(struct wal_file *wal)
+{
+    int result = SQLITE_OK;
+
+    for (int at = 0; at < wal->size && !result; at += WRITE_BYTES) {
+        int size = wal->size - at < WRITE_BYTES ? wal->size - at : WRITE_BYTES;
+
+        result = wal->real->pMethods->xWrite(wal->real, wal->buffer + at, size, wal->start + at);
+    }
+    if (!result)
+        wal->size = 0;
+    return result;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* The size of the database after the commit stands in the header of its last frame; else 0. */
+static bool is_last(const uint8_t *header)
+{
+    return header[4] || header[5] || header[6] || header[7];
+}
+
+static int put(struct wal_file *wal, const void *data, int size, sqlite3_int64 offset)
+{
+    bool follows = offset == wal->next && size <= BUFFER_BYTES;
+    int result = SQLITE_OK;
+
+    if (!follows || wal->size + size > BUFFER_BYTES)
+        result = flush(wal);
+    if (result || !follows)
+        return result ? result : wal->real->pMethods->xWrite(wal->real, data, size, offset);
+    if (!wal->buffer)
+        wal->buffer = bson_malloc(BUFFER_BYTES);
+    if (!wal->size)
+        wal->start = offset;
+    memcpy(wal->buffer + wal->size, data, (size_t)size);
+    wal->size += size;
+    return wal->last && size != HEADER_BYTES ? flush(wal) : SQLITE_OK;
+}
+
+static int wal_write(sqlite3_file *file, const void *data, int size, sqlite3_int64 offset)
+{
+    struct wal_file *wal = wal_of(file);
+    int result;
+
+    if (size == HEADER_BYTES)
+        wal->last = is_last(data);
+    result = put(wal, data, size, offset);
+    wal->next = result ? -1 : offset + size;
+    if (result)
+        wal->size = 0;
+    return result;
+}
+
+static int wal_truncate(sqlite3_file *file, sqlite3_int64 size)
+{
+    struct wal_file *wal = wal_of(file);
+    int result = flush(wal);
+
+    return result ? result : wal->real->pMethods->xTruncate(wal->real, size);
+}
+
+static int wal_sync(sqlite3_file *file, int flags)
+{
+    struct wal_file *wal = wal_of(file);
+    int result = flush(wal);
+
+    return result ? result : wal->real->pMethods->xSync(wal->real, flags);
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+static int wal_read(sqlite3_file *file, void *data, int size, sqlite3_int64 offset)
+{
+    struct wal_file *wal = wal_of(file);
+    int result = flush(wal);
+
+    return result ? result : wal->real->pMethods->xRead(wal->real, data, size, offset);
+}
+
+static int wal_size(sqlite3_file *file, sqlite3_int64 *size)
+{
+    struct wal_file *wal = wal_of(file);
+    int result = flush(wal);
+
+    return result ? result : wal->real->pMethods->xFileSize(wal->real, size);
+}
+
+/* What is in the buffer here belongs to a transaction that was given up. */
+static int wal_close(sqlite3_file *file)
+{
+    struct wal_file *wal = wal_of(file);
+    int result = wal->real->pMethods->xClose(wal->real);
+
+    bson_free(wal->buffer);
+    bson_free(wal->real);
+    return result;
+}
+
+static int wal_control(sqlite3_file *file, int what, void *arg)
+{
+    struct wal_file *wal = wal_of(file);
+
+    return wal->real->pMethods->xFileControl(wal->real, what, arg);
+}
+
+static int wal_sector(sqlite3_file *file)
+{
+    return wal_of(file)->real->pMethods->xSectorSize(wal_of(file)->real);
+}
+
+static int wal_characteristics(sqlite3_file *file)
+{
+    return wal_of(file)->real->pMethods->xDeviceCharacteristics(wal_of(file)->real);
+}
+
+/* Nobody locks a WAL: SQLite locks the database. */
+static int wal_lock(sqlite3_file *file, int level)
+{
+    return wal_of(file)->real->pMethods->xLock(wal_of(file)->real, level);
+}
+
+static int wal_unlock(sqlite3_file *file, int level)
+{
+    return wal_of(file)->real->pMethods->xUnlock(wal_of(file)->real, level);
+}
+
+static int wal_reserved(sqlite3_file *file, int *reserved)
+{
+    return wal_of(file)->real->pMethods->xCheckReservedLock(wal_of(file)->real, reserved);
+}
+
+static const sqlite3_io_methods methods = {
+    .iVersion = 1,
+    .xClose = wal_close,
+    .xRead = wal_read,
+    .xWrite = wal_write,
+    .xTruncate = wal_truncate,
+    .xSync = wal_sync,
+    .xFileSize = wal_size,
+    .xLock = wal_lock,
+    .xUnlock = wal_unlock,
+    .xCheckReservedLock = wal_reserved,
+    .xFileControl = wal_control,
+    .xSectorSize = wal_sector,
+    .xDeviceCharacteristics = wal_characteristics,
+};
+
+/* ---- the VFS --------------------------------------------------------------------------------- */
+
+/* Everything but a WAL is the real one's own. */
+static int open_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *out)
+{
+    struct wal_file *wal = wal_of(file);
+    int result;
+
+    (void)vfs;
+    if (!(flags & SQLITE_OPEN_WAL))
+        return real_vfs->xOpen(real_vfs, name, file, flags, out);
+    *wal = (struct wal_file){.next = -1, .real = bson_malloc0((size_t)real_vfs->szOsFile)};
+    result = real_vfs->xOpen(real_vfs, name, wal->real, flags, out);
+    if (result) {
+        bson_free(wal->real);
+        return result;
+    }
+    wal->base.pMethods = &methods;
+    return SQLITE_OK;
+}
+
+static void make_vfs(void)
+{
+    real_vfs = sqlite3_vfs_find(NULL);
+    truce_assert(real_vfs);
+    wal_vfs = *real_vfs;
+    wal_vfs.zName = "truce";
+    wal_vfs.pNext = NULL;
+    wal_vfs.xOpen = open_file;
+    if (wal_vfs.szOsFile < (int)sizeof(struct wal_file))
+        wal_vfs.szOsFile = (int)sizeof(struct wal_file);
+    truce_assert(sqlite3_vfs_register(&wal_vfs, 0) == SQLITE_OK);
+}
+
+const char *truce__kv_wal_vfs(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, make_vfs);
+    return wal_vfs.zName;
+}

@@ -1,0 +1,10 @@
+#ifndef TRUCE_ENGINE_KV_WAL_H
+#define TRUCE_ENGINE_KV_WAL_H
+
+/* A way for SQLite to the disk that writes the WAL in few large writes. The connection that writes
+ * is opened with it. */
+
+/* Its name, for sqlite3_open_v2; made on the first call, on top of the default one. Any thread. */
+const char *truce__kv_wal_vfs(void);
+
+#endif
