@@ -23,8 +23,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-#define PAGES_MAX  4000 /* 16 MB of WAL */
-#define RESTART_MS 20   /* patience with readers of other processes */
+#define PAGES_MAX  16000 /* 64 MB of WAL */
+#define RESTART_MS 20    /* patience with readers of other processes */
 #define TURN_MS    60000
 
 struct checkpoint_op {
