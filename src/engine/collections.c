@@ -54,6 +54,7 @@ static truce_status refuse_missing(const char *name, bson_error_t *error)
 static void changed(struct writer *writer, const char *name)
 {
     truce__writer_catalog_changed(writer);
+    truce__cache_close(writer->cache);
     truce__writer_touch(writer, name);
 }
 

@@ -6,7 +6,7 @@
  * there is something to do (checkpoint.c).
  *
  * Open: the lock file, then the writer's connection. The first statement on it recovers the WAL if
- * the last user died: SQLite rebuilds the index of the WAL, at most some 4,000 pages, and nothing
+ * the last user died: SQLite rebuilds the index of the WAL, at most some 16,000 pages, and nothing
  * of the file itself is read, so opening takes as long for 1 GB as for 1 MB. A file without content
  * is made a store under the lock; that is the only write.
  *
@@ -176,7 +176,8 @@ static truce_status open_writable(struct engine *engine, bson_error_t *error)
         status = create(engine, error);
     if (status)
         return status;
-    truce__writer_init(&engine->writer, engine->kv, &engine->lock);
+    engine->cache = truce__cache_new(&engine->lock.page->begun);
+    truce__writer_init(&engine->writer, engine->kv, &engine->lock, engine->cache);
     truce__readers_init(&engine->readers, engine->path, 0);
     truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers);
     engine->writer.after_commit = after_commit;
@@ -299,6 +300,7 @@ void truce__engine_close(struct engine *engine)
         truce__checkpointer_release(&engine->checkpointer);
         truce__writer_release(&engine->writer);
     }
+    truce__cache_free(engine->cache);
     truce__readers_release(&engine->readers);
     if (engine->kv)
         close_writer(engine);

@@ -21,6 +21,7 @@ struct engine {
     struct lock lock;
     struct kv *kv; /* the writer's connection; NULL if read_only */
     struct writer writer;
+    struct cache *cache; /* NULL if read_only */
     struct readers readers;
     struct checkpointer checkpointer;
     atomic_uint ordinal; /* of calls, for timestamps */

@@ -100,8 +100,7 @@ static truce_status find(struct modify *modify, struct writer *writer, struct ga
         selection.deadline_ns = modify->base.deadline_ns;
     if (status || !collection)
         return status;
-    return truce__select(&selection, writer->kv, collection, &modify->context, gather,
-                         &modify->error);
+    return truce__select(&selection, writer, collection, &modify->context, gather, &modify->error);
 }
 
 static void reset(struct modify *modify)
@@ -127,8 +126,7 @@ static truce_status end(struct modify *modify, struct writer *writer, bson_error
         return TRUCE_OK;
     if (!modify->status)
         return truce__kv_savepoint_release(writer->kv, error);
-    truce__writer_catalog_changed(writer);
-    return truce__kv_savepoint_rollback(writer->kv, error);
+    return truce__writer_undo(writer, error);
 }
 
 static truce_status run_modify(struct write_op *base, struct writer *writer, bson_error_t *error)

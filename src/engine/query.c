@@ -50,28 +50,6 @@ void truce__selector_release(struct selector *selector)
     *selector = (struct selector){0};
 }
 
-truce_status truce__selector_look(const struct selector *selector, struct kv *kv,
-                                  const struct collection *collection,
-                                  struct query_context *context, struct found *found,
-                                  bson_error_t *error)
-{
-    struct bytes key = {selector->id_key.bytes, selector->id_key.size}, body;
-    truce_status status;
-
-    truce_assert(key.size);
-    status = truce__kv_key_lookup(kv, collection->indexes[0].id, collection->id, key, &found->row,
-                                  &body, error);
-    if (status)
-        return status;
-    if (!bson_init_static(&found->document, body.data, body.size))
-        return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld of %s is damaged",
-                           (long long)found->row, collection->name);
-    found->match = (struct match_result){.array_index = -1};
-    status = truce__match_test(selector->match, truce__value_document(&found->document), context,
-                               &found->match, error);
-    return status || found->match.matched ? status : TRUCE_NOT_FOUND;
-}
-
 /* ---- inside the write transaction ----------------------------------------------------------- */
 
 /* Where what was found goes: straight into the list, or through a sorter. */
@@ -174,7 +152,26 @@ static truce_status plan_and_scan(const struct selection *selection, struct kv *
     return status;
 }
 
-truce_status truce__select(const struct selection *selection, struct kv *kv,
+/* The document with the selector's _id, if it matches; NOT_FOUND. */
+static truce_status look(const struct selector *selector, struct writer *writer,
+                         const struct collection *collection, struct query_context *context,
+                         struct found *found, bson_error_t *error)
+{
+    struct bytes key = {selector->id_key.bytes, selector->id_key.size}, body;
+    truce_status status = truce__writer_look_up(writer, collection, key, &found->row, &body, error);
+
+    if (status)
+        return status;
+    if (!bson_init_static(&found->document, body.data, body.size))
+        return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld of %s is damaged",
+                           (long long)found->row, collection->name);
+    found->match = (struct match_result){.array_index = -1};
+    status = truce__match_test(selector->match, truce__value_document(&found->document), context,
+                               &found->match, error);
+    return status || found->match.matched ? status : TRUCE_NOT_FOUND;
+}
+
+truce_status truce__select(const struct selection *selection, struct writer *writer,
                            const struct collection *collection, struct query_context *context,
                            struct gather *gather, bson_error_t *error)
 {
@@ -183,8 +180,8 @@ truce_status truce__select(const struct selection *selection, struct kv *kv,
 
     *gather = (struct gather){.rows_only = selection->limit != 1};
     if (!selection->selector->id_key.size || selection->hint)
-        return plan_and_scan(selection, kv, collection, context, gather, error);
-    status = truce__selector_look(selection->selector, kv, collection, context, &found, error);
+        return plan_and_scan(selection, writer->kv, collection, context, gather, error);
+    status = look(selection->selector, writer, collection, context, &found, error);
     if (!status)
         truce__gather_add(gather, &found);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;

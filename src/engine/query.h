@@ -19,12 +19,6 @@ truce_status truce__selector_init(const bson_t *filter, struct selector *selecto
                                   bson_error_t *error);
 void truce__selector_release(struct selector *selector);
 
-/* The document with the selector's _id, if it matches; NOT_FOUND. */
-truce_status truce__selector_look(const struct selector *selector, struct kv *kv,
-                                  const struct collection *collection,
-                                  struct query_context *context, struct found *found,
-                                  bson_error_t *error);
-
 /* ---- documents put aside -------------------------------------------------------------------- */
 
 struct gathered {
@@ -58,7 +52,7 @@ struct selection {
 
 /* `gather` is initialised here and released by the caller, also on failure. With a limit of 1 the
  * document is kept, otherwise only its row. */
-truce_status truce__select(const struct selection *selection, struct kv *kv,
+truce_status truce__select(const struct selection *selection, struct writer *writer,
                            const struct collection *collection, struct query_context *context,
                            struct gather *gather, bson_error_t *error);
 

@@ -70,19 +70,14 @@ static struct value only_id(const bson_t *filter)
 }
 
 /* NOT_FOUND; on success `body` is borrowed until the reader is given back. */
-static truce_status look_up(struct reader *reader, const char *name, struct value id,
+static truce_status look_up(struct reader *reader, const char *name, struct bytes key, int64_t *row,
                             struct bytes *body, bson_error_t *error)
 {
     const struct collection *collection = truce__catalog_find(reader->catalog, name);
-    struct bytes key;
-    int64_t row;
 
     if (!collection)
         return TRUCE_NOT_FOUND;
-    reader->key.size = 0;
-    truce__key_append(&reader->key, id, false);
-    key = (struct bytes){reader->key.bytes, reader->key.size};
-    return truce__kv_key_lookup(reader->kv, collection->indexes[0].id, collection->id, key, &row,
+    return truce__kv_key_lookup(reader->kv, collection->indexes[0].id, collection->id, key, row,
                                 body, error);
 }
 
@@ -98,26 +93,58 @@ static truce_status copy_body(struct bytes body, const char *name, bson_t *copy,
     return TRUCE_OK;
 }
 
+/* The document with that key of its _id in a snapshot of now; NOT_FOUND. */
+static truce_status read_point(struct engine *engine, const char *name, struct bytes key,
+                               const struct cache_miss *miss, bson_t *document, bson_error_t *error)
+{
+    struct reader *reader;
+    struct bytes body;
+    int64_t row;
+    truce_status status = truce__readers_begin(&engine->readers, &reader, error);
+
+    if (status)
+        return status;
+    status = look_up(reader, name, key, &row, &body, error);
+    if (!status)
+        status = copy_body(body, name, document, error);
+    if (!status && engine->cache)
+        truce__cache_fill(engine->cache, name, key, miss, row, body);
+    truce__readers_end(&engine->readers, reader);
+    return status;
+}
+
+static truce_status get_point(struct engine *engine, const char *name, struct value id,
+                              bson_t *document, bson_error_t *error)
+{
+    struct buffer key = {0}, body = {0};
+    struct cache_miss miss = {0};
+    struct bytes wanted;
+    truce_status status;
+
+    truce__key_append(&key, id, false);
+    wanted = (struct bytes){key.bytes, key.size};
+    if (engine->cache && truce__cache_get(engine->cache, name, wanted, &body, &miss))
+        status = copy_body((struct bytes){body.bytes, body.size}, name, document, error);
+    else
+        status = read_point(engine, name, wanted, &miss, document, error);
+    truce__buffer_release(&key);
+    truce__buffer_release(&body);
+    return status;
+}
+
 static truce_status find_point(struct engine *engine, const char *name, struct value id,
                                truce_cursor **cursor, bson_error_t *error)
 {
     struct point_cursor *made;
-    struct reader *reader;
-    struct bytes body;
     truce_status status = truce__engine_usable(engine, error);
 
-    if (!status)
-        status = truce__readers_begin(&engine->readers, &reader, error);
     if (status)
         return status;
     made = bson_malloc(sizeof *made);
     made->base.ops = &point_ops;
     made->given = false;
     bson_init(&made->document);
-    status = look_up(reader, name, id, &body, error);
-    if (!status)
-        status = copy_body(body, name, &made->document, error);
-    truce__readers_end(&engine->readers, reader);
+    status = get_point(engine, name, id, &made->document, error);
     if (status == TRUCE_NOT_FOUND) {
         made->given = true;
         status = TRUCE_OK;
@@ -128,11 +155,31 @@ static truce_status find_point(struct engine *engine, const char *name, struct v
     return status;
 }
 
+/* In one snapshot, and so without the cache. */
+static truce_status read_look(struct reader *reader, truce_look *look, bson_error_t *error)
+{
+    bson_t wrapped = BSON_INITIALIZER;
+    struct bytes body;
+    truce_status status;
+    int64_t row;
+
+    BSON_APPEND_VALUE(&wrapped, "", look->id);
+    reader->key.size = 0;
+    truce__key_append(&reader->key, truce__value_field(truce__value_document(&wrapped), "", 0),
+                      false);
+    status = look_up(reader, look->collection, (struct bytes){reader->key.bytes, reader->key.size},
+                     &row, &body, error);
+    if (!status)
+        status = copy_body(body, look->collection, &look->document, error);
+    look->found = !status;
+    bson_destroy(&wrapped);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, size_t count,
                                      bson_error_t *error)
 {
     struct reader *reader = NULL;
-    struct bytes body;
     truce_status status = truce__engine_usable(engine, error);
 
     for (size_t i = 0; i < count; i++) {
@@ -141,18 +188,8 @@ truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, s
     }
     if (!status)
         status = truce__readers_begin(&engine->readers, &reader, error);
-    for (size_t i = 0; i < count && !status; i++) {
-        bson_t wrapped = BSON_INITIALIZER;
-
-        BSON_APPEND_VALUE(&wrapped, "", looks[i].id);
-        status = look_up(reader, looks[i].collection,
-                         truce__value_field(truce__value_document(&wrapped), "", 0), &body, error);
-        if (!status)
-            status = copy_body(body, looks[i].collection, &looks[i].document, error);
-        looks[i].found = !status;
-        status = status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
-        bson_destroy(&wrapped);
-    }
+    for (size_t i = 0; i < count && !status; i++)
+        status = read_look(reader, &looks[i], error);
     if (reader)
         truce__readers_end(&engine->readers, reader);
     return status;

@@ -77,7 +77,7 @@ static truce_status find(const struct step *step, int64_t limit, struct gather *
         selection.deadline_ns = step->bulk->base.deadline_ns;
     if (status || !collection)
         return status;
-    return truce__select(&selection, step->writer->kv, collection, &step->bulk->context, gather,
+    return truce__select(&selection, step->writer, collection, &step->bulk->context, gather,
                          step->error);
 }
 
@@ -193,9 +193,8 @@ static void reset_outcomes(struct bulk *bulk, size_t but)
 /* Nothing of an atomic bulk stays. */
 static truce_status undo(struct bulk *bulk, struct writer *writer, bson_error_t *error)
 {
-    truce_status status = truce__kv_savepoint_rollback(writer->kv, error);
+    truce_status status = truce__writer_undo(writer, error);
 
-    truce__writer_catalog_changed(writer);
     reset_outcomes(bulk, bulk->first_at);
     return status;
 }

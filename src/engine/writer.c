@@ -6,9 +6,9 @@
  *
  * A thread puts its operation into the queue. If nobody leads, it leads: it takes the lock file,
  * takes all that is queued by then as its group (up to an operation that must be alone), runs the
- * group in one transaction, commits, lets go of the lock, wakes its group, and hands the lead to the
- * first operation that has come since. Nobody waits on purpose to fill a group: while one is being
- * fsynced the next one gathers by itself, and those that were woken first may join it.
+ * group in one transaction, commits, lets go of the lock, hands the lead to the first operation that
+ * has come since, and only then wakes its group: a wake-up is a system call for each. Nobody waits on
+ * purpose to fill a group: while one is being fsynced the next one gathers by itself.
  *
  * States of an operation, a futex word:
  *
@@ -40,9 +40,10 @@
 
 enum { QUEUED, TAKEN, LEADS, DONE };
 
-void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock)
+void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
+                        struct cache *cache)
 {
-    *writer = (struct writer){.kv = kv, .lock = lock};
+    *writer = (struct writer){.kv = kv, .lock = lock, .cache = cache};
     writer->end = &writer->first;
     pthread_mutex_init(&writer->mutex, NULL);
 }
@@ -56,6 +57,8 @@ void truce__writer_release(struct writer *writer)
         truce__index_keys_release(&writer->keys[i].after);
     }
     truce__arena_release(&writer->arena);
+    truce__buffer_release(&writer->key);
+    truce__buffer_release(&writer->body);
     pthread_mutex_destroy(&writer->mutex);
 }
 
@@ -84,6 +87,40 @@ void truce__writer_catalog_changed(struct writer *writer)
     writer->catalog = NULL;
 }
 
+truce_status truce__writer_undo(struct writer *writer, bson_error_t *error)
+{
+    truce__writer_catalog_changed(writer);
+    truce__cache_doubt(writer->cache);
+    return truce__kv_savepoint_rollback(writer->kv, error);
+}
+
+truce_status truce__writer_look_up(struct writer *writer, const struct collection *collection,
+                                   struct bytes key, int64_t *row, struct bytes *body,
+                                   bson_error_t *error)
+{
+    writer->body.size = 0;
+    if (truce__cache_peek(writer->cache, collection->name, key, row, &writer->body)) {
+        *body = (struct bytes){writer->body.bytes, writer->body.size};
+        return TRUCE_OK;
+    }
+    return truce__kv_key_lookup(writer->kv, collection->indexes[0].id, collection->id, key, row,
+                                body, error);
+}
+
+void truce__writer_changed(struct writer *writer, const struct collection *collection, int64_t row,
+                           const bson_t *before, const bson_t *after)
+{
+    struct bytes body = {0};
+
+    writer->key.size = 0;
+    truce__key_append(&writer->key, truce__value_field(truce__value_document(before), "_id", 3),
+                      false);
+    if (after)
+        body = (struct bytes){bson_get_data(after), after->len};
+    truce__cache_change(writer->cache, collection->name,
+                        (struct bytes){writer->key.bytes, writer->key.size}, row, body);
+}
+
 void truce__writer_touch(struct writer *writer, const char *collection)
 {
     uint32_t slot = truce__wake_slot(collection);
@@ -100,6 +137,7 @@ static truce_status begin(struct writer *writer, bson_error_t *error)
 
     if (status)
         return status;
+    truce__cache_begin(writer->cache);
     memset(writer->touched, 0, sizeof writer->touched);
     if (writer->catalog && writer->catalog->version != version)
         truce__writer_catalog_changed(writer);
@@ -120,8 +158,10 @@ static truce_status commit(struct writer *writer, bson_error_t *error)
     bool changed = touched_any(writer);
     truce_status status;
 
-    if (changed)
+    if (changed) {
         truce__wake_begin(writer->lock);
+        truce__cache_commit(writer->cache);
+    }
     status = truce__kv_write_commit(writer->kv, error);
     if (changed)
         truce__wake_announce(writer->lock, writer->touched);
@@ -151,6 +191,7 @@ static truce_status transact(struct writer *writer, struct write_op *first, stru
         truce__kv_write_rollback(writer->kv);
     else
         status = commit(writer, error);
+    truce__cache_end(writer->cache, !status);
     if (status)
         truce__writer_catalog_changed(writer);
     return status;
@@ -282,8 +323,8 @@ static truce_status lead(struct writer *writer, struct write_op *op)
         run_group(writer, op);
     pages = truce__kv_wal_pages(writer->kv);
     truce__lock_release(writer->lock);
-    finish_group(group, op);
     hand_over(writer);
+    finish_group(group, op);
     if (writer->after_commit)
         writer->after_commit(writer->arg, pages);
     return op->status;

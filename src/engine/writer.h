@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/limits.h"
+#include "engine/cache.h"
 #include "engine/catalog.h"
 #include "engine/lock.h"
 
@@ -41,6 +42,7 @@ struct key_change {
 struct writer {
     struct kv *kv;
     struct lock *lock;
+    struct cache *cache;
 
     pthread_mutex_t mutex; /* over the queue */
     struct write_op *first, **end;
@@ -51,12 +53,14 @@ struct writer {
     uint64_t touched[WAKE_SLOTS / 64]; /* collections to wake after the commit */
     struct key_change keys[TRUCE_INDEXES_MAX];
     struct arena arena;
+    struct buffer key, body; /* of a look into the cache */
 
     void (*after_commit)(void *arg, int wal_pages);
     void *arg;
 };
 
-void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock);
+void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
+                        struct cache *cache);
 void truce__writer_release(struct writer *writer);
 
 /* Returns when the operation is durable (or visible, if relaxed). What `run` answered if it failed;
@@ -70,8 +74,21 @@ truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_
 truce_status truce__writer_collection(struct writer *writer, const char *name,
                                       const struct collection **collection, bson_error_t *error);
 
-/* The catalog was changed by this operation, or a savepoint was rolled back. */
+/* The catalog was changed by this operation. */
 void truce__writer_catalog_changed(struct writer *writer);
+
+/* Rolls the savepoint back, and forgets what was known of what is undone. */
+truce_status truce__writer_undo(struct writer *writer, bson_error_t *error);
+
+/* The row and, until the next call, the document with that key of its _id, as this transaction sees
+ * it; NOT_FOUND. */
+truce_status truce__writer_look_up(struct writer *writer, const struct collection *collection,
+                                   struct bytes key, int64_t *row, struct bytes *body,
+                                   bson_error_t *error);
+
+/* The document, which stood in the row, was replaced; `after` NULL: removed. */
+void truce__writer_changed(struct writer *writer, const struct collection *collection, int64_t row,
+                           const bson_t *before, const bson_t *after);
 
 /* Documents of the collection were changed: who waits for it is woken after the commit. */
 void truce__writer_touch(struct writer *writer, const char *collection);

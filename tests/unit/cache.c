@@ -1,0 +1,337 @@
+/* The rules of the cache of documents (src/engine/cache.c), one by one. */
+#include "engine/cache.h"
+#include "tests/support/test.h"
+
+static atomic_uint begun;
+static struct cache *cache;
+
+static struct bytes text(const char *string)
+{
+    return (struct bytes){(const uint8_t *)string, strlen(string)};
+}
+
+/* One that knows of all commits. */
+static void open_cache(void)
+{
+    atomic_store(&begun, 7);
+    cache = truce__cache_new(&begun);
+    truce__cache_begin(cache);
+    truce__cache_end(cache, true);
+}
+
+static struct cache_miss miss(const char *key)
+{
+    struct buffer body = {0};
+    struct cache_miss result = {0};
+
+    CHECK(!truce__cache_get(cache, "c", text(key), &body, &result));
+    CHECK_INT(body.size, ==, 0);
+    truce__buffer_release(&body);
+    return result;
+}
+
+/* A read of the file that showed `body`. */
+static void fill(const char *key, const struct cache_miss *before, const char *body)
+{
+    truce__cache_fill(cache, "c", text(key), before, 1, text(body));
+}
+
+static void read_from_file(const char *key, const char *body)
+{
+    struct cache_miss before = miss(key);
+
+    fill(key, &before, body);
+}
+
+static bool shows(const char *collection, const char *key, const char *expected)
+{
+    struct buffer body = {0};
+    struct cache_miss ignored;
+    bool found = truce__cache_get(cache, collection, text(key), &body, &ignored);
+
+    found = found && body.size == strlen(expected) && !memcmp(body.bytes, expected, body.size);
+    truce__buffer_release(&body);
+    return found;
+}
+
+static bool leader_sees(const char *key, const char *expected, int64_t row)
+{
+    struct buffer body = {0};
+    int64_t found_row = 0;
+    bool found = truce__cache_peek(cache, "c", text(key), &found_row, &body);
+
+    found = found && body.size == strlen(expected) && !memcmp(body.bytes, expected, body.size) &&
+            found_row == row;
+    truce__buffer_release(&body);
+    return found;
+}
+
+static void change(const char *key, const char *body)
+{
+    truce__cache_change(cache, "c", text(key), 5, text(body));
+}
+
+static void commit(void)
+{
+    atomic_fetch_add(&begun, 1);
+    truce__cache_commit(cache);
+    truce__cache_end(cache, true);
+}
+
+/* ---- finding --------------------------------------------------------------------------------- */
+
+TEST(what_a_read_showed_is_found_under_its_name_alone)
+{
+    open_cache();
+    read_from_file("k", "one");
+    CHECK(shows("c", "k", "one"));
+    CHECK(!shows("d", "k", "one"));
+    CHECK(!shows("ck", "", "one"));
+    CHECK(!shows("c", "kk", "one"));
+    truce__cache_free(cache);
+}
+
+TEST(a_cache_is_not_used_before_its_process_held_the_lock)
+{
+    struct cache_miss before;
+
+    atomic_store(&begun, 7);
+    cache = truce__cache_new(&begun);
+    before = miss("k");
+    CHECK(!before.may_fill);
+    fill("k", &before, "one");
+    CHECK(!shows("c", "k", "one"));
+    truce__cache_begin(cache);
+    CHECK(!shows("c", "k", "one"));
+    truce__cache_end(cache, true);
+    read_from_file("k", "one");
+    CHECK(shows("c", "k", "one"));
+    truce__cache_free(cache);
+}
+
+TEST(a_document_that_is_too_large_is_not_kept)
+{
+    char *large = bson_malloc0(CACHE_BODY_MAX + 2);
+
+    open_cache();
+    memset(large, 'x', CACHE_BODY_MAX + 1);
+    read_from_file("k", large);
+    CHECK(!shows("c", "k", large));
+    truce__cache_begin(cache);
+    change("k", large);
+    CHECK(!leader_sees("k", large, 5));
+    commit();
+    CHECK(!shows("c", "k", large));
+    large[CACHE_BODY_MAX] = 0;
+    read_from_file("k", large);
+    CHECK(shows("c", "k", large));
+    truce__cache_free(cache);
+    bson_free(large);
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+TEST(what_is_changing_is_seen_by_the_leader_alone)
+{
+    struct cache_miss before;
+
+    open_cache();
+    read_from_file("k", "one");
+    truce__cache_begin(cache);
+    CHECK(leader_sees("k", "one", 1));
+    change("k", "two");
+    CHECK(leader_sees("k", "two", 5));
+    before = miss("k");
+    CHECK(!before.may_fill);
+    fill("k", &before, "one");
+    change("k", "three");
+    commit();
+    CHECK(shows("c", "k", "three"));
+    truce__cache_free(cache);
+}
+
+TEST(what_was_read_before_a_change_is_not_put_in_after_it)
+{
+    struct cache_miss before;
+
+    open_cache();
+    before = miss("k");
+    truce__cache_begin(cache);
+    change("k", ""); /* removed: no entry stays that could stand in the way */
+    commit();
+    fill("k", &before, "one");
+    CHECK(!shows("c", "k", "one"));
+    before = miss("k");
+    truce__cache_begin(cache);
+    change("k", "two");
+    fill("k", &before, "one");
+    CHECK(leader_sees("k", "two", 5));
+    commit();
+    CHECK(shows("c", "k", "two"));
+    truce__cache_free(cache);
+}
+
+TEST(a_change_that_was_not_committed_leaves_nothing)
+{
+    open_cache();
+    read_from_file("k", "one");
+    truce__cache_begin(cache);
+    change("k", "two");
+    truce__cache_end(cache, false);
+    CHECK(!shows("c", "k", "one"));
+    CHECK(!shows("c", "k", "two"));
+    read_from_file("k", "one");
+    CHECK(shows("c", "k", "one"));
+    truce__cache_free(cache);
+}
+
+TEST(after_a_savepoint_was_rolled_back_nothing_that_was_changed_is_known)
+{
+    open_cache();
+    read_from_file("k", "one");
+    read_from_file("other", "one");
+    truce__cache_begin(cache);
+    change("k", "two");
+    truce__cache_doubt(cache);
+    CHECK(!leader_sees("k", "two", 5));
+    CHECK(leader_sees("other", "one", 1));
+    CHECK(!miss("k").may_fill);
+    commit();
+    CHECK(!shows("c", "k", "two"));
+    CHECK(shows("c", "other", "one"));
+    truce__cache_free(cache);
+}
+
+TEST(a_collection_that_changes_as_a_whole_is_forgotten)
+{
+    struct cache_miss early, before;
+
+    open_cache();
+    early = miss("early");
+    read_from_file("k", "one");
+    truce__cache_begin(cache);
+    truce__cache_close(cache);
+    before = miss("k");
+    CHECK(!before.may_fill);
+    CHECK(!leader_sees("k", "one", 1));
+    commit();
+    CHECK(!shows("c", "k", "one"));
+    fill("early", &early, "one");
+    CHECK(!shows("c", "early", "one"));
+    fill("k", &before, "one");
+    CHECK(!shows("c", "k", "one"));
+    read_from_file("k", "two");
+    CHECK(shows("c", "k", "two"));
+    truce__cache_free(cache);
+}
+
+TEST(a_transaction_with_very_many_changes_is_one_that_changes_everything)
+{
+    char key[32];
+
+    open_cache();
+    read_from_file("k", "one");
+    truce__cache_begin(cache);
+    for (int i = 0; i < 40000; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        change(key, "new");
+    }
+    CHECK(!leader_sees("39999", "new", 5));
+    commit();
+    CHECK(!shows("c", "k", "one"));
+    CHECK(!shows("c", "0", "new"));
+    read_from_file("k", "two");
+    CHECK(shows("c", "k", "two"));
+    truce__cache_free(cache);
+}
+
+/* ---- other processes ------------------------------------------------------------------------- */
+
+TEST(a_commit_that_another_process_began_ends_the_use_until_the_next_turn)
+{
+    struct cache_miss early, late;
+
+    open_cache();
+    early = miss("early");
+    read_from_file("k", "one");
+    atomic_fetch_add(&begun, 1); /* another process, from here on at work */
+    CHECK(!shows("c", "k", "one"));
+    late = miss("k");
+    CHECK(!late.may_fill);
+    fill("early", &early, "one");
+    truce__cache_begin(cache);
+    CHECK(!leader_sees("k", "one", 1));
+    truce__cache_end(cache, true);
+    CHECK(!shows("c", "k", "one"));
+    CHECK(!shows("c", "early", "one"));
+    fill("early", &early, "one");
+    CHECK(!shows("c", "early", "one"));
+    fill("k", &late, "one");
+    CHECK(!shows("c", "k", "one"));
+    read_from_file("k", "two");
+    CHECK(shows("c", "k", "two"));
+    truce__cache_free(cache);
+}
+
+/* ---- the maximum ------------------------------------------------------------------------------ */
+
+static int count_shown(int keys, const char *body)
+{
+    char key[32];
+    int count = 0;
+
+    for (int i = 0; i < keys; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        count += shows("c", key, body);
+    }
+    return count;
+}
+
+TEST(the_oldest_go_when_it_is_full_but_not_what_is_used_or_changing)
+{
+    enum { KEYS = 100000 };
+    char body[1001] = {0}, key[32];
+
+    open_cache();
+    memset(body, 'x', 1000);
+    read_from_file("used", "one");
+    truce__cache_begin(cache);
+    change("changing", "two");
+    for (int i = 0; i < KEYS; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        read_from_file(key, body);
+        if (i % 50 == 0)
+            CHECK(shows("c", "used", "one"));
+    }
+    CHECK(leader_sees("changing", "two", 5));
+    commit();
+    CHECK(shows("c", "changing", "two"));
+    CHECK_INT(count_shown(KEYS, body), >, 20000);
+    CHECK_INT(count_shown(KEYS, body), <, 32 << 10);
+    truce__cache_free(cache);
+}
+
+TEST(changes_that_do_not_fit_are_not_known)
+{
+    enum { KEYS = 10000 };
+    char *body = bson_malloc0(8001), key[32];
+    int seen = 0;
+
+    open_cache();
+    memset(body, 'x', 8000);
+    truce__cache_begin(cache);
+    for (int i = 0; i < KEYS; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        change(key, body);
+    }
+    for (int i = 0; i < KEYS; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        seen += leader_sees(key, body, 5);
+    }
+    CHECK_INT(seen, >, 2000);
+    CHECK_INT(seen, <, 4200);
+    commit();
+    CHECK_INT(count_shown(KEYS, body), ==, seen);
+    truce__cache_free(cache);
+    bson_free(body);
+}
