@@ -68,3 +68,13 @@ void truce__fingerprint_text(const struct fingerprint *sum, char text[FINGERPRIN
 {
     snprintf(text, FINGERPRINT_TEXT, "%016" PRIx64 "%016" PRIx64, sum->high, sum->low);
 }
+
+bool truce__fingerprint_read(struct fingerprint *sum, const char *text)
+{
+    *sum = (struct fingerprint){0};
+    if (strlen(text) == FINGERPRINT_TEXT - 1 &&
+        sscanf(text, "%16" SCNx64 "%16" SCNx64, &sum->high, &sum->low) == 2)
+        return true;
+    *sum = (struct fingerprint){0};
+    return false;
+}

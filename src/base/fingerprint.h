@@ -7,6 +7,7 @@
  * fingerprints; by accident others have so once in 2^128. It is no defence against somebody who
  * looks for a collision.
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,5 +19,7 @@ struct fingerprint {
 
 void truce__fingerprint_add(struct fingerprint *sum, const void *bytes, size_t size);
 void truce__fingerprint_text(const struct fingerprint *sum, char text[FINGERPRINT_TEXT]);
+/* Back again; false, and the fingerprint of nothing, if that is no such text. */
+bool truce__fingerprint_read(struct fingerprint *sum, const char *text);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fingerprint.h"
 #include "cli/commands.h"
 #include "cli/query.h"
 
@@ -15,7 +16,8 @@ struct export
     char *temporary; /* NULL: standard output */
     const char *path;
     enum json_form form;
-    int64_t count;
+    int64_t count, total;
+    struct fingerprint hash;
 };
 
 /* A file appears under its name when it is whole. */
@@ -49,7 +51,20 @@ static int close_output(struct export *export, int code)
     return code;
 }
 
-static int write_all(struct export *export, truce_cursor *cursor)
+/* How many there will be, for the progress; 0: not known. */
+static int64_t count_all(const struct export *export, const struct cli_query *query)
+{
+    const struct cli *cli = export->cli;
+    truce_find_options options = query->options;
+    int64_t count;
+
+    options.sort = options.projection = NULL;
+    return truce_count(cli->store, cli->arguments[0], &query->filter, &options, &count, NULL)
+               ? 0
+               : count;
+}
+
+static int write_all(struct export *export, const struct cli_query *query, truce_cursor *cursor)
 {
     struct cli_progress progress;
     struct buffer line = {0};
@@ -59,6 +74,8 @@ static int write_all(struct export *export, truce_cursor *cursor)
     bool good = true;
 
     cli_progress_begin(export->cli, &progress, "exported");
+    if (progress.on)
+        export->total = count_all(export, query);
     for (;;) {
         status = truce_cursor_next(cursor, &document, &error);
         if (status || !document || !good)
@@ -66,8 +83,9 @@ static int write_all(struct export *export, truce_cursor *cursor)
         line.size = 0;
         truce__json_write(&line, document, false, export->form);
         truce__buffer_append_byte(&line, '\n');
+        truce__fingerprint_add(&export->hash, bson_get_data(document), document->len);
         good = fwrite(line.bytes, 1, line.size, export->file) == line.size;
-        cli_progress(&progress, ++export->count, 0);
+        cli_progress(&progress, ++export->count, export->total);
     }
     cli_progress_end(&progress);
     truce__buffer_release(&line);
@@ -77,8 +95,11 @@ static int write_all(struct export *export, truce_cursor *cursor)
 static void answer(const struct export *export)
 {
     bson_t document = BSON_INITIALIZER;
+    char hash[FINGERPRINT_TEXT];
 
+    truce__fingerprint_text(&export->hash, hash);
     BSON_APPEND_INT64(&document, "exported", export->count);
+    BSON_APPEND_UTF8(&document, "hash", hash);
     if (export->temporary)
         cli_answer(export->cli, &document, "exported %" PRId64, export->count);
     bson_destroy(&document);
@@ -101,7 +122,7 @@ static int run(struct cli *cli)
         code = status ? cli_error(cli, NULL, status, &error) : open_output(&export);
     }
     if (!code)
-        code = write_all(&export, cursor);
+        code = write_all(&export, &query, cursor);
     truce_cursor_close(cursor);
     code = close_output(&export, code);
     if (!code)

@@ -1,23 +1,28 @@
 /*
  * truce import: NDJSON into a collection.
  *
- * Lines are read in batches; a batch and the progress made by it are one atomic write:
+ * Lines are read in batches; each is written, and then the progress made by it:
  *
- *     truce_imports  {_id: {file, collection}, offset, line, imported, rejected, check, done}
+ *     truce_imports  {_id: {file, collection}, offset, line, imported, rejected, check, hash, done,
+ *                     seed}
  *
  *     offset        where the next line starts
  *     check         a hash of the bytes in front of it: is it still the same file?
+ *     hash          the fingerprint of the documents that were imported
  *     done          the end of the file was reached
+ *     seed          what the _ids of documents without one are made of, with the line's number
  *
  * Killed at any moment, also after its last line, and started again on the same file, it goes on at
- * `offset`: a line is imported once. The document stays: the same file again has nothing that is
- * new, lines that were added to it are imported, and another file under the name begins anew if
- * the one before was done. Input that cannot be read twice (a pipe) has no progress.
+ * `offset`: a line is imported once. The batch behind `offset` may be there, or a part of it; those
+ * documents are known by their _ids, and if they are the same, taken for imported. So it needs no
+ * transaction, which a process that dies would leave open for a while on a server.
+ *
+ * The progress document stays: the same file again has nothing that is new, lines that were added to
+ * it are imported, and another file under the name begins anew if the one before was done. Input that
+ * cannot be read twice (a pipe) has no progress.
  *
  * A line that is no document, or that the store refuses (a unique key is taken), goes to the reject
- * file; the rest is imported. A batch that the store refuses tells which write was the first: the
- * part in front of it is written, the line rejected, and the size of the attempts grows again from
- * a small one. A line rejected just before a crash may be in the reject file twice.
+ * file; the rest is imported. A line rejected just before a crash may be in the reject file twice.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -27,6 +32,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fingerprint.h"
+#include "base/id.h"
 #include "base/limits.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
@@ -35,7 +42,6 @@
 #define PROGRESS_COLLECTION "truce_imports"
 #define BATCH_BYTES         (4 * 1024 * 1024)
 #define BATCH_LINES_MAX     10000
-#define ATTEMPT_AFTER_BAD   16 /* writes in the next attempt after one was refused */
 #define CHECK_BYTES         4096
 
 struct entry {
@@ -56,6 +62,8 @@ struct import {
     truce_write_outcome *outcomes;
     size_t count, batch_lines, bytes;
     bool upsert, tracked;
+    bson_oid_t seed;
+    struct fingerprint hash;
     bson_t id;      /* {file, collection}: of the progress document */
     int64_t offset; /* as the progress document has it */
     int64_t line, imported, rejected, resumed_at;
@@ -98,15 +106,18 @@ static int64_t number_of(const bson_t *document, const char *key)
     return bson_iter_init_find(&iter, document, key) ? bson_iter_as_int64(&iter) : 0;
 }
 
-static void append_progress(struct import *import, int64_t offset, int64_t line, int64_t imported,
-                            bool done, bson_t *set)
+static void append_progress(struct import *import, int64_t offset, int64_t line, bool done,
+                            bson_t *set)
 {
+    char text[FINGERPRINT_TEXT];
     int64_t check;
 
+    truce__fingerprint_text(&import->hash, text);
+    BSON_APPEND_UTF8(set, "hash", text);
     (void)hash_before(import->path, offset, &check); /* unreadable now: it will not fit later */
     BSON_APPEND_INT64(set, "offset", offset);
     BSON_APPEND_INT64(set, "line", line);
-    BSON_APPEND_INT64(set, "imported", imported);
+    BSON_APPEND_INT64(set, "imported", import->imported);
     BSON_APPEND_INT64(set, "rejected", import->rejected);
     BSON_APPEND_INT64(set, "check", check);
     BSON_APPEND_BOOL(set, "done", done);
@@ -119,8 +130,10 @@ static int insert_progress(struct import *import)
     bson_error_t error;
     truce_status status;
 
+    truce__id_new(&import->seed);
     BSON_APPEND_DOCUMENT(&document, "_id", &import->id);
-    append_progress(import, 0, 0, 0, false, &document);
+    BSON_APPEND_OID(&document, "seed", &import->seed);
+    append_progress(import, 0, 0, false, &document);
     status = truce_insert(import->cli->store, PROGRESS_COLLECTION, &document, NULL, &error);
     bson_destroy(&document);
     return status ? cli_error(import->cli, NULL, status, &error) : CLI_DONE;
@@ -146,7 +159,7 @@ static int mark_done(struct import *import)
 
     BSON_APPEND_DOCUMENT(&filter, "_id", &import->id);
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-    append_progress(import, import->read_end, import->read_line, import->imported, true, &set);
+    append_progress(import, import->read_end, import->read_line, true, &set);
     bson_append_document_end(&update, &set);
     status =
         truce_update(import->cli->store, PROGRESS_COLLECTION, &filter, &update, NULL, NULL, &error);
@@ -176,6 +189,7 @@ static int resume(struct import *import, const bson_t *progress)
 {
     bool done = is_done(progress);
     bson_error_t error;
+    bson_iter_t iter;
     truce_status status;
 
     import->line = number_of(progress, "line");
@@ -185,6 +199,10 @@ static int resume(struct import *import, const bson_t *progress)
     status = cli_ndjson_seek(import->input, import->offset, import->line + 1, &error);
     if (status)
         return cli_error(import->cli, NULL, status, &error);
+    if (bson_iter_init_find(&iter, progress, "seed") && BSON_ITER_HOLDS_OID(&iter))
+        import->seed = *bson_iter_oid(&iter);
+    if (!done && bson_iter_init_find(&iter, progress, "hash") && BSON_ITER_HOLDS_UTF8(&iter))
+        truce__fingerprint_read(&import->hash, bson_iter_utf8(&iter, NULL));
     import->imported = done ? 0 : number_of(progress, "imported");
     import->rejected = done ? 0 : number_of(progress, "rejected");
     import->resumed_at = import->line + 1;
@@ -249,23 +267,33 @@ static int find_progress(struct import *import)
 
 /* ---- one batch ----------------------------------------------------------------------------- */
 
-/* The write behind the batch's own: the progress. It matches only what this process wrote last. */
-static void progress_write(struct import *import, const struct entry *last, size_t count,
-                           bson_t *filter, bson_t *update, truce_write *write)
+/* The progress up to the end of this line. It matches only what this process wrote last. Not awaited:
+ * it may fall behind the documents, never before them. */
+static int save_progress(struct import *import, const struct entry *last)
 {
-    bson_t set;
+    const truce_write_options options = {.relaxed = true};
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, set;
+    truce_write_result result = {0};
+    bson_error_t error;
+    truce_status status;
 
-    bson_init(filter);
-    bson_init(update);
-    BSON_APPEND_DOCUMENT(filter, "_id", &import->id);
-    BSON_APPEND_INT64(filter, "offset", import->offset);
-    BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-    append_progress(import, last->end, last->line, import->imported + (int64_t)count, false, &set);
-    bson_append_document_end(update, &set);
-    *write = (truce_write){.kind = TRUCE_WRITE_UPDATE,
-                           .collection = PROGRESS_COLLECTION,
-                           .filter = filter,
-                           .document = update};
+    BSON_APPEND_DOCUMENT(&filter, "_id", &import->id);
+    BSON_APPEND_INT64(&filter, "offset", import->offset);
+    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+    append_progress(import, last->end, last->line, false, &set);
+    bson_append_document_end(&update, &set);
+    status = truce_update(import->cli->store, PROGRESS_COLLECTION, &filter, &update, &options,
+                          &result, &error);
+    bson_destroy(&filter);
+    bson_destroy(&update);
+    if (status)
+        return cli_error(import->cli, NULL, status, &error);
+    import->offset = last->end;
+    import->line = last->line;
+    if (!result.matched)
+        return cli_say(import->cli, CLI_NO, "another process is importing %s into %s", import->path,
+                       import->collection);
+    return CLI_DONE;
 }
 
 static void entry_write(struct import *import, const struct entry *entry, truce_write *write)
@@ -277,39 +305,6 @@ static void entry_write(struct import *import, const struct entry *entry, truce_
                            .filter = replace ? &entry->filter : NULL,
                            .document = &entry->document,
                            .options = {.upsert = replace}};
-}
-
-/* entries[from..from+count) and the progress, all or none. `*bad`: the first that was refused, or
- * `count` if the failure is not about one of them. */
-static truce_status attempt(struct import *import, size_t from, size_t count, size_t *bad,
-                            bson_error_t *error)
-{
-    const struct entry *entries = import->entries + from;
-    const truce_bulk_options options = {.atomic = true,
-                                        .relaxed = cli_flag(import->cli, "relaxed")};
-    bson_t filter, update;
-    size_t total = count + import->tracked;
-    truce_status status;
-
-    for (size_t i = 0; i < count; i++)
-        entry_write(import, &entries[i], &import->writes[i]);
-    if (import->tracked)
-        progress_write(import, &entries[count - 1], count, &filter, &update,
-                       &import->writes[count]);
-    status =
-        truce_bulk(import->cli->store, import->writes, total, &options, import->outcomes, error);
-    *bad = count;
-    for (size_t i = total; i-- > 0;) {
-        const truce_write_outcome *outcome = &import->outcomes[i];
-        if (status && outcome->status == status && outcome->error.message[0] && i < count)
-            *bad = i;
-        truce_write_result_release(&import->outcomes[i].result);
-    }
-    if (import->tracked) {
-        bson_destroy(&filter);
-        bson_destroy(&update);
-    }
-    return status;
 }
 
 static int reject(struct import *import, int64_t line, const char *reason, const char *text,
@@ -328,14 +323,6 @@ static bool is_about_input(truce_status status)
     return status == TRUCE_DUPLICATE || status == TRUCE_INVALID || status == TRUCE_LIMIT;
 }
 
-static int flush_failed(struct import *import, truce_status status, const bson_error_t *error)
-{
-    if (status == TRUCE_CONFLICT && import->tracked)
-        return cli_say(import->cli, CLI_NO, "another process is importing %s into %s", import->path,
-                       import->collection);
-    return cli_error(import->cli, NULL, status, error);
-}
-
 static void empty_batch(struct import *import)
 {
     for (size_t i = 0; i < import->count; i++) {
@@ -346,34 +333,87 @@ static void empty_batch(struct import *import)
     import->count = import->bytes = 0;
 }
 
-static int flush(struct import *import)
+/* Its time and chance are the seed's, its counter is the line's number. */
+static void append_made_id(const struct import *import, int64_t line, bson_t *document)
 {
-    size_t at = 0, size = import->count;
+    bson_oid_t id = import->seed;
+
+    for (int i = 0; i < 4; i++)
+        id.bytes[8 + i] = (uint8_t)(line >> (24 - 8 * i));
+    BSON_APPEND_OID(document, "_id", &id);
+}
+
+/* Did the run that was cut off write this document? It can have written one batch behind its progress. */
+static bool was_written(const struct import *import, const struct entry *entry)
+{
+    bson_t filter = BSON_INITIALIZER, equal, there;
+    bson_iter_t id;
+    bool same = false;
+
+    if (!import->resumed_at || entry->line >= import->resumed_at + BATCH_LINES_MAX ||
+        !bson_iter_init_find(&id, &entry->document, "_id")) {
+        bson_destroy(&filter);
+        return false;
+    }
+    BSON_APPEND_DOCUMENT_BEGIN(&filter, "_id", &equal);
+    BSON_APPEND_VALUE(&equal, "$eq", bson_iter_value(&id));
+    bson_append_document_end(&filter, &equal);
+    if (!truce_find_one(import->cli->store, import->collection, &filter, NULL, &there, NULL))
+        same = bson_equal(&there, &entry->document);
+    bson_destroy(&there);
+    bson_destroy(&filter);
+    return same;
+}
+
+static int settle(struct import *import, const struct entry *entry,
+                  const truce_write_outcome *outcome)
+{
+    if (outcome->status && !(outcome->status == TRUCE_DUPLICATE && was_written(import, entry)))
+        return reject(import, entry->line, outcome->error.message, entry->text, entry->size);
+    import->imported++;
+    truce__fingerprint_add(&import->hash, bson_get_data(&entry->document), entry->document.len);
+    return CLI_DONE;
+}
+
+static truce_status write_entries(struct import *import, size_t at, size_t count,
+                                  bson_error_t *error)
+{
+    const truce_bulk_options options = {.unordered = true,
+                                        .relaxed = cli_flag(import->cli, "relaxed")};
+    truce_status status = truce_bulk(import->cli->store, import->writes + at, count, &options,
+                                     import->outcomes + at, error);
+
+    for (size_t i = at; i < at + count; i++)
+        truce_write_result_release(&import->outcomes[i].result);
+    return is_about_input(status) ? TRUCE_OK : status;
+}
+
+static int write_batch(struct import *import)
+{
+    bson_error_t error;
+    truce_status status;
     int code = CLI_DONE;
 
-    while (at < import->count && !code) {
-        size_t count = size < import->count - at ? size : import->count - at;
-        const struct entry *last = &import->entries[at + count - 1];
-        bson_error_t error;
-        size_t bad;
-        truce_status status = attempt(import, at, count, &bad, &error);
-
-        if (!status) {
-            import->offset = last->end;
-            import->line = last->line;
-            import->imported += (int64_t)count;
-            at += count;
-            size = count * 2;
-        } else if (!is_about_input(status) || bad == count) {
-            code = flush_failed(import, status, &error);
-        } else if (bad > 0) {
-            size = bad;
-        } else {
-            const struct entry *entry = &import->entries[at++];
-            code = reject(import, entry->line, error.message, entry->text, entry->size);
-            size = ATTEMPT_AFTER_BAD;
-        }
+    for (size_t i = 0; i < import->count; i++)
+        entry_write(import, &import->entries[i], &import->writes[i]);
+    status = write_entries(import, 0, import->count, &error);
+    for (size_t i = 0; i < import->count && !status && !code; i++) {
+        /* a server may refuse a message as a whole for the sake of one document */
+        if (import->outcomes[i].status && !import->outcomes[i].error.message[0])
+            status = write_entries(import, i, 1, &error);
+        if (!status)
+            code = settle(import, &import->entries[i], &import->outcomes[i]);
     }
+    if (status)
+        return cli_error(import->cli, NULL, status, &error);
+    return code || !import->tracked ? code
+                                    : save_progress(import, &import->entries[import->count - 1]);
+}
+
+static int flush(struct import *import)
+{
+    int code = import->count ? write_batch(import) : CLI_DONE;
+
     empty_batch(import);
     return code;
 }
@@ -385,10 +425,15 @@ static void add(struct import *import, const struct ndjson_line *line, const bso
     struct entry *entry = &import->entries[import->count++];
     bson_iter_t id;
 
-    bson_copy_to(document, &entry->document);
+    bson_init(&entry->document);
     bson_init(&entry->filter);
-    if (import->upsert && bson_iter_init_find(&id, document, "_id"))
+    if (!bson_iter_init_find(&id, document, "_id")) {
+        if (import->tracked)
+            append_made_id(import, line->number, &entry->document);
+    } else if (import->upsert) {
         bson_append_iter(&entry->filter, "_id", 3, &id);
+    }
+    bson_concat(&entry->document, document);
     entry->line = line->number;
     entry->end = line->end;
     entry->size = line->size;
@@ -433,9 +478,12 @@ static int finish(struct import *import)
 {
     const struct cli *cli = import->cli;
     bson_t answer = BSON_INITIALIZER;
+    char hash[FINGERPRINT_TEXT];
 
     BSON_APPEND_INT64(&answer, "imported", import->imported);
     BSON_APPEND_INT64(&answer, "rejected", import->rejected);
+    truce__fingerprint_text(&import->hash, hash);
+    BSON_APPEND_UTF8(&answer, "hash", hash);
     if (import->rejected)
         BSON_APPEND_UTF8(&answer, "rejects", import->rejects.path);
     if (import->resumed_at)
@@ -487,8 +535,8 @@ static int run(struct cli *cli)
         goto out;
     import.batch_lines = (size_t)lines;
     import.entries = bson_malloc0(import.batch_lines * sizeof *import.entries);
-    import.writes = bson_malloc0((import.batch_lines + 1) * sizeof *import.writes);
-    import.outcomes = bson_malloc0((import.batch_lines + 1) * sizeof *import.outcomes);
+    import.writes = bson_malloc0(import.batch_lines * sizeof *import.writes);
+    import.outcomes = bson_malloc0(import.batch_lines * sizeof *import.outcomes);
     import.input = cli_ndjson_open(path, &error);
     if (!import.input) {
         code = cli_error(cli, NULL, TRUCE_INVALID, &error);
@@ -521,7 +569,7 @@ const struct cli_command cli_import = {
         (const struct cli_option[]){
             {"rejects", 0, "FILE", "the reject file (else FILE.rejects)", false},
             {"upsert", 'u', NULL, "replace documents that have the same _id", false},
-            {"batch", 0, "N", "lines in one atomic write (else 1000)", false},
+            {"batch", 0, "N", "lines that are written at a time (else 1000)", false},
             {"again", 0, NULL, "also what was imported before", false},
             {"relaxed", 0, NULL, "do not wait for the disk at each batch", false},
             {0}},

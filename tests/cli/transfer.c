@@ -74,6 +74,31 @@ TEST(what_was_exported_is_imported_byte_for_byte)
             "--relaxed");
 }
 
+/* what stands behind "hash" in an answer */
+static char *hash_of(const struct command *c)
+{
+    const char *hash = strstr(c->out, "\"hash\": \"");
+
+    return bson_strdup(hash ? hash : c->out);
+}
+
+TEST(the_hashes_of_export_and_import_are_the_same_for_the_same_documents)
+{
+    char *out, *in, *other;
+
+    fresh();
+    ANSWERS(0, "inserted 2\n", NULL, "insert", "s", "{\"_id\": 1}", "{\"_id\": 2, \"a\": 1.5}");
+    out = hash_of(RUN("export", "s", "-o", output, "--json"));
+    in = hash_of(RUN("import", "t", output, "--json"));
+    CHECK(strncmp(out, "\"hash\": \"", 9) == 0 && strncmp(out, in, 41) == 0);
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "t", "{\"_id\": 3}");
+    other = hash_of(RUN("export", "t", "-o", output, "--json"));
+    CHECK(strncmp(out, other, 41) != 0);
+    bson_free(out);
+    bson_free(in);
+    bson_free(other);
+}
+
 TEST(bad_lines_are_rejected_with_number_and_reason_and_the_rest_imported)
 {
     char *got;
@@ -114,8 +139,9 @@ TEST(a_second_import_rejects_what_is_there_and_upsert_replaces_it)
     ANSWERS(0, "imported 2\n", NULL, "import", "s", input);
     ANSWERS(1, NULL, NULL, "import", "s", input, "--json", "--again");
     write_text(input, "{\"_id\": 2, \"v\": 2}\n{\"_id\": 3, \"v\": 2}\n");
-    ANSWERS(0, "{\"imported\": 2, \"rejected\": 0}\n", NULL, "import", "s", input, "--json",
-            "--upsert");
+    ANSWERS(0,
+            "{\"imported\": 2, \"rejected\": 0, \"hash\": \"589d723761d1e53532acd5ab0f4cfda0\"}\n",
+            NULL, "import", "s", input, "--json", "--upsert");
     ANSWERS(0, "{\"_id\": 1, \"v\": 1}\n{\"_id\": 2, \"v\": 2}\n{\"_id\": 3, \"v\": 2}\n", NULL,
             "find", "s", "--sort", "{\"_id\": 1}");
 }
