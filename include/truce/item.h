@@ -52,6 +52,8 @@ typedef struct truce_item_options {
     truce_item_layout layout; /* of documents that have no items yet */
     truce_item_form form;
     uint32_t deadline_ms; /* how long to wait for commits, and to go on trying; 0: 30,000 */
+    const char *version;  /* the field with the document's number (truce/revision.h), which every
+                             change raises; NULL: it has none */
     bool relaxed;         /* do not wait for the disk */
 } truce_item_options;
 

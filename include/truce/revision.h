@@ -22,8 +22,10 @@
  * {views: "sum", tags: "union", body: "text", lines: {key: "sku"}, $default: "ask"}.
  *
  * Threads: a handle may be used from any number of threads at once. It must be freed before its store
- * is closed. A plain write that changes a document and does not raise its number is not seen as a
- * change by save; truce's own calls all raise it.
+ * is closed.
+ *
+ * Every write path must raise the number; what does not is not seen by a save. All calls here do; items
+ * do with their option `version`; updates of your own, in commits or plain, with {$inc: {version: 1}}.
  */
 #include "truce/commit.h"
 #include "truce/store.h"

@@ -7,6 +7,7 @@
 #define ITEM_OPTIONS                                                                               \
     {"field", 'f', "PATH", "where the items are (badges)", false},                                 \
         {"identity", 'i', "FIELD", "what tells an item from the others (type)", false},            \
+        {"version-field", 0, "FIELD", "the number to raise, of documents that have one", false},   \
     {                                                                                              \
         "map", 0, NULL, "documents without items get a map, not an array", false                   \
     }
@@ -18,6 +19,7 @@ static truce_item *open_item(const struct cli *cli)
                               .collection = cli->arguments[0],
                               .field = cli_text(cli, "field"),
                               .identity = cli_text(cli, "identity"),
+                              .version = cli_text(cli, "version-field"),
                               .layout = cli_flag(cli, "map") ? TRUCE_ITEM_MAP : TRUCE_ITEM_ARRAY,
                           });
 }

@@ -61,6 +61,14 @@ static bool path_is_good(const char *path, bool arrays)
     }
 }
 
+/* "a.b" is "a" or below it */
+static bool is_below(const char *path, const char *name)
+{
+    size_t length = strlen(name);
+
+    return !strncmp(path, name, length) && (!path[length] || path[length] == '.');
+}
+
 /* "orders.$[].lines": plain "orders.lines", owner "orders" */
 static void split_field(truce_item *item)
 {
@@ -103,6 +111,7 @@ truce_item *truce_item_new(truce_store *store, const truce_item_options *options
     item->identity = bson_strdup(options->identity ? options->identity : "type");
     item->layout = options->layout;
     item->form = form_for(store, options->form);
+    item->version = options->version ? bson_strdup(options->version) : NULL;
     item->deadline_ms = options->deadline_ms;
     item->relaxed = options->relaxed;
     if (!path_is_good(item->field, true))
@@ -113,6 +122,9 @@ truce_item *truce_item_new(truce_store *store, const truce_item_options *options
     if (!strcmp(item->owner, "_id") || !strcmp(item->owner, "_rev") ||
         !strcmp(item->owner, "_intent"))
         refuse(item, "the path of the items", item->field);
+    if (item->version && (!path_is_good(item->version, false) || strchr(item->version, '.') ||
+                          item->version[0] == '_' || is_below(item->owner, item->version)))
+        refuse(item, "the field of the number", item->version);
     if (item->nested && item->layout == TRUCE_ITEM_MAP)
         refuse(item, "the path of items in a map", item->field);
     if ((item->form == TRUCE_ITEM_FORM_OPERATOR &&
@@ -132,6 +144,7 @@ void truce_item_free(truce_item *item)
     bson_free(item->identity);
     bson_free(item->plain);
     bson_free(item->owner);
+    bson_free(item->version);
     bson_free(item);
 }
 
@@ -498,6 +511,7 @@ static truce_status run_in(const struct item_call *call, truce_commit *commit,
         bson_append_document_begin(&update, "$set", 4, &set);
         truce__value_append(&set, call->item->owner, strlen(call->item->owner), outcome.after);
         bson_append_document_end(&update, &set);
+        truce__item_raise(call->item, &update);
         status = truce_commit_update(commit, call->item->collection, bson_iter_value(&iter), NULL,
                                      &update, error);
     }

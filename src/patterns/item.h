@@ -12,9 +12,10 @@
 struct truce_item {
     truce_store *store;
     char *collection, *field, *identity;
-    char *plain; /* the field without $[]: for filters */
-    char *owner; /* what is written as a whole: the field, or (nested) its first name */
-    bool nested; /* the field leads through arrays */
+    char *plain;   /* the field without $[]: for filters */
+    char *version; /* raised by every change; NULL: none */
+    char *owner;   /* what is written as a whole: the field, or (nested) its first name */
+    bool nested;   /* the field leads through arrays */
     truce_item_layout layout;
     truce_item_form form; /* never AUTO */
     uint32_t deadline_ms;
@@ -95,6 +96,8 @@ void truce__item_compared(const struct item_call *call, const bson_t *document,
                           const struct item_outcome *outcome, const bson_oid_t *rev,
                           struct item_write *write);
 void truce__item_write_release(struct item_write *write);
+/* {$inc: {version: 1}}, where there is one, for an update that has no other $inc */
+void truce__item_raise(const truce_item *item, bson_t *update);
 
 /* {the field as it stands in `document`}, for filters */
 void truce__item_as_read(const bson_t *document, const char *path, bson_t *filter);

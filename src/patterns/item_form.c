@@ -352,24 +352,48 @@ truce_status truce__item_check(const struct item_call *call, bson_error_t *error
 
 /* ---- direct writes ---------------------------------------------------------------------------- */
 
-/* The operators with `_rev: rev` in their $set. */
-static void add_rev(bson_t *update, const bson_oid_t *rev)
+/* All operands of one operator. */
+static void append_operands(struct value update, const char *operator_, bson_t *to)
 {
-    struct fields fields = truce__fields(truce__value_document(update));
-    bson_t with = BSON_INITIALIZER, set;
+    struct value operands = truce__value_field(update, operator_, strlen(operator_));
+    bson_t old;
 
-    bson_append_document_begin(&with, "$set", 4, &set);
-    bson_append_oid(&set, "_rev", 4, rev);
-    while (truce__fields_next(&fields)) {
-        if (!strcmp(fields.key, "$set")) {
-            bson_t old;
+    if (operands.type != BSON_TYPE_DOCUMENT)
+        return;
+    truce__value_bson(operands, &old);
+    bson_concat(to, &old);
+}
 
-            truce__value_bson(fields.value, &old);
-            bson_concat(&set, &old);
-        }
+void truce__item_raise(const truce_item *item, bson_t *update)
+{
+    bson_t inc;
+
+    if (!item->version)
+        return;
+    bson_append_document_begin(update, "$inc", 4, &inc);
+    bson_append_int64(&inc, item->version, -1, 1);
+    bson_append_document_end(update, &inc);
+}
+
+/* The operators with `_rev: rev` in their $set, and the number raised. */
+static void add_rev(const truce_item *item, bson_t *update, const bson_oid_t *rev)
+{
+    struct value given = truce__value_document(update);
+    bson_t with = BSON_INITIALIZER, inner;
+
+    bson_append_document_begin(&with, "$set", 4, &inner);
+    bson_append_oid(&inner, "_rev", 4, rev);
+    append_operands(given, "$set", &inner);
+    bson_append_document_end(&with, &inner);
+    if (item->version) {
+        bson_append_document_begin(&with, "$inc", 4, &inner);
+        bson_append_int64(&inner, item->version, -1, 1);
+        append_operands(given, "$inc", &inner);
+        bson_append_document_end(&with, &inner);
+        bson_copy_to_excluding_noinit(update, &with, "$set", "$inc", NULL);
+    } else {
+        bson_copy_to_excluding_noinit(update, &with, "$set", NULL);
     }
-    bson_append_document_end(&with, &set);
-    bson_copy_to_excluding_noinit(update, &with, "$set", NULL);
     bson_destroy(update);
     bson_steal(update, &with);
 }
@@ -491,7 +515,7 @@ bool truce__item_direct(const struct item_call *call, enum item_verb verb, truce
     end(&conditions);
     good = good && !bson_empty(&write->update);
     if (good)
-        add_rev(&write->update, rev);
+        add_rev(call->item, &write->update, rev);
     bson_free(path);
     return good;
 }
@@ -532,5 +556,5 @@ void truce__item_compared(const struct item_call *call, const bson_t *document,
     add(&conditions, as_read);
     end(&conditions);
     set_value(call->item->owner, outcome->after, &write->update);
-    add_rev(&write->update, rev);
+    add_rev(call->item, &write->update, rev);
 }

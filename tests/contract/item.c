@@ -297,6 +297,10 @@ TEST(what_cannot_be_done_is_named_and_changes_nothing)
                       0, "a..b");
         check_refused(way, (truce_item_options){.field = "a.$[]"}, ABC, "remove {}", TRUCE_INVALID,
                       0, "a.$[]");
+        check_refused(way, (truce_item_options){.version = "badges"}, ABC, "remove {}",
+                      TRUCE_INVALID, 0, "number cannot be \"badges\"");
+        check_refused(way, (truce_item_options){.version = "_rev"}, ABC, "remove {}", TRUCE_INVALID,
+                      0, "number cannot be \"_rev\"");
         check_refused(way, (truce_item_options){.identity = "a.b"}, ABC, "remove {}", TRUCE_INVALID,
                       0, "a.b");
         if (way->layout == TRUCE_ITEM_MAP)
@@ -480,6 +484,56 @@ TEST(a_change_sets_the_revision_that_commits_compare)
         truce_commit_free(commit);
         bson_destroy(&document);
         bson_destroy(more);
+        truce_item_free(item);
+        truce_store_close(store);
+    }
+}
+
+static int64_t number_of(truce_store *store)
+{
+    bson_t *filter = test_bson("{'_id': 1}"), found;
+    bson_error_t error;
+    bson_iter_t iter;
+    int64_t number = -1;
+
+    CHECK_OK(truce_find_one(store, "employees", filter, NULL, &found, &error), error);
+    if (CHECK(bson_iter_init_find(&iter, &found, "version")))
+        number = bson_iter_as_int64(&iter);
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return number;
+}
+
+TEST(every_change_raises_the_number_of_a_document_that_has_one)
+{
+    static const char *const calls[] = {"update {'type': 'B'} {'$inc': {'n': 1}}",
+                                        "update {'n': {'$gt': 0}} {'$set': {'n': 9}}",
+                                        "add {'type': 'D'}",
+                                        "upsert {'type': 'E'}",
+                                        "upsert {'type': 'E', 'n': 1}",
+                                        "replace {'type': 'A', 'n': 5}",
+                                        "remove {'type': 'C'}"};
+
+    for (int i = 0; i < item_ways_count; i++) {
+        truce_store *store = item_rig_open(&item_ways[i]);
+        truce_item *item = truce_item_new(
+            store, &(truce_item_options){.layout = item_ways[i].layout, .version = "version"});
+        truce_item *plain = truce_item_new(store, NULL);
+        truce_item_result result;
+        bson_error_t error;
+
+        begin(&item_ways[i], store, plain,
+              "{'_id': 1, 'version': 3, 'badges': [{'type': 'A', 'n': 1}, {'type': 'B', 'n': 2},"
+              "{'type': 'C', 'n': 2}]}");
+        for (int k = 0; k < 7; k++) {
+            CHECK_OK(item_rig_call(item, &item_ways[i], store, calls[k], &result, &error), error);
+            if (!CHECK_INT(number_of(store), ==, 4 + k))
+                fprintf(stderr, "    that was %s: %s\n", item_ways[i].name, calls[k]);
+        }
+        CHECK_OK(item_rig_call(item, &item_ways[i], store, "add {'type': 'A'}", &result, &error),
+                 error);
+        CHECK_INT(number_of(store), ==, 10);
+        truce_item_free(plain);
         truce_item_free(item);
         truce_store_close(store);
     }

@@ -608,21 +608,41 @@ static truce_status work(truce_store *store, int *step, bson_error_t *error)
     return status;
 }
 
-/* The process dies after its n-th call; it all is done again. True: it came to this call. */
-static bool die_at(uint64_t at, uint32_t lacks)
+static truce_store *fresh_store(bool in_file)
+{
+    static int number;
+    truce_store *store = NULL;
+    bson_error_t error;
+    char uri[400];
+
+    if (!in_file)
+        return server_or_memory();
+    snprintf(uri, sizeof uri, "file:%s/crash%d.truce", test_directory(), number++);
+    CHECK_OK(truce_store_open(uri, &(truce_store_options){.relaxed = true}, &store, &error), error);
+    return store;
+}
+
+struct crash {
+    enum trouble trouble;
+    uint32_t lacks;
+    bool in_file;
+};
+
+/* Trouble at the n-th call; then it all is done again. True: it came to this call. */
+static bool die_at(uint64_t at, const struct crash *crash)
 {
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
-    truce_store *inner = truce_fault_wrap(server_or_memory(), &none);
-    truce_store *outer = truce_fault_wrap(inner, &none), *store = masked_wrap(outer, lacks);
+    truce_store *inner = truce_fault_wrap(fresh_store(crash->in_file), &none);
+    truce_store *outer = truce_fault_wrap(inner, &none), *store = masked_wrap(outer, crash->lacks);
     truce_sweep_report report;
     truce_revision *revision;
     bson_error_t error;
     int step = 0;
     bool hit;
 
-    trouble_arm(inner, outer, DIE_AFTER, at);
+    trouble_arm(inner, outer, crash->trouble, at);
     (void)!work(store, &step, &error);
-    hit = truce_fault_hits(inner) > 0;
+    hit = truce_fault_hits(inner) + truce_fault_hits(outer) > 0;
     trouble_arm(inner, outer, NONE, 0);
     CHECK_OK(work(store, &step, &error), error);
     revision = open_revision(store, NULL, 2);
@@ -636,18 +656,23 @@ static bool die_at(uint64_t at, uint32_t lacks)
 
 TEST(a_save_whose_process_died_can_be_done_again)
 {
-    const uint32_t lacks[] = {0, TRUCE_CAN_ATOMIC_BULK};
+    static const char *const troubles[] = {"", "death before", "death after", "no answer at"};
+    static const uint32_t lacks[] = {0, TRUCE_CAN_ATOMIC_BULK};
 
     no_sleep_use();
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 12; i++) {
+        struct crash crash = {(enum trouble)(1 + i % 3), lacks[i / 3 % 2], i >= 6};
         int before = test_failures();
         uint64_t at = 1;
 
-        while (die_at(at, lacks[i]) && test_failures() == before)
+        if (crash.in_file && (server_under_test() || crash.trouble != DIE_AFTER))
+            continue;
+        while (die_at(at, &crash) && test_failures() == before)
             at++;
+        CHECK_INT(at, >, 3);
         if (test_failures() > before)
-            fprintf(stderr, "    (%s, after call %d)\n", i ? "journal" : "as the store can",
-                    (int)at);
+            fprintf(stderr, "    (%s, %s call %d)\n", crash.lacks ? "journal" : "as the store can",
+                    troubles[crash.trouble], (int)at);
     }
     truce__world_use(NULL);
 }
