@@ -2,10 +2,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/doc_edit.h"
+#include "query/merge.h"
 #include "query/value.h"
 
 #define DOC_OPTIONS                                                                                \
@@ -140,6 +141,24 @@ static int answer(const struct cli *cli, const truce_revision_result *result)
 
 /* ---- save, merge ------------------------------------------------------------------------------ */
 
+/* The numbers of `mine` get the types that they had in what was read, if that is known. */
+static void keep_types(truce_revision *revision, int64_t version, const bson_t *base, bson_t *mine)
+{
+    bson_error_t ignored;
+    bson_iter_t iter;
+    bson_t read;
+
+    if (base) {
+        cli_keep_types(base, mine);
+        return;
+    }
+    if (version < 0 || !bson_iter_init_find(&iter, mine, "_id"))
+        return;
+    if (!truce_revision_at(revision, bson_iter_value(&iter), version, &read, &ignored))
+        cli_keep_types(&read, mine);
+    bson_destroy(&read);
+}
+
 static int save(struct cli *cli, bool merges)
 {
     truce_revision *revision = NULL;
@@ -157,6 +176,7 @@ static int save(struct cli *cli, bool merges)
         cli_usage(cli, "--version NUMBER is missing: the one that was read (or --new)");
     else if (good && cli_number(cli, "version", 0, INT64_MAX, TRUCE_REVISION_NEW, &version) &&
              open_revision(cli, &revision)) {
+        keep_types(revision, version, given ? &base : NULL, &mine);
         status = (merges ? truce_revision_merge : truce_revision_save)(
             revision, NULL, &mine, version, given ? &base : NULL, &result, &error);
         code = status ? cli_error(cli, NULL, status, &error) : answer(cli, &result);
@@ -404,62 +424,89 @@ const struct cli_command cli_doc_conflicts = {
     .run = run_conflicts,
 };
 
-/* The conflict's `mine`, as it comes back from $EDITOR. */
-static int edit(struct cli *cli, const char *id, bson_t *document)
+static bool document_in(const bson_t *entry, const char *name, bson_t *borrowed)
 {
-    const char *editor = getenv("EDITOR"), *base = getenv("TMPDIR");
-    bson_t filter = BSON_INITIALIZER, entry;
-    char path[200], text[65536];
+    struct value value = truce__value_field(truce__value_document(entry), name, strlen(name));
+
+    if (value.type != BSON_TYPE_DOCUMENT)
+        return false;
+    truce__value_bson(value, borrowed);
+    return true;
+}
+
+/* Everything merged, with mine where both sides disagree. False: the rules are wrong; it was said. */
+static bool draft(const struct cli *cli, const bson_t *entry, const bson_t *mine, bson_t *made)
+{
+    struct merge_options options = {.settle = MERGE_SETTLE_MINE, .mine_is_newer = true};
+    struct merge_rules *rules = NULL;
+    bson_t base, theirs, given, conflicts;
     bson_error_t error;
     truce_status status;
-    bson_oid_t oid;
-    bson_iter_t iter;
-    size_t got = 0;
-    FILE *file;
-    pid_t child;
-    int state = 0, descriptor, code = CLI_USAGE;
+    bool any;
 
-    bson_init(document);
-    bson_oid_init_from_string(&oid, id);
-    BSON_APPEND_OID(&filter, "_id", &oid);
+    if (!cli_option_document(cli, "rules", &given, &any)) {
+        bson_init(made);
+        return false;
+    }
+    status = truce__merge_rules_new(&given, &rules, &error);
+    options.rules = rules;
+    if (!status && document_in(entry, "base", &base) && document_in(entry, "theirs", &theirs)) {
+        status = truce__merge(truce__value_document(&base), truce__value_document(mine),
+                              truce__value_document(&theirs), &options, made, &conflicts, &error);
+        bson_destroy(&conflicts);
+    } else {
+        bson_copy_to(mine, made);
+    }
+    truce__merge_rules_free(rules);
+    bson_destroy(&given);
+    return !status || cli_error(cli, NULL, status, &error) < 0;
+}
+
+/* The conflicts as lines above the document. */
+static char *head_of(const bson_t *entry)
+{
+    bson_string_t *head =
+        bson_string_new("# Mine and theirs disagree about these; below stands what mine has:\n");
+    bson_iter_t iter, list;
+
+    if (bson_iter_init_find(&iter, entry, "conflicts") && bson_iter_recurse(&iter, &list)) {
+        while (bson_iter_next(&list)) {
+            char text[400];
+
+            truce__value_show(truce__value_of_iter(&list), text, sizeof text);
+            bson_string_append_printf(head, "#   %s\n", text);
+        }
+    }
+    bson_string_append(head,
+                       "# Lines that begin with # are ignored; an empty document saves nothing.\n");
+    return bson_string_free(head, false);
+}
+
+/* The conflict's document, as it comes back from $EDITOR; `document` is initialised if CLI_DONE. */
+static int edit(struct cli *cli, const bson_oid_t *id, bson_t *document)
+{
+    bson_t filter = BSON_INITIALIZER, entry, mine, made;
+    bson_error_t error;
+    truce_status status;
+    int code = CLI_USAGE;
+    char *head;
+
+    BSON_APPEND_OID(&filter, "_id", id);
     status = truce_find_one(cli->store, "truce_conflicts", &filter, NULL, &entry, &error);
     bson_destroy(&filter);
-    snprintf(path, sizeof path, "%.100s/truce-doc-XXXXXX", base ? base : "/tmp");
-    if (status) {
+    if (status == TRUCE_NOT_FOUND) {
+        code = cli_say(cli, CLI_NO, "there is no such conflict");
+    } else if (status) {
         code = cli_error(cli, NULL, status, &error);
-    } else if (!editor) {
-        code = cli_usage(cli, "--edit needs the environment variable EDITOR");
-    } else if (!bson_iter_init_find(&iter, &entry, "mine") || !BSON_ITER_HOLDS_DOCUMENT(&iter)) {
+    } else if (!document_in(&entry, "mine", &mine)) {
         code = cli_say(cli, CLI_FAILED, "the conflict has no document \"mine\"");
-    } else if ((descriptor = mkstemp(path)) < 0) {
-        code = cli_say(cli, CLI_FAILED, "no file can be made as %s", path);
     } else {
-        const uint8_t *bytes;
-        uint32_t length;
-        bson_t mine;
-        char *json;
-
-        bson_iter_document(&iter, &length, &bytes);
-        (void)!bson_init_static(&mine, bytes, length);
-        json = bson_as_relaxed_extended_json(&mine, NULL);
-        (void)!write(descriptor, json, strlen(json));
-        close(descriptor);
-        bson_free(json);
-        child = fork();
-        if (!child) {
-            execl("/bin/sh", "sh", "-c", "exec $EDITOR \"$0\"", path, (char *)NULL);
-            _exit(127);
+        if (draft(cli, &entry, &mine, &made)) {
+            head = head_of(&entry);
+            code = cli_edit(cli, &made, head, document);
+            bson_free(head);
         }
-        if (child < 0 || waitpid(child, &state, 0) != child || state)
-            code = cli_say(cli, CLI_FAILED, "the editor failed; nothing is saved");
-        else if ((file = fopen(path, "r"))) {
-            got = fread(text, 1, sizeof text - 1, file);
-            fclose(file);
-            text[got] = '\0';
-            bson_destroy(document);
-            code = cli_document(cli, text, "the edited document", document) ? CLI_DONE : CLI_USAGE;
-        }
-        unlink(path);
+        bson_destroy(&made);
     }
     bson_destroy(&entry);
     return code;
@@ -473,7 +520,7 @@ static int run_resolve(struct cli *cli)
     truce_resolution resolution = cli_flag(cli, "mine")     ? TRUCE_RESOLVE_MINE
                                   : cli_flag(cli, "theirs") ? TRUCE_RESOLVE_THEIRS
                                                             : TRUCE_RESOLVE_DOCUMENT;
-    bson_t document = BSON_INITIALIZER;
+    bson_t document;
     bson_error_t error;
     truce_status status;
     bson_oid_t oid;
@@ -486,12 +533,15 @@ static int run_resolve(struct cli *cli)
             (cli_text(cli, "with") != NULL) !=
         1)
         return cli_usage(cli, "say one of --mine, --theirs, --edit and --with DOCUMENT");
+    bson_oid_init_from_string(&oid, id);
     if (cli_flag(cli, "edit"))
-        code = edit(cli, id, &document);
+        code = edit(cli, &oid, &document);
     else if (!cli_option_document(cli, "with", &document, &given))
         code = CLI_USAGE;
-    if (!code && open_revision(cli, &revision)) {
-        bson_oid_init_from_string(&oid, id);
+    if (code)
+        return code;
+    code = CLI_USAGE;
+    if (open_revision(cli, &revision)) {
         status = truce_revision_resolve(revision, NULL, &oid, resolution,
                                         resolution == TRUCE_RESOLVE_DOCUMENT ? &document : NULL,
                                         &result, &error);
@@ -516,7 +566,7 @@ const struct cli_command cli_doc_resolve = {
         (const struct cli_option[]){{"mine", 0, NULL, "take mine where they disagree", false},
                                     {"theirs", 0, NULL, "take theirs", false},
                                     {"with", 0, "DOCUMENT", "take this document", false},
-                                    {"edit", 0, NULL, "edit mine with $EDITOR", false},
+                                    {"edit", 0, NULL, "edit both merged, with $EDITOR", false},
                                     DOC_OPTIONS,
                                     {0}},
     .store = CLI_STORE_CHANGE,

@@ -67,6 +67,54 @@ TEST(conflicts_are_shown_and_decided)
     ANSWERS(1, "", "resolved", "doc", "resolve", "posts", id, "--mine");
 }
 
+TEST(what_is_edited_is_everything_merged_and_keeps_its_types)
+{
+    static const char *const big = "{\"$numberLong\": \"5\"}";
+    const struct command *c;
+    char id[30] = "", first[200];
+
+    snprintf(store, sizeof store, "%s/types.truce", test_directory());
+    snprintf(first, sizeof first, "{\"_id\": 1, \"n\": %s, \"a\": 1, \"t\": 0, \"z\": 0}", big);
+    ANSWERS(0, "saved, version 1\n", NULL, "doc", "save", "posts", first, "--new");
+    ANSWERS(0, "unchanged, version 1\n", NULL, "doc", "save", "posts",
+            "{\"_id\": 1, \"n\": 5, \"a\": 1, \"t\": 0, \"z\": 0}", "--version", "1");
+    ANSWERS(0, "saved, version 2\n", NULL, "doc", "save", "posts",
+            "{\"_id\": 1, \"n\": 5, \"a\": 2, \"t\": 3, \"z\": 0}", "--version", "1");
+    c = ANSWERS(1, "a (both-changed): was 1", NULL, "doc", "merge", "posts",
+                "{\"_id\": 1, \"n\": 5, \"a\": 9, \"t\": 0, \"z\": 4}", "--version", "1");
+    if (strstr(c->out, "kept as "))
+        snprintf(id, sizeof id, "%.24s", strstr(c->out, "kept as ") + 8);
+    setenv("EDITOR", "true", 1);
+    ANSWERS(0, "saved, version 3", NULL, "doc", "resolve", "posts", id, "--edit");
+    ANSWERS(0, "{\"_id\": 1, \"n\": 5, \"a\": 9, \"t\": 3, \"z\": 4, \"version\": 3}\n", NULL,
+            "doc", "get", "posts", "1");
+    ANSWERS(0, "1\n", NULL, "count", "posts", "{\"n\": {\"$type\": \"long\"}}");
+    ANSWERS(1, "", "no such conflict", "doc", "resolve", "posts", "6560f0c2a1b2c3d4e5f60718",
+            "--edit");
+}
+
+TEST(an_editor_that_fails_or_leaves_nothing_saves_nothing)
+{
+    const struct command *c;
+    char id[30] = "";
+
+    begin();
+    c = ANSWERS(1, NULL, NULL, "doc", "merge", "posts", "{\"_id\": 1, \"a\": 9, \"b\": 4}",
+                "--version", "1");
+    if (strstr(c->out, "kept as "))
+        snprintf(id, sizeof id, "%.24s", strstr(c->out, "kept as ") + 8);
+    setenv("EDITOR", "false", 1);
+    ANSWERS(3, "", "nothing is saved", "doc", "resolve", "posts", id, "--edit");
+    setenv("EDITOR", "sed -i s/^[^#].*//", 1);
+    ANSWERS(1, "", "is empty", "doc", "resolve", "posts", id, "--edit");
+    setenv("EDITOR", "sed -i s/\"a\":/\"a\"/", 1);
+    ANSWERS(2, "", "the edited document", "doc", "resolve", "posts", id, "--edit");
+    unsetenv("EDITOR");
+    unsetenv("VISUAL");
+    ANSWERS(2, "", "EDITOR", "doc", "resolve", "posts", id, "--edit");
+    ANSWERS(1, id, NULL, "doc", "conflicts", "posts");
+}
+
 TEST(wrong_calls_are_named)
 {
     begin();

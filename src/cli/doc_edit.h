@@ -1,0 +1,16 @@
+#ifndef TRUCE_CLI_DOC_EDIT_H
+#define TRUCE_CLI_DOC_EDIT_H
+
+/* Documents as people edit them. */
+#include "cli/cli.h"
+
+/* Relaxed Extended JSON does not tell int64 from int32: numbers of `document` that are equal to what
+ * stands at the same place in `like` get its type back. */
+void cli_keep_types(const bson_t *like, bson_t *document);
+
+/* Starts $EDITOR on the document, field by field on lines of their own, below `head`, lines that
+ * begin with "#" and are taken away again. CLI_DONE: `edited` is initialised and to be destroyed, with
+ * the types that `document` has; otherwise the error was printed. */
+int cli_edit(struct cli *cli, const bson_t *document, const char *head, bson_t *edited);
+
+#endif
