@@ -13,7 +13,7 @@
  *
  * With `keep`, the replaced versions are kept in the collection "<collection>.revisions":
  *
- *     {_id: {id, version: 3}, at: <date of the save that replaced it>, document: {...}}
+ *     {_id: {id, version: 3}, at: <date of the save that replaced it>, until?, document: {...}}
  *
  * so that a caller who only has the number can be merged with. The document of a removed one leaves
  * {_id: {id, version: -1}, last: 4} there, so that numbers are never used again for one _id.
@@ -41,7 +41,8 @@ typedef struct truce_revision_options {
     const bson_t *rules;    /* policies of merges; NULL: whatever both changed is a conflict */
     bool strict;            /* merge only what one side alone changed */
     uint32_t keep;          /* how many replaced versions of each document are kept; 0: none */
-    int64_t keep_ms;        /* truce_revision_prune removes older ones; 0: no limit */
+    int64_t keep_ms;        /* and how long at most: truce_store_expire (truce sweep) and
+                               truce_revision_prune remove older ones; 0: no limit */
     bool inbox;             /* what merge cannot merge goes to `truce_conflicts` */
     uint32_t tries_max;     /* how often a save begins again because of others; 0: 100 */
     uint32_t deadline_ms;   /* 0: 30,000 */

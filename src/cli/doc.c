@@ -9,10 +9,13 @@
 #include "query/merge.h"
 #include "query/value.h"
 
+#define DAY_MS INT64_C(86400000)
+
 #define DOC_OPTIONS                                                                                \
     {"version-field", 0, "FIELD", "the field with the number (version)", false},                   \
         {"rules", 'r', "DOCUMENT", "policies of merges: {\"views\": \"sum\"}", false},             \
         {"keep", 'k', "N", "how many replaced versions are kept (10)", false},                     \
+        {"keep-days", 0, "DAYS", "and how long: truce sweep removes older ones", false},           \
     {                                                                                              \
         "strict", 0, NULL, "merge only what one side alone changed", false                         \
     }
@@ -20,9 +23,10 @@
 static bool open_revision(const struct cli *cli, truce_revision **revision)
 {
     bson_t rules;
-    int64_t keep;
+    int64_t keep, days;
     bool given = false;
     bool good = cli_number(cli, "keep", 0, UINT32_MAX, 10, &keep) &&
+                cli_number(cli, "keep-days", 0, 36500, 0, &days) &&
                 cli_option_document(cli, "rules", &rules, &given);
 
     *revision = NULL;
@@ -33,6 +37,7 @@ static bool open_revision(const struct cli *cli, truce_revision **revision)
                                               .version = cli_text(cli, "version-field"),
                                               .rules = given ? &rules : NULL,
                                               .keep = (uint32_t)keep,
+                                              .keep_ms = days * DAY_MS,
                                               .strict = cli_flag(cli, "strict"),
                                               .inbox = true});
     bson_destroy(&rules);

@@ -184,6 +184,14 @@ truce_status truce__revision_run(truce_revision *revision, truce_commit *commit,
                   : truce_transact(revision->store, function, arg, &options, error);
 }
 
+truce_status truce__revision_write(truce_revision *revision, truce_commit *commit,
+                                   truce_commit_function *function, void *arg, bson_error_t *error)
+{
+    truce_status status = revision->refused ? TRUCE_OK : truce__revision_index(revision, error);
+
+    return status ? status : truce__revision_run(revision, commit, function, arg, error);
+}
+
 /* ---- conflicts as data ------------------------------------------------------------------------ */
 
 static void append_one(bson_t *conflicts, const char *path, const char *kind)
@@ -453,7 +461,7 @@ static truce_status save(truce_revision *revision, truce_commit *commit, const b
         status = truce__revision_save_direct(&one, &saved, error);
     if (status || saved)
         return status;
-    return truce__revision_run(revision, commit, truce__revision_save_in, &one, error);
+    return truce__revision_write(revision, commit, truce__revision_save_in, &one, error);
 }
 
 truce_status truce_revision_save(truce_revision *revision, truce_commit *commit, const bson_t *mine,
@@ -558,5 +566,5 @@ truce_status truce_revision_remove(truce_revision *revision, truce_commit *commi
     struct removal removal = {revision, id, version, result};
 
     begin_result(result);
-    return truce__revision_run(revision, commit, remove_in, &removal, error);
+    return truce__revision_write(revision, commit, remove_in, &removal, error);
 }

@@ -2,6 +2,8 @@
 #define TRUCE_PATTERNS_REVISION_H
 
 /* What the files of revisions share. The contract is in truce/revision.h; the essay in revision.c. */
+#include <stdatomic.h>
+
 #include "base/status.h"
 #include "query/merge.h"
 #include "query/value.h"
@@ -19,6 +21,7 @@ struct truce_revision {
     uint32_t keep, deadline_ms, tries_max;
     int64_t keep_ms;
     bool relaxed;
+    atomic_bool indexed; /* what is kept for a time has its index */
     bson_error_t refusal;
     bool refused; /* the options were wrong, `refusal` says why */
 };
@@ -34,12 +37,17 @@ void truce__revision_content(const truce_revision *revision, const bson_t *docum
 /* Runs a function in the given commit, or as one of its own. */
 truce_status truce__revision_run(truce_revision *revision, truce_commit *commit,
                                  truce_commit_function *function, void *arg, bson_error_t *error);
+/* The same for one that may replace a document. */
+truce_status truce__revision_write(truce_revision *revision, truce_commit *commit,
+                                   truce_commit_function *function, void *arg, bson_error_t *error);
 
 /* `result` as at the beginning of a call; whatever was in it is released. */
 void truce__revision_reset(truce_revision_result *result);
 
 /* ---- revision_keep.c: replaced versions ---- */
 
+/* Versions that are kept for a time get the index by which truce_store_expire finds them. */
+truce_status truce__revision_index(truce_revision *revision, bson_error_t *error);
 /* In a commit that replaces `document`, of that number: keeps it, and drops what is beyond `keep`. */
 truce_status truce__revision_keep(truce_revision *revision, truce_commit *commit,
                                   const bson_t *document, int64_t number, bson_error_t *error);

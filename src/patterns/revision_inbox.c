@@ -139,7 +139,7 @@ truce_status truce_revision_resolve(truce_revision *revision, truce_commit *comm
     if ((resolution == TRUCE_RESOLVE_DOCUMENT) != (document != NULL))
         return truce__fail(TRUCE_INVALID, error,
                            "a document goes with a resolution by document, and with no other");
-    return truce__revision_run(revision, commit, resolve_in, &resolving, error);
+    return truce__revision_write(revision, commit, resolve_in, &resolving, error);
 }
 
 truce_status truce_revision_conflicts(truce_revision *revision, truce_cursor **cursor,

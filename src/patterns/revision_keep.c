@@ -1,12 +1,15 @@
 /*
  * Replaced versions, in "<collection>.revisions":
  *
- *     {_id: {id, version: 3}, at, document}      what version 3 was, written by the save of 4
- *     {_id: {id, version: -1}, last: 4}          the document was removed when it had 4
+ *     {_id: {id, version: 3}, at, until?, document}    what version 3 was, written by the save of 4
+ *     {_id: {id, version: -1}, last: 4}                the document was removed when it had 4
  *
  * Both are written in the commit that replaces or removes the document, so there is never one
  * without the other. A document that comes back goes on counting behind the last number: whoever
  * still holds a number of the old one cannot take the new one for it.
+ *
+ * With keep_ms a version has its end in `until`, and an index with expireAfterSeconds: `truce sweep`
+ * (or the server itself) removes what is over.
  */
 #include "patterns/revision.h"
 
@@ -67,9 +70,24 @@ static truce_status drop(truce_revision *revision, truce_commit *commit, const b
     return status;
 }
 
+truce_status truce__revision_index(truce_revision *revision, bson_error_t *error)
+{
+    bson_t *index;
+    truce_status status;
+
+    if (!revision->keep || !revision->keep_ms || atomic_load(&revision->indexed))
+        return TRUCE_OK;
+    index = BCON_NEW("key", "{", "until", BCON_INT32(1), "}", "expireAfterSeconds", BCON_INT32(0));
+    status = truce_index_create(revision->store, revision->kept, index, error);
+    atomic_store(&revision->indexed, !status);
+    bson_destroy(index);
+    return status;
+}
+
 truce_status truce__revision_keep(truce_revision *revision, truce_commit *commit,
                                   const bson_t *document, int64_t number, bson_error_t *error)
 {
+    int64_t now_ms = truce__clock_wall_ms();
     bson_value_t id = id_of(document);
     bson_t kept, inner;
     truce_status status;
@@ -77,7 +95,9 @@ truce_status truce__revision_keep(truce_revision *revision, truce_commit *commit
     if (!revision->keep)
         return TRUCE_OK;
     begin_document(&id, number, &kept);
-    bson_append_date_time(&kept, "at", 2, truce__clock_wall_ms());
+    bson_append_date_time(&kept, "at", 2, now_ms);
+    if (revision->keep_ms)
+        bson_append_date_time(&kept, "until", 5, now_ms + revision->keep_ms);
     bson_append_document_begin(&kept, "document", 8, &inner);
     bson_copy_to_excluding_noinit(document, &inner, "_rev", "_intent", NULL);
     bson_append_document_end(&kept, &inner);

@@ -115,7 +115,7 @@ truce_status truce_revision_patch(truce_revision *revision, truce_commit *commit
     truce_status status = truce__document_check(patch, "patch", error);
 
     *result = (truce_revision_result){.document = BSON_INITIALIZER, .conflict = BSON_INITIALIZER};
-    return status ? status : truce__revision_run(revision, commit, patch_in, &patching, error);
+    return status ? status : truce__revision_write(revision, commit, patch_in, &patching, error);
 }
 
 truce_status truce_revision_diff(const bson_t *before, const bson_t *after, truce_patch_kind kind,

@@ -260,6 +260,43 @@ TEST(replaced_versions_are_kept_and_pruned)
     on_every_store(keeps);
 }
 
+static void expires(truce_store *store)
+{
+    bson_t *rest = test_bson("{'_id': 1, 'a': 9}"), *guard = test_bson("{}");
+    truce_revision *revision =
+        truce_revision_new(store, &(truce_revision_options){.keep = 5, .keep_ms = 1});
+    truce_revision *longer =
+        truce_revision_new(store, &(truce_revision_options){.keep = 5, .keep_ms = 100000000});
+    truce_revision *forever = truce_revision_new(store, &(truce_revision_options){.keep = 5});
+    truce_revision_result result;
+    bson_error_t error;
+    int64_t expired;
+
+    SAVES("{'_id': 1, 'a': 1}", TRUCE_REVISION_NEW, SAVED, 1);
+    SAVES("{'_id': 1, 'a': 2}", 1, SAVED, 2);
+    SAVES("{'_id': 1, 'a': 3}", 2, SAVED, 3);
+    CHECK_OK(truce_revision_save(longer, NULL, rest, 3, NULL, &result, &error), error);
+    truce_revision_result_release(&result);
+    bson_reinit(rest);
+    BSON_APPEND_INT32(rest, "_id", 1);
+    CHECK_OK(truce_revision_save(forever, NULL, rest, 4, NULL, &result, &error), error);
+    truce_revision_result_release(&result);
+    CHECK_INT(kept(revision), ==, 4);
+    truce__clock_sleep_ms(5);
+    CHECK_OK(truce_store_expire(store, guard, 0, &expired, &error), error);
+    CHECK_INT(kept(revision), ==, 2);
+    truce_revision_free(forever);
+    truce_revision_free(longer);
+    truce_revision_free(revision);
+    bson_destroy(guard);
+    bson_destroy(rest);
+}
+
+TEST(versions_that_are_kept_for_a_time_expire)
+{
+    on_every_store(expires);
+}
+
 static void removes(truce_store *store)
 {
     truce_revision *revision = open_revision(store, NULL, 0);
