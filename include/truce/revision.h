@@ -85,7 +85,12 @@ TRUCE_EXPORT void truce_revision_result_release(truce_revision_result *result);
 /*
  * With a commit (may be NULL: alone, now) they are part of it. `result` is always filled and
  * released by the caller. A conflict is an answer (TRUCE_OK). INVALID: cannot be, ever; NOT_FOUND;
- * CONFLICT: others saved faster, tries_max times; LOCKED, TIMEOUT, UNKNOWN as truce_transact.
+ * CONFLICT: others saved faster, tries_max times; LOCKED, TIMEOUT as truce_transact.
+ *
+ * UNKNOWN: the store did not answer, and what stands there now does not tell whether this was saved.
+ * To ask again is harmless (what is in already merges to nothing), but for the policy "sum", which would
+ * count twice. What must count exactly once is saved in truce_transact under a key (truce/commit.h),
+ * and asked for again with the same key.
  */
 
 /* `version` may be NULL. A document without a number has 0. */

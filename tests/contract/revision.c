@@ -713,3 +713,71 @@ TEST(a_save_whose_process_died_can_be_done_again)
     }
     truce__world_use(NULL);
 }
+
+/* ---- exactly once ---- */
+
+static truce_status add_one(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    bson_t *base = test_bson("{'_id': 1, 'n': 5}"), *mine = test_bson("{'_id': 1, 'n': 6}");
+    truce_revision_result result;
+    truce_status status = truce_revision_merge(arg, commit, mine, 1, base, &result, error);
+
+    if (!status)
+        CHECK_INT(result.outcome, <=, TRUCE_REVISION_MERGED);
+    truce_revision_result_release(&result);
+    bson_destroy(base);
+    bson_destroy(mine);
+    return status;
+}
+
+static void save_ten_more(truce_revision *revision)
+{
+    bson_t *base = test_bson("{'_id': 1, 'n': 5}"), *mine = test_bson("{'_id': 1, 'n': 15}");
+    truce_revision_result result;
+    bson_error_t error;
+
+    CHECK_OK(truce_revision_merge(revision, NULL, mine, 1, base, &result, &error), error);
+    CHECK_INT(result.outcome, <=, TRUCE_REVISION_MERGED);
+    truce_revision_result_release(&result);
+    bson_destroy(base);
+    bson_destroy(mine);
+}
+
+/* The answer to the n-th call is lost; the save is asked for until there is one, and then once more.
+ * Somebody else saved meanwhile. True: it came to this call. */
+static bool ask_again(uint64_t at, uint32_t lacks)
+{
+    truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
+    truce_store *inner = truce_fault_wrap(server_or_memory(), &none);
+    truce_store *store = masked_wrap(inner, lacks);
+    truce_revision *revision = open_revision(store, "{'n': 'sum'}", 2);
+    truce_commit_options options = {.key = "form 7", .key_time_ms = truce__clock_wall_ms()};
+    bson_error_t error;
+    bool hit;
+
+    SAVES("{'_id': 1, 'n': 5}", TRUCE_REVISION_NEW, SAVED, 1);
+    truce_fault_arm(inner, &(truce_fault_options){.kind = TRUCE_FAULT_LOSE, .at = at});
+    (void)!truce_transact(store, add_one, revision, &options, &error);
+    hit = truce_fault_hits(inner) > 0;
+    truce_fault_arm(inner, &none);
+    save_ten_more(revision);
+    CHECK_OK(truce_transact(store, add_one, revision, &options, &error), error);
+    CHECK_OK(truce_transact(store, add_one, revision, &options, &error), error);
+    check_now(revision, "{'_id': 1, 'n': 16, 'version': {'$numberLong': '3'}}", 3);
+    truce_revision_free(revision);
+    truce_store_close(store);
+    return hit;
+}
+
+TEST(a_save_under_a_key_counts_once_however_often_it_is_asked_for)
+{
+    uint64_t at = 1;
+
+    no_sleep_use();
+    for (int i = 0; i < 2; i++) {
+        for (at = 1; ask_again(at, i ? TRUCE_CAN_ATOMIC_BULK : 0) && !test_failures();)
+            at++;
+        CHECK_INT(at, >, 2);
+    }
+    truce__world_use(NULL);
+}
