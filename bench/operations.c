@@ -1,6 +1,7 @@
 /*
- * The documents: 16 accounts, one document in each of five collections, 16 students with a set each, a post, and an employee with ten items.
- * Each run of an operation finds them as the one before it left them, and nobody else is at work.
+ * The documents: 16 accounts, one document in each of five collections, 16 students with a set each, a
+ * post, and an employee with ten items. Each run of an operation finds them as the one before it left
+ * them, and nobody else is at work.
  */
 #include "bench/operations.h"
 

@@ -5,6 +5,7 @@
 #include "truce/changes.h"
 #include "truce/commit.h"
 #include "truce/copy.h"
+#include "truce/doctor.h"
 #include "truce/item.h"
 #include "truce/request.h"
 #include "truce/revision.h"

@@ -57,6 +57,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_commit_unique,
     &cli_sweep,
     &cli_check,
+    &cli_doctor,
     &cli_simulate,
     &cli_verify,
     &cli_manual,

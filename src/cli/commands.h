@@ -30,6 +30,7 @@ extern const struct cli_command cli_commit_resolve;
 extern const struct cli_command cli_commit_unique;
 extern const struct cli_command cli_sweep;
 extern const struct cli_command cli_check;
+extern const struct cli_command cli_doctor;
 extern const struct cli_command cli_simulate;
 extern const struct cli_command cli_verify;
 extern const struct cli_command cli_manual;

@@ -404,6 +404,11 @@ static void close_store(truce_store *base)
     bson_free(fault);
 }
 
+static truce_status facts_of_inner(truce_store *base, bson_t *facts, bson_error_t *error)
+{
+    return truce__store_facts(((struct fault_store *)base)->inner, facts, error);
+}
+
 static void counters_of_inner(truce_store *base, truce_store_counters *counters)
 {
     truce_store_count(((struct fault_store *)base)->inner, counters);
@@ -428,6 +433,7 @@ static const truce_store_ops fault_ops = {
     .collection_rename = collection_rename,
     .collection_list = collection_list,
     .wait = wait_for_change,
+    .facts = facts_of_inner,
     .counters = counters_of_inner,
 };
 

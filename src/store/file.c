@@ -1,4 +1,5 @@
 /* The embedded store: the table of functions over engine/. */
+#include "store/file.h"
 #include "base/assert.h"
 #include "engine/engine.h"
 #include "query/context.h"
@@ -181,6 +182,13 @@ static truce_status wait_for_change(truce_store *store, const char *collection, 
     return truce__engine_wait(engine_of(store), collection, token, timeout_ms, error);
 }
 
+static truce_status facts_of_file(truce_store *store, bson_t *facts, bson_error_t *error)
+{
+    (void)error;
+    truce__file_facts(engine_of(store), facts);
+    return TRUCE_OK;
+}
+
 static const truce_store_ops file_ops = {
     .scheme = "file",
     .close = close_store,
@@ -200,6 +208,7 @@ static const truce_store_ops file_ops = {
     .collection_rename = collection_rename,
     .collection_list = collection_list,
     .wait = wait_for_change,
+    .facts = facts_of_file,
 };
 
 static truce_status open_spill(void *arg, struct spill **spill, bson_error_t *error)

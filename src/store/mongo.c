@@ -25,7 +25,7 @@
  * Files: mongo_uri.c (what a URI may say), mongo_command.c, mongo_error.c, mongo_cursor.c,
  * mongo_read.c, mongo_write.c, mongo_transaction.c, mongo_together.c (several writes in one
  * message), mongo_schema.c (indexes and collections), mongo_wait.c, mongo_listen.c (change streams),
- * mongo_count.c (round trips).
+ * mongo_count.c (round trips), mongo_facts.c (what truce_doctor judges).
  *
  * Deliberately not done: a limit in time for writes that are not find-and-modify, beyond the URI's
  * socketTimeoutMS (libmongoc cannot pass it); views, collations, text and geographic indexes.
@@ -81,6 +81,7 @@ static const truce_store_ops mongo_ops = {
     .collection_rename = truce__mongo_collection_rename,
     .collection_list = truce__mongo_collection_list,
     .wait = truce__mongo_wait,
+    .facts = truce__mongo_facts,
     .counters = truce__mongo_counters,
 };
 

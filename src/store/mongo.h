@@ -222,6 +222,10 @@ truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const c
 /* Returns at once; NULL is allowed. No wait may be going on. */
 void truce__mongo_listener_close(struct mongo_listener *listener);
 
+/* ---- mongo_facts.c ---- */
+
+truce_status truce__mongo_facts(truce_store *base, bson_t *facts, bson_error_t *error);
+
 /* ---- mongo_wait.c ---- */
 
 truce_status truce__mongo_wait(truce_store *base, const char *collection, uint64_t *token,

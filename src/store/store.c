@@ -458,6 +458,20 @@ truce_status truce_wait(truce_store *store, const char *collection, uint64_t *to
     return truce__pass_error(status, &caught, error);
 }
 
+/* ---- facts ---------------------------------------------------------------------------------- */
+
+truce_status truce__store_facts(truce_store *store, bson_t *facts, bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = TRUCE_OK;
+
+    bson_init(facts);
+    BSON_APPEND_UTF8(facts, "store", store->ops->scheme);
+    if (store->ops->facts)
+        status = store->ops->facts(store, facts, &caught);
+    return truce__pass_error(status, &caught, error);
+}
+
 /* ---- counters ------------------------------------------------------------------------------- */
 
 void truce_store_count(truce_store *store, truce_store_counters *counters)

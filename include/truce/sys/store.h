@@ -71,6 +71,10 @@ typedef struct truce_store_ops {
     truce_status (*collection_list)(truce_store *store, bson_t *collections, bson_error_t *error);
     truce_status (*wait)(truce_store *store, const char *collection, uint64_t *token,
                          uint32_t timeout_ms, bson_error_t *error);
+    /* Appends what is known of what the store stands on: for truce_doctor, which knows the fields of
+     * the stores there are. What cannot be told is left out, or said: {refused: sentence, code}. NULL:
+     * nothing. */
+    truce_status (*facts)(truce_store *store, bson_t *facts, bson_error_t *error);
     /* fills what it counts of the zeroed counters; NULL: nothing */
     void (*counters)(truce_store *store, truce_store_counters *counters);
 } truce_store_ops;

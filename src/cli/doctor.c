@@ -1,0 +1,118 @@
+/* truce doctor. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/commands.h"
+
+static const char *text_of(const bson_t *document, const char *name)
+{
+    bson_iter_t iter, found;
+
+    return bson_iter_init(&iter, document) && bson_iter_find_descendant(&iter, name, &found) &&
+                   BSON_ITER_HOLDS_UTF8(&found)
+               ? bson_iter_utf8(&found, NULL)
+               : "";
+}
+
+/* On a terminal only, and not where the user wants none (NO_COLOR). */
+static const char *colour(const char *level)
+{
+    const char *none = getenv("NO_COLOR");
+
+    if (!isatty(STDOUT_FILENO) || (none && *none))
+        return "";
+    return !strcmp(level, "error")     ? "\033[31m"
+           : !strcmp(level, "warning") ? "\033[33m"
+                                       : "\033[2m";
+}
+
+static void show(const bson_t *finding, void *arg)
+{
+    const struct cli *cli = arg;
+    const char *level = text_of(finding, "level"), *on = colour(level);
+
+    if (cli->json) {
+        cli_print(finding, JSON_RELAXED);
+        return;
+    }
+    printf("%s%-8s%s %s: %s: %s\n         change: %s\n", on, level, *on ? "\033[0m" : "",
+           text_of(finding, "rule"), text_of(finding, "subject"), text_of(finding, "text"),
+           text_of(finding, "change"));
+}
+
+/* What the store is, in a few words. */
+static void describe(const bson_t *facts, char *text, size_t size)
+{
+    if (!strcmp(text_of(facts, "store"), "mongodb"))
+        snprintf(text, size, "server %s, %s", text_of(facts, "build.version"),
+                 text_of(facts, "deployment"));
+    else if (!strcmp(text_of(facts, "store"), "file"))
+        snprintf(text, size, "%s on %s", text_of(facts, "path"),
+                 *text_of(facts, "filesystem.name") ? text_of(facts, "filesystem.name")
+                                                    : "an unknown file system");
+    else
+        snprintf(text, size, "a store of the kind %s", text_of(facts, "store"));
+}
+
+static void sum_up(const struct cli *cli, const truce_doctor_report *report)
+{
+    bson_t answer = BSON_INITIALIZER;
+    char what[400];
+
+    describe(&report->facts, what, sizeof what);
+    BSON_APPEND_INT64(&answer, "errors", report->errors);
+    BSON_APPEND_INT64(&answer, "warnings", report->warnings);
+    BSON_APPEND_INT64(&answer, "notes", report->notes);
+    if (cli_flag(cli, "facts"))
+        BSON_APPEND_DOCUMENT(&answer, "facts", &report->facts);
+    cli_answer(cli, &answer, "%s: %lld errors, %lld warnings, %lld notes", what,
+               (long long)report->errors, (long long)report->warnings, (long long)report->notes);
+    bson_destroy(&answer);
+}
+
+static int run(struct cli *cli)
+{
+    truce_doctor_report report;
+    bson_error_t error;
+    truce_status status;
+    bool may_be_empty;
+    int code;
+
+    if (cli->arguments[0])
+        cli->uri = cli->arguments[0];
+    /* a database that has no collections yet is no reason not to look at its server */
+    may_be_empty =
+        cli->uri && (!strncmp(cli->uri, "mongodb", 7) || !strncmp(cli->uri, "memory:", 7));
+    code = cli_store_open(cli, may_be_empty ? CLI_STORE_WRITE : CLI_STORE_CHANGE, &cli->store);
+    if (code)
+        return code;
+    status = truce_doctor(cli->store, show, cli, &report, &error);
+    if (!status)
+        sum_up(cli, &report);
+    bson_destroy(&report.facts);
+    if (status)
+        return cli_error(cli, "doctor", status, &error);
+    return cli_output_end(report.errors || report.warnings ? CLI_NO : CLI_DONE);
+}
+
+const struct cli_command cli_doctor = {
+    .noun = "doctor",
+    .arguments = "[STORE]",
+    .summary = "look at what a store stands on, and say what to change",
+    .help = "Of a server: versions, transactions, what its durability rests on, members of the\n"
+            "replica set, clocks, rights, and the shard keys that truce's documents need. Of a\n"
+            "file: the disk, the file system, permissions, the lock file, the log. Of both: the\n"
+            "indexes, and commits that nobody brought to their end. Nothing is changed.\n"
+            "\n"
+            "Each finding is an error (a promise that does not hold here), a warning (trouble to\n"
+            "come) or a note, and says what to change. Exit code 1: there are errors or warnings.",
+    .example = "truce doctor school.truce\n"
+               "truce doctor mongodb://db1,db2,db3/school?replicaSet=rs0",
+    .options =
+        (const struct cli_option[]){
+            {"facts", 0, NULL, "with --json: what was found, in the last line", false}, {0}},
+    .store = CLI_STORE_NONE,
+    .run = run,
+};

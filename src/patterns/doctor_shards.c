@@ -1,0 +1,123 @@
+/*
+ * Which shard key each layout needs.
+ *
+ *     truce_commits                        none: idempotency keys need a unique index over everything
+ *     truce_sequences, truce_sets,         {_id: 1} or {_id: "hashed"}: their documents are found, and
+ *     truce_sources, truce_progress,       kept from being made twice, by _id
+ *     truce_quarantine, truce_requests,
+ *     truce_conflicts, X.revisions
+ *     documents changed by commits,        the same: an _id is unique over all shards only if it is the
+ *     items, revisions                     shard key, and a find-and-modify has to have the shard key
+ *     ordered sets, one document a key     fields that the set's key begins with, in its order
+ *     ordered sets, one per element        the same
+ *
+ * A sharded cluster finds the document of an update by its _id without the shard key, but not that of a
+ * find-and-modify, which the journal and the items use. Transactions are without it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "commit/journal.h"
+#include "patterns/doctor.h"
+
+enum need { NEED_NOTHING, NEED_UNSHARDED, NEED_ID };
+
+static enum need need_of(const char *collection)
+{
+    static const char *const by_id[] = {"truce_sequences", "truce_sets",       "truce_sources",
+                                        "truce_progress",  "truce_quarantine", "truce_requests",
+                                        "truce_conflicts"};
+    size_t length = strlen(collection);
+
+    if (!strcmp(collection, COMMITS))
+        return NEED_UNSHARDED;
+    for (size_t i = 0; i < sizeof by_id / sizeof *by_id; i++)
+        if (!strcmp(collection, by_id[i]))
+            return NEED_ID;
+    if (length > 10 && !strcmp(collection + length - 10, ".revisions"))
+        return NEED_ID;
+    return NEED_NOTHING;
+}
+
+static bool is_id_alone(const bson_t *key)
+{
+    return bson_has_field(key, "_id") && bson_count_keys(key) == 1;
+}
+
+static void judge_key(struct doctor *doctor, const char *collection, const bson_t *key)
+{
+    char *shown = bson_as_relaxed_extended_json(key, NULL);
+    const char *text = shown ? shown : "{}";
+
+    switch (need_of(collection)) {
+    case NEED_UNSHARDED:
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "shard-key", collection,
+                           "leave this collection unsharded: copy it to a database of its own "
+                           "primary shard, or unshardCollection (MongoDB 8.0)",
+                           "it is sharded by %s: no unique index over all shards can make an "
+                           "idempotency key count once",
+                           text);
+        break;
+    case NEED_ID:
+        if (!is_id_alone(key))
+            truce__doctor_tell(doctor, DOCTOR_ERROR, "shard-key", collection,
+                               "reshard it by {_id: \"hashed\"}, or leave it unsharded",
+                               "it is sharded by %s, but its documents are made once and found by "
+                               "their _id",
+                               text);
+        break;
+    case NEED_NOTHING:
+        if (!is_id_alone(key))
+            truce__doctor_tell(
+                doctor, DOCTOR_WARNING, "shard-key", collection,
+                "right for an ordered set whose key begins with these fields; reshard "
+                "by {_id: \"hashed\"} what commits, items or revisions change",
+                "it is sharded by %s: an _id is unique within one shard only, and a "
+                "find-and-modify by _id, which the journal and items need, may be "
+                "refused",
+                text);
+        break;
+    }
+    bson_free(shown);
+}
+
+static void judge_collection(struct doctor *doctor, const bson_iter_t *iter, size_t skip)
+{
+    const char *name = NULL;
+    const uint8_t *bytes;
+    uint32_t length;
+    bson_iter_t field;
+    bson_t key = BSON_INITIALIZER;
+
+    if (!bson_iter_recurse(iter, &field))
+        return;
+    while (bson_iter_next(&field)) {
+        if (!strcmp(bson_iter_key(&field), "_id") && BSON_ITER_HOLDS_UTF8(&field)) {
+            name = bson_iter_utf8(&field, NULL);
+        } else if (!strcmp(bson_iter_key(&field), "key") && BSON_ITER_HOLDS_DOCUMENT(&field)) {
+            bson_iter_document(&field, &length, &bytes);
+            if (!bson_init_static(&key, bytes, length))
+                return;
+        }
+    }
+    if (name && strlen(name) > skip)
+        judge_key(doctor, name + skip, &key);
+}
+
+void truce__doctor_shards(struct doctor *doctor)
+{
+    size_t skip = strlen(truce__doctor_text(doctor->facts, "database", "")) + 1;
+    bson_iter_t list, iter;
+    int count = 0;
+
+    if (!truce__doctor_fact(doctor->facts, "sharded", &list) || !BSON_ITER_HOLDS_ARRAY(&list) ||
+        !bson_iter_recurse(&list, &iter))
+        return;
+    for (; bson_iter_next(&iter); count++)
+        judge_collection(doctor, &iter, skip);
+    if (!count)
+        truce__doctor_tell(doctor, DOCTOR_NOTE, "shard-key",
+                           truce__doctor_text(doctor->facts, "database", "the database"),
+                           "shard the collections that outgrow one shard (docs/mongodb.md)",
+                           "none of its collections is sharded: all of it lives on one shard");
+}

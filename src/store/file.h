@@ -1,0 +1,12 @@
+#ifndef TRUCE_STORE_FILE_H
+#define TRUCE_STORE_FILE_H
+
+/* The parts of the file: store. */
+#include "engine/engine.h"
+
+/* ---- file_facts.c ---- */
+
+/* What truce_doctor judges of the file and its surroundings. */
+void truce__file_facts(const struct engine *engine, bson_t *facts);
+
+#endif

@@ -1,0 +1,118 @@
+/*
+ * What the file of an embedded store stands on, for truce_doctor:
+ *
+ *     {path, file: {bytes, mode, writable}, wal: {bytes}, shm: {bytes}, lock: {bytes},
+ *      directory: {writable}, space: {free, total}, filesystem: {type, name, local},
+ *      sqlite: "3.40.1", read_only}
+ *
+ * `local` is whether locks and fsync are the kernel's own: on what is reached by a network, or by a
+ * program of the user's, nobody can tell.
+ */
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+#include "store/file.h"
+
+/* Numbers of statfs(2), and of the file systems' own headers. */
+static const struct {
+    uint64_t type;
+    const char *name;
+    bool local;
+} filesystems[] = {
+    {0xEF53, "ext4", true},        {0x58465342, "xfs", true},     {0x9123683E, "btrfs", true},
+    {0x2FC12FC1, "zfs", true},     {0x01021994, "tmpfs", true},   {0x858458F6, "ramfs", true},
+    {0x794C7630, "overlay", true}, {0xF2F52010, "f2fs", true},    {0xCA451A4E, "bcachefs", true},
+    {0x6969, "nfs", false},        {0xFF534D42, "cifs", false},   {0xFE534D42, "smb2", false},
+    {0x517B, "smb", false},        {0x65735546, "fuse", false},   {0x01021997, "9p", false},
+    {0x00C36400, "ceph", false},   {0x5346414F, "afs", false},    {0x47504653, "gpfs", false},
+    {0x0BD00BD0, "lustre", false}, {0x786F4256, "vboxsf", false}, {0x4D44, "vfat", true},
+    {0x2011BAB0, "exfat", true},
+};
+
+static void put_file(bson_t *facts, const char *name, const char *path)
+{
+    struct stat found;
+    bson_t child;
+
+    if (stat(path, &found) != 0)
+        return;
+    BSON_APPEND_DOCUMENT_BEGIN(facts, name, &child);
+    BSON_APPEND_INT64(&child, "bytes", found.st_size);
+    BSON_APPEND_INT32(&child, "mode", (int32_t)(found.st_mode & 07777));
+    BSON_APPEND_BOOL(&child, "writable", access(path, W_OK) == 0);
+    bson_append_document_end(facts, &child);
+}
+
+static void put_beside(bson_t *facts, const char *name, const char *path, const char *suffix)
+{
+    char *beside = bson_strdup_printf("%s%s", path, suffix);
+
+    put_file(facts, name, beside);
+    bson_free(beside);
+}
+
+static void put_filesystem(bson_t *facts, const char *path)
+{
+    struct statfs found;
+    bson_t child;
+    size_t i = 0;
+
+    if (statfs(path, &found) != 0)
+        return;
+    while (i < sizeof filesystems / sizeof *filesystems &&
+           filesystems[i].type != (uint32_t)found.f_type)
+        i++;
+    BSON_APPEND_DOCUMENT_BEGIN(facts, "filesystem", &child);
+    BSON_APPEND_INT64(&child, "type", (int64_t)(uint32_t)found.f_type);
+    if (i < sizeof filesystems / sizeof *filesystems) {
+        BSON_APPEND_UTF8(&child, "name", filesystems[i].name);
+        BSON_APPEND_BOOL(&child, "local", filesystems[i].local);
+    }
+    bson_append_document_end(facts, &child);
+}
+
+static void put_space(bson_t *facts, const char *path)
+{
+    struct statvfs found;
+    bson_t child;
+
+    if (statvfs(path, &found) != 0)
+        return;
+    BSON_APPEND_DOCUMENT_BEGIN(facts, "space", &child);
+    BSON_APPEND_INT64(&child, "free", (int64_t)found.f_bavail * (int64_t)found.f_frsize);
+    BSON_APPEND_INT64(&child, "total", (int64_t)found.f_blocks * (int64_t)found.f_frsize);
+    bson_append_document_end(facts, &child);
+}
+
+static void put_directory(bson_t *facts, const char *path)
+{
+    char *copy = bson_strdup(path), *slash = strrchr(copy, '/');
+    bson_t child;
+
+    if (slash)
+        slash[slash == copy] = '\0';
+    BSON_APPEND_DOCUMENT_BEGIN(facts, "directory", &child);
+    BSON_APPEND_BOOL(&child, "writable", access(slash ? copy : ".", W_OK) == 0);
+    bson_append_document_end(facts, &child);
+    bson_free(copy);
+}
+
+void truce__file_facts(const struct engine *engine, bson_t *facts)
+{
+    BSON_APPEND_UTF8(facts, "path", engine->path);
+    put_file(facts, "file", engine->path);
+    put_beside(facts, "wal", engine->path, "-wal");
+    put_beside(facts, "shm", engine->path, "-shm");
+    put_beside(facts, "lock", engine->path, "-lock");
+    put_directory(facts, engine->path);
+    put_space(facts, engine->path);
+    put_filesystem(facts, engine->path);
+    BSON_APPEND_UTF8(facts, "sqlite", sqlite3_libversion());
+    BSON_APPEND_BOOL(facts, "read_only", engine->read_only);
+}

@@ -1,0 +1,367 @@
+/* The doctor's judgements, on recorded facts of deployments that are not at hand, and on stores. */
+#include "patterns/doctor.h"
+
+#include "base/clock.h"
+#include "tests/support/test.h"
+#include "truce/truce.h"
+
+/* "error version the server" for each finding, a line each */
+struct heard {
+    char text[4000];
+};
+
+static const char *field(const bson_t *finding, const char *name)
+{
+    bson_iter_t iter;
+
+    CHECK(bson_iter_init_find(&iter, finding, name) && BSON_ITER_HOLDS_UTF8(&iter) &&
+          *bson_iter_utf8(&iter, NULL));
+    return bson_iter_init_find(&iter, finding, name) ? bson_iter_utf8(&iter, NULL) : "";
+}
+
+static void hear(const bson_t *finding, void *arg)
+{
+    struct heard *heard = arg;
+    size_t length = strlen(heard->text);
+
+    snprintf(heard->text + length, sizeof heard->text - length, "%s %s %s\n",
+             field(finding, "level"), field(finding, "rule"), field(finding, "subject"));
+    CHECK(*field(finding, "text") && *field(finding, "change"));
+}
+
+static void check_judged(const char *json, const char *expected, int line)
+{
+    bson_t *facts = test_bson(json);
+    truce_doctor_report report = {0};
+    struct heard heard = {""};
+    struct doctor doctor = {.function = hear, .arg = &heard, .report = &report, .facts = facts};
+
+    truce__doctor_server(&doctor);
+    truce__doctor_shards(&doctor);
+    truce__doctor_file(&doctor);
+    test_check_text(expected, heard.text, __FILE__, line);
+    bson_destroy(facts);
+}
+#define JUDGED(facts, expected) check_judged(facts, expected, __LINE__)
+
+#define ABLE                                                                                       \
+    "'capabilities': ['transactions', 'updates by pipelines', 'array filters', 'durable writes']"
+#define HELLO                                                                                      \
+    "'hello': {'isWritablePrimary': true, 'maxWireVersion': 17, 'setName': 'rs0', "                \
+    "'logicalSessionTimeoutMinutes': 30}"
+#define BUILD   "'build': {'version': '6.0.14', 'ok': 1.0}"
+#define FEATURE "'feature': {'featureCompatibilityVersion': {'version': '6.0'}, 'ok': 1.0}"
+#define CLOCK   "'clock': {'server': 1700000000500, 'before': 1700000000400, 'after': 1700000000600}"
+#define STATUS                                                                                     \
+    "'status': {'connections': {'current': 12, 'available': 51188}, 'storageEngine': {'name': "    \
+    "'wiredTiger', 'supportsCommittedReads': true, 'persistent': true}}"
+#define SPACE "'space': {'fsUsedSize': 40000000000.0, 'fsTotalSize': 100000000000.0}"
+#define HEAD(deployment)                                                                           \
+    "{'store': 'mongodb', 'database': 'school', 'deployment': '" deployment "', " ABLE ", " HELLO  \
+    ", " FEATURE ", "
+#define MEMBER(n, more) "{'_id': " #n ", 'host': 'db" #n ":27017', 'votes': 1" more "}"
+
+/* ---- servers -------------------------------------------------------------------------------- */
+
+TEST(a_replica_set_of_three_in_good_order_has_no_findings)
+{
+    JUDGED(
+        HEAD("replica set") BUILD
+        "," CLOCK "," STATUS "," SPACE
+        ", 'options': {'parsed': {'storage': {'dbPath': '/data'}}}, 'defaults': "
+        "{'defaultWriteConcern': {'w': 'majority', 'wtimeout': 0}}, 'config': {'config': {'members': [" MEMBER(
+            0,
+            "") "," MEMBER(1,
+                           "") "," MEMBER(2,
+                                          "") "], 'writeConcernMajorityJournalDefault': true}}, 'replica': {'members': [{'name': "
+                                              "'db0:27017', 'health': 1.0, 'stateStr': 'PRIMARY', 'optimeDate': {'$date': "
+                                              "{'$numberLong': '1700000000000'}}}, {'name': 'db1:27017', 'health': 1.0, 'stateStr': "
+                                              "'SECONDARY', 'optimeDate': {'$date': {'$numberLong': '1699999999000'}}}]}}",
+        "");
+}
+
+TEST(a_server_alone_is_told_what_a_replica_set_would_give)
+{
+    JUDGED("{'store': 'mongodb', 'database': 'school', 'deployment': 'standalone', 'capabilities': "
+           "['updates by pipelines', 'durable writes'], 'hello': {'maxWireVersion': 17}, " BUILD
+           "," FEATURE "}",
+           "note transactions the server\n");
+    JUDGED("{'store': 'mongodb', 'database': 'school', 'deployment': 'standalone', 'capabilities': "
+           "['durable writes'], 'hello': {'maxWireVersion': 5}, 'build': {'version': '3.4.24'}}",
+           "error version the server\nnote transactions the server\n"
+           "note pipeline-updates the server\n");
+}
+
+TEST(what_a_replica_set_lacks_is_told)
+{
+    JUDGED("{'store': 'mongodb', 'deployment': 'replica set', 'capabilities': ['updates by "
+           "pipelines', 'durable writes'], 'hello': {'maxWireVersion': 17}, " BUILD ", 'feature': "
+           "{'featureCompatibilityVersion': {'version': '5.0'}}}",
+           "warning feature-version the server\nwarning transactions the server\n"
+           "warning sessions the server\n");
+}
+
+TEST(the_feature_version_is_compared_by_its_numbers)
+{
+    JUDGED("{'store': 'mongodb', 'deployment': 'replica set', " ABLE "," HELLO ", 'build': "
+           "{'version': '6.01.1'}, " FEATURE "}",
+           "warning feature-version the server\n");
+}
+
+TEST(a_server_that_can_lose_what_it_acknowledged_is_an_error)
+{
+    JUDGED(HEAD("replica set") BUILD
+           ", 'status': {'storageEngine': {'name': 'inMemory', 'persistent': "
+           "false, 'supportsCommittedReads': true}}}",
+           "error durability the server\n");
+    JUDGED(HEAD("replica set") BUILD ", 'status': {'storageEngine': {'name': 'ephemeralForTest'}}}",
+           "error durability the server\n");
+    JUDGED(HEAD("replica set") BUILD
+           ", 'options': {'parsed': {'storage': {'journal': {'enabled': false}}}}}",
+           "error durability the server\n");
+    JUDGED(
+        HEAD("replica set") BUILD
+        ", 'status': {'storageEngine': {'name': 'wiredTiger', 'supportsCommittedReads': false}}}",
+        "error read-concern the server\n");
+}
+
+TEST(members_that_cannot_give_a_majority_are_told)
+{
+    JUDGED(HEAD("replica set") BUILD ", 'config': {'config': {'members': [" MEMBER(
+               0, "") "," MEMBER(1, "") "," MEMBER(2, ", 'arbiterOnly': true") "]}}}",
+           "warning members rs0\n");
+    JUDGED(HEAD("replica set") BUILD ", 'config': {'config': {'members': [" MEMBER(0, "") "]}}}",
+           "note members rs0\n");
+    JUDGED(HEAD("replica set") BUILD ", 'config': {'config': {'members': [" MEMBER(
+               0, "") "," MEMBER(1, "") "," MEMBER(2, "") "," MEMBER(3, "") "]}}}",
+           "note members rs0\n");
+    JUDGED(HEAD("replica set") BUILD
+           ", 'config': {'config': {'members': [" MEMBER(0, "") "," MEMBER(1, "") "," MEMBER(
+               2, "") "," MEMBER(3, "") "," MEMBER(4, ", 'arbiterOnly': true") "]}}}",
+           "");
+    JUDGED(
+        HEAD("replica set") BUILD
+        ", 'replica': {'members': [{'name': 'db1', 'health': 0.0, 'stateStr': '(not reachable)'}, "
+        "{'name': 'db0', 'health': 1.0, 'stateStr': 'PRIMARY', 'optimeDate': {'$date': "
+        "{'$numberLong': '1700000100000'}}}, {'name': 'db2', 'health': 1.0, 'stateStr': "
+        "'SECONDARY', 'optimeDate': {'$date': {'$numberLong': '1700000000000'}}}]}}",
+        "warning members db1\nwarning lag db2\n");
+}
+
+TEST(defaults_of_other_programs_are_notes)
+{
+    JUDGED(HEAD("replica set") BUILD ", 'defaults': {'defaultWriteConcern': {'w': 1}}}",
+           "note default-write-concern the server\n");
+    JUDGED(HEAD("replica set") BUILD ", 'config': {'config': {'members': [],"
+                                     "'writeConcernMajorityJournalDefault': false}}}",
+           "note default-write-concern the server\n");
+}
+
+TEST(a_clock_is_wrong_by_what_the_way_there_does_not_explain)
+{
+    JUDGED(HEAD("replica set") BUILD
+           ", 'clock': {'server': 1700000005000, 'before': 1700000000000, 'after': 1700000004500}}",
+           "");
+    JUDGED(HEAD("replica set") BUILD
+           ", 'clock': {'server': 1700000005600, 'before': 1700000000000, 'after': 1700000004500}}",
+           "warning clock the server\n");
+    JUDGED(HEAD("replica set") BUILD
+           ", 'clock': {'server': 1699999998000, 'before': 1700000000000, 'after': 1700000004500}}",
+           "warning clock the server\n");
+}
+
+TEST(what_runs_out_is_told)
+{
+    JUDGED(HEAD("replica set") BUILD
+           ", 'status': {'connections': {'current': 790, 'available': 29}}, "
+           "'space': {'fsUsedSize': 98000000000.0, 'fsTotalSize': 100000000000.0}}",
+           "warning connections the server\nwarning disk-space the server\n");
+}
+
+TEST(what_may_not_be_told_is_a_note_and_what_is_not_there_is_nothing)
+{
+    JUDGED(HEAD("replica set") BUILD
+           ", 'status': {'refused': 'not authorized on admin', 'code': 13}, 'config': {'refused': "
+           "'no such command', 'code': 59}}",
+           "note rights status\n");
+}
+
+/* ---- shards --------------------------------------------------------------------------------- */
+
+#define SHARDED(list) HEAD("sharded") BUILD ", 'sharded': [" list "]}"
+
+TEST(each_layout_has_its_shard_key)
+{
+    JUDGED(SHARDED("{'_id': 'school.accounts', 'key': {'_id': 'hashed'}, 'unique': false},"
+                   "{'_id': 'school.truce_sequences', 'key': {'_id': 1}},"
+                   "{'_id': 'school.posts.revisions', 'key': {'_id': 'hashed'}}"),
+           "");
+    JUDGED(SHARDED("{'_id': 'school.truce_commits', 'key': {'_id': 'hashed'}}"),
+           "error shard-key truce_commits\n");
+    JUDGED(SHARDED("{'_id': 'school.truce_progress', 'key': {'set': 1}},"
+                   "{'_id': 'school.posts.revisions', 'key': {'document': 1, '_id': 1}}"),
+           "error shard-key truce_progress\nerror shard-key posts.revisions\n");
+    JUDGED(SHARDED("{'_id': 'school.students', 'key': {'student_id': 1}, 'unique': true}"),
+           "warning shard-key students\n");
+    JUDGED(SHARDED(""), "note shard-key school\n");
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+#define FILE_HEAD(mode)                                                                            \
+    "{'store': 'file', 'path': '/d/s.truce', 'file': {'bytes': 9000, 'mode': " mode                \
+    ", 'writable': true}"
+#define LOCK ", 'lock': {'bytes': 4096}"
+#define ROOM                                                                                       \
+    ", 'space': {'free': {'$numberLong': '90000000000'}, 'total': {'$numberLong': '100000000000'}}"
+#define ON(name, local) ", 'filesystem': {'type': 1, 'name': '" name "', 'local': " local "}}"
+
+TEST(a_file_on_a_local_disk_with_room_has_no_findings)
+{
+    JUDGED(FILE_HEAD("420") LOCK ROOM ON("ext4", "true"), "");
+}
+
+TEST(a_file_on_a_network_or_in_memory_is_told)
+{
+    JUDGED(FILE_HEAD("420") LOCK ROOM ON("nfs", "false"), "error file-system /d/s.truce\n");
+    JUDGED(FILE_HEAD("420") LOCK ROOM ON("tmpfs", "true"), "warning file-system /d/s.truce\n");
+    JUDGED(FILE_HEAD("420") LOCK ROOM ON("overlay", "true"), "note file-system /d/s.truce\n");
+    JUDGED(FILE_HEAD("420") LOCK ROOM ", 'filesystem': {'type': 77}}",
+           "note file-system /d/s.truce\n");
+}
+
+TEST(a_full_disk_a_long_log_and_rights_are_told)
+{
+    JUDGED(FILE_HEAD("420") LOCK
+           ", 'space': {'free': 1000, 'total': {'$numberLong': '100000000000'}}}",
+           "error disk-space /d/s.truce\n");
+    JUDGED("{'store': 'file', 'path': '/d/s.truce', 'file': {'bytes': {'$numberLong': "
+           "'5000000000'}, 'mode': 420, 'writable': true}" LOCK
+           ", 'space': {'free': {'$numberLong': "
+           "'1000000000'}, 'total': {'$numberLong': '100000000000'}}}",
+           "warning disk-space /d/s.truce\n");
+    JUDGED(FILE_HEAD("438") LOCK ", 'wal': {'bytes': 900000000}}",
+           "warning wal /d/s.truce\nwarning permissions /d/s.truce\n");
+    JUDGED(FILE_HEAD("420") LOCK ", 'directory': {'writable': false}}",
+           "warning permissions /d/s.truce\n");
+    JUDGED(FILE_HEAD("420") "}", "error lock-file /d/s.truce\n");
+    JUDGED(FILE_HEAD("420") ", 'read_only': true}", "");
+}
+
+/* ---- stores --------------------------------------------------------------------------------- */
+
+static void insert(truce_store *store, const char *collection, const char *json)
+{
+    bson_t *document = test_bson(json);
+    bson_error_t error;
+
+    CHECK_OK(truce_insert(store, collection, document, NULL, &error), error);
+    bson_destroy(document);
+}
+
+static void make_index(truce_store *store, const char *collection, const char *json)
+{
+    bson_t *index = test_bson(json);
+    bson_error_t error;
+
+    CHECK_OK(truce_index_create(store, collection, index, &error), error);
+    bson_destroy(index);
+}
+
+static void check_store(truce_store *store, const char *expected, int line)
+{
+    truce_doctor_report report;
+    struct heard heard = {""};
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_doctor(store, hear, &heard, &report, &error), error);
+    test_check_text(expected, heard.text, __FILE__, line);
+    bson_destroy(&report.facts);
+}
+#define FINDS(expected) check_store(store, expected, __LINE__)
+
+TEST(indexes_that_protocols_rest_on_are_missed)
+{
+    truce_store *store = NULL;
+    bson_error_t error;
+
+    if (!CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error))
+        return;
+    FINDS("");
+    insert(store, "accounts", "{'_id': 1, '_intent': {'c': {'$oid': '0123456789abcdef01234567'}}}");
+    FINDS("error intent-index accounts\n");
+    make_index(store, "accounts", "{'key': {'_intent': 1}}");
+    FINDS("warning intent-index accounts\n");
+    make_index(store, "people", "{'key': {'mail': 1}, 'unique': true}");
+    make_index(store, "people", "{'key': {'_keys': 1}, 'unique': true}");
+    FINDS("warning intent-index accounts\nnote unique-index people\nerror keys-index people\n"
+          "note unique-index people\n");
+    truce_store_close(store);
+}
+
+TEST(commits_that_nobody_ends_and_keys_that_nobody_guards_are_told)
+{
+    char pending[300], decided[300], old[300];
+    int64_t now_ms = truce__clock_wall_ms();
+    truce_store *store = NULL;
+    bson_error_t error;
+
+    if (!CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error))
+        return;
+    snprintf(pending, sizeof pending,
+             "{'state': 'pending', 'lease': {'ms': 10000, 'until': {'$numberLong': '%" PRId64
+             "'}}}",
+             now_ms - 70000);
+    snprintf(decided, sizeof decided,
+             "{'state': 'committed', 'created': {'$date': {'$numberLong': '%" PRId64 "'}}}",
+             now_ms - 70000);
+    snprintf(old, sizeof old,
+             "{'state': 'done', 'created': {'$date': {'$numberLong': '%" PRId64 "'}}}",
+             now_ms - INT64_C(9) * 86400000);
+    insert(store, "truce_commits", pending);
+    insert(store, "truce_commits", decided);
+    insert(store, "truce_commits", old);
+    make_index(store, "truce_commits", "{'key': {'created': 1}, 'expireAfterSeconds': 60}");
+    FINDS("error expiry truce_commits\nerror key-index truce_commits\n"
+          "warning expired-commits truce_commits\nwarning unfinished-commits truce_commits\n"
+          "note old-commits truce_commits\n");
+    make_index(store, "truce_commits", "{'key': {'key': 1}, 'unique': true, 'sparse': true}");
+    FINDS("error expiry truce_commits\nwarning expired-commits truce_commits\n"
+          "warning unfinished-commits truce_commits\nnote old-commits truce_commits\n");
+    truce_store_close(store);
+}
+
+TEST(a_store_that_commits_have_used_is_in_good_order)
+{
+    truce_store *store = NULL;
+    truce_commit *commit = NULL;
+    truce_commit_options options = {
+        .mechanism = TRUCE_MECHANISM_JOURNAL, .key = "k", .key_time_ms = 1700000000000};
+    bson_t *a = test_bson("{'_id': 1}"), *b = test_bson("{'_id': 2}");
+    bson_error_t error;
+    char uri[400];
+
+    snprintf(uri, sizeof uri, "file:%s/doctor.truce", test_directory());
+    if (!CHECK_OK(truce_store_open(uri, NULL, &store, &error), error))
+        return;
+    CHECK_OK(truce_commit_begin(store, &options, &commit, &error), error);
+    CHECK_OK(truce_commit_insert(commit, "things", a, &error), error);
+    CHECK_OK(truce_commit_insert(commit, "things", b, &error), error);
+    CHECK_OK(truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
+    bson_destroy(a);
+    bson_destroy(b);
+    {
+        truce_doctor_report report;
+        struct heard heard = {""};
+        bson_iter_t iter;
+
+        CHECK_OK(truce_doctor(store, hear, &heard, &report, &error), error);
+        CHECK(!strstr(heard.text, "index") && !strstr(heard.text, "commits"));
+        CHECK(truce__doctor_fact(&report.facts, "space.free", &iter));
+        CHECK(truce__doctor_fact(&report.facts, "lock.bytes", &iter));
+        CHECK(truce__doctor_fact(&report.facts, "filesystem.type", &iter));
+        bson_destroy(&report.facts);
+    }
+    truce_store_close(store);
+}
