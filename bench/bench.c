@@ -34,16 +34,21 @@ double bench_seconds(void)
     return given && *given ? strtod(given, NULL) : 2.0;
 }
 
+static _Thread_local uint64_t random_state;
+
+void bench_random_anew(void)
+{
+    random_state = (bench_now_ns() ^ (uint64_t)getpid() << 40) * UINT64_C(0x9e3779b97f4a7c15) | 1;
+}
+
 uint64_t bench_random(uint64_t bound)
 {
-    static _Thread_local uint64_t state;
-
-    if (!state)
-        state = bench_now_ns() * UINT64_C(0x9e3779b97f4a7c15) | 1;
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (uint64_t)(((unsigned __int128)state * bound) >> 64);
+    if (!random_state)
+        bench_random_anew();
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint64_t)(((unsigned __int128)random_state * bound) >> 64);
 }
 
 /* ---- the directory --------------------------------------------------------------------------- */
@@ -86,6 +91,16 @@ const char *bench_directory(void)
     return directory;
 }
 
+int64_t bench_file_size(const char *path, const char *suffix)
+{
+    char *name = bson_strdup_printf("%s%s", path, suffix);
+    struct stat about;
+    int64_t size = stat(name, &about) == 0 ? about.st_size : 0;
+
+    bson_free(name);
+    return size;
+}
+
 /* ---- failing --------------------------------------------------------------------------------- */
 
 static char *fail_into;
@@ -97,9 +112,16 @@ void bench_fail_into(char *why, size_t size)
     fail_size = size;
 }
 
+_Noreturn void bench_cannot(const char *prefix, const char *why)
+{
+    BENCH_CHECK(fail_into);
+    snprintf(fail_into, fail_size, "%s%s", prefix, why);
+    _exit(1);
+}
+
 _Noreturn void bench_fail(const char *file, int line, const char *what, const char *why)
 {
-    if (fail_into)
+    if (fail_into && !fail_into[0])
         snprintf(fail_into, fail_size, "%s: %s", what, why);
     fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, why);
     if (fail_into)

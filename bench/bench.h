@@ -21,10 +21,15 @@ double bench_now(void); /* seconds, monotonic */
 uint64_t bench_now_ns(void);
 /* uniform below `bound`; each thread has its own sequence */
 uint64_t bench_random(uint64_t bound);
+/* After a fork: a sequence of the child's own. */
+void bench_random_anew(void);
 
 /* A fresh directory below TRUCE_BENCH_DIR (else build/bench), removed when the process that asked
  * first exits. An absolute path. */
 const char *bench_directory(void);
+
+/* Of the file whose name is both texts; 0: there is none. */
+int64_t bench_file_size(const char *path, const char *suffix);
 
 /* A call that must succeed, a fact that must hold; else it says so and exits with 1. */
 #define BENCH_MUST(call, error)                                                                    \
@@ -38,7 +43,9 @@ const char *bench_directory(void);
             bench_fail(__FILE__, __LINE__, #fact, "does not hold");                                \
     } while (0)
 _Noreturn void bench_fail(const char *file, int line, const char *what, const char *why);
-/* The sentence goes there too: how the harness learns why a target has no figure. */
+/* The first sentence goes there too: how the harness learns why a target has no figure. */
 void bench_fail_into(char *why, size_t size);
+/* Exits with 1, with that sentence there and no word elsewhere. */
+_Noreturn void bench_cannot(const char *prefix, const char *why);
 
 #endif

@@ -5,6 +5,8 @@
 
 #include "bench/bench.h"
 
+int64_t document_groups = 1000;
+
 void document_texts(int64_t id, char owner[40], char text[200])
 {
     snprintf(owner, 40, "person %" PRId64, id);
@@ -20,7 +22,7 @@ void document_make(int64_t id, bson_t *document)
     bson_init(document);
     BSON_APPEND_INT64(document, "_id", id);
     BSON_APPEND_INT64(document, "counter", 0);
-    BSON_APPEND_INT32(document, "group", (int32_t)(id % GROUPS));
+    BSON_APPEND_INT32(document, "group", (int32_t)(id % document_groups));
     BSON_APPEND_UTF8(document, "owner", owner);
     BSON_APPEND_UTF8(document, "text", text);
 }

@@ -3,11 +3,11 @@
 
 /* The documents of all benchmarks: about 300 bytes.
  *
- *     {_id: 17, counter: 0, group: 17, owner: "person 17", text: "..."}   group: _id % GROUPS
+ *     {_id: 17, counter: 0, group: 17, owner: "person 17", text: "..."}   group: _id % document_groups
  */
 #include <bson/bson.h>
 
-#define GROUPS 1000
+extern int64_t document_groups; /* 1,000 */
 
 void document_make(int64_t id, bson_t *document);
 int64_t document_counter(const bson_t *document);

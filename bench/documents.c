@@ -3,10 +3,26 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "bench/mongo.h"
 #include "bench/redis.h"
 #include "bench/sql.h"
 
 #define BATCH 1000
+
+static int64_t wanted;
+
+void documents_want(int64_t count)
+{
+    wanted = count;
+    document_groups = count / IN_GROUP;
+}
+
+int64_t documents_wanted(void)
+{
+    if (!wanted)
+        documents_want(bench_small ? 2000 : 20000);
+    return wanted;
+}
 
 int64_t documents_other(int64_t id)
 {
@@ -33,7 +49,7 @@ static void fill_batch(truce_store *store, int64_t from, bson_t *documents, truc
     }
 }
 
-static void setup_truce(truce_store *store, bool indexed)
+static void setup_truce(truce_store *store, int64_t count, bool indexed)
 {
     bson_t *documents = bson_malloc(BATCH * sizeof *documents);
     truce_write *writes = bson_malloc0(BATCH * sizeof *writes);
@@ -41,7 +57,7 @@ static void setup_truce(truce_store *store, bool indexed)
     bson_t *index = BCON_NEW("key", "{", "group", BCON_INT32(1), "}");
     bson_error_t error;
 
-    for (int64_t from = 0; from < DOCUMENTS; from += BATCH)
+    for (int64_t from = 0; from < count; from += BATCH)
         fill_batch(store, from, documents, writes, outcomes);
     if (indexed)
         BENCH_MUST(truce_index_create(store, "documents", index, &error), error);
@@ -51,21 +67,21 @@ static void setup_truce(truce_store *store, bool indexed)
     bson_free(documents);
 }
 
-static void fill_sqlite(struct sql *sql)
+static void fill_sqlite(struct sql *sql, int64_t count)
 {
     sql_execute(sql, "BEGIN");
-    for (int64_t id = 0; id < DOCUMENTS; id++) {
+    for (int64_t id = 0; id < count; id++) {
         char owner[40], text[200];
 
         document_texts(id, owner, text);
         sql_run(sql, SQL("INSERT INTO documents(id, counter, grp, owner, text)"
                          " VALUES ($1, 0, $2, $3, $4)",
-                         NUMBER(id), NUMBER(id % GROUPS), TEXT(owner), TEXT(text)));
+                         NUMBER(id), NUMBER(id % document_groups), TEXT(owner), TEXT(text)));
     }
     sql_execute(sql, "COMMIT");
 }
 
-static void setup_sql(struct bench_side *side, bool indexed)
+static void setup_sql(struct bench_side *side, int64_t count, bool indexed)
 {
     struct sql *sql = side->connections[0];
     bool postgres = !strcmp(side->target->name, "postgresql");
@@ -80,51 +96,77 @@ static void setup_sql(struct bench_side *side, bool indexed)
     if (indexed)
         sql_execute(sql, "CREATE INDEX documents_grp ON documents(grp)");
     if (postgres)
-        sql_run(sql,
-                SQL("INSERT INTO documents(id, counter, grp, owner, text) SELECT i, 0, i % 1000,"
-                    " 'person ' || i, repeat(chr((97 + i % 26)::integer), 199)"
-                    " FROM generate_series(0, $1 - 1) i",
-                    NUMBER(DOCUMENTS)));
+        sql_run(sql, SQL("INSERT INTO documents(id, counter, grp, owner, text) SELECT i, 0, i % $2,"
+                         " 'person ' || i, repeat(chr((97 + i % 26)::integer), 199)"
+                         " FROM generate_series(0, $1 - 1) i",
+                         NUMBER(count), NUMBER(document_groups)));
     else
-        fill_sqlite(sql);
+        fill_sqlite(sql, count);
     sql_execute(sql, postgres ? "VACUUM ANALYZE documents" : "ANALYZE");
     if (!bench_small)
         sql_execute(sql, postgres ? "CHECKPOINT" : "PRAGMA wal_checkpoint");
 }
 
-static void setup_redis(struct redis *redis)
+static void setup_redis(struct redis *redis, int64_t count)
 {
-    for (int64_t from = 0; from < DOCUMENTS; from += BATCH) {
+    for (int64_t from = 0; from < count; from += BATCH) {
         for (int64_t id = from; id < from + BATCH; id++) {
             char owner[40], text[200];
 
             document_texts(id, owner, text);
             redis_queue(redis, "HSET|d:%" PRId64 "|counter|0|group|%" PRId64 "|owner|%s|text|%s",
-                        id, id % GROUPS, owner, text);
+                        id, id % document_groups, owner, text);
         }
         for (int i = 0; i < BATCH; i++)
             redis_receive(redis);
     }
 }
 
-static void setup(struct bench_side *side, bool indexed)
+static void setup_mongo(struct mongo *mongo, int64_t count, bool indexed)
 {
+    bson_t *documents = bson_malloc(BATCH * sizeof *documents);
+    const bson_t *pointers[BATCH];
+
+    for (int64_t from = 0; from < count; from += BATCH) {
+        for (int64_t i = 0; i < BATCH; i++) {
+            document_make(from + i, &documents[i]);
+            pointers[i] = &documents[i];
+        }
+        mongo_insert_many(mongo, "documents", pointers, BATCH);
+        for (int64_t i = 0; i < BATCH; i++)
+            bson_destroy(&documents[i]);
+    }
+    if (indexed)
+        mongo_index(mongo, "documents", "group");
+    bson_free(documents);
+}
+
+static void setup(struct bench_side *side, int64_t count, bool indexed)
+{
+    side->set_up = count;
     if (side->target->kind == &target_truce)
-        setup_truce(side->connections[0], indexed);
+        setup_truce(side->connections[0], count, indexed);
+    else if (side->target->kind == &target_mongo)
+        setup_mongo(side->connections[0], count, indexed);
     else if (side->target->kind == &target_redis)
-        setup_redis(side->connections[0]);
+        setup_redis(side->connections[0], count);
     else
-        setup_sql(side, indexed);
+        setup_sql(side, count, indexed);
+}
+
+void documents_setup_none(struct bench_side *side)
+{
+    setup(side, 0, false);
 }
 
 void documents_setup(struct bench_side *side)
 {
-    setup(side, false);
+    setup(side, DOCUMENTS, false);
 }
 
 void documents_setup_indexed(struct bench_side *side)
 {
-    setup(side, true);
+    setup(side, DOCUMENTS, true);
 }
 
 /* ---- what is there --------------------------------------------------------------------------- */
@@ -146,10 +188,10 @@ static void tell_truce(truce_store *store, int64_t *count, int64_t *sum)
     truce_cursor_close(cursor);
 }
 
-static void tell_redis(struct redis *redis, int64_t *count, int64_t *sum)
+static void tell_redis(struct redis *redis, int64_t set_up, int64_t *count, int64_t *sum)
 {
     *count = redis_run(redis, "DBSIZE")->number;
-    for (int64_t from = 0; from < DOCUMENTS; from += BATCH) {
+    for (int64_t from = 0; from < set_up; from += BATCH) {
         for (int64_t id = from; id < from + BATCH; id++)
             redis_queue(redis, "HGET|d:%" PRId64 "|counter", id);
         for (int i = 0; i < BATCH; i++)
@@ -157,37 +199,40 @@ static void tell_redis(struct redis *redis, int64_t *count, int64_t *sum)
     }
 }
 
+static void tell_mongo(struct mongo *mongo, int64_t *count, int64_t *sum)
+{
+    bson_t all = BSON_INITIALIZER;
+    mongoc_cursor_t *cursor = mongo_find(mongo, "documents", &all);
+    const bson_t *document;
+
+    while ((document = mongo_next(cursor))) {
+        *sum += document_counter(document);
+        *count += 1;
+    }
+    mongoc_cursor_destroy(cursor);
+    bson_destroy(&all);
+}
+
 static void tell(struct bench_side *side, int64_t *count, int64_t *sum)
 {
     *count = *sum = 0;
     if (side->target->kind == &target_truce) {
         tell_truce(side->connections[0], count, sum);
+    } else if (side->target->kind == &target_mongo) {
+        tell_mongo(side->connections[0], count, sum);
     } else if (side->target->kind == &target_redis) {
-        tell_redis(side->connections[0], count, sum);
+        tell_redis(side->connections[0], side->set_up, count, sum);
     } else {
         *count = sql_get(side->connections[0], SQL("SELECT count(*) FROM documents"));
         *sum = sql_get(side->connections[0], SQL("SELECT sum(counter) FROM documents"));
     }
 }
 
-int64_t documents_sum(struct bench_side *side)
-{
-    int64_t count, sum;
-
-    tell(side, &count, &sum);
-    return sum;
-}
-
-int64_t documents_count(struct bench_side *side)
-{
-    int64_t count, sum;
-
-    tell(side, &count, &sum);
-    return count;
-}
-
 void documents_check(struct bench_side *side)
 {
-    BENCH_CHECK(documents_count(side) == DOCUMENTS);
-    BENCH_CHECK(documents_sum(side) == side->workload->changes * side->operations);
+    int64_t count, sum;
+
+    tell(side, &count, &sum);
+    BENCH_CHECK(count == side->set_up + side->inserted);
+    BENCH_CHECK(sum == side->changed);
 }

@@ -7,25 +7,29 @@
  *     truce                {_id: 17, counter: 0, group: 17, owner: "person 17", text: "..."}
  *     postgresql, sqlite   a row (id, counter, grp, owner, text) of the table documents
  *     redis                a hash d:17
+ *     mongodb              as truce
  *
  * Counters begin at 0.
  */
 #include "bench/document.h"
 #include "bench/harness.h"
 
-#define DOCUMENTS (bench_small ? 2000 : 20000)
+#define DOCUMENTS documents_wanted()
+#define IN_GROUP  20 /* documents of one group */
+
+int64_t documents_wanted(void);
+/* Before any side starts: 20,000 otherwise, or 2,000 where bench_small. */
+void documents_want(int64_t count);
 
 /* Setups: documents 0 .. DOCUMENTS-1. */
 void documents_setup(struct bench_side *side);
+/* no documents: the collection alone */
+void documents_setup_none(struct bench_side *side);
 /* the same, with an index on group */
 void documents_setup_indexed(struct bench_side *side);
 
-/* What is there now, on any target. */
-int64_t documents_sum(struct bench_side *side); /* of the counters */
-int64_t documents_count(struct bench_side *side);
-
-/* The check of most workloads: all documents are there, and their counters add up to what the
- * operations have added. */
+/* The check of most workloads: all documents are there, with those that were inserted, and their
+ * counters add up to what the operations have added. */
 void documents_check(struct bench_side *side);
 
 /* Another number than `id`. */

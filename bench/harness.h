@@ -7,7 +7,8 @@
  *     workload   a file of bench/workloads: what is to be done, and how each target does it
  *     target     truce (a store URI), or a peer: postgresql, sqlite, redis
  *     form       how one target does one workload, if there is more than one way: "rows", "journal"
- *     side       a workload, by one form, on one target: a process of its own
+ *     side       a workload, by one form, on one target: a process of its own, with a thread for each
+ *                caller, or (--processes) a process for each
  *     figure     a side at one number of callers
  *
  * Every target answers a write only when it is on disk, and is asked for its settings, not believed.
@@ -26,6 +27,8 @@
 
 /* The data is a tenth as large: for runs that are after its correctness only. */
 extern bool bench_small;
+/* Callers are processes, each with a connection (or store) of its own, not threads. */
+extern bool bench_processes;
 
 struct bench_side;
 
@@ -41,12 +44,14 @@ struct bench_call {
 typedef int64_t bench_function(struct bench_call *call);
 
 struct bench_form {
-    const char *target; /* "truce", "postgresql", "sqlite", "redis" */
+    const char *target; /* "truce", "postgresql", "sqlite", "redis", "mongodb" */
     const char *name;   /* NULL: the only one */
     void (*setup)(struct bench_side *side);
     bench_function *operate;
     void (*check)(struct bench_side *side);
     const void *arg; /* for forms that share functions */
+    /* In each process that operates, before it does: makes side->local. NULL: nothing. */
+    void (*join)(struct bench_side *side);
 };
 
 struct bench_workload {
@@ -55,28 +60,36 @@ struct bench_workload {
     const char *unit;           /* what is counted: "reads" */
     size_t state_size;          /* of side->state */
     int changes;                /* documents of which each operation changes the counter by one */
+    int inserts;                /* documents that each operation adds */
+    bool reads;                 /* nothing is written: the disk plays no part */
+    bool fresh;                 /* each round on a target that was just made, without warm-up */
     double aim;                 /* how many times postgresql's rate at 32 callers; 0: none */
     double aim_jsonb;           /* the same, of postgresql's form "jsonb" */
-    struct bench_form forms[8]; /* up to one without a target */
+    double aim_rate;            /* operations per second at 32 callers; 0: none */
+    struct bench_form forms[9]; /* up to one without a target */
 };
 
 extern const struct bench_workload *const bench_workloads[]; /* up to NULL */
 
-/* ---- targets (targets.c) --------------------------------------------------------------------- */
+/* ---- targets (target_*.c) ---------------------------------------------------------------------- */
 
 /* One target of this run. */
 struct bench_target {
     const struct target_kind *kind;
-    const char *name; /* as figures are named: the kind's name, or a store URI */
+    const char *name; /* as figures are named: the kind's, the server's, or a store URI */
     char reason[300]; /* why it is left out; empty: it takes part */
     char version[100];
     char settings[300]; /* those that durability rests on, as the target tells them */
+    bool not_durable;   /* what it acknowledges may be lost: said beside each of its figures */
     char address[200];
     pid_t server; /* 0: it has none */
+    /* It needs minutes to be set up, and may stand still: its data is a tenth as large. */
+    bool server_is_slow;
 };
 
 struct target_kind {
     const char *name;
+    int rounds_max; /* for targets that are far from the others; 0: as many as the others */
     /* In the harness: starts the server, in a directory of its own, or fills `reason`. NULL: there
      * is no server. */
     void (*start)(struct bench_target *target);
@@ -84,9 +97,14 @@ struct target_kind {
     /* In the side: side->connections for all callers, and fills `version` and `settings`. */
     void (*open)(struct bench_side *side);
     void (*close)(struct bench_side *side);
+    /* A document (row, key) of each collection gets lost: to see whether the check notices. */
+    void (*spoil)(struct bench_side *side);
+    /* Bytes on disk: of the data, and of its log. NULL: it cannot tell. */
+    void (*size)(struct bench_side *side, int64_t *data, int64_t *log);
 };
 
-extern const struct target_kind target_truce, target_postgres, target_sqlite, target_redis;
+extern const struct target_kind target_truce, target_postgres, target_sqlite, target_redis,
+    target_mongo;
 
 /* ---- sides (side.c) -------------------------------------------------------------------------- */
 
@@ -95,11 +113,20 @@ struct bench_side {
     const struct bench_workload *workload;
     const struct bench_form *form;
     struct bench_target *target;
+    int number;  /* its own: for names of files and databases */
+    bool joined; /* a process of one caller: everything is set up already */
     int callers_max;
-    void **connections; /* callers_max of them */
-    void *state;        /* the workload's own, zeroed */
-    int64_t operations; /* acknowledged so far, warm-up and all: what the check counts on */
+    void **connections;        /* callers_max of them */
+    void *state;               /* the workload's own, zeroed; shared by the processes */
+    void *local;               /* the form's own, of this process */
+    int64_t operations;        /* acknowledged so far, warm-up and all: what the check counts on */
+    int64_t changed, inserted; /* the same, as the workloads' `changes` and `inserts` */
+    int64_t set_up;            /* documents that the setup made (documents.h) */
 };
+
+/* In a side: this target cannot do this workload, which is no failure. */
+_Noreturn void side_cannot(const char *why);
+#define SIDE_CANNOT "cannot: " /* how such reasons begin */
 
 /* What a round came to, in memory that the harness shares. */
 struct bench_round {
@@ -119,8 +146,17 @@ bool side_start(const struct bench_workload *workload, const struct bench_form *
 /* Runs for so long; `*round` is borrowed until the next call. */
 bool side_run(struct side_process *side, int callers, double seconds,
               const struct bench_round **round);
+/* Goes on with another workload on the same data. */
+void side_use(struct side_process *side, const struct bench_workload *workload,
+              const struct bench_form *form);
 /* Checks the data. False: the figures are void, `why` says why. */
 bool side_check(struct side_process *side, char *why, size_t size);
+/* Loses data (target_kind). */
+bool side_spoil(struct side_process *side);
+bool side_size(struct side_process *side, int64_t *data, int64_t *log);
+int side_number(const struct side_process *side);
+/* Begins a round, which is killed half-way. */
+void side_kill(struct side_process *side, int callers, double seconds);
 void side_end(struct side_process *side); /* NULL is allowed */
 
 #endif

@@ -1,6 +1,7 @@
 #include "bench/report.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,8 +26,9 @@ static double median(const double *numbers, int count)
     return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
 }
 
-void figure_add(struct figure *figure, const struct bench_round *round)
+void figure_add(struct figure *figure, int number, const struct bench_round *round)
 {
+    figure->numbers[figure->rounds] = number;
     figure->rates[figure->rounds++] = (double)round->operations / round->seconds;
     figure->operations += round->operations;
     figure->seconds += round->seconds;
@@ -52,13 +54,27 @@ double figure_spread(const struct figure *figure)
     return rate > 0 ? (most - least) / rate : 0;
 }
 
+double figure_noise(const struct figure *figure)
+{
+    return figure_spread(figure) / sqrt(figure->rounds) / 1.5;
+}
+
 double figure_ratio(const struct figure *figure, const struct figure *other)
 {
     double ratios[BENCH_ROUNDS_MAX];
-    int count = figure->rounds < other->rounds ? figure->rounds : other->rounds;
+    int count = 0;
 
-    for (int i = 0; i < count; i++)
-        ratios[i] = other->rates[i] > 0 ? figure->rates[i] / other->rates[i] : 0;
+    for (int i = 0, k = 0; i < figure->rounds && k < other->rounds;) {
+        if (figure->numbers[i] == other->numbers[k]) {
+            ratios[count++] = other->rates[k] > 0 ? figure->rates[i] / other->rates[k] : 0;
+            i++;
+            k++;
+        } else if (figure->numbers[i] < other->numbers[k]) {
+            i++;
+        } else {
+            k++;
+        }
+    }
     return median(ratios, count);
 }
 
@@ -70,6 +86,7 @@ static double each(const struct figure *figure, double amount)
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
+/* Other stores of truce (by their URI, or over a server) come after the file. */
 static bool is_truce(const struct figure *figure)
 {
     return figure->target->kind == &target_truce && !figure->form->name;
@@ -90,10 +107,21 @@ static const struct figure *truce_beside(const struct figures *figures, const st
 
 static void show_name(const struct figure *figure, char *name, size_t size)
 {
+    const char *mark = figure->target->not_durable ? " *" : "";
+
     if (figure->form->name)
-        snprintf(name, size, "%s, %s", figure->target->name, figure->form->name);
+        snprintf(name, size, "%s, %s%s", figure->target->name, figure->form->name, mark);
     else
-        snprintf(name, size, "%s", figure->target->name);
+        snprintf(name, size, "%s%s", figure->target->name, mark);
+}
+
+/* Of an fdatasync while it was measured, where it plays a part. */
+static void show_disk(const struct figure *figure)
+{
+    if (figure->workload->reads || figure->target->not_durable)
+        printf(" %9s", "-");
+    else
+        printf(" %9.0f", histogram_us(&figure->disk, 0.5));
 }
 
 static void report_figure(const struct figures *figures, const struct figure *figure)
@@ -103,14 +131,16 @@ static void report_figure(const struct figures *figures, const struct figure *fi
 
     show_name(figure, name, sizeof name);
     if (figure->why[0]) {
-        printf("  %-24s %7d   void: %s\n", name, figure->callers, figure->why);
+        printf("  %-26s %7d   %s%s\n", name, figure->callers,
+               figure->cannot ? "" : "void: ", figure->why);
         return;
     }
-    printf("  %-24s %7d %11.0f %6.0f %% %9.0f %9.0f %9.0f %8.1f %8.0f %7.0f", name, figure->callers,
+    printf("  %-26s %7d %11.0f %6.0f %% %9.0f %9.0f %9.0f", name, figure->callers,
            figure_rate(figure), figure_spread(figure) * 100, histogram_us(&figure->latencies, 0.5),
-           histogram_us(&figure->latencies, 0.99), histogram_us(&figure->latencies, 0.999),
-           each(figure, figure->cpu_seconds * 1e6), each(figure, (double)figure->bytes_written),
-           (double)figure->memory / 1e6);
+           histogram_us(&figure->latencies, 0.99), histogram_us(&figure->latencies, 0.999));
+    show_disk(figure);
+    printf(" %8.1f %8.0f %7.0f", each(figure, figure->cpu_seconds * 1e6),
+           each(figure, (double)figure->bytes_written), (double)figure->memory / 1e6);
     if (truce && truce != figure)
         printf(" %8.2f x", figure_ratio(truce, figure));
     printf("\n");
@@ -120,11 +150,17 @@ void report_workload(const struct figures *figures, int from)
 {
     const struct bench_workload *workload = figures->all[from].workload;
 
-    printf("\n%s (%s)\n  %-24s %7s %9s/s %8s %9s %9s %9s %8s %8s %7s %10s\n", workload->title,
+    bool marked = false;
+
+    printf("\n%s (%s)\n  %-26s %7s %9s/s %8s %9s %9s %9s %9s %8s %8s %7s %10s\n", workload->title,
            workload->name, "", "callers", workload->unit, "spread", "p50 us", "p99 us", "p99.9 us",
-           "cpu us", "bytes", "MB", "truce is");
+           "fsync us", "cpu us", "bytes", "MB", "truce is");
     for (int i = from; i < figures->count; i++)
         report_figure(figures, &figures->all[i]);
+    for (int i = from; i < figures->count; i++)
+        marked |= figures->all[i].target->not_durable;
+    if (marked && !workload->reads)
+        printf("  * not durable: what it acknowledged is lost in a crash\n");
     fflush(stdout);
 }
 
@@ -147,6 +183,12 @@ static void report_aim(const struct figure *truce, const struct figure *peer)
            name, aim, ratio >= aim ? "held" : "MISSED");
 }
 
+static void report_aimed_rate(const struct figure *figure, double aim)
+{
+    printf("  %-18s %7d %9.0f /s %-19s %6.0f  %s\n", figure->workload->name, figure->callers,
+           figure_rate(figure), "", aim, figure_rate(figure) >= aim ? "held" : "MISSED");
+}
+
 void report_summary(const struct figures *figures)
 {
     printf(
@@ -160,13 +202,11 @@ void report_summary(const struct figures *figures)
             report_aim(truce, peer);
     }
     for (int i = 0; i < figures->count; i++) {
-        const struct figure *batch = &figures->all[i];
+        const struct figure *figure = &figures->all[i];
 
-        if (!strcmp(batch->workload->name, "set_batch") && is_truce(batch) && !batch->why[0] &&
-            batch->callers == 32)
-            printf("  %-18s %7d %9.0f /s %-19s %6s  %s\n", batch->workload->name, 32,
-                   figure_rate(batch), "", "200000",
-                   figure_rate(batch) >= 200000 ? "held" : "MISSED");
+        if (figure->workload->aim_rate > 0 && figure == truce_beside(figures, figure) &&
+            figure->callers == 32)
+            report_aimed_rate(figure, figure->workload->aim_rate);
     }
 }
 
@@ -180,27 +220,30 @@ static int64_t memory_bytes(void)
 void report_conditions(const struct conditions *c, const struct bench_target *targets, int count)
 {
     printf("\n%ld cores, %.0f GB of memory; fdatasync %.0f us before and %.0f after (p99: %.0f, "
-           "%.0f); real-time scheduling: %s; %d rounds of %.2f s\n",
-           sysconf(_SC_NPROCESSORS_ONLN), (double)memory_bytes() / 1e9, c->before.p50_us,
-           c->after.p50_us, c->before.p99_us, c->after.p99_us, c->real_time ? "yes" : "no",
+           "%.0f); real-time scheduling: %s; callers: %s; %d to %d rounds of %.2f s\n",
+           sysconf(_SC_NPROCESSORS_ONLN), (double)memory_bytes() / 1e9,
+           histogram_us(&c->before, 0.5), histogram_us(&c->after, 0.5),
+           histogram_us(&c->before, 0.99), histogram_us(&c->after, 0.99),
+           c->real_time ? "yes" : "no", bench_processes ? "processes" : "threads", c->rounds_min,
            c->rounds, c->seconds);
     for (int i = 0; i < count; i++) {
         if (targets[i].reason[0])
             printf("skipped: %s: %s\n", targets[i].name, targets[i].reason);
         else
-            printf("%s: %s, %s\n", targets[i].name, targets[i].version, targets[i].settings);
+            printf("%s: %s, %s%s\n", targets[i].name, targets[i].version, targets[i].settings,
+                   targets[i].not_durable ? " (not durable)" : "");
     }
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void append_disk(bson_t *document, const char *key, const struct disk *disk)
+static void append_disk(bson_t *document, const char *key, const struct histogram *disk)
 {
     bson_t child;
 
     bson_append_document_begin(document, key, -1, &child);
-    BSON_APPEND_DOUBLE(&child, "p50_us", disk->p50_us);
-    BSON_APPEND_DOUBLE(&child, "p99_us", disk->p99_us);
+    BSON_APPEND_DOUBLE(&child, "p50_us", histogram_us(disk, 0.5));
+    BSON_APPEND_DOUBLE(&child, "p99_us", histogram_us(disk, 0.99));
     bson_append_document_end(document, &child);
 }
 
@@ -216,7 +259,7 @@ static void append_figure(bson_t *document, const struct figures *figures,
     BSON_APPEND_INT32(document, "callers", figure->callers);
     BSON_APPEND_BOOL(document, "valid", !figure->why[0]);
     if (figure->why[0]) {
-        BSON_APPEND_UTF8(document, "why", figure->why);
+        BSON_APPEND_UTF8(document, figure->cannot ? "cannot" : "void", figure->why);
         return;
     }
     BSON_APPEND_ARRAY_BEGIN(document, "rates", &rates);
@@ -232,6 +275,8 @@ static void append_figure(bson_t *document, const struct figures *figures,
     BSON_APPEND_DOUBLE(document, "p50_us", histogram_us(&figure->latencies, 0.5));
     BSON_APPEND_DOUBLE(document, "p99_us", histogram_us(&figure->latencies, 0.99));
     BSON_APPEND_DOUBLE(document, "p999_us", histogram_us(&figure->latencies, 0.999));
+    if (!figure->workload->reads)
+        append_disk(document, "fdatasync", &figure->disk);
     BSON_APPEND_DOUBLE(document, "cpu_us_each", each(figure, figure->cpu_seconds * 1e6));
     BSON_APPEND_DOUBLE(document, "bytes_written_each", each(figure, (double)figure->bytes_written));
     BSON_APPEND_INT64(document, "memory_bytes", figure->memory);
@@ -255,6 +300,7 @@ static void append_targets(bson_t *document, const struct bench_target *targets,
             BSON_APPEND_UTF8(&one, "skipped", targets[i].reason);
         BSON_APPEND_UTF8(&one, "version", targets[i].version);
         BSON_APPEND_UTF8(&one, "settings", targets[i].settings);
+        BSON_APPEND_BOOL(&one, "durable", !targets[i].not_durable);
         bson_append_document_end(&all, &one);
     }
     bson_append_array_end(document, &all);
@@ -267,6 +313,8 @@ static void append_conditions(bson_t *document, const struct conditions *c)
     BSON_APPEND_INT32(document, "format", 1);
     BSON_APPEND_DATE_TIME(document, "time", (int64_t)time(NULL) * 1000);
     BSON_APPEND_BOOL(document, "quick", c->quick);
+    BSON_APPEND_BOOL(document, "processes", bench_processes);
+    BSON_APPEND_INT32(document, "rounds_min", c->rounds_min);
     BSON_APPEND_INT32(document, "rounds", c->rounds);
     BSON_APPEND_DOUBLE(document, "seconds", c->seconds);
     BSON_APPEND_DOCUMENT_BEGIN(document, "machine", &machine);

@@ -11,12 +11,15 @@ struct figure {
     const struct bench_form *form;
     const struct bench_target *target;
     int callers, rounds;
-    double rates[BENCH_ROUNDS_MAX]; /* operations per second, of each round */
+    double rates[BENCH_ROUNDS_MAX]; /* operations per second, of each round that it took part in */
+    int numbers[BENCH_ROUNDS_MAX];  /* of these rounds */
     int64_t operations;
     double seconds, cpu_seconds;
     int64_t bytes_written, memory;
     struct histogram latencies;
-    char why[300]; /* it is void, and why; empty: it counts */
+    struct histogram disk; /* of an fdatasync, just before its rounds */
+    char why[300];         /* it is void, and why; empty: it counts */
+    bool cannot;           /* it is not void: the target cannot do this */
 };
 
 struct figures {
@@ -26,15 +29,17 @@ struct figures {
 
 struct conditions {
     bool quick, real_time;
-    int rounds;
+    int rounds_min, rounds; /* more than the least until it is quiet enough */
     double seconds;
-    struct disk before, after;
+    struct histogram before, after; /* of an fdatasync */
 };
 
-void figure_add(struct figure *figure, const struct bench_round *round);
+void figure_add(struct figure *figure, int number, const struct bench_round *round);
 double figure_rate(const struct figure *figure);   /* the median of the rounds */
 double figure_spread(const struct figure *figure); /* (greatest - least) / median */
-/* How many times the other's rate: the median of the rounds' ratios, which ran side by side. */
+double figure_noise(const struct figure *figure);  /* how far off the median may be: estimated */
+/* How many times the other's rate: the median of the ratios of the rounds that both took part in,
+ * which ran side by side. */
 double figure_ratio(const struct figure *figure, const struct figure *other);
 
 /* The table of a workload: figures `from` up to the last. */

@@ -19,17 +19,20 @@
 #include <unistd.h>
 
 #include "bench/compare.h"
+#include "bench/mongo.h"
 #include "bench/report.h"
 
 bool bench_small;
+bool bench_processes;
 
-#define TARGETS_MAX 8
-#define SIDES_MAX   8
+#define TARGETS_MAX 16
+#define SIDES_MAX   20
+#define NOISE       0.04 /* of a figure that needs no more rounds */
 
 struct board {
     struct bench_target targets[TARGETS_MAX];
     int targets_count;
-    const char *names[16]; /* of workloads: only these; none: all */
+    const char *names[32]; /* of workloads: only these; none: all */
     int names_count;
     int callers[8], callers_count;
     double run_in;  /* of a workload, before everything: until logs have the size that they keep */
@@ -38,6 +41,7 @@ struct board {
     struct figures figures;
     const char *json;
     const char *form; /* only this one; "main": those without a name; NULL: all */
+    bool spoil;       /* lose data before the checks: each side must be void */
     bool failed;
 };
 
@@ -50,6 +54,7 @@ struct contest {
     const struct bench_form *forms[SIDES_MAX];
     struct bench_target *targets[SIDES_MAX];
     char why[SIDES_MAX][300]; /* it has failed, and why */
+    bool used[SIDES_MAX];     /* it has run */
     int count;
     int first; /* of its figures */
 };
@@ -63,9 +68,21 @@ static int callers_most(const struct board *board)
     return most;
 }
 
-static bool is_form_wanted(const struct board *board, const struct bench_form *form)
+static bool is_form_wanted(const struct board *board, const struct bench_target *target,
+                           const struct bench_form *form)
 {
+    if (mongo_under_truce(target->name)[0] && form->name && !strcmp(form->name, "operator"))
+        return false; /* it is truce's own */
+    if (target->server_is_slow && form->name && !strcmp(form->name, "elements"))
+        return false; /* a document for each element: it takes minutes to make them */
     return !board->form || !strcmp(board->form, form->name ? form->name : "main");
+}
+
+static void start_side(struct contest *contest, int i)
+{
+    (void)side_start(contest->workload, contest->forms[i], contest->targets[i],
+                     callers_most(contest->board), &contest->sides[i], contest->why[i],
+                     sizeof contest->why[i]);
 }
 
 static void start_sides(struct contest *contest)
@@ -79,14 +96,14 @@ static void start_sides(struct contest *contest)
         for (; form->target && !target->reason[0]; form++) {
             int i = contest->count;
 
-            if (strcmp(form->target, target->kind->name) != 0 || !is_form_wanted(board, form))
+            if (strcmp(form->target, target->kind->name) != 0 ||
+                !is_form_wanted(board, target, form))
                 continue;
             BENCH_CHECK(i < SIDES_MAX);
             contest->forms[i] = form;
             contest->targets[i] = target;
             contest->count++;
-            (void)side_start(contest->workload, form, target, callers_most(board),
-                             &contest->sides[i], contest->why[i], sizeof contest->why[i]);
+            start_side(contest, i);
         }
     }
 }
@@ -109,35 +126,93 @@ static struct figure *new_figure(struct contest *contest, int side, int callers)
     return figure;
 }
 
-/* A round of one side; `figure` NULL: of its warm-up. */
-static void run_side(struct contest *contest, int side, int callers, double seconds,
-                     struct figure *figure)
+static void warm_up(struct contest *contest, int side, int callers, double seconds)
 {
     const struct bench_round *round;
 
-    if (contest->why[side][0] || seconds <= 0)
+    if (contest->why[side][0] || seconds <= 0 || contest->workload->fresh)
         return;
     if (!side_run(contest->sides[side], callers, seconds, &round))
         snprintf(contest->why[side], sizeof contest->why[side], "%.290s", round->why);
-    else if (figure)
-        figure_add(figure, round);
+}
+
+/* Checks the data of a side, and ends it. */
+static void end_side(struct contest *contest, int i)
+{
+    if (contest->board->spoil && !contest->why[i][0])
+        BENCH_CHECK(side_spoil(contest->sides[i]));
+    if (!contest->why[i][0])
+        (void)side_check(contest->sides[i], contest->why[i], sizeof contest->why[i]);
+    side_end(contest->sides[i]);
+    contest->sides[i] = NULL;
+}
+
+static void run_side(struct contest *contest, int side, int number, struct figure *figure)
+{
+    const struct bench_round *round;
+
+    if (contest->workload->fresh && contest->used[side] && !contest->why[side][0]) {
+        end_side(contest, side);
+        if (!contest->why[side][0])
+            start_side(contest, side);
+    }
+    if (contest->why[side][0])
+        return;
+    contest->used[side] = true;
+    usage_disk(bench_directory(), contest->workload->reads ? 0 : 12, &figure->disk);
+    if (!side_run(contest->sides[side], figure->callers, contest->board->conditions.seconds,
+                  &round))
+        snprintf(contest->why[side], sizeof contest->why[side], "%.290s", round->why);
+    else
+        figure_add(figure, number, round);
+}
+
+/* Does this figure need no round of that number? */
+static bool is_settled(const struct contest *contest, int side, int number,
+                       const struct figure *figure)
+{
+    int most = contest->targets[side]->kind->rounds_max;
+
+    return contest->why[side][0] || (most > 0 && number >= most) ||
+           (number >= contest->board->conditions.rounds_min && figure_noise(figure) < NOISE);
+}
+
+/* The sides that need another round; the first of all, which the others are compared with, as long as
+ * any does. */
+static int choose(const struct contest *contest, int number, const struct figure *figures,
+                  bool wanted[SIDES_MAX])
+{
+    int count = 0;
+
+    for (int i = 0; i < contest->count; i++) {
+        wanted[i] = !is_settled(contest, i, number, &figures[i]);
+        count += wanted[i];
+    }
+    if (count > 0)
+        wanted[0] = true;
+    return count;
 }
 
 static void run_rounds(struct contest *contest, int callers)
 {
     const struct conditions *conditions = &contest->board->conditions;
     int first = contest->board->figures.count;
+    bool wanted[SIDES_MAX];
+    struct figure *figures;
 
     for (int i = 0; i < contest->count; i++)
         new_figure(contest, i, callers);
+    figures = &contest->board->figures.all[first];
     for (int i = 0; i < contest->count; i++)
-        run_side(contest, i, callers, contest->board->warm_up, NULL);
-    for (int round = 0; round < conditions->rounds; round++) {
+        warm_up(contest, i, callers, contest->board->warm_up);
+    for (int number = 0; number < conditions->rounds; number++) {
+        if (choose(contest, number, figures, wanted) == 0)
+            break;
         for (int k = 0; k < contest->count; k++) {
-            int i = (k + round) % contest->count;
+            int i = (k + number) % contest->count;
 
-            run_side(contest, i, callers, conditions->seconds,
-                     &contest->board->figures.all[first + i]);
+            if (wanted[i])
+                run_side(contest, i, number, &figures[i]);
         }
     }
 }
@@ -148,16 +223,24 @@ static void check_sides(struct contest *contest)
     struct figures *figures = &contest->board->figures;
 
     for (int i = 0; i < contest->count; i++) {
-        if (!contest->why[i][0])
-            (void)side_check(contest->sides[i], contest->why[i], sizeof contest->why[i]);
-        side_end(contest->sides[i]);
+        bool cannot;
+
+        end_side(contest, i);
+        if (contest->board->spoil && !contest->why[i][0]) {
+            printf("%s, %s: data was lost, and the check did not notice\n", contest->workload->name,
+                   contest->targets[i]->name);
+            contest->board->failed = true;
+        }
         if (!contest->why[i][0])
             continue;
-        contest->board->failed = true;
+        cannot = !strncmp(contest->why[i], SIDE_CANNOT, strlen(SIDE_CANNOT));
+        contest->board->failed |= !cannot && !contest->board->spoil;
         for (int k = contest->first; k < figures->count; k++) {
             if (figures->all[k].form == contest->forms[i] &&
-                figures->all[k].target == contest->targets[i])
+                figures->all[k].target == contest->targets[i]) {
                 memcpy(figures->all[k].why, contest->why[i], sizeof contest->why[i]);
+                figures->all[k].cannot = cannot;
+            }
         }
     }
 }
@@ -171,7 +254,7 @@ static void run_workload(struct board *board, const struct bench_workload *workl
     contest->first = board->figures.count;
     start_sides(contest);
     for (int i = 0; i < contest->count; i++)
-        run_side(contest, i, callers_most(board), board->run_in, NULL);
+        warm_up(contest, i, callers_most(board), board->run_in);
     for (int i = 0; i < board->callers_count; i++)
         run_rounds(contest, board->callers[i]);
     check_sides(contest);
@@ -183,16 +266,23 @@ static void run_workload(struct board *board, const struct bench_workload *workl
 /* ---- options --------------------------------------------------------------------------------- */
 
 static const char usage[] =
-    "usage: scoreboard [--quick] [--check] [--rounds N] [--seconds S] [--callers N,N,...]\n"
+    "usage: scoreboard [--quick] [--check] [--servers] [--rounds N] [--seconds S] [--callers N,N,...]\n"
     "                  [--workload NAME]... [--target NAME]... [--form NAME] [--json FILE]\n"
-    "                  [--list]\n"
+    "                  [--processes] [--spoil] [--list]\n"
     "       scoreboard compare A.json B.json\n"
     "       scoreboard chart FILE.json\n"
     "       scoreboard table FILE.json\n"
     "\n"
     "  --quick      short rounds: less than two minutes for everything\n"
     "  --check      only whether everybody's data is right: little data, one short round\n"
-    "  --target     truce, postgresql, sqlite, redis, or a store URI (memory:)\n"
+    "  --servers    beside, and over, servers of MongoDB's protocol instead: what TRUCE_BENCH_MONGODB\n"
+    "               names, or those that the tests run against\n"
+    "  --processes  callers are processes, each with a connection or store of its own\n"
+    "  --spoil      data is lost before the checks: every one of them must notice\n"
+    "  --rounds     at most; fewer where three were quiet enough\n"
+    "  --target     truce, postgresql, sqlite, redis, secantusdb, mongo-java-server, mongodb (what\n"
+    "               TRUCE_BENCH_MONGODB names), truce+secantusdb (truce over that server) ..., or a\n"
+    "               store URI (memory:)\n"
     "  --form       journal, elements, jsonb, or main: those that have no name\n";
 
 static _Noreturn void refuse(const char *argument)
@@ -228,7 +318,9 @@ static void add_target(struct board *board, const char *name)
         if (!strcmp(name, kinds[i]->name))
             target->kind = kinds[i];
     }
-    if (!target->kind && strchr(name, ':'))
+    if (!target->kind && mongo_is_server(name))
+        target->kind = &target_mongo;
+    if (!target->kind && (strchr(name, ':') || mongo_is_server(mongo_under_truce(name))))
         target->kind = &target_truce;
     if (!target->kind)
         refuse(name);
@@ -236,11 +328,41 @@ static void add_target(struct board *board, const char *name)
     board->targets_count++;
 }
 
+static void add_targets(struct board *board, const char *const names[])
+{
+    for (int i = 0; names[i]; i++)
+        add_target(board, names[i]);
+}
+
+/* truce beside servers of MongoDB's protocol, and over them: a real one, or those of the tests. */
+static void add_servers(struct board *board)
+{
+    static const char *const real[] = {"truce", "mongodb", "truce+mongodb", NULL};
+    static const char *const others[] = {
+        "truce", "secantusdb", "truce+secantusdb", "mongo-java-server", "truce+mongo-java-server",
+        NULL};
+
+    add_targets(board, getenv("TRUCE_BENCH_MONGODB") ? real : others);
+}
+
+static void add_peers(struct board *board)
+{
+    static const char *const names[] = {"truce", "postgresql", "sqlite", "redis", NULL};
+
+    add_targets(board, names);
+}
+
+static void set_rounds(struct board *board, int rounds)
+{
+    board->conditions.rounds_min = rounds < 3 ? rounds : 3;
+    board->conditions.rounds = rounds;
+}
+
 static void set_lengths(struct board *board, int rounds, double seconds, double warm_up,
                         double run_in)
 {
     board->run_in = run_in;
-    board->conditions.rounds = rounds;
+    set_rounds(board, rounds);
     board->conditions.seconds = seconds;
     board->warm_up = warm_up;
 }
@@ -248,12 +370,12 @@ static void set_lengths(struct board *board, int rounds, double seconds, double 
 static void parse_valued(struct board *board, const char *option, const char *value)
 {
     if (!strcmp(option, "--rounds"))
-        board->conditions.rounds = (int)strtol(value, NULL, 10);
+        set_rounds(board, (int)strtol(value, NULL, 10));
     else if (!strcmp(option, "--seconds"))
         board->conditions.seconds = strtod(value, NULL);
     else if (!strcmp(option, "--callers"))
         parse_callers(board, value);
-    else if (!strcmp(option, "--workload") && board->names_count < 16)
+    else if (!strcmp(option, "--workload") && board->names_count < 32)
         board->names[board->names_count++] = value;
     else if (!strcmp(option, "--target"))
         add_target(board, value);
@@ -267,7 +389,7 @@ static void parse_valued(struct board *board, const char *option, const char *va
 
 static void parse(struct board *board, int argc, char **argv)
 {
-    set_lengths(board, 5, 1.0, 0.3, 2.0);
+    set_lengths(board, 7, 0.5, 0.2, 2.0);
     parse_callers(board, "1,8,32");
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--quick")) {
@@ -279,6 +401,13 @@ static void parse(struct board *board, int argc, char **argv)
             bench_small = true;
             set_lengths(board, 1, 0.03, 0.01, 0);
             parse_callers(board, "8");
+        } else if (!strcmp(argv[i], "--servers")) {
+            set_lengths(board, 3, 0.3, 0.1, 0.3);
+            add_servers(board);
+        } else if (!strcmp(argv[i], "--processes")) {
+            bench_processes = true;
+        } else if (!strcmp(argv[i], "--spoil")) {
+            board->spoil = true;
         } else if (!strcmp(argv[i], "--list")) {
             for (int k = 0; bench_workloads[k]; k++)
                 printf("%-18s %s\n", bench_workloads[k]->name, bench_workloads[k]->title);
@@ -292,12 +421,8 @@ static void parse(struct board *board, int argc, char **argv)
     }
     if (board->conditions.rounds < 1 || board->conditions.rounds > BENCH_ROUNDS_MAX)
         refuse("--rounds");
-    if (board->targets_count == 0) {
-        add_target(board, "truce");
-        add_target(board, "postgresql");
-        add_target(board, "sqlite");
-        add_target(board, "redis");
-    }
+    if (board->targets_count == 0)
+        add_peers(board);
 }
 
 static bool is_wanted(const struct board *board, const struct bench_workload *workload)
@@ -332,7 +457,7 @@ static void stop_targets(void)
     if (getpid() != the_process)
         return;
     for (int i = 0; i < the_board.targets_count; i++) {
-        if (the_board.targets[i].server)
+        if (the_board.targets[i].server && the_board.targets[i].kind->stop)
             the_board.targets[i].kind->stop(&the_board.targets[i]);
     }
 }
@@ -370,13 +495,13 @@ static int run(int argc, char **argv)
     refuse_unknown_names(board);
     conditions->real_time = sched_getscheduler(0) == SCHED_RR;
     start_targets(board);
-    usage_disk(bench_directory(), &conditions->before);
+    usage_disk(bench_directory(), 1000, &conditions->before);
     for (int i = 0; bench_workloads[i]; i++) {
         if (is_wanted(board, bench_workloads[i]))
             run_workload(board, bench_workloads[i]);
     }
-    usage_disk(bench_directory(), &conditions->after);
-    if (!bench_small)
+    usage_disk(bench_directory(), 1000, &conditions->after);
+    if (!bench_small && !board->spoil)
         report_summary(&board->figures);
     report_conditions(conditions, board->targets, board->targets_count);
     if (board->json)

@@ -4,16 +4,20 @@
  *
  *     harness                          side
  *       fork  ------------------------>  open the target, set the workload up
- *       order RUN, callers, seconds -->  threads; all callers begin at once, and stop at once
+ *       order RUN, callers, seconds -->  callers; all begin at once, and stop at once
  *             <-- answer --------------  the round, in shared memory
  *       order CHECK ------------------>  the workload's check
  *             <-- answer --------------
  *       order END -------------------->  close, exit
  *
+ * Callers are threads of the side, or (bench_processes) processes that it forks after the setup, each
+ * with one connection of its own, which wait for a byte to begin a round and answer one at its end.
+ *
  * A side that ends without an answer has failed; why it did is in the shared memory.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -25,63 +29,186 @@
 
 #include "bench/harness.h"
 
-enum order_kind { RUN, CHECK, END };
+#define PATIENCE_SECONDS    600 /* ten million documents are set up in less */
+#define PATIENCE_OF_SERVERS 30  /* of MongoDB's protocol: one was seen to stand still for ever */
+
+enum order_kind { RUN, CHECK, SPOIL, SIZE, END };
 
 struct order {
     enum order_kind kind;
     int callers;
     double seconds;
+    const struct bench_workload *workload; /* the same address in both processes */
+    const struct bench_form *form;
 };
 
-/* what the two processes share */
+struct crowd {
+    atomic_bool stop;
+    pthread_barrier_t start;
+};
+
+/* what a caller did in a round */
+struct tally {
+    int64_t operations;
+    struct histogram latencies;
+};
+
+/* what all the processes share */
 struct shared {
     struct bench_round round;
     char version[100], settings[300];
+    bool not_durable;
+    int64_t data_bytes, log_bytes;
+    struct crowd crowd;
+    struct tally tallies[BENCH_CALLERS_MAX];
 };
 
 struct side_process {
     pid_t pid;
     int orders, answers; /* pipes */
     struct shared *shared;
+    const struct bench_workload *workload;
+    const struct bench_form *form;
+    bool may_stand_still;
 };
+
+/* in the side */
+struct caller {
+    struct bench_side *side;
+    struct shared *shared;
+    int number;
+    pthread_t thread;
+    int orders, answers; /* of a process */
+};
+
+static void *map_shared(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    BENCH_CHECK(memory != MAP_FAILED);
+    return memory;
+}
+
+_Noreturn void side_cannot(const char *why)
+{
+    bench_cannot(SIDE_CANNOT, why);
+}
 
 /* ---- callers --------------------------------------------------------------------------------- */
-
-struct crowd {
-    struct bench_side *side;
-    atomic_bool stop;
-    pthread_barrier_t start;
-};
-
-struct caller {
-    struct crowd *crowd;
-    pthread_t thread;
-    int number;
-    int64_t operations, calls;
-    struct histogram latencies;
-};
 
 static void *call_often(void *arg)
 {
     struct caller *caller = arg;
-    struct crowd *crowd = caller->crowd;
-    struct bench_call call = {.side = crowd->side,
+    struct bench_side *side = caller->side;
+    struct crowd *crowd = &caller->shared->crowd;
+    struct tally *tally = &caller->shared->tallies[caller->number];
+    struct bench_call call = {.side = side,
                               .caller = caller->number,
-                              .connection = crowd->side->connections[caller->number]};
+                              .connection = side->connections[side->joined ? 0 : caller->number]};
     uint64_t before;
 
+    memset(tally, 0, sizeof *tally);
     pthread_barrier_wait(&crowd->start);
     before = bench_now_ns();
     while (!atomic_load_explicit(&crowd->stop, memory_order_relaxed)) {
         uint64_t after;
 
-        caller->operations += crowd->side->form->operate(&call);
+        tally->operations += side->form->operate(&call);
         after = bench_now_ns();
-        histogram_add(&caller->latencies, after - before);
+        histogram_add(&tally->latencies, after - before);
         before = after;
         call.turn++;
     }
     return NULL;
+}
+
+static void join_form(struct bench_side *side)
+{
+    side->local = NULL;
+    if (side->form->join)
+        side->form->join(side);
+}
+
+/* The process of one caller: a byte on `orders` is a round; its end is the end. */
+static _Noreturn void be_caller(struct caller *caller)
+{
+    struct bench_side own = *caller->side;
+    void *connection = NULL;
+    char byte;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    bench_random_anew();
+    own.joined = true;
+    own.callers_max = 1;
+    own.connections = &connection;
+    own.target->kind->open(&own);
+    join_form(&own);
+    caller->side = &own;
+    do {
+        BENCH_CHECK(write(caller->answers, "", 1) == 1);
+        if (read(caller->orders, &byte, 1) != 1)
+            break;
+        call_often(caller);
+    } while (true);
+    own.target->kind->close(&own);
+    _exit(0);
+}
+
+static void start_process(struct caller *caller)
+{
+    int orders[2], answers[2];
+    pid_t pid;
+    char byte;
+
+    BENCH_CHECK(pipe2(orders, O_CLOEXEC) == 0 && pipe2(answers, O_CLOEXEC) == 0);
+    fflush(NULL);
+    pid = fork();
+    BENCH_CHECK(pid >= 0);
+    if (pid == 0) {
+        close(orders[1]);
+        close(answers[0]);
+        caller->orders = orders[0];
+        caller->answers = answers[1];
+        be_caller(caller);
+    }
+    close(orders[0]);
+    close(answers[1]);
+    caller->orders = orders[1];
+    caller->answers = answers[0];
+    BENCH_CHECK(read(caller->answers, &byte, 1) == 1);
+}
+
+/* Processes are started when they are needed first, and stay. */
+static void begin_caller(struct caller *caller)
+{
+    if (!bench_processes) {
+        BENCH_CHECK(pthread_create(&caller->thread, NULL, call_often, caller) == 0);
+        return;
+    }
+    BENCH_CHECK(write(caller->orders, "", 1) == 1);
+}
+
+static void await_caller(struct caller *caller)
+{
+    char byte;
+
+    if (bench_processes)
+        BENCH_CHECK(read(caller->answers, &byte, 1) == 1);
+    else
+        pthread_join(caller->thread, NULL);
+}
+
+static void end_callers(struct caller *callers, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (callers[i].orders) {
+            close(callers[i].orders);
+            close(callers[i].answers);
+        }
+    }
+    while (wait(NULL) > 0 || errno == EINTR)
+        ;
+    memset(callers, 0, (size_t)count * sizeof *callers);
 }
 
 static void sleep_seconds(double seconds)
@@ -94,47 +221,63 @@ static void sleep_seconds(double seconds)
 }
 
 /* The mean interval of a caller's calls is what a steady arrival would have been. */
-static void add_caller(const struct caller *caller, double seconds, struct bench_round *round)
+static void add_tally(const struct tally *tally, double seconds, struct bench_round *round)
 {
     uint64_t interval = 0;
 
-    if (caller->latencies.total > 0)
-        interval = (uint64_t)(seconds * 1e9 / (double)caller->latencies.total);
-    histogram_merge(&round->latencies, &caller->latencies, interval);
-    round->operations += caller->operations;
+    if (tally->latencies.total > 0)
+        interval = (uint64_t)(seconds * 1e9 / (double)tally->latencies.total);
+    histogram_merge(&round->latencies, &tally->latencies, interval);
+    round->operations += tally->operations;
 }
 
-static void run_round(struct bench_side *side, const struct order *order, struct bench_round *round)
+static void start_crowd(struct crowd *crowd, int callers)
 {
-    struct crowd crowd = {.side = side};
-    struct caller *all = bson_malloc0((size_t)order->callers * sizeof *all);
+    pthread_barrierattr_t attributes;
+
+    pthread_barrierattr_init(&attributes);
+    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&crowd->start, &attributes, (unsigned)callers + 1);
+    pthread_barrierattr_destroy(&attributes);
+    atomic_store(&crowd->stop, false);
+}
+
+static void run_round(struct bench_side *side, struct shared *shared, struct caller *callers,
+                      const struct order *order)
+{
+    struct bench_round *round = &shared->round;
     struct usage before, after;
     double began;
 
     memset(round, 0, sizeof *round);
-    pthread_barrier_init(&crowd.start, NULL, (unsigned)order->callers + 1);
+    start_crowd(&shared->crowd, order->callers);
     for (int i = 0; i < order->callers; i++) {
-        all[i].crowd = &crowd;
-        all[i].number = i;
-        BENCH_CHECK(pthread_create(&all[i].thread, NULL, call_often, &all[i]) == 0);
+        callers[i].side = side;
+        callers[i].shared = shared;
+        callers[i].number = i;
+        if (bench_processes && !callers[i].orders)
+            start_process(&callers[i]);
     }
-    usage_take(side->target->server, false, &before);
-    pthread_barrier_wait(&crowd.start);
+    for (int i = 0; i < order->callers; i++)
+        begin_caller(&callers[i]);
+    usage_take(side->target->server, bench_processes, false, &before);
+    pthread_barrier_wait(&shared->crowd.start);
     began = bench_now();
     sleep_seconds(order->seconds);
-    atomic_store(&crowd.stop, true);
+    atomic_store(&shared->crowd.stop, true);
     for (int i = 0; i < order->callers; i++)
-        pthread_join(all[i].thread, NULL);
+        await_caller(&callers[i]);
     round->seconds = bench_now() - began;
-    usage_take(side->target->server, true, &after);
+    usage_take(side->target->server, bench_processes, true, &after);
     for (int i = 0; i < order->callers; i++)
-        add_caller(&all[i], round->seconds, round);
+        add_tally(&shared->tallies[i], round->seconds, round);
     side->operations += round->operations;
+    side->changed += round->operations * side->workload->changes;
+    side->inserted += round->operations * side->workload->inserts;
     round->used = (struct usage){.cpu_seconds = after.cpu_seconds - before.cpu_seconds,
                                  .bytes_written = after.bytes_written - before.bytes_written,
                                  .memory = after.memory};
-    pthread_barrier_destroy(&crowd.start);
-    bson_free(all);
+    pthread_barrier_destroy(&shared->crowd.start);
 }
 
 /* ---- the side's process ---------------------------------------------------------------------- */
@@ -144,30 +287,69 @@ static void answer(int answers)
     BENCH_CHECK(write(answers, "", 1) == 1);
 }
 
+static void use(struct bench_side *side, const struct bench_workload *workload,
+                const struct bench_form *form)
+{
+    side->workload = workload;
+    side->form = form;
+    side->state = map_shared(workload->state_size + 1);
+    join_form(side);
+}
+
+static void obey(struct bench_side *side, struct shared *shared, struct caller *callers,
+                 const struct order *order)
+{
+    if (order->workload != side->workload || order->form != side->form) {
+        end_callers(callers, BENCH_CALLERS_MAX);
+        use(side, order->workload, order->form);
+    }
+    switch (order->kind) {
+    case RUN:
+        run_round(side, shared, callers, order);
+        break;
+    case CHECK:
+        side->form->check(side);
+        break;
+    case SPOIL:
+        side->target->kind->spoil(side);
+        break;
+    case SIZE:
+        if (side->target->kind->size)
+            side->target->kind->size(side, &shared->data_bytes, &shared->log_bytes);
+        break;
+    case END:
+        break;
+    }
+}
+
 static _Noreturn void be_side(struct bench_side *side, struct shared *shared, int orders,
                               int answers)
 {
+    struct caller *callers = bson_malloc0(BENCH_CALLERS_MAX * sizeof *callers);
+    int connections = bench_processes ? 1 : side->callers_max;
     struct order order;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     bench_fail_into(shared->round.why, sizeof shared->round.why);
-    side->connections = bson_malloc0((size_t)side->callers_max * sizeof *side->connections);
-    side->state = bson_malloc0(side->workload->state_size + 1);
+    side->number = (int)getpid();
+    bench_small |= side->target->server_is_slow;
+    side->callers_max = connections;
+    side->connections = bson_malloc0((size_t)connections * sizeof *side->connections);
     side->target->kind->open(side);
     snprintf(shared->version, sizeof shared->version, "%s", side->target->version);
     snprintf(shared->settings, sizeof shared->settings, "%s", side->target->settings);
+    shared->not_durable = side->target->not_durable;
+    use(side, side->workload, side->form);
     side->form->setup(side);
     answer(answers);
     while (read(orders, &order, sizeof order) == sizeof order && order.kind != END) {
-        if (order.kind == RUN)
-            run_round(side, &order, &shared->round);
-        else
-            side->form->check(side);
+        obey(side, shared, callers, &order);
         answer(answers);
     }
+    end_callers(callers, BENCH_CALLERS_MAX);
     side->target->kind->close(side);
-    bson_free(side->state);
     bson_free(side->connections);
+    bson_free(callers);
     _exit(0);
 }
 
@@ -175,8 +357,17 @@ static _Noreturn void be_side(struct bench_side *side, struct shared *shared, in
 
 static bool answered(struct side_process *side, char *why, size_t size)
 {
+    struct pollfd waited = {.fd = side->answers, .events = POLLIN};
+    int patience = side->may_stand_still ? PATIENCE_OF_SERVERS : PATIENCE_SECONDS;
     char byte;
 
+    if (poll(&waited, 1, patience * 1000) == 0) {
+        kill(side->pid, SIGKILL);
+        snprintf(side->shared->round.why, sizeof side->shared->round.why,
+                 SIDE_CANNOT "no answer for %d seconds", patience);
+        snprintf(why, size, "%s", side->shared->round.why);
+        return false;
+    }
     if (read(side->answers, &byte, 1) == 1)
         return true;
     if (!side->shared->round.why[0])
@@ -185,9 +376,11 @@ static bool answered(struct side_process *side, char *why, size_t size)
     return false;
 }
 
-static bool send_order(struct side_process *side, const struct order *order)
+static bool send_order(struct side_process *side, enum order_kind kind, int callers, double seconds)
 {
-    return write(side->orders, order, sizeof *order) == sizeof *order;
+    const struct order order = {kind, callers, seconds, side->workload, side->form};
+
+    return write(side->orders, &order, sizeof order) == sizeof order;
 }
 
 bool side_start(const struct bench_workload *workload, const struct bench_form *form,
@@ -200,9 +393,9 @@ bool side_start(const struct bench_workload *workload, const struct bench_form *
     int orders[2], answers[2];
 
     BENCH_CHECK(pipe2(orders, O_CLOEXEC) == 0 && pipe2(answers, O_CLOEXEC) == 0);
-    side->shared =
-        mmap(NULL, sizeof *side->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    BENCH_CHECK(side->shared != MAP_FAILED);
+    side->shared = map_shared(sizeof *side->shared);
+    side->may_stand_still = target->server_is_slow;
+    side_use(side, workload, form);
     fflush(NULL);
     side->pid = fork();
     BENCH_CHECK(side->pid >= 0);
@@ -220,34 +413,68 @@ bool side_start(const struct bench_workload *workload, const struct bench_form *
         return false;
     memcpy(target->version, side->shared->version, sizeof target->version);
     memcpy(target->settings, side->shared->settings, sizeof target->settings);
+    target->not_durable = side->shared->not_durable;
     return true;
+}
+
+void side_use(struct side_process *side, const struct bench_workload *workload,
+              const struct bench_form *form)
+{
+    side->workload = workload;
+    side->form = form;
 }
 
 bool side_run(struct side_process *side, int callers, double seconds,
               const struct bench_round **round)
 {
-    const struct order order = {RUN, callers, seconds};
     char why[300];
 
     *round = &side->shared->round;
-    return send_order(side, &order) && answered(side, why, sizeof why);
+    return send_order(side, RUN, callers, seconds) && answered(side, why, sizeof why);
 }
 
 bool side_check(struct side_process *side, char *why, size_t size)
 {
-    const struct order order = {.kind = CHECK};
+    return send_order(side, CHECK, 0, 0) && answered(side, why, size);
+}
 
-    return send_order(side, &order) && answered(side, why, size);
+bool side_spoil(struct side_process *side)
+{
+    char why[300];
+
+    return send_order(side, SPOIL, 0, 0) && answered(side, why, sizeof why);
+}
+
+bool side_size(struct side_process *side, int64_t *data, int64_t *log)
+{
+    char why[300];
+
+    if (!send_order(side, SIZE, 0, 0) || !answered(side, why, sizeof why))
+        return false;
+    *data = side->shared->data_bytes;
+    *log = side->shared->log_bytes;
+    return true;
+}
+
+int side_number(const struct side_process *side)
+{
+    return (int)side->pid;
+}
+
+void side_kill(struct side_process *side, int callers, double seconds)
+{
+    BENCH_CHECK(send_order(side, RUN, callers, 2 * seconds));
+    sleep_seconds(seconds);
+    kill(side->pid, SIGKILL);
 }
 
 void side_end(struct side_process *side)
 {
-    const struct order order = {.kind = END};
     int status;
 
     if (!side)
         return;
-    (void)send_order(side, &order); /* one that has ended already needs none */
+    (void)send_order(side, END, 0, 0); /* one that has ended already needs none */
     close(side->orders);
     close(side->answers);
     waitpid(side->pid, &status, 0);

@@ -56,3 +56,21 @@ int64_t sql_get(struct sql *sql, struct sql_statement statement)
     sql_finish(sql);
     return number;
 }
+
+void sql_spoil(struct sql *sql, const char *exists)
+{
+    static const struct {
+        const char *table, *remove;
+    } all[] = {{"documents", "DELETE FROM documents WHERE id = (SELECT min(id) FROM documents)"},
+               {"elements", "DELETE FROM elements WHERE owner = 7"},
+               {"students", "DELETE FROM students WHERE id = 7"},
+               {"badges", "DELETE FROM badges WHERE player = 7"},
+               {"players", "DELETE FROM players WHERE id = 7"}};
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct sql_value name = TEXT(all[i].table);
+
+        if (sql_get(sql, (struct sql_statement){exists, &name, 1}) > 0)
+            sql_execute(sql, all[i].remove);
+    }
+}

@@ -47,6 +47,10 @@ int64_t sql_run(struct sql *sql, struct sql_statement statement);
 /* the number in the first column of the first row; 0 if there is none */
 int64_t sql_get(struct sql *sql, struct sql_statement statement);
 
+/* Rows get lost: one of each of the workloads' tables that are there, as `exists` (a count, of the
+ * table's name) says. */
+void sql_spoil(struct sql *sql, const char *exists);
+
 /* ---- for the two of them ---------------------------------------------------------------------- */
 
 struct sql_ops {

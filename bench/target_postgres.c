@@ -17,6 +17,7 @@
 #include "bench/sql.h"
 
 #define STATEMENTS_MAX 16
+#define LOG_FILES      64 /* of 16 MB */
 #define PARAMETERS_MAX 16
 #define INT8_TYPE      20 /* pg_type.oid of int8 */
 
@@ -242,6 +243,20 @@ static void stop(struct bench_target *target)
     target->server = 0;
 }
 
+/* The log's files are made and filled with zeros here, as those of a server that has been used, which
+ * takes old files again; a new one would have to be made for every 16 MB that are measured. */
+static void make_log(const char *address)
+{
+    struct sql *sql = postgres_connect(address);
+
+    for (int i = 0; i < LOG_FILES; i++) {
+        sql_execute(sql, "SELECT pg_logical_emit_message(false, 'truce', 'x')");
+        sql_execute(sql, "SELECT pg_switch_wal()");
+    }
+    sql_execute(sql, "CHECKPOINT");
+    sql_close(sql);
+}
+
 static void start(struct bench_target *target)
 {
     char bin[200], log[300], initdb[256], postgres[256], sockets[160];
@@ -259,6 +274,8 @@ static void start(struct bench_target *target)
                                "shared_buffers=256MB",
                                "-c",
                                "max_wal_size=4GB",
+                               "-c",
+                               "min_wal_size=2GB",
                                "-c",
                                "max_connections=80",
                                "-c",
@@ -286,6 +303,8 @@ static void start(struct bench_target *target)
     target->server = server_spawn(USER, log, run);
     if (!server_wait(target, 15, answers, log))
         stop(target);
+    else if (!bench_small)
+        make_log(target->address);
 }
 
 /* ---- the target ------------------------------------------------------------------------------ */
@@ -310,10 +329,12 @@ static void open_target(struct bench_side *side)
     struct sql *first;
 
     snprintf(address, sizeof address, "%s options='-c search_path=side%d'", side->target->address,
-             (int)getpid());
-    snprintf(schema, sizeof schema, "CREATE SCHEMA side%d", (int)getpid());
+             side->number);
+    snprintf(schema, sizeof schema, "CREATE SCHEMA side%d", side->number);
     for (int i = 0; i < side->callers_max; i++)
         side->connections[i] = postgres_connect(address);
+    if (side->joined)
+        return;
     first = side->connections[0];
     sql_execute(first, schema);
     side->target->settings[0] = '\0';
@@ -332,11 +353,33 @@ static void close_target(struct bench_side *side)
     char schema[100];
 
     snprintf(schema, sizeof schema, "SET client_min_messages = warning; DROP SCHEMA side%d CASCADE",
-             (int)getpid());
-    sql_execute(side->connections[0], schema);
+             side->number);
+    if (!side->joined)
+        sql_execute(side->connections[0], schema);
     for (int i = 0; i < side->callers_max; i++)
         sql_close(side->connections[i]);
 }
 
-const struct target_kind target_postgres = {
-    .name = "postgresql", .start = start, .stop = stop, .open = open_target, .close = close_target};
+static void spoil(struct bench_side *side)
+{
+    sql_spoil(side->connections[0], "SELECT count(*) FROM information_schema.tables"
+                                    " WHERE table_schema = current_schema() AND table_name = $1");
+}
+
+static void size(struct bench_side *side, int64_t *data, int64_t *log)
+{
+    struct sql *sql = side->connections[0];
+
+    *data = sql_get(sql, SQL("SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c"
+                             " JOIN pg_namespace n ON n.oid = c.relnamespace"
+                             " WHERE n.nspname = current_schema() AND c.relkind = 'r'"));
+    *log = sql_get(sql, SQL("SELECT sum(size)::bigint FROM pg_ls_waldir()"));
+}
+
+const struct target_kind target_postgres = {.name = "postgresql",
+                                            .start = start,
+                                            .stop = stop,
+                                            .open = open_target,
+                                            .close = close_target,
+                                            .spoil = spoil,
+                                            .size = size};

@@ -26,10 +26,24 @@ static void stop(struct bench_target *target)
 static void start(struct bench_target *target)
 {
     char log[300];
-    const char *const run[] = {PROGRAM,          "--port",           "0",   "--unixsocket",
-                               target->address,  "--unixsocketperm", "777", "--dir",
-                               server.directory, "--appendonly",     "yes", "--appendfsync",
-                               "always",         "--save",           "",    NULL};
+    const char *const run[] = {PROGRAM,
+                               "--port",
+                               "0",
+                               "--unixsocket",
+                               target->address,
+                               "--unixsocketperm",
+                               "777",
+                               "--dir",
+                               server.directory,
+                               "--appendonly",
+                               "yes",
+                               "--appendfsync",
+                               "always",
+                               "--save",
+                               "",
+                               "--auto-aof-rewrite-percentage",
+                               "0",
+                               NULL};
 
     if (access(PROGRAM, X_OK) != 0) {
         snprintf(target->reason, sizeof target->reason, "it is not installed");
@@ -58,6 +72,8 @@ static void open_target(struct bench_side *side)
 
     for (int i = 0; i < side->callers_max; i++)
         side->connections[i] = redis_connect(side->target->address);
+    if (side->joined)
+        return;
     must_be(side->connections[0], "appendonly", "yes");
     must_be(side->connections[0], "appendfsync", "always");
     version = strstr(redis_run(side->connections[0], "INFO|server")->text, "redis_version:");
@@ -74,5 +90,17 @@ static void close_target(struct bench_side *side)
         redis_close(side->connections[i]);
 }
 
-const struct target_kind target_redis = {
-    .name = "redis", .start = start, .stop = stop, .open = open_target, .close = close_target};
+static void spoil(struct bench_side *side)
+{
+    char key[100];
+
+    snprintf(key, sizeof key, "%s", redis_run(side->connections[0], "RANDOMKEY")->text);
+    redis_run(side->connections[0], "DEL|%s", key);
+}
+
+const struct target_kind target_redis = {.name = "redis",
+                                         .start = start,
+                                         .stop = stop,
+                                         .open = open_target,
+                                         .close = close_target,
+                                         .spoil = spoil};

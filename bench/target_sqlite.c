@@ -1,7 +1,9 @@
 /*
- * SQLite by itself: what one would write with it and no further thought. WAL, synchronous=FULL, a
- * connection for each caller, one transaction for each operation.
+ * SQLite by itself: WAL, synchronous=FULL, a connection for each caller, one transaction for each
+ * operation. Threads that write take turns by a mutex: where several wait for SQLite's own lock, they
+ * sleep and try again, which is several times slower. Processes have only that (busy_timeout).
  */
+#include <pthread.h>
 #include <string.h>
 
 #include <sqlite3.h>
@@ -21,7 +23,10 @@ struct lite {
     sqlite3_stmt *open; /* started, not finished */
     bool row;           /* it has a row that was not given yet */
     bool done;
+    bool writes; /* it holds the mutex */
 };
+
+static pthread_mutex_t writer = PTHREAD_MUTEX_INITIALIZER;
 
 static void must(struct lite *lite, int code)
 {
@@ -53,11 +58,29 @@ static void lite_close(struct sql *sql)
     bson_free(lite);
 }
 
+/* From the first statement that writes, or BEGIN IMMEDIATE, to the end of the transaction. */
+static void take_turn(struct lite *lite, sqlite3_stmt *s)
+{
+    if (lite->writes || sqlite3_stmt_readonly(s))
+        return;
+    pthread_mutex_lock(&writer);
+    lite->writes = true;
+}
+
+static void end_turn(struct lite *lite)
+{
+    if (!lite->writes || !sqlite3_get_autocommit(lite->db))
+        return;
+    lite->writes = false;
+    pthread_mutex_unlock(&writer);
+}
+
 static void lite_execute(struct sql *sql, const char *text)
 {
     struct lite *lite = (struct lite *)sql;
 
     must(lite, sqlite3_exec(lite->db, text, NULL, NULL, NULL));
+    end_turn(lite); /* it may have been the COMMIT */
 }
 
 static void begin(struct lite *lite, const struct sql_statement *statement)
@@ -72,6 +95,7 @@ static void begin(struct lite *lite, const struct sql_statement *statement)
                                : sqlite3_bind_int64(s, i + 1, value->number));
     }
     lite->open = s;
+    take_turn(lite, s);
     code = sqlite3_step(s);
     must(lite, code);
     lite->row = code == SQLITE_ROW;
@@ -110,6 +134,7 @@ static int64_t lite_finish(struct sql *sql)
     struct lite *lite = (struct lite *)sql;
 
     must(lite, sqlite3_reset(lite->open));
+    end_turn(lite);
     return sqlite3_changes64(lite->db);
 }
 
@@ -140,10 +165,14 @@ struct sql *sqlite_connect(const char *path)
 
 /* ---- the target ------------------------------------------------------------------------------ */
 
+static char *path_of(const struct bench_side *side)
+{
+    return bson_strdup_printf("%s/%d.sqlite", bench_directory(), side->number);
+}
+
 static void open_target(struct bench_side *side)
 {
-    char *path = bson_strdup_printf("%s/%s-%d.sqlite", bench_directory(), side->workload->name,
-                                    (int)getpid());
+    char *path = path_of(side);
     struct sql *first;
 
     for (int i = 0; i < side->callers_max; i++)
@@ -166,5 +195,19 @@ static void close_target(struct bench_side *side)
         sql_close(side->connections[i]);
 }
 
+static void spoil(struct bench_side *side)
+{
+    sql_spoil(side->connections[0], "SELECT count(*) FROM sqlite_master WHERE name = $1");
+}
+
+static void size(struct bench_side *side, int64_t *data, int64_t *log)
+{
+    char *path = path_of(side);
+
+    *data = bench_file_size(path, "");
+    *log = bench_file_size(path, "-wal");
+    bson_free(path);
+}
+
 const struct target_kind target_sqlite = {
-    .name = "sqlite", .open = open_target, .close = close_target};
+    .name = "sqlite", .open = open_target, .close = close_target, .spoil = spoil, .size = size};

@@ -1,35 +1,119 @@
 /*
- * truce: a store by its URI. "truce" by itself is a fresh file for each workload. All callers are
- * threads that share one store, as a program's threads would.
+ * truce: a store by its URI. "truce" by itself is a fresh file for each workload, "truce+NAME" a
+ * fresh database of a server of MongoDB's protocol. Callers that are threads share one store, as a
+ * program's threads would.
  */
 #include <string.h>
 #include <unistd.h>
 
 #include "bench/harness.h"
+#include "bench/mongo.h"
 #include "truce/sys/store.h"
+
+static const char *server_of(const struct bench_side *side)
+{
+    return mongo_under_truce(side->target->name);
+}
+
+static void database_of(const struct bench_side *side, char database[40])
+{
+    snprintf(database, 40, "side%d", side->number);
+}
+
+static char *address_of(const struct bench_side *side)
+{
+    char database[40];
+
+    database_of(side, database);
+    if (server_of(side)[0])
+        return mongo_address(side->target->address, database);
+    if (strcmp(side->target->name, "truce") != 0)
+        return bson_strdup(side->target->name);
+    return bson_strdup_printf("file:%s/%d.truce", bench_directory(), side->number);
+}
+
+static void start(struct bench_target *target)
+{
+    if (mongo_under_truce(target->name)[0])
+        mongo_server_start(target, mongo_under_truce(target->name));
+}
+
+/* What the server says of itself. */
+static void describe_server(struct bench_side *side)
+{
+    struct mongo *mongo = mongo_connect(side->target->address, "admin");
+
+    mongo_server_describe(mongo, side->target, server_of(side));
+    mongo_close(mongo);
+}
 
 static void open_target(struct bench_side *side)
 {
-    char *file = bson_strdup_printf("file:%s/%s-%d.truce", bench_directory(), side->workload->name,
-                                    (int)getpid());
-    bool own = !strcmp(side->target->name, "truce");
+    struct bench_target *target = side->target;
+    char *address = address_of(side);
     truce_store *store = NULL;
     bson_error_t error;
 
-    BENCH_MUST(truce_store_open(own ? file : side->target->name, NULL, &store, &error), error);
-    BENCH_CHECK(!own || store->capabilities & TRUCE_CAN_DURABLE);
+    BENCH_MUST(truce_store_open(address, NULL, &store, &error), error);
+    BENCH_CHECK(strcmp(target->name, "truce") != 0 || store->capabilities & TRUCE_CAN_DURABLE);
     for (int i = 0; i < side->callers_max; i++)
         side->connections[i] = store;
-    snprintf(side->target->version, sizeof side->target->version, "truce, %s:", store->ops->scheme);
-    snprintf(side->target->settings, sizeof side->target->settings, "%s",
-             store->capabilities & TRUCE_CAN_DURABLE ? "durable" : "not durable");
-    bson_free(file);
+    target->not_durable = !(store->capabilities & TRUCE_CAN_DURABLE);
+    snprintf(target->settings, sizeof target->settings, "%s",
+             target->not_durable ? "not durable" : "durable");
+    if (server_of(side)[0] && !side->joined)
+        describe_server(side);
+    snprintf(target->version, sizeof target->version, "truce, %s:", store->ops->scheme);
+    bson_free(address);
 }
 
 static void close_target(struct bench_side *side)
 {
     truce_store_close(side->connections[0]);
+    if (server_of(side)[0] && !side->joined) {
+        char database[40];
+        struct mongo *mongo;
+
+        database_of(side, database);
+        mongo = mongo_connect(side->target->address, database);
+        mongo_drop(mongo);
+        mongo_close(mongo);
+    }
 }
 
-const struct target_kind target_truce = {
-    .name = "truce", .open = open_target, .close = close_target};
+static void spoil(struct bench_side *side)
+{
+    truce_store *store = side->connections[0];
+    bson_t collections, all = BSON_INITIALIZER;
+    bson_error_t error;
+    bson_iter_t list, entry, name;
+
+    BENCH_MUST(truce_collection_list(store, &collections, &error), error);
+    BENCH_CHECK(bson_iter_init(&list, &collections));
+    while (bson_iter_next(&list)) {
+        BENCH_CHECK(bson_iter_recurse(&list, &entry) &&
+                    bson_iter_find_descendant(&entry, "name", &name));
+        BENCH_MUST(truce_remove(store, bson_iter_utf8(&name, NULL), &all, NULL, NULL, &error),
+                   error);
+    }
+    bson_destroy(&collections);
+    bson_destroy(&all);
+}
+
+static void size(struct bench_side *side, int64_t *data, int64_t *log)
+{
+    char *address = address_of(side);
+    const char *path = strncmp(address, "file:", 5) ? "" : address + 5;
+
+    *data = bench_file_size(path, "");
+    *log = bench_file_size(path, "-wal");
+    bson_free(address);
+}
+
+const struct target_kind target_truce = {.name = "truce",
+                                         .start = start,
+                                         .stop = mongo_server_stop,
+                                         .open = open_target,
+                                         .close = close_target,
+                                         .spoil = spoil,
+                                         .size = size};

@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 #include "bench/bench.h"
-#include "bench/histogram.h"
+#define DISK_BLOCK  4096
+#define DISK_BLOCKS 256
 
 /* ---- /proc ----------------------------------------------------------------------------------- */
 
@@ -65,7 +66,8 @@ static void add_process(pid_t pid, double seconds, bool with_memory, struct usag
         usage->memory += labelled(pid, "smaps_rollup", "Pss:") * 1024;
 }
 
-static void add_server(pid_t server, bool with_memory, struct usage *usage)
+/* A process and its children. */
+static void add_family(pid_t head, bool with_memory, struct usage *usage)
 {
     DIR *directory = opendir("/proc");
     struct dirent *entry;
@@ -75,49 +77,63 @@ static void add_server(pid_t server, bool with_memory, struct usage *usage)
         pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10), parent;
         double seconds;
 
-        if (pid > 0 && read_stat(pid, &parent, &seconds) && (pid == server || parent == server))
+        if (pid > 0 && read_stat(pid, &parent, &seconds) && (pid == head || parent == head))
             add_process(pid, seconds, with_memory, usage);
     }
     closedir(directory);
 }
 
-void usage_take(pid_t server, bool with_memory, struct usage *usage)
+void usage_take(pid_t server, bool with_children, bool with_memory, struct usage *usage)
 {
     struct rusage own;
 
-    getrusage(RUSAGE_SELF, &own);
     *usage = (struct usage){0};
+    if (server)
+        add_family(server, with_memory, usage);
+    if (with_children) {
+        add_family(getpid(), with_memory, usage);
+        return;
+    }
+    getrusage(RUSAGE_SELF, &own);
     add_process(getpid(),
                 (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
                     (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec) / 1e6,
                 with_memory, usage);
-    if (server)
-        add_server(server, with_memory, usage);
 }
 
 /* ---- the disk -------------------------------------------------------------------------------- */
 
-void usage_disk(const char *directory, struct disk *disk)
+/* The file stays: it is in a directory of the run. */
+static int disk_file(const char *directory)
 {
-    static char block[4096];
-    struct histogram *h = bson_malloc0(sizeof *h);
-    char *path = bson_strdup_printf("%s/fdatasync", directory);
-    int file = open(path, O_RDWR | O_CREAT, 0600);
+    static char block[DISK_BLOCK];
+    static int file = -1;
+    char *path;
 
+    if (file >= 0)
+        return file;
+    path = bson_strdup_printf("%s/fdatasync", directory);
+    file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     BENCH_CHECK(file >= 0);
-    for (int i = 0; i < 256; i++)
-        BENCH_CHECK(pwrite(file, block, sizeof block, i * 4096) == sizeof block);
+    for (int i = 0; i < DISK_BLOCKS; i++)
+        BENCH_CHECK(pwrite(file, block, sizeof block, (off_t)i * DISK_BLOCK) == sizeof block);
     BENCH_CHECK(fsync(file) == 0);
-    for (int i = 0; i < 1000; i++) {
+    bson_free(path);
+    return file;
+}
+
+void usage_disk(const char *directory, int count, struct histogram *latencies)
+{
+    static char block[DISK_BLOCK];
+    static int next;
+    int file = disk_file(directory);
+
+    for (int i = 0; i < count; i++) {
+        off_t at = (off_t)(next++ % DISK_BLOCKS) * DISK_BLOCK;
         uint64_t before = bench_now_ns();
 
-        BENCH_CHECK(pwrite(file, block, sizeof block, i % 256 * 4096) == sizeof block);
+        BENCH_CHECK(pwrite(file, block, sizeof block, at) == sizeof block);
         BENCH_CHECK(fdatasync(file) == 0);
-        histogram_add(h, bench_now_ns() - before);
+        histogram_add(latencies, bench_now_ns() - before);
     }
-    close(file);
-    unlink(path);
-    *disk = (struct disk){histogram_us(h, 0.5), histogram_us(h, 0.99)};
-    bson_free(path);
-    bson_free(h);
 }

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "bench/histogram.h"
+
 struct usage {
     double cpu_seconds;
     /* by write calls, to files. What the kernel counts as written to the disk is no measure: where it
@@ -17,15 +19,12 @@ struct usage {
     int64_t memory; /* what the processes have in memory now, shared pages counted once */
 };
 
-/* Of this process, and of `server` (0: none) with its children. `memory` is slow to tell, and 0 where
- * it is not wanted. */
-void usage_take(pid_t server, bool with_memory, struct usage *usage);
+/* Of this process (with its children, if they are the callers), and of `server` (0: none) with its
+ * children. `memory` is slow to tell, and 0 where it is not wanted. */
+void usage_take(pid_t server, bool with_children, bool with_memory, struct usage *usage);
 
-struct disk {
-    double p50_us, p99_us;
-};
-
-/* An fdatasync after a write of 4 kB into a file that is there already, in `directory`. */
-void usage_disk(const char *directory, struct disk *disk);
+/* So many times an fdatasync after a write of 4 kB into a file that is there already, in `directory`;
+ * always the same directory. */
+void usage_disk(const char *directory, int count, struct histogram *latencies);
 
 #endif

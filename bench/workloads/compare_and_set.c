@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "bench/documents.h"
+#include "bench/mongo.h"
 #include "bench/redis.h"
 #include "bench/sql.h"
 
@@ -34,6 +35,32 @@ static bool set_truce(truce_store *store, int64_t id)
 static int64_t truce(struct bench_call *call)
 {
     while (!set_truce(call->connection, (int64_t)bench_random(DOCUMENTS)))
+        ;
+    return 1;
+}
+
+static bool set_mongo(struct mongo *mongo, int64_t id)
+{
+    bson_t filter, update = BSON_INITIALIZER, document, set;
+    int64_t version, matched;
+
+    document_filter(id, &filter);
+    BENCH_CHECK(mongo_find_one(mongo, "documents", &filter, &document));
+    version = document_counter(&document);
+    BSON_APPEND_INT64(&filter, "counter", version);
+    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+    BSON_APPEND_INT64(&set, "counter", version + 1);
+    bson_append_document_end(&update, &set);
+    matched = mongo_update(mongo, "documents", &filter, &update, NULL);
+    bson_destroy(&document);
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    return matched == 1;
+}
+
+static int64_t mongo(struct bench_call *call)
+{
+    while (!set_mongo(call->connection, (int64_t)bench_random(DOCUMENTS)))
         ;
     return 1;
 }
@@ -96,4 +123,5 @@ const struct bench_workload workload_compare_and_set = {
         {"postgresql", NULL, documents_setup, sql, documents_check},
         {"sqlite", NULL, documents_setup, sql, documents_check},
         {"redis", NULL, setup_redis, redis, documents_check},
+        {"mongodb", NULL, documents_setup, mongo, documents_check},
     }};

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "bench/documents.h"
+#include "bench/mongo.h"
 #include "bench/redis.h"
 #include "bench/sql.h"
 
@@ -117,6 +118,36 @@ static int64_t redis(struct bench_call *call)
     return 1;
 }
 
+/* The guard is written to, so that nobody else may change it before the decision. */
+static void change_mongo(struct mongo *mongo, void *arg)
+{
+    const struct five *five = arg;
+    bson_t *touch = BCON_NEW("$inc", "{", "touched", BCON_INT64(1), "}");
+    bson_t filter, update;
+
+    document_filter(five->guard, &filter);
+    BSON_APPEND_INT64(&filter, "counter", 0);
+    document_increment(1, &update);
+    if (mongo_update(mongo, "documents", &filter, touch, NULL) == 0)
+        BENCH_CHECK(mongo_is_lost(mongo));
+    bson_destroy(&filter);
+    for (int i = 0; i < CHANGED && !mongo_is_lost(mongo); i++) {
+        document_filter(five->id[i], &filter);
+        (void)mongo_update(mongo, "documents", &filter, &update, NULL);
+        bson_destroy(&filter);
+    }
+    bson_destroy(&update);
+    bson_destroy(touch);
+}
+
+static int64_t mongo(struct bench_call *call)
+{
+    struct five five = draw();
+
+    mongo_transact(call->connection, change_mongo, &five);
+    return 1;
+}
+
 const struct bench_workload workload_five_documents = {
     .name = "five_documents",
     .title = "a commit over five documents, guarded by a sixth",
@@ -128,4 +159,5 @@ const struct bench_workload workload_five_documents = {
         {"postgresql", NULL, documents_setup, postgres, documents_check},
         {"sqlite", NULL, documents_setup, sqlite, documents_check},
         {"redis", NULL, setup_redis, redis, documents_check},
+        {"mongodb", NULL, documents_setup, mongo, documents_check},
     }};

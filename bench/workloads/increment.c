@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "bench/documents.h"
+#include "bench/mongo.h"
 #include "bench/redis.h"
 #include "bench/sql.h"
 
@@ -26,6 +27,18 @@ static int64_t truce(struct bench_call *call)
     BENCH_MUST(truce_update(call->connection, "documents", &filter, &update, NULL, &result, &error),
                error);
     BENCH_CHECK(result.modified == 1);
+    bson_destroy(&filter);
+    bson_destroy(&update);
+    return 1;
+}
+
+static int64_t mongo(struct bench_call *call)
+{
+    bson_t filter, update;
+
+    document_filter(target(call), &filter);
+    document_increment(1, &update);
+    BENCH_CHECK(mongo_update(call->connection, "documents", &filter, &update, NULL) == 1);
     bson_destroy(&filter);
     bson_destroy(&update);
     return 1;
@@ -55,6 +68,7 @@ const struct bench_workload workload_increment = {
         {"postgresql", NULL, documents_setup, sql, documents_check, &any},
         {"sqlite", NULL, documents_setup, sql, documents_check, &any},
         {"redis", NULL, documents_setup, redis, documents_check, &any},
+        {"mongodb", NULL, documents_setup, mongo, documents_check, &any},
     }};
 
 const struct bench_workload workload_hot_document = {
@@ -68,4 +82,5 @@ const struct bench_workload workload_hot_document = {
         {"postgresql", NULL, documents_setup, sql, documents_check, &hot},
         {"sqlite", NULL, documents_setup, sql, documents_check, &hot},
         {"redis", NULL, documents_setup, redis, documents_check, &hot},
+        {"mongodb", NULL, documents_setup, mongo, documents_check, &hot},
     }};

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "bench/documents.h"
+#include "bench/mongo.h"
 #include "bench/redis.h"
 #include "bench/sql.h"
 
@@ -15,6 +16,20 @@ static int64_t read_truce(struct bench_call *call)
     document_filter(id, &filter);
     BENCH_MUST(truce_find_one(call->connection, "documents", &filter, NULL, &document, &error),
                error);
+    BENCH_CHECK(bson_iter_init_find(&iter, &document, "_id") && bson_iter_int64(&iter) == id);
+    bson_destroy(&filter);
+    bson_destroy(&document);
+    return 1;
+}
+
+static int64_t read_mongo(struct bench_call *call)
+{
+    int64_t id = (int64_t)bench_random(DOCUMENTS);
+    bson_t filter, document;
+    bson_iter_t iter;
+
+    document_filter(id, &filter);
+    BENCH_CHECK(mongo_find_one(call->connection, "documents", &filter, &document));
     BENCH_CHECK(bson_iter_init_find(&iter, &document, "_id") && bson_iter_int64(&iter) == id);
     bson_destroy(&filter);
     bson_destroy(&document);
@@ -38,7 +53,7 @@ static int64_t read_redis(struct bench_call *call)
     int64_t id = (int64_t)bench_random(DOCUMENTS);
     const struct redis_item *items = redis_run(call->connection, "HGETALL|d:%" PRId64, id);
 
-    BENCH_CHECK(items[0].number == 8 && redis_field(items, "group") == id % GROUPS);
+    BENCH_CHECK(items[0].number == 8 && redis_field(items, "group") == id % document_groups);
     return 1;
 }
 
@@ -46,10 +61,12 @@ const struct bench_workload workload_point_read = {
     .name = "point_read",
     .title = "read one document by its _id",
     .unit = "reads",
+    .reads = true,
     .aim = 5,
     .forms = {
         {"truce", NULL, documents_setup, read_truce, documents_check},
         {"postgresql", NULL, documents_setup, read_sql, documents_check},
         {"sqlite", NULL, documents_setup, read_sql, documents_check},
         {"redis", NULL, documents_setup, read_redis, documents_check},
+        {"mongodb", NULL, documents_setup, read_mongo, documents_check},
     }};

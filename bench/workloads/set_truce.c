@@ -17,7 +17,6 @@ static void apply_batch(struct bench_side *side,
                         void (*next)(struct bench_side *side, int64_t i, struct set_operation *o),
                         int64_t from)
 {
-    struct sets_state *state = side->state;
     truce_set_operation *operations = bson_malloc0(BATCH * sizeof *operations);
     truce_set_result *results = bson_malloc0(BATCH * sizeof *results);
     bson_t *documents = bson_malloc(2 * BATCH * sizeof *documents);
@@ -33,7 +32,7 @@ static void apply_batch(struct bench_side *side,
                                               .element = &documents[2 * i + 1],
                                               .seq = o.seq};
     }
-    BENCH_MUST(truce_set_apply(state->sets, NULL, operations, BATCH, results, &error), error);
+    BENCH_MUST(truce_set_apply(side->local, NULL, operations, BATCH, results, &error), error);
     for (int i = 0; i < 2 * BATCH; i++)
         bson_destroy(&documents[i]);
     bson_free(documents);
@@ -54,17 +53,19 @@ static void next_drawn(struct bench_side *side, int64_t i, struct set_operation 
     sets_draw(side, o);
 }
 
-void set_truce_setup(struct bench_side *side)
+void set_truce_join(struct bench_side *side)
 {
-    struct sets_state *state = side->state;
-
-    state->sets =
+    side->local =
         truce_set_new(side->connections[0],
                       &(truce_set_options){.collection = "students",
                                            .key = "student_id",
                                            .field = "classes",
                                            .name = "name",
                                            .layout = *(const truce_set_layout *)side->form->arg});
+}
+
+void set_truce_setup(struct bench_side *side)
+{
     for (int64_t from = 0; from < FILLED; from += BATCH)
         apply_batch(side, next_of_setup, from);
     sets_fill(side);
@@ -72,7 +73,7 @@ void set_truce_setup(struct bench_side *side)
 
 int64_t set_truce_one(struct bench_call *call)
 {
-    struct sets_state *state = call->side->state;
+    truce_set *sets = call->side->local;
     struct set_operation o;
     bson_t key, element;
     bson_error_t error;
@@ -80,9 +81,9 @@ int64_t set_truce_one(struct bench_call *call)
     sets_draw(call->side, &o);
     make(&o, &key, &element);
     if (o.remove)
-        BENCH_MUST(truce_set_remove(state->sets, NULL, &key, &element, o.seq, NULL, &error), error);
+        BENCH_MUST(truce_set_remove(sets, NULL, &key, &element, o.seq, NULL, &error), error);
     else
-        BENCH_MUST(truce_set_add(state->sets, NULL, &key, &element, o.seq, NULL, &error), error);
+        BENCH_MUST(truce_set_add(sets, NULL, &key, &element, o.seq, NULL, &error), error);
     bson_destroy(&key);
     bson_destroy(&element);
     return 1;
@@ -121,7 +122,6 @@ static void collect(const bson_t *document, const char *list, int64_t set, bool 
 
 void set_truce_check(struct bench_side *side)
 {
-    struct sets_state *state = side->state;
     struct sets_found *found = bson_malloc0(sizeof *found);
 
     for (int64_t set = 0; set < SETS; set++) {
@@ -130,7 +130,7 @@ void set_truce_check(struct bench_side *side)
         truce_status status;
 
         BSON_APPEND_INT64(&key, "student_id", set);
-        status = truce_set_show(state->sets, &key, &document, &error);
+        status = truce_set_show(side->local, &key, &document, &error);
         BENCH_CHECK(status == TRUCE_OK || status == TRUCE_NOT_FOUND);
         collect(&document, "classes", set, false, found);
         collect(&document, "deleted_classes", set, true, found);
@@ -139,5 +139,5 @@ void set_truce_check(struct bench_side *side)
     }
     sets_compare(side, found);
     bson_free(found);
-    truce_set_free(state->sets);
+    truce_set_free(side->local);
 }

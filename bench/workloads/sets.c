@@ -68,12 +68,15 @@ const struct bench_workload workload_set_apply = {
     .aim = 1.2,
     .aim_jsonb = 3,
     .forms = {
-        {"truce", NULL, set_truce_setup, set_truce_one, set_truce_check, &in_document},
-        {"truce", "elements", set_truce_setup, set_truce_one, set_truce_check, &by_element},
+        {"truce", NULL, set_truce_setup, set_truce_one, set_truce_check, &in_document,
+         set_truce_join},
+        {"truce", "elements", set_truce_setup, set_truce_one, set_truce_check, &by_element,
+         set_truce_join},
         {"postgresql", NULL, set_rows_setup, set_rows_one, set_rows_check},
         {"postgresql", "jsonb", set_jsonb_setup, set_jsonb_one, set_jsonb_check},
         {"sqlite", NULL, set_rows_setup, set_rows_one, set_rows_check},
         {"redis", NULL, set_redis_setup, set_redis_one, set_redis_check},
+        {"mongodb", NULL, set_mongo_setup, set_mongo_one, set_mongo_check},
     }};
 
 const struct bench_workload workload_set_batch = {
@@ -81,10 +84,14 @@ const struct bench_workload workload_set_batch = {
     .title = "ordered sets: apply operations, 1,000 in a batch",
     .unit = "operations",
     .state_size = sizeof(struct sets_state),
+    .aim_rate = 200000,
     .forms = {
-        {"truce", NULL, set_truce_setup, set_truce_batch, set_truce_check, &in_document},
-        {"truce", "elements", set_truce_setup, set_truce_batch, set_truce_check, &by_element},
+        {"truce", NULL, set_truce_setup, set_truce_batch, set_truce_check, &in_document,
+         set_truce_join},
+        {"truce", "elements", set_truce_setup, set_truce_batch, set_truce_check, &by_element,
+         set_truce_join},
         {"postgresql", NULL, set_rows_setup, set_rows_batch_postgres, set_rows_check},
         {"sqlite", NULL, set_rows_setup, set_rows_batch_sqlite, set_rows_check},
         {"redis", NULL, set_redis_setup, set_redis_batch, set_redis_check},
+        {"mongodb", NULL, set_mongo_setup, set_mongo_batch, set_mongo_check},
     }};

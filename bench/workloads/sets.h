@@ -26,7 +26,6 @@ struct set_operation {
 struct sets_state {
     atomic_int_fast64_t next;                     /* of the numbers */
     atomic_int_fast64_t winners[SETS_MAX][NAMES]; /* number * 2 + is a remove; 0: none */
-    truce_set *sets;
     char script[48];
 };
 
@@ -43,7 +42,8 @@ void sets_found_add(struct sets_found *found, int64_t set, const char *name, int
                     bool removed);
 void sets_compare(struct bench_side *side, const struct sets_found *found);
 
-/* truce (set_truce.c); sql and redis (set_peers.c) */
+/* truce (set_truce.c); sql and redis (set_peers.c); mongodb (set_mongo.c) */
+void set_truce_join(struct bench_side *side);  /* side->local: the truce_set */
 void set_truce_setup(struct bench_side *side); /* form->arg: a truce_set_layout */
 bench_function set_truce_one, set_truce_batch;
 void set_truce_check(struct bench_side *side);
@@ -59,5 +59,9 @@ void set_jsonb_check(struct bench_side *side);
 void set_redis_setup(struct bench_side *side);
 bench_function set_redis_one, set_redis_batch;
 void set_redis_check(struct bench_side *side);
+
+void set_mongo_setup(struct bench_side *side);
+bench_function set_mongo_one, set_mongo_batch;
+void set_mongo_check(struct bench_side *side);
 
 #endif

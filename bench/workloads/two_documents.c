@@ -7,10 +7,12 @@
  *                  trips, by libpq's pipeline mode
  *     sqlite       BEGIN IMMEDIATE, SELECT, UPDATE, UPDATE, COMMIT
  *     redis        WATCH, HGET, HGET; MULTI, HSET, HSET, EXEC; again if somebody was faster
+ *     mongodb      a transaction: find, find, update, update; again if somebody was in the way
  */
 #include <inttypes.h>
 
 #include "bench/documents.h"
+#include "bench/mongo.h"
 #include "bench/redis.h"
 #include "bench/sql.h"
 
@@ -147,6 +149,34 @@ static int64_t redis(struct bench_call *call)
     return 1;
 }
 
+static void change_mongo(struct mongo *mongo, void *arg)
+{
+    const struct pair *pair = arg;
+
+    for (int i = 0; i < 2 && !mongo_is_lost(mongo); i++) {
+        bson_t filter, document, update = BSON_INITIALIZER, set;
+
+        document_filter(pair->id[i], &filter);
+        if (mongo_find_one(mongo, "documents", &filter, &document)) {
+            BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+            BSON_APPEND_INT64(&set, "counter", document_counter(&document) + 1);
+            bson_append_document_end(&update, &set);
+            (void)mongo_update(mongo, "documents", &filter, &update, NULL);
+        }
+        bson_destroy(&filter);
+        bson_destroy(&document);
+        bson_destroy(&update);
+    }
+}
+
+static int64_t mongo(struct bench_call *call)
+{
+    struct pair pair = draw(call);
+
+    mongo_transact(call->connection, change_mongo, &pair);
+    return 1;
+}
+
 const struct bench_workload workload_two_documents = {
     .name = "two_documents",
     .title = "a commit over two documents, both read and both written",
@@ -159,6 +189,7 @@ const struct bench_workload workload_two_documents = {
         {"postgresql", NULL, documents_setup, postgres, documents_check, &any_two},
         {"sqlite", NULL, documents_setup, sqlite, documents_check, &any_two},
         {"redis", NULL, documents_setup, redis, documents_check, &any_two},
+        {"mongodb", NULL, documents_setup, mongo, documents_check, &any_two},
     }};
 
 const struct bench_workload workload_two_one_hot = {
@@ -171,4 +202,5 @@ const struct bench_workload workload_two_one_hot = {
         {"postgresql", NULL, documents_setup, postgres, documents_check, &one_hot},
         {"sqlite", NULL, documents_setup, sqlite, documents_check, &one_hot},
         {"redis", NULL, documents_setup, redis, documents_check, &one_hot},
+        {"mongodb", NULL, documents_setup, mongo, documents_check, &one_hot},
     }};

@@ -2,13 +2,16 @@
  * One item of an array is changed by what it says, in place: a player's badge of a type counts one
  * more. 2,000 players with 20 badges each.
  *
- *     truce        {$update: {badges: {$query: {type: ...}, $inc: {times: 1}}}}
+ *     truce        truce_item_update; or the operator that it rests on, by itself, on stores of truce's
+ *                  own: {$update: {badges: {$query: {type: ...}, $inc: {times: 1}}}}
  *     postgresql   one row for each badge; or jsonb: the array written with the item changed
  *     sqlite       one row for each badge
+ *     mongodb      {$inc: {"badges.$.times": 1}} where {"badges.type": ...}
  */
 #include <inttypes.h>
 
 #include "bench/documents.h"
+#include "bench/mongo.h"
 #include "bench/sql.h"
 
 #define PLAYERS (bench_small ? 200 : 2000)
@@ -19,6 +22,43 @@ static void type_name(int64_t badge, char name[16])
     snprintf(name, 16, "badge %" PRId64, badge);
 }
 
+static void make_player(int64_t id, bson_t *player)
+{
+    bson_t badges, badge;
+
+    bson_init(player);
+    BSON_APPEND_INT64(player, "_id", id);
+    BSON_APPEND_ARRAY_BEGIN(player, "badges", &badges);
+    for (int64_t i = 0; i < BADGES; i++) {
+        char name[16], key[16];
+
+        type_name(i, name);
+        snprintf(key, sizeof key, "%" PRId64, i);
+        BSON_APPEND_DOCUMENT_BEGIN(&badges, key, &badge);
+        BSON_APPEND_UTF8(&badge, "type", name);
+        BSON_APPEND_INT64(&badge, "times", 0);
+        bson_append_document_end(&badges, &badge);
+    }
+    bson_append_array_end(player, &badges);
+}
+
+static bson_t *sum_of_all(void)
+{
+    return BCON_NEW("0", "{", "$unwind", "$badges", "}", "1", "{", "$group", "{", "_id", BCON_NULL,
+                    "n", "{", "$sum", BCON_INT32(1), "}", "sum", "{", "$sum", "$badges.times", "}",
+                    "}", "}");
+}
+
+static void check_sum(struct bench_side *side, const bson_t *document)
+{
+    bson_iter_t iter;
+
+    BENCH_CHECK(document && bson_iter_init_find(&iter, document, "n") &&
+                bson_iter_as_int64(&iter) == PLAYERS * BADGES);
+    BENCH_CHECK(bson_iter_init_find(&iter, document, "sum") &&
+                bson_iter_as_int64(&iter) == side->operations);
+}
+
 /* ---- truce ----------------------------------------------------------------------------------- */
 
 static void setup_truce(struct bench_side *side)
@@ -27,27 +67,42 @@ static void setup_truce(struct bench_side *side)
     bson_error_t error;
 
     for (int64_t id = 0; id < PLAYERS; id++) {
-        bson_t player = BSON_INITIALIZER, badges, badge;
+        bson_t player;
 
-        BSON_APPEND_INT64(&player, "_id", id);
-        BSON_APPEND_ARRAY_BEGIN(&player, "badges", &badges);
-        for (int64_t i = 0; i < BADGES; i++) {
-            char name[16], key[16];
-
-            type_name(i, name);
-            snprintf(key, sizeof key, "%" PRId64, i);
-            BSON_APPEND_DOCUMENT_BEGIN(&badges, key, &badge);
-            BSON_APPEND_UTF8(&badge, "type", name);
-            BSON_APPEND_INT64(&badge, "times", 0);
-            bson_append_document_end(&badges, &badge);
-        }
-        bson_append_array_end(&player, &badges);
+        make_player(id, &player);
         BENCH_MUST(truce_insert(side->connections[0], "players", &player, &relaxed, &error), error);
         bson_destroy(&player);
     }
 }
 
+static void join_truce(struct bench_side *side)
+{
+    side->local = truce_item_new(
+        side->connections[0],
+        &(truce_item_options){.collection = "players", .field = "badges", .identity = "type"});
+}
+
 static int64_t truce(struct bench_call *call)
+{
+    char name[16];
+    truce_item_result result = {0};
+    bson_t filter, query = BSON_INITIALIZER, *update;
+    bson_error_t error;
+
+    type_name((int64_t)bench_random(BADGES), name);
+    document_filter((int64_t)bench_random(PLAYERS), &filter);
+    BSON_APPEND_UTF8(&query, "type", name);
+    update = BCON_NEW("$inc", "{", "times", BCON_INT64(1), "}");
+    BENCH_MUST(truce_item_update(call->side->local, NULL, &filter, &query, update, &result, &error),
+               error);
+    BENCH_CHECK(result.modified == 1);
+    bson_destroy(&filter);
+    bson_destroy(&query);
+    bson_destroy(update);
+    return 1;
+}
+
+static int64_t by_operator(struct bench_call *call)
 {
     char name[16];
     truce_write_result result = {0};
@@ -68,22 +123,64 @@ static int64_t truce(struct bench_call *call)
 
 static void check_truce(struct bench_side *side)
 {
-    bson_t *pipeline = BCON_NEW("0", "{", "$unwind", "$badges", "}", "1", "{", "$group", "{", "_id",
-                                BCON_NULL, "n", "{", "$sum", BCON_INT32(1), "}", "sum", "{", "$sum",
-                                "$badges.times", "}", "}", "}");
+    bson_t *pipeline = sum_of_all();
     truce_cursor *cursor = NULL;
     const bson_t *document;
     bson_error_t error;
-    bson_iter_t iter;
 
     BENCH_MUST(truce_aggregate(side->connections[0], "players", pipeline, NULL, &cursor, &error),
                error);
     BENCH_MUST(truce_cursor_next(cursor, &document, &error), error);
-    BENCH_CHECK(document && bson_iter_init_find(&iter, document, "n") &&
-                bson_iter_as_int64(&iter) == PLAYERS * BADGES);
-    BENCH_CHECK(bson_iter_init_find(&iter, document, "sum") &&
-                bson_iter_as_int64(&iter) == side->operations);
+    check_sum(side, document);
     truce_cursor_close(cursor);
+    bson_destroy(pipeline);
+}
+
+static void check_items(struct bench_side *side)
+{
+    check_truce(side);
+    truce_item_free(side->local);
+}
+
+/* ---- mongodb --------------------------------------------------------------------------------- */
+
+static void setup_mongo(struct bench_side *side)
+{
+    bson_t *players = bson_malloc((size_t)PLAYERS * sizeof *players);
+    const bson_t **pointers = bson_malloc((size_t)PLAYERS * sizeof *pointers);
+
+    for (int64_t id = 0; id < PLAYERS; id++) {
+        make_player(id, &players[id]);
+        pointers[id] = &players[id];
+    }
+    mongo_insert_many(side->connections[0], "players", pointers, (size_t)PLAYERS);
+    for (int64_t id = 0; id < PLAYERS; id++)
+        bson_destroy(&players[id]);
+    bson_free(pointers);
+    bson_free(players);
+}
+
+static int64_t mongo(struct bench_call *call)
+{
+    char name[16];
+    bson_t filter, *update = BCON_NEW("$inc", "{", "badges.$.times", BCON_INT64(1), "}");
+
+    type_name((int64_t)bench_random(BADGES), name);
+    document_filter((int64_t)bench_random(PLAYERS), &filter);
+    BSON_APPEND_UTF8(&filter, "badges.type", name);
+    BENCH_CHECK(mongo_update(call->connection, "players", &filter, update, NULL) == 1);
+    bson_destroy(&filter);
+    bson_destroy(update);
+    return 1;
+}
+
+static void check_mongo(struct bench_side *side)
+{
+    bson_t *pipeline = sum_of_all();
+    mongoc_cursor_t *cursor = mongo_aggregate(side->connections[0], "players", pipeline);
+
+    check_sum(side, mongo_next(cursor));
+    mongoc_cursor_destroy(cursor);
     bson_destroy(pipeline);
 }
 
@@ -169,8 +266,10 @@ const struct bench_workload workload_update_item = {
     .title = "change the item of an array that a query finds",
     .unit = "changes",
     .forms = {
-        {"truce", NULL, setup_truce, truce, check_truce},
+        {"truce", NULL, setup_truce, truce, check_items, NULL, join_truce},
+        {"truce", "operator", setup_truce, by_operator, check_truce},
         {"postgresql", NULL, setup_rows, rows, check_rows},
         {"postgresql", "jsonb", setup_jsonb, jsonb, check_jsonb},
         {"sqlite", NULL, setup_rows, rows, check_rows},
+        {"mongodb", NULL, setup_mongo, mongo, check_mongo},
     }};

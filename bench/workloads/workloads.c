@@ -4,11 +4,13 @@
 extern const struct bench_workload workload_point_read, workload_insert, workload_compare_and_set,
     workload_increment, workload_hot_document, workload_set_apply, workload_set_batch,
     workload_update_item, workload_two_documents, workload_two_one_hot, workload_five_documents,
-    workload_read_many, workload_find_by_index, workload_group_report;
+    workload_read_many, workload_find_by_index, workload_group_report, workload_first_inserts,
+    workload_save, workload_save_hot;
 
 const struct bench_workload *const bench_workloads[] = {
-    &workload_point_read,    &workload_insert,         &workload_compare_and_set,
-    &workload_increment,     &workload_hot_document,   &workload_set_apply,
-    &workload_set_batch,     &workload_update_item,    &workload_two_documents,
-    &workload_two_one_hot,   &workload_five_documents, &workload_read_many,
-    &workload_find_by_index, &workload_group_report,   NULL};
+    &workload_point_read,      &workload_insert,         &workload_first_inserts,
+    &workload_compare_and_set, &workload_save,           &workload_save_hot,
+    &workload_increment,       &workload_hot_document,   &workload_set_apply,
+    &workload_set_batch,       &workload_update_item,    &workload_two_documents,
+    &workload_two_one_hot,     &workload_five_documents, &workload_read_many,
+    &workload_find_by_index,   &workload_group_report,   NULL};

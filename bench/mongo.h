@@ -1,0 +1,64 @@
+#ifndef TRUCE_BENCH_MONGO_H
+#define TRUCE_BENCH_MONGO_H
+
+/*
+ * One connection to a server of MongoDB's protocol, through libmongoc, as a program without truce
+ * would use it: reads of concern majority, writes with w: majority and j: true. What fails, fails by
+ * bench_fail.
+ */
+#include <mongoc/mongoc.h>
+
+#include "bench/bench.h"
+
+struct mongo;
+
+struct mongo *mongo_connect(const char *address, const char *database);
+void mongo_close(struct mongo *mongo);
+void mongo_drop(struct mongo *mongo); /* the database */
+/* A URI with its database; bson_free it. */
+char *mongo_address(const char *address, const char *database);
+
+/* The whole document, initialised; false: there is none, or a transaction must begin again. */
+bool mongo_find_one(struct mongo *mongo, const char *collection, const bson_t *filter,
+                    bson_t *document);
+mongoc_cursor_t *mongo_find(struct mongo *mongo, const char *collection, const bson_t *filter);
+mongoc_cursor_t *mongo_aggregate(struct mongo *mongo, const char *collection,
+                                 const bson_t *pipeline);
+/* The next document; NULL at the end. */
+const bson_t *mongo_next(mongoc_cursor_t *cursor);
+int64_t mongo_count(struct mongo *mongo, const char *collection);
+
+void mongo_insert(struct mongo *mongo, const char *collection, const bson_t *document);
+void mongo_insert_many(struct mongo *mongo, const char *collection, const bson_t *const *documents,
+                       size_t count);
+/* How many documents matched. `options` (NULL: none): libmongoc's, as arrayFilters and upsert. */
+int64_t mongo_update(struct mongo *mongo, const char *collection, const bson_t *filter,
+                     const bson_t *update, const bson_t *options);
+int64_t mongo_replace(struct mongo *mongo, const char *collection, const bson_t *filter,
+                      const bson_t *document);
+/* Several updates {q, u, upsert} in one command, unordered. */
+void mongo_update_many(struct mongo *mongo, const char *collection, const bson_t *updates);
+void mongo_command(struct mongo *mongo, const bson_t *command, bson_t *reply);
+void mongo_remove_any(struct mongo *mongo); /* a document of each collection */
+void mongo_index(struct mongo *mongo, const char *collection, const char *field);
+
+/* Calls `change` in a transaction, again as long as others are in the way; it stops when a find or an
+ * update finds nothing. In the side: ends it (side_cannot) where the server has no transactions. */
+void mongo_transact(struct mongo *mongo, void (*change)(struct mongo *mongo, void *arg), void *arg);
+/* In a transaction: has it been refused, so that it will begin again? */
+bool mongo_is_lost(const struct mongo *mongo);
+
+/* ---- servers (target_mongo.c) ----------------------------------------------------------------- */
+
+bool mongo_is_server(const char *name);
+/* "secantusdb" of "truce+secantusdb"; the empty text for other names */
+const char *mongo_under_truce(const char *name);
+
+struct bench_target;
+/* Starts the server (once for the targets that share it), fills address and settings. */
+void mongo_server_start(struct bench_target *target, const char *name);
+void mongo_server_stop(struct bench_target *target);
+/* In the side: asks what the server's promises rest on, fills version, settings and not_durable. */
+void mongo_server_describe(struct mongo *mongo, struct bench_target *target, const char *name);
+
+#endif
