@@ -132,6 +132,29 @@ TEST(the_same_file_again_brings_only_lines_that_were_added)
     ANSWERS(0, "imported 2\n", NULL, "import", "s", input);
 }
 
+/* The progress as it stood before the batch, which was written. */
+static void forget_progress(void)
+{
+    ANSWERS(0, NULL, NULL, "update", "truce_imports", "{}",
+            "{\"$set\": {\"offset\": {\"$numberLong\": \"0\"}, \"line\": {\"$numberLong\": \"0\"}, "
+            "\"imported\": {\"$numberLong\": \"0\"}, \"done\": false, \"check\": {\"$numberLong\": "
+            "\"-3750763034362895579\"}}}");
+}
+
+TEST(a_batch_that_was_written_before_a_crash_is_known_again)
+{
+    fresh();
+    write_text(input, "{\"_id\": 1, \"v\": 1}\n{\"v\": 2}\n");
+    ANSWERS(0, "imported 2\n", NULL, "import", "s", input);
+    forget_progress();
+    ANSWERS(0, "imported 2\n", "goes on at line 1", "import", "s", input);
+    ANSWERS(0, "2\n", NULL, "count", "s");
+    forget_progress();
+    ANSWERS(0, NULL, NULL, "update", "s", "{\"_id\": 1}", "{\"$set\": {\"v\": 3}}");
+    ANSWERS(1, NULL, "goes on at line 1", "import", "s", input);
+    ANSWERS(0, "{\"v\": 3}\n", NULL, "find", "s", "{\"_id\": 1}", "-p", "{\"_id\": 0}");
+}
+
 TEST(a_second_import_rejects_what_is_there_and_upsert_replaces_it)
 {
     fresh();

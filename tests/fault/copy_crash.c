@@ -42,7 +42,7 @@ static void end_it(struct rig *rig, const char *what, uint64_t at)
     truce_fault_arm(rig->from, &(truce_fault_options){.kind = TRUCE_FAULT_NONE});
     CHECK_OK(copy(rig, &report, &error), error);
     CHECK_INT(report.differences, ==, 0);
-    CHECK_INT(copy_count(rig->to, "truce_copies", "{'state': 'done'}"), ==, 4);
+    CHECK_INT(copy_count(rig->to, "truce_copies", "{'state': 'done'}"), ==, 5);
     if (!CHECK_SAME(rig->from_inner, rig->to))
         fprintf(stderr, "    %s at call %" PRIu64 "\n", what, at);
 }

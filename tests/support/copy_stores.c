@@ -147,6 +147,7 @@ void copy_fill_old(truce_store *store)
 
 void copy_fill(truce_store *store, int count)
 {
+    bson_error_t error;
     char json[200];
 
     put_types(store);
@@ -163,6 +164,7 @@ void copy_fill(truce_store *store, int count)
     copy_index(store, "people", "{'key': {'mail': 1}, 'name': 'mail', 'unique': true}");
     copy_index(store, "people", "{'key': {'tags': 1, 'mail': -1}}");
     copy_index(store, "empty", "{'key': {'a': 1}}");
+    CHECK_OK(truce_collection_create(store, "bare", &error), error);
 }
 
 /* ---- comparing ------------------------------------------------------------------------------- */
