@@ -360,11 +360,18 @@ static truce_store *cut_off(truce_store *from, uint64_t at)
 
 TEST(an_unfinished_copy_goes_on_where_it_was_and_is_of_one_store_only)
 {
-    truce_store *from = copy_store("memory:"), *to;
+    truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
+    truce_store *from = truce_fault_wrap(copy_store("memory:"), &none), *to;
+    uint64_t before, whole;
     truce_copy_report report;
     bson_error_t error;
 
     copy_fill(from, 60);
+    to = copy_store("memory:");
+    before = truce_fault_calls(from);
+    CHECK_OK(copy(from, to, TRUCE_COPY_NEW, &report, NULL, &error), error);
+    whole = truce_fault_calls(from) - before;
+    truce_store_close(to);
     to = cut_off(from, 14);
     CHECK_INT(copy_count(to, "people", "{}"), >, 0);
     CHECK_STATUS(TRUCE_CONFLICT,
