@@ -1,9 +1,10 @@
 /*
- * A network that spoils one message: for the operations of commits, sets and sequences, every n, and each
- * way in which the n-th message of a direction can be lost, cut in half, or come late. The outcome is all
- * or nothing, and exactly once; what was acknowledged stands. Also a server that is killed and comes back.
+ * A network that spoils one message: for the operations of commits, sets and sequences (those of the other
+ * patterns are in network_patterns.c), every n, and each way in which the n-th message of a direction can
+ * be lost, cut in half, or come late. The outcome is all or nothing, and exactly once; what was
+ * acknowledged stands. Also a server that is killed and comes back.
  *
- * TRUCE_NETWORK_STEP (5) leaves out messages, another fifth for each way; 1 takes all.
+ * TRUCE_NETWORK_STEP (5): every fifth message in whichever way; 1 takes all.
  */
 #include <pthread.h>
 #include <stdlib.h>

@@ -311,6 +311,16 @@ bool proxy_hit(struct proxy *proxy)
     return hit;
 }
 
+uint64_t proxy_count(struct proxy *proxy, enum proxy_direction direction)
+{
+    uint64_t count;
+
+    pthread_mutex_lock(&proxy->mutex);
+    count = proxy->count[direction];
+    pthread_mutex_unlock(&proxy->mutex);
+    return count;
+}
+
 bool proxy_holds(struct proxy *proxy)
 {
     bool holds;

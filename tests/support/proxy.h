@@ -31,6 +31,8 @@ int proxy_port(const struct proxy *proxy);
 void proxy_arm(struct proxy *proxy, enum proxy_fault fault, enum proxy_direction direction,
                uint64_t at);
 bool proxy_hit(struct proxy *proxy);
+/* Messages since it was armed. */
+uint64_t proxy_count(struct proxy *proxy, enum proxy_direction direction);
 /* Is a message held by PROXY_HOLD? proxy_let_go passes it on. */
 bool proxy_holds(struct proxy *proxy);
 void proxy_let_go(struct proxy *proxy);

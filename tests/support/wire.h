@@ -9,6 +9,7 @@ struct wire {
     struct proxy *proxy;
     truce_store *direct;  /* to the server */
     truce_store *through; /* the proxy */
+    uint64_t messages;    /* that the last operation sent */
 };
 
 /* Calls through the proxy give up before a late message has come. False: a check has failed. */
@@ -24,7 +25,7 @@ struct wire_operation {
     void (*check)(truce_store *store, truce_status told);
 };
 
-/* Spoils each message of the operation in each way, or with TRUCE_NETWORK_STEP n every n-th of them. */
+/* Spoils each message of the operation in each way, or with TRUCE_NETWORK_STEP n every n-th of these. */
 void wire_spoil_all(const struct wire_operation *operation);
 
 /* All but the horizon of keys, of which a store that is spoilt knows that it is there. */
