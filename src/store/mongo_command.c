@@ -61,6 +61,12 @@ static void append_read_concern(const struct mongo_store *store,
     bson_append_document_end(options, &concern);
 }
 
+/* Of a transaction, its commit says it. */
+static bool in_transaction(const struct mongo_command *command)
+{
+    return command->session && mongoc_client_session_in_transaction(command->session);
+}
+
 static bool make_options(const struct mongo_store *store, const struct mongo_command *command,
                          bson_t *options, bson_error_t *caught)
 {
@@ -68,7 +74,7 @@ static bool make_options(const struct mongo_store *store, const struct mongo_com
 
     bson_init(options);
     append_read_concern(store, command, options);
-    if (command->write_concern && !command->session) {
+    if (command->write_concern && !in_transaction(command)) {
         mongoc_write_concern_t *concern = truce__mongo_write_concern(command->relaxed);
 
         mongoc_write_concern_append(concern, options);

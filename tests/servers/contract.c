@@ -4,33 +4,6 @@
 
 CONTRACT_SUITE(server_store)
 
-TEST(a_uri_that_would_weaken_what_is_promised_is_refused)
-{
-    static const char *const options[] = {
-        "w=0",
-        "w=1",
-        "w=2",
-        "journal=false",
-        "readPreference=secondary",
-        "readPreference=primaryPreferred",
-        "readConcernLevel=local",
-        "readConcernLevel=available",
-    };
-    truce_store *store = NULL;
-    bson_error_t error;
-    char uri[600], name[64];
-
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
-        CHECK_STATUS(
-            TRUCE_INVALID,
-            truce_store_open(server_uri(uri, sizeof(uri), options[i]), NULL, &store, &error),
-            error);
-        CHECK(store == NULL);
-        snprintf(name, sizeof(name), "%.*s=", (int)strcspn(options[i], "="), options[i]);
-        CHECK(strstr(error.message, name) != NULL);
-    }
-}
-
 TEST(a_uri_needs_a_database_and_a_server)
 {
     truce_store *store = NULL;

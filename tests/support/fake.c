@@ -1,0 +1,273 @@
+/*
+ * A thread for each connection: a message is read, its command looked at, the answer written.
+ *
+ *     OP_QUERY (2004)  the first handshake of a connection    -> OP_REPLY (1)
+ *     OP_MSG (2013)    all else; documents that stand behind the command ("inserts" and the like) are
+ *                      left out of what is remembered         -> OP_MSG
+ */
+#include "tests/support/fake.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MESSAGE_MAX (1024 * 1024)
+#define REMEMBERED  200
+#define HEAD        16
+
+struct fake {
+    enum fake_deployment deployment;
+    int32_t wire;
+    fake_answer *answer;
+    void *arg;
+    int listener, port;
+    pthread_t accepter;
+    pthread_mutex_t mutex; /* over all below */
+    pthread_cond_t gone;
+    bson_t *commands[REMEMBERED];
+    int count, connections;
+    bool stopping;
+};
+
+struct connection {
+    struct fake *fake;
+    int end;
+};
+
+static bool move_bytes(int end, uint8_t *bytes, size_t size, bool out)
+{
+    while (size > 0) {
+        ssize_t moved = out ? send(end, bytes, size, MSG_NOSIGNAL) : recv(end, bytes, size, 0);
+
+        if (moved <= 0)
+            return false;
+        bytes += moved;
+        size -= (size_t)moved;
+    }
+    return true;
+}
+
+static const char *name_of(const bson_t *command)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init(&iter, command) && bson_iter_next(&iter) ? bson_iter_key(&iter) : "";
+}
+
+static bool is_hello(const char *name)
+{
+    return !strcmp(name, "hello") || !strcmp(name, "isMaster") || !strcmp(name, "ismaster");
+}
+
+static void say_hello(const struct fake *fake, bson_t *reply)
+{
+    char me[40];
+
+    snprintf(me, sizeof me, "127.0.0.1:%d", fake->port);
+    BCON_APPEND(reply, "ismaster", BCON_BOOL(true), "isWritablePrimary", BCON_BOOL(true), "helloOk",
+                BCON_BOOL(true), "maxBsonObjectSize", BCON_INT32(16777216), "maxMessageSizeBytes",
+                BCON_INT32(48000000), "maxWriteBatchSize", BCON_INT32(100000), "minWireVersion",
+                BCON_INT32(0), "maxWireVersion", BCON_INT32(fake->wire),
+                "logicalSessionTimeoutMinutes", BCON_INT32(30), "readOnly", BCON_BOOL(false));
+    if (fake->deployment == FAKE_REPLICA_SET)
+        BCON_APPEND(reply, "setName", BCON_UTF8("fake"), "hosts", "[", BCON_UTF8(me), "]",
+                    "primary", BCON_UTF8(me), "me", BCON_UTF8(me));
+    if (fake->deployment == FAKE_SHARDED)
+        BCON_APPEND(reply, "msg", BCON_UTF8("isdbgrid"));
+}
+
+static void remember(struct fake *fake, const bson_t *command)
+{
+    if (fake->count == REMEMBERED) {
+        bson_destroy(fake->commands[0]);
+        memmove(fake->commands, fake->commands + 1, sizeof fake->commands[0] * --fake->count);
+    }
+    fake->commands[fake->count++] = bson_copy(command);
+}
+
+/* False: the connection is to end. */
+static bool answer(struct fake *fake, const bson_t *command, bson_t *reply)
+{
+    bool answered = true;
+
+    if (is_hello(name_of(command))) {
+        say_hello(fake, reply);
+    } else {
+        pthread_mutex_lock(&fake->mutex);
+        remember(fake, command);
+        answered = fake->answer(command, reply, fake->arg);
+        pthread_mutex_unlock(&fake->mutex);
+    }
+    if (!bson_has_field(reply, "ok"))
+        BSON_APPEND_DOUBLE(reply, "ok", 1);
+    return answered;
+}
+
+/* The command in the message; `skip` is what stands before it. */
+static bool view_command(const uint8_t *message, uint32_t size, uint32_t skip, bson_t *command)
+{
+    uint32_t length;
+
+    if (size < skip + 5)
+        return false;
+    memcpy(&length, message + skip, 4);
+    return length <= size - skip && bson_init_static(command, message + skip, length);
+}
+
+static bool reply_to(struct connection *connection, const uint8_t *message, uint32_t size)
+{
+    uint32_t operation, head[4], skip = HEAD + 4 + 1;
+    static const uint8_t of_message[5], of_reply[20] = {8, [16] = 1};
+    bson_t command, reply = BSON_INITIALIZER;
+    bool sent = false;
+
+    memcpy(&operation, message + 12, 4);
+    if (operation == 2004) /* flags, the collection's name, two numbers */
+        skip = HEAD + 4 + (uint32_t)strlen((const char *)message + HEAD + 4) + 1 + 8;
+    if (view_command(message, size, skip, &command) && answer(connection->fake, &command, &reply)) {
+        bool old = operation == 2004;
+        size_t before = old ? sizeof of_reply : sizeof of_message;
+        uint8_t *bytes = malloc(HEAD + before + reply.len);
+
+        head[0] = (uint32_t)(HEAD + before + reply.len);
+        head[1] = 0;
+        memcpy(&head[2], message + 4, 4);
+        head[3] = old ? 1 : 2013;
+        memcpy(bytes, head, HEAD);
+        memcpy(bytes + HEAD, old ? of_reply : of_message, before);
+        memcpy(bytes + HEAD + before, bson_get_data(&reply), reply.len);
+        sent = move_bytes(connection->end, bytes, head[0], true);
+        free(bytes);
+    }
+    bson_destroy(&reply);
+    return sent;
+}
+
+static void *serve(void *arg)
+{
+    struct connection connection = *(struct connection *)arg;
+    struct fake *fake = connection.fake;
+    bool going = true;
+
+    free(arg);
+    while (going) {
+        uint8_t *message, head[4];
+        uint32_t size;
+
+        if (!move_bytes(connection.end, head, sizeof head, false))
+            break;
+        memcpy(&size, head, 4);
+        if (size < HEAD || size > MESSAGE_MAX)
+            break;
+        message = calloc(1, size + 1);
+        memcpy(message, head, 4);
+        going = move_bytes(connection.end, message + 4, size - 4, false) &&
+                reply_to(&connection, message, size);
+        free(message);
+    }
+    close(connection.end);
+    pthread_mutex_lock(&fake->mutex);
+    fake->connections--;
+    pthread_cond_broadcast(&fake->gone);
+    pthread_mutex_unlock(&fake->mutex);
+    return NULL;
+}
+
+static void *accept_all(void *arg)
+{
+    struct fake *fake = arg;
+    bool stopping = false;
+
+    while (!stopping) {
+        struct pollfd ready = {fake->listener, POLLIN, 0};
+        int end = poll(&ready, 1, 50) > 0 ? accept(fake->listener, NULL, NULL) : -1;
+
+        pthread_mutex_lock(&fake->mutex);
+        if (end >= 0) {
+            struct connection *connection = malloc(sizeof *connection);
+            pthread_t thread;
+
+            *connection = (struct connection){fake, end};
+            fake->connections++;
+            if (pthread_create(&thread, NULL, serve, connection))
+                abort();
+            pthread_detach(thread);
+        }
+        stopping = fake->stopping;
+        pthread_mutex_unlock(&fake->mutex);
+    }
+    return NULL;
+}
+
+struct fake *fake_start(enum fake_deployment deployment, int32_t wire, fake_answer *answers,
+                        void *arg)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof address;
+    struct fake *fake = calloc(1, sizeof *fake);
+
+    fake->deployment = deployment;
+    fake->wire = wire;
+    fake->answer = answers;
+    fake->arg = arg;
+    pthread_mutex_init(&fake->mutex, NULL);
+    pthread_cond_init(&fake->gone, NULL);
+    fake->listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(fake->listener, (struct sockaddr *)&address, size) || listen(fake->listener, 50) ||
+        getsockname(fake->listener, (struct sockaddr *)&address, &size))
+        abort();
+    fake->port = ntohs(address.sin_port);
+    if (pthread_create(&fake->accepter, NULL, accept_all, fake))
+        abort();
+    return fake;
+}
+
+const char *fake_uri(const struct fake *fake, const char *options)
+{
+    static char text[400];
+
+    snprintf(text, sizeof text, "mongodb://127.0.0.1:%d/db?%s", fake->port, options);
+    return text;
+}
+
+bson_t *fake_last(struct fake *fake, const char *name)
+{
+    bson_t *found = NULL;
+
+    pthread_mutex_lock(&fake->mutex);
+    for (int i = fake->count; i-- > 0;) {
+        if (!found && !strcmp(name_of(fake->commands[i]), name))
+            found = bson_copy(fake->commands[i]);
+        if (!strcmp(name_of(fake->commands[i]), name)) {
+            bson_destroy(fake->commands[i]);
+            memmove(fake->commands + i, fake->commands + i + 1,
+                    sizeof fake->commands[0] * (size_t)(--fake->count - i));
+        }
+    }
+    pthread_mutex_unlock(&fake->mutex);
+    return found;
+}
+
+void fake_stop(struct fake *fake)
+{
+    pthread_mutex_lock(&fake->mutex);
+    fake->stopping = true;
+    pthread_mutex_unlock(&fake->mutex);
+    pthread_join(fake->accepter, NULL);
+    close(fake->listener);
+    pthread_mutex_lock(&fake->mutex);
+    while (fake->connections > 0)
+        pthread_cond_wait(&fake->gone, &fake->mutex);
+    pthread_mutex_unlock(&fake->mutex);
+    for (int i = 0; i < fake->count; i++)
+        bson_destroy(fake->commands[i]);
+    pthread_cond_destroy(&fake->gone);
+    pthread_mutex_destroy(&fake->mutex);
+    free(fake);
+}

@@ -1,0 +1,30 @@
+#ifndef TRUCE_TESTS_SUPPORT_FAKE_H
+#define TRUCE_TESTS_SUPPORT_FAKE_H
+
+/*
+ * A server of MongoDB's protocol that has no data: it remembers each command and answers what the test
+ * says, so that what a real one seldom answers (or none of those at hand can) is seen to be understood.
+ * Handshakes it answers by itself.
+ */
+#include <bson/bson.h>
+#include <stdbool.h>
+
+enum fake_deployment { FAKE_STANDALONE, FAKE_REPLICA_SET, FAKE_SHARDED };
+
+/* Fills `reply` (with "ok", or it gets {ok: 1}); false: the connection ends instead. Called by one
+ * thread at a time. */
+typedef bool fake_answer(const bson_t *command, bson_t *reply, void *arg);
+
+struct fake;
+
+/* `wire` is its maxWireVersion. */
+struct fake *fake_start(enum fake_deployment deployment, int32_t wire, fake_answer *answer,
+                        void *arg);
+/* "mongodb://127.0.0.1:PORT/db" and the options, which are borrowed */
+const char *fake_uri(const struct fake *fake, const char *options);
+/* A copy of the last command of that name since it was asked for; NULL: there was none. bson_destroy it. */
+bson_t *fake_last(struct fake *fake, const char *name);
+/* Every client must be gone. */
+void fake_stop(struct fake *fake);
+
+#endif

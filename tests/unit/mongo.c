@@ -1,0 +1,538 @@
+/* The mongodb:// store beside a server that answers what a test says: what it asks for with every command,
+ * what the answers mean, and what may be had of which deployment. */
+#include "store/mongo.h"
+
+#include "tests/support/bank.h"
+#include "tests/support/fake.h"
+#include "tests/support/test.h"
+
+/* ---- errors --------------------------------------------------------------------------------- */
+
+/* of a read, a write, a statement of a transaction */
+static const struct {
+    uint32_t code;
+    truce_status read, write, statement;
+} meanings[] = {
+    {1, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+    {6, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+    {7, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+    {8, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+    {64, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+    {89, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+    {91, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+    {189, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+    {262, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+    {9001, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+    {11600, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+    {11601, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+    {11602, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+    {10107, TRUCE_IO, TRUCE_IO, TRUCE_CONFLICT},
+    {13435, TRUCE_IO, TRUCE_IO, TRUCE_CONFLICT},
+    {13436, TRUCE_IO, TRUCE_IO, TRUCE_CONFLICT},
+    {10058, TRUCE_IO, TRUCE_IO, TRUCE_CONFLICT},
+    {133, TRUCE_IO, TRUCE_IO, TRUCE_CONFLICT},
+    {202, TRUCE_IO, TRUCE_IO, TRUCE_CONFLICT},
+    {317, TRUCE_IO, TRUCE_IO, TRUCE_CONFLICT},
+    {384, TRUCE_IO, TRUCE_IO, TRUCE_CONFLICT},
+    {24, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {112, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {225, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {239, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {244, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {246, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {251, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {267, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {290, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {13388, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {117, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {175, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {237, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {276, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {277, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {12586, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {12587, TRUCE_CONFLICT, TRUCE_CONFLICT, TRUCE_CONFLICT},
+    {10334, TRUCE_LIMIT, TRUCE_LIMIT, TRUCE_LIMIT},
+    {17280, TRUCE_LIMIT, TRUCE_LIMIT, TRUCE_LIMIT},
+    {17419, TRUCE_LIMIT, TRUCE_LIMIT, TRUCE_LIMIT},
+    {17420, TRUCE_LIMIT, TRUCE_LIMIT, TRUCE_LIMIT},
+    {14031, TRUCE_IO, TRUCE_IO, TRUCE_IO},
+    {11000, TRUCE_DUPLICATE, TRUCE_DUPLICATE, TRUCE_DUPLICATE},
+    {11001, TRUCE_DUPLICATE, TRUCE_DUPLICATE, TRUCE_DUPLICATE},
+    {12582, TRUCE_DUPLICATE, TRUCE_DUPLICATE, TRUCE_DUPLICATE},
+    {50, TRUCE_TIMEOUT, TRUCE_TIMEOUT, TRUCE_TIMEOUT},
+    {26, TRUCE_NOT_FOUND, TRUCE_NOT_FOUND, TRUCE_NOT_FOUND},
+    {13, TRUCE_INVALID, TRUCE_INVALID, TRUCE_INVALID}, /* Unauthorized */
+    {18, TRUCE_INVALID, TRUCE_INVALID, TRUCE_INVALID}, /* AuthenticationFailed */
+    {9, TRUCE_INVALID, TRUCE_INVALID, TRUCE_INVALID},
+    {4242, TRUCE_INVALID, TRUCE_INVALID, TRUCE_INVALID},
+};
+
+static const enum mongo_kind kinds[] = {MONGO_READ, MONGO_WRITE, MONGO_STATEMENT};
+
+TEST(every_error_of_the_server_means_one_thing)
+{
+    bson_t none = BSON_INITIALIZER;
+
+    for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
+        truce_status wanted[] = {meanings[i].read, meanings[i].write, meanings[i].statement};
+
+        for (int k = 0; k < 3; k++) {
+            bson_error_t error = {0}, caught = {.domain = MONGOC_ERROR_SERVER,
+                                                .code = meanings[i].code,
+                                                .message = "it is so."};
+            int before = test_failures();
+
+            CHECK_STATUS(wanted[k],
+                         truce__mongo_failed(kinds[k], "find in x", &none, &caught, &error), error);
+            CHECK_TEXT("find in x: it is so", error.message);
+            CHECK_INT(error.domain, ==, TRUCE_ERROR_SERVER);
+            CHECK_STATUS(wanted[k],
+                         truce__mongo_refused(kinds[k], "x", meanings[i].code, "no", &error),
+                         error);
+            if (test_failures() > before)
+                fprintf(stderr, "    (code %d, kind %d)\n", (int)meanings[i].code, k);
+        }
+    }
+}
+
+TEST(codes_of_one_meaning_are_told_as_one)
+{
+    bson_error_t error;
+
+    CHECK_STATUS(TRUCE_DUPLICATE, truce__mongo_refused(MONGO_WRITE, "x", 12582, "taken", &error),
+                 error);
+    CHECK_INT(error.code, ==, 11000);
+    CHECK_STATUS(TRUCE_LIMIT, truce__mongo_refused(MONGO_WRITE, "x", 17419, "large", &error),
+                 error);
+    CHECK_INT(error.code, ==, 10334);
+    CHECK_STATUS(TRUCE_INVALID, truce__mongo_refused(MONGO_WRITE, "x", 0, NULL, &error), error);
+    CHECK_TEXT("x: no reason was given", error.message);
+}
+
+TEST(what_was_not_sent_had_no_effect_and_what_was_may_have_had_one)
+{
+    static const struct {
+        uint32_t domain, code;
+        truce_status read, write, statement;
+    } cases[] = {
+        {MONGOC_ERROR_SERVER_SELECTION, 13053, TRUCE_IO, TRUCE_IO, TRUCE_CONFLICT},
+        {MONGOC_ERROR_STREAM, MONGOC_ERROR_STREAM_CONNECT, TRUCE_IO, TRUCE_IO, TRUCE_CONFLICT},
+        {MONGOC_ERROR_STREAM, MONGOC_ERROR_STREAM_NAME_RESOLUTION, TRUCE_IO, TRUCE_IO,
+         TRUCE_CONFLICT},
+        {MONGOC_ERROR_STREAM, MONGOC_ERROR_STREAM_SOCKET, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+        {MONGOC_ERROR_WRITE_CONCERN, 64, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+        {MONGOC_ERROR_CLIENT, MONGOC_ERROR_CLIENT_AUTHENTICATE, TRUCE_INVALID, TRUCE_INVALID,
+         TRUCE_INVALID},
+        {MONGOC_ERROR_BSON, MONGOC_ERROR_PROTOCOL_INVALID_REPLY, TRUCE_IO, TRUCE_UNKNOWN,
+         TRUCE_CONFLICT},
+        {MONGOC_ERROR_COMMAND, MONGOC_ERROR_PROTOCOL_INVALID_REPLY, TRUCE_IO, TRUCE_UNKNOWN,
+         TRUCE_CONFLICT},
+        {MONGOC_ERROR_COMMAND, MONGOC_ERROR_COMMAND_INVALID_ARG, TRUCE_INVALID, TRUCE_INVALID,
+         TRUCE_INVALID},
+        {MONGOC_ERROR_PROTOCOL, 1, TRUCE_IO, TRUCE_UNKNOWN, TRUCE_CONFLICT},
+    };
+    bson_t none = BSON_INITIALIZER;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        truce_status wanted[] = {cases[i].read, cases[i].write, cases[i].statement};
+
+        for (int k = 0; k < 3; k++) {
+            bson_error_t error = {0}, caught = {.domain = cases[i].domain, .code = cases[i].code};
+
+            if (!CHECK_STATUS(wanted[k], truce__mongo_failed(kinds[k], "x", &none, &caught, &error),
+                              error))
+                fprintf(stderr, "    (domain %d, code %d, kind %d)\n", (int)cases[i].domain,
+                        (int)cases[i].code, k);
+        }
+    }
+}
+
+TEST(a_transaction_that_the_server_gave_up_is_a_conflict_whatever_its_code)
+{
+    bson_t *reply = test_bson("{'errorLabels': ['TransientTransactionError']}");
+    bson_error_t error, caught = {.domain = MONGOC_ERROR_SERVER, .code = 4242};
+
+    CHECK_STATUS(TRUCE_CONFLICT, truce__mongo_failed(MONGO_STATEMENT, "x", reply, &caught, &error),
+                 error);
+    CHECK_STATUS(TRUCE_INVALID, truce__mongo_failed(MONGO_WRITE, "x", reply, &caught, &error),
+                 error);
+    bson_destroy(reply);
+}
+
+/* ---- the URI -------------------------------------------------------------------------------- */
+
+TEST(a_uri_that_would_weaken_what_is_promised_is_refused)
+{
+    static const char *const options[] = {
+        "w=0",
+        "w=1",
+        "w=2",
+        "w=tag",
+        "journal=false",
+        "readPreference=secondary",
+        "readPreference=primaryPreferred",
+        "readPreference=secondaryPreferred",
+        "readPreference=nearest",
+        "readConcernLevel=local",
+        "readConcernLevel=available",
+        "readConcernLevel=snapshot",
+    };
+    truce_store *store = NULL;
+    bson_error_t error;
+    char uri[200], name[64];
+
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        snprintf(uri, sizeof uri, "mongodb://127.0.0.1:9/x?serverSelectionTimeoutMS=10&%s",
+                 options[i]);
+        CHECK_STATUS(TRUCE_INVALID, truce_store_open(uri, NULL, &store, &error), error);
+        CHECK(store == NULL);
+        snprintf(name, sizeof name, "%.*s=", (int)strcspn(options[i], "="), options[i]);
+        CHECK(strstr(error.message, name) != NULL);
+    }
+}
+
+/* ---- a server that answers what it is told to ----------------------------------------------- */
+
+struct script {
+    const char *name, *reply; /* for the first commands of this name; reply NULL: cut */
+    int times;
+    int seen; /* commands of this name */
+};
+
+static bool answer(const bson_t *command, bson_t *reply, void *arg)
+{
+    struct script *script = arg;
+    bson_iter_t iter;
+    const char *name;
+
+    bson_iter_init(&iter, command);
+    bson_iter_next(&iter);
+    name = bson_iter_key(&iter);
+    if (script->name && !strcmp(name, script->name) && script->seen++ < script->times) {
+        bson_t *said;
+
+        if (!script->reply)
+            return false;
+        said = test_bson(script->reply);
+        bson_concat(reply, said);
+        bson_destroy(said);
+        return true;
+    }
+    if (!strcmp(name, "find") || !strcmp(name, "aggregate") || !strcmp(name, "listCollections") ||
+        !strcmp(name, "listIndexes"))
+        BCON_APPEND(reply, "cursor", "{", "id", BCON_INT64(0), "ns", BCON_UTF8("db.things"),
+                    "firstBatch", "[", "]", "}");
+    else if (!strcmp(name, "insert"))
+        BCON_APPEND(reply, "n", BCON_INT32(1));
+    else
+        BCON_APPEND(reply, "n", BCON_INT32(0), "nModified", BCON_INT32(0));
+    return true;
+}
+
+struct stage {
+    struct script script;
+    struct fake *fake;
+    truce_store *store;
+};
+
+static truce_status raise(struct stage *stage, enum fake_deployment deployment, int32_t wire,
+                          const char *options, bson_error_t *error)
+{
+    stage->fake = fake_start(deployment, wire, answer, &stage->script);
+    return truce_store_open(fake_uri(stage->fake, options), NULL, &stage->store, error);
+}
+
+static void strike(struct stage *stage)
+{
+    if (stage->store)
+        truce_store_close(stage->store);
+    fake_stop(stage->fake);
+}
+
+/* The command's field is as in JSON; "": it has none. */
+static void check_asked(struct stage *stage, const char *name, const char *field, const char *json,
+                        int line)
+{
+    bson_t *command = fake_last(stage->fake, name);
+    bson_iter_t iter;
+    char *text = NULL;
+    bson_t value;
+
+    if (!command) {
+        test_fail(__FILE__, line, "%s was not sent", name);
+        return;
+    }
+    if (bson_iter_init_find(&iter, command, field)) {
+        const uint8_t *bytes;
+        uint32_t length;
+
+        bson_iter_document(&iter, &length, &bytes);
+        if (bson_init_static(&value, bytes, length))
+            text = bson_as_relaxed_extended_json(&value, NULL);
+    }
+    test_check_text(json, text ? text : "", __FILE__, line);
+    bson_free(text);
+    bson_destroy(command);
+}
+#define CHECK_ASKED(name, field, json) check_asked(&stage, name, field, json, __LINE__)
+
+#define DURABLE                        "{ \"w\" : \"majority\", \"j\" : true }"
+#define RELAXED                        "{ \"w\" : \"majority\", \"j\" : false }"
+
+TEST(every_write_asks_for_the_majority_and_the_disk)
+{
+    bson_t *document = test_bson("{'_id': 1}"), *update = test_bson("{'$set': {'a': 1}}"), shown;
+    bson_t *index = test_bson("{'key': {'a': 1}}"), *out = test_bson("[{'$out': 'x'}]");
+    truce_write_options relaxed = {.relaxed = true};
+    truce_modify_options modify_relaxed = {.relaxed = true};
+    struct stage stage = {{0}};
+    truce_cursor *cursor = NULL;
+    bson_error_t error;
+
+    if (!CHECK_OK(raise(&stage, FAKE_REPLICA_SET, 21, "", &error), error))
+        goto out;
+    CHECK_OK(truce_insert(stage.store, "things", document, NULL, &error), error);
+    CHECK_ASKED("insert", "writeConcern", DURABLE);
+    CHECK_OK(truce_insert(stage.store, "things", document, &relaxed, &error), error);
+    CHECK_ASKED("insert", "writeConcern", RELAXED);
+    CHECK_OK(truce_update(stage.store, "things", document, update, NULL, NULL, &error), error);
+    CHECK_ASKED("update", "writeConcern", DURABLE);
+    CHECK_OK(truce_remove(stage.store, "things", document, NULL, NULL, &error), error);
+    CHECK_ASKED("delete", "writeConcern", DURABLE);
+    CHECK_STATUS(
+        TRUCE_NOT_FOUND,
+        truce_find_and_modify(stage.store, "things", document, update, NULL, &shown, NULL, &error),
+        error);
+    bson_destroy(&shown);
+    CHECK_ASKED("findAndModify", "writeConcern", DURABLE);
+    CHECK_STATUS(TRUCE_NOT_FOUND,
+                 truce_find_and_modify(stage.store, "things", document, update, &modify_relaxed,
+                                       &shown, NULL, &error),
+                 error);
+    bson_destroy(&shown);
+    CHECK_ASKED("findAndModify", "writeConcern", RELAXED);
+    CHECK_OK(truce_index_create(stage.store, "things", index, &error), error);
+    CHECK_ASKED("createIndexes", "writeConcern", DURABLE);
+    CHECK_OK(truce_aggregate(stage.store, "things", out, NULL, &cursor, &error), error);
+    CHECK_ASKED("aggregate", "writeConcern", DURABLE);
+    truce_cursor_close(cursor);
+    CHECK_OK(truce_collection_create(stage.store, "things", &error), error);
+    CHECK_ASKED("create", "writeConcern", DURABLE);
+out:
+    strike(&stage);
+    bson_destroy(document);
+    bson_destroy(update);
+    bson_destroy(index);
+    bson_destroy(out);
+}
+
+#define MAJORITY     "{ \"level\" : \"majority\" }"
+#define LINEARIZABLE "{ \"level\" : \"linearizable\" }"
+
+static void look(struct stage *stage, const char *filter_json, const char *wanted, int line)
+{
+    bson_t *filter = test_bson(filter_json);
+    truce_cursor *cursor = NULL;
+    bson_error_t error;
+
+    CHECK_OK(truce_find(stage->store, "things", filter, NULL, &cursor, &error), error);
+    truce_cursor_close(cursor);
+    check_asked(stage, "find", "readConcern", wanted, line);
+    bson_destroy(filter);
+}
+
+TEST(reads_ask_for_what_the_majority_has_and_decisions_for_more)
+{
+    bson_t *pipeline = test_bson("[{'$match': {'a': 1}}]"), values;
+    struct stage stage = {{0}}, alone = {{0}}, sharded = {{0}}, direct = {{0}};
+    truce_cursor *cursor = NULL;
+    bson_error_t error;
+    int64_t count;
+
+    if (CHECK_OK(raise(&stage, FAKE_REPLICA_SET, 21, "", &error), error)) {
+        look(&stage, "{'a': 1}", MAJORITY, __LINE__);
+        look(&stage, "{'_id': 1}", LINEARIZABLE, __LINE__);
+        look(&stage, "{'_id': {'$eq': 1}}", LINEARIZABLE, __LINE__);
+        look(&stage, "{'_id': {'$gt': 1}}", MAJORITY, __LINE__);
+        CHECK_OK(truce_count(stage.store, "things", NULL, NULL, &count, &error), error);
+        CHECK_ASKED("aggregate", "readConcern", MAJORITY);
+        CHECK_OK(truce_aggregate(stage.store, "things", pipeline, NULL, &cursor, &error), error);
+        truce_cursor_close(cursor);
+        CHECK_ASKED("aggregate", "readConcern", MAJORITY);
+        (void)!truce_distinct(stage.store, "things", "a", NULL, &values, &error); /* no values */
+        bson_destroy(&values);
+        CHECK_ASKED("distinct", "readConcern", MAJORITY);
+    }
+    strike(&stage);
+    if (CHECK_OK(raise(&alone, FAKE_STANDALONE, 21, "", &error), error))
+        look(&alone, "{'_id': 1}", "", __LINE__); /* nobody to agree with */
+    strike(&alone);
+    if (CHECK_OK(raise(&sharded, FAKE_SHARDED, 21, "", &error), error))
+        look(&sharded, "{'_id': 1}", LINEARIZABLE, __LINE__);
+    strike(&sharded);
+    if (CHECK_OK(raise(&direct, FAKE_REPLICA_SET, 21, "directConnection=true", &error), error))
+        look(&direct, "{'_id': 1}", MAJORITY, __LINE__);
+    strike(&direct);
+    bson_destroy(pipeline);
+}
+
+TEST(a_transaction_reads_one_instant_and_ends_on_the_disk_of_the_majority)
+{
+    bson_t *document = test_bson("{'_id': 1}");
+    truce_write writes[2] = {
+        {.kind = TRUCE_WRITE_INSERT, .collection = "things", .document = document},
+        {.kind = TRUCE_WRITE_INSERT, .collection = "others", .document = document}};
+    truce_write_outcome outcomes[2];
+    struct stage stage = {{0}};
+    bson_error_t error;
+
+    if (CHECK_OK(raise(&stage, FAKE_REPLICA_SET, 21, "", &error), error) &&
+        CHECK(stage.store->capabilities & TRUCE_CAN_ATOMIC_BULK)) {
+        bson_destroy(fake_last(stage.fake, "insert"));
+        CHECK_OK(truce_bulk(stage.store, writes, 2, &(truce_bulk_options){.atomic = true}, outcomes,
+                            &error),
+                 error);
+        CHECK_ASKED("commitTransaction", "writeConcern", DURABLE);
+    }
+    strike(&stage);
+    bson_destroy(document);
+}
+
+/* ---- what may be had ------------------------------------------------------------------------ */
+
+static void check_open(struct script script, enum fake_deployment deployment, int32_t wire,
+                       truce_status wanted, const char *words, int line)
+{
+    struct stage stage = {script};
+    bson_error_t error = {0};
+    truce_status status = raise(&stage, deployment, wire, "", &error);
+
+    test_check_status((int)wanted, (int)status, &error, "open", __FILE__, line);
+    if (wanted && !strstr(error.message, words))
+        test_fail(__FILE__, line, "\"%s\"", error.message);
+    strike(&stage);
+}
+TEST(a_server_that_cannot_keep_what_it_acknowledges_is_told_when_it_is_opened)
+{
+    struct script script = {"delete", NULL, 9, 0};
+
+    script.reply = "{'ok': 0, 'code': 2, 'errmsg': 'cannot use j without a journal'}";
+    check_open(script, FAKE_STANDALONE, 21, TRUCE_INVALID, "no journal", __LINE__);
+    check_open(script, FAKE_REPLICA_SET, 21, TRUCE_INVALID, "no journal", __LINE__);
+    script.reply = "{'ok': 1, 'n': 0, 'writeConcernError': {'code': 100, 'errmsg': 'not enough "
+                   "members'}}";
+    check_open(script, FAKE_REPLICA_SET, 21, TRUCE_IO, "not enough members", __LINE__);
+    script.reply = "{'ok': 0, 'code': 13, 'errmsg': 'not authorized'}";
+    check_open(script, FAKE_REPLICA_SET, 21, TRUCE_INVALID, "not authorized", __LINE__);
+}
+
+static void check_can(struct script script, enum fake_deployment deployment, int32_t wire,
+                      uint32_t can, int line)
+{
+    const uint32_t all = TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
+                         TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_SNAPSHOT_READ | TRUCE_CAN_WAIT |
+                         TRUCE_CAN_WILDCARD_INDEX;
+    struct stage stage = {script};
+    bson_error_t error = {0};
+
+    if (CHECK_OK(raise(&stage, deployment, wire, "", &error), error))
+        test_check_int(stage.store->capabilities & all, can,
+                       (stage.store->capabilities & all) == can, "capabilities", __FILE__, line);
+    strike(&stage);
+}
+
+TEST(what_a_server_can_do_is_what_it_says_and_does)
+{
+    const uint32_t updates = TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS;
+    const uint32_t transactions = TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_SNAPSHOT_READ;
+    struct script refused = {"update", "{'ok': 0, 'code': 9, 'errmsg': 'not here'}", 9, 0};
+    struct script no_transactions = {"commitTransaction", "{'ok': 0, 'code': 20, 'errmsg': 'no'}",
+                                     9, 0};
+
+    check_can((struct script){0}, FAKE_REPLICA_SET, 21,
+              updates | transactions | TRUCE_CAN_WAIT | TRUCE_CAN_WILDCARD_INDEX, __LINE__);
+    check_can((struct script){0}, FAKE_SHARDED, 8,
+              updates | transactions | TRUCE_CAN_WAIT | TRUCE_CAN_WILDCARD_INDEX, __LINE__);
+    check_can((struct script){0}, FAKE_STANDALONE, 21, updates | TRUCE_CAN_WILDCARD_INDEX,
+              __LINE__);
+    check_can((struct script){0}, FAKE_REPLICA_SET, 7,
+              TRUCE_CAN_ARRAY_FILTERS | transactions | TRUCE_CAN_WAIT, __LINE__);
+    check_can((struct script){0}, FAKE_SHARDED, 7, TRUCE_CAN_ARRAY_FILTERS | TRUCE_CAN_WAIT,
+              __LINE__);
+    check_can((struct script){0}, FAKE_REPLICA_SET, 6, TRUCE_CAN_ARRAY_FILTERS, __LINE__);
+    check_can(refused, FAKE_STANDALONE, 21, TRUCE_CAN_WILDCARD_INDEX, __LINE__);
+    check_can(no_transactions, FAKE_REPLICA_SET, 21,
+              updates | TRUCE_CAN_WAIT | TRUCE_CAN_WILDCARD_INDEX, __LINE__);
+}
+
+/* ---- lost answers --------------------------------------------------------------------------- */
+
+static void check_insert(struct script script, enum fake_deployment deployment, truce_status wanted,
+                         int sent, int line)
+{
+    bson_t *document = test_bson("{'_id': 1}");
+    struct stage stage = {{0}};
+    bson_error_t error = {0};
+
+    if (CHECK_OK(raise(&stage, deployment, 21, "", &error), error)) {
+        stage.script = script;
+        test_check_status((int)wanted,
+                          (int)truce_insert(stage.store, "things", document, NULL, &error), &error,
+                          "insert", __FILE__, line);
+        test_check_int(stage.script.seen, sent, stage.script.seen == sent, "messages", __FILE__,
+                       line);
+    }
+    strike(&stage);
+    bson_destroy(document);
+}
+
+TEST(a_write_without_an_answer_is_sent_again_only_where_that_is_known_for_what_it_is)
+{
+    struct script cut = {"insert", NULL, 1, 0}, gone = {"insert", NULL, 9, 0};
+
+    check_insert(cut, FAKE_REPLICA_SET, TRUCE_OK, 2, __LINE__);
+    check_insert(gone, FAKE_REPLICA_SET, TRUCE_UNKNOWN, 2, __LINE__);
+    check_insert(cut, FAKE_STANDALONE, TRUCE_UNKNOWN, 1, __LINE__);
+}
+
+TEST(a_write_that_may_be_lost_again_is_not_acknowledged)
+{
+    struct script script = {"insert", NULL, 9, 0};
+
+    script.reply = "{'ok': 1, 'n': 1, 'writeConcernError': {'code': 64, 'errmsg': 'timed out'}}";
+    check_insert(script, FAKE_REPLICA_SET, TRUCE_UNKNOWN, 1, __LINE__);
+    script.reply = "{'ok': 1, 'n': 0, 'writeErrors': [{'index': 0, 'code': 11000, 'errmsg': 'x'}]}";
+    check_insert(script, FAKE_REPLICA_SET, TRUCE_DUPLICATE, 1, __LINE__);
+}
+
+TEST(a_write_conflict_of_one_write_is_tried_again)
+{
+    struct script script = {"insert", NULL, 2, 0};
+
+    script.reply = "{'ok': 1, 'n': 0, 'writeErrors': [{'index': 0, 'code': 112, 'errmsg': 'x'}]}";
+    check_insert(script, FAKE_REPLICA_SET, TRUCE_OK, 3, __LINE__);
+}
+
+/* ---- connections ---------------------------------------------------------------------------- */
+
+TEST(a_pool_that_is_used_up_is_waited_for_and_told)
+{
+    struct stage stage = {{0}};
+    truce_cursor *cursor = NULL;
+    bson_error_t error;
+    int64_t count;
+
+    if (CHECK_OK(raise(&stage, FAKE_STANDALONE, 21, "maxPoolSize=1&waitQueueTimeoutMS=50", &error),
+                 error)) {
+        stage.script = (struct script){
+            "find", "{'cursor': {'id': {'$numberLong': '7'}, 'ns': 'db.things', 'firstBatch': []}}",
+            1, 0};
+        CHECK_OK(truce_find(stage.store, "things", NULL, NULL, &cursor, &error), error);
+        CHECK_STATUS(TRUCE_TIMEOUT, truce_count(stage.store, "things", NULL, NULL, &count, &error),
+                     error);
+        CHECK(strstr(error.message, "maxPoolSize") != NULL);
+        truce_cursor_close(cursor);
+        CHECK_OK(truce_count(stage.store, "things", NULL, NULL, &count, &error), error);
+    }
+    strike(&stage);
+}
