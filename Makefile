@@ -3,7 +3,8 @@
 #   make            build/release/truce, after installing what is missing
 #   make demo       the stories, each checked by itself
 #   make test       everything that is checked: tools/test
-#   make bench      truce beside PostgreSQL, SQLite and Redis; make bench-quick in two minutes
+#   make bench      truce beside PostgreSQL, SQLite and Redis; make bench-quick in two minutes;
+#                   make bench-growth: up to 10^7 documents
 #   make mutants    changes rules one at a time; the tests must notice
 #   make install    to PREFIX (/usr/local), below DESTDIR if that is given
 PREFIX  ?= /usr/local
@@ -11,7 +12,7 @@ DESTDIR ?=
 MAKEFLAGS += --no-print-directory
 JOBS    ?= $(shell nproc)
 
-.PHONY: all demo test bench bench-quick bench-deps mutants install clean deps
+.PHONY: all demo test bench bench-quick bench-growth bench-deps mutants install clean deps
 all: deps build-release
 
 deps:
@@ -35,6 +36,10 @@ bench: bench-deps build-release
 
 bench-quick: bench-deps build-release
 	@bench/run --quick build/release
+
+# 10^4, 10^6 and 10^7 documents: a quarter of an hour, 12 GB of disk
+bench-growth: bench-deps build-release
+	@bench/run --growth build/release
 
 bench-deps:
 	@tools/install-deps --bench

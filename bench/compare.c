@@ -4,6 +4,12 @@
 
 #define APART 0.05 /* medians that are nearer are not worth a word */
 
+/* How far apart the rounds of one run were, in percent of the median. */
+static double noise(const struct result *result)
+{
+    return (result->most - result->least) / result->per_second * 100;
+}
+
 static bool differs(const struct result *before, const struct result *after)
 {
     double change = after->per_second / before->per_second - 1;
@@ -14,9 +20,10 @@ static bool differs(const struct result *before, const struct result *after)
 
 static void show(const struct result *before, const struct result *after)
 {
-    printf("%-18s %-12s %-9s %7d %12.0f %12.0f %+7.0f %%", after->workload, after->target,
-           after->form, after->callers, before->per_second, after->per_second,
-           (after->per_second / before->per_second - 1) * 100);
+    printf("%-18s %-12s %-9s %7d %12.0f %12.0f %+7.0f %%   noise %2.0f %%, %2.0f %%",
+           after->workload, after->target, after->form, after->callers, before->per_second,
+           after->per_second, (after->per_second / before->per_second - 1) * 100, noise(before),
+           noise(after));
     if (after->truce_is > 0)
         printf("   truce is %.2f x, was %.2f x", after->truce_is, before->truce_is);
     printf("\n");

@@ -1,7 +1,13 @@
 /*
- * The table of a run for the documentation: for each workload truce's rate and how many times each
- * peer's that is, at 1, 8 and 32 callers.
+ * The tables of runs for the documentation. bench/refresh puts them into its pages.
+ *
+ *     table    a run of the scoreboard: the machine; truce's rates and how many times each peer's they
+ *              are; latencies and costs at the most callers; one work done in several ways
+ *     short    of it how many times PostgreSQL's rate truce's is, for README.md
+ *     servers  a run beside servers of MongoDB's protocol
+ *     growth   a run of bench/growth.c
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "bench/compare.h"
@@ -9,6 +15,7 @@
 
 static const int callers[] = {1, 8, 32};
 #define COLUMNS (sizeof callers / sizeof *callers)
+#define MOST    32
 
 static const char *const peers[] = {"postgresql", "sqlite", "redis"};
 #define PEERS (sizeof peers / sizeof *peers)
@@ -33,10 +40,29 @@ static void show_rate(double rate)
         printf("%.0f", rate);
 }
 
+static void show_rates(const struct results *results, const char *workload, const char *target,
+                       const char *form)
+{
+    for (size_t i = 0; i < COLUMNS; i++) {
+        const struct result *result = find(results, workload, target, form, callers[i]);
+
+        printf("%s", i ? " / " : "");
+        if (result)
+            show_rate(result->per_second);
+        else
+            printf("—");
+    }
+}
+
+static void show_ratio(double ratio)
+{
+    printf("%.*f", ratio < 9.95 ? 1 + (ratio < 1.95) : 0, ratio);
+}
+
 static void show_ratios(const struct results *results, const char *workload, const char *target,
                         const char *form)
 {
-    if (!find(results, workload, target, form, callers[COLUMNS - 1])) {
+    if (!find(results, workload, target, form, MOST)) {
         printf("—");
         return;
     }
@@ -45,45 +71,297 @@ static void show_ratios(const struct results *results, const char *workload, con
 
         printf("%s", i ? " / " : "");
         if (peer && peer->truce_is > 0)
-            printf("%.*f", peer->truce_is < 10 ? 2 : 0, peer->truce_is);
+            show_ratio(peer->truce_is);
         else
             printf("—");
     }
 }
 
-static void show_line(const struct results *results, const char *workload)
+static bool is_first(const struct results *results, int i)
 {
-    printf("| `%s` | ", workload);
-    for (size_t i = 0; i < COLUMNS; i++) {
-        const struct result *truce = find(results, workload, "truce", "", callers[i]);
+    return i == 0 || strcmp(results->all[i].workload, results->all[i - 1].workload) != 0;
+}
 
-        printf("%s", i ? " / " : "");
-        if (truce)
-            show_rate(truce->per_second);
+/* ---- the scoreboard -------------------------------------------------------------------------- */
+
+static void show_machine(const struct results *results)
+{
+    printf(
+        "%.0f cores, %.0f GB of memory, real-time scheduling: %s. An fdatasync took %.0f us (p99 "
+        "%.0f)\nbefore the run and %.0f us (p99 %.0f) after it. %.0f to %.0f rounds of %.1f s.\n",
+        results_number(results, "machine.cores"),
+        results_number(results, "machine.memory_bytes") / 1e9,
+        results_number(results, "machine.real_time") != 0 ? "yes" : "no",
+        results_number(results, "machine.fdatasync_before.p50_us"),
+        results_number(results, "machine.fdatasync_before.p99_us"),
+        results_number(results, "machine.fdatasync_after.p50_us"),
+        results_number(results, "machine.fdatasync_after.p99_us"),
+        results_number(results, "rounds_min"), results_number(results, "rounds"),
+        results_number(results, "seconds"));
+}
+
+static void show_main(const struct results *results)
+{
+    printf("\n| workload | truce, per second | beside PostgreSQL | beside SQLite | beside Redis |\n"
+           "| --- | --- | --- | --- | --- |\n");
+    for (int i = 0; i < results->count; i++) {
+        const char *workload = results->all[i].workload;
+
+        if (!is_first(results, i))
+            continue;
+        printf("| `%s` | ", workload);
+        show_rates(results, workload, "truce", "");
+        for (size_t k = 0; k < PEERS; k++) {
+            printf(" | ");
+            show_ratios(results, workload, peers[k], "");
+        }
+        printf(" |\n");
+    }
+}
+
+static void show_latency(const struct result *result)
+{
+    if (result)
+        printf(" %.0f / %.0f / %.0f |", result->p50_us, result->p99_us, result->p999_us);
+    else
+        printf(" — |");
+}
+
+static void show_cost(const struct result *result)
+{
+    if (result)
+        printf(" %.0f us, %.1f kB, %.0f MB |", result->cpu_us, result->bytes / 1e3,
+               result->memory / 1e6);
+    else
+        printf(" — |");
+}
+
+static void show_latencies(const struct results *results)
+{
+    printf(
+        "\nAt %d callers: latencies in microseconds (p50 / p99 / p99.9), an fdatasync at that time "
+        "(p50),\nand what an operation costs: processor time, bytes written; and the memory of all "
+        "processes.\n\n"
+        "| workload | truce | PostgreSQL | fdatasync | truce costs | PostgreSQL costs |\n"
+        "| --- | --- | --- | --- | --- | --- |\n",
+        MOST);
+    for (int i = 0; i < results->count; i++) {
+        const char *workload = results->all[i].workload;
+        const struct result *truce = find(results, workload, "truce", "", MOST);
+        const struct result *peer = find(results, workload, "postgresql", "", MOST);
+
+        if (!is_first(results, i) || !truce)
+            continue;
+        printf("| `%s` |", workload);
+        show_latency(truce);
+        show_latency(peer);
+        if (truce->fdatasync_us > 0)
+            printf(" %.0f |", truce->fdatasync_us);
         else
-            printf("—");
+            printf(" — |");
+        show_cost(truce);
+        show_cost(peer);
+        printf("\n");
     }
-    for (size_t i = 0; i < PEERS; i++) {
-        printf(" | ");
-        show_ratios(results, workload, peers[i], "");
+}
+
+/* Does another line stand for this workload, target and form already? */
+static bool is_new_form(const struct results *results, int i)
+{
+    const struct result *result = &results->all[i];
+
+    for (int k = 0; k < i; k++) {
+        const struct result *other = &results->all[k];
+
+        if (!strcmp(other->workload, result->workload) && !strcmp(other->target, result->target) &&
+            !strcmp(other->form, result->form))
+            return false;
     }
-    printf(" |\n");
+    return true;
+}
+
+static void show_forms(const struct results *results)
+{
+    printf("\nThe same work done in another way, per second:\n\n"
+           "| workload | as above | another way | |\n| --- | --- | --- | --- |\n");
+    for (int i = 0; i < results->count; i++) {
+        const struct result *result = &results->all[i];
+
+        if (!result->form[0] || !is_new_form(results, i))
+            continue;
+        printf("| `%s`, %s | ", result->workload, result->target);
+        show_rates(results, result->workload, result->target, "");
+        printf(" | %s | ", result->form);
+        show_rates(results, result->workload, result->target, result->form);
+        printf(" |\n");
+    }
 }
 
 int markdown_file(const char *path)
 {
     struct results results;
-    const char *last = "";
 
     if (!results_read(path, &results))
         return 2;
-    printf("| workload | truce, per second | beside PostgreSQL | beside SQLite | beside Redis |\n"
-           "| --- | --- | --- | --- | --- |\n");
-    for (int i = 0; i < results.count; i++) {
-        if (strcmp(results.all[i].workload, last) != 0)
-            show_line(&results, results.all[i].workload);
-        last = results.all[i].workload;
+    show_machine(&results);
+    show_main(&results);
+    show_latencies(&results);
+    show_forms(&results);
+    results_release(&results);
+    return 0;
+}
+
+int markdown_short(const char *path)
+{
+    static const struct {
+        const char *workload, *words;
+    } lines[] = {{"point_read", "read one document"},
+                 {"insert", "insert one document"},
+                 {"compare_and_set", "compare-and-set on a version"},
+                 {"save", "save a revision"},
+                 {"hot_document", "one hot document"},
+                 {"set_apply", "ordered set, one operation"},
+                 {"update_item", "change an array item"},
+                 {"two_documents", "commit over two documents"},
+                 {"five_documents", "commit over five documents with a guard"},
+                 {"read_many", "read ten documents of one moment"},
+                 {"group_report", "a report over all documents"}};
+    struct results results;
+
+    if (!results_read(path, &results))
+        return 2;
+    printf("| work | beside PostgreSQL 15 |\n| --- | --- |\n");
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        printf("| %s | ", lines[i].words);
+        show_ratios(&results, lines[i].workload, "postgresql", "");
+        printf(" |\n");
     }
     results_release(&results);
+    return 0;
+}
+
+/* ---- servers --------------------------------------------------------------------------------- */
+
+/* The names of the targets that are servers; the targets over them are "truce+" and the name. */
+static int find_servers(const struct results *results, const char *names[4])
+{
+    int count = 0;
+
+    for (int i = 0; i < results->count; i++) {
+        const char *target = results->all[i].target;
+        bool known = !strncmp(target, "truce", 5);
+
+        for (int k = 0; k < count; k++)
+            known |= !strcmp(names[k], target);
+        if (!known && count < 4)
+            names[count++] = target;
+    }
+    return count;
+}
+
+static void show_why(const struct results *results, const char *workload, const char *target,
+                     const char *form)
+{
+    const struct result like = {
+        .workload = workload, .target = target, .form = form, .callers = MOST};
+    const struct result *result = results_find(results, &like);
+
+    if (result && result->valid)
+        show_rates(results, workload, target, form);
+    else
+        printf("%s", !result ? "—" : result->cannot ? "cannot" : "void");
+}
+
+static void show_over(const struct results *results, const char *workload, const char *server)
+{
+    char over[60];
+
+    snprintf(over, sizeof over, "truce+%s", server);
+    printf(" ");
+    show_why(results, workload, server, "");
+    printf(" | ");
+    show_why(results, workload, over, "");
+    printf(" |");
+}
+
+int markdown_servers(const char *path)
+{
+    struct results results;
+    const char *servers[4];
+    int count;
+
+    if (!results_read(path, &results))
+        return 2;
+    count = find_servers(&results, servers);
+    show_machine(&results);
+    printf("\n| workload | truce, its file |");
+    for (int i = 0; i < count; i++)
+        printf(" %s%s | truce over it |", servers[i],
+               results_durable(&results, servers[i]) ? "" : " (not durable)");
+    printf("\n| --- | --- |");
+    for (int i = 0; i < count; i++)
+        printf(" --- | --- |");
+    printf("\n");
+    for (int i = 0; i < results.count; i++) {
+        const char *workload = results.all[i].workload;
+
+        if (!is_first(&results, i))
+            continue;
+        printf("| `%s` | ", workload);
+        show_rates(&results, workload, "truce", "");
+        printf(" |");
+        for (int k = 0; k < count; k++)
+            show_over(&results, workload, servers[k]);
+        printf("\n");
+    }
+    results_release(&results);
+    return 0;
+}
+
+/* ---- growth ---------------------------------------------------------------------------------- */
+
+static void show_grown(const struct grown *grown)
+{
+    if (!grown)
+        printf(" — |");
+    else if (!strcmp(grown->what, "load and index"))
+        printf(" %.1f s |", grown->numbers[0]);
+    else if (!strncmp(grown->what, "open", 4))
+        printf(" %.1f / %.1f / %.1f ms, log %.0f MB |", grown->numbers[0], grown->numbers[1],
+               grown->numbers[2], grown->numbers[3]);
+    else if (grown->is_size)
+        printf(" %.0f MB, log %.0f MB |", grown->numbers[0], grown->numbers[1]);
+    else {
+        printf(" ");
+        show_rate(grown->numbers[0]);
+        printf(", p99 %.0f us, %.0f MB |", grown->numbers[2], grown->numbers[3]);
+    }
+}
+
+/* A line for each thing that was measured, a column for each size. */
+int markdown_growth(const char *path)
+{
+    struct growths growths;
+
+    if (!growths_read(path, &growths))
+        return 2;
+    printf("| | |");
+    for (int i = 0; i < growths.sizes_count; i++)
+        printf(" %" PRId64 " documents |", growths.sizes[i]);
+    printf("\n| --- | --- |");
+    for (int i = 0; i < growths.sizes_count; i++)
+        printf(" --- |");
+    printf("\n");
+    for (int i = 0; i < growths.count; i++) {
+        const struct grown *line = &growths.all[i];
+
+        if (growths_find(&growths, line, growths.sizes[0]) != line)
+            continue;
+        printf("| %s | %s%s |", line->target, line->what, line->is_size ? ", size" : "");
+        for (int k = 0; k < growths.sizes_count; k++)
+            show_grown(growths_find(&growths, line, growths.sizes[k]));
+        printf("\n");
+    }
+    growths_release(&growths);
     return 0;
 }

@@ -7,9 +7,12 @@
 struct result {
     const char *workload, *target, *form; /* in the document */
     int callers;
-    bool valid;
+    bool valid, cannot;
     double per_second, least, most;
     double truce_is; /* how many times this rate truce's is; 0: it is truce */
+    double p50_us, p99_us, p999_us;
+    double fdatasync_us; /* 0: it only reads */
+    double cpu_us, bytes, memory;
 };
 
 struct results {
@@ -23,5 +26,33 @@ bool results_read(const char *path, struct results *results);
 void results_release(struct results *results);
 /* The same figure as `like`; NULL: there is none. */
 const struct result *results_find(const struct results *results, const struct result *like);
+
+/* A number of the run by its path: "machine.cores"; 0: there is none. */
+double results_number(const struct results *results, const char *path);
+/* Does what this target acknowledges last? */
+bool results_durable(const struct results *results, const char *target);
+
+/* ---- of bench/growth.c ------------------------------------------------------------------------ */
+
+struct grown {
+    int64_t documents;
+    const char *target, *what; /* in the document */
+    bool is_size;
+    double numbers[4]; /* in the order in which they stand */
+};
+
+struct growths {
+    bson_t *document;
+    struct grown *all;
+    int count;
+    int64_t sizes[8];
+    int sizes_count;
+};
+
+bool growths_read(const char *path, struct growths *growths);
+void growths_release(struct growths *growths);
+/* The same thing at another size; NULL: there is none. */
+const struct grown *growths_find(const struct growths *growths, const struct grown *like,
+                                 int64_t documents);
 
 #endif

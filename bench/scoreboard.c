@@ -4,7 +4,7 @@
  *     scoreboard [options]          the run
  *     scoreboard compare A B        which figures of two JSON files differ beyond noise
  *     scoreboard chart FILE         an SVG of a run, on the standard output
- *     scoreboard table FILE         the same as a table in Markdown
+ *     scoreboard table FILE         the same as tables in Markdown; also short, servers, growth
  *
  * For each workload, each target that can do it gets a process (side.c), and runs for a while at the
  * most callers: a log that grows makes each fsync wait for the file system's own journal, one that is
@@ -21,9 +21,6 @@
 #include "bench/compare.h"
 #include "bench/mongo.h"
 #include "bench/report.h"
-
-bool bench_small;
-bool bench_processes;
 
 #define TARGETS_MAX 16
 #define SIDES_MAX   20
@@ -253,7 +250,7 @@ static void run_workload(struct board *board, const struct bench_workload *workl
     contest->workload = workload;
     contest->first = board->figures.count;
     start_sides(contest);
-    for (int i = 0; i < contest->count; i++)
+    for (int i = 0; i < contest->count && !workload->reads; i++)
         warm_up(contest, i, callers_most(board), board->run_in);
     for (int i = 0; i < board->callers_count; i++)
         run_rounds(contest, board->callers[i]);
@@ -271,7 +268,7 @@ static const char usage[] =
     "                  [--processes] [--spoil] [--list]\n"
     "       scoreboard compare A.json B.json\n"
     "       scoreboard chart FILE.json\n"
-    "       scoreboard table FILE.json\n"
+    "       scoreboard table | short | servers | growth FILE.json\n"
     "\n"
     "  --quick      short rounds: less than two minutes for everything\n"
     "  --check      only whether everybody's data is right: little data, one short round\n"
@@ -518,5 +515,11 @@ int main(int argc, char **argv)
         return chart_file(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "table"))
         return markdown_file(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "short"))
+        return markdown_short(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "servers"))
+        return markdown_servers(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "growth"))
+        return markdown_growth(argv[2]);
     return run(argc, argv);
 }

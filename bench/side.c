@@ -29,8 +29,11 @@
 
 #include "bench/harness.h"
 
-#define PATIENCE_SECONDS    600 /* ten million documents are set up in less */
-#define PATIENCE_OF_SERVERS 30  /* of MongoDB's protocol: one was seen to stand still for ever */
+#define PATIENCE_SECONDS    1800 /* ten million documents are set up in less */
+#define PATIENCE_OF_SERVERS 30   /* of MongoDB's protocol: one was seen to stand still for ever */
+
+bool bench_small;
+bool bench_processes;
 
 enum order_kind { RUN, CHECK, SPOIL, SIZE, END };
 

@@ -16,7 +16,7 @@
 #include "bench/server.h"
 #include "bench/sql.h"
 
-#define STATEMENTS_MAX 16
+#define STATEMENTS_MAX 64
 #define LOG_FILES      64 /* of 16 MB */
 #define PARAMETERS_MAX 16
 #define INT8_TYPE      20 /* pg_type.oid of int8 */
@@ -58,25 +58,23 @@ static void take(struct pg *pg, PGresult *result, const char *what)
     pg->row = -1;
 }
 
-static const char *statement_name(struct pg *pg, const struct sql_statement *statement)
+/* Prepares it if need be. */
+static void statement_name(struct pg *pg, const struct sql_statement *statement, char name[8])
 {
-    static const char *const names[STATEMENTS_MAX] = {"s0",  "s1",  "s2",  "s3", "s4",  "s5",
-                                                      "s6",  "s7",  "s8",  "s9", "s10", "s11",
-                                                      "s12", "s13", "s14", "s15"};
     Oid types[PARAMETERS_MAX];
     int i = 0;
 
     while (i < STATEMENTS_MAX && pg->prepared[i] && pg->prepared[i] != statement->text)
         i++;
     BENCH_CHECK(i < STATEMENTS_MAX && statement->count <= PARAMETERS_MAX);
-    if (!pg->prepared[i]) {
-        pg->prepared[i] = statement->text;
-        for (int k = 0; k < statement->count; k++)
-            types[k] = statement->values[k].text ? 0 : INT8_TYPE;
-        take(pg, PQprepare(pg->connection, names[i], statement->text, statement->count, types),
-             statement->text);
-    }
-    return names[i];
+    snprintf(name, 8, "s%d", i);
+    if (pg->prepared[i])
+        return;
+    pg->prepared[i] = statement->text;
+    for (int k = 0; k < statement->count; k++)
+        types[k] = statement->values[k].text ? 0 : INT8_TYPE;
+    take(pg, PQprepare(pg->connection, name, statement->text, statement->count, types),
+         statement->text);
 }
 
 static void fill_parameters(const struct sql_statement *statement, struct parameters *parameters)
@@ -93,9 +91,10 @@ static void fill_parameters(const struct sql_statement *statement, struct parame
 
 static void start_one(struct pg *pg, const struct sql_statement *statement)
 {
-    const char *name = statement_name(pg, statement);
     struct parameters p;
+    char name[8];
 
+    statement_name(pg, statement, name);
     fill_parameters(statement, &p);
     take(pg,
          PQexecPrepared(pg->connection, name, statement->count, p.values, p.lengths, p.formats, 0),
@@ -106,15 +105,17 @@ static void start_one(struct pg *pg, const struct sql_statement *statement)
 static void start_many(struct pg *pg, const struct sql_statement *statements, int count)
 {
     struct parameters p;
+    char name[8];
 
     for (int i = 0; i < count; i++)
-        statement_name(pg, &statements[i]);
+        statement_name(pg, &statements[i], name);
     if (!PQenterPipelineMode(pg->connection))
         fail(pg, "pipeline");
     for (int i = 0; i < count; i++) {
         fill_parameters(&statements[i], &p);
-        if (!PQsendQueryPrepared(pg->connection, statement_name(pg, &statements[i]),
-                                 statements[i].count, p.values, p.lengths, p.formats, 0))
+        statement_name(pg, &statements[i], name);
+        if (!PQsendQueryPrepared(pg->connection, name, statements[i].count, p.values, p.lengths,
+                                 p.formats, 0))
             fail(pg, statements[i].text);
     }
     if (!PQpipelineSync(pg->connection))

@@ -11,7 +11,7 @@
 #include "bench/harness.h"
 #include "bench/sql.h"
 
-#define STATEMENTS_MAX 16
+#define STATEMENTS_MAX 64
 
 struct lite {
     struct sql base;
