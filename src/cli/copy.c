@@ -293,6 +293,44 @@ static void answer(const struct copying *copying, const truce_copy_report *repor
     bson_destroy(&done);
 }
 
+/* A collection that patterns work with, and that was not asked for. */
+static bool stays_behind(const struct copying *copying, const char *collection)
+{
+    const char *const *wanted = copying->options.collections;
+
+    if (strncmp(collection, "truce_", 6) || !strcmp(collection, "truce_copies") ||
+        !strcmp(collection, "truce_imports"))
+        return false;
+    while (*wanted && strcmp(*wanted, collection) != 0)
+        wanted++;
+    return !*wanted;
+}
+
+static void name_left_behind(const struct copying *copying)
+{
+    bson_t collections;
+    bson_iter_t iter, name;
+    struct buffer names = {0};
+    bool listed = !truce_collection_list(copying->from, &collections, NULL);
+
+    for (bson_iter_init(&iter, &collections); listed && bson_iter_next(&iter);) {
+        const char *text = "";
+
+        if (bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name"))
+            text = bson_iter_utf8(&name, NULL);
+        if (!stays_behind(copying, text))
+            continue;
+        append_text(&names, names.size ? ", " : "");
+        append_text(&names, text);
+    }
+    truce__buffer_append_byte(&names, 0);
+    if (names.size > 1)
+        cli_remark(copying->cli, "%s stay behind: sets, commits and the like need them",
+                   (const char *)names.bytes);
+    truce__buffer_release(&names);
+    bson_destroy(&collections);
+}
+
 /* What the answer means, where it is no good one. */
 static void explain(const struct copying *copying, const truce_copy_report *report)
 {
@@ -304,6 +342,8 @@ static void explain(const struct copying *copying, const truce_copy_report *repo
         else
             cli_remark(cli, "--replace makes TO what FROM is; what was written to TO is lost then");
     }
+    if (copying->options.collections)
+        name_left_behind(copying);
     if (report->resumed_at)
         cli_remark(cli, "went on where an earlier copy had ended, behind %" PRId64 " documents",
                    report->resumed_at);

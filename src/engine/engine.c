@@ -99,11 +99,13 @@ static void after_commit(void *arg, int wal_pages)
 static truce_status find_path(const char *path, bool create, char **real, bson_error_t *error)
 {
     int file = create ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644) : -1;
+    int why = errno;
     char *found = realpath(path, NULL);
     truce_status status = TRUCE_OK;
 
     if (!found)
-        status = truce__fail(TRUCE_IO, error, "cannot open \"%s\": %s", path, strerror(errno));
+        status = truce__fail(TRUCE_IO, error, "cannot open \"%s\": %s", path,
+                             strerror(create && file < 0 ? why : errno));
     *real = bson_strdup(found);
     free(found);
     if (file >= 0)

@@ -68,6 +68,17 @@ TEST(documents_of_others_are_refused_with_the_way_out)
     ANSWERS(0, "1 others kept", NULL, "copy", from, to, "--merge");
 }
 
+TEST(a_part_of_a_store_is_copied_and_what_stays_behind_is_named)
+{
+    fresh();
+    ANSWERS(0, "inserted 1", NULL, "insert", "people", "{\"_id\": 1}", "-s", from);
+    ANSWERS(0, "1 inserted", NULL, "copy", from, to, "-c", "people");
+    ANSWERS(0, "inserted 1", NULL, "insert", "truce_sets", "{\"_id\": 1}", "-s", from);
+    ANSWERS(0, "0 inserted", "truce_sets stay behind", "copy", from, to, "-c", "people");
+    ANSWERS(0, "2 documents of 2 collections", NULL, "copy", from, to, "-c", "truce_sets", "-c",
+            "people");
+}
+
 TEST(open_commits_are_refused_with_the_way_out)
 {
     fresh();
@@ -102,7 +113,7 @@ TEST(wrong_calls_are_named)
 
 /* ---- kill -9 --------------------------------------------------------------------------------- */
 
-#define DOCUMENTS 20000
+#define DOCUMENTS 8000
 
 static void fill(void)
 {
@@ -136,8 +147,8 @@ TEST(a_copy_that_is_killed_goes_on_and_copies_each_document_once)
 
     fresh();
     fill();
-    for (long delay_ms = 10;; delay_ms += 10) {
-        pid_t child = command_start(TRUCE_CLI, NULL, "copy", from, to, "--batch", "50", NULL);
+    for (long delay_ms = 20;; delay_ms += 60) {
+        pid_t child = command_start(TRUCE_CLI, NULL, "copy", from, to, "--batch", "20", NULL);
 
         nanosleep(
             &(struct timespec){.tv_sec = delay_ms / 1000, .tv_nsec = delay_ms % 1000 * 1000000},

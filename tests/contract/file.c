@@ -79,3 +79,12 @@ TEST(a_read_only_store_refuses_every_write)
     bson_destroy(update);
     bson_destroy(index);
 }
+
+TEST(a_file_that_cannot_be_made_is_told_with_the_reason)
+{
+    truce_store *store = NULL;
+    bson_error_t error;
+
+    CHECK_STATUS(TRUCE_IO, truce_store_open("file:/sys/x.truce", NULL, &store, &error), error);
+    CHECK(store == NULL && strstr(error.message, "No such file") == NULL);
+}

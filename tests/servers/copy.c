@@ -1,4 +1,6 @@
 /* Copies from a file to a server and back: what comes back is what went, byte for byte. */
+#include <stdlib.h>
+
 #include "tests/support/copy_stores.h"
 #include "tests/support/server.h"
 #include "truce/sys/decorate.h"
@@ -82,6 +84,43 @@ TEST(a_copy_that_was_cut_off_goes_on_in_both_directions)
     copy_fill(from, 120);
     cut_off_at(from, 11, true);
     cut_off_at(from, 11, false);
+    truce_store_close(from);
+}
+
+static void kill_server(bool comparing, int64_t done, int64_t total, void *arg)
+{
+    bool *killed = arg;
+
+    (void)comparing;
+    (void)total;
+    if (!*killed && done >= 80)
+        *killed = server_kill();
+}
+
+TEST(a_server_that_is_killed_in_the_middle_does_no_harm)
+{
+    bool killed = false;
+    truce_copy_options options = {
+        .name = "here", .batch = 40, .progress = kill_server, .arg = &killed};
+    truce_store *from = copy_store("memory:"), *server = server_store();
+    truce_copy_report report;
+    truce_status status;
+    bson_error_t error;
+
+    REQUIRE(server != NULL);
+    if (!getenv("TRUCE_TEST_SERVER_KILL")) {
+        test_skip("this server cannot be killed and started again");
+        truce_store_close(from);
+        return;
+    }
+    copy_fill(from, 200);
+    status = truce_copy(from, server, &options, &report, &error);
+    CHECK(killed);
+    for (int i = 0; i < 5 && (status || report.differences); i++)
+        status = copy(from, server, &report, &error);
+    CHECK_OK(status, error);
+    CHECK_INT(report.differences, ==, 0);
+    CHECK_SAME(from, server);
     truce_store_close(from);
 }
 

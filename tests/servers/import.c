@@ -40,7 +40,7 @@ TEST(an_import_that_is_killed_imports_each_line_once)
     snprintf(input, sizeof input, "%s/in.ndjson", test_directory());
     snprintf(rejects, sizeof rejects, "%s.rejects", input);
     write_lines(input);
-    for (long delay_ms = 60;; delay_ms += 60) {
+    for (long delay_ms = 60;; delay_ms += 120) {
         pid_t child = command_start(TRUCE_CLI, uri, "import", "c", input, "--batch", "10", NULL);
 
         nanosleep(
