@@ -111,7 +111,7 @@ TEST(writes_with_checkpoints_survive_power_cuts)
     run.relaxed = false;
     run.pad = 400000;
     run.rounds_max = INT64_MAX;
-    run.calls_max = 30000;
+    run.calls_max = 4000;
     run.checkpointed = 0;
     cut_many_times(test_scale("TRUCE_POWER_CUTS", 20));
     CHECK_INT(run.checkpointed, >, 0);
