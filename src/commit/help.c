@@ -9,6 +9,7 @@
 #include "commit/counters.h"
 #include "commit/shadow.h"
 #include "query/update.h"
+#include "truce/sys/store.h"
 
 /*
  * Meeting an intent: what everybody does who finds a document held by a commit, be it an owner on
@@ -40,6 +41,11 @@ void truce__worker_init(struct worker *worker, truce_store *store, uint32_t dead
         .deadline_ns = truce__clock_monotonic_ns() +
                        (int64_t)(deadline_ms ? deadline_ms : COMMIT_DEADLINE_MS) * 1000000,
     };
+}
+
+bool truce__worker_relaxed_step(const struct worker *worker)
+{
+    return worker->relaxed || worker->store->capabilities & TRUCE_CAN_KEEP_ORDER;
 }
 
 truce_status truce__worker_wait(struct worker *worker, const char *what, bson_error_t *error)
@@ -129,12 +135,18 @@ static truce_write_options write_options(const struct worker *worker)
     return (truce_write_options){.relaxed = worker->relaxed};
 }
 
+/* J9 */
+static truce_write_options step_options(const struct worker *worker)
+{
+    return (truce_write_options){.relaxed = truce__worker_relaxed_step(worker)};
+}
+
 /* ---- steps ---------------------------------------------------------------------------------- */
 
 truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit, bool *changed,
                                   bson_error_t *error)
 {
-    truce_write_options options = write_options(worker);
+    truce_write_options options = step_options(worker);
     truce_write_result result = {0};
     truce_status status;
     bson_t filter, *update;
@@ -173,7 +185,7 @@ static truce_status strip_intent(struct worker *worker, const char *collection,
                                  const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
                                  bool *matched, bson_error_t *error)
 {
-    truce_write_options options = write_options(worker);
+    truce_write_options options = step_options(worker);
     truce_write_result result = {0};
     truce_status status;
     bson_t filter, *update;
@@ -193,7 +205,7 @@ static truce_status strip_stub(struct worker *worker, const char *collection,
                                const bson_value_t *id, const bson_oid_t *commit,
                                bson_error_t *error)
 {
-    truce_write_options options = write_options(worker);
+    truce_write_options options = step_options(worker);
     truce_status status;
     bson_t filter;
 
@@ -336,7 +348,7 @@ static truce_status blocked(const bson_oid_t *commit, const char *collection, bs
 truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
                                     const bson_t *post, bool *overwritten, bson_error_t *error)
 {
-    truce_modify_options options = {.relaxed = worker->relaxed};
+    truce_modify_options options = {.relaxed = truce__worker_relaxed_step(worker)};
     const char *op = text_field(post, "op"), *collection;
     bson_t filter, update = BSON_INITIALIZER, before;
     bson_value_t id;

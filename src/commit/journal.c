@@ -40,16 +40,22 @@
  *       abandons this id and starts again under a fresh one. Decide, release, abort and done repeat
  *       freely.
  *   J2  Before any document carries an intent, the commit document exists. So a missing commit
- * means aborted and purged: strip. J3  Only a pending commit is decided or aborted: both compare
- * the state in the write itself. J4  An intent is removed only by strip (commit aborted or missing)
- * or release (committed or done), and both compare the commit's id in the intent. J5  `done` means
- * that no document holds the intent any more; only then may a commit be purged. J6  Requires are
- * looked at after the prepares, and by revision: at the decision every document that the commit
- * depends on was as it was read, at one moment. A document that is missing has no revision, so at
- * most one missing one is looked at, and first; others are held by stubs. J7  After the decision
- * nothing can fail: changes were applied in memory, sizes and index keys checked, uniquely indexed
- * values reserved by the stub, or in `_keys` (unique.c). J8  After a decide without an answer, a missing commit tells
- * nothing: TRUCE_UNKNOWN.
+ *       means aborted and purged: strip.
+ *   J3  Only a pending commit is decided or aborted: both compare the state in the write itself.
+ *   J4  An intent is removed only by strip (commit aborted or missing) or release (committed or
+ *       done), and both compare the commit's id in the intent.
+ *   J5  `done` means that no document holds the intent any more; only then may a commit be purged.
+ *   J6  Requires are looked at after the prepares, and by revision: at the decision every document
+ *       that the commit depends on was as it was read, at one moment. A document that is missing
+ *       has no revision, so at most one missing one is looked at, and first; others are held by
+ *       stubs.
+ *   J7  After the decision nothing can fail: changes were applied in memory, sizes and index keys
+ *       checked, uniquely indexed values reserved by the stub, or in `_keys` (unique.c).
+ *   J8  After a decide without an answer, a missing commit tells nothing: TRUCE_UNKNOWN.
+ *   J9  Where a power cut takes the end of what was written and nothing else (TRUCE_CAN_KEEP_ORDER),
+ *       only the decision and `done` wait for the disk, and bring everything before them to it: what
+ *       the cut leaves is what it would have left earlier. Not so where documents have logs of their
+ *       own, as on the shards of a cluster: a purge could stay where a release was lost.
  *
  * A crash leaves: after 1 a pending commit that somebody aborts when its lease is over; after 2 and
  * 3 intents whose commit is pending: aborted, then stripped; after 4 a committed one: whoever meets
@@ -146,7 +152,7 @@ static truce_status look_for_insert(struct owner *owner, bson_error_t *error)
 static truce_status insert_commit(struct owner *owner, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
-    truce_write_options options = {.relaxed = commit->options.relaxed};
+    truce_write_options options = {.relaxed = truce__worker_relaxed_step(owner->worker)};
     truce_status status;
     bson_t document;
 
@@ -301,7 +307,7 @@ static bson_t *prepare_update(const struct owner *owner, struct entry *entry)
 
 static truce_status prepare_document(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
-    truce_modify_options options = {.relaxed = owner->commit->options.relaxed};
+    truce_modify_options options = {.relaxed = truce__worker_relaxed_step(owner->worker)};
     bson_t *update = prepare_update(owner, entry);
     truce_status status;
     bson_t filter, document;
@@ -349,7 +355,7 @@ static truce_status who_has_it(struct owner *owner, struct entry *entry, bson_er
 
 static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
-    truce_write_options options = {.relaxed = owner->commit->options.relaxed};
+    truce_write_options options = {.relaxed = truce__worker_relaxed_step(owner->worker)};
     truce_status status = truce__unique_check(owner->commit->store, entry, error);
     bson_t stub = BSON_INITIALIZER;
 

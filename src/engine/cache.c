@@ -27,7 +27,8 @@
  *     was committed.
  *  3. What a fill puts in was read in a snapshot that began after the miss, and the document was
  *     not changing at the miss, nor has any document of its shard begun to change since. So no
- *     commit of this process lies between the snapshot and the fill, and by `seen` none of others.
+ *     commit of this process lies between the snapshot and the fill. If one of others does, nobody
+ *     finds what was put in before it is thrown away (1).
  *  4. Whoever compares `seen` and `begun` does so under a shard's mutex, and reads `seen` first.
  *     `seen` moves only after every shard was emptied (begin), or for a commit of this process
  *     (commit).
@@ -315,8 +316,7 @@ void truce__cache_fill(struct cache *cache, const char *collection, struct bytes
     if (!miss->may_fill || body.size > CACHE_BODY_MAX)
         return;
     pthread_mutex_lock(&shard->mutex);
-    if (shard->version == miss->version && usable(cache) && !find(shard, &name) &&
-        make_room(shard, needed))
+    if (shard->version == miss->version && !find(shard, &name) && make_room(shard, needed))
         set_body(shard, add(shard, &name), row, body);
     pthread_mutex_unlock(&shard->mutex);
 }

@@ -231,3 +231,29 @@ TEST(a_full_disk_is_named)
     CHECK_OK(insert(store, "{'_id': 1}", &error), error);
     truce_store_close(store);
 }
+
+TEST(a_commit_that_failed_is_not_read_by_id)
+{
+    bson_t *filter = test_bson("{'_id': 1}"), *update = test_bson("{'$set': {'n': 2}}");
+    bson_t *wanted = test_bson("{'_id': 1, 'n': 1}"), found;
+    truce_store *store;
+    bson_error_t error;
+    char path[400];
+
+    snprintf(path, sizeof path, "%s/s.truce", test_directory());
+    disk_reset();
+    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));
+    CHECK_OK(insert(store, "{'_id': 1, 'n': 1}", &error), error);
+    for (int way = 0; way < 2; way++) {
+        disk_fail(way ? DISK_SYNC_FAILS : DISK_WRITE_FAILS, 1, true);
+        CHECK_STATUS(TRUCE_IO, truce_update(store, "c", filter, update, NULL, NULL, &error), error);
+        disk_fail(DISK_NO_FAULT, 0, false);
+        CHECK_OK(truce_find_one(store, "c", filter, NULL, &found, &error), error);
+        CHECK_BSON(wanted, &found);
+        bson_destroy(&found);
+    }
+    truce_store_close(store);
+    bson_destroy(wanted);
+    bson_destroy(update);
+    bson_destroy(filter);
+}

@@ -295,6 +295,47 @@ TEST(the_wal_is_moved_into_the_file_while_others_read)
     bson_free(pad);
 }
 
+/* ---- documents in memory -------------------------------------------------------------------- */
+
+static void check_by_id(const char *collection, const char *expected)
+{
+    bson_t *filter = test_bson("{'_id': 1}"), found;
+    bson_error_t error;
+    truce_status status = truce_find_one(store, collection, filter, NULL, &found, &error);
+
+    if (expected) {
+        bson_t *wanted = test_bson(expected);
+
+        CHECK_OK(status, error);
+        CHECK_BSON(wanted, &found);
+        bson_destroy(wanted);
+    } else {
+        CHECK_STATUS(TRUCE_NOT_FOUND, status, error);
+    }
+    bson_destroy(&found);
+    bson_destroy(filter);
+}
+
+TEST(what_was_read_by_id_is_forgotten_with_its_collection)
+{
+    bson_error_t error;
+
+    REQUIRE(open_new());
+    insert("{'_id': 1, 'n': 1}");
+    check_by_id("c", "{'_id': 1, 'n': 1}");
+    CHECK_OK(truce_collection_rename(store, "c", "d", false, &error), error);
+    check_by_id("c", NULL);
+    check_by_id("d", "{'_id': 1, 'n': 1}");
+    insert("{'_id': 1, 'n': 2}");
+    check_by_id("c", "{'_id': 1, 'n': 2}");
+    CHECK_OK(truce_collection_rename(store, "d", "c", true, &error), error);
+    check_by_id("c", "{'_id': 1, 'n': 1}");
+    CHECK_OK(truce_collection_drop(store, "c", &error), error);
+    check_by_id("c", NULL);
+    check_by_id("d", NULL);
+    truce_store_close(store);
+}
+
 /* ---- cursors -------------------------------------------------------------------------------- */
 
 TEST(a_cursor_goes_on_behind_its_place_while_documents_come_and_go)

@@ -26,6 +26,8 @@ enum {
     TRUCE_CAN_SNAPSHOT_READ = 1 << 8, /* read_many */
     TRUCE_CAN_TELL_MODIFIED = 1 << 9, /* result.modified of find_and_modify; without it, it is as
                                          result.matched */
+    TRUCE_CAN_KEEP_ORDER = 1 << 10, /* what a power cut takes of relaxed writes are the last of all
+                                         writes, never one before a write that it leaves */
 };
 
 typedef struct truce_store_ops {
