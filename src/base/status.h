@@ -62,6 +62,23 @@ truce_status truce__fail(truce_status status, bson_error_t *error, const char *f
 truce_status truce__refuse(uint32_t code, bson_error_t *error, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 
+/* Two questions about a call that failed, which must not be taken for each other.
+ *
+ * Unanswered: may it have landed, or land at some later time? Whoever must know looks before going on.
+ * IO is among them: that nothing was acknowledged does not say that nothing was done. */
+static inline bool truce__unanswered(truce_status status)
+{
+    return status == TRUCE_UNKNOWN || status == TRUCE_IO;
+}
+
+/* Repeatable: may a call that does no harm if it lands twice fare better if it is made again now? IO is
+ * not among them: the store has waited for its server as long as it may, or its disk is full, and the
+ * caller, who may make the call again at any time, is to hear of it. */
+static inline bool truce__repeatable(truce_status status)
+{
+    return status == TRUCE_UNKNOWN || status == TRUCE_CONFLICT;
+}
+
 /* DUPLICATE for 11000 and 48, CONFLICT for 112, LIMIT for sizes, TIMEOUT for 50, NOT_FOUND for 26
  * and 27, INVALID otherwise. */
 truce_status truce__status_of_code(uint32_t code);

@@ -39,12 +39,6 @@ void truce__worker_init(struct worker *worker, truce_store *store, uint32_t dead
 /* Whether a step that is neither the decision nor the last needs not wait for the disk: J9. */
 bool truce__worker_relaxed_step(const struct worker *worker);
 
-/* No answer, or none that says what happened: the call may have landed, or may land later. */
-static inline bool truce__unanswered(truce_status status)
-{
-    return status == TRUCE_UNKNOWN || status == TRUCE_IO;
-}
-
 /* ---- single steps, each one guarded write ---- */
 
 /* pending -> aborted, key given back. *changed: it was pending. */

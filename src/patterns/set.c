@@ -295,7 +295,7 @@ static truce_status keep_definition(truce_set *set, bson_error_t *error)
         if (status)
             goto out;
         status = truce_insert(set->store, SET_DEFINITIONS, &wanted, NULL, error);
-        if (status && status != TRUCE_DUPLICATE && !truce__set_unanswered(status))
+        if (status && status != TRUCE_DUPLICATE && !truce__repeatable(status))
             goto out;
     }
     if (!status)

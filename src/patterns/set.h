@@ -134,8 +134,6 @@ int64_t truce__set_watermark_read(const truce_set *set, const bson_t *document);
 truce_status truce__set_look(truce_set *set, const bson_t *key, bson_t *document,
                              bson_error_t *error);
 
-/* An answer that may be asked for again without harm. */
-bool truce__set_unanswered(truce_status status);
 /* A pause before try number `round`, with jitter; none before the first. */
 void truce__set_pause(int round);
 

@@ -348,7 +348,7 @@ static void take_outcome(struct window *window, struct draft *draft,
     }
     if (status == TRUCE_NOT_FOUND) /* not reached */
         status = bulk_status;
-    if (status && status != TRUCE_DUPLICATE && !truce__set_unanswered(status))
+    if (status && status != TRUCE_DUPLICATE && !truce__repeatable(status))
         fail_group(batch, draft->group, status, &outcome->error);
 }
 
@@ -416,9 +416,9 @@ static void run_window(struct window *window)
         if (!window->groups[i]->seen && !window->groups[i]->done)
             merge_group(window, window->groups[i], &none);
     }
-    if (!status || truce__set_unanswered(status))
+    if (!status || truce__repeatable(status))
         write_drafts(window);
-    for (size_t i = 0; status && !truce__set_unanswered(status) && i < window->count; i++) {
+    for (size_t i = 0; status && !truce__repeatable(status) && i < window->count; i++) {
         if (!window->groups[i]->done)
             fail_group(batch, window->groups[i], status, &why);
     }

@@ -39,7 +39,7 @@ static truce_status announce(truce_set *set, int64_t watermark, bson_error_t *er
     bson_append_document_begin(&update, "$max", -1, &inner);
     bson_append_int64(&inner, "announced", -1, watermark);
     bson_append_document_end(&update, &inner);
-    for (int round = 0; truce__set_unanswered(status) && round < SET_TRIES_MAX; round++) {
+    for (int round = 0; truce__repeatable(status) && round < SET_TRIES_MAX; round++) {
         truce__set_pause(round);
         status = truce_update(set->store, SET_DEFINITIONS, &filter, &update, NULL, NULL, error);
     }
@@ -367,7 +367,7 @@ static truce_status quarantine(truce_set *set, const struct set_operation *opera
         status = truce_insert(set->store, SET_QUARANTINE, &document, NULL, error);
         if (status == TRUCE_DUPLICATE)
             status = is_there(set, &document, error);
-        if (status != TRUCE_NOT_FOUND && !truce__set_unanswered(status))
+        if (status != TRUCE_NOT_FOUND && !truce__repeatable(status))
             break;
     }
     bson_destroy(&document);

@@ -161,10 +161,10 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
             *outcome = TRUCE_SET_APPLIED;
             return TRUCE_OK;
         }
-        if (status && status != TRUCE_DUPLICATE && !truce__set_unanswered(status))
+        if (status && status != TRUCE_DUPLICATE && !truce__repeatable(status))
             return status;
         status = settle(set, operation, worker, &sight, error);
-        if (status && status != TRUCE_NOT_FOUND && !truce__set_unanswered(status))
+        if (status && status != TRUCE_NOT_FOUND && !truce__repeatable(status))
             return status;
         if (sight.held && !worker) {
             *outcome = SET_OUTCOME_HELD;
@@ -224,7 +224,7 @@ static void take_outcome(truce_set *set, const struct set_operation *winner,
         *result = (truce_set_result){TRUCE_OK, TRUCE_SET_APPLIED};
         return;
     }
-    if (!status || status == TRUCE_DUPLICATE || truce__set_unanswered(status)) {
+    if (!status || status == TRUCE_DUPLICATE || truce__repeatable(status)) {
         result->status = truce__set_element_apply(set, winner, NULL, &result->outcome, error);
         return;
     }

@@ -601,7 +601,7 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
             *outcome = TRUCE_SET_APPLIED;
             return TRUCE_OK;
         }
-        if (status && status != TRUCE_DUPLICATE && !truce__set_unanswered(status)) {
+        if (status && status != TRUCE_DUPLICATE && !truce__repeatable(status)) {
             if (error)
                 *error = refusal;
             return status;
@@ -615,7 +615,7 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
                 *error = refusal;
             return refusal.code == CODE_DUPLICATE_KEY ? TRUCE_DUPLICATE : TRUCE_UNKNOWN;
         }
-        if (status && !truce__set_unanswered(status))
+        if (status && !truce__repeatable(status))
             return status;
         if (sight.held && !worker) {
             *outcome = SET_OUTCOME_HELD;

@@ -259,11 +259,6 @@ void truce__set_revision_append(bson_t *change)
     bson_append_oid(change, "_rev", 4, &fresh);
 }
 
-bool truce__set_unanswered(truce_status status)
-{
-    return status == TRUCE_UNKNOWN || status == TRUCE_CONFLICT;
-}
-
 void truce__set_pause(int round)
 {
     int64_t limit_ms = round < 8 ? 1 << round : 256;

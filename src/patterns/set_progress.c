@@ -195,7 +195,7 @@ static truce_status write_open(struct recording *recording, bson_error_t *error)
 
         if (!own)
             of[i]->done = outcomes[i].result.modified || outcomes[i].result.inserted;
-        else if (own != TRUCE_DUPLICATE && !truce__set_unanswered(own) && !first)
+        else if (own != TRUCE_DUPLICATE && !truce__repeatable(own) && !first)
             first = own;
         truce_write_result_release(&outcomes[i].result);
         bson_destroy(&documents[2 * i]);
@@ -226,7 +226,7 @@ static truce_status run(struct recording *recording, bson_error_t *error)
         status = look(recording, error);
         if (!status)
             status = write_open(recording, error);
-        if (status && !truce__set_unanswered(status))
+        if (status && !truce__repeatable(status))
             return status;
         if (!status && all_done(recording))
             return TRUCE_OK;

@@ -89,7 +89,7 @@ static truce_status insert_source(truce_set *set, const char *source, bool with_
         bson_append_int64(&document, "first", -1, 1);
         bson_append_int64(&document, "floor", -1, 0);
     }
-    for (int round = 0; truce__set_unanswered(status) && round < SET_TRIES_MAX; round++) {
+    for (int round = 0; truce__repeatable(status) && round < SET_TRIES_MAX; round++) {
         truce__set_pause(round);
         status = truce_insert(set->store, SET_SOURCES, &document, NULL, error);
     }
@@ -297,7 +297,7 @@ static truce_status set_floor(truce_set *set, const char *source, int64_t floor,
     bson_append_int64(&inner, "first", -1, floor + 1);
     bson_append_int64(&inner, "floor", -1, floor);
     bson_append_document_end(&update, &inner);
-    for (int round = 0; truce__set_unanswered(status) && round < SET_TRIES_MAX; round++) {
+    for (int round = 0; truce__repeatable(status) && round < SET_TRIES_MAX; round++) {
         truce__set_pause(round);
         status = truce_update(set->store, SET_SOURCES, &filter, &update, NULL, NULL, error);
     }
@@ -348,7 +348,7 @@ truce_status truce__source_raise(truce_set *set, const char *source, const char 
     bson_append_document_begin(&update, "$max", -1, &inner);
     bson_append_int64(&inner, field, -1, value);
     bson_append_document_end(&update, &inner);
-    for (int round = 0; truce__set_unanswered(status) && round < SET_TRIES_MAX; round++) {
+    for (int round = 0; truce__repeatable(status) && round < SET_TRIES_MAX; round++) {
         truce__set_pause(round);
         status = truce_update(set->store, SET_SOURCES, &filter, &update, NULL, NULL, error);
     }
