@@ -27,8 +27,11 @@
  * message), mongo_schema.c (indexes and collections), mongo_wait.c, mongo_listen.c (change streams),
  * mongo_count.c (round trips), mongo_facts.c (what truce_doctor judges).
  *
- * Deliberately not done: a limit in time for writes that are not find-and-modify, beyond the URI's
- * socketTimeoutMS (libmongoc cannot pass it); views, collations, text and geographic indexes.
+ * A write waits for the majority until the store's deadline, and is TRUCE_UNKNOWN then.
+ *
+ * Deliberately not done: a limit in time for a server that does not answer at all to a single write,
+ * beyond the URI's socketTimeoutMS (libmongoc's bulks cannot pass one, and a shorter time on the
+ * socket would end index builds and long reads, too); views, collations, text and geographic indexes.
  */
 #include "store/mongo.h"
 

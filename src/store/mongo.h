@@ -93,7 +93,7 @@ truce_status truce__mongo_run_alone(struct mongo_store *store, const struct mong
                                     bson_t *reply, bson_error_t *error);
 
 /* {w: "majority", j: true}, or without the disk; the caller destroys it. */
-mongoc_write_concern_t *truce__mongo_write_concern(bool relaxed);
+mongoc_write_concern_t *truce__mongo_write_concern(const struct mongo_store *store, bool relaxed);
 
 /* "find in things" into `text` */
 const char *truce__mongo_what(char *text, size_t size, const char *verb, const char *collection);
@@ -204,6 +204,14 @@ truce_status truce__mongo_collection_list(truce_store *base, bson_t *collections
 /* OK: it is there; NOT_FOUND: it is not. NULL: any collection. */
 truce_status truce__mongo_collection_exists(struct mongo_store *store, const char *collection,
                                             bson_error_t *error);
+
+/* ---- mongo_depth.c ---- */
+
+/* CORRUPT: what the server sent is no sound document, and why; by its _id, if that can be told. */
+truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson_error_t *error);
+
+/* LIMIT: operators (or a replacement) that would nest a document too deep. */
+truce_status truce__mongo_depth_check(const bson_t *update, bson_error_t *error);
 
 /* ---- mongo_count.c ---- */
 

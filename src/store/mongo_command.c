@@ -35,13 +35,14 @@ void truce__mongo_return(struct mongo_store *store, mongoc_client_t *client)
 
 /* ---- one command ---------------------------------------------------------------------------- */
 
-mongoc_write_concern_t *truce__mongo_write_concern(bool relaxed)
+mongoc_write_concern_t *truce__mongo_write_concern(const struct mongo_store *store, bool relaxed)
 {
     mongoc_write_concern_t *concern = mongoc_write_concern_new();
 
     /* also relaxed, the majority has it: a read of what the majority has must see it */
     mongoc_write_concern_set_w(concern, MONGOC_WRITE_CONCERN_W_MAJORITY);
     mongoc_write_concern_set_journal(concern, !relaxed);
+    mongoc_write_concern_set_wtimeout_int64(concern, store->deadline_ms);
     return concern;
 }
 
@@ -75,7 +76,7 @@ static bool make_options(const struct mongo_store *store, const struct mongo_com
     bson_init(options);
     append_read_concern(store, command, options);
     if (command->write_concern && !in_transaction(command)) {
-        mongoc_write_concern_t *concern = truce__mongo_write_concern(command->relaxed);
+        mongoc_write_concern_t *concern = truce__mongo_write_concern(store, command->relaxed);
 
         mongoc_write_concern_append(concern, options);
         mongoc_write_concern_destroy(concern);

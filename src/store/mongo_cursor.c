@@ -93,9 +93,8 @@ static truce_status show(struct mongo_cursor *cursor, const bson_t **document, b
     bson_iter_document(&cursor->iter, &size, &bytes);
     if (!bson_init_static(&cursor->document, bytes, size))
         return nonsense(cursor, error);
-    if (truce__document_check(&cursor->document, "document", error))
-        return truce__fail(TRUCE_CORRUPT, error,
-                           "%s: the server sent a document that is not well-formed", cursor->what);
+    if (truce__document_check(&cursor->document, "document", NULL))
+        return truce__mongo_unsound(cursor->what, &cursor->document, error);
     *document = &cursor->document;
     return TRUCE_OK;
 }

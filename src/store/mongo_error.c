@@ -20,6 +20,8 @@
 
 #include "base/assert.h"
 
+#define CODE_WRITE_CONCERN_FAILED 64
+
 enum meaning {
     REFUSED,     /* what truce__status_of_code says */
     UNSENT,      /* the server did not begin: a write has no effect */
@@ -36,52 +38,52 @@ static const struct {
     uint32_t code;
     enum meaning meaning;
 } codes[] = {
-    {6, OPEN},          /* HostUnreachable: mongos lost a shard */
-    {7, OPEN},          /* HostNotFound */
-    {8, OPEN},          /* UnknownError */
-    {1, OPEN},          /* InternalError */
-    {64, OPEN},         /* WriteConcernFailed: done, not known to be durable */
-    {89, OPEN},         /* NetworkTimeout */
-    {91, OPEN},         /* ShutdownInProgress */
-    {189, OPEN},        /* PrimarySteppedDown */
-    {262, OPEN},        /* ExceededTimeLimit */
-    {9001, OPEN},       /* SocketException */
-    {11600, OPEN},      /* InterruptedAtShutdown */
-    {11601, OPEN},      /* Interrupted */
-    {11602, OPEN},      /* InterruptedDueToReplStateChange */
-    {10107, UNSENT},    /* NotWritablePrimary */
-    {13435, UNSENT},    /* NotPrimaryNoSecondaryOk */
-    {13436, UNSENT},    /* NotPrimaryOrSecondary */
-    {10058, UNSENT},    /* LegacyNotPrimary */
-    {133, UNSENT},      /* FailedToSatisfyReadPreference: no primary of a shard */
-    {202, UNSENT},      /* NetworkInterfaceExceededTimeLimit */
-    {317, UNSENT},      /* ConnectionPoolExpired */
-    {384, UNSENT},      /* ConnectionError */
-    {24, TRANSIENT},    /* LockTimeout */
-    {112, TRANSIENT},   /* WriteConflict */
-    {225, TRANSIENT},   /* TransactionTooOld */
-    {239, TRANSIENT},   /* SnapshotTooOld */
-    {244, TRANSIENT},   /* TransactionAborted */
-    {246, TRANSIENT},   /* SnapshotUnavailable */
-    {251, TRANSIENT},   /* NoSuchTransaction */
-    {267, TRANSIENT},   /* PreparedTransactionInProgress */
-    {290, TRANSIENT},   /* TransactionExceededLifetimeLimitSeconds */
-    {13388, TRANSIENT}, /* StaleConfig */
-    {117, BUSY},        /* ConflictingOperationInProgress */
-    {175, BUSY},        /* QueryPlanKilled: the collection was dropped under it */
-    {237, BUSY},        /* CursorKilled */
-    {276, BUSY},        /* IndexBuildAborted */
-    {277, BUSY},        /* IndexBuildAlreadyInProgress */
-    {12586, BUSY},      /* BackgroundOperationInProgressForDatabase */
-    {12587, BUSY},      /* BackgroundOperationInProgressForNamespace */
-    {10334, TOO_LARGE}, /* BSONObjectTooLarge */
-    {17280, TOO_LARGE}, /* KeyTooLong */
-    {17419, TOO_LARGE}, /* the document would be too large after the update */
-    {17420, TOO_LARGE}, /* the same, another way to update */
-    {14031, NO_ROOM},   /* OutOfDiskSpace */
-    {11001, DUPLICATE}, /* DuplicateKey of old servers */
-    {12582, DUPLICATE}, /* the same, of mongos */
-    {50, OUT_OF_TIME},  /* MaxTimeMSExpired */
+    {6, OPEN},                         /* HostUnreachable: mongos lost a shard */
+    {7, OPEN},                         /* HostNotFound */
+    {8, OPEN},                         /* UnknownError */
+    {1, OPEN},                         /* InternalError */
+    {CODE_WRITE_CONCERN_FAILED, OPEN}, /* done, not known to be durable */
+    {89, OPEN},                        /* NetworkTimeout */
+    {91, OPEN},                        /* ShutdownInProgress */
+    {189, OPEN},                       /* PrimarySteppedDown */
+    {262, OPEN},                       /* ExceededTimeLimit */
+    {9001, OPEN},                      /* SocketException */
+    {11600, OPEN},                     /* InterruptedAtShutdown */
+    {11601, OPEN},                     /* Interrupted */
+    {11602, OPEN},                     /* InterruptedDueToReplStateChange */
+    {10107, UNSENT},                   /* NotWritablePrimary */
+    {13435, UNSENT},                   /* NotPrimaryNoSecondaryOk */
+    {13436, UNSENT},                   /* NotPrimaryOrSecondary */
+    {10058, UNSENT},                   /* LegacyNotPrimary */
+    {133, UNSENT},                     /* FailedToSatisfyReadPreference: no primary of a shard */
+    {202, UNSENT},                     /* NetworkInterfaceExceededTimeLimit */
+    {317, UNSENT},                     /* ConnectionPoolExpired */
+    {384, UNSENT},                     /* ConnectionError */
+    {24, TRANSIENT},                   /* LockTimeout */
+    {112, TRANSIENT},                  /* WriteConflict */
+    {225, TRANSIENT},                  /* TransactionTooOld */
+    {239, TRANSIENT},                  /* SnapshotTooOld */
+    {244, TRANSIENT},                  /* TransactionAborted */
+    {246, TRANSIENT},                  /* SnapshotUnavailable */
+    {251, TRANSIENT},                  /* NoSuchTransaction */
+    {267, TRANSIENT},                  /* PreparedTransactionInProgress */
+    {290, TRANSIENT},                  /* TransactionExceededLifetimeLimitSeconds */
+    {13388, TRANSIENT},                /* StaleConfig */
+    {117, BUSY},                       /* ConflictingOperationInProgress */
+    {175, BUSY},                       /* QueryPlanKilled: the collection was dropped under it */
+    {237, BUSY},                       /* CursorKilled */
+    {276, BUSY},                       /* IndexBuildAborted */
+    {277, BUSY},                       /* IndexBuildAlreadyInProgress */
+    {12586, BUSY},                     /* BackgroundOperationInProgressForDatabase */
+    {12587, BUSY},                     /* BackgroundOperationInProgressForNamespace */
+    {10334, TOO_LARGE},                /* BSONObjectTooLarge */
+    {17280, TOO_LARGE},                /* KeyTooLong */
+    {17419, TOO_LARGE},                /* the document would be too large after the update */
+    {17420, TOO_LARGE},                /* the same, another way to update */
+    {14031, NO_ROOM},                  /* OutOfDiskSpace */
+    {11001, DUPLICATE},                /* DuplicateKey of old servers */
+    {12582, DUPLICATE},                /* the same, of mongos */
+    {50, OUT_OF_TIME},                 /* MaxTimeMSExpired */
     {0, REFUSED},
 };
 
@@ -212,7 +214,13 @@ truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const b
     truce_status status;
 
     if (durable) /* done, but not known to be durable */
-        return tell(unanswered(kind), what, caught->code, caught->message, error);
+        return tell(
+            unanswered(kind), what, caught->code,
+            caught->code == CODE_WRITE_CONCERN_FAILED
+                ? "it is done, but the majority did not have it before the deadline: it may "
+                  "stay or be rolled back"
+                : caught->message,
+            error);
     if (kind != MONGO_WRITE && truce__mongo_has_label(reply, "TransientTransactionError"))
         return tell(TRUCE_CONFLICT, what, answered ? caught->code : 0, caught->message, error);
     status = answered ? status_of(kind, caught->code) : local_status(kind, caught);

@@ -45,7 +45,7 @@ struct transaction {
 static mongoc_transaction_opt_t *make_options(const struct mongo_store *store, bool relaxed)
 {
     mongoc_transaction_opt_t *options = mongoc_transaction_opts_new();
-    mongoc_write_concern_t *write = truce__mongo_write_concern(relaxed || store->relaxed);
+    mongoc_write_concern_t *write = truce__mongo_write_concern(store, relaxed || store->relaxed);
     mongoc_read_concern_t *read = mongoc_read_concern_new();
 
     mongoc_read_concern_set_level(read, MONGOC_READ_CONCERN_LEVEL_SNAPSHOT);
@@ -488,10 +488,10 @@ static truce_status look(struct transaction *transaction, truce_look *one, bson_
         bson_iter_find_descendant(&iter, "cursor.firstBatch.0", &found) &&
         BSON_ITER_HOLDS_DOCUMENT(&found)) {
         bson_iter_document(&found, &size, &bytes);
-        if (!bson_init_static(&view, bytes, size) || truce__document_check(&view, "document", NULL))
-            status = truce__fail(TRUCE_CORRUPT, error,
-                                 "a document of %s that the server sent is not well-formed",
-                                 one->collection);
+        if (!bson_init_static(&view, bytes, size))
+            status = truce__fail(TRUCE_IO, error, "%s: the server's answer has no document", text);
+        else if (truce__document_check(&view, "document", NULL))
+            status = truce__mongo_unsound(text, &view, error);
         else
             bson_concat(&one->document, &view);
         one->found = !status;

@@ -84,7 +84,7 @@ static truce_status prepare_update(const struct mongo_store *store, const truce_
     bson_init(update);
     if (!write->options.pipeline && !looks_like_pipeline(write->document)) {
         bson_concat(update, write->document);
-        return TRUCE_OK;
+        return truce__mongo_depth_check(update, error);
     }
     if (!can)
         return truce__fail(TRUCE_INVALID, error,
@@ -351,7 +351,7 @@ static mongoc_bulk_operation_t *make_bulk(const struct mongo_store *store, mongo
     if (batch->session) {
         mongoc_bulk_operation_set_client_session(bulk, batch->session);
     } else {
-        mongoc_write_concern_t *concern = truce__mongo_write_concern(batch->relaxed);
+        mongoc_write_concern_t *concern = truce__mongo_write_concern(store, batch->relaxed);
 
         mongoc_bulk_operation_set_write_concern(bulk, concern);
         mongoc_write_concern_destroy(concern);
@@ -565,6 +565,8 @@ truce_status truce__mongo_find_and_modify(truce_store *base, const char *collect
     truce_status status = truce__mongo_writable(store, error);
 
     bson_init(document);
+    if (!status && update && !options->pipeline)
+        status = truce__mongo_depth_check(update, error);
     if (status)
         return status;
     append_modify(collection, filter, update, options, &body);
