@@ -167,6 +167,8 @@ static int unknown_command(const struct cli *cli, const char *noun, const char *
 {
     struct cli_guess guess = {.word = verb ? verb : noun};
 
+    if (noun[0] == '-')
+        return cli_usage(cli, "the command comes first, and \"%s\" behind it", noun);
     for (int i = 0; cli_commands[i]; i++) {
         if (cli_commands[i]->hidden)
             continue;

@@ -171,6 +171,22 @@ TEST(what_was_read_before_a_change_is_not_put_in_after_it)
     truce__cache_free(cache);
 }
 
+TEST(two_that_read_the_same_put_it_in_once)
+{
+    struct cache_miss one, other;
+
+    open_cache();
+    one = miss("k");
+    other = miss("k");
+    fill("k", &one, "one");
+    fill("k", &other, "one");
+    truce__cache_begin(cache);
+    change("k", "");
+    commit();
+    CHECK(!shows("c", "k", "one"));
+    truce__cache_free(cache);
+}
+
 TEST(a_change_that_was_not_committed_leaves_nothing)
 {
     open_cache();
