@@ -23,6 +23,9 @@
 #define TRUCE_BULK_MAX             100000              /* writes in one bulk call */
 #define TRUCE_BULK_BYTES_MAX       (48 * 1024 * 1024)
 
+#define TRUCE_COPY_BATCH_MAX       10000 /* documents that a copy holds at a time */
+#define TRUCE_COPY_DIFFERENCES_MAX 10000 /* that it tells, each with values of up to 1,000 bytes */
+
 #define TRUCE_COMMIT_DOCUMENTS_MAX 1000   /* documents of one commit */
 #define COMMIT_LEASE_MS            10000  /* default lease of a journal commit */
 #define COMMIT_LEASE_MS_MAX        600000 /* nobody can block others for longer */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 
@@ -360,7 +361,7 @@ static int read_options(struct copying *copying, const char **collections)
 
     if (modes > 1)
         return cli_usage(cli, "--merge, --replace and --dry-run exclude each other");
-    if (!cli_number(cli, "batch", 1, 10000, 1000, &batch))
+    if (!cli_number(cli, "batch", 1, TRUCE_COPY_BATCH_MAX, 1000, &batch))
         return CLI_USAGE;
     if (cli->uri_given)
         return cli_usage(cli, "truce copy takes both stores as arguments, not --store");
@@ -372,7 +373,7 @@ static int read_options(struct copying *copying, const char **collections)
         .live = cli_flag(cli, "live"),
         .no_indexes = cli_flag(cli, "no-indexes"),
         .batch = (uint32_t)batch,
-        .differences_max = cli->json ? 100000 : 20,
+        .differences_max = cli->json ? TRUCE_COPY_DIFFERENCES_MAX : 20,
         .collection = show_collection,
         .difference = show_difference,
         .progress = show_progress,
@@ -434,7 +435,7 @@ const struct cli_command cli_copy = {
         "comparison began. To move, end what writes, run it (again, with --replace, it copies\n"
         "what has changed since), and let the programs open TO.\n"
         "\n"
-        "Exit code 1: TO is not the same; the differences are listed (--json: all of them).",
+        "Exit code 1: TO is not the same; the first differences are listed (--json: 10,000).",
     .example =
         "truce copy school.truce mongodb://127.0.0.1:27017/school\n"
         "truce copy mongodb://127.0.0.1:27017/school school.truce --collection students --dry-run",

@@ -38,13 +38,12 @@
 
 #include "base/assert.h"
 #include "base/id.h"
+#include "base/limits.h"
 #include "commit/journal.h"
 
-#define BATCH           1000
-#define BATCH_MAX       10000
-#define ROUNDS          3
-#define DIFFERENCES     20
-#define DIFFERENCES_MAX 100000
+#define BATCH       1000
+#define ROUNDS      3
+#define DIFFERENCES 20
 
 /* ---- plan: which collections ----------------------------------------------------------------- */
 
@@ -365,7 +364,7 @@ static truce_status end(struct copy *copy, bson_error_t *error)
             status = truce__copy_indexes(copy, &copy->parts[i], true, error);
     }
     copy->report->differences = copy->indexes.count;
-    return status ? status : truce__copy_record_finish(copy, error);
+    return status || copy->indexes.count ? status : truce__copy_record_finish(copy, error);
 }
 
 static truce_status run(struct copy *copy, bson_error_t *error)
@@ -386,17 +385,18 @@ static truce_status run(struct copy *copy, bson_error_t *error)
 
 /* ---- the call --------------------------------------------------------------------------------- */
 
+static uint32_t or_default(uint32_t given, uint32_t otherwise, uint32_t most)
+{
+    return !given ? otherwise : given < most ? given : most;
+}
+
 static void set_defaults(truce_copy_options *options)
 {
     options->name = options->name ? options->name : "";
-    options->batch = !options->batch              ? BATCH
-                     : options->batch > BATCH_MAX ? BATCH_MAX
-                                                  : options->batch;
-    options->rounds = options->rounds ? options->rounds : ROUNDS;
-    if (!options->differences_max)
-        options->differences_max = DIFFERENCES;
-    if (options->differences_max > DIFFERENCES_MAX)
-        options->differences_max = DIFFERENCES_MAX;
+    options->batch = or_default(options->batch, BATCH, TRUCE_COPY_BATCH_MAX);
+    options->rounds = or_default(options->rounds, ROUNDS, UINT32_MAX);
+    options->differences_max =
+        or_default(options->differences_max, DIFFERENCES, TRUCE_COPY_DIFFERENCES_MAX);
 }
 
 static void take_report(struct copy *copy)
