@@ -388,11 +388,15 @@ TEST(a_transaction_reads_one_instant_and_ends_on_the_disk_of_the_majority)
 
     if (CHECK_OK(raise(&stage, FAKE_REPLICA_SET, 21, "", &error), error) &&
         CHECK(stage.store->capabilities & TRUCE_CAN_ATOMIC_BULK)) {
-        bson_destroy(fake_last(stage.fake, "insert"));
         CHECK_OK(truce_bulk(stage.store, writes, 2, &(truce_bulk_options){.atomic = true}, outcomes,
                             &error),
                  error);
         CHECK_ASKED("commitTransaction", "writeConcern", DURABLE);
+        writes[1].collection = "things"; /* one message, the first of the transaction */
+        CHECK_OK(truce_bulk(stage.store, writes, 2, &(truce_bulk_options){.atomic = true}, outcomes,
+                            &error),
+                 error);
+        CHECK_ASKED("insert", "readConcern", "{ \"level\" : \"snapshot\" }");
     }
     strike(&stage);
     bson_destroy(document);
@@ -511,6 +515,60 @@ TEST(a_write_conflict_of_one_write_is_tried_again)
 
     script.reply = "{'ok': 1, 'n': 0, 'writeErrors': [{'index': 0, 'code': 112, 'errmsg': 'x'}]}";
     check_insert(script, FAKE_REPLICA_SET, TRUCE_OK, 3, __LINE__);
+}
+
+/* ---- transactions ---------------------------------------------------------------------------- */
+
+/* An atomic bulk of two inserts; the script is for the first commands of its name in it. */
+static void check_atomic(struct script script, truce_status wanted, int least, int most, int line)
+{
+    bson_t *document = test_bson("{'_id': 1}");
+    truce_write writes[2] = {
+        {.kind = TRUCE_WRITE_INSERT, .collection = "things", .document = document},
+        {.kind = TRUCE_WRITE_INSERT, .collection = "others", .document = document}};
+    truce_bulk_options options = {.atomic = true, .deadline_ms = 300};
+    truce_write_outcome outcomes[2];
+    struct stage stage = {{0}};
+    bson_error_t error = {0};
+
+    if (CHECK_OK(raise(&stage, FAKE_REPLICA_SET, 21, "", &error), error)) {
+        stage.script = script;
+        test_check_status((int)wanted,
+                          (int)truce_bulk(stage.store, writes, 2, &options, outcomes, &error),
+                          &error, "bulk", __FILE__, line);
+        test_check_int(stage.script.seen, least,
+                       stage.script.seen >= least && stage.script.seen <= most, "messages",
+                       __FILE__, line);
+    }
+    strike(&stage);
+    bson_destroy(document);
+}
+
+TEST(a_commit_whose_end_is_not_known_is_sent_again_until_it_is)
+{
+    struct script script = {"commitTransaction", NULL, 4, 0};
+
+    script.reply = "{'ok': 0, 'code': 50, 'errmsg': 'late', 'errorLabels': "
+                   "['UnknownTransactionCommitResult']}";
+    check_atomic(script, TRUCE_OK, 5, 5, __LINE__);
+    script.times = 1000000;
+    check_atomic(script, TRUCE_UNKNOWN, 2, 1000000, __LINE__);
+    script.reply = "{'ok': 1, 'writeConcernError': {'code': 64, 'errmsg': 'late'}, "
+                   "'errorLabels': ['UnknownTransactionCommitResult']}";
+    check_atomic(script, TRUCE_UNKNOWN, 2, 1000000, __LINE__);
+}
+
+TEST(a_transaction_that_failed_before_its_commit_left_nothing)
+{
+    struct script script = {"commitTransaction", NULL, 1, 0};
+
+    script.reply = "{'ok': 0, 'code': 251, 'errmsg': 'gone', 'errorLabels': "
+                   "['TransientTransactionError']}";
+    check_atomic(script, TRUCE_CONFLICT, 1, 1, __LINE__);
+    script = (struct script){"insert", NULL, 9, 0}; /* a statement is never sent again */
+    check_atomic(script, TRUCE_CONFLICT, 1, 1, __LINE__);
+    script.reply = "{'ok': 1, 'n': 0, 'writeErrors': [{'index': 0, 'code': 11000, 'errmsg': 'x'}]}";
+    check_atomic(script, TRUCE_DUPLICATE, 1, 1, __LINE__);
 }
 
 /* ---- connections ---------------------------------------------------------------------------- */
