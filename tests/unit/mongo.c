@@ -276,8 +276,8 @@ static void check_asked(struct stage *stage, const char *name, const char *field
 }
 #define CHECK_ASKED(name, field, json) check_asked(&stage, name, field, json, __LINE__)
 
-#define DURABLE                        "{ \"w\" : \"majority\", \"j\" : true }"
-#define RELAXED                        "{ \"w\" : \"majority\", \"j\" : false }"
+#define DURABLE                        "{ \"w\" : \"majority\", \"j\" : true, \"wtimeout\" : 30000 }"
+#define RELAXED                        "{ \"w\" : \"majority\", \"j\" : false, \"wtimeout\" : 30000 }"
 
 TEST(every_write_asks_for_the_majority_and_the_disk)
 {
