@@ -290,6 +290,9 @@ bool truce__cache_get(struct cache *cache, const char *collection, struct bytes 
     struct entry *entry = NULL;
     bool found = false;
 
+    *miss = (struct cache_miss){0};
+    if (key.size > CACHE_KEY_MAX)
+        return false;
     pthread_mutex_lock(&shard->mutex);
     miss->version = shard->version;
     miss->may_fill = usable(cache);
@@ -342,7 +345,7 @@ bool truce__cache_peek(struct cache *cache, const char *collection, struct bytes
     struct entry *entry = NULL;
     bool found;
 
-    if (atomic_load(&cache->closed))
+    if (atomic_load(&cache->closed) || key.size > CACHE_KEY_MAX)
         return false;
     pthread_mutex_lock(&shard->mutex);
     entry = find(shard, &name);
@@ -373,6 +376,8 @@ void truce__cache_change(struct cache *cache, const char *collection, struct byt
     struct shard *shard = shard_of(cache, name.hash);
     struct entry *entry;
 
+    if (key.size > CACHE_KEY_MAX) /* no miss may fill it */
+        return;
     if (cache->changes_count == CHANGES_MAX)
         truce__cache_close(cache);
     if (atomic_load(&cache->closed))

@@ -6,7 +6,8 @@
  * without a snapshot of the file. It is never older than the file: see the essay in cache.c.
  *
  * A cache belongs to one engine. Any thread reads; only who leads the writer, and holds the lock
- * file, changes. A fixed maximum of memory; documents above CACHE_BODY_MAX are not kept.
+ * file, changes. A fixed maximum of memory; documents above CACHE_BODY_MAX are not kept,
+ * nor those whose key is above CACHE_KEY_MAX.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -15,6 +16,7 @@
 #include "engine/kv.h"
 
 #define CACHE_BODY_MAX 65536
+#define CACHE_KEY_MAX  1024
 
 struct cache;
 

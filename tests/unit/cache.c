@@ -129,6 +129,26 @@ TEST(a_document_that_is_too_large_is_not_kept)
     bson_free(large);
 }
 
+TEST(a_document_with_a_very_long_key_is_not_kept)
+{
+    char key[CACHE_KEY_MAX + 2] = {0};
+
+    open_cache();
+    memset(key, 'k', CACHE_KEY_MAX + 1);
+    CHECK(!miss(key).may_fill);
+    read_from_file(key, "one");
+    CHECK(!shows("c", key, "one"));
+    truce__cache_begin(cache);
+    change(key, "two");
+    CHECK(!leader_sees(key, "two", 5));
+    commit();
+    CHECK(!shows("c", key, "two"));
+    key[CACHE_KEY_MAX] = 0;
+    read_from_file(key, "one");
+    CHECK(shows("c", key, "one"));
+    truce__cache_free(cache);
+}
+
 /* ---- changes --------------------------------------------------------------------------------- */
 
 TEST(what_is_changing_is_seen_by_the_leader_alone)
