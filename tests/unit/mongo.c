@@ -231,6 +231,7 @@ static bool answer(const bson_t *command, bson_t *reply, void *arg)
 
 struct stage {
     struct script script;
+    truce_store_options options;
     struct fake *fake;
     truce_store *store;
 };
@@ -239,7 +240,7 @@ static truce_status raise(struct stage *stage, enum fake_deployment deployment, 
                           const char *options, bson_error_t *error)
 {
     stage->fake = fake_start(deployment, wire, answer, &stage->script);
-    return truce_store_open(fake_uri(stage->fake, options), NULL, &stage->store, error);
+    return truce_store_open(fake_uri(stage->fake, options), &stage->options, &stage->store, error);
 }
 
 static void strike(struct stage *stage)
@@ -575,13 +576,12 @@ TEST(a_transaction_that_failed_before_its_commit_left_nothing)
 
 TEST(a_pool_that_is_used_up_is_waited_for_and_told)
 {
-    struct stage stage = {{0}};
+    struct stage stage = {.options = {.deadline_ms = 1000}};
     truce_cursor *cursor = NULL;
     bson_error_t error;
     int64_t count;
 
-    if (CHECK_OK(raise(&stage, FAKE_STANDALONE, 21, "maxPoolSize=1&waitQueueTimeoutMS=50", &error),
-                 error)) {
+    if (CHECK_OK(raise(&stage, FAKE_STANDALONE, 21, "maxPoolSize=1", &error), error)) {
         stage.script = (struct script){
             "find", "{'cursor': {'id': {'$numberLong': '7'}, 'ns': 'db.things', 'firstBatch': []}}",
             1, 0};
