@@ -1,4 +1,6 @@
 /* truce simulate. */
+#include <string.h>
+
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "sim/sim.h"
@@ -36,27 +38,59 @@ static void print_sum(const struct cli *cli, int64_t seeds, const struct sim_res
     bson_destroy(&answer);
 }
 
+/* --of; SIM_SUBJECTS: all of them. False: there is no such subject; it was said. */
+static bool read_subject(const struct cli *cli, enum sim_subject *subject)
+{
+    const char *of = cli_text(cli, "of");
+
+    for (*subject = SIM_COMMITS; of && *subject < SIM_SUBJECTS; ++*subject) {
+        if (!strcmp(of, truce__sim_subjects[*subject]))
+            return true;
+    }
+    *subject = SIM_SUBJECTS;
+    if (of)
+        cli_usage(cli, "--of is commits, items or revisions, not \"%s\"", of);
+    return !of;
+}
+
+/* False: it was violated. */
+static bool simulate(struct cli *cli, enum sim_subject subject, uint64_t seed,
+                     struct sim_result *sum)
+{
+    struct sim_result result;
+
+    for (int of = 0; of < SIM_SUBJECTS; of++) {
+        if (subject != SIM_SUBJECTS && (enum sim_subject)of != subject)
+            continue;
+        truce__sim_seed((enum sim_subject)of, seed, cli_flag(cli, "trace") ? stdout : NULL,
+                        &result);
+        if (result.violation) {
+            truce__sim_shrink((enum sim_subject)of, seed, stdout, &result);
+            cli_say(cli, CLI_NO, "seed %lld of %s: %s (%s)", (long long)seed,
+                    truce__sim_subjects[of], result.violation, result.detail);
+            return false;
+        }
+        add(sum, &result);
+    }
+    return true;
+}
+
 static int run(struct cli *cli)
 {
-    struct sim_result sum = {0}, result;
+    struct sim_result sum = {0};
     struct cli_progress progress;
+    enum sim_subject subject;
     int64_t first, count;
 
-    if (!cli_number(cli, "seed", 0, INT64_MAX, 1, &first) ||
+    if (!read_subject(cli, &subject) || !cli_number(cli, "seed", 0, INT64_MAX, 1, &first) ||
         !cli_number(cli, "count", 1, INT32_MAX, cli_text(cli, "seed") ? 1 : 10000, &count))
         return CLI_USAGE;
     cli_progress_begin(cli, &progress, "simulated");
     for (int64_t i = 0; i < count; i++) {
-        uint64_t seed = (uint64_t)(first + i);
-
-        truce__sim_seed(seed, cli_flag(cli, "trace") ? stdout : NULL, &result);
-        if (result.violation) {
+        if (!simulate(cli, subject, (uint64_t)(first + i), &sum)) {
             cli_progress_end(&progress);
-            truce__sim_shrink(seed, stdout, &result);
-            return cli_say(cli, CLI_NO, "seed %lld: %s (%s)", (long long)seed, result.violation,
-                           result.detail);
+            return CLI_NO;
         }
-        add(&sum, &result);
         cli_progress(&progress, i + 1, count);
     }
     cli_progress_end(&progress);
@@ -66,17 +100,19 @@ static int run(struct cli *cli)
 
 const struct cli_command cli_simulate = {
     .noun = "simulate",
-    .summary = "run commits under every kind of fault, in an order drawn from a seed",
+    .summary = "run commits, items and revisions under every kind of fault, ordered by a seed",
     .help =
         "Logical clients on a store in memory commit, look and sweep; their order at every\n"
         "store call, their deaths, lost answers, calls that land late and clocks that jump are\n"
-        "drawn from the seed. Each run is judged: all or nothing, exactly once, strictly\n"
-        "serializable, and at rest in the end. A seed that fails is run again with less and\n"
-        "less of it, and what is left is printed.",
+        "drawn from the seed. Each run is judged: commits are all or nothing, exactly once,\n"
+        "strictly serializable; items are never absent, twice or half-changed for any reader; no\n"
+        "edit of a revision is lost without a word; and all is at rest in the end. A seed that\n"
+        "fails is run again with less and less of it, and what is left is printed.",
     .example = "truce simulate\n"
                "truce simulate --seed 42 --trace",
     .options =
         (const struct cli_option[]){
+            {"of", 0, "WHAT", "commits, items or revisions (all three)", false},
             {"seed", 0, "N", "the first seed (1); alone: only this one", false},
             {"count", 0, "N", "how many seeds, one after the other (10,000)", false},
             {"trace", 0, NULL, "print every call", false},

@@ -68,6 +68,8 @@ static void observe(struct run *run, int txn, const char *collection, const bson
         truce__history_decision(&run->history, run->inner, txn, filter);
     else
         truce__history_observe(&run->history, run->inner, txn, filter);
+    if (run->scenario->subject != SIM_COMMITS)
+        truce__patterns_observe(run, collection);
     if (run->scenario->keyed && !run->history.wrong_keys)
         run->history.wrong_keys = truce__history_keys(run->inner, run->scenario->bare);
 }
@@ -185,6 +187,8 @@ void truce__sim_drop_late(struct late_call *late)
     bson_free((char *)late->write.collection);
     bson_destroy((bson_t *)late->write.filter);
     bson_destroy((bson_t *)late->write.document);
+    bson_destroy((bson_t *)late->modify.sort);
+    bson_destroy((bson_t *)late->modify.array_filters);
     *late = (struct late_call){0};
 }
 
@@ -280,6 +284,10 @@ static truce_status sim_find_and_modify(truce_store *store, const char *collecti
         status = keep_late(client, &write, error);
         late->is_modify = true;
         late->modify = *options;
+        late->modify.projection = NULL; /* nobody hears the answer */
+        late->modify.sort = copy_of(options->sort);
+        late->modify.array_filters = copy_of(options->array_filters);
+        late->modify.hint = NULL;
         return status;
     }
     client->run->changes++;

@@ -15,6 +15,17 @@
 
 struct run;
 
+/* Of items and edits: what was begun, what is known of it, and what was seen of the document. */
+struct sim_patterns {
+    struct {
+        bool begun, known, in; /* in: it took effect */
+    } calls[SIM_TXNS];
+    const char *wrong;
+    char detail[400];
+    int64_t number;                  /* items: the count of B; edits: the version */
+    uint64_t contents[SIM_VERSIONS]; /* edits: digest of what stood under each number */
+};
+
 struct late_call {
     bool used, is_modify;
     int txn;
@@ -46,6 +57,7 @@ struct run {
     struct client *current;
     struct late_call late[SIM_LATE_MAX];
     struct sim_history history;
+    struct sim_patterns patterns;
     int64_t now_ms;
     uint64_t changes;  /* writes that reached the store */
     bool free_running; /* no scheduling: setup and the end */
@@ -65,6 +77,16 @@ void truce__sim_drop_late(struct late_call *late);
 /* A fiber's function; `client` is a struct client. */
 void truce__sim_client(void *client);
 truce_status truce__sim_commit(struct client *client, struct sim_txn *txn, bson_error_t *error);
+
+/* ---- patterns.c ---- */
+
+void truce__patterns_begin(struct run *run);
+truce_status truce__patterns_call(struct client *client, const struct sim_script *script, int txn,
+                                  bson_error_t *error);
+/* After each write that reached the store: whoever looked now would see this. */
+void truce__patterns_observe(struct run *run, const char *collection);
+/* When all is at rest. NULL, or what is wrong. */
+const char *truce__patterns_judge(struct run *run, char *detail, size_t size);
 
 /* ---- world.c ---- */
 

@@ -131,7 +131,27 @@ struct made {
     struct dice dice;
 };
 
-static void make(uint64_t seed, struct made *made)
+const char *const truce__sim_subjects[SIM_SUBJECTS] = {"commits", "items", "revisions"};
+
+/* The clients change items, or save one document. */
+static void random_calls(struct random *random, struct made *made)
+{
+    struct sim_scenario *scenario = &made->scenario;
+    bool items = scenario->subject == SIM_ITEMS;
+    bool all_keep = truce__random_below(random, 2);
+
+    for (int c = 0; c < scenario->clients_count; c++) {
+        scenario->clients[c].keeps = all_keep || truce__random_below(random, 2);
+        scenario->clients[c].journal = truce__random_below(random, 2);
+        scenario->clients[c].form = TRUCE_ITEM_FORM_OPERATOR + (int)truce__random_below(random, 3);
+        for (int i = 0; i < scenario->clients[c].count; i++)
+            made->scripts[c][i] = (struct sim_script){
+                .kind = items ? SIM_ITEM : SIM_EDIT,
+                .call = (int)truce__random_below(random, items ? SIM_ITEM_CALLS : SIM_EDIT_CALLS)};
+    }
+}
+
+static void make(enum sim_subject subject, uint64_t seed, struct made *made)
 {
     struct random *random = &made->dice.random;
     struct sim_scenario *scenario = &made->scenario;
@@ -154,15 +174,19 @@ static void make(uint64_t seed, struct made *made)
     scenario->losses = (int)truce__random_below(random, 4);
     scenario->lates = (int)truce__random_below(random, 4);
     scenario->jumps = (int)truce__random_below(random, 4);
-    if (truce__random_below(random, 3) == 0)
+    scenario->subject = subject;
+    if (subject != SIM_COMMITS)
+        random_calls(random, made);
+    else if (truce__random_below(random, 3) == 0)
         random_keys(random, scenario, made->scripts);
 }
 
-void truce__sim_seed(uint64_t seed, FILE *trace, struct sim_result *result)
+void truce__sim_seed(enum sim_subject subject, uint64_t seed, FILE *trace,
+                     struct sim_result *result)
 {
     struct made made;
 
-    make(seed, &made);
+    make(subject, seed, &made);
     truce__sim_run(&made.scenario, &made.dice.base, trace, result);
 }
 
@@ -223,17 +247,18 @@ static bool smaller(struct sim_scenario *scenario, uint64_t *seed)
            less(scenario, &scenario->lates, 0, seed) || less(scenario, &scenario->jumps, 0, seed);
 }
 
-void truce__sim_shrink(uint64_t seed, FILE *trace, struct sim_result *result)
+void truce__sim_shrink(enum sim_subject subject, uint64_t seed, FILE *trace,
+                       struct sim_result *result)
 {
     struct made made;
     uint64_t walk = 0;
     bool shrunk = false;
 
-    make(seed, &made);
+    make(subject, seed, &made);
     while (smaller(&made.scenario, &walk))
         shrunk = true;
     if (!shrunk) {
-        truce__sim_seed(seed, trace, result);
+        truce__sim_seed(subject, seed, trace, result);
         return;
     }
     fprintf(trace, "%d clients, %d crashes, %d lost answers, %d late calls, %d jumps are enough:\n",

@@ -39,23 +39,38 @@ enum sim_kind {
     SIM_NATIVE,   /* a commit of the store's own */
     SIM_SNAPSHOT, /* truce_read_many of the documents that are not SIM_NONE */
     SIM_SWEEP,    /* truce_sweep, keeping nothing */
+    SIM_ITEM,     /* one change of the items of a document: `call` says which (patterns.c) */
+    SIM_EDIT,     /* one save of a document with a number */
 };
+
+/* What a run is about. */
+enum sim_subject { SIM_COMMITS, SIM_ITEMS, SIM_REVISIONS, SIM_SUBJECTS };
+
+extern const char *const truce__sim_subjects[SIM_SUBJECTS]; /* "commits", "items", "revisions" */
+
+#define SIM_ITEM_CALLS 10
+#define SIM_EDIT_CALLS 5
 
 struct sim_script {
     enum sim_kind kind;
     enum sim_op ops[SIM_DOCUMENTS];
     int keys[SIM_DOCUMENTS]; /* keyed scenarios: the unique value that the write sets; 0: none */
     int key;                 /* 0: none; transactions with one key are one request */
+    int call;                /* of items and edits */
     int tries;               /* runs again after a conflict, at most so often in all; 0: 1 */
 };
 
 struct sim_client_script {
     const struct sim_script *scripts;
     int count;
+    bool journal; /* items and edits: the store has no commits of its own */
+    int form;     /* items: a truce_item_form */
+    bool keeps;   /* edits: replaced versions are kept */
 };
 
 struct sim_scenario {
     const char *name;
+    enum sim_subject subject;
     bool missing[SIM_DOCUMENTS]; /* not there at the start */
     /* Documents have a field `u` under a unique index, and the collection has declared keys. At the
      * start: these values of u (0: none), and those that are bare have no `_keys` yet. */
@@ -131,11 +146,13 @@ void truce__sim_run(const struct sim_scenario *scenario, struct sim_chooser *cho
 /* ---- ways to choose ------------------------------------------------------------------------- */
 
 /* From a seed: a scenario of its own and random choices; replays bit for bit. */
-void truce__sim_seed(uint64_t seed, FILE *trace, struct sim_result *result);
+void truce__sim_seed(enum sim_subject subject, uint64_t seed, FILE *trace,
+                     struct sim_result *result);
 
 /* Of a seed that fails: runs with fewer clients, transactions and faults, as long as some choices still fail; the
  * smallest is printed to `trace`. */
-void truce__sim_shrink(uint64_t seed, FILE *trace, struct sim_result *result);
+void truce__sim_shrink(enum sim_subject subject, uint64_t seed, FILE *trace,
+                       struct sim_result *result);
 
 /* A given scenario, `runs` times, with choices from the seeds `seed`, seed + 1 ...; `result` is that of the first
  * violation, or of the last run. */

@@ -112,11 +112,13 @@ static uint64_t past_of(const struct sim_history *history)
 
 static uint64_t state_of(const struct run *run)
 {
-    static const char *const collections[] = {"docs", "truce_commits"};
+    static const char *const collections[] = {"docs", "truce_commits", "employees", "posts",
+                                              "posts.revisions"};
+    int collections_count = run->scenario->subject == SIM_COMMITS ? 2 : 5;
     uint64_t state = truce__sim_mix((uint64_t)run->now_ms, past_of(&run->history));
     bson_error_t error;
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < collections_count; i++) {
         truce_cursor *cursor = NULL;
         const bson_t *document = NULL;
         uint64_t sum = 0;
@@ -327,6 +329,8 @@ static void start_clients(struct run *run)
         client->store.ops = &truce__sim_store_ops;
         client->store.capabilities =
             run->inner->capabilities & ~(uint32_t)(TRUCE_CAN_SNAPSHOT_READ | TRUCE_CAN_WAIT);
+        if (run->scenario->clients[c].journal)
+            client->store.capabilities &= ~(uint32_t)TRUCE_CAN_ATOMIC_BULK;
         client->run = run;
         client->number = c;
         if (c >= run->scenario->clients_count) {
@@ -372,12 +376,15 @@ static const char *check_liveness(struct run *run)
 {
     static const struct sim_script all = {
         .kind = SIM_JOURNAL, .ops = {SIM_REQUIRE, SIM_REQUIRE, SIM_REQUIRE}, .tries = 1};
+    static const char *const held[] = {"docs", "employees", "posts", "posts.revisions"};
     struct client *client = &run->clients[0];
     struct sim_txn txn = {.script = &all};
     bson_error_t error;
 
-    if (count_of(run, "docs", BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}")))
-        return "a document is held for ever";
+    for (int i = 0; i < 4; i++) {
+        if (count_of(run, held[i], BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}")))
+            return "a document is held for ever";
+    }
     if (run->scenario->keyed && truce__history_keys(run->inner, run->scenario->bare))
         return truce__history_keys(run->inner, run->scenario->bare);
     if (count_of(run, "truce_commits",
@@ -409,6 +416,8 @@ static void finish(struct run *run)
     if (!result->violation)
         result->violation =
             truce__history_judge(&run->history, result->detail, sizeof result->detail);
+    if (!result->violation && run->scenario->subject != SIM_COMMITS)
+        result->violation = truce__patterns_judge(run, result->detail, sizeof result->detail);
     if (!result->violation)
         result->violation = check_liveness(run);
     for (int t = 0; t < run->history.txns_count; t++) {
@@ -438,6 +447,8 @@ void truce__sim_run(const struct sim_scenario *scenario, struct sim_chooser *cho
     insert_documents(run);
     run->history.keyed = scenario->keyed;
     truce__history_observe(&run->history, run->inner, -1, NULL);
+    if (scenario->subject != SIM_COMMITS)
+        truce__patterns_begin(run);
     start_clients(run);
     schedule(run);
     if (!result->cut && !run->history.overflow)

@@ -10,7 +10,7 @@ static void run_seeds(uint64_t first, long count)
     for (long i = 0; i < count; i++) {
         struct sim_result result;
 
-        truce__sim_seed(first + (uint64_t)i, NULL, &result);
+        truce__sim_seed(SIM_COMMITS, first + (uint64_t)i, NULL, &result);
         committed += result.committed;
         conflicts += result.conflicts;
         unknown += result.unknown;
@@ -19,7 +19,7 @@ static void run_seeds(uint64_t first, long count)
         if (result.violation) {
             test_fail(__FILE__, __LINE__, "seed %" PRIu64 ": %s (%s)", first + (uint64_t)i,
                       result.violation, result.detail);
-            truce__sim_shrink(first + (uint64_t)i, stderr, &result);
+            truce__sim_shrink(SIM_COMMITS, first + (uint64_t)i, stderr, &result);
             break;
         }
     }
@@ -43,8 +43,8 @@ TEST(one_seed_is_one_run)
     for (uint64_t seed = 1; seed < 50; seed++) {
         struct sim_result a, b;
 
-        truce__sim_seed(seed, NULL, &a);
-        truce__sim_seed(seed, NULL, &b);
+        truce__sim_seed(SIM_COMMITS, seed, NULL, &a);
+        truce__sim_seed(SIM_COMMITS, seed, NULL, &b);
         CHECK_INT(a.steps, ==, b.steps);
         CHECK_INT(a.committed, ==, b.committed);
         CHECK_INT(a.unknown, ==, b.unknown);

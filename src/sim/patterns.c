@@ -1,0 +1,494 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "sim/run.h"
+
+/*
+ * Items and revisions in the simulator. There is one document of each kind:
+ *
+ *     employees  {_id: 1, badges: [{type: "A"}, {type: "B", n: 0, m: 0}, {type: "C"}]}
+ *     posts      {_id: 1, version: 1, sum: 0, tags: [], hot: 0, f0: 0 ... f7: 0}
+ *
+ * and what a reader could see of it is looked at after every single write that reaches the store:
+ *
+ *     items      B and C are there once, B before C, A and D at most once; the two numbers of B are
+ *                equal, and never fall
+ *     revisions  the version rises by one with every change, and a version is one content
+ *
+ * At the end what the clients were told is compared with what is there: a change that was
+ * acknowledged is in once, one that was refused is not, one whose answer was lost is in or not, and
+ * an edit is in wholly or not at all. What is kept of old versions is what stood.
+ */
+
+#define KEPT 3
+
+/* ---- the documents ---------------------------------------------------------------------------- */
+
+static bson_t *json(const char *text)
+{
+    bson_error_t error;
+    bson_t *document = bson_new_from_json((const uint8_t *)text, -1, &error);
+
+    truce_assert(document);
+    return document;
+}
+
+static void insert(struct run *run, const char *collection, const char *text)
+{
+    bson_t *index = json("{\"key\": {\"_intent\": 1}, \"sparse\": true}");
+    bson_t *document = json(text);
+    bson_error_t error;
+
+    truce_assert(!truce_index_create(run->inner, collection, index, &error));
+    truce_assert(!truce_insert(run->inner, collection, document, NULL, &error));
+    bson_destroy(document);
+    bson_destroy(index);
+}
+
+void truce__patterns_begin(struct run *run)
+{
+    if (run->scenario->subject == SIM_ITEMS)
+        insert(
+            run, "employees",
+            "{\"_id\": 1, \"badges\": [{\"type\": \"A\"}, {\"type\": \"B\", \"n\": 0, \"m\": 0}, "
+            "{\"type\": \"C\"}]}");
+    else
+        insert(run, "posts",
+               "{\"_id\": 1, \"version\": {\"$numberLong\": \"1\"}, \"sum\": 0, \"tags\": [], "
+               "\"hot\": 0, \"f0\": 0, \"f1\": 0, \"f2\": 0, \"f3\": 0, \"f4\": 0, \"f5\": 0, "
+               "\"f6\": 0, \"f7\": 0}");
+    truce__patterns_observe(run, run->scenario->subject == SIM_ITEMS ? "employees" : "posts");
+}
+
+static bool look(struct run *run, const char *collection, bson_t *document)
+{
+    bson_t filter = BSON_INITIALIZER;
+    bson_error_t error;
+    truce_status status;
+
+    BSON_APPEND_INT32(&filter, "_id", 1);
+    status = truce_find_one(run->inner, collection, &filter, NULL, document, &error);
+    bson_destroy(&filter);
+    return !status;
+}
+
+static void wrong(struct run *run, const char *what, const bson_t *document)
+{
+    struct sim_patterns *patterns = &run->patterns;
+
+    if (patterns->wrong)
+        return;
+    patterns->wrong = what;
+    truce__value_show(truce__value_document(document), patterns->detail, sizeof patterns->detail);
+    if (run->trace)
+        fprintf(run->trace, "  -- %s: %s\n", what, patterns->detail);
+}
+
+/* ---- items ------------------------------------------------------------------------------------ */
+
+static const char *const item_calls[SIM_ITEM_CALLS][3] = {
+    {"update", "{\"type\": \"B\"}", "{\"$inc\": {\"n\": 1, \"m\": 1}}"},
+    {"update", "{\"n\": {\"$gte\": 0}, \"m\": {\"$gte\": 0}}", "{\"$inc\": {\"n\": 1, \"m\": 1}}"},
+    {"remove", "{\"type\": \"A\"}", NULL},
+    {"add", "{\"type\": \"A\"}", NULL},
+    {"upsert", "{\"type\": \"D\", \"x\": 1}", NULL},
+    {"remove", "{\"x\": 1}", NULL},
+    {"replace", "{\"type\": \"C\", \"y\": 2}", NULL},
+    {"to-map", NULL, NULL},
+    {"to-array", NULL, NULL},
+    {"update in a commit", "{\"type\": \"B\"}", "{\"$inc\": {\"n\": 1, \"m\": 1}}"},
+};
+
+struct request {
+    truce_item *item;
+    const bson_t *filter, *first, *second;
+    truce_item_result result;
+};
+
+static truce_status update_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct request *request = arg;
+
+    return truce_item_update(request->item, commit, request->filter, request->first,
+                             request->second, &request->result, error);
+}
+
+static truce_status send_item(struct client *client, struct request *request, const char *verb,
+                              bson_error_t *error)
+{
+    truce_item *item = request->item;
+    truce_item_result *result = &request->result;
+    truce_commit_options options = {.lease_ms = LEASE_MS, .deadline_ms = DEADLINE_MS};
+
+    if (!strcmp(verb, "update"))
+        return update_in(NULL, request, error);
+    if (!strcmp(verb, "remove"))
+        return truce_item_remove(item, NULL, request->filter, request->first, result, error);
+    if (!strcmp(verb, "add"))
+        return truce_item_add(item, NULL, request->filter, request->first, result, error);
+    if (!strcmp(verb, "upsert"))
+        return truce_item_upsert(item, NULL, request->filter, request->first, result, error);
+    if (!strcmp(verb, "replace"))
+        return truce_item_replace(item, NULL, request->filter, NULL, request->first, result, error);
+    if (!strcmp(verb, "to-map"))
+        return truce_item_convert(item, TRUCE_ITEM_MAP, NULL, NULL, error);
+    if (!strcmp(verb, "to-array"))
+        return truce_item_convert(item, TRUCE_ITEM_ARRAY, NULL, NULL, error);
+    return truce_transact(&client->store, update_in, request, &options, error);
+}
+
+static truce_status call_item(struct client *client, int call, bson_error_t *error)
+{
+    const char *const *words = item_calls[call];
+    bson_t *filter = json("{\"_id\": 1}");
+    bson_t *first = words[1] ? json(words[1]) : NULL, *second = words[2] ? json(words[2]) : NULL;
+    struct request request = {
+        .item = truce_item_new(&client->store, &(truce_item_options){.form = client->script->form,
+                                                                     .deadline_ms = DEADLINE_MS}),
+        .filter = filter,
+        .first = first,
+        .second = second};
+    truce_status status = send_item(client, &request, words[0], error);
+
+    truce_item_free(request.item);
+    bson_destroy(filter);
+    bson_destroy(first);
+    bson_destroy(second);
+    return status;
+}
+
+static char letter_of(const struct fields *field)
+{
+    struct value type = truce__value_field(field->value, "type", 4);
+    uint32_t length;
+
+    return type.type == BSON_TYPE_UTF8 ? *truce__value_text(type, &length) : *field->key;
+}
+
+static void observe_items(struct run *run, const bson_t *document)
+{
+    struct value items = truce__value_field(truce__value_document(document), "badges", 6);
+    int times[4] = {0};
+    struct value n = truce__value_missing(), m = n;
+    struct fields fields;
+
+    if (!truce__value_is_container(items)) {
+        wrong(run, "the items are gone", document);
+        return;
+    }
+    for (fields = truce__fields(items); truce__fields_next(&fields);) {
+        char letter = letter_of(&fields);
+
+        if (letter < 'A' || letter > 'D') {
+            wrong(run, "an item came from nowhere", document);
+            return;
+        }
+        if (letter == 'C' && !times[1])
+            wrong(run, "C stands before B", document);
+        if (letter == 'B') {
+            n = truce__value_field(fields.value, "n", 1);
+            m = truce__value_field(fields.value, "m", 1);
+        }
+        times[letter - 'A']++;
+    }
+    if (times[1] != 1 || times[2] != 1)
+        wrong(run, "an item that nobody removes is absent, or there twice", document);
+    else if (times[0] > 1 || times[3] > 1)
+        wrong(run, "an item is there twice", document);
+    else if (n.type != BSON_TYPE_INT32 || !truce__value_equal(n, m))
+        wrong(run, "an item is half-changed", document);
+    else if (truce__value_int32(n) < run->patterns.number)
+        wrong(run, "a count was undone", document);
+    else
+        run->patterns.number = truce__value_int32(n);
+}
+
+static bool counts(int call)
+{
+    return call <= 1 || call == 9;
+}
+
+/* Every acknowledged count is in, once. */
+static void judge_items(struct run *run, const bson_t *document)
+{
+    const struct sim_patterns *patterns = &run->patterns;
+    int64_t least = 0, most = 0;
+
+    for (int t = 0; t < run->history.txns_count; t++) {
+        if (!patterns->calls[t].begun || !counts(run->history.txns[t].script->call))
+            continue;
+        least += patterns->calls[t].known && patterns->calls[t].in;
+        most += !patterns->calls[t].known || patterns->calls[t].in;
+    }
+    if (patterns->number < least)
+        wrong(run, "an acknowledged change of an item is lost", document);
+    if (patterns->number > most)
+        wrong(run, "a change of an item was made twice, or although it was refused", document);
+}
+
+/* ---- revisions -------------------------------------------------------------------------------- */
+
+static void append_tag(bson_t *to, const bson_t *document, int txn)
+{
+    struct value tags = truce__value_field(truce__value_document(document), "tags", 4);
+    uint32_t index = 0;
+    bson_t list;
+    char tag[16];
+
+    bson_append_array_begin(to, "tags", 4, &list);
+    for (struct fields fields = truce__fields(tags); truce__fields_next(&fields);)
+        truce__value_append_element(&list, &index, fields.value);
+    snprintf(tag, sizeof tag, "%u", index);
+    bson_append_int32(&list, tag, -1, txn + 1);
+    bson_append_array_end(to, &list);
+}
+
+/* What a client makes of what it read: one more in the sum, its tag, its own field, and the one that
+ * all want. */
+static void edit_document(const bson_t *read, int client, int txn, bool hot, bson_t *mine)
+{
+    char own[8];
+
+    snprintf(own, sizeof own, "f%d", client);
+    bson_init(mine);
+    for (struct fields fields = truce__fields(truce__value_document(read));
+         truce__fields_next(&fields);) {
+        if (!strcmp(fields.key, "sum"))
+            bson_append_int32(mine, "sum", 3, truce__value_int32(fields.value) + 1);
+        else if (!strcmp(fields.key, "tags"))
+            append_tag(mine, read, txn);
+        else if (!strcmp(fields.key, own) || (hot && !strcmp(fields.key, "hot")))
+            bson_append_int32(mine, fields.key, -1, txn + 1);
+        else
+            truce__value_append(mine, fields.key, fields.key_length, fields.value);
+    }
+}
+
+enum { MERGE_BASE, MERGE_KEPT, SAVE, MERGE_HOT, PATCH };
+
+static truce_status patch(truce_revision *revision, const bson_value_t *id, int client, int txn,
+                          truce_revision_result *result, bson_error_t *error)
+{
+    char text[200];
+    truce_status status;
+    bson_t *operators;
+
+    snprintf(text, sizeof text,
+             "{\"$inc\": {\"sum\": 1}, \"$push\": {\"tags\": %d}, \"$set\": {\"f%d\": %d}}",
+             txn + 1, client, txn + 1);
+    operators = json(text);
+    status = truce_revision_patch(revision, NULL, id, 0, true, TRUCE_PATCH_OPERATORS, operators,
+                                  result, error);
+    bson_destroy(operators);
+    return status;
+}
+
+static truce_status send_edit(truce_revision *revision, const bson_value_t *id,
+                              struct client *client, int call, int txn,
+                              truce_revision_result *result, bson_error_t *error)
+{
+    bson_t read, mine;
+    int64_t version;
+    truce_status status;
+
+    if (call == PATCH)
+        return patch(revision, id, client->number, txn, result, error);
+    status = truce_revision_get(revision, NULL, id, &read, &version, error);
+    if (status) {
+        *result =
+            (truce_revision_result){.document = BSON_INITIALIZER, .conflict = BSON_INITIALIZER};
+    } else {
+        edit_document(&read, client->number, txn, call == MERGE_HOT, &mine);
+        status = (call == SAVE ? truce_revision_save : truce_revision_merge)(
+            revision, NULL, &mine, version, call == MERGE_KEPT ? NULL : &read, result, error);
+        bson_destroy(&mine);
+    }
+    bson_destroy(&read);
+    return status;
+}
+
+/* CONFLICT: it was told, and nothing was saved. */
+static truce_status call_edit(struct client *client, int call, int txn, bson_error_t *error)
+{
+    bson_value_t id = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
+    bson_t *rules = json("{\"sum\": \"sum\", \"tags\": \"union\"}");
+    truce_revision *revision = truce_revision_new(
+        &client->store, &(truce_revision_options){.rules = rules,
+                                                  .keep = client->script->keeps ? KEPT : 0,
+                                                  .deadline_ms = DEADLINE_MS});
+    truce_revision_result result;
+    truce_status status = send_edit(revision, &id, client, call, txn, &result, error);
+
+    if (!status && result.outcome == TRUCE_REVISION_CONFLICT)
+        status = truce__fail(TRUCE_CONFLICT, error, "a conflict was told");
+    else if (!status && result.outcome == TRUCE_REVISION_UNCHANGED)
+        wrong(client->run, "an edit was taken for none", &result.document);
+    truce_revision_result_release(&result);
+    truce_revision_free(revision);
+    bson_destroy(rules);
+    return status;
+}
+
+static uint64_t content_of(const bson_t *document)
+{
+    bson_t plain = BSON_INITIALIZER;
+    uint64_t digest;
+
+    bson_copy_to_excluding_noinit(document, &plain, "_rev", "_intent", NULL);
+    digest = truce__sim_digest(&plain);
+    bson_destroy(&plain);
+    return digest;
+}
+
+static int64_t number_in(struct value document, const char *name)
+{
+    struct value value = truce__value_field(document, name, strlen(name));
+
+    if (value.type == BSON_TYPE_INT32)
+        return truce__value_int32(value);
+    return value.type == BSON_TYPE_INT64 ? truce__value_int64(value) : -1;
+}
+
+static void observe_post(struct run *run, const bson_t *document)
+{
+    struct sim_patterns *patterns = &run->patterns;
+    int64_t version = number_in(truce__value_document(document), "version");
+    uint64_t content = content_of(document);
+
+    if (version < 1 || version >= SIM_VERSIONS || version < patterns->number ||
+        (patterns->number && version > patterns->number + 1))
+        wrong(run, "the version did not rise by one", document);
+    else if (version == patterns->number && content != patterns->contents[version])
+        wrong(run, "the document changed, and the version did not rise", document);
+    else
+        patterns->contents[version] = content;
+    patterns->number = version;
+}
+
+static int times_tagged(struct value tags, int64_t tag)
+{
+    int times = 0;
+
+    for (struct fields fields = truce__fields(tags); truce__fields_next(&fields);)
+        times += fields.value.type == BSON_TYPE_INT32 && truce__value_int32(fields.value) == tag;
+    return times;
+}
+
+/* An edit that was told to be in is in, wholly; one that was refused is not. */
+static void judge_edit(struct run *run, const bson_t *document, int txn)
+{
+    struct value post = truce__value_document(document);
+    int times = times_tagged(truce__value_field(post, "tags", 4), txn + 1);
+    char own[8];
+
+    snprintf(own, sizeof own, "f%d", run->history.txns[txn].client);
+    if (times > 1)
+        wrong(run, "an edit is in twice", document);
+    else if (run->patterns.calls[txn].known && run->patterns.calls[txn].in != times)
+        wrong(run, times ? "an edit is in that was refused" : "an edit is lost", document);
+    else if (times && number_in(post, own) < txn + 1)
+        wrong(run, "an edit is in by half", document);
+    else if (!times && number_in(post, own) == txn + 1)
+        wrong(run, "an edit is in by half", document);
+}
+
+static void judge_kept(struct run *run, const bson_t *document)
+{
+    for (int64_t version = 1; version < run->patterns.number; version++) {
+        bson_t *filter =
+            BCON_NEW("_id", "{", "id", BCON_INT32(1), "version", BCON_INT64(version), "}");
+        bool due = version >= run->patterns.number - KEPT, there;
+        bson_t found, old;
+        bson_error_t error;
+
+        there = !truce_find_one(run->inner, "posts.revisions", filter, NULL, &found, &error);
+        if (there != due)
+            wrong(run, due ? "a replaced version is not kept" : "a version is kept for too long",
+                  document);
+        if (there) {
+            truce__value_bson(truce__value_field(truce__value_document(&found), "document", 8),
+                              &old);
+            if (content_of(&old) != run->patterns.contents[version])
+                wrong(run, "what is kept is not what stood", &old);
+        }
+        bson_destroy(&found);
+        bson_destroy(filter);
+    }
+}
+
+static bool all_keep(const struct sim_scenario *scenario)
+{
+    for (int c = 0; c < scenario->clients_count; c++) {
+        if (!scenario->clients[c].keeps)
+            return false;
+    }
+    return true;
+}
+
+static void judge_post(struct run *run, const bson_t *document)
+{
+    struct value post = truce__value_document(document);
+    struct value tags = truce__value_field(post, "tags", 4);
+    bson_t list;
+
+    for (int t = 0; t < run->history.txns_count; t++) {
+        if (run->patterns.calls[t].begun)
+            judge_edit(run, document, t);
+    }
+    truce__value_bson(tags, &list);
+    if (number_in(post, "sum") != bson_count_keys(&list))
+        wrong(run, "an edit was counted twice, or not at all", document);
+    if (all_keep(run->scenario))
+        judge_kept(run, document);
+}
+
+/* ---- both ------------------------------------------------------------------------------------- */
+
+truce_status truce__patterns_call(struct client *client, const struct sim_script *script, int txn,
+                                  bson_error_t *error)
+{
+    struct sim_patterns *patterns = &client->run->patterns;
+    truce_status status;
+
+    patterns->calls[txn].begun = true;
+    status = script->kind == SIM_ITEM ? call_item(client, script->call, error)
+                                      : call_edit(client, script->call, txn, error);
+    patterns->calls[txn].known = !client->dead && status != TRUCE_UNKNOWN;
+    patterns->calls[txn].in = !status;
+    return status;
+}
+
+void truce__patterns_observe(struct run *run, const char *collection)
+{
+    bool items = run->scenario->subject == SIM_ITEMS;
+    const char *own = items ? "employees" : "posts";
+    bson_t document;
+
+    if (strcmp(collection, own) != 0 || run->patterns.wrong)
+        return;
+    if (!look(run, own, &document))
+        wrong(run, "the document is gone", &document);
+    else if (items)
+        observe_items(run, &document);
+    else
+        observe_post(run, &document);
+    bson_destroy(&document);
+}
+
+const char *truce__patterns_judge(struct run *run, char *detail, size_t size)
+{
+    bool items = run->scenario->subject == SIM_ITEMS;
+    bson_t document;
+
+    if (look(run, items ? "employees" : "posts", &document)) {
+        if (items)
+            judge_items(run, &document);
+        else
+            judge_post(run, &document);
+    }
+    bson_destroy(&document);
+    snprintf(detail, size, "%s", run->patterns.detail);
+    return run->patterns.wrong;
+}

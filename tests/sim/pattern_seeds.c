@@ -1,0 +1,64 @@
+/* Items and revisions under random clients and random faults, from seeds. */
+#include "sim/sim.h"
+#include "tests/support/test.h"
+
+static void run_seeds(enum sim_subject subject, uint64_t first, long count)
+{
+    int committed = 0, unknown = 0, crashes = 0, losses = 0, lates = 0;
+
+    for (long i = 0; i < count; i++) {
+        struct sim_result result;
+
+        truce__sim_seed(subject, first + (uint64_t)i, NULL, &result);
+        committed += result.committed;
+        unknown += result.unknown;
+        crashes += result.crashes;
+        losses += result.losses;
+        lates += result.lates;
+        if (result.violation) {
+            test_fail(__FILE__, __LINE__, "seed %" PRIu64 " of %s: %s (%s)", first + (uint64_t)i,
+                      truce__sim_subjects[subject], result.violation, result.detail);
+            truce__sim_shrink(subject, first + (uint64_t)i, stderr, &result);
+            break;
+        }
+    }
+    printf("%ld runs: %d done, %d unknown, %d crashes, %d lost answers, %d late calls\n", count,
+           committed, unknown, crashes, losses, lates);
+    CHECK_INT(committed, >, count);
+    CHECK_INT(crashes, >, count / 20);
+    CHECK_INT(lates, >, count / 40);
+}
+
+TEST(no_reader_ever_misses_an_item_in_the_first_seeds)
+{
+    run_seeds(SIM_ITEMS, 1, 1500);
+}
+
+TEST(no_reader_ever_misses_an_item_in_random_runs)
+{
+    run_seeds(SIM_ITEMS, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 1500));
+}
+
+TEST(no_edit_is_lost_without_a_word_in_the_first_seeds)
+{
+    run_seeds(SIM_REVISIONS, 1, 1500);
+}
+
+TEST(no_edit_is_lost_without_a_word_in_random_runs)
+{
+    run_seeds(SIM_REVISIONS, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 1500));
+}
+
+TEST(one_seed_of_a_pattern_is_one_run)
+{
+    for (uint64_t seed = 1; seed < 60; seed++) {
+        enum sim_subject subject = seed % 2 ? SIM_ITEMS : SIM_REVISIONS;
+        struct sim_result a, b;
+
+        truce__sim_seed(subject, seed, NULL, &a);
+        truce__sim_seed(subject, seed, NULL, &b);
+        CHECK_INT(a.steps, ==, b.steps);
+        CHECK_INT(a.committed, ==, b.committed);
+        CHECK_INT(a.unknown, ==, b.unknown);
+    }
+}
