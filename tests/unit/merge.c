@@ -446,3 +446,118 @@ TEST(merges_of_random_versions_keep_the_laws)
         bson_destroy(y);
     }
 }
+
+/* ---- many elements and fields, against a model ---- */
+
+/* What becomes of one thing: 0 as it was, 1 changed, 2 removed; mine first. */
+struct fate {
+    int mine, theirs;
+};
+
+#define THINGS 700
+
+static void append_thing(bson_t *to, bool elements, uint32_t *count, int id, int n)
+{
+    char name[24];
+    bson_t element;
+
+    if (!elements) {
+        snprintf(name, sizeof name, "field%d", id);
+        bson_append_int32(to, name, -1, n);
+        return;
+    }
+    snprintf(name, sizeof name, "%u", (*count)++);
+    bson_append_document_begin(to, name, -1, &element);
+    BSON_APPEND_INT32(&element, "id", id);
+    BSON_APPEND_INT32(&element, "n", n);
+    bson_append_document_end(to, &element);
+}
+
+/* One side: things by their fates, and some of its own at the end, numbered from `added`. */
+static bson_t *version_of(const struct fate *fates, bool elements, int side, int added)
+{
+    bson_t *made = bson_new(), list;
+    uint32_t count = 0;
+
+    if (elements)
+        bson_append_array_begin(made, "l", 1, &list);
+    else
+        bson_append_document_begin(made, "l", 1, &list);
+    for (int i = 0; i < THINGS; i++) {
+        int fate = side == 1 ? fates[i].mine : side == 2 ? fates[i].theirs : 0;
+
+        if (fate != 2)
+            append_thing(&list, elements, &count, i, fate ? i + side : i);
+    }
+    for (int i = 0; side && i < 20; i++)
+        append_thing(&list, elements, &count, added + i, i);
+    if (elements)
+        bson_append_array_end(made, &list);
+    else
+        bson_append_document_end(made, &list);
+    return made;
+}
+
+static struct value thing_in(const bson_t *document, bool elements, int id)
+{
+    struct value list = truce__value_field(truce__value_document(document), "l", 1);
+    char name[24];
+
+    snprintf(name, sizeof name, "field%d", id);
+    if (!elements)
+        return truce__value_field(list, name, strlen(name));
+    for (struct fields fields = truce__fields(list); truce__fields_next(&fields);) {
+        if (truce__value_int32(truce__value_field(fields.value, "id", 2)) == id)
+            return truce__value_field(fields.value, "n", 1);
+    }
+    return truce__value_missing();
+}
+
+static void check_model(const struct fate *fates, bool elements)
+{
+    bson_t *base = version_of(fates, elements, 0, 0);
+    bson_t *mine = version_of(fates, elements, 1, 10000);
+    bson_t *theirs = version_of(fates, elements, 2, 20000);
+    struct merged merged;
+    uint32_t expected = 0;
+
+    merge(base, mine, theirs, NULL, (struct merge_options){0}, &merged);
+    for (int i = 0; i < THINGS && !test_failures(); i++) {
+        struct fate fate = fates[i];
+        struct value now = thing_in(&merged.document, elements, i);
+
+        if (fate.mine && fate.theirs && fate.mine + fate.theirs < 4) {
+            expected++;
+            continue;
+        }
+        if (fate.mine == 2 || fate.theirs == 2)
+            CHECK(!now.type);
+        else if (CHECK_INT(now.type, ==, BSON_TYPE_INT32))
+            CHECK_INT(truce__value_int32(now), ==, i + (fate.mine ? 1 : fate.theirs ? 2 : 0));
+    }
+    for (int i = 0; i < 20; i++) {
+        CHECK_INT(thing_in(&merged.document, elements, 10000 + i).type, ==, BSON_TYPE_INT32);
+        CHECK_INT(thing_in(&merged.document, elements, 20000 + i).type, ==, BSON_TYPE_INT32);
+    }
+    CHECK_INT(bson_count_keys(&merged.conflicts), ==, expected);
+    release(&merged);
+    bson_destroy(base);
+    bson_destroy(mine);
+    bson_destroy(theirs);
+}
+
+TEST(every_edit_of_many_things_is_in_or_told)
+{
+    long rounds = test_scale("TRUCE_MERGE_ROUNDS", 4000) / 200;
+    struct fate fates[THINGS];
+    struct random random;
+
+    truce__random_seed(&random, test_seed());
+    for (long round = 0; round < rounds && !test_failures(); round++) {
+        for (int i = 0; i < THINGS; i++)
+            fates[i] = (struct fate){
+                truce__random_below(&random, 5) ? 0 : 1 + (int)truce__random_below(&random, 2),
+                truce__random_below(&random, 5) ? 0 : 1 + (int)truce__random_below(&random, 2)};
+        check_model(fates, round % 2);
+    }
+}
