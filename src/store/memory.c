@@ -408,11 +408,10 @@ truce_status truce__memory_open(const char *path, const truce_store_options *opt
                            "a memory store starts empty: read_only and must_exist make no sense");
     made = bson_malloc0(sizeof(*made));
     made->base.ops = &memory_ops;
-    made->base.capabilities = TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
-                              TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ATOMIC_BULK |
-                              TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX | TRUCE_CAN_WAIT |
-                              TRUCE_CAN_SNAPSHOT_READ | TRUCE_CAN_TELL_MODIFIED |
-                              TRUCE_CAN_KEEP_ORDER;
+    made->base.capabilities =
+        TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS | TRUCE_CAN_ITEM_UPDATE |
+        TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX |
+        TRUCE_CAN_WAIT | TRUCE_CAN_SNAPSHOT_READ | TRUCE_CAN_TELL_MODIFIED | TRUCE_CAN_KEEP_ORDER;
     made->sequence = made->dropped = 1;
     pthread_mutex_init(&made->mutex, NULL);
     pthread_condattr_init(&attributes);
