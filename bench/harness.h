@@ -61,6 +61,7 @@ struct bench_workload {
     size_t state_size;          /* of side->state */
     int changes;                /* documents of which each operation changes the counter by one */
     int inserts;                /* documents that each operation adds */
+    bool on_servers;            /* it is one of those that are run beside servers, which are slow */
     bool reads;                 /* nothing is written: the disk plays no part */
     bool fresh;                 /* each round on a target that was just made, without warm-up */
     double aim;                 /* how many times postgresql's rate at 32 callers; 0: none */

@@ -113,6 +113,7 @@ static int64_t redis(struct bench_call *call)
 
 const struct bench_workload workload_compare_and_set = {
     .name = "compare_and_set",
+    .on_servers = true,
     .title = "read a document, then write it if its version is still the same",
     .unit = "changes",
     .changes = 1,

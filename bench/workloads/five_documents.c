@@ -150,6 +150,7 @@ static int64_t mongo(struct bench_call *call)
 
 const struct bench_workload workload_five_documents = {
     .name = "five_documents",
+    .on_servers = true,
     .title = "a commit over five documents, guarded by a sixth",
     .unit = "commits",
     .changes = CHANGED,

@@ -60,6 +60,7 @@ static int64_t redis(struct bench_call *call)
 
 const struct bench_workload workload_increment = {
     .name = "increment",
+    .on_servers = true,
     .title = "add one to a counter of any document",
     .unit = "changes",
     .changes = 1,
@@ -73,6 +74,7 @@ const struct bench_workload workload_increment = {
 
 const struct bench_workload workload_hot_document = {
     .name = "hot_document",
+    .on_servers = true,
     .title = "add one to the counter of one hot document",
     .unit = "changes",
     .changes = 1,

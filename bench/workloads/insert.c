@@ -92,6 +92,7 @@ static void setup_redis_none(struct bench_side *side)
 
 const struct bench_workload workload_insert = {
     .name = "insert",
+    .on_servers = true,
     .title = "insert one document",
     .unit = "inserts",
     .inserts = 1,

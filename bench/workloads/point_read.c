@@ -59,6 +59,7 @@ static int64_t read_redis(struct bench_call *call)
 
 const struct bench_workload workload_point_read = {
     .name = "point_read",
+    .on_servers = true,
     .title = "read one document by its _id",
     .unit = "reads",
     .reads = true,

@@ -60,6 +60,7 @@ static int64_t find_sql(struct bench_call *call)
 
 const struct bench_workload workload_find_by_index = {
     .name = "find_by_index",
+    .on_servers = true,
     .title = "find twenty documents by a secondary index",
     .unit = "finds",
     .reads = true,

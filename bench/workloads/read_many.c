@@ -100,6 +100,7 @@ static int64_t redis(struct bench_call *call)
 
 const struct bench_workload workload_read_many = {
     .name = "read_many",
+    .on_servers = true,
     .title = "read ten documents of one moment",
     .unit = "looks",
     .reads = true,

@@ -193,6 +193,7 @@ static int64_t redis(struct bench_call *call)
 
 const struct bench_workload workload_save = {
     .name = "save",
+    .on_servers = true,
     .title = "read a document, save it whole if its version is still the same",
     .unit = "saves",
     .changes = 1,

@@ -62,6 +62,7 @@ static const truce_set_layout in_document = TRUCE_SET_IN_DOCUMENT,
 
 const struct bench_workload workload_set_apply = {
     .name = "set_apply",
+    .on_servers = true,
     .title = "ordered sets: apply one operation, out of order",
     .unit = "operations",
     .state_size = sizeof(struct sets_state),

@@ -179,6 +179,7 @@ static int64_t mongo(struct bench_call *call)
 
 const struct bench_workload workload_two_documents = {
     .name = "two_documents",
+    .on_servers = true,
     .title = "a commit over two documents, both read and both written",
     .unit = "commits",
     .changes = 2,

@@ -263,6 +263,7 @@ static void check_jsonb(struct bench_side *side)
 
 const struct bench_workload workload_update_item = {
     .name = "update_item",
+    .on_servers = true,
     .title = "change the item of an array that a query finds",
     .unit = "changes",
     .forms = {
