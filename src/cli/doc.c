@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "cli/commands.h"
 #include "cli/doc_edit.h"
 #include "query/merge.h"
@@ -48,15 +49,19 @@ static bool open_revision(const struct cli *cli, truce_revision **revision)
 static bool read_id(const struct cli *cli, const char *text, bson_t *holder)
 {
     char *wrapped = bson_strdup_printf("{\"v\": %s}", text);
-    struct cli quiet = *cli;
+    struct json_reader reader = {0};
+    bson_error_t ignored;
+    bson_t read;
     bool good = true;
 
-    if (strchr("{\"-0123456789tfn", text[0]) && text[0]) {
-        good = cli_document(&quiet, wrapped, "ID", holder);
-    } else {
-        bson_init(holder);
+    bson_init(holder);
+    if (!text[0] || !strchr("{[\"-0123456789tfn", text[0]))
         BSON_APPEND_UTF8(holder, "v", text);
-    }
+    else if (truce__json_read(&reader, wrapped, strlen(wrapped), &read, NULL, &ignored))
+        good = cli_usage(cli, "ID is a value of Extended JSON, or a word, not \"%s\"", text) < 0;
+    else
+        bson_concat(holder, &read);
+    truce__json_reader_release(&reader);
     bson_free(wrapped);
     return good;
 }
@@ -179,6 +184,8 @@ static int save(struct cli *cli, bool merges)
     good &= cli_option_document(cli, "base", &base, &given);
     if (good && !cli_text(cli, "version") && !cli_flag(cli, "new"))
         cli_usage(cli, "--version NUMBER is missing: the one that was read (or --new)");
+    else if (good && cli_text(cli, "version") && cli_flag(cli, "new"))
+        cli_usage(cli, "--new says that there is no document yet, --version that one was read");
     else if (good && cli_number(cli, "version", 0, INT64_MAX, TRUCE_REVISION_NEW, &version) &&
              open_revision(cli, &revision)) {
         keep_types(revision, version, given ? &base : NULL, &mine);

@@ -122,6 +122,9 @@ TEST(wrong_calls_are_named)
     ANSWERS(2, "", "_id", "doc", "save", "posts", "{\"a\": 1}", "--new");
     ANSWERS(2, "", "mien", "doc", "merge", "posts", "{\"_id\": 1}", "--version", "1", "--rules",
             "{\"a\": \"mien\"}");
+    ANSWERS(2, "", "not \"true story\"", "doc", "get", "posts", "true story");
+    ANSWERS(1, "", "does not exist", "doc", "get", "posts", "story");
+    ANSWERS(2, "", "--new says", "doc", "save", "posts", "{\"_id\": 1}", "--new", "--version", "1");
     ANSWERS(2, "", "no id of a conflict", "doc", "resolve", "posts", "x", "--mine");
 }
 
