@@ -392,54 +392,8 @@ static void check_overwritten(struct check *check, const bson_t *commit, const b
     }
 }
 
-/* Another commit that changed the same version of the same document. */
-static truce_status check_fork(struct check *check, const bson_t *post, const bson_oid_t *id,
-                               const struct finding *finding, bson_error_t *error)
-{
-    bson_t filter = BSON_INITIALIZER, list, match;
-    bson_iter_t pre;
-    truce_status status;
-    int64_t count = 0;
-
-    if (!bson_iter_init_find(&pre, post, "pre") || !BSON_ITER_HOLDS_OID(&pre))
-        return TRUCE_OK;
-    BCON_APPEND(&filter, "_id", "{", "$lt", BCON_OID(id), "}");
-    bson_append_document_begin(&filter, "post", 4, &list);
-    bson_append_document_begin(&list, "$elemMatch", 10, &match);
-    BSON_APPEND_UTF8(&match, "ns", finding->collection);
-    BSON_APPEND_VALUE(&match, "id", finding->id);
-    BSON_APPEND_OID(&match, "pre", bson_iter_oid(&pre));
-    bson_append_document_end(&list, &match);
-    bson_append_document_end(&filter, &list);
-    status = truce_count(check->worker.store, COMMITS, &filter, NULL, &count, error);
-    if (!status && count > 0)
-        tell(check, finding, false);
-    bson_destroy(&filter);
-    return status;
-}
-
-static truce_status check_post(struct check *check, const bson_t *post, const bson_oid_t *id,
-                               bson_error_t *error)
-{
-    struct finding finding = {.commit = id};
-    bson_value_t target;
-    truce_status status = TRUCE_OK;
-
-    if (!truce__journal_target(post, &finding.collection, &target))
-        return TRUCE_OK;
-    finding.id = &target;
-    finding.rule = "forked";
-    finding.text = "two commits changed the same version of the document: a plain write brought an "
-                   "old copy back";
-    finding.repair = "none: compare the two commits and mend the document by hand";
-    if (strcmp(op_of(post), "hold") != 0)
-        status = check_fork(check, post, id, &finding, error);
-    return status;
-}
-
 static truce_status check_commit(struct check *check, const bson_t *commit, bson_error_t *error)
 {
-    const char *state = truce__commit_state(commit);
     truce_status status;
     bson_iter_t iter;
     bson_oid_t id;
@@ -450,8 +404,6 @@ static truce_status check_commit(struct check *check, const bson_t *commit, bson
     check->report->commits++;
     status = check_state(check, commit, &id, error);
     check_overwritten(check, commit, &id);
-    if (!status && state && !strcmp(state, "done"))
-        status = each_post(check, commit, &id, check_post, error);
     return status;
 }
 
@@ -471,6 +423,74 @@ static truce_status check_commits(struct check *check, bson_error_t *error)
     return status;
 }
 
+/* ---- commits beside each other ----------------------------------------------------------------- */
+
+/* {_id: {ns, id, pre}, commits: [...]}, two or more: told of all but the first. */
+static void tell_forks(struct check *check, const bson_t *group)
+{
+    struct finding finding = {
+        .rule = "forked",
+        .text = "two commits changed the same version of the document: a plain write brought an "
+                "old copy back",
+        .repair = "none: compare the two commits and mend the document by hand"};
+    bson_iter_t iter, target, commits;
+    const bson_oid_t *first = NULL;
+    bson_value_t id;
+
+    if (!bson_iter_init(&iter, group) || !bson_iter_find_descendant(&iter, "_id.ns", &target) ||
+        !BSON_ITER_HOLDS_UTF8(&target))
+        return;
+    finding.collection = bson_iter_utf8(&target, NULL);
+    if (!bson_iter_init(&iter, group) || !bson_iter_find_descendant(&iter, "_id.id", &target))
+        return;
+    id = *bson_iter_value(&target);
+    finding.id = &id;
+    for (int round = 0; round < 2; round++) {
+        if (!bson_iter_init_find(&iter, group, "commits") || !bson_iter_recurse(&iter, &commits))
+            return;
+        while (bson_iter_next(&commits)) {
+            if (!BSON_ITER_HOLDS_OID(&commits))
+                continue;
+            finding.commit = bson_iter_oid(&commits);
+            if (round == 0 && (!first || bson_oid_compare(finding.commit, first) < 0))
+                first = finding.commit;
+            else if (round == 1 && !bson_oid_equal(finding.commit, first))
+                tell(check, &finding, false);
+        }
+    }
+}
+
+/* Commits that changed the same version of the same document: one pass over all of them. */
+static truce_status check_forks(struct check *check, bson_error_t *error)
+{
+    const truce_find_options options = {.allow_disk_use = true};
+    bson_t *pipeline = BCON_NEW(
+        "0", "{", "$match", "{", "post.pre", "{", "$exists", BCON_BOOL(true), "}", "}", "}", /**/
+        "1", "{", "$project", "{", "post.ns", BCON_INT32(1), "post.id", BCON_INT32(1), "post.pre",
+        BCON_INT32(1), "post.op", BCON_INT32(1), "}", "}", /**/
+        "2", "{", "$unwind", BCON_UTF8("$post"), "}",      /**/
+        "3", "{", "$match", "{", "post.pre", "{", "$exists", BCON_BOOL(true), "}", "post.op", "{",
+        "$ne", BCON_UTF8("hold"), "}", "}", "}", /**/
+        "4", "{", "$group", "{", "_id", "{", "ns", BCON_UTF8("$post.ns"), "id",
+        BCON_UTF8("$post.id"), "pre", BCON_UTF8("$post.pre"), "}", "commits", "{", "$push",
+        BCON_UTF8("$_id"), "}", "}", "}", /**/
+        "5", "{", "$match", "{", "commits.1", "{", "$exists", BCON_BOOL(true), "}", "}", "}");
+    truce_cursor *cursor = NULL;
+    const bson_t *group = NULL;
+    truce_status status =
+        truce_aggregate(check->worker.store, COMMITS, pipeline, &options, &cursor, error);
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &group, error);
+        if (status || !group)
+            break;
+        tell_forks(check, group);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(pipeline);
+    return status;
+}
+
 truce_status truce_check(truce_store *store, const truce_check_options *options,
                          truce_finding_function *function, void *arg, truce_check_report *report,
                          bson_error_t *error)
@@ -482,5 +502,7 @@ truce_status truce_check(truce_store *store, const truce_check_options *options,
     memset(report, 0, sizeof *report);
     truce__worker_init(&check.worker, store, 1000);
     status = check_commits(&check, error);
+    if (!status)
+        status = check_forks(&check, error);
     return status ? status : check_collections(&check, error);
 }

@@ -1,0 +1,190 @@
+/*
+ * The rules of truce_check, one by one: what was written by hand as a crash or a plain writer would
+ * leave it is told once, under its rule, and nothing else is; a repair mends what can be mended, and
+ * changes nothing else.
+ */
+#include "tests/support/bank.h"
+
+/* A commit and a document that it may hold; times are long past. */
+#define C        "{'$oid': '00000000000000000000000a'}"
+#define D        "{'$oid': '00000000000000000000000b'}"
+#define OLD      "{'$oid': '000000000000000000000001'}"
+#define HELD     "'_intent': {'c': " C "}"
+#define POST_SET "{'ns': 'things', 'id': 'a', 'op': 'set', 'changes': [{'p': 'n', 'v': 2}]}"
+
+static char told[1000];
+
+static void note(const bson_t *finding, void *arg)
+{
+    bson_iter_t rule, repaired;
+
+    (void)arg;
+    CHECK(bson_iter_init_find(&rule, finding, "rule") &&
+          bson_iter_init_find(&repaired, finding, "repaired"));
+    snprintf(told + strlen(told), sizeof told - strlen(told), "%s%s%s", told[0] ? ", " : "",
+             bson_iter_utf8(&rule, NULL), bson_iter_bool(&repaired) ? " repaired" : "");
+}
+
+static void check_told(truce_store *store, bool repair, const char *expected)
+{
+    const truce_check_options options = {.repair = repair};
+    truce_check_report report;
+    bson_error_t error = {0};
+
+    told[0] = 0;
+    CHECK_OK(truce_check(store, &options, note, NULL, &report, &error), error);
+    CHECK_TEXT(expected, told);
+}
+
+struct rule {
+    const char *commit, *other;         /* documents of truce_commits, or NULL */
+    const char *document;               /* of "things", or NULL */
+    const char *told, *repaired, *left; /* left: what is told after the repair */
+    const char *mended;                 /* the document then; NULL: as it was */
+};
+
+static void check_rule(truce_store *store, const struct rule *rule)
+{
+    if (rule->commit)
+        insert_json(store, "truce_commits", rule->commit);
+    if (rule->other)
+        insert_json(store, "truce_commits", rule->other);
+    if (rule->document)
+        insert_json(store, "things", rule->document);
+    insert_json(store, "things", "{'_id': 'z', 'n': 1}");
+    check_told(store, false, rule->told);
+    check_told(store, false, rule->told); /* looking changes nothing */
+    check_told(store, true, rule->repaired);
+    check_told(store, false, rule->left);
+    if (rule->mended)
+        CHECK_DOCUMENT(store, "things", "a", rule->mended);
+    CHECK_DOCUMENT(store, "things", "z", "{'_id': 'z', 'n': 1}");
+}
+
+static const struct rule *rule_now;
+
+static void on_setting(truce_store *store, const struct setting *setting)
+{
+    (void)setting;
+    check_rule(store, rule_now);
+}
+
+static void run(const struct rule *rule)
+{
+    rule_now = rule;
+    on_every_setting(on_setting);
+}
+
+TEST(a_sound_store_has_no_findings)
+{
+    run(&(struct rule){.commit = "{'_id': " C ", 'state': 'done', 'post': [" POST_SET "]}",
+                       .document = "{'_id': 'a', 'n': 2, '_rev': " C "}",
+                       .told = "",
+                       .repaired = "",
+                       .left = "",
+                       .mended = "{'_id': 'a', 'n': 2}"});
+}
+
+TEST(an_intent_without_a_commit_is_taken_off)
+{
+    run(&(struct rule){.document = "{'_id': 'a', 'n': 1, " HELD "}",
+                       .told = "orphan-intent",
+                       .repaired = "orphan-intent repaired",
+                       .left = "",
+                       .mended = "{'_id': 'a', 'n': 1}"});
+}
+
+TEST(an_intent_of_a_commit_that_was_undone_is_taken_off)
+{
+    run(&(struct rule){.commit = "{'_id': " C ", 'state': 'aborted'}",
+                       .document = "{'_id': 'a', 'n': 1, " HELD "}",
+                       .told = "orphan-intent",
+                       .repaired = "orphan-intent repaired",
+                       .left = "",
+                       .mended = "{'_id': 'a', 'n': 1}"});
+}
+
+TEST(an_intent_that_truce_did_not_write_is_left_alone)
+{
+    run(&(struct rule){.document = "{'_id': 'a', 'n': 1, '_intent': 'to travel'}",
+                       .told = "foreign-intent",
+                       .repaired = "foreign-intent",
+                       .left = "foreign-intent",
+                       .mended = "{'_id': 'a', 'n': 1, '_intent': 'to travel'}"});
+}
+
+TEST(a_commit_past_its_lease_is_undone)
+{
+    run(&(struct rule){.commit =
+                           "{'_id': " C ", 'state': 'pending', 'lease': {'ms': 10, 'until': "
+                           "{'$numberLong': '1000'}}, 'writes': [{'ns': 'things', 'id': 'a'}]}",
+                       .document = "{'_id': 'a', 'n': 1, " HELD "}",
+                       .told = "expired-lease",
+                       .repaired = "expired-lease repaired",
+                       .left = "",
+                       .mended = "{'_id': 'a', 'n': 1}"});
+}
+
+TEST(a_decided_commit_is_brought_to_its_end)
+{
+    run(&(struct rule){.commit = "{'_id': " C ", 'state': 'committed', 'post': [" POST_SET "]}",
+                       .document = "{'_id': 'a', 'n': 1, " HELD "}",
+                       .told = "half-applied",
+                       .repaired = "half-applied repaired",
+                       .left = "",
+                       .mended = "{'_id': 'a', 'n': 2}"});
+}
+
+TEST(a_document_that_a_done_commit_still_holds_is_released)
+{
+    run(&(struct rule){.commit = "{'_id': " C ", 'state': 'done', 'post': [" POST_SET "]}",
+                       .document = "{'_id': 'a', 'n': 1, " HELD "}",
+                       .told = "unreleased",
+                       .repaired = "unreleased repaired",
+                       .left = "",
+                       .mended = "{'_id': 'a', 'n': 2}"});
+}
+
+TEST(a_plain_write_that_was_run_over_is_told)
+{
+    run(&(struct rule){.commit = "{'_id': " C ", 'state': 'done', 'post': [" POST_SET "], "
+                                 "'overwritten': [{'ns': 'things', 'id': 'a'}]}",
+                       .document = "{'_id': 'a', 'n': 2, '_rev': " C "}",
+                       .told = "overwritten",
+                       .repaired = "overwritten",
+                       .left = "overwritten"});
+}
+
+#define POST_FROM(id, pre)                                                                         \
+    "{'ns': 'things', 'id': " id ", 'op': 'set', 'changes': [], 'pre': " pre "}"
+
+TEST(two_commits_over_one_version_of_a_document_are_told)
+{
+    run(&(struct rule){
+        .commit = "{'_id': " C ", 'state': 'done', 'post': [" POST_FROM("'a'", OLD) "]}",
+        .other = "{'_id': " D ", 'state': 'done', 'post': [" POST_FROM("'a'", OLD) "]}",
+        .document = "{'_id': 'a', 'n': 2, '_rev': " D "}",
+        .told = "forked",
+        .repaired = "forked",
+        .left = "forked"});
+}
+
+TEST(commits_over_versions_that_follow_each_other_are_no_fork)
+{
+    run(&(struct rule){
+        .commit = "{'_id': " C ", 'state': 'done', 'post': [" POST_FROM("'a'", OLD) "]}",
+        .other = "{'_id': " D ", 'state': 'done', 'post': [" POST_FROM("'a'", C) ", " POST_FROM(
+            "'b'", OLD) ", {'ns': 'things', 'id': 'c', 'op': 'hold', 'pre': " OLD "}]}",
+        .document = "{'_id': 'a', 'n': 2, '_rev': " D "}",
+        .told = "",
+        .repaired = "",
+        .left = ""});
+}
+
+TEST(a_change_that_is_owed_to_a_document_that_is_gone_is_told)
+{
+    run(&(struct rule){.commit = "{'_id': " C ", 'state': 'committed', 'post': [" POST_SET "]}",
+                       .told = "missing-document, half-applied",
+                       .repaired = "missing-document, half-applied repaired",
+                       .left = ""});
+}
