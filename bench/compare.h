@@ -10,9 +10,10 @@ int compare_files(const char *before, const char *after);
 /* An SVG of how many times each peer's rate truce's is, at 1 and at 32 callers. */
 int chart_file(const char *path);
 
-/* Tables in Markdown (markdown.c): of a run, of it beside PostgreSQL alone, of one beside servers, of
+/* Tables in Markdown (markdown.c): of a run, of it the rates alone, of it beside PostgreSQL alone, of one beside servers, of
  * one of bench/growth.c. */
 int markdown_file(const char *path);
+int markdown_main(const char *path);
 int markdown_short(const char *path);
 int markdown_servers(const char *path);
 int markdown_growth(const char *path);

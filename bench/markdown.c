@@ -3,6 +3,7 @@
  *
  *     table    a run of the scoreboard: the machine; truce's rates and how many times each peer's they
  *              are; latencies and costs at the most callers; one work done in several ways
+ *     main     of it truce's rates and those ratios alone
  *     short    of it how many times PostgreSQL's rate truce's is, for README.md
  *     servers  a run beside servers of MongoDB's protocol
  *     growth   a run of bench/growth.c
@@ -102,7 +103,7 @@ static void show_machine(const struct results *results)
 
 static void show_main(const struct results *results)
 {
-    printf("\n| workload | truce, per second | beside PostgreSQL | beside SQLite | beside Redis |\n"
+    printf("| workload | truce, per second | beside PostgreSQL | beside SQLite | beside Redis |\n"
            "| --- | --- | --- | --- | --- |\n");
     for (int i = 0; i < results->count; i++) {
         const char *workload = results->all[i].workload;
@@ -204,9 +205,21 @@ int markdown_file(const char *path)
     if (!results_read(path, &results))
         return 2;
     show_machine(&results);
+    printf("\n");
     show_main(&results);
     show_latencies(&results);
     show_forms(&results);
+    results_release(&results);
+    return 0;
+}
+
+int markdown_main(const char *path)
+{
+    struct results results;
+
+    if (!results_read(path, &results))
+        return 2;
+    show_main(&results);
     results_release(&results);
     return 0;
 }

@@ -4,7 +4,7 @@
  *     scoreboard [options]          the run
  *     scoreboard compare A B        which figures of two JSON files differ beyond noise
  *     scoreboard chart FILE         an SVG of a run, on the standard output
- *     scoreboard table FILE         the same as tables in Markdown; also short, servers, growth
+ *     scoreboard table FILE         the same as tables in Markdown; also main, short, servers, growth
  *
  * For each workload, each target that can do it gets a process (side.c), and runs for a while at the
  * most callers: a log that grows makes each fsync wait for the file system's own journal, one that is
@@ -274,7 +274,7 @@ static const char usage[] =
     "                  [--processes] [--spoil] [--list]\n"
     "       scoreboard compare A.json B.json\n"
     "       scoreboard chart FILE.json\n"
-    "       scoreboard table | short | servers | growth FILE.json\n"
+    "       scoreboard table | main | short | servers | growth FILE.json\n"
     "\n"
     "  --quick      short rounds: less than two minutes for everything\n"
     "  --check      only whether everybody's data is right: little data, one short round\n"
@@ -536,6 +536,8 @@ int main(int argc, char **argv)
         return chart_file(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "table"))
         return markdown_file(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "main"))
+        return markdown_main(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "short"))
         return markdown_short(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "servers"))
