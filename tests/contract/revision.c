@@ -695,6 +695,7 @@ TEST(a_save_whose_process_died_can_be_done_again)
 {
     static const char *const troubles[] = {"", "death before", "death after", "no answer at"};
     static const uint32_t lacks[] = {0, TRUCE_CAN_ATOMIC_BULK};
+    uint64_t step = (uint64_t)test_scale("TRUCE_REVISION_CRASH_STEP", 1);
 
     no_sleep_use();
     for (int i = 0; i < 12; i++) {
@@ -705,7 +706,7 @@ TEST(a_save_whose_process_died_can_be_done_again)
         if (crash.in_file && (server_under_test() || crash.trouble != DIE_AFTER))
             continue;
         while (die_at(at, &crash) && test_failures() == before)
-            at++;
+            at += step;
         CHECK_INT(at, >, 3);
         if (test_failures() > before)
             fprintf(stderr, "    (%s, %s call %d)\n", crash.lacks ? "journal" : "as the store can",
@@ -771,12 +772,12 @@ static bool ask_again(uint64_t at, uint32_t lacks)
 
 TEST(a_save_under_a_key_counts_once_however_often_it_is_asked_for)
 {
-    uint64_t at = 1;
+    uint64_t at = 1, step = (uint64_t)test_scale("TRUCE_REVISION_CRASH_STEP", 1);
 
     no_sleep_use();
     for (int i = 0; i < 2; i++) {
         for (at = 1; ask_again(at, i ? TRUCE_CAN_ATOMIC_BULK : 0) && !test_failures();)
-            at++;
+            at += step;
         CHECK_INT(at, >, 2);
     }
     truce__world_use(NULL);
