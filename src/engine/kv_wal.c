@@ -20,6 +20,10 @@
  *     writes those frames anew. A failed write before a read keeps the buffer, since SQLite may
  *     go on.
  *
+ * While a file grows, each fsync waits for the file system to write down its new size, which can take
+ * ten times as long. So where the WAL has to grow, zeros are written ahead: as much as there is already,
+ * but at most AHEAD_MAX. What SQLite reads behind the last frame is no frame, as after a crash.
+ *
  * A crash loses nothing that was promised: frames of a commit that was not synced yet.
  */
 #include "engine/kv_wal.h"
@@ -34,6 +38,7 @@
 #define HEADER_BYTES 24
 #define BUFFER_BYTES (512 * 1024)
 #define WRITE_BYTES  65536 /* at once: SQLite's own VFS takes less than 128 KB */
+#define AHEAD_MAX    (512 * 1024)
 
 struct wal_file {
     sqlite3_file base; /* first */
@@ -42,6 +47,7 @@ struct wal_file {
     int size;            /* of what is in it */
     sqlite3_int64 next;  /* where the write that follows the last one begins */
     bool last;           /* the last header was that of a commit's last frame */
+    sqlite3_int64 end;   /* of the file, as far as we have written; -1: not known */
     sqlite3_file *real;  /* behind this */
 };
 
@@ -53,18 +59,52 @@ static struct wal_file *wal_of(sqlite3_file *file)
     return (struct wal_file *)file;
 }
 
-static int flush(struct wal_file *wal)
+static int write_real(struct wal_file *wal, const void *data, int size, sqlite3_int64 offset)
 {
+    int result = wal->real->pMethods->xWrite(wal->real, data, size, offset);
+
+    if (!result && wal->end >= 0 && offset + size > wal->end)
+        wal->end = offset + size;
+    return result;
+}
+
+/* Where this fails, the file grows as it is written. */
+static void write_ahead(struct wal_file *wal, sqlite3_int64 from)
+{
+    static const uint8_t zeros[WRITE_BYTES];
+    sqlite3_int64 to = from + (from < AHEAD_MAX ? from : AHEAD_MAX);
     int result = SQLITE_OK;
 
+    while (from < to && !result) {
+        int size = to - from < WRITE_BYTES ? (int)(to - from) : WRITE_BYTES;
+
+        result = write_real(wal, zeros, size, from);
+        from += size;
+    }
+}
+
+static int flush(struct wal_file *wal)
+{
+    sqlite3_int64 end = wal->start + wal->size;
+    int result = SQLITE_OK;
+    bool grows;
+
+    if (!wal->size)
+        return SQLITE_OK;
+    if (wal->end < 0 && wal->real->pMethods->xFileSize(wal->real, &wal->end))
+        wal->end = -1;
+    grows = wal->end >= 0 && end > wal->end;
     for (int at = 0; at < wal->size && !result; at += WRITE_BYTES) {
         int size = wal->size - at < WRITE_BYTES ? wal->size - at : WRITE_BYTES;
 
-        result = wal->real->pMethods->xWrite(wal->real, wal->buffer + at, size, wal->start + at);
+        result = write_real(wal, wal->buffer + at, size, wal->start + at);
     }
-    if (!result)
-        wal->size = 0;
-    return result;
+    if (result)
+        return result;
+    wal->size = 0;
+    if (grows)
+        write_ahead(wal, end);
+    return SQLITE_OK;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -83,7 +123,7 @@ static int put(struct wal_file *wal, const void *data, int size, sqlite3_int64 o
     if (!follows || wal->size + size > BUFFER_BYTES)
         result = flush(wal);
     if (result || !follows)
-        return result ? result : wal->real->pMethods->xWrite(wal->real, data, size, offset);
+        return result ? result : write_real(wal, data, size, offset);
     if (!wal->buffer)
         wal->buffer = bson_malloc(BUFFER_BYTES);
     if (!wal->size)
@@ -112,6 +152,7 @@ static int wal_truncate(sqlite3_file *file, sqlite3_int64 size)
     struct wal_file *wal = wal_of(file);
     int result = flush(wal);
 
+    wal->end = -1;
     return result ? result : wal->real->pMethods->xTruncate(wal->real, size);
 }
 
@@ -212,7 +253,8 @@ static int open_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int
     (void)vfs;
     if (!(flags & SQLITE_OPEN_WAL))
         return real_vfs->xOpen(real_vfs, name, file, flags, out);
-    *wal = (struct wal_file){.next = -1, .real = bson_malloc0((size_t)real_vfs->szOsFile)};
+    *wal =
+        (struct wal_file){.next = -1, .end = -1, .real = bson_malloc0((size_t)real_vfs->szOsFile)};
     result = real_vfs->xOpen(real_vfs, name, wal->real, flags, out);
     if (result) {
         bson_free(wal->real);
