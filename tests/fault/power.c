@@ -113,7 +113,7 @@ TEST(writes_with_checkpoints_survive_power_cuts)
     run.rounds_max = INT64_MAX;
     run.calls_max = 4000;
     run.checkpointed = 0;
-    cut_many_times(test_scale("TRUCE_POWER_CUTS", 20));
+    cut_many_times(test_scale("TRUCE_POWER_CUTS", 10));
     CHECK_INT(run.checkpointed, >, 0);
 }
 
@@ -121,7 +121,7 @@ TEST(relaxed_writes_are_lost_whole_or_not_at_all)
 {
     run.relaxed = true;
     run.pad = 100000;
-    run.rounds_max = 200;
+    run.rounds_max = 60;
     run.calls_max = 10000;
     cut_many_times(test_scale("TRUCE_POWER_CUTS", 20));
 }
