@@ -12,7 +12,11 @@
  * Both run as one operation of the writer, alone and under the lock file, because no other
  * connection may write or checkpoint meanwhile. Readers of other processes are not behind our gate;
  * if one stands in the way, RESTART is given up, and the next try comes when the WAL has grown by
- * as much again as a quarter of the threshold.
+ * another 16 MB.
+ *
+ * Nobody writes meanwhile, so what counts is how many pages a checkpoint has to move. A small file's
+ * pages stand many times in a long WAL, and are moved once; of a large one each may be another, and a
+ * long WAL means a long standstill.
  *
  * A crash in a checkpoint loses nothing: the WAL is kept until the pages are fsynced in the file.
  *
@@ -23,7 +27,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-#define PAGES_MAX  16000 /* 64 MB of WAL */
+#define PAGES_FEW  4000  /* 16 MB of WAL ... */
+#define PAGES_MAX  16000 /* ... or 64, beside a file that is not larger than 16 */
 #define RESTART_MS 20    /* patience with readers of other processes */
 #define TURN_MS    60000
 
@@ -31,6 +36,7 @@ struct checkpoint_op {
     struct write_op base; /* first */
     struct readers *readers;
     bool restarted;
+    int64_t file_pages;
 };
 
 static truce_status restart(struct checkpoint_op *op, struct writer *writer, bson_error_t *error)
@@ -53,18 +59,24 @@ static truce_status run_checkpoint(struct write_op *base, struct writer *writer,
     int pages = 0, moved = 0;
     truce_status status = truce__kv_checkpoint(writer->kv, false, &pages, &moved, error);
 
-    return status ? status : restart(op, writer, error);
+    if (!status)
+        status = restart(op, writer, error);
+    return status ? status : truce__kv_file_pages(writer->kv, &op->file_pages, error);
 }
 
-/* Whether the WAL can begin anew. Errors are not lost: what the disk refuses here it refuses to the
- * next commit as well, and the WAL keeps everything until then. */
-static bool checkpoint(struct checkpointer *checkpointer)
+/* Whether the WAL can begin anew; then `*due` is how long it may become. Errors are not lost: what
+ * the disk refuses here it refuses to the next commit as well, and the WAL keeps everything until
+ * then. */
+static bool checkpoint(struct checkpointer *checkpointer, int *due)
 {
     struct checkpoint_op op = {.base = {.run = run_checkpoint, .alone = true},
                                .readers = checkpointer->readers};
 
     op.base.deadline_ns = truce__clock_monotonic_ns() + TURN_MS * INT64_C(1000000);
-    return !truce__writer_run(checkpointer->writer, &op.base, NULL) && op.restarted;
+    if (truce__writer_run(checkpointer->writer, &op.base, NULL) || !op.restarted)
+        return false;
+    *due = op.file_pages > PAGES_FEW ? PAGES_FEW : PAGES_MAX;
+    return true;
 }
 
 static void *run_thread(void *arg)
@@ -73,6 +85,7 @@ static void *run_thread(void *arg)
 
     pthread_mutex_lock(&checkpointer->mutex);
     while (!checkpointer->stop) {
+        int due = atomic_load(&checkpointer->due);
         bool restarted;
 
         if (!checkpointer->wanted) {
@@ -80,12 +93,11 @@ static void *run_thread(void *arg)
             continue;
         }
         pthread_mutex_unlock(&checkpointer->mutex);
-        restarted = checkpoint(checkpointer);
+        restarted = checkpoint(checkpointer, &due);
         pthread_mutex_lock(&checkpointer->mutex);
         checkpointer->done += restarted;
         checkpointer->wanted = false;
-        atomic_store(&checkpointer->due,
-                     restarted ? PAGES_MAX : atomic_load(&checkpointer->due) + PAGES_MAX / 4);
+        atomic_store(&checkpointer->due, restarted ? due : due + PAGES_FEW);
     }
     pthread_mutex_unlock(&checkpointer->mutex);
     return NULL;
@@ -135,5 +147,5 @@ void truce__checkpointer_note(struct checkpointer *checkpointer, int wal_pages)
     }
     pthread_mutex_unlock(&checkpointer->mutex);
     if (inline_needed)
-        checkpoint(checkpointer);
+        (void)checkpoint(checkpointer, &(int){0});
 }

@@ -544,6 +544,12 @@ int truce__kv_wal_pages(const struct kv *kv)
     return kv->wal_pages;
 }
 
+truce_status truce__kv_file_pages(struct kv *kv, int64_t *pages, bson_error_t *error)
+{
+    truce_assert(kv->state == KV_IDLE);
+    return ask(kv, "PRAGMA page_count", pages, error);
+}
+
 truce_status truce__kv_checkpoint(struct kv *kv, bool restart, int *pages, int *moved,
                                   bson_error_t *error)
 {

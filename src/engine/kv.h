@@ -72,6 +72,9 @@ truce_status truce__kv_relaxed(struct kv *kv, bool relaxed, bson_error_t *error)
 truce_status truce__kv_checkpoint(struct kv *kv, bool restart, int *pages, int *moved,
                                   bson_error_t *error);
 
+/* Pages in the file, as the last commit left it. Outside of transactions. */
+truce_status truce__kv_file_pages(struct kv *kv, int64_t *pages, bson_error_t *error);
+
 /* Pages in the WAL after the last commit of this connection. */
 int truce__kv_wal_pages(const struct kv *kv);
 
