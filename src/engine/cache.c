@@ -75,7 +75,7 @@ struct shard {
     uint64_t version;
     size_t count, bytes;
     struct entry *newest, *oldest;
-    struct entry *buckets[BUCKETS];
+    struct entry **buckets; /* NULL until there is an entry */
 };
 
 struct cache {
@@ -133,7 +133,7 @@ static struct entry **bucket_of(struct shard *shard, uint64_t hash)
 
 static struct entry *find(struct shard *shard, const struct name *name)
 {
-    struct entry *entry = *bucket_of(shard, name->hash);
+    struct entry *entry = shard->buckets ? *bucket_of(shard, name->hash) : NULL;
 
     while (entry && (entry->hash != name->hash || entry->name_size != name->size ||
                      entry->key_size != name->key.size ||
@@ -203,6 +203,8 @@ static struct entry *add(struct shard *shard, const struct name *name)
 {
     struct entry *entry = bson_malloc0(sizeof *entry + name->size + name->key.size);
 
+    if (!shard->buckets)
+        shard->buckets = bson_malloc0(BUCKETS * sizeof *shard->buckets);
     entry->hash = name->hash;
     entry->name_size = name->size;
     entry->key_size = (uint32_t)name->key.size;
@@ -266,8 +268,10 @@ void truce__cache_free(struct cache *cache)
     if (!cache)
         return;
     empty(cache);
-    for (int i = 0; i < SHARDS; i++)
+    for (int i = 0; i < SHARDS; i++) {
+        bson_free(cache->shards[i].buckets);
         pthread_mutex_destroy(&cache->shards[i].mutex);
+    }
     bson_free(cache->changes);
     bson_free(cache);
 }
