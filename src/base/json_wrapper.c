@@ -440,6 +440,15 @@ static const char *convert_uuid(const struct wrapper *w, struct buffer *payload,
     return good ? CONVERTED : "$uuid needs the form 00112233-4455-6677-8899-aabbccddeeff";
 }
 
+/* Options are sorted, as MongoDB does; bytes of what is no option at all stay in their order, or they
+ * would not be UTF-8 any more. */
+static bool are_letters(const char *flags)
+{
+    while (*flags && !((unsigned char)*flags & 0x80))
+        flags++;
+    return !*flags;
+}
+
 static int character_order(const void *a, const void *b)
 {
     return *(const char *)a - *(const char *)b;
@@ -460,7 +469,8 @@ static const char *convert_regex(const struct wrapper *w, struct buffer *payload
     if (!text || !flags || strlen(flags) >= sizeof sorted)
         return "$regularExpression needs texts without \\u0000";
     memcpy(sorted, flags, strlen(flags) + 1);
-    qsort(sorted, strlen(sorted), 1, character_order);
+    if (are_letters(sorted))
+        qsort(sorted, strlen(sorted), 1, character_order);
     truce__buffer_append(payload, text, strlen(text) + 1);
     truce__buffer_append(payload, sorted, strlen(sorted) + 1);
     *type = BSON_TYPE_REGEX;

@@ -90,6 +90,7 @@ TEST(every_wrapper_is_read_and_written)
     SAME("{\"a\": {\"$binary\": {\"base64\": \"\", \"subType\": \"00\"}}}");
     SAME("{\"a\": {\"$binary\": {\"base64\": \"AAEC\", \"subType\": \"02\"}}}");
     SAME("{\"a\": {\"$regularExpression\": {\"pattern\": \"^x\", \"options\": \"im\"}}}");
+    SAME("{\"a\": {\"$regularExpression\": {\"pattern\": \"^x\", \"options\": \"\xd3\x92i\"}}}");
     SAME("{\"a\": {\"$code\": \"x\"}}");
     SAME("{\"a\": {\"$symbol\": \"x\"}}");
     SAME("{\"a\": {\"$dbPointer\": {\"$ref\": \"c\", \"$id\": {\"$oid\": "
