@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/field.h"
+
 static double number_in(const bson_t *document, const char *path)
 {
     bson_iter_t iter, found;
@@ -9,15 +11,6 @@ static double number_in(const bson_t *document, const char *path)
     return bson_iter_init(&iter, document) && bson_iter_find_descendant(&iter, path, &found)
                ? bson_iter_as_double(&found)
                : 0;
-}
-
-static const char *text_in(const bson_t *document, const char *key)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, document, key) && BSON_ITER_HOLDS_UTF8(&iter)
-               ? bson_iter_utf8(&iter, NULL)
-               : "";
 }
 
 static void read_rates(const bson_t *document, struct result *result)
@@ -44,12 +37,12 @@ static void read_figure(bson_iter_t *iter, struct result *result)
 
     bson_iter_document(iter, &size, &bytes);
     BENCH_CHECK(bson_init_static(&document, bytes, size));
-    *result = (struct result){.workload = text_in(&document, "workload"),
-                              .target = text_in(&document, "target"),
-                              .form = text_in(&document, "form"),
+    *result = (struct result){.workload = truce__field_text(&document, "workload"),
+                              .target = truce__field_text(&document, "target"),
+                              .form = truce__field_text(&document, "form"),
                               .callers = (int)number_in(&document, "callers"),
                               .valid = number_in(&document, "valid") != 0,
-                              .cannot = text_in(&document, "cannot")[0] != '\0',
+                              .cannot = truce__field_text(&document, "cannot")[0] != '\0',
                               .p50_us = number_in(&document, "p50_us"),
                               .p99_us = number_in(&document, "p99_us"),
                               .p999_us = number_in(&document, "p999_us"),

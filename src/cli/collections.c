@@ -1,4 +1,5 @@
 /* truce collections list, create, drop, rename. */
+#include "base/field.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 
@@ -6,23 +7,16 @@
 
 /* ---- list ---------------------------------------------------------------------------------- */
 
-static int64_t number_of(const bson_t *document, const char *key)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, document, key) ? bson_iter_as_int64(&iter) : 0;
-}
-
 static bool print_collection(const struct cli *cli, const bson_t *collection)
 {
     bson_iter_t name;
 
     if (!bson_iter_init_find(&name, collection, "name"))
         return true;
-    return cli_answer(cli, collection,
-                      "%-30s %12" PRId64 " documents %14" PRId64 " bytes %3" PRId64 " indexes",
-                      bson_iter_utf8(&name, NULL), number_of(collection, "documents"),
-                      number_of(collection, "bytes"), number_of(collection, "indexes"));
+    return cli_answer(
+        cli, collection, "%-30s %12" PRId64 " documents %14" PRId64 " bytes %3" PRId64 " indexes",
+        bson_iter_utf8(&name, NULL), truce__field_number(collection, "documents"),
+        truce__field_number(collection, "bytes"), truce__field_number(collection, "indexes"));
 }
 
 static int run_list(struct cli *cli)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/field.h"
 #include "base/limits.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
@@ -106,22 +107,6 @@ static void show_progress(bool comparing, int64_t done, int64_t total, void *arg
     cli_progress(&copying->shown, done, total);
 }
 
-static const char *text_of(const bson_t *document, const char *name)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, document, name) && BSON_ITER_HOLDS_UTF8(&iter)
-               ? bson_iter_utf8(&iter, NULL)
-               : "";
-}
-
-static int64_t number_of(const bson_t *document, const char *name)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, document, name) ? bson_iter_as_int64(&iter) : 0;
-}
-
 static void append_text(struct buffer *out, const char *text)
 {
     truce__buffer_append(out, text, strlen(text));
@@ -133,9 +118,9 @@ static void append_count(struct buffer *out, const bson_t *collection, const cha
 {
     char text[64];
 
-    if (!number_of(collection, name))
+    if (!truce__field_number(collection, name))
         return;
-    snprintf(text, sizeof text, ", %" PRId64 " %s", number_of(collection, name), called);
+    snprintf(text, sizeof text, ", %" PRId64 " %s", truce__field_number(collection, name), called);
     append_text(out, text);
 }
 
@@ -151,8 +136,9 @@ static void show_collection(const bson_t *collection, void *arg)
     truce__buffer_append_byte(&more, 0);
     cli_progress_end(&copying->shown);
     cli_answer(copying->cli, collection, "%-30s %12" PRId64 " documents  hash %.16s%s",
-               text_of(collection, "collection"), number_of(collection, "documents"),
-               text_of(collection, "hash"), (const char *)more.bytes);
+               truce__field_text(collection, "collection"),
+               truce__field_number(collection, "documents"), truce__field_text(collection, "hash"),
+               (const char *)more.bytes);
     truce__buffer_release(&more);
 }
 
@@ -169,30 +155,30 @@ static void append_json(struct buffer *out, const bson_t *note, const char *name
 
 static void append_what(struct buffer *out, const bson_t *note)
 {
-    const char *difference = text_of(note, "difference");
+    const char *difference = truce__field_text(note, "difference");
 
     if (!strcmp(difference, "missing"))
         append_text(out, " is missing");
     else if (!strcmp(difference, "extra"))
         append_text(out, " is there, and not in FROM");
-    if (*text_of(note, "field")) {
+    if (*truce__field_text(note, "field")) {
         append_text(out, ": ");
-        append_text(out, text_of(note, "field"));
+        append_text(out, truce__field_text(note, "field"));
         append_text(out, " is ");
         append_json(out, note, "to");
         append_text(out, ", and in FROM ");
         append_json(out, note, "from");
     }
-    if (*text_of(note, "text")) {
+    if (*truce__field_text(note, "text")) {
         append_text(out, ": ");
-        append_text(out, text_of(note, "text"));
+        append_text(out, truce__field_text(note, "text"));
     }
 }
 
 static void show_difference(const bson_t *note, void *arg)
 {
     struct copying *copying = arg;
-    const char *index = text_of(note, "index");
+    const char *index = truce__field_text(note, "index");
     struct buffer out = {0};
 
     copying->told++;
@@ -200,7 +186,7 @@ static void show_difference(const bson_t *note, void *arg)
         cli_print(note, JSON_CANONICAL);
         return;
     }
-    append_text(&out, text_of(note, "collection"));
+    append_text(&out, truce__field_text(note, "collection"));
     append_text(&out, *index ? ": the index " : " ");
     if (*index)
         append_text(&out, index);

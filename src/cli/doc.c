@@ -436,16 +436,6 @@ const struct cli_command cli_doc_conflicts = {
     .run = run_conflicts,
 };
 
-static bool document_in(const bson_t *entry, const char *name, bson_t *borrowed)
-{
-    struct value value = truce__value_field(truce__value_document(entry), name, strlen(name));
-
-    if (value.type != BSON_TYPE_DOCUMENT)
-        return false;
-    truce__value_bson(value, borrowed);
-    return true;
-}
-
 /* Everything merged, with mine where both sides disagree. False: the rules are wrong; it was said. */
 static bool draft(const struct cli *cli, const bson_t *entry, const bson_t *mine, bson_t *made)
 {
@@ -462,7 +452,8 @@ static bool draft(const struct cli *cli, const bson_t *entry, const bson_t *mine
     }
     status = truce__merge_rules_new(&given, &rules, &error);
     options.rules = rules;
-    if (!status && document_in(entry, "base", &base) && document_in(entry, "theirs", &theirs)) {
+    if (!status && truce__value_subdocument(entry, "base", &base) &&
+        truce__value_subdocument(entry, "theirs", &theirs)) {
         status = truce__merge(truce__value_document(&base), truce__value_document(mine),
                               truce__value_document(&theirs), &options, made, &conflicts, &error);
         bson_destroy(&conflicts);
@@ -510,7 +501,7 @@ static int edit(struct cli *cli, const bson_oid_t *id, bson_t *document)
         code = cli_say(cli, CLI_NO, "there is no such conflict");
     } else if (status) {
         code = cli_error(cli, NULL, status, &error);
-    } else if (!document_in(&entry, "mine", &mine)) {
+    } else if (!truce__value_subdocument(&entry, "mine", &mine)) {
         code = cli_say(cli, CLI_FAILED, "the conflict has no document \"mine\"");
     } else {
         if (draft(cli, &entry, &mine, &made)) {

@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/field.h"
 #include "base/fingerprint.h"
 #include "base/id.h"
 #include "base/limits.h"
@@ -97,13 +98,6 @@ static void make_id(struct import *import)
     BSON_APPEND_UTF8(&import->id, "file", whole ? whole : import->path);
     BSON_APPEND_UTF8(&import->id, "collection", import->collection);
     free(whole);
-}
-
-static int64_t number_of(const bson_t *document, const char *key)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, document, key) ? bson_iter_as_int64(&iter) : 0;
 }
 
 static void append_progress(struct import *import, int64_t offset, int64_t line, bool done,
@@ -178,10 +172,10 @@ static bool is_done(const bson_t *progress)
 /* Is the file the one that `progress` speaks of, perhaps with more lines at its end? */
 static bool is_same_file(const struct import *import, const bson_t *progress)
 {
-    int64_t offset = number_of(progress, "offset"), check;
+    int64_t offset = truce__field_number(progress, "offset"), check;
 
     return offset <= cli_ndjson_size(import->input) && hash_before(import->path, offset, &check) &&
-           check == number_of(progress, "check");
+           check == truce__field_number(progress, "check");
 }
 
 /* Goes on where `progress` says. */
@@ -192,8 +186,8 @@ static int resume(struct import *import, const bson_t *progress)
     bson_iter_t iter;
     truce_status status;
 
-    import->line = number_of(progress, "line");
-    import->offset = number_of(progress, "offset");
+    import->line = truce__field_number(progress, "line");
+    import->offset = truce__field_number(progress, "offset");
     import->read_line = import->line;
     import->read_end = import->offset;
     status = cli_ndjson_seek(import->input, import->offset, import->line + 1, &error);
@@ -203,8 +197,8 @@ static int resume(struct import *import, const bson_t *progress)
         import->seed = *bson_iter_oid(&iter);
     if (!done && bson_iter_init_find(&iter, progress, "hash") && BSON_ITER_HOLDS_UTF8(&iter))
         truce__fingerprint_read(&import->hash, bson_iter_utf8(&iter, NULL));
-    import->imported = done ? 0 : number_of(progress, "imported");
-    import->rejected = done ? 0 : number_of(progress, "rejected");
+    import->imported = done ? 0 : truce__field_number(progress, "imported");
+    import->rejected = done ? 0 : truce__field_number(progress, "rejected");
     import->resumed_at = import->line + 1;
     if (done && import->offset == cli_ndjson_size(import->input))
         cli_remark(import->cli, "%s was imported before (--again imports it again)", import->path);
@@ -245,8 +239,8 @@ static int find_progress(struct import *import)
     if (!status && !code) {
         bool same = is_same_file(import, &progress);
 
-        if (cli_flag(import->cli, "again") || (empty && number_of(&progress, "imported")) ||
-            (!same && is_done(&progress)))
+        if (cli_flag(import->cli, "again") ||
+            (empty && truce__field_number(&progress, "imported")) || (!same && is_done(&progress)))
             code = remove_progress(import);
         else if (same)
             code = resume(import, &progress);
@@ -254,7 +248,7 @@ static int find_progress(struct import *import)
             code = cli_usage(import->cli,
                              "%s is not the file that was imported up to line %" PRId64
                              "; --again begins at its first line",
-                             import->path, number_of(&progress, "line"));
+                             import->path, truce__field_number(&progress, "line"));
     }
     if (!code && !import->resumed_at) {
         unlink(import->rejects.path); /* of an earlier import; not there is as good */

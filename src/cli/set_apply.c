@@ -21,6 +21,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/field.h"
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/ndjson.h"
@@ -108,13 +109,6 @@ static truce_status finish_chunk(struct apply *apply, struct chunk *chunk, bson_
     return status;
 }
 
-static int64_t number_of(const bson_t *document, const char *field)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, document, field) ? bson_iter_as_int64(&iter) : 0;
-}
-
 static void take_rejected(struct chunk *chunk, const bson_t *answer)
 {
     struct value list =
@@ -143,10 +137,10 @@ static truce_status take_answer(void *arg, void *tag, const uint8_t *bytes, size
         return truce__fail(TRUCE_IO, error, "a worker's answer is no document");
     if (bson_iter_init_find(&failed, &answer, "failed") && BSON_ITER_HOLDS_UTF8(&failed))
         return truce__fail(TRUCE_IO, error, "%s", bson_iter_utf8(&failed, NULL));
-    chunk->counts.applied += number_of(&answer, "applied");
-    chunk->counts.stale += number_of(&answer, "stale");
-    chunk->counts.duplicate += number_of(&answer, "duplicate");
-    chunk->counts.quarantined += number_of(&answer, "quarantined");
+    chunk->counts.applied += truce__field_number(&answer, "applied");
+    chunk->counts.stale += truce__field_number(&answer, "stale");
+    chunk->counts.duplicate += truce__field_number(&answer, "duplicate");
+    chunk->counts.quarantined += truce__field_number(&answer, "quarantined");
     take_rejected(chunk, &answer);
     truce_assert(chunk->open && chunk->parts_left > 0);
     return --chunk->parts_left ? TRUCE_OK : finish_chunk(apply, chunk, error);

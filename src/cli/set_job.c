@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/field.h"
 #include "base/json.h"
 #include "query/value.h"
 
@@ -66,13 +67,6 @@ static void append_id(const struct job *job, int64_t chunk, bson_t *document)
     bson_append_document_end(document, &id);
 }
 
-static int64_t number_of(const bson_t *document, const char *field)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, document, field) ? bson_iter_as_int64(&iter) : 0;
-}
-
 static bool same_check(const bson_t *document, const struct chunk_check *check)
 {
     bson_iter_t iter;
@@ -105,12 +99,13 @@ truce_status job_find(struct job *job, int64_t chunk, const struct chunk_check *
 
     *done = !status && same_check(&document, check);
     if (*done)
-        *counts = (struct chunk_counts){.lines = number_of(&document, "lines"),
-                                        .applied = number_of(&document, "applied"),
-                                        .stale = number_of(&document, "stale"),
-                                        .duplicate = number_of(&document, "duplicate"),
-                                        .quarantined = number_of(&document, "quarantined"),
-                                        .rejected = number_of(&document, "rejects")};
+        *counts =
+            (struct chunk_counts){.lines = truce__field_number(&document, "lines"),
+                                  .applied = truce__field_number(&document, "applied"),
+                                  .stale = truce__field_number(&document, "stale"),
+                                  .duplicate = truce__field_number(&document, "duplicate"),
+                                  .quarantined = truce__field_number(&document, "quarantined"),
+                                  .rejected = truce__field_number(&document, "rejects")};
     bson_destroy(&document);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
@@ -140,7 +135,7 @@ static void append_sorted(const bson_t *rejected, bson_t *document)
         bson_t one;
 
         truce__value_bson(fields.value, &one);
-        rejects[i] = (struct reject){number_of(&one, "line"), fields.value};
+        rejects[i] = (struct reject){truce__field_number(&one, "line"), fields.value};
     }
     qsort(rejects, count, sizeof *rejects, by_line);
     bson_append_array_begin(document, "rejected", -1, &array);

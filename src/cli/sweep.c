@@ -1,5 +1,6 @@
 /* truce sweep, truce check. */
 #include "base/clock.h"
+#include "base/field.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 
@@ -115,15 +116,6 @@ const struct cli_command cli_sweep = {
 
 /* ---- check ---------------------------------------------------------------------------------- */
 
-static const char *text_of(const bson_t *finding, const char *name)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, finding, name) && BSON_ITER_HOLDS_UTF8(&iter)
-               ? bson_iter_utf8(&iter, NULL)
-               : "";
-}
-
 static void show_finding(const bson_t *finding, void *arg)
 {
     const struct cli *cli = arg;
@@ -139,8 +131,9 @@ static void show_finding(const bson_t *finding, void *arg)
     if (bson_iter_init_find(&iter, finding, "id"))
         bson_append_iter(&id, "_id", 3, &iter);
     text = bson_as_relaxed_extended_json(&id, NULL);
-    printf("%s: %s of %s: %s\n    repair: %s%s\n", text_of(finding, "rule"), text ? text : "",
-           text_of(finding, "ns"), text_of(finding, "text"), text_of(finding, "repair"),
+    printf("%s: %s of %s: %s\n    repair: %s%s\n", truce__field_text(finding, "rule"),
+           text ? text : "", truce__field_text(finding, "ns"), truce__field_text(finding, "text"),
+           truce__field_text(finding, "repair"),
            bson_iter_init_find(&iter, finding, "repaired") && bson_iter_bool(&iter) ? " (done)"
                                                                                     : "");
     bson_free(text);

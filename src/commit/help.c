@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/field.h"
 #include "base/limits.h"
 #include "base/random.h"
 #include "commit/counters.h"
@@ -270,15 +271,6 @@ static void whole_document(const bson_t *post, const bson_oid_t *commit, bson_t 
     BSON_APPEND_OID(document, "_rev", commit);
 }
 
-static const char *text_field(const bson_t *document, const char *name)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, document, name) && BSON_ITER_HOLDS_UTF8(&iter)
-               ? bson_iter_utf8(&iter, NULL)
-               : "";
-}
-
 int64_t truce__journal_hash(const bson_t *document, bool reserved)
 {
     struct fields fields = truce__fields(truce__value_document(document));
@@ -311,7 +303,7 @@ truce_status truce__journal_after(const bson_oid_t *commit, const bson_t *post,
     struct update_options options = {0};
     struct update_result result;
     struct update *update = NULL;
-    const char *op = text_field(post, "op");
+    const char *op = truce__field_text(post, "op");
     truce_status status;
     bson_t changes;
 
@@ -349,7 +341,7 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
                                     const bson_t *post, bool *overwritten, bson_error_t *error)
 {
     truce_modify_options options = {.relaxed = truce__worker_relaxed_step(worker)};
-    const char *op = text_field(post, "op"), *collection;
+    const char *op = truce__field_text(post, "op"), *collection;
     bson_t filter, update = BSON_INITIALIZER, before;
     bson_value_t id;
     truce_status status;
@@ -540,7 +532,7 @@ static bool find_post(const bson_t *commit, const char *collection, struct value
             continue;
         bson_iter_document(&element, &length, &bytes);
         truce_assert(bson_init_static(post, bytes, length));
-        if (!strcmp(text_field(post, "ns"), collection) &&
+        if (!strcmp(truce__field_text(post, "ns"), collection) &&
             truce__value_equal(truce__value_field(truce__value_document(post), "id", 2), id))
             return true;
     }

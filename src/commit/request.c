@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/field.h"
 #include "base/limits.h"
 #include "query/value.h"
 
@@ -30,15 +31,6 @@ struct turn {
     bool ran;
 };
 
-static const char *text_field(const bson_t *document, const char *name)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, document, name) && BSON_ITER_HOLDS_UTF8(&iter)
-               ? bson_iter_utf8(&iter, NULL)
-               : "";
-}
-
 /* ---- leaving -------------------------------------------------------------------------------- */
 
 static truce_status compare(const bson_t *theirs, const bson_t *ours, const char *key,
@@ -47,7 +39,7 @@ static truce_status compare(const bson_t *theirs, const bson_t *ours, const char
     struct value a = truce__value_field(truce__value_document(theirs), "input", 5);
     struct value b = truce__value_field(truce__value_document(ours), "input", 5);
 
-    if (!strcmp(text_field(theirs, "name"), text_field(ours, "name")) &&
+    if (!strcmp(truce__field_text(theirs, "name"), truce__field_text(ours, "name")) &&
         truce__value_identical(a, b))
         return TRUCE_OK;
     return truce__fail(TRUCE_DUPLICATE, error,
@@ -117,7 +109,7 @@ static truce_status run(truce_commit *commit, void *arg, bson_error_t *error)
     bson_iter_t iter;
     truce_status status = truce_commit_read(commit, REQUESTS, &id, &request, error);
 
-    turn->ran = !status && !strcmp(text_field(&request, "state"), "waiting");
+    turn->ran = !status && !strcmp(truce__field_text(&request, "state"), "waiting");
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
     if (turn->ran) {
@@ -164,7 +156,7 @@ static const truce_request_handler *handler_of(const bson_t *request,
                                                const truce_request_handler *handlers, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (!strcmp(handlers[i].name, text_field(request, "name")))
+        if (!strcmp(handlers[i].name, truce__field_text(request, "name")))
             return &handlers[i];
     }
     return NULL;

@@ -37,6 +37,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/field.h"
 #include "base/id.h"
 #include "base/limits.h"
 #include "commit/journal.h"
@@ -46,22 +47,6 @@
 #define DIFFERENCES 20
 
 /* ---- plan: which collections ----------------------------------------------------------------- */
-
-static const char *text_of(const bson_t *document, const char *name)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, document, name) && BSON_ITER_HOLDS_UTF8(&iter)
-               ? bson_iter_utf8(&iter, NULL)
-               : "";
-}
-
-static int64_t number_of(const bson_t *document, const char *name)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, document, name) ? bson_iter_as_int64(&iter) : 0;
-}
 
 static struct copy_part *find_part(struct copy *copy, const char *collection)
 {
@@ -105,8 +90,8 @@ static truce_status list_from(struct copy *copy, bson_error_t *error)
 
     while (!status && truce__fields_next(&fields)) {
         truce__value_bson(fields.value, &one);
-        if (is_wanted(copy, text_of(&one, "name")))
-            add_part(copy, text_of(&one, "name"), number_of(&one, "documents"));
+        if (is_wanted(copy, truce__field_text(&one, "name")))
+            add_part(copy, truce__field_text(&one, "name"), truce__field_number(&one, "documents"));
     }
     bson_destroy(&collections);
     for (; !status && wanted && *wanted; wanted++) {
@@ -129,8 +114,9 @@ static truce_status list_unfinished(struct copy *copy, bson_error_t *error)
         status = truce_cursor_next(cursor, &record, error);
         if (status || !record)
             break;
-        if (is_wanted(copy, text_of(record, "_id")) && !find_part(copy, text_of(record, "_id")))
-            add_part(copy, text_of(record, "_id"), 0);
+        if (is_wanted(copy, truce__field_text(record, "_id")) &&
+            !find_part(copy, truce__field_text(record, "_id")))
+            add_part(copy, truce__field_text(record, "_id"), 0);
     }
     truce_cursor_close(cursor);
     bson_destroy(filter);
@@ -153,10 +139,10 @@ static truce_status holds_anything(struct copy *copy, const char *collection, bo
 static truce_status refuse_part(const struct copy_part *part, const bson_t *record,
                                 bson_error_t *error)
 {
-    if (!strcmp(text_of(record, "state"), "copying"))
+    if (!strcmp(truce__field_text(record, "state"), "copying"))
         return truce__fail(TRUCE_CONFLICT, error,
                            "the collection %s there is an unfinished copy of another store (%s)",
-                           part->collection, text_of(record, "from"));
+                           part->collection, truce__field_text(record, "from"));
     return truce__fail(TRUCE_CONFLICT, error, "the collection %s there holds documents already",
                        part->collection);
 }
@@ -166,7 +152,7 @@ static void resume(struct copy *copy, struct copy_part *part, const bson_t *reco
     struct value last = truce__value_field(truce__value_document(record), "last", 4);
 
     truce__value_append(part->last, "last", 4, last);
-    part->before = last.type ? number_of(record, "documents") : 0;
+    part->before = last.type ? truce__field_number(record, "documents") : 0;
     copy->done += part->before;
     copy->report->resumed_at += part->before;
 }
@@ -174,8 +160,8 @@ static void resume(struct copy *copy, struct copy_part *part, const bson_t *reco
 static truce_status plan_new(struct copy *copy, struct copy_part *part, const bson_t *record,
                              bson_error_t *error)
 {
-    bool from_here = !strcmp(text_of(record, "from"), copy->options.name);
-    bool copying = !strcmp(text_of(record, "state"), "copying"), holds;
+    bool from_here = !strcmp(truce__field_text(record, "from"), copy->options.name);
+    bool copying = !strcmp(truce__field_text(record, "state"), "copying"), holds;
     truce_status status = holds_anything(copy, part->collection, &holds, error);
 
     if (status)

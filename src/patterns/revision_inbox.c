@@ -18,16 +18,6 @@ struct resolving {
     truce_revision_result *result;
 };
 
-static bool document_in(const bson_t *entry, const char *name, bson_t *borrowed)
-{
-    struct value value = truce__value_field(truce__value_document(entry), name, strlen(name));
-
-    if (value.type != BSON_TYPE_DOCUMENT)
-        return false;
-    truce__value_bson(value, borrowed);
-    return true;
-}
-
 static bool is_open(const struct resolving *resolving, const bson_t *entry)
 {
     bson_iter_t iter;
@@ -47,15 +37,15 @@ static truce_status decide(const struct resolving *resolving, const bson_t *entr
                                     .mine_is_newer = true,
                                     .settle = for_mine ? MERGE_SETTLE_MINE : MERGE_SETTLE_THEIRS};
     bson_t base, mine, theirs, conflicts;
-    bool has_base = document_in(entry, "base", &base), has_theirs;
+    bool has_base = truce__value_subdocument(entry, "base", &base), has_theirs;
     truce_status status;
 
     if (resolving->resolution == TRUCE_RESOLVE_DOCUMENT) {
         truce__revision_content(resolving->revision, resolving->document, made);
         return TRUCE_OK;
     }
-    has_theirs = document_in(entry, "theirs", &theirs);
-    if (!document_in(entry, "mine", &mine))
+    has_theirs = truce__value_subdocument(entry, "theirs", &theirs);
+    if (!truce__value_subdocument(entry, "mine", &mine))
         return truce__fail(TRUCE_CORRUPT, error, "the conflict has no document \"mine\"");
     if (!has_base || !has_theirs) {
         bson_concat(made, for_mine || !has_theirs ? &mine : &theirs);
@@ -73,7 +63,8 @@ static bool nothing_to_save(const struct resolving *resolving, const bson_t *ent
 {
     bson_t theirs;
 
-    return resolving->resolution == TRUCE_RESOLVE_THEIRS && !document_in(entry, "theirs", &theirs);
+    return resolving->resolution == TRUCE_RESOLVE_THEIRS &&
+           !truce__value_subdocument(entry, "theirs", &theirs);
 }
 
 static truce_status save_decision(const struct resolving *resolving, truce_commit *commit,
@@ -86,7 +77,7 @@ static truce_status save_decision(const struct resolving *resolving, truce_commi
     truce_status status = decide(resolving, entry, &made, error);
 
     save.mine = &made;
-    save.base = document_in(entry, "theirs", &theirs) ? &theirs : NULL;
+    save.base = truce__value_subdocument(entry, "theirs", &theirs) ? &theirs : NULL;
     save.version = bson_iter_init_find(&iter, entry, "version") && BSON_ITER_HOLDS_INT64(&iter)
                        ? bson_iter_int64(&iter)
                        : TRUCE_REVISION_NEW;

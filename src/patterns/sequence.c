@@ -16,6 +16,7 @@
 #include "truce/sequence.h"
 
 #include "base/clock.h"
+#include "base/field.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "query/value.h"
@@ -51,13 +52,6 @@ static void build(const char *name, const bson_oid_t *by, int64_t count, bson_t 
     bson_append_document_end(update, &outer);
 }
 
-static int64_t number_of(const bson_t *document, const char *field)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, document, field) ? bson_iter_as_int64(&iter) : 0;
-}
-
 /* Walks `recent`: the taker's last number is the counter less what was taken after it. */
 static bool find_taken(const bson_t *document, const bson_oid_t *by, int64_t *first)
 {
@@ -77,7 +71,7 @@ static bool find_taken(const bson_t *document, const bson_oid_t *by, int64_t *fi
         if (fields.value.type != BSON_TYPE_DOCUMENT)
             continue;
         truce__value_bson(fields.value, &one);
-        count = number_of(&one, "count");
+        count = truce__field_number(&one, "count");
         if (bson_iter_init_find(&iter, &one, "by") && BSON_ITER_HOLDS_OID(&iter) &&
             bson_oid_equal(bson_iter_oid(&iter), by)) {
             found = true;
@@ -86,7 +80,7 @@ static bool find_taken(const bson_t *document, const bson_oid_t *by, int64_t *fi
             taken += count;
         }
     }
-    *first = number_of(document, "value") - taken + 1;
+    *first = truce__field_number(document, "value") - taken + 1;
     return found;
 }
 
@@ -185,7 +179,7 @@ truce_status truce_sequence_last(truce_store *store, const char *name, int64_t *
         status = truce_find_one(store, SEQUENCES, &filter, NULL, &document, error);
     }
     if (!status)
-        *number = number_of(&document, "value");
+        *number = truce__field_number(&document, "value");
     bson_destroy(&filter);
     bson_destroy(&document);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/field.h"
 #include "patterns/set.h"
 
 #define LOAD_BLOCKS      64
@@ -117,13 +118,6 @@ truce_status truce__source_known(truce_set *set, const char *source, bson_error_
 
 /* ---- computing watermarks ---- */
 
-static int64_t number_of(const bson_t *document, const char *field)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, document, field) ? bson_iter_as_int64(&iter) : 0;
-}
-
 /* From source->floor or source->proven up, block by block, as far as there is no gap. */
 static truce_status compute(truce_set *set, struct source_state *source, bson_error_t *error)
 {
@@ -158,9 +152,9 @@ static void add_source(struct source_list *list, const char *name, const bson_t 
     list->sources = bson_realloc(list->sources, (list->count + 1) * sizeof *list->sources);
     source = &list->sources[list->count++];
     *source = (struct source_state){.name = bson_strdup(name),
-                                    .floor = number_of(document, "floor"),
-                                    .proven = number_of(document, "proven"),
-                                    .archived = number_of(document, "archived")};
+                                    .floor = truce__field_number(document, "floor"),
+                                    .proven = truce__field_number(document, "proven"),
+                                    .archived = truce__field_number(document, "archived")};
 }
 
 static truce_status list_sources(truce_set *set, struct source_list *list, bson_error_t *error)
@@ -276,7 +270,7 @@ static truce_status read_announced(truce_set *set, int64_t *announced, bson_erro
 
     bson_append_utf8(&filter, "_id", -1, set->id, -1);
     status = truce_find_one(set->store, SET_DEFINITIONS, &filter, NULL, &document, error);
-    *announced = status ? 0 : number_of(&document, "announced");
+    *announced = status ? 0 : truce__field_number(&document, "announced");
     bson_destroy(&document);
     bson_destroy(&filter);
     return status;
@@ -329,7 +323,7 @@ truce_status truce_set_source_start(truce_set *set, const char *source, int64_t 
         status = truce_find_one(set->store, SET_SOURCES, &filter, NULL, &document, error);
     }
     if (!status) {
-        *first = number_of(&document, "first");
+        *first = truce__field_number(&document, "first");
         remember(set, name);
     }
     bson_destroy(&filter);
@@ -419,7 +413,7 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
         status = TRUCE_OK;
     } else if (!status) {
         fate->known = true;
-        fate->floor = number_of(&document, "floor");
+        fate->floor = truce__field_number(&document, "floor");
     }
     bson_destroy(&document);
     bson_destroy(&filter);

@@ -85,6 +85,16 @@ void truce__value_bson(struct value value, bson_t *borrowed)
         truce_assert(!"a checked document has a valid length and end");
 }
 
+bool truce__value_subdocument(const bson_t *document, const char *name, bson_t *borrowed)
+{
+    struct value value = truce__value_field(truce__value_document(document), name, strlen(name));
+
+    if (value.type != BSON_TYPE_DOCUMENT)
+        return false;
+    truce__value_bson(value, borrowed);
+    return true;
+}
+
 static struct value in_arena(struct arena *arena, uint8_t type, const void *bytes, uint32_t size)
 {
     return (struct value){truce__arena_copy(arena, bytes, size), size, type};

@@ -147,6 +147,8 @@ bson_decimal128_t truce__value_decimal(struct value value);
 const char *truce__value_text(struct value value, uint32_t *length);
 /* as a bson_t that borrows the bytes; the value is a document or an array */
 void truce__value_bson(struct value value, bson_t *borrowed);
+/* the document that stands in a field of a document; false: none does */
+bool truce__value_subdocument(const bson_t *document, const char *name, bson_t *borrowed);
 
 /* scalars in, in the arena */
 struct value truce__value_from_int32(struct arena *arena, int32_t number);
