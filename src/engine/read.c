@@ -22,7 +22,8 @@
 struct point_cursor {
     truce_cursor base;
     bool given;
-    bson_t document;
+    struct buffer body;
+    bson_t document; /* in `body` */
 };
 
 static truce_status next_of_point(truce_cursor *base, const bson_t **document, bson_error_t *error)
@@ -39,7 +40,7 @@ static void close_point(truce_cursor *base)
 {
     struct point_cursor *cursor = (struct point_cursor *)base;
 
-    bson_destroy(&cursor->document);
+    truce__buffer_release(&cursor->body);
     bson_free(cursor);
 }
 
@@ -81,21 +82,15 @@ static truce_status look_up(struct reader *reader, const char *name, struct byte
                                 body, error);
 }
 
-static truce_status copy_body(struct bytes body, const char *name, bson_t *copy,
-                              bson_error_t *error)
+static truce_status damaged(const char *name, bson_error_t *error)
 {
-    bson_t borrowed;
-
-    if (!bson_init_static(&borrowed, body.data, body.size))
-        return truce__fail(TRUCE_CORRUPT, error, "a document of %s is damaged", name);
-    bson_destroy(copy);
-    bson_copy_to(&borrowed, copy);
-    return TRUCE_OK;
+    return truce__fail(TRUCE_CORRUPT, error, "a document of %s is damaged", name);
 }
 
-/* The document with that key of its _id in a snapshot of now; NOT_FOUND. */
+/* The document with that key of its _id in a snapshot of now, appended to `found`; NOT_FOUND. */
 static truce_status read_point(struct engine *engine, const char *name, struct bytes key,
-                               const struct cache_miss *miss, bson_t *document, bson_error_t *error)
+                               const struct cache_miss *miss, struct buffer *found,
+                               bson_error_t *error)
 {
     struct reader *reader;
     struct bytes body;
@@ -106,7 +101,7 @@ static truce_status read_point(struct engine *engine, const char *name, struct b
         return status;
     status = look_up(reader, name, key, &row, &body, error);
     if (!status)
-        status = copy_body(body, name, document, error);
+        truce__buffer_append(found, body.data, body.size);
     if (!status && engine->cache)
         truce__cache_fill(engine->cache, name, key, miss, row, body);
     truce__readers_end(&engine->readers, reader);
@@ -114,21 +109,18 @@ static truce_status read_point(struct engine *engine, const char *name, struct b
 }
 
 static truce_status get_point(struct engine *engine, const char *name, struct value id,
-                              bson_t *document, bson_error_t *error)
+                              struct buffer *found, bson_error_t *error)
 {
-    struct buffer key = {0}, body = {0};
     struct cache_miss miss = {0};
+    struct buffer key = {0};
     struct bytes wanted;
-    truce_status status;
+    truce_status status = TRUCE_OK;
 
     truce__key_append(&key, id, false);
     wanted = (struct bytes){key.bytes, key.size};
-    if (engine->cache && truce__cache_get(engine->cache, name, wanted, &body, &miss))
-        status = copy_body((struct bytes){body.bytes, body.size}, name, document, error);
-    else
-        status = read_point(engine, name, wanted, &miss, document, error);
+    if (!engine->cache || !truce__cache_get(engine->cache, name, wanted, found, &miss))
+        status = read_point(engine, name, wanted, &miss, found, error);
     truce__buffer_release(&key);
-    truce__buffer_release(&body);
     return status;
 }
 
@@ -140,15 +132,14 @@ static truce_status find_point(struct engine *engine, const char *name, struct v
 
     if (status)
         return status;
-    made = bson_malloc(sizeof *made);
+    made = bson_malloc0(sizeof *made);
     made->base.ops = &point_ops;
-    made->given = false;
-    bson_init(&made->document);
-    status = get_point(engine, name, id, &made->document, error);
-    if (status == TRUCE_NOT_FOUND) {
-        made->given = true;
+    status = get_point(engine, name, id, &made->body, error);
+    made->given = status == TRUCE_NOT_FOUND;
+    if (!status && !bson_init_static(&made->document, made->body.bytes, made->body.size))
+        status = damaged(name, error);
+    if (made->given)
         status = TRUCE_OK;
-    }
     *cursor = status ? NULL : &made->base;
     if (status)
         close_point(&made->base);
@@ -158,7 +149,7 @@ static truce_status find_point(struct engine *engine, const char *name, struct v
 /* In one snapshot, and so without the cache. */
 static truce_status read_look(struct reader *reader, truce_look *look, bson_error_t *error)
 {
-    bson_t wrapped = BSON_INITIALIZER;
+    bson_t wrapped = BSON_INITIALIZER, borrowed;
     struct bytes body;
     truce_status status;
     int64_t row;
@@ -169,8 +160,12 @@ static truce_status read_look(struct reader *reader, truce_look *look, bson_erro
                       false);
     status = look_up(reader, look->collection, (struct bytes){reader->key.bytes, reader->key.size},
                      &row, &body, error);
-    if (!status)
-        status = copy_body(body, look->collection, &look->document, error);
+    if (!status && !bson_init_static(&borrowed, body.data, body.size))
+        status = damaged(look->collection, error);
+    if (!status) {
+        bson_destroy(&look->document);
+        bson_copy_to(&borrowed, &look->document);
+    }
     look->found = !status;
     bson_destroy(&wrapped);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
