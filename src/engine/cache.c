@@ -62,6 +62,7 @@ struct entry {
     struct entry *newer, *older;
     uint64_t hash;
     int64_t row;
+    uint64_t promised; /* of the commit that changed it last, durable.h */
     uint8_t *body; /* NULL: not known; only while changing */
     uint32_t body_size, body_room;
     uint32_t name_size, key_size;
@@ -287,25 +288,26 @@ static bool usable(const struct cache *cache)
 }
 
 bool truce__cache_get(struct cache *cache, const char *collection, struct bytes key,
-                      struct buffer *body, struct cache_miss *miss)
+                      struct buffer *body, struct cache_look *look)
 {
     struct name name = name_of(cache, collection, key);
     struct shard *shard = shard_of(cache, name.hash);
     struct entry *entry = NULL;
     bool found = false;
 
-    *miss = (struct cache_miss){0};
+    *look = (struct cache_look){0};
     if (key.size > CACHE_KEY_MAX)
         return false;
     pthread_mutex_lock(&shard->mutex);
-    miss->version = shard->version;
-    miss->may_fill = usable(cache);
-    if (miss->may_fill)
+    look->version = shard->version;
+    look->may_fill = usable(cache);
+    if (look->may_fill)
         entry = find(shard, &name);
     if (entry && entry->changing)
-        miss->may_fill = false;
+        look->may_fill = false;
     else if (entry) {
         truce__buffer_append(body, entry->body, entry->body_size);
+        look->promised = entry->promised;
         entry->used = true;
         found = true;
     }
@@ -314,16 +316,16 @@ bool truce__cache_get(struct cache *cache, const char *collection, struct bytes 
 }
 
 void truce__cache_fill(struct cache *cache, const char *collection, struct bytes key,
-                       const struct cache_miss *miss, int64_t row, struct bytes body)
+                       const struct cache_look *look, int64_t row, struct bytes body)
 {
     struct name name = name_of(cache, collection, key);
     struct shard *shard = shard_of(cache, name.hash);
     size_t needed = sizeof(struct entry) + name.size + key.size + body.size;
 
-    if (!miss->may_fill || body.size > CACHE_BODY_MAX)
+    if (!look->may_fill || body.size > CACHE_BODY_MAX)
         return;
     pthread_mutex_lock(&shard->mutex);
-    if (shard->version == miss->version && !find(shard, &name) && make_room(shard, needed))
+    if (shard->version == look->version && !find(shard, &name) && make_room(shard, needed))
         set_body(shard, add(shard, &name), row, body);
     pthread_mutex_unlock(&shard->mutex);
 }
@@ -422,7 +424,7 @@ void truce__cache_commit(struct cache *cache)
     atomic_store(&cache->seen, atomic_load(cache->begun));
 }
 
-void truce__cache_end(struct cache *cache, bool committed)
+void truce__cache_end(struct cache *cache, bool committed, uint64_t promised)
 {
     for (size_t i = 0; i < cache->changes_count; i++) {
         struct entry *entry = cache->changes[i];
@@ -430,6 +432,7 @@ void truce__cache_end(struct cache *cache, bool committed)
 
         pthread_mutex_lock(&shard->mutex);
         entry->changing = false;
+        entry->promised = promised;
         if (!committed || !entry->body)
             drop(shard, entry);
         pthread_mutex_unlock(&shard->mutex);

@@ -26,19 +26,20 @@ void truce__cache_free(struct cache *cache); /* NULL is allowed */
 
 /* ---- readers -------------------------------------------------------------------------------- */
 
-/* What a reader that found nothing has to remember until it has read the file. */
-struct cache_miss {
-    uint64_t version;
+struct cache_look {
+    uint64_t promised; /* found: durable when this number is (durable.h); 0: it is */
+    uint64_t version;  /* not found: to be remembered until the file is read */
     bool may_fill;
 };
 
 /* The document, appended to `body`. False: not here; begin a snapshot after this, not before. */
 bool truce__cache_get(struct cache *cache, const char *collection, struct bytes key,
-                      struct buffer *body, struct cache_miss *miss);
+                      struct buffer *body, struct cache_look *look);
 
-/* What the snapshot showed, which is put in unless the document may have changed since the miss. */
+/* What the snapshot showed, all of it durable, which is put in unless the document may have changed
+ * since the look. */
 void truce__cache_fill(struct cache *cache, const char *collection, struct bytes key,
-                       const struct cache_miss *miss, int64_t row, struct bytes body);
+                       const struct cache_look *look, int64_t row, struct bytes body);
 
 /* ---- who leads the writer ------------------------------------------------------------------- */
 
@@ -63,7 +64,7 @@ void truce__cache_close(struct cache *cache);
 /* The next thing is the commit; `begun` has counted it. */
 void truce__cache_commit(struct cache *cache);
 
-/* The transaction has ended. Before anybody is told so. */
-void truce__cache_end(struct cache *cache, bool committed);
+/* The transaction has ended. Before anybody is told so. `promised`: see cache_look. */
+void truce__cache_end(struct cache *cache, bool committed, uint64_t promised);
 
 #endif

@@ -164,6 +164,24 @@ static truce_status open_connection(struct engine *engine, bool *fresh, bson_err
     }
 }
 
+/* The disk has refused what was written. Nobody is to have the store open any more; then what is on the
+ * disk is read from it, and counts. */
+static truce_status recover(struct engine *engine, bson_error_t *error)
+{
+    bson_error_t why;
+    truce_status status =
+        truce__lock_acquire(&engine->lock, truce__engine_deadline(engine, 0), error);
+
+    if (status)
+        return status;
+    if (truce__durable_usable(&engine->durable, error))
+        status = truce__kv_recover(engine->path, &why);
+    if (!status)
+        atomic_store(&engine->lock.page->broken, false);
+    truce__lock_release(&engine->lock);
+    return status;
+}
+
 static truce_status open_writable(struct engine *engine, bson_error_t *error)
 {
     truce_status status;
@@ -173,14 +191,17 @@ static truce_status open_writable(struct engine *engine, bson_error_t *error)
     if (status)
         return status;
     engine->locked = true;
-    status = open_connection(engine, &fresh, error);
+    if (truce__durable_usable(&engine->durable, NULL))
+        status = recover(engine, error);
+    if (!status)
+        status = open_connection(engine, &fresh, error);
     if (!status && fresh)
         status = create(engine, error);
     if (status)
         return status;
     engine->cache = truce__cache_new(&engine->lock.page->begun);
-    truce__writer_init(&engine->writer, engine->kv, &engine->lock, engine->cache);
-    truce__readers_init(&engine->readers, engine->path, 0);
+    truce__writer_init(&engine->writer, engine->kv, &engine->lock, &engine->durable, engine->cache);
+    truce__readers_init(&engine->readers, engine->path, 0, &engine->durable);
     truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers);
     engine->writer.after_commit = after_commit;
     engine->writer.arg = engine;
@@ -229,8 +250,8 @@ static truce_status open_read_only(struct engine *engine, bson_error_t *error)
     }
     if (status)
         return status;
-    truce__readers_init(&engine->readers, engine->path, flags);
-    /* only waiting for changes needs the lock file; without it there is no waiting */
+    truce__readers_init(&engine->readers, engine->path, flags, &engine->durable);
+    /* without the lock file there is no waiting, for changes or for the disk */
     engine->locked = !truce__lock_open(engine->path, &engine->lock, &ignored);
     return TRUCE_OK;
 }
@@ -264,6 +285,7 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     made->relaxed = options->relaxed;
     made->deadline_ms = options->deadline_ms ? options->deadline_ms : DEADLINE_MS;
     made->lock.file = -1;
+    truce__durable_init(&made->durable, made->path, &made->lock);
     status = made->read_only ? open_read_only(made, error) : open_writable(made, error);
     made->generation = truce__lock_generation();
     if (!status) {
@@ -275,6 +297,7 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     }
     if (made->kv)
         truce__kv_close(made->kv);
+    truce__durable_release(&made->durable);
     if (made->locked)
         truce__lock_close(&made->lock);
     free_engine(made);
@@ -288,7 +311,8 @@ static void close_writer(struct engine *engine)
     int64_t deadline = truce__clock_monotonic_ns() + CLOSE_MS * INT64_C(1000000);
     bool locked = !truce__lock_acquire(&engine->lock, deadline, NULL);
 
-    truce__kv_checkpoint_on_close(engine->kv, locked);
+    truce__kv_checkpoint_on_close(engine->kv,
+                                  locked && !truce__durable_usable(&engine->durable, NULL));
     truce__kv_close(engine->kv);
     if (locked)
         truce__lock_release(&engine->lock);
@@ -304,6 +328,7 @@ void truce__engine_close(struct engine *engine)
     }
     truce__cache_free(engine->cache);
     truce__readers_release(&engine->readers);
+    truce__durable_release(&engine->durable);
     if (engine->kv)
         close_writer(engine);
     if (engine->locked)

@@ -19,6 +19,7 @@ struct engine {
     unsigned generation;  /* of forks, when it was opened */
     bool locked;          /* `lock` is open: always, but for read-only media */
     struct lock lock;
+    struct durable durable;
     struct kv *kv; /* the writer's connection; NULL if read_only */
     struct writer writer;
     struct cache *cache; /* NULL if read_only */

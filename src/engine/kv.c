@@ -25,6 +25,9 @@
  *     Only the writer of a process does either, and only while it holds the lock file.
  *  4. A failed commit is rolled back before it is reported. Its frames may be in the WAL, whole,
  *     and a crash may bring them back, whole: "not acknowledged" never means "half".
+ *  5. A commit is in the WAL, and seen by readers, when it returns; on the disk it is only after a
+ *     sync of the log that began after that (durable.c), or a checkpoint. Commits reach the disk in
+ *     their order: recovery takes the WAL up to the first frame whose running checksum is wrong.
  *
  * No memory map: a page that cannot be read shall be a status, not a SIGBUS, and memory shall not
  * depend on the size of the file. Each connection has a page cache with a fixed maximum instead.
@@ -195,7 +198,7 @@ static truce_status configure_connection(struct kv *kv, bson_error_t *error)
     sqlite3_wal_hook(kv->db, count_wal_pages, kv); /* and so no automatic checkpoint */
     snprintf(sql, sizeof sql,
              "PRAGMA cache_size=-%d; PRAGMA mmap_size=0; PRAGMA temp_store=MEMORY;"
-             "PRAGMA synchronous=FULL; PRAGMA secure_delete=OFF; PRAGMA cell_size_check=ON",
+             "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF; PRAGMA cell_size_check=ON",
              writer ? WRITER_CACHE_KIB : READER_CACHE_KIB);
     return execute(kv, sql, error);
 }
@@ -465,7 +468,14 @@ truce_status truce__kv_write_begin(struct kv *kv, uint32_t *version, bson_error_
     status = truce__kv_version(kv, version, error);
     if (status)
         truce__kv_write_rollback(kv);
+    kv->changed = false;
     return status;
+}
+
+bool truce__kv_changed(const struct kv *kv)
+{
+    truce_assert(kv->state == KV_WRITING);
+    return kv->changed;
 }
 
 truce_status truce__kv_write_commit(struct kv *kv, bson_error_t *error)
@@ -523,19 +533,6 @@ truce_status truce__kv_savepoint_rollback(struct kv *kv, bson_error_t *error)
     status = run(kv, "ROLLBACK TO s", &kv->back, error);
     if (!status)
         status = truce__kv_savepoint_release(kv, error);
-    return status;
-}
-
-truce_status truce__kv_relaxed(struct kv *kv, bool relaxed, bson_error_t *error)
-{
-    truce_status status = TRUCE_OK;
-
-    truce_assert(kv->state == KV_IDLE);
-    if (kv->relaxed != relaxed)
-        status =
-            execute(kv, relaxed ? "PRAGMA synchronous=NORMAL" : "PRAGMA synchronous=FULL", error);
-    if (!status)
-        kv->relaxed = relaxed;
     return status;
 }
 
@@ -615,9 +612,30 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
     status = execute(kv, sql, error);
     if (!status)
         status = truce__kv_rows_create(kv, 0, error);
+    if (status) {
+        truce__kv_write_rollback(kv);
+        return status;
+    }
+    status = truce__kv_write_commit(kv, error);
+    return status ? status : execute(kv, "PRAGMA synchronous=NORMAL", error);
+}
+
+/* Nobody else can have the file open in exclusive mode, and so the index of the WAL is made anew. */
+truce_status truce__kv_recover(const char *path, bson_error_t *error)
+{
+    struct kv *kv;
+    truce_status status = truce__kv_open(path, KV_WRITER, &kv, error);
+    int64_t busy;
+
+    if (status)
+        return status;
+    truce__kv_patience(kv, 1);
+    status = execute(kv, "PRAGMA locking_mode=EXCLUSIVE", error);
     if (!status)
-        return truce__kv_write_commit(kv, error);
-    truce__kv_write_rollback(kv);
+        status = ask(kv, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, error);
+    if (!status && busy)
+        status = truce__kv_fail(kv, SQLITE_BUSY, "recover", error);
+    truce__kv_close(kv);
     return status;
 }
 
@@ -630,6 +648,7 @@ truce_status truce__kv_version_bump(struct kv *kv, bson_error_t *error)
     status = truce__kv_version(kv, &version, error);
     if (status)
         return status;
+    kv->changed = true;
     snprintf(sql, sizeof sql, "PRAGMA schema_version=%d", (int)(version + 1));
     return execute(kv, sql, error);
 }

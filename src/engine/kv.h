@@ -53,7 +53,9 @@ void truce__kv_patience(struct kv *kv, int64_t milliseconds);
 truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_error_t *error);
 void truce__kv_snapshot_end(struct kv *kv);
 
-/* `*version` as above. After a failed commit nothing of the transaction is left. */
+/* `*version` as above. A commit is seen by every snapshot that begins after it, and survives the
+ * death of the process; that of the machine only when the log is synced (truce__kv_log_sync). After a
+ * failed commit nothing of the transaction is left. */
 truce_status truce__kv_write_begin(struct kv *kv, uint32_t *version, bson_error_t *error);
 truce_status truce__kv_write_commit(struct kv *kv, bson_error_t *error);
 void truce__kv_write_rollback(struct kv *kv);
@@ -63,8 +65,8 @@ truce_status truce__kv_savepoint_begin(struct kv *kv, bson_error_t *error);
 truce_status truce__kv_savepoint_release(struct kv *kv, bson_error_t *error);
 truce_status truce__kv_savepoint_rollback(struct kv *kv, bson_error_t *error);
 
-/* Whether a commit waits for the disk (the default) or not. Outside of transactions. */
-truce_status truce__kv_relaxed(struct kv *kv, bool relaxed, bson_error_t *error);
+/* Has this transaction changed anything? */
+bool truce__kv_changed(const struct kv *kv);
 
 /* Moves committed pages from the WAL into the file. `restart`: also lets the next writer begin the
  * WAL anew, which needs every reader to have ended; TRUCE_LOCKED if one has not. `*pages`: how many
@@ -78,6 +80,20 @@ truce_status truce__kv_file_pages(struct kv *kv, int64_t *pages, bson_error_t *e
 /* Pages in the WAL after the last commit of this connection. */
 int truce__kv_wal_pages(const struct kv *kv);
 
+/* ---- the log on the disk ------------------------------------------------------------------- */
+
+/* The WAL, opened once more, so that one thread waits for the disk while others write. */
+struct kv_log;
+
+/* `path` is the database's. There is a WAL as long as a connection that has read or written is open. */
+truce_status truce__kv_log_open(const char *path, struct kv_log **log, bson_error_t *error);
+void truce__kv_log_close(struct kv_log *log); /* NULL is allowed */
+
+/* On success all commits that returned before the call are on the disk. After a failure nobody
+ * knows what is: the operating system may have forgotten what it could not write. One thread at a
+ * time. */
+truce_status truce__kv_log_sync(struct kv_log *log, bson_error_t *error);
+
 /* ---- the file itself ----------------------------------------------------------------------- */
 
 /* Refuses (CORRUPT) what is not a truce store, or is of a newer format. `*fresh`: there is nothing
@@ -86,6 +102,10 @@ truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *er
 
 /* Makes a fresh file a truce store: WAL mode, application id, format version, row table 0. */
 truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error);
+
+/* After a sync of the log that failed: reads the log anew, up to where its checksums are wrong, and
+ * moves that into the file. Only under the lock. LOCKED: somebody else has the file open. */
+truce_status truce__kv_recover(const char *path, bson_error_t *error);
 
 /* SQLite's own verdict on the whole file; CORRUPT with the first fault. */
 truce_status truce__kv_integrity(struct kv *kv, bson_error_t *error);

@@ -43,7 +43,7 @@ struct kv {
     unsigned flags;
     enum kv_state state;
     bool savepoint; /* one is open */
-    bool relaxed;
+    bool changed;   /* this transaction, something */
     int wal_pages;
     sqlite3_stmt *version, *begin, *commit, *rollback;
     sqlite3_stmt *save, *release, *back;

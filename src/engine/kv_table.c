@@ -50,6 +50,7 @@ static truce_status change(struct kv *kv, sqlite3_stmt *statement, bson_error_t 
     int result = sqlite3_step(statement);
     truce_status status = TRUCE_OK;
 
+    kv->changed = true;
     if (result != SQLITE_DONE)
         status = truce__kv_fail(kv, result, "write", error);
     sqlite3_reset(statement);
@@ -79,6 +80,7 @@ static truce_status define(struct kv *kv, const char *text, int64_t table, bson_
     truce_assert(kv->state == KV_WRITING);
     kv_settle(kv);
     truce__kv_forget(kv, table);
+    kv->changed = true;
     snprintf(sql, sizeof sql, text, (long long)table);
     result = sqlite3_exec(kv->db, sql, NULL, NULL, NULL);
     return result ? truce__kv_fail(kv, result, "write", error) : TRUCE_OK;

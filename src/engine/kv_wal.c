@@ -34,6 +34,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "engine/kv.h"
 
 #define HEADER_BYTES 24
 #define BUFFER_BYTES (512 * 1024)
@@ -241,6 +242,54 @@ static const sqlite3_io_methods methods = {
     .xSectorSize = wal_sector,
     .xDeviceCharacteristics = wal_characteristics,
 };
+
+/* ---- the log, opened once more ---------------------------------------------------------------- */
+
+struct kv_log {
+    const char *name; /* as SQLite's VFS wants it */
+    sqlite3_file *file;
+};
+
+/* Not through this VFS: what the other opening has buffered is no commit yet. */
+truce_status truce__kv_log_open(const char *path, struct kv_log **log, bson_error_t *error)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+    struct kv_log *made = bson_malloc0(sizeof *made);
+    char *wal = bson_strdup_printf("%s-wal", path);
+    int result;
+
+    made->name = sqlite3_create_filename(path, "", wal, 0, NULL);
+    made->file = bson_malloc0((size_t)vfs->szOsFile);
+    bson_free(wal);
+    result = vfs->xOpen(vfs, sqlite3_filename_wal(made->name), made->file,
+                        SQLITE_OPEN_WAL | SQLITE_OPEN_READONLY, NULL);
+    *log = result ? NULL : made;
+    if (!result)
+        return TRUCE_OK;
+    truce__kv_log_close(made);
+    return truce__fail(TRUCE_IO, error, "cannot open \"%s-wal\": %s", path, sqlite3_errstr(result));
+}
+
+void truce__kv_log_close(struct kv_log *log)
+{
+    if (!log)
+        return;
+    if (log->file->pMethods)
+        log->file->pMethods->xClose(log->file);
+    sqlite3_free_filename(log->name);
+    bson_free(log->file);
+    bson_free(log);
+}
+
+truce_status truce__kv_log_sync(struct kv_log *log, bson_error_t *error)
+{
+    int result = log->file->pMethods->xSync(log->file, SQLITE_SYNC_NORMAL | SQLITE_SYNC_DATAONLY);
+
+    if (!result)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_IO, error, "the disk refused what was written to \"%s\": %s",
+                       sqlite3_filename_database(log->name), sqlite3_errstr(result));
+}
 
 /* ---- the VFS --------------------------------------------------------------------------------- */
 

@@ -25,6 +25,10 @@ struct lock_page {
     atomic_llong held_since;         /* wall clock, milliseconds */
     atomic_uint begun;               /* commits that may have changed something ... */
     atomic_uint announced;           /* ... and those whose collections were woken (wake.c) */
+    atomic_ullong promised;          /* commits that wait for the disk: begun, ... */
+    atomic_ullong written;           /* ... ended, and ... */
+    atomic_ullong durable;           /* ... on the disk (durable.c) */
+    atomic_bool broken;              /* the disk refused what was written */
     atomic_uint changes[WAKE_SLOTS]; /* for each slot of collection names: counts commits */
 };
 
@@ -32,7 +36,7 @@ struct lock {
     char *path;
     int file;
     struct lock_page *page;
-    bool held;
+    atomic_bool held;
 };
 
 /* Makes the file if there is none. `path` is the database's. */

@@ -89,7 +89,7 @@ static truce_status damaged(const char *name, bson_error_t *error)
 
 /* The document with that key of its _id in a snapshot of now, appended to `found`; NOT_FOUND. */
 static truce_status read_point(struct engine *engine, const char *name, struct bytes key,
-                               const struct cache_miss *miss, struct buffer *found,
+                               const struct cache_look *cached, struct buffer *found,
                                bson_error_t *error)
 {
     struct reader *reader;
@@ -103,7 +103,7 @@ static truce_status read_point(struct engine *engine, const char *name, struct b
     if (!status)
         truce__buffer_append(found, body.data, body.size);
     if (!status && engine->cache)
-        truce__cache_fill(engine->cache, name, key, miss, row, body);
+        truce__cache_fill(engine->cache, name, key, cached, row, body);
     truce__readers_end(&engine->readers, reader);
     return status;
 }
@@ -111,15 +111,17 @@ static truce_status read_point(struct engine *engine, const char *name, struct b
 static truce_status get_point(struct engine *engine, const char *name, struct value id,
                               struct buffer *found, bson_error_t *error)
 {
-    struct cache_miss miss = {0};
+    struct cache_look look = {0};
     struct buffer key = {0};
     struct bytes wanted;
-    truce_status status = TRUCE_OK;
+    truce_status status;
 
     truce__key_append(&key, id, false);
     wanted = (struct bytes){key.bytes, key.size};
-    if (!engine->cache || !truce__cache_get(engine->cache, name, wanted, found, &miss))
-        status = read_point(engine, name, wanted, &miss, found, error);
+    if (engine->cache && truce__cache_get(engine->cache, name, wanted, found, &look))
+        status = truce__durable_wait(&engine->durable, look.promised, error);
+    else
+        status = read_point(engine, name, wanted, &look, found, error);
     truce__buffer_release(&key);
     return status;
 }

@@ -12,7 +12,8 @@
  * Invariants:
  *  1. The connection and the catalog of a slot belong to who has taken it.
  *  2. A reader's catalog, after begin, is of the version of its snapshot.
- *  3. The gate is all slots taken. It is closed by one thread at a time: the one that leads the
+ *  3. What a snapshot shows is durable before it is looked at (durable.c).
+ *  4. The gate is all slots taken. It is closed by one thread at a time: the one that leads the
  *     writer.
  */
 #include "engine/readers.h"
@@ -21,9 +22,11 @@
 
 static atomic_uint threads;
 
-void truce__readers_init(struct readers *readers, const char *path, unsigned flags)
+void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
+                         struct durable *durable)
 {
-    *readers = (struct readers){.path = bson_strdup(path), .flags = flags};
+    *readers =
+        (struct readers){.path = bson_strdup(path), .flags = flags, .durable = durable};
     pthread_mutex_init(&readers->mutex, NULL);
 }
 
@@ -151,7 +154,8 @@ static truce_status begin(struct readers *readers, struct reader *reader, bson_e
         status = truce__kv_snapshot_begin(reader->kv, &version, error);
     if (status)
         return status;
-    if (!reader->catalog || reader->catalog->version != version)
+    status = truce__durable_wait(readers->durable, truce__durable_promised(readers->durable), error);
+    if (!status && (!reader->catalog || reader->catalog->version != version))
         status = refresh(readers, reader, version, error);
     if (status)
         truce__kv_snapshot_end(reader->kv);

@@ -10,7 +10,7 @@
 #include <pthread.h>
 
 #include "engine/catalog.h"
-#include "engine/lock.h"
+#include "engine/durable.h"
 
 #define READERS_MAX 64
 
@@ -24,6 +24,7 @@ struct reader {
 struct readers {
     char *path;
     unsigned flags; /* for kv_open */
+    struct durable *durable;
     atomic_uint turn;
     atomic_uint waiters;
     struct catalog *latest; /* the last that a reader loaded, under the mutex */
@@ -31,11 +32,13 @@ struct readers {
     struct reader all[READERS_MAX];
 };
 
-void truce__readers_init(struct readers *readers, const char *path, unsigned flags);
+/* `durable` stays the caller's. */
+void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
+                         struct durable *durable);
 void truce__readers_release(struct readers *readers);
 
-/* A reader in a snapshot of now, with the catalog that belongs to it. Give it back soon: a
- * checkpoint waits for it. */
+/* A reader in a snapshot of now, all of it durable, with the catalog that belongs to it. Give it back
+ * soon: a checkpoint waits for it. */
 truce_status truce__readers_begin(struct readers *readers, struct reader **reader,
                                   bson_error_t *error);
 void truce__readers_end(struct readers *readers, struct reader *reader);

@@ -41,9 +41,9 @@
 enum { QUEUED, TAKEN, LEADS, DONE };
 
 void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
-                        struct cache *cache)
+                        struct durable *durable, struct cache *cache)
 {
-    *writer = (struct writer){.kv = kv, .lock = lock, .cache = cache};
+    *writer = (struct writer){.kv = kv, .lock = lock, .durable = durable, .cache = cache};
     writer->end = &writer->first;
     pthread_mutex_init(&writer->mutex, NULL);
 }
@@ -153,7 +153,7 @@ static bool touched_any(const struct writer *writer)
     return all;
 }
 
-static truce_status commit(struct writer *writer, bson_error_t *error)
+static truce_status commit(struct writer *writer, bool relaxed, bson_error_t *error)
 {
     bool changed = touched_any(writer);
     truce_status status;
@@ -162,7 +162,10 @@ static truce_status commit(struct writer *writer, bson_error_t *error)
         truce__wake_begin(writer->lock);
         truce__cache_commit(writer->cache);
     }
+    if (!relaxed && truce__kv_changed(writer->kv))
+        truce__durable_promise(writer->durable);
     status = truce__kv_write_commit(writer->kv, error);
+    truce__durable_written(writer->durable);
     if (changed)
         truce__wake_announce(writer->lock, writer->touched);
     return status;
@@ -173,25 +176,21 @@ static truce_status commit(struct writer *writer, bson_error_t *error)
 static truce_status transact(struct writer *writer, struct write_op *first, struct write_op *last,
                              bson_error_t *error)
 {
+    truce_status status = begin(writer, error);
     bool relaxed = true;
-    truce_status status;
 
-    for (struct write_op *op = first; op != last; op = op->next)
-        relaxed = relaxed && op->relaxed;
-    status = truce__kv_relaxed(writer->kv, relaxed, error);
-    if (!status)
-        status = begin(writer, error);
     if (status)
         return status;
     for (struct write_op *op = first; op != last && !status; op = op->next) {
         truce__arena_reset(&writer->arena);
+        relaxed = relaxed && op->relaxed;
         status = op->run(op, writer, error);
     }
     if (status)
         truce__kv_write_rollback(writer->kv);
     else
-        status = commit(writer, error);
-    truce__cache_end(writer->cache, !status);
+        status = commit(writer, relaxed, error);
+    truce__cache_end(writer->cache, !status, truce__durable_promised(writer->durable));
     if (status)
         truce__writer_catalog_changed(writer);
     return status;
@@ -306,10 +305,42 @@ static truce_status give_up(struct writer *writer, struct write_op *op, truce_st
     return status;
 }
 
-static truce_status lead(struct writer *writer, struct write_op *op)
+static truce_status acquire(struct writer *writer, struct write_op *op)
 {
     truce_status status = truce__lock_acquire(writer->lock, op->deadline_ns, &op->error);
+
+    if (status)
+        return status;
+    status = truce__durable_usable(writer->durable, &op->error);
+    if (status)
+        truce__lock_release(writer->lock);
+    return status;
+}
+
+/* What a refused operation answers depends on what was there, too. */
+static void settle(struct writer *writer, struct write_op *group, uint64_t promised)
+{
+    bson_error_t error;
+    truce_status status = truce__durable_wait(writer->durable, promised, &error);
+
+    for (struct write_op *op = group; op && status; op = op->next) {
+        op->status = status;
+        op->error = error;
+    }
+}
+
+static bool is_relaxed(const struct write_op *group)
+{
+    while (group && group->relaxed)
+        group = group->next;
+    return !group;
+}
+
+static truce_status lead(struct writer *writer, struct write_op *op)
+{
+    truce_status status = acquire(writer, op);
     struct write_op *group;
+    uint64_t promised;
     int pages;
 
     if (status)
@@ -322,8 +353,10 @@ static truce_status lead(struct writer *writer, struct write_op *op)
     else
         run_group(writer, op);
     pages = truce__kv_wal_pages(writer->kv);
+    promised = op->alone || is_relaxed(group) ? 0 : truce__durable_promised(writer->durable);
     truce__lock_release(writer->lock);
     hand_over(writer);
+    settle(writer, group, promised);
     finish_group(group, op);
     if (writer->after_commit)
         writer->after_commit(writer->arg, pages);

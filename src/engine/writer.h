@@ -12,7 +12,7 @@
 #include "base/limits.h"
 #include "engine/cache.h"
 #include "engine/catalog.h"
-#include "engine/lock.h"
+#include "engine/durable.h"
 
 struct writer;
 
@@ -42,6 +42,7 @@ struct key_change {
 struct writer {
     struct kv *kv;
     struct lock *lock;
+    struct durable *durable;
     struct cache *cache;
 
     pthread_mutex_t mutex; /* over the queue */
@@ -60,7 +61,7 @@ struct writer {
 };
 
 void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
-                        struct cache *cache);
+                        struct durable *durable, struct cache *cache);
 void truce__writer_release(struct writer *writer);
 
 /* Returns when the operation is durable (or visible, if relaxed). What `run` answered if it failed;
