@@ -63,7 +63,7 @@ struct entry {
     uint64_t hash;
     int64_t row;
     uint64_t promised; /* of the commit that changed it last, durable.h */
-    uint8_t *body; /* NULL: not known; only while changing */
+    uint8_t *body;     /* NULL: not known; only while changing */
     uint32_t body_size, body_room;
     uint32_t name_size, key_size;
     bool changing;

@@ -26,7 +26,8 @@
  *  3. A sync counts for what was written when it began, and not for what was promised.
  *  4. Nobody who waits needs another process to go on. One whose writer died between promise and
  *     written finds the lock free, and takes it as written: whatever is in the log of that commit
- *     is there by now. One whose writer died before it synced syncs itself.
+ *     is there by now; who takes the lock next does the same at once, so that he may wait for
+ *     readers. One whose writer died before it synced syncs itself.
  *  5. After a sync that failed nobody answers anything: the operating system may have dropped what it
  *     could not write, and a later sync would succeed and prove nothing. `broken` stays until the
  *     store is opened by one who is alone: then SQLite reads the log from the disk, with its
@@ -41,7 +42,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-#define NAP_NS INT64_C(50000)
+#define NAP_NS     INT64_C(50000)
+#define NUMBER_MAX (UINT64_C(1) << 62) /* beyond it stands what nobody has counted */
 
 void truce__durable_init(struct durable *durable, const char *path, struct lock *lock)
 {
@@ -56,6 +58,14 @@ void truce__durable_release(struct durable *durable)
     truce__kv_log_close(durable->log);
     pthread_cond_destroy(&durable->synced);
     pthread_mutex_destroy(&durable->mutex);
+}
+
+static void raise_to(atomic_ullong *number, uint64_t to)
+{
+    unsigned long long now = atomic_load(number);
+
+    while (now < to && !atomic_compare_exchange_weak(number, &now, to))
+        continue;
 }
 
 static bool is_broken(const struct durable *durable)
@@ -75,10 +85,24 @@ truce_status truce__durable_usable(const struct durable *durable, bson_error_t *
 
 /* ---- who holds the lock ---------------------------------------------------------------------- */
 
+/* What a machine that died left of the page may be of several moments: a number that counts as durable
+ * already is not given again. */
+void truce__durable_begin(struct durable *durable)
+{
+    struct lock_page *page = durable->lock->page;
+
+    truce_assert(atomic_load(&durable->lock->held));
+    if (atomic_load(&page->durable) >= NUMBER_MAX || atomic_load(&page->promised) >= NUMBER_MAX) {
+        atomic_store(&page->durable, 0);
+        atomic_store(&page->promised, 0);
+    }
+    raise_to(&page->promised, atomic_load(&page->durable));
+    atomic_store(&page->written, atomic_load(&page->promised));
+}
+
 void truce__durable_promise(struct durable *durable)
 {
     truce_assert(atomic_load(&durable->lock->held));
-    truce__durable_written(durable);
     atomic_fetch_add(&durable->lock->page->promised, 1);
 }
 
@@ -100,14 +124,6 @@ uint64_t truce__durable_promised(const struct durable *durable)
 static bool is_durable(const struct durable *durable, uint64_t number)
 {
     return !number || atomic_load(&durable->lock->page->durable) >= number;
-}
-
-static void raise_to(atomic_ullong *number, uint64_t to)
-{
-    unsigned long long now = atomic_load(number);
-
-    while (now < to && !atomic_compare_exchange_weak(number, &now, to))
-        continue;
 }
 
 /* The turn to sync; without it, `number` is durable, or somebody else has just synced. */

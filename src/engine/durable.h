@@ -34,10 +34,12 @@ truce_status truce__durable_usable(const struct durable *durable, bson_error_t *
 
 /* ---- who holds the lock ---------------------------------------------------------------------- */
 
-/* The number of the commit that comes next. */
-void truce__durable_promise(struct durable *durable);
+/* The lock was taken: no commit is on its way, whoever had it may have died in one. */
+void truce__durable_begin(struct durable *durable);
 
-/* No commit is on its way: the last one has returned, or failed, or its process died. */
+/* A number for the commit that comes next ... */
+void truce__durable_promise(struct durable *durable);
+/* ... which has returned, or failed. */
 void truce__durable_written(struct durable *durable);
 
 /* ---- everybody ------------------------------------------------------------------------------- */

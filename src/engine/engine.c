@@ -168,16 +168,17 @@ static truce_status open_connection(struct engine *engine, bool *fresh, bson_err
  * disk is read from it, and counts. */
 static truce_status recover(struct engine *engine, bson_error_t *error)
 {
-    bson_error_t why;
     truce_status status =
         truce__lock_acquire(&engine->lock, truce__engine_deadline(engine, 0), error);
 
     if (status)
         return status;
-    if (truce__durable_usable(&engine->durable, error))
-        status = truce__kv_recover(engine->path, &why);
+    if (truce__durable_usable(&engine->durable, NULL))
+        status = truce__kv_recover(engine->path, error);
     if (!status)
         atomic_store(&engine->lock.page->broken, false);
+    else if (status == TRUCE_LOCKED)
+        status = truce__durable_usable(&engine->durable, error);
     truce__lock_release(&engine->lock);
     return status;
 }

@@ -191,15 +191,17 @@ static truce_status configure_connection(struct kv *kv, bson_error_t *error)
     bool writer = kv->flags & KV_WRITER;
 
     sqlite3_extended_result_codes(kv->db, 1);
-    sqlite3_busy_timeout(kv->db, 10000);
+    sqlite3_busy_timeout(kv->db, kv->flags & KV_ALONE ? 0 : 10000);
     sqlite3_limit(kv->db, SQLITE_LIMIT_LENGTH, BODY_MAX);
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !writer, NULL);
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_wal_hook(kv->db, count_wal_pages, kv); /* and so no automatic checkpoint */
-    snprintf(sql, sizeof sql,
-             "PRAGMA cache_size=-%d; PRAGMA mmap_size=0; PRAGMA temp_store=MEMORY;"
-             "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF; PRAGMA cell_size_check=ON",
-             writer ? WRITER_CACHE_KIB : READER_CACHE_KIB);
+    snprintf(
+        sql, sizeof sql,
+        "PRAGMA locking_mode=%s; PRAGMA cache_size=-%d; PRAGMA mmap_size=0; PRAGMA temp_store=MEMORY;"
+        "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF; PRAGMA cell_size_check=ON",
+        kv->flags & KV_ALONE ? "EXCLUSIVE" : "NORMAL",
+        writer ? WRITER_CACHE_KIB : READER_CACHE_KIB);
     return execute(kv, sql, error);
 }
 
@@ -620,19 +622,16 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
     return status ? status : execute(kv, "PRAGMA synchronous=NORMAL", error);
 }
 
-/* Nobody else can have the file open in exclusive mode, and so the index of the WAL is made anew. */
+/* Who has the file alone makes the index of the WAL anew, from what checksums say is whole. */
 truce_status truce__kv_recover(const char *path, bson_error_t *error)
 {
     struct kv *kv;
-    truce_status status = truce__kv_open(path, KV_WRITER, &kv, error);
+    truce_status status = truce__kv_open(path, KV_WRITER | KV_ALONE, &kv, error);
     int64_t busy;
 
     if (status)
         return status;
-    truce__kv_patience(kv, 1);
-    status = execute(kv, "PRAGMA locking_mode=EXCLUSIVE", error);
-    if (!status)
-        status = ask(kv, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, error);
+    status = ask(kv, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, error);
     if (!status && busy)
         status = truce__kv_fail(kv, SQLITE_BUSY, "recover", error);
     truce__kv_close(kv);

@@ -28,6 +28,7 @@ enum {
     KV_READ_ONLY = 1 << 1, /* no write transactions */
     KV_IMMUTABLE = 1 << 2, /* read-only media: no lock, no WAL, nobody else changes it */
     KV_WRITER = 1 << 3,    /* the one connection that writes and checkpoints: a larger cache */
+    KV_ALONE = 1 << 4,     /* LOCKED at once if anybody else has the file open */
 };
 
 struct bytes {

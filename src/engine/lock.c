@@ -16,7 +16,8 @@
  * again. A holder that dies releases the lock without a wake, so nobody sleeps longer than NAP_NS.
  *
  * Invariants:
- *  1. The lock is held exactly while the kernel says so. Page contents are hints.
+ *  1. The lock is held exactly while the kernel says so. Of the page only the numbers of commits are
+ *     more than hints (durable.c).
  *  2. The file is opened once for each lock, close-on-exec, and closed in forked children: a lock
  * of an open file description would otherwise outlive its process in its children.
  *

@@ -6,8 +6,8 @@
  * of them share.
  *
  * Whether the lock is held is known to the kernel alone (open file description locks), which lets
- * go of it when its holder dies. The shared page only says whom to wake and whom to name; whatever
- * stands in it, nobody writes without the kernel's lock.
+ * go of it when its holder dies. The shared page says whom to wake, whom to name, and which commits
+ * are not on the disk yet; whatever stands in it, nobody writes without the kernel's lock.
  */
 #include <stdatomic.h>
 #include <stdbool.h>

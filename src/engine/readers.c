@@ -25,8 +25,7 @@ static atomic_uint threads;
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
                          struct durable *durable)
 {
-    *readers =
-        (struct readers){.path = bson_strdup(path), .flags = flags, .durable = durable};
+    *readers = (struct readers){.path = bson_strdup(path), .flags = flags, .durable = durable};
     pthread_mutex_init(&readers->mutex, NULL);
 }
 
@@ -154,7 +153,8 @@ static truce_status begin(struct readers *readers, struct reader *reader, bson_e
         status = truce__kv_snapshot_begin(reader->kv, &version, error);
     if (status)
         return status;
-    status = truce__durable_wait(readers->durable, truce__durable_promised(readers->durable), error);
+    status =
+        truce__durable_wait(readers->durable, truce__durable_promised(readers->durable), error);
     if (!status && (!reader->catalog || reader->catalog->version != version))
         status = refresh(readers, reader, version, error);
     if (status)

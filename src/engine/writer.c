@@ -7,8 +7,9 @@
  * A thread puts its operation into the queue. If nobody leads, it leads: it takes the lock file,
  * takes all that is queued by then as its group (up to an operation that must be alone), runs the
  * group in one transaction, commits, lets go of the lock, hands the lead to the first operation that
- * has come since, and only then wakes its group: a wake-up is a system call for each. Nobody waits on
- * purpose to fill a group: while one is being fsynced the next one gathers by itself.
+ * has come since, waits until its commit is on the disk (durable.c), and wakes its group. Nobody waits
+ * on purpose to fill a group: while one is being run the next one gathers by itself, and while that
+ * one is run the first is being synced.
  *
  * States of an operation, a futex word:
  *
@@ -21,7 +22,8 @@
  *  2. `led` is true as long as the queue is not empty.
  *  3. The connection, the catalog and the scratch memory belong to the leader; the mutex that
  *     hands the lead over orders their use.
- *  4. An operation is DONE only after the commit that holds it has returned.
+ *  4. An operation is DONE only after the commit that holds it is on the disk, and so is what it saw
+ *     there, unless it is relaxed.
  *
  * A group whose transaction fails (the disk is full, one operation met a damaged page) is rolled
  * back whole, and then each of its operations runs in a transaction of its own: one that cannot be
@@ -311,6 +313,7 @@ static truce_status acquire(struct writer *writer, struct write_op *op)
 
     if (status)
         return status;
+    truce__durable_begin(writer->durable);
     status = truce__durable_usable(writer->durable, &op->error);
     if (status)
         truce__lock_release(writer->lock);

@@ -1,11 +1,13 @@
 /*
  * Power cuts. Several threads work on a store whose disk loses power at a random write or sync;
  * what the disk could hold then is opened again, several times with different luck, and judged:
- * nothing acknowledged is lost, nothing is there by half, indexes and documents agree.
+ * nothing acknowledged is lost, nor anything that was read, nothing is there by half, indexes and
+ * documents agree.
  *
  * TRUCE_POWER_CUTS: how many cuts.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -129,6 +131,122 @@ TEST(relaxed_writes_are_lost_whole_or_not_at_all)
     run.rounds_max = 60;
     run.calls_max = 10000;
     cut_many_times(test_scale("TRUCE_POWER_CUTS", 20));
+}
+
+/* ---- readers ---------------------------------------------------------------------------------- */
+
+#define DOCUMENTS 3
+
+static atomic_llong told[DOCUMENTS]; /* of each, the greatest number that somebody was told */
+
+static void raise(int document, int64_t number)
+{
+    long long now = atomic_load(&told[document]);
+
+    while (now < number && !atomic_compare_exchange_weak(&told[document], &now, number))
+        continue;
+}
+
+static bson_t *by_number(int document)
+{
+    return BCON_NEW("_id", BCON_INT32(document));
+}
+
+static bson_t *by_range(int document)
+{
+    return BCON_NEW("_id", "{", "$gte", BCON_INT32(document), "$lte", BCON_INT32(document), "}");
+}
+
+static void *count_up(void *arg)
+{
+    bson_t *update = BCON_NEW("$inc", "{", "n", BCON_INT64(1), "}");
+    const truce_write_options options = {.upsert = true};
+    truce_status status = TRUCE_OK;
+
+    for (int i = (int)(intptr_t)arg; !status; i++) {
+        bson_t *filter = by_number(i % DOCUMENTS);
+
+        status = truce_update(run.store, "n", filter, update, &options, NULL, NULL);
+        bson_destroy(filter);
+    }
+    bson_destroy(update);
+    return NULL;
+}
+
+static int64_t read_number(truce_store *store, const bson_t *filter)
+{
+    bson_iter_t iter;
+    int64_t number = 0;
+    bson_t found;
+
+    if (truce_find_one(store, "n", filter, NULL, &found, NULL) == TRUCE_OK &&
+        bson_iter_init_find(&iter, &found, "n"))
+        number = bson_iter_as_int64(&iter);
+    bson_destroy(&found);
+    return number;
+}
+
+static void *read_on(void *arg)
+{
+    for (int i = 0; !disk_is_cut(); i++) {
+        bson_t *filter = arg ? by_range(i % DOCUMENTS) : by_number(i % DOCUMENTS);
+
+        raise(i % DOCUMENTS, read_number(run.store, filter));
+        bson_destroy(filter);
+    }
+    return NULL;
+}
+
+static void judge_numbers(const char *path)
+{
+    truce_store *store;
+    bson_error_t error;
+
+    if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
+        return;
+    for (int i = 0; i < DOCUMENTS; i++) {
+        bson_t *filter = by_number(i);
+
+        CHECK_INT(read_number(store, filter), >=, atomic_load(&told[i]));
+        bson_destroy(filter);
+    }
+    truce_store_close(store);
+}
+
+static void read_until_cut(struct random *random)
+{
+    const char *directory = test_directory();
+    pthread_t threads[4];
+    bson_error_t error;
+    char path[400];
+
+    memset(told, 0, sizeof told);
+    disk_reset();
+    disk_sync_takes(200);
+    snprintf(path, sizeof path, "%s/r.truce", directory);
+    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &run.store, &error), error));
+    disk_cut_after(100 + (int64_t)truce__random_below(random, 400));
+    for (intptr_t i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, i < 2 ? count_up : read_on, (void *)(i % 2));
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    snprintf(path, sizeof path, "%s/read", directory);
+    mkdir(path, 0700);
+    disk_restore(path, random);
+    truce_store_close(run.store);
+    disk_sync_takes(0);
+    disk_reset();
+    snprintf(path, sizeof path, "%s/read/r.truce", directory);
+    judge_numbers(path);
+}
+
+TEST(what_was_read_survives_power_cuts)
+{
+    struct random random;
+
+    truce__random_seed(&random, test_seed());
+    for (long i = test_scale("TRUCE_POWER_CUTS", 20); i && !test_failures(); i--)
+        read_until_cut(&random);
 }
 
 TEST(a_disk_that_does_not_sync_is_caught)

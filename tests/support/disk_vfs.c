@@ -24,8 +24,9 @@ struct content {
     int64_t size, room;
     struct change *changes; /* not synced yet, oldest first */
     int count, changes_room;
-    bool exists;  /* its directory entry is durable */
-    bool deleted; /* it is gone, but its directory entry may come back */
+    int64_t synced; /* changes that were in the list before these */
+    bool exists;    /* its directory entry is durable */
+    bool deleted;   /* it is gone, but its directory entry may come back */
 };
 
 struct disk_file {
@@ -39,7 +40,10 @@ static sqlite3_vfs disk_vfs;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct content files[FILES_MAX];
 static int files_count;
-static bool honest = true, cut, lasting;
+static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
+static bool honest = true, cut, lasting, holds;
+static int syncs_held;
+static unsigned sync_us;
 static int64_t calls, cut_at, fail_at, faults;
 static enum disk_fault fault;
 
@@ -73,11 +77,25 @@ static void apply(struct content *content, const struct change *change, int size
     memcpy(content->durable + change->offset, change->bytes, (size_t)size);
 }
 
-static void drop_changes(struct content *content)
+/* The first of them. */
+static void drop_changes(struct content *content, int count)
 {
-    for (int i = 0; i < content->count; i++)
+    for (int i = 0; i < count; i++)
         free(content->changes[i].bytes);
-    content->count = 0;
+    content->count -= count;
+    content->synced += count;
+    memmove(content->changes, content->changes + count,
+            (size_t)content->count * sizeof *content->changes);
+}
+
+/* What was written until a sync began is durable when it ends. */
+static void make_durable(struct content *content, int64_t until)
+{
+    int count = until > content->synced ? (int)(until - content->synced) : 0;
+
+    for (int i = 0; i < count; i++)
+        apply(content, &content->changes[i], content->changes[i].size);
+    drop_changes(content, count);
 }
 
 static void note(struct content *content, const void *bytes, int size, int64_t offset)
@@ -116,7 +134,7 @@ static void sync_names(void)
 {
     for (int i = 0; i < files_count; i++) {
         if (files[i].deleted) {
-            drop_changes(&files[i]);
+            drop_changes(&files[i], files[i].count);
             files[i].size = 0;
         }
         files[i].exists = !files[i].deleted;
@@ -198,16 +216,25 @@ static int do_sync(sqlite3_file *file, int flags)
 {
     struct content *content = ((struct disk_file *)file)->content;
     int result = SQLITE_OK;
+    int64_t until;
 
     (void)flags; /* the real disk need not be synced: no real power cut is survived here */
     if (!content)
         return SQLITE_OK;
     pthread_mutex_lock(&mutex);
+    until = content->synced + content->count;
+    syncs_held++;
+    while (holds)
+        pthread_cond_wait(&released, &mutex);
+    syncs_held--;
+    if (sync_us) {
+        pthread_mutex_unlock(&mutex);
+        usleep(sync_us);
+        pthread_mutex_lock(&mutex);
+    }
     result = next_call(true);
     if (!result && honest) {
-        for (int i = 0; i < content->count; i++)
-            apply(content, &content->changes[i], content->changes[i].size);
-        drop_changes(content);
+        make_durable(content, until);
         if (!content->exists)
             sync_names();
     }
@@ -351,7 +378,7 @@ void disk_reset(void)
 {
     pthread_mutex_lock(&mutex);
     for (int i = 0; i < files_count; i++) {
-        drop_changes(&files[i]);
+        drop_changes(&files[i], files[i].count);
         free(files[i].changes);
         free(files[i].durable);
     }
@@ -402,6 +429,31 @@ void disk_fail(enum disk_fault which, int64_t number, bool lasts)
     lasting = lasts;
     faults = 0;
     pthread_mutex_unlock(&mutex);
+}
+
+void disk_sync_takes(unsigned microseconds)
+{
+    pthread_mutex_lock(&mutex);
+    sync_us = microseconds;
+    pthread_mutex_unlock(&mutex);
+}
+
+void disk_hold_syncs(bool hold)
+{
+    pthread_mutex_lock(&mutex);
+    holds = hold;
+    pthread_cond_broadcast(&released);
+    pthread_mutex_unlock(&mutex);
+}
+
+int disk_held_syncs(void)
+{
+    int number;
+
+    pthread_mutex_lock(&mutex);
+    number = syncs_held;
+    pthread_mutex_unlock(&mutex);
+    return number;
 }
 
 int64_t disk_faults(void)

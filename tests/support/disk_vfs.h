@@ -41,6 +41,14 @@ enum disk_fault { DISK_NO_FAULT, DISK_FULL, DISK_WRITE_FAILS, DISK_SYNC_FAILS };
 /* The n-th write or sync from now that the fault can happen to fails, and with `lasting` all after
  * it. */
 void disk_fail(enum disk_fault fault, int64_t calls, bool lasting);
+/* How long a sync takes: what was written when it began counts. 0: no time. */
+void disk_sync_takes(unsigned microseconds);
+
+/* Syncs begin, and do not end until this is called with false. */
+void disk_hold_syncs(bool hold);
+/* How many are held. */
+int disk_held_syncs(void);
+
 /* How many faults have happened since disk_fail. */
 int64_t disk_faults(void);
 

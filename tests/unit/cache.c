@@ -16,13 +16,13 @@ static void open_cache(void)
     atomic_store(&begun, 7);
     cache = truce__cache_new(&begun);
     truce__cache_begin(cache);
-    truce__cache_end(cache, true);
+    truce__cache_end(cache, true, 0);
 }
 
-static struct cache_miss miss(const char *key)
+static struct cache_look miss(const char *key)
 {
     struct buffer body = {0};
-    struct cache_miss result = {0};
+    struct cache_look result = {0};
 
     CHECK(!truce__cache_get(cache, "c", text(key), &body, &result));
     CHECK_INT(body.size, ==, 0);
@@ -31,14 +31,14 @@ static struct cache_miss miss(const char *key)
 }
 
 /* A read of the file that showed `body`. */
-static void fill(const char *key, const struct cache_miss *before, const char *body)
+static void fill(const char *key, const struct cache_look *before, const char *body)
 {
     truce__cache_fill(cache, "c", text(key), before, 1, text(body));
 }
 
 static void read_from_file(const char *key, const char *body)
 {
-    struct cache_miss before = miss(key);
+    struct cache_look before = miss(key);
 
     fill(key, &before, body);
 }
@@ -46,7 +46,7 @@ static void read_from_file(const char *key, const char *body)
 static bool shows(const char *collection, const char *key, const char *expected)
 {
     struct buffer body = {0};
-    struct cache_miss ignored;
+    struct cache_look ignored;
     bool found = truce__cache_get(cache, collection, text(key), &body, &ignored);
 
     found = found && body.size == strlen(expected) && !memcmp(body.bytes, expected, body.size);
@@ -75,7 +75,7 @@ static void commit(void)
 {
     atomic_fetch_add(&begun, 1);
     truce__cache_commit(cache);
-    truce__cache_end(cache, true);
+    truce__cache_end(cache, true, 0);
 }
 
 /* ---- finding --------------------------------------------------------------------------------- */
@@ -93,7 +93,7 @@ TEST(what_a_read_showed_is_found_under_its_name_alone)
 
 TEST(a_cache_is_not_used_before_its_process_held_the_lock)
 {
-    struct cache_miss before;
+    struct cache_look before;
 
     atomic_store(&begun, 7);
     cache = truce__cache_new(&begun);
@@ -103,7 +103,7 @@ TEST(a_cache_is_not_used_before_its_process_held_the_lock)
     CHECK(!shows("c", "k", "one"));
     truce__cache_begin(cache);
     CHECK(!shows("c", "k", "one"));
-    truce__cache_end(cache, true);
+    truce__cache_end(cache, true, 0);
     read_from_file("k", "one");
     CHECK(shows("c", "k", "one"));
     truce__cache_free(cache);
@@ -153,7 +153,7 @@ TEST(a_document_with_a_very_long_key_is_not_kept)
 
 TEST(what_is_changing_is_seen_by_the_leader_alone)
 {
-    struct cache_miss before;
+    struct cache_look before;
 
     open_cache();
     read_from_file("k", "one");
@@ -172,7 +172,7 @@ TEST(what_is_changing_is_seen_by_the_leader_alone)
 
 TEST(what_was_read_before_a_change_is_not_put_in_after_it)
 {
-    struct cache_miss before;
+    struct cache_look before;
 
     open_cache();
     before = miss("k");
@@ -193,7 +193,7 @@ TEST(what_was_read_before_a_change_is_not_put_in_after_it)
 
 TEST(two_that_read_the_same_put_it_in_once)
 {
-    struct cache_miss one, other;
+    struct cache_look one, other;
 
     open_cache();
     one = miss("k");
@@ -213,7 +213,7 @@ TEST(a_change_that_was_not_committed_leaves_nothing)
     read_from_file("k", "one");
     truce__cache_begin(cache);
     change("k", "two");
-    truce__cache_end(cache, false);
+    truce__cache_end(cache, false, 0);
     CHECK(!shows("c", "k", "one"));
     CHECK(!shows("c", "k", "two"));
     read_from_file("k", "one");
@@ -240,7 +240,7 @@ TEST(after_a_savepoint_was_rolled_back_nothing_that_was_changed_is_known)
 
 TEST(a_collection_that_changes_as_a_whole_is_forgotten)
 {
-    struct cache_miss early, before;
+    struct cache_look early, before;
 
     open_cache();
     early = miss("early");
@@ -285,7 +285,7 @@ TEST(a_transaction_with_very_many_changes_is_one_that_changes_everything)
 
 TEST(a_commit_that_another_process_began_ends_the_use_until_the_next_turn)
 {
-    struct cache_miss early, late;
+    struct cache_look early, late;
 
     open_cache();
     early = miss("early");
@@ -297,7 +297,7 @@ TEST(a_commit_that_another_process_began_ends_the_use_until_the_next_turn)
     fill("early", &early, "one");
     truce__cache_begin(cache);
     CHECK(!leader_sees("k", "one", 1));
-    truce__cache_end(cache, true);
+    truce__cache_end(cache, true, 0);
     CHECK(!shows("c", "k", "one"));
     CHECK(!shows("c", "early", "one"));
     fill("early", &early, "one");

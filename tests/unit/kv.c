@@ -311,13 +311,12 @@ static void write_round(int round, int64_t step)
 }
 
 /* Pages go to the WAL before the commit, are read again from there, and are written anew. */
-static void write_more_than_the_cache_holds(bool relaxed)
+TEST(a_transaction_may_be_larger_than_the_page_cache)
 {
     bson_error_t error;
     uint32_t version;
 
     REQUIRE(open_both());
-    CHECK_OK(truce__kv_relaxed(writer, relaxed, &error), error);
     begin();
     write_round(0, 1);
     write_round(1, 2);
@@ -335,14 +334,4 @@ static void write_more_than_the_cache_holds(bool relaxed)
         has_body(reader, row, row % 2);
     truce__kv_snapshot_end(reader);
     close_both();
-}
-
-TEST(a_transaction_may_be_larger_than_the_page_cache)
-{
-    write_more_than_the_cache_holds(false);
-}
-
-TEST(a_large_transaction_that_does_not_wait_for_the_disk_is_seen_whole)
-{
-    write_more_than_the_cache_holds(true);
 }
