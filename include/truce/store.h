@@ -56,6 +56,9 @@ typedef struct truce_find_options {
     uint32_t deadline_ms; /* 0: none */
     bool allow_disk_use;  /* large sorts may spill to temporary files */
     bool explain_count;   /* truce_explain: how a count would run, not a find */
+    bool early;           /* truce_find: what is found need not be on the disk yet. For a look that a
+                             write follows, which waits for the disk; else truce_settle, before
+                             anybody is told of what was found */
 } truce_find_options;
 
 /* `filter` NULL or empty: all. A collection that does not exist is empty. */
@@ -250,6 +253,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_list(truce_store *stor
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_store_expire(truce_store *store, const bson_t *guard,
                                                             int64_t limit, int64_t *removed,
                                                             bson_error_t *error);
+
+/* Returns when everything that was found `early` until now is on the disk. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_settle(truce_store *store, bson_error_t *error);
 
 /* ---- wake-up ------------------------------------------------------------------------------- */
 

@@ -143,7 +143,7 @@ truce_status truce__engine_check(struct engine *engine, int64_t *documents, int6
     truce_status status = truce__engine_usable(engine, error);
 
     if (!status)
-        status = truce__readers_begin(&engine->readers, &reader, error);
+        status = truce__readers_begin(&engine->readers, false, &reader, error);
     if (status)
         return status;
     check.kv = reader->kv;

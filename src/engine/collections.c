@@ -179,7 +179,7 @@ truce_status truce__engine_collection_list(struct engine *engine, bson_t *collec
 
     bson_init(collections);
     if (!status)
-        status = truce__readers_begin(&engine->readers, &reader, error);
+        status = truce__readers_begin(&engine->readers, false, &reader, error);
     for (uint32_t i = 0; !status && i < reader->catalog->count; i++) {
         char buffer[16];
         const char *key;
@@ -222,7 +222,7 @@ truce_status truce__engine_index_list(struct engine *engine, const char *name, b
 
     bson_init(indexes);
     if (!status)
-        status = truce__readers_begin(&engine->readers, &reader, error);
+        status = truce__readers_begin(&engine->readers, false, &reader, error);
     if (status)
         return status;
     collection = truce__catalog_find(reader->catalog, name);

@@ -66,6 +66,9 @@ truce_status truce__engine_explain(struct engine *engine, const char *collection
 truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, size_t count,
                                      bson_error_t *error);
 
+/* Returns when everything that was found `early` is durable. */
+truce_status truce__engine_settle(struct engine *engine, bson_error_t *error);
+
 /* ---- writing (write.c, modify.c) ------------------------------------------------------------ */
 
 truce_status truce__engine_bulk(struct engine *engine, const truce_write *writes, size_t count,

@@ -179,7 +179,7 @@ static truce_status describe(struct query *query, const bson_t *filter,
     struct readers *readers = &query->engine->readers;
     const struct collection *collection;
     struct reader *reader;
-    truce_status status = truce__readers_begin(readers, &reader, error);
+    truce_status status = truce__readers_begin(readers, false, &reader, error);
 
     if (status)
         return status;

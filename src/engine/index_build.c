@@ -331,7 +331,7 @@ static truce_status look_in_snapshot(struct engine *engine, struct build *build,
 {
     const struct collection *collection;
     struct reader *reader;
-    truce_status status = truce__readers_begin(&engine->readers, &reader, error);
+    truce_status status = truce__readers_begin(&engine->readers, false, &reader, error);
 
     if (status)
         return status;
@@ -437,7 +437,7 @@ truce_status truce__index_build_sweep(struct engine *engine, bson_error_t *error
 {
     struct write_op op = {.run = drop_orphans};
     struct reader *reader;
-    truce_status status = truce__readers_begin(&engine->readers, &reader, error);
+    truce_status status = truce__readers_begin(&engine->readers, false, &reader, error);
     const struct collection *collection;
     int64_t index;
     bool found;

@@ -221,7 +221,8 @@ truce_status truce__query_init(struct query *query, struct engine *engine, const
     struct reader *reader;
     truce_status status;
 
-    *query = (struct query){.engine = engine, .collection = bson_strdup(collection)};
+    *query = (struct query){
+        .engine = engine, .collection = bson_strdup(collection), .early = options->early};
     query->context = truce__engine_context(engine, &query->arena);
     if (options->deadline_ms)
         query->deadline_ns = truce__engine_deadline(engine, options->deadline_ms);
@@ -229,7 +230,7 @@ truce_status truce__query_init(struct query *query, struct engine *engine, const
     if (!status)
         status = truce__match_new(filter, &query->match, error);
     if (!status)
-        status = truce__readers_begin(&engine->readers, &reader, error);
+        status = truce__readers_begin(&engine->readers, true, &reader, error);
     if (status)
         return status;
     status = make_plan(query, reader, options, goal, error);
@@ -293,7 +294,7 @@ static truce_status begin_snapshot(struct query *query, struct reader **reader, 
     truce_status status = truce__engine_usable(query->engine, error);
 
     if (!status)
-        status = truce__readers_begin(readers, reader, error);
+        status = truce__readers_begin(readers, query->early, reader, error);
     if (status)
         return status;
     status = check_plan(query, *reader, error);

@@ -68,6 +68,7 @@ struct query {
     struct plan plan;
     struct scan scan;
     bool planned, done;
+    bool early;       /* what is found need not be durable */
     uint32_t version; /* of the catalog that the plan was made with */
     int64_t table;
 };

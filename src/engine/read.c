@@ -89,26 +89,26 @@ static truce_status damaged(const char *name, bson_error_t *error)
 
 /* The document with that key of its _id in a snapshot of now, appended to `found`; NOT_FOUND. */
 static truce_status read_point(struct engine *engine, const char *name, struct bytes key,
-                               const struct cache_look *cached, struct buffer *found,
+                               const struct cache_look *cached, bool early, struct buffer *found,
                                bson_error_t *error)
 {
     struct reader *reader;
     struct bytes body;
     int64_t row;
-    truce_status status = truce__readers_begin(&engine->readers, &reader, error);
+    truce_status status = truce__readers_begin(&engine->readers, early, &reader, error);
 
     if (status)
         return status;
     status = look_up(reader, name, key, &row, &body, error);
     if (!status)
         truce__buffer_append(found, body.data, body.size);
-    if (!status && engine->cache)
+    if (!status && engine->cache && !early)
         truce__cache_fill(engine->cache, name, key, cached, row, body);
     truce__readers_end(&engine->readers, reader);
     return status;
 }
 
-static truce_status get_point(struct engine *engine, const char *name, struct value id,
+static truce_status get_point(struct engine *engine, const char *name, struct value id, bool early,
                               struct buffer *found, bson_error_t *error)
 {
     struct cache_look look = {0};
@@ -119,14 +119,14 @@ static truce_status get_point(struct engine *engine, const char *name, struct va
     truce__key_append(&key, id, false);
     wanted = (struct bytes){key.bytes, key.size};
     if (engine->cache && truce__cache_get(engine->cache, name, wanted, found, &look))
-        status = truce__durable_wait(&engine->durable, look.promised, error);
+        status = truce__durable_wait(&engine->durable, early ? 0 : look.promised, error);
     else
-        status = read_point(engine, name, wanted, &look, found, error);
+        status = read_point(engine, name, wanted, &look, early, found, error);
     truce__buffer_release(&key);
     return status;
 }
 
-static truce_status find_point(struct engine *engine, const char *name, struct value id,
+static truce_status find_point(struct engine *engine, const char *name, struct value id, bool early,
                                truce_cursor **cursor, bson_error_t *error)
 {
     struct point_cursor *made;
@@ -136,7 +136,7 @@ static truce_status find_point(struct engine *engine, const char *name, struct v
         return status;
     made = bson_malloc0(sizeof *made);
     made->base.ops = &point_ops;
-    status = get_point(engine, name, id, &made->body, error);
+    status = get_point(engine, name, id, early, &made->body, error);
     made->given = status == TRUCE_NOT_FOUND;
     if (!status && !bson_init_static(&made->document, made->body.bytes, made->body.size))
         status = damaged(name, error);
@@ -184,12 +184,21 @@ truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, s
         looks[i].found = false;
     }
     if (!status)
-        status = truce__readers_begin(&engine->readers, &reader, error);
+        status = truce__readers_begin(&engine->readers, false, &reader, error);
     for (size_t i = 0; i < count && !status; i++)
         status = read_look(reader, &looks[i], error);
     if (reader)
         truce__readers_end(&engine->readers, reader);
     return status;
+}
+
+truce_status truce__engine_settle(struct engine *engine, bson_error_t *error)
+{
+    truce_status status = truce__engine_usable(engine, error);
+
+    if (status || engine->relaxed)
+        return status;
+    return truce__durable_wait(&engine->durable, truce__durable_promised(&engine->durable), error);
 }
 
 /* ---- cursors -------------------------------------------------------------------------------- */
@@ -407,7 +416,7 @@ truce_status truce__engine_find(struct engine *engine, const char *collection, c
     *cursor = NULL;
     if (id.type != VALUE_MISSING && !options->hint && !options->skip && !options->projection &&
         !options->sort)
-        return find_point(engine, collection, id, cursor, error);
+        return find_point(engine, collection, id, options->early, cursor, error);
     status = find(engine, collection, filter, options, PLAN_DOCUMENTS, &made, error);
     if (!status)
         *cursor = &made->base;
@@ -437,7 +446,7 @@ static truce_status count_all(struct engine *engine, const char *name, int64_t *
     truce_status status = truce__engine_usable(engine, error);
 
     if (!status)
-        status = truce__readers_begin(&engine->readers, &reader, error);
+        status = truce__readers_begin(&engine->readers, false, &reader, error);
     if (status)
         return status;
     collection = truce__catalog_find(reader->catalog, name);

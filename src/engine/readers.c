@@ -12,7 +12,8 @@
  * Invariants:
  *  1. The connection and the catalog of a slot belong to who has taken it.
  *  2. A reader's catalog, after begin, is of the version of its snapshot.
- *  3. What a snapshot shows is durable before it is looked at (durable.c).
+ *  3. What a snapshot shows is durable before it is looked at (durable.c),
+ *     unless it is looked at early.
  *  4. The gate is all slots taken. It is closed by one thread at a time: the one that leads the
  *     writer.
  */
@@ -142,8 +143,10 @@ static truce_status refresh(struct readers *readers, struct reader *reader, uint
 
 /* ---- snapshots ------------------------------------------------------------------------------ */
 
-static truce_status begin(struct readers *readers, struct reader *reader, bson_error_t *error)
+static truce_status begin(struct readers *readers, bool early, struct reader *reader,
+                          bson_error_t *error)
 {
+    struct durable *durable = readers->durable;
     truce_status status = TRUCE_OK;
     uint32_t version;
 
@@ -153,8 +156,7 @@ static truce_status begin(struct readers *readers, struct reader *reader, bson_e
         status = truce__kv_snapshot_begin(reader->kv, &version, error);
     if (status)
         return status;
-    status =
-        truce__durable_wait(readers->durable, truce__durable_promised(readers->durable), error);
+    status = truce__durable_wait(durable, early ? 0 : truce__durable_promised(durable), error);
     if (!status && (!reader->catalog || reader->catalog->version != version))
         status = refresh(readers, reader, version, error);
     if (status)
@@ -162,11 +164,11 @@ static truce_status begin(struct readers *readers, struct reader *reader, bson_e
     return status;
 }
 
-truce_status truce__readers_begin(struct readers *readers, struct reader **reader,
+truce_status truce__readers_begin(struct readers *readers, bool early, struct reader **reader,
                                   bson_error_t *error)
 {
     struct reader *found = wait_for_free(readers);
-    truce_status status = begin(readers, found, error);
+    truce_status status = begin(readers, early, found, error);
 
     *reader = status ? NULL : found;
     if (status)

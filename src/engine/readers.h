@@ -37,9 +37,9 @@ void truce__readers_init(struct readers *readers, const char *path, unsigned fla
                          struct durable *durable);
 void truce__readers_release(struct readers *readers);
 
-/* A reader in a snapshot of now, all of it durable, with the catalog that belongs to it. Give it back
- * soon: a checkpoint waits for it. */
-truce_status truce__readers_begin(struct readers *readers, struct reader **reader,
+/* A reader in a snapshot of now, all of it durable unless `early`, with the catalog that belongs to it.
+ * Give it back soon: a checkpoint waits for it. */
+truce_status truce__readers_begin(struct readers *readers, bool early, struct reader **reader,
                                   bson_error_t *error);
 void truce__readers_end(struct readers *readers, struct reader *reader);
 

@@ -33,6 +33,7 @@ struct group {
     size_t from, to, first, last;
     int rounds;
     bool done, seen; /* seen: in this window's answer */
+    bool unchanged;  /* what was seen says it all */
 };
 
 struct batch {
@@ -237,7 +238,7 @@ static void merge_group(struct window *window, struct group *group, const bson_t
     if (status)
         fail_group(batch, group, status, &why);
     else if (!merge.changed)
-        settle_group(batch, group);
+        group->unchanged = true;
     else
         add_draft(window, group, document, &merge.change);
     bson_destroy(&merge.change);
@@ -309,7 +310,7 @@ static truce_status look(struct window *window, bson_error_t *error)
 {
     const truce_set *set = window->batch->set;
     bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
-    truce_find_options options = {.projection = &projection};
+    truce_find_options options = {.projection = &projection, .early = true};
     truce_cursor *cursor = NULL;
     const bson_t *document;
     truce_status status;
@@ -352,7 +353,8 @@ static void take_outcome(struct window *window, struct draft *draft,
         fail_group(batch, draft->group, status, &outcome->error);
 }
 
-static void write_drafts(struct window *window)
+/* Whether the bulk ran, and so has waited for the disk. */
+static bool write_drafts(struct window *window)
 {
     static const truce_bulk_options options = {.unordered = true};
     size_t count = window->drafts_count;
@@ -361,7 +363,7 @@ static void write_drafts(struct window *window)
     truce_status status;
 
     if (!count)
-        return;
+        return false;
     writes = bson_malloc0(count * sizeof *writes);
     outcomes = bson_malloc0(count * sizeof *outcomes);
     for (size_t i = 0; i < count; i++) {
@@ -381,6 +383,29 @@ static void write_drafts(struct window *window)
     }
     bson_free(writes);
     bson_free(outcomes);
+    return !status || status == TRUCE_DUPLICATE;
+}
+
+/* What needs no write is told when what the look saw is on the disk. */
+static void settle_unchanged(struct window *window, bool waited)
+{
+    struct batch *batch = window->batch;
+    bson_error_t why = {0};
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = 0; i < window->count; i++) {
+        struct group *group = window->groups[i];
+
+        if (!group->unchanged || group->done)
+            continue;
+        if (!waited)
+            status = truce_settle(batch->set->store, &why);
+        waited = true;
+        if (status)
+            fail_group(batch, group, status, &why);
+        else
+            settle_group(batch, group);
+    }
 }
 
 /* ---- windows and rounds ---- */
@@ -417,7 +442,7 @@ static void run_window(struct window *window)
             merge_group(window, window->groups[i], &none);
     }
     if (!status || truce__repeatable(status))
-        write_drafts(window);
+        settle_unchanged(window, write_drafts(window));
     for (size_t i = 0; status && !truce__repeatable(status) && i < window->count; i++) {
         if (!window->groups[i]->done)
             fail_group(batch, window->groups[i], status, &why);

@@ -101,17 +101,19 @@ struct sight {
     bool held; /* by a commit: the verdict is open */
 };
 
-/* NOT_FOUND: nothing was ever applied to that name */
-static truce_status settle(truce_set *set, const struct set_operation *operation,
+/* NOT_FOUND: nothing was ever applied to that name. `refused`: the write waited for the disk, and what
+ * refused it is there; what came since has a greater rank. */
+static truce_status settle(truce_set *set, const struct set_operation *operation, bool refused,
                            struct worker *worker, struct sight *sight, bson_error_t *error)
 {
+    const truce_find_options options = {.early = refused};
     bson_t filter = BSON_INITIALIZER, document;
     struct set_state state;
     truce_status status;
 
     *sight = (struct sight){.verdict = SET_OPEN};
     truce__set_element_identity(set, operation, &filter);
-    status = truce_find_one(set->store, set->elements, &filter, NULL, &document, error);
+    status = truce_find_one(set->store, set->elements, &filter, &options, &document, error);
     if (!status) {
         sight->has_revision = truce__set_has_revision(&document);
         sight->held = !truce__intent_absent(&document);
@@ -163,7 +165,8 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
         }
         if (status && status != TRUCE_DUPLICATE && !truce__repeatable(status))
             return status;
-        status = settle(set, operation, worker, &sight, error);
+        status =
+            settle(set, operation, !status || status == TRUCE_DUPLICATE, worker, &sight, error);
         if (status && status != TRUCE_NOT_FOUND && !truce__repeatable(status))
             return status;
         if (sight.held && !worker) {

@@ -182,6 +182,11 @@ static truce_status wait_for_change(truce_store *store, const char *collection, 
     return truce__engine_wait(engine_of(store), collection, token, timeout_ms, error);
 }
 
+static truce_status settle(truce_store *store, bson_error_t *error)
+{
+    return truce__engine_settle(engine_of(store), error);
+}
+
 static truce_status facts_of_file(truce_store *store, bson_t *facts, bson_error_t *error)
 {
     (void)error;
@@ -208,6 +213,7 @@ static const truce_store_ops file_ops = {
     .collection_rename = collection_rename,
     .collection_list = collection_list,
     .wait = wait_for_change,
+    .settle = settle,
     .facts = facts_of_file,
 };
 

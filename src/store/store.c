@@ -441,6 +441,14 @@ truce_status truce_collection_list(truce_store *store, bson_t *collections, bson
     return truce__pass_error(status, &caught, error);
 }
 
+truce_status truce_settle(truce_store *store, bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = store->ops->settle ? store->ops->settle(store, &caught) : TRUCE_OK;
+
+    return truce__pass_error(status, &caught, error);
+}
+
 /* ---- wake-up -------------------------------------------------------------------------------- */
 
 truce_status truce_wait(truce_store *store, const char *collection, uint64_t *token,

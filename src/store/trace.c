@@ -539,6 +539,15 @@ static truce_status wait_for_change(truce_store *base, const char *collection, u
     return call_end(&call, status, error);
 }
 
+static truce_status settle(truce_store *base, bson_error_t *error)
+{
+    struct call call;
+
+    call_init(&call, base, "settle", NULL);
+    call_begin(&call);
+    return call_end(&call, truce_settle(call.trace->inner, error), error);
+}
+
 static void close_store(truce_store *base)
 {
     struct trace_store *trace = (struct trace_store *)base;
@@ -577,6 +586,7 @@ static const truce_store_ops trace_ops = {
     .collection_rename = collection_rename,
     .collection_list = collection_list,
     .wait = wait_for_change,
+    .settle = settle,
     .facts = facts_of_inner,
     .counters = counters_of_inner,
 };

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/test.h"
+#include "truce/set.h"
 
 #define A_WHILE_MS 30 /* in which one who does not wait would have been ready */
 
@@ -36,6 +37,7 @@ static truce_status open_store(bool relaxed, struct engine **opened, bson_error_
 struct call {
     pthread_t thread;
     const char *filter, *update; /* update NULL: a find */
+    bool early;
     truce_status status;
     bson_error_t error;
     int64_t n; /* what was found; -1: nothing */
@@ -51,7 +53,7 @@ static int64_t number_of(const bson_t *document)
 
 static void do_find(struct call *call, const bson_t *filter)
 {
-    static const truce_find_options options = {0};
+    const truce_find_options options = {.early = call->early};
     const bson_t *found = NULL;
     truce_cursor *cursor;
 
@@ -249,6 +251,126 @@ TEST(nobody_waits_for_a_relaxed_commit)
     CHECK_INT(by_filter.n, ==, 2);
     disk_hold_syncs(false);
     truce__engine_close(engine);
+}
+
+static void *settle_all(void *arg)
+{
+    struct call *call = arg;
+
+    call->status = truce__engine_settle(engine, &call->error);
+    atomic_store(&call->done, true);
+    return NULL;
+}
+
+TEST(an_early_find_does_not_wait_and_settle_does)
+{
+    struct call write = {.filter = "{'_id': 5}", .update = "{'$set': {'n': 2}}"};
+    struct call by_id = {.filter = "{'_id': 5}", .early = true};
+    struct call by_filter = {.filter = "{'n': 2}", .early = true};
+    struct call again = {.filter = "{'_id': 5}"}, settle = {0};
+
+    REQUIRE(begin(false));
+    set_n(1, 1);
+    disk_hold_syncs(true);
+    start(&write);
+    until_held(1);
+    CHECK_OK(do_now(&by_id), by_id.error);
+    CHECK_OK(do_now(&by_filter), by_filter.error);
+    CHECK_INT(by_id.n, ==, 2);
+    CHECK_INT(by_filter.n, ==, 2);
+    start(&again); /* what was found early is no answer to others */
+    pthread_create(&settle.thread, NULL, settle_all, &settle);
+    truce__clock_sleep_ms(A_WHILE_MS);
+    CHECK(!atomic_load(&again.done));
+    CHECK(!atomic_load(&settle.done));
+    disk_hold_syncs(false);
+    end(&write);
+    end(&again);
+    end(&settle);
+    CHECK_OK(settle.status, settle.error);
+    truce__engine_close(engine);
+}
+
+/* ---- ordered sets, which look early ----------------------------------------------------------- */
+
+struct set_run {
+    pthread_t thread;
+    truce_set *set;
+    int64_t seq;
+    truce_set_result results[2];
+    truce_status status;
+    bson_error_t error;
+    atomic_bool done;
+};
+
+static void *apply_two(void *arg)
+{
+    struct set_run *apply = arg;
+    bson_t *key = test_bson("{'student_id': 1}");
+    bson_t *names[] = {test_bson("{'name': 'a'}"), test_bson("{'name': 'b'}")};
+    truce_set_operation operations[] = {{TRUCE_SET_ADD, key, names[0], apply->seq, NULL},
+                                        {TRUCE_SET_ADD, key, names[1], apply->seq, NULL}};
+
+    apply->status = truce_set_apply(apply->set, NULL, operations, 2, apply->results, &apply->error);
+    atomic_store(&apply->done, true);
+    bson_destroy(names[0]);
+    bson_destroy(names[1]);
+    bson_destroy(key);
+    return NULL;
+}
+
+/* Two handles apply the same operations: the second finds them applied, and says so when they are on
+ * the disk. */
+static void repeats_wait(truce_set_layout layout)
+{
+    const truce_set_options options = {.layout = layout};
+    struct set_run first = {.seq = 1}, second = {.seq = 2};
+    truce_store *store;
+    bson_error_t error;
+
+    REQUIRE(begin(false));
+    truce__engine_close(engine);
+    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));
+    first.set = truce_set_new(store, &options);
+    second.set = truce_set_new(store, &options);
+    apply_two(&first);
+    CHECK_OK(first.status, first.error);
+    first.seq = second.seq;
+    second.seq = 1;
+    apply_two(&second);
+    CHECK_OK(second.status, second.error);
+    second.seq = 2;
+    atomic_store(&first.done, false);
+    atomic_store(&second.done, false);
+    disk_hold_syncs(true);
+    pthread_create(&first.thread, NULL, apply_two, &first);
+    until_held(1);
+    pthread_create(&second.thread, NULL, apply_two, &second);
+    truce__clock_sleep_ms(A_WHILE_MS);
+    CHECK(!atomic_load(&first.done));
+    CHECK(!atomic_load(&second.done));
+    disk_hold_syncs(false);
+    pthread_join(first.thread, NULL);
+    pthread_join(second.thread, NULL);
+    CHECK_OK(first.status, first.error);
+    CHECK_OK(second.status, second.error);
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(first.results[i].outcome, ==, TRUCE_SET_APPLIED);
+        CHECK_INT(second.results[i].outcome, ==, TRUCE_SET_DUPLICATE);
+    }
+    truce_set_free(first.set);
+    truce_set_free(second.set);
+    truce_store_close(store);
+}
+
+TEST(a_set_calls_nothing_a_duplicate_before_the_disk_has_it)
+{
+    repeats_wait(TRUCE_SET_IN_DOCUMENT);
+}
+
+TEST(a_set_by_element_calls_nothing_a_duplicate_before_the_disk_has_it)
+{
+    repeats_wait(TRUCE_SET_BY_ELEMENT);
 }
 
 /* ---- processes that died ---------------------------------------------------------------------- */

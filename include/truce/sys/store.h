@@ -73,6 +73,8 @@ typedef struct truce_store_ops {
     truce_status (*collection_list)(truce_store *store, bson_t *collections, bson_error_t *error);
     truce_status (*wait)(truce_store *store, const char *collection, uint64_t *token,
                          uint32_t timeout_ms, bson_error_t *error);
+    /* as truce_settle; NULL: nothing is found before it is durable */
+    truce_status (*settle)(truce_store *store, bson_error_t *error);
     /* Appends what is known of what the store stands on: for truce_doctor, which knows the fields of
      * the stores there are. What cannot be told is left out, or said: {refused: sentence, code}. NULL:
      * nothing. */
