@@ -6,17 +6,6 @@
 #include "query/expression_tree.h"
 #include "query/number.h"
 
-static inline bool truce__value_is_integer(struct value value)
-{
-    return value.type == BSON_TYPE_INT32 || value.type == BSON_TYPE_INT64;
-}
-
-/* of an int32 or an int64 */
-static inline int64_t truce__value_integer(struct value value)
-{
-    return value.type == BSON_TYPE_INT32 ? truce__value_int32(value) : truce__value_int64(value);
-}
-
 /* an int32 where it fits, unless the operand that it came from was wider */
 static inline struct value truce__evaluation_integer(struct evaluation *run, int64_t number,
                                                      uint8_t type)

@@ -27,20 +27,11 @@ static bool compare_across(enum match_kind kind, struct value value, struct valu
     }
 }
 
-bool truce__match_compare(enum match_kind kind, struct value value, struct value operand)
+static bool holds(enum match_kind kind, int order)
 {
-    int order;
-
-    if (truce__type_class(value.type) != truce__type_class(operand.type))
-        return compare_across(kind, value, operand);
-    order = truce__value_compare(value, operand);
-    if (kind == MATCH_EQ)
-        return order == 0;
-    /* NaN is the least number in the order of values, but in filters it stands apart */
-    if (order && truce__value_is_number(operand) &&
-        (truce__number_is_nan(value) || truce__number_is_nan(operand)))
-        return false;
     switch (kind) {
+    case MATCH_EQ:
+        return order == 0;
     case MATCH_LT:
         return order < 0;
     case MATCH_LTE:
@@ -50,6 +41,28 @@ bool truce__match_compare(enum match_kind kind, struct value value, struct value
     default:
         return order >= 0;
     }
+}
+
+static int compare_integers(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+bool truce__match_compare(enum match_kind kind, struct value value, struct value operand)
+{
+    int order;
+
+    if (truce__value_is_integer(value) && truce__value_is_integer(operand))
+        return holds(kind,
+                     compare_integers(truce__value_integer(value), truce__value_integer(operand)));
+    if (truce__type_class(value.type) != truce__type_class(operand.type))
+        return compare_across(kind, value, operand);
+    order = truce__value_compare(value, operand);
+    /* NaN is the least number in the order of values, but in filters it stands apart */
+    if (order && truce__value_is_number(operand) &&
+        (truce__number_is_nan(value) || truce__number_is_nan(operand)))
+        return false;
+    return holds(kind, order);
 }
 
 /* Types of which two values are equal only if their bytes are. */

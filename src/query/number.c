@@ -18,16 +18,6 @@
 
 #define TWO_TO_63   9223372036854775808.0
 
-static bool is_integer(struct value number)
-{
-    return number.type == BSON_TYPE_INT32 || number.type == BSON_TYPE_INT64;
-}
-
-static int64_t integer_of(struct value number)
-{
-    return number.type == BSON_TYPE_INT32 ? truce__value_int32(number) : truce__value_int64(number);
-}
-
 static decimal decimal_of(struct value number)
 {
     return truce__decimal_of_bson(truce__value_decimal(number));
@@ -95,22 +85,22 @@ static int compare_with_decimal(struct value a, struct value b)
         return compare_double_decimal(truce__value_double(a), decimal_of(b));
     if (a.type == BSON_TYPE_DECIMAL128)
         return compare_decimals(decimal_of(a), decimal_of(b));
-    return compare_decimals(bid128_from_int64(integer_of(a)), decimal_of(b));
+    return compare_decimals(bid128_from_int64(truce__value_integer(a)), decimal_of(b));
 }
 
 int truce__number_compare(struct value a, struct value b)
 {
     truce_assert(truce__value_is_number(a) && truce__value_is_number(b));
-    if (is_integer(a) && is_integer(b))
-        return ORDER(integer_of(a), integer_of(b));
+    if (truce__value_is_integer(a) && truce__value_is_integer(b))
+        return ORDER(truce__value_integer(a), truce__value_integer(b));
     if (b.type == BSON_TYPE_DECIMAL128)
         return compare_with_decimal(a, b);
     if (a.type == BSON_TYPE_DECIMAL128)
         return -compare_with_decimal(b, a);
-    if (is_integer(a))
-        return compare_integer_double(integer_of(a), truce__value_double(b));
-    if (is_integer(b))
-        return -compare_integer_double(integer_of(b), truce__value_double(a));
+    if (truce__value_is_integer(a))
+        return compare_integer_double(truce__value_integer(a), truce__value_double(b));
+    if (truce__value_is_integer(b))
+        return -compare_integer_double(truce__value_integer(b), truce__value_double(a));
     return compare_doubles(truce__value_double(a), truce__value_double(b));
 }
 
@@ -140,7 +130,7 @@ static bool whole_part(struct value number, int64_t *result, bool *exact)
     case BSON_TYPE_DECIMAL128:
         return truncate_decimal(decimal_of(number), result, exact);
     default:
-        *result = integer_of(number);
+        *result = truce__value_integer(number);
         *exact = true;
         return true;
     }
@@ -170,7 +160,7 @@ double truce__number_to_double(struct value number)
     case BSON_TYPE_DECIMAL128:
         return bid128_to_binary64(decimal_of(number), BID_ROUNDING_TO_NEAREST, &flags);
     default:
-        return (double)integer_of(number);
+        return (double)truce__value_integer(number);
     }
 }
 
@@ -213,7 +203,7 @@ bson_decimal128_t truce__number_to_decimal(struct value number)
     case BSON_TYPE_DOUBLE:
         return truce__decimal_to_bson(double_to_decimal(truce__value_double(number)));
     default:
-        return truce__decimal_to_bson(bid128_from_int64(integer_of(number)));
+        return truce__decimal_to_bson(bid128_from_int64(truce__value_integer(number)));
     }
 }
 
@@ -277,7 +267,7 @@ struct value truce__number_combine(enum number_operation operation, struct value
         return combine_decimals(operation, a, b, arena);
     if (a.type == BSON_TYPE_DOUBLE || b.type == BSON_TYPE_DOUBLE)
         return combine_doubles(operation, a, b, arena);
-    if (!combine_integers(operation, integer_of(a), integer_of(b), &result)) {
+    if (!combine_integers(operation, truce__value_integer(a), truce__value_integer(b), &result)) {
         *overflow = true;
         return combine_doubles(operation, a, b, arena);
     }

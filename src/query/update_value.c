@@ -115,16 +115,6 @@ truce_status truce__update_max(struct update_run *run, const struct update_leaf 
     return TRUCE_OK;
 }
 
-static bool is_integer(struct value value)
-{
-    return value.type == BSON_TYPE_INT32 || value.type == BSON_TYPE_INT64;
-}
-
-static int64_t integer_of(struct value value)
-{
-    return value.type == BSON_TYPE_INT32 ? truce__value_int32(value) : truce__value_int64(value);
-}
-
 static bool is_bit_name(const char *name)
 {
     return strcmp(name, "and") == 0 || strcmp(name, "or") == 0 || strcmp(name, "xor") == 0;
@@ -146,7 +136,7 @@ truce_status truce__update_parse_bit(struct update_parser *parser, struct update
             return truce__refuse(CODE_BAD_VALUE, error,
                                  "$bit of '%s' knows 'and', 'or' and 'xor', not '%s'", leaf->path,
                                  fields.key);
-        if (!is_integer(fields.value))
+        if (!truce__value_is_integer(fields.value))
             return truce__refuse(CODE_BAD_VALUE, error, "$bit of '%s' wants an integer, not %s",
                                  leaf->path, truce__type_name(fields.value.type));
     }
@@ -172,14 +162,14 @@ truce_status truce__update_bit(struct update_run *run, const struct update_leaf 
     int64_t result = 0;
     char path[256];
 
-    if (old.type != VALUE_MISSING && !is_integer(old))
+    if (old.type != VALUE_MISSING && !truce__value_is_integer(old))
         return truce__refuse(CODE_BAD_VALUE, error, "$bit of '%s': the field is %s, no integer",
                              truce__update_place_show(place, path, sizeof path),
                              truce__type_name(old.type));
     if (old.type != VALUE_MISSING)
-        result = integer_of(old);
+        result = truce__value_integer(old);
     while (truce__fields_next(&fields)) {
-        result = bits(fields.key, result, integer_of(fields.value));
+        result = bits(fields.key, result, truce__value_integer(fields.value));
         wide = wide || fields.value.type == BSON_TYPE_INT64;
     }
     *new = wide ? truce__value_from_int64(run->context->arena, result)

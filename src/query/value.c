@@ -14,13 +14,46 @@
 
 _Static_assert(BSON_BYTE_ORDER == BSON_LITTLE_ENDIAN, "payloads are read as they stand");
 
+const struct value_form truce__value_forms[256] = {
+    [BSON_TYPE_DOUBLE] = {8},       [BSON_TYPE_DATE_TIME] = {8},
+    [BSON_TYPE_TIMESTAMP] = {8},    [BSON_TYPE_INT64] = {8},
+    [BSON_TYPE_INT32] = {4},        [BSON_TYPE_BOOL] = {1},
+    [BSON_TYPE_OID] = {12},         [BSON_TYPE_DECIMAL128] = {16},
+    [BSON_TYPE_UTF8] = {4, true},   [BSON_TYPE_CODE] = {4, true},
+    [BSON_TYPE_SYMBOL] = {4, true}, [BSON_TYPE_DOCUMENT] = {0, true},
+    [BSON_TYPE_ARRAY] = {0, true},  [BSON_TYPE_CODEWSCOPE] = {0, true},
+    [BSON_TYPE_BINARY] = {5, true}, [BSON_TYPE_DBPOINTER] = {16, true},
+};
+
+/* Of a name within a document that ends at `end`; most names fit into one word. */
+static inline size_t name_length(const uint8_t *name, const uint8_t *end)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), highs = UINT64_C(0x8080808080808080);
+    uint64_t word, zeros;
+
+    if (end - name < (ptrdiff_t)sizeof word)
+        return strlen((const char *)name);
+    memcpy(&word, name, sizeof word);
+    zeros = (word - ones) & ~word & highs; /* the lowest bit is right, those above may not be */
+    return zeros ? (size_t)__builtin_ctzll(zeros) / 8 : 8 + strlen((const char *)name + 8);
+}
+
 struct value truce__value_field(struct value document, const char *key, size_t key_length)
 {
-    struct fields fields = truce__fields(document);
+    const uint8_t *at = document.data + 4, *end;
+    uint32_t bytes;
 
-    while (truce__fields_next(&fields)) {
-        if (fields.key_length == key_length && !memcmp(fields.key, key, key_length))
-            return fields.value;
+    memcpy(&bytes, document.data, sizeof bytes);
+    end = document.data + bytes;
+    while (*at) {
+        uint8_t type = *at;
+        size_t length = name_length(at + 1, end);
+        const uint8_t *data = at + 1 + length + 1;
+        uint32_t size = truce__value_size(type, data);
+
+        if (length == key_length && !memcmp(at + 1, key, length))
+            return (struct value){data, size, type};
+        at = data + size;
     }
     return truce__value_missing();
 }

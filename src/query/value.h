@@ -40,48 +40,29 @@ struct fields {
  * `what` names it in the error ("filter", "document"). */
 truce_status truce__document_check(const bson_t *document, const char *what, bson_error_t *error);
 
+/* How long the payload of a type is: `more` bytes, and if it begins with a length as many as that
+ * says. A table and no switch: walks go over one element after the other, of all types. */
+struct value_form {
+    uint8_t more;
+    bool counted;
+};
+
+extern const struct value_form truce__value_forms[256];
+
 /* payload size of an element of this type at `data`; the document has been checked */
 static inline uint32_t truce__value_size(uint8_t type, const uint8_t *data)
 {
-    int32_t length;
+    struct value_form form = truce__value_forms[type];
+    uint32_t length = 0;
+    size_t pattern;
 
-    switch (type) {
-    case BSON_TYPE_DOUBLE:
-    case BSON_TYPE_DATE_TIME:
-    case BSON_TYPE_TIMESTAMP:
-    case BSON_TYPE_INT64:
-        return 8;
-    case BSON_TYPE_INT32:
-        return 4;
-    case BSON_TYPE_BOOL:
-        return 1;
-    case BSON_TYPE_OID:
-        return 12;
-    case BSON_TYPE_DECIMAL128:
-        return 16;
-    case BSON_TYPE_UTF8:
-    case BSON_TYPE_CODE:
-    case BSON_TYPE_SYMBOL:
-        memcpy(&length, data, 4);
-        return (uint32_t)length + 4;
-    case BSON_TYPE_DOCUMENT:
-    case BSON_TYPE_ARRAY:
-    case BSON_TYPE_CODEWSCOPE:
-        memcpy(&length, data, 4);
-        return (uint32_t)length;
-    case BSON_TYPE_BINARY:
-        memcpy(&length, data, 4);
-        return (uint32_t)length + 5;
-    case BSON_TYPE_DBPOINTER:
-        memcpy(&length, data, 4);
-        return (uint32_t)length + 16;
-    case BSON_TYPE_REGEX: {
-        size_t pattern = strlen((const char *)data) + 1;
+    if (type == BSON_TYPE_REGEX) {
+        pattern = strlen((const char *)data) + 1;
         return (uint32_t)(pattern + strlen((const char *)data + pattern) + 1);
     }
-    default: /* null, undefined, MinKey, MaxKey */
-        return 0;
-    }
+    if (form.counted)
+        memcpy(&length, data, sizeof length);
+    return length + form.more;
 }
 
 static inline struct value truce__value_missing(void)
@@ -105,6 +86,11 @@ static inline struct value truce__value_of_iter(const bson_iter_t *iter)
 static inline bool truce__value_is_container(struct value value)
 {
     return value.type == BSON_TYPE_DOCUMENT || value.type == BSON_TYPE_ARRAY;
+}
+
+static inline bool truce__value_is_integer(struct value value)
+{
+    return value.type == BSON_TYPE_INT32 || value.type == BSON_TYPE_INT64;
 }
 
 static inline bool truce__value_is_number(struct value value)
@@ -138,6 +124,17 @@ static inline bool truce__fields_next(struct fields *fields)
 struct value truce__value_field(struct value document, const char *key, size_t key_length);
 
 /* scalars out; the type must be the right one */
+static inline int64_t truce__value_integer(struct value value) /* of an int32 or an int64 */
+{
+    int64_t wide = 0;
+    int32_t narrow = 0;
+
+    if (value.type == BSON_TYPE_INT64)
+        memcpy(&wide, value.data, sizeof wide);
+    else
+        memcpy(&narrow, value.data, sizeof narrow);
+    return wide + narrow;
+}
 int32_t truce__value_int32(struct value value);
 int64_t truce__value_int64(struct value value); /* also of DATE_TIME and TIMESTAMP (raw) */
 double truce__value_double(struct value value);
