@@ -5,6 +5,7 @@
 #include "base/assert.h"
 
 #define TWO_TO_63 9223372036854775808.0
+#define TWO_TO_52 4503599627370496.0
 
 void truce__sum_begin(struct sum *sum)
 {
@@ -30,6 +31,24 @@ static void add_double(struct sum *sum, double number)
     number = two_sum(number, sum->low, &lost);
     sum->high = two_sum(sum->high, number, &sum->low);
     sum->low += lost;
+}
+
+static bool is_small(double number)
+{
+    return number >= -TWO_TO_52 && number <= TWO_TO_52;
+}
+
+/* Whole numbers so small that their sum is exact: nothing is lost, as the long way would find out,
+ * too. False: not so. */
+static bool add_small(struct sum *sum, int64_t number)
+{
+    bool whole = sum->type == BSON_TYPE_INT32 || sum->type == BSON_TYPE_INT64;
+
+    if (!whole || sum->low != 0 || !is_small(sum->high) || !is_small((double)number))
+        return false;
+    sum->high += (double)number;
+    sum->plain += (double)number;
+    return true;
 }
 
 /* in two halves that doubles hold exactly */
@@ -61,8 +80,10 @@ void truce__sum_add(struct sum *sum, struct value number)
 
     truce_assert(truce__value_is_number(number));
     sum->count++;
-    if (width(number.type) > width(sum->type))
+    if (number.type != sum->type && width(number.type) > width(sum->type))
         sum->type = number.type;
+    if (truce__value_is_integer(number) && add_small(sum, truce__value_integer(number)))
+        return;
     switch (number.type) {
     case BSON_TYPE_INT32:
         add_double(sum, truce__value_int32(number));
