@@ -41,6 +41,7 @@ struct owned {
 struct expression {
     struct arena arena;
     struct expression_node *root;
+    const struct expression_key *field; /* that is all of it: "$a"; or NULL */
     uint32_t slots;
     uint32_t variables; /* of the caller */
     struct owned *owned;
@@ -156,6 +157,8 @@ truce_status truce__expression_new(struct value source, const char *const *varia
     status =
         truce__expression_compile(&compiler, truce__value_copy(&made->arena, source), &made->root);
     made->slots = compiler.slots;
+    if (!status && made->root->slot < SLOTS_FIXED)
+        made->field = truce__expression_single_field(made->root);
     if (status) {
         truce__expression_free(made);
         made = NULL;
@@ -187,6 +190,10 @@ truce_status truce__expression_evaluate(const struct expression *expression, str
                                         const struct value *values, struct query_context *context,
                                         struct value *result, bson_error_t *error)
 {
+    if (expression->field && root.type == BSON_TYPE_DOCUMENT) {
+        *result = truce__value_field(root, expression->field->name, expression->field->length);
+        return TRUCE_OK;
+    }
     return truce__expression_evaluate_within(expression, root, root, values, context, result,
                                              error);
 }

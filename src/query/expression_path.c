@@ -98,6 +98,12 @@ static truce_status evaluate_field(const struct expression_node *node, struct ev
     return TRUCE_OK;
 }
 
+const struct expression_key *truce__expression_single_field(const struct expression_node *node)
+{
+    return node->evaluate == evaluate_field ? ((const struct field_path *)node->extra)->parts
+                                            : NULL;
+}
+
 static truce_status evaluate_variable(const struct expression_node *node, struct evaluation *run,
                                       struct value *result)
 {

@@ -160,6 +160,8 @@ truce_status truce__expression_fold(struct expression_compiler *compiler,
 /* A string: "$path", "$$variable", or a constant. */
 truce_status truce__expression_compile_text(struct expression_compiler *compiler,
                                             struct value source, struct expression_node **node);
+/* The name, if the node is nothing but one field of the variable in its slot; else NULL. */
+const struct expression_key *truce__expression_single_field(const struct expression_node *node);
 /* A field's name as it may stand in a path or an object: not empty, no `$` before it. */
 truce_status truce__expression_field_check(const char *name, size_t length, bson_error_t *error);
 
