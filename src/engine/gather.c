@@ -19,21 +19,19 @@ void truce__found_pack(const struct found *found, struct buffer *packed)
 
     packed->size = 0;
     truce__buffer_append(packed, &head, sizeof head);
-    truce__buffer_append(packed, bson_get_data(&found->document), found->document.len);
+    truce__buffer_append(packed, found->document.data, found->document.size);
 }
 
 void truce__found_unpack(const void *packed, uint32_t size, struct found *found)
 {
-    bool sound;
     struct packed head;
 
     truce_assert(size > sizeof head);
     memcpy(&head, packed, sizeof head);
     found->row = head.row;
     found->match = (struct match_result){.matched = true, .array_index = head.array_index};
-    sound = bson_init_static(&found->document, (const uint8_t *)packed + sizeof head,
-                             size - sizeof head);
-    truce_assert(sound);
+    found->document = (struct value){(const uint8_t *)packed + sizeof head,
+                                     size - (uint32_t)sizeof head, BSON_TYPE_DOCUMENT};
 }
 
 void truce__gather_release(struct gather *gather)
@@ -49,6 +47,7 @@ void truce__gather_release(struct gather *gather)
 void truce__gather_add(struct gather *gather, const struct found *found)
 {
     struct gathered *item;
+    bson_t document;
 
     if (gather->count == gather->room) {
         gather->room = gather->room ? gather->room * 2 : 4;
@@ -57,5 +56,9 @@ void truce__gather_add(struct gather *gather, const struct found *found)
     item = &gather->items[gather->count++];
     item->row = found->row;
     item->match = found->match;
-    item->document = gather->rows_only ? NULL : bson_copy(&found->document);
+    item->document = NULL;
+    if (gather->rows_only)
+        return;
+    truce__value_bson(found->document, &document);
+    item->document = bson_copy(&document);
 }

@@ -68,8 +68,8 @@ static truce_status put(struct destination *destination, const struct found *fou
         return TRUCE_OK;
     }
     truce__found_pack(found, &destination->packed);
-    return truce__sorter_add(destination->sorter, truce__value_document(&found->document),
-                             destination->packed.bytes, (uint32_t)destination->packed.size, error);
+    return truce__sorter_add(destination->sorter, found->document, destination->packed.bytes,
+                             (uint32_t)destination->packed.size, error);
 }
 
 static truce_status scan_all(const struct plan *plan, const struct selection *selection,
@@ -162,12 +162,11 @@ static truce_status look(const struct selector *selector, struct writer *writer,
 
     if (status)
         return status;
-    if (!bson_init_static(&found->document, body.data, body.size))
+    if (!truce__body_document(body, &found->document))
         return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld of %s is damaged",
                            (long long)found->row, collection->name);
     found->match = (struct match_result){.array_index = -1};
-    status = truce__match_test(selector->match, truce__value_document(&found->document), context,
-                               &found->match, error);
+    status = truce__match_test(selector->match, found->document, context, &found->match, error);
     return status || found->match.matched ? status : TRUCE_NOT_FOUND;
 }
 

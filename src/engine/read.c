@@ -221,7 +221,7 @@ struct read_cursor {
     bson_error_t sorting_error;
 
     struct found found;
-    bson_t projected;
+    bson_t document, projected; /* the first borrows */
 };
 
 static bool take_into_batch(const struct found *found, void *arg)
@@ -292,14 +292,14 @@ static truce_status show(struct read_cursor *cursor, const bson_t **document, bs
 {
     truce_status status;
 
-    *document = &cursor->found.document;
+    truce__value_bson(cursor->found.document, &cursor->document);
+    *document = &cursor->document;
     if (!cursor->project)
         return TRUCE_OK;
     bson_destroy(&cursor->projected);
     truce__arena_reset(&cursor->query.arena);
-    status = truce__project_apply(cursor->project, truce__value_document(*document),
-                                  &cursor->found.match, &cursor->query.context, &cursor->projected,
-                                  error);
+    status = truce__project_apply(cursor->project, cursor->found.document, &cursor->found.match,
+                                  &cursor->query.context, &cursor->projected, error);
     *document = status ? NULL : &cursor->projected;
     return status;
 }
@@ -336,14 +336,69 @@ static void close_cursor(truce_cursor *base)
 
 static const truce_cursor_ops cursor_ops = {next_document, close_cursor};
 
+/* ---- all that are left, one after the other -------------------------------------------------- */
+
+struct feeding {
+    struct read_cursor *cursor;
+    document_take *take;
+    void *arg;
+    truce_status status; /* of the last one that was taken */
+    bson_error_t *error;
+};
+
+static bool feed_one(const struct found *found, void *arg)
+{
+    struct feeding *feeding = arg;
+    struct read_cursor *cursor = feeding->cursor;
+
+    if (cursor->skip) {
+        cursor->skip--;
+        return true;
+    }
+    feeding->status = feeding->take(feeding->arg, found->document, feeding->error);
+    cursor->left -= cursor->left > 0;
+    return !feeding->status && cursor->left != 0;
+}
+
+/* What is not in a batch yet, where it stands in the file. */
+static truce_status feed(struct read_cursor *cursor, document_take *take, void *arg,
+                         bson_error_t *error)
+{
+    struct feeding feeding = {.cursor = cursor, .take = take, .arg = arg, .error = error};
+    truce_status status = TRUCE_OK;
+
+    while (!status && !feeding.status && !cursor->query.done && cursor->left != 0)
+        status = truce__query_run(&cursor->query, feed_one, &feeding, error);
+    return status ? status : feeding.status;
+}
+
+truce_status truce__engine_each(truce_cursor *base, document_take *take, void *arg,
+                                bson_error_t *error)
+{
+    struct read_cursor *cursor = base->ops == &cursor_ops ? (struct read_cursor *)base : NULL;
+    bool in_place = cursor && !cursor->sorter && !cursor->project;
+    const bson_t *document;
+    truce_status status;
+
+    for (;;) {
+        if (in_place && cursor->at == cursor->batch.size)
+            return feed(cursor, take, arg, error);
+        status = base->ops->next(base, &document, error);
+        if (status || !document)
+            return status;
+        status = take(arg, truce__value_document(document), error);
+        if (status)
+            return status;
+    }
+}
+
 static bool take_into_sorter(const struct found *found, void *arg)
 {
     struct read_cursor *cursor = arg;
 
     truce__found_pack(found, &cursor->packed);
-    cursor->sorting = truce__sorter_add(cursor->sorter, truce__value_document(&found->document),
-                                        cursor->packed.bytes, (uint32_t)cursor->packed.size,
-                                        &cursor->sorting_error);
+    cursor->sorting = truce__sorter_add(cursor->sorter, found->document, cursor->packed.bytes,
+                                        (uint32_t)cursor->packed.size, &cursor->sorting_error);
     return !cursor->sorting;
 }
 
@@ -488,8 +543,8 @@ static bool collect_one(const struct found *found, void *arg)
 {
     struct collecting *collecting = arg;
 
-    collecting->status = truce__distinct_add(
-        collecting->distinct, truce__value_document(&found->document), &collecting->error);
+    collecting->status =
+        truce__distinct_add(collecting->distinct, found->document, &collecting->error);
     return !collecting->status;
 }
 

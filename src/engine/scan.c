@@ -249,19 +249,28 @@ static truce_status check_deadline(const struct scan *scan, bson_error_t *error)
     return examined % DEADLINE_EVERY ? TRUCE_OK : truce__scan_deadline(scan->deadline_ns, error);
 }
 
+bool truce__body_document(struct bytes body, struct value *document)
+{
+    uint32_t length;
+
+    if (body.size < 5 || body.size > INT32_MAX)
+        return false;
+    memcpy(&length, body.data, sizeof length);
+    *document = (struct value){body.data, length, BSON_TYPE_DOCUMENT};
+    return length == body.size && !body.data[length - 1];
+}
+
 static truce_status examine(struct scan *scan, int64_t row, struct bytes body, struct found *found,
                             bson_error_t *error)
 {
-    struct value document = {body.data, (uint32_t)body.size, BSON_TYPE_DOCUMENT};
-
     scan->documents_examined++;
     found->match = (struct match_result){.array_index = -1};
-    if (!bson_init_static(&found->document, body.data, body.size))
+    if (!truce__body_document(body, &found->document))
         return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld is damaged",
                            (long long)row);
     if (scan->context->arena)
         truce__arena_reset(scan->context->arena);
-    return truce__match_test(scan->match, document, scan->context, &found->match, error);
+    return truce__match_test(scan->match, found->document, scan->context, &found->match, error);
 }
 
 /* The next entry, tested; OK without a match is possible. */

@@ -411,6 +411,14 @@ static truce_status input_next(struct stream *base, struct value *document, bson
     return status;
 }
 
+static truce_status input_each(struct stream *base, document_take *take, void *arg,
+                               bson_error_t *error)
+{
+    struct source *source = ((struct input_stream *)base)->source;
+
+    return source->each(source, take, arg, error);
+}
+
 static void input_release(struct stream *base)
 {
     struct source *source = ((struct input_stream *)base)->source;
@@ -424,6 +432,7 @@ static struct stream *stream_of_source(const struct stage_run *run, struct sourc
         truce__stream_new(sizeof *stream, run, NULL, input_next, input_release);
 
     stream->source = source;
+    stream->base.each = source->each ? input_each : NULL;
     return &stream->base;
 }
 
@@ -496,7 +505,7 @@ truce_status truce__pipeline_open(struct pipeline *pipeline, uint32_t first, str
     truce_status status;
 
     truce_assert(!pipeline->is_update && first <= pipeline->count);
-    made->base = (struct source){output_next, output_free};
+    made->base = (struct source){.next = output_next, .free = output_free};
     made->context = *context;
     if (world)
         made->world = *world;

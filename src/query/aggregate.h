@@ -11,11 +11,19 @@
 #include "query/match.h"
 #include "query/spill.h"
 
+/* Takes one document, borrowed for the call. */
+typedef truce_status document_take(void *arg, struct value document, bson_error_t *error);
+
 /* A source of documents. `next` gives a borrowed document, valid until the next call; *document is
  * NULL at the end. */
 struct source {
     truce_status (*next)(struct source *source, const bson_t **document, bson_error_t *error);
     void (*free)(struct source *source);
+    /* All documents that are left, to `take`, up to its first status that is not OK: for a stage
+     * that takes everything before it gives anything. It spares the source to copy them. NULL:
+     * there is only `next`. */
+    truce_status (*each)(struct source *source, document_take *take, void *arg,
+                         bson_error_t *error);
     bool ordered; /* the first stage that runs is a $sort, and documents come in the order in which
                      a find with this sort has them; none has an array at a field of the sort */
 };

@@ -406,9 +406,9 @@ static truce_status evaluate_key(struct group_stream *stream, struct value docum
     return TRUCE_OK;
 }
 
-static truce_status add_document(struct group_stream *stream, struct value document,
-                                 bson_error_t *error)
+static truce_status add_document(void *arg, struct value document, bson_error_t *error)
 {
+    struct group_stream *stream = arg;
     struct group_key key;
     truce_status status;
 
@@ -423,25 +423,34 @@ static truce_status add_document(struct group_stream *stream, struct value docum
 /* ---- giving --------------------------------------------------------------------------------- */
 
 /* *paused: the input has no more for now. */
-static truce_status drain(struct group_stream *stream, bool *paused, bson_error_t *error)
+static truce_status pull(struct group_stream *stream, bool *paused, bson_error_t *error)
 {
-    while (!stream->drained) {
+    for (;;) {
         struct value document;
         truce_status status = stream->base.input->next(stream->base.input, &document, error);
 
         *paused = !status && document.type == STREAM_PAUSED;
-        if (status || *paused)
+        if (status || !truce__stream_is_document(document))
             return status;
-        if (truce__stream_is_document(document)) {
-            status = add_document(stream, document, error);
-        } else {
-            stream->drained = true;
-            status = turn_files(stream, error);
-        }
+        status = add_document(stream, document, error);
         if (status)
             return status;
     }
-    return TRUCE_OK;
+}
+
+static truce_status drain(struct group_stream *stream, bool *paused, bson_error_t *error)
+{
+    struct stream *input = stream->base.input;
+    truce_status status;
+
+    if (stream->drained)
+        return TRUCE_OK;
+    status =
+        input->each ? input->each(input, add_document, stream, error) : pull(stream, paused, error);
+    if (status || *paused)
+        return status;
+    stream->drained = true;
+    return turn_files(stream, error);
 }
 
 /* The next file becomes the table. */

@@ -27,8 +27,11 @@ struct stream {
     /* VALUE_MISSING: the end. After an error or the end, only free. */
     truce_status (*next)(struct stream *stream, struct value *document, bson_error_t *error);
     void (*release)(struct stream *stream); /* what the kind of stream added; may be NULL */
-    struct stream *input;                   /* owned; may be NULL */
-    struct query_context context;           /* its arena is the one below */
+    /* All documents that are left, as a source gives them; NULL: there is only `next`. */
+    truce_status (*each)(struct stream *stream, document_take *take, void *arg,
+                         bson_error_t *error);
+    struct stream *input;         /* owned; may be NULL */
+    struct query_context context; /* its arena is the one below */
     struct arena arena;
 };
 

@@ -84,6 +84,12 @@ static truce_status next_of_cursor(struct source *base, const bson_t **document,
     return cursor->ops->next(cursor, document, error);
 }
 
+static truce_status each_of_cursor(struct source *base, document_take *take, void *arg,
+                                   bson_error_t *error)
+{
+    return truce__engine_each(((struct cursor_source *)base)->cursor, take, arg, error);
+}
+
 static void free_source(struct source *base)
 {
     truce_cursor *cursor = ((struct cursor_source *)base)->cursor;
@@ -123,7 +129,7 @@ static truce_status aggregate(truce_store *store, const char *collection, const 
         return status;
     truce__pipeline_head(compiled, &head);
     source = bson_malloc0(sizeof *source);
-    source->base = (struct source){next_of_cursor, free_source};
+    source->base = (struct source){next_of_cursor, free_source, each_of_cursor};
     status = open_head(store, collection, &head, options, source, error);
     if (status) {
         bson_free(source);
