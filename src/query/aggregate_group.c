@@ -30,12 +30,14 @@
 #include "base/limits.h"
 #include "query/accumulator.h"
 #include "query/expression.h"
+#include "query/number.h"
 #include "query/stage.h"
 
 #define PARTITION_BITS 4
 #define PARTITIONS     (1u << PARTITION_BITS)
 #define LEVELS_MAX     (64 / PARTITION_BITS)
 #define TABLE_FIRST    64
+#define KEY_OF_WHOLE   0xff
 
 /* The id is one expression, or a document of fields, each an expression of its own (then the id is
  * made only once for a group). As in MongoDB a missing value is null if the id has one part, and a
@@ -375,6 +377,20 @@ static truce_status add_record(struct group_stream *stream, const uint8_t *recor
     return add_inputs(stream, &key, error);
 }
 
+/* Groups are told apart, not put in order: whole numbers of all types are 64 bits behind a byte that
+ * is no class. */
+static void append_key(struct buffer *key, struct value value)
+{
+    int64_t whole;
+
+    if (!truce__value_is_number(value) || !truce__number_to_int64(value, &whole)) {
+        truce__key_append(key, value, false);
+        return;
+    }
+    truce__buffer_append_byte(key, KEY_OF_WHOLE);
+    truce__buffer_append(key, &whole, sizeof whole);
+}
+
 /* The key of the document's group, in stream->key. */
 static truce_status evaluate_key(struct group_stream *stream, struct value document,
                                  struct group_key *key, bson_error_t *error)
@@ -396,7 +412,7 @@ static truce_status evaluate_key(struct group_stream *stream, struct value docum
         if (value.type == VALUE_MISSING && stage->count == 1)
             value = truce__value_null();
         stream->id_parts[i] = value;
-        truce__key_append(&stream->key, value, false);
+        append_key(&stream->key, value);
     }
     *key = (struct group_key){
         .hash = hash_bytes(stream->key.bytes, stream->key.size),
