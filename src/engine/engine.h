@@ -57,7 +57,8 @@ truce_status truce__engine_find_if_sorted(struct engine *engine, const char *col
                                           truce_cursor **cursor, bool *sorted, bson_error_t *error);
 /* All documents that its cursor has left, to `take`, up to its first status that is not OK; those of
  * a batch yet to be read where they stand, while their snapshot is open. `take` must not call the
- * engine. The cursor, not another store's, is at its end afterwards. */
+ * engine. The cursor is of truce__engine_find, without skip and projection; afterwards it is at its
+ * end. */
 truce_status truce__engine_each(truce_cursor *cursor, document_take *take, void *arg,
                                 bson_error_t *error);
 truce_status truce__engine_count(struct engine *engine, const char *collection,

@@ -351,10 +351,6 @@ static bool feed_one(const struct found *found, void *arg)
     struct feeding *feeding = arg;
     struct read_cursor *cursor = feeding->cursor;
 
-    if (cursor->skip) {
-        cursor->skip--;
-        return true;
-    }
     feeding->status = feeding->take(feeding->arg, found->document, feeding->error);
     cursor->left -= cursor->left > 0;
     return !feeding->status && cursor->left != 0;
@@ -376,12 +372,12 @@ truce_status truce__engine_each(truce_cursor *base, document_take *take, void *a
                                 bson_error_t *error)
 {
     struct read_cursor *cursor = base->ops == &cursor_ops ? (struct read_cursor *)base : NULL;
-    bool in_place = cursor && !cursor->sorter && !cursor->project;
     const bson_t *document;
     truce_status status;
 
+    truce_assert(!cursor || (!cursor->skip && !cursor->project));
     for (;;) {
-        if (in_place && cursor->at == cursor->batch.size)
+        if (cursor && !cursor->sorter && cursor->at == cursor->batch.size)
             return feed(cursor, take, arg, error);
         status = base->ops->next(base, &document, error);
         if (status || !document)

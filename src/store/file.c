@@ -105,10 +105,12 @@ static truce_status open_head(truce_store *store, const char *collection,
 {
     static const bson_t all = BSON_INITIALIZER;
     const bson_t *filter = head->filter ? head->filter : &all;
-    truce_find_options how = *options;
+    truce_find_options how = {.hint = options->hint,
+                              .deadline_ms = options->deadline_ms,
+                              .allow_disk_use = options->allow_disk_use,
+                              .sort = head->sort,
+                              .limit = head->limit};
 
-    how.sort = head->sort;
-    how.limit = head->limit;
     if (head->sort && !head->same_sort)
         return truce__engine_find_if_sorted(engine_of(store), collection, filter, &how,
                                             &source->cursor, &source->base.ordered, error);

@@ -294,6 +294,20 @@ static int join(const char *foreign, bool indexed, size_t memory_max, bson_t *re
     return opened;
 }
 
+TEST(a_path_below_a_variable_is_not_one_of_the_document)
+{
+    struct pipeline_world world;
+
+    pipeline_world_init(&world);
+    pipeline_world_add(&world, "o", test_array("{'v': [{'_id': 1, 'a': 6}]}"));
+    check_run(&world,
+              "{'v': [{'$lookup': {'from': 'o', 'as': 'r', 'let': {'v': '$p'},"
+              " 'pipeline': [{'$group': {'_id': '$$v.a', 'own': {'$sum': '$a'}}}]}}]}",
+              "{'v': [{'_id': 1, 'p': {'a': 5}}]}",
+              "{'v': [{'_id': 1, 'p': {'a': 5}, 'r': [{'_id': 5, 'own': 6}]}]}");
+    pipeline_world_release(&world);
+}
+
 TEST(a_lookup_without_an_index_reads_the_collection_once_and_finds_the_same)
 {
     static const struct {

@@ -59,6 +59,24 @@ TEST(longs_are_summed_exactly_beyond_their_range_and_back)
               "{'r': {'$numberLong': '9007199254740995'}}", "{'r': 4503599627370498.0}");
 }
 
+TEST(small_whole_numbers_are_added_as_all_others_are)
+{
+    check_sum("[0.1, {'$numberLong': '4503599627370496'}, {'$numberLong': '-4503599627370496'}, 1]",
+              "{'r': 1.1}", "{'r': 0.275}");
+    check_sum("[{'$numberLong': '9007199254740992'}, 1]",
+              "{'r': {'$numberLong': '9007199254740993'}}", "{'r': 4503599627370496.0}");
+    check_sum("[2, {'$numberLong': '9007199254740993'}]",
+              "{'r': {'$numberLong': '9007199254740995'}}", "{'r': 4503599627370498.0}");
+    check_sum("[-2, {'$numberLong': '-9007199254740993'}]",
+              "{'r': {'$numberLong': '-9007199254740995'}}", "{'r': -4503599627370498.0}");
+    /* an average shows where a part of the sum is kept */
+    check_sum("[{'$numberLong': '-4611686018427387904'}, 1,"
+              " {'$numberLong': '4611686018427387904'}, 5]",
+              "{'r': {'$numberLong': '6'}}", "{'r': 1.5}");
+    check_sum("[1, 2, {'$numberDouble': 'Infinity'}]", "{'r': {'$numberDouble': 'Infinity'}}",
+              "{'r': {'$numberDouble': 'Infinity'}}");
+}
+
 TEST(what_doubles_lose_is_kept_and_shows_in_a_decimal)
 {
     check_sum("[1e16, 1.0, -1e16]", "{'r': 0.0}", "{'r': 0.0}");

@@ -143,6 +143,68 @@ TEST(values_of_all_types_are_in_one_total_order_with_equal_hashes_for_equals)
         bson_destroy(values[i].document);
 }
 
+/* ---- fields by name ------------------------------------------------------------------------- */
+
+/* {<before>: null, <name>: 7} in a piece of memory of its size: the address sanitizer sees the end */
+static void check_found(const char *before, const char *name)
+{
+    bson_t made = BSON_INITIALIZER;
+    struct value document, found;
+    uint8_t *exact;
+
+    BSON_APPEND_NULL(&made, before);
+    BSON_APPEND_INT32(&made, name, 7);
+    exact = bson_malloc(made.len);
+    memcpy(exact, bson_get_data(&made), made.len);
+    document = (struct value){exact, made.len, BSON_TYPE_DOCUMENT};
+    found = truce__value_field(document, name, strlen(name));
+    CHECK(found.type == BSON_TYPE_INT32 && truce__value_int32(found) == 7);
+    CHECK(truce__value_field(document, before, strlen(before)).type == BSON_TYPE_NULL);
+    CHECK(!truce__value_field(document, name, strlen(name) - 1).type);
+    CHECK(!truce__value_field(document, "nothing", 7).type);
+    bson_free(exact);
+    bson_destroy(&made);
+}
+
+TEST(a_field_is_found_by_its_whole_name_whatever_its_length)
+{
+    char before[40], name[40];
+
+    for (int i = 1; i < 36; i++) {
+        for (int k = 1; k < 20; k++) {
+            memset(before, '\x01', (size_t)k);
+            before[k] = 0;
+            memset(name, 'x', (size_t)i);
+            name[i] = 0;
+            check_found(before, name);
+        }
+    }
+    check_found("\x80", "\xc3\xa9\x01\x80\x80\x80\x80\x80\x80");
+}
+
+TEST(a_field_is_found_behind_values_of_all_types)
+{
+    bson_t *document = test_bson(
+        "{'01': 1.5, '02': 'text', '03': {'x': 1}, '04': [1, {'y': 2}],"
+        " '05': {'$binary': {'base64': 'AAECAw==', 'subType': '00'}}, '06': {'$undefined': true},"
+        " '07': {'$oid': '000102030405060708090a0b'}, '08': true,"
+        " '09': {'$date': {'$numberLong': '-5'}}, '10': null,"
+        " '11': {'$regularExpression': {'pattern': 'a.b', 'options': 'im'}},"
+        " '12': {'$dbPointer': {'$ref': 'c', '$id': {'$oid': '000102030405060708090a0b'}}},"
+        " '13': {'$code': 'f()'}, '14': {'$symbol': 's'},"
+        " '15': {'$code': 'f()', '$scope': {'a': 1}}, '16': 5,"
+        " '17': {'$timestamp': {'t': 1, 'i': 2}}, '18': {'$numberLong': '9'},"
+        " '19': {'$numberDecimal': '1.5'}, '20': {'$maxKey': 1}, '21': {'$minKey': 1},"
+        " 'last': 77}");
+    struct value found = truce__value_field(truce__value_document(document), "last", 4);
+
+    CHECK(found.type == BSON_TYPE_INT32 && truce__value_int32(found) == 77);
+    CHECK_INT(bson_count_keys(document), ==, 22);
+    bson_destroy(document);
+}
+
+/* ---- order ---------------------------------------------------------------------------------- */
+
 TEST(missing_equals_undefined_and_is_less_than_null)
 {
     bson_t *document = test_bson("{'a': {'$undefined': true}, 'b': null}");

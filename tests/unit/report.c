@@ -1,0 +1,164 @@
+/* Documents on their way into a $group: out of the first batch, then where they stand in the file. */
+#include "engine/engine.h"
+
+#include <stdio.h>
+
+#include "base/status.h"
+#include "tests/support/pipeline.h"
+#include "tests/support/test.h"
+
+#define DOCUMENTS 9000 /* of more snapshots than one */
+
+static truce_store *store;
+
+/* {_id: i, n: DOCUMENTS - i, m: i % 10} */
+static bool fill(bson_error_t *error)
+{
+    truce_write *writes = bson_malloc0(DOCUMENTS * sizeof *writes);
+    truce_write_outcome *outcomes = bson_malloc0(DOCUMENTS * sizeof *outcomes);
+    bool filled;
+
+    for (int i = 0; i < DOCUMENTS; i++)
+        writes[i] =
+            (truce_write){.kind = TRUCE_WRITE_INSERT,
+                          .collection = "c",
+                          .document = BCON_NEW("_id", BCON_INT32(i), "n", BCON_INT32(DOCUMENTS - i),
+                                               "m", BCON_INT32(i % 10))};
+    filled = CHECK_OK(truce_bulk(store, writes, DOCUMENTS, NULL, outcomes, error), *error);
+    for (int i = 0; i < DOCUMENTS; i++) {
+        truce_write_result_release(&outcomes[i].result);
+        bson_destroy((bson_t *)writes[i].document);
+    }
+    bson_free(writes);
+    bson_free(outcomes);
+    return filled;
+}
+
+/* with an index on n */
+static bool open_filled(void)
+{
+    bson_t *index = test_bson("{'key': {'n': 1}}");
+    bson_error_t error;
+    char path[400];
+    bool opened;
+
+    snprintf(path, sizeof path, "%s/s.truce", test_directory());
+    opened = CHECK_OK(truce_store_open(path, NULL, &store, &error), error) &&
+             CHECK_OK(truce_index_create(store, "c", index, &error), error) && fill(&error);
+    bson_destroy(index);
+    return opened;
+}
+
+/* `pipeline` as {"v": [...]}; `result` is the only document. */
+static truce_status report(const char *pipeline, const truce_find_options *options, bson_t *result,
+                           bson_error_t *error)
+{
+    bson_t *stages = test_array(pipeline);
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    truce_status status = truce_aggregate(store, "c", stages, options, &cursor, error);
+
+    bson_init(result);
+    if (!status)
+        status = truce_cursor_next(cursor, &document, error);
+    if (!status && document) {
+        bson_copy_to(document, result);
+        CHECK_OK(truce_cursor_next(cursor, &document, error), *error);
+        CHECK(!document);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(stages);
+    return status;
+}
+
+static void check_report(const char *pipeline, const char *expected)
+{
+    bson_t *wanted = test_bson(expected), result;
+    bson_error_t error;
+
+    CHECK_OK(report(pipeline, NULL, &result, &error), error);
+    if (!CHECK_BSON(wanted, &result))
+        test_fail(__FILE__, __LINE__, "of %s", pipeline);
+    bson_destroy(wanted);
+    bson_destroy(&result);
+}
+
+#define COUNT                                                                                      \
+    "{'$group': {'_id': null, 'n': {'$sum': 1}, 'first': {'$first': '$_id'},"                      \
+    " 'last': {'$last': '$_id'}, 'sum': {'$sum': '$_id'}}}"
+
+TEST(a_report_has_each_document_once_in_their_order)
+{
+    REQUIRE(open_filled());
+    check_report("{'v': [" COUNT "]}",
+                 "{'_id': null, 'n': 9000, 'first': 0, 'last': 8999, 'sum': 40495500}");
+    check_report("{'v': [{'$match': {'m': 3}}, " COUNT "]}",
+                 "{'_id': null, 'n': 900, 'first': 3, 'last': 8993, 'sum': 4048200}");
+    check_report("{'v': [{'$match': {'_id': 7}}, " COUNT "]}",
+                 "{'_id': null, 'n': 1, 'first': 7, 'last': 7, 'sum': 7}");
+    check_report("{'v': [{'$match': {'m': 10}}, " COUNT "]}", "{}");
+    truce_store_close(store);
+}
+
+TEST(a_report_of_a_limit_has_so_many_documents)
+{
+    REQUIRE(open_filled());
+    check_report("{'v': [{'$limit': 5}, " COUNT "]}",
+                 "{'_id': null, 'n': 5, 'first': 0, 'last': 4, 'sum': 10}");
+    check_report("{'v': [{'$sort': {'_id': -1}}, {'$limit': 100}, " COUNT "]}",
+                 "{'_id': null, 'n': 100, 'first': 8999, 'last': 8900, 'sum': 894950}");
+    check_report("{'v': [{'$sort': {'_id': 1}}, {'$limit': 6000}, " COUNT "]}",
+                 "{'_id': null, 'n': 6000, 'first': 0, 'last': 5999, 'sum': 17997000}");
+    truce_store_close(store);
+}
+
+TEST(a_report_of_what_no_index_puts_in_order_has_it_sorted)
+{
+    REQUIRE(open_filled());
+    check_report("{'v': [{'$match': {'n': {'$gt': 1000}}}, {'$sort': {'_id': -1}},"
+                 " {'$limit': 3}, " COUNT "]}",
+                 "{'_id': null, 'n': 3, 'first': 7999, 'last': 7997, 'sum': 23994}");
+    check_report("{'v': [{'$sort': {'m': -1, '_id': 1}}, {'$limit': 901}, " COUNT "]}",
+                 "{'_id': null, 'n': 901, 'first': 9, 'last': 8, 'sum': 4053608}");
+    truce_store_close(store);
+}
+
+TEST(options_of_a_find_do_not_count_for_a_report)
+{
+    bson_t *only = test_bson("{'m': 1}"), *wanted = test_bson("{'_id': null, 'n': 9000}"), result;
+    truce_find_options of_find = {.skip = 70, .limit = 200, .sort = only, .projection = only};
+    bson_error_t error;
+
+    REQUIRE(open_filled());
+    CHECK_OK(report("{'v': [{'$group': {'_id': null, 'n': {'$sum': {'$cond': ['$n', 1, 0]}}}}]}",
+                    &of_find, &result, &error),
+             error);
+    CHECK_BSON(wanted, &result);
+    bson_destroy(&result);
+    bson_destroy(only);
+    bson_destroy(wanted);
+    truce_store_close(store);
+}
+
+TEST(the_first_document_that_a_report_fails_on_ends_it)
+{
+    bson_error_t error = {0};
+    bson_t result;
+
+    REQUIRE(open_filled());
+    /* the first batch; a document behind it; the last snapshot */
+    for (int wrong = 3; wrong < DOCUMENTS; wrong += 4400) {
+        char *pipeline =
+            bson_strdup_printf("{'v': [{'$group': {'_id': null, 's': {'$sum': {'$divide': [1,"
+                               " {'$subtract': ['$_id', %d]}]}}}}]}",
+                               wrong);
+
+        error.code = 0;
+        CHECK(report(pipeline, NULL, &result, &error) != TRUCE_OK);
+        CHECK_INT(error.code, ==, CODE_BAD_VALUE);
+        CHECK(strstr(error.message, "zero"));
+        bson_destroy(&result);
+        bson_free(pipeline);
+    }
+    truce_store_close(store);
+}
