@@ -75,7 +75,7 @@ truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, s
 /* Returns when everything that was found `early` is durable. */
 truce_status truce__engine_settle(struct engine *engine, bson_error_t *error);
 
-/* ---- writing (write.c, modify.c) ------------------------------------------------------------ */
+/* ---- writing (write.c, modify.c, rewrite.c) ------------------------------------------------- */
 
 truce_status truce__engine_bulk(struct engine *engine, const truce_write *writes, size_t count,
                                 const truce_bulk_options *options, truce_write_outcome *outcomes,
@@ -84,6 +84,9 @@ truce_status truce__engine_find_and_modify(struct engine *engine, const char *co
                                            const bson_t *filter, const bson_t *update,
                                            const truce_modify_options *options, bson_t *document,
                                            truce_write_result *result, bson_error_t *error);
+
+truce_status truce__engine_rewrite(struct engine *engine, truce_rewrite *rewrite,
+                                   bson_error_t *error);
 
 /* ---- collections and indexes (collections.c, index_build.c) --------------------------------- */
 

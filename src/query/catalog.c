@@ -363,6 +363,24 @@ void truce__index_key_values(const struct index_spec *spec, struct value documen
     truce__buffer_release(&search.scratch);
 }
 
+bool truce__index_key_of(const struct index_spec *spec, const bson_t *wanted, struct buffer *key)
+{
+    struct value root = truce__value_document(wanted);
+
+    key->size = 0;
+    if (!(spec->unique || spec->is_id) || spec->partial || bson_count_keys(wanted) != spec->count)
+        return false;
+    for (uint32_t i = 0; i < spec->count; i++) {
+        const struct index_field *field = &spec->fields[i];
+        struct value value = truce__value_field(root, field->path.text, field->path.length);
+
+        if (field->wildcard || value.type == VALUE_MISSING)
+            return false;
+        truce__key_append(key, value, field->descending);
+    }
+    return true;
+}
+
 truce_status truce__index_refuse_duplicate(const char *collection, const struct index_spec *spec,
                                            struct value document, const uint8_t *key, size_t size,
                                            bson_error_t *error)

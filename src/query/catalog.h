@@ -54,6 +54,10 @@ truce_status truce__natural_direction(const bson_t *specification, int *directio
 void truce__index_key_values(const struct index_spec *spec, struct value document,
                              const uint8_t *key, size_t size, bson_t *values);
 
+/* Is it an index that has at most one document for each key, and whose fields are exactly those of
+ * `wanted`? Then `key`, emptied before, is the key of the document that has their values. */
+bool truce__index_key_of(const struct index_spec *spec, const bson_t *wanted, struct buffer *key);
+
 /* Refuses with CODE_DUPLICATE_KEY, naming collection, index, pattern and the values. */
 truce_status truce__index_refuse_duplicate(const char *collection, const struct index_spec *spec,
                                            struct value document, const uint8_t *key, size_t size,

@@ -39,6 +39,9 @@ struct fields {
 /* The whole of a document from outside: structure, lengths, UTF-8, depth, size; once, on entry.
  * `what` names it in the error ("filter", "document"). */
 truce_status truce__document_check(const bson_t *document, const char *what, bson_error_t *error);
+/* Its size alone, of a document that is made of checked parts. */
+truce_status truce__document_check_size(const bson_t *document, const char *what,
+                                        bson_error_t *error);
 
 /* How long the payload of a type is: `more` bytes, and if it begins with a length as many as that
  * says. A table and no switch: walks go over one element after the other, of all types. */

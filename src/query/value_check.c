@@ -292,17 +292,26 @@ static truce_status refuse_fault(enum fault fault, const struct scan *scan, cons
                          fault_texts[fault]);
 }
 
+truce_status truce__document_check_size(const bson_t *document, const char *what,
+                                        bson_error_t *error)
+{
+    if (document->len <= TRUCE_DOCUMENT_BYTES_MAX)
+        return TRUCE_OK;
+    return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
+                         "the %s has %u bytes, more than the maximum of %d", what, document->len,
+                         TRUCE_DOCUMENT_BYTES_MAX);
+}
+
 truce_status truce__document_check(const bson_t *document, const char *what, bson_error_t *error)
 {
     struct scan scan = {0};
     const uint8_t *at = bson_get_data(document);
     const uint8_t *end = at + document->len;
+    truce_status status = truce__document_check_size(document, what, error);
     enum fault fault;
 
-    if (document->len > TRUCE_DOCUMENT_BYTES_MAX)
-        return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
-                             "the %s has %u bytes, more than the maximum of %d", what,
-                             document->len, TRUCE_DOCUMENT_BYTES_MAX);
+    if (status)
+        return status;
     fault = skip_container(&scan, &at, end);
     if (!fault && at != end)
         fault = BAD_LENGTH;

@@ -328,7 +328,8 @@ static void start_clients(struct run *run)
 
         client->store.ops = &truce__sim_store_ops;
         client->store.capabilities =
-            run->inner->capabilities & ~(uint32_t)(TRUCE_CAN_SNAPSHOT_READ | TRUCE_CAN_WAIT);
+            run->inner->capabilities &
+            ~(uint32_t)(TRUCE_CAN_SNAPSHOT_READ | TRUCE_CAN_WAIT | TRUCE_CAN_REWRITE);
         if (run->scenario->clients[c].journal)
             client->store.capabilities &= ~(uint32_t)TRUCE_CAN_ATOMIC_BULK;
         client->run = run;

@@ -294,6 +294,44 @@ static truce_status find_and_modify(truce_store *base, const char *collection, c
     return end(fault, kind, "find_and_modify", status, error);
 }
 
+/* A rewriting of which nothing is written, whatever is made. */
+struct lying_rewrite {
+    truce_rewrite base; /* first */
+    truce_rewrite *told;
+};
+
+static void begin_lying(truce_rewrite *rewrite)
+{
+    truce_rewrite *told = ((struct lying_rewrite *)rewrite)->told;
+
+    told->begin(told);
+}
+
+static bool make_lying(truce_rewrite *rewrite, size_t number, const bson_t *before, bson_t *after)
+{
+    truce_rewrite *told = ((struct lying_rewrite *)rewrite)->told;
+
+    (void)told->make(told, number, before, after);
+    return false;
+}
+
+static truce_status rewrite_documents(truce_store *base, truce_rewrite *rewrite,
+                                      bson_error_t *error)
+{
+    struct fault_store *fault = (struct fault_store *)base;
+    truce_fault_kind kind = begin(fault, true);
+    struct lying_rewrite lying = {.base = *rewrite, .told = rewrite};
+    truce_status status = TRUCE_OK;
+
+    lying.base.begin = begin_lying;
+    lying.base.make = make_lying;
+    if (kind == TRUCE_FAULT_LIE)
+        status = truce__store_rewrite(fault->inner, &lying.base, error);
+    else if (kind != TRUCE_FAULT_FAIL)
+        status = truce__store_rewrite(fault->inner, rewrite, error);
+    return end(fault, kind, "rewrite", status, error);
+}
+
 /* ---- indexes, collections, wake-up ---------------------------------------------------------- */
 
 static truce_status index_create(truce_store *base, const char *collection, const bson_t *index,
@@ -430,6 +468,7 @@ static const truce_store_ops fault_ops = {
     .explain = explain,
     .bulk = bulk,
     .find_and_modify = find_and_modify,
+    .rewrite = rewrite_documents,
     .read_many = read_many,
     .index_create = index_create,
     .index_drop = index_drop,

@@ -63,6 +63,12 @@ static truce_status find_and_modify(truce_store *store, const char *collection,
                                          document, result, error);
 }
 
+static truce_status rewrite_documents(truce_store *store, truce_rewrite *rewrite,
+                                      bson_error_t *error)
+{
+    return truce__engine_rewrite(engine_of(store), rewrite, error);
+}
+
 static truce_status read_many(truce_store *store, truce_look *looks, size_t number,
                               bson_error_t *error)
 {
@@ -212,6 +218,7 @@ static const truce_store_ops file_ops = {
     .explain = explain,
     .bulk = bulk,
     .find_and_modify = find_and_modify,
+    .rewrite = rewrite_documents,
     .read_many = read_many,
     .index_create = index_create,
     .index_drop = index_drop,
@@ -248,7 +255,7 @@ truce_status truce__file_open(const char *path, const truce_store_options *optio
                               TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ATOMIC_BULK |
                               TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX | TRUCE_CAN_WAIT |
                               TRUCE_CAN_DURABLE | TRUCE_CAN_SNAPSHOT_READ |
-                              TRUCE_CAN_TELL_MODIFIED | TRUCE_CAN_KEEP_ORDER;
+                              TRUCE_CAN_TELL_MODIFIED | TRUCE_CAN_KEEP_ORDER | TRUCE_CAN_REWRITE;
     made->engine = engine;
     *store = &made->base;
     return TRUCE_OK;

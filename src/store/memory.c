@@ -383,6 +383,7 @@ static const truce_store_ops memory_ops = {
     .explain = truce__memory_explain,
     .bulk = truce__memory_bulk,
     .find_and_modify = truce__memory_find_and_modify,
+    .rewrite = truce__memory_rewrite,
     .read_many = truce__memory_read_many,
     .index_create = index_create,
     .index_drop = index_drop,
@@ -408,10 +409,11 @@ truce_status truce__memory_open(const char *path, const truce_store_options *opt
                            "a memory store starts empty: read_only and must_exist make no sense");
     made = bson_malloc0(sizeof(*made));
     made->base.ops = &memory_ops;
-    made->base.capabilities =
-        TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS | TRUCE_CAN_ITEM_UPDATE |
-        TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX |
-        TRUCE_CAN_WAIT | TRUCE_CAN_SNAPSHOT_READ | TRUCE_CAN_TELL_MODIFIED | TRUCE_CAN_KEEP_ORDER;
+    made->base.capabilities = TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
+                              TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ATOMIC_BULK |
+                              TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX | TRUCE_CAN_WAIT |
+                              TRUCE_CAN_SNAPSHOT_READ | TRUCE_CAN_TELL_MODIFIED |
+                              TRUCE_CAN_KEEP_ORDER | TRUCE_CAN_REWRITE;
     made->sequence = made->dropped = 1;
     pthread_mutex_init(&made->mutex, NULL);
     pthread_condattr_init(&attributes);

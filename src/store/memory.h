@@ -130,5 +130,6 @@ truce_status truce__memory_find_and_modify(truce_store *base, const char *name,
                                            const bson_t *filter, const bson_t *update,
                                            const truce_modify_options *options, bson_t *document,
                                            truce_write_result *result, bson_error_t *error);
+truce_status truce__memory_rewrite(truce_store *base, truce_rewrite *rewrite, bson_error_t *error);
 
 #endif

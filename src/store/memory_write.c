@@ -520,3 +520,83 @@ truce_status truce__memory_find_and_modify(truce_store *base, const char *name,
     modifying_release(&modifying);
     return status;
 }
+
+/* ---- rewriting ------------------------------------------------------------------------------ */
+
+/* The index that `wanted` is a key of, which is put into `key`; its number, or -1. */
+static int64_t index_of(const struct memory_collection *collection, const bson_t *wanted,
+                        struct buffer *key)
+{
+    for (uint32_t i = 0; collection && i < collection->indexes_count; i++) {
+        if (truce__index_key_of(collection->indexes[i], wanted, key))
+            return i;
+    }
+    return -1;
+}
+
+/* SIZE_MAX: no document has it. */
+static size_t position_of(const struct memory_collection *collection, int64_t index,
+                          const struct buffer *key)
+{
+    for (size_t at = 0; at < collection->count; at++) {
+        const struct index_keys *keys = &collection->documents[at]->keys[index];
+        uint32_t start = 0;
+
+        for (uint32_t i = 0; i < keys->count; start = keys->ends[i++]) {
+            if (keys->ends[i] - start == key->size &&
+                !memcmp(keys->bytes.bytes + start, key->bytes, key->size))
+                return at;
+        }
+    }
+    return SIZE_MAX;
+}
+
+static truce_status put(struct writing *writing, const char *name, size_t position,
+                        const bson_t *after, bson_error_t *error)
+{
+    truce_status status = truce__document_check_size(after, "document", error);
+
+    if (status)
+        return status;
+    if (position == SIZE_MAX)
+        return insert(writing, name, after, error);
+    return replace(writing, truce__memory_find(writing->store, name), position, after, error);
+}
+
+static void rewrite_one(struct writing *writing, truce_rewrite *rewrite, size_t number,
+                        const struct memory_collection *collection, size_t position)
+{
+    bool found = position != SIZE_MAX;
+    bson_t after = BSON_INITIALIZER;
+    bson_error_t why = {0};
+    truce_status status = TRUCE_OK;
+
+    if (rewrite->make(rewrite, number, found ? collection->documents[position]->bson : NULL,
+                      &after))
+        status = put(writing, rewrite->collection, position, &after, &why);
+    if (status)
+        rewrite->refuse(rewrite, number, status, &why);
+    bson_destroy(&after);
+}
+
+truce_status truce__memory_rewrite(truce_store *base, truce_rewrite *rewrite, bson_error_t *error)
+{
+    struct memory_collection *collection;
+    struct buffer key = {0};
+    struct writing writing;
+    int64_t index = 0;
+
+    (void)error;
+    writing_begin(&writing, base, 0);
+    rewrite->begin(rewrite);
+    collection = truce__memory_find(writing.store, rewrite->collection);
+    for (size_t i = 0; i < rewrite->count && index >= 0; i++) {
+        index = index_of(collection, rewrite->keys[i], &key);
+        truce_assert(index >= 0 || i == 0);
+        if (index >= 0)
+            rewrite_one(&writing, rewrite, i, collection, position_of(collection, index, &key));
+    }
+    writing_end(&writing);
+    truce__buffer_release(&key);
+    return index < 0 ? TRUCE_NOT_FOUND : TRUCE_OK;
+}

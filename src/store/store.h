@@ -19,6 +19,9 @@ truce_status truce__mongo_srv_open(const char *path, const truce_store_options *
 truce_status truce__store_look(truce_store *store, truce_look *looks, size_t count,
                                bson_error_t *error);
 
+/* rewrite of the backend, with checks; INVALID without TRUCE_CAN_REWRITE. */
+truce_status truce__store_rewrite(truce_store *store, truce_rewrite *rewrite, bson_error_t *error);
+
 /* {store: its scheme, ...}: what the backend's `facts` tells; always initialised. */
 truce_status truce__store_facts(truce_store *store, bson_t *facts, bson_error_t *error);
 

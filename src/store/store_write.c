@@ -272,6 +272,23 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
     return truce__pass_error(status, &caught, error);
 }
 
+/* ---- rewriting ------------------------------------------------------------------------------ */
+
+truce_status truce__store_rewrite(truce_store *store, truce_rewrite *rewrite, bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = truce__collection_name_check(rewrite->collection, error);
+
+    if (!status && !(store->capabilities & TRUCE_CAN_REWRITE))
+        status =
+            truce__fail(TRUCE_INVALID, error, "a %s: store cannot rewrite", store->ops->scheme);
+    if (status || !rewrite->count)
+        return status;
+    status = store->ops->rewrite(store, rewrite, &caught);
+    truce__check_answer(status, &caught);
+    return truce__pass_error(status, &caught, error);
+}
+
 /* ---- single writes -------------------------------------------------------------------------- */
 
 static truce_status write_one(truce_store *store, const truce_write *write,

@@ -418,6 +418,17 @@ static truce_status bulk(truce_store *base, const truce_write *writes, size_t nu
     return call_end(&call, status, error);
 }
 
+static truce_status rewrite_documents(truce_store *base, truce_rewrite *rewrite,
+                                      bson_error_t *error)
+{
+    struct call call;
+
+    call_init(&call, base, "rewrite", rewrite->collection);
+    BSON_APPEND_INT64(&call.arguments, "documents", (int64_t)rewrite->count);
+    call_begin(&call);
+    return call_end(&call, truce__store_rewrite(call.trace->inner, rewrite, error), error);
+}
+
 static truce_status find_and_modify(truce_store *base, const char *collection, const bson_t *filter,
                                     const bson_t *update, const truce_modify_options *options,
                                     bson_t *document, truce_write_result *result,
@@ -577,6 +588,7 @@ static const truce_store_ops trace_ops = {
     .explain = explain,
     .bulk = bulk,
     .find_and_modify = find_and_modify,
+    .rewrite = rewrite_documents,
     .read_many = read_many,
     .index_create = index_create,
     .index_drop = index_drop,

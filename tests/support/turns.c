@@ -402,7 +402,9 @@ static void run_once(const struct turns_run *run, struct path *path)
     path->at = 0;
     for (int i = 0; i < run->clients; i++) {
         turns.clients[i] = (struct client){
-            .base = {&ops, turns.inner->capabilities}, .turns = &turns, .number = i};
+            .base = {&ops, turns.inner->capabilities & ~(uint32_t)TRUCE_CAN_REWRITE},
+            .turns = &turns,
+            .number = i};
         pthread_create(&turns.clients[i].thread, NULL, run_client, &turns.clients[i]);
     }
     run_choices(&turns, path);

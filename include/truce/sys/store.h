@@ -28,6 +28,33 @@ enum {
                                          result.matched */
     TRUCE_CAN_KEEP_ORDER = 1 << 10, /* what a power cut takes of relaxed writes are the last of all
                                          writes, never one before a write that it leaves */
+    TRUCE_CAN_REWRITE = 1 << 11,    /* rewrite */
+};
+
+/*
+ * Documents that a function of the caller's rewrites inside the store: between what it reads and what
+ * it writes nobody else writes, so there is no race to lose. All that it writes takes effect at once.
+ *
+ * `keys` are documents with the same fields, on which the collection has a unique index of exactly
+ * those fields. The functions run under the store's lock, perhaps on another thread, while the caller
+ * waits; they must be quick and call no store.
+ */
+typedef struct truce_rewrite truce_rewrite;
+struct truce_rewrite {
+    const char *collection;
+    const bson_t *const *keys;
+    size_t count;
+    /* Comes first, and again if all is begun anew: what was made until then is undone. */
+    void (*begin)(truce_rewrite *rewrite);
+    /* `before`: the document with keys[number], which is borrowed; NULL: there is none. True: `after`
+     * (empty; initialised) has become the document that is to stand there, with the same _id, or with
+     * a new one as its first field. It is made of `before` and of parts that were checked
+     * (truce__document_check): the store itself checks nothing but its size. */
+    bool (*make)(truce_rewrite *rewrite, size_t number, const bson_t *before, bson_t *after);
+    /* What was made of it last cannot be (a unique key is taken, it is too large): nothing of this
+     * document is changed. */
+    void (*refuse)(truce_rewrite *rewrite, size_t number, truce_status status,
+                   const bson_error_t *error);
 };
 
 typedef struct truce_store_ops {
@@ -55,6 +82,9 @@ typedef struct truce_store_ops {
                                     const bson_t *filter, const bson_t *update,
                                     const truce_modify_options *options, bson_t *document,
                                     truce_write_result *result, bson_error_t *error);
+    /* Only with TRUCE_CAN_REWRITE. NOT_FOUND (without text): there is no such index, nothing was done.
+     * Unless it is OK, what was made counts for nothing. */
+    truce_status (*rewrite)(truce_store *store, truce_rewrite *rewrite, bson_error_t *error);
     /* all of one instant; only with TRUCE_CAN_SNAPSHOT_READ */
     truce_status (*read_many)(truce_store *store, truce_look *looks, size_t count,
                               bson_error_t *error);
