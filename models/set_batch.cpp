@@ -6,7 +6,7 @@ struct Msg { u8 add, seq, src; };
 struct Cn { u8 pc, m, wm, shot; u8 sn[6]; };
 struct S2 { u8 ex, cls, csrc, del, dsrc, wm; u8 acked, rec, applied, dups, docs, cpc, cwm, gwm; u8 low[3]; Cn c[3]; u8 crashes; u8 lost; };
 enum { IDLE, HOLD, SH1, SH2, INSERT, LOOK, REC, ACK, CASW };
-static int CASMODE = 0; // 1: look, then a write guarded by the whole state; 2: lists only; 3: _wm only
+static int CASMODE = 0; // 1: look, then a write guarded by the whole state; 2: lists only; 3: _wm only; 4: looked, merged and written in one step
 static const char *bm[] = {"", "a second document for one key", "an entry came back after its removal (or is lost)", "an operation was dropped though nobody applied it"};
 struct P2 {
   typedef S2 S; u32 mut; std::vector<Msg> ms; int nc, dups; bool pipe, collect; S last; u8 bad = 0;
@@ -29,6 +29,7 @@ struct P2 {
       switch (q.pc) {
       case IDLE: for (int j = 0; j < (int)ms.size(); j++) { bool re = s.acked >> j & 1; if (re && !s.dups) continue; B; if (re) n.dups--; x.pc = M(M_REC_FIRST) ? REC : M(M_ACK_FIRST) ? ACK : HOLD; x.m = j; x.wm = s.gwm; lab("a consumer gets %s %d/%d%s", ms[j].add ? "add" : "remove", ms[j].seq, ms[j].src, re ? " once more" : ""); emit(n); } break;
       case HOLD: case SH1: {
+        if (CASMODE == 4) { B; if (s.ex && below(s, *m, q)) { if (!(s.applied >> i & 1)) n.lost = 1; lab("%s %d: below", nm, m->seq); } else if (settled(s, i)) { n.applied |= 1 << i; lab("%s %d: stale", nm, m->seq); } else { put(n, i); lab("%s %d merged inside the store", nm, m->seq); } x.pc = REC; emit(n); break; }
         if (CASMODE) { B; if (s.ex && below(s, *m, q)) { if (!(s.applied >> i & 1)) n.lost = 1; x.pc = REC; lab("%s %d: looked: below", nm, m->seq); } else if (settled(s, i)) { n.applied |= 1 << i; x.pc = REC; lab("%s %d: looked: stale", nm, m->seq); } else { x.pc = CASW; u8 v[6] = {s.ex, s.cls, s.csrc, s.del, s.dsrc, s.wm}; memcpy(x.sn, v, 6); lab("%s %d: looked: open", nm, m->seq); } emit(n); break; }
         if (pipe) { // one atomic pipeline upsert keyed on the document key
           B; if (!s.ex) { x.pc = INSERT; lab("%s %d: no document: will insert", nm, m->seq); } else { if (below(s, *m, q)) { lab("%s %d: at or below the watermark: dropped", nm, m->seq); if (!(s.applied >> i & 1)) n.lost = 1; } else if (cur(s) < rank(*m) || M(M_NO_GUARD_SEQ)) { put(n, i); lab("%s %d applied", nm, m->seq); } else { lab("%s %d stale", nm, m->seq); n.applied |= 1 << i; } x.pc = M(M_REC_FIRST) ? ACK : REC; } emit(n); break; }
@@ -69,5 +70,7 @@ int main() {
   std::vector<Msg> two = {{1, 1, 0}, {0, 2, 0}, {1, 1, 1}, {1, 2, 1}}, two2 = {{1, 1, 0}, {0, 2, 0}, {0, 1, 1}, {1, 1, 1}};
   CASMODE = 1; u64 tot = 0; bool ok = true; for (int k = 0; k < 16; k++) { std::vector<Msg> v; for (int i = 0; i < 4; i++) v.push_back({(u8)(k >> i & 1), (u8)(i + 1), 0}); Res r = go("", v, 0, false, true, 2, 1, false, true); tot += r.n; if (!r.viol.empty() || !r.complete) { ok = false; report("kinds", r, true); } } printf("look + guarded write, 16 patterns, 2 consumers: %s %llu states\n", ok ? "OK (complete)" : "FAILED", (unsigned long long)tot);
   go("cas, 3 consumers, collector", arar, 0, false, true, 3, 1); go("cas, tie", tie, 0, false, true, 3, 1); go("cas, two sources", two, 0, false, true, 3, 1); go("cas, two sources, tie", two2, 0, false, true, 3, 1);
+  CASMODE = 4; tot = 0; ok = true; for (int k = 0; k < 16; k++) { std::vector<Msg> v; for (int i = 0; i < 4; i++) v.push_back({(u8)(k >> i & 1), (u8)(i + 1), 0}); Res r = go("", v, 0, false, true, 3, 1, false, true); tot += r.n; if (!r.viol.empty() || !r.complete) { ok = false; report("kinds", r, true); } } printf("merged inside the store, 16 patterns, 3 consumers: %s %llu states\n", ok ? "OK (complete)" : "FAILED", (unsigned long long)tot);
+  go("inside, tie", tie, 0, false, true, 3, 1); go("inside, two sources", two, 0, false, true, 3, 1); go("inside, two sources, tie", two2, 0, false, true, 3, 1); go("mutant: inside, _wm not looked at", arar, M_NO_DOCWM, false, true, 3, 1);
   CASMODE = 2; go("mutant: _wm not in the guard", arar, 0, false, true, 3, 1); CASMODE = 3; go("mutant: lists not in the guard", arar, 0, false, true, 3, 1);
 }

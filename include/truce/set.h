@@ -45,7 +45,9 @@ typedef enum truce_set_layout {
 
 /* How one operation is applied; all give the same documents. */
 typedef enum truce_set_form {
-    TRUCE_SET_FORM_AUTO = 0, /* by what the store can do */
+    TRUCE_SET_FORM_AUTO =
+        0, /* what the store can do best: merging inside its write (truce/sys/store.h:
+                                TRUCE_CAN_REWRITE), else one of these: */
     TRUCE_SET_FORM_PIPELINE, /* one update with an aggregation pipeline */
     TRUCE_SET_FORM_CLASSIC,  /* a loop of two guarded updates with classic operators */
 } truce_set_form;
@@ -119,7 +121,7 @@ typedef struct truce_set_result {
 } truce_set_result;
 
 /* Many operations, in any order, of any documents: for each name the winner is found first, then
- * each document is written once, in one bulk call for some hundreds of documents. An operation that
+ * each document is written once, in one call for some hundreds of documents. An operation that
  * lost to another of the batch is STALE. `results` has room for `count`. Returns the status of the
  * first operation that failed, whose number is in the sentence; the others are applied all the
  * same (in a commit: none is, and the commit has to be abandoned).

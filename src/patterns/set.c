@@ -25,7 +25,8 @@
  *     number <= _wm, nothing stands       a repeat of what was collected (DUPLICATE), or it comes
  *                                         after its number was given up (QUARANTINED)
  *
- * Each application is one atomic update whose guard holds all of that, so a crash leaves it done or
+ * Each application is one atomic update whose guard holds all of that, or a merge inside the store's own
+ * write, where the store can (`rewrites`; models/set_batch.cpp has both). So a crash leaves it done or
  * not done, and doing it again is harmless. The parts:
  *
  *     set_rank.c        the order of operations
@@ -34,7 +35,8 @@
  *     set_fold.c        batches: the winner for each name
  *     set_merge.c       the winners of a document merged into its lists
  *     set_queue.c       calls of several threads put together
- *     set_batch.c       batches: look, merge, write if nothing changed meanwhile
+ *     set_batch.c       batches: merged inside the store, or look, merge, write if nothing changed
+ *                       meanwhile
  *     set_element.c     the layout of one document for each element
  *     set_commit.c      operations as part of a commit
  *     set_ranges.c      sets of numbers
@@ -137,6 +139,9 @@ truce_set *truce_set_new(truce_store *store, const truce_set_options *options)
     set->store = store;
     set->layout = options->layout;
     set->form = form_for(store, options->form);
+    set->rewrites = options->form == TRUCE_SET_FORM_AUTO &&
+                    options->layout == TRUCE_SET_IN_DOCUMENT &&
+                    (store->capabilities & TRUCE_CAN_REWRITE);
     if (options->form == TRUCE_SET_FORM_PIPELINE && set->form != options->form)
         refuse(set, "form on this store", "pipeline");
     set->collection = bson_strdup(options->collection ? options->collection : "students");

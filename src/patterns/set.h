@@ -42,6 +42,7 @@ struct truce_set {
     uint32_t keys_count;
     truce_set_layout layout;
     truce_set_form form; /* never AUTO */
+    bool rewrites; /* operations are merged inside the store, which can; `form` is for the rest */
     bson_error_t refusal;
     bool refused; /* the options were wrong, `refusal` says why */
     atomic_bool ready;
@@ -106,6 +107,7 @@ struct set_operation {
     struct set_call *call; /* whose it is */
     size_t number;         /* in its call */
     uint64_t key_hash, name_hash;
+    bool nested; /* containers stand in its element */
 };
 
 truce_status truce__set_operation_check(const truce_set *set, const truce_set_operation *given,

@@ -1,6 +1,14 @@
 /*
  * Batches. After the fold each document has a group of operations, sorted by name with the winner
- * of each name in front. Documents are done in windows of some hundreds:
+ * of each name in front. Documents are done in windows of some hundreds.
+ *
+ * A store that can rewrite (sys/store.h) merges the winners into each document inside its own write:
+ *
+ *     {student_id: 5}  ->  what stands  --merge-->  what is to stand
+ *
+ * Nothing lies between what was read and what is written, so there is no guard and no race, and the
+ * documents of a window are written all at once, or none. The other stores, and what a rewriting
+ * refused as a duplicate or left without an answer, take three steps:
  *
  *     look     one find for all keys of the window
  *     merge    the winners against what stands, in this process
@@ -22,11 +30,14 @@
  * window written and others not: the batch is delivered again, and what stands is DUPLICATE.
  */
 #include "base/assert.h"
+#include "base/id.h"
 #include "patterns/set.h"
+#include "store/store.h"
 
-#define WINDOW_DOCUMENTS 512
-#define WINDOW_BYTES     (8 * 1024 * 1024)
-#define ROUNDS           4
+#define WINDOW_DOCUMENTS  512
+#define REWRITE_DOCUMENTS 1024 /* of a window that is rewritten: of each only its fate is kept */
+#define WINDOW_BYTES      (8 * 1024 * 1024)
+#define ROUNDS            4
 
 /* The operations of one document: operations[from, to), winners[first, last). */
 struct group {
@@ -408,6 +419,186 @@ static void settle_unchanged(struct window *window, bool waited)
     }
 }
 
+/* ---- rewriting ---- */
+
+/* What becomes of a group; open: another round. */
+struct fate {
+    enum { FATE_OPEN, FATE_SETTLED, FATE_HELD, FATE_FAILED } kind;
+    truce_status status; /* failed, and why */
+    bson_error_t *why;
+};
+
+struct rewriting {
+    truce_rewrite base; /* first */
+    const struct window *window;
+    struct fate *fates; /* of the window's groups */
+};
+
+static struct fate *fate_of(truce_rewrite *rewrite, size_t number)
+{
+    return &((struct rewriting *)rewrite)->fates[number];
+}
+
+static void fail_fate(struct fate *fate, truce_status status, const bson_error_t *why)
+{
+    fate->kind = FATE_FAILED;
+    fate->status = status;
+    if (!fate->why)
+        fate->why = bson_malloc(sizeof *fate->why);
+    *fate->why = *why;
+}
+
+static void begin_rewriting(truce_rewrite *rewrite)
+{
+    for (size_t i = 0; i < rewrite->count; i++)
+        fate_of(rewrite, i)->kind = FATE_OPEN;
+}
+
+static void append_new(const truce_set *set, const bson_t *key, const bson_t *lists, bson_t *after)
+{
+    struct value root = truce__value_document(key);
+    struct value id = truce__value_field(root, "_id", 3);
+    bson_oid_t fresh;
+
+    if (id.type == VALUE_MISSING) {
+        truce__id_new(&fresh);
+        bson_append_oid(after, "_id", 3, &fresh);
+    } else {
+        truce__value_append(after, "_id", 3, id);
+    }
+    for (uint32_t i = 0; i < set->keys_count; i++) {
+        size_t length = strlen(set->keys[i]);
+
+        if (strcmp(set->keys[i], "_id"))
+            truce__value_append(after, set->keys[i], length,
+                                truce__value_field(root, set->keys[i], length));
+    }
+    bson_concat(after, lists);
+}
+
+/* `before` with other lists, and another revision if it has one. */
+static void append_changed(const bson_t *before, const bson_t *lists, bson_t *after)
+{
+    struct value changed = truce__value_document(lists);
+    struct fields fields = truce__fields(truce__value_document(before));
+    bool renew = truce__set_has_revision(before);
+
+    while (truce__fields_next(&fields)) {
+        struct value list = truce__value_field(changed, fields.key, fields.key_length);
+
+        if (renew && !strcmp(fields.key, "_rev"))
+            truce__set_revision_append(after);
+        else
+            truce__value_append(after, fields.key, fields.key_length,
+                                list.type == VALUE_MISSING ? fields.value : list);
+    }
+    fields = truce__fields(changed);
+    while (truce__fields_next(&fields)) {
+        if (truce__value_field(truce__value_document(before), fields.key, fields.key_length).type ==
+            VALUE_MISSING)
+            truce__value_append(after, fields.key, fields.key_length, fields.value);
+    }
+}
+
+/* Only containers in a payload can make a document too deep; all else was checked by itself. */
+static bool is_nested(const struct batch *batch, const struct group *group)
+{
+    for (size_t w = group->first; w < group->last; w++) {
+        if (batch->winners[w]->nested)
+            return true;
+    }
+    return false;
+}
+
+static bool make_document(truce_rewrite *rewrite, size_t number, const bson_t *before,
+                          bson_t *after)
+{
+    static const bson_t none = BSON_INITIALIZER;
+    const struct window *window = ((struct rewriting *)rewrite)->window;
+    struct batch *batch = window->batch;
+    struct group *group = window->groups[number];
+    struct fate *fate = fate_of(rewrite, number);
+    struct set_merge merge = {.winners = batch->winners + group->first,
+                              .count = group->last - group->first,
+                              .verdicts = batch->verdicts + group->first};
+    bson_error_t why = {0};
+    truce_status status;
+
+    if (before && !truce__intent_absent(before)) {
+        fate->kind = FATE_HELD;
+        return false;
+    }
+    status = truce__set_merge(batch->set, before ? before : &none, &merge, &why);
+    if (!status && merge.changed && before)
+        append_changed(before, &merge.change, after);
+    else if (!status && merge.changed)
+        append_new(batch->set, rewrite->keys[number], &merge.change, after);
+    bson_destroy(&merge.change);
+    if (!status && merge.changed && is_nested(batch, group))
+        status = truce__document_check(after, "document", &why);
+    if (status)
+        fail_fate(fate, status, &why);
+    else
+        fate->kind = FATE_SETTLED;
+    return !status && merge.changed;
+}
+
+static void refuse_document(truce_rewrite *rewrite, size_t number, truce_status status,
+                            const bson_error_t *why)
+{
+    if (status == TRUCE_DUPLICATE || truce__repeatable(status))
+        fate_of(rewrite, number)->kind = FATE_OPEN;
+    else
+        fail_fate(fate_of(rewrite, number), status, why);
+}
+
+static void meet_fate(struct batch *batch, struct group *group, const struct fate *fate)
+{
+    switch (fate->kind) {
+    case FATE_OPEN:
+        return;
+    case FATE_SETTLED:
+        settle_group(batch, group);
+        return;
+    case FATE_HELD:
+        hand_group_back(batch, group);
+        return;
+    case FATE_FAILED:
+        fail_group(batch, group, fate->status, fate->why);
+        return;
+    }
+}
+
+/* Without an index of the key, or an answer, the window is left to the next round. */
+static void rewrite_window(struct window *window)
+{
+    const struct batch *batch = window->batch;
+    const bson_t **keys = bson_malloc(window->count * sizeof *keys);
+    struct rewriting rewriting = {.base = {.collection = batch->set->collection,
+                                           .keys = keys,
+                                           .count = window->count,
+                                           .begin = begin_rewriting,
+                                           .make = make_document,
+                                           .refuse = refuse_document},
+                                  .window = window};
+    bson_error_t why = {0};
+    truce_status status;
+
+    rewriting.fates = bson_malloc0(window->count * sizeof *rewriting.fates);
+    for (size_t i = 0; i < window->count; i++)
+        keys[i] = batch->operations[window->groups[i]->from].given->key;
+    status = truce__store_rewrite(batch->set->store, &rewriting.base, &why);
+    for (size_t i = 0; i < window->count; i++) {
+        if (!status)
+            meet_fate(window->batch, window->groups[i], &rewriting.fates[i]);
+        else if (status != TRUCE_NOT_FOUND && !truce__repeatable(status))
+            fail_group(window->batch, window->groups[i], status, &why);
+        bson_free(rewriting.fates[i].why);
+    }
+    bson_free(rewriting.fates);
+    bson_free(keys);
+}
+
 /* ---- windows and rounds ---- */
 
 static void apply_one_by_one(struct batch *batch, struct group *group)
@@ -426,13 +617,15 @@ static void apply_one_by_one(struct batch *batch, struct group *group)
     finish(batch, group);
 }
 
-static void run_window(struct window *window)
+static void look_and_write(struct window *window)
 {
     static const bson_t none = BSON_INITIALIZER;
     struct batch *batch = window->batch;
     bson_error_t why = {0};
     truce_status status;
 
+    if (!window->drafts)
+        window->drafts = bson_malloc(WINDOW_DOCUMENTS * sizeof *window->drafts);
     window->drafts_count = window->bytes = 0;
     for (size_t i = 0; i < window->count; i++)
         window->groups[i]->seen = false;
@@ -458,12 +651,12 @@ static void run_window(struct window *window)
 }
 
 /* Fills the window with documents that are not done; false: there are none left. */
-static bool next_window(struct window *window, size_t *at)
+static bool next_window(struct window *window, size_t room, size_t *at)
 {
     struct batch *batch = window->batch;
 
     window->count = 0;
-    for (; *at < batch->groups_count && window->count < WINDOW_DOCUMENTS; (*at)++) {
+    for (; *at < batch->groups_count && window->count < room; (*at)++) {
         struct group *group = &batch->groups[*at];
 
         if (group->done)
@@ -478,18 +671,22 @@ static bool next_window(struct window *window, size_t *at)
 
 static void run_rounds(struct batch *batch)
 {
-    struct group *in_window[WINDOW_DOCUMENTS];
-    struct draft *drafts = bson_malloc(WINDOW_DOCUMENTS * sizeof *drafts);
-    struct window window = {.batch = batch, .groups = in_window, .drafts = drafts};
+    struct group *in_window[REWRITE_DOCUMENTS];
+    struct window window = {.batch = batch, .groups = in_window};
 
     for (int round = 0; batch->left; round++) {
+        bool rewrites = batch->set->rewrites && round == 0;
         size_t at = 0;
 
         truce__set_pause(round);
-        while (next_window(&window, &at))
-            run_window(&window);
+        while (next_window(&window, rewrites ? REWRITE_DOCUMENTS : WINDOW_DOCUMENTS, &at)) {
+            if (rewrites)
+                rewrite_window(&window);
+            else
+                look_and_write(&window);
+        }
     }
-    bson_free(drafts);
+    bson_free(window.drafts);
 }
 
 /* Groups and winners of the sorted operations. */

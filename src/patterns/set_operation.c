@@ -18,10 +18,14 @@ static struct value field_of(const bson_t *document, const char *name)
 
 truce_status truce__set_key_check(const truce_set *set, const bson_t *key, bson_error_t *error)
 {
+    truce_status status;
     char text[120];
 
     if (!key)
         return truce__fail(TRUCE_INVALID, error, "the operation has no key");
+    status = truce__document_check(key, "key", error);
+    if (status)
+        return status;
     for (uint32_t i = 0; i < set->keys_count; i++) {
         struct value value = field_of(key, set->keys[i]);
 
@@ -40,11 +44,15 @@ truce_status truce__set_key_check(const truce_set *set, const bson_t *key, bson_
     return TRUCE_OK;
 }
 
-static truce_status check_payload(const truce_set *set, const bson_t *element, bson_error_t *error)
+static truce_status check_payload(const truce_set *set, const bson_t *element, bool *nested,
+                                  bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(element));
 
+    *nested = false;
     while (truce__fields_next(&fields)) {
+        *nested = *nested || truce__value_is_container(fields.value) ||
+                  fields.value.type == BSON_TYPE_CODEWSCOPE;
         if (!strcmp(fields.key, set->seq) || !strcmp(fields.key, set->source) ||
             !strcmp(fields.key, "_id") || !strcmp(fields.key, "removed"))
             return truce__fail(
@@ -88,6 +96,9 @@ truce_status truce__set_operation_check(const truce_set *set, const truce_set_op
         return truce__fail(TRUCE_INVALID, error, "the operation is neither an add nor a remove");
     if (!given->element)
         return truce__fail(TRUCE_INVALID, error, "the operation has no element");
+    status = truce__document_check(given->element, "element", error);
+    if (status)
+        return status;
     if (given->seq < 1)
         return truce__fail(TRUCE_INVALID, error,
                            "the sequence number is %lld, and must be at least 1",
@@ -110,7 +121,7 @@ truce_status truce__set_operation_check(const truce_set *set, const truce_set_op
                                         given->verb == TRUCE_SET_ADD};
     operation->key_hash = truce__set_key_hash(set, given->key);
     operation->name_hash = truce__value_hash(operation->name);
-    return check_payload(set, given->element, error);
+    return check_payload(set, given->element, &operation->nested, error);
 }
 
 void truce__set_key_append(const truce_set *set, const bson_t *key, bson_t *filter)

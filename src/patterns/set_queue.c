@@ -11,7 +11,7 @@
  * So the operations that wait for the disk meanwhile are folded: each document is read and written
  * once for all of them, however many callers there are, and callers of one process do not lose races
  * against each other. Nobody waits to fill a round: a single operation that is alone is applied at
- * once by one guarded update (set_form.c). Safety owes nothing to this: other handles and processes
+ * once, merged inside the store or by one guarded update (set_form.c). Safety owes nothing to this: other handles and processes
  * do not know of the queue.
  */
 #include "base/assert.h"
@@ -99,6 +99,10 @@ static void apply_alone(truce_set *set, struct set_call *call)
     const struct set_operation *operation = &call->operations[0];
     truce_set_result *result = &call->results[0];
 
+    if (set->rewrites) {
+        truce__set_apply_batch(set, call->operations, 1);
+        return;
+    }
     result->status =
         set->layout == TRUCE_SET_BY_ELEMENT
             ? truce__set_element_apply(set, operation, NULL, &result->outcome, &call->error)

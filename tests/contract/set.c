@@ -225,18 +225,18 @@ static void without_numbers(truce_store *store)
 {
     bson_t *student = test_bson("{'student_id': 1, 'classes': [{'name': 'CS 101'}, 'Latin', "
                                 "{'name': 'CS 102'}]}");
-    truce_set_form forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC};
+    truce_set_form forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC, TRUCE_SET_FORM_AUTO};
     bson_error_t error;
 
     CHECK_OK(truce_insert(store, "students", student, NULL, &error), error);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         truce_set *set = truce_set_new(store, &(truce_set_options){.form = forms[i]});
 
         check_outcome(set, TRUCE_SET_ADD, "CS 101", 5 + i, TRUCE_SET_APPLIED);
         truce_set_free(set);
     }
     check_document(store, "{'student_id': 1, 'classes': [{'name': 'CS 101', 'seq': " LONG(
-                              6) "}, 'Latin', {'name': 'CS 102'}]}");
+                              7) "}, 'Latin', {'name': 'CS 102'}]}");
     bson_destroy(student);
 }
 
@@ -367,12 +367,13 @@ static void odd_names(truce_store *store)
         "{'name': true}",
         "{'name': 'a.b', 'payload': {'$literal': '$$NOW'}}",
         "{'name': 'x', 'list': ['$name', {}]}"};
-    truce_set_form forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC};
-    bson_t *shown[2];
+    static const char *const collections[] = {"a", "b", "c"};
+    truce_set_form forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC, TRUCE_SET_FORM_AUTO};
+    bson_t *shown[3];
 
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < 3; f++) {
         truce_set *set = truce_set_new(
-            store, &(truce_set_options){.collection = f ? "b" : "a", .form = forms[f]});
+            store, &(truce_set_options){.collection = collections[f], .form = forms[f]});
         truce_set_outcome outcome;
         bson_error_t error;
 
@@ -384,17 +385,78 @@ static void odd_names(truce_store *store)
                 CHECK_INT(outcome, ==, seq == 2 ? TRUCE_SET_APPLIED : TRUCE_SET_STALE);
             }
         }
-        shown[f] = document_of(store, f ? "b" : "a", "{}");
+        shown[f] = document_of(store, collections[f], "{}");
         truce_set_free(set);
     }
     CHECK_BSON(shown[0], shown[1]);
-    bson_destroy(shown[0]);
-    bson_destroy(shown[1]);
+    CHECK_BSON(shown[0], shown[2]);
+    for (int f = 0; f < 3; f++)
+        bson_destroy(shown[f]);
 }
 
 TEST(names_and_payload_that_look_like_expressions_are_data)
 {
     on_every_store(odd_names);
+}
+
+static void malformed(truce_store *store)
+{
+    const uint8_t bytes[] = {14, 0, 0, 0, 2, 'n', 0, 2, 0, 0, 0, 0xff, 0, 0};
+    truce_set *set = truce_set_new(store, &(truce_set_options){.key = "n", .name = "n"});
+    bson_t *good = test_bson("{'n': 'a'}"), bad;
+    bson_error_t error;
+
+    REQUIRE(bson_init_static(&bad, bytes, sizeof bytes));
+    CHECK_STATUS(TRUCE_INVALID, truce_set_add(set, NULL, good, &bad, 1, NULL, &error), error);
+    CHECK_TEXT("the element is malformed: field 'n' is not valid UTF-8", error.message);
+    CHECK_STATUS(TRUCE_INVALID, truce_set_add(set, NULL, &bad, good, 1, NULL, &error), error);
+    CHECK_TEXT("the key is malformed: field 'n' is not valid UTF-8", error.message);
+    truce_set_free(set);
+    bson_destroy(good);
+}
+
+TEST(malformed_keys_and_elements_are_refused)
+{
+    on_every_store(malformed);
+}
+
+/* {name: "a", p: {p: {p: ...}}}, `depth` documents inside each other */
+static void append_deep(bson_t *document, int depth)
+{
+    bson_t inner;
+
+    BSON_APPEND_UTF8(document, "name", "a");
+    if (depth == 1)
+        return;
+    BSON_APPEND_DOCUMENT_BEGIN(document, "p", &inner);
+    append_deep(&inner, depth - 1);
+    bson_append_document_end(document, &inner);
+}
+
+static void deep(truce_store *store)
+{
+    truce_set *set = truce_set_new(store, NULL);
+    bson_t *key = test_bson("{'student_id': 1}");
+    bson_error_t error;
+
+    for (int more = 0; more < 2; more++) { /* the document, the list, the element */
+        bson_t element = BSON_INITIALIZER;
+        truce_set_outcome outcome;
+
+        append_deep(&element, 98 + more);
+        CHECK_STATUS(more ? TRUCE_LIMIT : TRUCE_OK,
+                     truce_set_add(set, NULL, key, &element, 1 + more, &outcome, &error), error);
+        bson_destroy(&element);
+    }
+    check_outcome(set, TRUCE_SET_ADD, "a", 2, TRUCE_SET_APPLIED); /* nothing of it was written */
+    truce_set_free(set);
+    bson_destroy(key);
+}
+
+TEST(an_element_that_would_make_its_document_too_deep_is_refused)
+{
+    if (!server_under_test()) /* which has another limit */
+        on_every_store(deep);
 }
 
 /* ---- batches ---- */
@@ -463,6 +525,42 @@ static void batch_with_a_bad_one(truce_store *store)
 TEST(a_batch_names_the_operation_that_is_wrong)
 {
     on_every_store(batch_with_a_bad_one);
+}
+
+/* Others may drop the set's index, or have a unique one of their own. */
+static void without_index(truce_store *store)
+{
+    truce_set *set = truce_set_new(store, &(truce_set_options){.key = "n", .name = "n"});
+    bson_t *index = test_bson("{'key': {'classes.n': 1}, 'unique': true, 'sparse': true}");
+    bson_t *one = test_bson("{'n': 1}"), *two = test_bson("{'n': 2}"),
+           *three = test_bson("{'n': 3}");
+    const truce_set_operation operations[] = {{TRUCE_SET_ADD, one, one, 2, NULL},
+                                              {TRUCE_SET_ADD, two, one, 2, NULL},
+                                              {TRUCE_SET_ADD, three, three, 2, NULL}};
+    truce_set_result results[3];
+    bson_error_t error;
+
+    CHECK_OK(truce_set_add(set, NULL, one, one, 1, NULL, &error), error);
+    CHECK_OK(truce_index_drop(store, "students", "n_1", &error), error);
+    CHECK_OK(truce_set_apply(set, NULL, operations, 1, results, &error), error);
+    CHECK_INT(results[0].outcome, ==, TRUCE_SET_APPLIED);
+    CHECK_OK(truce_index_create(store, "students", index, &error), error);
+    CHECK_STATUS(TRUCE_DUPLICATE, truce_set_apply(set, NULL, operations, 3, results, &error),
+                 error);
+    CHECK_INT(results[0].outcome, ==, TRUCE_SET_DUPLICATE);
+    CHECK_INT(results[1].status, ==, TRUCE_DUPLICATE);
+    CHECK_INT(results[2].outcome, ==, TRUCE_SET_APPLIED);
+    bson_destroy(index);
+    bson_destroy(one);
+    bson_destroy(two);
+    bson_destroy(three);
+    truce_set_free(set);
+}
+
+TEST(operations_are_applied_without_the_index_and_refused_by_another)
+{
+    if (!server_under_test()) /* some have no sparse indexes of lists */
+        on_every_store(without_index);
 }
 
 static void too_large(truce_store *store)

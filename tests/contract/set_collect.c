@@ -341,7 +341,7 @@ TEST(trap_e_the_watermark_is_compared_in_the_write_itself)
 {
     watermark_in_the_write(TRUCE_SET_FORM_PIPELINE, false);
     watermark_in_the_write(TRUCE_SET_FORM_CLASSIC, false);
-    watermark_in_the_write(TRUCE_SET_FORM_AUTO, true);
+    watermark_in_the_write(TRUCE_SET_FORM_CLASSIC, true);
 }
 
 TEST(trap_f_a_number_is_recorded_only_when_it_is_applied)

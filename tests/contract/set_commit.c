@@ -13,6 +13,7 @@ static const struct {
     {"pipeline", {.form = TRUCE_SET_FORM_PIPELINE}},
     {"classic", {.form = TRUCE_SET_FORM_CLASSIC}},
     {"by element", {.layout = TRUCE_SET_BY_ELEMENT}},
+    {"merged inside the store", {.form = TRUCE_SET_FORM_AUTO}},
 };
 
 struct place {
@@ -29,7 +30,9 @@ static bool can(truce_store *store, truce_mechanism mechanism, const truce_set_o
 {
     return (mechanism != TRUCE_MECHANISM_NATIVE || (store->capabilities & TRUCE_CAN_ATOMIC_BULK)) &&
            (options->form != TRUCE_SET_FORM_PIPELINE ||
-            (store->capabilities & TRUCE_CAN_PIPELINE_UPDATE));
+            (store->capabilities & TRUCE_CAN_PIPELINE_UPDATE)) &&
+           (options->form != TRUCE_SET_FORM_AUTO || options->layout == TRUCE_SET_BY_ELEMENT ||
+            (store->capabilities & TRUCE_CAN_REWRITE));
 }
 
 static bool can_on(const struct setting *setting, const truce_set_options *options)

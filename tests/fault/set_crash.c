@@ -176,6 +176,16 @@ TEST(deaths_at_every_call_in_the_classic_form)
     every_call((truce_set_options){.form = TRUCE_SET_FORM_CLASSIC});
 }
 
+TEST(deaths_at_every_call_where_the_store_merges)
+{
+    truce_store *store = server_or_memory();
+    bool merges = store->capabilities & TRUCE_CAN_REWRITE;
+
+    truce_store_close(store);
+    if (merges)
+        every_call((truce_set_options){.form = TRUCE_SET_FORM_AUTO});
+}
+
 TEST(deaths_at_every_call_in_the_layout_by_element)
 {
     every_call((truce_set_options){.layout = TRUCE_SET_BY_ELEMENT});

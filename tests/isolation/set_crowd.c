@@ -146,11 +146,12 @@ TEST(eight_threads_in_every_form_leave_what_the_in_order_run_leaves)
 {
     const truce_set_options options[] = {{.form = TRUCE_SET_FORM_PIPELINE},
                                          {.form = TRUCE_SET_FORM_CLASSIC},
-                                         {.layout = TRUCE_SET_BY_ELEMENT}};
+                                         {.layout = TRUCE_SET_BY_ELEMENT},
+                                         {.form = TRUCE_SET_FORM_AUTO}};
     int count = (int)test_scale("TRUCE_CROWD_MESSAGES", 800);
     uint64_t seed = test_seed();
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         run_threads("memory:", options[i], false, OWN_HANDLES, count, seed + (uint64_t)i);
         run_threads("memory:", options[i], true, ONE_HANDLE, count, seed + 10 + (uint64_t)i);
     }
