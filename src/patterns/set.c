@@ -150,6 +150,7 @@ truce_set *truce_set_new(truce_store *store, const truce_set_options *options)
     deleted = bson_strdup_printf("deleted_%s", set->field);
     set->deleted = take_name(set, "list of tombstones", options->deleted, deleted);
     set->name = take_name(set, "element's name", options->name, "name");
+    set->name_length = (uint32_t)strlen(set->name);
     set->seq = take_name(set, "element's number", options->seq, "seq");
     set->source = take_name(set, "element's source", options->source, "src");
     set->watermark = take_name(set, "watermark", options->watermark, "_wm");

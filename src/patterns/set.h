@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/arena.h"
+#include "base/buffer.h"
 #include "base/status.h"
 #include "commit/commit.h"
 #include "query/value.h"
@@ -38,6 +40,7 @@ struct truce_set {
     char *collection, *field, *deleted, *name, *seq, *source, *watermark;
     char *elements; /* collection of the layout by element */
     char *id;       /* "students.classes": names the set in truce's own collections */
+    uint32_t name_length;
     char *keys[SET_KEYS_MAX];
     uint32_t keys_count;
     truce_set_layout layout;
@@ -125,6 +128,9 @@ void truce__set_entry_append(const truce_set *set, const struct set_operation *o
 bool truce__set_entry_read(const truce_set *set, struct value element, bool add, struct value *name,
                            struct set_rank *rank);
 
+/* The name alone, as quickly as can be; missing: it is no entry. */
+struct value truce__set_entry_name(const truce_set *set, struct value element);
+
 /* What stands in `document` for `name`. */
 void truce__set_state_read(const truce_set *set, const bson_t *document, struct value name,
                            struct set_state *state);
@@ -187,8 +193,16 @@ uint64_t truce__set_key_hash(const truce_set *set, const bson_t *key);
 bool truce__set_key_equal(const truce_set *set, const bson_t *a, const bson_t *b);
 bool truce__set_name_equal(struct value a, struct value b);
 
+/* What merges use one after the other; zero-initialise. */
+struct set_scratch {
+    struct arena arena;
+    struct buffer hits, list;
+};
+void truce__set_scratch_release(struct set_scratch *scratch);
+
 /* set_merge.c: the winners of one document against what stands in it */
 struct set_merge {
+    struct set_scratch *scratch;
     const struct set_operation *const *winners; /* of different names */
     size_t count;
     enum set_verdict *verdicts; /* out, one for each winner */
@@ -196,7 +210,8 @@ struct set_merge {
     bson_t change; /* out: {list: new, ...}, the lists that are different; initialised */
 };
 
-/* `document` may be empty (it does not exist yet). CORRUPT: one of the lists is no array. */
+/* `document` may be empty (it does not exist yet). CORRUPT: one of the lists is no array. LIMIT: one
+ * would be larger than any document. */
 truce_status truce__set_merge(const truce_set *set, const bson_t *document, struct set_merge *merge,
                               bson_error_t *error);
 

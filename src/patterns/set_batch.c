@@ -54,6 +54,7 @@ struct batch {
     enum set_verdict *verdicts; /* of the winners */
     struct group *groups;
     size_t groups_count, left; /* left: not done */
+    struct set_scratch scratch;
 };
 
 /* One update of the window, and the documents that it is made of. */
@@ -234,7 +235,8 @@ static void add_draft(struct window *window, struct group *group, const bson_t *
 static void merge_group(struct window *window, struct group *group, const bson_t *document)
 {
     struct batch *batch = window->batch;
-    struct set_merge merge = {.winners = batch->winners + group->first,
+    struct set_merge merge = {.scratch = &batch->scratch,
+                              .winners = batch->winners + group->first,
                               .count = group->last - group->first,
                               .verdicts = batch->verdicts + group->first};
     bson_error_t why = {0};
@@ -518,7 +520,8 @@ static bool make_document(truce_rewrite *rewrite, size_t number, const bson_t *b
     struct batch *batch = window->batch;
     struct group *group = window->groups[number];
     struct fate *fate = fate_of(rewrite, number);
-    struct set_merge merge = {.winners = batch->winners + group->first,
+    struct set_merge merge = {.scratch = &batch->scratch,
+                              .winners = batch->winners + group->first,
                               .count = group->last - group->first,
                               .verdicts = batch->verdicts + group->first};
     bson_error_t why = {0};
@@ -754,6 +757,7 @@ void truce__set_apply_batch(truce_set *set, struct set_operation *operations, si
     else
         run_rounds(&batch);
     truce_assert(!batch.left);
+    truce__set_scratch_release(&batch.scratch);
     bson_free(batch.winners);
     bson_free(batch.verdicts);
     bson_free(batch.groups);

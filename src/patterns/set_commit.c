@@ -93,8 +93,12 @@ static truce_status apply_in_document(truce_set *set, truce_commit *commit,
                                       const struct set_operation *operation,
                                       enum set_verdict *verdict, bson_error_t *error)
 {
-    struct set_merge merge = {
-        .winners = &operation, .count = 1, .verdicts = verdict, .change = BSON_INITIALIZER};
+    struct set_scratch scratch = {0};
+    struct set_merge merge = {.scratch = &scratch,
+                              .winners = &operation,
+                              .count = 1,
+                              .verdicts = verdict,
+                              .change = BSON_INITIALIZER};
     bson_t key = BSON_INITIALIZER, document;
     bson_value_t id;
     truce_status status;
@@ -108,6 +112,7 @@ static truce_status apply_in_document(truce_set *set, truce_commit *commit,
     if (!status && merge.changed)
         status = write_lists(set, commit, &key, &id, exists, &merge.change, error);
     bson_destroy(&merge.change);
+    truce__set_scratch_release(&scratch);
     bson_destroy(&document);
     bson_value_destroy(&id);
     bson_destroy(&key);

@@ -5,8 +5,13 @@
  *     classes: [a 1] [b 2] [c 3]      winners: add b 5, remove c 6, add d 7
  *     ->       [a 1] [b 5] [d 7]      an entry is replaced in place, or put behind the last
  *     deleted: [d 4]  ->  [c 6]
+ *
+ * The walk reads no more of an entry than its name, unless a winner has it: a hit. What stands between
+ * the hits that are replaced or left out is copied as it is; behind the first that is left out the
+ * elements are numbered anew.
  */
 #include "base/assert.h"
+#include "base/limits.h"
 #include "patterns/set.h"
 
 #define LINEAR_MAX 8 /* so few winners are compared one by one */
@@ -19,17 +24,43 @@ struct lookup {
     uint32_t mask;
 };
 
-static void lookup_init(struct lookup *lookup, const struct set_merge *merge)
+/* An element of a list that has a winner's name. */
+struct hit {
+    const uint8_t *start, *end; /* type, number and value */
+    uint32_t index;             /* in the list */
+    uint32_t winner;
+};
+
+/* One of the lists, as it was read. */
+struct list {
+    struct value value; /* or missing */
+    bool adds;
+    const struct hit *hits;
+    uint32_t hits_count, count;
+};
+
+void truce__set_scratch_release(struct set_scratch *scratch)
 {
+    truce__arena_release(&scratch->arena);
+    truce__buffer_release(&scratch->hits);
+    truce__buffer_release(&scratch->list);
+}
+
+static void lookup_init(struct lookup *lookup, const struct set_merge *merge, int64_t watermark)
+{
+    struct arena *arena = &merge->scratch->arena;
     uint32_t size = 16;
 
-    *lookup = (struct lookup){.merge = merge,
-                              .states = bson_malloc(merge->count * sizeof *lookup->states)};
+    *lookup = (struct lookup){
+        .merge = merge, .states = truce__arena_take(arena, merge->count * sizeof *lookup->states)};
+    for (size_t i = 0; i < merge->count; i++)
+        lookup->states[i] = (struct set_state){{0, "", false}, watermark};
     if (merge->count <= LINEAR_MAX)
         return;
     while (size < merge->count * 2)
         size *= 2;
-    lookup->slots = bson_malloc0(size * sizeof *lookup->slots);
+    lookup->slots = truce__arena_take(arena, size * sizeof *lookup->slots);
+    memset(lookup->slots, 0, size * sizeof *lookup->slots);
     lookup->mask = size - 1;
     for (size_t i = 0; i < merge->count; i++) {
         uint32_t at = (uint32_t)merge->winners[i]->name_hash & lookup->mask;
@@ -61,126 +92,215 @@ static size_t lookup_find(const struct lookup *lookup, struct value name)
     return merge->count;
 }
 
-static void read_states(const truce_set *set, struct value list, bool add,
-                        const struct lookup *lookup)
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static void take_standing(const struct lookup *lookup, size_t winner, const struct set_rank *rank)
+{
+    struct set_rank *standing = &lookup->states[winner].standing;
+
+    if (!standing->seq || truce__set_rank_compare(rank, standing) > 0)
+        *standing = *rank;
+}
+
+/* The hits go behind those that `hits` has. */
+static void read_list(const truce_set *set, struct list *list, const struct lookup *lookup,
+                      struct buffer *hits)
 {
     struct fields fields;
 
-    if (list.type == VALUE_MISSING)
+    if (list->value.type == VALUE_MISSING)
         return;
-    fields = truce__fields(list);
-    while (truce__fields_next(&fields)) {
+    fields = truce__fields(list->value);
+    for (;; list->count++) {
+        const uint8_t *start = fields.at;
         struct value name;
         struct set_rank rank;
-        size_t i;
+        size_t winner;
 
-        if (!truce__set_entry_read(set, fields.value, add, &name, &rank))
+        if (!truce__fields_next(&fields))
+            return;
+        name = truce__set_entry_name(set, fields.value);
+        if (name.type == VALUE_MISSING)
             continue;
-        i = lookup_find(lookup, name);
-        if (i < lookup->merge->count) {
-            struct set_rank *standing = &lookup->states[i].standing;
-
-            if (!standing->seq || truce__set_rank_compare(&rank, standing) > 0)
-                *standing = rank;
-        }
+        winner = lookup_find(lookup, name);
+        if (winner == lookup->merge->count)
+            continue;
+        truce__set_entry_read(set, fields.value, list->adds, &name, &rank);
+        take_standing(lookup, winner, &rank);
+        truce__buffer_append(hits, &(struct hit){start, fields.at, list->count, (uint32_t)winner},
+                             sizeof(struct hit));
+        list->hits_count++;
     }
 }
 
-static void append_entry(const truce_set *set, const struct set_operation *operation, bson_t *list,
-                         uint32_t *index)
+/* ---- writing -------------------------------------------------------------------------------- */
+
+/* A list under construction, as bytes. */
+struct output {
+    struct buffer *bytes;
+    uint32_t count;
+    bool full; /* it is too large for any document: what is missing does not matter */
+};
+
+static void append_head(struct output *out, uint8_t type)
 {
     char text[16];
     const char *key;
-    bson_t entry;
+    size_t length = bson_uint32_to_string(out->count++, &key, text, sizeof text);
 
-    bson_uint32_to_string((*index)++, &key, text, sizeof text);
-    bson_append_document_begin(list, key, -1, &entry);
-    truce__set_entry_append(set, operation, &entry);
-    bson_append_document_end(list, &entry);
+    truce__buffer_append_byte(out->bytes, type);
+    truce__buffer_append(out->bytes, key, length + 1);
 }
 
-/* One list as it is to be; false: nothing in it is different. `placed[i]`: winner i is in it. */
-static bool rewrite(const truce_set *set, struct value list, bool adds, const struct lookup *lookup,
-                    bool *placed, bson_t *out)
+static void append_entry(const truce_set *set, const struct set_operation *operation,
+                         struct output *out)
 {
-    const struct set_merge *merge = lookup->merge;
-    uint32_t index = 0;
+    bson_t entry = BSON_INITIALIZER;
+
+    out->full = out->bytes->size > TRUCE_DOCUMENT_BYTES_MAX;
+    if (out->full)
+        return;
+    truce__set_entry_append(set, operation, &entry);
+    append_head(out, BSON_TYPE_DOCUMENT);
+    truce__buffer_append(out->bytes, bson_get_data(&entry), entry.len);
+    bson_destroy(&entry);
+}
+
+/* The elements from `start` to `end`, the first of which had the number `index`. */
+static void append_run(struct output *out, const uint8_t *start, const uint8_t *end, uint32_t index,
+                       uint32_t count)
+{
+    if (index == out->count) {
+        truce__buffer_append(out->bytes, start, (size_t)(end - start));
+        out->count += count;
+        return;
+    }
+    while (start < end) {
+        uint8_t type = *start;
+        uint32_t size;
+
+        start += 1 + strlen((const char *)start + 1) + 1;
+        size = truce__value_size(type, start);
+        append_head(out, type);
+        truce__buffer_append(out->bytes, start, size);
+        start += size;
+    }
+}
+
+static bool belongs(const struct set_merge *merge, size_t winner, bool adds)
+{
+    return merge->verdicts[winner] == SET_OPEN && merge->winners[winner]->rank.add == adds;
+}
+
+/* The old elements, without those of the winners or with theirs in place. True: some are different.
+ * `placed[i]`: winner i is done with. */
+static bool rewrite_elements(const truce_set *set, const struct list *list,
+                             const struct set_merge *merge, bool *placed, struct output *out)
+{
+    const uint8_t *from = list->value.data + 4, *end = list->value.data + list->value.size - 1;
+    uint32_t from_index = 0;
+
+    for (uint32_t h = 0; h < list->hits_count; h++) {
+        const struct hit *hit = &list->hits[h];
+
+        if (merge->verdicts[hit->winner] != SET_OPEN)
+            continue;
+        append_run(out, from, hit->start, from_index, hit->index - from_index);
+        if (belongs(merge, hit->winner, list->adds) && !placed[hit->winner])
+            append_entry(set, merge->winners[hit->winner], out);
+        placed[hit->winner] = true;
+        from = hit->end;
+        from_index = hit->index + 1;
+    }
+    append_run(out, from, end, from_index, list->count - from_index);
+    return from_index > 0;
+}
+
+/* The list as it is to be; false: nothing in it is different. */
+static bool rewrite(const truce_set *set, const struct list *list, const struct set_merge *merge,
+                    bool *placed, struct output *out)
+{
+    int32_t size = 0;
     bool different = false;
 
     memset(placed, 0, merge->count);
-    if (list.type != VALUE_MISSING) {
-        struct fields fields = truce__fields(list);
-
-        while (truce__fields_next(&fields)) {
-            struct value name;
-            struct set_rank rank;
-            size_t i = merge->count;
-
-            if (truce__set_entry_read(set, fields.value, adds, &name, &rank))
-                i = lookup_find(lookup, name);
-            if (i == merge->count || merge->verdicts[i] != SET_OPEN) {
-                truce__value_append_element(out, &index, fields.value);
-                continue;
-            }
-            different = true;
-            if (merge->winners[i]->rank.add == adds && !placed[i])
-                append_entry(set, merge->winners[i], out, &index);
-            placed[i] = true;
-        }
-    }
+    truce__buffer_append(out->bytes, &size, 4);
+    if (list->value.type != VALUE_MISSING)
+        different = rewrite_elements(set, list, merge, placed, out);
     for (size_t i = 0; i < merge->count; i++) {
-        if (merge->verdicts[i] == SET_OPEN && merge->winners[i]->rank.add == adds && !placed[i]) {
-            append_entry(set, merge->winners[i], out, &index);
+        if (belongs(merge, i, list->adds) && !placed[i]) {
+            append_entry(set, merge->winners[i], out);
             different = true;
         }
     }
+    truce__buffer_append_byte(out->bytes, 0);
+    size = (int32_t)out->bytes->size;
+    memcpy(out->bytes->bytes, &size, 4);
     return different;
 }
 
-static void write_list(const truce_set *set, const char *field, struct value list, bool adds,
-                       const struct lookup *lookup, bool *placed, bson_t *change)
+static truce_status write_list(const truce_set *set, const char *field, const struct list *list,
+                               struct set_merge *merge, bool *placed, bson_error_t *error)
 {
-    bson_t out = BSON_INITIALIZER;
+    struct output out = {.bytes = &merge->scratch->list};
 
-    if (rewrite(set, list, adds, lookup, placed, &out))
-        bson_append_array(change, field, -1, &out);
-    bson_destroy(&out);
+    out.bytes->size = 0;
+    if (!rewrite(set, list, merge, placed, &out))
+        return TRUCE_OK;
+    if (out.full || out.bytes->size > TRUCE_DOCUMENT_BYTES_MAX)
+        return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
+                             "the list \"%s\" would have more than %d bytes", field,
+                             TRUCE_DOCUMENT_BYTES_MAX);
+    truce__value_append(
+        &merge->change, field, strlen(field),
+        (struct value){out.bytes->bytes, (uint32_t)out.bytes->size, BSON_TYPE_ARRAY});
+    return TRUCE_OK;
+}
+
+static truce_status check_lists(const truce_set *set, struct value list, struct value deleted,
+                                bson_error_t *error)
+{
+    bool list_wrong = list.type != VALUE_MISSING && list.type != BSON_TYPE_ARRAY;
+
+    if (!list_wrong && (deleted.type == VALUE_MISSING || deleted.type == BSON_TYPE_ARRAY))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_CORRUPT, error, "a document of set %s has a \"%s\" that is no array",
+                       set->id, list_wrong ? set->field : set->deleted);
 }
 
 truce_status truce__set_merge(const truce_set *set, const bson_t *document, struct set_merge *merge,
                               bson_error_t *error)
 {
     struct value root = truce__value_document(document);
-    struct value list = truce__value_field(root, set->field, strlen(set->field));
-    struct value deleted = truce__value_field(root, set->deleted, strlen(set->deleted));
-    int64_t watermark = truce__set_watermark_read(set, document);
+    struct list list = {.value = truce__value_field(root, set->field, strlen(set->field)),
+                        .adds = true};
+    struct list deleted = {.value = truce__value_field(root, set->deleted, strlen(set->deleted))};
+    struct buffer *hits = &merge->scratch->hits;
+    truce_status status = check_lists(set, list.value, deleted.value, error);
     struct lookup lookup;
     bool *placed;
 
     truce_assert(merge->count > 0);
     bson_init(&merge->change);
     merge->changed = false;
-    if ((list.type != VALUE_MISSING && list.type != BSON_TYPE_ARRAY) ||
-        (deleted.type != VALUE_MISSING && deleted.type != BSON_TYPE_ARRAY))
-        return truce__fail(
-            TRUCE_CORRUPT, error, "a document of set %s has a \"%s\" that is no array", set->id,
-            list.type != VALUE_MISSING && list.type != BSON_TYPE_ARRAY ? set->field : set->deleted);
-    lookup_init(&lookup, merge);
-    for (size_t i = 0; i < merge->count; i++)
-        lookup.states[i] = (struct set_state){{0, "", false}, watermark};
-    read_states(set, list, true, &lookup);
-    read_states(set, deleted, false, &lookup);
+    if (status)
+        return status;
+    truce__arena_reset(&merge->scratch->arena);
+    hits->size = 0;
+    lookup_init(&lookup, merge, truce__set_watermark_read(set, document));
+    read_list(set, &list, &lookup, hits);
+    read_list(set, &deleted, &lookup, hits);
+    list.hits = (const struct hit *)hits->bytes;
+    deleted.hits = list.hits ? list.hits + list.hits_count : NULL;
     for (size_t i = 0; i < merge->count; i++) {
         merge->verdicts[i] = truce__set_verdict(&lookup.states[i], &merge->winners[i]->rank);
         merge->changed |= merge->verdicts[i] == SET_OPEN;
     }
     if (merge->changed) {
-        placed = bson_malloc0(merge->count * sizeof *placed);
-        write_list(set, set->field, list, true, &lookup, placed, &merge->change);
-        write_list(set, set->deleted, deleted, false, &lookup, placed, &merge->change);
-        bson_free(placed);
+        placed = truce__arena_take(&merge->scratch->arena, merge->count * sizeof *placed);
+        status = write_list(set, set->field, &list, merge, placed, error);
+        if (!status)
+            status = write_list(set, set->deleted, &deleted, merge, placed, error);
     }
-    bson_free(lookup.slots);
-    bson_free(lookup.states);
-    return TRUCE_OK;
+    return status;
 }

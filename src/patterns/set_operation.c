@@ -179,6 +179,21 @@ bool truce__set_entry_read(const truce_set *set, struct value element, bool add,
     return name->type != VALUE_MISSING;
 }
 
+/* An entry that truce wrote begins with its name. */
+struct value truce__set_entry_name(const truce_set *set, struct value element)
+{
+    uint32_t length = set->name_length;
+    const uint8_t *first, *data;
+
+    if (element.type != BSON_TYPE_DOCUMENT)
+        return truce__value_missing();
+    first = element.data + 4;
+    data = first + 1 + length + 1;
+    if (element.size < 4 + 1 + length + 1 + 1 || memcmp(first + 1, set->name, length + 1) != 0)
+        return truce__value_field(element, set->name, length);
+    return (struct value){data, truce__value_size(*first, data), *first};
+}
+
 static void state_of_list(const truce_set *set, struct value list, bool add, struct value name,
                           struct set_state *state)
 {
