@@ -59,7 +59,7 @@ void *truce__arena_copy(struct arena *arena, const void *bytes, size_t size)
 }
 
 /* The largest block is kept, but none of those that were made for something large. */
-void truce__arena_reset(struct arena *arena)
+void truce__arena_empty(struct arena *arena)
 {
     struct arena_block *kept = NULL, *next;
 

@@ -28,7 +28,12 @@ void *truce__arena_take(struct arena *arena, size_t size);
 void *truce__arena_copy(struct arena *arena, const void *bytes, size_t size);
 
 /* Everything taken is gone; one block is kept, so that a loop allocates nothing once it is warm. */
-void truce__arena_reset(struct arena *arena);
+void truce__arena_empty(struct arena *arena);
+static inline void truce__arena_reset(struct arena *arena)
+{
+    if (arena->bytes)
+        truce__arena_empty(arena);
+}
 void truce__arena_release(struct arena *arena);
 
 #endif
