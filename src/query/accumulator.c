@@ -236,40 +236,66 @@ static truce_status evaluate_key(const struct accumulator *accumulator, struct v
     return status;
 }
 
+static inline truce_status evaluate(const struct accumulator *accumulator, struct value document,
+                                    struct query_context *context, struct buffer *keys,
+                                    struct accumulator_input *input, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    *input = (struct accumulator_input){.value = accumulator->constant};
+    if (accumulator->input && !accumulator->is_constant)
+        status = truce__expression_evaluate(accumulator->input, document, context->variables,
+                                            context, &input->value, error);
+    if (!status && accumulator->sort.count)
+        status = evaluate_key(accumulator, document, context, keys, &input->key, error);
+    return status;
+}
+
+static inline truce_status add(const struct accumulator *accumulator, void *states,
+                               const struct accumulator_input *input, struct arena *arena,
+                               struct query_context *context, bson_error_t *error)
+{
+    struct accumulation run = {accumulator, arena, context, error};
+
+    return accumulator->kind->add(&run, (uint8_t *)states + accumulator->offset, input);
+}
+
 truce_status truce__accumulators_evaluate(const struct accumulators *list, struct value document,
                                           struct query_context *context, struct buffer *keys,
                                           struct accumulator_input *inputs, bson_error_t *error)
 {
-    for (uint32_t i = 0; i < list->count; i++) {
-        const struct accumulator *accumulator = &list->items[i];
-        truce_status status = TRUCE_OK;
+    truce_status status = TRUCE_OK;
 
-        inputs[i] = (struct accumulator_input){.value = accumulator->constant};
-        if (accumulator->input && !accumulator->is_constant)
-            status = truce__expression_evaluate(accumulator->input, document, context->variables,
-                                                context, &inputs[i].value, error);
-        if (!status && accumulator->sort.count)
-            status = evaluate_key(accumulator, document, context, keys, &inputs[i].key, error);
-        if (status)
-            return status;
-    }
-    return TRUCE_OK;
+    for (uint32_t i = 0; i < list->count && !status; i++)
+        status = evaluate(&list->items[i], document, context, keys, &inputs[i], error);
+    return status;
 }
 
 truce_status truce__accumulators_add(const struct accumulators *list, void *states,
                                      const struct accumulator_input *inputs, struct arena *arena,
                                      struct query_context *context, bson_error_t *error)
 {
-    for (uint32_t i = 0; i < list->count; i++) {
-        const struct accumulator *accumulator = &list->items[i];
-        struct accumulation run = {accumulator, arena, context, error};
-        truce_status status =
-            accumulator->kind->add(&run, (uint8_t *)states + accumulator->offset, &inputs[i]);
+    truce_status status = TRUCE_OK;
 
-        if (status)
-            return status;
+    for (uint32_t i = 0; i < list->count && !status; i++)
+        status = add(&list->items[i], states, &inputs[i], arena, context, error);
+    return status;
+}
+
+truce_status truce__accumulators_take(const struct accumulators *list, void *states,
+                                      struct value document, struct arena *arena,
+                                      struct query_context *context, struct buffer *keys,
+                                      bson_error_t *error)
+{
+    struct accumulator_input input;
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; i < list->count && !status; i++) {
+        status = evaluate(&list->items[i], document, context, keys, &input, error);
+        if (!status)
+            status = add(&list->items[i], states, &input, arena, context, error);
     }
-    return TRUCE_OK;
+    return status;
 }
 
 truce_status truce__accumulators_finish(const struct accumulators *list, const void *states,

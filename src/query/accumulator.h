@@ -45,6 +45,11 @@ truce_status truce__accumulators_begin(const struct accumulators *list, void *st
 truce_status truce__accumulators_evaluate(const struct accumulators *list, struct value document,
                                           struct query_context *context, struct buffer *keys,
                                           struct accumulator_input *inputs, bson_error_t *error);
+/* Both at once, one accumulator after the other: for a document whose group is known. */
+truce_status truce__accumulators_take(const struct accumulators *list, void *states,
+                                      struct value document, struct arena *arena,
+                                      struct query_context *context, struct buffer *keys,
+                                      bson_error_t *error);
 truce_status truce__accumulators_add(const struct accumulators *list, void *states,
                                      const struct accumulator_input *inputs, struct arena *arena,
                                      struct query_context *context, bson_error_t *error);

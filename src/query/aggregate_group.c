@@ -5,7 +5,7 @@
  * types are one group. A group and the states of its accumulators are one piece of an arena; a
  * document that finds its group allocates nothing.
  *
- *     table:  hash | entry ──>  next, hash, id | states ... | key ... | id's bytes
+ *     table:  hash | entry ──>  next, hash, id | key ... | states ... | id's bytes
  *
  * Groups that do not fit into memory. When the memory is used up, the table is frozen: documents of
  * its groups go on being added, those of others are written, as evaluated inputs, to one of
@@ -61,7 +61,7 @@ struct entry {
     uint64_t hash;
     uint32_t key_size;
     struct value id;
-    uint8_t *key;
+    uint8_t key[];
 };
 
 struct slot {
@@ -116,23 +116,32 @@ static uint64_t mix(uint64_t a, uint64_t b)
 /* Words multiplied together (after wyhash, Wang Yi 2019). */
 static uint64_t hash_bytes(const uint8_t *bytes, size_t size)
 {
-    uint64_t hash = size ^ 0x9e3779b97f4a7c15ULL, word;
+    uint64_t hash = size ^ 0x9e3779b97f4a7c15ULL, word = 0;
+    size_t left = size;
 
-    for (; size >= 8; bytes += 8, size -= 8) {
+    for (; left >= 8; bytes += 8, left -= 8) {
         memcpy(&word, bytes, 8);
         hash = mix(hash ^ word, 0xe7037ed1a0b428dbULL);
     }
-    word = 0;
-    memcpy(&word, bytes, size);
+    if (size >= 8) /* what is left, and some of what was before it */
+        memcpy(&word, bytes + left - 8, 8);
+    else
+        memcpy(&word, bytes, left);
     hash = mix(hash ^ word, 0x8ebc6af09c88c6e3ULL);
     return mix(hash, 0x589965cc75374cc3ULL);
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
+/* Of an entry with a key of that size, up to its states. */
+static size_t head_size(uint32_t key_size)
+{
+    return (sizeof(struct entry) + key_size + 15) & ~(size_t)15;
+}
+
 static void *states_of(const struct entry *entry)
 {
-    return (uint8_t *)(uintptr_t)entry + ((sizeof *entry + 15) & ~(size_t)15);
+    return (uint8_t *)(uintptr_t)entry + head_size(entry->key_size);
 }
 
 static struct entry *find_entry(const struct group_stream *stream, const struct group_key *key)
@@ -183,15 +192,13 @@ static truce_status add_entry(struct group_stream *stream, const struct group_ke
                               struct entry **added, bson_error_t *error)
 {
     size_t states = stream->stage->list.state_size;
-    size_t head = (sizeof(struct entry) + 15) & ~(size_t)15;
-    struct entry *entry =
-        truce__arena_take(&stream->groups, head + states + key->size + key->id.size);
-    uint8_t *id = (uint8_t *)entry + head + states + key->size;
+    size_t head = head_size(key->size);
+    struct entry *entry = truce__arena_take(&stream->groups, head + states + key->id.size);
+    uint8_t *id = (uint8_t *)entry + head + states;
 
     memset(entry, 0, head + states);
     entry->hash = key->hash;
     entry->key_size = key->size;
-    entry->key = (uint8_t *)entry + head + states;
     memcpy(entry->key, key->bytes, key->size);
     if (key->id.size)
         memcpy(id, key->id.data, key->id.size);
@@ -425,14 +432,24 @@ static truce_status evaluate_key(struct group_stream *stream, struct value docum
 static truce_status add_document(void *arg, struct value document, bson_error_t *error)
 {
     struct group_stream *stream = arg;
+    const struct accumulators *list = &stream->stage->list;
+    struct query_context *context = &stream->base.context;
+    struct entry *entry;
     struct group_key key;
     truce_status status;
 
     truce__arena_reset(&stream->base.arena);
     status = evaluate_key(stream, document, &key, error);
-    if (!status)
-        status = truce__accumulators_evaluate(&stream->stage->list, document, &stream->base.context,
-                                              &stream->sort_key, stream->inputs, error);
+    if (status)
+        return status;
+    entry = find_entry(stream, &key);
+    if (entry) {
+        status = truce__accumulators_take(list, states_of(entry), document, &stream->groups,
+                                          context, &stream->sort_key, error);
+        return status ? status : limit_memory(stream, error);
+    }
+    status = truce__accumulators_evaluate(list, document, context, &stream->sort_key,
+                                          stream->inputs, error);
     return status ? status : add_inputs(stream, &key, error);
 }
 

@@ -195,6 +195,11 @@ static bool test_logic(const struct match_node *node, struct value value, node_t
     }
 }
 
+static inline bool has_path(const struct match_node *node)
+{
+    return node->kind >= MATCH_EQ && node->kind <= MATCH_ELEM_VALUE;
+}
+
 bool truce__match_node_test(const struct match_node *node, struct value document,
                             struct match_run *run)
 {
@@ -202,6 +207,8 @@ bool truce__match_node_test(const struct match_node *node, struct value document
 
     if (run->status != TRUCE_OK)
         return false;
+    if (has_path(node) && document.type == BSON_TYPE_DOCUMENT)
+        return visit(node, document, 0, run);
     holds = test_logic(node, document, truce__match_node_test, run, &known);
     if (known)
         return holds;
