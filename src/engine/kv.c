@@ -53,6 +53,7 @@
 #define BODY_MAX         (TRUCE_DOCUMENT_BYTES_MAX + (4 << 20))
 
 #define WRITER_CACHE_KIB 32768
+#define LARGE_CACHE_KIB  16384
 #define READER_CACHE_KIB 2048
 
 static void configure(void)
@@ -185,6 +186,13 @@ static char *uri_of(const char *path, bool immutable)
     return bson_string_free(uri, false);
 }
 
+static int cache_kib(unsigned flags)
+{
+    if (flags & KV_WRITER)
+        return WRITER_CACHE_KIB;
+    return flags & KV_LARGE ? LARGE_CACHE_KIB : READER_CACHE_KIB;
+}
+
 static truce_status configure_connection(struct kv *kv, bson_error_t *error)
 {
     char sql[512];
@@ -200,8 +208,7 @@ static truce_status configure_connection(struct kv *kv, bson_error_t *error)
         sql, sizeof sql,
         "PRAGMA locking_mode=%s; PRAGMA cache_size=-%d; PRAGMA mmap_size=0; PRAGMA temp_store=MEMORY;"
         "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF; PRAGMA cell_size_check=ON",
-        kv->flags & KV_ALONE ? "EXCLUSIVE" : "NORMAL",
-        writer ? WRITER_CACHE_KIB : READER_CACHE_KIB);
+        kv->flags & KV_ALONE ? "EXCLUSIVE" : "NORMAL", cache_kib(kv->flags));
     return execute(kv, sql, error);
 }
 
@@ -229,6 +236,8 @@ truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bs
     result = sqlite3_open_v2(uri, &made->db, open_flags(flags),
                              flags & KV_WRITER ? truce__kv_wal_vfs() : NULL);
     bson_free(uri);
+    if (!result)
+        result = truce__kv_define_take(made);
     if (result)
         status = truce__kv_fail(made, result, "open", error);
     if (!status)
@@ -330,6 +339,7 @@ static const char *const statement_texts[KV_STATEMENTS] = {
     [ROW_DELETE] = "DELETE FROM c# WHERE id=?1",
     [ROWS_UP] = "SELECT id, body FROM c# WHERE id>?1 ORDER BY id",
     [ROWS_DOWN] = "SELECT id, body FROM c# WHERE id<?1 ORDER BY id DESC",
+    [ROWS_EACH] = "SELECT 1 FROM c# WHERE id>?1 AND truce_take(id, body) ORDER BY id",
     [ROWS_MEASURE] = "SELECT count(*), sum(length(body)) FROM c#",
     [ROWS_COUNT] = "SELECT count(*) FROM c#",
     [KEYS_COUNT] = "SELECT count(*) FROM x#",
@@ -371,7 +381,7 @@ truce_status truce__kv_statement(struct kv *kv, enum kv_statement kind, int64_t 
     truce_status status = TRUCE_OK;
     char sql[256];
 
-    truce_assert(kv->state != KV_IDLE);
+    truce_assert(kv->state != KV_IDLE && !kv->take);
     kv_settle(kv);
     if (!*cached) {
         statement_text(kind, table, rows, sql, sizeof sql);

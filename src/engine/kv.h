@@ -28,6 +28,7 @@ enum {
     KV_READ_ONLY = 1 << 1, /* no write transactions */
     KV_IMMUTABLE = 1 << 2, /* read-only media: no lock, no WAL, nobody else changes it */
     KV_WRITER = 1 << 3,    /* the one connection that writes and checkpoints: a larger cache */
+    KV_LARGE = 1 << 5,     /* a reader with room for a few megabytes of documents */
     KV_ALONE = 1 << 4,     /* LOCKED at once if anybody else has the file open */
 };
 
@@ -179,6 +180,14 @@ struct kv_cursor {
 /* Rows greater than `after` ascending, or less than it descending. */
 truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bool descending,
                                  struct kv_cursor *cursor, bson_error_t *error);
+
+/* Takes a row, borrowed for the call, without a call on the connection; false: enough. */
+typedef bool kv_take_function(void *arg, int64_t row, struct bytes body);
+
+/* Rows greater than `after`, ascending, to `take` until it has enough; NOT_FOUND at the end. Faster than
+ * a cursor: the rows do not leave SQLite's loop. */
+truce_status truce__kv_rows_each(struct kv *kv, int64_t table, int64_t after,
+                                 kv_take_function *take, void *arg, bson_error_t *error);
 
 /* Entries greater than (key, row) ascending, or less than it descending. `rows` is the table of
  * the bodies to bring along; 0: none. */

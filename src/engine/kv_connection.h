@@ -13,6 +13,7 @@ enum kv_statement {
     ROW_DELETE,
     ROWS_UP,
     ROWS_DOWN,
+    ROWS_EACH,
     ROWS_MEASURE,
     ROWS_COUNT,
     KEY_GET,
@@ -50,7 +51,12 @@ struct kv {
     sqlite3_stmt *kept;       /* stands on a row whose bytes the caller may still look at */
     struct kv_table **tables; /* open addressing by table number; a power of two, or none */
     uint32_t tables_count, tables_room;
+    kv_take_function *take; /* of the call of truce__kv_rows_each that runs, */
+    void *take_arg;         /* and its argument */
 };
+
+/* Makes the SQL function of truce__kv_rows_each; an SQLite result. */
+int truce__kv_define_take(struct kv *kv);
 
 /* The status of an SQLite result that is not OK, ROW or DONE; `what` was being done. */
 truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_error_t *error);

@@ -11,6 +11,9 @@
  * Every call is one prepared statement, stepped and reset before it returns. Where it lends bytes
  * out, the statement stays on its row (kv->kept) and is reset by the next call on the connection or
  * the end of the transaction. Cursors hold their statement until they are closed.
+ *
+ * A walk over all rows is one step of one statement: the loop of SQLite calls the SQL function truce_take
+ * for each row, in a third less time than it takes to come out of the loop and in again.
  */
 #include "engine/kv_connection.h"
 
@@ -35,12 +38,14 @@ static void bind_number(sqlite3_stmt *statement, int place, int64_t number)
     truce_assert(result == SQLITE_OK);
 }
 
+/* One look for the column, which for a value by itself is safe on a connection of one thread. */
 static struct bytes column_bytes(sqlite3_stmt *statement, int column)
 {
+    sqlite3_value *value = sqlite3_column_value(statement, column);
     struct bytes bytes;
 
-    bytes.data = sqlite3_column_blob(statement, column);
-    bytes.size = (size_t)sqlite3_column_bytes(statement, column);
+    bytes.data = sqlite3_value_blob(value);
+    bytes.size = (size_t)sqlite3_value_bytes(value);
     return bytes;
 }
 
@@ -334,6 +339,45 @@ truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bo
     bind_number(statement, 1, after);
     *cursor = (struct kv_cursor){.statement = statement, .kv = kv, .bodies = true};
     return TRUCE_OK;
+}
+
+/* truce_take(id, body): true, and so a row of the result, if there are enough. Without a result it is
+ * NULL, and SQLite goes on by itself. */
+static void take_row(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    struct kv *kv = sqlite3_user_data(context);
+    struct bytes body;
+
+    truce_assert(count == 2 && kv->take);
+    body.data = sqlite3_value_blob(values[1]);
+    body.size = (size_t)sqlite3_value_bytes(values[1]);
+    if (!kv->take(kv->take_arg, sqlite3_value_int64(values[0]), body))
+        sqlite3_result_int(context, 1);
+}
+
+int truce__kv_define_take(struct kv *kv)
+{
+    return sqlite3_create_function(kv->db, "truce_take", 2, SQLITE_UTF8 | SQLITE_DIRECTONLY, kv,
+                                   take_row, NULL, NULL);
+}
+
+truce_status truce__kv_rows_each(struct kv *kv, int64_t table, int64_t after,
+                                 kv_take_function *take, void *arg, bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, ROWS_EACH, table, 0, &statement, error);
+
+    truce_assert(!kv->take);
+    if (status)
+        return status;
+    bind_number(statement, 1, after);
+    kv->take = take;
+    kv->take_arg = arg;
+    status = look(kv, statement, error);
+    kv->take = NULL;
+    if (!status)
+        sqlite3_reset(statement);
+    return status;
 }
 
 truce_status truce__kv_keys_seek(struct kv *kv, int64_t table, int64_t rows, struct bytes key,

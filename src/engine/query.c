@@ -302,19 +302,11 @@ static truce_status begin_snapshot(struct query *query, struct reader **reader, 
     return status;
 }
 
-static truce_status run_snapshot(struct query *query, struct kv *kv, query_take_function *take,
+static truce_status run_snapshot(struct query *query, struct kv *kv, scan_take_function *take,
                                  void *arg, bson_error_t *error)
 {
-    int64_t start = query->scan.keys_examined + query->scan.documents_examined, examined = 0;
-    truce_status status = TRUCE_OK;
-    struct found found;
+    truce_status status = truce__scan_each(&query->scan, kv, SNAPSHOT_ENTRIES, take, arg, error);
 
-    while (!status && examined < SNAPSHOT_ENTRIES) {
-        status = truce__scan_next(&query->scan, kv, SNAPSHOT_ENTRIES - examined, &found, error);
-        if (!status && found.row && !take(&found, arg))
-            break;
-        examined = query->scan.keys_examined + query->scan.documents_examined - start;
-    }
     if (status == TRUCE_NOT_FOUND) {
         query->done = true;
         status = TRUCE_OK;
@@ -323,7 +315,7 @@ static truce_status run_snapshot(struct query *query, struct kv *kv, query_take_
     return status;
 }
 
-truce_status truce__query_run(struct query *query, query_take_function *take, void *arg,
+truce_status truce__query_run(struct query *query, scan_take_function *take, void *arg,
                               bson_error_t *error)
 {
     struct reader *reader;

@@ -79,12 +79,9 @@ truce_status truce__query_init(struct query *query, struct engine *engine, const
                                enum plan_goal goal, bson_error_t *error);
 void truce__query_release(struct query *query);
 
-/* False: enough for now. */
-typedef bool query_take_function(const struct found *found, void *arg);
-
 /* Gives matching documents to `take` until it has enough, all were seen (query->done), or the
  * snapshot has been long enough. CONFLICT: what the plan stands on was dropped meanwhile. */
-truce_status truce__query_run(struct query *query, query_take_function *take, void *arg,
+truce_status truce__query_run(struct query *query, scan_take_function *take, void *arg,
                               bson_error_t *error);
 
 /* How many match behind the first `skip`, up to `limit` (0: all). */

@@ -143,6 +143,18 @@ static truce_status refresh(struct readers *readers, struct reader *reader, uint
 
 /* ---- snapshots ------------------------------------------------------------------------------ */
 
+/* Few threads have memory enough to keep what a report over a whole collection reads again. */
+static truce_status open_one(struct readers *readers, struct reader *reader, bson_error_t *error)
+{
+    bool large = atomic_fetch_add(&readers->opened, 1) < READERS_LARGE;
+    unsigned flags = readers->flags | (large ? KV_LARGE : 0);
+    truce_status status = truce__kv_open(readers->path, flags, &reader->kv, error);
+
+    if (status)
+        atomic_fetch_sub(&readers->opened, 1);
+    return status;
+}
+
 static truce_status begin(struct readers *readers, bool early, struct reader *reader,
                           bson_error_t *error)
 {
@@ -151,7 +163,7 @@ static truce_status begin(struct readers *readers, bool early, struct reader *re
     uint32_t version;
 
     if (!reader->kv)
-        status = truce__kv_open(readers->path, readers->flags, &reader->kv, error);
+        status = open_one(readers, reader, error);
     if (!status)
         status = truce__kv_snapshot_begin(reader->kv, &version, error);
     if (status)

@@ -12,7 +12,8 @@
 #include "engine/catalog.h"
 #include "engine/durable.h"
 
-#define READERS_MAX 64
+#define READERS_MAX   64
+#define READERS_LARGE 8 /* of these have a large cache of pages: those that are opened first */
 
 struct reader {
     struct kv *kv;           /* NULL until it is first used */
@@ -27,6 +28,7 @@ struct readers {
     struct durable *durable;
     atomic_uint turn;
     atomic_uint waiters;
+    atomic_uint opened;
     struct catalog *latest; /* the last that a reader loaded, under the mutex */
     pthread_mutex_t mutex;
     struct reader all[READERS_MAX];

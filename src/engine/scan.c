@@ -25,6 +25,9 @@
  *     rows       walked ---> `done`     each that matches was brought on the way
  *
  * A wide range has its first matches among the first rows; a narrow one is gathered soon.
+ *
+ * Where all rows are looked at in their order there is no cursor: SQLite's loop calls the scan for each
+ * row, and the place is (row) all the time.
  */
 #include "engine/scan.h"
 
@@ -448,6 +451,78 @@ truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined
     if (status && status != TRUCE_NOT_FOUND) {
         truce__kv_cursor_close(&scan->cursor);
         truce__kv_cursor_close(&scan->walk);
+    }
+    return status;
+}
+
+/* ---- one after the other --------------------------------------------------------------------- */
+
+/* All rows in their order: SQLite goes over them by itself. */
+static bool is_of_rows(const struct plan *plan)
+{
+    return plan->count == 1 && !plan->scans[0].index && !plan->scans[0].backward;
+}
+
+struct taking {
+    struct scan *scan;
+    int64_t left; /* rows that may be looked at */
+    scan_take_function *take;
+    void *arg;
+    struct found found;
+    truce_status status;
+    bson_error_t *error;
+};
+
+static bool take_row(void *arg, int64_t row, struct bytes body)
+{
+    struct taking *taking = arg;
+    bool more = true;
+
+    taking->status = check_deadline(taking->scan, taking->error);
+    if (!taking->status)
+        taking->status = examine(taking->scan, row, body, &taking->found, taking->error);
+    if (taking->status)
+        return false;
+    taking->scan->positioned = true;
+    taking->scan->row = row;
+    if (taking->found.match.matched) {
+        taking->found.row = row;
+        more = taking->take(&taking->found, taking->arg);
+    }
+    return more && --taking->left;
+}
+
+static truce_status each_of_rows(struct scan *scan, struct kv *kv, struct taking *taking,
+                                 bson_error_t *error)
+{
+    int64_t after = scan->positioned ? scan->row : 0;
+    truce_status status;
+
+    if (scan->at)
+        return TRUCE_NOT_FOUND;
+    status = truce__kv_rows_each(kv, scan->table, after, take_row, taking, error);
+    if (status == TRUCE_NOT_FOUND)
+        (void)next_range(scan);
+    return taking->status ? taking->status : status;
+}
+
+truce_status truce__scan_each(struct scan *scan, struct kv *kv, int64_t examined_max,
+                              scan_take_function *take, void *arg, bson_error_t *error)
+{
+    struct taking taking = {
+        .scan = scan, .left = examined_max, .take = take, .arg = arg, .error = error};
+    int64_t start = scan->keys_examined + scan->documents_examined, examined = 0;
+    truce_status status = TRUCE_OK;
+    struct found found;
+
+    truce_assert(examined_max > 0);
+    if (is_of_rows(scan->plan))
+        return each_of_rows(scan, kv, &taking, error);
+    while (!status && examined < examined_max) {
+        status = truce__scan_next(scan, kv, examined_max - examined, &found, error);
+        if (!status && found.row && !take(&found, arg))
+            break;
+        examined = scan->keys_examined + scan->documents_examined - start;
     }
     return status;
 }

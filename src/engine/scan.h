@@ -63,6 +63,14 @@ void truce__scan_release(struct scan *scan);
 truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined_max,
                               struct found *found, bson_error_t *error);
 
+/* Takes what was found, borrowed for the call, without a call on the connection; false: enough. */
+typedef bool scan_take_function(const struct found *found, void *arg);
+
+/* All that match, to `take`, until it has enough or `examined_max` entries were looked at; NOT_FOUND at
+ * the end. */
+truce_status truce__scan_each(struct scan *scan, struct kv *kv, int64_t examined_max,
+                              scan_take_function *take, void *arg, bson_error_t *error);
+
 /* CODE_MAX_TIME_MS_EXPIRED: it is over; 0: there is none. */
 truce_status truce__scan_deadline(int64_t deadline_ns, bson_error_t *error);
 

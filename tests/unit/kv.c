@@ -203,6 +203,57 @@ TEST(keys_come_in_the_order_of_bytes_and_then_of_rows)
     close_both();
 }
 
+struct taken {
+    int64_t rows[10], enough;
+    char bodies[10]; /* with a zero behind them */
+    int count;
+};
+
+static bool take_row(void *arg, int64_t row, struct bytes body)
+{
+    struct taken *taken = arg;
+
+    taken->rows[taken->count] = row;
+    taken->bodies[taken->count++] = body.size == 1 ? (char)*body.data : '?';
+    return row != taken->enough;
+}
+
+static void check_each(int64_t after, int64_t enough, truce_status expected, const char *bodies)
+{
+    struct taken taken = {.enough = enough};
+    bson_error_t error;
+    truce_status status = truce__kv_rows_each(reader, 0, after, take_row, &taken, &error);
+
+    CHECK_STATUS(expected, status, error);
+    CHECK(!strcmp(bodies, taken.bodies));
+    for (int i = 0; i < taken.count; i++)
+        CHECK_INT(taken.rows[i], ==, after + 1 + i);
+}
+
+TEST(rows_are_taken_in_their_order_until_there_are_enough)
+{
+    bson_error_t error;
+    uint32_t version;
+
+    REQUIRE(open_both());
+    CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
+    check_each(0, 0, TRUCE_NOT_FOUND, "");
+    truce__kv_snapshot_end(reader);
+    begin();
+    insert("a");
+    insert("b");
+    insert("c");
+    commit();
+    CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
+    check_each(0, 0, TRUCE_NOT_FOUND, "abc");
+    check_each(1, 0, TRUCE_NOT_FOUND, "bc");
+    check_each(0, 2, TRUCE_OK, "ab");
+    check_each(2, 3, TRUCE_OK, "c");
+    check_each(3, 0, TRUCE_NOT_FOUND, "");
+    truce__kv_snapshot_end(reader);
+    close_both();
+}
+
 TEST(a_key_leads_to_its_row_in_one_step)
 {
     struct bytes body;

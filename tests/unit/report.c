@@ -1,31 +1,34 @@
 /* Documents on their way into a $group: out of the first batch, then where they stand in the file. */
-#include "engine/engine.h"
+#include "engine/query.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
 #include "base/status.h"
+#include "engine/kv_connection.h"
 #include "tests/support/pipeline.h"
 #include "tests/support/test.h"
 
 #define DOCUMENTS 9000 /* of more snapshots than one */
 
+static char path[400];
 static truce_store *store;
 
-/* {_id: i, n: DOCUMENTS - i, m: i % 10} */
-static bool fill(bson_error_t *error)
+/* {_id: i, n: count - i, m: i % 10, text} */
+static bool fill(int count, const char *text, bson_error_t *error)
 {
-    truce_write *writes = bson_malloc0(DOCUMENTS * sizeof *writes);
-    truce_write_outcome *outcomes = bson_malloc0(DOCUMENTS * sizeof *outcomes);
+    truce_write *writes = bson_malloc0((size_t)count * sizeof *writes);
+    truce_write_outcome *outcomes = bson_malloc0((size_t)count * sizeof *outcomes);
     bool filled;
 
-    for (int i = 0; i < DOCUMENTS; i++)
+    for (int i = 0; i < count; i++)
         writes[i] =
             (truce_write){.kind = TRUCE_WRITE_INSERT,
                           .collection = "c",
-                          .document = BCON_NEW("_id", BCON_INT32(i), "n", BCON_INT32(DOCUMENTS - i),
-                                               "m", BCON_INT32(i % 10))};
-    filled = CHECK_OK(truce_bulk(store, writes, DOCUMENTS, NULL, outcomes, error), *error);
-    for (int i = 0; i < DOCUMENTS; i++) {
+                          .document = BCON_NEW("_id", BCON_INT32(i), "n", BCON_INT32(count - i),
+                                               "m", BCON_INT32(i % 10), "text", BCON_UTF8(text))};
+    filled = CHECK_OK(truce_bulk(store, writes, (size_t)count, NULL, outcomes, error), *error);
+    for (int i = 0; i < count; i++) {
         truce_write_result_release(&outcomes[i].result);
         bson_destroy((bson_t *)writes[i].document);
     }
@@ -39,12 +42,12 @@ static bool open_filled(void)
 {
     bson_t *index = test_bson("{'key': {'n': 1}}");
     bson_error_t error;
-    char path[400];
     bool opened;
 
     snprintf(path, sizeof path, "%s/s.truce", test_directory());
     opened = CHECK_OK(truce_store_open(path, NULL, &store, &error), error) &&
-             CHECK_OK(truce_index_create(store, "c", index, &error), error) && fill(&error);
+             CHECK_OK(truce_index_create(store, "c", index, &error), error) &&
+             fill(DOCUMENTS, "", &error);
     bson_destroy(index);
     return opened;
 }
@@ -161,4 +164,99 @@ TEST(the_first_document_that_a_report_fails_on_ends_it)
         bson_free(pipeline);
     }
     truce_store_close(store);
+}
+
+/* ---- snapshots ------------------------------------------------------------------------------- */
+
+static bool take_one(const struct found *found, void *arg)
+{
+    ++*(int *)arg;
+    return true;
+}
+
+/* A checkpoint waits for the snapshots that are open. */
+TEST(no_snapshot_is_open_for_more_than_some_thousand_documents)
+{
+    static const truce_find_options all = {0};
+    static const bson_t everything = BSON_INITIALIZER;
+    truce_store_options options = {0};
+    struct engine *engine;
+    struct query query;
+    bson_error_t error;
+    int taken = 0, runs = 0;
+
+    REQUIRE(open_filled());
+    truce_store_close(store);
+    REQUIRE(CHECK_OK(truce__engine_open(path, &options, &engine, &error), error));
+    CHECK_OK(truce__query_init(&query, engine, "c", &everything, &all, PLAN_DOCUMENTS, &error),
+             error);
+    for (; !query.done && runs < 10; runs++) {
+        int before = taken;
+
+        CHECK_OK(truce__query_run(&query, take_one, &taken, &error), error);
+        CHECK_INT(taken - before, <=, 4096);
+    }
+    CHECK_INT(runs, ==, 3);
+    CHECK_INT(taken, ==, DOCUMENTS);
+    truce__query_release(&query);
+    truce__engine_close(engine);
+}
+
+/* ---- what readers keep ---------------------------------------------------------------------- */
+
+#define TEXTS      4000 /* of a kilobyte each */
+#define TEXT_BYTES 1000
+#define MANY_BYTES (3 << 20)
+
+static void *read_all(void *engine)
+{
+    bson_t *filter = test_bson("{'nothing': null}");
+    static const truce_find_options all = {0};
+    bson_error_t error;
+    int64_t count;
+
+    CHECK_OK(truce__engine_count(engine, "c", filter, &all, &count, &error), error);
+    CHECK_INT(count, ==, TEXTS);
+    bson_destroy(filter);
+    return NULL;
+}
+
+static bool has_much(struct reader *reader)
+{
+    int bytes = 0, ignored;
+
+    if (reader->kv)
+        CHECK(!sqlite3_db_status(reader->kv->db, SQLITE_DBSTATUS_CACHE_USED, &bytes, &ignored, 0));
+    return bytes > MANY_BYTES;
+}
+
+TEST(only_the_first_few_readers_keep_many_pages)
+{
+    truce_store_options options = {0};
+    struct engine *engine;
+    bson_error_t error;
+    char text[TEXT_BYTES + 1];
+    int opened = 0, large = 0;
+
+    snprintf(path, sizeof path, "%s/s.truce", test_directory());
+    memset(text, 'x', TEXT_BYTES);
+    text[TEXT_BYTES] = 0;
+    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));
+    fill(TEXTS, text, &error);
+    truce_store_close(store);
+    REQUIRE(CHECK_OK(truce__engine_open(path, &options, &engine, &error), error));
+    read_all(engine); /* with the reader that the opening has used */
+    for (int i = 0; i < READERS_LARGE + 3; i++) {
+        pthread_t thread;
+
+        REQUIRE(!pthread_create(&thread, NULL, read_all, engine));
+        pthread_join(thread, NULL);
+    }
+    for (int i = 0; i < READERS_MAX; i++) {
+        opened += engine->readers.all[i].kv != NULL;
+        large += has_much(&engine->readers.all[i]);
+    }
+    CHECK_INT(opened, >, READERS_LARGE);
+    CHECK_INT(large, ==, READERS_LARGE);
+    truce__engine_close(engine);
 }
