@@ -287,18 +287,23 @@ struct intruder {
     bool done, collecting;
 };
 
+/* A call that is about to write to the students. */
+static bool writes_students(const bson_t *event)
+{
+    bson_iter_t iter;
+
+    return !bson_iter_init_find(&iter, event, "status") &&
+           bson_iter_init_find(&iter, event, "verb") &&
+           !strcmp(bson_iter_utf8(&iter, NULL), "bulk") &&
+           bson_iter_init_find(&iter, event, "collection") &&
+           !strcmp(bson_iter_utf8(&iter, NULL), "students");
+}
+
 static void intrude(const bson_t *event, void *arg)
 {
     struct intruder *intruder = arg;
-    bson_iter_t iter;
 
-    if (intruder->done || intruder->collecting ||
-        bson_iter_init_find(&iter, event,
-                            "status") || /* a call that returned, not one that begins */
-        !bson_iter_init_find(&iter, event, "verb") ||
-        strcmp(bson_iter_utf8(&iter, NULL), "bulk") ||
-        !bson_iter_init_find(&iter, event, "collection") ||
-        strcmp(bson_iter_utf8(&iter, NULL), "students"))
+    if (intruder->done || intruder->collecting || !writes_students(event))
         return;
     intruder->collecting = true;
     CHECK_INT(collect(intruder->place).tombstones, ==, 1);
@@ -342,6 +347,46 @@ TEST(trap_e_the_watermark_is_compared_in_the_write_itself)
     watermark_in_the_write(TRUCE_SET_FORM_PIPELINE, false);
     watermark_in_the_write(TRUCE_SET_FORM_CLASSIC, false);
     watermark_in_the_write(TRUCE_SET_FORM_CLASSIC, true);
+}
+
+static void overtake(const bson_t *event, void *arg)
+{
+    struct intruder *intruder = arg;
+
+    if (intruder->collecting || !writes_students(event))
+        return;
+    intruder->collecting = true;
+    CHECK_INT(consume(intruder->place, "c1", (struct model_operation)A(3)), ==, TRUCE_SET_APPLIED);
+    CHECK_INT(consume(intruder->place, "c1", (struct model_operation)R(4)), ==, TRUCE_SET_APPLIED);
+    CHECK_INT(collect(intruder->place).tombstones, ==, 1);
+    intruder->done = true;
+}
+
+TEST(trap_e_lists_that_are_empty_again_are_not_what_a_batch_looked_at)
+{
+    const struct model_operation operations[] = {A(1), R(2), A(3), R(4)};
+    const int twice[] = {2, 2};
+    struct place place;
+    struct intruder intruder = {.place = &place};
+    truce_trace_options options = {.function = overtake, .arg = &intruder, .beginnings = true};
+    truce_store *traced;
+    truce_set *set;
+    truce_set_result results[2];
+    bson_error_t error;
+
+    open_place(&place, TRUCE_SET_FORM_CLASSIC);
+    consume(&place, "c1", operations[0]);
+    consume(&place, "c1", operations[1]);
+    CHECK_INT(collect(&place).tombstones, ==, 1);
+    traced = truce_trace_wrap(place.store, &options);
+    set = truce_set_new(traced, &(truce_set_options){.form = place.form});
+    CHECK_OK(model_apply_batch(set, operations, twice, 2, results, &error), error);
+    CHECK(intruder.done);
+    CHECK_INT(results[0].outcome, ==, TRUCE_SET_DUPLICATE);
+    model_check(place.set, operations, 4, NULL, 1, 1, false, "overtaken and collected");
+    truce_set_free(set);
+    truce_set_free(place.set);
+    truce_store_close(traced);
 }
 
 TEST(trap_f_a_number_is_recorded_only_when_it_is_applied)
