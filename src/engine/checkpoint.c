@@ -3,22 +3,29 @@
  *
  * A checkpoint under load has two halves:
  *
- *     PASSIVE    copies what no reader can still need from the WAL and fsyncs the file: tens of
- *                milliseconds; readers go on
- *     RESTART    behind the reader gate: copies the little that is left and lets the next commit
- *                begin the WAL anew, over the old one; overwriting it is what makes commits cheap,
- *                so it is never truncated
+ *     beside     a connection of its own copies pages from the WAL into the file and fsyncs it,
+ *                while others write and read; again, as long as much has come meanwhile
+ *     restart    by the writer, alone, and behind the reader gate: copies the little that is left and
+ *                lets the next commit begin the WAL anew, over the old one; overwriting it is what
+ *                makes commits cheap, so it is never truncated
  *
- * Both run as one operation of the writer, alone and under the lock file, because no other
- * connection may write or checkpoint meanwhile. Readers of other processes are not behind our gate;
- * if one stands in the way, RESTART is given up, and the next try comes when the WAL has grown by
- * another 16 MB.
+ * Invariants:
+ *  1. Of all processes one makes a checkpoint at a time: who has claimed LOCK_CHECKPOINT.
+ *  2. While the first half runs no commit begins the WAL anew, in any process: SQLite before 3.51.3
+ *     loses commits where one does while a checkpoint begins. A commit does so only when everything in
+ *     the WAL has been moved. So the first half begins with a commit of a page, under the lock;
+ *     nobody else moves that page (1), and once it is moved the half is at its end.
+ *  3. The second half runs under the lock: nobody writes.
  *
- * Nobody writes meanwhile, so what counts is how many pages a checkpoint has to move. A small file's
- * pages stand many times in a long WAL, and are moved once; of a large one each may be another, and a
- * long WAL means a long standstill.
+ * Readers of other processes are not behind our gate, and own ones may take their time. If one stands in
+ * the way, the restart is given up, and the next try comes when the WAL has grown by another 16 MB; then
+ * it waits for readers twice as long, so that the WAL does not grow without end.
  *
- * A crash in a checkpoint loses nothing: the WAL is kept until the pages are fsynced in the file.
+ * A small file's pages stand many times in a long WAL, and are moved once; of a large one each may be
+ * another, and what was not moved beside the writers is moved while they stand still.
+ *
+ * A crash in a checkpoint loses nothing: the WAL is synced before pages are copied, and kept until they
+ * are fsynced in the file.
  *
  * States: idle --note finds the WAL long--> wanted --thread--> running --> idle
  */
@@ -27,41 +34,81 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-#define PAGES_FEW  4000  /* 16 MB of WAL ... */
-#define PAGES_MAX  16000 /* ... or 64, beside a file that is not larger than 16 */
-#define RESTART_MS 20    /* patience with readers of other processes */
-#define TURN_MS    60000
+#define PAGES_FEW   4000  /* 16 MB of WAL ... */
+#define PAGES_MAX   16000 /* ... or 64, beside a file that is not larger than 16 */
+#define PAGES_LEFT  400   /* few enough to be moved while nobody writes */
+#define PASSES_MAX  4
+#define RESTART_MS  20 /* patience with readers, for a start; with those of other processes always */
+#define PATIENT_MAX 6  /* times that it doubles */
+#define TURN_MS     60000
 
 struct checkpoint_op {
     struct write_op base; /* first */
     struct readers *readers;
+    int64_t patience_ms;
     bool restarted;
     int64_t file_pages;
 };
 
-static truce_status restart(struct checkpoint_op *op, struct writer *writer, bson_error_t *error)
+static truce_status run_mark(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
+    (void)base;
+    return truce__kv_mark(writer->kv, error);
+}
+
+static truce_status run_restart(struct write_op *base, struct writer *writer, bson_error_t *error)
+{
+    struct checkpoint_op *op = (struct checkpoint_op *)base;
+    int64_t deadline_ns = truce__clock_monotonic_ns() + op->patience_ms * INT64_C(1000000);
     truce_status status;
     int pages, moved;
 
+    if (!truce__readers_close_gate(op->readers, deadline_ns))
+        return TRUCE_OK;
     truce__kv_patience(writer->kv, RESTART_MS);
-    truce__readers_close_gate(op->readers);
     status = truce__kv_checkpoint(writer->kv, true, &pages, &moved, error);
     truce__readers_open_gate(op->readers);
     op->restarted = !status;
+    if (!status)
+        status = truce__kv_file_pages(writer->kv, &op->file_pages, error);
     return status == TRUCE_LOCKED ? TRUCE_OK : status;
 }
 
-static truce_status run_checkpoint(struct write_op *base, struct writer *writer,
-                                   bson_error_t *error)
+static truce_status run_alone(struct checkpointer *checkpointer, struct write_op *op)
 {
-    struct checkpoint_op *op = (struct checkpoint_op *)base;
-    int pages = 0, moved = 0;
-    truce_status status = truce__kv_checkpoint(writer->kv, false, &pages, &moved, error);
+    op->alone = true;
+    op->deadline_ns = truce__clock_monotonic_ns() + TURN_MS * INT64_C(1000000);
+    return truce__writer_run(checkpointer->writer, op, NULL);
+}
 
+/* One pass beside the writers; `*left`: what was not moved. */
+static truce_status move_beside(struct checkpointer *checkpointer, int *left)
+{
+    struct write_op mark = {.run = run_mark};
+    int pages = 0, moved = 0;
+    truce_status status = run_alone(checkpointer, &mark);
+
+    if (!status && !checkpointer->kv)
+        status = truce__kv_open(checkpointer->readers->path, 0, &checkpointer->kv, NULL);
     if (!status)
-        status = restart(op, writer, error);
-    return status ? status : truce__kv_file_pages(writer->kv, &op->file_pages, error);
+        status = truce__kv_checkpoint(checkpointer->kv, false, &pages, &moved, NULL);
+    *left = pages - moved;
+    return status;
+}
+
+/* Until few pages are left, or another pass does not make them fewer: a reader needs them. */
+static truce_status move_most(struct checkpointer *checkpointer)
+{
+    int left = INT32_MAX, before;
+    truce_status status;
+
+    for (int pass = 0; pass < PASSES_MAX; pass++) {
+        before = left;
+        status = move_beside(checkpointer, &left);
+        if (status || left <= PAGES_LEFT || left >= before)
+            return status;
+    }
+    return TRUCE_OK;
 }
 
 /* Whether the WAL can begin anew; then `*due` is how long it may become. Errors are not lost: what
@@ -69,12 +116,22 @@ static truce_status run_checkpoint(struct write_op *base, struct writer *writer,
  * then. */
 static bool checkpoint(struct checkpointer *checkpointer, int *due)
 {
-    struct checkpoint_op op = {.base = {.run = run_checkpoint, .alone = true},
-                               .readers = checkpointer->readers};
+    struct checkpoint_op op = {.base = {.run = run_restart}, .readers = checkpointer->readers};
+    int claim = truce__lock_claim(checkpointer->writer->lock, LOCK_CHECKPOINT);
+    truce_status status;
 
-    op.base.deadline_ns = truce__clock_monotonic_ns() + TURN_MS * INT64_C(1000000);
-    if (truce__writer_run(checkpointer->writer, &op.base, NULL) || !op.restarted)
+    if (claim < 0)
         return false;
+    op.patience_ms = (int64_t)RESTART_MS << checkpointer->refused;
+    status = move_most(checkpointer);
+    if (!status)
+        status = run_alone(checkpointer, &op.base);
+    truce__lock_disclaim(claim);
+    if (!op.restarted && checkpointer->refused < PATIENT_MAX)
+        checkpointer->refused++;
+    if (!op.restarted || status)
+        return false;
+    checkpointer->refused = 0;
     *due = op.file_pages > PAGES_FEW ? PAGES_FEW : PAGES_MAX;
     return true;
 }
@@ -120,6 +177,8 @@ void truce__checkpointer_release(struct checkpointer *checkpointer)
     pthread_mutex_unlock(&checkpointer->mutex);
     if (checkpointer->running)
         pthread_join(checkpointer->thread, NULL);
+    if (checkpointer->kv)
+        truce__kv_close(checkpointer->kv);
     pthread_cond_destroy(&checkpointer->wanted_change);
     pthread_mutex_destroy(&checkpointer->mutex);
 }

@@ -11,6 +11,7 @@
 struct checkpointer {
     struct writer *writer;
     struct readers *readers;
+    struct kv *kv; /* a connection of its own; NULL until it is needed */
     pthread_mutex_t mutex;
     pthread_cond_t wanted_change;
     bool running, stop; /* there is a thread; it shall end */
@@ -18,6 +19,7 @@ struct checkpointer {
     atomic_int due; /* pages in the WAL at which the next checkpoint is due */
     pthread_t thread;
     int64_t done; /* checkpoints so far */
+    int refused;  /* restarts since the last one that was possible */
 };
 
 void truce__checkpointer_init(struct checkpointer *checkpointer, struct writer *writer,

@@ -21,8 +21,8 @@
  *  2. Every change of tables or catalog changes the schema version in the same transaction, so
  *     equal versions mean an equal catalog, across processes, without a look at the catalog.
  *  3. wal_autocheckpoint is 0 and readers do not checkpoint when they close: SQLite before 3.51.3
- *     can corrupt a file where two connections write or checkpoint at one instant ("WAL-reset").
- *     Only the writer of a process does either, and only while it holds the lock file.
+ *     can corrupt a file where a checkpoint begins while a commit begins the WAL anew ("WAL-reset").
+ *     Checkpoints are made where checkpoint.c says, and in no other place.
  *  4. A failed commit is rolled back before it is reported. Its frames may be in the WAL, whole,
  *     and a crash may bring them back, whole: "not acknowledged" never means "half".
  *  5. A commit is in the WAL, and seen by readers, when it returns; on the disk it is only after a
@@ -559,12 +559,21 @@ truce_status truce__kv_file_pages(struct kv *kv, int64_t *pages, bson_error_t *e
     return ask(kv, "PRAGMA page_count", pages, error);
 }
 
+truce_status truce__kv_mark(struct kv *kv, bson_error_t *error)
+{
+    char sql[64];
+
+    truce_assert(kv->state == KV_IDLE && kv->flags & KV_WRITER);
+    snprintf(sql, sizeof sql, "PRAGMA user_version=%d", FORMAT_VERSION);
+    return execute(kv, sql, error);
+}
+
 truce_status truce__kv_checkpoint(struct kv *kv, bool restart, int *pages, int *moved,
                                   bson_error_t *error)
 {
     int result;
 
-    truce_assert(kv->state == KV_IDLE && kv->flags & KV_WRITER);
+    truce_assert(kv->state == KV_IDLE && (!restart || kv->flags & KV_WRITER));
     result = sqlite3_wal_checkpoint_v2(
         kv->db, "main", restart ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE, pages,
         moved);

@@ -70,7 +70,11 @@ truce_status truce__kv_savepoint_rollback(struct kv *kv, bson_error_t *error);
 /* Has this transaction changed anything? */
 bool truce__kv_changed(const struct kv *kv);
 
-/* Moves committed pages from the WAL into the file. `restart`: also lets the next writer begin the
+/* Commits a page without a change, so that not everything that is in the WAL is moved: see
+ * checkpoint.c. */
+truce_status truce__kv_mark(struct kv *kv, bson_error_t *error);
+
+/* Moves committed pages from the WAL into the file. `restart`, which the writer may: also lets the next writer begin the
  * WAL anew, which needs every reader to have ended; TRUCE_LOCKED if one has not. `*pages`: how many
  * the WAL had, `*moved` how many of them are in the file now. */
 truce_status truce__kv_checkpoint(struct kv *kv, bool restart, int *pages, int *moved,

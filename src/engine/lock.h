@@ -17,6 +17,9 @@
 
 #define WAKE_SLOTS 512
 
+/* a number to claim: who has it makes a checkpoint; others are numbers of indexes (catalog.c) */
+#define LOCK_CHECKPOINT (INT64_C(1) << 48)
+
 /* The shared page, at the start of the lock file; zero when new. */
 struct lock_page {
     atomic_uint turn;                /* counts every release; waiters sleep on it */

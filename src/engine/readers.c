@@ -20,6 +20,7 @@
 #include "engine/readers.h"
 
 #include "base/assert.h"
+#include "base/clock.h"
 
 static atomic_uint threads;
 
@@ -196,28 +197,43 @@ void truce__readers_end(struct readers *readers, struct reader *reader)
 
 /* ---- the gate ------------------------------------------------------------------------------- */
 
-static void take_or_wait(struct readers *readers, struct reader *reader)
+static bool take_or_wait(struct readers *readers, struct reader *reader, int64_t deadline_ns)
 {
     while (!take(reader)) {
+        int64_t left = deadline_ns - truce__clock_monotonic_ns();
         unsigned seen = atomic_load(&readers->turn);
 
+        if (left <= 0)
+            return false;
         atomic_fetch_add(&readers->waiters, 1);
         if (atomic_load(&reader->taken))
-            truce__word_sleep(&readers->turn, seen, INT64_C(1000000000));
+            truce__word_sleep(&readers->turn, seen, left);
         atomic_fetch_sub(&readers->waiters, 1);
     }
+    return true;
 }
 
-void truce__readers_close_gate(struct readers *readers)
+/* Those before `end`. */
+static void give_all(struct readers *readers, int end)
 {
-    for (int i = 0; i < READERS_MAX; i++)
-        take_or_wait(readers, &readers->all[i]);
+    for (int i = 0; i < end; i++)
+        atomic_store(&readers->all[i].taken, 0);
+    atomic_fetch_add(&readers->turn, 1);
+    truce__word_wake(&readers->turn, INT32_MAX);
+}
+
+bool truce__readers_close_gate(struct readers *readers, int64_t deadline_ns)
+{
+    for (int i = 0; i < READERS_MAX; i++) {
+        if (!take_or_wait(readers, &readers->all[i], deadline_ns)) {
+            give_all(readers, i);
+            return false;
+        }
+    }
+    return true;
 }
 
 void truce__readers_open_gate(struct readers *readers)
 {
-    for (int i = 0; i < READERS_MAX; i++)
-        atomic_store(&readers->all[i].taken, 0);
-    atomic_fetch_add(&readers->turn, 1);
-    truce__word_wake(&readers->turn, INT32_MAX);
+    give_all(readers, READERS_MAX);
 }

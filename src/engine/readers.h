@@ -45,8 +45,9 @@ truce_status truce__readers_begin(struct readers *readers, bool early, struct re
                                   bson_error_t *error);
 void truce__readers_end(struct readers *readers, struct reader *reader);
 
-/* The gate: closed, no snapshot of this process is open and none begins. */
-void truce__readers_close_gate(struct readers *readers);
+/* The gate: closed, no snapshot of this process is open and none begins. False: somebody read until the
+ * deadline (monotonic), and it is open. */
+bool truce__readers_close_gate(struct readers *readers, int64_t deadline_ns);
 void truce__readers_open_gate(struct readers *readers);
 
 #endif
