@@ -34,7 +34,13 @@
  *     (commit).
  *  5. Entries that are changing are never evicted.
  *
- * An insert is no change: nobody can have put in a document that is not there. One that was removed
+ *  6. Each number of the table `promised` is at least that of the last commit that is promised to be on
+ *     the disk (durable.h) and changed, inserted or removed a document with that hash; it is set
+ *     before the commit. So who has a document out of a known entry, or out of a snapshot that is
+ *     older than his look into the table, waits for that number and for no other commit. What other
+ *     processes committed is in `promised_all` from when it is seen (1).
+ *
+ * An insert is no change of an entry: nobody can have put in a document that is not there. One that was removed
  * before in the same transaction has an entry already, without a body.
  *
  * Other processes count `begun` before their commits (wake.c). A process that only reads never
@@ -56,14 +62,14 @@
 #define BUCKETS     1024
 #define SHARD_BYTES (512 * 1024) /* 32 MB in all */
 #define CHANGES_MAX 16384        /* of one transaction; with more the cache is closed */
+#define PROMISES    4096
 
 struct entry {
     struct entry *next; /* of the same bucket */
     struct entry *newer, *older;
     uint64_t hash;
     int64_t row;
-    uint64_t promised; /* of the commit that changed it last, durable.h */
-    uint8_t *body;     /* NULL: not known; only while changing */
+    uint8_t *body; /* NULL: not known; only while changing */
     uint32_t body_size, body_room;
     uint32_t name_size, key_size;
     bool changing;
@@ -86,6 +92,9 @@ struct cache {
     uint64_t seed;
     struct entry **changes; /* the leader's: those that are changing */
     size_t changes_count, changes_room;
+    uint64_t *hashes; /* the leader's: of all documents that the transaction has changed */
+    size_t hashes_count, hashes_room;
+    atomic_ullong promised[PROMISES], promised_all;
     struct shard shards[SHARDS];
 };
 
@@ -274,6 +283,7 @@ void truce__cache_free(struct cache *cache)
         pthread_mutex_destroy(&cache->shards[i].mutex);
     }
     bson_free(cache->changes);
+    bson_free(cache->hashes);
     bson_free(cache);
 }
 
@@ -285,6 +295,28 @@ static bool usable(const struct cache *cache)
     unsigned seen = atomic_load(&cache->seen);
 
     return !atomic_load(&cache->closed) && seen == atomic_load(cache->begun);
+}
+
+/* Of a known entry, or after a snapshot: the commits that it shows have been noted. */
+static uint64_t promised_of(const struct cache *cache, uint64_t hash)
+{
+    uint64_t one = atomic_load(&cache->promised[hash % PROMISES]);
+    uint64_t all = atomic_load(&cache->promised_all);
+
+    return one > all ? one : all;
+}
+
+uint64_t truce__cache_promised(struct cache *cache, const char *collection, struct bytes key,
+                               uint64_t otherwise)
+{
+    struct name name = name_of(cache, collection, key);
+    struct shard *shard = shard_of(cache, name.hash);
+    bool known;
+
+    pthread_mutex_lock(&shard->mutex);
+    known = usable(cache);
+    pthread_mutex_unlock(&shard->mutex);
+    return known ? promised_of(cache, name.hash) : otherwise;
 }
 
 bool truce__cache_get(struct cache *cache, const char *collection, struct bytes key,
@@ -307,7 +339,7 @@ bool truce__cache_get(struct cache *cache, const char *collection, struct bytes 
         look->may_fill = false;
     else if (entry) {
         truce__buffer_append(body, entry->body, entry->body_size);
-        look->promised = entry->promised;
+        look->promised = promised_of(cache, name.hash);
         entry->used = true;
         found = true;
     }
@@ -332,7 +364,7 @@ void truce__cache_fill(struct cache *cache, const char *collection, struct bytes
 
 /* ---- who leads the writer --------------------------------------------------------------------- */
 
-void truce__cache_begin(struct cache *cache)
+void truce__cache_begin(struct cache *cache, uint64_t promised)
 {
     unsigned begun = atomic_load(cache->begun);
 
@@ -340,6 +372,7 @@ void truce__cache_begin(struct cache *cache)
     if (atomic_load(&cache->seen) == begun)
         return;
     empty(cache);
+    atomic_store(&cache->promised_all, promised);
     atomic_store(&cache->seen, begun);
 }
 
@@ -375,6 +408,24 @@ static void note_change(struct cache *cache, struct entry *entry)
     entry->changing = true;
 }
 
+static void note_hash(struct cache *cache, uint64_t hash)
+{
+    if (cache->hashes_count == CHANGES_MAX)
+        truce__cache_close(cache);
+    if (atomic_load(&cache->closed))
+        return;
+    if (cache->hashes_count == cache->hashes_room) {
+        cache->hashes_room = cache->hashes_room ? 2 * cache->hashes_room : 64;
+        cache->hashes = bson_realloc(cache->hashes, cache->hashes_room * sizeof *cache->hashes);
+    }
+    cache->hashes[cache->hashes_count++] = hash;
+}
+
+void truce__cache_insert(struct cache *cache, const char *collection, struct bytes key)
+{
+    note_hash(cache, name_of(cache, collection, key).hash);
+}
+
 void truce__cache_change(struct cache *cache, const char *collection, struct bytes key, int64_t row,
                          struct bytes body)
 {
@@ -382,11 +433,8 @@ void truce__cache_change(struct cache *cache, const char *collection, struct byt
     struct shard *shard = shard_of(cache, name.hash);
     struct entry *entry;
 
-    if (key.size > CACHE_KEY_MAX) /* no miss may fill it */
-        return;
-    if (cache->changes_count == CHANGES_MAX)
-        truce__cache_close(cache);
-    if (atomic_load(&cache->closed))
+    note_hash(cache, name.hash);
+    if (key.size > CACHE_KEY_MAX || atomic_load(&cache->closed)) /* no miss may fill it */
         return;
     pthread_mutex_lock(&shard->mutex);
     shard->version++;
@@ -418,13 +466,17 @@ void truce__cache_close(struct cache *cache)
     atomic_store(&cache->closed, true);
 }
 
-void truce__cache_commit(struct cache *cache)
+void truce__cache_commit(struct cache *cache, uint64_t promised)
 {
     truce_assert(atomic_load(&cache->seen) + 1 == atomic_load(cache->begun));
+    if (promised && atomic_load(&cache->closed))
+        atomic_store(&cache->promised_all, promised);
+    for (size_t i = 0; i < cache->hashes_count && promised; i++)
+        atomic_store(&cache->promised[cache->hashes[i] % PROMISES], promised);
     atomic_store(&cache->seen, atomic_load(cache->begun));
 }
 
-void truce__cache_end(struct cache *cache, bool committed, uint64_t promised)
+void truce__cache_end(struct cache *cache, bool committed)
 {
     for (size_t i = 0; i < cache->changes_count; i++) {
         struct entry *entry = cache->changes[i];
@@ -432,12 +484,11 @@ void truce__cache_end(struct cache *cache, bool committed, uint64_t promised)
 
         pthread_mutex_lock(&shard->mutex);
         entry->changing = false;
-        entry->promised = promised;
         if (!committed || !entry->body)
             drop(shard, entry);
         pthread_mutex_unlock(&shard->mutex);
     }
-    cache->changes_count = 0;
+    cache->changes_count = cache->hashes_count = 0;
     if (atomic_load(&cache->closed)) {
         empty(cache);
         atomic_store(&cache->closed, false);

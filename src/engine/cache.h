@@ -27,7 +27,7 @@ void truce__cache_free(struct cache *cache); /* NULL is allowed */
 /* ---- readers -------------------------------------------------------------------------------- */
 
 struct cache_look {
-    uint64_t promised; /* found: durable when this number is (durable.h); 0: it is */
+    uint64_t promised; /* found: durable when this number is (durable.h) */
     uint64_t version;  /* not found: to be remembered until the file is read */
     bool may_fill;
 };
@@ -36,15 +36,20 @@ struct cache_look {
 bool truce__cache_get(struct cache *cache, const char *collection, struct bytes key,
                       struct buffer *body, struct cache_look *look);
 
-/* What the snapshot showed, all of it durable, which is put in unless the document may have changed
- * since the look. */
+/* After a snapshot has begun: what it shows of that document is durable when this number is, which is
+ * `otherwise` where others than this process may have written. */
+uint64_t truce__cache_promised(struct cache *cache, const char *collection, struct bytes key,
+                               uint64_t otherwise);
+
+/* What the snapshot showed, which is put in unless the document may have changed since the look. */
 void truce__cache_fill(struct cache *cache, const char *collection, struct bytes key,
                        const struct cache_look *look, int64_t row, struct bytes body);
 
 /* ---- who leads the writer ------------------------------------------------------------------- */
 
-/* The write transaction has begun: what other processes have committed is known now. */
-void truce__cache_begin(struct cache *cache);
+/* The write transaction has begun: what other processes have committed is known now, and has numbers up to
+ * `promised`. */
+void truce__cache_begin(struct cache *cache, uint64_t promised);
 
 /* The document as this transaction sees it, appended to `body`. False: look into the file. */
 bool truce__cache_peek(struct cache *cache, const char *collection, struct bytes key, int64_t *row,
@@ -61,10 +66,14 @@ void truce__cache_doubt(struct cache *cache);
  * reads until then. */
 void truce__cache_close(struct cache *cache);
 
-/* The next thing is the commit; `begun` has counted it. */
-void truce__cache_commit(struct cache *cache);
+/* This transaction has inserted the document. */
+void truce__cache_insert(struct cache *cache, const char *collection, struct bytes key);
 
-/* The transaction has ended. Before anybody is told so. `promised`: see cache_look. */
-void truce__cache_end(struct cache *cache, bool committed, uint64_t promised);
+/* The next thing is the commit; `begun` has counted it. `promised`: its number (durable.h); 0: it has
+ * none. */
+void truce__cache_commit(struct cache *cache, uint64_t promised);
+
+/* The transaction has ended. Before anybody is told so. */
+void truce__cache_end(struct cache *cache, bool committed);
 
 #endif

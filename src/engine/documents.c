@@ -220,9 +220,8 @@ static truce_status apply(struct change *change, bson_error_t *error)
         status = write_all_keys(change, error);
     if (status)
         return status;
-    if (change->before)
-        truce__writer_changed(change->writer, change->collection, change->row, change->before,
-                              change->after);
+    truce__writer_changed(change->writer, change->collection, change->row, change->before,
+                          change->after);
     truce__writer_touch(change->writer, change->collection->name);
     return note_arrays(change, error);
 }

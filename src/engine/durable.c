@@ -20,8 +20,8 @@
  * Invariants:
  *  1. A commit is answered to its caller when durable >= its number.
  *  2. What a reader is given was durable: a snapshot that shows a commit was begun after the commit was
- *     promised, so the reader waits for the number that it finds after it began; a document out of
- *     the cache has the number of its commit (cache.c). No order of waiting is needed: the log
+ *     promised, so the reader waits for the number that it finds after it began, or, for one document,
+ *     for that of the last commit that changed it (cache.c). No order of waiting is needed: the log
  *     reaches the disk from its beginning, and so every number with all that are smaller.
  *  3. A sync counts for what was written when it began, and not for what was promised.
  *  4. Nobody who waits needs another process to go on. One whose writer died between promise and
@@ -100,10 +100,10 @@ void truce__durable_begin(struct durable *durable)
     atomic_store(&page->written, atomic_load(&page->promised));
 }
 
-void truce__durable_promise(struct durable *durable)
+uint64_t truce__durable_promise(struct durable *durable)
 {
     truce_assert(atomic_load(&durable->lock->held));
-    atomic_fetch_add(&durable->lock->page->promised, 1);
+    return atomic_fetch_add(&durable->lock->page->promised, 1) + 1;
 }
 
 void truce__durable_written(struct durable *durable)

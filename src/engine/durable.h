@@ -38,7 +38,7 @@ truce_status truce__durable_usable(const struct durable *durable, bson_error_t *
 void truce__durable_begin(struct durable *durable);
 
 /* A number for the commit that comes next ... */
-void truce__durable_promise(struct durable *durable);
+uint64_t truce__durable_promise(struct durable *durable);
 /* ... which has returned, or failed. */
 void truce__durable_written(struct durable *durable);
 

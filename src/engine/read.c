@@ -87,22 +87,26 @@ static truce_status damaged(const char *name, bson_error_t *error)
     return truce__fail(TRUCE_CORRUPT, error, "a document of %s is damaged", name);
 }
 
-/* The document with that key of its _id in a snapshot of now, appended to `found`; NOT_FOUND. */
+/* The document with that key of its _id in a snapshot of now, appended to `found`; NOT_FOUND. Either
+ * is durable when `*promised` is. */
 static truce_status read_point(struct engine *engine, const char *name, struct bytes key,
-                               const struct cache_look *cached, bool early, struct buffer *found,
-                               bson_error_t *error)
+                               const struct cache_look *cached, uint64_t *promised,
+                               struct buffer *found, bson_error_t *error)
 {
     struct reader *reader;
     struct bytes body;
     int64_t row;
-    truce_status status = truce__readers_begin(&engine->readers, early, &reader, error);
+    truce_status status = truce__readers_begin(&engine->readers, true, &reader, error);
 
     if (status)
         return status;
+    *promised = truce__durable_promised(&engine->durable);
+    if (engine->cache)
+        *promised = truce__cache_promised(engine->cache, name, key, *promised);
     status = look_up(reader, name, key, &row, &body, error);
     if (!status)
         truce__buffer_append(found, body.data, body.size);
-    if (!status && engine->cache && !early)
+    if (!status && engine->cache)
         truce__cache_fill(engine->cache, name, key, cached, row, body);
     truce__readers_end(&engine->readers, reader);
     return status;
@@ -114,15 +118,18 @@ static truce_status get_point(struct engine *engine, const char *name, struct va
     struct cache_look look = {0};
     struct buffer key = {0};
     struct bytes wanted;
-    truce_status status;
+    truce_status status = TRUCE_OK;
 
     truce__key_append(&key, id, false);
     wanted = (struct bytes){key.bytes, key.size};
-    if (engine->cache && truce__cache_get(engine->cache, name, wanted, found, &look))
-        status = truce__durable_wait(&engine->durable, early ? 0 : look.promised, error);
-    else
-        status = read_point(engine, name, wanted, &look, early, found, error);
+    if (!engine->cache || !truce__cache_get(engine->cache, name, wanted, found, &look))
+        status = read_point(engine, name, wanted, &look, &look.promised, found, error);
     truce__buffer_release(&key);
+    if (!early && (!status || status == TRUCE_NOT_FOUND)) {
+        truce_status settled = truce__durable_wait(&engine->durable, look.promised, error);
+
+        status = settled ? settled : status;
+    }
     return status;
 }
 

@@ -112,15 +112,19 @@ truce_status truce__writer_look_up(struct writer *writer, const struct collectio
 void truce__writer_changed(struct writer *writer, const struct collection *collection, int64_t row,
                            const bson_t *before, const bson_t *after)
 {
-    struct bytes body = {0};
+    const bson_t *document = before ? before : after;
+    struct bytes key, body = {0};
 
     writer->key.size = 0;
-    truce__key_append(&writer->key, truce__value_field(truce__value_document(before), "_id", 3),
+    truce__key_append(&writer->key, truce__value_field(truce__value_document(document), "_id", 3),
                       false);
+    key = (struct bytes){writer->key.bytes, writer->key.size};
     if (after)
         body = (struct bytes){bson_get_data(after), after->len};
-    truce__cache_change(writer->cache, collection->name,
-                        (struct bytes){writer->key.bytes, writer->key.size}, row, body);
+    if (before)
+        truce__cache_change(writer->cache, collection->name, key, row, body);
+    else
+        truce__cache_insert(writer->cache, collection->name, key);
 }
 
 void truce__writer_touch(struct writer *writer, const char *collection)
@@ -139,7 +143,7 @@ static truce_status begin(struct writer *writer, bson_error_t *error)
 
     if (status)
         return status;
-    truce__cache_begin(writer->cache);
+    truce__cache_begin(writer->cache, truce__durable_promised(writer->durable));
     memset(writer->touched, 0, sizeof writer->touched);
     if (writer->catalog && writer->catalog->version != version)
         truce__writer_catalog_changed(writer);
@@ -158,14 +162,15 @@ static bool touched_any(const struct writer *writer)
 static truce_status commit(struct writer *writer, bool relaxed, bson_error_t *error)
 {
     bool changed = touched_any(writer);
+    uint64_t promised = 0;
     truce_status status;
 
+    if (!relaxed && truce__kv_changed(writer->kv))
+        promised = truce__durable_promise(writer->durable);
     if (changed) {
         truce__wake_begin(writer->lock);
-        truce__cache_commit(writer->cache);
+        truce__cache_commit(writer->cache, promised);
     }
-    if (!relaxed && truce__kv_changed(writer->kv))
-        truce__durable_promise(writer->durable);
     status = truce__kv_write_commit(writer->kv, error);
     truce__durable_written(writer->durable);
     if (changed)
@@ -192,7 +197,7 @@ static truce_status transact(struct writer *writer, struct write_op *first, stru
         truce__kv_write_rollback(writer->kv);
     else
         status = commit(writer, relaxed, error);
-    truce__cache_end(writer->cache, !status, truce__durable_promised(writer->durable));
+    truce__cache_end(writer->cache, !status);
     if (status)
         truce__writer_catalog_changed(writer);
     return status;

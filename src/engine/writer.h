@@ -87,7 +87,7 @@ truce_status truce__writer_look_up(struct writer *writer, const struct collectio
                                    struct bytes key, int64_t *row, struct bytes *body,
                                    bson_error_t *error);
 
-/* The document, which stood in the row, was replaced; `after` NULL: removed. */
+/* The document in the row was replaced; `before` NULL: inserted; `after` NULL: removed. */
 void truce__writer_changed(struct writer *writer, const struct collection *collection, int64_t row,
                            const bson_t *before, const bson_t *after);
 

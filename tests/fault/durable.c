@@ -36,8 +36,9 @@ static truce_status open_store(bool relaxed, struct engine **opened, bson_error_
 
 struct call {
     pthread_t thread;
-    const char *filter, *update; /* update NULL: a find */
+    const char *filter, *update; /* update NULL: a find; empty: a remove */
     bool early;
+    struct engine *engine; /* NULL: the one */
     truce_status status;
     bson_error_t error;
     int64_t n; /* what was found; -1: nothing */
@@ -58,7 +59,8 @@ static void do_find(struct call *call, const bson_t *filter)
     truce_cursor *cursor;
 
     call->n = -1;
-    call->status = truce__engine_find(engine, "c", filter, &options, &cursor, &call->error);
+    call->status = truce__engine_find(call->engine ? call->engine : engine, "c", filter, &options,
+                                      &cursor, &call->error);
     if (call->status)
         return;
     call->status = truce_cursor_next(cursor, &found, &call->error);
@@ -69,16 +71,17 @@ static void do_find(struct call *call, const bson_t *filter)
 
 static void do_update(struct call *call, const bson_t *filter)
 {
-    bson_t *update = test_bson(call->update);
-    truce_write write = {.kind = TRUCE_WRITE_UPDATE,
+    bson_t *update = test_bson(call->update[0] ? call->update : "{}");
+    truce_write write = {.kind = call->update[0] ? TRUCE_WRITE_UPDATE : TRUCE_WRITE_REMOVE,
                          .collection = "c",
                          .filter = filter,
                          .document = update,
-                         .options = {.upsert = true}};
+                         .options = {.upsert = call->update[0]}};
     static const truce_bulk_options options = {0};
     truce_write_outcome outcome = {0};
 
-    call->status = truce__engine_bulk(engine, &write, 1, &options, &outcome, &call->error);
+    call->status = truce__engine_bulk(call->engine ? call->engine : engine, &write, 1, &options,
+                                      &outcome, &call->error);
     truce_write_result_release(&outcome.result);
     bson_destroy(update);
 }
@@ -173,22 +176,25 @@ TEST(the_next_commit_is_written_while_the_one_before_it_is_synced)
     truce__engine_close(engine);
 }
 
-/* A find with that filter is not answered before the commit that it would show is on the disk; one
- * of a document that is there is answered at once. */
-static void finds_wait(const char *filter, int64_t wanted)
+/* A find with that filter is not answered before the write that it would show is on the disk; one of
+ * a document that has not changed, or is not there, is answered at once. */
+static void finds_wait(struct call write, const char *filter, int64_t wanted)
 {
-    struct call write = {.filter = "{'_id': 1}", .update = "{'$set': {'n': 2}}"};
-    struct call other = {.filter = "{'_id': 2}"}, find = {.filter = filter};
+    struct call other = {.filter = "{'_id': 2}"}, none = {.filter = "{'_id': 3}"};
+    struct call find = {.filter = filter};
 
     REQUIRE(begin(false));
     set_n(1, 1);
     set_n(2, 1);
-    CHECK_OK(do_now(&other), other.error); /* and so it is in the cache */
     disk_hold_syncs(true);
     start(&write);
     until_held(1);
-    CHECK_OK(do_now(&other), other.error);
-    CHECK_INT(other.n, ==, 1);
+    for (int i = 0; i < 2; i++) { /* from the file, from the cache */
+        CHECK_OK(do_now(&other), other.error);
+        CHECK_INT(other.n, ==, 1);
+    }
+    CHECK_OK(do_now(&none), none.error);
+    CHECK_INT(none.n, ==, -1);
     start(&find);
     truce__clock_sleep_ms(A_WHILE_MS);
     CHECK(!atomic_load(&find.done));
@@ -201,19 +207,73 @@ static void finds_wait(const char *filter, int64_t wanted)
     truce__engine_close(engine);
 }
 
+static const struct call update = {.filter = "{'_id': 1}", .update = "{'$set': {'n': 2}}"};
+static const struct call insert = {.filter = "{'_id': 5}", .update = "{'$set': {'n': 5}}"};
+static const struct call removal = {.filter = "{'_id': 1}", .update = ""};
+
 TEST(a_read_by_id_waits_until_what_it_shows_is_on_the_disk)
 {
-    finds_wait("{'_id': 1}", 2);
+    finds_wait(update, "{'_id': 1}", 2);
+}
+
+TEST(a_read_by_id_waits_until_what_was_inserted_is_on_the_disk)
+{
+    finds_wait(insert, "{'_id': 5}", 5);
+}
+
+TEST(a_read_by_id_tells_that_a_document_is_gone_when_that_is_on_the_disk)
+{
+    finds_wait(removal, "{'_id': 1}", -1);
 }
 
 TEST(a_read_by_a_filter_waits_until_what_it_shows_is_on_the_disk)
 {
-    finds_wait("{'n': 2}", 2);
+    finds_wait(update, "{'n': 2}", 2);
 }
 
 TEST(what_is_not_there_any_more_is_told_only_when_that_is_on_the_disk)
 {
-    finds_wait("{'n': 1, '_id': {'$lt': 2}}", -1);
+    finds_wait(update, "{'n': 1, '_id': {'$lt': 2}}", -1);
+}
+
+/* `then_write`: this process writes after the other one, and so knows what that has written. */
+static void finds_wait_for_another_process(bool then_write)
+{
+    struct call theirs = update, own = insert, find = {.filter = "{'_id': 1}"};
+    bson_error_t error;
+
+    REQUIRE(begin(false));
+    REQUIRE(CHECK_OK(open_store(false, &theirs.engine, &error), error));
+    set_n(1, 1);
+    disk_hold_syncs(true);
+    start(&theirs);
+    until_held(1);
+    if (then_write) {
+        start(&own);
+        until_held(2);
+    }
+    start(&find);
+    truce__clock_sleep_ms(A_WHILE_MS);
+    CHECK(!atomic_load(&find.done));
+    disk_hold_syncs(false);
+    end(&theirs);
+    end(&find);
+    if (then_write)
+        end(&own);
+    CHECK_OK(find.status, find.error);
+    CHECK_INT(find.n, ==, 2);
+    truce__engine_close(theirs.engine);
+    truce__engine_close(engine);
+}
+
+TEST(a_read_by_id_waits_for_what_another_process_wrote)
+{
+    finds_wait_for_another_process(false);
+}
+
+TEST(a_read_by_id_waits_for_what_another_process_wrote_before_this_one)
+{
+    finds_wait_for_another_process(true);
 }
 
 TEST(a_write_that_found_nothing_waits_for_what_made_it_find_nothing)
