@@ -325,9 +325,9 @@ static truce_status rewrite_documents(truce_store *base, truce_rewrite *rewrite,
 
     lying.base.begin = begin_lying;
     lying.base.make = make_lying;
-    if (kind == TRUCE_FAULT_LIE)
+    if (kind == TRUCE_FAULT_LIE || kind == TRUCE_FAULT_FAIL) /* one may fail after all is made */
         status = truce__store_rewrite(fault->inner, &lying.base, error);
-    else if (kind != TRUCE_FAULT_FAIL)
+    else
         status = truce__store_rewrite(fault->inner, rewrite, error);
     return end(fault, kind, "rewrite", status, error);
 }

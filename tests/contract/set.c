@@ -545,6 +545,8 @@ static void without_index(truce_store *store)
     CHECK_OK(truce_set_apply(set, NULL, operations, 1, results, &error), error);
     CHECK_INT(results[0].outcome, ==, TRUCE_SET_APPLIED);
     CHECK_OK(truce_index_create(store, "students", index, &error), error);
+    truce_set_free(set);
+    set = truce_set_new(store, &(truce_set_options){.key = "n", .name = "n"});
     CHECK_STATUS(TRUCE_DUPLICATE, truce_set_apply(set, NULL, operations, 3, results, &error),
                  error);
     CHECK_INT(results[0].outcome, ==, TRUCE_SET_DUPLICATE);

@@ -418,6 +418,35 @@ TEST(trap_f_a_number_is_recorded_only_when_it_is_applied)
     }
 }
 
+/* The write fails, perhaps after all was made that was to be written. */
+TEST(trap_f_what_was_not_written_is_not_told_as_applied)
+{
+    const struct model_operation operations[] = {A(1), R(2)};
+    truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
+    truce_fault_options failing[] = {
+        {.kind = TRUCE_FAULT_FAIL, .at = 1, .writes_only = true},
+        {.kind = TRUCE_FAULT_FAIL, .at = 1, .writes_only = true, .status = TRUCE_UNKNOWN}};
+
+    for (int i = 0; i < 2; i++) {
+        truce_set_outcome outcome = 0;
+        struct place place;
+        bson_error_t error;
+        truce_status status;
+
+        place.store = truce_fault_wrap(server_or_memory(), &none);
+        place.set = truce_set_new(place.store, NULL);
+        CHECK_OK(model_apply(place.set, &operations[0], &outcome, &error), error);
+        truce_fault_arm(place.store, &failing[i]);
+        status = model_apply(place.set, &operations[1], &outcome, &error);
+        CHECK_INT(truce_fault_hits(place.store), ==, 1);
+        truce_fault_arm(place.store, &none);
+        CHECK_INT(status, ==, i ? TRUCE_OK : TRUCE_IO);
+        CHECK(status || outcome == TRUCE_SET_APPLIED);
+        model_check(place.set, operations, status ? 1 : 2, NULL, 1, 1, true, "not written");
+        close_place(&place);
+    }
+}
+
 TEST(trap_g_an_emptied_document_stays_for_its_watermark)
 {
     const struct model_operation operations[] = {A(1), R(2)};
