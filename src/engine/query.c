@@ -6,7 +6,7 @@
  * next snapshot goes on behind its place. So no snapshot is open while a client thinks, and a
  * checkpoint never waits for long. The price is that a long read is not of one instant.
  *
- * A plan is made in the first snapshot and kept. If the catalog has changed in a later one, what
+ * A plan is made in the first snapshot, which is the one that is read first, and kept. If the catalog has changed in a later one, what
  * the plan stands on must still be there: table and index numbers are never used again, so looking
  * for the numbers is enough.
  */
@@ -229,16 +229,21 @@ truce_status truce__query_init(struct query *query, struct engine *engine, const
     if (!status)
         status = truce__match_new(filter, &query->match, error);
     if (!status)
-        status = truce__readers_begin(&engine->readers, true, &reader, error);
+        status = truce__readers_begin(&engine->readers, query->early, &reader, error);
     if (status)
         return status;
     status = make_plan(query, reader, options, goal, error);
-    truce__readers_end(&engine->readers, reader);
+    if (status || query->done)
+        truce__readers_end(&engine->readers, reader);
+    else
+        query->first = reader;
     return status;
 }
 
 void truce__query_release(struct query *query)
 {
+    if (query->first)
+        truce__readers_end(&query->engine->readers, query->first);
     truce__scan_release(&query->scan);
     truce__plan_release(&query->plan);
     truce__match_free(query->match);
@@ -259,16 +264,6 @@ static bool still_there(const struct query *query, const struct collection *coll
     return true;
 }
 
-/* An index that documents with arrays have come into has several entries for each of these. */
-static void uncover(struct plan *plan, const struct collection *collection)
-{
-    if (!plan->covered ||
-        !truce__collection_index_id(collection, plan->scans[0].index)->multikey_fields)
-        return;
-    plan->covered = false;
-    plan->repeats = true;
-}
-
 static truce_status check_plan(struct query *query, const struct reader *reader,
                                bson_error_t *error)
 {
@@ -281,7 +276,6 @@ static truce_status check_plan(struct query *query, const struct reader *reader,
         return truce__fail(TRUCE_CONFLICT, error,
                            "%s, or the index in use, was dropped while it was read",
                            query->collection);
-    uncover(&query->plan, collection);
     query->version = reader->catalog->version;
     return TRUCE_OK;
 }
@@ -292,6 +286,11 @@ static truce_status begin_snapshot(struct query *query, struct reader **reader, 
     struct readers *readers = &query->engine->readers;
     truce_status status = truce__engine_usable(query->engine, error);
 
+    if (query->first && !status) {
+        *reader = query->first;
+        query->first = NULL;
+        return TRUCE_OK;
+    }
     if (!status)
         status = truce__readers_begin(readers, query->early, reader, error);
     if (status)
@@ -355,7 +354,8 @@ static bool has_enough(const struct counting *counting)
     return counting->enough && counting->count == counting->enough;
 }
 
-/* All ranges in one snapshot: counting entries is quick, and so none counts twice. */
+/* All ranges in one snapshot, that of the plan: counting entries is quick, none counts twice, and no
+ * document with an array has come into the index since. */
 static truce_status count_entries(struct query *query, struct kv *kv, struct counting *counting,
                                   bson_error_t *error)
 {
@@ -391,8 +391,7 @@ static truce_status count_covered(struct query *query, struct counting *counting
 
     if (status)
         return status;
-    if (query->plan.covered)
-        status = count_entries(query, reader->kv, counting, error);
+    status = count_entries(query, reader->kv, counting, error);
     truce__readers_end(&query->engine->readers, reader);
     return status;
 }

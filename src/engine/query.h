@@ -67,13 +67,16 @@ struct query {
     int64_t deadline_ns;
     struct plan plan;
     struct scan scan;
-    bool planned, done;
+    bool done;
+    struct reader
+        *first;       /* in the snapshot that the plan was made in, until that is used; or NULL */
     bool early;       /* what is found need not be durable */
     uint32_t version; /* of the catalog that the plan was made with */
     int64_t table;
 };
 
-/* Compiles and plans; the collection need not exist. `goal`: PLAN_COUNT for truce__query_count. */
+/* Compiles and plans, in a snapshot that the first run goes on in: run or release it at once. The
+ * collection need not exist. `goal`: PLAN_COUNT for truce__query_count. */
 truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
                                const bson_t *filter, const truce_find_options *options,
                                enum plan_goal goal, bson_error_t *error);

@@ -264,7 +264,7 @@ TEST(a_limit_ends_a_count_over_an_index)
     truce_store_close(store);
 }
 
-TEST(an_array_that_comes_between_plan_and_count_is_counted_once)
+TEST(a_count_is_of_the_moment_of_its_plan)
 {
     static const truce_find_options all = {0};
     truce_store_options as_it_is = {0};
@@ -282,8 +282,7 @@ TEST(an_array_that_comes_between_plan_and_count_is_counted_once)
     CHECK(query.plan.covered);
     insert("{'_id': 1000, 'a': [1, 2, 3]}");
     CHECK_OK(truce__query_count(&query, 0, 0, &count, &error), error);
-    CHECK_INT(count, ==, 301);
-    CHECK(!query.plan.covered);
+    CHECK_INT(count, ==, 300); /* and not 303 */
     truce__query_release(&query);
     truce__engine_close(engine);
     bson_destroy(filter);

@@ -174,6 +174,19 @@ static bool take_one(const struct found *found, void *arg)
     return true;
 }
 
+TEST(a_find_that_fails_before_it_reads_leaves_no_snapshot_open)
+{
+    bson_t *wrong = test_bson("{'a': {'$nothing': 1}}");
+    truce_find_options options = {.projection = wrong};
+    truce_cursor *cursor;
+    bson_error_t error;
+
+    REQUIRE(open_filled());
+    CHECK(truce_find(store, "c", NULL, &options, &cursor, &error) != TRUCE_OK);
+    truce_store_close(store); /* asserts that all are closed */
+    bson_destroy(wrong);
+}
+
 /* A checkpoint waits for the snapshots that are open. */
 TEST(no_snapshot_is_open_for_more_than_some_thousand_documents)
 {
