@@ -445,7 +445,7 @@ static bson_t *employee(void)
 
     BSON_APPEND_ARRAY_BEGIN(document, "badges", &badges);
     for (int i = 0; i < ITEMS; i++) {
-        char index[4], type[20];
+        char index[12], type[20];
         bson_t badge;
 
         snprintf(index, sizeof index, "%d", i);
