@@ -56,7 +56,7 @@ typedef struct truce_find_options {
     uint32_t deadline_ms; /* 0: none */
     bool allow_disk_use;  /* large sorts may spill to temporary files */
     bool explain_count;   /* truce_explain: how a count would run, not a find */
-    bool early;           /* truce_find: what is found need not be on the disk yet. For a look that a
+    bool early; /* truce_find: what is found need not be on the disk yet. For a look that a
                              write follows, which waits for the disk; else truce_settle, before
                              anybody is told of what was found */
 } truce_find_options;

@@ -80,6 +80,8 @@ static void apply(struct content *content, const struct change *change, int size
 /* The first of them. */
 static void drop_changes(struct content *content, int count)
 {
+    if (!count)
+        return;
     for (int i = 0; i < count; i++)
         free(content->changes[i].bytes);
     content->count -= count;
