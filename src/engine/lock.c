@@ -7,8 +7,9 @@
  *
  * To write, a process passes the turnstile, takes the lock, and leaves the turnstile. Whoever lets
  * go of the lock and wants it again finds somebody else in the turnstile, who gets the lock first:
- * two processes alternate, more come in turn but for chance. SQLite's busy handler, which sleeps
- * and tries again, has no such rule and gives waits of seconds under load.
+ * two processes alternate, more come in turn but for chance. Where nobody waits, the lock is taken
+ * without the turnstile. SQLite's busy handler, which sleeps and tries again, has no such rule and gives
+ * waits of seconds under load.
  *
  *     free --turnstile, lock--> held --unlock, turn + 1, wake--> free
  *
@@ -262,21 +263,28 @@ static truce_status not_acquired(const struct lock *lock, bson_error_t *error)
                        lock->path, holder, (long long)(truce__clock_wall_ms() - since));
 }
 
-truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_error_t *error)
+static truce_status wait_in_turn(const struct lock *lock, int64_t deadline_ns, bson_error_t *error)
 {
-    bool taken;
+    truce_status status = TRUCE_OK;
 
-    truce_assert(!lock->held);
     if (!wait_for_byte(lock, BYTE_TURNSTILE, deadline_ns))
         return not_acquired(lock, error);
-    taken = wait_for_byte(lock, BYTE_LOCK, deadline_ns);
-    if (!taken) {
-        truce_status status = not_acquired(lock, error);
-
-        free_byte(lock, BYTE_TURNSTILE);
-        return status;
-    }
+    if (!wait_for_byte(lock, BYTE_LOCK, deadline_ns))
+        status = not_acquired(lock, error);
     free_byte(lock, BYTE_TURNSTILE);
+    return status;
+}
+
+truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    truce_assert(!lock->held);
+    /* who does not wait needs no turn, as long as nobody waits */
+    if (atomic_load(&lock->page->waiters) || !try_byte(lock, BYTE_LOCK, F_WRLCK))
+        status = wait_in_turn(lock, deadline_ns, error);
+    if (status)
+        return status;
     lock->held = true;
     atomic_store(&lock->page->held_since, truce__clock_wall_ms());
     atomic_store(&lock->page->holder, getpid());
