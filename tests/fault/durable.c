@@ -381,9 +381,9 @@ static void *apply_two(void *arg)
 
 /* Two handles apply the same operations: the second finds them applied, and says so when they are on
  * the disk. */
-static void repeats_wait(truce_set_layout layout)
+static void repeats_wait(truce_set_layout layout, truce_set_form form)
 {
-    const truce_set_options options = {.layout = layout};
+    const truce_set_options options = {.layout = layout, .form = form};
     struct set_run first = {.seq = 1}, second = {.seq = 2};
     truce_store *store;
     bson_error_t error;
@@ -425,12 +425,17 @@ static void repeats_wait(truce_set_layout layout)
 
 TEST(a_set_calls_nothing_a_duplicate_before_the_disk_has_it)
 {
-    repeats_wait(TRUCE_SET_IN_DOCUMENT);
+    repeats_wait(TRUCE_SET_IN_DOCUMENT, TRUCE_SET_FORM_AUTO);
+}
+
+TEST(a_set_that_looks_before_it_writes_calls_nothing_a_duplicate_before_the_disk_has_it)
+{
+    repeats_wait(TRUCE_SET_IN_DOCUMENT, TRUCE_SET_FORM_PIPELINE);
 }
 
 TEST(a_set_by_element_calls_nothing_a_duplicate_before_the_disk_has_it)
 {
-    repeats_wait(TRUCE_SET_BY_ELEMENT);
+    repeats_wait(TRUCE_SET_BY_ELEMENT, TRUCE_SET_FORM_AUTO);
 }
 
 /* ---- processes that died ---------------------------------------------------------------------- */
