@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "bench/bench.h"
 #include "bench/document.h"
+#include "bson/json.h"
 #include "query/match.h"
 #include "query/sort.h"
 #include "query/update.h"

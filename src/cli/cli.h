@@ -30,7 +30,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "base/json.h"
+#include "bson/json.h"
 #include "truce/truce.h"
 
 enum cli_exit {

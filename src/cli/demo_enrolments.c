@@ -13,11 +13,11 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/demo.h"
 #include "cli/pool.h"
 #include "cli/set.h"
-#include "query/value.h"
 
 #define CLASSES        12 /* different ones */
 #define HANDED_OUT     25 /* messages in one hand-out, as a queue's prefetch */

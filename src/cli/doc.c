@@ -4,11 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json.h"
+#include "bson/json.h"
+#include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/doc_edit.h"
 #include "query/merge.h"
-#include "query/value.h"
 
 #define DAY_MS INT64_C(86400000)
 

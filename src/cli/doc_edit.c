@@ -7,9 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/json.h"
 #include "base/limits.h"
-#include "query/value.h"
+#include "bson/json.h"
+#include "bson/value.h"
 
 #define LINE_BYTES 76 /* a container that fits stands on one line */
 #define TEXT_MAX   ((size_t)8 * TRUCE_DOCUMENT_BYTES_MAX)

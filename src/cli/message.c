@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "query/number.h"
-#include "query/value.h"
+#include "bson/number.h"
+#include "bson/value.h"
 
 static int split(const char *text, char **parts)
 {

@@ -5,7 +5,7 @@
  * NDJSON in: one document of Extended JSON a line, from a file or a pipe of any length, in flat
  * memory; and the reject file for the lines that are none.
  */
-#include "base/json.h"
+#include "bson/json.h"
 
 struct ndjson;
 

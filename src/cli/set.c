@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "bson/value.h"
 #include "cli/commands.h"
-#include "query/value.h"
 
 /* ---- the set that the options mean ---- */
 

@@ -22,13 +22,13 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/field.h"
+#include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/ndjson.h"
 #include "cli/pool.h"
 #include "cli/set.h"
 #include "cli/set_job.h"
-#include "query/value.h"
 
 #define CHUNK_LINES    16384
 #define CHUNK_BYTES    (8 * 1024 * 1024)

@@ -9,8 +9,8 @@
 
 #include "base/assert.h"
 #include "base/field.h"
-#include "base/json.h"
-#include "query/value.h"
+#include "bson/json.h"
+#include "bson/value.h"
 
 #define JOBS           "truce_jobs"
 #define TEXT_BYTES_MAX 300 /* of a rejected line: the line's number says where the rest is */

@@ -13,12 +13,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/message.h"
 #include "cli/pool.h"
 #include "cli/set.h"
 #include "cli/set_job.h"
-#include "query/value.h"
 
 #define ATTEMPTS_MAX 20
 

@@ -11,7 +11,7 @@
  * at once, errors come at once, and the commit insists that it is still as it was) or BLIND
  * (changes are kept, and applied to whatever stands there when the commit takes it).
  */
-#include "query/value.h"
+#include "bson/value.h"
 #include "truce/commit.h"
 
 enum change_kind { CHANGE_INSERT = 1, CHANGE_UPDATE, CHANGE_REPLACE, CHANGE_REMOVE, CHANGE_DIFF };

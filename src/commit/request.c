@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
-#include "query/value.h"
+#include "bson/value.h"
 
 /*
  * A request is a document of `truce_requests`:

@@ -14,7 +14,7 @@
  *     intervals; where the index does not hold documents without the field, `missing` says that it
  *     need not.
  *  2. Intervals are half open in bytes; an end is a prefix of keys or the successor of one, so
- *     "all that begins with" needs no special case (query/keys.h).
+ *     "all that begins with" needs no special case (bson/keys.h).
  *
  * What bounds nothing (and why): $mod, $size, bits, $type, a regex without a fixed beginning, and
  * comparisons with arrays, which look at whole arrays where an index has their elements.
@@ -31,7 +31,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "query/number.h"
+#include "bson/number.h"
 
 /* ---- intervals ------------------------------------------------------------------------------ */
 

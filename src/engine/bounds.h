@@ -5,7 +5,7 @@
  * Bounds: for one condition on one path, intervals of encoded values, at least one of which holds a
  * key of every document that can match the condition.
  */
-#include "query/keys.h"
+#include "bson/keys.h"
 #include "query/match.h"
 
 /* Encodings from `from` to, but without, `to`. A point is one value: [key, successor of key). */

@@ -5,7 +5,7 @@
  *     x<n>  (key BLOB, doc INTEGER, PRIMARY KEY(key, doc)) WITHOUT ROWID   one B-tree, no second
  *
  * SQLite compares BLOBs as memcmp does and then by length, which is the order that keys are encoded
- * for (query/keys.h). A pair may stand in a key table once; that a key is unique is not known here
+ * for (bson/keys.h). A pair may stand in a key table once; that a key is unique is not known here
  * but checked by the single writer before it inserts.
  *
  * Every call is one prepared statement, stepped and reset before it returns. Where it lends bytes

@@ -24,8 +24,8 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "bson/number.h"
 #include "query/catalog.h"
-#include "query/number.h"
 
 void truce__plan_release(struct plan *plan)
 {

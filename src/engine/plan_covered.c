@@ -20,8 +20,8 @@
  */
 #include <string.h>
 
+#include "bson/number.h"
 #include "engine/plan.h"
-#include "query/number.h"
 
 static bool is_exact_value(struct value value)
 {

@@ -3,7 +3,7 @@
 
 /* What the files of copying share. The contract is in truce/copy.h; the essay in copy.c. */
 #include "base/fingerprint.h"
-#include "query/value.h"
+#include "bson/value.h"
 #include "truce/copy.h"
 
 #define COPY_RECORDS "truce_copies"

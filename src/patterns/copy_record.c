@@ -14,7 +14,7 @@
 #include <math.h>
 
 #include "base/clock.h"
-#include "query/number.h"
+#include "bson/number.h"
 
 static bson_t *key_of(const char *collection)
 {

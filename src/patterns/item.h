@@ -3,7 +3,7 @@
 
 /* What the files of array items share. The contract is in truce/item.h; the essay in item.c. */
 #include "base/status.h"
-#include "query/value.h"
+#include "bson/value.h"
 #include "truce/item.h"
 #include "truce/sys/store.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "query/number.h"
+#include "bson/number.h"
 #include "query/update.h"
 
 /* ---- paths ----------------------------------------------------------------------------------- */

@@ -33,7 +33,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/id.h"
-#include "query/number.h"
+#include "bson/number.h"
 
 /* ---- the handle ------------------------------------------------------------------------------- */
 

@@ -5,8 +5,8 @@
 #include <stdatomic.h>
 
 #include "base/status.h"
+#include "bson/value.h"
 #include "query/merge.h"
-#include "query/value.h"
 #include "truce/revision.h"
 #include "truce/sys/store.h"
 

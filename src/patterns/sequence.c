@@ -19,7 +19,7 @@
 #include "base/field.h"
 #include "base/random.h"
 #include "base/status.h"
-#include "query/value.h"
+#include "bson/value.h"
 
 #define SEQUENCES   "truce_sequences"
 #define RECENT_MAX  64

@@ -8,8 +8,8 @@
 #include "base/arena.h"
 #include "base/buffer.h"
 #include "base/status.h"
+#include "bson/value.h"
 #include "commit/commit.h"
-#include "query/value.h"
 #include "truce/set.h"
 #include "truce/sys/store.h"
 

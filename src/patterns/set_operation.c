@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/random.h"
+#include "bson/number.h"
 #include "patterns/set.h"
-#include "query/number.h"
 
 static struct value field_of(const bson_t *document, const char *name)
 {

@@ -12,8 +12,8 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/number.h"
 #include "query/accumulator_kind.h"
-#include "query/number.h"
 
 #define STATE_ALIGN 16
 

@@ -13,7 +13,7 @@
  * A state can be put away and taken up again (save, load), for groups that do not fit into memory.
  */
 #include "base/buffer.h"
-#include "query/builder.h"
+#include "bson/builder.h"
 #include "query/context.h"
 
 struct accumulator;

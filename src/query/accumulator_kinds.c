@@ -10,9 +10,9 @@
  */
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/number.h"
+#include "bson/sum.h"
 #include "query/accumulator_kind.h"
-#include "query/number.h"
-#include "query/sum.h"
 
 #define CHUNK_FIRST      48
 #define CHUNK_MAX        8192

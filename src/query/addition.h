@@ -2,8 +2,8 @@
 #define TRUCE_QUERY_ADDITION_H
 
 /* Fields that are added to a document: the stage $set ($addFields). */
+#include "bson/value.h"
 #include "query/context.h"
-#include "query/value.h"
 
 struct addition;
 

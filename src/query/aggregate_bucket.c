@@ -16,9 +16,9 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/number.h"
 #include "query/accumulator.h"
 #include "query/expression.h"
-#include "query/number.h"
 #include "query/series.h"
 #include "query/stage.h"
 

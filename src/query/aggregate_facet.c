@@ -11,8 +11,8 @@
  */
 #include "base/assert.h"
 #include "base/limits.h"
-#include "query/builder.h"
-#include "query/field_path.h"
+#include "bson/builder.h"
+#include "bson/field_path.h"
 #include "query/stage.h"
 
 #define BATCH_BYTES           (256 * 1024)

@@ -8,9 +8,9 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "base/random.h"
-#include "query/builder.h"
-#include "query/field_path.h"
-#include "query/number.h"
+#include "bson/builder.h"
+#include "bson/field_path.h"
+#include "bson/number.h"
 #include "query/stage.h"
 
 /* ---- $match --------------------------------------------------------------------------------- */

@@ -28,9 +28,9 @@
  */
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/number.h"
 #include "query/accumulator.h"
 #include "query/expression.h"
-#include "query/number.h"
 #include "query/stage.h"
 
 #define PARTITION_BITS 4

@@ -22,9 +22,9 @@
  */
 #include "base/assert.h"
 #include "base/limits.h"
-#include "query/builder.h"
+#include "bson/builder.h"
+#include "bson/field_path.h"
 #include "query/expression.h"
-#include "query/field_path.h"
 #include "query/join_table.h"
 #include "query/stage.h"
 

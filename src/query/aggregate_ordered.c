@@ -17,7 +17,7 @@
  * Where no field is missing nothing is gathered, so that a $limit behind ends the reading early.
  *
  * Invariant: documents that agree up to a field with nothing stand together in the input, because
- * the keys of undefined and null are neighbours (query/keys.c).
+ * the keys of undefined and null are neighbours (bson/keys.c).
  */
 #include "base/assert.h"
 #include "query/stage.h"

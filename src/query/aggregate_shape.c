@@ -12,10 +12,10 @@
  */
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/builder.h"
+#include "bson/field_path.h"
 #include "query/addition.h"
-#include "query/builder.h"
 #include "query/expression.h"
-#include "query/field_path.h"
 #include "query/project.h"
 #include "query/stage.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "query/number.h"
+#include "bson/number.h"
 
 /* ---- names ---------------------------------------------------------------------------------- */
 

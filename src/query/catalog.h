@@ -6,8 +6,8 @@
  * document must be to be stored, which indexes can stand beside each other, and how a taken unique
  * key is told.
  */
+#include "bson/keys.h"
 #include "query/context.h"
-#include "query/keys.h"
 
 /* CODE_INVALID_NAMESPACE: empty, longer than TRUCE_COLLECTION_NAME_MAX, not UTF-8, with `$`, or
  * with a dot at an end, or of MongoDB's own "system." */

@@ -1,6 +1,6 @@
 #include "query/diff.h"
 
-#include "query/numbering.h"
+#include "bson/numbering.h"
 
 #define PATH_BYTES_MAX 4096
 

@@ -9,7 +9,7 @@
  *
  * Documents are walked; everything else, arrays too, is compared and replaced whole.
  */
-#include "query/value.h"
+#include "bson/value.h"
 
 struct diff {
     bson_t set;   /* path: new value */

@@ -3,8 +3,8 @@
 
 /* The distinct values of a path over many documents: the elements of an array at its end count one
  * by one, each value is kept as it was first seen. */
-#include "query/path.h"
-#include "query/value.h"
+#include "bson/path.h"
+#include "bson/value.h"
 
 struct distinct;
 

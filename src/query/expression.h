@@ -7,8 +7,8 @@
  * in them comes from truce__expression_new. TRUCE_LIMIT (146) when one evaluation takes more than
  * TRUCE_STAGE_MEMORY_MAX.
  */
+#include "bson/value.h"
 #include "query/context.h"
-#include "query/value.h"
 
 struct expression;
 

@@ -1,6 +1,6 @@
+#include "bson/number.h"
+#include "bson/sum.h"
 #include "query/expression_tree.h"
-#include "query/number.h"
-#include "query/sum.h"
 
 /*
  * Accumulators as expressions: $sum, $avg, $min, $max, $stdDevPop, $stdDevSamp over their operands.

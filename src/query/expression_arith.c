@@ -1,7 +1,7 @@
 #include <math.h>
 
+#include "bson/sum.h"
 #include "query/expression_number.h"
-#include "query/sum.h"
 
 /*
  * The four rules of arithmetic, and rounding. Types widen int32 -> int64 -> double -> decimal; an

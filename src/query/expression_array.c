@@ -1,6 +1,6 @@
 #include "base/assert.h"
+#include "bson/number.h"
 #include "query/expression_tree.h"
-#include "query/number.h"
 
 /* Arrays: elements by number, slices, searching, joining, ranges. Most answer null when the array
  * is missing or null. */

@@ -1,6 +1,6 @@
 #include "query/expression_tree.h"
 
-/* Comparison: the total order of query/value.h over any two values, missing included. */
+/* Comparison: the total order of bson/value.h over any two values, missing included. */
 
 /* Here a missing value is no null: missing and undefined stand below null. */
 static int compare(struct value a, struct value b)

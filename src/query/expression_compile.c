@@ -1,7 +1,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/field_table.h"
 #include "query/expression_tree.h"
-#include "query/field_table.h"
 
 /* From BSON to a tree of nodes: literals, arrays and objects, operators by name from the tables of
  * all files, their operands by position or by name, and the folding of constants. */

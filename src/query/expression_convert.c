@@ -1,10 +1,10 @@
 #include <math.h>
 
-#include "query/date.h"
-#include "query/decimal.h"
+#include "bson/date.h"
+#include "bson/decimal.h"
+#include "bson/number.h"
+#include "bson/number_text.h"
 #include "query/expression_tree.h"
-#include "query/number.h"
-#include "query/number_text.h"
 
 /*
  * Conversions: $convert and its short forms, and $type. A table says which type can become which;

@@ -1,5 +1,5 @@
 #include "base/assert.h"
-#include "query/date.h"
+#include "bson/date.h"
 #include "query/expression_tree.h"
 
 /* Dates taken apart ($year and its kin, $dateToParts) and put together ($dateFromParts). */

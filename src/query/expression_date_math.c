@@ -1,9 +1,9 @@
 #include <strings.h>
 
 #include "base/assert.h"
-#include "query/date.h"
+#include "bson/date.h"
+#include "bson/number.h"
 #include "query/expression_tree.h"
-#include "query/number.h"
 
 /*
  * Arithmetic of dates: $dateAdd, $dateSubtract, $dateDiff, $dateTrunc.

@@ -1,4 +1,4 @@
-#include "query/date.h"
+#include "bson/date.h"
 #include "query/expression_tree.h"
 
 /* Dates to text and back: $dateToString, $dateFromString. */

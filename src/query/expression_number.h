@@ -2,9 +2,9 @@
 #define TRUCE_QUERY_EXPRESSION_NUMBER_H
 
 /* What the files of arithmetic (expression_arith.c, _math.c, _trig.c, _bits.c) share. */
-#include "query/decimal.h"
+#include "bson/decimal.h"
+#include "bson/number.h"
 #include "query/expression_tree.h"
-#include "query/number.h"
 
 /* an int32 where it fits, unless the operand that it came from was wider */
 static inline struct value truce__evaluation_integer(struct evaluation *run, int64_t number,

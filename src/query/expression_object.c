@@ -1,5 +1,5 @@
+#include "bson/field_table.h"
 #include "query/expression_tree.h"
-#include "query/field_table.h"
 
 /* Documents: merging, turning into lists of fields and back, fields by a computed name. */
 

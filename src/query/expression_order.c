@@ -1,6 +1,6 @@
 #include "base/buffer.h"
+#include "bson/number.h"
 #include "query/expression_tree.h"
-#include "query/number.h"
 #include "query/sort.h"
 
 /* Arrays in order: $sortArray, and the first, last, least and greatest elements. */

@@ -1,7 +1,7 @@
 #include "base/assert.h"
-#include "query/date.h"
+#include "bson/date.h"
+#include "bson/number_text.h"
 #include "query/expression_tree.h"
-#include "query/number_text.h"
 
 /* Strings: joining, splitting, cases, trimming, replacing. Strings are UTF-8 and may contain zero
  * bytes; upper and lower case are those of ASCII. */

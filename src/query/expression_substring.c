@@ -1,7 +1,7 @@
 #include <math.h>
 
+#include "bson/number.h"
 #include "query/expression_tree.h"
-#include "query/number.h"
 
 /* Parts of strings by place, and the places of parts: counted in bytes (...Bytes, $substr) or in
  * code points (...CP). */

@@ -20,7 +20,7 @@
  * An operator with named arguments ({$map: {input, as, in}}) has `arguments`; its operands stand in
  * the order of that list, NULL where one is not given.
  */
-#include "query/builder.h"
+#include "bson/builder.h"
 #include "query/expression.h"
 
 #define EXPRESSION_OPERANDS_FIXED 4

@@ -39,7 +39,7 @@
  */
 #include "base/assert.h"
 #include "base/limits.h"
-#include "query/keys.h"
+#include "bson/keys.h"
 #include "query/match.h"
 
 #define CODE_AMBIGUOUS_FIELD 16746

@@ -12,9 +12,9 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "query/keys.h"
+#include "bson/keys.h"
+#include "bson/number.h"
 #include "query/match.h"
-#include "query/number.h"
 
 #define CODE_INVALID_INDEX_OPTION 197 /* InvalidIndexSpecificationOption */
 #define CODE_TOO_MANY_FIELDS      13103

@@ -5,7 +5,7 @@
  *     entries     null -> 2   1 -> 0   1 -> 1   2 -> 1   by key, then by document
  *
  * The entries of a document are the keys that an index of the path would have for it
- * (query/keys.h). A document in which the path equals a value has one of the keys of the value: its
+ * (bson/keys.h). A document in which the path equals a value has one of the keys of the value: its
  * own; for null undefined, too; for an array that of its first element, too, or undefined if there
  * is none. The other way round it need not be so, hence the filter is tested on what was found.
  */

@@ -13,9 +13,9 @@
  * AND of one; $in of one value is EQ; $ne is NOT over EQ, $nin NOT over IN, {$exists: false} NOT
  * over EXISTS; $all is AND, over EQ and REGEX or over $elemMatch.
  */
+#include "bson/path.h"
+#include "bson/value.h"
 #include "query/context.h"
-#include "query/path.h"
-#include "query/value.h"
 
 enum match_kind {
     MATCH_AND,

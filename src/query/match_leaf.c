@@ -3,9 +3,9 @@
  * the path leads to nothing.
  */
 #include "base/assert.h"
-#include "query/decimal.h"
+#include "bson/decimal.h"
+#include "bson/number.h"
 #include "query/match_tree.h"
-#include "query/number.h"
 
 static bool is_nothing(struct value value)
 {

@@ -1,7 +1,7 @@
 /* Operators of filters whose operand is more than a value to compare with. */
 #include "base/assert.h"
+#include "bson/number.h"
 #include "query/match_tree.h"
-#include "query/number.h"
 
 static truce_status refuse_operand(const struct match_parser *parser, uint32_t code,
                                    const struct match_condition *condition, const char *wanted)

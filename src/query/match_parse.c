@@ -13,9 +13,9 @@
  * the error codes are MongoDB's.
  */
 #include "base/assert.h"
+#include "bson/number.h"
 #include "query/expression.h"
 #include "query/match_tree.h"
-#include "query/number.h"
 #include "query/schema.h"
 
 struct match_node *truce__match_node_new(enum match_kind kind)

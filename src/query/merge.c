@@ -22,7 +22,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "query/number.h"
+#include "bson/number.h"
 
 /* ---- paths and conflicts ---------------------------------------------------------------------- */
 

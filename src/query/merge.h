@@ -24,7 +24,7 @@
  * Without a key, the elements of an array are told apart by `_id`, `id` or `name`, if every element
  * of all three arrays is a document that has it, no two the same. Other arrays are single values.
  */
-#include "query/value.h"
+#include "bson/value.h"
 
 struct merge_rules;
 

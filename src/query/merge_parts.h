@@ -3,9 +3,9 @@
 
 /* What the files of the merge share. */
 #include "base/limits.h"
-#include "query/builder.h"
+#include "bson/builder.h"
+#include "bson/numbering.h"
 #include "query/merge.h"
-#include "query/numbering.h"
 
 #define MERGE_RULES_MAX 200
 #define MERGE_PATH_MAX  4096 /* bytes of a path as it is shown; what is longer is cut */

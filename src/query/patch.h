@@ -11,7 +11,7 @@
  * over all values of BSON: numbers of different types are equal if their values are, everything that
  * JSON does not have is equal to itself only. As in JSON, the order of fields has no meaning.
  */
-#include "query/value.h"
+#include "bson/value.h"
 
 #define PATCH_OPERATIONS_MAX 100000
 

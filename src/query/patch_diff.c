@@ -15,8 +15,8 @@
  */
 #include <stdio.h>
 
+#include "bson/numbering.h"
 #include "query/lcs.h"
-#include "query/numbering.h"
 #include "query/patch.h"
 
 struct step {

@@ -1,8 +1,8 @@
 /* RFC 7396, both ways; MongoDB's operators; and what "equal" means to a patch. */
 #include "base/assert.h"
-#include "query/builder.h"
+#include "bson/builder.h"
+#include "bson/numbering.h"
 #include "query/diff.h"
-#include "query/numbering.h"
 #include "query/patch.h"
 
 /* ---- equal ------------------------------------------------------------------------------------ */

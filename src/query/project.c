@@ -16,7 +16,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "query/builder.h"
+#include "bson/builder.h"
 #include "query/project_tree.h"
 
 static struct project *allocate(const bson_t *projection)

@@ -21,8 +21,8 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "query/field_path.h"
-#include "query/number.h"
+#include "bson/field_path.h"
+#include "bson/number.h"
 
 enum type { TYPE_UNKNOWN, TYPE_INCLUSION, TYPE_EXCLUSION };
 

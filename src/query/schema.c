@@ -6,9 +6,9 @@
 #include "query/schema.h"
 
 #include "base/assert.h"
-#include "query/decimal.h"
+#include "bson/decimal.h"
+#include "bson/number.h"
 #include "query/match_tree.h"
-#include "query/number.h"
 #include "query/schema_tree.h"
 
 struct schema_run {

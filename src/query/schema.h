@@ -5,7 +5,7 @@
  * $jsonSchema: JSON Schema draft 4 as MongoDB has it: without $ref, $schema, default, definitions,
  * format, id and the type integer; with bsonType.
  */
-#include "query/value.h"
+#include "bson/value.h"
 
 struct schema;
 

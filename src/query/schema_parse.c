@@ -1,8 +1,8 @@
 /* JSON Schemas from BSON into trees: one table of keywords, one function for each kind of operand.
  */
 #include "base/assert.h"
+#include "bson/number.h"
 #include "query/match_tree.h"
-#include "query/number.h"
 #include "query/schema_tree.h"
 
 #define CODE_NO_PATTERN                                                                            \

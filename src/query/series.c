@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "query/number.h"
+#include "bson/number.h"
 
 /*
  * A series repeats with every power of ten, so it is one decade, and numbers are brought into it:

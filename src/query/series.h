@@ -3,7 +3,7 @@
 
 /* Series of preferred numbers, for the granularity of $bucketAuto: Renard numbers (ISO 3), E series
  * (IEC 60063), 1-2-5, and powers of two. */
-#include "query/value.h"
+#include "bson/value.h"
 
 struct series;
 

@@ -10,8 +10,8 @@
 #include "query/sort.h"
 
 #include "base/limits.h"
-#include "query/field_path.h"
-#include "query/number.h"
+#include "bson/field_path.h"
+#include "bson/number.h"
 
 static truce_status parse_direction(const struct fields *at, bool *descending, bson_error_t *error)
 {

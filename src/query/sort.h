@@ -2,7 +2,7 @@
 #define TRUCE_QUERY_SORT_H
 
 /* Sorting: the order of a sort specification, and a sorter with a limit. */
-#include "query/keys.h"
+#include "bson/keys.h"
 #include "query/spill.h"
 
 struct sort {
@@ -17,7 +17,7 @@ struct sort {
 truce_status truce__sort_parse(const bson_t *specification, struct sort *sort, bson_error_t *error);
 void truce__sort_release(struct sort *sort);
 
-/* A document's key: encoded (query/keys.h) so that memcmp of two keys is the order. An array sorts
+/* A document's key: encoded (bson/keys.h) so that memcmp of two keys is the order. An array sorts
  * by its least element ascending and its greatest descending. Appends to `key`. CODE_BAD_VALUE: two
  * fields of the sort are arrays. */
 truce_status truce__sort_key(const struct sort *sort, struct value document, struct buffer *key,

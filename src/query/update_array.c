@@ -9,7 +9,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "query/number.h"
+#include "bson/number.h"
 
 struct list {
     struct value *items;

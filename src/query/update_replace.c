@@ -16,7 +16,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "query/field_table.h"
+#include "bson/field_table.h"
 
 static bool is_id(const struct fields *field)
 {

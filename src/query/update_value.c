@@ -10,7 +10,7 @@
 #include "query/update_tree.h"
 
 #include "base/assert.h"
-#include "query/number.h"
+#include "bson/number.h"
 
 truce_status truce__update_parse_set(struct update_parser *parser, struct update_leaf *leaf,
                                      bson_error_t *error)

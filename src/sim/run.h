@@ -3,7 +3,7 @@
 
 /* One run, as its parts share it: the world and the scheduler (world.c), the clients' stores (calls.c),
  * what the clients do (clients.c). */
-#include "query/value.h"
+#include "bson/value.h"
 #include "sim/fiber.h"
 #include "sim/history.h"
 #include "truce/sys/store.h"

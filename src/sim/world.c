@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/world.h"
-#include "query/value.h"
+#include "bson/value.h"
 #include "sim/run.h"
 
 /*

@@ -5,7 +5,7 @@
  * once more that the document is old: one that was given a new date meanwhile stays.
  */
 #include "base/clock.h"
-#include "query/value.h"
+#include "bson/value.h"
 #include "store/check.h"
 
 #define BATCH 500

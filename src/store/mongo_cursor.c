@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#include "query/value.h"
+#include "bson/value.h"
 
 struct mongo_cursor {
     truce_cursor base; /* first */

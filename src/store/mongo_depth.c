@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/limits.h"
-#include "query/value.h"
+#include "bson/value.h"
 #include "store/mongo.h"
 
 /* Documents and arrays inside each other; 0: neither. Checked documents are not deep. */

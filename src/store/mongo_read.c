@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#include "query/value.h"
+#include "bson/value.h"
 
 static struct mongo_store *of(truce_store *base)
 {

@@ -28,7 +28,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "query/value.h"
+#include "bson/value.h"
 
 /* MongoDB before 4.4 makes no collection within a transaction. */
 #define CODE_NOT_IN_TRANSACTION 263

@@ -16,7 +16,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "query/value.h"
+#include "bson/value.h"
 
 static struct mongo_store *of(truce_store *base)
 {

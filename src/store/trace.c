@@ -11,7 +11,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/json.h"
+#include "bson/json.h"
 #include "store/store.h"
 
 #define THREADS_MAX 1024

@@ -1,5 +1,5 @@
 /* Copying a store into another: byte for byte, beside writers, and never over what somebody else has. */
-#include "query/value.h"
+#include "bson/value.h"
 #include "tests/support/copy_stores.h"
 #include "truce/sys/decorate.h"
 

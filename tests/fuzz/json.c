@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/json.h"
-#include "query/value.h"
+#include "bson/json.h"
+#include "bson/value.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

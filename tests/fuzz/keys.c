@@ -2,7 +2,7 @@
  * Two documents from the input: their keys must order as the documents do, neither may be a prefix
  * of the other, and a descending key is the mirror image.
  */
-#include "query/keys.h"
+#include "bson/keys.h"
 
 #include <stdlib.h>
 

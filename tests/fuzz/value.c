@@ -2,7 +2,7 @@
  * Values: raw bytes that pass the check can be walked, copied, shown, compared and hashed; and
  * three values made from decisions obey the laws of a total order with a hash.
  */
-#include "query/value.h"
+#include "bson/value.h"
 
 #include "base/assert.h"
 #include "tests/support/fuzz_input.h"

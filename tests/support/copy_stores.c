@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/random.h"
-#include "query/value.h"
+#include "bson/value.h"
 #include "tests/support/random_bson.h"
 
 truce_store *copy_store(const char *uri)

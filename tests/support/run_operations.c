@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "query/keys.h"
-#include "query/value.h"
+#include "bson/keys.h"
+#include "bson/value.h"
 
 /* ---- arguments ------------------------------------------------------------------------------ */
 

@@ -1,9 +1,9 @@
-#include "query/builder.h"
+#include "bson/builder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "query/field_table.h"
+#include "bson/field_table.h"
 #include "tests/support/test.h"
 
 /* Documents under construction in an arena: the writer, and the table of fields. */

@@ -1,7 +1,7 @@
 /* The check of documents from outside: what it lets pass, and that damage never passes unseen. */
 #include "base/limits.h"
 #include "base/random.h"
-#include "query/value.h"
+#include "bson/value.h"
 #include "tests/support/test.h"
 
 static truce_status check_bytes(const uint8_t *bytes, size_t size, bson_error_t *error)

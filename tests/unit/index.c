@@ -1,4 +1,4 @@
-#include "query/keys.h"
+#include "bson/keys.h"
 
 #include "base/limits.h"
 #include "tests/support/test.h"

@@ -2,9 +2,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/json.h"
 #include "base/limits.h"
 #include "base/random.h"
+#include "bson/json.h"
 #include "tests/support/test.h"
 
 /* reads `in`, writes it canonically and relaxed */

@@ -1,4 +1,4 @@
-#include "query/keys.h"
+#include "bson/keys.h"
 
 #include "base/random.h"
 #include "tests/support/random_bson.h"

@@ -1,5 +1,5 @@
 /* Numbers: arithmetic with promotion and overflow, conversions, exact comparison. */
-#include "query/number.h"
+#include "bson/number.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "query/number_text.h"
+#include "bson/number_text.h"
 
 #include <locale.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /* Values: the order and the hash over all types, appending, truth, and the text for messages. */
-#include "query/value.h"
+#include "bson/value.h"
 
 #include "base/random.h"
-#include "query/number.h"
+#include "bson/number.h"
 #include "tests/support/test.h"
 
 static struct value first_of(const bson_t *document)

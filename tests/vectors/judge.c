@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "query/value.h"
+#include "bson/value.h"
 
 /* {code: N}, or {codes: [N, ...]} where one of several is right */
 static bool same_code(const bson_iter_t *expected, int64_t actual)

@@ -10,7 +10,7 @@
  *     truce__builder_element(&builder, value);
  *     return truce__builder_finish(&builder, &array, error);
  */
-#include "query/value.h"
+#include "bson/value.h"
 
 struct builder {
     struct arena *arena;

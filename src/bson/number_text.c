@@ -1,4 +1,4 @@
-#include "query/number_text.h"
+#include "bson/number_text.h"
 
 #include <float.h>
 #include <locale.h>
@@ -9,7 +9,7 @@
 #include <strings.h>
 
 #include "base/assert.h"
-#include "query/decimal.h"
+#include "bson/decimal.h"
 
 /* The C library reads and writes a decimal point as the process's locale has it; so this keeps a
  * locale of its own, the "C" one, for as long as the process lives. */

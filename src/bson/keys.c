@@ -37,12 +37,12 @@
  *
  * Deliberately not done: decoding. A key is compared, never read back; the document has the value.
  */
-#include "query/keys.h"
+#include "bson/keys.h"
 
 #include <math.h>
 
 #include "base/assert.h"
-#include "query/decimal.h"
+#include "bson/decimal.h"
 
 enum {
     CLASS_END = 0x00,

@@ -2,7 +2,7 @@
 #define TRUCE_QUERY_NUMBER_TEXT_H
 
 /* Numbers from and to text as MongoDB's conversions have them, in any locale of the process. */
-#include "query/value.h"
+#include "bson/value.h"
 
 #define NUMBER_TEXT_MAX 48
 

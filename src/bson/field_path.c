@@ -1,4 +1,4 @@
-#include "query/field_path.h"
+#include "bson/field_path.h"
 
 static bool is_reference(const char *part, size_t length)
 {

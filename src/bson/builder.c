@@ -1,4 +1,4 @@
-#include "query/builder.h"
+#include "bson/builder.h"
 
 #include "base/assert.h"
 

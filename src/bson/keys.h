@@ -8,8 +8,8 @@
  * concatenations.
  */
 #include "base/buffer.h"
-#include "query/path.h"
-#include "query/value.h"
+#include "bson/path.h"
+#include "bson/value.h"
 
 void truce__key_append(struct buffer *key, struct value value, bool descending);
 

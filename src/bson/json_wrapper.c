@@ -5,7 +5,7 @@
  * of the value that it stands for. What has other fields than a wrapper's stays a document, because
  * query operators look alike; what has exactly a wrapper's fields but a wrong content is an error.
  */
-#include "base/json_wrapper.h"
+#include "bson/json_wrapper.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "query/field_table.h"
+#include "bson/field_table.h"
 
 #include "base/assert.h"
 

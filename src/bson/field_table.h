@@ -6,7 +6,7 @@
  * needs. Setting a field that is there keeps its place. All memory is an arena's; keys and values
  * are borrowed. Linear while small, hashed above that, so that large documents stay linear in time.
  */
-#include "query/builder.h"
+#include "bson/builder.h"
 
 struct field_entry {
     const char *key;

@@ -9,8 +9,8 @@
 #include <stdio.h>
 
 #include "base/assert.h"
-#include "query/date.h"
-#include "query/value.h"
+#include "bson/date.h"
+#include "bson/value.h"
 
 struct writer {
     char *text;

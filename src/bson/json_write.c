@@ -1,5 +1,5 @@
 /* BSON to Extended JSON, and the check of UTF-8. The forms are in json.h. */
-#include "base/json.h"
+#include "bson/json.h"
 
 #include <inttypes.h>
 #include <math.h>

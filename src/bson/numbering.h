@@ -9,7 +9,7 @@
  * Versions mostly have the same things in the same order, so the number that follows the last one is
  * tried before the table is asked.
  */
-#include "query/value.h"
+#include "bson/value.h"
 
 struct numbering {
     struct value *keys; /* of each number; borrowed */

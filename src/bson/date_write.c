@@ -1,7 +1,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
-#include "query/date.h"
+#include "bson/date.h"
 
 /* Dates to text by a format: what $dateToString writes. */
 

@@ -22,7 +22,7 @@
  *
  * Not done: comments, single quotes, keys without quotes and what else is not JSON.
  */
-#include "base/json.h"
+#include "bson/json.h"
 
 #include <errno.h>
 #include <math.h>
@@ -31,8 +31,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/json_wrapper.h"
 #include "base/limits.h"
+#include "bson/json_wrapper.h"
 
 #define NUMBER_TEXT_MAX 400 /* characters of one number */
 #define SLACK           2   /* a wrapper is longer than what it stands for, */

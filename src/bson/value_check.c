@@ -22,7 +22,7 @@
  * count up from "0".
  */
 #include "base/limits.h"
-#include "query/value.h"
+#include "bson/value.h"
 
 enum fault {
     SOUND,

@@ -1,4 +1,4 @@
-#include "query/sum.h"
+#include "bson/sum.h"
 
 #include <math.h>
 

@@ -6,11 +6,11 @@
  * A value borrows its payload where it stands, so its data may have any alignment: everything is
  * read with memcpy. BSON is little-endian, and so is every machine that truce supports.
  */
-#include "query/value.h"
+#include "bson/value.h"
 
 #include "base/assert.h"
-#include "query/decimal.h"
-#include "query/number.h"
+#include "bson/decimal.h"
+#include "bson/number.h"
 
 _Static_assert(BSON_BYTE_ORDER == BSON_LITTLE_ENDIAN, "payloads are read as they stand");
 

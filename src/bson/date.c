@@ -1,4 +1,4 @@
-#include "query/date.h"
+#include "bson/date.h"
 
 #include <stdio.h>
 

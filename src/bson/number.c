@@ -7,12 +7,12 @@
  * decimals stand on a grid of 34 digits, so none lies strictly between the double and its rounded
  * form, and the inexact flag decides where the two are equal.
  */
-#include "query/number.h"
+#include "bson/number.h"
 
 #include <math.h>
 
 #include "base/assert.h"
-#include "query/decimal.h"
+#include "bson/decimal.h"
 
 #define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 

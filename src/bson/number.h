@@ -6,7 +6,7 @@
  * -> decimal128. Decimal arithmetic is IEEE 754-2008 decimal128 by Intel's library (the one that
  * MongoDB uses), rounding half to even.
  */
-#include "query/value.h"
+#include "bson/value.h"
 
 enum number_operation { NUMBER_ADD, NUMBER_SUBTRACT, NUMBER_MULTIPLY };
 

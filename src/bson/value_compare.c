@@ -16,9 +16,9 @@
  * types. Not stable across versions: for memory only, never for a file.
  */
 #include "base/assert.h"
-#include "query/decimal.h"
-#include "query/number.h"
-#include "query/value.h"
+#include "bson/decimal.h"
+#include "bson/number.h"
+#include "bson/value.h"
 
 int truce__type_class(uint8_t type)
 {

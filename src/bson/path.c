@@ -1,4 +1,4 @@
-#include "query/path.h"
+#include "bson/path.h"
 
 #include "base/assert.h"
 

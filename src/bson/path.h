@@ -2,7 +2,7 @@
 #define TRUCE_QUERY_PATH_H
 
 /* Dotted paths, parsed once: "a.0.b" is three parts, the second of which may be an array index. */
-#include "query/value.h"
+#include "bson/value.h"
 
 #define PATH_PARTS_MAX 255
 

@@ -7,7 +7,7 @@
  * low-level date algorithms").
  */
 #include "base/timezone.h"
-#include "query/value.h"
+#include "bson/value.h"
 
 /* A fixed distance from UTC, or a zone of the tz database. All zero: UTC. */
 struct date_zone {

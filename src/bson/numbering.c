@@ -1,4 +1,4 @@
-#include "query/numbering.h"
+#include "bson/numbering.h"
 
 #include "base/assert.h"
 

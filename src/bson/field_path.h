@@ -3,7 +3,7 @@
 
 /* Paths of fields as aggregation has them ("a.b", without the `$`): stricter than those of filters.
  */
-#include "query/path.h"
+#include "bson/path.h"
 
 /* Empty (40352), ending in a dot (40353), an empty part (15998), a part that begins with `$`
  * (16410; but for $id, $ref and $db), a NUL (16411), too many parts (CODE_OVERFLOW). */

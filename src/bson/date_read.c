@@ -1,7 +1,7 @@
 #include <strings.h>
 
 #include "base/assert.h"
-#include "query/date.h"
+#include "bson/date.h"
 
 /*
  * Text to dates: free text as MongoDB reads it, and by a format.

@@ -9,8 +9,8 @@
  *
  * Zero-initialise is not enough: begin with truce__sum_begin.
  */
-#include "query/decimal.h"
-#include "query/value.h"
+#include "bson/decimal.h"
+#include "bson/value.h"
 
 struct sum {
     double high, low; /* high + low is the sum */
