@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "bench/bench.h"
-#include "query/merge.h"
-#include "query/patch.h"
+#include "merge/merge.h"
+#include "merge/patch.h"
 
 #define BYTES_MAX 1048576
 

@@ -8,7 +8,7 @@
 #include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/doc_edit.h"
-#include "query/merge.h"
+#include "merge/merge.h"
 
 #define DAY_MS INT64_C(86400000)
 

@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "commit/commit.h"
-#include "query/diff.h"
+#include "merge/diff.h"
 #include "query/update.h"
 #include "truce/changes.h"
 

@@ -9,7 +9,7 @@
 #include "commit/counters.h"
 #include "commit/memo.h"
 #include "commit/shadow.h"
-#include "query/diff.h"
+#include "merge/diff.h"
 #include "query/update.h"
 #include "truce/sys/store.h"
 

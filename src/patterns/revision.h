@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "bson/value.h"
-#include "query/merge.h"
+#include "merge/merge.h"
 #include "truce/revision.h"
 #include "truce/sys/store.h"
 

@@ -2,7 +2,7 @@
 #include "patterns/revision.h"
 
 #include "base/clock.h"
-#include "query/patch.h"
+#include "merge/patch.h"
 #include "query/update.h"
 
 struct patching {

@@ -1,7 +1,7 @@
 /* Patches and merges of anything: an answer or an error; a difference that gives its target; merges
  * that keep their laws. */
-#include "query/patch.h"
-#include "query/merge.h"
+#include "merge/patch.h"
+#include "merge/merge.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Common subsequences: they are ones, they are longest where little is different, and long ones of
  * sequences that differ much. */
-#include "query/lcs.h"
+#include "merge/lcs.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* Three-way merges: what each policy does, what is a conflict, and what holds of all merges. */
-#include "query/merge.h"
+#include "merge/merge.h"
 
 #include "base/random.h"
 #include "tests/support/random_bson.h"

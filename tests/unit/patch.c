@@ -1,6 +1,6 @@
 /* Patches: the cases of RFC 6902 (appendix A) and RFC 7396 (appendix A) as data, what the texts of the
  * RFCs say besides, and differences that give the target when they are applied. */
-#include "query/patch.h"
+#include "merge/patch.h"
 
 #include "base/random.h"
 #include "query/update.h"

@@ -1,4 +1,4 @@
-#include "query/lcs.h"
+#include "merge/lcs.h"
 
 #include <string.h>
 

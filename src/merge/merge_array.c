@@ -11,7 +11,7 @@
  * so that it does not matter whose they are. If both moved common elements, differently, the order is
  * a conflict, and that of theirs stands (or what the policies mine and theirs say).
  */
-#include "query/merge_parts.h"
+#include "merge/merge_parts.h"
 
 #define NOWHERE UINT32_MAX
 

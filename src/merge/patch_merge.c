@@ -2,8 +2,8 @@
 #include "base/assert.h"
 #include "bson/builder.h"
 #include "bson/numbering.h"
-#include "query/diff.h"
-#include "query/patch.h"
+#include "merge/diff.h"
+#include "merge/patch.h"
 
 /* ---- equal ------------------------------------------------------------------------------------ */
 

@@ -16,7 +16,7 @@
  * Deliberately not done: arrays of scalars are not guessed at (which 5 was removed from [5, 5]?); a
  * rule makes sets of them.
  */
-#include "query/merge_parts.h"
+#include "merge/merge_parts.h"
 
 #include <stdlib.h>
 

@@ -6,8 +6,8 @@
  *     base    a  b  c  d      mine    a  B  c  d      theirs    a  b  c  D
  *     anchors a     c         stretches b | B | b -> B          d | d | D -> D
  */
-#include "query/lcs.h"
-#include "query/merge_parts.h"
+#include "merge/lcs.h"
+#include "merge/merge_parts.h"
 
 #define LINES_MAX 200000
 

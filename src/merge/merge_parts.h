@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "bson/builder.h"
 #include "bson/numbering.h"
-#include "query/merge.h"
+#include "merge/merge.h"
 
 #define MERGE_RULES_MAX 200
 #define MERGE_PATH_MAX  4096 /* bytes of a path as it is shown; what is longer is cut */

@@ -6,7 +6,7 @@
  *
  * What is added or copied is counted, so that copies of copies cannot grow without end.
  */
-#include "query/patch.h"
+#include "merge/patch.h"
 
 #include "base/limits.h"
 

@@ -16,8 +16,8 @@
 #include <stdio.h>
 
 #include "bson/numbering.h"
-#include "query/lcs.h"
-#include "query/patch.h"
+#include "merge/lcs.h"
+#include "merge/patch.h"
 
 struct step {
     const char *op; /* "add", "remove", "replace" */

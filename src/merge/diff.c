@@ -1,4 +1,4 @@
-#include "query/diff.h"
+#include "merge/diff.h"
 
 #include "bson/numbering.h"
 

@@ -1,5 +1,5 @@
 /* The rules of a merge: read once, asked at every value that both sides changed. */
-#include "query/merge_parts.h"
+#include "merge/merge_parts.h"
 
 struct rule {
     char *path;
