@@ -8,9 +8,9 @@
 #include "bench/bench.h"
 #include "bench/document.h"
 #include "bson/json.h"
-#include "query/match.h"
-#include "query/sort.h"
-#include "query/update.h"
+#include "query/match/match.h"
+#include "query/sort/sort.h"
+#include "query/update/update.h"
 
 struct documents {
     int64_t count;

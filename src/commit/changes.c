@@ -6,7 +6,7 @@
 #include "base/limits.h"
 #include "commit/commit.h"
 #include "merge/diff.h"
-#include "query/update.h"
+#include "query/update/update.h"
 #include "truce/changes.h"
 
 /*

@@ -10,7 +10,7 @@
 #include "commit/memo.h"
 #include "commit/shadow.h"
 #include "merge/diff.h"
-#include "query/update.h"
+#include "query/update/update.h"
 #include "truce/sys/store.h"
 
 /*

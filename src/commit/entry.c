@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "commit/changes.h"
-#include "query/match.h"
-#include "query/update.h"
+#include "query/match/match.h"
+#include "query/update/update.h"
 
 /*
  * Entries are folded as they grow: a known entry has `after` at every moment, so that the commit

@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "commit/counters.h"
 #include "commit/shadow.h"
-#include "query/update.h"
+#include "query/update/update.h"
 #include "truce/sys/store.h"
 
 /*

@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 #include "commit/memo.h"
-#include "query/catalog.h"
+#include "query/index/catalog.h"
 
 /*
  * Making `_keys` and comparing it. One element stands for one key of one unique index:

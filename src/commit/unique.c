@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "commit/memo.h"
 #include "commit/shadow.h"
-#include "query/catalog.h"
-#include "query/project.h"
+#include "query/index/catalog.h"
+#include "query/project/project.h"
 
 /*
  * After the decision a release must not be refused, by an index least of all. So each index of the

@@ -6,7 +6,7 @@
  * key of every document that can match the condition.
  */
 #include "bson/keys.h"
-#include "query/match.h"
+#include "query/match/match.h"
 
 /* Encodings from `from` to, but without, `to`. A point is one value: [key, successor of key). */
 struct interval {

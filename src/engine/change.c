@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 #include "engine/documents.h"
-#include "query/catalog.h"
+#include "query/index/catalog.h"
 
 void truce__compiled_release(struct compiled *compiled)
 {

@@ -6,7 +6,7 @@
  * find-and-modify share.
  */
 #include "engine/query.h"
-#include "query/update.h"
+#include "query/update/update.h"
 
 /* A write, compiled by the caller's thread before it is queued. */
 struct compiled {

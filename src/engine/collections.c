@@ -2,7 +2,7 @@
 #include "base/assert.h"
 #include "engine/engine.h"
 #include "engine/index_build.h"
-#include "query/catalog.h"
+#include "query/index/catalog.h"
 
 /* One change of the catalog as an operation of the writer. */
 struct catalog_op {

@@ -21,7 +21,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "query/catalog.h"
+#include "query/index/catalog.h"
 
 bool truce__documents_failed(truce_status status)
 {

@@ -9,7 +9,7 @@
 #include "engine/checkpoint.h"
 #include "engine/readers.h"
 #include "engine/writer.h"
-#include "query/aggregate.h"
+#include "query/aggregate/aggregate.h"
 #include "truce/sys/store.h"
 
 struct engine {

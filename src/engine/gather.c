@@ -2,7 +2,7 @@
  * Documents put aside: for sorts that no index gives, and for writes, which look for what they
  * change before they change anything.
  *
- * Sorted ones go through query/sort.h's sorter, packed as
+ * Sorted ones go through query/sort/sort.h's sorter, packed as
  *
  *     | row, 8 bytes | array index of the match, 8 bytes | the document |
  */

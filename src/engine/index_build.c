@@ -29,7 +29,7 @@
 
 #include "base/assert.h"
 #include "engine/documents.h"
-#include "query/catalog.h"
+#include "query/index/catalog.h"
 
 #define CHUNK 1000
 

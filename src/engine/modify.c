@@ -2,7 +2,7 @@
 #include "base/assert.h"
 #include "engine/change.h"
 #include "engine/documents.h"
-#include "query/project.h"
+#include "query/project/project.h"
 
 struct modify {
     struct write_op base; /* first */

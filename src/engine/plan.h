@@ -8,7 +8,7 @@
  */
 #include "base/limits.h"
 #include "engine/catalog.h"
-#include "query/match.h"
+#include "query/match/match.h"
 
 /* Keys from `from` to, but without, `to`, as bytes; an empty `to`: to the end. */
 struct key_range {
@@ -59,7 +59,7 @@ int truce__plan_natural(const bson_t *specification);
 /* For plan.c and plan_index.c ---------------------------------------------------------------- */
 
 #include "engine/bounds.h"
-#include "query/sort.h"
+#include "query/sort/sort.h"
 
 /* A condition of the filter: all of them must hold. */
 struct condition {

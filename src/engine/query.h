@@ -7,7 +7,7 @@
  */
 #include "engine/engine.h"
 #include "engine/scan.h"
-#include "query/sort.h"
+#include "query/sort/sort.h"
 
 /* A filter, compiled. Most filters name one _id: those are looked up without a plan. */
 struct selector {

@@ -11,7 +11,7 @@
 #include "base/assert.h"
 #include "engine/query.h"
 #include "query/distinct.h"
-#include "query/project.h"
+#include "query/project/project.h"
 
 #define BATCH_FIRST     64 /* documents of the first batch: most readers want few */
 #define BATCH_DOCUMENTS 1024

@@ -17,7 +17,7 @@
 #include "base/assert.h"
 #include "engine/documents.h"
 #include "engine/engine.h"
-#include "query/catalog.h"
+#include "query/index/catalog.h"
 
 struct rewriting {
     struct write_op base; /* first */

@@ -32,7 +32,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "commit/journal.h"
-#include "query/match.h"
+#include "query/match/match.h"
 
 /* ---- the handle ------------------------------------------------------------------------------- */
 

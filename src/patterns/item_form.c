@@ -28,7 +28,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
-#include "query/update.h"
+#include "query/update/update.h"
 
 /* ---- conditions ------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /*
  * What a call makes of a document, without a store: the items counted, and the list or map as it
- * will stand. The same operators that are sent to a store are run here by query/update.c, so what is
+ * will stand. The same operators that are sent to a store are run here by query/update/update.c, so what is
  * counted is what was done.
  *
  * A map is judged as the array of its items: the keys are taken from the items' identities again, and
@@ -15,7 +15,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "bson/number.h"
-#include "query/update.h"
+#include "query/update/update.h"
 
 /* ---- paths ----------------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "merge/patch.h"
-#include "query/update.h"
+#include "query/update/update.h"
 
 struct patching {
     truce_revision *revision;

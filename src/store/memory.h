@@ -6,10 +6,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "query/catalog.h"
-#include "query/match.h"
-#include "query/sort.h"
-#include "query/update.h"
+#include "query/index/catalog.h"
+#include "query/match/match.h"
+#include "query/sort/sort.h"
+#include "query/update/update.h"
 #include "store/store.h"
 
 /* A document as it was stored: never changed, shared by the collection and by cursors. */

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "query/distinct.h"
-#include "query/project.h"
+#include "query/project/project.h"
 #include "store/memory.h"
 #include "store/pipeline.h"
 

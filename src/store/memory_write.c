@@ -13,7 +13,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "query/project.h"
+#include "query/project/project.h"
 #include "store/memory.h"
 
 enum change_kind { CHANGE_INSERTED, CHANGE_REPLACED, CHANGE_REMOVED, CHANGE_CREATED };

@@ -14,8 +14,8 @@
 #include "store/merge.h"
 
 #include "base/limits.h"
-#include "query/catalog.h"
-#include "query/expression.h"
+#include "query/expression/expression.h"
+#include "query/index/catalog.h"
 
 #define ATTEMPTS 10 /* against other writers of the same key */
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "query/catalog.h"
+#include "query/index/catalog.h"
 
 static struct mongo_store *of(truce_store *base)
 {

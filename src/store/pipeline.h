@@ -2,7 +2,7 @@
 #define TRUCE_STORE_PIPELINE_H
 
 /* Aggregation over a store: what every backend needs to turn a compiled pipeline into a cursor. */
-#include "query/aggregate.h"
+#include "query/aggregate/aggregate.h"
 #include "store/store.h"
 
 /* A cursor over the stages of `pipeline` from number `first` on, which read `input`. Takes over

@@ -15,8 +15,8 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "query/catalog.h"
-#include "query/sort.h"
+#include "query/index/catalog.h"
+#include "query/sort/sort.h"
 
 /* ---- checks --------------------------------------------------------------------------------- */
 

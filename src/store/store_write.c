@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "query/catalog.h"
+#include "query/index/catalog.h"
 
 void truce_write_result_release(truce_write_result *result)
 {

@@ -4,7 +4,7 @@
  * is evaluated, twice: the same answer must come; a result must be well-formed BSON, an error must
  * have a code and a sentence, and the arena must not grow beyond its bound.
  */
-#include "query/expression.h"
+#include "query/expression/expression.h"
 #include "base/assert.h"
 #include "base/limits.h"
 #include "base/random.h"

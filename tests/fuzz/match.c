@@ -3,7 +3,7 @@
  * error, and logic holds: a filter in $and is itself, in $nor its opposite. The first byte chooses
  * between raw BSON and a filter made from decisions.
  */
-#include "query/match.h"
+#include "query/match/match.h"
 
 #include "base/assert.h"
 #include "tests/support/fuzz_input.h"

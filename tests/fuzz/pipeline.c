@@ -3,7 +3,7 @@
  * that sorts and groups spill. Whatever it is, it must end with a status: no crash, no hang, no
  * memory left behind.
  */
-#include "query/aggregate.h"
+#include "query/aggregate/aggregate.h"
 
 #include "base/assert.h"
 #include "tests/support/memory_spill.h"

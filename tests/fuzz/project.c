@@ -5,7 +5,7 @@
  *
  * The first byte chooses between raw BSON and a projection made from decisions.
  */
-#include "query/project.h"
+#include "query/project/project.h"
 
 #include "base/assert.h"
 #include "tests/support/fuzz_input.h"

@@ -6,7 +6,7 @@
  *
  * The first byte chooses between raw BSON and an update made from decisions.
  */
-#include "query/update.h"
+#include "query/update/update.h"
 
 #include "base/assert.h"
 #include "base/limits.h"

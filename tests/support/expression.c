@@ -1,7 +1,7 @@
 #include "tests/support/expression.h"
 
 #include "base/random.h"
-#include "query/expression.h"
+#include "query/expression/expression.h"
 #include "tests/support/test.h"
 
 struct outcome {

@@ -6,7 +6,7 @@
  * what is written is kept as lists, spills are in memory.
  */
 #include "base/random.h"
-#include "query/aggregate.h"
+#include "query/aggregate/aggregate.h"
 #include "tests/support/memory_spill.h"
 
 struct pipeline_world {

@@ -9,7 +9,7 @@
  *     CHECK_UPDATE("{'_id': 1, 'a': 1}", &updated);
  *     CHECK_INT(updated.result.modified, ==, true);
  */
-#include "query/update.h"
+#include "query/update/update.h"
 
 struct updated {
     const char *update;

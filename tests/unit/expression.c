@@ -1,4 +1,4 @@
-#include "query/expression.h"
+#include "query/expression/expression.h"
 
 #include <pthread.h>
 

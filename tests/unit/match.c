@@ -2,7 +2,7 @@
  * Filters: what the recorded answers of a MongoDB server do not cover: the shape of the tree,
  * positions, conditions on values, limits. The answers themselves are run by tests/vectors.
  */
-#include "query/match.h"
+#include "query/match/match.h"
 
 #include "base/clock.h"
 #include "base/limits.h"

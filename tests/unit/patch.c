@@ -3,7 +3,7 @@
 #include "merge/patch.h"
 
 #include "base/random.h"
-#include "query/update.h"
+#include "query/update/update.h"
 #include "tests/support/random_bson.h"
 #include "tests/support/test.h"
 

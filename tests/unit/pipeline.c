@@ -1,4 +1,4 @@
-#include "query/aggregate.h"
+#include "query/aggregate/aggregate.h"
 
 #include "tests/support/pipeline.h"
 #include "tests/support/random_bson.h"

@@ -1,6 +1,6 @@
 /* Projections: computed fields, the codes of what is refused, and what the recorded answers of a
  * server do not hold. */
-#include "query/project.h"
+#include "query/project/project.h"
 
 #include "tests/support/test.h"
 

@@ -1,5 +1,5 @@
 /* JSON Schemas: corners that the recorded answers of a MongoDB server do not reach. */
-#include "query/schema.h"
+#include "query/schema/schema.h"
 
 #include "base/clock.h"
 #include "tests/support/test.h"

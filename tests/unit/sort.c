@@ -1,4 +1,4 @@
-#include "query/sort.h"
+#include "query/sort/sort.h"
 
 #include "base/random.h"
 #include "tests/support/memory_spill.h"

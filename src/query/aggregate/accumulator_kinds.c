@@ -1,0 +1,389 @@
+/*
+ * The accumulators that need no `n`: sums, averages, extremes, first and last, lists, sets, counts,
+ * deviations and merged documents.
+ *
+ * Lists ($push) and sets ($addToSet) keep their values in chunks, one behind the other:
+ *
+ *     chunk ─> chunk ─> chunk      each: | type 1 | size 4 | data | type 1 | ...
+ *
+ * A set has beside it a table of pointers into the chunks, by hash.
+ */
+#include "base/assert.h"
+#include "base/limits.h"
+#include "bson/number.h"
+#include "bson/sum.h"
+#include "query/aggregate/accumulator_kind.h"
+
+#define CHUNK_FIRST      48
+#define CHUNK_MAX        8192
+#define SET_ROOM_FIRST   16
+#define CODE_NO_DOCUMENT 40400
+
+void truce__slot_set(struct slot *slot, struct arena *arena, struct value value)
+{
+    if (value.size > slot->room) {
+        slot->room = slot->room * 2 > value.size ? slot->room * 2 : value.size;
+        slot->bytes = truce__arena_take(arena, slot->room);
+    }
+    if (value.size)
+        memcpy(slot->bytes, value.data, value.size);
+    slot->value = (struct value){slot->bytes, value.size, value.type};
+}
+
+/* ---- sums ----------------------------------------------------------------------------------- */
+
+struct sum_state {
+    bool begun;
+    struct sum sum;
+};
+
+static void sum_begin(struct sum_state *state)
+{
+    if (!state->begun)
+        truce__sum_begin(&state->sum);
+    state->begun = true;
+}
+
+static truce_status sum_add(struct accumulation *run, void *data,
+                            const struct accumulator_input *input)
+{
+    struct sum_state *state = data;
+
+    sum_begin(state);
+    if (truce__value_is_number(input->value))
+        truce__sum_add(&state->sum, input->value);
+    return TRUCE_OK;
+}
+
+static struct sum sum_of(const void *data)
+{
+    struct sum_state state = *(const struct sum_state *)data;
+
+    sum_begin(&state);
+    return state.sum;
+}
+
+static truce_status sum_finish(struct accumulation *run, const void *data, struct value *result)
+{
+    struct sum sum = sum_of(data);
+
+    *result = truce__sum_value(&sum, run->context->arena);
+    return TRUCE_OK;
+}
+
+static truce_status average_finish(struct accumulation *run, const void *data, struct value *result)
+{
+    struct sum sum = sum_of(data);
+
+    *result = truce__sum_average(&sum, run->context->arena);
+    return TRUCE_OK;
+}
+
+static truce_status count_add(struct accumulation *run, void *data,
+                              const struct accumulator_input *input)
+{
+    ++*(int64_t *)data;
+    return TRUCE_OK;
+}
+
+static truce_status count_finish(struct accumulation *run, const void *data, struct value *result)
+{
+    int64_t count = *(const int64_t *)data;
+
+    *result = count <= INT32_MAX ? truce__value_from_int32(run->context->arena, (int32_t)count)
+                                 : truce__value_from_int64(run->context->arena, count);
+    return TRUCE_OK;
+}
+
+static truce_status deviation_add(struct accumulation *run, void *data,
+                                  const struct accumulator_input *input)
+{
+    if (truce__value_is_number(input->value))
+        truce__deviation_add(data, truce__number_to_double(input->value));
+    return TRUCE_OK;
+}
+
+static truce_status population_finish(struct accumulation *run, const void *data,
+                                      struct value *result)
+{
+    *result = truce__deviation_value(data, false, run->context->arena);
+    return TRUCE_OK;
+}
+
+static truce_status sample_finish(struct accumulation *run, const void *data, struct value *result)
+{
+    *result = truce__deviation_value(data, true, run->context->arena);
+    return TRUCE_OK;
+}
+
+/* ---- one value ------------------------------------------------------------------------------ */
+
+struct one_state {
+    bool set;
+    struct slot slot;
+};
+
+static void one_set(struct accumulation *run, struct one_state *state, struct value value)
+{
+    truce__slot_set(&state->slot, run->arena, value);
+    state->set = true;
+}
+
+static truce_status first_add(struct accumulation *run, void *data,
+                              const struct accumulator_input *input)
+{
+    struct one_state *state = data;
+
+    if (!state->set)
+        one_set(run, state, input->value);
+    return TRUCE_OK;
+}
+
+static truce_status last_add(struct accumulation *run, void *data,
+                             const struct accumulator_input *input)
+{
+    one_set(run, data, input->value);
+    return TRUCE_OK;
+}
+
+static truce_status min_add(struct accumulation *run, void *data,
+                            const struct accumulator_input *input)
+{
+    struct one_state *state = data;
+
+    if (!truce__is_nullish(input->value) &&
+        (!state->set || truce__value_compare(input->value, state->slot.value) < 0))
+        one_set(run, state, input->value);
+    return TRUCE_OK;
+}
+
+static truce_status max_add(struct accumulation *run, void *data,
+                            const struct accumulator_input *input)
+{
+    struct one_state *state = data;
+
+    if (!truce__is_nullish(input->value) &&
+        (!state->set || truce__value_compare(input->value, state->slot.value) > 0))
+        one_set(run, state, input->value);
+    return TRUCE_OK;
+}
+
+static truce_status one_finish(struct accumulation *run, const void *data, struct value *result)
+{
+    const struct one_state *state = data;
+
+    *result = state->set ? state->slot.value : truce__value_missing();
+    return TRUCE_OK;
+}
+
+static void one_each(const void *data, accumulator_visit *visit, void *arg)
+{
+    const struct one_state *state = data;
+
+    if (state->set)
+        visit(arg, (struct accumulator_input){.value = state->slot.value});
+}
+
+/* ---- merged documents ----------------------------------------------------------------------- */
+
+/* The fields of both; those of `over` win, in the places of those of `under`. */
+static truce_status merge(struct accumulation *run, struct value under, struct value over,
+                          struct value *merged)
+{
+    struct builder builder;
+    struct fields fields = truce__fields(under);
+
+    truce__builder_begin(&builder, run->context->arena,
+                         run->context->arena->bytes + TRUCE_STAGE_MEMORY_MAX, BSON_TYPE_DOCUMENT);
+    while (truce__fields_next(&fields)) {
+        struct value newer = truce__value_field(over, fields.key, fields.key_length);
+
+        truce__builder_append(&builder, fields.key, fields.key_length,
+                              newer.type ? newer : fields.value);
+    }
+    fields = truce__fields(over);
+    while (truce__fields_next(&fields)) {
+        if (!truce__value_field(under, fields.key, fields.key_length).type)
+            truce__builder_append(&builder, fields.key, fields.key_length, fields.value);
+    }
+    return truce__builder_finish(&builder, merged, run->error);
+}
+
+static truce_status merge_add(struct accumulation *run, void *data,
+                              const struct accumulator_input *input)
+{
+    struct one_state *state = data;
+    struct value merged;
+    truce_status status;
+
+    if (truce__is_nullish(input->value))
+        return TRUCE_OK;
+    if (input->value.type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(CODE_NO_DOCUMENT, run->error, "$mergeObjects takes documents, not %s",
+                             truce__type_name(input->value.type));
+    merged = input->value;
+    if (state->set) {
+        status = merge(run, state->slot.value, input->value, &merged);
+        if (status)
+            return status;
+    }
+    one_set(run, state, merged);
+    return TRUCE_OK;
+}
+
+static truce_status merge_finish(struct accumulation *run, const void *data, struct value *result)
+{
+    static const uint8_t empty[] = {5, 0, 0, 0, 0};
+    const struct one_state *state = data;
+
+    *result =
+        state->set ? state->slot.value : (struct value){empty, sizeof empty, BSON_TYPE_DOCUMENT};
+    return TRUCE_OK;
+}
+
+/* ---- lists and sets ------------------------------------------------------------------------- */
+
+struct chunk {
+    struct chunk *next;
+    uint32_t used, room;
+    uint8_t bytes[];
+};
+
+struct list_state {
+    struct chunk *first, *last;
+    uint32_t count;
+    const uint8_t **table; /* of a set: its values by hash; NULL: none yet */
+    uint32_t table_room;   /* a power of two */
+};
+
+static struct value read_value(const uint8_t *at)
+{
+    struct value value = {at + 5, 0, at[0]};
+
+    memcpy(&value.size, at + 1, 4);
+    return value;
+}
+
+/* Where the value stands now. */
+static const uint8_t *list_append(struct arena *arena, struct list_state *list, struct value value)
+{
+    uint32_t size = value.size + 5;
+    struct chunk *chunk = list->last;
+    uint8_t *at;
+
+    if (!chunk || chunk->room - chunk->used < size) {
+        uint32_t room = chunk ? chunk->room * 2 : CHUNK_FIRST;
+
+        room = room > CHUNK_MAX ? CHUNK_MAX : room;
+        room = room < size ? size : room;
+        chunk = truce__arena_take(arena, sizeof *chunk + room);
+        *chunk = (struct chunk){NULL, 0, room};
+        if (list->last)
+            list->last->next = chunk;
+        else
+            list->first = chunk;
+        list->last = chunk;
+    }
+    at = chunk->bytes + chunk->used;
+    at[0] = value.type;
+    memcpy(at + 1, &value.size, 4);
+    if (value.size)
+        memcpy(at + 5, value.data, value.size);
+    chunk->used += size;
+    list->count++;
+    return at;
+}
+
+static truce_status push_add(struct accumulation *run, void *data,
+                             const struct accumulator_input *input)
+{
+    if (input->value.type != VALUE_MISSING)
+        list_append(run->arena, data, input->value);
+    return TRUCE_OK;
+}
+
+/* The place in the table of this value, or the free one where it belongs. */
+static const uint8_t **set_find(const struct list_state *set, struct value value)
+{
+    uint32_t mask = set->table_room - 1, at = (uint32_t)truce__value_hash(value) & mask;
+
+    while (set->table[at] && !truce__value_equal(read_value(set->table[at]), value))
+        at = (at + 1) & mask;
+    return &set->table[at];
+}
+
+static void set_grow(struct arena *arena, struct list_state *set)
+{
+    set->table_room = set->table_room ? 2 * set->table_room : SET_ROOM_FIRST;
+    set->table = truce__arena_take(arena, set->table_room * sizeof *set->table);
+    memset(set->table, 0, set->table_room * sizeof *set->table);
+    for (const struct chunk *chunk = set->first; chunk; chunk = chunk->next) {
+        for (uint32_t at = 0; at < chunk->used;) {
+            struct value value = read_value(chunk->bytes + at);
+
+            *set_find(set, value) = chunk->bytes + at;
+            at += 5 + value.size;
+        }
+    }
+}
+
+static truce_status set_add(struct accumulation *run, void *data,
+                            const struct accumulator_input *input)
+{
+    struct list_state *set = data;
+    const uint8_t **place;
+
+    if (input->value.type == VALUE_MISSING)
+        return TRUCE_OK;
+    if (2 * set->count >= set->table_room)
+        set_grow(run->arena, set);
+    place = set_find(set, input->value);
+    if (!*place)
+        *place = list_append(run->arena, set, input->value);
+    return TRUCE_OK;
+}
+
+static void list_each(const void *data, accumulator_visit *visit, void *arg)
+{
+    const struct list_state *list = data;
+
+    for (const struct chunk *chunk = list->first; chunk; chunk = chunk->next) {
+        for (uint32_t at = 0; at < chunk->used;) {
+            struct value value = read_value(chunk->bytes + at);
+
+            visit(arg, (struct accumulator_input){.value = value});
+            at += 5 + value.size;
+        }
+    }
+}
+
+static void append_element(void *arg, struct accumulator_input input)
+{
+    truce__builder_element(arg, input.value);
+}
+
+static truce_status list_finish(struct accumulation *run, const void *data, struct value *result)
+{
+    struct builder builder;
+
+    truce__builder_begin(&builder, run->context->arena,
+                         run->context->arena->bytes + TRUCE_STAGE_MEMORY_MAX, BSON_TYPE_ARRAY);
+    list_each(data, append_element, &builder);
+    return truce__builder_finish(&builder, result, run->error);
+}
+
+const struct accumulator_kind truce__accumulators_plain[] = {
+    {"$sum", FORM_EXPRESSION, sizeof(struct sum_state), sum_add, sum_finish},
+    {"$avg", FORM_EXPRESSION, sizeof(struct sum_state), sum_add, average_finish},
+    {"$count", FORM_NOTHING, sizeof(int64_t), count_add, count_finish},
+    {"$stdDevPop", FORM_EXPRESSION, sizeof(struct deviation), deviation_add, population_finish},
+    {"$stdDevSamp", FORM_EXPRESSION, sizeof(struct deviation), deviation_add, sample_finish},
+    {"$first", FORM_EXPRESSION, sizeof(struct one_state), first_add, one_finish, one_each},
+    {"$last", FORM_EXPRESSION, sizeof(struct one_state), last_add, one_finish, one_each},
+    {"$min", FORM_EXPRESSION, sizeof(struct one_state), min_add, one_finish, one_each},
+    {"$max", FORM_EXPRESSION, sizeof(struct one_state), max_add, one_finish, one_each},
+    {"$mergeObjects", FORM_EXPRESSION, sizeof(struct one_state), merge_add, merge_finish, one_each},
+    {"$push", FORM_EXPRESSION, sizeof(struct list_state), push_add, list_finish, list_each},
+    {"$addToSet", FORM_EXPRESSION, sizeof(struct list_state), set_add, list_finish, list_each},
+    {NULL},
+};

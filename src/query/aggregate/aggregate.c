@@ -1,0 +1,545 @@
+/*
+ * Pipelines: parsing into stages, and stacking a run of them (stage.h has the picture).
+ *
+ * A stage's name is looked up in one table. Some stages are written in terms of others when they
+ * are parsed: $count is a $group and a $project, $bucket a $group, $sortByCount a $group and a
+ * $sort. What MongoDB has and truce has not stands in the same table with a sentence, so that it is
+ * refused by name and never ignored.
+ *
+ * Memory: a stream holds one document, but for $sort, $group, $bucketAuto, $sample and $facet,
+ * which have a limit (stage.h, struct spill_options). A pipeline of the others runs in constant
+ * memory.
+ *
+ * Invariants:
+ *   1. A pipeline does not change once it is compiled; all state of a run is in its streams.
+ *   2. A stream owns its input, so freeing the last stream of a stack frees all of it.
+ *   3. A document lives until the next one is asked of the same stream.
+ */
+#include "query/aggregate/aggregate.h"
+
+#include "base/assert.h"
+#include "base/limits.h"
+#include "query/aggregate/stage.h"
+
+#define PIPELINE_DEPTH_MAX 20 /* pipelines within pipelines, as MongoDB */
+
+struct pipeline {
+    bson_t *source; /* the stages, as given */
+    struct stage *stages;
+    uint32_t count, room;
+    bool is_update;
+};
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+static const struct stage_name {
+    const char *name;
+    stage_parse_function *parse; /* NULL: refused */
+    bool in_update;
+    bool not_in_facet;
+    const char *refusal;
+} stage_names[] = {
+    {"$match", truce__stage_match},
+    {"$project", truce__stage_project, true},
+    {"$set", truce__stage_set, true},
+    {"$addFields", truce__stage_set, true},
+    {"$unset", truce__stage_unset, true},
+    {"$replaceRoot", truce__stage_replace_root, true},
+    {"$replaceWith", truce__stage_replace_with, true},
+    {"$redact", truce__stage_redact},
+    {"$group", truce__stage_group},
+    {"$count", truce__stage_count},
+    {"$sortByCount", truce__stage_sort_by_count},
+    {"$sort", truce__stage_sort},
+    {"$limit", truce__stage_limit},
+    {"$skip", truce__stage_skip},
+    {"$unwind", truce__stage_unwind},
+    {"$bucket", truce__stage_bucket},
+    {"$bucketAuto", truce__stage_bucket_auto},
+    {"$facet", truce__stage_facet, .not_in_facet = true},
+    {"$lookup", truce__stage_lookup},
+    {"$unionWith", truce__stage_union_with},
+    {"$sample", truce__stage_sample},
+    {"$out", truce__stage_out, .not_in_facet = true},
+    {"$merge", truce__stage_merge, .not_in_facet = true},
+    {"$graphLookup", .refusal = "recursive joins"},
+    {"$setWindowFields", .refusal = "window functions"},
+    {"$geoNear", .refusal = "geospatial queries"},
+    {"$densify", .refusal = "filling gaps"},
+    {"$fill", .refusal = "filling gaps"},
+    {"$documents", .refusal = "documents from the pipeline itself"},
+    {"$collStats", .refusal = "collection statistics"},
+    {"$indexStats", .refusal = "index statistics"},
+    {"$planCacheStats", .refusal = "plan cache statistics"},
+    {"$currentOp", .refusal = "the list of operations"},
+    {"$listSessions", .refusal = "sessions"},
+    {"$listLocalSessions", .refusal = "sessions"},
+    {"$listSampledQueries", .refusal = "sampled queries"},
+    {"$listSearchIndexes", .refusal = "search indexes"},
+    {"$search", .refusal = "text search"},
+    {"$searchMeta", .refusal = "text search"},
+    {"$vectorSearch", .refusal = "vector search"},
+    {"$changeStream", .refusal = "change streams"},
+};
+
+static const struct stage_name *find_name(const char *name)
+{
+    for (size_t i = 0; i < sizeof stage_names / sizeof *stage_names; i++) {
+        if (!strcmp(stage_names[i].name, name))
+            return &stage_names[i];
+    }
+    return NULL;
+}
+
+/* ---- parsing -------------------------------------------------------------------------------- */
+
+void truce__stage_push(struct stage_parser *parser, const struct stage_kind *kind, void *data)
+{
+    struct pipeline *pipeline = parser->pipeline;
+
+    if (pipeline->count == pipeline->room) {
+        pipeline->room = pipeline->room ? 2 * pipeline->room : 8;
+        pipeline->stages =
+            bson_realloc(pipeline->stages, pipeline->room * sizeof *pipeline->stages);
+    }
+    pipeline->stages[pipeline->count++] = (struct stage){kind, data};
+}
+
+void *truce__stage_pop(struct stage_parser *parser, const struct stage_kind *kind,
+                       bool (*wanted)(const void *data))
+{
+    struct pipeline *pipeline = parser->pipeline;
+    struct stage *last = pipeline->count ? &pipeline->stages[pipeline->count - 1] : NULL;
+
+    if (!last || last->kind != kind || !wanted(last->data))
+        return NULL;
+    pipeline->count--;
+    return last->data;
+}
+
+const char *truce__stage_text(struct value value, size_t *length)
+{
+    uint32_t size;
+    const char *text;
+
+    if (value.type != BSON_TYPE_UTF8)
+        return NULL;
+    text = truce__value_text(value, &size);
+    *length = size;
+    return text;
+}
+
+bson_t *truce__stage_copy(struct value document)
+{
+    bson_t borrowed;
+
+    truce__value_bson(document, &borrowed);
+    return bson_copy(&borrowed);
+}
+
+static truce_status parse_stage(struct stage_parser *parser, struct value stage,
+                                bson_error_t *error)
+{
+    const struct stage_name *name;
+    struct fields fields, rest;
+
+    if (stage.type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(CODE_TYPE_MISMATCH, error,
+                             "each stage of a pipeline must be a document");
+    fields = truce__fields(stage);
+    if (!truce__fields_next(&fields) || (rest = fields, truce__fields_next(&rest)))
+        return truce__refuse(40323, error,
+                             "a stage of a pipeline must be a document with exactly one field");
+    name = find_name(fields.key);
+    if (!name)
+        return truce__refuse(40324, error, "there is no pipeline stage '%s'", fields.key);
+    if (parser->place == PLACE_UPDATE && !name->in_update)
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "%s cannot be used within an update",
+                             fields.key);
+    if (parser->place == PLACE_FACET && name->not_in_facet)
+        return truce__refuse(40600, error, "%s cannot be used within a $facet", fields.key);
+    if (!name->parse)
+        return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                             "%s (%s) is not supported by this store", fields.key, name->refusal);
+    return name->parse(parser, fields.value, error);
+}
+
+static truce_status parse_stages(struct stage_parser *parser, struct value stages,
+                                 bson_error_t *error)
+{
+    struct fields fields = truce__fields(stages);
+    uint32_t count = 0;
+    truce_status status = TRUCE_OK;
+
+    while (!status && truce__fields_next(&fields)) {
+        if (++count > TRUCE_PIPELINE_STAGES_MAX)
+            return truce__refuse(7749501, error, "a pipeline has at most %d stages",
+                                 TRUCE_PIPELINE_STAGES_MAX);
+        parser->last = *fields.at == 0;
+        status = parse_stage(parser, fields.value, error);
+    }
+    return status;
+}
+
+truce_status truce__pipeline_compile(struct value stages, const char *const *variables,
+                                     enum stage_place place, uint32_t depth,
+                                     struct pipeline **pipeline, bson_error_t *error)
+{
+    struct pipeline *made;
+    struct stage_parser parser = {.variables = variables, .place = place, .depth = depth};
+    truce_status status;
+
+    *pipeline = NULL;
+    if (depth > PIPELINE_DEPTH_MAX)
+        return truce__refuse(232, error, "pipelines stand within each other at most %d deep",
+                             PIPELINE_DEPTH_MAX);
+    made = bson_malloc0(sizeof *made);
+    made->source = truce__stage_copy(stages);
+    made->is_update = place == PLACE_UPDATE;
+    parser.pipeline = made;
+    status = parse_stages(
+        &parser, (struct value){bson_get_data(made->source), made->source->len, BSON_TYPE_ARRAY},
+        error);
+    if (status)
+        truce__pipeline_free(made);
+    else
+        *pipeline = made;
+    return status;
+}
+
+static struct value array_of(const bson_t *stages)
+{
+    return (struct value){bson_get_data(stages), stages->len, BSON_TYPE_ARRAY};
+}
+
+truce_status truce__pipeline_new(const bson_t *stages, struct pipeline **pipeline,
+                                 bson_error_t *error)
+{
+    return truce__pipeline_compile(array_of(stages), NULL, PLACE_TOP, 0, pipeline, error);
+}
+
+truce_status truce__pipeline_new_update(const bson_t *stages, struct pipeline **pipeline,
+                                        bson_error_t *error)
+{
+    return truce__pipeline_compile(array_of(stages), NULL, PLACE_UPDATE, 0, pipeline, error);
+}
+
+void truce__pipeline_free(struct pipeline *pipeline)
+{
+    if (!pipeline)
+        return;
+    for (uint32_t i = 0; i < pipeline->count; i++)
+        pipeline->stages[i].kind->free(pipeline->stages[i].data);
+    bson_free(pipeline->stages);
+    bson_destroy(pipeline->source);
+    bson_free(pipeline);
+}
+
+/* ---- for the planner ------------------------------------------------------------------------ */
+
+const bson_t *truce__pipeline_first_filter(const struct pipeline *pipeline)
+{
+    if (pipeline->count == 0 || pipeline->stages[0].kind != &truce__match_kind)
+        return NULL;
+    return truce__match_filter(((const struct match_stage *)pipeline->stages[0].data)->match);
+}
+
+/* The stage tells a missing field from null, a find does not; `_id` is never missing. */
+static bool sorts_as_find(const bson_t *sort)
+{
+    return bson_count_keys(sort) == 1 && bson_has_field(sort, "_id");
+}
+
+void truce__pipeline_head(const struct pipeline *pipeline, struct pipeline_head *head)
+{
+    uint32_t at = 0;
+
+    *head = (struct pipeline_head){.filter = truce__pipeline_first_filter(pipeline)};
+    if (head->filter)
+        at++;
+    if (at < pipeline->count && pipeline->stages[at].kind == &truce__sort_kind) {
+        const bson_t *sort = ((const struct sort_stage *)pipeline->stages[at].data)->specification;
+
+        head->sort = sort;
+        head->same_sort = sorts_as_find(sort);
+        if (!head->same_sort) {
+            head->stages_taken = at;
+            return;
+        }
+        at++;
+    }
+    if (at < pipeline->count && pipeline->stages[at].kind == &truce__limit_kind)
+        head->limit = ((const struct count_stage *)pipeline->stages[at++].data)->count;
+    head->stages_taken = at;
+}
+
+/* ---- streams -------------------------------------------------------------------------------- */
+
+void *truce__stream_new(size_t size, const struct stage_run *run, struct stream *input,
+                        truce_status (*next)(struct stream *stream, struct value *document,
+                                             bson_error_t *error),
+                        void (*release)(struct stream *stream))
+{
+    struct stream *stream = bson_malloc0(size);
+
+    stream->next = next;
+    stream->release = release;
+    stream->input = input;
+    stream->context = *run->context;
+    stream->context.arena = &stream->arena;
+    return stream;
+}
+
+/* A loop, not a recursion: a pipeline may have a thousand stages. */
+void truce__stream_free(struct stream *stream)
+{
+    while (stream) {
+        struct stream *input = stream->input;
+
+        if (stream->release)
+            stream->release(stream);
+        truce__arena_release(&stream->arena);
+        bson_free(stream);
+        stream = input;
+    }
+}
+
+struct spill_options truce__stage_spill(const struct aggregate_world *world)
+{
+    return (struct spill_options){
+        .memory_max = world && world->memory_max ? world->memory_max : TRUCE_STAGE_MEMORY_MAX,
+        .open = world ? world->spill : NULL,
+        .arg = world ? world->arg : NULL,
+    };
+}
+
+/* a stage that makes one document of one */
+struct apply_stream {
+    struct stream base;
+    const struct stage *stage;
+};
+
+static truce_status apply_next(struct stream *base, struct value *document, bson_error_t *error)
+{
+    struct apply_stream *stream = (struct apply_stream *)base;
+
+    for (;;) {
+        truce_status status = base->input->next(base->input, document, error);
+
+        if (status || !truce__stream_is_document(*document))
+            return status;
+        truce__arena_reset(&base->arena);
+        status = stream->stage->kind->apply(stream->stage->data, *document, &base->context,
+                                            document, error);
+        if (status || document->type != VALUE_MISSING)
+            return status;
+    }
+}
+
+/* What follows the stage number `at` takes no more than this many documents; 0: perhaps all. */
+static uint64_t limit_behind(const struct pipeline *pipeline, uint32_t at)
+{
+    uint64_t skipped = 0;
+
+    for (at++; at < pipeline->count; at++) {
+        const struct stage *stage = &pipeline->stages[at];
+
+        if (stage->kind == &truce__limit_kind)
+            return skipped + (uint64_t)((const struct count_stage *)stage->data)->count;
+        if (stage->kind == &truce__skip_kind)
+            skipped += (uint64_t)((const struct count_stage *)stage->data)->count;
+        else if (!stage->kind->apply || stage->kind->drops)
+            break;
+        if (skipped > UINT32_MAX)
+            break;
+    }
+    return 0;
+}
+
+static truce_status open_stage(const struct pipeline *pipeline, uint32_t at,
+                               const struct stage_run *run, struct stream *input,
+                               struct stream **output, bson_error_t *error)
+{
+    const struct stage *stage = &pipeline->stages[at];
+    struct stage_run ahead = *run;
+
+    if (stage->kind->open) {
+        ahead.limit_ahead = limit_behind(pipeline, at);
+        return stage->kind->open(stage->data, &ahead, input, output, error);
+    }
+    *output = truce__stream_new(sizeof(struct apply_stream), run, input, apply_next, NULL);
+    ((struct apply_stream *)*output)->stage = stage;
+    return TRUCE_OK;
+}
+
+truce_status truce__pipeline_stack(const struct pipeline *pipeline, uint32_t first,
+                                   const struct stage_run *run, struct stream *input,
+                                   struct stream **output, bson_error_t *error)
+{
+    for (uint32_t i = first; i < pipeline->count; i++) {
+        struct stage_run here = *run;
+        struct stream *above;
+        truce_status status;
+
+        here.ordered = run->ordered && i == first;
+        status = open_stage(pipeline, i, &here, input, &above, error);
+
+        if (status) {
+            truce__stream_free(input);
+            return status;
+        }
+        input = above;
+    }
+    *output = input;
+    return TRUCE_OK;
+}
+
+/* ---- both ends ------------------------------------------------------------------------------ */
+
+struct input_stream {
+    struct stream base;
+    struct source *source;
+};
+
+static truce_status input_next(struct stream *base, struct value *document, bson_error_t *error)
+{
+    struct input_stream *stream = (struct input_stream *)base;
+    const bson_t *found = NULL;
+    truce_status status = stream->source->next(stream->source, &found, error);
+
+    *document = !status && found ? truce__value_document(found) : truce__value_missing();
+    return status;
+}
+
+static truce_status input_each(struct stream *base, document_take *take, void *arg,
+                               bson_error_t *error)
+{
+    struct source *source = ((struct input_stream *)base)->source;
+
+    return source->each(source, take, arg, error);
+}
+
+static void input_release(struct stream *base)
+{
+    struct source *source = ((struct input_stream *)base)->source;
+
+    source->free(source);
+}
+
+static struct stream *stream_of_source(const struct stage_run *run, struct source *source)
+{
+    struct input_stream *stream =
+        truce__stream_new(sizeof *stream, run, NULL, input_next, input_release);
+
+    stream->source = source;
+    stream->base.each = source->each ? input_each : NULL;
+    return &stream->base;
+}
+
+truce_status truce__stream_of_collection(const struct stage_run *run, const char *collection,
+                                         const bson_t *filter, struct stream **stream,
+                                         bson_error_t *error)
+{
+    struct source *source = NULL;
+    truce_status status;
+
+    if (!run->world || !run->world->open)
+        return truce__fail(TRUCE_INVALID, error, "collection '%s' cannot be read from here",
+                           collection);
+    status = run->world->open(run->world->arg, collection, filter, &source, error);
+    if (!status)
+        *stream = stream_of_source(run, source);
+    return status;
+}
+
+struct output_source {
+    struct source base;
+    struct stream *last;
+    struct query_context context;
+    struct aggregate_world world;
+    bson_t document;
+    bool ended;
+};
+
+static truce_status output_next(struct source *base, const bson_t **document, bson_error_t *error)
+{
+    struct output_source *output = (struct output_source *)base;
+    struct value value;
+    truce_status status;
+
+    *document = NULL;
+    if (output->ended)
+        return TRUCE_OK;
+    status = output->last->next(output->last, &value, error);
+    if (status || value.type == VALUE_MISSING) {
+        output->ended = true;
+        return status;
+    }
+    truce_assert(truce__stream_is_document(value));
+    if (value.size > TRUCE_DOCUMENT_BYTES_MAX) {
+        output->ended = true;
+        return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
+                             "a document of the pipeline has %u bytes, more than %d", value.size,
+                             TRUCE_DOCUMENT_BYTES_MAX);
+    }
+    truce__value_bson(value, &output->document);
+    *document = &output->document;
+    return TRUCE_OK;
+}
+
+static void output_free(struct source *base)
+{
+    struct output_source *output = (struct output_source *)base;
+
+    truce__stream_free(output->last);
+    bson_free(output);
+}
+
+truce_status truce__pipeline_open(struct pipeline *pipeline, uint32_t first, struct source *input,
+                                  const struct aggregate_world *world,
+                                  struct query_context *context, struct source **output,
+                                  bson_error_t *error)
+{
+    struct output_source *made = BSON_ALIGNED_ALLOC0(struct output_source);
+    struct stage_run run = {&made->world, &made->context, .ordered = input->ordered};
+    truce_status status;
+
+    truce_assert(!pipeline->is_update && first <= pipeline->count);
+    made->base = (struct source){.next = output_next, .free = output_free};
+    made->context = *context;
+    if (world)
+        made->world = *world;
+    status = truce__pipeline_stack(pipeline, first, &run, stream_of_source(&run, input),
+                                   &made->last, error);
+    if (status)
+        bson_free(made);
+    *output = status ? NULL : &made->base;
+    return status;
+}
+
+truce_status truce__pipeline_apply(const struct pipeline *pipeline, struct value document,
+                                   struct query_context *context, bson_t *result,
+                                   bson_error_t *error)
+{
+    bson_t borrowed;
+
+    truce_assert(pipeline->is_update);
+    for (uint32_t i = 0; i < pipeline->count; i++) {
+        const struct stage *stage = &pipeline->stages[i];
+        truce_status status = stage->kind->apply(stage->data, document, context, &document, error);
+
+        if (status) {
+            bson_init(result);
+            return status;
+        }
+    }
+    if (document.size > TRUCE_DOCUMENT_BYTES_MAX + TRUCE_INTERNAL_BYTES_EXTRA) {
+        bson_init(result);
+        return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
+                             "the updated document has %u bytes, more than %d", document.size,
+                             TRUCE_DOCUMENT_BYTES_MAX);
+    }
+    truce__value_bson(document, &borrowed);
+    bson_copy_to(&borrowed, result);
+    return TRUCE_OK;
+}

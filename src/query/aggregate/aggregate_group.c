@@ -1,0 +1,736 @@
+/*
+ * $group, and the stages that are written in terms of it: $count and $sortByCount.
+ *
+ * Groups stand in a hash table by the key (keys.h) of their id, so that equal numbers of different
+ * types are one group. A group and the states of its accumulators are one piece of an arena; a
+ * document that finds its group allocates nothing.
+ *
+ *     table:  hash | entry ──>  next, hash, id | key ... | states ... | id's bytes
+ *
+ * Groups that do not fit into memory. When the memory is used up, the table is frozen: documents of
+ * its groups go on being added, those of others are written, as evaluated inputs, to one of
+ * PARTITIONS files by the hash of their group. In the end the groups of the table are given out,
+ * and then each file is read as if it were the input, one level deeper, with other bits of the
+ * hash:
+ *
+ *     input ──> table 0 ──> output
+ *                  └─ others ─> files 0 .. 15, each: ──> table ──> output
+ *                                                          └─ others ─> files ...
+ *
+ * If the frozen groups themselves grow (a $push), all of them are put away into the files, each in
+ * front of the documents that are still to come for it, so the order within a group never changes.
+ * One group alone that does not fit is refused.
+ *
+ * Invariants:
+ *   1. At any time a group is in the table, or in exactly one file; within that file, if its state
+ *      is there, it comes before its documents.
+ *   2. A file of level n holds only groups that agree in the first n * PARTITION_BITS bits of hash.
+ */
+#include "base/assert.h"
+#include "base/limits.h"
+#include "bson/number.h"
+#include "query/aggregate/accumulator.h"
+#include "query/aggregate/stage.h"
+#include "query/expression/expression.h"
+
+#define PARTITION_BITS 4
+#define PARTITIONS     (1u << PARTITION_BITS)
+#define LEVELS_MAX     (64 / PARTITION_BITS)
+#define TABLE_FIRST    64
+#define KEY_OF_WHOLE   0xff
+
+/* The id is one expression, or a document of fields, each an expression of its own (then the id is
+ * made only once for a group). As in MongoDB a missing value is null if the id has one part, and a
+ * missing field if it has several. */
+struct id_part {
+    char *name; /* NULL: the one expression is the id */
+    struct expression *expression;
+    struct value constant;
+    bool is_constant;
+};
+
+struct group_stage {
+    struct id_part *parts;
+    uint32_t count;
+    bool has_id;
+    struct accumulators list;
+};
+
+struct entry {
+    struct entry *next; /* in the order of their first documents */
+    uint64_t hash;
+    uint32_t key_size;
+    struct value id;
+    uint8_t key[];
+};
+
+struct slot {
+    uint64_t hash;
+    struct entry *entry;
+};
+
+struct part {
+    struct spill_file file;
+    unsigned level; /* of the table that will be made of it */
+};
+
+struct group_stream {
+    struct stream base;
+    const struct group_stage *stage;
+    struct spill_options options;
+    bool drained;
+    unsigned level;
+    /* the table */
+    struct arena groups;
+    struct slot *table;
+    size_t room, count; /* room: a power of two */
+    struct entry *first, *last;
+    bool frozen;
+    /* files: those being written, and those still to be read */
+    struct spill_file writing[PARTITIONS];
+    struct part *parts;
+    size_t parts_count;
+    /* scratch */
+    struct value *id_parts;
+    struct accumulator_input *inputs;
+    struct buffer key, sort_key, row;
+};
+
+/* a group as it is found or written: by its key */
+struct group_key {
+    uint64_t hash;
+    const uint8_t *bytes;
+    uint32_t size;
+    struct value id; /* VALUE_MISSING: not made yet, of stream->id_parts */
+};
+
+/* ---- hashing -------------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    unsigned __int128 product = (unsigned __int128)a * b;
+
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* Words multiplied together (after wyhash, Wang Yi 2019). */
+static uint64_t hash_bytes(const uint8_t *bytes, size_t size)
+{
+    uint64_t hash = size ^ 0x9e3779b97f4a7c15ULL, word = 0;
+    size_t left = size;
+
+    for (; left >= 8; bytes += 8, left -= 8) {
+        memcpy(&word, bytes, 8);
+        hash = mix(hash ^ word, 0xe7037ed1a0b428dbULL);
+    }
+    if (size >= 8) /* what is left, and some of what was before it */
+        memcpy(&word, bytes + left - 8, 8);
+    else
+        memcpy(&word, bytes, left);
+    hash = mix(hash ^ word, 0x8ebc6af09c88c6e3ULL);
+    return mix(hash, 0x589965cc75374cc3ULL);
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+/* Of an entry with a key of that size, up to its states. */
+static size_t head_size(uint32_t key_size)
+{
+    return (sizeof(struct entry) + key_size + 15) & ~(size_t)15;
+}
+
+static void *states_of(const struct entry *entry)
+{
+    return (uint8_t *)(uintptr_t)entry + head_size(entry->key_size);
+}
+
+static struct entry *find_entry(const struct group_stream *stream, const struct group_key *key)
+{
+    size_t mask = stream->room - 1;
+
+    if (!stream->room)
+        return NULL;
+    for (size_t at = key->hash & mask; stream->table[at].entry; at = (at + 1) & mask) {
+        const struct slot *slot = &stream->table[at];
+
+        if (slot->hash == key->hash && slot->entry->key_size == key->size &&
+            !memcmp(slot->entry->key, key->bytes, key->size))
+            return slot->entry;
+    }
+    return NULL;
+}
+
+static void place_entry(struct group_stream *stream, struct entry *entry)
+{
+    size_t mask = stream->room - 1, at = entry->hash & mask;
+
+    while (stream->table[at].entry)
+        at = (at + 1) & mask;
+    stream->table[at] = (struct slot){entry->hash, entry};
+}
+
+static void grow_table(struct group_stream *stream)
+{
+    stream->room = stream->room ? 2 * stream->room : TABLE_FIRST;
+    bson_free(stream->table);
+    stream->table = bson_malloc0(stream->room * sizeof *stream->table);
+    for (struct entry *entry = stream->first; entry; entry = entry->next)
+        place_entry(stream, entry);
+}
+
+static void empty_table(struct group_stream *stream)
+{
+    truce__arena_reset(&stream->groups);
+    bson_free(stream->table);
+    stream->table = NULL;
+    stream->room = stream->count = 0;
+    stream->first = stream->last = NULL;
+    stream->frozen = false;
+}
+
+static truce_status add_entry(struct group_stream *stream, const struct group_key *key,
+                              struct entry **added, bson_error_t *error)
+{
+    size_t states = stream->stage->list.state_size;
+    size_t head = head_size(key->size);
+    struct entry *entry = truce__arena_take(&stream->groups, head + states + key->id.size);
+    uint8_t *id = (uint8_t *)entry + head + states;
+
+    memset(entry, 0, head + states);
+    entry->hash = key->hash;
+    entry->key_size = key->size;
+    memcpy(entry->key, key->bytes, key->size);
+    if (key->id.size)
+        memcpy(id, key->id.data, key->id.size);
+    entry->id = (struct value){id, key->id.size, key->id.type};
+    if (stream->last)
+        stream->last->next = entry;
+    else
+        stream->first = entry;
+    stream->last = entry;
+    if (++stream->count * 2 > stream->room)
+        grow_table(stream);
+    else
+        place_entry(stream, entry);
+    *added = entry;
+    return truce__accumulators_begin(&stream->stage->list, states_of(entry), entry->id,
+                                     &stream->base.context, error);
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+enum record_kind { RECORD_INPUTS, RECORD_STATE };
+
+/* | kind 1 | hash 8 | size of the key 4 | key | id | inputs or state | */
+static void begin_record(struct group_stream *stream, enum record_kind kind,
+                         const struct group_key *key)
+{
+    stream->row.size = 0;
+    truce__buffer_append_byte(&stream->row, (uint8_t)kind);
+    truce__buffer_append(&stream->row, &key->hash, sizeof key->hash);
+    truce__buffer_append(&stream->row, &key->size, sizeof key->size);
+    truce__buffer_append(&stream->row, key->bytes, key->size);
+    truce__value_save(key->id, &stream->row);
+}
+
+static truce_status write_record(struct group_stream *stream, uint64_t hash, const void *bytes,
+                                 size_t size, bson_error_t *error)
+{
+    unsigned shift = 64 - PARTITION_BITS * (stream->level + 1);
+    struct spill_file *file = &stream->writing[hash >> shift & (PARTITIONS - 1)];
+    truce_status status = TRUCE_OK;
+
+    if (!file->spill)
+        status = truce__spill_begin(file, &stream->options, error);
+    return status ? status : truce__spill_put(file, bytes, size, error);
+}
+
+static truce_status write_inputs(struct group_stream *stream, const struct group_key *key,
+                                 bson_error_t *error)
+{
+    begin_record(stream, RECORD_INPUTS, key);
+    truce__accumulators_save_inputs(&stream->stage->list, stream->inputs, &stream->row);
+    return write_record(stream, key->hash, stream->row.bytes, stream->row.size, error);
+}
+
+/* All groups go to the files; the table stays frozen, and empty. */
+static truce_status put_away(struct group_stream *stream, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (struct entry *entry = stream->first; entry && !status; entry = entry->next) {
+        struct group_key key = {entry->hash, entry->key, entry->key_size, entry->id};
+
+        begin_record(stream, RECORD_STATE, &key);
+        truce__accumulators_save(&stream->stage->list, states_of(entry), &stream->row);
+        status = write_record(stream, key.hash, stream->row.bytes, stream->row.size, error);
+    }
+    empty_table(stream);
+    stream->frozen = true;
+    return status;
+}
+
+static truce_status limit_memory(struct group_stream *stream, bson_error_t *error)
+{
+    size_t used = stream->groups.bytes + stream->room * sizeof *stream->table;
+    size_t max = stream->options.memory_max;
+
+    if (used <= max)
+        return TRUCE_OK;
+    if (!stream->options.open)
+        return truce__refuse(CODE_NO_DISK_USE_ALLOWED, error,
+                             "a $group takes more than %zu bytes of memory, and the use of disk is "
+                             "not allowed",
+                             max);
+    if (!stream->frozen || used <= max + max / 2) {
+        stream->frozen = true;
+        return TRUCE_OK;
+    }
+    if (stream->count == 1 || stream->level + 1 == LEVELS_MAX)
+        return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error,
+                             "one group of a $group takes more than %zu bytes of memory", max);
+    return put_away(stream, error);
+}
+
+/* The files that were written wait to be read, behind what waits already. */
+static truce_status turn_files(struct group_stream *stream, bson_error_t *error)
+{
+    for (unsigned i = 0; i < PARTITIONS; i++) {
+        struct part *part;
+        truce_status status;
+
+        if (!stream->writing[i].spill)
+            continue;
+        stream->parts =
+            bson_realloc(stream->parts, (stream->parts_count + 1) * sizeof *stream->parts);
+        part = &stream->parts[stream->parts_count++];
+        *part = (struct part){stream->writing[i], stream->level + 1};
+        stream->writing[i] = (struct spill_file){0};
+        status = truce__spill_turn(&part->file, error);
+        if (status)
+            return status;
+    }
+    return TRUCE_OK;
+}
+
+/* ---- adding --------------------------------------------------------------------------------- */
+
+static truce_status make_id(struct group_stream *stream, struct value *id, bson_error_t *error)
+{
+    const struct group_stage *stage = stream->stage;
+    struct builder builder;
+
+    if (stage->count == 1 && !stage->parts[0].name) {
+        *id = stream->id_parts[0];
+        return TRUCE_OK;
+    }
+    truce__builder_begin(&builder, &stream->base.arena,
+                         stream->base.arena.bytes + TRUCE_STAGE_MEMORY_MAX, BSON_TYPE_DOCUMENT);
+    for (uint32_t i = 0; i < stage->count; i++)
+        truce__builder_append(&builder, stage->parts[i].name, strlen(stage->parts[i].name),
+                              stream->id_parts[i]);
+    return truce__builder_finish(&builder, id, error);
+}
+
+static truce_status add_inputs(struct group_stream *stream, struct group_key *key,
+                               bson_error_t *error)
+{
+    struct entry *entry = find_entry(stream, key);
+    truce_status status = TRUCE_OK;
+
+    if (!entry && key->id.type == VALUE_MISSING)
+        status = make_id(stream, &key->id, error);
+    if (status)
+        return status;
+    if (!entry && stream->frozen)
+        return write_inputs(stream, key, error);
+    if (!entry)
+        status = add_entry(stream, key, &entry, error);
+    if (!status)
+        status = truce__accumulators_add(&stream->stage->list, states_of(entry), stream->inputs,
+                                         &stream->groups, &stream->base.context, error);
+    return status ? status : limit_memory(stream, error);
+}
+
+static truce_status add_state(struct group_stream *stream, const struct group_key *key,
+                              const uint8_t *state, bson_error_t *error)
+{
+    struct entry *entry;
+    truce_status status = add_entry(stream, key, &entry, error);
+
+    if (!status)
+        status = truce__accumulators_load(&stream->stage->list, states_of(entry), &state,
+                                          &stream->groups, &stream->base.context, error);
+    return status ? status : limit_memory(stream, error);
+}
+
+static truce_status add_record(struct group_stream *stream, const uint8_t *record, size_t size,
+                               bson_error_t *error)
+{
+    const uint8_t *at = record + 1;
+    struct group_key key;
+
+    memcpy(&key.hash, at, sizeof key.hash);
+    memcpy(&key.size, at + 8, sizeof key.size);
+    key.bytes = at + 12;
+    at = key.bytes + key.size;
+    key.id = truce__value_load(&at);
+    if (record[0] == RECORD_STATE) {
+        if (stream->frozen)
+            return write_record(stream, key.hash, record, size, error);
+        return add_state(stream, &key, at, error);
+    }
+    truce__accumulators_load_inputs(&stream->stage->list, stream->inputs, &at);
+    return add_inputs(stream, &key, error);
+}
+
+/* Groups are told apart, not put in order: whole numbers of all types are 64 bits behind a byte that
+ * is no class. */
+static void append_key(struct buffer *key, struct value value)
+{
+    int64_t whole;
+
+    if (!truce__value_is_number(value) || !truce__number_to_int64(value, &whole)) {
+        truce__key_append(key, value, false);
+        return;
+    }
+    truce__buffer_append_byte(key, KEY_OF_WHOLE);
+    truce__buffer_append(key, &whole, sizeof whole);
+}
+
+/* The key of the document's group, in stream->key. */
+static truce_status evaluate_key(struct group_stream *stream, struct value document,
+                                 struct group_key *key, bson_error_t *error)
+{
+    const struct group_stage *stage = stream->stage;
+    struct query_context *context = &stream->base.context;
+
+    stream->key.size = 0;
+    for (uint32_t i = 0; i < stage->count; i++) {
+        const struct id_part *part = &stage->parts[i];
+        struct value value = part->constant;
+        truce_status status = TRUCE_OK;
+
+        if (!part->is_constant)
+            status = truce__expression_evaluate(part->expression, document, context->variables,
+                                                context, &value, error);
+        if (status)
+            return status;
+        if (value.type == VALUE_MISSING && stage->count == 1)
+            value = truce__value_null();
+        stream->id_parts[i] = value;
+        append_key(&stream->key, value);
+    }
+    *key = (struct group_key){
+        .hash = hash_bytes(stream->key.bytes, stream->key.size),
+        .bytes = stream->key.bytes,
+        .size = (uint32_t)stream->key.size,
+    };
+    return TRUCE_OK;
+}
+
+static truce_status add_document(void *arg, struct value document, bson_error_t *error)
+{
+    struct group_stream *stream = arg;
+    const struct accumulators *list = &stream->stage->list;
+    struct query_context *context = &stream->base.context;
+    struct entry *entry;
+    struct group_key key;
+    truce_status status;
+
+    truce__arena_reset(&stream->base.arena);
+    status = evaluate_key(stream, document, &key, error);
+    if (status)
+        return status;
+    entry = find_entry(stream, &key);
+    if (entry) {
+        status = truce__accumulators_take(list, states_of(entry), document, &stream->groups,
+                                          context, &stream->sort_key, error);
+        return status ? status : limit_memory(stream, error);
+    }
+    status = truce__accumulators_evaluate(list, document, context, &stream->sort_key,
+                                          stream->inputs, error);
+    return status ? status : add_inputs(stream, &key, error);
+}
+
+/* ---- giving --------------------------------------------------------------------------------- */
+
+/* *paused: the input has no more for now. */
+static truce_status pull(struct group_stream *stream, bool *paused, bson_error_t *error)
+{
+    for (;;) {
+        struct value document;
+        truce_status status = stream->base.input->next(stream->base.input, &document, error);
+
+        *paused = !status && document.type == STREAM_PAUSED;
+        if (status || !truce__stream_is_document(document))
+            return status;
+        status = add_document(stream, document, error);
+        if (status)
+            return status;
+    }
+}
+
+static truce_status drain(struct group_stream *stream, bool *paused, bson_error_t *error)
+{
+    struct stream *input = stream->base.input;
+    truce_status status;
+
+    if (stream->drained)
+        return TRUCE_OK;
+    status =
+        input->each ? input->each(input, add_document, stream, error) : pull(stream, paused, error);
+    if (status || *paused)
+        return status;
+    stream->drained = true;
+    return turn_files(stream, error);
+}
+
+/* The next file becomes the table. */
+static truce_status read_part(struct group_stream *stream, bson_error_t *error)
+{
+    struct part part = stream->parts[--stream->parts_count];
+    const void *record;
+    size_t size;
+    truce_status status;
+
+    empty_table(stream);
+    stream->level = part.level;
+    do {
+        truce__arena_reset(&stream->base.arena);
+        status = truce__spill_get(&part.file, &record, &size, error);
+        if (!status && record)
+            status = add_record(stream, record, size, error);
+    } while (!status && record);
+    truce__spill_release(&part.file);
+    return status ? status : turn_files(stream, error);
+}
+
+static truce_status give(struct group_stream *stream, struct value *document, bson_error_t *error)
+{
+    const struct entry *entry = stream->first;
+    struct builder builder;
+    truce_status status;
+
+    truce__arena_reset(&stream->base.arena);
+    truce__builder_begin(&builder, &stream->base.arena, 2 * (size_t)TRUCE_STAGE_MEMORY_MAX,
+                         BSON_TYPE_DOCUMENT);
+    truce__builder_append(&builder, "_id", 3, entry->id);
+    status = truce__accumulators_finish(&stream->stage->list, states_of(entry),
+                                        &stream->base.context, &builder, error);
+    stream->first = entry->next;
+    return status ? status : truce__builder_finish(&builder, document, error);
+}
+
+static truce_status group_next(struct stream *base, struct value *document, bson_error_t *error)
+{
+    struct group_stream *stream = (struct group_stream *)base;
+    bool paused = false;
+    truce_status status = drain(stream, &paused, error);
+
+    *document = truce__value_missing();
+    if (paused)
+        document->type = STREAM_PAUSED;
+    if (status || paused)
+        return status;
+    while (!stream->first) {
+        if (!stream->parts_count)
+            return TRUCE_OK;
+        status = read_part(stream, error);
+        if (status)
+            return status;
+    }
+    return give(stream, document, error);
+}
+
+static void group_release(struct stream *base)
+{
+    struct group_stream *stream = (struct group_stream *)base;
+
+    for (unsigned i = 0; i < PARTITIONS; i++)
+        truce__spill_release(&stream->writing[i]);
+    for (size_t i = 0; i < stream->parts_count; i++)
+        truce__spill_release(&stream->parts[i].file);
+    bson_free(stream->parts);
+    bson_free(stream->table);
+    bson_free(stream->inputs);
+    bson_free(stream->id_parts);
+    truce__arena_release(&stream->groups);
+    truce__buffer_release(&stream->key);
+    truce__buffer_release(&stream->sort_key);
+    truce__buffer_release(&stream->row);
+}
+
+static truce_status group_open(const void *data, const struct stage_run *run, struct stream *input,
+                               struct stream **stream, bson_error_t *error)
+{
+    const struct group_stage *stage = data;
+    struct group_stream *made =
+        truce__stream_new(sizeof *made, run, input, group_next, group_release);
+
+    made->stage = stage;
+    made->options = truce__stage_spill(run->world);
+    made->inputs = bson_malloc0((stage->list.count + 1) * sizeof *made->inputs);
+    made->id_parts = bson_malloc0((stage->count + 1) * sizeof *made->id_parts);
+    *stream = &made->base;
+    return TRUCE_OK;
+}
+
+/* ---- parsing -------------------------------------------------------------------------------- */
+
+static void group_free(void *data)
+{
+    struct group_stage *stage = data;
+
+    for (uint32_t i = 0; i < stage->count; i++) {
+        bson_free(stage->parts[i].name);
+        truce__expression_free(stage->parts[i].expression);
+    }
+    bson_free(stage->parts);
+    truce__accumulators_release(&stage->list);
+    bson_free(stage);
+}
+
+static const struct stage_kind group_kind = {.open = group_open, .free = group_free};
+
+static truce_status add_part(struct group_stage *stage, const char *name, struct value value,
+                             const char *const *variables, bson_error_t *error)
+{
+    struct id_part part = {0};
+    truce_status status;
+
+    if (name && strchr(name, '.'))
+        return truce__refuse(17390, error, "$group: the field '%s' of _id has a dot", name);
+    status = truce__expression_new(value, variables, &part.expression, error);
+    if (status)
+        return status;
+    part.name = name ? bson_strdup(name) : NULL;
+    part.is_constant = truce__expression_constant_value(part.expression, &part.constant);
+    stage->parts = bson_realloc(stage->parts, (stage->count + 1) * sizeof *stage->parts);
+    stage->parts[stage->count++] = part;
+    return TRUCE_OK;
+}
+
+static truce_status parse_id(struct group_stage *stage, struct value id,
+                             const char *const *variables, bson_error_t *error)
+{
+    struct fields fields;
+    truce_status status = TRUCE_OK;
+
+    if (stage->has_id)
+        return truce__refuse(15948, error, "$group must have one _id");
+    stage->has_id = true;
+    if (id.type != BSON_TYPE_DOCUMENT)
+        return add_part(stage, NULL, id, variables, error);
+    fields = truce__fields(id);
+    if (!truce__fields_next(&fields) || fields.key[0] == '$')
+        return add_part(stage, NULL, id, variables, error);
+    fields = truce__fields(id);
+    while (!status && truce__fields_next(&fields)) {
+        if (fields.key[0] == '$')
+            status = truce__refuse(17390, error, "$group: the field '%s' of _id begins with '$'",
+                                   fields.key);
+        else
+            status = add_part(stage, fields.key, fields.value, variables, error);
+    }
+    return status;
+}
+
+truce_status truce__stage_group(struct stage_parser *parser, struct value argument,
+                                bson_error_t *error)
+{
+    struct group_stage *stage;
+    struct fields fields;
+    truce_status status = TRUCE_OK;
+
+    if (argument.type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(15947, error, "$group must be a document");
+    stage = bson_malloc0(sizeof *stage);
+    fields = truce__fields(argument);
+    while (!status && truce__fields_next(&fields)) {
+        if (!strcmp(fields.key, "_id"))
+            status = parse_id(stage, fields.value, parser->variables, error);
+        else
+            status = truce__accumulators_add_field(&stage->list, fields.key, fields.key_length,
+                                                   fields.value, parser->variables, error);
+    }
+    if (!status && !stage->has_id)
+        status = truce__refuse(15955, error, "$group must have an _id");
+    if (status)
+        group_free(stage);
+    else
+        truce__stage_push(parser, &group_kind, stage);
+    return status;
+}
+
+/* ---- in terms of it ------------------------------------------------------------------------- */
+
+/* {_id: <id>, <name>: {$sum: 1}} */
+static truce_status push_counting_group(struct stage_parser *parser, struct value id,
+                                        const char *name, bson_error_t *error)
+{
+    bson_t group = BSON_INITIALIZER, sum;
+    truce_status status;
+
+    truce__value_append(&group, "_id", 3, id);
+    BSON_APPEND_DOCUMENT_BEGIN(&group, name, &sum);
+    BSON_APPEND_INT32(&sum, "$sum", 1);
+    bson_append_document_end(&group, &sum);
+    status = truce__stage_group(parser, truce__value_document(&group), error);
+    bson_destroy(&group);
+    return status;
+}
+
+truce_status truce__stage_count(struct stage_parser *parser, struct value argument,
+                                bson_error_t *error)
+{
+    bson_t project = BSON_INITIALIZER;
+    size_t length;
+    const char *name = truce__stage_text(argument, &length);
+    truce_status status;
+
+    if (!name)
+        return truce__refuse(40156, error, "$count must be the name of a field");
+    if (length == 0)
+        return truce__refuse(40157, error, "$count's field name must not be empty");
+    if (name[0] == '$')
+        return truce__refuse(40158, error, "$count's field name must not begin with '$'");
+    if (strlen(name) != length)
+        return truce__refuse(40159, error, "$count's field name must not contain a zero byte");
+    if (strchr(name, '.'))
+        return truce__refuse(40160, error, "$count's field name must not have a dot");
+    status = push_counting_group(parser, truce__value_null(), name, error);
+    BSON_APPEND_INT32(&project, "_id", 0);
+    if (!status)
+        status = truce__stage_project(parser, truce__value_document(&project), error);
+    bson_destroy(&project);
+    return status;
+}
+
+truce_status truce__stage_sort_by_count(struct stage_parser *parser, struct value argument,
+                                        bson_error_t *error)
+{
+    bson_t sort = BSON_INITIALIZER;
+    size_t length;
+    const char *text = truce__stage_text(argument, &length);
+    truce_status status;
+
+    if (argument.type == BSON_TYPE_DOCUMENT) {
+        struct fields fields = truce__fields(argument);
+
+        if (!truce__fields_next(&fields) || fields.key[0] != '$')
+            return truce__refuse(40147, error,
+                                 "$sortByCount must be a path or an expression, not a document of "
+                                 "fields");
+    } else if (!text) {
+        return truce__refuse(40149, error, "$sortByCount must be a path or an expression");
+    } else if (text[0] != '$') {
+        return truce__refuse(40148, error, "$sortByCount's path must begin with '$'");
+    }
+    status = push_counting_group(parser, argument, "count", error);
+    BSON_APPEND_INT32(&sort, "count", -1);
+    if (!status)
+        status = truce__stage_sort(parser, truce__value_document(&sort), error);
+    bson_destroy(&sort);
+    return status;
+}

@@ -1,0 +1,658 @@
+/*
+ * Stages that read other collections: $lookup and $unionWith.
+ *
+ * $lookup comes in two forms, which may be combined:
+ *
+ *     {from, localField, foreignField, as}    one query for each document: foreignField equals one
+ *                                             of the values at localField (none: null)
+ *     {from, let, pipeline, as}               one run of a pipeline for each document, in which
+ *                                             the variables of `let` stand for the document's values
+ *
+ * A collection without an index at foreignField is read into a table (join_table.h) when the third
+ * document asks for it, and the documents that follow find theirs there.
+ *
+ * The filter that a pipeline starts with is left to the store, unless it uses variables, so that
+ * an index may serve it. A pipeline that depends neither on the document nor on chance gives the
+ * same for every document: it is run once and its result kept.
+ *
+ * Variables: a stage within a $lookup knows those of all $lookups around it, the outermost first.
+ *
+ *     names    outer ... | let ...
+ *     values   outer ... | let ..., evaluated for the document at hand
+ */
+#include "base/assert.h"
+#include "base/limits.h"
+#include "bson/builder.h"
+#include "bson/field_path.h"
+#include "query/aggregate/join_table.h"
+#include "query/aggregate/stage.h"
+#include "query/expression/expression.h"
+
+#define VARIABLES_MAX       100
+#define CODE_TOO_MUCH_FOUND 4568
+#define FINDS_FIRST         2 /* documents that look into the collection before a table is made */
+
+/* ---- compiled ------------------------------------------------------------------------------- */
+
+struct lookup_stage {
+    char *from;
+    struct path as, local;
+    char *foreign;         /* NULL: the form without */
+    uint32_t outer, count; /* variables: of the pipelines around, and with those of `let` */
+    const char *names[VARIABLES_MAX + 1];
+    struct expression *let[VARIABLES_MAX];
+    bson_t *let_source;        /* has the names */
+    struct pipeline *pipeline; /* or NULL */
+    bool is_constant;          /* the same for every document */
+    bool is_numbered;          /* some part of `foreign` is a number */
+};
+
+struct lookup_stream {
+    struct stream base;
+    const struct lookup_stage *stage;
+    struct aggregate_world world;
+    struct value values[VARIABLES_MAX];
+    struct value kept; /* an array in `keeping`; VALUE_MISSING: not yet */
+    struct arena keeping;
+    uint64_t finds;           /* for documents so far */
+    struct join_table *table; /* NULL: none, or not yet */
+};
+
+/* ---- the filter of one document ------------------------------------------------------------- */
+
+struct local_values {
+    bson_t list;
+    uint32_t count;
+};
+
+/* All values at the path: through arrays, and the elements of one at its end. */
+static void collect(struct local_values *values, struct value value, const struct path *path,
+                    uint32_t at)
+{
+    struct fields elements;
+
+    if (value.type == BSON_TYPE_ARRAY) {
+        if (at < path->count && path->parts[at].index >= 0) {
+            struct value element =
+                truce__value_field(value, path->parts[at].name, path->parts[at].length);
+
+            if (element.type)
+                collect(values, element, path, at + 1);
+        }
+        elements = truce__fields(value);
+        while (truce__fields_next(&elements)) {
+            if (at == path->count)
+                truce__value_append_element(&values->list, &values->count, elements.value);
+            else if (elements.value.type == BSON_TYPE_DOCUMENT)
+                collect(values, elements.value, path, at);
+        }
+    } else if (at == path->count) {
+        truce__value_append_element(&values->list, &values->count, value);
+    } else if (value.type == BSON_TYPE_DOCUMENT) {
+        value = truce__value_field(value, path->parts[at].name, path->parts[at].length);
+        if (value.type)
+            collect(values, value, path, at + 1);
+    }
+}
+
+/* {foreign: {$eq: value}} */
+static void append_equality(bson_t *filter, const char *foreign, struct value value)
+{
+    bson_t condition;
+
+    BSON_APPEND_DOCUMENT_BEGIN(filter, foreign, &condition);
+    truce__value_append(&condition, "$eq", 3, value);
+    bson_append_document_end(filter, &condition);
+}
+
+/* {$or: [{foreign: {$eq: value}}, ...]}: $in would take a regular expression for a pattern */
+static void append_alternatives(bson_t *filter, const char *foreign, const bson_t *list)
+{
+    struct fields values = truce__fields(truce__value_document(list));
+    bson_t alternatives, one;
+
+    BSON_APPEND_ARRAY_BEGIN(filter, "$or", &alternatives);
+    while (truce__fields_next(&values)) {
+        bson_append_document_begin(&alternatives, values.key, (int)values.key_length, &one);
+        append_equality(&one, foreign, values.value);
+        bson_append_document_end(&alternatives, &one);
+    }
+    bson_append_array_end(filter, &alternatives);
+}
+
+static bool has_regex(const bson_t *list)
+{
+    struct fields values = truce__fields(truce__value_document(list));
+
+    while (truce__fields_next(&values)) {
+        if (values.value.type == BSON_TYPE_REGEX)
+            return true;
+    }
+    return false;
+}
+
+static void make_filter(const struct lookup_stage *stage, const struct local_values *values,
+                        bson_t *filter)
+{
+    bson_t condition;
+
+    if (values->count == 1) {
+        append_equality(filter, stage->foreign,
+                        truce__value_field(truce__value_document(&values->list), "0", 1));
+    } else if (has_regex(&values->list)) {
+        append_alternatives(filter, stage->foreign, &values->list);
+    } else {
+        BSON_APPEND_DOCUMENT_BEGIN(filter, stage->foreign, &condition);
+        BSON_APPEND_ARRAY(&condition, "$in", &values->list);
+        bson_append_document_end(filter, &condition);
+    }
+}
+
+static bool uses_expression(struct value filter)
+{
+    struct fields fields = truce__fields(filter);
+
+    while (truce__fields_next(&fields)) {
+        if (!strcmp(fields.key, "$expr") ||
+            (truce__value_is_container(fields.value) && uses_expression(fields.value)))
+            return true;
+    }
+    return false;
+}
+
+/* ---- running -------------------------------------------------------------------------------- */
+
+static bool wants_table(const struct lookup_stream *stream)
+{
+    const struct aggregate_world *world = &stream->world;
+    const struct lookup_stage *stage = stream->stage;
+
+    return stream->finds == FINDS_FIRST && !stage->is_numbered &&
+           !(world->indexed && world->indexed(world->arg, stage->from, stage->foreign));
+}
+
+static truce_status make_table(struct lookup_stream *stream, const struct stage_run *run,
+                               bson_error_t *error)
+{
+    const struct lookup_stage *stage = stream->stage;
+    struct stream *all = NULL;
+    truce_status status = truce__stream_of_collection(run, stage->from, NULL, &all, error);
+
+    if (!status)
+        status = truce__join_table_new(all, stage->foreign,
+                                       truce__stage_spill(&stream->world).memory_max,
+                                       &stream->table, error);
+    truce__stream_free(all);
+    return status;
+}
+
+/* Those whose foreign field equals a local value. */
+static truce_status open_equal(struct lookup_stream *stream, const struct stage_run *run,
+                               struct value document, struct stream **foreign, bson_error_t *error)
+{
+    const struct lookup_stage *stage = stream->stage;
+    struct local_values values = {BSON_INITIALIZER, 0};
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+
+    collect(&values, document, &stage->local, 0);
+    if (values.count == 0)
+        truce__value_append_element(&values.list, &values.count, truce__value_null());
+    make_filter(stage, &values, &filter);
+    if (wants_table(stream))
+        status = make_table(stream, run, error);
+    stream->finds++;
+    if (!status && stream->table)
+        status = truce__join_table_find(run, stream->table, &values.list, &filter, foreign, error);
+    else if (!status)
+        status = truce__stream_of_collection(run, stage->from, &filter, foreign, error);
+    bson_destroy(&filter);
+    bson_destroy(&values.list);
+    return status;
+}
+
+/* Opens what the document at hand is joined with. */
+static truce_status open_foreign(struct lookup_stream *stream, struct value document,
+                                 struct stream **foreign, bson_error_t *error)
+{
+    const struct lookup_stage *stage = stream->stage;
+    struct query_context context = stream->base.context;
+    struct stage_run run = {&stream->world, &context, 0};
+    const bson_t *first = stage->pipeline ? truce__pipeline_first_filter(stage->pipeline) : NULL;
+    uint32_t skipped = 0;
+    truce_status status;
+
+    context.variables = stream->values;
+    if (stage->foreign) {
+        status = open_equal(stream, &run, document, foreign, error);
+    } else {
+        if (first && uses_expression(truce__value_document(first)))
+            first = NULL;
+        skipped = first ? 1 : 0;
+        status = truce__stream_of_collection(&run, stage->from, first, foreign, error);
+    }
+    if (!status && stage->pipeline)
+        status = truce__pipeline_stack(stage->pipeline, skipped, &run, *foreign, foreign, error);
+    return status;
+}
+
+static truce_status read_all(struct stream *foreign, struct arena *arena, const char *from,
+                             struct value *found, bson_error_t *error)
+{
+    struct builder builder;
+    truce_status status;
+
+    truce__builder_begin(&builder, arena, arena->bytes + 2 * (size_t)TRUCE_STAGE_MEMORY_MAX,
+                         BSON_TYPE_ARRAY);
+    for (;;) {
+        struct value document;
+
+        status = foreign->next(foreign, &document, error);
+        if (status || document.type == VALUE_MISSING)
+            break;
+        truce__builder_element(&builder, document);
+        if (builder.size > TRUCE_STAGE_MEMORY_MAX)
+            return truce__refuse(CODE_TOO_MUCH_FOUND, error,
+                                 "$lookup: the documents of '%s' that match one document have more "
+                                 "than %d bytes",
+                                 from, TRUCE_STAGE_MEMORY_MAX);
+    }
+    return status ? status : truce__builder_finish(&builder, found, error);
+}
+
+static truce_status evaluate_let(struct lookup_stream *stream, struct value document,
+                                 bson_error_t *error)
+{
+    const struct lookup_stage *stage = stream->stage;
+    struct query_context *context = &stream->base.context;
+
+    for (uint32_t i = stage->outer; i < stage->count; i++) {
+        truce_status status = truce__expression_evaluate(
+            stage->let[i], document, context->variables, context, &stream->values[i], error);
+
+        if (status)
+            return status;
+    }
+    return TRUCE_OK;
+}
+
+static truce_status find_foreign(struct lookup_stream *stream, struct value document,
+                                 struct value *found, bson_error_t *error)
+{
+    bool keep = stream->stage->is_constant;
+    struct arena *arena = keep ? &stream->keeping : &stream->base.arena;
+    struct stream *foreign = NULL;
+    truce_status status;
+
+    if (stream->kept.type) {
+        *found = stream->kept;
+        return TRUCE_OK;
+    }
+    status = evaluate_let(stream, document, error);
+    if (!status)
+        status = open_foreign(stream, document, &foreign, error);
+    if (status)
+        return status;
+    status = read_all(foreign, arena, stream->stage->from, found, error);
+    truce__stream_free(foreign);
+    if (!status && keep)
+        stream->kept = *found;
+    return status;
+}
+
+static truce_status lookup_next(struct stream *base, struct value *document, bson_error_t *error)
+{
+    struct lookup_stream *stream = (struct lookup_stream *)base;
+    struct value found;
+    truce_status status = base->input->next(base->input, document, error);
+
+    if (status || !truce__stream_is_document(*document))
+        return status;
+    truce__arena_reset(&base->arena);
+    status = find_foreign(stream, *document, &found, error);
+    return status ? status
+                  : truce__document_with(&base->arena, document, &stream->stage->as, found, error);
+}
+
+static void lookup_release(struct stream *base)
+{
+    struct lookup_stream *stream = (struct lookup_stream *)base;
+
+    truce__join_table_free(stream->table);
+    truce__arena_release(&stream->keeping);
+}
+
+static truce_status lookup_open(const void *data, const struct stage_run *run, struct stream *input,
+                                struct stream **stream, bson_error_t *error)
+{
+    const struct lookup_stage *stage = data;
+    struct lookup_stream *made =
+        truce__stream_new(sizeof *made, run, input, lookup_next, lookup_release);
+
+    made->stage = stage;
+    made->world = *run->world;
+    if (stage->outer)
+        memcpy(made->values, run->context->variables, stage->outer * sizeof *made->values);
+    *stream = &made->base;
+    return TRUCE_OK;
+}
+
+/* ---- parsing $lookup ------------------------------------------------------------------------ */
+
+static void lookup_free(void *data)
+{
+    struct lookup_stage *stage = data;
+
+    for (uint32_t i = stage->outer; i < stage->count; i++)
+        truce__expression_free(stage->let[i]);
+    truce__pipeline_free(stage->pipeline);
+    truce__path_release(&stage->as);
+    truce__path_release(&stage->local);
+    bson_destroy(stage->let_source);
+    bson_free(stage->foreign);
+    bson_free(stage->from);
+    bson_free(stage);
+}
+
+static const struct stage_kind lookup_kind = {.open = lookup_open, .free = lookup_free};
+
+struct lookup_options {
+    struct value from, as, local, foreign, let, pipeline;
+};
+
+static truce_status read_options(struct value argument, struct lookup_options *options,
+                                 bson_error_t *error)
+{
+    struct fields fields = truce__fields(argument);
+    const struct {
+        const char *name;
+        struct value *value;
+    } known[] = {
+        {"from", &options->from},        {"as", &options->as},
+        {"localField", &options->local}, {"foreignField", &options->foreign},
+        {"let", &options->let},          {"pipeline", &options->pipeline},
+    };
+
+    while (truce__fields_next(&fields)) {
+        size_t i = 0;
+
+        while (i < sizeof known / sizeof *known && strcmp(known[i].name, fields.key) != 0)
+            i++;
+        if (i == sizeof known / sizeof *known)
+            return truce__refuse(CODE_FAILED_TO_PARSE, error, "$lookup has no option '%s'",
+                                 fields.key);
+        *known[i].value = fields.value;
+    }
+    return TRUCE_OK;
+}
+
+static truce_status check_text(const char *name, struct value value, bool needed,
+                               bson_error_t *error)
+{
+    size_t length = 0;
+
+    if (!value.type && !needed)
+        return TRUCE_OK;
+    if (!truce__stage_text(value, &length) || length == 0)
+        return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                             "$lookup needs '%s', a string that is not empty", name);
+    return TRUCE_OK;
+}
+
+static truce_status check_options(const struct lookup_options *options, bson_error_t *error)
+{
+    bool fields = options->local.type || options->foreign.type || !options->pipeline.type;
+    truce_status status = check_text("from", options->from, true, error);
+
+    if (!status)
+        status = check_text("as", options->as, true, error);
+    if (!status)
+        status = check_text("localField", options->local, fields, error);
+    if (!status)
+        status = check_text("foreignField", options->foreign, fields, error);
+    if (!status && options->let.type && options->let.type != BSON_TYPE_DOCUMENT)
+        status = truce__refuse(CODE_FAILED_TO_PARSE, error, "$lookup's let must be a document");
+    if (!status && options->let.type && !options->pipeline.type)
+        status = truce__refuse(CODE_FAILED_TO_PARSE, error,
+                               "$lookup's let is of no use without a pipeline");
+    if (!status && options->pipeline.type && options->pipeline.type != BSON_TYPE_ARRAY)
+        status = truce__refuse(CODE_TYPE_MISMATCH, error, "$lookup's pipeline must be an array");
+    return status;
+}
+
+static truce_status parse_path(struct value value, struct path *path, bson_error_t *error)
+{
+    size_t length;
+    const char *text = truce__stage_text(value, &length);
+    truce_status status = truce__field_path_check(text, length, error);
+
+    return status ? status : truce__path_parse(text, length, path, error);
+}
+
+static truce_status parse_let(struct lookup_stage *stage, const char *const *outer,
+                              struct value let, bson_error_t *error)
+{
+    struct fields fields;
+
+    while (outer && outer[stage->outer]) {
+        stage->names[stage->outer] = outer[stage->outer];
+        stage->outer++;
+    }
+    stage->count = stage->outer;
+    if (!let.type)
+        return TRUCE_OK;
+    stage->let_source = truce__stage_copy(let);
+    fields = truce__fields(truce__value_document(stage->let_source));
+    while (truce__fields_next(&fields)) {
+        truce_status status =
+            truce__expression_variable_check(fields.key, fields.key_length, error);
+
+        if (!status && stage->count == VARIABLES_MAX)
+            status = truce__refuse(CODE_FAILED_TO_PARSE, error,
+                                   "$lookup stages within each other have at most %d variables",
+                                   VARIABLES_MAX);
+        if (!status)
+            status = truce__expression_new(fields.value, outer, &stage->let[stage->count], error);
+        if (status)
+            return status;
+        stage->names[stage->count++] = fields.key;
+    }
+    return TRUCE_OK;
+}
+
+/* Does anything in it depend on chance? */
+static bool is_random(struct value container)
+{
+    struct fields fields = truce__fields(container);
+
+    while (truce__fields_next(&fields)) {
+        if (!strcmp(fields.key, "$sample") || !strcmp(fields.key, "$rand") ||
+            (truce__value_is_container(fields.value) && is_random(fields.value)))
+            return true;
+    }
+    return false;
+}
+
+/* Is some part of the path made of digits? */
+static bool has_number(const char *path)
+{
+    for (; *path; path += strcspn(path, "."), path += *path == '.') {
+        size_t length = strcspn(path, ".");
+
+        if (length && strspn(path, "0123456789") >= length)
+            return true;
+    }
+    return false;
+}
+
+static truce_status parse_lookup(struct stage_parser *parser, const struct lookup_options *options,
+                                 struct lookup_stage *stage, bson_error_t *error)
+{
+    size_t length;
+    truce_status status = parse_path(options->as, &stage->as, error);
+
+    stage->from = bson_strdup(truce__stage_text(options->from, &length));
+    if (!status && options->local.type)
+        status = parse_path(options->local, &stage->local, error);
+    if (!status && options->foreign.type) {
+        stage->foreign = bson_strdup(truce__stage_text(options->foreign, &length));
+        stage->is_numbered = has_number(stage->foreign);
+        status = truce__field_path_check(stage->foreign, length, error);
+    }
+    if (!status)
+        status = parse_let(stage, parser->variables, options->let, error);
+    if (status || !options->pipeline.type)
+        return status;
+    stage->is_constant =
+        !stage->foreign && stage->count == stage->outer && !is_random(options->pipeline);
+    return truce__pipeline_compile(options->pipeline, stage->names, PLACE_LOOKUP, parser->depth + 1,
+                                   &stage->pipeline, error);
+}
+
+truce_status truce__stage_lookup(struct stage_parser *parser, struct value argument,
+                                 bson_error_t *error)
+{
+    struct lookup_options options = {0};
+    struct lookup_stage *stage;
+    truce_status status;
+
+    if (argument.type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(CODE_FAILED_TO_PARSE, error, "$lookup must be a document");
+    status = read_options(argument, &options, error);
+    if (!status)
+        status = check_options(&options, error);
+    if (status)
+        return status;
+    stage = bson_malloc0(sizeof *stage);
+    status = parse_lookup(parser, &options, stage, error);
+    if (status)
+        lookup_free(stage);
+    else
+        truce__stage_push(parser, &lookup_kind, stage);
+    return status;
+}
+
+/* ---- $unionWith ----------------------------------------------------------------------------- */
+
+struct union_stage {
+    char *collection;
+    struct pipeline *pipeline; /* or NULL */
+};
+
+struct union_stream {
+    struct stream base;
+    const struct union_stage *stage;
+    struct aggregate_world world;
+    struct stream *other; /* NULL: the input has not ended */
+};
+
+static truce_status open_other(struct union_stream *stream, bson_error_t *error)
+{
+    const struct union_stage *stage = stream->stage;
+    struct query_context context = stream->base.context;
+    struct stage_run run = {&stream->world, &context, 0};
+    const bson_t *filter = stage->pipeline ? truce__pipeline_first_filter(stage->pipeline) : NULL;
+    truce_status status;
+
+    if (filter && uses_expression(truce__value_document(filter)))
+        filter = NULL;
+    status = truce__stream_of_collection(&run, stage->collection, filter, &stream->other, error);
+    if (status || !stage->pipeline)
+        return status;
+    status = truce__pipeline_stack(stage->pipeline, filter ? 1 : 0, &run, stream->other,
+                                   &stream->other, error);
+    if (status)
+        stream->other = NULL;
+    return status;
+}
+
+static truce_status union_next(struct stream *base, struct value *document, bson_error_t *error)
+{
+    struct union_stream *stream = (struct union_stream *)base;
+    truce_status status = TRUCE_OK;
+
+    if (!stream->other) {
+        status = base->input->next(base->input, document, error);
+        if (status || document->type != VALUE_MISSING)
+            return status;
+        status = open_other(stream, error);
+    }
+    return status ? status : stream->other->next(stream->other, document, error);
+}
+
+static void union_release(struct stream *base)
+{
+    truce__stream_free(((struct union_stream *)base)->other);
+}
+
+static truce_status union_open(const void *data, const struct stage_run *run, struct stream *input,
+                               struct stream **stream, bson_error_t *error)
+{
+    struct union_stream *made =
+        truce__stream_new(sizeof *made, run, input, union_next, union_release);
+
+    made->stage = data;
+    made->world = *run->world;
+    *stream = &made->base;
+    return TRUCE_OK;
+}
+
+static void union_free(void *data)
+{
+    struct union_stage *stage = data;
+
+    truce__pipeline_free(stage->pipeline);
+    bson_free(stage->collection);
+    bson_free(stage);
+}
+
+static const struct stage_kind union_kind = {.open = union_open, .free = union_free};
+
+static truce_status read_union(struct value argument, struct value *collection,
+                               struct value *pipeline, bson_error_t *error)
+{
+    struct fields fields;
+
+    *collection = argument;
+    *pipeline = truce__value_missing();
+    if (argument.type != BSON_TYPE_DOCUMENT)
+        return TRUCE_OK;
+    *collection = truce__value_missing();
+    fields = truce__fields(argument);
+    while (truce__fields_next(&fields)) {
+        if (!strcmp(fields.key, "coll"))
+            *collection = fields.value;
+        else if (!strcmp(fields.key, "pipeline"))
+            *pipeline = fields.value;
+        else
+            return truce__refuse(40415, error, "$unionWith has no option '%s'", fields.key);
+    }
+    if (pipeline->type && pipeline->type != BSON_TYPE_ARRAY)
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "$unionWith's pipeline must be an array");
+    return TRUCE_OK;
+}
+
+truce_status truce__stage_union_with(struct stage_parser *parser, struct value argument,
+                                     bson_error_t *error)
+{
+    struct value collection, pipeline;
+    size_t length = 0;
+    struct union_stage *stage;
+    truce_status status = read_union(argument, &collection, &pipeline, error);
+
+    if (status)
+        return status;
+    if (!truce__stage_text(collection, &length) || length == 0)
+        return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                             "$unionWith must name a collection, alone or as 'coll'");
+    stage = bson_malloc0(sizeof *stage);
+    stage->collection = bson_strdup(truce__stage_text(collection, &length));
+    if (pipeline.type)
+        status = truce__pipeline_compile(pipeline, parser->variables, PLACE_UNION,
+                                         parser->depth + 1, &stage->pipeline, error);
+    if (status)
+        union_free(stage);
+    else
+        truce__stage_push(parser, &union_kind, stage);
+    return status;
+}

@@ -1,0 +1,161 @@
+/*
+ * $sort over documents that come from an index in the order of a find's sort.
+ *
+ * A find takes a missing field for null. The stage has missing fields and undefined before null, and
+ * the index has undefined before the others. So the order is right already, but for stretches of
+ * documents that agree in the first fields and have nothing, of whatever kind, in the next:
+ *
+ *     $sort {a: 1, b: 1}     {a: 1, b: 2}   {a: 2}   {a: 2, b: null}   {a: 2}   {a: 2, b: 7}
+ *                                           \____________ sorted ___________/
+ *
+ *     PASSING   one document after the other, as it comes
+ *        | one with nothing in a field of the sort
+ *     GATHERING all that agree with it, into a sorter; the first that does not is held back
+ *        |
+ *     GIVING    what the sorter has; then what was held back, PASSING
+ *
+ * Where no field is missing nothing is gathered, so that a $limit behind ends the reading early.
+ *
+ * Invariant: documents that agree up to a field with nothing stand together in the input, because
+ * the keys of undefined and null are neighbours (bson/keys.c).
+ */
+#include "base/assert.h"
+#include "query/aggregate/stage.h"
+
+struct ordered_stream {
+    struct stream base;
+    const struct sort *sort;
+    struct spill_options spill;
+    uint64_t limit;
+    struct sorter *sorter;        /* GATHERING, GIVING */
+    struct buffer stretch, other; /* what the gathered documents agree in; scratch */
+    struct buffer held;           /* the document held back; empty: none */
+};
+
+static struct value value_at(const struct path *path, struct value value)
+{
+    for (uint32_t i = 0; i < path->count && value.type != VALUE_MISSING; i++)
+        value = value.type == BSON_TYPE_DOCUMENT
+                    ? truce__value_field(value, path->parts[i].name, path->parts[i].length)
+                    : truce__value_missing();
+    return value;
+}
+
+static bool is_nothing(struct value value)
+{
+    return value.type == VALUE_MISSING || value.type == BSON_TYPE_UNDEFINED ||
+           value.type == BSON_TYPE_NULL;
+}
+
+/* The fields up to the first that has nothing; false: all have something. */
+static bool find_stretch(const struct sort *sort, struct value document, struct buffer *stretch)
+{
+    stretch->size = 0;
+    for (uint32_t i = 0; i < sort->count; i++) {
+        struct value value = value_at(&sort->fields[i].path, document);
+
+        if (is_nothing(value))
+            return true;
+        truce__key_append(stretch, value, false);
+    }
+    return false;
+}
+
+static bool is_same(const struct buffer *a, const struct buffer *b)
+{
+    return a->size == b->size && (!a->size || !memcmp(a->bytes, b->bytes, a->size));
+}
+
+static truce_status add(struct ordered_stream *stream, struct value document, bson_error_t *error)
+{
+    return truce__sorter_add(stream->sorter, document, document.data, document.size, error);
+}
+
+/* `document` begins a stretch: the whole of it into the sorter. */
+static truce_status gather(struct ordered_stream *stream, struct value document,
+                           bson_error_t *error)
+{
+    struct stream *input = stream->base.input;
+    truce_status status;
+
+    truce__sorter_new(stream->sort, stream->limit, &stream->spill, &stream->sorter);
+    status = add(stream, document, error);
+    stream->held.size = 0;
+    while (!status) {
+        status = input->next(input, &document, error);
+        truce_assert(document.type != STREAM_PAUSED); /* the input is no other stage */
+        if (status || document.type == VALUE_MISSING)
+            break;
+        if (!find_stretch(stream->sort, document, &stream->other) ||
+            !is_same(&stream->stretch, &stream->other)) {
+            truce__buffer_append(&stream->held, document.data, document.size);
+            break;
+        }
+        status = add(stream, document, error);
+    }
+    return status ? status : truce__sorter_sort(stream->sorter, error);
+}
+
+/* The next of the sorter; missing: there is none, or no sorter. */
+static truce_status give(struct ordered_stream *stream, struct value *document, bson_error_t *error)
+{
+    const void *payload = NULL;
+    uint32_t size = 0;
+    truce_status status = TRUCE_OK;
+
+    if (stream->sorter)
+        status = truce__sorter_next(stream->sorter, &payload, &size, error);
+    *document =
+        payload ? (struct value){payload, size, BSON_TYPE_DOCUMENT} : truce__value_missing();
+    if (!status && !payload) {
+        truce__sorter_free(stream->sorter);
+        stream->sorter = NULL;
+    }
+    return status;
+}
+
+static truce_status ordered_next(struct stream *base, struct value *document, bson_error_t *error)
+{
+    struct ordered_stream *stream = (struct ordered_stream *)base;
+    truce_status status = give(stream, document, error);
+
+    if (status || document->type != VALUE_MISSING)
+        return status;
+    if (stream->held.size) {
+        /* moved aside, because a stretch that it begins may hold back another */
+        truce__arena_reset(&base->arena);
+        *document =
+            (struct value){truce__arena_copy(&base->arena, stream->held.bytes, stream->held.size),
+                           (uint32_t)stream->held.size, BSON_TYPE_DOCUMENT};
+        stream->held.size = 0;
+    } else {
+        status = base->input->next(base->input, document, error);
+    }
+    if (status || !truce__stream_is_document(*document) ||
+        !find_stretch(stream->sort, *document, &stream->stretch))
+        return status;
+    status = gather(stream, *document, error);
+    return status ? status : give(stream, document, error);
+}
+
+static void ordered_release(struct stream *base)
+{
+    struct ordered_stream *stream = (struct ordered_stream *)base;
+
+    truce__sorter_free(stream->sorter);
+    truce__buffer_release(&stream->stretch);
+    truce__buffer_release(&stream->other);
+    truce__buffer_release(&stream->held);
+}
+
+struct stream *truce__stream_sort_ordered(const struct stage_run *run, struct stream *input,
+                                          const struct sort *sort)
+{
+    struct ordered_stream *stream =
+        truce__stream_new(sizeof *stream, run, input, ordered_next, ordered_release);
+
+    stream->sort = sort;
+    stream->limit = run->limit_ahead;
+    stream->spill = truce__stage_spill(run->world);
+    return &stream->base;
+}

@@ -1,0 +1,237 @@
+/*
+ * $out and $merge: the ends of pipelines that write. What they do to the store is the world's
+ * business (aggregate.h); here they are checked, pull all of the input, and give nothing.
+ */
+#include "base/assert.h"
+#include "query/aggregate/stage.h"
+
+struct write_stage {
+    bool is_out;
+    char *collection; /* of $out */
+    bson_t *options;  /* of $merge, as a document */
+};
+
+struct write_stream {
+    struct stream base;
+    const struct write_stage *stage;
+    struct aggregate_world world;
+    bool begun, done;
+};
+
+static truce_status write_one(struct write_stream *stream, struct value document,
+                              bson_error_t *error)
+{
+    const struct aggregate_world *world = &stream->world;
+    bson_t borrowed;
+
+    truce__arena_reset(&stream->base.arena);
+    truce__value_bson(document, &borrowed);
+    if (stream->stage->is_out)
+        return world->out(world->arg, stream->stage->collection, &borrowed, false, error);
+    return world->merge(world->arg, stream->stage->options, &borrowed, &stream->base.context,
+                        error);
+}
+
+static truce_status begin(struct write_stream *stream, bson_error_t *error)
+{
+    const struct aggregate_world *world = &stream->world;
+
+    stream->begun = true;
+    return stream->stage->is_out ? TRUCE_OK
+                                 : world->merge(world->arg, stream->stage->options, NULL,
+                                                &stream->base.context, error);
+}
+
+static truce_status write_next(struct stream *base, struct value *document, bson_error_t *error)
+{
+    struct write_stream *stream = (struct write_stream *)base;
+    const struct aggregate_world *world = &stream->world;
+    truce_status status = TRUCE_OK;
+
+    if (!stream->begun)
+        status = begin(stream, error);
+    while (!status && !stream->done) {
+        status = base->input->next(base->input, document, error);
+        truce_assert(status || document->type != STREAM_PAUSED); /* never in a $facet */
+        if (!status && truce__stream_is_document(*document))
+            status = write_one(stream, *document, error);
+        else
+            stream->done = true;
+        if (!status && stream->done && stream->stage->is_out)
+            status = world->out(world->arg, stream->stage->collection, NULL, true, error);
+    }
+    *document = truce__value_missing();
+    return status;
+}
+
+static truce_status write_open(const void *data, const struct stage_run *run, struct stream *input,
+                               struct stream **stream, bson_error_t *error)
+{
+    const struct write_stage *stage = data;
+    bool allowed = stage->is_out ? run->world->out != NULL : run->world->merge != NULL;
+    struct write_stream *made;
+
+    if (!allowed)
+        return truce__refuse(CODE_ILLEGAL_OPERATION, error,
+                             "%s is not allowed here: nothing may be "
+                             "written",
+                             stage->is_out ? "$out" : "$merge");
+    made = truce__stream_new(sizeof *made, run, input, write_next, NULL);
+    made->stage = stage;
+    made->world = *run->world;
+    *stream = &made->base;
+    return TRUCE_OK;
+}
+
+static void write_free(void *data)
+{
+    struct write_stage *stage = data;
+
+    bson_free(stage->collection);
+    bson_destroy(stage->options);
+    bson_free(stage);
+}
+
+static const struct stage_kind write_kind = {.open = write_open, .free = write_free};
+
+static truce_status check_place(const struct stage_parser *parser, const char *name,
+                                bson_error_t *error)
+{
+    if (parser->place == PLACE_LOOKUP)
+        return truce__refuse(51047, error, "%s cannot be used within a $lookup", name);
+    if (parser->place == PLACE_UNION)
+        return truce__refuse(31441, error, "%s cannot be used within a $unionWith", name);
+    if (!parser->last)
+        return truce__refuse(40601, error, "%s must be the last stage of a pipeline", name);
+    return TRUCE_OK;
+}
+
+/* "name" or {coll: "name"}; `db` names another database, which a store does not have */
+static truce_status parse_target(const char *stage, struct value target, const char **collection,
+                                 bson_error_t *error)
+{
+    size_t length = 0;
+
+    if (target.type == BSON_TYPE_DOCUMENT) {
+        if (truce__value_field(target, "db", 2).type)
+            return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
+                                 "%s into another database is not supported by this store", stage);
+        target = truce__value_field(target, "coll", 4);
+    }
+    *collection = truce__stage_text(target, &length);
+    if (!*collection || length == 0 || strlen(*collection) != length)
+        return truce__refuse(CODE_INVALID_NAMESPACE, error, "%s must name a collection", stage);
+    return TRUCE_OK;
+}
+
+truce_status truce__stage_out(struct stage_parser *parser, struct value argument,
+                              bson_error_t *error)
+{
+    struct write_stage *stage;
+    const char *collection;
+    truce_status status = check_place(parser, "$out", error);
+
+    if (!status && argument.type != BSON_TYPE_UTF8 && argument.type != BSON_TYPE_DOCUMENT)
+        status = truce__refuse(16990, error, "$out must name a collection");
+    if (!status)
+        status = parse_target("$out", argument, &collection, error);
+    if (status)
+        return status;
+    stage = bson_malloc0(sizeof *stage);
+    stage->is_out = true;
+    stage->collection = bson_strdup(collection);
+    truce__stage_push(parser, &write_kind, stage);
+    return TRUCE_OK;
+}
+
+/* ---- $merge --------------------------------------------------------------------------------- */
+
+static truce_status check_word(const char *name, struct value value, const char *const *words,
+                               bson_error_t *error)
+{
+    size_t length;
+    const char *text = truce__stage_text(value, &length);
+
+    if (!text)
+        return truce__refuse(name[4] == 'M' ? 51191 : CODE_TYPE_MISMATCH, error,
+                             "$merge's %s must be a word%s", name,
+                             name[4] == 'M' ? " or a pipeline" : "");
+    for (; *words; words++) {
+        if (!strcmp(text, *words))
+            return TRUCE_OK;
+    }
+    return truce__refuse(CODE_BAD_VALUE, error, "$merge's %s cannot be '%s'", name, text);
+}
+
+static truce_status check_merge_option(const struct fields *at, bson_error_t *error)
+{
+    static const char *const matched[] = {"replace", "keepExisting", "merge", "fail", NULL};
+    static const char *const missing[] = {"insert", "discard", "fail", NULL};
+    const char *collection;
+
+    if (!strcmp(at->key, "into")) {
+        if (at->value.type != BSON_TYPE_UTF8 && at->value.type != BSON_TYPE_DOCUMENT)
+            return truce__refuse(51178, error, "$merge's into must name a collection");
+        return parse_target("$merge", at->value, &collection, error);
+    }
+    if (!strcmp(at->key, "on")) {
+        if (at->value.type != BSON_TYPE_UTF8 && at->value.type != BSON_TYPE_ARRAY)
+            return truce__refuse(51186, error, "$merge's on must be a field or an array of fields");
+        return TRUCE_OK;
+    }
+    if (!strcmp(at->key, "let")) {
+        if (at->value.type != BSON_TYPE_DOCUMENT)
+            return truce__refuse(CODE_TYPE_MISMATCH, error, "$merge's let must be a document");
+        return TRUCE_OK;
+    }
+    if (!strcmp(at->key, "whenMatched"))
+        return at->value.type == BSON_TYPE_ARRAY ? TRUCE_OK
+                                                 : check_word(at->key, at->value, matched, error);
+    if (!strcmp(at->key, "whenNotMatched"))
+        return check_word(at->key, at->value, missing, error);
+    return truce__refuse(40415, error, "$merge has no option '%s'", at->key);
+}
+
+static truce_status check_merge(struct value options, bson_error_t *error)
+{
+    struct fields fields = truce__fields(options);
+    truce_status status = TRUCE_OK;
+
+    while (!status && truce__fields_next(&fields))
+        status = check_merge_option(&fields, error);
+    if (!status && !truce__value_field(options, "into", 4).type)
+        status = truce__refuse(40414, error, "$merge needs 'into'");
+    if (!status && truce__value_field(options, "let", 3).type &&
+        truce__value_field(options, "whenMatched", 11).type != BSON_TYPE_ARRAY)
+        status =
+            truce__refuse(51199, error, "$merge's let goes with a pipeline as whenMatched only");
+    return status;
+}
+
+truce_status truce__stage_merge(struct stage_parser *parser, struct value argument,
+                                bson_error_t *error)
+{
+    bson_t *options;
+    struct write_stage *stage;
+    truce_status status = check_place(parser, "$merge", error);
+
+    if (!status && argument.type != BSON_TYPE_UTF8 && argument.type != BSON_TYPE_DOCUMENT)
+        status = truce__refuse(51182, error, "$merge must name a collection or be a document");
+    if (status)
+        return status;
+    if (argument.type == BSON_TYPE_UTF8) {
+        options = bson_new();
+        truce__value_append(options, "into", 4, argument);
+    } else {
+        options = truce__stage_copy(argument);
+    }
+    status = check_merge(truce__value_document(options), error);
+    if (status) {
+        bson_destroy(options);
+        return status;
+    }
+    stage = bson_malloc0(sizeof *stage);
+    stage->options = options;
+    truce__stage_push(parser, &write_kind, stage);
+    return TRUCE_OK;
+}

@@ -1,0 +1,189 @@
+#ifndef TRUCE_QUERY_STAGE_H
+#define TRUCE_QUERY_STAGE_H
+
+/*
+ * What a pipeline is made of, shared by the files aggregate*.c and nobody else.
+ *
+ *     [{$match: ...}, {$group: ...}]            parsed into
+ *
+ *     pipeline ── stage (kind, data) ── stage (kind, data)        compiled once, does not change
+ *                   │ open                │ open
+ *     input ────> stream ──────────────> stream ────> output     one for each run, pulled from the
+ *                                                                 right
+ *
+ * Whoever pulls gets a document that stays valid until it pulls again. Each stream has an arena of
+ * its own for the documents it makes, and empties it when the next one is asked for.
+ */
+#include "query/aggregate/aggregate.h"
+#include "query/sort/sort.h"
+
+/* ---- running -------------------------------------------------------------------------------- */
+
+/* In place of a document: there is no more now, but ask again later (only inside $facet, whose
+ * pipelines take turns on one input). A stage passes it on and goes on where it was. */
+#define STREAM_PAUSED 0xfe
+
+struct stream {
+    /* VALUE_MISSING: the end. After an error or the end, only free. */
+    truce_status (*next)(struct stream *stream, struct value *document, bson_error_t *error);
+    void (*release)(struct stream *stream); /* what the kind of stream added; may be NULL */
+    /* All documents that are left, as a source gives them; NULL: there is only `next`. */
+    truce_status (*each)(struct stream *stream, document_take *take, void *arg,
+                         bson_error_t *error);
+    struct stream *input;         /* owned; may be NULL */
+    struct query_context context; /* its arena is the one below */
+    struct arena arena;
+};
+
+static inline bool truce__stream_is_document(struct value value)
+{
+    return value.type == BSON_TYPE_DOCUMENT;
+}
+
+/* What a run of a pipeline needs besides its stages. */
+struct stage_run {
+    const struct aggregate_world *world;
+    const struct query_context *context;
+    uint64_t limit_ahead; /* at most so many documents will be pulled; 0: all (for $sort) */
+    bool ordered;         /* the input is an ordered source (for $sort) */
+};
+
+/* A zeroed stream of `size` bytes (its first member is the struct stream) on `input`. */
+void *truce__stream_new(size_t size, const struct stage_run *run, struct stream *input,
+                        truce_status (*next)(struct stream *stream, struct value *document,
+                                             bson_error_t *error),
+                        void (*release)(struct stream *stream));
+void truce__stream_free(struct stream *stream);
+struct spill_options truce__stage_spill(const struct aggregate_world *world);
+
+/* ---- stages --------------------------------------------------------------------------------- */
+
+struct stage;
+
+struct stage_kind {
+    /* A stage that makes one document of one: used by streams and by update pipelines. The result
+     * lives in context->arena or in the document. */
+    truce_status (*apply)(const void *data, struct value document, struct query_context *context,
+                          struct value *result, bson_error_t *error);
+    /* All others: a stream on `input`, which it owns if it succeeds. */
+    truce_status (*open)(const void *data, const struct stage_run *run, struct stream *input,
+                         struct stream **stream, bson_error_t *error);
+    void (*free)(void *data);
+    bool drops; /* `apply` may leave a document out, by a missing result: $redact */
+};
+
+struct stage {
+    const struct stage_kind *kind;
+    void *data;
+};
+
+enum stage_place {
+    PLACE_TOP,
+    PLACE_UPDATE,
+    PLACE_FACET,
+    PLACE_LOOKUP,
+    PLACE_UNION,
+};
+
+struct stage_parser {
+    struct pipeline *pipeline;
+    const char *const *variables; /* that expressions may use; NULL: none */
+    enum stage_place place;
+    uint32_t depth; /* of pipelines within pipelines */
+    bool last;      /* the stage at hand is the last */
+};
+
+/* Adds a stage to the pipeline; takes over `data`. */
+void truce__stage_push(struct stage_parser *parser, const struct stage_kind *kind, void *data);
+
+/* Takes the last stage off the pipeline and gives its data, if it is of that kind and `wanted` says
+ * so; else NULL. */
+void *truce__stage_pop(struct stage_parser *parser, const struct stage_kind *kind,
+                       bool (*wanted)(const void *data));
+
+typedef truce_status stage_parse_function(struct stage_parser *parser, struct value argument,
+                                          bson_error_t *error);
+
+/* aggregate_shape.c: one document into one */
+stage_parse_function truce__stage_project;
+stage_parse_function truce__stage_set;
+stage_parse_function truce__stage_unset;
+stage_parse_function truce__stage_replace_root;
+stage_parse_function truce__stage_replace_with;
+stage_parse_function truce__stage_redact;
+
+/* aggregate_flow.c: which documents, and how many */
+stage_parse_function truce__stage_match;
+stage_parse_function truce__stage_limit;
+stage_parse_function truce__stage_skip;
+stage_parse_function truce__stage_sample;
+stage_parse_function truce__stage_sort;
+stage_parse_function truce__stage_unwind;
+
+/* aggregate_group.c, aggregate_bucket.c */
+stage_parse_function truce__stage_group;
+stage_parse_function truce__stage_count;
+stage_parse_function truce__stage_sort_by_count;
+stage_parse_function truce__stage_bucket;
+stage_parse_function truce__stage_bucket_auto;
+
+/* aggregate_join.c, aggregate_facet.c, aggregate_write.c */
+stage_parse_function truce__stage_lookup;
+stage_parse_function truce__stage_union_with;
+stage_parse_function truce__stage_facet;
+stage_parse_function truce__stage_out;
+stage_parse_function truce__stage_merge;
+
+/* ---- pipelines within pipelines ------------------------------------------------------------- */
+
+/* `stages` is an array; `depth` that of the pipeline it stands in, plus one. */
+truce_status truce__pipeline_compile(struct value stages, const char *const *variables,
+                                     enum stage_place place, uint32_t depth,
+                                     struct pipeline **pipeline, bson_error_t *error);
+/* Puts the stages from `first` on over `input`; on failure `input` is freed. */
+truce_status truce__pipeline_stack(const struct pipeline *pipeline, uint32_t first,
+                                   const struct stage_run *run, struct stream *input,
+                                   struct stream **output, bson_error_t *error);
+/* All of a collection, or what matches, as a stream. */
+truce_status truce__stream_of_collection(const struct stage_run *run, const char *collection,
+                                         const bson_t *filter, struct stream **stream,
+                                         bson_error_t *error);
+/* The filter that the pipeline starts with, or NULL. */
+const bson_t *truce__pipeline_first_filter(const struct pipeline *pipeline);
+
+/* ---- what the planner may take over --------------------------------------------------------- */
+
+extern const struct stage_kind truce__match_kind, truce__sort_kind, truce__limit_kind,
+    truce__skip_kind;
+
+struct match_stage {
+    struct match *match;
+};
+
+struct sort_stage {
+    struct sort sort;
+    bson_t *specification;
+};
+
+struct count_stage { /* $limit and $skip */
+    int64_t count;
+};
+
+/* aggregate_ordered.c: a $sort on a source that is ordered. */
+struct stream *truce__stream_sort_ordered(const struct stage_run *run, struct stream *input,
+                                          const struct sort *sort);
+
+/* ---- helpers for parsing -------------------------------------------------------------------- */
+
+struct expression;
+
+/* A text value that is not NUL-terminated inside; NULL if `value` is no string. */
+const char *truce__stage_text(struct value value, size_t *length);
+bson_t *truce__stage_copy(struct value document);
+
+/* *document with `value` at the path, through documents only: what is no document on the way
+ * becomes one. A missing value takes the field away. The result lives in the arena. */
+truce_status truce__document_with(struct arena *arena, struct value *document,
+                                  const struct path *path, struct value value, bson_error_t *error);
+
+#endif

@@ -1,0 +1,375 @@
+#include "base/assert.h"
+#include "base/limits.h"
+#include "bson/field_table.h"
+#include "query/expression/expression_tree.h"
+
+/* From BSON to a tree of nodes: literals, arrays and objects, operators by name from the tables of
+ * all files, their operands by position or by name, and the folding of constants. */
+
+static const struct expression_operator *const tables[] = {
+    truce__expressions_logic,     truce__expressions_compare,    truce__expressions_arith,
+    truce__expressions_math,      truce__expressions_accumulate, truce__expressions_array,
+    truce__expressions_order,     truce__expressions_loop,       truce__expressions_set,
+    truce__expressions_object,    truce__expressions_string,     truce__expressions_substring,
+    truce__expressions_regex,     truce__expressions_date,       truce__expressions_date_text,
+    truce__expressions_date_math, truce__expressions_convert,    truce__expressions_refused,
+    truce__expressions_trig,      truce__expressions_bits,
+};
+
+/* -- evaluating ------------------------------------------------------------------------------- */
+
+static truce_status evaluate_constant(const struct expression_node *node, struct evaluation *run,
+                                      struct value *result)
+{
+    *result = node->value;
+    return TRUCE_OK;
+}
+
+static truce_status evaluate_operands(const struct expression_node *node, struct evaluation *run,
+                                      struct value *result)
+{
+    struct value operands[EXPRESSION_OPERANDS_FIXED > EXPRESSION_NAMED_MAX
+                              ? EXPRESSION_OPERANDS_FIXED
+                              : EXPRESSION_NAMED_MAX];
+
+    for (uint32_t i = 0; i < node->count; i++) {
+        truce_status status = truce__expression_run(node->operands[i], run, &operands[i]);
+        if (status)
+            return status;
+    }
+    return node->operator->apply(node, run, operands, result);
+}
+
+static truce_status evaluate_array(const struct expression_node *node, struct evaluation *run,
+                                   struct value *result)
+{
+    struct builder builder;
+
+    truce__evaluation_build(run, &builder, BSON_TYPE_ARRAY);
+    for (uint32_t i = 0; i < node->count; i++) {
+        struct value item;
+        truce_status status = truce__expression_run(node->operands[i], run, &item);
+        if (status)
+            return status;
+        truce__builder_element(&builder, item);
+    }
+    return truce__builder_finish(&builder, result, run->error);
+}
+
+static truce_status evaluate_object(const struct expression_node *node, struct evaluation *run,
+                                    struct value *result)
+{
+    const struct expression_key *keys = node->extra;
+    struct builder builder;
+
+    truce__evaluation_build(run, &builder, BSON_TYPE_DOCUMENT);
+    for (uint32_t i = 0; i < node->count; i++) {
+        struct value field;
+        truce_status status = truce__expression_run(node->operands[i], run, &field);
+        if (status)
+            return status;
+        truce__builder_append(&builder, keys[i].name, keys[i].length, field);
+    }
+    return truce__builder_finish(&builder, result, run->error);
+}
+
+/* -- nodes ------------------------------------------------------------------------------------ */
+
+struct expression_node *truce__expression_node(struct expression_compiler *compiler,
+                                               const struct expression_operator *operator,
+                                               uint32_t operands)
+{
+    struct expression_node *node = truce__arena_take(compiler->arena, sizeof *node);
+
+    *node = (struct expression_node){.operator= operator, .count = operands };
+    if (operator) {
+        node->evaluate = operator->evaluate ? operator->evaluate : evaluate_operands;
+        node->extra = operator->extra;
+    }
+    node->operands = truce__arena_take(compiler->arena, (operands + 1) * sizeof *node->operands);
+    memset(node->operands, 0, (operands + 1) * sizeof *node->operands);
+    return node;
+}
+
+struct expression_node *truce__expression_constant(struct expression_compiler *compiler,
+                                                   struct value value)
+{
+    struct expression_node *node = truce__expression_node(compiler, NULL, 0);
+
+    node->evaluate = evaluate_constant;
+    node->value = value;
+    return node;
+}
+
+bool truce__expression_is_constant_node(const struct expression_node *node)
+{
+    return node->evaluate == evaluate_constant;
+}
+
+/* -- literals --------------------------------------------------------------------------------- */
+
+/* a constant that is the same bytes as its source */
+static bool is_itself(const struct expression_node *node, struct value source)
+{
+    return truce__expression_is_constant_node(node) && truce__value_identical(node->value, source);
+}
+
+static truce_status compile_array(struct expression_compiler *compiler, struct value source,
+                                  struct expression_node **result)
+{
+    struct expression_node *node =
+        truce__expression_node(compiler, NULL, truce__array_count(source));
+    struct fields fields = truce__fields(source);
+    bool constant = true;
+
+    for (uint32_t i = 0; truce__fields_next(&fields); i++) {
+        truce_status status = truce__expression_compile(compiler, fields.value, &node->operands[i]);
+        if (status)
+            return status;
+        constant = constant && is_itself(node->operands[i], fields.value);
+    }
+    node->evaluate = evaluate_array;
+    *result = constant ? truce__expression_constant(compiler, source) : node;
+    return TRUCE_OK;
+}
+
+static truce_status check_object_key(const struct fields *fields, struct field_table *seen,
+                                     bson_error_t *error)
+{
+    truce_status status = truce__expression_field_check(fields->key, fields->key_length, error);
+
+    if (status)
+        return status;
+    if (memchr(fields->key, '.', fields->key_length))
+        return truce__refuse(16412, error, "a field name in an object contains '.': \"%s\"",
+                             fields->key);
+    if (truce__field_table_find(seen, fields->key, fields->key_length))
+        return truce__refuse(16406, error, "an object has the field \"%s\" twice", fields->key);
+    if (!truce__field_table_set(seen, fields->key, fields->key_length, fields->value))
+        return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error, "an expression is too large");
+    return TRUCE_OK;
+}
+
+static truce_status compile_object(struct expression_compiler *compiler, struct value source,
+                                   struct expression_node **result)
+{
+    uint32_t count = truce__array_count(source);
+    struct expression_node *node = truce__expression_node(compiler, NULL, count);
+    struct expression_key *keys = truce__arena_take(compiler->arena, (count + 1) * sizeof *keys);
+    struct fields fields = truce__fields(source);
+    struct field_table seen;
+    bool constant = true;
+
+    truce__field_table_begin(&seen, compiler->arena, SIZE_MAX);
+    for (uint32_t i = 0; truce__fields_next(&fields); i++) {
+        truce_status status = check_object_key(&fields, &seen, compiler->error);
+        if (!status)
+            status = truce__expression_compile(compiler, fields.value, &node->operands[i]);
+        if (status)
+            return status;
+        keys[i] = (struct expression_key){fields.key, fields.key_length};
+        constant = constant && is_itself(node->operands[i], fields.value);
+    }
+    node->evaluate = evaluate_object;
+    node->extra = keys;
+    *result = constant ? truce__expression_constant(compiler, source) : node;
+    return TRUCE_OK;
+}
+
+/* -- operators -------------------------------------------------------------------------------- */
+
+static const struct expression_operator *find_operator(const char *name)
+{
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        for (const struct expression_operator *one = tables[i]; one->name; one++) {
+            if (!strcmp(one->name, name))
+                return one;
+        }
+    }
+    return NULL;
+}
+
+static truce_status wrong_count(const struct expression_operator *operator, uint32_t count,
+                                bson_error_t *error)
+{
+    if (operator->operands_min == operator->operands_max)
+        return truce__refuse(
+            16020, error,
+            "%s takes exactly %u operands, not %u", operator->name, operator->operands_min, count);
+    return truce__refuse(operator->flags & EXPRESSION_RANGED ? 28667 : 16020, error,
+                         "%s takes %u to %u operands, not %u",
+                         operator->name, operator->operands_min, operator->operands_max, count);
+}
+
+static truce_status compile_operands(struct expression_compiler *compiler,
+                                     const struct expression_operator *operator,
+                                     struct value argument, struct expression_node **result)
+{
+    bool list = argument.type == BSON_TYPE_ARRAY;
+    uint32_t count = list ? truce__array_count(argument) : 1;
+    struct expression_node *node;
+    struct fields fields;
+
+    if (count < operator->operands_min || count> operator->operands_max)
+        return wrong_count(operator, count, compiler->error);
+    truce_assert(!operator->apply || count <= EXPRESSION_OPERANDS_FIXED);
+    node = truce__expression_node(compiler, operator, count);
+    *result = node;
+    if (!list)
+        return truce__expression_compile(compiler, argument, &node->operands[0]);
+    fields = truce__fields(argument);
+    for (uint32_t i = 0; truce__fields_next(&fields); i++) {
+        truce_status status = truce__expression_compile(compiler, fields.value, &node->operands[i]);
+        if (status)
+            return status;
+    }
+    return TRUCE_OK;
+}
+
+static int find_argument(const struct expression_arguments *arguments, const char *name)
+{
+    for (int i = 0; i < EXPRESSION_NAMED_MAX && arguments->list[i].name; i++) {
+        if (!strcmp(arguments->list[i].name, name))
+            return i;
+    }
+    return -1;
+}
+
+truce_status truce__expression_compile_named(struct expression_compiler *compiler,
+                                             const struct expression_operator *operator,
+                                             struct value argument, struct expression_node **result)
+{
+    const struct expression_arguments *arguments = operator->arguments;
+    struct expression_node *node;
+    struct fields fields;
+    uint32_t count = 0;
+
+    while (count < EXPRESSION_NAMED_MAX && arguments->list[count].name)
+        count++;
+    if (argument.type != BSON_TYPE_DOCUMENT)
+        return truce__refuse(arguments->not_document, compiler->error,
+                             "%s takes a document of arguments", operator->name);
+    node = truce__expression_node(compiler, operator, count);
+    fields = truce__fields(argument);
+    while (truce__fields_next(&fields)) {
+        int i = find_argument(arguments, fields.key);
+        truce_status status;
+        if (i < 0)
+            return truce__refuse(arguments->unknown, compiler->error,
+                                 "%s does not take the argument \"%s\"", operator->name,
+                                 fields.key);
+        status = truce__expression_compile(compiler, fields.value, &node->operands[i]);
+        if (status)
+            return status;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (!node->operands[i] && arguments->list[i].missing)
+            return truce__refuse(arguments->list[i].missing, compiler->error,
+                                 "%s needs the argument \"%s\"", operator->name,
+                                 arguments->list[i].name);
+    }
+    *result = node;
+    return TRUCE_OK;
+}
+
+/* -- folding ---------------------------------------------------------------------------------- */
+
+static truce_status evaluate_constants(struct expression_compiler *compiler,
+                                       const struct expression_node *node, struct value *result)
+{
+    struct query_context context = {.arena = compiler->arena};
+    struct evaluation run = {.context = &context,
+                             .arena = compiler->arena,
+                             .bytes_max = TRUCE_STAGE_MEMORY_MAX,
+                             .error = compiler->error};
+
+    return node->evaluate(node, &run, result);
+}
+
+static bool all_constant(const struct expression_node *node)
+{
+    for (uint32_t i = 0; i < node->count; i++) {
+        if (node->operands[i] && !truce__expression_is_constant_node(node->operands[i]))
+            return false;
+    }
+    return true;
+}
+
+truce_status truce__expression_fold(struct expression_compiler *compiler,
+                                    struct expression_node **node)
+{
+    struct value value;
+    truce_status status;
+
+    if (((*node)->operator->flags & EXPRESSION_UNFOLDED) || !all_constant(*node))
+        return TRUCE_OK;
+    status = evaluate_constants(compiler, *node, &value);
+    if (status)
+        return status;
+    *node = truce__expression_constant(compiler, value);
+    return TRUCE_OK;
+}
+
+static truce_status compile_operator(struct expression_compiler *compiler, const char *name,
+                                     struct value argument, struct expression_node **node)
+{
+    const struct expression_operator *operator= find_operator(name);
+    truce_status status;
+
+    if (!operator)
+        return truce__refuse(168, compiler->error, "there is no expression operator \"%s\"", name);
+    if (operator->compile)
+        return operator->compile(compiler, operator, argument, node);
+    if (operator->arguments &&(operator->arguments->not_document ||
+                               argument.type == BSON_TYPE_DOCUMENT))
+        status = truce__expression_compile_named(compiler, operator, argument, node);
+    else
+        status = compile_operands(compiler, operator, argument, node);
+    if (!status && operator->prepare)
+        status = operator->prepare(compiler, *node);
+    if (!status)
+        status = truce__expression_fold(compiler, node);
+    return status;
+}
+
+static truce_status compile_document(struct expression_compiler *compiler, struct value source,
+                                     struct expression_node **node)
+{
+    struct fields fields = truce__fields(source);
+    struct fields more;
+
+    if (!truce__fields_next(&fields) || fields.key[0] != '$')
+        return compile_object(compiler, source, node);
+    more = fields;
+    if (truce__fields_next(&more))
+        return truce__refuse(15983, compiler->error,
+                             "an expression has one operator, but beside \"%s\" stands \"%s\"",
+                             fields.key, more.key);
+    return compile_operator(compiler, fields.key, fields.value, node);
+}
+
+truce_status truce__expression_compile(struct expression_compiler *compiler, struct value source,
+                                       struct expression_node **node)
+{
+    truce_status status = TRUCE_OK;
+
+    if (compiler->depth == EXPRESSION_DEPTH_MAX)
+        return truce__refuse(CODE_OVERFLOW, compiler->error,
+                             "an expression is nested deeper than %d levels", EXPRESSION_DEPTH_MAX);
+    compiler->depth++;
+    switch (source.type) {
+    case BSON_TYPE_UTF8:
+        status = truce__expression_compile_text(compiler, source, node);
+        break;
+    case BSON_TYPE_ARRAY:
+        status = compile_array(compiler, source, node);
+        break;
+    case BSON_TYPE_DOCUMENT:
+        status = compile_document(compiler, source, node);
+        break;
+    default:
+        *node = truce__expression_constant(compiler, source);
+    }
+    compiler->depth--;
+    return status;
+}

@@ -1,0 +1,401 @@
+#include "base/assert.h"
+#include "bson/date.h"
+#include "bson/number_text.h"
+#include "query/expression/expression_tree.h"
+
+/* Strings: joining, splitting, cases, trimming, replacing. Strings are UTF-8 and may contain zero
+ * bytes; upper and lower case are those of ASCII. */
+
+/* room for a string of that many bytes, without its length and NUL; NULL when memory is up */
+static char *begin_text(struct evaluation *run, size_t length, uint8_t **data)
+{
+    *data = truce__evaluation_take(run, length + 5);
+    return *data ? (char *)*data + 4 : NULL;
+}
+
+static struct value end_text(uint8_t *data, size_t length)
+{
+    uint32_t prefix = BSON_UINT32_TO_LE((uint32_t)length + 1);
+
+    memcpy(data, &prefix, 4);
+    data[4 + length] = '\0';
+    return (struct value){data, (uint32_t)length + 5, BSON_TYPE_UTF8};
+}
+
+static truce_status copy_text(struct evaluation *run, const char *text, size_t length,
+                              struct value *result)
+{
+    uint8_t *data;
+    char *at = begin_text(run, length, &data);
+
+    if (!at)
+        return TRUCE_LIMIT;
+    memcpy(at, text, length);
+    *result = end_text(data, length);
+    return TRUCE_OK;
+}
+
+truce_status truce__evaluation_text(const struct expression_node *node, struct evaluation *run,
+                                    struct value value, const char **text, uint32_t *length)
+{
+    char *shown = truce__arena_take(run->arena, NUMBER_TEXT_MAX);
+    int64_t date;
+
+    if (truce__value_is_nullish(value))
+        *text = "";
+    else if (truce__value_is_number(value))
+        *text = truce__number_show(value, shown);
+    else if (value.type == BSON_TYPE_DATE_TIME && truce__value_to_date(value, &date))
+        *text = truce__date_show(date, shown);
+    else if (value.type == BSON_TYPE_UTF8 || value.type == BSON_TYPE_SYMBOL ||
+             value.type == BSON_TYPE_CODE) {
+        *text = truce__value_text(value, length);
+        return TRUCE_OK;
+    } else {
+        return truce__refuse(16007, run->error, "%s takes a string, not %s",
+                             truce__expression_name(node), truce__type_name(value.type));
+    }
+    *length = (uint32_t)strlen(*text);
+    return TRUCE_OK;
+}
+
+/* -- $concat ---------------------------------------------------------------------------------- */
+
+static truce_status evaluate_concat(const struct expression_node *node, struct evaluation *run,
+                                    struct value *result)
+{
+    struct value *parts = truce__evaluation_take(run, node->count * sizeof *parts);
+    size_t total = 0, done = 0;
+    uint8_t *data;
+    char *at;
+
+    if (!parts)
+        return TRUCE_LIMIT;
+    for (uint32_t i = 0; i < node->count; i++) {
+        truce_status status = truce__expression_run(node->operands[i], run, &parts[i]);
+        if (status)
+            return status;
+        if (truce__value_is_nullish(parts[i]))
+            return truce__evaluation_null(result);
+        if (parts[i].type != BSON_TYPE_UTF8)
+            return truce__refuse(16702, run->error, "$concat takes strings, not %s",
+                                 truce__type_name(parts[i].type));
+        total += parts[i].size - 5;
+    }
+    at = begin_text(run, total, &data);
+    if (!at)
+        return TRUCE_LIMIT;
+    for (uint32_t i = 0; i < node->count; i++) {
+        memcpy(at + done, parts[i].data + 4, parts[i].size - 5);
+        done += parts[i].size - 5;
+    }
+    *result = end_text(data, total);
+    return TRUCE_OK;
+}
+
+/* -- cases and lengths ------------------------------------------------------------------------ */
+
+static char to_lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static char to_upper(char c)
+{
+    return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
+}
+
+static truce_status change_case(const struct expression_node *node, struct evaluation *run,
+                                struct value operand, char (*change)(char), struct value *result)
+{
+    const char *text;
+    uint32_t length;
+    uint8_t *data;
+    char *at;
+    truce_status status = truce__evaluation_text(node, run, operand, &text, &length);
+
+    if (status)
+        return status;
+    at = begin_text(run, length, &data);
+    if (!at)
+        return TRUCE_LIMIT;
+    for (uint32_t i = 0; i < length; i++)
+        at[i] = change(text[i]);
+    *result = end_text(data, length);
+    return TRUCE_OK;
+}
+
+static truce_status apply_lower(const struct expression_node *node, struct evaluation *run,
+                                const struct value *operands, struct value *result)
+{
+    return change_case(node, run, operands[0], to_lower, result);
+}
+
+static truce_status apply_upper(const struct expression_node *node, struct evaluation *run,
+                                const struct value *operands, struct value *result)
+{
+    return change_case(node, run, operands[0], to_upper, result);
+}
+
+static truce_status apply_case_compare(const struct expression_node *node, struct evaluation *run,
+                                       const struct value *operands, struct value *result)
+{
+    const char *a, *b;
+    uint32_t a_length, b_length, common;
+    int order = 0;
+    truce_status status = truce__evaluation_text(node, run, operands[0], &a, &a_length);
+
+    if (!status)
+        status = truce__evaluation_text(node, run, operands[1], &b, &b_length);
+    if (status)
+        return status;
+    common = BSON_MIN(a_length, b_length);
+    for (uint32_t i = 0; order == 0 && i < common; i++)
+        order = (uint8_t)to_upper(a[i]) - (uint8_t)to_upper(b[i]);
+    if (order == 0)
+        order = (a_length > b_length) - (a_length < b_length);
+    *result = truce__value_from_int32(run->arena, (order > 0) - (order < 0));
+    return TRUCE_OK;
+}
+
+static truce_status apply_bytes(const struct expression_node *node, struct evaluation *run,
+                                const struct value *operands, struct value *result)
+{
+    if (operands[0].type != BSON_TYPE_UTF8)
+        return truce__refuse(34473, run->error, "$strLenBytes takes a string, not %s",
+                             truce__type_name(operands[0].type));
+    *result = truce__value_from_int32(run->arena, (int32_t)operands[0].size - 5);
+    return TRUCE_OK;
+}
+
+static truce_status apply_characters(const struct expression_node *node, struct evaluation *run,
+                                     const struct value *operands, struct value *result)
+{
+    const char *text;
+    uint32_t length;
+    int32_t count = 0;
+
+    if (operands[0].type != BSON_TYPE_UTF8)
+        return truce__refuse(34471, run->error, "$strLenCP takes a string, not %s",
+                             truce__type_name(operands[0].type));
+    text = truce__value_text(operands[0], &length);
+    for (uint32_t i = 0; i < length; i++)
+        count += (text[i] & 0xc0) != 0x80;
+    *result = truce__value_from_int32(run->arena, count);
+    return TRUCE_OK;
+}
+
+/* -- $split ----------------------------------------------------------------------------------- */
+
+static truce_status apply_split(const struct expression_node *node, struct evaluation *run,
+                                const struct value *operands, struct value *result)
+{
+    const char *text, *separator, *end, *found;
+    uint32_t length, separator_length;
+    struct builder builder;
+
+    if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
+        return truce__evaluation_null(result);
+    if (operands[0].type != BSON_TYPE_UTF8)
+        return truce__refuse(40085, run->error, "$split takes a string, not %s",
+                             truce__type_name(operands[0].type));
+    if (operands[1].type != BSON_TYPE_UTF8)
+        return truce__refuse(40086, run->error, "the separator of $split must be a string, not %s",
+                             truce__type_name(operands[1].type));
+    text = truce__value_text(operands[0], &length);
+    separator = truce__value_text(operands[1], &separator_length);
+    if (separator_length == 0)
+        return truce__refuse(40087, run->error, "the separator of $split is empty");
+    truce__evaluation_build(run, &builder, BSON_TYPE_ARRAY);
+    for (end = text + length; !builder.full; text = found + separator_length) {
+        found = memmem(text, (size_t)(end - text), separator, separator_length);
+        truce__builder_element_text(&builder, text, (size_t)((found ? found : end) - text));
+        if (!found)
+            break;
+    }
+    return truce__builder_finish(&builder, result, run->error);
+}
+
+/* -- $trim, $ltrim, $rtrim -------------------------------------------------------------------- */
+
+/* what is trimmed if nothing else is said: the blanks of Unicode, and the zero byte */
+static const char blanks[] = "\0 \t\n\v\f\r"
+                             "\xc2\xa0\xe1\x9a\x80"
+                             "\xe2\x80\x80\xe2\x80\x81\xe2\x80\x82\xe2\x80\x83\xe2\x80\x84\xe2\x80"
+                             "\x85\xe2\x80\x86\xe2\x80\x87\xe2\x80\x88\xe2\x80\x89\xe2\x80\x8a";
+
+struct trim {
+    bool left, right;
+};
+
+static size_t character_length(const char *at, const char *end)
+{
+    size_t length = 1;
+
+    while (at + length < end && (at[length] & 0xc0) == 0x80)
+        length++;
+    return length;
+}
+
+/* the character of `length` bytes at `at` is one of the set */
+static bool is_in(const char *at, size_t length, const char *set, size_t set_length)
+{
+    const char *end = set + set_length;
+
+    for (size_t size; set < end; set += size) {
+        size = character_length(set, end);
+        if (size == length && !memcmp(set, at, size))
+            return true;
+    }
+    return false;
+}
+
+static truce_status trim_text(const struct trim *trim, struct evaluation *run, struct value input,
+                              const char *set, size_t set_length, struct value *result)
+{
+    uint32_t length;
+    const char *text = truce__value_text(input, &length), *end = text + length;
+
+    while (trim->left && text < end) {
+        size_t size = character_length(text, end);
+        if (!is_in(text, size, set, set_length))
+            break;
+        text += size;
+    }
+    while (trim->right && text < end) {
+        const char *last = end - 1;
+        while (last > text && (*last & 0xc0) == 0x80)
+            last--;
+        if (!is_in(last, (size_t)(end - last), set, set_length))
+            break;
+        end = last;
+    }
+    return copy_text(run, text, (size_t)(end - text), result);
+}
+
+enum { TRIM_INPUT, TRIM_CHARS };
+
+static truce_status apply_trim(const struct expression_node *node, struct evaluation *run,
+                               const struct value *operands, struct value *result)
+{
+    const char *set = blanks;
+    uint32_t set_length = sizeof blanks - 1;
+
+    if (truce__value_is_nullish(operands[TRIM_INPUT]))
+        return truce__evaluation_null(result);
+    if (operands[TRIM_INPUT].type != BSON_TYPE_UTF8)
+        return truce__refuse(50699, run->error, "%s takes a string, not %s",
+                             truce__expression_name(node),
+                             truce__type_name(operands[TRIM_INPUT].type));
+    if (node->operands[TRIM_CHARS]) {
+        if (truce__value_is_nullish(operands[TRIM_CHARS]))
+            return truce__evaluation_null(result);
+        if (operands[TRIM_CHARS].type != BSON_TYPE_UTF8)
+            return truce__refuse(50700, run->error, "\"chars\" of %s must be a string, not %s",
+                                 truce__expression_name(node),
+                                 truce__type_name(operands[TRIM_CHARS].type));
+        set = truce__value_text(operands[TRIM_CHARS], &set_length);
+    }
+    return trim_text(node->extra, run, operands[TRIM_INPUT], set, set_length, result);
+}
+
+static const struct expression_arguments trim_arguments = {
+    50696, 50694, {{"input", 50695}, {"chars", 0}}};
+static const struct trim both = {true, true}, left = {true, false}, right = {false, true};
+
+/* -- $replaceOne, $replaceAll ----------------------------------------------------------------- */
+
+enum { REPLACE_INPUT, REPLACE_FIND, REPLACE_BY };
+
+struct replacement {
+    const char *text, *find, *by;
+    uint32_t length, find_length, by_length;
+    bool all;
+};
+
+/* The next place at or after `at`; with nothing to find, before each character and at the end. */
+static const char *next_place(const struct replacement *replacement, const char *at)
+{
+    const char *end = replacement->text + replacement->length;
+
+    if (at > end)
+        return NULL;
+    return memmem(at, (size_t)(end - at), replacement->find, replacement->find_length);
+}
+
+/* Copies with the replacements made to `to`, or only counts; returns the bytes. */
+static size_t replace(const struct replacement *replacement, char *to)
+{
+    const char *at = replacement->text, *end = at + replacement->length, *place;
+    size_t total = 0, step;
+
+    for (place = next_place(replacement, at); place;
+         place = next_place(replacement, place + step)) {
+        size_t before = (size_t)(place - at);
+        if (to) {
+            memcpy(to + total, at, before);
+            memcpy(to + total + before, replacement->by, replacement->by_length);
+        }
+        total += before + replacement->by_length;
+        at = place + replacement->find_length;
+        step = replacement->find_length;
+        if (step == 0)
+            step = place < end ? character_length(place, end) : 1;
+        if (!replacement->all)
+            break;
+    }
+    if (to)
+        memcpy(to + total, at, (size_t)(end - at));
+    return total + (size_t)(end - at);
+}
+
+static truce_status apply_replace(const struct expression_node *node, struct evaluation *run,
+                                  const struct value *operands, struct value *result)
+{
+    static const uint32_t codes[] = {51746, 51745, 51744};
+    static const char *const names[] = {"input", "find", "replacement"};
+    struct replacement replacement = {.all = !strcmp(truce__expression_name(node), "$replaceAll")};
+    uint8_t *data;
+    size_t length;
+    char *at;
+
+    for (int i = 0; i < 3; i++) {
+        if (!truce__value_is_nullish(operands[i]) && operands[i].type != BSON_TYPE_UTF8)
+            return truce__refuse(codes[i], run->error, "\"%s\" of %s must be a string, not %s",
+                                 names[i], truce__expression_name(node),
+                                 truce__type_name(operands[i].type));
+    }
+    for (int i = 0; i < 3; i++) {
+        if (truce__value_is_nullish(operands[i]))
+            return truce__evaluation_null(result);
+    }
+    replacement.text = truce__value_text(operands[REPLACE_INPUT], &replacement.length);
+    replacement.find = truce__value_text(operands[REPLACE_FIND], &replacement.find_length);
+    replacement.by = truce__value_text(operands[REPLACE_BY], &replacement.by_length);
+    length = replace(&replacement, NULL);
+    at = begin_text(run, length, &data);
+    if (!at)
+        return TRUCE_LIMIT;
+    (void)replace(&replacement, at); /* the length again */
+    *result = end_text(data, length);
+    return TRUCE_OK;
+}
+
+static const struct expression_arguments replace_arguments = {
+    51751, 51750, {{"input", 51749}, {"find", 51748}, {"replacement", 51747}}};
+
+const struct expression_operator truce__expressions_string[] = {
+    {"$concat", 0, EXPRESSION_ANY, .evaluate = evaluate_concat},
+    {"$toLower", 1, 1, .apply = apply_lower},
+    {"$toUpper", 1, 1, .apply = apply_upper},
+    {"$strcasecmp", 2, 2, .apply = apply_case_compare},
+    {"$strLenBytes", 1, 1, .apply = apply_bytes},
+    {"$strLenCP", 1, 1, .apply = apply_characters},
+    {"$split", 2, 2, .apply = apply_split},
+    {"$trim", .apply = apply_trim, .arguments = &trim_arguments, .extra = &both},
+    {"$ltrim", .apply = apply_trim, .arguments = &trim_arguments, .extra = &left},
+    {"$rtrim", .apply = apply_trim, .arguments = &trim_arguments, .extra = &right},
+    {"$replaceOne", .apply = apply_replace, .arguments = &replace_arguments},
+    {"$replaceAll", .apply = apply_replace, .arguments = &replace_arguments},
+    {NULL},
+};

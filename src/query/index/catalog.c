@@ -1,0 +1,398 @@
+/*
+ * The rules that every backend shares (catalog.h): names, stored documents, sets of indexes.
+ *
+ * How a taken key finds its values. A key is bytes; the error must show the document's own values
+ * with their types, which the bytes no longer tell (1 and 1.0 are one key). So the values that the
+ * index could have taken at each of its paths are visited again, each is encoded, and the first
+ * whose bytes stand at this field's place in the key is shown. No encoding is a prefix of another,
+ * so the first that fits is the right one.
+ */
+#include "query/index/catalog.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/limits.h"
+#include "bson/number.h"
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+truce_status truce__collection_name_check(const char *name, bson_error_t *error)
+{
+    size_t length = strlen(name);
+    const char *wrong = NULL;
+
+    if (length == 0)
+        wrong = "is empty";
+    else if (length > TRUCE_COLLECTION_NAME_MAX)
+        wrong = "is too long";
+    else if (!bson_utf8_validate(name, length, false))
+        wrong = "is not valid UTF-8";
+    else if (strchr(name, '$'))
+        wrong = "has a $ in it";
+    else if (name[0] == '.' || name[length - 1] == '.')
+        wrong = "starts or ends with a dot";
+    else if (!strncmp(name, "system.", 7))
+        wrong = "starts with \"system.\", which is reserved";
+    if (wrong)
+        return truce__refuse(CODE_INVALID_NAMESPACE, error, "the collection name \"%.*s\" %s",
+                             TRUCE_COLLECTION_NAME_MAX,
+                             bson_utf8_validate(name, length, false) ? name : "", wrong);
+    return TRUCE_OK;
+}
+
+/* ---- documents ------------------------------------------------------------------------------ */
+
+static bool is_reference_name(const char *name)
+{
+    return !strcmp(name, "$ref") || !strcmp(name, "$id") || !strcmp(name, "$db");
+}
+
+/* The first field name within the container that starts with `$`, or NULL. */
+static const char *find_dollar_name(struct value container)
+{
+    struct fields fields = truce__fields(container);
+    const char *found = NULL;
+
+    while (!found && truce__fields_next(&fields)) {
+        if (fields.key[0] == '$' && !is_reference_name(fields.key))
+            found = fields.key;
+        else if (truce__value_is_container(fields.value))
+            found = find_dollar_name(fields.value);
+    }
+    return found;
+}
+
+static truce_status check_id(struct value id, bson_error_t *error)
+{
+    const char *name;
+
+    if (id.type == BSON_TYPE_ARRAY || id.type == BSON_TYPE_REGEX || id.type == BSON_TYPE_UNDEFINED)
+        return truce__refuse(CODE_INVALID_ID_FIELD, error, "an _id cannot be of the type %s",
+                             truce__type_name(id.type));
+    if (id.type != BSON_TYPE_DOCUMENT)
+        return TRUCE_OK;
+    name = find_dollar_name(id);
+    if (name)
+        return truce__refuse(CODE_DOLLAR_PREFIXED_FIELD_NAME, error,
+                             "the field \"%s\" in _id starts with $", name);
+    return TRUCE_OK;
+}
+
+static bool is_empty_timestamp(struct value value)
+{
+    return value.type == BSON_TYPE_TIMESTAMP && truce__value_int64(value) == 0;
+}
+
+bool truce__document_is_prepared(const bson_t *document)
+{
+    struct fields fields = truce__fields(truce__value_document(document));
+
+    if (document->len > TRUCE_DOCUMENT_BYTES_MAX || !truce__fields_next(&fields) ||
+        strcmp(fields.key, "_id") != 0 || check_id(fields.value, NULL))
+        return false;
+    while (truce__fields_next(&fields))
+        if (is_empty_timestamp(fields.value) || !strcmp(fields.key, "_id"))
+            return false;
+    return true;
+}
+
+static void append_field(bson_t *prepared, const struct fields *field,
+                         const struct query_context *context)
+{
+    if (is_empty_timestamp(field->value))
+        bson_append_timestamp(prepared, field->key, (int)field->key_length,
+                              (uint32_t)(context->now_ms / 1000), context->now_ordinal + 1);
+    else
+        truce__value_append(prepared, field->key, field->key_length, field->value);
+}
+
+truce_status truce__document_prepare(const bson_t *document, const struct query_context *context,
+                                     bson_t *prepared, bson_error_t *error)
+{
+    struct value whole = truce__value_document(document);
+    struct value id = truce__value_field(whole, "_id", 3);
+    struct fields fields = truce__fields(whole);
+    truce_status status = check_id(id, error);
+    bson_oid_t oid;
+    int ids = 0;
+
+    bson_init(prepared);
+    if (status)
+        return status;
+    if (id.type == VALUE_MISSING) {
+        bson_oid_init(&oid, NULL);
+        BSON_APPEND_OID(prepared, "_id", &oid);
+    } else {
+        truce__value_append(prepared, "_id", 3, id);
+    }
+    while (truce__fields_next(&fields)) {
+        if (strcmp(fields.key, "_id") != 0)
+            append_field(prepared, &fields, context);
+        else if (ids++)
+            return truce__refuse(CODE_BAD_VALUE, error, "the document has _id twice");
+    }
+    if (prepared->len > TRUCE_DOCUMENT_BYTES_MAX)
+        return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
+                             "the document has %u bytes, the maximum is %d", prepared->len,
+                             TRUCE_DOCUMENT_BYTES_MAX);
+    return TRUCE_OK;
+}
+
+/* ---- sets of indexes ------------------------------------------------------------------------ */
+
+static bool same_document(const bson_t *a, const bson_t *b)
+{
+    if (!a || !b)
+        return a == b;
+    return truce__value_equal(truce__value_document(a), truce__value_document(b));
+}
+
+/* What makes an index this one and no other, whatever its name and expiry. */
+static bool same_definition(const struct index_spec *a, const struct index_spec *b)
+{
+    return a->unique == b->unique && a->sparse == b->sparse && same_document(a->key, b->key) &&
+           same_document(a->partial_filter, b->partial_filter);
+}
+
+static truce_status compare_index(const struct index_spec *there, const struct index_spec *spec,
+                                  bool *present, bson_error_t *error)
+{
+    bool same = same_definition(there, spec), same_name = !strcmp(there->name, spec->name);
+
+    if (same_name && !same)
+        return truce__refuse(CODE_INDEX_KEY_SPECS_CONFLICT, error,
+                             "there is another index of the name \"%s\"", spec->name);
+    if (same && !same_name)
+        return truce__refuse(CODE_INDEX_OPTIONS_CONFLICT, error,
+                             "the index \"%s\" is there already, with the name \"%s\"", spec->name,
+                             there->name);
+    if (same && there->expire_after_s != spec->expire_after_s)
+        return truce__refuse(CODE_INDEX_OPTIONS_CONFLICT, error,
+                             "the index \"%s\" is there already, with another expireAfterSeconds",
+                             spec->name);
+    *present = *present || same;
+    return TRUCE_OK;
+}
+
+truce_status truce__index_admit(const struct index_spec *const *indexes, uint32_t count,
+                                const struct index_spec *spec, bool *present, bson_error_t *error)
+{
+    *present = spec->is_id; /* whatever its name: every collection has it */
+    if (*present)
+        return TRUCE_OK;
+    for (uint32_t i = 0; i < count; i++) {
+        truce_status status = compare_index(indexes[i], spec, present, error);
+
+        if (status)
+            return status;
+    }
+    if (!*present && count >= TRUCE_INDEXES_MAX)
+        return truce__refuse(CODE_CANNOT_CREATE_INDEX, error,
+                             "a collection can have %d indexes at most", TRUCE_INDEXES_MAX);
+    return TRUCE_OK;
+}
+
+void truce__index_describe(const struct index_spec *spec, bson_t *definition)
+{
+    bson_init(definition);
+    BSON_APPEND_INT32(definition, "v", 2);
+    BSON_APPEND_DOCUMENT(definition, "key", spec->key);
+    BSON_APPEND_UTF8(definition, "name", spec->name);
+    if (spec->unique && !spec->is_id)
+        BSON_APPEND_BOOL(definition, "unique", true);
+    if (spec->sparse)
+        BSON_APPEND_BOOL(definition, "sparse", true);
+    if (spec->partial_filter)
+        BSON_APPEND_DOCUMENT(definition, "partialFilterExpression", spec->partial_filter);
+    if (spec->expire_after_s >= 0)
+        BSON_APPEND_INT64(definition, "expireAfterSeconds", spec->expire_after_s);
+}
+
+void truce__index_spec_of_id(struct index_spec *spec)
+{
+    bson_t definition = BSON_INITIALIZER, key;
+    truce_status status;
+
+    BSON_APPEND_DOCUMENT_BEGIN(&definition, "key", &key);
+    BSON_APPEND_INT32(&key, "_id", 1);
+    bson_append_document_end(&definition, &key);
+    BSON_APPEND_UTF8(&definition, "name", "_id_");
+    status = truce__index_spec_parse(&definition, spec, NULL);
+    truce_assert(status == TRUCE_OK);
+    spec->unique = true;
+    bson_destroy(&definition);
+}
+
+/* The name in {"": "name"}, or NULL. */
+static const char *hint_name(const bson_t *hint)
+{
+    struct fields fields = truce__fields(truce__value_document(hint));
+    uint32_t length;
+
+    if (!truce__fields_next(&fields) || fields.key_length || fields.value.type != BSON_TYPE_UTF8)
+        return NULL;
+    return truce__value_text(fields.value, &length);
+}
+
+truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t count,
+                               const bson_t *hint, int64_t *number, bson_error_t *error)
+{
+    const char *name = hint ? hint_name(hint) : NULL;
+    char shown[200];
+
+    *number = -1;
+    if (!hint || bson_empty(hint) || bson_has_field(hint, "$natural"))
+        return TRUCE_OK;
+    for (uint32_t i = 0; i < count && *number < 0; i++)
+        if (name ? !strcmp(name, indexes[i]->name) : same_document(hint, indexes[i]->key))
+            *number = i;
+    if (*number < 0)
+        return truce__refuse(CODE_BAD_VALUE, error, "there is no index for the hint %s",
+                             truce__value_show(truce__value_document(hint), shown, sizeof(shown)));
+    return TRUCE_OK;
+}
+
+truce_status truce__natural_direction(const bson_t *specification, int *direction,
+                                      bson_error_t *error)
+{
+    struct value value;
+    int64_t number;
+
+    *direction = 0;
+    if (!specification)
+        return TRUCE_OK;
+    value = truce__value_field(truce__value_document(specification), "$natural", 8);
+    if (value.type == VALUE_MISSING)
+        return TRUCE_OK;
+    if (!truce__value_is_number(value))
+        return truce__refuse(15974, error, "$natural must be 1 or -1");
+    if (!truce__number_to_int64(value, &number) || (number != 1 && number != -1))
+        return truce__refuse(15975, error, "$natural must be 1 or -1");
+    if (bson_count_keys(specification) > 1)
+        return truce__refuse(CODE_BAD_VALUE, error, "$natural stands beside other fields");
+    *direction = (int)number;
+    return TRUCE_OK;
+}
+
+/* ---- the values of a key -------------------------------------------------------------------- */
+
+struct key_search {
+    const struct index_field *field;
+    const uint8_t *key; /* what is left of the key from this field on */
+    size_t size;
+    struct buffer scratch;
+    size_t length; /* of the field's encoding, once it is found */
+    struct value found;
+};
+
+static bool try_value(struct key_search *search, struct value value)
+{
+    search->scratch.size = 0;
+    truce__key_append(&search->scratch, value, search->field->descending);
+    if (search->scratch.size > search->size ||
+        memcmp(search->scratch.bytes, search->key, search->scratch.size))
+        return false;
+    search->length = search->scratch.size;
+    search->found = value;
+    return true;
+}
+
+static bool visit_end(struct key_search *search, struct value value)
+{
+    struct fields fields;
+
+    if (value.type == VALUE_MISSING)
+        return try_value(search, truce__value_null());
+    if (value.type == BSON_TYPE_ARRAY)
+        for (fields = truce__fields(value); truce__fields_next(&fields);)
+            if (try_value(search, fields.value))
+                return true;
+    return try_value(search, value);
+}
+
+static bool visit(struct key_search *search, struct value value, uint32_t part)
+{
+    const struct path *path = &search->field->path;
+    const struct path_part *name = &path->parts[part];
+    struct fields fields;
+
+    if (part == path->count)
+        return visit_end(search, value);
+    if (value.type != BSON_TYPE_ARRAY) {
+        if (value.type == BSON_TYPE_DOCUMENT)
+            value = truce__value_field(value, name->name, name->length);
+        else
+            value = truce__value_missing();
+        return visit(search, value, value.type == VALUE_MISSING ? path->count : part + 1);
+    }
+    if (name->index >= 0 &&
+        visit(search, truce__value_field(value, name->name, name->length), part + 1))
+        return true;
+    for (fields = truce__fields(value); truce__fields_next(&fields);)
+        if (fields.value.type == BSON_TYPE_DOCUMENT && visit(search, fields.value, part))
+            return true;
+    return try_value(search, truce__value_null());
+}
+
+/* An empty array is kept as undefined. */
+static void skip_undefined(struct key_search *search)
+{
+    try_value(search, (struct value){NULL, 0, BSON_TYPE_UNDEFINED});
+}
+
+void truce__index_key_values(const struct index_spec *spec, struct value document,
+                             const uint8_t *key, size_t size, bson_t *values)
+{
+    struct key_search search = {.key = key, .size = size};
+
+    bson_init(values);
+    for (uint32_t i = 0; i < spec->count && search.size > 0; i++) {
+        const struct path *path = &spec->fields[i].path;
+
+        search.field = &spec->fields[i];
+        search.length = 0;
+        if (visit(&search, document, 0))
+            truce__value_append(values, path->text, path->length, search.found);
+        else
+            skip_undefined(&search);
+        search.key += search.length;
+        search.size -= search.length;
+    }
+    truce__buffer_release(&search.scratch);
+}
+
+bool truce__index_key_of(const struct index_spec *spec, const bson_t *wanted, struct buffer *key)
+{
+    struct value root = truce__value_document(wanted);
+
+    key->size = 0;
+    if (!(spec->unique || spec->is_id) || spec->partial || bson_count_keys(wanted) != spec->count)
+        return false;
+    for (uint32_t i = 0; i < spec->count; i++) {
+        const struct index_field *field = &spec->fields[i];
+        struct value value = truce__value_field(root, field->path.text, field->path.length);
+
+        if (field->wildcard || value.type == VALUE_MISSING)
+            return false;
+        truce__key_append(key, value, field->descending);
+    }
+    return true;
+}
+
+truce_status truce__index_refuse_duplicate(const char *collection, const struct index_spec *spec,
+                                           struct value document, const uint8_t *key, size_t size,
+                                           bson_error_t *error)
+{
+    char shown[200], pattern[120];
+    bson_t values;
+
+    truce__index_key_values(spec, document, key, size, &values);
+    truce__refuse(
+        CODE_DUPLICATE_KEY, error, "the key %s is taken in the unique index \"%s\" %s of %s",
+        truce__value_show(truce__value_document(&values), shown, sizeof(shown)), spec->name,
+        truce__value_show(truce__value_document(spec->key), pattern, sizeof(pattern)), collection);
+    bson_destroy(&values);
+    return TRUCE_DUPLICATE;
+}

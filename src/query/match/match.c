@@ -1,0 +1,295 @@
+/*
+ * Filters against documents.
+ *
+ * A filter is compiled (match_parse.c, match_operand.c, match_regex.c) into a tree, match.h has its
+ * picture. This file walks the tree, and the paths of its leaves through documents; match_leaf.c
+ * tests one element against one leaf.
+ *
+ * The way of a path. A path names more than one element where arrays stand on its way; a leaf holds
+ * when it holds for any of them:
+ *
+ *     path "a.b"      {a: {b: 5}}                    5
+ *                     {a: [{b: 5}, 7, {c: 1}]}       5, (7 has no fields: nothing), missing
+ *                     {a: {b: [5, 6]}}               5, 6, [5, 6]
+ *     path "a.1"      {a: [8, 9]}                    9
+ *                     {a: [{"1": 5}, {b: 1}]}        5, missing, {b: 1}
+ *                     {a: []}                        nothing at all, not even missing
+ *
+ *  1. Documents are followed by name as far as they go. Where the path ends early, or meets a
+ *     scalar, the leaf sees one missing element.
+ *  2. An array in the middle is entered: each document in it goes on with the rest of the path, and
+ *     the element whose number is the next part of the path goes on with what follows. An array
+ *     directly inside an array is entered only by such a number.
+ *  3. An array at the end is seen element by element, then as a whole; by $elemMatch and $size as a
+ *     whole only. An element that was reached by its number at the end of the path is not entered.
+ *  4. The position that positional operators use is that of the outermost array that was entered
+ *     by rule 2 or 3; an array of which a number in the path chose the element does not count.
+ *
+ * Nothing is allocated: the walk is recursion over views of the document, and its depth is bounded
+ * by the depth of documents. Its time is bounded by TRUCE_MATCH_FORKS_MAX: each document in an
+ * array that is entered both by name and by number doubles the ways.
+ *
+ * Not done here: $where, geo and $text (refused by the parser), and collations.
+ */
+#include "query/match/match.h"
+
+#include "base/assert.h"
+#include "base/limits.h"
+#include "query/expression/expression.h"
+#include "query/match/match_tree.h"
+#include "query/schema/schema.h"
+
+/* Does the path end before part number `part`? A trailing dot ends it too. */
+static bool ends_before(const struct path *path, uint32_t part)
+{
+    return part >= path->count ||
+           (part + 1 == path->count && part > 0 && !path->parts[part].length);
+}
+
+static bool sees_whole_arrays_only(const struct match_node *node)
+{
+    return node->kind == MATCH_ELEM_OBJECT || node->kind == MATCH_ELEM_VALUE ||
+           node->kind == MATCH_SIZE;
+}
+
+static struct value field_of_part(struct value document, const struct path_part *part)
+{
+    return truce__value_field(document, part->name, part->length);
+}
+
+static bool visit_array(const struct match_node *node, struct value array, uint32_t part,
+                        struct match_run *run);
+
+/* `value` is what the parts before `part` led to. */
+static bool visit(const struct match_node *node, struct value value, uint32_t part,
+                  struct match_run *run)
+{
+    while (value.type == BSON_TYPE_DOCUMENT && part < node->path.count)
+        value = field_of_part(value, node->path.parts + part++);
+    if (value.type == BSON_TYPE_ARRAY)
+        return visit_array(node, value, part, run);
+    if (part < node->path.count)
+        value = truce__value_missing();
+    return truce__match_leaf_test(node, value, run);
+}
+
+/* A path of numbers through nested documents with numbers for names has exponentially many ways. */
+static bool may_fork(const struct match_node *node, struct match_run *run)
+{
+    if (run->status != TRUCE_OK)
+        return false;
+    if (++run->forks <= TRUCE_MATCH_FORKS_MAX)
+        return true;
+    run->status = truce__fail(TRUCE_LIMIT, run->error, "path '%.80s' leads more than %d ways",
+                              node->path.text, TRUCE_MATCH_FORKS_MAX);
+    return false;
+}
+
+/* An element in the middle of the path, number `index` of its array. */
+static bool visit_element(const struct match_node *node, struct value element, int64_t index,
+                          uint32_t part, struct match_run *run)
+{
+    const struct path_part *next = node->path.parts + part;
+
+    if (element.type == BSON_TYPE_DOCUMENT && visit(node, element, part, run)) {
+        run->array_index = index;
+        return true;
+    }
+    if (next->index != index)
+        return false;
+    if (part + 1 == node->path.count)
+        return truce__match_leaf_test(node, element, run);
+    if (element.type == BSON_TYPE_DOCUMENT)
+        return may_fork(node, run) && visit(node, element, part + 1, run);
+    return element.type == BSON_TYPE_ARRAY && visit_array(node, element, part + 1, run);
+}
+
+static bool visit_array(const struct match_node *node, struct value array, uint32_t part,
+                        struct match_run *run)
+{
+    bool at_end = ends_before(&node->path, part);
+    struct fields fields = truce__fields(array);
+
+    if (at_end && sees_whole_arrays_only(node))
+        return truce__match_leaf_test(node, array, run);
+    for (int64_t index = 0; truce__fields_next(&fields); index++) {
+        if (!at_end) {
+            if (visit_element(node, fields.value, index, part, run))
+                return true;
+        } else if (truce__match_leaf_test(node, fields.value, run)) {
+            run->array_index = index;
+            return true;
+        }
+    }
+    return at_end && truce__match_leaf_test(node, array, run);
+}
+
+static bool test_expression(const struct match_node *node, struct value document,
+                            struct match_run *run)
+{
+    struct value result = truce__value_missing();
+
+    truce_assert(run->context);
+    run->status = truce__expression_evaluate(node->extra, document, run->context->variables,
+                                             run->context, &result, run->error);
+    return run->status == TRUCE_OK && truce__value_truth(result);
+}
+
+static bool test_schema(const struct match_node *node, struct value value, struct match_run *run)
+{
+    bool valid = false;
+
+    run->status = truce__schema_test(node->extra, value, &valid, run->error);
+    return valid;
+}
+
+typedef bool node_test(const struct match_node *node, struct value value, struct match_run *run);
+
+/* The positions that conditions inside find do not come out of $or, $nor and $not. */
+static bool any_child(const struct match_node *node, struct value value, node_test *test,
+                      struct match_run *run)
+{
+    int64_t array_index = run->array_index;
+    bool any = false;
+
+    for (uint32_t i = 0; i < node->children_count && !any; i++)
+        any = test(node->children[i], value, run);
+    run->array_index = array_index;
+    return any;
+}
+
+static bool all_children(const struct match_node *node, struct value value, node_test *test,
+                         struct match_run *run)
+{
+    for (uint32_t i = 0; i < node->children_count; i++) {
+        if (!test(node->children[i], value, run))
+            return false;
+    }
+    return true;
+}
+
+/* the kinds that look at no path; *known tells whether it is one */
+static bool test_logic(const struct match_node *node, struct value value, node_test *test,
+                       struct match_run *run, bool *known)
+{
+    *known = true;
+    switch (node->kind) {
+    case MATCH_AND:
+        return all_children(node, value, test, run);
+    case MATCH_OR:
+        return any_child(node, value, test, run);
+    case MATCH_NOR:
+    case MATCH_NOT:
+        return !any_child(node, value, test, run);
+    case MATCH_TRUE:
+        return true;
+    case MATCH_FALSE:
+        return false;
+    case MATCH_EXPR:
+        return test_expression(node, value, run);
+    case MATCH_SCHEMA:
+        return test_schema(node, value, run);
+    default:
+        *known = false;
+        return false;
+    }
+}
+
+static inline bool has_path(const struct match_node *node)
+{
+    return node->kind >= MATCH_EQ && node->kind <= MATCH_ELEM_VALUE;
+}
+
+bool truce__match_node_test(const struct match_node *node, struct value document,
+                            struct match_run *run)
+{
+    bool known, holds;
+
+    if (run->status != TRUCE_OK)
+        return false;
+    if (has_path(node) && document.type == BSON_TYPE_DOCUMENT)
+        return visit(node, document, 0, run);
+    holds = test_logic(node, document, truce__match_node_test, run, &known);
+    if (known)
+        return holds;
+    /* an array that $elemMatch takes for a document has its numbers as names */
+    if (document.type == BSON_TYPE_ARRAY)
+        return visit(node, field_of_part(document, node->path.parts), 1, run);
+    return visit(node, document, 0, run);
+}
+
+bool truce__match_element_test(const struct match_node *node, struct value element,
+                               struct match_run *run)
+{
+    bool known, holds;
+
+    if (run->status != TRUCE_OK)
+        return false;
+    holds = test_logic(node, element, truce__match_element_test, run, &known);
+    return known ? holds : truce__match_leaf_test(node, element, run);
+}
+
+/* Every path begins with a part that stands for the value. */
+static bool test_field(const struct match_node *node, struct value value, struct match_run *run)
+{
+    bool known, holds;
+
+    if (run->status != TRUCE_OK)
+        return false;
+    holds = test_logic(node, value, test_field, run, &known);
+    return known ? holds : visit(node, value, 1, run);
+}
+
+static bool test_subject(const struct match *match, struct value value, struct match_run *run)
+{
+    switch (match->subject) {
+    case SUBJECT_DOCUMENT:
+        return value.type == BSON_TYPE_DOCUMENT && truce__match_node_test(match->root, value, run);
+    case SUBJECT_FIELD:
+        return test_field(match->root, value, run);
+    default:
+        return truce__value_equal(match->root->operand, value);
+    }
+}
+
+truce_status truce__match_test(const struct match *match, struct value document,
+                               struct query_context *context, struct match_result *result,
+                               bson_error_t *error)
+{
+    struct match_run run = {.context = context, .error = error, .array_index = -1};
+    bool matched = test_subject(match, document, &run);
+
+    result->matched = matched && run.status == TRUCE_OK;
+    result->array_index = result->matched ? run.array_index : -1;
+    return run.status;
+}
+
+const struct match_node *truce__match_root(const struct match *match)
+{
+    return match->root;
+}
+
+const bson_t *truce__match_filter(const struct match *match)
+{
+    return match->filter;
+}
+
+static bool tell_equalities(const struct match_node *node, match_equality_function *function,
+                            void *arg)
+{
+    if (node->kind == MATCH_EQ)
+        return function(&node->path, node->operand, arg);
+    if (node->kind != MATCH_AND)
+        return true;
+    for (uint32_t i = 0; i < node->children_count; i++) {
+        if (!tell_equalities(node->children[i], function, arg))
+            return false;
+    }
+    return true;
+}
+
+void truce__match_equalities(const struct match *match, match_equality_function *function,
+                             void *arg)
+{
+    tell_equalities(match->root, function, arg);
+}

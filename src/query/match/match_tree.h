@@ -1,0 +1,153 @@
+#ifndef TRUCE_QUERY_MATCH_TREE_H
+#define TRUCE_QUERY_MATCH_TREE_H
+
+/* What the files match*.c share; nobody else includes this. */
+#include "query/match/match.h"
+#include "query/regex.h"
+
+/* What the value that is tested stands for. */
+enum match_subject {
+    SUBJECT_DOCUMENT, /* the document itself */
+    SUBJECT_FIELD,    /* the field named by the first part of every path */
+    SUBJECT_EQUAL,    /* nothing: it must equal root->operand as a whole */
+};
+
+struct match {
+    bson_t *filter; /* nodes borrow from it */
+    struct match_node *root;
+    enum match_subject subject;
+    char *identifier; /* of an array filter, or NULL */
+};
+
+/* One test of one document. The first failure ends it. */
+struct match_run {
+    struct query_context *context;
+    bson_error_t *error;
+    truce_status status;
+    int64_t array_index;
+    uint32_t forks; /* elements that were entered both by name and by number */
+};
+
+/* what `extra` points to */
+struct match_types {
+    uint64_t mask; /* bit truce__match_type_bit(type) */
+};
+
+struct match_modulus {
+    int64_t divisor, remainder;
+};
+
+struct match_size {
+    int64_t size;
+};
+
+struct match_bits {
+    bool all; /* all of the bits, or any of them ... */
+    bool set; /* ... are set, or clear */
+    uint32_t count;
+    uint32_t positions[];
+};
+
+static inline uint64_t truce__match_type_bit(uint8_t type)
+{
+    return UINT64_C(1) << (type < 32 ? type : type == BSON_TYPE_MAXKEY ? 62 : 63);
+}
+
+/* The mask of a type number or alias, an array of these, as $type takes them; `what` names it in
+ * the error. */
+truce_status truce__match_types_parse(struct value value, const char *what, uint64_t *mask,
+                                      bson_error_t *error);
+
+/* Is it an operator that stands below a path ($gt), or in the place of one ($and)? */
+bool truce__match_is_operator(const char *name);
+bool truce__match_is_clause(const char *name);
+
+/* {$gt: 1}: a document that begins with an operator, and is no DBRef */
+bool truce__match_is_condition(struct value value);
+
+struct match_parser {
+    const char *const *variables; /* for $expr */
+    bool inside_element;          /* below $elemMatch: no $expr */
+    bool special_banned;          /* no $expr, no $jsonSchema: conditions of updates */
+    bson_error_t *error;
+};
+
+/* one operator on one path: the element `name: value` of `siblings` */
+struct match_condition {
+    const char *path;
+    uint32_t path_length;
+    const char *name;
+    struct value value;
+    struct value siblings; /* the whole operator document; or missing */
+};
+
+/* These make a node that the caller frees; *node may stay NULL, where there is nothing to test. */
+truce_status truce__match_parse(struct match_parser *parser, struct value filter,
+                                struct match_node **node);
+truce_status truce__match_parse_field(struct match_parser *parser, const char *path,
+                                      uint32_t length, struct value value,
+                                      struct match_node **node);
+/* all operators of the document `conditions` on one path */
+truce_status truce__match_parse_conditions(struct match_parser *parser, const char *path,
+                                           uint32_t length, struct value conditions,
+                                           struct match_node **node);
+
+struct match_node *truce__match_node_new(enum match_kind kind);
+void truce__match_node_free(struct match_node *node);
+/* Takes the child; an AND takes the children of an AND instead. */
+void truce__match_node_add(struct match_node *parent, struct match_node *child);
+/* An AND or OR of one becomes that one, an AND of none TRUE. */
+struct match_node *truce__match_node_flatten(struct match_node *node);
+/* NOT over the node */
+struct match_node *truce__match_node_negate(struct match_node *node);
+truce_status truce__match_leaf_new(const struct match_parser *parser, enum match_kind kind,
+                                   const struct match_condition *condition,
+                                   struct match_node **node);
+
+/* the operands of the operators that take more than a value to compare with */
+truce_status truce__match_parse_in(struct match_parser *parser,
+                                   const struct match_condition *condition,
+                                   struct match_node **node);
+truce_status truce__match_parse_all(struct match_parser *parser,
+                                    const struct match_condition *condition,
+                                    struct match_node **node);
+truce_status truce__match_parse_elements(struct match_parser *parser,
+                                         const struct match_condition *condition,
+                                         struct match_node **node);
+truce_status truce__match_parse_size(struct match_parser *parser,
+                                     const struct match_condition *condition,
+                                     struct match_node **node);
+truce_status truce__match_parse_type(struct match_parser *parser,
+                                     const struct match_condition *condition,
+                                     struct match_node **node);
+truce_status truce__match_parse_mod(struct match_parser *parser,
+                                    const struct match_condition *condition,
+                                    struct match_node **node);
+truce_status truce__match_parse_bits(struct match_parser *parser,
+                                     const struct match_condition *condition,
+                                     struct match_node **node);
+truce_status truce__match_parse_regex(struct match_parser *parser,
+                                      const struct match_condition *condition,
+                                      struct match_node **node);
+truce_status truce__match_parse_options(struct match_parser *parser,
+                                        const struct match_condition *condition,
+                                        struct match_node **node);
+/* a regular expression as a value */
+truce_status truce__match_regex_new(struct match_parser *parser,
+                                    const struct match_condition *condition,
+                                    struct match_node **node);
+
+/* A leaf or $elemMatch on one element. */
+bool truce__match_leaf_test(const struct match_node *node, struct value value,
+                            struct match_run *run);
+/* Any node on a document; or on an element by itself, without looking at paths. */
+bool truce__match_node_test(const struct match_node *node, struct value document,
+                            struct match_run *run);
+bool truce__match_element_test(const struct match_node *node, struct value element,
+                               struct match_run *run);
+
+/* How a and b stand to each other under EQ, LT, LTE, GT or GTE: across types only null against
+ * missing, and MinKey and MaxKey against all, compare at all; NaN equals NaN alone. */
+bool truce__match_compare(enum match_kind kind, struct value value, struct value operand);
+
+#endif

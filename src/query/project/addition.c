@@ -1,0 +1,294 @@
+/*
+ * Additions, compiled into a tree of names.
+ *
+ *     {"b.d": {$add: ["$x", 1]}, e: "$y"}
+ *
+ *         root ─┬─ b ─── d  compute
+ *               └─ e  compute
+ *
+ * A field that is there is replaced in its place; the others follow behind, in the order of the
+ * specification. Arrays are transparent: a branch of the tree applies to each element, at any
+ * depth. A value that is no document where the tree has a branch gives way to a document of the
+ * computed fields ({"a.b": "$x"} of {a: 5} is {a: {b: ...}}). All expressions see the document as
+ * it was.
+ *
+ * Invariants:
+ *   1. No path is a leaf and a branch, nor twice a leaf: the second is refused (40176).
+ *   2. Every branch has a leaf below it.
+ *   3. The tree does not change after parsing: it is applied from several threads at once.
+ */
+#include "query/project/addition.h"
+
+#include "base/assert.h"
+#include "base/buffer.h"
+#include "base/limits.h"
+#include "bson/builder.h"
+#include "bson/field_path.h"
+#include "query/expression/expression.h"
+
+struct node {
+    struct node *next; /* brothers, in the order of the specification */
+    struct node *first, *last;
+    const char *name;
+    uint32_t length;
+    struct expression *expression; /* NULL: a branch */
+};
+
+struct addition {
+    struct arena arena; /* nodes and names */
+    struct node root;
+};
+
+/* ---- the tree ------------------------------------------------------------------------------- */
+
+static struct node *find_child(const struct node *node, const char *name, uint32_t length)
+{
+    for (struct node *child = node->first; child; child = child->next) {
+        if (child->length == length && !memcmp(child->name, name, length))
+            return child;
+    }
+    return NULL;
+}
+
+static struct node *add_child(struct addition *addition, struct node *node, const char *name,
+                              uint32_t length)
+{
+    struct node *child = truce__arena_take(&addition->arena, sizeof *child);
+
+    *child =
+        (struct node){.name = truce__arena_copy(&addition->arena, name, length), .length = length};
+    if (node->last)
+        node->last->next = child;
+    else
+        node->first = child;
+    node->last = child;
+    return child;
+}
+
+/* Adds a leaf; `expression` stays the caller's if it fails. */
+static truce_status add_leaf(struct addition *addition, const char *path, size_t length,
+                             struct expression *expression, bson_error_t *error)
+{
+    struct node *node = &addition->root;
+    const char *at = path, *end = path + length;
+
+    for (;;) {
+        const char *dot = memchr(at, '.', (size_t)(end - at));
+        uint32_t part = (uint32_t)((dot ? dot : end) - at);
+        struct node *child = find_child(node, at, part);
+
+        if (child && (!dot || child->expression))
+            return truce__refuse(40176, error, "path '%.*s' collides with another of the same $set",
+                                 (int)length, path);
+        node = child ? child : add_child(addition, node, at, part);
+        if (!dot) {
+            node->expression = expression;
+            return TRUCE_OK;
+        }
+        at = dot + 1;
+    }
+}
+
+/* ---- parsing -------------------------------------------------------------------------------- */
+
+struct parser {
+    struct addition *addition;
+    const char *const *variables;
+    struct buffer path; /* of the field at hand */
+};
+
+static truce_status parse_computed(struct parser *parser, struct value value, bson_error_t *error)
+{
+    const char *path = (const char *)parser->path.bytes;
+    struct expression *expression = NULL;
+    truce_status status = truce__field_path_check(path, parser->path.size, error);
+
+    if (!status)
+        status = truce__expression_new(value, parser->variables, &expression, error);
+    if (!status)
+        status = add_leaf(parser->addition, path, parser->path.size, expression, error);
+    if (status)
+        truce__expression_free(expression);
+    return status;
+}
+
+static truce_status parse_fields(struct parser *parser, struct value document, bson_error_t *error);
+
+static truce_status parse_value(struct parser *parser, struct value value, bson_error_t *error)
+{
+    struct fields fields;
+
+    if (value.type != BSON_TYPE_DOCUMENT)
+        return parse_computed(parser, value, error);
+    fields = truce__fields(value);
+    if (!truce__fields_next(&fields))
+        return truce__refuse(40180, error, "'%.*s': an empty document adds nothing",
+                             (int)parser->path.size, (const char *)parser->path.bytes);
+    return fields.key[0] == '$' ? parse_computed(parser, value, error)
+                                : parse_fields(parser, value, error);
+}
+
+/* Names within a nested document are single names. */
+static truce_status check_nested_name(const struct fields *at, bson_error_t *error)
+{
+    if (at->key_length == 0)
+        return truce__refuse(40353, error, "a field name must not be empty");
+    if (at->key[0] == '$')
+        return truce__refuse(40181, error, "'%s' stands beside fields: an operator stands alone",
+                             at->key);
+    if (memchr(at->key, '.', at->key_length))
+        return truce__refuse(40183, error, "'%s': a nested field name must not have a dot",
+                             at->key);
+    return TRUCE_OK;
+}
+
+static truce_status parse_fields(struct parser *parser, struct value document, bson_error_t *error)
+{
+    struct fields fields = truce__fields(document);
+    size_t before = parser->path.size;
+    truce_status status = TRUCE_OK;
+
+    while (!status && truce__fields_next(&fields)) {
+        if (before)
+            status = check_nested_name(&fields, error);
+        else if (fields.key_length == 0)
+            status = truce__refuse(40352, error, "a field name must not be empty");
+        if (status)
+            break;
+        if (before)
+            truce__buffer_append_byte(&parser->path, '.');
+        truce__buffer_append(&parser->path, fields.key, fields.key_length);
+        status = parse_value(parser, fields.value, error);
+        parser->path.size = before;
+    }
+    return status;
+}
+
+truce_status truce__addition_new(struct value specification, const char *const *variables,
+                                 struct addition **addition, bson_error_t *error)
+{
+    struct parser parser = {.addition = bson_malloc0(sizeof *parser.addition),
+                            .variables = variables};
+    truce_status status = parse_fields(&parser, specification, error);
+
+    truce__buffer_release(&parser.path);
+    if (status)
+        truce__addition_free(parser.addition);
+    else
+        *addition = parser.addition;
+    return status;
+}
+
+static void free_expressions(struct node *node)
+{
+    for (struct node *child = node->first; child; child = child->next)
+        free_expressions(child);
+    truce__expression_free(node->expression);
+}
+
+void truce__addition_free(struct addition *addition)
+{
+    free_expressions(&addition->root);
+    truce__arena_release(&addition->arena);
+    bson_free(addition);
+}
+
+/* ---- applying ------------------------------------------------------------------------------- */
+
+struct run {
+    struct value root;
+    struct query_context *context;
+    struct builder *builder;
+    bson_error_t *error;
+};
+
+static truce_status apply_fields(struct run *run, const struct node *node, struct value document,
+                                 struct value places);
+
+static truce_status compute(struct run *run, const struct node *node)
+{
+    struct value result;
+    truce_status status = truce__expression_evaluate(
+        node->expression, run->root, run->context->variables, run->context, &result, run->error);
+
+    if (!status)
+        truce__builder_append(run->builder, node->name, node->length, result);
+    return status;
+}
+
+/* `value` (or nothing: VALUE_MISSING) where the tree has a branch; `key` NULL: an element of an
+ * array. */
+static truce_status apply_branch(struct run *run, const struct node *node, const char *key,
+                                 uint32_t length, struct value value)
+{
+    uint8_t type = value.type == BSON_TYPE_ARRAY ? BSON_TYPE_ARRAY : BSON_TYPE_DOCUMENT;
+    struct builder_mark mark = key ? truce__builder_open(run->builder, key, length, type)
+                                   : truce__builder_open_element(run->builder, type);
+    truce_status status = TRUCE_OK;
+
+    if (type == BSON_TYPE_ARRAY) {
+        struct fields elements = truce__fields(value);
+
+        while (!status && truce__fields_next(&elements))
+            status = apply_branch(run, node, NULL, 0, elements.value);
+    } else {
+        status = apply_fields(run, node, value, value);
+    }
+    truce__builder_close(run->builder, mark);
+    return status;
+}
+
+static truce_status apply_node(struct run *run, const struct node *node, struct value value)
+{
+    return node->expression ? compute(run, node)
+                            : apply_branch(run, node, node->name, node->length, value);
+}
+
+/* Walks the fields in their places; a field that is only there is no longer in the document. */
+static truce_status apply_present(struct run *run, const struct node *node, struct value document,
+                                  struct value places)
+{
+    struct fields fields = truce__fields(places);
+    bool all = places.data == document.data;
+    truce_status status = TRUCE_OK;
+
+    while (!status && truce__fields_next(&fields)) {
+        const struct node *child = find_child(node, fields.key, fields.key_length);
+        struct value value = fields.value;
+
+        if (!all)
+            value = truce__value_field(document, fields.key, fields.key_length);
+        if (child)
+            status = apply_node(run, child, value);
+        else
+            truce__builder_append(run->builder, fields.key, fields.key_length, value);
+    }
+    return status;
+}
+
+static truce_status apply_fields(struct run *run, const struct node *node, struct value document,
+                                 struct value places)
+{
+    bool is_document = places.type == BSON_TYPE_DOCUMENT;
+    truce_status status = is_document ? apply_present(run, node, document, places) : TRUCE_OK;
+
+    for (const struct node *child = node->first; child && !status; child = child->next) {
+        if (!is_document || !truce__value_field(places, child->name, child->length).type)
+            status = apply_node(run, child, truce__value_missing());
+    }
+    return status;
+}
+
+truce_status truce__addition_apply(const struct addition *addition, struct value document,
+                                   struct value places, struct query_context *context,
+                                   struct value *result, bson_error_t *error)
+{
+    struct builder builder;
+    struct run run = {document, context, &builder, error};
+    truce_status status;
+
+    truce_assert(document.type == BSON_TYPE_DOCUMENT && places.type == BSON_TYPE_DOCUMENT);
+    truce__builder_begin(&builder, context->arena, TRUCE_STAGE_MEMORY_MAX, BSON_TYPE_DOCUMENT);
+    status = apply_fields(&run, &addition->root, document, places);
+    return status ? status : truce__builder_finish(&builder, result, error);
+}

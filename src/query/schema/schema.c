@@ -1,0 +1,244 @@
+/*
+ * Values against JSON Schemas. A keyword says something about values of its own types only:
+ * minLength about strings, items about arrays. Unlike in filters, arrays on the way are not entered
+ * by themselves, and the order of fields does not matter for enum and uniqueItems.
+ */
+#include "query/schema/schema.h"
+
+#include "base/assert.h"
+#include "bson/decimal.h"
+#include "bson/number.h"
+#include "query/match/match_tree.h"
+#include "query/schema/schema_tree.h"
+
+struct schema_run {
+    truce_status status;
+    bson_error_t *error;
+};
+
+static bool test(const struct schema *schema, struct value value, struct schema_run *run);
+
+static bool found(const struct regex *regex, const char *text, size_t length,
+                  struct schema_run *run)
+{
+    bool is_found = false;
+
+    if (run->status == TRUCE_OK)
+        run->status = truce__regex_find(regex, text, length, 0, &is_found, NULL, 0, run->error);
+    return is_found;
+}
+
+static bool within(const struct schema_range *range, int64_t count)
+{
+    return count >= range->least && (range->most < 0 || count <= range->most);
+}
+
+static bool is_multiple(struct value value, struct value of)
+{
+    _IDEC_flags flags = 0;
+    decimal number = truce__decimal_of_bson(truce__number_to_decimal(value));
+    decimal divisor = truce__decimal_of_bson(truce__number_to_decimal(of));
+
+    return bid128_isZero(bid128_fmod(number, divisor, &flags));
+}
+
+static bool test_number(const struct schema *schema, struct value value)
+{
+    enum match_kind above = schema->above_minimum ? MATCH_GT : MATCH_GTE;
+    enum match_kind below = schema->below_maximum ? MATCH_LT : MATCH_LTE;
+
+    if (schema->minimum.type && !truce__match_compare(above, value, schema->minimum))
+        return false;
+    if (schema->maximum.type && !truce__match_compare(below, value, schema->maximum))
+        return false;
+    return !schema->multiple_of.type || is_multiple(value, schema->multiple_of);
+}
+
+static int64_t count_characters(const char *text, uint32_t length)
+{
+    int64_t count = 0;
+
+    for (uint32_t i = 0; i < length; i++)
+        count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return count;
+}
+
+static bool test_text(const struct schema *schema, struct value value, struct schema_run *run)
+{
+    uint32_t length;
+    const char *text = truce__value_text(value, &length);
+
+    if (!within(&schema->length, count_characters(text, length)))
+        return false;
+    return !schema->pattern || found(schema->pattern, text, length, run);
+}
+
+static bool test_rest(const struct schema_rest *rest, struct value value, struct schema_run *run)
+{
+    return !rest->forbidden && (!rest->schema || test(rest->schema, value, run));
+}
+
+static bool test_item(const struct schema *schema, struct value item, uint32_t index,
+                      struct schema_run *run)
+{
+    if (schema->every_item)
+        return test(schema->every_item, item, run);
+    if (!schema->has_items_list)
+        return true;
+    if (index < schema->items_list.count)
+        return test(schema->items_list.schemas[index], item, run);
+    return test_rest(&schema->other_items, item, run);
+}
+
+static bool test_array(const struct schema *schema, struct value array, struct schema_run *run)
+{
+    struct fields fields = truce__fields(array);
+    uint32_t count = 0;
+
+    while (truce__fields_next(&fields)) {
+        if (!test_item(schema, fields.value, count, run))
+            return false;
+        count++;
+    }
+    return within(&schema->items_count, count) &&
+           !(schema->unique_items && truce__schema_has_repeats(array));
+}
+
+/* One field against properties and patternProperties; what neither names is additional. */
+static bool test_property(const struct schema *schema, const struct fields *field,
+                          struct schema_run *run)
+{
+    bool named = false;
+
+    for (uint32_t i = 0; i < schema->properties_size; i++) {
+        const struct schema_property *property = schema->properties + i;
+
+        if (property->name_length != field->key_length || strcmp(property->name, field->key) != 0)
+            continue;
+        named = true;
+        if (!test(property->schema, field->value, run))
+            return false;
+    }
+    for (uint32_t i = 0; i < schema->patterns_size; i++) {
+        if (!found(schema->patterns[i].regex, field->key, field->key_length, run))
+            continue;
+        named = true;
+        if (!test(schema->patterns[i].schema, field->value, run))
+            return false;
+    }
+    return named || test_rest(&schema->other_properties, field->value, run);
+}
+
+static bool has_all(struct value document, struct value names)
+{
+    struct fields fields;
+
+    if (!names.type)
+        return true;
+    fields = truce__fields(names);
+    while (truce__fields_next(&fields)) {
+        uint32_t length;
+        const char *name = truce__value_text(fields.value, &length);
+
+        if (!truce__value_field(document, name, length).type)
+            return false;
+    }
+    return true;
+}
+
+static bool test_dependencies(const struct schema *schema, struct value document,
+                              struct schema_run *run)
+{
+    for (uint32_t i = 0; i < schema->dependencies_size; i++) {
+        const struct schema_dependency *dependency = schema->dependencies + i;
+
+        if (!truce__value_field(document, dependency->name, dependency->name_length).type)
+            continue;
+        if (!has_all(document, dependency->names) ||
+            (dependency->schema && !test(dependency->schema, document, run)))
+            return false;
+    }
+    return true;
+}
+
+static bool test_document(const struct schema *schema, struct value document,
+                          struct schema_run *run)
+{
+    struct fields fields = truce__fields(document);
+    int64_t count = 0;
+
+    while (truce__fields_next(&fields)) {
+        if (!test_property(schema, &fields, run))
+            return false;
+        count++;
+    }
+    return within(&schema->properties_count, count) && has_all(document, schema->required) &&
+           test_dependencies(schema, document, run);
+}
+
+static uint32_t count_valid(const struct schema_list *list, struct value value,
+                            struct schema_run *run)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < list->count; i++)
+        count += test(list->schemas[i], value, run);
+    return count;
+}
+
+static bool test_combinations(const struct schema *schema, struct value value,
+                              struct schema_run *run)
+{
+    if (schema->none_of && test(schema->none_of, value, run))
+        return false;
+    if (count_valid(&schema->all_of, value, run) < schema->all_of.count)
+        return false;
+    if (schema->any_of.count && !count_valid(&schema->any_of, value, run))
+        return false;
+    return !schema->one_of.count || count_valid(&schema->one_of, value, run) == 1;
+}
+
+static bool is_choice(struct value choices, struct value value)
+{
+    struct fields fields = truce__fields(choices);
+
+    while (truce__fields_next(&fields)) {
+        if (truce__schema_equal(fields.value, value))
+            return true;
+    }
+    return false;
+}
+
+static bool test_by_type(const struct schema *schema, struct value value, struct schema_run *run)
+{
+    if (truce__value_is_number(value))
+        return test_number(schema, value);
+    switch (value.type) {
+    case BSON_TYPE_UTF8:
+        return test_text(schema, value, run);
+    case BSON_TYPE_ARRAY:
+        return test_array(schema, value, run);
+    case BSON_TYPE_DOCUMENT:
+        return test_document(schema, value, run);
+    default:
+        return true;
+    }
+}
+
+static bool test(const struct schema *schema, struct value value, struct schema_run *run)
+{
+    if (schema->types && !(schema->types & truce__match_type_bit(value.type)))
+        return false;
+    if (schema->choices.type && !is_choice(schema->choices, value))
+        return false;
+    return test_by_type(schema, value, run) && test_combinations(schema, value, run);
+}
+
+truce_status truce__schema_test(const struct schema *schema, struct value value, bool *valid,
+                                bson_error_t *error)
+{
+    struct schema_run run = {TRUCE_OK, error};
+
+    *valid = test(schema, value, &run) && run.status == TRUCE_OK;
+    return run.status;
+}

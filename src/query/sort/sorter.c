@@ -1,0 +1,417 @@
+/*
+ * Sorting more than memory holds.
+ *
+ * What comes is kept as rows in one arena, and an array of pointers to them is sorted:
+ *
+ *     row:  key size 4 | payload size 4 | key ... | number of arrival 8 | payload ...
+ *
+ * The number of arrival is the end of the key, so that the order is total and equal keys stay in
+ * the order in which they came.
+ *
+ * With a limit, only the best `limit` rows matter: when twice as many (at least TOP_ROWS_MIN) have
+ * gathered, the worse half is thrown away and the worst that is left becomes the bar that a new row
+ * has to clear.
+ *
+ * Beyond the memory the rows are sorted and written out as a run. MERGE_WIDTH runs of one level
+ * are merged into one run of the next level, so that few files are open and every row is written
+ * a number of times that is logarithmic in the number of runs. At the end all runs and what is in
+ * memory are merged by a heap of their next rows:
+ *
+ *     memory ─ rows ── run (level 0) ─┐
+ *              rows ── run (level 0) ─┼─ MERGE_WIDTH ── run (level 1) ... ─┐
+ *              ...                   ─┘                                    ├── heap ── next
+ *     memory ─ rows ───────────────────────────────────────────────────────┘
+ *
+ * States: ADDING (add), then sort, then GIVING (next). Invariants:
+ *   1. Everything that was added is in memory or in exactly one run, or was thrown away because
+ *      `limit` better rows exist.
+ *   2. Each run is in order, and has at most `limit` rows if there is a limit.
+ *   3. Memory stays below memory_max, but for one row.
+ */
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/limits.h"
+#include "query/sort/sort.h"
+
+#define TOP_ROWS_MIN 256
+#define MERGE_WIDTH  16
+
+struct row {
+    uint32_t key_size;
+    uint32_t payload_size;
+    uint8_t bytes[];
+};
+
+/* A sorted run: rows from `file`, or (file.spill NULL) those in memory. */
+struct run {
+    struct spill_file file;
+    unsigned level;
+    struct row **rows;
+    size_t rows_at, rows_count;
+    const struct row *head; /* the next row; NULL: no more */
+};
+
+struct sorter {
+    const struct sort *sort;
+    uint64_t limit, arrived, given;
+    struct spill_options options;
+    size_t memory_max;
+    bool giving;
+    struct buffer key; /* scratch */
+    struct arena arena, spare;
+    struct row **rows;
+    size_t count, room;
+    const struct row *bar; /* with a limit: what is not below it need not be kept */
+    struct run *runs;
+    size_t runs_count, runs_room;
+    struct run **heap;
+    size_t heap_count;
+};
+
+static int compare_rows(const struct row *a, const struct row *b)
+{
+    uint32_t common = a->key_size < b->key_size ? a->key_size : b->key_size;
+    int order = memcmp(a->bytes, b->bytes, common);
+
+    return order ? order : (a->key_size > b->key_size) - (a->key_size < b->key_size);
+}
+
+static int compare_row_pointers(const void *a, const void *b)
+{
+    return compare_rows(*(struct row *const *)a, *(struct row *const *)b);
+}
+
+static size_t row_bytes(const struct row *row)
+{
+    return sizeof *row + row->key_size + row->payload_size;
+}
+
+void truce__sorter_new(const struct sort *sort, uint64_t limit, const struct spill_options *options,
+                       struct sorter **sorter)
+{
+    struct sorter *made = bson_malloc0(sizeof *made);
+
+    made->sort = sort;
+    made->limit = limit;
+    made->options = *options;
+    made->memory_max = options->memory_max ? options->memory_max : TRUCE_STAGE_MEMORY_MAX;
+    *sorter = made;
+}
+
+void truce__sorter_free(struct sorter *sorter)
+{
+    if (!sorter)
+        return;
+    for (size_t i = 0; i < sorter->runs_count; i++)
+        truce__spill_release(&sorter->runs[i].file);
+    bson_free(sorter->runs);
+    bson_free(sorter->heap);
+    bson_free(sorter->rows);
+    truce__buffer_release(&sorter->key);
+    truce__arena_release(&sorter->arena);
+    truce__arena_release(&sorter->spare);
+    bson_free(sorter);
+}
+
+/* ---- rows in memory ------------------------------------------------------------------------- */
+
+static void sort_rows(struct sorter *sorter)
+{
+    if (sorter->count)
+        qsort(sorter->rows, sorter->count, sizeof *sorter->rows, compare_row_pointers);
+    if (sorter->limit && sorter->count > sorter->limit)
+        sorter->count = sorter->limit;
+}
+
+/* Keeps the best `limit` rows and gives the memory of the others back. */
+static void keep_best(struct sorter *sorter)
+{
+    struct arena used = sorter->arena;
+
+    sort_rows(sorter);
+    for (size_t i = 0; i < sorter->count; i++)
+        sorter->rows[i] =
+            truce__arena_copy(&sorter->spare, sorter->rows[i], row_bytes(sorter->rows[i]));
+    sorter->arena = sorter->spare;
+    sorter->spare = used;
+    truce__arena_reset(&sorter->spare);
+    sorter->bar = sorter->count == sorter->limit ? sorter->rows[sorter->count - 1] : NULL;
+}
+
+static size_t memory_used(const struct sorter *sorter)
+{
+    return sorter->arena.bytes + sorter->room * sizeof *sorter->rows;
+}
+
+static void empty_rows(struct sorter *sorter)
+{
+    truce__arena_reset(&sorter->arena);
+    bson_free(sorter->rows);
+    sorter->rows = NULL;
+    sorter->count = sorter->room = 0;
+    sorter->bar = NULL;
+}
+
+static void add_row(struct sorter *sorter, const void *payload, uint32_t size)
+{
+    struct row *row = truce__arena_take(&sorter->arena, sizeof *row + sorter->key.size + size);
+
+    row->key_size = (uint32_t)sorter->key.size;
+    row->payload_size = size;
+    memcpy(row->bytes, sorter->key.bytes, sorter->key.size);
+    if (size)
+        memcpy(row->bytes + sorter->key.size, payload, size);
+    if (sorter->count == sorter->room) {
+        sorter->room = sorter->room ? 2 * sorter->room : 64;
+        sorter->rows = bson_realloc(sorter->rows, sorter->room * sizeof *sorter->rows);
+    }
+    sorter->rows[sorter->count++] = row;
+}
+
+static void append_arrival(struct sorter *sorter)
+{
+    uint8_t bytes[8];
+    uint64_t number = sorter->arrived++;
+
+    for (int i = 7; i >= 0; i--, number >>= 8)
+        bytes[i] = (uint8_t)number;
+    truce__buffer_append(&sorter->key, bytes, sizeof bytes);
+}
+
+static bool clears_bar(const struct sorter *sorter)
+{
+    const struct row *bar = sorter->bar;
+    size_t size = sorter->key.size, common;
+    int order;
+
+    if (!bar)
+        return true;
+    common = size < bar->key_size ? size : bar->key_size;
+    order = memcmp(sorter->key.bytes, bar->bytes, common);
+    return order < 0 || (order == 0 && size < bar->key_size);
+}
+
+/* ---- runs ----------------------------------------------------------------------------------- */
+
+static struct run *add_run(struct sorter *sorter, unsigned level)
+{
+    struct run *run;
+
+    if (sorter->runs_count == sorter->runs_room) {
+        sorter->runs_room = sorter->runs_room ? 2 * sorter->runs_room : 8;
+        sorter->runs = bson_realloc(sorter->runs, sorter->runs_room * sizeof *sorter->runs);
+    }
+    run = &sorter->runs[sorter->runs_count++];
+    *run = (struct run){.level = level};
+    return run;
+}
+
+static truce_status write_row(struct run *run, const struct row *row, bson_error_t *error)
+{
+    return truce__spill_put(&run->file, row, row_bytes(row), error);
+}
+
+static truce_status advance(struct run *run, bson_error_t *error)
+{
+    const void *bytes;
+    size_t size;
+    truce_status status;
+
+    if (!run->file.spill) {
+        run->head = run->rows_at < run->rows_count ? run->rows[run->rows_at++] : NULL;
+        return TRUCE_OK;
+    }
+    status = truce__spill_get(&run->file, &bytes, &size, error);
+    run->head = bytes;
+    truce_assert(status || !bytes || size == row_bytes(bytes));
+    return status;
+}
+
+/* ---- merging -------------------------------------------------------------------------------- */
+
+static void sift_down(struct run **heap, size_t count, size_t at)
+{
+    for (;;) {
+        size_t least = at;
+
+        for (size_t child = 2 * at + 1; child <= 2 * at + 2 && child < count; child++) {
+            if (compare_rows(heap[child]->head, heap[least]->head) < 0)
+                least = child;
+        }
+        if (least == at)
+            return;
+        struct run *moved = heap[at];
+        heap[at] = heap[least];
+        heap[least] = moved;
+        at = least;
+    }
+}
+
+static truce_status start_heap(struct sorter *sorter, struct run *runs, size_t count,
+                               bson_error_t *error)
+{
+    sorter->heap = bson_realloc(sorter->heap, (count + 1) * sizeof *sorter->heap);
+    sorter->heap_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        truce_status status = advance(&runs[i], error);
+
+        if (status)
+            return status;
+        if (runs[i].head)
+            sorter->heap[sorter->heap_count++] = &runs[i];
+    }
+    for (size_t i = sorter->heap_count / 2; i-- > 0;)
+        sift_down(sorter->heap, sorter->heap_count, i);
+    return TRUCE_OK;
+}
+
+/* Moves on from the row that heap[0] stands at. */
+static truce_status step_heap(struct sorter *sorter, bson_error_t *error)
+{
+    truce_status status = advance(sorter->heap[0], error);
+
+    if (status)
+        return status;
+    if (!sorter->heap[0]->head)
+        sorter->heap[0] = sorter->heap[--sorter->heap_count];
+    if (sorter->heap_count)
+        sift_down(sorter->heap, sorter->heap_count, 0);
+    return TRUCE_OK;
+}
+
+/* The last `count` runs become one of the next level. */
+static truce_status merge_last(struct sorter *sorter, size_t count, bson_error_t *error)
+{
+    size_t first = sorter->runs_count - count;
+    struct run merged = {.level = sorter->runs[first].level + 1};
+    uint64_t written = 0;
+    truce_status status = truce__spill_begin(&merged.file, &sorter->options, error);
+
+    if (!status)
+        status = start_heap(sorter, sorter->runs + first, count, error);
+    while (!status && sorter->heap_count && !(sorter->limit && written == sorter->limit)) {
+        status = write_row(&merged, sorter->heap[0]->head, error);
+        written++;
+        if (!status)
+            status = step_heap(sorter, error);
+    }
+    if (!status)
+        status = truce__spill_turn(&merged.file, error);
+    if (status) {
+        truce__spill_release(&merged.file);
+        return status;
+    }
+    for (size_t i = first; i < sorter->runs_count; i++)
+        truce__spill_release(&sorter->runs[i].file);
+    sorter->runs_count = first;
+    *add_run(sorter, 0) = merged;
+    return TRUCE_OK;
+}
+
+static truce_status merge_full_levels(struct sorter *sorter, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    while (!status && sorter->runs_count >= MERGE_WIDTH) {
+        unsigned level = sorter->runs[sorter->runs_count - 1].level;
+
+        if (sorter->runs[sorter->runs_count - MERGE_WIDTH].level != level)
+            break;
+        status = merge_last(sorter, MERGE_WIDTH, error);
+    }
+    return status;
+}
+
+static truce_status spill_rows(struct sorter *sorter, bson_error_t *error)
+{
+    struct run *run;
+    truce_status status;
+
+    if (!sorter->options.open)
+        return truce__refuse(CODE_NO_DISK_USE_ALLOWED, error,
+                             "a sort takes more than %zu bytes of memory, and the use of disk is "
+                             "not allowed",
+                             sorter->memory_max);
+    sort_rows(sorter);
+    run = add_run(sorter, 0);
+    status = truce__spill_begin(&run->file, &sorter->options, error);
+    for (size_t i = 0; i < sorter->count && !status; i++)
+        status = write_row(run, sorter->rows[i], error);
+    if (!status)
+        status = truce__spill_turn(&run->file, error);
+    empty_rows(sorter);
+    return status ? status : merge_full_levels(sorter, error);
+}
+
+/* ---- the sorter ----------------------------------------------------------------------------- */
+
+/* The row whose key stands in sorter->key. */
+static truce_status add_payload(struct sorter *sorter, const void *payload, uint32_t size,
+                                bson_error_t *error)
+{
+    truce_assert(!sorter->giving);
+    append_arrival(sorter);
+    if (!clears_bar(sorter))
+        return TRUCE_OK;
+    add_row(sorter, payload, size);
+    if (sorter->limit && sorter->count >= TOP_ROWS_MIN && sorter->count / 2 >= sorter->limit)
+        keep_best(sorter);
+    if (memory_used(sorter) > sorter->memory_max && sorter->limit && sorter->count > sorter->limit)
+        keep_best(sorter);
+    return memory_used(sorter) > sorter->memory_max ? spill_rows(sorter, error) : TRUCE_OK;
+}
+
+truce_status truce__sorter_add(struct sorter *sorter, struct value document, const void *payload,
+                               uint32_t size, bson_error_t *error)
+{
+    truce_status status;
+
+    sorter->key.size = 0;
+    status = truce__sort_key(sorter->sort, document, &sorter->key, error);
+    return status ? status : add_payload(sorter, payload, size, error);
+}
+
+truce_status truce__sorter_add_key(struct sorter *sorter, const void *key, size_t key_size,
+                                   const void *payload, uint32_t size, bson_error_t *error)
+{
+    sorter->key.size = 0;
+    truce__buffer_append(&sorter->key, key, key_size);
+    return add_payload(sorter, payload, size, error);
+}
+
+truce_status truce__sorter_sort(struct sorter *sorter, bson_error_t *error)
+{
+    struct run *run;
+
+    truce_assert(!sorter->giving);
+    sorter->giving = true;
+    sort_rows(sorter);
+    run = add_run(sorter, 0);
+    run->rows = sorter->rows;
+    run->rows_count = sorter->count;
+    return start_heap(sorter, sorter->runs, sorter->runs_count, error);
+}
+
+truce_status truce__sorter_next(struct sorter *sorter, const void **payload, uint32_t *size,
+                                bson_error_t *error)
+{
+    const struct row *row;
+
+    truce_assert(sorter->giving);
+    *payload = NULL;
+    *size = 0;
+    if (sorter->given && sorter->heap_count) {
+        truce_status status = step_heap(sorter, error);
+
+        if (status)
+            return status;
+    }
+    if (!sorter->heap_count || (sorter->limit && sorter->given == sorter->limit))
+        return TRUCE_OK;
+    sorter->given++;
+    row = sorter->heap[0]->head;
+    *payload = row->bytes + row->key_size;
+    *size = row->payload_size;
+    return TRUCE_OK;
+}

@@ -1,0 +1,522 @@
+/*
+ * Operators on arrays: $push, $addToSet, $pull, $pullAll, $pop.
+ *
+ * Each takes the old array apart into a list of borrowed items, changes the list, and writes a new
+ * array from it, its keys numbered anew. What stays the same byte by byte is no change, which the
+ * caller sees, but a $push of items or with $sort counts as one whatever comes of it.
+ */
+#include "query/update/update_tree.h"
+
+#include "base/assert.h"
+#include "base/limits.h"
+#include "bson/number.h"
+
+struct list {
+    struct value *items;
+    uint32_t count;
+};
+
+static uint32_t count_items(struct value array)
+{
+    struct fields fields = truce__fields(array);
+    uint32_t count = 0;
+
+    while (truce__fields_next(&fields))
+        count++;
+    return count;
+}
+
+/* the items of an array (MISSING: none), with room for `more` of them */
+static struct list list_of(struct arena *arena, struct value array, uint32_t more)
+{
+    struct list list = {0};
+    struct fields fields;
+    uint32_t count = array.type == VALUE_MISSING ? 0 : count_items(array);
+
+    list.items = truce__arena_take(arena, ((size_t)count + more + 1) * sizeof *list.items);
+    if (array.type == VALUE_MISSING)
+        return list;
+    fields = truce__fields(array);
+    while (truce__fields_next(&fields))
+        list.items[list.count++] = fields.value;
+    return list;
+}
+
+uint32_t truce__update_digits(uint32_t number)
+{
+    uint32_t digits = 1;
+
+    for (; number >= 10; number /= 10)
+        digits++;
+    return digits;
+}
+
+uint8_t *truce__update_put_number(uint8_t *to, uint32_t number)
+{
+    uint32_t digits = truce__update_digits(number);
+
+    for (uint32_t i = digits; i-- > 0; number /= 10)
+        to[i] = (uint8_t)('0' + number % 10);
+    return to + digits;
+}
+
+static truce_status write_list(struct arena *arena, const struct list *list,
+                               const struct update_leaf *leaf, struct value *array,
+                               bson_error_t *error)
+{
+    uint64_t size = 5;
+    uint8_t *bytes, *to;
+    int32_t length;
+
+    for (uint32_t i = 0; i < list->count; i++)
+        size += 2 + truce__update_digits(i) + (uint64_t)list->items[i].size;
+    if (size > TRUCE_DOCUMENT_BYTES_MAX)
+        return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
+                             "%s makes '%s' larger than the %d bytes of a document",
+                             leaf->operator->name, leaf->path, TRUCE_DOCUMENT_BYTES_MAX);
+    bytes = truce__arena_take(arena, size);
+    length = (int32_t)size;
+    memcpy(bytes, &length, 4);
+    to = bytes + 4;
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct value item = list->items[i];
+
+        *to++ = item.type;
+        to = truce__update_put_number(to, i);
+        *to++ = 0;
+        if (item.size)
+            memcpy(to, item.data, item.size);
+        to += item.size;
+    }
+    *to++ = 0;
+    truce_assert(to == bytes + size);
+    *array = (struct value){bytes, (uint32_t)size, BSON_TYPE_ARRAY};
+    return TRUCE_OK;
+}
+
+static truce_status no_array(uint32_t code, const struct update_leaf *leaf,
+                             const struct update_place *place, struct value old,
+                             bson_error_t *error)
+{
+    char path[256];
+
+    return truce__refuse(code, error, "%s of '%s': the field is %s, no array", leaf->operator->name,
+                         truce__update_place_show(place, path, sizeof path),
+                         truce__type_name(old.type));
+}
+
+static bool is_direction(struct value value, bool *descending)
+{
+    double number = truce__value_is_number(value) ? truce__number_to_double(value) : 0;
+
+    *descending = number == -1;
+    return number == 1 || number == -1;
+}
+
+static truce_status parse_sort_fields(struct update_parser *parser, struct update_leaf *leaf,
+                                      struct value pattern, bson_error_t *error)
+{
+    struct fields fields = truce__fields(pattern);
+    uint32_t count = count_items(pattern);
+    struct update_sort_field *sort;
+
+    if (!count)
+        return truce__refuse(CODE_BAD_VALUE, error, "$sort in $push of '%s' is empty", leaf->path);
+    sort = truce__arena_take(&parser->update->memory, count * sizeof *sort);
+    for (uint32_t i = 0; truce__fields_next(&fields); i++) {
+        if (!is_direction(fields.value, &sort[i].descending))
+            return truce__refuse(CODE_BAD_VALUE, error,
+                                 "$sort in $push of '%s': the value for '%s' is neither 1 nor -1",
+                                 leaf->path, fields.key);
+        sort[i].path = truce__update_path(parser->update, fields.key, fields.key_length, error);
+        if (!sort[i].path)
+            return TRUCE_INVALID;
+        for (uint32_t j = 0; j < sort[i].path->count; j++) {
+            if (sort[i].path->parts[j].length == 0)
+                return truce__refuse(CODE_BAD_VALUE, error,
+                                     "$sort in $push of '%s': '%s' has an empty field name",
+                                     leaf->path, fields.key);
+        }
+    }
+    leaf->as.push.sort = sort;
+    leaf->as.push.sort_count = count;
+    return TRUCE_OK;
+}
+
+static truce_status parse_sort(struct update_parser *parser, struct update_leaf *leaf,
+                               struct value pattern, bson_error_t *error)
+{
+    struct update_sort_field *sort;
+
+    if (pattern.type == BSON_TYPE_DOCUMENT)
+        return parse_sort_fields(parser, leaf, pattern, error);
+    sort = truce__arena_take(&parser->update->memory, sizeof *sort);
+    sort->path = NULL;
+    if (!is_direction(pattern, &sort->descending))
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "$sort in $push of '%s' is 1, -1 or a document of fields", leaf->path);
+    leaf->as.push.sort = sort;
+    leaf->as.push.sort_count = 1;
+    return TRUCE_OK;
+}
+
+static truce_status parse_integer(const struct update_leaf *leaf, const char *name,
+                                  struct value value, int64_t *number, bson_error_t *error)
+{
+    if (truce__value_is_number(value) && truce__number_to_int64(value, number))
+        return TRUCE_OK;
+    return truce__refuse(CODE_BAD_VALUE, error, "%s in $push of '%s' is not an integer", name,
+                         leaf->path);
+}
+
+static truce_status parse_push_clause(struct update_parser *parser, struct update_leaf *leaf,
+                                      const struct fields *clause, bson_error_t *error)
+{
+    if (strcmp(clause->key, "$each") == 0) {
+        if (clause->value.type != BSON_TYPE_ARRAY)
+            return truce__refuse(CODE_BAD_VALUE, error, "$each in $push of '%s' is %s, no array",
+                                 leaf->path, truce__type_name(clause->value.type));
+        leaf->as.push.items = clause->value;
+        return TRUCE_OK;
+    }
+    if (strcmp(clause->key, "$slice") == 0)
+        return parse_integer(leaf, "$slice", clause->value, &leaf->as.push.slice, error);
+    if (strcmp(clause->key, "$position") == 0)
+        return parse_integer(leaf, "$position", clause->value, &leaf->as.push.position, error);
+    if (strcmp(clause->key, "$sort") == 0)
+        return parse_sort(parser, leaf, clause->value, error);
+    return truce__refuse(CODE_BAD_VALUE, error, "$push of '%s' has no clause '%s'", leaf->path,
+                         clause->key);
+}
+
+static bool clause_repeats(struct value clauses, const struct fields *clause)
+{
+    struct fields fields = truce__fields(clauses);
+
+    while (truce__fields_next(&fields) && fields.key != clause->key) {
+        if (strcmp(fields.key, clause->key) == 0)
+            return true;
+    }
+    return false;
+}
+
+truce_status truce__update_parse_push(struct update_parser *parser, struct update_leaf *leaf,
+                                      bson_error_t *error)
+{
+    struct value operand = leaf->operand;
+    struct fields fields;
+
+    leaf->depth = truce__update_depth(operand) + 1;
+    memset(&leaf->as, 0, sizeof leaf->as);
+    leaf->as.push.position = INT64_MAX;
+    leaf->as.push.slice = INT64_MAX;
+    leaf->as.push.single = operand.type != BSON_TYPE_DOCUMENT ||
+                           truce__value_field(operand, "$each", 5).type == VALUE_MISSING;
+    if (leaf->as.push.single)
+        return TRUCE_OK;
+    leaf->depth -= 2;
+    fields = truce__fields(operand);
+    while (truce__fields_next(&fields)) {
+        truce_status status;
+
+        if (clause_repeats(operand, &fields))
+            return truce__refuse(CODE_BAD_VALUE, error, "$push of '%s' has two clauses '%s'",
+                                 leaf->path, fields.key);
+        status = parse_push_clause(parser, leaf, &fields, error);
+        if (status)
+            return status;
+    }
+    return TRUCE_OK;
+}
+
+/* the values that $push or $addToSet brings */
+static struct list new_items(struct arena *arena, const struct update_leaf *leaf)
+{
+    struct list list;
+
+    if (!leaf->as.push.single)
+        return list_of(arena, leaf->as.push.items, 0);
+    list = list_of(arena, truce__value_missing(), 1);
+    list.items[list.count++] = leaf->operand;
+    return list;
+}
+
+static void insert_items(struct list *list, const struct list *items, int64_t position)
+{
+    uint32_t at;
+
+    if (position > (int64_t)list->count)
+        at = list->count;
+    else if (position >= 0)
+        at = (uint32_t)position;
+    else
+        at = position > -(int64_t)list->count ? (uint32_t)(list->count + position) : 0;
+    memmove(list->items + at + items->count, list->items + at,
+            (list->count - at) * sizeof *list->items);
+    if (items->count)
+        memcpy(list->items + at, items->items, items->count * sizeof *items->items);
+    list->count += items->count;
+}
+
+/* The field that $sort compares by: names through documents, numbers through arrays; null if there
+ * is none. */
+static struct value sort_value(struct value item, const struct path *path)
+{
+    for (uint32_t i = 0; i < path->count; i++) {
+        if (item.type != BSON_TYPE_DOCUMENT && !(i && item.type == BSON_TYPE_ARRAY))
+            return truce__value_null();
+        item = truce__value_field(item, path->parts[i].name, path->parts[i].length);
+    }
+    return item.type == VALUE_MISSING ? truce__value_null() : item;
+}
+
+static int compare_items(const struct update_leaf *leaf, struct value a, struct value b)
+{
+    for (uint32_t i = 0; i < leaf->as.push.sort_count; i++) {
+        const struct update_sort_field *field = &leaf->as.push.sort[i];
+        struct value left = field->path ? sort_value(a, field->path) : a;
+        struct value right = field->path ? sort_value(b, field->path) : b;
+        int order = truce__value_compare(left, right);
+
+        if (order)
+            return field->descending ? -order : order;
+    }
+    return 0;
+}
+
+/* stable merge sort; `spare` has room for half of the items */
+static void sort_items(const struct update_leaf *leaf, struct value *items, uint32_t count,
+                       struct value *spare)
+{
+    uint32_t half = count / 2, left = 0, right = half, to = 0;
+
+    if (count < 2)
+        return;
+    sort_items(leaf, items, half, spare);
+    sort_items(leaf, items + half, count - half, spare);
+    memcpy(spare, items, half * sizeof *items);
+    while (left < half && right < count)
+        items[to++] =
+            compare_items(leaf, items[right], spare[left]) < 0 ? items[right++] : spare[left++];
+    while (left < half)
+        items[to++] = spare[left++];
+}
+
+static void slice_items(struct list *list, int64_t slice)
+{
+    uint64_t kept = slice < 0 ? -(uint64_t)slice : (uint64_t)slice;
+
+    if (list->count <= kept)
+        return;
+    if (slice < 0)
+        list->items += list->count - kept;
+    list->count = (uint32_t)kept;
+}
+
+truce_status truce__update_push(struct update_run *run, const struct update_leaf *leaf,
+                                const struct update_place *place, struct value old,
+                                struct value *new, bson_error_t *error)
+{
+    struct arena *arena = run->context->arena;
+    struct list items, list;
+    bool sorted;
+
+    if (old.type != VALUE_MISSING && old.type != BSON_TYPE_ARRAY)
+        return no_array(CODE_BAD_VALUE, leaf, place, old, error);
+    items = new_items(arena, leaf);
+    list = list_of(arena, old, items.count);
+    insert_items(&list, &items, leaf->as.push.position);
+    sorted = leaf->as.push.sort_count && list.count;
+    if (sorted)
+        sort_items(leaf, list.items, list.count,
+                   truce__arena_take(arena, ((size_t)list.count / 2 + 1) * sizeof *list.items));
+    slice_items(&list, leaf->as.push.slice);
+    run->changes += items.count || sorted;
+    return write_list(arena, &list, leaf, new, error);
+}
+
+truce_status truce__update_parse_add(struct update_parser *parser, struct update_leaf *leaf,
+                                     bson_error_t *error)
+{
+    struct fields fields;
+
+    (void)parser;
+    leaf->depth = truce__update_depth(leaf->operand) + 1;
+    memset(&leaf->as, 0, sizeof leaf->as);
+    leaf->as.push.single = true;
+    if (leaf->operand.type != BSON_TYPE_DOCUMENT)
+        return TRUCE_OK;
+    fields = truce__fields(leaf->operand);
+    if (!truce__fields_next(&fields) || strcmp(fields.key, "$each") != 0)
+        return TRUCE_OK;
+    leaf->depth -= 2;
+    leaf->as.push.single = false;
+    leaf->as.push.items = fields.value;
+    if (fields.value.type != BSON_TYPE_ARRAY)
+        return truce__refuse(CODE_TYPE_MISMATCH, error,
+                             "$each in $addToSet of '%s' is %s, no array", leaf->path,
+                             truce__type_name(fields.value.type));
+    if (truce__fields_next(&fields))
+        return truce__refuse(CODE_BAD_VALUE, error, "$addToSet of '%s' has no clause '%s'",
+                             leaf->path, fields.key);
+    return TRUCE_OK;
+}
+
+static bool contains(const struct list *list, struct value value)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (truce__value_equal(list->items[i], value))
+            return true;
+    }
+    return false;
+}
+
+truce_status truce__update_add(struct update_run *run, const struct update_leaf *leaf,
+                               const struct update_place *place, struct value old,
+                               struct value *new, bson_error_t *error)
+{
+    struct arena *arena = run->context->arena;
+    struct list items, list;
+    uint32_t before;
+
+    if (old.type != VALUE_MISSING && old.type != BSON_TYPE_ARRAY)
+        return no_array(CODE_BAD_VALUE, leaf, place, old, error);
+    items = new_items(arena, leaf);
+    list = list_of(arena, old, items.count);
+    before = list.count;
+    for (uint32_t i = 0; i < items.count; i++) {
+        if (!contains(&list, items.items[i]))
+            list.items[list.count++] = items.items[i];
+    }
+    *new = old;
+    if (list.count == before && old.type != VALUE_MISSING)
+        return TRUCE_OK;
+    return write_list(arena, &list, leaf, new, error);
+}
+
+truce_status truce__update_parse_pull(struct update_parser *parser, struct update_leaf *leaf,
+                                      bson_error_t *error)
+{
+    memset(&leaf->as, 0, sizeof leaf->as);
+    if (leaf->operand.type != BSON_TYPE_DOCUMENT && leaf->operand.type != BSON_TYPE_REGEX)
+        return TRUCE_OK;
+    return truce__update_condition(parser, leaf->operand, &leaf->as.pull.match,
+                                   &leaf->as.pull.documents_only, error);
+}
+
+truce_status truce__update_item_matches(struct update_run *run, const struct match *match,
+                                        bool documents_only, struct value item, bool *matches,
+                                        bson_error_t *error)
+{
+    struct match_result result;
+    truce_status status;
+
+    *matches = false;
+    if (documents_only && item.type != BSON_TYPE_DOCUMENT)
+        return TRUCE_OK;
+    status = truce__match_test(match, item, run->context, &result, error);
+    *matches = !status && result.matched;
+    return status;
+}
+
+/* Writes the array again if items went away. */
+static truce_status write_rest(struct update_run *run, const struct update_leaf *leaf,
+                               const struct list *kept, uint32_t before, struct value old,
+                               struct value *new, bson_error_t *error)
+{
+    *new = old;
+    if (kept->count == before)
+        return TRUCE_OK;
+    return write_list(run->context->arena, kept, leaf, new, error);
+}
+
+truce_status truce__update_pull(struct update_run *run, const struct update_leaf *leaf,
+                                const struct update_place *place, struct value old,
+                                struct value *new, bson_error_t *error)
+{
+    struct list list;
+    uint32_t before;
+
+    if (old.type != BSON_TYPE_ARRAY)
+        return no_array(CODE_BAD_VALUE, leaf, place, old, error);
+    list = list_of(run->context->arena, old, 0);
+    before = list.count;
+    list.count = 0;
+    for (uint32_t i = 0; i < before; i++) {
+        bool matches;
+
+        if (leaf->as.pull.match) {
+            truce_status status =
+                truce__update_item_matches(run, leaf->as.pull.match, leaf->as.pull.documents_only,
+                                           list.items[i], &matches, error);
+            if (status)
+                return status;
+        } else {
+            matches = truce__value_equal(list.items[i], leaf->operand);
+        }
+        if (!matches)
+            list.items[list.count++] = list.items[i];
+    }
+    return write_rest(run, leaf, &list, before, old, new, error);
+}
+
+truce_status truce__update_parse_pull_all(struct update_parser *parser, struct update_leaf *leaf,
+                                          bson_error_t *error)
+{
+    (void)parser;
+    if (leaf->operand.type == BSON_TYPE_ARRAY)
+        return TRUCE_OK;
+    return truce__refuse(CODE_BAD_VALUE, error, "$pullAll of '%s' wants an array, not %s",
+                         leaf->path, truce__type_name(leaf->operand.type));
+}
+
+truce_status truce__update_pull_all(struct update_run *run, const struct update_leaf *leaf,
+                                    const struct update_place *place, struct value old,
+                                    struct value *new, bson_error_t *error)
+{
+    struct list list, pulled;
+    uint32_t before;
+
+    if (old.type != BSON_TYPE_ARRAY)
+        return no_array(CODE_BAD_VALUE, leaf, place, old, error);
+    pulled = list_of(run->context->arena, leaf->operand, 0);
+    list = list_of(run->context->arena, old, 0);
+    before = list.count;
+    list.count = 0;
+    for (uint32_t i = 0; i < before; i++) {
+        if (!contains(&pulled, list.items[i]))
+            list.items[list.count++] = list.items[i];
+    }
+    return write_rest(run, leaf, &list, before, old, new, error);
+}
+
+truce_status truce__update_parse_pop(struct update_parser *parser, struct update_leaf *leaf,
+                                     bson_error_t *error)
+{
+    int64_t side;
+
+    (void)parser;
+    if (!truce__value_is_number(leaf->operand) || !truce__number_to_int64(leaf->operand, &side) ||
+        (side != 1 && side != -1))
+        return truce__refuse(CODE_FAILED_TO_PARSE, error, "$pop of '%s' wants 1 or -1", leaf->path);
+    leaf->as.from_end = side == 1;
+    return TRUCE_OK;
+}
+
+truce_status truce__update_pop(struct update_run *run, const struct update_leaf *leaf,
+                               const struct update_place *place, struct value old,
+                               struct value *new, bson_error_t *error)
+{
+    struct list list;
+
+    if (old.type != BSON_TYPE_ARRAY)
+        return no_array(CODE_TYPE_MISMATCH, leaf, place, old, error);
+    list = list_of(run->context->arena, old, 0);
+    *new = old;
+    if (!list.count)
+        return TRUCE_OK;
+    if (!leaf->as.from_end)
+        list.items++;
+    list.count--;
+    return write_list(run->context->arena, &list, leaf, new, error);
+}
