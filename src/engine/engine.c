@@ -31,8 +31,8 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "engine/index_build.h"
-#include "engine/wake.h"
+#include "engine/documents/index_build.h"
+#include "engine/storage/wake.h"
 
 #define DEADLINE_MS   30000
 #define CLOSE_MS      2000

@@ -9,8 +9,8 @@
  */
 #include <pthread.h>
 
-#include "engine/catalog.h"
-#include "engine/durable.h"
+#include "engine/documents/catalog.h"
+#include "engine/storage/durable.h"
 
 #define READERS_MAX   64
 #define READERS_LARGE 8 /* of these have a large cache of pages: those that are opened first */

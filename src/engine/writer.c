@@ -38,7 +38,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "engine/wake.h"
+#include "engine/storage/wake.h"
 
 enum { QUEUED, TAKEN, LEADS, DONE };
 

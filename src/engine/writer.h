@@ -10,9 +10,9 @@
 
 #include "base/arena.h"
 #include "base/limits.h"
-#include "engine/cache.h"
-#include "engine/catalog.h"
-#include "engine/durable.h"
+#include "engine/documents/cache.h"
+#include "engine/documents/catalog.h"
+#include "engine/storage/durable.h"
 
 struct writer;
 

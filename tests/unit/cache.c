@@ -1,5 +1,5 @@
-/* The rules of the cache of documents (src/engine/cache.c), one by one. */
-#include "engine/cache.h"
+/* The rules of the cache of documents (src/engine/documents/cache.c), one by one. */
+#include "engine/documents/cache.h"
 #include "tests/support/test.h"
 
 static atomic_uint begun;

@@ -1,4 +1,4 @@
-#include "engine/kv.h"
+#include "engine/storage/kv.h"
 
 #include <sqlite3.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* The rules of gathered writes (src/engine/kv_wal.c), one by one, without SQLite's pager. */
-#include "engine/kv_wal.h"
+/* The rules of gathered writes (src/engine/storage/kv_wal.c), one by one, without SQLite's pager. */
+#include "engine/storage/kv_wal.h"
 
 #include <sqlite3.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "engine/lock.h"
+#include "engine/storage/lock.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "engine/wake.h"
+#include "engine/storage/wake.h"
 #include "tests/support/test.h"
 
 static char path[400];

@@ -1,10 +1,10 @@
 /* Which plan is taken, and what it looks at. That no plan changes an answer is for the recorded cases
  * and the random comparison of stores. */
-#include "engine/plan.h"
+#include "engine/documents/plan.h"
 
 #include <stdio.h>
 
-#include "engine/query.h"
+#include "engine/documents/query.h"
 #include "tests/support/test.h"
 
 static char path[400];

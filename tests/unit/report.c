@@ -1,11 +1,11 @@
 /* Documents on their way into a $group: out of the first batch, then where they stand in the file. */
-#include "engine/query.h"
+#include "engine/documents/query.h"
 
 #include <pthread.h>
 #include <stdio.h>
 
 #include "base/status.h"
-#include "engine/kv_connection.h"
+#include "engine/storage/kv_connection.h"
 #include "tests/support/pipeline.h"
 #include "tests/support/test.h"
 

@@ -1,0 +1,496 @@
+/*
+ * The cache of documents.
+ *
+ * Why: a lookup through SQLite begins a snapshot (file locks), and finds the page cache of its
+ * connection emptied by every commit of another connection, so that it reads each page of its way
+ * down again. A commit over two documents spent a third of its processor time on its two reads.
+ *
+ *     shard     mutex, version, hash table of entries, list from the newest to the oldest
+ *     entry     (collection, key of the _id) -> row, body;  known | changing
+ *
+ * An entry that is `changing` was changed by the transaction that runs now: only the leader may
+ * look at it, readers go to the file.
+ *
+ *     miss    lock; not here: remember the shard's version; unlock
+ *             snapshot of the file; look up
+ *     fill    lock; the same version still? then put in; unlock
+ *
+ *     change  lock; version + 1; entry := changing, with the new body; unlock
+ *     COMMIT  (here the file changes for readers)
+ *     end     lock; entry := known; unlock                      (rolled back: the entry is freed)
+ *
+ * Invariants:
+ *  1. A known entry shows what a snapshot of the file that began now would show, as long as no
+ *     other process has begun a commit that this cache does not know (`seen` == `begun`).
+ *  2. A document changes in the file only while its entry is changing or the cache is closed: who
+ *     finds a known entry finds it before the commit began to be visible, and after that only what
+ *     was committed.
+ *  3. What a fill puts in was read in a snapshot that began after the miss, and the document was
+ *     not changing at the miss, nor has any document of its shard begun to change since. So no
+ *     commit of this process lies between the snapshot and the fill. If one of others does, nobody
+ *     finds what was put in before it is thrown away (1).
+ *  4. Whoever compares `seen` and `begun` does so under a shard's mutex, and reads `seen` first.
+ *     `seen` moves only after every shard was emptied (begin), or for a commit of this process
+ *     (commit).
+ *  5. Entries that are changing are never evicted.
+ *
+ *  6. Each number of the table `promised` is at least that of the last commit that is promised to be on
+ *     the disk (durable.h) and changed, inserted or removed a document with that hash; it is set
+ *     before the commit. So who has a document out of a known entry, or out of a snapshot that is
+ *     older than his look into the table, waits for that number and for no other commit. What other
+ *     processes committed is in `promised_all` from when it is seen (1).
+ *
+ * An insert is no change of an entry: nobody can have put in a document that is not there. One that was removed
+ * before in the same transaction has an entry already, without a body.
+ *
+ * Other processes count `begun` before their commits (wake.c). A process that only reads never
+ * holds the lock, cannot know whether somebody else is in the middle of a commit, and so never uses
+ * its cache: `seen` begins as a number that `begun` is not. Where two processes write in turns, each
+ * empties its cache when its turn comes, and has what it had before the cache.
+ *
+ * A commit that the disk refused frees its entries; the file shows the old documents.
+ */
+#include "engine/documents/cache.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/random.h"
+
+#define SHARDS      64
+#define BUCKETS     1024
+#define SHARD_BYTES (512 * 1024) /* 32 MB in all */
+#define CHANGES_MAX 16384        /* of one transaction; with more the cache is closed */
+#define PROMISES    4096
+
+struct entry {
+    struct entry *next; /* of the same bucket */
+    struct entry *newer, *older;
+    uint64_t hash;
+    int64_t row;
+    uint8_t *body; /* NULL: not known; only while changing */
+    uint32_t body_size, body_room;
+    uint32_t name_size, key_size;
+    bool changing;
+    bool used; /* since it was the oldest */
+    uint8_t name_and_key[];
+};
+
+struct shard {
+    pthread_mutex_t mutex;
+    uint64_t version;
+    size_t count, bytes;
+    struct entry *newest, *oldest;
+    struct entry **buckets; /* NULL until there is an entry */
+};
+
+struct cache {
+    const atomic_uint *begun;
+    atomic_uint seen;
+    atomic_bool closed;
+    uint64_t seed;
+    struct entry **changes; /* the leader's: those that are changing */
+    size_t changes_count, changes_room;
+    uint64_t *hashes; /* the leader's: of all documents that the transaction has changed */
+    size_t hashes_count, hashes_room;
+    atomic_ullong promised[PROMISES], promised_all;
+    struct shard shards[SHARDS];
+};
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+struct name {
+    const char *collection;
+    uint32_t size;
+    struct bytes key;
+    uint64_t hash;
+};
+
+static uint64_t mix(uint64_t hash, const void *data, size_t size)
+{
+    const uint8_t *bytes = data;
+    uint64_t word;
+
+    for (; size >= sizeof word; size -= sizeof word, bytes += sizeof word) {
+        memcpy(&word, bytes, sizeof word);
+        hash = (hash ^ word) * UINT64_C(0x9fb21c651e98df25);
+        hash ^= hash >> 32;
+    }
+    word = size;
+    memcpy(&word, bytes, size);
+    hash = (hash ^ word) * UINT64_C(0x9fb21c651e98df25);
+    return hash ^ hash >> 29;
+}
+
+static struct name name_of(const struct cache *cache, const char *collection, struct bytes key)
+{
+    struct name name = {.collection = collection, .size = (uint32_t)strlen(collection), .key = key};
+
+    name.hash = mix(mix(cache->seed, collection, name.size), key.data, key.size);
+    return name;
+}
+
+static struct shard *shard_of(struct cache *cache, uint64_t hash)
+{
+    return &cache->shards[hash >> 32 & (SHARDS - 1)];
+}
+
+static struct entry **bucket_of(struct shard *shard, uint64_t hash)
+{
+    return &shard->buckets[hash & (BUCKETS - 1)];
+}
+
+static struct entry *find(struct shard *shard, const struct name *name)
+{
+    struct entry *entry = shard->buckets ? *bucket_of(shard, name->hash) : NULL;
+
+    while (entry && (entry->hash != name->hash || entry->name_size != name->size ||
+                     entry->key_size != name->key.size ||
+                     memcmp(entry->name_and_key, name->collection, name->size) != 0 ||
+                     memcmp(entry->name_and_key + name->size, name->key.data, name->key.size) != 0))
+        entry = entry->next;
+    return entry;
+}
+
+/* ---- entries of a shard, under its mutex ----------------------------------------------------- */
+
+static size_t bytes_of(const struct entry *entry)
+{
+    return sizeof *entry + entry->name_size + entry->key_size + entry->body_room;
+}
+
+static void list_add(struct shard *shard, struct entry *entry)
+{
+    entry->newer = NULL;
+    entry->older = shard->newest;
+    if (shard->newest)
+        shard->newest->newer = entry;
+    else
+        shard->oldest = entry;
+    shard->newest = entry;
+}
+
+static void list_remove(struct shard *shard, struct entry *entry)
+{
+    *(entry->newer ? &entry->newer->older : &shard->newest) = entry->older;
+    *(entry->older ? &entry->older->newer : &shard->oldest) = entry->newer;
+}
+
+static void drop(struct shard *shard, struct entry *entry)
+{
+    struct entry **link = bucket_of(shard, entry->hash);
+
+    while (*link != entry)
+        link = &(*link)->next;
+    *link = entry->next;
+    list_remove(shard, entry);
+    shard->bytes -= bytes_of(entry);
+    shard->count--;
+    bson_free(entry->body);
+    bson_free(entry);
+}
+
+/* Makes room for `bytes`: the oldest go, but one that was used gets another round (the CLOCK
+ * algorithm), and so does one that is changing. False: there is no room. */
+static bool make_room(struct shard *shard, size_t bytes)
+{
+    for (size_t left = 2 * shard->count; left && shard->bytes + bytes > SHARD_BYTES; left--) {
+        struct entry *entry = shard->oldest;
+
+        if (!entry->changing && !entry->used) {
+            drop(shard, entry);
+            continue;
+        }
+        entry->used = false;
+        list_remove(shard, entry);
+        list_add(shard, entry);
+    }
+    return shard->bytes + bytes <= SHARD_BYTES;
+}
+
+static struct entry *add(struct shard *shard, const struct name *name)
+{
+    struct entry *entry = bson_malloc0(sizeof *entry + name->size + name->key.size);
+
+    if (!shard->buckets)
+        shard->buckets = bson_malloc0(BUCKETS * sizeof *shard->buckets);
+    entry->hash = name->hash;
+    entry->name_size = name->size;
+    entry->key_size = (uint32_t)name->key.size;
+    memcpy(entry->name_and_key, name->collection, name->size);
+    memcpy(entry->name_and_key + name->size, name->key.data, name->key.size);
+    entry->next = *bucket_of(shard, name->hash);
+    *bucket_of(shard, name->hash) = entry;
+    list_add(shard, entry);
+    shard->bytes += bytes_of(entry);
+    shard->count++;
+    return entry;
+}
+
+static void set_body(struct shard *shard, struct entry *entry, int64_t row, struct bytes body)
+{
+    shard->bytes -= entry->body_room;
+    if (!body.size || entry->body_room < body.size || entry->body_room > 2 * body.size) {
+        bson_free(entry->body);
+        entry->body = body.size ? bson_malloc(body.size) : NULL;
+        entry->body_room = (uint32_t)body.size;
+    }
+    shard->bytes += entry->body_room;
+    if (body.size)
+        memcpy(entry->body, body.data, body.size);
+    entry->body_size = (uint32_t)body.size;
+    entry->row = row;
+}
+
+static void empty_shard(struct shard *shard)
+{
+    pthread_mutex_lock(&shard->mutex);
+    shard->version++;
+    while (shard->oldest)
+        drop(shard, shard->oldest);
+    pthread_mutex_unlock(&shard->mutex);
+}
+
+static void empty(struct cache *cache)
+{
+    truce_assert(!cache->changes_count);
+    for (int i = 0; i < SHARDS; i++)
+        empty_shard(&cache->shards[i]);
+}
+
+/* ---- making and freeing ---------------------------------------------------------------------- */
+
+struct cache *truce__cache_new(const atomic_uint *begun)
+{
+    struct cache *cache = bson_malloc0(sizeof *cache);
+
+    cache->begun = begun;
+    cache->seed = truce__random_entropy();
+    atomic_init(&cache->seen, atomic_load(begun) - 1);
+    for (int i = 0; i < SHARDS; i++)
+        pthread_mutex_init(&cache->shards[i].mutex, NULL);
+    return cache;
+}
+
+void truce__cache_free(struct cache *cache)
+{
+    if (!cache)
+        return;
+    empty(cache);
+    for (int i = 0; i < SHARDS; i++) {
+        bson_free(cache->shards[i].buckets);
+        pthread_mutex_destroy(&cache->shards[i].mutex);
+    }
+    bson_free(cache->changes);
+    bson_free(cache->hashes);
+    bson_free(cache);
+}
+
+/* ---- readers --------------------------------------------------------------------------------- */
+
+/* Invariant 4: under a shard's mutex. */
+static bool usable(const struct cache *cache)
+{
+    unsigned seen = atomic_load(&cache->seen);
+
+    return !atomic_load(&cache->closed) && seen == atomic_load(cache->begun);
+}
+
+/* Of a known entry, or after a snapshot: the commits that it shows have been noted. */
+static uint64_t promised_of(const struct cache *cache, uint64_t hash)
+{
+    uint64_t one = atomic_load(&cache->promised[hash % PROMISES]);
+    uint64_t all = atomic_load(&cache->promised_all);
+
+    return one > all ? one : all;
+}
+
+uint64_t truce__cache_promised(struct cache *cache, const char *collection, struct bytes key,
+                               uint64_t otherwise)
+{
+    struct name name = name_of(cache, collection, key);
+    struct shard *shard = shard_of(cache, name.hash);
+    bool known;
+
+    pthread_mutex_lock(&shard->mutex);
+    known = usable(cache);
+    pthread_mutex_unlock(&shard->mutex);
+    return known ? promised_of(cache, name.hash) : otherwise;
+}
+
+bool truce__cache_get(struct cache *cache, const char *collection, struct bytes key,
+                      struct buffer *body, struct cache_look *look)
+{
+    struct name name = name_of(cache, collection, key);
+    struct shard *shard = shard_of(cache, name.hash);
+    struct entry *entry = NULL;
+    bool found = false;
+
+    *look = (struct cache_look){0};
+    if (key.size > CACHE_KEY_MAX)
+        return false;
+    pthread_mutex_lock(&shard->mutex);
+    look->version = shard->version;
+    look->may_fill = usable(cache);
+    if (look->may_fill)
+        entry = find(shard, &name);
+    if (entry && entry->changing)
+        look->may_fill = false;
+    else if (entry) {
+        truce__buffer_append(body, entry->body, entry->body_size);
+        look->promised = promised_of(cache, name.hash);
+        entry->used = true;
+        found = true;
+    }
+    pthread_mutex_unlock(&shard->mutex);
+    return found;
+}
+
+void truce__cache_fill(struct cache *cache, const char *collection, struct bytes key,
+                       const struct cache_look *look, int64_t row, struct bytes body)
+{
+    struct name name = name_of(cache, collection, key);
+    struct shard *shard = shard_of(cache, name.hash);
+    size_t needed = sizeof(struct entry) + name.size + key.size + body.size;
+
+    if (!look->may_fill || body.size > CACHE_BODY_MAX)
+        return;
+    pthread_mutex_lock(&shard->mutex);
+    if (shard->version == look->version && !find(shard, &name) && make_room(shard, needed))
+        set_body(shard, add(shard, &name), row, body);
+    pthread_mutex_unlock(&shard->mutex);
+}
+
+/* ---- who leads the writer --------------------------------------------------------------------- */
+
+void truce__cache_begin(struct cache *cache, uint64_t promised)
+{
+    unsigned begun = atomic_load(cache->begun);
+
+    truce_assert(!cache->changes_count && !atomic_load(&cache->closed));
+    if (atomic_load(&cache->seen) == begun)
+        return;
+    empty(cache);
+    atomic_store(&cache->promised_all, promised);
+    atomic_store(&cache->seen, begun);
+}
+
+bool truce__cache_peek(struct cache *cache, const char *collection, struct bytes key, int64_t *row,
+                       struct buffer *body)
+{
+    struct name name = name_of(cache, collection, key);
+    struct shard *shard = shard_of(cache, name.hash);
+    struct entry *entry = NULL;
+    bool found;
+
+    if (atomic_load(&cache->closed) || key.size > CACHE_KEY_MAX)
+        return false;
+    pthread_mutex_lock(&shard->mutex);
+    entry = find(shard, &name);
+    found = entry && entry->body;
+    if (found) {
+        truce__buffer_append(body, entry->body, entry->body_size);
+        *row = entry->row;
+        entry->used = true;
+    }
+    pthread_mutex_unlock(&shard->mutex);
+    return found;
+}
+
+static void note_change(struct cache *cache, struct entry *entry)
+{
+    if (cache->changes_count == cache->changes_room) {
+        cache->changes_room = cache->changes_room ? 2 * cache->changes_room : 64;
+        cache->changes = bson_realloc(cache->changes, cache->changes_room * sizeof *cache->changes);
+    }
+    cache->changes[cache->changes_count++] = entry;
+    entry->changing = true;
+}
+
+static void note_hash(struct cache *cache, uint64_t hash)
+{
+    if (cache->hashes_count == CHANGES_MAX)
+        truce__cache_close(cache);
+    if (atomic_load(&cache->closed))
+        return;
+    if (cache->hashes_count == cache->hashes_room) {
+        cache->hashes_room = cache->hashes_room ? 2 * cache->hashes_room : 64;
+        cache->hashes = bson_realloc(cache->hashes, cache->hashes_room * sizeof *cache->hashes);
+    }
+    cache->hashes[cache->hashes_count++] = hash;
+}
+
+void truce__cache_insert(struct cache *cache, const char *collection, struct bytes key)
+{
+    note_hash(cache, name_of(cache, collection, key).hash);
+}
+
+void truce__cache_change(struct cache *cache, const char *collection, struct bytes key, int64_t row,
+                         struct bytes body)
+{
+    struct name name = name_of(cache, collection, key);
+    struct shard *shard = shard_of(cache, name.hash);
+    struct entry *entry;
+
+    note_hash(cache, name.hash);
+    if (key.size > CACHE_KEY_MAX || atomic_load(&cache->closed)) /* no miss may fill it */
+        return;
+    pthread_mutex_lock(&shard->mutex);
+    shard->version++;
+    entry = find(shard, &name);
+    if (!entry)
+        entry = add(shard, &name);
+    if (!entry->changing)
+        note_change(cache, entry);
+    if (body.size > CACHE_BODY_MAX || !make_room(shard, body.size))
+        body = (struct bytes){0};
+    set_body(shard, entry, row, body);
+    pthread_mutex_unlock(&shard->mutex);
+}
+
+void truce__cache_doubt(struct cache *cache)
+{
+    for (size_t i = 0; i < cache->changes_count; i++) {
+        struct entry *entry = cache->changes[i];
+        struct shard *shard = shard_of(cache, entry->hash);
+
+        pthread_mutex_lock(&shard->mutex);
+        set_body(shard, entry, 0, (struct bytes){0});
+        pthread_mutex_unlock(&shard->mutex);
+    }
+}
+
+void truce__cache_close(struct cache *cache)
+{
+    atomic_store(&cache->closed, true);
+}
+
+void truce__cache_commit(struct cache *cache, uint64_t promised)
+{
+    truce_assert(atomic_load(&cache->seen) + 1 == atomic_load(cache->begun));
+    if (promised && atomic_load(&cache->closed))
+        atomic_store(&cache->promised_all, promised);
+    for (size_t i = 0; i < cache->hashes_count && promised; i++)
+        atomic_store(&cache->promised[cache->hashes[i] % PROMISES], promised);
+    atomic_store(&cache->seen, atomic_load(cache->begun));
+}
+
+void truce__cache_end(struct cache *cache, bool committed)
+{
+    for (size_t i = 0; i < cache->changes_count; i++) {
+        struct entry *entry = cache->changes[i];
+        struct shard *shard = shard_of(cache, entry->hash);
+
+        pthread_mutex_lock(&shard->mutex);
+        entry->changing = false;
+        if (!committed || !entry->body)
+            drop(shard, entry);
+        pthread_mutex_unlock(&shard->mutex);
+    }
+    cache->changes_count = cache->hashes_count = 0;
+    if (atomic_load(&cache->closed)) {
+        empty(cache);
+        atomic_store(&cache->closed, false);
+    }
+}

@@ -1,0 +1,413 @@
+/*
+ * The catalog.
+ *
+ * Row table 0:
+ *
+ *     row 1        {next: int64}     the next number for a table; numbers are never used again
+ *     row <id>     {name, indexes: [{id, state, multikey, definition: {v, key, name, ...}}]}
+ *                  the collection whose documents stand in c<id>, its indexes in x<id> each
+ *
+ * Invariants:
+ *  1. Names are unique; every collection has at least the index of _id, which is its first.
+ *  2. The tables of the file are exactly those that the catalog names: both change in one
+ *     transaction.
+ *  3. Every change of a row 2... changes the version of the file.
+ */
+#include "engine/documents/catalog.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "query/index/catalog.h"
+
+#define CATALOG      INT64_C(0)
+#define ROW_NEXT     INT64_C(1)
+#define FIRST_NUMBER INT64_C(2)
+
+static struct bytes bytes_of(const bson_t *document)
+{
+    return (struct bytes){bson_get_data(document), document->len};
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static truce_status bad_row(int64_t row, bson_error_t *error)
+{
+    return truce__fail(TRUCE_CORRUPT, error, "row %lld of the catalog is damaged", (long long)row);
+}
+
+static struct value field(struct value document, const char *name, uint8_t type)
+{
+    struct value found = truce__value_field(document, name, strlen(name));
+
+    return found.type == type ? found : truce__value_missing();
+}
+
+static truce_status read_index(struct value entry, struct index *index, bson_error_t *error)
+{
+    struct value id = field(entry, "id", BSON_TYPE_INT64);
+    struct value state = field(entry, "state", BSON_TYPE_INT32);
+    struct value multikey = field(entry, "multikey", BSON_TYPE_INT32);
+    struct value definition = field(entry, "definition", BSON_TYPE_DOCUMENT);
+    bson_t borrowed;
+
+    if (!id.type || !state.type || !multikey.type || !definition.type)
+        return truce__fail(TRUCE_CORRUPT, error, "an index of the catalog is damaged");
+    index->id = truce__value_int64(id);
+    index->state = (enum index_state)truce__value_int32(state);
+    index->multikey_fields = (uint32_t)truce__value_int32(multikey);
+    truce__value_bson(definition, &borrowed);
+    return truce__index_spec_parse(&borrowed, &index->spec, error);
+}
+
+/* The index of _id is unique without saying so. */
+static truce_status read_indexes(struct value list, struct collection *collection,
+                                 bson_error_t *error)
+{
+    struct fields fields = truce__fields(list);
+    truce_status status = TRUCE_OK;
+
+    while (!status && truce__fields_next(&fields)) {
+        struct index *index;
+
+        if (fields.value.type != BSON_TYPE_DOCUMENT)
+            return truce__fail(TRUCE_CORRUPT, error, "an index of the catalog is damaged");
+        collection->indexes = bson_realloc(collection->indexes, (collection->indexes_count + 1) *
+                                                                    sizeof *collection->indexes);
+        index = &collection->indexes[collection->indexes_count];
+        memset(index, 0, sizeof *index);
+        status = read_index(fields.value, index, error);
+        if (!status)
+            collection->indexes_count++;
+    }
+    if (!status && collection->indexes_count)
+        collection->indexes[0].spec.unique = true;
+    return status;
+}
+
+static truce_status read_collection(int64_t row, struct bytes body, struct collection *collection,
+                                    bson_error_t *error)
+{
+    struct value name, list, whole;
+    truce_status status;
+    uint32_t length;
+    bson_t document;
+
+    if (!bson_init_static(&document, body.data, body.size) ||
+        truce__document_check(&document, "catalog", NULL))
+        return bad_row(row, error);
+    whole = truce__value_document(&document);
+    name = field(whole, "name", BSON_TYPE_UTF8);
+    list = field(whole, "indexes", BSON_TYPE_ARRAY);
+    if (!name.type || !list.type)
+        return bad_row(row, error);
+    collection->id = row;
+    collection->name = bson_strdup(truce__value_text(name, &length));
+    status = read_indexes(list, collection, error);
+    if (!status && !collection->indexes_count)
+        status = bad_row(row, error);
+    return status;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct collection *)a)->name, ((const struct collection *)b)->name);
+}
+
+static truce_status read_rows(struct kv *kv, struct catalog *catalog, bson_error_t *error)
+{
+    struct kv_cursor cursor = {0};
+    truce_status status = truce__kv_rows_seek(kv, CATALOG, FIRST_NUMBER - 1, false, &cursor, error);
+
+    while (!status) {
+        struct collection *collection;
+
+        status = truce__kv_cursor_next(&cursor, error);
+        if (status)
+            break;
+        catalog->collections =
+            bson_realloc(catalog->collections, (catalog->count + 1) * sizeof *catalog->collections);
+        collection = &catalog->collections[catalog->count++];
+        memset(collection, 0, sizeof *collection);
+        status = read_collection(cursor.row, cursor.body, collection, error);
+    }
+    truce__kv_cursor_close(&cursor);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+truce_status truce__catalog_load(struct kv *kv, uint32_t version, struct catalog **catalog,
+                                 bson_error_t *error)
+{
+    struct catalog *made = bson_malloc0(sizeof *made);
+    truce_status status;
+
+    atomic_init(&made->references, 1);
+    made->version = version;
+    status = read_rows(kv, made, error);
+    if (status) {
+        truce__catalog_release(made);
+        made = NULL;
+    } else if (made->count) {
+        qsort(made->collections, made->count, sizeof *made->collections, by_name);
+    }
+    *catalog = made;
+    return status;
+}
+
+struct catalog *truce__catalog_hold(struct catalog *catalog)
+{
+    atomic_fetch_add(&catalog->references, 1);
+    return catalog;
+}
+
+static void release_collection(struct collection *collection)
+{
+    for (uint32_t i = 0; i < collection->indexes_count; i++)
+        truce__index_spec_release(&collection->indexes[i].spec);
+    bson_free(collection->indexes);
+    bson_free(collection->name);
+}
+
+void truce__catalog_release(struct catalog *catalog)
+{
+    if (!catalog || atomic_fetch_sub(&catalog->references, 1) > 1)
+        return;
+    for (uint32_t i = 0; i < catalog->count; i++)
+        release_collection(&catalog->collections[i]);
+    bson_free(catalog->collections);
+    bson_free(catalog);
+}
+
+const struct collection *truce__catalog_find(const struct catalog *catalog, const char *name)
+{
+    uint32_t low = 0, high = catalog->count;
+
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        int order = strcmp(catalog->collections[middle].name, name);
+
+        if (!order)
+            return &catalog->collections[middle];
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+const struct collection *truce__catalog_find_id(const struct catalog *catalog, int64_t id)
+{
+    for (uint32_t i = 0; i < catalog->count; i++) {
+        if (catalog->collections[i].id == id)
+            return &catalog->collections[i];
+    }
+    return NULL;
+}
+
+const struct index *truce__collection_index(const struct collection *collection, const char *name)
+{
+    for (uint32_t i = 0; i < collection->indexes_count; i++) {
+        if (!strcmp(collection->indexes[i].spec.name, name))
+            return &collection->indexes[i];
+    }
+    return NULL;
+}
+
+const struct index *truce__collection_index_id(const struct collection *collection, int64_t id)
+{
+    for (uint32_t i = 0; i < collection->indexes_count; i++) {
+        if (collection->indexes[i].id == id)
+            return &collection->indexes[i];
+    }
+    return NULL;
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+static truce_status write_next(struct kv *kv, int64_t next, bool present, bson_error_t *error)
+{
+    bson_t header = BSON_INITIALIZER;
+    int64_t row = ROW_NEXT;
+    truce_status status;
+
+    BSON_APPEND_INT64(&header, "next", next);
+    if (present)
+        status = truce__kv_row_update(kv, CATALOG, row, bytes_of(&header), error);
+    else
+        status = truce__kv_row_insert(kv, CATALOG, &row, bytes_of(&header), error);
+    bson_destroy(&header);
+    return status;
+}
+
+static truce_status take_number(struct kv *kv, int64_t *number, bson_error_t *error)
+{
+    struct bytes body;
+    truce_status status = truce__kv_row_get(kv, CATALOG, ROW_NEXT, &body, error);
+    struct value next = {0};
+    bson_t header;
+
+    *number = FIRST_NUMBER;
+    if (status == TRUCE_NOT_FOUND)
+        return write_next(kv, FIRST_NUMBER + 1, false, error);
+    if (status)
+        return status;
+    if (bson_init_static(&header, body.data, body.size) &&
+        !truce__document_check(&header, "catalog", NULL))
+        next = field(truce__value_document(&header), "next", BSON_TYPE_INT64);
+    if (!next.type)
+        return bad_row(ROW_NEXT, error);
+    *number = truce__value_int64(next);
+    return write_next(kv, *number + 1, true, error);
+}
+
+static void append_index(bson_t *list, uint32_t *count, const struct index *index)
+{
+    char buffer[16];
+    const char *key;
+    bson_t entry, definition;
+
+    bson_uint32_to_string((*count)++, &key, buffer, sizeof buffer);
+    truce__index_describe(&index->spec, &definition);
+    bson_append_document_begin(list, key, -1, &entry);
+    BSON_APPEND_INT64(&entry, "id", index->id);
+    BSON_APPEND_INT32(&entry, "state", (int32_t)index->state);
+    BSON_APPEND_INT32(&entry, "multikey", (int32_t)index->multikey_fields);
+    BSON_APPEND_DOCUMENT(&entry, "definition", &definition);
+    bson_append_document_end(list, &entry);
+    bson_destroy(&definition);
+}
+
+/* The row of a collection: `without` is left out (NULL: none), `with` comes last (NULL: none). */
+static void describe(const struct collection *collection, const char *name,
+                     const struct index *without, const struct index *with, bson_t *row)
+{
+    uint32_t count = 0;
+    bson_t list;
+
+    bson_init(row);
+    BSON_APPEND_UTF8(row, "name", name);
+    BSON_APPEND_ARRAY_BEGIN(row, "indexes", &list);
+    for (uint32_t i = 0; i < collection->indexes_count; i++) {
+        const struct index *index = &collection->indexes[i];
+
+        /* a changed index keeps its place */
+        if (with && index->id == with->id)
+            append_index(&list, &count, with);
+        else if (index != without)
+            append_index(&list, &count, index);
+    }
+    if (with && !truce__collection_index_id(collection, with->id))
+        append_index(&list, &count, with);
+    bson_append_array_end(row, &list);
+}
+
+static truce_status write_collection(struct kv *kv, const struct collection *collection,
+                                     const char *name, const struct index *without,
+                                     const struct index *with, bson_error_t *error)
+{
+    truce_status status;
+    bson_t row;
+
+    describe(collection, name, without, with, &row);
+    status = truce__kv_row_update(kv, CATALOG, collection->id, bytes_of(&row), error);
+    bson_destroy(&row);
+    if (!status)
+        status = truce__kv_version_bump(kv, error);
+    return status;
+}
+
+static truce_status insert_collection(struct kv *kv, const struct collection *collection,
+                                      bson_error_t *error)
+{
+    int64_t id = collection->id;
+    truce_status status;
+    bson_t row;
+
+    describe(collection, collection->name, NULL, NULL, &row);
+    status = truce__kv_row_insert(kv, CATALOG, &id, bytes_of(&row), error);
+    bson_destroy(&row);
+    return status;
+}
+
+truce_status truce__catalog_add_collection(struct kv *kv, const char *name, bson_error_t *error)
+{
+    struct index id_index = {.state = INDEX_READY};
+    struct collection collection = {.indexes_count = 1, .indexes = &id_index};
+    truce_status status;
+
+    truce__index_spec_of_id(&id_index.spec);
+    collection.name = bson_strdup(name);
+    status = take_number(kv, &collection.id, error);
+    if (!status)
+        status = take_number(kv, &id_index.id, error);
+    if (!status)
+        status = truce__kv_rows_create(kv, collection.id, error);
+    if (!status)
+        status = truce__kv_keys_create(kv, id_index.id, error);
+    if (!status)
+        status = insert_collection(kv, &collection, error);
+    truce__index_spec_release(&id_index.spec);
+    bson_free(collection.name);
+    return status;
+}
+
+truce_status truce__catalog_drop_collection(struct kv *kv, const struct collection *collection,
+                                            bson_error_t *error)
+{
+    truce_status status = truce__kv_rows_drop(kv, collection->id, error);
+
+    for (uint32_t i = 0; i < collection->indexes_count && !status; i++)
+        status = truce__kv_keys_drop(kv, collection->indexes[i].id, error);
+    if (!status)
+        status = truce__kv_row_delete(kv, CATALOG, collection->id, error);
+    return status;
+}
+
+truce_status truce__catalog_rename_collection(struct kv *kv, const struct collection *collection,
+                                              const char *name, bson_error_t *error)
+{
+    return write_collection(kv, collection, name, NULL, NULL, error);
+}
+
+truce_status truce__catalog_add_index(struct kv *kv, const struct collection *collection,
+                                      const struct index_spec *spec, enum index_state state,
+                                      int64_t *id, bson_error_t *error)
+{
+    struct index index = {.state = state, .spec = *spec};
+    truce_status status = take_number(kv, &index.id, error);
+
+    if (!status)
+        status = truce__kv_keys_create(kv, index.id, error);
+    if (!status)
+        status = write_collection(kv, collection, collection->name, NULL, &index, error);
+    *id = index.id;
+    return status;
+}
+
+truce_status truce__catalog_drop_index(struct kv *kv, const struct collection *collection,
+                                       int64_t id, bson_error_t *error)
+{
+    const struct index *index = truce__collection_index_id(collection, id);
+    truce_status status;
+
+    truce_assert(index && index != collection->indexes);
+    status = truce__kv_keys_drop(kv, id, error);
+    if (!status)
+        status = write_collection(kv, collection, collection->name, index, NULL, error);
+    return status;
+}
+
+truce_status truce__catalog_change_index(struct kv *kv, const struct collection *collection,
+                                         int64_t id, enum index_state state,
+                                         uint32_t multikey_fields, bson_error_t *error)
+{
+    const struct index *found = truce__collection_index_id(collection, id);
+    struct index changed;
+
+    truce_assert(found);
+    changed = *found;
+    changed.state = state;
+    changed.multikey_fields = multikey_fields;
+    return write_collection(kv, collection, collection->name, NULL, &changed, error);
+}

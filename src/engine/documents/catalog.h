@@ -1,0 +1,72 @@
+#ifndef TRUCE_ENGINE_CATALOG_H
+#define TRUCE_ENGINE_CATALOG_H
+
+/*
+ * The catalog: which collections there are, in which tables their documents and index entries
+ * stand.
+ *
+ * A loaded catalog never changes; it belongs to one version of the file (engine/storage/kv.h) and is shared
+ * by reference count. Whoever has begun a snapshot or a write transaction compares versions and
+ * loads again if they differ, so a catalog in use is never stale, whoever changed it.
+ */
+#include <stdatomic.h>
+
+#include "bson/keys.h"
+#include "engine/storage/kv.h"
+
+enum index_state {
+    INDEX_BUILDING = 1, /* writers keep it up to date for their documents; it has not got all */
+    INDEX_CHECKING = 2, /* it has all documents; unique: older repeats are still being looked for */
+    INDEX_READY = 3,    /* queries use it */
+};
+
+struct index {
+    int64_t id; /* of its key table */
+    enum index_state state;
+    uint32_t multikey_fields; /* bit i: field i of some document went through an array */
+    struct index_spec spec;
+};
+
+struct collection {
+    int64_t id; /* of its row table */
+    char *name;
+    uint32_t indexes_count;
+    struct index *indexes; /* that of _id first */
+};
+
+struct catalog {
+    atomic_int references;
+    uint32_t version;
+    uint32_t count;
+    struct collection *collections; /* in the order of names */
+};
+
+/* From the snapshot or transaction that `kv` is in; one reference is the caller's. */
+truce_status truce__catalog_load(struct kv *kv, uint32_t version, struct catalog **catalog,
+                                 bson_error_t *error);
+struct catalog *truce__catalog_hold(struct catalog *catalog);
+void truce__catalog_release(struct catalog *catalog); /* NULL is allowed */
+
+const struct collection *truce__catalog_find(const struct catalog *catalog, const char *name);
+const struct collection *truce__catalog_find_id(const struct catalog *catalog, int64_t id);
+const struct index *truce__collection_index(const struct collection *collection, const char *name);
+const struct index *truce__collection_index_id(const struct collection *collection, int64_t id);
+
+/* ---- changes, in a write transaction; the caller loads the catalog again afterwards --------- */
+
+truce_status truce__catalog_add_collection(struct kv *kv, const char *name, bson_error_t *error);
+truce_status truce__catalog_drop_collection(struct kv *kv, const struct collection *collection,
+                                            bson_error_t *error);
+truce_status truce__catalog_rename_collection(struct kv *kv, const struct collection *collection,
+                                              const char *name, bson_error_t *error);
+/* `*id`: of the new index, whose table is made and empty */
+truce_status truce__catalog_add_index(struct kv *kv, const struct collection *collection,
+                                      const struct index_spec *spec, enum index_state state,
+                                      int64_t *id, bson_error_t *error);
+truce_status truce__catalog_drop_index(struct kv *kv, const struct collection *collection,
+                                       int64_t id, bson_error_t *error);
+truce_status truce__catalog_change_index(struct kv *kv, const struct collection *collection,
+                                         int64_t id, enum index_state state,
+                                         uint32_t multikey_fields, bson_error_t *error);
+
+#endif

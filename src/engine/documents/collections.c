@@ -1,0 +1,266 @@
+/* Collections: create, drop, rename, list; and the indexes of one, but for their making. */
+#include "base/assert.h"
+#include "engine/documents/index_build.h"
+#include "engine/engine.h"
+#include "query/index/catalog.h"
+
+/* One change of the catalog as an operation of the writer. */
+struct catalog_op {
+    struct write_op base; /* first */
+    truce_status (*change)(struct catalog_op *op, struct writer *writer, bson_error_t *error);
+    const char *name, *other; /* of the collection; its new name, or an index's */
+    bool drop_target;
+    truce_status status; /* its own answer */
+    bson_error_t error;
+};
+
+static truce_status run_change(struct write_op *base, struct writer *writer, bson_error_t *error)
+{
+    struct catalog_op *op = (struct catalog_op *)base;
+
+    op->status = op->change(op, writer, &op->error);
+    /* a refused change has not written anything: whatever answers with a code refuses before */
+    if (op->status && op->error.domain == TRUCE_ERROR) {
+        *error = op->error;
+        return op->status;
+    }
+    return TRUCE_OK;
+}
+
+static truce_status run(struct engine *engine, struct catalog_op *op, bson_error_t *error)
+{
+    truce_status status = truce__engine_writable(engine, error);
+
+    if (status)
+        return status;
+    op->base.run = run_change;
+    op->base.relaxed = engine->relaxed;
+    op->base.relaxed = engine->relaxed;
+    op->base.deadline_ns = truce__engine_deadline(engine, 0);
+    status = truce__writer_run(&engine->writer, &op->base, error);
+    if (!status && op->status) {
+        status = op->status;
+        *error = op->error;
+    }
+    return status;
+}
+
+static truce_status refuse_missing(const char *name, bson_error_t *error)
+{
+    return truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s", name);
+}
+
+/* After each change of the catalog; who waits for a collection looks again. */
+static void changed(struct writer *writer, const char *name)
+{
+    truce__writer_catalog_changed(writer);
+    truce__cache_close(writer->cache);
+    truce__writer_touch(writer, name);
+}
+
+/* ---- collections ---------------------------------------------------------------------------- */
+
+static truce_status create(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+{
+    const struct collection *collection;
+    truce_status status = truce__writer_collection(writer, op->name, &collection, error);
+
+    if (status)
+        return status;
+    if (collection)
+        return truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", op->name);
+    status = truce__catalog_add_collection(writer->kv, op->name, error);
+    changed(writer, op->name);
+    return status;
+}
+
+static truce_status drop(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+{
+    const struct collection *collection;
+    truce_status status = truce__writer_collection(writer, op->name, &collection, error);
+
+    if (status)
+        return status;
+    if (!collection)
+        return refuse_missing(op->name, error);
+    status = truce__catalog_drop_collection(writer->kv, collection, error);
+    changed(writer, op->name);
+    return status;
+}
+
+static truce_status replace_target(struct catalog_op *op, struct writer *writer,
+                                   bson_error_t *error)
+{
+    const struct collection *target;
+    truce_status status = truce__writer_collection(writer, op->other, &target, error);
+
+    if (status || !target)
+        return status;
+    if (!op->drop_target)
+        return truce__refuse(CODE_NAMESPACE_EXISTS, error, "the collection %s exists", op->other);
+    status = truce__catalog_drop_collection(writer->kv, target, error);
+    changed(writer, op->other);
+    return status;
+}
+
+static truce_status rename_to(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+{
+    const struct collection *collection;
+    truce_status status = truce__writer_collection(writer, op->name, &collection, error);
+
+    if (!status && !collection)
+        status = refuse_missing(op->name, error);
+    if (!status)
+        status = replace_target(op, writer, error);
+    if (!status)
+        status = truce__writer_collection(writer, op->name, &collection, error);
+    if (status)
+        return status;
+    status = truce__catalog_rename_collection(writer->kv, collection, op->other, error);
+    changed(writer, op->name);
+    changed(writer, op->other);
+    return status;
+}
+
+truce_status truce__engine_collection_create(struct engine *engine, const char *collection,
+                                             bson_error_t *error)
+{
+    struct catalog_op op = {.change = create, .name = collection};
+
+    return run(engine, &op, error);
+}
+
+truce_status truce__engine_collection_drop(struct engine *engine, const char *collection,
+                                           bson_error_t *error)
+{
+    struct catalog_op op = {.change = drop, .name = collection};
+
+    return run(engine, &op, error);
+}
+
+truce_status truce__engine_collection_rename(struct engine *engine, const char *from,
+                                             const char *to, bool drop_target, bson_error_t *error)
+{
+    struct catalog_op op = {
+        .change = rename_to, .name = from, .other = to, .drop_target = drop_target};
+
+    return run(engine, &op, error);
+}
+
+/* ---- lists ---------------------------------------------------------------------------------- */
+
+static uint32_t count_ready(const struct collection *collection)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < collection->indexes_count; i++)
+        count += collection->indexes[i].state == INDEX_READY;
+    return count;
+}
+
+static truce_status describe(struct kv *kv, const struct collection *collection,
+                             bson_t *description, bson_error_t *error)
+{
+    int64_t documents = 0, bytes = 0;
+    truce_status status = truce__kv_rows_measure(kv, collection->id, &documents, &bytes, error);
+
+    BSON_APPEND_UTF8(description, "name", collection->name);
+    BSON_APPEND_INT64(description, "documents", documents);
+    BSON_APPEND_INT64(description, "bytes", bytes);
+    BSON_APPEND_INT32(description, "indexes", (int32_t)count_ready(collection));
+    return status;
+}
+
+truce_status truce__engine_collection_list(struct engine *engine, bson_t *collections,
+                                           bson_error_t *error)
+{
+    truce_status status = truce__engine_usable(engine, error);
+    struct reader *reader = NULL;
+
+    bson_init(collections);
+    if (!status)
+        status = truce__readers_begin(&engine->readers, false, &reader, error);
+    for (uint32_t i = 0; !status && i < reader->catalog->count; i++) {
+        char buffer[16];
+        const char *key;
+        bson_t description;
+
+        bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+        bson_append_document_begin(collections, key, -1, &description);
+        status = describe(reader->kv, &reader->catalog->collections[i], &description, error);
+        bson_append_document_end(collections, &description);
+    }
+    if (reader)
+        truce__readers_end(&engine->readers, reader);
+    return status;
+}
+
+static void list_indexes(const struct collection *collection, bson_t *indexes)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < collection->indexes_count; i++) {
+        char buffer[16];
+        const char *key;
+        bson_t definition;
+
+        if (collection->indexes[i].state != INDEX_READY)
+            continue;
+        bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
+        truce__index_describe(&collection->indexes[i].spec, &definition);
+        bson_append_document(indexes, key, -1, &definition);
+        bson_destroy(&definition);
+    }
+}
+
+truce_status truce__engine_index_list(struct engine *engine, const char *name, bson_t *indexes,
+                                      bson_error_t *error)
+{
+    truce_status status = truce__engine_usable(engine, error);
+    const struct collection *collection;
+    struct reader *reader;
+
+    bson_init(indexes);
+    if (!status)
+        status = truce__readers_begin(&engine->readers, false, &reader, error);
+    if (status)
+        return status;
+    collection = truce__catalog_find(reader->catalog, name);
+    if (collection)
+        list_indexes(collection, indexes);
+    else
+        status = refuse_missing(name, error);
+    truce__readers_end(&engine->readers, reader);
+    return status;
+}
+
+/* ---- dropping indexes ----------------------------------------------------------------------- */
+
+static truce_status drop_index(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+{
+    const struct collection *collection;
+    const struct index *index;
+    truce_status status = truce__writer_collection(writer, op->name, &collection, error);
+
+    if (status)
+        return status;
+    if (!collection)
+        return refuse_missing(op->name, error);
+    index = truce__collection_index(collection, op->other);
+    if (!index)
+        return truce__refuse(CODE_INDEX_NOT_FOUND, error, "there is no index \"%s\" in %s",
+                             op->other, op->name);
+    if (index == collection->indexes)
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "the index of _id cannot be dropped");
+    status = truce__catalog_drop_index(writer->kv, collection, index->id, error);
+    changed(writer, op->name);
+    return status;
+}
+
+truce_status truce__engine_index_drop(struct engine *engine, const char *collection,
+                                      const char *name, bson_error_t *error)
+{
+    struct catalog_op op = {.change = drop_index, .name = collection, .other = name};
+
+    return run(engine, &op, error);
+}

@@ -1,0 +1,295 @@
+/*
+ * Documents and index entries.
+ *
+ *     row table of the collection       7 -> {_id: 5, a: [1, 2]}
+ *     key table of _id_                 (key(5), 7)
+ *     key table of a_1                  (key(1), 7) (key(2), 7)
+ *
+ * Invariants, between transactions (truce__engine_check looks for all of them):
+ *  1. For every index but one that is still being built: the pairs of its key table are exactly
+ *     the keys of each document (truce__index_keys) with the document's row.
+ *  2. In a unique index that is not being built no key stands twice.
+ *  3. An index's multikey_fields has the bits of every document in it. Bits are never taken back.
+ *
+ * The changes of an entry set are the difference of two sorted lists of keys: what is only in the
+ * old list is deleted, what is only in the new one inserted. An index that is being built may
+ * already hold the keys of a document, or not yet; deleting what is missing and inserting what is
+ * there are both allowed, so writers treat it like any other.
+ */
+#include "engine/documents/documents.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "query/index/catalog.h"
+
+bool truce__documents_failed(truce_status status)
+{
+    return status == TRUCE_IO || status == TRUCE_CORRUPT || status == TRUCE_LOCKED;
+}
+
+static struct bytes bytes_of(const bson_t *document)
+{
+    return (struct bytes){bson_get_data(document), document->len};
+}
+
+/* ---- lists of keys -------------------------------------------------------------------------- */
+
+static struct bytes key_at(const struct index_keys *keys, uint32_t number)
+{
+    uint32_t start = number ? keys->ends[number - 1] : 0;
+
+    return (struct bytes){keys->bytes.bytes + start, keys->ends[number] - start};
+}
+
+static int compare(struct bytes a, struct bytes b)
+{
+    size_t common = a.size < b.size ? a.size : b.size;
+    int order = common ? memcmp(a.data, b.data, common) : 0;
+
+    return order ? order : (a.size > b.size) - (a.size < b.size);
+}
+
+/* The next key that is in `list` but not in `other`; false at the end. Both positions move. */
+static bool next_difference(const struct index_keys *list, uint32_t *at,
+                            const struct index_keys *other, uint32_t *other_at, struct bytes *key)
+{
+    while (*at < list->count) {
+        int order;
+
+        *key = key_at(list, *at);
+        while (*other_at < other->count && compare(key_at(other, *other_at), *key) < 0)
+            (*other_at)++;
+        order = *other_at < other->count ? compare(key_at(other, *other_at), *key) : 1;
+        (*at)++;
+        if (order)
+            return true;
+    }
+    return false;
+}
+
+/* ---- checks --------------------------------------------------------------------------------- */
+
+struct change {
+    struct writer *writer;
+    const struct collection *collection;
+    int64_t row;                  /* 0: none yet */
+    const bson_t *before, *after; /* NULL: none */
+};
+
+static truce_status make_keys(const struct index *index, const bson_t *document,
+                              struct index_keys *keys, bson_error_t *error)
+{
+    if (document)
+        return truce__index_keys(&index->spec, truce__value_document(document), keys, error);
+    keys->count = 0;
+    keys->multikey_fields = 0;
+    return TRUCE_OK;
+}
+
+static truce_status check_unique(const struct change *change, const struct index *index,
+                                 const struct key_change *keys, bson_error_t *error)
+{
+    uint32_t at = 0, other_at = 0;
+    truce_status status = TRUCE_OK;
+    struct bytes key;
+    int64_t row;
+
+    while (!status && next_difference(&keys->after, &at, &keys->before, &other_at, &key)) {
+        status = truce__kv_key_get(change->writer->kv, index->id, key, &row, error);
+        if (status == TRUCE_NOT_FOUND)
+            status = TRUCE_OK;
+        else if (!status && row != change->row)
+            status = truce__index_refuse_duplicate(change->collection->name, &index->spec,
+                                                   truce__value_document(change->after), key.data,
+                                                   key.size, error);
+    }
+    return status;
+}
+
+/* The index of _id has nothing to do when a document is replaced. */
+static uint32_t first_index(const struct change *change)
+{
+    return change->before && change->after ? 1 : 0;
+}
+
+/* The keys of all indexes, then the checks: parallel arrays are refused before taken keys. */
+static truce_status prepare(const struct change *change, bson_error_t *error)
+{
+    const struct collection *collection = change->collection;
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = first_index(change); i < collection->indexes_count && !status; i++) {
+        struct key_change *keys = &change->writer->keys[i];
+
+        status = make_keys(&collection->indexes[i], change->before, &keys->before, error);
+        if (!status)
+            status = make_keys(&collection->indexes[i], change->after, &keys->after, error);
+    }
+    for (uint32_t i = first_index(change); i < collection->indexes_count && !status; i++) {
+        const struct index *index = &collection->indexes[i];
+
+        if (index->spec.unique && index->state != INDEX_BUILDING)
+            status = check_unique(change, index, &change->writer->keys[i], error);
+    }
+    return status;
+}
+
+/* ---- changes -------------------------------------------------------------------------------- */
+
+static truce_status write_keys(const struct change *change, const struct index *index,
+                               const struct key_change *keys, bson_error_t *error)
+{
+    struct kv *kv = change->writer->kv;
+    uint32_t at = 0, other_at = 0;
+    truce_status status = TRUCE_OK;
+    struct bytes key;
+
+    while (!status && next_difference(&keys->before, &at, &keys->after, &other_at, &key))
+        status = truce__kv_key_delete(kv, index->id, key, change->row, error);
+    at = other_at = 0;
+    while (!status && next_difference(&keys->after, &at, &keys->before, &other_at, &key))
+        status = truce__kv_key_insert(kv, index->id, key, change->row, error);
+    return status;
+}
+
+static truce_status write_all_keys(const struct change *change, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = first_index(change); i < change->collection->indexes_count && !status; i++)
+        status =
+            write_keys(change, &change->collection->indexes[i], &change->writer->keys[i], error);
+    return status;
+}
+
+static truce_status note_multikey(struct writer *writer, const char *name, int64_t id,
+                                  uint32_t fields, bson_error_t *error)
+{
+    const struct collection *collection;
+    const struct index *index;
+    truce_status status = truce__writer_collection(writer, name, &collection, error);
+
+    if (status)
+        return status;
+    index = truce__collection_index_id(collection, id);
+    status = truce__catalog_change_index(writer->kv, collection, id, index->state,
+                                         index->multikey_fields | fields, error);
+    truce__writer_catalog_changed(writer);
+    return status;
+}
+
+/* Rare: every field of an index goes through an array for the first time once. The collection that
+ * the loop walks is of the catalog before the first note, which is held as long. */
+static truce_status note_arrays(const struct change *change, bson_error_t *error)
+{
+    const struct collection *collection = change->collection;
+    struct catalog *held = truce__catalog_hold(change->writer->catalog);
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = first_index(change); i < collection->indexes_count && !status; i++) {
+        const struct index *index = &collection->indexes[i];
+        uint32_t fields = change->writer->keys[i].after.multikey_fields;
+
+        if (fields & ~index->multikey_fields)
+            status = note_multikey(change->writer, collection->name, index->id, fields, error);
+    }
+    truce__catalog_release(held);
+    return status;
+}
+
+static truce_status write_row(struct change *change, bson_error_t *error)
+{
+    struct kv *kv = change->writer->kv;
+    int64_t table = change->collection->id;
+
+    if (!change->before)
+        return truce__kv_row_insert(kv, table, &change->row, bytes_of(change->after), error);
+    if (!change->after)
+        return truce__kv_row_delete(kv, table, change->row, error);
+    return truce__kv_row_update(kv, table, change->row, bytes_of(change->after), error);
+}
+
+static truce_status apply(struct change *change, bson_error_t *error)
+{
+    truce_status status = prepare(change, error);
+
+    if (!status)
+        status = write_row(change, error);
+    if (!status)
+        status = write_all_keys(change, error);
+    if (status)
+        return status;
+    truce__writer_changed(change->writer, change->collection, change->row, change->before,
+                          change->after);
+    truce__writer_touch(change->writer, change->collection->name);
+    return note_arrays(change, error);
+}
+
+/* ---- the operations ------------------------------------------------------------------------- */
+
+static truce_status find_or_add(struct writer *writer, const char *name,
+                                const struct collection **collection, bson_error_t *error)
+{
+    truce_status status = truce__writer_collection(writer, name, collection, error);
+
+    if (status || *collection)
+        return status;
+    status = truce__catalog_add_collection(writer->kv, name, error);
+    truce__writer_catalog_changed(writer);
+    if (!status)
+        status = truce__writer_collection(writer, name, collection, error);
+    return status;
+}
+
+truce_status truce__documents_insert(struct writer *writer, const char *collection,
+                                     const bson_t *document, bson_error_t *error)
+{
+    struct change change = {.writer = writer, .after = document};
+    truce_status status = find_or_add(writer, collection, &change.collection, error);
+
+    return status ? status : apply(&change, error);
+}
+
+truce_status truce__documents_replace(struct writer *writer, const char *collection, int64_t row,
+                                      const bson_t *before, const bson_t *after,
+                                      bson_error_t *error)
+{
+    struct change change = {.writer = writer, .row = row, .before = before, .after = after};
+    truce_status status = truce__writer_collection(writer, collection, &change.collection, error);
+
+    truce_assert(status || change.collection);
+    return status ? status : apply(&change, error);
+}
+
+truce_status truce__documents_remove(struct writer *writer, const char *collection, int64_t row,
+                                     const bson_t *before, bson_error_t *error)
+{
+    struct change change = {.writer = writer, .row = row, .before = before};
+    truce_status status = truce__writer_collection(writer, collection, &change.collection, error);
+
+    truce_assert(status || change.collection);
+    return status ? status : apply(&change, error);
+}
+
+truce_status truce__documents_index(struct writer *writer, const char *collection, int64_t index,
+                                    int64_t row, const bson_t *document, bson_error_t *error)
+{
+    struct change change = {.writer = writer, .row = row, .after = document};
+    struct key_change *keys = &writer->keys[0];
+    const struct index *found;
+    truce_status status = truce__writer_collection(writer, collection, &change.collection, error);
+
+    if (status)
+        return status;
+    found = truce__collection_index_id(change.collection, index);
+    truce_assert(found);
+    status = make_keys(found, NULL, &keys->before, error);
+    if (!status)
+        status = make_keys(found, document, &keys->after, error);
+    if (!status)
+        status = write_keys(&change, found, keys, error);
+    if (!status && keys->after.multikey_fields & ~found->multikey_fields)
+        status = note_multikey(writer, collection, index, keys->after.multikey_fields, error);
+    return status;
+}

@@ -1,0 +1,261 @@
+/* How a find runs, in the shape of MongoDB's explain: the plan, and what running it looked at. */
+#include "base/assert.h"
+#include "engine/documents/query.h"
+
+static void append_index(bson_t *stage, const char *name, const struct index *index,
+                         const struct plan_scan *scan)
+{
+    BSON_APPEND_UTF8(stage, "stage", name);
+    BSON_APPEND_DOCUMENT(stage, "keyPattern", index->spec.key);
+    BSON_APPEND_UTF8(stage, "indexName", index->spec.name);
+    BSON_APPEND_BOOL(stage, "isMultiKey", index->multikey_fields);
+    BSON_APPEND_BOOL(stage, "isUnique", index->spec.unique);
+    BSON_APPEND_BOOL(stage, "isSparse", index->spec.sparse);
+    BSON_APPEND_BOOL(stage, "isPartial", index->spec.partial_filter);
+    BSON_APPEND_UTF8(stage, "direction", scan->backward ? "backward" : "forward");
+    BSON_APPEND_INT32(stage, "ranges", (int32_t)scan->count);
+}
+
+/* {stage: "COLLSCAN"} or {stage: "FETCH", inputStage: {stage: "IXSCAN", ...}} */
+static void append_index_scan(bson_t *stage, const struct index *index,
+                              const struct plan_scan *scan)
+{
+    bson_t input;
+
+    BSON_APPEND_UTF8(stage, "stage", "FETCH");
+    BSON_APPEND_DOCUMENT_BEGIN(stage, "inputStage", &input);
+    append_index(&input, "IXSCAN", index, scan);
+    bson_append_document_end(stage, &input);
+}
+
+static void append_scan(bson_t *stage, const struct collection *collection,
+                        const struct plan_scan *scan, const bson_t *filter)
+{
+    const struct index *index =
+        scan->index ? truce__collection_index_id(collection, scan->index) : NULL;
+
+    if (index) {
+        append_index_scan(stage, index, scan);
+        return;
+    }
+    BSON_APPEND_UTF8(stage, "stage", "COLLSCAN");
+    if (!bson_empty(filter))
+        BSON_APPEND_DOCUMENT(stage, "filter", filter);
+    BSON_APPEND_UTF8(stage, "direction", scan->backward ? "backward" : "forward");
+}
+
+static void append_union(bson_t *stage, const struct collection *collection,
+                         const struct plan *plan, const bson_t *filter)
+{
+    bson_t list, child;
+
+    BSON_APPEND_UTF8(stage, "stage", "OR");
+    BSON_APPEND_ARRAY_BEGIN(stage, "inputStages", &list);
+    for (uint32_t i = 0; i < plan->count; i++) {
+        char buffer[16];
+        const char *key;
+
+        bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+        bson_append_document_begin(&list, key, -1, &child);
+        append_scan(&child, collection, &plan->scans[i], filter);
+        bson_append_document_end(&list, &child);
+    }
+    bson_append_array_end(stage, &list);
+}
+
+static void append_access(bson_t *stage, const struct collection *collection,
+                          const struct plan *plan, const bson_t *filter)
+{
+    if (!plan->count)
+        BSON_APPEND_UTF8(stage, "stage", "EOF");
+    else if (plan->count == 1)
+        append_scan(stage, collection, &plan->scans[0], filter);
+    else
+        append_union(stage, collection, plan, filter);
+}
+
+/* {stage: "COUNT", inputStage: ...}; without a filter the rows are counted as they are. */
+static void append_count(bson_t *winning, const struct query *query,
+                         const struct collection *collection, const bson_t *filter)
+{
+    const struct plan *plan = &query->plan;
+    bson_t input;
+
+    BSON_APPEND_UTF8(winning, "stage", "COUNT");
+    BSON_APPEND_DOCUMENT_BEGIN(winning, "inputStage", &input);
+    if (plan->covered)
+        append_index(&input, "COUNT_SCAN",
+                     truce__collection_index_id(collection, plan->scans[0].index), plan->scans);
+    else
+        append_access(&input, collection, plan, filter);
+    bson_append_document_end(winning, &input);
+}
+
+/* What a find does with what the scans bring, from the last step to the first. */
+enum find_step { STEP_LIMIT, STEP_SKIP, STEP_SORT, STEP_ACCESS };
+
+static bool has_step(enum find_step step, const struct query *query,
+                     const truce_find_options *options)
+{
+    bool sorts = !truce__query_sorted(query);
+
+    switch (step) {
+    case STEP_LIMIT:
+        return options->limit && !sorts; /* else the sort keeps no more */
+    case STEP_SKIP:
+        return options->skip;
+    case STEP_SORT:
+        return sorts;
+    default:
+        return true;
+    }
+}
+
+static void append_step(bson_t *stage, enum find_step step, const truce_find_options *options)
+{
+    bool bounded = options->limit && options->limit <= INT64_MAX - options->skip;
+
+    if (step == STEP_LIMIT) {
+        BSON_APPEND_UTF8(stage, "stage", "LIMIT");
+        BSON_APPEND_INT64(stage, "limitAmount", options->limit);
+    } else if (step == STEP_SKIP) {
+        BSON_APPEND_UTF8(stage, "stage", "SKIP");
+        BSON_APPEND_INT64(stage, "skipAmount", options->skip);
+    } else {
+        BSON_APPEND_UTF8(stage, "stage", "SORT");
+        BSON_APPEND_DOCUMENT(stage, "sortPattern", options->sort);
+        if (bounded)
+            BSON_APPEND_INT64(stage, "limitAmount", options->skip + options->limit);
+    }
+}
+
+static void append_find(bson_t *stage, enum find_step step, const struct query *query,
+                        const struct collection *collection, const bson_t *filter,
+                        const truce_find_options *options)
+{
+    bson_t input;
+
+    while (!has_step(step, query, options))
+        step++;
+    if (step == STEP_ACCESS) {
+        append_access(stage, collection, &query->plan, filter);
+        return;
+    }
+    append_step(stage, step, options);
+    BSON_APPEND_DOCUMENT_BEGIN(stage, "inputStage", &input);
+    append_find(&input, step + 1, query, collection, filter, options);
+    bson_append_document_end(stage, &input);
+}
+
+static bool counts_rows(const bson_t *filter, const truce_find_options *options)
+{
+    return options->explain_count && bson_empty(filter) && !options->hint;
+}
+
+static void append_plan(bson_t *plan, const struct query *query,
+                        const struct collection *collection, const bson_t *filter,
+                        const truce_find_options *options)
+{
+    bson_t planner, winning;
+
+    BSON_APPEND_DOCUMENT_BEGIN(plan, "queryPlanner", &planner);
+    BSON_APPEND_UTF8(&planner, "namespace", query->collection);
+    BSON_APPEND_DOCUMENT(&planner, "parsedQuery", filter);
+    BSON_APPEND_DOCUMENT_BEGIN(&planner, "winningPlan", &winning);
+    if (counts_rows(filter, options))
+        BSON_APPEND_UTF8(&winning, "stage", "RECORD_STORE_FAST_COUNT");
+    else if (options->explain_count)
+        append_count(&winning, query, collection, filter);
+    else
+        append_find(&winning, STEP_LIMIT, query, collection, filter, options);
+    bson_append_document_end(&planner, &winning);
+    bson_append_document_end(plan, &planner);
+}
+
+/* The plan, with the catalog that it was made with or one that has the same indexes. */
+static truce_status describe(struct query *query, const bson_t *filter,
+                             const truce_find_options *options, bson_t *plan, bson_error_t *error)
+{
+    struct readers *readers = &query->engine->readers;
+    const struct collection *collection;
+    struct reader *reader;
+    truce_status status = truce__readers_begin(readers, false, &reader, error);
+
+    if (status)
+        return status;
+    collection = truce__catalog_find(reader->catalog, query->collection);
+    if (collection || !query->plan.count)
+        append_plan(plan, query, collection, filter, options);
+    else
+        status = truce__fail(TRUCE_CONFLICT, error, "%s was dropped while it was explained",
+                             query->collection);
+    truce__readers_end(readers, reader);
+    return status;
+}
+
+static void append_stats(bson_t *plan, const struct query *query, int64_t returned,
+                         const int64_t *counted)
+{
+    bson_t stats, stages;
+
+    BSON_APPEND_DOCUMENT_BEGIN(plan, "executionStats", &stats);
+    BSON_APPEND_INT64(&stats, "nReturned", returned);
+    BSON_APPEND_INT64(&stats, "totalKeysExamined", query->scan.keys_examined);
+    BSON_APPEND_INT64(&stats, "totalDocsExamined", query->scan.documents_examined);
+    if (counted) {
+        BSON_APPEND_DOCUMENT_BEGIN(&stats, "executionStages", &stages);
+        BSON_APPEND_UTF8(&stages, "stage", "COUNT");
+        BSON_APPEND_INT64(&stages, "nCounted", *counted);
+        bson_append_document_end(&stats, &stages);
+    }
+    bson_append_document_end(plan, &stats);
+}
+
+static truce_status run_find(struct query *query, const truce_find_options *options, bson_t *plan,
+                             bson_error_t *error)
+{
+    int64_t returned;
+    /* what is sorted afterwards is looked at as a whole */
+    bool stops = truce__query_sorted(query);
+    truce_status status = truce__query_count(query, stops ? options->skip : 0,
+                                             stops ? options->limit : 0, &returned, error);
+
+    if (!stops)
+        returned = truce__count_cut(returned, options);
+    append_stats(plan, query, returned, NULL);
+    return status;
+}
+
+/* As the count itself runs, so that what it looks at is what the count looks at. */
+static truce_status run_count(struct query *query, const bson_t *filter,
+                              const truce_find_options *options, bson_t *plan, bson_error_t *error)
+{
+    int64_t counted;
+    truce_status status =
+        counts_rows(filter, options)
+            ? truce__engine_count(query->engine, query->collection, filter, options, &counted,
+                                  error)
+            : truce__query_count(query, options->skip, options->limit, &counted, error);
+
+    append_stats(plan, query, 0, &counted);
+    return status;
+}
+
+truce_status truce__engine_explain(struct engine *engine, const char *collection,
+                                   const bson_t *filter, const truce_find_options *options,
+                                   bson_t *plan, bson_error_t *error)
+{
+    struct query query;
+    truce_status status =
+        truce__query_init(&query, engine, collection, filter, options,
+                          options->explain_count ? PLAN_COUNT : PLAN_DOCUMENTS, error);
+
+    bson_init(plan);
+    if (!status)
+        status = describe(&query, filter, options, plan, error);
+    if (!status)
+        status = options->explain_count ? run_count(&query, filter, options, plan, error)
+                                        : run_find(&query, options, plan, error);
+    truce__query_release(&query);
+    return status;
+}

@@ -1,0 +1,453 @@
+/*
+ * Building an index on live data.
+ *
+ * Each step is one short transaction, between which other writers get their turns:
+ *
+ *     admit     the definition is checked against those that are there; the index is entered into
+ *               the catalog as BUILDING with an empty key table. From here on every writer of every
+ *               process keeps it up to date for the documents that it changes.
+ *     fill      CHUNK documents after the last row that was done are entered, again and again,
+ *               until there are none left
+ *     check     (unique only) CHECKING: all documents are in it, so from here on writers refuse new
+ *               repeats; older ones are looked for in snapshots, in the order of keys
+ *     ready     READY: queries use it
+ *
+ * A collection that fits into one chunk goes from admit to ready in one transaction.
+ *
+ * What fails (a repeated key, parallel arrays, a full disk) drops the index again. While it builds,
+ * the builder holds a claim on the lock file by the index's number, which dies with it: an index
+ * that is not READY and has no claim is nobody's, and is dropped by whoever opens the store for
+ * creates an index or opens the store for writing next.
+ *
+ * A writer may be refused by a CHECKING index that is dropped later because of another repeat: the
+ * write can simply be sent again.
+ */
+#include "engine/documents/index_build.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "engine/documents/documents.h"
+#include "query/index/catalog.h"
+
+#define CHUNK 1000
+
+struct build {
+    struct write_op base; /* first */
+    truce_status (*step)(struct build *build, struct writer *writer, bson_error_t *error);
+    const char *collection;
+    const struct index_spec *spec;
+    int64_t index; /* its number; 0: not admitted */
+    int64_t after; /* rows up to this are done */
+    bool present;  /* the same index was there already */
+    bool filled, ready;
+    int claim; /* -1: none */
+};
+
+/* ---- documents, a chunk at a time ----------------------------------------------------------- */
+
+struct chunk {
+    struct {
+        int64_t row;
+        bson_t *document;
+    } items[CHUNK];
+    uint32_t count;
+};
+
+static void release_chunk(struct chunk *chunk)
+{
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        if (chunk->items[i].document)
+            bson_destroy(chunk->items[i].document);
+    }
+    bson_free(chunk);
+}
+
+static truce_status add_to_chunk(struct chunk *chunk, const struct kv_cursor *cursor,
+                                 bson_error_t *error)
+{
+    bson_t *document = bson_new_from_data(cursor->body.data, cursor->body.size);
+
+    chunk->items[chunk->count].row = cursor->row;
+    chunk->items[chunk->count++].document = document;
+    if (!document)
+        return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld is damaged",
+                           (long long)cursor->row);
+    return TRUCE_OK;
+}
+
+static truce_status read_chunk(struct kv *kv, int64_t table, int64_t after, struct chunk *chunk,
+                               bson_error_t *error)
+{
+    struct kv_cursor cursor = {0};
+    truce_status status = truce__kv_rows_seek(kv, table, after, false, &cursor, error);
+
+    while (!status && chunk->count < CHUNK) {
+        status = truce__kv_cursor_next(&cursor, error);
+        if (!status)
+            status = add_to_chunk(chunk, &cursor, error);
+    }
+    truce__kv_cursor_close(&cursor);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* ---- keys that stand twice ------------------------------------------------------------------ */
+
+/* How far the look has come: the last key, and behind which row of it. */
+struct repeats {
+    struct buffer key;
+    int64_t row;
+    int64_t repeated; /* the row of a key that stands twice; 0: none yet */
+    bool done;
+};
+
+static truce_status look_for_repeats(struct kv *kv, int64_t index, uint32_t entries_max,
+                                     struct repeats *repeats, bson_error_t *error)
+{
+    struct bytes from = {repeats->key.bytes, repeats->key.size};
+    struct kv_cursor cursor = {0};
+    truce_status status =
+        truce__kv_keys_seek(kv, index, 0, from, repeats->row, false, &cursor, error);
+
+    for (uint32_t i = 0; !status && i < entries_max && !repeats->repeated; i++) {
+        status = truce__kv_cursor_next(&cursor, error);
+        if (status)
+            break;
+        if (repeats->row && cursor.key.size == repeats->key.size &&
+            !memcmp(cursor.key.data, repeats->key.bytes, cursor.key.size))
+            repeats->repeated = cursor.row;
+        repeats->key.size = 0;
+        truce__buffer_append(&repeats->key, cursor.key.data, cursor.key.size);
+        repeats->row = cursor.row;
+    }
+    truce__kv_cursor_close(&cursor);
+    repeats->done = status == TRUCE_NOT_FOUND;
+    return repeats->done ? TRUCE_OK : status;
+}
+
+static truce_status refuse_repeat(const struct build *build, struct kv *kv, int64_t table,
+                                  const struct repeats *repeats, bson_error_t *error)
+{
+    struct bytes body;
+    bson_t document;
+    truce_status status = truce__kv_row_get(kv, table, repeats->repeated, &body, error);
+
+    if (status)
+        return status;
+    if (!bson_init_static(&document, body.data, body.size))
+        return truce__fail(TRUCE_CORRUPT, error, "a document of %s is damaged", build->collection);
+    return truce__index_refuse_duplicate(build->collection, build->spec,
+                                         truce__value_document(&document), repeats->key.bytes,
+                                         repeats->key.size, error);
+}
+
+/* ---- steps, inside the write transaction ---------------------------------------------------- */
+
+/* A step that is refused may have written: its transaction is given up. */
+static truce_status run_step(struct write_op *base, struct writer *writer, bson_error_t *error)
+{
+    struct build *build = (struct build *)base;
+
+    return build->step(build, writer, error);
+}
+
+static truce_status find_or_add(struct build *build, struct writer *writer,
+                                const struct collection **collection, bson_error_t *error)
+{
+    truce_status status = truce__writer_collection(writer, build->collection, collection, error);
+
+    if (status || *collection)
+        return status;
+    status = truce__catalog_add_collection(writer->kv, build->collection, error);
+    truce__writer_catalog_changed(writer);
+    truce__writer_touch(writer, build->collection);
+    if (!status)
+        status = truce__writer_collection(writer, build->collection, collection, error);
+    return status;
+}
+
+/* The collection with the index that is being built in it; somebody may have dropped either. */
+static truce_status find_built(struct build *build, struct writer *writer,
+                               const struct collection **collection, bson_error_t *error)
+{
+    truce_status status = truce__writer_collection(writer, build->collection, collection, error);
+
+    if (status || (*collection && truce__collection_index_id(*collection, build->index)))
+        return status;
+    return truce__fail(TRUCE_CONFLICT, error,
+                       "the index \"%s\" of %s was dropped while it was built", build->spec->name,
+                       build->collection);
+}
+
+static truce_status change_state(struct build *build, struct writer *writer, enum index_state state,
+                                 bson_error_t *error)
+{
+    const struct collection *collection;
+    truce_status status = find_built(build, writer, &collection, error);
+    const struct index *index;
+
+    if (status)
+        return status;
+    index = truce__collection_index_id(collection, build->index);
+    status = truce__catalog_change_index(writer->kv, collection, build->index, state,
+                                         index->multikey_fields, error);
+    truce__writer_catalog_changed(writer);
+    return status;
+}
+
+static truce_status enter_chunk(struct build *build, struct writer *writer,
+                                const struct chunk *chunk, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; i < chunk->count && !status; i++)
+        status = truce__documents_index(writer, build->collection, build->index,
+                                        chunk->items[i].row, chunk->items[i].document, error);
+    if (!status && chunk->count)
+        build->after = chunk->items[chunk->count - 1].row;
+    build->filled = chunk->count < CHUNK;
+    return status;
+}
+
+static truce_status fill(struct build *build, struct writer *writer, bson_error_t *error)
+{
+    struct chunk *chunk = bson_malloc0(sizeof *chunk);
+    const struct collection *collection;
+    truce_status status = find_built(build, writer, &collection, error);
+
+    if (!status)
+        status = read_chunk(writer->kv, collection->id, build->after, chunk, error);
+    if (!status)
+        status = enter_chunk(build, writer, chunk, error);
+    if (!status && build->filled && build->spec->unique)
+        status = change_state(build, writer, INDEX_CHECKING, error);
+    release_chunk(chunk);
+    return status;
+}
+
+static truce_status make_ready(struct build *build, struct writer *writer, bson_error_t *error)
+{
+    build->ready = true;
+    return change_state(build, writer, INDEX_READY, error);
+}
+
+/* All of a small index at once. */
+static truce_status check_and_make_ready(struct build *build, struct writer *writer,
+                                         bson_error_t *error)
+{
+    const struct collection *collection;
+    struct repeats repeats = {0};
+    truce_status status = find_built(build, writer, &collection, error);
+
+    while (!status && build->spec->unique && !repeats.done && !repeats.repeated)
+        status = look_for_repeats(writer->kv, build->index, CHUNK, &repeats, error);
+    if (!status && repeats.repeated)
+        status = refuse_repeat(build, writer->kv, collection->id, &repeats, error);
+    truce__buffer_release(&repeats.key);
+    return status ? status : make_ready(build, writer, error);
+}
+
+static truce_status refuse_unfinished(const struct build *build,
+                                      const struct collection *collection, bson_error_t *error)
+{
+    const struct index *index = truce__collection_index(collection, build->spec->name);
+
+    if (!index || index->state == INDEX_READY)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_CONFLICT, error, "the index \"%s\" of %s is being built",
+                       build->spec->name, build->collection);
+}
+
+static truce_status admit(struct build *build, struct writer *writer, bson_error_t *error)
+{
+    const struct index_spec *specs[TRUCE_INDEXES_MAX];
+    const struct collection *collection;
+    truce_status status = find_or_add(build, writer, &collection, error);
+
+    if (status)
+        return status;
+    for (uint32_t i = 0; i < collection->indexes_count; i++)
+        specs[i] = &collection->indexes[i].spec;
+    status =
+        truce__index_admit(specs, collection->indexes_count, build->spec, &build->present, error);
+    if (status || build->present)
+        return status ? status : refuse_unfinished(build, collection, error);
+    status = truce__catalog_add_index(writer->kv, collection, build->spec, INDEX_BUILDING,
+                                      &build->index, error);
+    truce__writer_catalog_changed(writer);
+    return status;
+}
+
+/* The first step: admits, enters the first chunk, and is done if that was all. */
+static truce_status start(struct build *build, struct writer *writer, bson_error_t *error)
+{
+    truce_status status;
+
+    build->index = build->after = 0;
+    build->present = build->filled = build->ready = false;
+    status = admit(build, writer, error);
+    if (status || build->present)
+        return status;
+    /* a step that runs again has another number */
+    truce__lock_disclaim(build->claim);
+    build->claim = truce__lock_claim(writer->lock, build->index);
+    if (build->claim < 0)
+        return truce__fail(TRUCE_IO, error, "cannot open the lock file of the store again: %s",
+                           strerror(errno));
+    status = fill(build, writer, error);
+    if (!status && build->filled)
+        status = check_and_make_ready(build, writer, error);
+    return status;
+}
+
+static truce_status abandon(struct build *build, struct writer *writer, bson_error_t *error)
+{
+    const struct collection *collection;
+    truce_status status = find_built(build, writer, &collection, error);
+
+    if (status)
+        return status;
+    status = truce__catalog_drop_index(writer->kv, collection, build->index, error);
+    truce__writer_catalog_changed(writer);
+    return status;
+}
+
+/* ---- the build ------------------------------------------------------------------------------ */
+
+static truce_status run(struct engine *engine, struct build *build,
+                        truce_status (*step)(struct build *build, struct writer *writer,
+                                             bson_error_t *error),
+                        bson_error_t *error)
+{
+    build->base = (struct write_op){.run = run_step, .relaxed = engine->relaxed};
+    build->base.deadline_ns = truce__engine_deadline(engine, 0);
+    build->step = step;
+    return truce__writer_run(&engine->writer, &build->base, error);
+}
+
+static truce_status look_in_snapshot(struct engine *engine, struct build *build,
+                                     struct repeats *repeats, bson_error_t *error)
+{
+    const struct collection *collection;
+    struct reader *reader;
+    truce_status status = truce__readers_begin(&engine->readers, false, &reader, error);
+
+    if (status)
+        return status;
+    collection = truce__catalog_find(reader->catalog, build->collection);
+    if (!collection || !truce__collection_index_id(collection, build->index))
+        status = truce__fail(TRUCE_CONFLICT, error,
+                             "the index \"%s\" was dropped while it was built", build->spec->name);
+    if (!status)
+        status = look_for_repeats(reader->kv, build->index, 4 * CHUNK, repeats, error);
+    if (!status && repeats->repeated)
+        status = refuse_repeat(build, reader->kv, collection->id, repeats, error);
+    truce__readers_end(&engine->readers, reader);
+    return status;
+}
+
+static truce_status check_all(struct engine *engine, struct build *build, bson_error_t *error)
+{
+    struct repeats repeats = {0};
+    truce_status status = TRUCE_OK;
+
+    while (!status && build->spec->unique && !repeats.done)
+        status = look_in_snapshot(engine, build, &repeats, error);
+    truce__buffer_release(&repeats.key);
+    return status;
+}
+
+static truce_status build_index(struct engine *engine, struct build *build, bson_error_t *error)
+{
+    truce_status status = run(engine, build, start, error);
+    bson_error_t ignored;
+
+    if (status || build->present || build->ready)
+        return status;
+    while (!status && !build->filled)
+        status = run(engine, build, fill, error);
+    if (!status)
+        status = check_all(engine, build, error);
+    if (!status)
+        status = run(engine, build, make_ready, error);
+    /* what cannot be removed now is removed by the next sweep */
+    if (status)
+        (void)run(engine, build, abandon, &ignored);
+    return status;
+}
+
+truce_status truce__engine_index_create(struct engine *engine, const char *collection,
+                                        const bson_t *index, bson_error_t *error)
+{
+    struct index_spec spec;
+    struct build build = {.collection = collection, .spec = &spec, .claim = -1};
+    truce_status status = truce__engine_writable(engine, error);
+
+    if (!status)
+        status = truce__index_build_sweep(engine, error);
+    if (!status)
+        status = truce__index_spec_parse(index, &spec, error);
+    if (status)
+        return status;
+    status = build_index(engine, &build, error);
+    truce__lock_disclaim(build.claim);
+    truce__index_spec_release(&spec);
+    return status;
+}
+
+/* ---- the sweep ------------------------------------------------------------------------------ */
+
+/* An index that is not ready and that nobody builds; false: there is none. */
+static bool find_orphan(const struct lock *lock, const struct catalog *catalog,
+                        const struct collection **collection, int64_t *index)
+{
+    for (uint32_t i = 0; i < catalog->count; i++) {
+        *collection = &catalog->collections[i];
+        for (uint32_t j = 0; j < (*collection)->indexes_count; j++) {
+            *index = (*collection)->indexes[j].id;
+            if ((*collection)->indexes[j].state != INDEX_READY &&
+                !truce__lock_is_claimed(lock, *index))
+                return true;
+        }
+    }
+    return false;
+}
+
+static truce_status drop_orphans(struct write_op *op, struct writer *writer, bson_error_t *error)
+{
+    const struct collection *collection;
+    truce_status status;
+    int64_t index;
+
+    (void)op;
+    for (;;) {
+        /* any name: it loads the catalog */
+        status = truce__writer_collection(writer, "", &collection, error);
+        if (status || !find_orphan(writer->lock, writer->catalog, &collection, &index))
+            return status;
+        status = truce__catalog_drop_index(writer->kv, collection, index, error);
+        truce__writer_catalog_changed(writer);
+        if (status)
+            return status;
+    }
+}
+
+truce_status truce__index_build_sweep(struct engine *engine, bson_error_t *error)
+{
+    struct write_op op = {.run = drop_orphans};
+    struct reader *reader;
+    truce_status status = truce__readers_begin(&engine->readers, false, &reader, error);
+    const struct collection *collection;
+    int64_t index;
+    bool found;
+
+    if (status)
+        return status;
+    found = find_orphan(&engine->lock, reader->catalog, &collection, &index);
+    truce__readers_end(&engine->readers, reader);
+    if (!found)
+        return TRUCE_OK;
+    op.deadline_ns = truce__engine_deadline(engine, 0);
+    return truce__writer_run(&engine->writer, &op, error);
+}

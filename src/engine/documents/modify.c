@@ -1,0 +1,189 @@
+/* Find-and-modify: one document is found, changed or removed, and shown, in one atomic step. */
+#include "base/assert.h"
+#include "engine/documents/change.h"
+#include "engine/documents/documents.h"
+#include "query/project/project.h"
+
+struct modify {
+    struct write_op base; /* first */
+    const char *collection;
+    const truce_modify_options *options;
+    struct compiled compiled;
+    struct project *project; /* NULL: whole documents */
+    struct query_context context;
+    bool bounded; /* the caller gave a deadline: it is for looking, too */
+    bson_t *document;
+    truce_write_result *result;
+    truce_status status; /* its own answer */
+    bson_error_t error;
+};
+
+static truce_status compile(struct modify *modify, const bson_t *filter, const bson_t *update,
+                            bson_error_t *error)
+{
+    const truce_modify_options *options = modify->options;
+    struct update_options how = {.pipeline = options->pipeline,
+                                 .array_filters = options->array_filters};
+    struct selector *selector = &modify->compiled.selector;
+    truce_status status = truce__selector_init(filter, selector, error);
+
+    if (!status && !options->remove)
+        status = truce__update_new(update, &how, &modify->compiled.update, error);
+    if (!status && options->projection && !bson_empty(options->projection))
+        status = truce__project_new(options->projection, selector->match, &modify->project, error);
+    return status;
+}
+
+static truce_status show(struct modify *modify, const bson_t *document,
+                         const struct match_result *found)
+{
+    bson_destroy(modify->document);
+    if (!modify->project) {
+        bson_copy_to(document, modify->document);
+        return TRUCE_OK;
+    }
+    truce__arena_reset(modify->context.arena);
+    return truce__project_apply(modify->project, truce__value_document(document), found,
+                                &modify->context, modify->document, &modify->error);
+}
+
+/* What is shown is made before the change is written, where it can be refused. */
+static truce_status change_found(struct modify *modify, struct writer *writer,
+                                 const struct gathered *item)
+{
+    bool show_new = modify->options->return_new && !modify->options->remove;
+    bson_t after = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+
+    if (!show_new)
+        status = show(modify, item->document, &item->match);
+    if (!status && modify->options->remove)
+        status =
+            truce__change_remove(writer, modify->collection, item, modify->result, &modify->error);
+    else if (!status)
+        status = truce__change_update(writer, modify->collection, item, modify->compiled.update,
+                                      &modify->context, &after, modify->result, &modify->error);
+    if (!status && show_new)
+        status = show(modify, &after, &item->match);
+    bson_destroy(&after);
+    return status;
+}
+
+static truce_status change_missing(struct modify *modify, struct writer *writer)
+{
+    const struct match_result found = {.array_index = -1};
+    truce_status status;
+    bson_t made;
+
+    if (!modify->options->upsert)
+        return TRUCE_NOT_FOUND;
+    status = truce__change_upsert(writer, modify->collection, &modify->compiled, &modify->context,
+                                  &made, modify->result, &modify->error);
+    if (!status && modify->options->return_new)
+        status = show(modify, &made, &found);
+    bson_destroy(&made);
+    return status;
+}
+
+static truce_status find(struct modify *modify, struct writer *writer, struct gather *gather)
+{
+    struct selection selection = {.selector = &modify->compiled.selector,
+                                  .sort = modify->options->sort,
+                                  .hint = modify->options->hint,
+                                  .limit = 1};
+    const struct collection *collection;
+    truce_status status =
+        truce__writer_collection(writer, modify->collection, &collection, &modify->error);
+
+    *gather = (struct gather){0};
+    if (modify->bounded)
+        selection.deadline_ns = modify->base.deadline_ns;
+    if (status || !collection)
+        return status;
+    return truce__select(&selection, writer, collection, &modify->context, gather, &modify->error);
+}
+
+static void reset(struct modify *modify)
+{
+    bson_destroy(modify->document);
+    bson_init(modify->document);
+    truce__result_reset(modify->result);
+}
+
+/* A projection of the new document can fail after the change was made; nothing else can. */
+static truce_status begin(struct modify *modify, struct writer *writer, bson_error_t *error)
+{
+    bool after_change = modify->project && modify->options->return_new;
+
+    reset(modify);
+    modify->context.arena = &writer->arena;
+    return after_change ? truce__kv_savepoint_begin(writer->kv, error) : TRUCE_OK;
+}
+
+static truce_status end(struct modify *modify, struct writer *writer, bson_error_t *error)
+{
+    if (!(modify->project && modify->options->return_new))
+        return TRUCE_OK;
+    if (!modify->status)
+        return truce__kv_savepoint_release(writer->kv, error);
+    return truce__writer_undo(writer, error);
+}
+
+static truce_status run_modify(struct write_op *base, struct writer *writer, bson_error_t *error)
+{
+    struct modify *modify = (struct modify *)base;
+    struct gather gather;
+    truce_status status = begin(modify, writer, error);
+
+    if (status)
+        return status;
+    status = find(modify, writer, &gather);
+    if (!status)
+        status = gather.count ? change_found(modify, writer, &gather.items[0])
+                              : change_missing(modify, writer);
+    truce__gather_release(&gather);
+    modify->status = status;
+    if (truce__documents_failed(status)) {
+        *error = modify->error;
+        return status;
+    }
+    return end(modify, writer, error);
+}
+
+static truce_status finish(struct modify *modify, truce_status status, bson_error_t *error)
+{
+    if (!status && modify->status) {
+        status = modify->status;
+        *error = modify->error;
+    }
+    if (status)
+        reset(modify);
+    truce__project_free(modify->project);
+    truce__compiled_release(&modify->compiled);
+    return status;
+}
+
+truce_status truce__engine_find_and_modify(struct engine *engine, const char *collection,
+                                           const bson_t *filter, const bson_t *update,
+                                           const truce_modify_options *options, bson_t *document,
+                                           truce_write_result *result, bson_error_t *error)
+{
+    struct modify modify = {.collection = collection,
+                            .options = options,
+                            .document = document,
+                            .result = result,
+                            .bounded = options->deadline_ms};
+    truce_status status = truce__engine_writable(engine, error);
+
+    bson_init(document);
+    *result = (truce_write_result){0};
+    if (!status)
+        status = compile(&modify, filter, update, error);
+    modify.base.run = run_modify;
+    modify.base.relaxed = options->relaxed || engine->relaxed;
+    modify.base.deadline_ns = truce__engine_deadline(engine, options->deadline_ms);
+    modify.context = truce__engine_context(engine, NULL);
+    if (!status)
+        status = truce__writer_run(&engine->writer, &modify.base, error);
+    return finish(&modify, status, error);
+}

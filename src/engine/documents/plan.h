@@ -1,0 +1,111 @@
+#ifndef TRUCE_ENGINE_PLAN_H
+#define TRUCE_ENGINE_PLAN_H
+
+/*
+ * A plan: which entries of which tables to look at so as to see every document that can match. The
+ * filter is tested on each document that a plan brings, so a plan may bring too many, never too
+ * few, and never decides what the answer is.
+ */
+#include "base/limits.h"
+#include "engine/documents/catalog.h"
+#include "query/match/match.h"
+
+/* Keys from `from` to, but without, `to`, as bytes; an empty `to`: to the end. */
+struct key_range {
+    struct buffer from, to;
+};
+
+/* Ranges of one index, or all rows of the collection. */
+struct plan_scan {
+    int64_t index; /* id; 0: the rows */
+    bool backward;
+    uint32_t count;
+    struct key_range *ranges; /* ascending, apart from each other; none where index is 0 */
+};
+
+struct plan {
+    uint32_t count;
+    struct plan_scan *scans; /* one after the other: the union of what they bring. None: nothing
+                                can match */
+    bool repeats;            /* entries may lead to one document more than once */
+    bool sorted;             /* documents come in the order that was asked for ... */
+    bool by_row;  /* ... after the rows of all entries were put in order: that of insertion */
+    bool walks;   /* by row, for few: the rows are walked while those of the entries are gathered */
+    bool covered; /* each entry stands for one document, and it matches: none need be read */
+};
+
+enum plan_goal {
+    PLAN_DOCUMENTS,
+    PLAN_COUNT,     /* how many match is all that is asked: neither an order nor the documents */
+    PLAN_IF_SORTED, /* the sort, if an index gives it; else as if none had been asked for */
+};
+
+struct plan_request {
+    const struct collection *collection;
+    const struct match *match;
+    const bson_t *sort, *hint; /* NULL or empty: none */
+    enum plan_goal goal;
+    int64_t limit; /* how many documents are asked for; 0: all */
+};
+
+/* CODE_BAD_VALUE: there is no index for the hint. Released by the caller, also on failure. */
+truce_status truce__plan_make(const struct plan_request *request, struct plan *plan,
+                              bson_error_t *error);
+void truce__plan_release(struct plan *plan);
+
+/* 1 or -1 for {$natural: 1 or -1}, else 0; NULL is allowed. */
+int truce__plan_natural(const bson_t *specification);
+
+/* For plan.c and plan_index.c ---------------------------------------------------------------- */
+
+#include "engine/documents/bounds.h"
+#include "query/sort/sort.h"
+
+/* A condition of the filter: all of them must hold. */
+struct condition {
+    char *path; /* dotted, from the document; owned */
+    const struct match_node *node;
+    uint32_t number; /* of the path's parts */
+    bool numbered;   /* some part is a number */
+    bool bounded;    /* bounds help */
+    struct bounds bounds;
+};
+
+struct conditions {
+    struct condition *items;
+    uint32_t count, room;
+};
+
+/* How one index would serve a filter and a sort. */
+struct candidate {
+    const struct index *index;
+    int64_t score;   /* 0: not at all */
+    uint32_t fields; /* bounded ones, from the first on */
+    uint32_t single; /* of these, those that are one point each, from the first on */
+    bool complete;   /* every field is one point: one key */
+    bool sorted, backward;
+    struct bounds bounds[TRUCE_INDEX_FIELDS_MAX];
+    struct buffer path; /* of a wildcard index: the path in front of each key */
+};
+
+void truce__conditions_add(struct conditions *conditions, const struct match_node *node);
+void truce__conditions_release(struct conditions *conditions);
+
+/* `forced`: a hint; then it is used whatever its score. */
+void truce__candidate_make(const struct index *index, const struct conditions *conditions,
+                           const struct sort *sort, bool forced, struct candidate *candidate);
+void truce__candidate_release(struct candidate *candidate);
+
+/* The ranges of its index that the candidate stands for; `scan` is filled. False: there would be
+ * too many, so the last fields are left unbounded. */
+bool truce__candidate_scan(const struct candidate *candidate, struct plan_scan *scan);
+
+/* Do the bounds of all fields of the candidate say all that the filter says? */
+bool truce__candidate_covers(const struct candidate *candidate, const struct conditions *conditions,
+                             const struct match_node *root);
+
+/* Exact bounds: nothing lies within those of the condition that does not meet it, if the index has
+ * one key for each document. */
+bool truce__condition_is_exact(const struct match_node *node);
+
+#endif

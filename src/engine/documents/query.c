@@ -1,0 +1,421 @@
+/*
+ * Queries.
+ *
+ * A read is a sequence of snapshots. In each, entries are looked at until the reader of the
+ * documents has enough for now or SNAPSHOT_ENTRIES were looked at; then the scan pauses, and the
+ * next snapshot goes on behind its place. So no snapshot is open while a client thinks, and a
+ * checkpoint never waits for long. The price is that a long read is not of one instant.
+ *
+ * A plan is made in the first snapshot, which is the one that is read first, and kept. If the catalog has changed in a later one, what
+ * the plan stands on must still be there: table and index numbers are never used again, so looking
+ * for the numbers is enough.
+ */
+#include "engine/documents/query.h"
+
+#include "base/assert.h"
+
+#define SNAPSHOT_ENTRIES 4096
+
+/* ---- selectors ------------------------------------------------------------------------------ */
+
+static bool note_id(const struct path *path, struct value value, void *arg)
+{
+    struct buffer *key = arg;
+
+    if (path->count != 1 || strcmp(path->text, "_id"))
+        return true;
+    /* null also matches what has no _id; an array also matches arrays that hold it */
+    if (value.type != BSON_TYPE_NULL && value.type != BSON_TYPE_ARRAY &&
+        value.type != BSON_TYPE_UNDEFINED)
+        truce__key_append(key, value, false);
+    return false;
+}
+
+truce_status truce__selector_init(const bson_t *filter, struct selector *selector,
+                                  bson_error_t *error)
+{
+    truce_status status;
+
+    *selector = (struct selector){0};
+    status = truce__match_new(filter, &selector->match, error);
+    if (!status)
+        truce__match_equalities(selector->match, note_id, &selector->id_key);
+    return status;
+}
+
+void truce__selector_release(struct selector *selector)
+{
+    truce__match_free(selector->match);
+    truce__buffer_release(&selector->id_key);
+    *selector = (struct selector){0};
+}
+
+/* ---- inside the write transaction ----------------------------------------------------------- */
+
+/* Where what was found goes: straight into the list, or through a sorter. */
+struct destination {
+    struct gather *gather;
+    struct sorter *sorter; /* NULL: none */
+    struct buffer packed;
+    int64_t enough; /* 0: all */
+};
+
+static truce_status put(struct destination *destination, const struct found *found,
+                        bson_error_t *error)
+{
+    if (!destination->sorter) {
+        truce__gather_add(destination->gather, found);
+        return TRUCE_OK;
+    }
+    truce__found_pack(found, &destination->packed);
+    return truce__sorter_add(destination->sorter, found->document, destination->packed.bytes,
+                             (uint32_t)destination->packed.size, error);
+}
+
+static truce_status scan_all(const struct plan *plan, const struct selection *selection,
+                             struct kv *kv, int64_t table, struct query_context *context,
+                             struct destination *destination, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    struct found found;
+    struct scan scan;
+
+    truce__scan_init(&scan, plan, table, selection->selector->match, context,
+                     selection->deadline_ns);
+    while (!status &&
+           (!destination->enough || (int64_t)destination->gather->count < destination->enough)) {
+        status = truce__scan_next(&scan, kv, 0, &found, error);
+        if (!status)
+            status = put(destination, &found, error);
+    }
+    truce__scan_pause(&scan);
+    truce__scan_release(&scan);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status take_sorted(struct sorter *sorter, struct gather *gather, bson_error_t *error)
+{
+    truce_status status = truce__sorter_sort(sorter, error);
+    const void *packed;
+    struct found found;
+    uint32_t size;
+
+    while (!status) {
+        status = truce__sorter_next(sorter, &packed, &size, error);
+        if (status || !packed)
+            break;
+        truce__found_unpack(packed, size, &found);
+        truce__gather_add(gather, &found);
+    }
+    return status;
+}
+
+static truce_status scan_and_sort(const struct plan *plan, const struct selection *selection,
+                                  struct kv *kv, int64_t table, struct query_context *context,
+                                  struct gather *gather, bson_error_t *error)
+{
+    static const struct spill_options in_memory = {0};
+    struct destination destination = {.gather = gather};
+    struct sort sort = {0};
+    truce_status status = truce__sort_parse(selection->sort, &sort, error);
+
+    truce__sorter_new(&sort, (uint64_t)selection->limit, &in_memory, &destination.sorter);
+    if (!status)
+        status = scan_all(plan, selection, kv, table, context, &destination, error);
+    if (!status)
+        status = take_sorted(destination.sorter, gather, error);
+    truce__sorter_free(destination.sorter);
+    truce__sort_release(&sort);
+    truce__buffer_release(&destination.packed);
+    return status;
+}
+
+static truce_status plan_and_scan(const struct selection *selection, struct kv *kv,
+                                  const struct collection *collection,
+                                  struct query_context *context, struct gather *gather,
+                                  bson_error_t *error)
+{
+    struct plan_request request = {.collection = collection,
+                                   .match = selection->selector->match,
+                                   .sort = selection->sort,
+                                   .hint = selection->hint,
+                                   .limit = selection->limit};
+    struct destination straight = {.gather = gather, .enough = selection->limit};
+    struct plan plan;
+    truce_status status = truce__plan_make(&request, &plan, error);
+
+    if (!status && plan.sorted)
+        status = scan_all(&plan, selection, kv, collection->id, context, &straight, error);
+    else if (!status)
+        status = scan_and_sort(&plan, selection, kv, collection->id, context, gather, error);
+    truce__plan_release(&plan);
+    return status;
+}
+
+/* The document with the selector's _id, if it matches; NOT_FOUND. */
+static truce_status look(const struct selector *selector, struct writer *writer,
+                         const struct collection *collection, struct query_context *context,
+                         struct found *found, bson_error_t *error)
+{
+    struct bytes key = {selector->id_key.bytes, selector->id_key.size}, body;
+    truce_status status = truce__writer_look_up(writer, collection, key, &found->row, &body, error);
+
+    if (status)
+        return status;
+    if (!truce__body_document(body, &found->document))
+        return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld of %s is damaged",
+                           (long long)found->row, collection->name);
+    found->match = (struct match_result){.array_index = -1};
+    status = truce__match_test(selector->match, found->document, context, &found->match, error);
+    return status || found->match.matched ? status : TRUCE_NOT_FOUND;
+}
+
+truce_status truce__select(const struct selection *selection, struct writer *writer,
+                           const struct collection *collection, struct query_context *context,
+                           struct gather *gather, bson_error_t *error)
+{
+    truce_status status;
+    struct found found;
+
+    *gather = (struct gather){.rows_only = selection->limit != 1};
+    if (!selection->selector->id_key.size || selection->hint)
+        return plan_and_scan(selection, writer->kv, collection, context, gather, error);
+    status = look(selection->selector, writer, collection, context, &found, error);
+    if (!status)
+        truce__gather_add(gather, &found);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* ---- in snapshots --------------------------------------------------------------------------- */
+
+/* The first snapshot. */
+static truce_status make_plan(struct query *query, const struct reader *reader,
+                              const truce_find_options *options, enum plan_goal goal,
+                              bson_error_t *error)
+{
+    struct plan_request request = {.match = query->match,
+                                   .sort = options->sort,
+                                   .hint = options->hint,
+                                   .goal = goal,
+                                   .limit = options->limit};
+    truce_status status;
+
+    request.collection = truce__catalog_find(reader->catalog, query->collection);
+    query->version = reader->catalog->version;
+    if (!request.collection) {
+        query->done = true;
+        return TRUCE_OK;
+    }
+    query->table = request.collection->id;
+    status = truce__plan_make(&request, &query->plan, error);
+    truce__scan_init(&query->scan, &query->plan, query->table, query->match, &query->context,
+                     query->deadline_ns);
+    return status;
+}
+
+truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
+                               const bson_t *filter, const truce_find_options *options,
+                               enum plan_goal goal, bson_error_t *error)
+{
+    struct reader *reader;
+    truce_status status;
+
+    *query = (struct query){
+        .engine = engine, .collection = bson_strdup(collection), .early = options->early};
+    query->context = truce__engine_context(engine, &query->arena);
+    if (options->deadline_ms)
+        query->deadline_ns = truce__engine_deadline(engine, options->deadline_ms);
+    status = truce__engine_usable(engine, error);
+    if (!status)
+        status = truce__match_new(filter, &query->match, error);
+    if (!status)
+        status = truce__readers_begin(&engine->readers, query->early, &reader, error);
+    if (status)
+        return status;
+    status = make_plan(query, reader, options, goal, error);
+    if (status || query->done)
+        truce__readers_end(&engine->readers, reader);
+    else
+        query->first = reader;
+    return status;
+}
+
+void truce__query_release(struct query *query)
+{
+    if (query->first)
+        truce__readers_end(&query->engine->readers, query->first);
+    truce__scan_release(&query->scan);
+    truce__plan_release(&query->plan);
+    truce__match_free(query->match);
+    truce__arena_release(&query->arena);
+    bson_free(query->collection);
+}
+
+static bool still_there(const struct query *query, const struct collection *collection)
+{
+    if (!collection)
+        return false;
+    for (uint32_t i = 0; i < query->plan.count; i++) {
+        int64_t index = query->plan.scans[i].index;
+
+        if (index && !truce__collection_index_id(collection, index))
+            return false;
+    }
+    return true;
+}
+
+static truce_status check_plan(struct query *query, const struct reader *reader,
+                               bson_error_t *error)
+{
+    const struct collection *collection;
+
+    if (reader->catalog->version == query->version)
+        return TRUCE_OK;
+    collection = truce__catalog_find_id(reader->catalog, query->table);
+    if (!still_there(query, collection))
+        return truce__fail(TRUCE_CONFLICT, error,
+                           "%s, or the index in use, was dropped while it was read",
+                           query->collection);
+    query->version = reader->catalog->version;
+    return TRUCE_OK;
+}
+
+/* A snapshot in which the plan stands. */
+static truce_status begin_snapshot(struct query *query, struct reader **reader, bson_error_t *error)
+{
+    struct readers *readers = &query->engine->readers;
+    truce_status status = truce__engine_usable(query->engine, error);
+
+    if (query->first && !status) {
+        *reader = query->first;
+        query->first = NULL;
+        return TRUCE_OK;
+    }
+    if (!status)
+        status = truce__readers_begin(readers, query->early, reader, error);
+    if (status)
+        return status;
+    status = check_plan(query, *reader, error);
+    if (status)
+        truce__readers_end(readers, *reader);
+    return status;
+}
+
+static truce_status run_snapshot(struct query *query, struct kv *kv, scan_take_function *take,
+                                 void *arg, bson_error_t *error)
+{
+    truce_status status = truce__scan_each(&query->scan, kv, SNAPSHOT_ENTRIES, take, arg, error);
+
+    if (status == TRUCE_NOT_FOUND) {
+        query->done = true;
+        status = TRUCE_OK;
+    }
+    truce__scan_pause(&query->scan);
+    return status;
+}
+
+truce_status truce__query_run(struct query *query, scan_take_function *take, void *arg,
+                              bson_error_t *error)
+{
+    struct reader *reader;
+    truce_status status;
+
+    if (query->done)
+        return TRUCE_OK;
+    status = begin_snapshot(query, &reader, error);
+    if (status)
+        return status;
+    status = run_snapshot(query, reader->kv, take, arg, error);
+    truce__readers_end(&query->engine->readers, reader);
+    return status;
+}
+
+bool truce__query_sorted(const struct query *query)
+{
+    return query->done || query->plan.sorted;
+}
+
+/* ---- counting ------------------------------------------------------------------------------- */
+
+struct counting {
+    int64_t count, enough; /* enough 0: all */
+};
+
+static bool count_one(const struct found *found, void *arg)
+{
+    struct counting *counting = arg;
+
+    (void)found;
+    return ++counting->count != counting->enough;
+}
+
+static bool has_enough(const struct counting *counting)
+{
+    return counting->enough && counting->count == counting->enough;
+}
+
+/* All ranges in one snapshot, that of the plan: counting entries is quick, none counts twice, and no
+ * document with an array has come into the index since. */
+static truce_status count_entries(struct query *query, struct kv *kv, struct counting *counting,
+                                  bson_error_t *error)
+{
+    static const uint8_t above_all[] = {0xff}; /* no encoding begins with ff */
+    const struct plan_scan *scan = &query->plan.scans[0];
+    truce_status status = TRUCE_OK;
+
+    truce_assert(query->plan.count == 1 && scan->index);
+    for (uint32_t i = 0; i < scan->count && !status && !has_enough(counting); i++) {
+        const struct key_range *range = &scan->ranges[i];
+        struct bytes from = {range->from.bytes, range->from.size};
+        struct bytes to = {range->to.bytes, range->to.size};
+        int64_t left = counting->enough - counting->count, entries = 0;
+
+        if (!to.size)
+            to = (struct bytes){above_all, sizeof above_all};
+        status = truce__scan_deadline(query->deadline_ns, error);
+        if (!status)
+            status = truce__kv_keys_within(kv, scan->index, from, to, counting->enough ? left : 0,
+                                           &entries, error);
+        counting->count += entries;
+        query->scan.keys_examined += entries;
+    }
+    query->done = true;
+    return status;
+}
+
+static truce_status count_covered(struct query *query, struct counting *counting,
+                                  bson_error_t *error)
+{
+    struct reader *reader;
+    truce_status status = begin_snapshot(query, &reader, error);
+
+    if (status)
+        return status;
+    status = count_entries(query, reader->kv, counting, error);
+    truce__readers_end(&query->engine->readers, reader);
+    return status;
+}
+
+int64_t truce__count_cut(int64_t count, const truce_find_options *options)
+{
+    int64_t left = count > options->skip ? count - options->skip : 0;
+
+    return options->limit && left > options->limit ? options->limit : left;
+}
+
+truce_status truce__query_count(struct query *query, int64_t skip, int64_t limit, int64_t *count,
+                                bson_error_t *error)
+{
+    bool bounded = limit && limit <= INT64_MAX - skip;
+    struct counting counting = {.enough = bounded ? skip + limit : 0};
+    truce_status status = TRUCE_OK;
+
+    while (!status && !query->done && !has_enough(&counting)) {
+        if (query->plan.covered)
+            status = count_covered(query, &counting, error);
+        else
+            status = truce__query_run(query, count_one, &counting, error);
+    }
+    *count = counting.count > skip ? counting.count - skip : 0;
+    return status;
+}

@@ -1,0 +1,100 @@
+#ifndef TRUCE_ENGINE_QUERY_H
+#define TRUCE_ENGINE_QUERY_H
+
+/*
+ * A query: a filter with everything that is needed to run it, for reads (in short snapshots, one
+ * after the other) and for writes (inside the write transaction).
+ */
+#include "engine/documents/scan.h"
+#include "engine/engine.h"
+#include "query/sort/sort.h"
+
+/* A filter, compiled. Most filters name one _id: those are looked up without a plan. */
+struct selector {
+    struct match *match;
+    struct buffer id_key; /* the key of the _id that it asks for; empty: it does not */
+};
+
+truce_status truce__selector_init(const bson_t *filter, struct selector *selector,
+                                  bson_error_t *error);
+void truce__selector_release(struct selector *selector);
+
+/* ---- documents put aside -------------------------------------------------------------------- */
+
+struct gathered {
+    int64_t row;
+    struct match_result match;
+    bson_t *document; /* NULL: not kept */
+};
+
+struct gather {
+    bool rows_only; /* documents are not kept */
+    struct gathered *items;
+    size_t count, room;
+};
+
+void truce__gather_release(struct gather *gather);
+void truce__gather_add(struct gather *gather, const struct found *found);
+
+/* To bytes, for a sorter, and back; `found` then borrows from `packed`. */
+void truce__found_pack(const struct found *found, struct buffer *packed);
+void truce__found_unpack(const void *packed, uint32_t size, struct found *found);
+
+/* ---- inside the write transaction ----------------------------------------------------------- */
+
+/* What a write changes: the first documents (limit 0: all) that match, in the order of the sort. */
+struct selection {
+    const struct selector *selector;
+    const bson_t *sort, *hint;
+    int64_t limit;
+    int64_t deadline_ns;
+};
+
+/* `gather` is initialised here and released by the caller, also on failure. With a limit of 1 the
+ * document is kept, otherwise only its row. */
+truce_status truce__select(const struct selection *selection, struct writer *writer,
+                           const struct collection *collection, struct query_context *context,
+                           struct gather *gather, bson_error_t *error);
+
+/* ---- in snapshots --------------------------------------------------------------------------- */
+
+struct query {
+    struct engine *engine;
+    char *collection;
+    struct match *match;
+    struct arena arena;
+    struct query_context context;
+    int64_t deadline_ns;
+    struct plan plan;
+    struct scan scan;
+    bool done;
+    struct reader
+        *first;       /* in the snapshot that the plan was made in, until that is used; or NULL */
+    bool early;       /* what is found need not be durable */
+    uint32_t version; /* of the catalog that the plan was made with */
+    int64_t table;
+};
+
+/* Compiles and plans, in a snapshot that the first run goes on in: run or release it at once. The
+ * collection need not exist. `goal`: PLAN_COUNT for truce__query_count. */
+truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
+                               const bson_t *filter, const truce_find_options *options,
+                               enum plan_goal goal, bson_error_t *error);
+void truce__query_release(struct query *query);
+
+/* Gives matching documents to `take` until it has enough, all were seen (query->done), or the
+ * snapshot has been long enough. CONFLICT: what the plan stands on was dropped meanwhile. */
+truce_status truce__query_run(struct query *query, scan_take_function *take, void *arg,
+                              bson_error_t *error);
+
+/* How many match behind the first `skip`, up to `limit` (0: all). */
+truce_status truce__query_count(struct query *query, int64_t skip, int64_t limit, int64_t *count,
+                                bson_error_t *error);
+
+/* The same of a count that is known. */
+int64_t truce__count_cut(int64_t count, const truce_find_options *options);
+
+/* Does it come in the order of options->sort by itself? */
+bool truce__query_sorted(const struct query *query);
+
+#endif

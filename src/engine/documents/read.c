@@ -1,0 +1,579 @@
+/*
+ * Reading: find, count, distinct, and looks at several documents.
+ *
+ * A cursor is one of three:
+ *
+ *     point     the filter is {_id: value} and nothing else: one lookup when it is opened
+ *     batches   documents come in the order wanted: batches of them are copied out of one snapshot
+ *               after the other (query.c), and given one by one
+ *     sorted    they do not: all go through a sorter when it is opened
+ */
+#include "base/assert.h"
+#include "engine/documents/query.h"
+#include "query/distinct.h"
+#include "query/project/project.h"
+
+#define BATCH_FIRST     64 /* documents of the first batch: most readers want few */
+#define BATCH_DOCUMENTS 1024
+#define BATCH_BYTES     (256 * 1024)
+
+/* ---- one document by its _id ---------------------------------------------------------------- */
+
+struct point_cursor {
+    truce_cursor base;
+    bool given;
+    struct buffer body;
+    bson_t document; /* in `body` */
+};
+
+static truce_status next_of_point(truce_cursor *base, const bson_t **document, bson_error_t *error)
+{
+    struct point_cursor *cursor = (struct point_cursor *)base;
+
+    (void)error;
+    *document = cursor->given ? NULL : &cursor->document;
+    cursor->given = true;
+    return TRUCE_OK;
+}
+
+static void close_point(truce_cursor *base)
+{
+    struct point_cursor *cursor = (struct point_cursor *)base;
+
+    truce__buffer_release(&cursor->body);
+    bson_free(cursor);
+}
+
+static const truce_cursor_ops point_ops = {next_of_point, close_point};
+
+/* The value of a filter that is {_id: value} and nothing else, or a missing one. */
+static struct value only_id(const bson_t *filter)
+{
+    struct fields fields = truce__fields(truce__value_document(filter));
+    struct value id = truce__value_missing();
+
+    if (!truce__fields_next(&fields) || strcmp(fields.key, "_id"))
+        return id;
+    switch (fields.value.type) {
+    case BSON_TYPE_OID:
+    case BSON_TYPE_UTF8:
+    case BSON_TYPE_INT32:
+    case BSON_TYPE_INT64:
+    case BSON_TYPE_DOUBLE:
+    case BSON_TYPE_BINARY:
+    case BSON_TYPE_DATE_TIME:
+        id = fields.value;
+        break;
+    default: /* null, operators and the like: the general way */
+        return id;
+    }
+    return truce__fields_next(&fields) ? truce__value_missing() : id;
+}
+
+/* NOT_FOUND; on success `body` is borrowed until the reader is given back. */
+static truce_status look_up(struct reader *reader, const char *name, struct bytes key, int64_t *row,
+                            struct bytes *body, bson_error_t *error)
+{
+    const struct collection *collection = truce__catalog_find(reader->catalog, name);
+
+    if (!collection)
+        return TRUCE_NOT_FOUND;
+    return truce__kv_key_lookup(reader->kv, collection->indexes[0].id, collection->id, key, row,
+                                body, error);
+}
+
+static truce_status damaged(const char *name, bson_error_t *error)
+{
+    return truce__fail(TRUCE_CORRUPT, error, "a document of %s is damaged", name);
+}
+
+/* The document with that key of its _id in a snapshot of now, appended to `found`; NOT_FOUND. Either
+ * is durable when `*promised` is. */
+static truce_status read_point(struct engine *engine, const char *name, struct bytes key,
+                               const struct cache_look *cached, uint64_t *promised,
+                               struct buffer *found, bson_error_t *error)
+{
+    struct reader *reader;
+    struct bytes body;
+    int64_t row;
+    truce_status status = truce__readers_begin(&engine->readers, true, &reader, error);
+
+    if (status)
+        return status;
+    *promised = truce__durable_promised(&engine->durable);
+    if (engine->cache)
+        *promised = truce__cache_promised(engine->cache, name, key, *promised);
+    status = look_up(reader, name, key, &row, &body, error);
+    if (!status)
+        truce__buffer_append(found, body.data, body.size);
+    if (!status && engine->cache)
+        truce__cache_fill(engine->cache, name, key, cached, row, body);
+    truce__readers_end(&engine->readers, reader);
+    return status;
+}
+
+static truce_status get_point(struct engine *engine, const char *name, struct value id, bool early,
+                              struct buffer *found, bson_error_t *error)
+{
+    struct cache_look look = {0};
+    struct buffer key = {0};
+    struct bytes wanted;
+    truce_status status = TRUCE_OK;
+
+    truce__key_append(&key, id, false);
+    wanted = (struct bytes){key.bytes, key.size};
+    if (!engine->cache || !truce__cache_get(engine->cache, name, wanted, found, &look))
+        status = read_point(engine, name, wanted, &look, &look.promised, found, error);
+    truce__buffer_release(&key);
+    if (!early && (!status || status == TRUCE_NOT_FOUND)) {
+        truce_status settled = truce__durable_wait(&engine->durable, look.promised, error);
+
+        status = settled ? settled : status;
+    }
+    return status;
+}
+
+static truce_status find_point(struct engine *engine, const char *name, struct value id, bool early,
+                               truce_cursor **cursor, bson_error_t *error)
+{
+    struct point_cursor *made;
+    truce_status status = truce__engine_usable(engine, error);
+
+    if (status)
+        return status;
+    made = bson_malloc0(sizeof *made);
+    made->base.ops = &point_ops;
+    status = get_point(engine, name, id, early, &made->body, error);
+    made->given = status == TRUCE_NOT_FOUND;
+    if (!status && !bson_init_static(&made->document, made->body.bytes, made->body.size))
+        status = damaged(name, error);
+    if (made->given)
+        status = TRUCE_OK;
+    *cursor = status ? NULL : &made->base;
+    if (status)
+        close_point(&made->base);
+    return status;
+}
+
+/* In one snapshot, and so without the cache. */
+static truce_status read_look(struct reader *reader, truce_look *look, bson_error_t *error)
+{
+    bson_t wrapped = BSON_INITIALIZER, borrowed;
+    struct bytes body;
+    truce_status status;
+    int64_t row;
+
+    BSON_APPEND_VALUE(&wrapped, "", look->id);
+    reader->key.size = 0;
+    truce__key_append(&reader->key, truce__value_field(truce__value_document(&wrapped), "", 0),
+                      false);
+    status = look_up(reader, look->collection, (struct bytes){reader->key.bytes, reader->key.size},
+                     &row, &body, error);
+    if (!status && !bson_init_static(&borrowed, body.data, body.size))
+        status = damaged(look->collection, error);
+    if (!status) {
+        bson_destroy(&look->document);
+        bson_copy_to(&borrowed, &look->document);
+    }
+    look->found = !status;
+    bson_destroy(&wrapped);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, size_t count,
+                                     bson_error_t *error)
+{
+    struct reader *reader = NULL;
+    truce_status status = truce__engine_usable(engine, error);
+
+    for (size_t i = 0; i < count; i++) {
+        bson_init(&looks[i].document);
+        looks[i].found = false;
+    }
+    if (!status)
+        status = truce__readers_begin(&engine->readers, false, &reader, error);
+    for (size_t i = 0; i < count && !status; i++)
+        status = read_look(reader, &looks[i], error);
+    if (reader)
+        truce__readers_end(&engine->readers, reader);
+    return status;
+}
+
+truce_status truce__engine_settle(struct engine *engine, bson_error_t *error)
+{
+    truce_status status = truce__engine_usable(engine, error);
+
+    if (status || engine->relaxed)
+        return status;
+    return truce__durable_wait(&engine->durable, truce__durable_promised(&engine->durable), error);
+}
+
+/* ---- cursors -------------------------------------------------------------------------------- */
+
+struct read_cursor {
+    truce_cursor base;
+    struct query query;
+    struct project *project; /* NULL: whole documents */
+    int64_t skip, left;      /* still to be skipped, still to be given; left -1: all */
+
+    struct buffer batch; /* packed documents, each behind its size */
+    size_t at;           /* the next of them */
+    int64_t count;       /* in the batch */
+    int64_t wanted;      /* for this batch */
+
+    struct sort sort;
+    struct sorter *sorter; /* NULL: in batches */
+    struct buffer packed;
+    truce_status sorting; /* the first failure to add to it */
+    bson_error_t sorting_error;
+
+    struct found found;
+    bson_t document, projected; /* the first borrows */
+};
+
+static bool take_into_batch(const struct found *found, void *arg)
+{
+    struct read_cursor *cursor = arg;
+    uint32_t size;
+
+    if (cursor->skip) {
+        cursor->skip--;
+        return true;
+    }
+    truce__found_pack(found, &cursor->packed);
+    size = (uint32_t)cursor->packed.size;
+    truce__buffer_append(&cursor->batch, &size, sizeof size);
+    truce__buffer_append(&cursor->batch, cursor->packed.bytes, size);
+    return ++cursor->count < cursor->wanted && cursor->batch.size < BATCH_BYTES;
+}
+
+/* The next batch; an empty one is the end. */
+static truce_status fill(struct read_cursor *cursor, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    cursor->batch.size = cursor->at = 0;
+    cursor->count = 0;
+    cursor->wanted = cursor->wanted ? BATCH_DOCUMENTS : BATCH_FIRST;
+    if (cursor->left >= 0 && cursor->left < cursor->wanted)
+        cursor->wanted = cursor->left;
+    if (!cursor->wanted)
+        return TRUCE_OK;
+    while (!status && !cursor->count && !cursor->query.done)
+        status = truce__query_run(&cursor->query, take_into_batch, cursor, error);
+    return status;
+}
+
+static truce_status next_in_batch(struct read_cursor *cursor, bool *end, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    uint32_t size;
+
+    if (cursor->at == cursor->batch.size)
+        status = fill(cursor, error);
+    *end = cursor->at == cursor->batch.size;
+    if (status || *end)
+        return status;
+    memcpy(&size, cursor->batch.bytes + cursor->at, sizeof size);
+    truce__found_unpack(cursor->batch.bytes + cursor->at + sizeof size, size, &cursor->found);
+    cursor->at += sizeof size + size;
+    return TRUCE_OK;
+}
+
+static truce_status next_in_sorter(struct read_cursor *cursor, bool *end, bson_error_t *error)
+{
+    const void *packed = NULL;
+    uint32_t size = 0;
+    truce_status status;
+
+    do
+        status = truce__sorter_next(cursor->sorter, &packed, &size, error);
+    while (!status && packed && cursor->skip && cursor->skip--);
+    *end = status || !packed;
+    if (!*end)
+        truce__found_unpack(packed, size, &cursor->found);
+    return status;
+}
+
+static truce_status show(struct read_cursor *cursor, const bson_t **document, bson_error_t *error)
+{
+    truce_status status;
+
+    truce__value_bson(cursor->found.document, &cursor->document);
+    *document = &cursor->document;
+    if (!cursor->project)
+        return TRUCE_OK;
+    bson_destroy(&cursor->projected);
+    truce__arena_reset(&cursor->query.arena);
+    status = truce__project_apply(cursor->project, cursor->found.document, &cursor->found.match,
+                                  &cursor->query.context, &cursor->projected, error);
+    *document = status ? NULL : &cursor->projected;
+    return status;
+}
+
+static truce_status next_document(truce_cursor *base, const bson_t **document, bson_error_t *error)
+{
+    struct read_cursor *cursor = (struct read_cursor *)base;
+    bool end = cursor->left == 0;
+    truce_status status = TRUCE_OK;
+
+    *document = NULL;
+    if (!end)
+        status = cursor->sorter ? next_in_sorter(cursor, &end, error)
+                                : next_in_batch(cursor, &end, error);
+    if (status || end)
+        return status;
+    cursor->left -= cursor->left > 0;
+    return show(cursor, document, error);
+}
+
+static void close_cursor(truce_cursor *base)
+{
+    struct read_cursor *cursor = (struct read_cursor *)base;
+
+    truce__sorter_free(cursor->sorter);
+    truce__sort_release(&cursor->sort);
+    truce__project_free(cursor->project);
+    truce__query_release(&cursor->query);
+    truce__buffer_release(&cursor->batch);
+    truce__buffer_release(&cursor->packed);
+    bson_destroy(&cursor->projected);
+    bson_free(cursor);
+}
+
+static const truce_cursor_ops cursor_ops = {next_document, close_cursor};
+
+/* ---- all that are left, one after the other -------------------------------------------------- */
+
+struct feeding {
+    struct read_cursor *cursor;
+    document_take *take;
+    void *arg;
+    truce_status status; /* of the last one that was taken */
+    bson_error_t *error;
+};
+
+static bool feed_one(const struct found *found, void *arg)
+{
+    struct feeding *feeding = arg;
+    struct read_cursor *cursor = feeding->cursor;
+
+    feeding->status = feeding->take(feeding->arg, found->document, feeding->error);
+    cursor->left -= cursor->left > 0;
+    return !feeding->status && cursor->left != 0;
+}
+
+/* What is not in a batch yet, where it stands in the file. */
+static truce_status feed(struct read_cursor *cursor, document_take *take, void *arg,
+                         bson_error_t *error)
+{
+    struct feeding feeding = {.cursor = cursor, .take = take, .arg = arg, .error = error};
+    truce_status status = TRUCE_OK;
+
+    while (!status && !feeding.status && !cursor->query.done && cursor->left != 0)
+        status = truce__query_run(&cursor->query, feed_one, &feeding, error);
+    return status ? status : feeding.status;
+}
+
+truce_status truce__engine_each(truce_cursor *base, document_take *take, void *arg,
+                                bson_error_t *error)
+{
+    struct read_cursor *cursor = base->ops == &cursor_ops ? (struct read_cursor *)base : NULL;
+    const bson_t *document;
+    truce_status status;
+
+    truce_assert(!cursor || (!cursor->skip && !cursor->project));
+    for (;;) {
+        if (cursor && !cursor->sorter && cursor->at == cursor->batch.size)
+            return feed(cursor, take, arg, error);
+        status = base->ops->next(base, &document, error);
+        if (status || !document)
+            return status;
+        status = take(arg, truce__value_document(document), error);
+        if (status)
+            return status;
+    }
+}
+
+static bool take_into_sorter(const struct found *found, void *arg)
+{
+    struct read_cursor *cursor = arg;
+
+    truce__found_pack(found, &cursor->packed);
+    cursor->sorting = truce__sorter_add(cursor->sorter, found->document, cursor->packed.bytes,
+                                        (uint32_t)cursor->packed.size, &cursor->sorting_error);
+    return !cursor->sorting;
+}
+
+static truce_status sort_all(struct read_cursor *cursor, const truce_find_options *options,
+                             bson_error_t *error)
+{
+    struct spill_options spill = {.open =
+                                      options->allow_disk_use ? cursor->query.engine->spill : NULL};
+    uint64_t best = options->limit ? (uint64_t)options->skip + (uint64_t)options->limit : 0;
+    truce_status status = truce__sort_parse(options->sort, &cursor->sort, error);
+
+    if (status)
+        return status;
+    truce__sorter_new(&cursor->sort, best, &spill, &cursor->sorter);
+    while (!status && !cursor->query.done) {
+        status = truce__query_run(&cursor->query, take_into_sorter, cursor, error);
+        if (!status && cursor->sorting) {
+            status = cursor->sorting;
+            *error = cursor->sorting_error;
+        }
+    }
+    return status ? status : truce__sorter_sort(cursor->sorter, error);
+}
+
+static truce_status open_cursor(struct read_cursor *cursor, struct engine *engine,
+                                const char *collection, const bson_t *filter,
+                                const truce_find_options *options, enum plan_goal goal,
+                                bson_error_t *error)
+{
+    truce_status status =
+        truce__query_init(&cursor->query, engine, collection, filter, options, goal, error);
+
+    cursor->skip = options->skip;
+    cursor->left = options->limit ? options->limit : -1;
+    if (!status && options->projection && !bson_empty(options->projection))
+        status =
+            truce__project_new(options->projection, cursor->query.match, &cursor->project, error);
+    if (status)
+        return status;
+    if (goal != PLAN_IF_SORTED && !truce__query_sorted(&cursor->query))
+        return sort_all(cursor, options, error);
+    /* the first batch at once, so that what is read is of now and errors come from here */
+    return fill(cursor, error);
+}
+
+static truce_status find(struct engine *engine, const char *collection, const bson_t *filter,
+                         const truce_find_options *options, enum plan_goal goal,
+                         struct read_cursor **cursor, bson_error_t *error)
+{
+    struct read_cursor *made = bson_malloc0(sizeof *made);
+    truce_status status;
+
+    made->base.ops = &cursor_ops;
+    bson_init(&made->projected);
+    status = open_cursor(made, engine, collection, filter, options, goal, error);
+    if (status)
+        close_cursor(&made->base);
+    *cursor = status ? NULL : made;
+    return status;
+}
+
+truce_status truce__engine_find(struct engine *engine, const char *collection, const bson_t *filter,
+                                const truce_find_options *options, truce_cursor **cursor,
+                                bson_error_t *error)
+{
+    struct value id = only_id(filter);
+    struct read_cursor *made;
+    truce_status status;
+
+    *cursor = NULL;
+    if (id.type != VALUE_MISSING && !options->hint && !options->skip && !options->projection &&
+        !options->sort)
+        return find_point(engine, collection, id, options->early, cursor, error);
+    status = find(engine, collection, filter, options, PLAN_DOCUMENTS, &made, error);
+    if (!status)
+        *cursor = &made->base;
+    return status;
+}
+
+truce_status truce__engine_find_if_sorted(struct engine *engine, const char *collection,
+                                          const bson_t *filter, const truce_find_options *options,
+                                          truce_cursor **cursor, bool *sorted, bson_error_t *error)
+{
+    struct read_cursor *made;
+    truce_status status = find(engine, collection, filter, options, PLAN_IF_SORTED, &made, error);
+
+    *sorted = !status && made->query.plan.sorted;
+    *cursor = status ? NULL : &made->base;
+    return status;
+}
+
+/* ---- count ---------------------------------------------------------------------------------- */
+
+/* All of a collection without a filter: SQLite counts faster. */
+static truce_status count_all(struct engine *engine, const char *name, int64_t *count,
+                              bson_error_t *error)
+{
+    const struct collection *collection;
+    struct reader *reader;
+    truce_status status = truce__engine_usable(engine, error);
+
+    if (!status)
+        status = truce__readers_begin(&engine->readers, false, &reader, error);
+    if (status)
+        return status;
+    collection = truce__catalog_find(reader->catalog, name);
+    if (collection)
+        status = truce__kv_rows_count(reader->kv, collection->id, count, error);
+    truce__readers_end(&engine->readers, reader);
+    return status;
+}
+
+truce_status truce__engine_count(struct engine *engine, const char *collection,
+                                 const bson_t *filter, const truce_find_options *options,
+                                 int64_t *count, bson_error_t *error)
+{
+    struct query query;
+    truce_status status;
+
+    *count = 0;
+    if (bson_empty(filter) && !options->hint) {
+        status = count_all(engine, collection, count, error);
+        *count = truce__count_cut(*count, options);
+        return status;
+    }
+    status = truce__query_init(&query, engine, collection, filter, options, PLAN_COUNT, error);
+    if (!status)
+        status = truce__query_count(&query, options->skip, options->limit, count, error);
+    truce__query_release(&query);
+    return status;
+}
+
+/* ---- distinct ------------------------------------------------------------------------------- */
+
+struct collecting {
+    struct distinct *distinct;
+    truce_status status;
+    bson_error_t error;
+};
+
+static bool collect_one(const struct found *found, void *arg)
+{
+    struct collecting *collecting = arg;
+
+    collecting->status =
+        truce__distinct_add(collecting->distinct, found->document, &collecting->error);
+    return !collecting->status;
+}
+
+truce_status truce__engine_distinct(struct engine *engine, const char *collection, const char *path,
+                                    const bson_t *filter, bson_t *values, bson_error_t *error)
+{
+    static const truce_find_options all = {0};
+    struct collecting collecting = {0};
+    struct query query;
+    truce_status status =
+        truce__query_init(&query, engine, collection, filter, &all, PLAN_DOCUMENTS, error);
+
+    if (!status)
+        status = truce__distinct_new(path, &collecting.distinct, error);
+    while (!status && !query.done) {
+        status = truce__query_run(&query, collect_one, &collecting, error);
+        if (!status && collecting.status) {
+            status = collecting.status;
+            *error = collecting.error;
+        }
+    }
+    if (status)
+        bson_init(values);
+    else
+        truce__distinct_values(collecting.distinct, values);
+    truce__distinct_free(collecting.distinct);
+    truce__query_release(&query);
+    return status;
+}

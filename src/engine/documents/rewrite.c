@@ -1,0 +1,153 @@
+/*
+ * Rewriting: documents that a function of the caller's makes anew inside the write transaction
+ * (truce/sys/store.h).
+ *
+ *     key {student_id: 5}  ->  its key in the unique index of student_id  ->  row 7
+ *     row 7                ->  before  --make-->  after  ->  row 7, and the indexes
+ *     none                 ->  NULL    --make-->  after  ->  a new row, and the indexes
+ *
+ * No filter is compiled, no plan made, nothing compared: what `make` sees is what stands, as this
+ * transaction has left it, and nobody else writes before the commit. The transaction may be another
+ * one's too (writer.c), and may run again, from `begin`, if it failed; so nothing that was made
+ * counts before truce__writer_run has returned TRUCE_OK.
+ *
+ * A document that is refused (documents.c looks before it writes) stays as it was, and those
+ * around it are written all the same. A crash leaves all of them or none.
+ */
+#include "base/assert.h"
+#include "engine/documents/documents.h"
+#include "engine/engine.h"
+#include "query/index/catalog.h"
+
+struct rewriting {
+    struct write_op base; /* first */
+    truce_rewrite *rewrite;
+    bool missing; /* there is no such index */
+    struct buffer key, before;
+};
+
+/* The index that `wanted` is a key of, which is put into `key`; NULL: there is none. */
+static const struct index *index_of(const struct collection *collection, const bson_t *wanted,
+                                    struct buffer *key)
+{
+    for (uint32_t i = 0; collection && i < collection->indexes_count; i++) {
+        const struct index *index = &collection->indexes[i];
+
+        if (index->state == INDEX_READY && truce__index_key_of(&index->spec, wanted, key))
+            return index;
+    }
+    return NULL;
+}
+
+/* The document with the key: its row, and a copy, for what the connection gives is gone with its next
+ * call. NOT_FOUND. */
+static truce_status read_before(struct rewriting *rewriting, struct writer *writer,
+                                const struct collection *collection, const struct index *index,
+                                int64_t *row, bson_t *before, bson_error_t *error)
+{
+    struct bytes key = {rewriting->key.bytes, rewriting->key.size}, body;
+    truce_status status =
+        index->spec.is_id
+            ? truce__writer_look_up(writer, collection, key, row, &body, error)
+            : truce__kv_key_lookup(writer->kv, index->id, collection->id, key, row, &body, error);
+
+    if (status)
+        return status;
+    rewriting->before.size = 0;
+    truce__buffer_append(&rewriting->before, body.data, body.size);
+    if (!bson_init_static(before, rewriting->before.bytes, rewriting->before.size))
+        return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld of %s is damaged",
+                           (long long)*row, collection->name);
+    return TRUCE_OK;
+}
+
+static bool same_id(const bson_t *before, const bson_t *after)
+{
+    return truce__value_identical(truce__value_field(truce__value_document(before), "_id", 3),
+                                  truce__value_field(truce__value_document(after), "_id", 3));
+}
+
+/* `before` NULL: a new one. */
+static truce_status put(struct writer *writer, const char *collection, int64_t row,
+                        const bson_t *before, const bson_t *after, bson_error_t *error)
+{
+    truce_status status = truce__document_check_size(after, "document", error);
+
+    if (status)
+        return status;
+    if (!before) {
+        truce_assert(truce__document_is_prepared(after));
+        return truce__documents_insert(writer, collection, after, error);
+    }
+    truce_assert(same_id(before, after));
+    return truce__documents_replace(writer, collection, row, before, after, error);
+}
+
+/* A status other than OK is the transaction's. */
+static truce_status rewrite_one(struct rewriting *rewriting, struct writer *writer,
+                                const struct collection *collection, const struct index *index,
+                                size_t number, bson_error_t *error)
+{
+    truce_rewrite *rewrite = rewriting->rewrite;
+    bson_t before, after = BSON_INITIALIZER;
+    bson_error_t why = {0};
+    int64_t row = 0;
+    truce_status status = read_before(rewriting, writer, collection, index, &row, &before, &why);
+    bool found = !status;
+
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    if (!status && rewrite->make(rewrite, number, found ? &before : NULL, &after))
+        status = put(writer, rewrite->collection, row, found ? &before : NULL, &after, &why);
+    bson_destroy(&after);
+    if (truce__documents_failed(status)) {
+        *error = why;
+        return status;
+    }
+    if (status)
+        rewrite->refuse(rewrite, number, status, &why);
+    return TRUCE_OK;
+}
+
+static truce_status run_rewrite(struct write_op *base, struct writer *writer, bson_error_t *error)
+{
+    struct rewriting *rewriting = (struct rewriting *)base;
+    truce_rewrite *rewrite = rewriting->rewrite;
+    truce_status status = TRUCE_OK;
+
+    rewriting->missing = false;
+    rewrite->begin(rewrite);
+    for (size_t i = 0; i < rewrite->count && !status; i++) {
+        const struct collection *collection;
+        const struct index *index;
+
+        status = truce__writer_collection(writer, rewrite->collection, &collection, error);
+        if (status)
+            break;
+        index = index_of(collection, rewrite->keys[i], &rewriting->key);
+        if (!index) {
+            truce_assert(i == 0);
+            rewriting->missing = true;
+            break;
+        }
+        status = rewrite_one(rewriting, writer, collection, index, i, error);
+    }
+    return status;
+}
+
+truce_status truce__engine_rewrite(struct engine *engine, truce_rewrite *rewrite,
+                                   bson_error_t *error)
+{
+    struct rewriting rewriting = {.base = {.run = run_rewrite, .relaxed = engine->relaxed},
+                                  .rewrite = rewrite};
+    truce_status status = truce__engine_writable(engine, error);
+
+    rewriting.base.deadline_ns = truce__engine_deadline(engine, 0);
+    if (!status)
+        status = truce__writer_run(&engine->writer, &rewriting.base, error);
+    truce__buffer_release(&rewriting.key);
+    truce__buffer_release(&rewriting.before);
+    if (!status && rewriting.missing)
+        return TRUCE_NOT_FOUND;
+    return status;
+}

@@ -1,0 +1,80 @@
+#ifndef TRUCE_ENGINE_SCAN_H
+#define TRUCE_ENGINE_SCAN_H
+
+/*
+ * Runs a plan: brings the documents that match, one by one, on a connection that is in a snapshot
+ * or a write transaction. It can pause, and go on in a later snapshot behind the last entry that it
+ * looked at.
+ */
+#include "engine/documents/plan.h"
+
+/* Row numbers that were seen: open addressing, 0 is free. */
+struct row_set {
+    int64_t *rows;
+    uint32_t count, room;
+};
+
+/* Rows that are put in order before their documents are read: those greater than `done`, which has
+ * been brought, and not greater than `last`, of all entries of the plan. */
+struct row_window {
+    int64_t *rows;
+    size_t count, room, at;
+    int64_t done, last;
+    bool filled;
+};
+
+struct scan {
+    const struct plan *plan;
+    const struct match *match;
+    struct query_context *context; /* its arena is reset for each document */
+    int64_t table;                 /* of the documents */
+    int64_t deadline_ns;           /* 0: none */
+    int64_t keys_examined, documents_examined;
+
+    /* where it is */
+    uint32_t at, range; /* number of the scan in the plan; of its range, counted as it goes */
+    bool positioned;    /* behind (key, row) of that range, not at its beginning */
+    struct buffer key;
+    int64_t row;
+    struct kv_cursor cursor;
+    struct row_set seen;
+    struct row_window window; /* of a plan by row */
+    struct kv_cursor walk;    /* of a plan that walks; behind window.done */
+    uint32_t gathered;        /* entries since the last row that was walked */
+};
+
+struct found {
+    int64_t row;
+    struct value document; /* borrowed until the next call on the connection */
+    struct match_result match;
+};
+
+/* The document that a row's body is, borrowed from it; false: it is damaged. */
+bool truce__body_document(struct bytes body, struct value *document);
+
+/* plan, match, context and deadline_ns are borrowed as long as the scan lives. */
+void truce__scan_init(struct scan *scan, const struct plan *plan, int64_t table,
+                      const struct match *match, struct query_context *context,
+                      int64_t deadline_ns);
+void truce__scan_release(struct scan *scan);
+
+/* The next document that matches; NOT_FOUND at the end. After `examined_max` entries (0: no end)
+ * without a match it answers OK with found->row 0. CODE_MAX_TIME_MS_EXPIRED: the deadline. */
+truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined_max,
+                              struct found *found, bson_error_t *error);
+
+/* Takes what was found, borrowed for the call, without a call on the connection; false: enough. */
+typedef bool scan_take_function(const struct found *found, void *arg);
+
+/* All that match, to `take`, until it has enough or `examined_max` entries were looked at; NOT_FOUND at
+ * the end. */
+truce_status truce__scan_each(struct scan *scan, struct kv *kv, int64_t examined_max,
+                              scan_take_function *take, void *arg, bson_error_t *error);
+
+/* CODE_MAX_TIME_MS_EXPIRED: it is over; 0: there is none. */
+truce_status truce__scan_deadline(int64_t deadline_ns, bson_error_t *error);
+
+/* Before the snapshot or transaction ends. */
+void truce__scan_pause(struct scan *scan);
+
+#endif

@@ -1,0 +1,286 @@
+/*
+ * Bulk writes. A single insert, update or remove is a bulk of one.
+ *
+ * Filters and updates are compiled by the caller's thread; the writes run as one operation of the
+ * writer (writer.c), so nobody sees or changes anything between them, and all of them are in one
+ * commit. A write that is refused has changed nothing, but for an update of several documents,
+ * where those before the refused one stay changed, as in MongoDB.
+ *
+ * An atomic bulk of more than one step runs inside a savepoint, which is rolled back where a write
+ * is refused or matches nothing. A power cut is no matter: the savepoint lives within the
+ * transaction.
+ *
+ * The operation may run again after a failed transaction, so `run` begins by emptying the outcomes.
+ */
+#include "base/assert.h"
+#include "engine/documents/change.h"
+#include "engine/documents/documents.h"
+
+struct bulk {
+    struct write_op base; /* first */
+    const truce_write *writes;
+    size_t count;
+    const truce_bulk_options *options;
+    truce_write_outcome *outcomes;
+    struct compiled *compiled; /* one for each write */
+    struct compiled single;    /* ... or this, for a bulk of one */
+    struct query_context context;
+    truce_status first; /* of the first write that failed */
+    size_t first_at;
+};
+
+/* ---- compiling ------------------------------------------------------------------------------ */
+
+static truce_status compile_update(const truce_write *write, struct compiled *compiled,
+                                   bson_error_t *error)
+{
+    const truce_write_options *options = &write->options;
+    struct update_options how = {options->pipeline, options->multi, options->array_filters};
+
+    return truce__update_new(write->document, &how, &compiled->update, error);
+}
+
+static void compile(const truce_write *write, struct compiled *compiled)
+{
+    if (write->kind == TRUCE_WRITE_INSERT)
+        return;
+    compiled->status = truce__selector_init(write->filter, &compiled->selector, &compiled->error);
+    if (!compiled->status && write->kind == TRUCE_WRITE_UPDATE)
+        compiled->status = compile_update(write, compiled, &compiled->error);
+}
+
+/* ---- one write ------------------------------------------------------------------------------ */
+
+/* One write as it runs. */
+struct step {
+    struct bulk *bulk;
+    struct writer *writer;
+    const truce_write *write;
+    const struct compiled *compiled;
+    truce_write_result *result;
+    bson_error_t *error;
+};
+
+/* What the write's filter finds; nothing if there is no collection. */
+static truce_status find(const struct step *step, int64_t limit, struct gather *gather)
+{
+    struct selection selection = {.selector = &step->compiled->selector,
+                                  .hint = step->write->options.hint,
+                                  .limit = limit,
+                                  .deadline_ns = 0};
+    const struct collection *collection;
+    truce_status status =
+        truce__writer_collection(step->writer, step->write->collection, &collection, step->error);
+
+    *gather = (struct gather){0};
+    if (step->bulk->options->deadline_ms)
+        selection.deadline_ns = step->bulk->base.deadline_ns;
+    if (status || !collection)
+        return status;
+    return truce__select(&selection, step->writer, collection, &step->bulk->context, gather,
+                         step->error);
+}
+
+static truce_status do_insert(const struct step *step)
+{
+    truce_status status = truce__documents_insert(step->writer, step->write->collection,
+                                                  step->write->document, step->error);
+
+    step->result->inserted = !status;
+    return status;
+}
+
+static truce_status do_update(const struct step *step)
+{
+    const char *collection = step->write->collection;
+    struct query_context *context = &step->bulk->context;
+    struct gather gather;
+    truce_status status = find(step, step->write->options.multi ? 0 : 1, &gather);
+    bson_t after;
+
+    for (size_t i = 0; i < gather.count && !status; i++) {
+        status =
+            truce__change_update(step->writer, collection, &gather.items[i], step->compiled->update,
+                                 context, &after, step->result, step->error);
+        bson_destroy(&after);
+    }
+    if (!status && !gather.count && step->write->options.upsert) {
+        status = truce__change_upsert(step->writer, collection, step->compiled, context, &after,
+                                      step->result, step->error);
+        bson_destroy(&after);
+    }
+    truce__gather_release(&gather);
+    return status;
+}
+
+static truce_status do_remove(const struct step *step)
+{
+    struct gather gather;
+    truce_status status = find(step, step->write->options.multi ? 0 : 1, &gather);
+
+    for (size_t i = 0; i < gather.count && !status; i++)
+        status = truce__change_remove(step->writer, step->write->collection, &gather.items[i],
+                                      step->result, step->error);
+    truce__gather_release(&gather);
+    return status;
+}
+
+static truce_status do_require(const struct step *step)
+{
+    struct gather gather;
+    truce_status status = find(step, 1, &gather);
+
+    step->result->matched = (int64_t)gather.count;
+    truce__gather_release(&gather);
+    return status;
+}
+
+static truce_status (*const do_write[])(const struct step *step) = {
+    [TRUCE_WRITE_INSERT] = do_insert,           [TRUCE_WRITE_UPDATE] = do_update,
+    [TRUCE_WRITE_REMOVE] = do_remove,           [TRUCE_WRITE_REQUIRE] = do_require,
+    [TRUCE_WRITE_REQUIRE_MISSING] = do_require,
+};
+
+/* In an atomic bulk every write must have found what it is about. */
+static truce_status check_found(const truce_write *write, const truce_write_result *result,
+                                bson_error_t *error)
+{
+    bool found = result->matched || result->upserted || result->inserted;
+    char shown[200];
+
+    if (found != (write->kind == TRUCE_WRITE_REQUIRE_MISSING))
+        return TRUCE_OK;
+    return truce__fail(
+        TRUCE_CONFLICT, error, "%s document of %s matches %s", found ? "a" : "no",
+        write->collection,
+        truce__value_show(truce__value_document(write->filter), shown, sizeof shown));
+}
+
+static truce_status run_write(struct bulk *bulk, struct writer *writer, size_t number)
+{
+    const struct compiled *compiled = &bulk->compiled[number];
+    truce_write_outcome *outcome = &bulk->outcomes[number];
+    const truce_write *write = &bulk->writes[number];
+    struct step step = {bulk, writer, write, compiled, &outcome->result, &outcome->error};
+    truce_status status = compiled->status;
+
+    if (status)
+        outcome->error = compiled->error;
+    else
+        status = do_write[write->kind](&step);
+    if (!status && bulk->options->atomic)
+        status = check_found(write, &outcome->result, &outcome->error);
+    outcome->status = status;
+    return status;
+}
+
+/* ---- the operation -------------------------------------------------------------------------- */
+
+static truce_status not_reached(const struct bulk *bulk)
+{
+    return bulk->options->atomic ? TRUCE_CONFLICT : TRUCE_NOT_FOUND;
+}
+
+static void reset_outcomes(struct bulk *bulk, size_t but)
+{
+    for (size_t i = 0; i < bulk->count; i++) {
+        truce__result_reset(&bulk->outcomes[i].result);
+        if (i != but)
+            bulk->outcomes[i] = (truce_write_outcome){.status = not_reached(bulk)};
+    }
+}
+
+/* Nothing of an atomic bulk stays. */
+static truce_status undo(struct bulk *bulk, struct writer *writer, bson_error_t *error)
+{
+    truce_status status = truce__writer_undo(writer, error);
+
+    reset_outcomes(bulk, bulk->first_at);
+    return status;
+}
+
+/* One that can be refused after it has written? */
+static bool needs_savepoint(const struct bulk *bulk)
+{
+    return bulk->options->atomic && (bulk->count > 1 || bulk->writes[0].options.multi);
+}
+
+static truce_status run_all(struct bulk *bulk, struct writer *writer, bson_error_t *error)
+{
+    for (size_t i = 0; i < bulk->count; i++) {
+        truce_status status = run_write(bulk, writer, i);
+
+        if (truce__documents_failed(status)) {
+            *error = bulk->outcomes[i].error;
+            return status;
+        }
+        if (!status || bulk->first)
+            continue;
+        bulk->first = status;
+        bulk->first_at = i;
+        if (!bulk->options->unordered || bulk->options->atomic)
+            break;
+    }
+    return TRUCE_OK;
+}
+
+static truce_status run_bulk(struct write_op *base, struct writer *writer, bson_error_t *error)
+{
+    struct bulk *bulk = (struct bulk *)base;
+    bool savepoint = needs_savepoint(bulk);
+    truce_status status = TRUCE_OK;
+
+    bulk->first = TRUCE_OK;
+    bulk->context.arena = &writer->arena;
+    reset_outcomes(bulk, SIZE_MAX);
+    if (savepoint)
+        status = truce__kv_savepoint_begin(writer->kv, error);
+    if (!status)
+        status = run_all(bulk, writer, error);
+    if (status || !savepoint)
+        return status;
+    return bulk->first ? undo(bulk, writer, error) : truce__kv_savepoint_release(writer->kv, error);
+}
+
+/* Nothing was committed: the first write says why, the others were not reached. */
+static truce_status fail_all(struct bulk *bulk, truce_status status, const bson_error_t *error)
+{
+    reset_outcomes(bulk, SIZE_MAX);
+    bulk->outcomes[0].status = status;
+    bulk->outcomes[0].error = *error;
+    return status;
+}
+
+static truce_status finish(struct bulk *bulk, bson_error_t *error)
+{
+    if (bulk->first)
+        *error = bulk->outcomes[bulk->first_at].error;
+    return bulk->first;
+}
+
+truce_status truce__engine_bulk(struct engine *engine, const truce_write *writes, size_t count,
+                                const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                bson_error_t *error)
+{
+    struct bulk bulk = {.writes = writes, .count = count, .options = options, .outcomes = outcomes};
+    truce_status status = truce__engine_writable(engine, error);
+
+    memset(outcomes, 0, count * sizeof *outcomes);
+    if (!count)
+        return status;
+    bulk.compiled = count == 1 ? &bulk.single : bson_malloc0(count * sizeof *bulk.compiled);
+    for (size_t i = 0; i < count && !status; i++)
+        compile(&writes[i], &bulk.compiled[i]);
+    bulk.base.run = run_bulk;
+    bulk.base.relaxed = options->relaxed || engine->relaxed;
+    bulk.base.deadline_ns = truce__engine_deadline(engine, options->deadline_ms);
+    bulk.context = truce__engine_context(engine, NULL);
+    if (!status)
+        status = truce__writer_run(&engine->writer, &bulk.base, error);
+    status = status ? fail_all(&bulk, status, error) : finish(&bulk, error);
+    for (size_t i = 0; i < count; i++)
+        truce__compiled_release(&bulk.compiled[i]);
+    if (bulk.compiled != &bulk.single)
+        bson_free(bulk.compiled);
+    return status;
+}

@@ -1,0 +1,195 @@
+/*
+ * Waiting for the disk.
+ *
+ * A commit returns when it is in the log and readers see it, not when it is on the disk (kv.c). So
+ * the next group of commits is worked on while the one before it is being synced, and one sync
+ * serves all that were written when it began:
+ *
+ *     lead        commit A | commit B | commit C | commit D | ...
+ *     disk               | sync A     | sync B, C    | sync D ...
+ *     answers                          A              B, C
+ *
+ * Three numbers in the page that all processes share, each of commits in their order:
+ *
+ *     durable <= written <= promised
+ *
+ *     promise    promised + 1                 under the lock, before a commit that shall be waited for
+ *     written    written := promised          under the lock, when no commit is on its way
+ *     sync       to := written; sync the log; durable := max(durable, to)       anybody, at any time
+ *
+ * Invariants:
+ *  1. A commit is answered to its caller when durable >= its number.
+ *  2. What a reader is given was durable: a snapshot that shows a commit was begun after the commit was
+ *     promised, so the reader waits for the number that it finds after it began, or, for one document,
+ *     for that of the last commit that changed it (cache.c). No order of waiting is needed: the log
+ *     reaches the disk from its beginning, and so every number with all that are smaller.
+ *  3. A sync counts for what was written when it began, and not for what was promised.
+ *  4. Nobody who waits needs another process to go on. One whose writer died between promise and
+ *     written finds the lock free, and takes it as written: whatever is in the log of that commit
+ *     is there by now; who takes the lock next does the same at once, so that he may wait for
+ *     readers. One whose writer died before it synced syncs itself.
+ *  5. After a sync that failed nobody answers anything: the operating system may have dropped what it
+ *     could not write, and a later sync would succeed and prove nothing. `broken` stays until the
+ *     store is opened by one who is alone: then SQLite reads the log from the disk, with its
+ *     checksums, and what is whole of it is moved into the file (engine.c).
+ *
+ * Who waits syncs, one thread of a process at a time, and the others wait for that. Two processes
+ * may sync at once, which costs time only. The numbers of a store whose machine died may say that
+ * something waits: then the first reader syncs once for nothing.
+ */
+#include "engine/storage/durable.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+
+#define NAP_NS     INT64_C(50000)
+#define NUMBER_MAX (UINT64_C(1) << 62) /* beyond it stands what nobody has counted */
+
+void truce__durable_init(struct durable *durable, const char *path, struct lock *lock)
+{
+    *durable = (struct durable){.path = path, .lock = lock};
+    pthread_mutex_init(&durable->mutex, NULL);
+    pthread_cond_init(&durable->synced, NULL);
+}
+
+void truce__durable_release(struct durable *durable)
+{
+    truce_assert(!durable->syncing);
+    truce__kv_log_close(durable->log);
+    pthread_cond_destroy(&durable->synced);
+    pthread_mutex_destroy(&durable->mutex);
+}
+
+static void raise_to(atomic_ullong *number, uint64_t to)
+{
+    unsigned long long now = atomic_load(number);
+
+    while (now < to && !atomic_compare_exchange_weak(number, &now, to))
+        continue;
+}
+
+static bool is_broken(const struct durable *durable)
+{
+    return durable->lock->page && atomic_load(&durable->lock->page->broken);
+}
+
+truce_status truce__durable_usable(const struct durable *durable, bson_error_t *error)
+{
+    if (!is_broken(durable))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_IO, error,
+                       "the disk refused what was written to \"%s\": close it in every program, "
+                       "see to the disk, and open it again",
+                       durable->path);
+}
+
+/* ---- who holds the lock ---------------------------------------------------------------------- */
+
+/* What a machine that died left of the page may be of several moments: a number that counts as durable
+ * already is not given again. */
+void truce__durable_begin(struct durable *durable)
+{
+    struct lock_page *page = durable->lock->page;
+
+    truce_assert(atomic_load(&durable->lock->held));
+    if (atomic_load(&page->durable) >= NUMBER_MAX || atomic_load(&page->promised) >= NUMBER_MAX) {
+        atomic_store(&page->durable, 0);
+        atomic_store(&page->promised, 0);
+    }
+    raise_to(&page->promised, atomic_load(&page->durable));
+    atomic_store(&page->written, atomic_load(&page->promised));
+}
+
+uint64_t truce__durable_promise(struct durable *durable)
+{
+    truce_assert(atomic_load(&durable->lock->held));
+    return atomic_fetch_add(&durable->lock->page->promised, 1) + 1;
+}
+
+void truce__durable_written(struct durable *durable)
+{
+    struct lock_page *page = durable->lock->page;
+
+    truce_assert(atomic_load(&durable->lock->held));
+    atomic_store(&page->written, atomic_load(&page->promised));
+}
+
+/* ---- everybody ------------------------------------------------------------------------------- */
+
+uint64_t truce__durable_promised(const struct durable *durable)
+{
+    return durable->lock->page ? atomic_load(&durable->lock->page->promised) : 0;
+}
+
+static bool is_durable(const struct durable *durable, uint64_t number)
+{
+    return !number || atomic_load(&durable->lock->page->durable) >= number;
+}
+
+/* The turn to sync; without it, `number` is durable, or somebody else has just synced. */
+static bool take_turn(struct durable *durable, uint64_t number)
+{
+    bool taken;
+
+    pthread_mutex_lock(&durable->mutex);
+    if (durable->syncing && !is_durable(durable, number))
+        pthread_cond_wait(&durable->synced, &durable->mutex);
+    taken = !durable->syncing && !is_durable(durable, number);
+    durable->syncing = durable->syncing || taken;
+    pthread_mutex_unlock(&durable->mutex);
+    return taken;
+}
+
+static void give_turn(struct durable *durable)
+{
+    pthread_mutex_lock(&durable->mutex);
+    durable->syncing = false;
+    pthread_cond_broadcast(&durable->synced);
+    pthread_mutex_unlock(&durable->mutex);
+}
+
+static truce_status sync_log(struct durable *durable, bson_error_t *error)
+{
+    struct lock_page *page = durable->lock->page;
+    uint64_t to = atomic_load(&page->written);
+    truce_status status = truce__durable_usable(durable, error);
+
+    if (!status && !durable->log)
+        status = truce__kv_log_open(durable->path, &durable->log, error);
+    if (status)
+        return status;
+    status = truce__kv_log_sync(durable->log, error);
+    if (status)
+        atomic_store(&page->broken, true);
+    else
+        raise_to(&page->durable, to);
+    return status;
+}
+
+/* The commit with that number returns soon, or its process has died in it. */
+static void wait_for_writer(struct durable *durable, uint64_t number)
+{
+    struct timespec nap = {.tv_nsec = NAP_NS};
+
+    if (truce__lock_is_held(durable->lock))
+        nanosleep(&nap, NULL);
+    else
+        raise_to(&durable->lock->page->written, number);
+}
+
+truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_error_t *error)
+{
+    truce_status status = truce__durable_usable(durable, error);
+
+    while (!status && !is_durable(durable, number)) {
+        if (atomic_load(&durable->lock->page->written) < number) {
+            wait_for_writer(durable, number);
+            continue;
+        }
+        if (!take_turn(durable, number))
+            continue;
+        status = sync_log(durable, error);
+        give_turn(durable);
+    }
+    return status;
+}

@@ -1,0 +1,53 @@
+#ifndef TRUCE_ENGINE_DURABLE_H
+#define TRUCE_ENGINE_DURABLE_H
+
+/*
+ * Which commits are on the disk, and waiting for those that are not: what is told to anybody was
+ * written to the disk before, whoever wrote it.
+ *
+ * Commits that promise to wait for the disk are numbered across all processes, from 1. A commit that
+ * is relaxed has no number, and nobody waits for it.
+ *
+ * Early lock release and flush pipelining: DeWitt et al. 1984; Johnson et al., Aether, 2010.
+ */
+#include <pthread.h>
+
+#include "engine/storage/kv.h"
+#include "engine/storage/lock.h"
+
+struct durable {
+    const char *path;
+    struct lock *lock;
+    struct kv_log *log; /* NULL until it is first synced */
+    pthread_mutex_t mutex;
+    pthread_cond_t synced;
+    bool syncing;
+};
+
+/* `path` and `lock` stay the caller's, and there. As long as the lock has no page, which is so on read-only
+ * media, everything counts as durable. */
+void truce__durable_init(struct durable *durable, const char *path, struct lock *lock);
+void truce__durable_release(struct durable *durable);
+
+/* IO: the disk refused what was written, nobody may use the store until it is opened anew. */
+truce_status truce__durable_usable(const struct durable *durable, bson_error_t *error);
+
+/* ---- who holds the lock ---------------------------------------------------------------------- */
+
+/* The lock was taken: no commit is on its way, whoever had it may have died in one. */
+void truce__durable_begin(struct durable *durable);
+
+/* A number for the commit that comes next ... */
+uint64_t truce__durable_promise(struct durable *durable);
+/* ... which has returned, or failed. */
+void truce__durable_written(struct durable *durable);
+
+/* ---- everybody ------------------------------------------------------------------------------- */
+
+/* The last number: all that a snapshot shows that was begun before has it, or a smaller one. */
+uint64_t truce__durable_promised(const struct durable *durable);
+
+/* Returns when the commits up to that number are on the disk. */
+truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_error_t *error);
+
+#endif

@@ -1,0 +1,690 @@
+/*
+ * A connection to the file, and its transactions.
+ *
+ * SQLite is used for what it is best at: a B-tree file that survives any crash. No query of a user
+ * ever becomes SQL; there are some twenty statements, prepared once for a connection and a table.
+ *
+ *     PATH        the database: c0 (the catalog), c<n> and x<n> (see kv_table.c)
+ *     PATH-wal    committed pages that are not yet in it; PATH-shm its index, rebuilt when missing
+ *     PATH-lock   who may write (lock.c)
+ *
+ * States of a connection:
+ *
+ *     IDLE --snapshot_begin--> SNAPSHOT --snapshot_end--> IDLE
+ *     IDLE --write_begin--> WRITING --write_commit, write_rollback--> IDLE
+ *     WRITING --savepoint_begin--> WRITING+savepoint --release, rollback--> WRITING
+ *
+ * Invariants:
+ *  1. A snapshot is the statement `PRAGMA schema_version`, stepped once and not reset: SQLite keeps
+ *     its read transaction as long as a statement is active, which saves BEGIN and COMMIT, and the
+ *     row that it gives is the version that the catalog is checked against.
+ *  2. Every change of tables or catalog changes the schema version in the same transaction, so
+ *     equal versions mean an equal catalog, across processes, without a look at the catalog.
+ *  3. wal_autocheckpoint is 0 and readers do not checkpoint when they close: SQLite before 3.51.3
+ *     can corrupt a file where a checkpoint begins while a commit begins the WAL anew ("WAL-reset").
+ *     Checkpoints are made where checkpoint.c says, and in no other place.
+ *  4. A failed commit is rolled back before it is reported. Its frames may be in the WAL, whole,
+ *     and a crash may bring them back, whole: "not acknowledged" never means "half".
+ *  5. A commit is in the WAL, and seen by readers, when it returns; on the disk it is only after a
+ *     sync of the log that began after that (durable.c), or a checkpoint. Commits reach the disk in
+ *     their order: recovery takes the WAL up to the first frame whose running checksum is wrong.
+ *
+ * No memory map: a page that cannot be read shall be a status, not a SIGBUS, and memory shall not
+ * depend on the size of the file. Each connection has a page cache with a fixed maximum instead.
+ *
+ * MEMSTATUS is switched off, if SQLite has not been initialised yet, because its counters are one
+ * mutex for the malloc of all connections.
+ */
+#include "engine/storage/kv_connection.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/limits.h"
+#include "engine/storage/kv_wal.h"
+
+#define APPLICATION_ID 0x74727563 /* "truc" */
+#define FORMAT_VERSION 1
+
+/* a document, or a catalog entry with all its indexes */
+#define BODY_MAX         (TRUCE_DOCUMENT_BYTES_MAX + (4 << 20))
+
+#define WRITER_CACHE_KIB 32768
+#define LARGE_CACHE_KIB  16384
+#define READER_CACHE_KIB 2048
+
+static void configure(void)
+{
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* refused where the host was faster: no matter */
+}
+
+/* ---- errors -------------------------------------------------------------------------------- */
+
+static truce_status status_of(int result)
+{
+    switch (result & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return TRUCE_LOCKED;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return TRUCE_CORRUPT;
+    case SQLITE_TOOBIG:
+        return TRUCE_LIMIT;
+    default:
+        return TRUCE_IO;
+    }
+}
+
+static const char *reason_of(struct kv *kv, int result)
+{
+    int system = sqlite3_system_errno(kv->db);
+
+    switch (result & 0xff) {
+    case SQLITE_FULL:
+        return "the disk is full";
+    case SQLITE_READONLY:
+        return "the file or its directory is read-only";
+    case SQLITE_NOTADB:
+        return "the file is not a truce store";
+    case SQLITE_CANTOPEN:
+    case SQLITE_IOERR:
+        return system ? strerror(system) : sqlite3_errstr(result);
+    default:
+        return sqlite3_errmsg(kv->db);
+    }
+}
+
+truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_error_t *error)
+{
+    truce_assert(result != SQLITE_OK && result != SQLITE_ROW && result != SQLITE_DONE);
+    return truce__fail(status_of(result), error, "cannot %s \"%s\": %s", what, kv->path,
+                       reason_of(kv, result));
+}
+
+/* ---- statements ---------------------------------------------------------------------------- */
+
+static truce_status prepare(struct kv *kv, const char *sql, sqlite3_stmt **statement,
+                            bson_error_t *error)
+{
+    int result = sqlite3_prepare_v3(kv->db, sql, -1, SQLITE_PREPARE_PERSISTENT, statement, NULL);
+
+    return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
+}
+
+/* Runs a statement that gives no rows, preparing it the first time. */
+static truce_status run(struct kv *kv, const char *sql, sqlite3_stmt **statement,
+                        bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    int result;
+
+    if (!*statement)
+        status = prepare(kv, sql, statement, error);
+    if (status)
+        return status;
+    result = sqlite3_step(*statement);
+    if (result != SQLITE_DONE)
+        status = truce__kv_fail(kv, result, "write", error);
+    sqlite3_reset(*statement);
+    return status;
+}
+
+static truce_status execute(struct kv *kv, const char *sql, bson_error_t *error)
+{
+    int result = sqlite3_exec(kv->db, sql, NULL, NULL, NULL);
+
+    return result ? truce__kv_fail(kv, result, "open", error) : TRUCE_OK;
+}
+
+/* The single integer that a pragma answers with. */
+static truce_status ask(struct kv *kv, const char *sql, int64_t *answer, bson_error_t *error)
+{
+    sqlite3_stmt *statement = NULL;
+    int result = sqlite3_prepare_v2(kv->db, sql, -1, &statement, NULL);
+    truce_status status = TRUCE_OK;
+
+    *answer = 0;
+    if (!result)
+        result = sqlite3_step(statement);
+    if (result == SQLITE_ROW)
+        *answer = sqlite3_column_int64(statement, 0);
+    else if (result != SQLITE_DONE)
+        status = truce__kv_fail(kv, result, "open", error);
+    sqlite3_finalize(statement);
+    return status;
+}
+
+/* ---- open and close ------------------------------------------------------------------------ */
+
+static int count_wal_pages(void *arg, sqlite3 *db, const char *name, int pages)
+{
+    struct kv *kv = arg;
+
+    (void)db;
+    (void)name;
+    kv->wal_pages = pages;
+    return SQLITE_OK;
+}
+
+/* The path as a URI, so that immutable=1 can be said; '%', '?' and '#' are escaped. */
+static char *uri_of(const char *path, bool immutable)
+{
+    bson_string_t *uri = bson_string_new("file:");
+
+    for (; *path; path++) {
+        if (strchr("%?#", *path))
+            bson_string_append_printf(uri, "%%%02x", (unsigned char)*path);
+        else
+            bson_string_append_printf(uri, "%c", *path);
+    }
+    if (immutable)
+        bson_string_append(uri, "?immutable=1");
+    return bson_string_free(uri, false);
+}
+
+static int cache_kib(unsigned flags)
+{
+    if (flags & KV_WRITER)
+        return WRITER_CACHE_KIB;
+    return flags & KV_LARGE ? LARGE_CACHE_KIB : READER_CACHE_KIB;
+}
+
+static truce_status configure_connection(struct kv *kv, bson_error_t *error)
+{
+    char sql[512];
+    bool writer = kv->flags & KV_WRITER;
+
+    sqlite3_extended_result_codes(kv->db, 1);
+    sqlite3_busy_timeout(kv->db, kv->flags & KV_ALONE ? 0 : 10000);
+    sqlite3_limit(kv->db, SQLITE_LIMIT_LENGTH, BODY_MAX);
+    sqlite3_db_config(kv->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !writer, NULL);
+    sqlite3_db_config(kv->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    sqlite3_wal_hook(kv->db, count_wal_pages, kv); /* and so no automatic checkpoint */
+    snprintf(
+        sql, sizeof sql,
+        "PRAGMA locking_mode=%s; PRAGMA cache_size=-%d; PRAGMA mmap_size=0; PRAGMA temp_store=MEMORY;"
+        "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF; PRAGMA cell_size_check=ON",
+        kv->flags & KV_ALONE ? "EXCLUSIVE" : "NORMAL", cache_kib(kv->flags));
+    return execute(kv, sql, error);
+}
+
+static int open_flags(unsigned flags)
+{
+    int how = SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE;
+
+    if (flags & (KV_READ_ONLY | KV_IMMUTABLE))
+        return how | SQLITE_OPEN_READONLY;
+    return how | SQLITE_OPEN_READWRITE;
+}
+
+truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bson_error_t *error)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct kv *made = bson_malloc0(sizeof *made);
+    char *uri = uri_of(path, flags & KV_IMMUTABLE);
+    truce_status status = TRUCE_OK;
+    int result;
+
+    pthread_once(&once, configure);
+    *kv = NULL;
+    made->flags = flags;
+    made->path = bson_strdup(path);
+    result = sqlite3_open_v2(uri, &made->db, open_flags(flags),
+                             flags & KV_WRITER ? truce__kv_wal_vfs() : NULL);
+    bson_free(uri);
+    if (!result)
+        result = truce__kv_define_take(made);
+    if (result)
+        status = truce__kv_fail(made, result, "open", error);
+    if (!status)
+        status = configure_connection(made, error);
+    if (status) {
+        truce__kv_close(made);
+        return status;
+    }
+    *kv = made;
+    return TRUCE_OK;
+}
+
+static void free_table(struct kv_table *table)
+{
+    for (int i = 0; i < KV_STATEMENTS; i++)
+        sqlite3_finalize(table->statements[i]);
+    bson_free(table);
+}
+
+static void forget_all(struct kv *kv)
+{
+    for (uint32_t i = 0; i < kv->tables_room; i++) {
+        if (kv->tables[i])
+            free_table(kv->tables[i]);
+    }
+    bson_free(kv->tables);
+    kv->tables = NULL;
+    kv->tables_room = kv->tables_count = 0;
+}
+
+void truce__kv_close(struct kv *kv)
+{
+    sqlite3_stmt *statements[] = {kv->version, kv->begin,   kv->commit, kv->rollback,
+                                  kv->save,    kv->release, kv->back};
+
+    truce_assert(kv->state == KV_IDLE && !kv->kept);
+    for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
+        sqlite3_finalize(statements[i]);
+    forget_all(kv);
+    truce_assert(sqlite3_close(kv->db) == SQLITE_OK);
+    bson_free(kv->path);
+    bson_free(kv);
+}
+
+void truce__kv_checkpoint_on_close(struct kv *kv, bool may)
+{
+    truce_assert(kv->flags & KV_WRITER);
+    sqlite3_db_config(kv->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !may, NULL);
+}
+
+/* ---- statements of tables ------------------------------------------------------------------ */
+
+#define TABLES_MAX 256 /* whose statements a connection keeps; beyond it starts again */
+
+static uint32_t place(const struct kv *kv, int64_t table)
+{
+    uint32_t mask = kv->tables_room - 1;
+    uint32_t at = (uint32_t)((uint64_t)table * 0x9e3779b97f4a7c15u >> 32) & mask;
+
+    while (kv->tables[at] && kv->tables[at]->table != table)
+        at = (at + 1) & mask;
+    return at;
+}
+
+static void make_room(struct kv *kv)
+{
+    struct kv_table **old = kv->tables;
+    uint32_t room = kv->tables_room;
+
+    kv->tables_room = room ? room * 2 : 16;
+    kv->tables = bson_malloc0(kv->tables_room * sizeof *kv->tables);
+    for (uint32_t i = 0; i < room; i++) {
+        if (old[i])
+            kv->tables[place(kv, old[i]->table)] = old[i];
+    }
+    bson_free(old);
+}
+
+static struct kv_table *table_of(struct kv *kv, int64_t table)
+{
+    uint32_t at;
+
+    if (kv->tables_count * 2 >= kv->tables_room)
+        make_room(kv);
+    at = place(kv, table);
+    if (!kv->tables[at]) {
+        kv->tables[at] = bson_malloc0(sizeof **kv->tables);
+        kv->tables[at]->table = table;
+        kv->tables_count++;
+    }
+    return kv->tables[at];
+}
+
+/* # stands for the table, @ for the table of the rows that its entries point to */
+static const char *const statement_texts[KV_STATEMENTS] = {
+    [ROW_GET] = "SELECT body FROM c# WHERE id=?1",
+    [ROW_INSERT] = "INSERT INTO c#(id, body) VALUES(?1, ?2)",
+    [ROW_UPDATE] = "UPDATE c# SET body=?2 WHERE id=?1",
+    [ROW_DELETE] = "DELETE FROM c# WHERE id=?1",
+    [ROWS_UP] = "SELECT id, body FROM c# WHERE id>?1 ORDER BY id",
+    [ROWS_DOWN] = "SELECT id, body FROM c# WHERE id<?1 ORDER BY id DESC",
+    [ROWS_EACH] = "SELECT 1 FROM c# WHERE id>?1 AND truce_take(id, body) ORDER BY id",
+    [ROWS_MEASURE] = "SELECT count(*), sum(length(body)) FROM c#",
+    [ROWS_COUNT] = "SELECT count(*) FROM c#",
+    [KEYS_COUNT] = "SELECT count(*) FROM x#",
+    [KEYS_WITHIN] = "SELECT count(*) FROM (SELECT 1 FROM x# WHERE key>=?1 AND key<?2 LIMIT ?3)",
+    [KEY_GET] = "SELECT doc FROM x# WHERE key=?1",
+    [KEY_FIND] = "SELECT doc FROM x# WHERE key=?1 AND doc=?2",
+    [KEY_INSERT] = "INSERT OR IGNORE INTO x#(key, doc) VALUES(?1, ?2)",
+    [KEY_DELETE] = "DELETE FROM x# WHERE key=?1 AND doc=?2",
+    [KEY_LOOKUP] =
+        "SELECT c.id, c.body FROM x# AS x CROSS JOIN c@ AS c ON c.id=x.doc WHERE x.key=?1",
+    [KEYS_UP] = "SELECT doc, key FROM x# WHERE (key, doc)>(?1, ?2) ORDER BY key, doc",
+    [KEYS_DOWN] = "SELECT doc, key FROM x# WHERE (key, doc)<(?1, ?2) ORDER BY key DESC, doc DESC",
+    [PAIRS_UP] = "SELECT x.doc, x.key, c.body FROM x# AS x CROSS JOIN c@ AS c ON c.id=x.doc"
+                 " WHERE (x.key, x.doc)>(?1, ?2) ORDER BY x.key, x.doc",
+    [PAIRS_DOWN] = "SELECT x.doc, x.key, c.body FROM x# AS x CROSS JOIN c@ AS c"
+                   " ON c.id=x.doc WHERE (x.key, x.doc)<(?1, ?2) ORDER BY x.key DESC, x.doc DESC",
+};
+
+static void statement_text(enum kv_statement kind, int64_t table, int64_t rows, char *sql,
+                           size_t size)
+{
+    size_t at = 0;
+
+    for (const char *text = statement_texts[kind]; *text; text++) {
+        if (*text == '#' || *text == '@')
+            at += (size_t)snprintf(sql + at, size - at, "%lld",
+                                   (long long)(*text == '#' ? table : rows));
+        else
+            sql[at++] = *text;
+        truce_assert(at + 1 < size);
+    }
+    sql[at] = 0;
+}
+
+truce_status truce__kv_statement(struct kv *kv, enum kv_statement kind, int64_t table, int64_t rows,
+                                 sqlite3_stmt **statement, bson_error_t *error)
+{
+    sqlite3_stmt **cached = &table_of(kv, table)->statements[kind];
+    truce_status status = TRUCE_OK;
+    char sql[256];
+
+    truce_assert(kv->state != KV_IDLE && !kv->take);
+    kv_settle(kv);
+    if (!*cached) {
+        statement_text(kind, table, rows, sql, sizeof sql);
+        status = prepare(kv, sql, cached, error);
+    }
+    truce_assert(status || !sqlite3_stmt_busy(*cached));
+    *statement = *cached;
+    return status;
+}
+
+void truce__kv_forget(struct kv *kv, int64_t table)
+{
+    struct kv_table *found = table_of(kv, table);
+
+    for (int i = 0; i < KV_STATEMENTS; i++) {
+        sqlite3_finalize(found->statements[i]);
+        found->statements[i] = NULL;
+    }
+}
+
+/* Between transactions no cursor is open, so that this is the moment to drop statements. */
+static void keep_statements_few(struct kv *kv)
+{
+    if (kv->tables_count > TABLES_MAX)
+        forget_all(kv);
+}
+
+/* ---- transactions -------------------------------------------------------------------------- */
+
+void truce__kv_patience(struct kv *kv, int64_t milliseconds)
+{
+    sqlite3_busy_timeout(kv->db, milliseconds > INT32_MAX ? INT32_MAX
+                                 : milliseconds < 1       ? 1
+                                                          : (int)milliseconds);
+}
+
+static truce_status step_version(struct kv *kv, uint32_t *version, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    int result;
+
+    if (!kv->version)
+        status = prepare(kv, "PRAGMA schema_version", &kv->version, error);
+    if (status)
+        return status;
+    result = sqlite3_step(kv->version);
+    if (result != SQLITE_ROW) {
+        status = truce__kv_fail(kv, result == SQLITE_DONE ? SQLITE_CORRUPT : result, "read", error);
+        sqlite3_reset(kv->version);
+        return status;
+    }
+    *version = (uint32_t)sqlite3_column_int64(kv->version, 0);
+    return TRUCE_OK;
+}
+
+truce_status truce__kv_version(struct kv *kv, uint32_t *version, bson_error_t *error)
+{
+    truce_status status;
+
+    truce_assert(kv->state == KV_WRITING);
+    status = step_version(kv, version, error);
+    sqlite3_reset(kv->version);
+    return status;
+}
+
+truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_error_t *error)
+{
+    truce_status status;
+
+    truce_assert(kv->state == KV_IDLE);
+    keep_statements_few(kv);
+    status = step_version(kv, version, error);
+    if (!status)
+        kv->state = KV_SNAPSHOT;
+    return status;
+}
+
+void truce__kv_snapshot_end(struct kv *kv)
+{
+    truce_assert(kv->state == KV_SNAPSHOT);
+    kv_settle(kv);
+    sqlite3_reset(kv->version);
+    kv->state = KV_IDLE;
+}
+
+truce_status truce__kv_write_begin(struct kv *kv, uint32_t *version, bson_error_t *error)
+{
+    truce_status status;
+
+    truce_assert(kv->state == KV_IDLE && kv->flags & KV_WRITER);
+    keep_statements_few(kv);
+    status = run(kv, "BEGIN IMMEDIATE", &kv->begin, error);
+    if (status)
+        return status;
+    kv->state = KV_WRITING;
+    status = truce__kv_version(kv, version, error);
+    if (status)
+        truce__kv_write_rollback(kv);
+    kv->changed = false;
+    return status;
+}
+
+bool truce__kv_changed(const struct kv *kv)
+{
+    truce_assert(kv->state == KV_WRITING);
+    return kv->changed;
+}
+
+truce_status truce__kv_write_commit(struct kv *kv, bson_error_t *error)
+{
+    truce_status status;
+
+    truce_assert(kv->state == KV_WRITING && !kv->savepoint);
+    kv_settle(kv);
+    status = run(kv, "COMMIT", &kv->commit, error);
+    if (status)
+        truce__kv_write_rollback(kv);
+    kv->state = KV_IDLE;
+    return status;
+}
+
+void truce__kv_write_rollback(struct kv *kv)
+{
+    bson_error_t ignored;
+
+    truce_assert(kv->state == KV_WRITING);
+    kv_settle(kv);
+    /* SQLite may have rolled back already, on a full disk for example; a rollback cannot fail in a
+     * way that leaves the transaction open */
+    if (!sqlite3_get_autocommit(kv->db))
+        (void)run(kv, "ROLLBACK", &kv->rollback, &ignored);
+    truce_assert(sqlite3_get_autocommit(kv->db));
+    kv->savepoint = false;
+    kv->state = KV_IDLE;
+}
+
+truce_status truce__kv_savepoint_begin(struct kv *kv, bson_error_t *error)
+{
+    truce_status status;
+
+    kv_settle(kv);
+    truce_assert(kv->state == KV_WRITING && !kv->savepoint);
+    status = run(kv, "SAVEPOINT s", &kv->save, error);
+    kv->savepoint = !status;
+    return status;
+}
+
+truce_status truce__kv_savepoint_release(struct kv *kv, bson_error_t *error)
+{
+    truce_assert(kv->state == KV_WRITING && kv->savepoint);
+    kv->savepoint = false;
+    return run(kv, "RELEASE s", &kv->release, error);
+}
+
+truce_status truce__kv_savepoint_rollback(struct kv *kv, bson_error_t *error)
+{
+    truce_status status;
+
+    truce_assert(kv->state == KV_WRITING && kv->savepoint);
+    kv_settle(kv);
+    status = run(kv, "ROLLBACK TO s", &kv->back, error);
+    if (!status)
+        status = truce__kv_savepoint_release(kv, error);
+    return status;
+}
+
+int truce__kv_wal_pages(const struct kv *kv)
+{
+    return kv->wal_pages;
+}
+
+truce_status truce__kv_file_pages(struct kv *kv, int64_t *pages, bson_error_t *error)
+{
+    truce_assert(kv->state == KV_IDLE);
+    return ask(kv, "PRAGMA page_count", pages, error);
+}
+
+truce_status truce__kv_mark(struct kv *kv, bson_error_t *error)
+{
+    char sql[64];
+
+    truce_assert(kv->state == KV_IDLE && kv->flags & KV_WRITER);
+    snprintf(sql, sizeof sql, "PRAGMA user_version=%d", FORMAT_VERSION);
+    return execute(kv, sql, error);
+}
+
+truce_status truce__kv_checkpoint(struct kv *kv, bool restart, int *pages, int *moved,
+                                  bson_error_t *error)
+{
+    int result;
+
+    truce_assert(kv->state == KV_IDLE && (!restart || kv->flags & KV_WRITER));
+    result = sqlite3_wal_checkpoint_v2(
+        kv->db, "main", restart ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE, pages,
+        moved);
+    if (!result)
+        kv->wal_pages = *pages - *moved;
+    return result ? truce__kv_fail(kv, result, "checkpoint", error) : TRUCE_OK;
+}
+
+/* ---- the file itself ----------------------------------------------------------------------- */
+
+truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *error)
+{
+    int64_t application = 0, format = 0, tables = 0;
+    truce_status status;
+
+    *fresh = false;
+    status = ask(kv, "PRAGMA application_id", &application, error);
+    if (!status)
+        status = ask(kv, "PRAGMA user_version", &format, error);
+    if (!status)
+        status = ask(kv, "SELECT count(*) FROM sqlite_schema", &tables, error);
+    if (status)
+        return status;
+    if (!application && !format && !tables) {
+        *fresh = true;
+        return TRUCE_OK;
+    }
+    if (application != APPLICATION_ID)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "\"%s\" is not a truce store: it is an SQLite file of another program",
+                           kv->path);
+    if (format != FORMAT_VERSION)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "\"%s\" has file format %lld; this version of truce knows format %d",
+                           kv->path, (long long)format, FORMAT_VERSION);
+    return TRUCE_OK;
+}
+
+truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
+{
+    truce_status status;
+    uint32_t version;
+    char sql[128];
+
+    /* EXTRA: the removal of the journal, too, is durable before there is a WAL that it could undo
+     */
+    status = execute(kv,
+                     "PRAGMA page_size=4096; PRAGMA auto_vacuum=NONE; PRAGMA synchronous=EXTRA;"
+                     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
+                     error);
+    if (!status)
+        status = truce__kv_write_begin(kv, &version, error);
+    if (status)
+        return status;
+    snprintf(sql, sizeof sql, "PRAGMA application_id=%d; PRAGMA user_version=%d", APPLICATION_ID,
+             FORMAT_VERSION);
+    status = execute(kv, sql, error);
+    if (!status)
+        status = truce__kv_rows_create(kv, 0, error);
+    if (status) {
+        truce__kv_write_rollback(kv);
+        return status;
+    }
+    status = truce__kv_write_commit(kv, error);
+    return status ? status : execute(kv, "PRAGMA synchronous=NORMAL", error);
+}
+
+/* Who has the file alone makes the index of the WAL anew, from what checksums say is whole. */
+truce_status truce__kv_recover(const char *path, bson_error_t *error)
+{
+    struct kv *kv;
+    truce_status status = truce__kv_open(path, KV_WRITER | KV_ALONE, &kv, error);
+    int64_t busy;
+
+    if (status)
+        return status;
+    status = ask(kv, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, error);
+    if (!status && busy)
+        status = truce__kv_fail(kv, SQLITE_BUSY, "recover", error);
+    truce__kv_close(kv);
+    return status;
+}
+
+truce_status truce__kv_version_bump(struct kv *kv, bson_error_t *error)
+{
+    truce_status status;
+    uint32_t version;
+    char sql[64];
+
+    status = truce__kv_version(kv, &version, error);
+    if (status)
+        return status;
+    kv->changed = true;
+    snprintf(sql, sizeof sql, "PRAGMA schema_version=%d", (int)(version + 1));
+    return execute(kv, sql, error);
+}
+
+truce_status truce__kv_integrity(struct kv *kv, bson_error_t *error)
+{
+    sqlite3_stmt *statement = NULL;
+    int result = sqlite3_prepare_v2(kv->db, "PRAGMA integrity_check(1)", -1, &statement, NULL);
+    truce_status status = TRUCE_OK;
+
+    if (!result)
+        result = sqlite3_step(statement);
+    if (result != SQLITE_ROW)
+        status =
+            truce__kv_fail(kv, result == SQLITE_DONE ? SQLITE_CORRUPT : result, "check", error);
+    else if (strcmp((const char *)sqlite3_column_text(statement, 0), "ok"))
+        status = truce__fail(TRUCE_CORRUPT, error, "\"%s\" is damaged: %s", kv->path,
+                             (const char *)sqlite3_column_text(statement, 0));
+    sqlite3_finalize(statement);
+    return status;
+}

@@ -1,0 +1,79 @@
+#ifndef TRUCE_ENGINE_KV_CONNECTION_H
+#define TRUCE_ENGINE_KV_CONNECTION_H
+
+/* What kv.c and kv_table.c share: the connection and its prepared statements. */
+#include <sqlite3.h>
+
+#include "engine/storage/kv.h"
+
+enum kv_statement {
+    ROW_GET,
+    ROW_INSERT,
+    ROW_UPDATE,
+    ROW_DELETE,
+    ROWS_UP,
+    ROWS_DOWN,
+    ROWS_EACH,
+    ROWS_MEASURE,
+    ROWS_COUNT,
+    KEY_GET,
+    KEY_FIND,
+    KEY_INSERT,
+    KEY_DELETE,
+    KEY_LOOKUP,
+    KEYS_UP,
+    KEYS_DOWN,
+    KEYS_COUNT,
+    KEYS_WITHIN,
+    PAIRS_UP,
+    PAIRS_DOWN,
+    KV_STATEMENTS,
+};
+
+/* the prepared statements of one table */
+struct kv_table {
+    int64_t table;
+    sqlite3_stmt *statements[KV_STATEMENTS];
+};
+
+enum kv_state { KV_IDLE, KV_SNAPSHOT, KV_WRITING };
+
+struct kv {
+    sqlite3 *db;
+    char *path;
+    unsigned flags;
+    enum kv_state state;
+    bool savepoint; /* one is open */
+    bool changed;   /* this transaction, something */
+    int wal_pages;
+    sqlite3_stmt *version, *begin, *commit, *rollback;
+    sqlite3_stmt *save, *release, *back;
+    sqlite3_stmt *kept;       /* stands on a row whose bytes the caller may still look at */
+    struct kv_table **tables; /* open addressing by table number; a power of two, or none */
+    uint32_t tables_count, tables_room;
+    kv_take_function *take; /* of the call of truce__kv_rows_each that runs, */
+    void *take_arg;         /* and its argument */
+};
+
+/* Makes the SQL function of truce__kv_rows_each; an SQLite result. */
+int truce__kv_define_take(struct kv *kv);
+
+/* The status of an SQLite result that is not OK, ROW or DONE; `what` was being done. */
+truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_error_t *error);
+
+/* Ends what the previous call lent out. */
+static inline void kv_settle(struct kv *kv)
+{
+    if (kv->kept)
+        sqlite3_reset(kv->kept);
+    kv->kept = NULL;
+}
+
+/* The statement of that kind for a table, prepared on first use. `rows`: for PAIRS and LOOKUP. */
+truce_status truce__kv_statement(struct kv *kv, enum kv_statement kind, int64_t table, int64_t rows,
+                                 sqlite3_stmt **statement, bson_error_t *error);
+
+/* Forgets the statements of one table, before it is dropped. */
+void truce__kv_forget(struct kv *kv, int64_t table);
+
+#endif

@@ -1,0 +1,426 @@
+/*
+ * Rows, keys and cursors.
+ *
+ *     c<n>  (id INTEGER PRIMARY KEY, body BLOB)                        a rowid B-tree
+ *     x<n>  (key BLOB, doc INTEGER, PRIMARY KEY(key, doc)) WITHOUT ROWID   one B-tree, no second
+ *
+ * SQLite compares BLOBs as memcmp does and then by length, which is the order that keys are encoded
+ * for (bson/keys.h). A pair may stand in a key table once; that a key is unique is not known here
+ * but checked by the single writer before it inserts.
+ *
+ * Every call is one prepared statement, stepped and reset before it returns. Where it lends bytes
+ * out, the statement stays on its row (kv->kept) and is reset by the next call on the connection or
+ * the end of the transaction. Cursors hold their statement until they are closed.
+ *
+ * A walk over all rows is one step of one statement: the loop of SQLite calls the SQL function truce_take
+ * for each row, in a third less time than it takes to come out of the loop and in again.
+ */
+#include "engine/storage/kv_connection.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+
+static void bind_bytes(sqlite3_stmt *statement, int place, struct bytes bytes)
+{
+    /* a NULL pointer would bind NULL, which is not an empty BLOB */
+    const void *data = bytes.data ? bytes.data : (const uint8_t *)"";
+    int result =
+        sqlite3_bind_blob64(statement, place, data, (sqlite3_uint64)bytes.size, SQLITE_STATIC);
+
+    truce_assert(result == SQLITE_OK);
+}
+
+static void bind_number(sqlite3_stmt *statement, int place, int64_t number)
+{
+    int result = sqlite3_bind_int64(statement, place, number);
+
+    truce_assert(result == SQLITE_OK);
+}
+
+/* One look for the column, which for a value by itself is safe on a connection of one thread. */
+static struct bytes column_bytes(sqlite3_stmt *statement, int column)
+{
+    sqlite3_value *value = sqlite3_column_value(statement, column);
+    struct bytes bytes;
+
+    bytes.data = sqlite3_value_blob(value);
+    bytes.size = (size_t)sqlite3_value_bytes(value);
+    return bytes;
+}
+
+/* Steps a statement that changes one thing and gives no row. */
+static truce_status change(struct kv *kv, sqlite3_stmt *statement, bson_error_t *error)
+{
+    int result = sqlite3_step(statement);
+    truce_status status = TRUCE_OK;
+
+    kv->changed = true;
+    if (result != SQLITE_DONE)
+        status = truce__kv_fail(kv, result, "write", error);
+    sqlite3_reset(statement);
+    return status;
+}
+
+/* Steps a statement that gives one row or none; on a row it is left for its columns to be read. */
+static truce_status look(struct kv *kv, sqlite3_stmt *statement, bson_error_t *error)
+{
+    int result = sqlite3_step(statement);
+    truce_status status = TRUCE_OK;
+
+    if (result == SQLITE_ROW)
+        return TRUCE_OK;
+    status = result == SQLITE_DONE ? TRUCE_NOT_FOUND : truce__kv_fail(kv, result, "read", error);
+    sqlite3_reset(statement);
+    return status;
+}
+
+/* ---- tables -------------------------------------------------------------------------------- */
+
+static truce_status define(struct kv *kv, const char *text, int64_t table, bson_error_t *error)
+{
+    char sql[160];
+    int result;
+
+    truce_assert(kv->state == KV_WRITING);
+    kv_settle(kv);
+    truce__kv_forget(kv, table);
+    kv->changed = true;
+    snprintf(sql, sizeof sql, text, (long long)table);
+    result = sqlite3_exec(kv->db, sql, NULL, NULL, NULL);
+    return result ? truce__kv_fail(kv, result, "write", error) : TRUCE_OK;
+}
+
+truce_status truce__kv_rows_create(struct kv *kv, int64_t table, bson_error_t *error)
+{
+    return define(kv, "CREATE TABLE c%lld(id INTEGER PRIMARY KEY, body BLOB NOT NULL)", table,
+                  error);
+}
+
+truce_status truce__kv_rows_drop(struct kv *kv, int64_t table, bson_error_t *error)
+{
+    return define(kv, "DROP TABLE c%lld", table, error);
+}
+
+truce_status truce__kv_keys_create(struct kv *kv, int64_t table, bson_error_t *error)
+{
+    return define(kv,
+                  "CREATE TABLE x%lld(key BLOB NOT NULL, doc INTEGER NOT NULL,"
+                  " PRIMARY KEY(key, doc)) WITHOUT ROWID",
+                  table, error);
+}
+
+truce_status truce__kv_keys_drop(struct kv *kv, int64_t table, bson_error_t *error)
+{
+    return define(kv, "DROP TABLE x%lld", table, error);
+}
+
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+truce_status truce__kv_row_get(struct kv *kv, int64_t table, int64_t row, struct bytes *body,
+                               bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, ROW_GET, table, 0, &statement, error);
+
+    if (status)
+        return status;
+    bind_number(statement, 1, row);
+    status = look(kv, statement, error);
+    if (status)
+        return status;
+    *body = column_bytes(statement, 0);
+    kv->kept = statement;
+    return TRUCE_OK;
+}
+
+truce_status truce__kv_row_insert(struct kv *kv, int64_t table, int64_t *row, struct bytes body,
+                                  bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, ROW_INSERT, table, 0, &statement, error);
+
+    truce_assert(kv->state == KV_WRITING);
+    if (status)
+        return status;
+    if (*row)
+        bind_number(statement, 1, *row);
+    else
+        sqlite3_bind_null(statement, 1);
+    bind_bytes(statement, 2, body);
+    status = change(kv, statement, error);
+    if (!status)
+        *row = sqlite3_last_insert_rowid(kv->db);
+    return status;
+}
+
+truce_status truce__kv_row_update(struct kv *kv, int64_t table, int64_t row, struct bytes body,
+                                  bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, ROW_UPDATE, table, 0, &statement, error);
+
+    truce_assert(kv->state == KV_WRITING);
+    if (status)
+        return status;
+    bind_number(statement, 1, row);
+    bind_bytes(statement, 2, body);
+    status = change(kv, statement, error);
+    truce_assert(status || sqlite3_changes(kv->db) == 1);
+    return status;
+}
+
+truce_status truce__kv_row_delete(struct kv *kv, int64_t table, int64_t row, bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, ROW_DELETE, table, 0, &statement, error);
+
+    truce_assert(kv->state == KV_WRITING);
+    if (status)
+        return status;
+    bind_number(statement, 1, row);
+    status = change(kv, statement, error);
+    truce_assert(status || sqlite3_changes(kv->db) == 1);
+    return status;
+}
+
+truce_status truce__kv_rows_measure(struct kv *kv, int64_t table, int64_t *rows, int64_t *bytes,
+                                    bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, ROWS_MEASURE, table, 0, &statement, error);
+
+    if (!status)
+        status = look(kv, statement, error);
+    if (status)
+        return status;
+    *rows = sqlite3_column_int64(statement, 0);
+    *bytes = sqlite3_column_int64(statement, 1);
+    sqlite3_reset(statement);
+    return TRUCE_OK;
+}
+
+static truce_status count(struct kv *kv, enum kv_statement kind, int64_t table, int64_t *number,
+                          bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, kind, table, 0, &statement, error);
+
+    if (!status)
+        status = look(kv, statement, error);
+    if (status)
+        return status;
+    *number = sqlite3_column_int64(statement, 0);
+    sqlite3_reset(statement);
+    return TRUCE_OK;
+}
+
+truce_status truce__kv_rows_count(struct kv *kv, int64_t table, int64_t *rows, bson_error_t *error)
+{
+    return count(kv, ROWS_COUNT, table, rows, error);
+}
+
+truce_status truce__kv_keys_count(struct kv *kv, int64_t table, int64_t *entries,
+                                  bson_error_t *error)
+{
+    return count(kv, KEYS_COUNT, table, entries, error);
+}
+
+truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes from, struct bytes to,
+                                   int64_t most, int64_t *entries, bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, KEYS_WITHIN, table, 0, &statement, error);
+
+    if (status)
+        return status;
+    bind_bytes(statement, 1, from);
+    bind_bytes(statement, 2, to);
+    bind_number(statement, 3, most ? most : -1);
+    status = look(kv, statement, error);
+    if (status)
+        return status;
+    *entries = sqlite3_column_int64(statement, 0);
+    sqlite3_reset(statement);
+    return TRUCE_OK;
+}
+
+/* ---- keys ---------------------------------------------------------------------------------- */
+
+truce_status truce__kv_key_get(struct kv *kv, int64_t table, struct bytes key, int64_t *row,
+                               bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, KEY_GET, table, 0, &statement, error);
+
+    if (status)
+        return status;
+    bind_bytes(statement, 1, key);
+    status = look(kv, statement, error);
+    if (status)
+        return status;
+    *row = sqlite3_column_int64(statement, 0);
+    sqlite3_reset(statement);
+    return TRUCE_OK;
+}
+
+truce_status truce__kv_key_find(struct kv *kv, int64_t table, struct bytes key, int64_t row,
+                                bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, KEY_FIND, table, 0, &statement, error);
+
+    if (status)
+        return status;
+    bind_bytes(statement, 1, key);
+    bind_number(statement, 2, row);
+    status = look(kv, statement, error);
+    if (!status)
+        sqlite3_reset(statement);
+    return status;
+}
+
+static truce_status change_key(struct kv *kv, enum kv_statement kind, int64_t table,
+                               struct bytes key, int64_t row, bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, kind, table, 0, &statement, error);
+
+    truce_assert(kv->state == KV_WRITING);
+    if (status)
+        return status;
+    bind_bytes(statement, 1, key);
+    bind_number(statement, 2, row);
+    return change(kv, statement, error);
+}
+
+truce_status truce__kv_key_insert(struct kv *kv, int64_t table, struct bytes key, int64_t row,
+                                  bson_error_t *error)
+{
+    return change_key(kv, KEY_INSERT, table, key, row, error);
+}
+
+truce_status truce__kv_key_delete(struct kv *kv, int64_t table, struct bytes key, int64_t row,
+                                  bson_error_t *error)
+{
+    return change_key(kv, KEY_DELETE, table, key, row, error);
+}
+
+truce_status truce__kv_key_lookup(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
+                                  int64_t *row, struct bytes *body, bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, KEY_LOOKUP, table, rows, &statement, error);
+
+    if (status)
+        return status;
+    bind_bytes(statement, 1, key);
+    status = look(kv, statement, error);
+    if (status)
+        return status;
+    *row = sqlite3_column_int64(statement, 0);
+    *body = column_bytes(statement, 1);
+    kv->kept = statement;
+    return TRUCE_OK;
+}
+
+/* ---- cursors ------------------------------------------------------------------------------- */
+
+truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bool descending,
+                                 struct kv_cursor *cursor, bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status =
+        truce__kv_statement(kv, descending ? ROWS_DOWN : ROWS_UP, table, 0, &statement, error);
+
+    truce_assert(!cursor->statement);
+    if (status)
+        return status;
+    bind_number(statement, 1, after);
+    *cursor = (struct kv_cursor){.statement = statement, .kv = kv, .bodies = true};
+    return TRUCE_OK;
+}
+
+/* truce_take(id, body): true, and so a row of the result, if there are enough. Without a result it is
+ * NULL, and SQLite goes on by itself. */
+static void take_row(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    struct kv *kv = sqlite3_user_data(context);
+    struct bytes body;
+
+    truce_assert(count == 2 && kv->take);
+    body.data = sqlite3_value_blob(values[1]);
+    body.size = (size_t)sqlite3_value_bytes(values[1]);
+    if (!kv->take(kv->take_arg, sqlite3_value_int64(values[0]), body))
+        sqlite3_result_int(context, 1);
+}
+
+int truce__kv_define_take(struct kv *kv)
+{
+    return sqlite3_create_function(kv->db, "truce_take", 2, SQLITE_UTF8 | SQLITE_DIRECTONLY, kv,
+                                   take_row, NULL, NULL);
+}
+
+truce_status truce__kv_rows_each(struct kv *kv, int64_t table, int64_t after,
+                                 kv_take_function *take, void *arg, bson_error_t *error)
+{
+    sqlite3_stmt *statement;
+    truce_status status = truce__kv_statement(kv, ROWS_EACH, table, 0, &statement, error);
+
+    truce_assert(!kv->take);
+    if (status)
+        return status;
+    bind_number(statement, 1, after);
+    kv->take = take;
+    kv->take_arg = arg;
+    status = look(kv, statement, error);
+    kv->take = NULL;
+    if (!status)
+        sqlite3_reset(statement);
+    return status;
+}
+
+truce_status truce__kv_keys_seek(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
+                                 int64_t row, bool descending, struct kv_cursor *cursor,
+                                 bson_error_t *error)
+{
+    enum kv_statement kind = descending ? KEYS_DOWN : KEYS_UP;
+    sqlite3_stmt *statement;
+    truce_status status;
+
+    truce_assert(!cursor->statement);
+    if (rows)
+        kind = descending ? PAIRS_DOWN : PAIRS_UP;
+    status = truce__kv_statement(kv, kind, table, rows, &statement, error);
+    if (status)
+        return status;
+    bind_bytes(statement, 1, key);
+    bind_number(statement, 2, row);
+    *cursor = (struct kv_cursor){.statement = statement, .kv = kv, .keys = true, .bodies = rows};
+    return TRUCE_OK;
+}
+
+truce_status truce__kv_cursor_next(struct kv_cursor *cursor, bson_error_t *error)
+{
+    int result;
+
+    truce_assert(cursor->statement);
+    result = sqlite3_step(cursor->statement);
+    if (result == SQLITE_DONE)
+        return TRUCE_NOT_FOUND;
+    if (result != SQLITE_ROW)
+        return truce__kv_fail(cursor->kv, result, "read", error);
+    cursor->row = sqlite3_column_int64(cursor->statement, 0);
+    if (cursor->keys)
+        cursor->key = column_bytes(cursor->statement, 1);
+    if (cursor->bodies)
+        cursor->body = column_bytes(cursor->statement, cursor->keys ? 2 : 1);
+    return TRUCE_OK;
+}
+
+void truce__kv_cursor_close(struct kv_cursor *cursor)
+{
+    if (cursor->statement)
+        sqlite3_reset(cursor->statement);
+    *cursor = (struct kv_cursor){0};
+}

@@ -1,0 +1,335 @@
+/*
+ * Writes to the WAL, gathered.
+ *
+ * SQLite writes each page of a commit in two calls, a frame header of 24 bytes and the page. A group
+ * of thirty commits is more than a hundred system calls, one after the other, while everybody waits.
+ * This VFS, between SQLite and the real one, puts writes that follow each other into a buffer and
+ * hands it on as one.
+ *
+ *     | header | page | header | page | header, last of the commit | page |  -> one write
+ *
+ * What SQLite relies on stays true:
+ *
+ *  1. The frames of a commit are in the file before xSync, and before xWrite of its last page
+ *     returns: so before the index of the WAL shows them to readers, also where nobody syncs.
+ *  2. Writes reach the file in their order. One that does not follow the one before it, such as a
+ *     header whose checksum is written anew, goes to the file at once, behind the buffer.
+ *  3. Who reads the file, asks for its size or cuts it, finds all of it.
+ *  4. A write that fails later than it was accepted fails the last write of its transaction at the
+ *     latest. What was in the buffer is thrown away with it: SQLite gives the transaction up, and
+ *     writes those frames anew. A failed write before a read keeps the buffer, since SQLite may
+ *     go on.
+ *
+ * While a file grows, each fsync waits for the file system to write down its new size, which can take
+ * ten times as long. So where the WAL has to grow, zeros are written ahead: as much as there is already,
+ * but at most AHEAD_MAX. What SQLite reads behind the last frame is no frame, as after a crash.
+ *
+ * A crash loses nothing that was promised: frames of a commit that was not synced yet.
+ */
+#include "engine/storage/kv_wal.h"
+
+#include <bson/bson.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "engine/storage/kv.h"
+
+#define HEADER_BYTES 24
+#define BUFFER_BYTES (512 * 1024)
+#define WRITE_BYTES  65536 /* at once: SQLite's own VFS takes less than 128 KB */
+#define AHEAD_MAX    (512 * 1024)
+
+struct wal_file {
+    sqlite3_file base; /* first */
+    uint8_t *buffer;
+    sqlite3_int64 start; /* of the buffer in the file */
+    int size;            /* of what is in it */
+    sqlite3_int64 next;  /* where the write that follows the last one begins */
+    bool last;           /* the last header was that of a commit's last frame */
+    sqlite3_int64 end;   /* of the file, as far as we have written; -1: not known */
+    sqlite3_file *real;  /* behind this */
+};
+
+static sqlite3_vfs wal_vfs;
+static sqlite3_vfs *real_vfs;
+
+static struct wal_file *wal_of(sqlite3_file *file)
+{
+    return (struct wal_file *)file;
+}
+
+static int write_real(struct wal_file *wal, const void *data, int size, sqlite3_int64 offset)
+{
+    int result = wal->real->pMethods->xWrite(wal->real, data, size, offset);
+
+    if (!result && wal->end >= 0 && offset + size > wal->end)
+        wal->end = offset + size;
+    return result;
+}
+
+/* Where this fails, the file grows as it is written. */
+static void write_ahead(struct wal_file *wal, sqlite3_int64 from)
+{
+    static const uint8_t zeros[WRITE_BYTES];
+    sqlite3_int64 to = from + (from < AHEAD_MAX ? from : AHEAD_MAX);
+    int result = SQLITE_OK;
+
+    while (from < to && !result) {
+        int size = to - from < WRITE_BYTES ? (int)(to - from) : WRITE_BYTES;
+
+        result = write_real(wal, zeros, size, from);
+        from += size;
+    }
+}
+
+static int flush(struct wal_file *wal)
+{
+    sqlite3_int64 end = wal->start + wal->size;
+    int result = SQLITE_OK;
+    bool grows;
+
+    if (!wal->size)
+        return SQLITE_OK;
+    if (wal->end < 0 && wal->real->pMethods->xFileSize(wal->real, &wal->end))
+        wal->end = -1;
+    grows = wal->end >= 0 && end > wal->end;
+    for (int at = 0; at < wal->size && !result; at += WRITE_BYTES) {
+        int size = wal->size - at < WRITE_BYTES ? wal->size - at : WRITE_BYTES;
+
+        result = write_real(wal, wal->buffer + at, size, wal->start + at);
+    }
+    if (result)
+        return result;
+    wal->size = 0;
+    if (grows)
+        write_ahead(wal, end);
+    return SQLITE_OK;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* The size of the database after the commit stands in the header of its last frame; else 0. */
+static bool is_last(const uint8_t *header)
+{
+    return header[4] || header[5] || header[6] || header[7];
+}
+
+static int put(struct wal_file *wal, const void *data, int size, sqlite3_int64 offset)
+{
+    bool follows = offset == wal->next && size <= BUFFER_BYTES;
+    int result = SQLITE_OK;
+
+    if (!follows || wal->size + size > BUFFER_BYTES)
+        result = flush(wal);
+    if (result || !follows)
+        return result ? result : write_real(wal, data, size, offset);
+    if (!wal->buffer)
+        wal->buffer = bson_malloc(BUFFER_BYTES);
+    if (!wal->size)
+        wal->start = offset;
+    memcpy(wal->buffer + wal->size, data, (size_t)size);
+    wal->size += size;
+    return wal->last && size != HEADER_BYTES ? flush(wal) : SQLITE_OK;
+}
+
+static int wal_write(sqlite3_file *file, const void *data, int size, sqlite3_int64 offset)
+{
+    struct wal_file *wal = wal_of(file);
+    int result;
+
+    if (size == HEADER_BYTES)
+        wal->last = is_last(data);
+    result = put(wal, data, size, offset);
+    wal->next = result ? -1 : offset + size;
+    if (result)
+        wal->size = 0;
+    return result;
+}
+
+static int wal_truncate(sqlite3_file *file, sqlite3_int64 size)
+{
+    struct wal_file *wal = wal_of(file);
+    int result = flush(wal);
+
+    wal->end = -1;
+    return result ? result : wal->real->pMethods->xTruncate(wal->real, size);
+}
+
+static int wal_sync(sqlite3_file *file, int flags)
+{
+    struct wal_file *wal = wal_of(file);
+    int result = flush(wal);
+
+    return result ? result : wal->real->pMethods->xSync(wal->real, flags);
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+static int wal_read(sqlite3_file *file, void *data, int size, sqlite3_int64 offset)
+{
+    struct wal_file *wal = wal_of(file);
+    int result = flush(wal);
+
+    return result ? result : wal->real->pMethods->xRead(wal->real, data, size, offset);
+}
+
+static int wal_size(sqlite3_file *file, sqlite3_int64 *size)
+{
+    struct wal_file *wal = wal_of(file);
+    int result = flush(wal);
+
+    return result ? result : wal->real->pMethods->xFileSize(wal->real, size);
+}
+
+/* What is in the buffer here belongs to a transaction that was given up. */
+static int wal_close(sqlite3_file *file)
+{
+    struct wal_file *wal = wal_of(file);
+    int result = wal->real->pMethods->xClose(wal->real);
+
+    bson_free(wal->buffer);
+    bson_free(wal->real);
+    return result;
+}
+
+static int wal_control(sqlite3_file *file, int what, void *arg)
+{
+    struct wal_file *wal = wal_of(file);
+
+    return wal->real->pMethods->xFileControl(wal->real, what, arg);
+}
+
+static int wal_sector(sqlite3_file *file)
+{
+    return wal_of(file)->real->pMethods->xSectorSize(wal_of(file)->real);
+}
+
+static int wal_characteristics(sqlite3_file *file)
+{
+    return wal_of(file)->real->pMethods->xDeviceCharacteristics(wal_of(file)->real);
+}
+
+/* Nobody locks a WAL: SQLite locks the database. */
+static int wal_lock(sqlite3_file *file, int level)
+{
+    return wal_of(file)->real->pMethods->xLock(wal_of(file)->real, level);
+}
+
+static int wal_unlock(sqlite3_file *file, int level)
+{
+    return wal_of(file)->real->pMethods->xUnlock(wal_of(file)->real, level);
+}
+
+static int wal_reserved(sqlite3_file *file, int *reserved)
+{
+    return wal_of(file)->real->pMethods->xCheckReservedLock(wal_of(file)->real, reserved);
+}
+
+static const sqlite3_io_methods methods = {
+    .iVersion = 1,
+    .xClose = wal_close,
+    .xRead = wal_read,
+    .xWrite = wal_write,
+    .xTruncate = wal_truncate,
+    .xSync = wal_sync,
+    .xFileSize = wal_size,
+    .xLock = wal_lock,
+    .xUnlock = wal_unlock,
+    .xCheckReservedLock = wal_reserved,
+    .xFileControl = wal_control,
+    .xSectorSize = wal_sector,
+    .xDeviceCharacteristics = wal_characteristics,
+};
+
+/* ---- the log, opened once more ---------------------------------------------------------------- */
+
+struct kv_log {
+    const char *name; /* as SQLite's VFS wants it */
+    sqlite3_file *file;
+};
+
+/* Not through this VFS: what the other opening has buffered is no commit yet. */
+truce_status truce__kv_log_open(const char *path, struct kv_log **log, bson_error_t *error)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+    struct kv_log *made = bson_malloc0(sizeof *made);
+    char *wal = bson_strdup_printf("%s-wal", path);
+    int result;
+
+    made->name = sqlite3_create_filename(path, "", wal, 0, NULL);
+    made->file = bson_malloc0((size_t)vfs->szOsFile);
+    bson_free(wal);
+    result = vfs->xOpen(vfs, sqlite3_filename_wal(made->name), made->file,
+                        SQLITE_OPEN_WAL | SQLITE_OPEN_READONLY, NULL);
+    *log = result ? NULL : made;
+    if (!result)
+        return TRUCE_OK;
+    truce__kv_log_close(made);
+    return truce__fail(TRUCE_IO, error, "cannot open \"%s-wal\": %s", path, sqlite3_errstr(result));
+}
+
+void truce__kv_log_close(struct kv_log *log)
+{
+    if (!log)
+        return;
+    if (log->file->pMethods)
+        log->file->pMethods->xClose(log->file);
+    sqlite3_free_filename(log->name);
+    bson_free(log->file);
+    bson_free(log);
+}
+
+truce_status truce__kv_log_sync(struct kv_log *log, bson_error_t *error)
+{
+    int result = log->file->pMethods->xSync(log->file, SQLITE_SYNC_NORMAL | SQLITE_SYNC_DATAONLY);
+
+    if (!result)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_IO, error, "the disk refused what was written to \"%s\": %s",
+                       sqlite3_filename_database(log->name), sqlite3_errstr(result));
+}
+
+/* ---- the VFS --------------------------------------------------------------------------------- */
+
+/* Everything but a WAL is the real one's own. */
+static int open_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *out)
+{
+    struct wal_file *wal = wal_of(file);
+    int result;
+
+    (void)vfs;
+    if (!(flags & SQLITE_OPEN_WAL))
+        return real_vfs->xOpen(real_vfs, name, file, flags, out);
+    *wal =
+        (struct wal_file){.next = -1, .end = -1, .real = bson_malloc0((size_t)real_vfs->szOsFile)};
+    result = real_vfs->xOpen(real_vfs, name, wal->real, flags, out);
+    if (result) {
+        bson_free(wal->real);
+        return result;
+    }
+    wal->base.pMethods = &methods;
+    return SQLITE_OK;
+}
+
+static void make_vfs(void)
+{
+    real_vfs = sqlite3_vfs_find(NULL);
+    truce_assert(real_vfs);
+    wal_vfs = *real_vfs;
+    wal_vfs.zName = "truce";
+    wal_vfs.pNext = NULL;
+    wal_vfs.xOpen = open_file;
+    if (wal_vfs.szOsFile < (int)sizeof(struct wal_file))
+        wal_vfs.szOsFile = (int)sizeof(struct wal_file);
+    truce_assert(sqlite3_vfs_register(&wal_vfs, 0) == SQLITE_OK);
+}
+
+const char *truce__kv_wal_vfs(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, make_vfs);
+    return wal_vfs.zName;
+}

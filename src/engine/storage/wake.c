@@ -1,0 +1,100 @@
+/*
+ * Wake-ups.
+ *
+ *     writer    begun + 1, COMMIT, each touched slot's counter + 1 and its sleepers woken,
+ *               announced + 1, release of the lock
+ *     waiter    token := counter; look at the collection; sleep while counter == token
+ *
+ * A writer that dies between its commit and its announcement leaves begun != announced with the
+ * lock free. So a waiter sleeps a second at most before it looks for that, moves every counter on
+ * behalf of the dead, and lets everybody look. A writer that finds begun != announced under the
+ * lock does the same.
+ *
+ * A token is the counter and a bit above it, so that it is never 0.
+ */
+#include "engine/storage/wake.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+
+#define SLEEP_NS INT64_C(1000000000)
+
+uint32_t truce__wake_slot(const char *collection)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+
+    for (; *collection; collection++)
+        hash = (hash ^ (uint8_t)*collection) * 16777619u;
+    return hash % WAKE_SLOTS;
+}
+
+static void move(struct lock *lock, uint32_t slot)
+{
+    atomic_fetch_add(&lock->page->changes[slot], 1);
+    truce__word_wake(&lock->page->changes[slot], INT32_MAX);
+}
+
+static void move_all(struct lock *lock)
+{
+    for (uint32_t i = 0; i < WAKE_SLOTS; i++)
+        move(lock, i);
+}
+
+void truce__wake_begin(struct lock *lock)
+{
+    unsigned begun = atomic_load(&lock->page->begun);
+
+    truce_assert(lock->held);
+    if (begun != atomic_load(&lock->page->announced)) {
+        move_all(lock);
+        atomic_store(&lock->page->announced, begun);
+    }
+    atomic_store(&lock->page->begun, begun + 1);
+}
+
+void truce__wake_announce(struct lock *lock, const uint64_t touched[WAKE_SLOTS / 64])
+{
+    truce_assert(lock->held);
+    for (uint32_t i = 0; i < WAKE_SLOTS / 64; i++) {
+        for (uint64_t left = touched[i]; left; left &= left - 1)
+            move(lock, i * 64 + (uint32_t)__builtin_ctzll(left));
+    }
+    atomic_store(&lock->page->announced, atomic_load(&lock->page->begun));
+}
+
+/* Moves the counters for a writer that died before it could. */
+static void stand_in(struct lock *lock)
+{
+    unsigned begun = atomic_load(&lock->page->begun);
+    unsigned announced = atomic_load(&lock->page->announced);
+
+    if (begun == announced || truce__lock_is_held(lock))
+        return;
+    move_all(lock);
+    /* whoever has announced since, or stood in, has done better than this */
+    atomic_compare_exchange_strong(&lock->page->announced, &announced, begun);
+}
+
+truce_status truce__wake_wait(struct lock *lock, const char *collection, uint64_t *token,
+                              uint32_t timeout_ms, bson_error_t *error)
+{
+    atomic_uint *counter = &lock->page->changes[truce__wake_slot(collection)];
+    int64_t deadline = truce__clock_monotonic_ns() + timeout_ms * INT64_C(1000000);
+
+    for (;;) {
+        unsigned seen = atomic_load(counter);
+        uint64_t now = (uint64_t)1 << 32 | seen;
+        int64_t left = deadline - truce__clock_monotonic_ns();
+
+        if (now != *token) {
+            *token = now;
+            return TRUCE_OK;
+        }
+        if (left <= 0)
+            return truce__fail(TRUCE_TIMEOUT, error, "nothing was written to %s in %u ms",
+                               collection, timeout_ms);
+        truce__word_sleep(counter, seen, left < SLEEP_NS ? left : SLEEP_NS);
+        if (atomic_load(counter) == seen)
+            stand_in(lock);
+    }
+}

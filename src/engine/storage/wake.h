@@ -1,0 +1,24 @@
+#ifndef TRUCE_ENGINE_WAKE_H
+#define TRUCE_ENGINE_WAKE_H
+
+/*
+ * Waiting for a change of a collection, in any process, without polling.
+ *
+ * Collections share WAKE_SLOTS counters in the lock file's page by a hash of their names, so a
+ * waiter may wake for another's change. It never misses one: the counter is read before the
+ * collection is looked at, and moves after every commit.
+ */
+#include "engine/storage/lock.h"
+
+uint32_t truce__wake_slot(const char *collection);
+
+/* Around the commit of a transaction that changed something, by who holds the lock. */
+void truce__wake_begin(struct lock *lock);
+/* Bit i of `touched`: slot i. */
+void truce__wake_announce(struct lock *lock, const uint64_t touched[WAKE_SLOTS / 64]);
+
+/* As truce_wait. */
+truce_status truce__wake_wait(struct lock *lock, const char *collection, uint64_t *token,
+                              uint32_t timeout_ms, bson_error_t *error);
+
+#endif
