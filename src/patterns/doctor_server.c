@@ -1,6 +1,6 @@
 /*
  * A deployment of MongoDB: its versions, what it can do, what its durability rests on, its members and
- * clocks. Field names are those of the server's answers (store/mongo_facts.c says which).
+ * clocks. Field names are those of the server's answers (store/mongodb/mongo_facts.c says which).
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/random.h"
-#include "store/merge.h"
+#include "store/merge_stage.h"
 
 #define OUT_BATCH       1000
 #define OUT_BATCH_BYTES (4 * 1024 * 1024)

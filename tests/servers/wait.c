@@ -3,7 +3,7 @@
 #include <pthread.h>
 
 #include "base/clock.h"
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 #include "tests/support/bank.h"
 #include "tests/support/server.h"
 #include "tests/support/wire.h"

@@ -1,6 +1,6 @@
 /* The mongodb:// store beside a server that answers what a test says: what it asks for with every command,
  * what the answers mean, and what may be had of which deployment. */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 #include "tests/support/bank.h"
 #include "tests/support/fake.h"

@@ -9,7 +9,7 @@
  * Counting goes through an aggregation: the command count looks at a number that a crash, and a chunk
  * of a sharded collection on its way, leave wrong.
  */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 #include <string.h>
 

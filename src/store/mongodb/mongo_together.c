@@ -11,7 +11,7 @@
  *
  * Statements of one message are done in their order, as if each were a message.
  */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 #include <string.h>
 

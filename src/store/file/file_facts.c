@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
-#include "store/file.h"
+#include "store/file/file.h"
 
 /* Numbers of statfs(2), and of the file systems' own headers. */
 static const struct {

@@ -3,7 +3,7 @@
  * answered, or was lost, also of those that it repeats by itself and of cursors. It is asked for ends
  * only: for the beginning of a command it would copy what is sent.
  */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 static void add_one(struct mongo_store *store)
 {

@@ -9,7 +9,7 @@
  *
  * Documents from outside are checked before they are handed out.
  */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 #include <string.h>
 

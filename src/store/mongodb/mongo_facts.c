@@ -8,7 +8,7 @@
  *
  * An answer that is refused (rights, a command that is not there) is {refused: sentence, code}.
  */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
 
 #include "base/limits.h"
 #include "bson/value.h"
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 /* Documents and arrays inside each other; 0: neither. Checked documents are not deep. */
 static uint32_t levels_of(struct value value)

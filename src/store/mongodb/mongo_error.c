@@ -14,7 +14,7 @@
  * Codes are MongoDB's (its error_codes.yml); the list of those that leave a write's outcome open is
  * that of the specification of retryable writes, which drivers share.
  */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 #include <string.h>
 

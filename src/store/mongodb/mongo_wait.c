@@ -8,7 +8,7 @@
  *
  *     token: the monotonic time at which it was filled, in microseconds << 4 | how often it was doubled
  */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 #include "base/clock.h"
 

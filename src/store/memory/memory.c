@@ -21,7 +21,7 @@
  *
  * Deliberately not done: anything for speed, durability, sharing between processes.
  */
-#include "store/memory.h"
+#include "store/memory/memory.h"
 
 #include <errno.h>
 #include <time.h>

@@ -1,5 +1,5 @@
 /* The embedded store: the table of functions over engine/. */
-#include "store/file.h"
+#include "store/file/file.h"
 #include "base/assert.h"
 #include "engine/engine.h"
 #include "query/context.h"

@@ -33,7 +33,7 @@
  * beyond the URI's socketTimeoutMS (libmongoc's bulks cannot pass one, and a shorter time on the
  * socket would end index builds and long reads, too); views, collations, text and geographic indexes.
  */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "base/limits.h"
 #include "query/distinct.h"
 #include "query/project/project.h"
-#include "store/memory.h"
+#include "store/memory/memory.h"
 #include "store/pipeline.h"
 
 #define DEADLINE_EVERY 256 /* documents between two looks at the clock */

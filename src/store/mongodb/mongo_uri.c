@@ -7,7 +7,7 @@
  * and nobody looks at its options again. A store that is to be faster than safe is asked for by
  * truce_store_options.relaxed.
  */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 #include <string.h>
 #include <strings.h>

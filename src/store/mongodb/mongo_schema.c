@@ -4,7 +4,7 @@
  * Indexes that somebody made with what truce does not know (text, hashed, a collation) are listed as
  * the server tells them.
  */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 #include <stdlib.h>
 #include <string.h>

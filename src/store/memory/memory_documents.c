@@ -1,6 +1,6 @@
 /* Documents of the memory store with their index keys, and the lists they stand in. */
 #include "base/assert.h"
-#include "store/memory.h"
+#include "store/memory/memory.h"
 
 /* ---- one document --------------------------------------------------------------------------- */
 

@@ -21,7 +21,7 @@
  *
  * Counters are shared by hash, so a wait may end for another collection's change.
  */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 #include <signal.h>
 #include <string.h>

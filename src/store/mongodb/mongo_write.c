@@ -9,7 +9,7 @@
  * A write conflict (112) of a single write changed nothing: it is sent again until the deadline, as
  * MongoDB itself does. Not so of `multi`, which may have changed some.
  */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * A connection belongs to one thread at a time. It is given back before a caller's next call, but
  * for a cursor with more than one batch, which keeps its connection to its end (mongo_cursor.c).
  */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 #include <stdio.h>
 

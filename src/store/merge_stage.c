@@ -11,7 +11,7 @@
  * given). Update pipelines know no variables, so each expression E of the stages becomes
  * {$let: {vars: {new: {$literal: value}}, in: E}}.
  */
-#include "store/merge.h"
+#include "store/merge_stage.h"
 
 #include "base/limits.h"
 #include "query/expression/expression.h"

@@ -21,7 +21,7 @@
  * Guards without a change that do not name an _id, and ask that nothing matches, are refused: no
  * write can stand for all documents that are not there.
  */
-#include "store/mongo.h"
+#include "store/mongodb/mongo.h"
 
 #include <string.h>
 
