@@ -32,7 +32,7 @@
  * Deliberately not done: following the writers (a change that comes after the comparison began is for
  * the next call), parallel reading, and anything of a server that is not documents or indexes.
  */
-#include "patterns/copy.h"
+#include "care/copy.h"
 
 #include <string.h>
 

@@ -10,8 +10,8 @@
  */
 #include <string.h>
 
+#include "care/doctor.h"
 #include "commit/journal.h"
-#include "patterns/doctor.h"
 
 /* Collections of truce's own whose documents must not expire by themselves. */
 static bool is_memory(const char *collection)

@@ -1,5 +1,5 @@
 /* What a copy has to tell: collections, and the first of the differences that were left. */
-#include "patterns/copy.h"
+#include "care/copy.h"
 
 #include <string.h>
 

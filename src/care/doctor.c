@@ -16,7 +16,7 @@
  *
  * Not done: mending. The findings say what to do; what truce itself left behind is `truce sweep`'s.
  */
-#include "patterns/doctor.h"
+#include "care/doctor.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "patterns/doctor.h"
+#include "care/doctor.h"
 
 #define MEGABYTE    INT64_C(1048576)
 #define SPACE_LEAST (64 * MEGABYTE)

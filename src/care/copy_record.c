@@ -9,7 +9,7 @@
  * documents that are found there, the same, by the next run. `run` is the run that writes: each
  * begins with a number of its own, and one that was overtaken notices at its next save.
  */
-#include "patterns/copy.h"
+#include "care/copy.h"
 
 #include <math.h>
 

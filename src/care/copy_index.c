@@ -5,7 +5,7 @@
  *
  * An index that the other store cannot make is a difference, and ends nothing.
  */
-#include "patterns/copy.h"
+#include "care/copy.h"
 
 #include <string.h>
 

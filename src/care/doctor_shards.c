@@ -17,8 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "care/doctor.h"
 #include "commit/journal.h"
-#include "patterns/doctor.h"
 
 enum need { NEED_NOTHING, NEED_UNSHARDED, NEED_ID };
 

@@ -20,7 +20,7 @@
  *
  * Memory is a batch: so many documents, or so many bytes, or one document if that is more.
  */
-#include "patterns/copy.h"
+#include "care/copy.h"
 
 #include <stdlib.h>
 #include <string.h>

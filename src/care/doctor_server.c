@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "patterns/doctor.h"
+#include "care/doctor.h"
 
 #define SKEW_MS_MOST      1000
 #define LAG_MS_MOST       10000
