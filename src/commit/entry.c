@@ -18,7 +18,7 @@
  *   E1  A document that was read is compared by its revision when it is written. Whatever of truce
  *       changes a document that has a revision gives it another one.
  *   E2  A document without a revision was changed by no commit yet. Patterns that change single
- *       documents leave it so (patterns/set.c), so until it has one it is compared by value.
+ *       documents leave it so (patterns/set/set.c), so until it has one it is compared by value.
  */
 
 /* A filter is a document, too, and has its limits. */

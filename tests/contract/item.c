@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/random.h"
-#include "patterns/item.h"
+#include "patterns/item/item.h"
 #include "tests/support/item_rig.h"
 #include "truce/sys/decorate.h"
 

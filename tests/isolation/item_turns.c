@@ -5,7 +5,7 @@
  *
  * TRUCE_ITEM_TURNS: how many runs of a scene.
  */
-#include "patterns/item.h"
+#include "patterns/item/item.h"
 #include "tests/support/item_rig.h"
 #include "tests/support/turns.h"
 

@@ -3,7 +3,7 @@
  * and calls that land late. When all have ended, what was not acknowledged is delivered again, as
  * the queue would; then the set must be what in-order, exactly-once delivery leaves.
  */
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 #include "tests/support/set_model.h"
 #include "tests/support/turns.h"
 

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "patterns/item.h"
+#include "patterns/item/item.h"
 #include "tests/support/item_rig.h"
 #include "tests/support/server.h"
 

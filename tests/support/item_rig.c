@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "patterns/item.h"
+#include "patterns/item/item.h"
 #include "tests/support/masked.h"
 #include "tests/support/server.h"
 

@@ -1,6 +1,6 @@
 /* Winners merged into the lists of a document, against a reference that takes them one by one. */
 #include "base/random.h"
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 #include "tests/support/test.h"
 
 #define NAMES   12

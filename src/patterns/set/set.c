@@ -48,7 +48,7 @@
  * the layout by element keeps its tombstones, because a deleted tombstone would take its guard
  * along.
  */
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 
 #include "base/assert.h"
 #include "commit/memo.h"

@@ -9,7 +9,7 @@
 #include "base/id.h"
 #include "base/random.h"
 #include "bson/number.h"
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 
 static struct value field_of(const bson_t *document, const char *name)
 {

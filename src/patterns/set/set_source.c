@@ -23,7 +23,7 @@
 
 #include "base/assert.h"
 #include "base/field.h"
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 
 #define LOAD_BLOCKS      64
 #define VOID_NUMBERS_MAX 10000000

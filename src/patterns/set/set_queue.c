@@ -15,7 +15,7 @@
  * do not know of the queue.
  */
 #include "base/assert.h"
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 
 #define ROUND_OPERATIONS 32768
 #define SMALL_ROUND      64

@@ -13,7 +13,7 @@
  * older.
  */
 #include "base/assert.h"
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 
 #define BULK_DOCUMENTS 1000
 

@@ -8,7 +8,7 @@
  *
  *     {TOP: {type: "TOP", n: 1}}  ->  [{type: "TOP", n: 1}]  -> change ->  {TOP: {type: "TOP", n: 2}}
  */
-#include "patterns/item.h"
+#include "patterns/item/item.h"
 
 #include <stdlib.h>
 

@@ -23,7 +23,7 @@
  *       place.
  *   I3  The document is not held by a commit, and gets a fresh `_rev`.
  */
-#include "patterns/item.h"
+#include "patterns/item/item.h"
 
 #include <stdio.h>
 

@@ -31,7 +31,7 @@
  */
 #include "base/assert.h"
 #include "base/id.h"
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 #include "store/store.h"
 
 #define WINDOW_DOCUMENTS  512

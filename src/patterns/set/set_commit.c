@@ -22,7 +22,7 @@
  * A consumer that applies in a commit records after it, as always: apply, THEN record.
  */
 #include "base/assert.h"
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 
 static truce_status check_store(const truce_set *set, const truce_commit *commit,
                                 bson_error_t *error)

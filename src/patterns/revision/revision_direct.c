@@ -18,7 +18,7 @@
  *       landed, and others may have saved since. Only `_rev` tells.
  *   D3. Of a collection whose unique keys are declared, commits alone know what `_keys` must hold.
  */
-#include "patterns/revision.h"
+#include "patterns/revision/revision.h"
 
 #include "base/id.h"
 #include "commit/journal.h"

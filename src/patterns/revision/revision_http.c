@@ -5,7 +5,7 @@
  */
 #include <stdio.h>
 
-#include "patterns/revision.h"
+#include "patterns/revision/revision.h"
 
 void truce_revision_etag(int64_t version, char etag[TRUCE_ETAG_SIZE])
 {

@@ -2,7 +2,7 @@
  * of each name is the one that in-order delivery of the batch would leave. */
 #include <stdlib.h>
 
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 
 static struct value key_field(const truce_set *set, const bson_t *key, uint32_t i)
 {

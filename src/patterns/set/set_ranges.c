@@ -1,6 +1,6 @@
 /* Sets of numbers, 4,096 to a block, one bit for each. */
 #include "base/assert.h"
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 
 void truce__block_add(struct block *block, int from, int to)
 {

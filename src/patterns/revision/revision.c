@@ -28,7 +28,7 @@
  *     revision_patch.c  saves that are said as patches; the differences of documents
  *     revision_http.c   ETags and conditions of HTTP
  */
-#include "patterns/revision.h"
+#include "patterns/revision/revision.h"
 
 #include "base/assert.h"
 #include "base/clock.h"

@@ -10,7 +10,7 @@
  * A document that cannot be converted (an item without identity, two of one identity) is left as it
  * is and counted.
  */
-#include "patterns/item.h"
+#include "patterns/item/item.h"
 
 #include "base/assert.h"
 #include "base/id.h"

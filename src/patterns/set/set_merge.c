@@ -12,7 +12,7 @@
  */
 #include "base/assert.h"
 #include "base/limits.h"
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 
 #define LINEAR_MAX 8 /* so few winners are compared one by one */
 

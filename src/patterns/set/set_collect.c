@@ -22,7 +22,7 @@
  * The `_id` makes a repeat of it the same document.
  */
 #include "base/clock.h"
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 
 #define WINDOW_DOCUMENTS 500
 #define ROUNDS           20

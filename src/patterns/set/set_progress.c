@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 
 #define WINDOW_BLOCKS 256
 

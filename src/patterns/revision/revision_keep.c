@@ -11,7 +11,7 @@
  * With keep_ms a version has its end in `until`, and an index with expireAfterSeconds: `truce sweep`
  * (or the server itself) removes what is over.
  */
-#include "patterns/revision.h"
+#include "patterns/revision/revision.h"
 
 #include "base/clock.h"
 

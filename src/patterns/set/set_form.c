@@ -34,7 +34,7 @@
  * or lands later, the guard finds its own entry and changes nothing.
  */
 #include "base/id.h"
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 
 /* ---- what blocks an operation ---- */
 

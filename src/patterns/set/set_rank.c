@@ -1,4 +1,4 @@
-#include "patterns/set.h"
+#include "patterns/set/set.h"
 
 int truce__set_rank_compare(const struct set_rank *a, const struct set_rank *b)
 {

@@ -1,5 +1,5 @@
 /* Saves that are said as patches, and the differences of documents. */
-#include "patterns/revision.h"
+#include "patterns/revision/revision.h"
 
 #include "base/clock.h"
 #include "merge/patch.h"

@@ -8,7 +8,7 @@
  * of the conflict (state "resolved") are one commit, so of two who decide at once one finds nothing
  * open any more.
  */
-#include "patterns/revision.h"
+#include "patterns/revision/revision.h"
 
 struct resolving {
     truce_revision *revision;

@@ -25,7 +25,7 @@
  * Deliberately not done: adding and replacing in arrays below arrays. A line of an order is added by
  * an update of the order: {$push: {lines: ...}}.
  */
-#include "patterns/item.h"
+#include "patterns/item/item.h"
 
 #include "base/assert.h"
 #include "base/clock.h"
