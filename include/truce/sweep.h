@@ -10,9 +10,15 @@
 
 TRUCE_BEGIN_DECLS
 
+/* What was found, or could not be mended: {rule, ns, id?, commit?, text, ...}; borrowed. */
+typedef void truce_finding_function(const bson_t *finding, void *arg);
+
 typedef struct truce_sweep_options {
     int64_t retention_ms; /* how long ended commits can be asked about; 0: 7 days; -1: keep all */
     uint32_t batch;       /* documents of a kind in one call; 0: 1,000 */
+    /* Called for each thing that could not be mended: {rule: "failed", ns, id, status, text}. */
+    truce_finding_function *function;
+    void *arg;
 } truce_sweep_options;
 
 typedef struct truce_sweep_report {
@@ -21,10 +27,13 @@ typedef struct truce_sweep_report {
     int64_t cleaned;  /* aborted ones, their intents taken off */
     int64_t stripped; /* intents and stubs that no commit stands behind any more */
     int64_t purged;   /* commit documents past retention */
+    int64_t expired;  /* documents that an index with expireAfterSeconds says are too old */
+    int64_t failed;   /* could not be mended; options->function was told each */
     bool more;        /* a batch was full: call again */
 } truce_sweep_report;
 
-/* One round over the whole store. `report` is filled as far as it got, also on failure. */
+/* One round over the whole store. `report` is filled as far as it got, also on failure. One thing that
+ * cannot be mended is counted in `failed` and stops nothing else. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sweep(truce_store *store,
                                                      const truce_sweep_options *options,
                                                      truce_sweep_report *report,
@@ -47,10 +56,9 @@ typedef struct truce_check_report {
     int64_t findings, repaired;
 } truce_check_report;
 
-/* A finding: {rule, ns, id, commit?, text, repair: what it would do or has done}; borrowed. */
-typedef void truce_finding_function(const bson_t *finding, void *arg);
-
-/* Looks for what should not be, in a live store, and tells it; see the rules in docs/commits.md. */
+/* Looks for what should not be, in a live store, and tells it; see the rules in docs/commits.md. A
+ * finding: {rule, ns, id?, commit?, text, repair: what it would do or has done, repaired}. One thing
+ * that cannot be looked at is a finding, too, and stops nothing else. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_check(truce_store *store,
                                                      const truce_check_options *options,
                                                      truce_finding_function *function, void *arg,

@@ -4,9 +4,8 @@
 /* What the files of copying share. The contract is in truce/copy.h; the essay in copy.c. */
 #include "base/fingerprint.h"
 #include "bson/value.h"
+#include "store/reserved.h"
 #include "truce/copy.h"
-
-#define COPY_RECORDS "truce_copies"
 
 enum copy_rights {
     COPY_NOTHING,    /* compared only */

@@ -11,20 +11,7 @@
 #include <string.h>
 
 #include "care/doctor.h"
-#include "commit/journal.h"
-
-/* Collections of truce's own whose documents must not expire by themselves. */
-static bool is_memory(const char *collection)
-{
-    static const char *const names[] = {COMMITS,          "truce_sequences", "truce_sets",
-                                        "truce_sources",  "truce_progress",  "truce_quarantine",
-                                        "truce_requests", "truce_conflicts"};
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(collection, names[i]))
-            return true;
-    return false;
-}
+#include "store/reserved.h"
 
 struct seen {
     const char *name;  /* of the index */
@@ -63,6 +50,8 @@ static struct seen look_at(const bson_iter_t *iter)
 
 static void judge_own(struct doctor *doctor, const char *collection, const struct seen *seen)
 {
+    const struct reserved *reserved = truce__reserved(collection);
+
     if (!strcmp(seen->first, "_intent") && seen->single && !seen->sparse)
         truce__doctor_tell(doctor, DOCTOR_WARNING, "intent-index", collection,
                            "drop the index and make it again with sparse: true",
@@ -75,7 +64,7 @@ static void judge_own(struct doctor *doctor, const char *collection, const struc
                            "the index %s on _keys is not unique and sparse: what commits reserve "
                            "can be taken by others",
                            seen->name);
-    if (seen->expires && is_memory(collection))
+    if (seen->expires && reserved && reserved->remembers)
         truce__doctor_tell(doctor, DOCTOR_ERROR, "expiry", collection,
                            "drop the index; truce sweep removes what may go",
                            "the index %s lets documents expire by age, which truce must remember",

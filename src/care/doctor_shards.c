@@ -18,26 +18,7 @@
 #include <string.h>
 
 #include "care/doctor.h"
-#include "commit/journal.h"
-
-enum need { NEED_NOTHING, NEED_UNSHARDED, NEED_ID };
-
-static enum need need_of(const char *collection)
-{
-    static const char *const by_id[] = {"truce_sequences", "truce_sets",       "truce_sources",
-                                        "truce_progress",  "truce_quarantine", "truce_requests",
-                                        "truce_conflicts"};
-    size_t length = strlen(collection);
-
-    if (!strcmp(collection, COMMITS))
-        return NEED_UNSHARDED;
-    for (size_t i = 0; i < sizeof by_id / sizeof *by_id; i++)
-        if (!strcmp(collection, by_id[i]))
-            return NEED_ID;
-    if (length > 10 && !strcmp(collection + length - 10, ".revisions"))
-        return NEED_ID;
-    return NEED_NOTHING;
-}
+#include "store/reserved.h"
 
 static bool is_id_alone(const bson_t *key)
 {
@@ -49,8 +30,8 @@ static void judge_key(struct doctor *doctor, const char *collection, const bson_
     char *shown = bson_as_relaxed_extended_json(key, NULL);
     const char *text = shown ? shown : "{}";
 
-    switch (need_of(collection)) {
-    case NEED_UNSHARDED:
+    switch (truce__reserved_shards(collection)) {
+    case SHARD_NEVER:
         truce__doctor_tell(doctor, DOCTOR_ERROR, "shard-key", collection,
                            "leave this collection unsharded: copy it to a database of its own "
                            "primary shard, or unshardCollection (MongoDB 8.0)",
@@ -58,7 +39,7 @@ static void judge_key(struct doctor *doctor, const char *collection, const bson_
                            "idempotency key count once",
                            text);
         break;
-    case NEED_ID:
+    case SHARD_BY_ID:
         if (!is_id_alone(key))
             truce__doctor_tell(doctor, DOCTOR_ERROR, "shard-key", collection,
                                "reshard it by {_id: \"hashed\"}, or leave it unsharded",
@@ -66,7 +47,7 @@ static void judge_key(struct doctor *doctor, const char *collection, const bson_
                                "their _id",
                                text);
         break;
-    case NEED_NOTHING:
+    case SHARD_FREE:
         if (!is_id_alone(key))
             truce__doctor_tell(
                 doctor, DOCTOR_WARNING, "shard-key", collection,

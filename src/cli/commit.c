@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/ndjson.h"
+#include "store/reserved.h"
 
 /* ---- apply ---------------------------------------------------------------------------------- */
 
@@ -366,8 +367,7 @@ static int print_found(struct cli *cli, const bson_t *filter, int64_t limit, int
     truce_cursor *cursor = NULL;
     const bson_t *commit = NULL;
     bson_error_t error;
-    truce_status status =
-        truce_find(cli->store, "truce_commits", filter, &options, &cursor, &error);
+    truce_status status = truce_find(cli->store, COMMITS, filter, &options, &cursor, &error);
 
     while (!status) {
         status = truce_cursor_next(cursor, &commit, &error);

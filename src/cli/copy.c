@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "store/reserved.h"
 
 #define COLLECTIONS_MAX 1000
 
@@ -285,8 +286,8 @@ static bool stays_behind(const struct copying *copying, const char *collection)
 {
     const char *const *wanted = copying->options.collections;
 
-    if (strncmp(collection, "truce_", 6) || !strcmp(collection, "truce_copies") ||
-        !strcmp(collection, "truce_imports"))
+    if (!truce__reserved(collection) || !strcmp(collection, COPY_RECORDS) ||
+        !strcmp(collection, IMPORTS))
         return false;
     while (*wanted && strcmp(*wanted, collection) != 0)
         wanted++;

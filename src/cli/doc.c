@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/doc_edit.h"
 #include "merge/merge.h"
+#include "store/reserved.h"
 
 #define DAY_MS INT64_C(86400000)
 
@@ -495,7 +496,7 @@ static int edit(struct cli *cli, const bson_oid_t *id, bson_t *document)
     char *head;
 
     BSON_APPEND_OID(&filter, "_id", id);
-    status = truce_find_one(cli->store, "truce_conflicts", &filter, NULL, &entry, &error);
+    status = truce_find_one(cli->store, CONFLICTS, &filter, NULL, &entry, &error);
     bson_destroy(&filter);
     if (status == TRUCE_NOT_FOUND) {
         code = cli_say(cli, CLI_NO, "there is no such conflict");

@@ -39,11 +39,11 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/ndjson.h"
+#include "store/reserved.h"
 
-#define PROGRESS_COLLECTION "truce_imports"
-#define BATCH_BYTES         (4 * 1024 * 1024)
-#define BATCH_LINES_MAX     10000
-#define CHECK_BYTES         4096
+#define BATCH_BYTES     (4 * 1024 * 1024)
+#define BATCH_LINES_MAX 10000
+#define CHECK_BYTES     4096
 
 struct entry {
     bson_t document, filter; /* filter: {_id} with --upsert */
@@ -128,7 +128,7 @@ static int insert_progress(struct import *import)
     BSON_APPEND_DOCUMENT(&document, "_id", &import->id);
     BSON_APPEND_OID(&document, "seed", &import->seed);
     append_progress(import, 0, 0, false, &document);
-    status = truce_insert(import->cli->store, PROGRESS_COLLECTION, &document, NULL, &error);
+    status = truce_insert(import->cli->store, IMPORTS, &document, NULL, &error);
     bson_destroy(&document);
     return status ? cli_error(import->cli, NULL, status, &error) : CLI_DONE;
 }
@@ -140,7 +140,7 @@ static int remove_progress(struct import *import)
     truce_status status;
 
     BSON_APPEND_DOCUMENT(&filter, "_id", &import->id);
-    status = truce_remove(import->cli->store, PROGRESS_COLLECTION, &filter, NULL, NULL, &error);
+    status = truce_remove(import->cli->store, IMPORTS, &filter, NULL, NULL, &error);
     bson_destroy(&filter);
     return status ? cli_error(import->cli, NULL, status, &error) : CLI_DONE;
 }
@@ -155,8 +155,7 @@ static int mark_done(struct import *import)
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
     append_progress(import, import->read_end, import->read_line, true, &set);
     bson_append_document_end(&update, &set);
-    status =
-        truce_update(import->cli->store, PROGRESS_COLLECTION, &filter, &update, NULL, NULL, &error);
+    status = truce_update(import->cli->store, IMPORTS, &filter, &update, NULL, NULL, &error);
     bson_destroy(&filter);
     bson_destroy(&update);
     return status ? cli_error(import->cli, NULL, status, &error) : CLI_DONE;
@@ -230,8 +229,7 @@ static int find_progress(struct import *import)
     int code = CLI_DONE;
 
     BSON_APPEND_DOCUMENT(&filter, "_id", &import->id);
-    status =
-        truce_find_one(import->cli->store, PROGRESS_COLLECTION, &filter, NULL, &progress, &error);
+    status = truce_find_one(import->cli->store, IMPORTS, &filter, NULL, &progress, &error);
     if (status && status != TRUCE_NOT_FOUND)
         code = cli_error(import->cli, NULL, status, &error);
     if (!status)
@@ -276,8 +274,7 @@ static int save_progress(struct import *import, const struct entry *last)
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
     append_progress(import, last->end, last->line, false, &set);
     bson_append_document_end(&update, &set);
-    status = truce_update(import->cli->store, PROGRESS_COLLECTION, &filter, &update, &options,
-                          &result, &error);
+    status = truce_update(import->cli->store, IMPORTS, &filter, &update, &options, &result, &error);
     bson_destroy(&filter);
     bson_destroy(&update);
     if (status)
@@ -553,11 +550,10 @@ const struct cli_command cli_import = {
     .noun = "import",
     .arguments = "COLLECTION [FILE]",
     .summary = "insert the documents of an NDJSON file, or of standard input",
-    .help =
-        "One document of Extended JSON a line. Lines that are none, or that the store refuses\n"
-        "(a unique key is taken), go to a reject file with line number and reason, and the\n"
-        "rest is imported; the exit code is 1 then. Killed and started again on the same\n"
-        "file, it goes on where it was: progress is kept in the store (" PROGRESS_COLLECTION ").",
+    .help = "One document of Extended JSON a line. Lines that are none, or that the store refuses\n"
+            "(a unique key is taken), go to a reject file with line number and reason, and the\n"
+            "rest is imported; the exit code is 1 then. Killed and started again on the same\n"
+            "file, it goes on where it was: progress is kept in the store (" IMPORTS ").",
     .example = "truce import students students.ndjson --store school.truce",
     .options =
         (const struct cli_option[]){

@@ -6,6 +6,7 @@
 
 #include "bson/value.h"
 #include "cli/commands.h"
+#include "store/reserved.h"
 
 /* ---- the set that the options mean ---- */
 
@@ -47,7 +48,7 @@ static void read_definition(truce_store *store, const char *collection, const ch
     truce_status status;
 
     bson_append_utf8(&filter, "_id", -1, id, -1);
-    status = truce_find_one(store, "truce_sets", &filter, NULL, definition, NULL);
+    status = truce_find_one(store, SET_DEFINITIONS, &filter, NULL, definition, NULL);
     if (status)
         bson_reinit(definition); /* a new set, or a failure that the first call will meet again */
     bson_destroy(&filter);

@@ -11,8 +11,8 @@
 #include "base/field.h"
 #include "bson/json.h"
 #include "bson/value.h"
+#include "store/reserved.h"
 
-#define JOBS           "truce_jobs"
 #define TEXT_BYTES_MAX 300 /* of a rejected line: the line's number says where the rest is */
 
 /* ---- the check ---- */
@@ -86,7 +86,7 @@ static truce_status find(struct job *job, int64_t chunk, bson_t *document, bson_
     truce_status status;
 
     append_id(job, chunk, &filter);
-    status = truce_find_one(job->store, JOBS, &filter, NULL, document, error);
+    status = truce_find_one(job->store, SET_JOBS, &filter, NULL, document, error);
     bson_destroy(&filter);
     return status;
 }
@@ -164,7 +164,7 @@ truce_status job_done(struct job *job, int64_t chunk, const struct chunk_check *
     bson_append_int64(&document, "quarantined", -1, counts->quarantined);
     bson_append_int64(&document, "rejects", -1, counts->rejected);
     append_sorted(rejected, &document);
-    status = truce_update(job->store, JOBS, &filter, &document, &options, NULL, error);
+    status = truce_update(job->store, SET_JOBS, &filter, &document, &options, NULL, error);
     bson_destroy(&filter);
     bson_destroy(&document);
     return status;

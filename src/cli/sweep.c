@@ -15,9 +15,11 @@ static void add_report(truce_sweep_report *sum, const truce_sweep_report *report
     sum->cleaned += report->cleaned;
     sum->stripped += report->stripped;
     sum->purged += report->purged;
+    sum->expired += report->expired;
+    sum->failed += report->failed;
 }
 
-static void print_report(const struct cli *cli, const truce_sweep_report *report, int64_t expired)
+static void print_report(const struct cli *cli, const truce_sweep_report *report)
 {
     bson_t answer = BSON_INITIALIZER;
 
@@ -26,11 +28,14 @@ static void print_report(const struct cli *cli, const truce_sweep_report *report
     BSON_APPEND_INT64(&answer, "cleaned", report->cleaned);
     BSON_APPEND_INT64(&answer, "stripped", report->stripped);
     BSON_APPEND_INT64(&answer, "purged", report->purged);
-    BSON_APPEND_INT64(&answer, "expired", expired);
-    cli_answer(cli, &answer,
-               "%lld undone, %lld finished, %lld cleaned, %lld stripped, %lld purged, %lld expired",
-               (long long)report->undone, (long long)report->finished, (long long)report->cleaned,
-               (long long)report->stripped, (long long)report->purged, (long long)expired);
+    BSON_APPEND_INT64(&answer, "expired", report->expired);
+    BSON_APPEND_INT64(&answer, "failed", report->failed);
+    cli_answer(
+        cli, &answer,
+        "%lld undone, %lld finished, %lld cleaned, %lld stripped, %lld purged, %lld expired, %lld failed",
+        (long long)report->undone, (long long)report->finished, (long long)report->cleaned,
+        (long long)report->stripped, (long long)report->purged, (long long)report->expired,
+        (long long)report->failed);
     bson_destroy(&answer);
 }
 
@@ -54,26 +59,20 @@ static int sweep_once(struct cli *cli, const truce_sweep_options *options,
     return CLI_DONE;
 }
 
-/* What an index with expireAfterSeconds says is too old, unless a commit holds it. */
-static int expire(struct cli *cli, int64_t *expired)
+static void show_failed(const bson_t *finding, void *arg)
 {
-    bson_t guard = BSON_INITIALIZER, absent;
-    bson_error_t error;
-    truce_status status;
+    char *text = bson_as_relaxed_extended_json(finding, NULL);
 
-    BSON_APPEND_DOCUMENT_BEGIN(&guard, "_intent", &absent);
-    BSON_APPEND_BOOL(&absent, "$exists", false);
-    bson_append_document_end(&guard, &absent);
-    status = truce_store_expire(cli->store, &guard, 0, expired, &error);
-    bson_destroy(&guard);
-    return status ? cli_error(cli, "sweep", status, &error) : CLI_DONE;
+    (void)arg;
+    fprintf(stderr, "truce: could not be mended: %s\n", text ? text : "");
+    bson_free(text);
 }
 
 static int run_sweep(struct cli *cli)
 {
-    truce_sweep_options options = {0};
+    truce_sweep_options options = {.function = show_failed};
     truce_sweep_report report;
-    int64_t days, every_s, expired = 0;
+    int64_t days, every_s;
     int code;
 
     if (!cli_number(cli, "keep-days", -1, 36500, 7, &days) ||
@@ -82,12 +81,10 @@ static int run_sweep(struct cli *cli)
     options.retention_ms = days < 0 ? -1 : days == 0 ? 1 : days * DAY_MS;
     do {
         code = sweep_once(cli, &options, &report);
-        if (!code)
-            code = expire(cli, &expired);
         if (code)
             return code;
-        print_report(cli, &report, expired);
-        code = cli_output_end(CLI_DONE);
+        print_report(cli, &report);
+        code = cli_output_end(report.failed ? CLI_NO : CLI_DONE);
         if (code || !cli_flag(cli, "loop"))
             return code;
         truce__clock_sleep_ms(every_s * 1000);

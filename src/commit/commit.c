@@ -93,29 +93,17 @@ static bool id_allowed(const bson_value_t *id)
            id->value_type != BSON_TYPE_REGEX && id->value_type != BSON_TYPE_UNDEFINED;
 }
 
-/* Truce's own, which it changes one document at a time without regard to intents. */
-static bool is_own(const char *collection)
-{
-    static const char *const names[] = {COMMITS, "truce_sequences", "truce_sets", "truce_sources",
-                                        "truce_progress"};
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (!strcmp(collection, names[i]))
-            return true;
-    }
-    return false;
-}
-
 truce_status truce__commit_entry(truce_commit *commit, const char *collection,
                                  const bson_value_t *id, struct entry **found, bson_error_t *error)
 {
+    const struct reserved *reserved = collection ? truce__reserved(collection) : NULL;
     struct entry *entry;
 
     if (commit->applied)
         return truce__fail(TRUCE_INVALID, error, "this commit was applied already");
     if (!collection || !collection[0])
         return truce__fail(TRUCE_INVALID, error, "a collection has a name");
-    if (is_own(collection))
+    if (reserved && reserved->outside_commits)
         return truce__fail(TRUCE_INVALID, error, "the collection \"%s\" is truce's own",
                            collection);
     if (!id || !id_allowed(id))

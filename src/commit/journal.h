@@ -19,8 +19,7 @@
  *        "free"    the stub goes
  */
 #include "commit/entry.h"
-
-#define COMMITS "truce_commits"
+#include "store/reserved.h"
 
 struct random;
 

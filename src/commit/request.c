@@ -7,6 +7,7 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "bson/value.h"
+#include "store/reserved.h"
 
 /*
  * A request is a document of `truce_requests`:
@@ -20,7 +21,6 @@
  * own request: its next turn comes later each time, and after the last attempt it is set aside.
  */
 
-#define REQUESTS     "truce_requests"
 #define LIMIT        100
 #define ATTEMPTS_MAX 10
 #define BACKOFF_MS   INT64_C(500)

@@ -55,7 +55,7 @@ truce_revision *truce_revision_new(truce_store *store, const truce_revision_opti
     revision->store = store;
     revision->collection = bson_strdup(options->collection ? options->collection : "posts");
     revision->version = bson_strdup(options->version ? options->version : "version");
-    revision->kept = bson_strdup_printf("%s.revisions", revision->collection);
+    revision->kept = bson_strdup_printf("%s" REVISIONS_SUFFIX, revision->collection);
     revision->strict = options->strict;
     revision->inbox = options->inbox;
     revision->keep = options->keep;
@@ -251,7 +251,7 @@ static truce_status put_into_inbox(struct revision_save *save, truce_commit *com
     BSON_APPEND_UTF8(&entry, "state", "open");
     BSON_APPEND_DATE_TIME(&entry, "at", truce__clock_wall_ms());
     bson_concat(&entry, &save->result->conflict);
-    status = truce_commit_insert(commit, REVISION_CONFLICTS, &entry, error);
+    status = truce_commit_insert(commit, CONFLICTS, &entry, error);
     bson_destroy(&entry);
     return status;
 }

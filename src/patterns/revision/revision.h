@@ -7,10 +7,9 @@
 #include "base/status.h"
 #include "bson/value.h"
 #include "merge/merge.h"
+#include "store/reserved.h"
 #include "truce/revision.h"
 #include "truce/sys/store.h"
-
-#define REVISION_CONFLICTS "truce_conflicts"
 
 struct truce_revision {
     truce_store *store;

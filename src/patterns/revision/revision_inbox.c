@@ -90,7 +90,7 @@ static truce_status save_decision(const struct resolving *resolving, truce_commi
 static truce_status close_entry(truce_commit *commit, const bson_value_t *id, bson_error_t *error)
 {
     bson_t *update = BCON_NEW("$set", "{", "state", BCON_UTF8("resolved"), "}");
-    truce_status status = truce_commit_update(commit, REVISION_CONFLICTS, id, NULL, update, error);
+    truce_status status = truce_commit_update(commit, CONFLICTS, id, NULL, update, error);
 
     bson_destroy(update);
     return status;
@@ -105,7 +105,7 @@ static truce_status resolve_in(truce_commit *commit, void *arg, bson_error_t *er
 
     bson_oid_copy(resolving->conflict, &id.value.v_oid);
     truce__revision_reset(resolving->result);
-    status = truce_commit_read(commit, REVISION_CONFLICTS, &id, &entry, error);
+    status = truce_commit_read(commit, CONFLICTS, &id, &entry, error);
     if (!status && !is_open(resolving, &entry))
         status = truce__fail(TRUCE_NOT_FOUND, error, "the conflict is resolved, or not of \"%s\"",
                              resolving->revision->collection);
@@ -140,8 +140,7 @@ truce_status truce_revision_conflicts(truce_revision *revision, truce_cursor **c
         BCON_NEW("collection", BCON_UTF8(revision->collection), "state", BCON_UTF8("open"));
     bson_t *sort = BCON_NEW("_id", BCON_INT32(1));
     truce_find_options options = {.sort = sort};
-    truce_status status =
-        truce_find(revision->store, REVISION_CONFLICTS, filter, &options, cursor, error);
+    truce_status status = truce_find(revision->store, CONFLICTS, filter, &options, cursor, error);
 
     bson_destroy(filter);
     bson_destroy(sort);

@@ -20,8 +20,8 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "bson/value.h"
+#include "store/reserved.h"
 
-#define SEQUENCES   "truce_sequences"
 #define RECENT_MAX  64
 #define ROUNDS      20
 #define COUNT_MAX   1000000

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "bson/value.h"
 #include "commit/commit.h"
+#include "store/reserved.h"
 #include "truce/set.h"
 #include "truce/sys/store.h"
 
@@ -17,11 +18,6 @@
 #define SET_TRIES_MAX    100 /* rounds of one operation before it gives up */
 #define SET_NAME_MAX     1024
 #define SET_CONSUMER_MAX 120
-
-#define SET_DEFINITIONS  "truce_sets"
-#define SET_SOURCES      "truce_sources"
-#define SET_PROGRESS     "truce_progress"
-#define SET_QUARANTINE   "truce_quarantine"
 
 struct known_source;
 

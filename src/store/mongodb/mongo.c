@@ -153,7 +153,7 @@ static truce_status probe_durable(struct mongo_store *store, bson_error_t *error
     truce_status status;
 
     bson_oid_init(&absent, NULL);
-    body = BCON_NEW("delete", BCON_UTF8(MONGO_PROBE), "deletes", "[", "{", "q", "{", "_id",
+    body = BCON_NEW("delete", BCON_UTF8(PROBE), "deletes", "[", "{", "q", "{", "_id",
                     BCON_OID(&absent), "}", "limit", BCON_INT32(1), "}", "]");
     status = probe(store, body, "a write that the majority has on disk", &caught);
     bson_destroy(body);
@@ -176,7 +176,7 @@ static bool probe_pipeline(struct mongo_store *store)
     bson_t *body;
 
     bson_oid_init(&absent, NULL);
-    body = BCON_NEW("update", BCON_UTF8(MONGO_PROBE), "updates", "[", "{", "q", "{", "_id",
+    body = BCON_NEW("update", BCON_UTF8(PROBE), "updates", "[", "{", "q", "{", "_id",
                     BCON_OID(&absent), "}", "u", "[", "{", "$set", "{", "a", BCON_INT32(1), "}",
                     "}", "]", "}", "]");
     status = probe(store, body, "an update by a pipeline", NULL);
@@ -192,7 +192,7 @@ static bool probe_array_filters(struct mongo_store *store)
     bson_t *body;
 
     bson_oid_init(&absent, NULL);
-    body = BCON_NEW("update", BCON_UTF8(MONGO_PROBE), "updates", "[", "{", "q", "{", "_id",
+    body = BCON_NEW("update", BCON_UTF8(PROBE), "updates", "[", "{", "q", "{", "_id",
                     BCON_OID(&absent), "}", "u", "{", "$set", "{", "a.$[i].b", BCON_INT32(1), "}",
                     "}", "arrayFilters", "[", "{", "i", "{", "$type", BCON_UTF8("object"), "}",
                     "i.c", BCON_INT32(1), "}", "]", "}", "]");

@@ -8,10 +8,10 @@
 #include <mongoc/mongoc.h>
 
 #include "base/status.h"
+#include "store/reserved.h"
 #include "store/store.h"
 
 /* The collection that is named when a server is tried, never written to; some servers make it. */
-#define MONGO_PROBE "truce_probe"
 
 /* Documents of a batch at most; the server ends one at 16 MB. */
 #define MONGO_BATCH 1000

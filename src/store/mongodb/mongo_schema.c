@@ -166,7 +166,7 @@ static const char *name_of(const bson_t *told)
     if (!bson_iter_init_find(&iter, told, "name") || !BSON_ITER_HOLDS_UTF8(&iter))
         return NULL;
     name = bson_iter_utf8(&iter, NULL);
-    return strncmp(name, "system.", 7) && strcmp(name, MONGO_PROBE) ? name : NULL;
+    return strncmp(name, "system.", 7) && strcmp(name, PROBE) ? name : NULL;
 }
 
 /* The names of all collections, or of the one that is asked for. */

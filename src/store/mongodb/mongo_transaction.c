@@ -548,7 +548,7 @@ truce_status truce__mongo_read_many(truce_store *base, truce_look *looks, size_t
 truce_status truce__mongo_probe_transaction(struct mongo_store *store, bson_error_t *error)
 {
     bson_value_t id = {.value_type = BSON_TYPE_OID};
-    truce_look probe = {.collection = MONGO_PROBE, .id = &id};
+    truce_look probe = {.collection = PROBE, .id = &id};
     truce_status status;
 
     bson_oid_init(&id.value.v_oid, NULL);

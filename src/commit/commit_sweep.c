@@ -1,10 +1,8 @@
-#include "truce/sweep.h"
-
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/limits.h"
+#include "commit/care.h"
 #include "commit/journal.h"
 
 /*
@@ -23,66 +21,16 @@
  * stand in commits, not to what our clock says.
  */
 
-#define RETENTION_MS INT64_C(604800000) /* 7 days */
-#define BATCH        1000
-
-struct sweep {
-    struct worker worker;
-    truce_sweep_report *report;
-    int64_t cutoff_ms; /* created before: past retention; INT64_MIN: keep */
-    uint32_t batch;
-};
-
-static bool is_locked(truce_status status)
-{
-    return status == TRUCE_LOCKED;
-}
-
-/* ---- walking -------------------------------------------------------------------------------- */
-
-typedef truce_status document_function(struct sweep *sweep, const char *collection,
-                                       const bson_t *document, bson_error_t *error);
-
-/* Calls for each document that matches, at most a batch. The documents are gathered first: the
- * function changes them. */
-static truce_status each(struct sweep *sweep, const char *collection, const bson_t *filter,
-                         document_function *function, bson_error_t *error)
-{
-    truce_find_options options = {.limit = sweep->batch};
-    bson_t **found = bson_malloc0(sweep->batch * sizeof *found);
-    truce_cursor *cursor = NULL;
-    const bson_t *document;
-    uint32_t count = 0;
-    truce_status status =
-        truce_find(sweep->worker.store, collection, filter, &options, &cursor, error);
-
-    while (!status && count < sweep->batch) {
-        status = truce_cursor_next(cursor, &document, error);
-        if (status || !document)
-            break;
-        found[count++] = bson_copy(document);
-    }
-    truce_cursor_close(cursor);
-    for (uint32_t i = 0; i < count; i++) {
-        if (!status)
-            status = function(sweep, collection, found[i], error);
-        bson_destroy(found[i]);
-    }
-    if (count == sweep->batch)
-        sweep->report->more = true;
-    bson_free(found);
-    return status;
-}
-
-static truce_status each_commit(struct sweep *sweep, const char *filter_state, bool uncleaned,
-                                document_function *function, bson_error_t *error)
+static truce_status each_commit(struct sweep *sweep, struct worker *worker,
+                                const char *filter_state, bool uncleaned, sweep_function *function,
+                                bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("state", BCON_UTF8(filter_state));
     truce_status status;
 
     if (uncleaned)
         BCON_APPEND(filter, "cleaned", "{", "$exists", BCON_BOOL(false), "}");
-    status = each(sweep, COMMITS, filter, function, error);
+    status = truce__sweep_each(sweep, COMMITS, filter, function, worker, error);
     bson_destroy(filter);
     return status;
 }
@@ -100,40 +48,41 @@ static const bson_oid_t *id_of(const bson_t *commit)
 /* ---- 1. commits ----------------------------------------------------------------------------- */
 
 static truce_status undo(struct sweep *sweep, const char *collection, const bson_t *commit,
-                         bson_error_t *error)
+                         void *arg, bson_error_t *error)
 {
+    struct worker *worker = arg;
     bool over, changed = false;
     truce_status status = TRUCE_OK;
 
     (void)collection;
-    over = truce__journal_lease_over(&sweep->worker, id_of(commit), commit);
+    over = truce__journal_lease_over(worker, id_of(commit), commit);
     if (over)
-        status = truce__journal_abort(&sweep->worker, id_of(commit), &changed, error);
+        status = truce__journal_abort(worker, id_of(commit), &changed, error);
     sweep->report->undone += changed;
     return status;
 }
 
 static truce_status finish(struct sweep *sweep, const char *collection, const bson_t *commit,
-                           bson_error_t *error)
+                           void *arg, bson_error_t *error)
 {
-    truce_status status = truce__journal_finish(&sweep->worker, commit, error);
+    truce_status status = truce__journal_finish(arg, commit, error);
 
     (void)collection;
     sweep->report->finished += !status;
-    return is_locked(status) ? TRUCE_OK : status; /* blocked by a plain write: a finding */
+    return status; /* LOCKED: blocked by a plain write, a finding of the check */
 }
 
 static truce_status clean(struct sweep *sweep, const char *collection, const bson_t *commit,
-                          bson_error_t *error)
+                          void *arg, bson_error_t *error)
 {
-    truce_status status = truce__journal_clean(&sweep->worker, commit, error);
+    truce_status status = truce__journal_clean(arg, commit, error);
     bson_t filter = BSON_INITIALIZER, *update;
 
     if (!status) {
         BSON_APPEND_OID(&filter, "_id", id_of(commit));
         BSON_APPEND_UTF8(&filter, "state", "aborted");
         update = BCON_NEW("$set", "{", "cleaned", BCON_BOOL(true), "}");
-        status = truce_update(sweep->worker.store, collection, &filter, update, NULL, NULL, error);
+        status = truce_update(sweep->store, collection, &filter, update, NULL, NULL, error);
         bson_destroy(update);
     }
     sweep->report->cleaned += !status;
@@ -144,34 +93,34 @@ static truce_status clean(struct sweep *sweep, const char *collection, const bso
 /* ---- 2. documents --------------------------------------------------------------------------- */
 
 static truce_status strip(struct sweep *sweep, const char *collection, const bson_t *document,
-                          bson_error_t *error)
+                          void *arg, bson_error_t *error)
 {
     truce_status status;
     bson_oid_t commit;
 
     if (!truce__intent_commit(document, &commit))
         return TRUCE_OK; /* not ours: a finding of the check */
-    status = truce__intent_meet(&sweep->worker, collection, document, error);
+    status = truce__intent_meet(arg, collection, document, error);
     sweep->report->stripped += !status;
-    return is_locked(status) ? TRUCE_OK : status; /* alive: its owner is at work */
+    return status; /* LOCKED: its owner is at work */
 }
 
-static truce_status each_collection(struct sweep *sweep, bson_error_t *error)
-{
-    bson_t collections, *filter = BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}");
-    truce_status status = truce_collection_list(sweep->worker.store, &collections, error);
-    bson_iter_t iter, name;
+struct strip_all {
+    struct sweep *sweep;
+    struct worker *worker;
+};
 
-    if (!status)
-        truce_assert(bson_iter_init(&iter, &collections));
-    while (!status && bson_iter_next(&iter)) {
-        if (!bson_iter_recurse(&iter, &name) || !bson_iter_find(&name, "name"))
-            continue;
-        if (strcmp(bson_iter_utf8(&name, NULL), COMMITS) != 0)
-            status = each(sweep, bson_iter_utf8(&name, NULL), filter, strip, error);
-    }
+static truce_status strip_collection(void *arg, const char *collection, bson_error_t *error)
+{
+    struct strip_all *all = arg;
+    bson_t *filter;
+    truce_status status;
+
+    if (!strcmp(collection, COMMITS))
+        return TRUCE_OK;
+    filter = BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}");
+    status = truce__sweep_each(all->sweep, collection, filter, strip, all->worker, error);
     bson_destroy(filter);
-    bson_destroy(&collections);
     return status;
 }
 
@@ -183,7 +132,7 @@ static truce_status raise_horizon(struct sweep *sweep, int64_t time_ms, bson_err
     bson_t *update = BCON_NEW("$max", "{", "time", BCON_INT64(time_ms), "}");
     truce_write_options options = {.upsert = true};
     truce_status status =
-        truce_update(sweep->worker.store, COMMITS, filter, update, &options, NULL, error);
+        truce_update(sweep->store, COMMITS, filter, update, &options, NULL, error);
 
     bson_destroy(filter);
     bson_destroy(update);
@@ -192,7 +141,7 @@ static truce_status raise_horizon(struct sweep *sweep, int64_t time_ms, bson_err
 
 /* S1, S2. Done and aborted are final, so the id is enough. */
 static truce_status purge(struct sweep *sweep, const char *collection, const bson_t *commit,
-                          bson_error_t *error)
+                          void *arg, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER;
     truce_write_result result = {0};
@@ -203,7 +152,7 @@ static truce_status purge(struct sweep *sweep, const char *collection, const bso
     if (bson_iter_init_find(&iter, commit, "key") && bson_iter_init_find(&iter, commit, "key_time"))
         status = raise_horizon(sweep, bson_iter_as_int64(&iter), error);
     if (!status)
-        status = truce_remove(sweep->worker.store, collection, &filter, NULL, &result, error);
+        status = truce_remove(sweep->store, collection, &filter, NULL, &result, error);
     sweep->report->purged += result.removed;
     truce_write_result_release(&result);
     bson_destroy(&filter);
@@ -217,32 +166,28 @@ static truce_status purge_all(struct sweep *sweep, bson_error_t *error)
                  "created", "{", "$lt", BCON_DATE_TIME(sweep->cutoff_ms), "}", "$or", "[", "{",
                  "key_time", "{", "$lt", BCON_INT64(sweep->cutoff_ms), "}", "}", "{", "key", "{",
                  "$exists", BCON_BOOL(false), "}", "}", "]");
-    truce_status status = each(sweep, COMMITS, filter, purge, error);
+    truce_status status = truce__sweep_each(sweep, COMMITS, filter, purge, NULL, error);
 
     bson_destroy(filter);
     return status;
 }
 
-truce_status truce_sweep(truce_store *store, const truce_sweep_options *options,
-                         truce_sweep_report *report, bson_error_t *error)
+truce_status truce__commit_sweep(struct sweep *sweep, bson_error_t *error)
 {
-    int64_t retention_ms = options && options->retention_ms ? options->retention_ms : RETENTION_MS;
-    struct sweep sweep = {.report = report,
-                          .batch = options && options->batch ? options->batch : BATCH};
+    struct worker worker;
+    struct strip_all all = {sweep, &worker};
     truce_status status;
 
-    memset(report, 0, sizeof *report);
-    truce__worker_init(&sweep.worker, store, 1);
-    sweep.cutoff_ms = truce__clock_wall_ms() - retention_ms;
-    status = each_commit(&sweep, "pending", false, undo, error);
+    truce__worker_init(&worker, sweep->store, 1);
+    status = each_commit(sweep, &worker, "pending", false, undo, error);
     if (!status)
-        status = each_commit(&sweep, "committed", false, finish, error);
+        status = each_commit(sweep, &worker, "committed", false, finish, error);
     if (!status)
-        status = each_commit(&sweep, "aborted", true, clean, error);
+        status = each_commit(sweep, &worker, "aborted", true, clean, error);
     if (!status)
-        status = each_collection(&sweep, error);
-    if (!status && retention_ms >= 0)
-        status = purge_all(&sweep, error);
+        status = truce__each_collection(sweep->store, strip_collection, &all, error);
+    if (!status && sweep->cutoff_ms > INT64_MIN)
+        status = purge_all(sweep, error);
     return status;
 }
 
@@ -265,20 +210,21 @@ static truce_status find_by_id(truce_store *store, const bson_oid_t *id, bson_t 
                : status;
 }
 
-static truce_status bring_to_its_end(struct sweep *sweep, const bson_t *commit, bson_error_t *error)
+static truce_status bring_to_its_end(struct sweep *sweep, struct worker *worker,
+                                     const bson_t *commit, bson_error_t *error)
 {
     const char *state = truce__commit_state(commit);
 
     if (state && !strcmp(state, "pending")) {
-        truce_status status = undo(sweep, COMMITS, commit, error);
+        truce_status status = undo(sweep, COMMITS, commit, worker, error);
 
         if (!status && !sweep->report->undone)
             return truce__fail(TRUCE_LOCKED, error,
                                "the commit is under way, and its lease is not over");
-        return status ? status : clean(sweep, COMMITS, commit, error);
+        return status ? status : clean(sweep, COMMITS, commit, worker, error);
     }
     if (state && !strcmp(state, "committed"))
-        return truce__journal_finish(&sweep->worker, commit, error);
+        return truce__journal_finish(worker, commit, error);
     return TRUCE_OK;
 }
 
@@ -286,13 +232,14 @@ truce_status truce_commit_resolve(truce_store *store, const bson_oid_t *id, bson
                                   bson_error_t *error)
 {
     truce_sweep_report report = {0};
-    struct sweep sweep = {.report = &report, .batch = 1};
+    struct sweep sweep = {.store = store, .report = &report, .batch = 1};
+    struct worker worker;
     truce_status status = find_by_id(store, id, document, error);
 
     if (status)
         return status;
-    truce__worker_init(&sweep.worker, store, 1000);
-    status = bring_to_its_end(&sweep, document, error);
+    truce__worker_init(&worker, store, 1000);
+    status = bring_to_its_end(&sweep, &worker, document, error);
     if (status)
         return status;
     bson_destroy(document);

@@ -3,10 +3,10 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "commit/care.h"
 #include "commit/memo.h"
 #include "commit/shadow.h"
 #include "commit/unique.h"
-#include "truce/sweep.h"
 
 /*
  * What no sweep may mend silently, or what tells that somebody broke the rules. Rules:
@@ -28,58 +28,19 @@
  * `forked` follows the chain of `pre`: every journal commit keeps the revision that it found.
  */
 
-struct check {
-    struct worker worker;
-    bool repair;
-    truce_finding_function *function;
-    void *arg;
-    truce_check_report *report;
+struct inspector {
+    struct check *check;
+    struct worker worker; /* for repairs */
 };
 
-struct finding {
-    const char *rule, *collection, *text, *repair;
-    const bson_value_t *id;
-    const bson_oid_t *commit;
-};
-
-static void tell(struct check *check, const struct finding *finding, bool repaired)
-{
-    bson_t document = BSON_INITIALIZER;
-
-    BSON_APPEND_UTF8(&document, "rule", finding->rule);
-    BSON_APPEND_UTF8(&document, "ns", finding->collection);
-    if (finding->id)
-        BSON_APPEND_VALUE(&document, "id", finding->id);
-    if (finding->commit)
-        BSON_APPEND_OID(&document, "commit", finding->commit);
-    BSON_APPEND_UTF8(&document, "text", finding->text);
-    BSON_APPEND_UTF8(&document, "repair", finding->repair);
-    BSON_APPEND_BOOL(&document, "repaired", repaired);
-    check->report->findings++;
-    check->report->repaired += repaired;
-    if (check->function)
-        check->function(&document, check->arg);
-    bson_destroy(&document);
-}
-
-/* Borrowed from the document. */
-static bson_value_t id_value(const bson_t *document)
-{
-    bson_iter_t iter;
-
-    if (!bson_iter_init_find(&iter, document, "_id"))
-        return (bson_value_t){.value_type = BSON_TYPE_NULL};
-    return *bson_iter_value(&iter);
-}
-
-static truce_status find_commit(struct check *check, const bson_oid_t *id, bson_t *commit,
+static truce_status find_commit(struct inspector *by, const bson_oid_t *id, bson_t *commit,
                                 bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER;
     truce_status status;
 
     BSON_APPEND_OID(&filter, "_id", id);
-    status = truce_find_one(check->worker.store, COMMITS, &filter, NULL, commit, error);
+    status = truce_find_one(by->check->store, COMMITS, &filter, NULL, commit, error);
     bson_destroy(&filter);
     return status;
 }
@@ -87,9 +48,10 @@ static truce_status find_commit(struct check *check, const bson_oid_t *id, bson_
 /* ---- documents ------------------------------------------------------------------------------ */
 
 static truce_status held_document(struct check *check, const char *collection,
-                                  const bson_t *document, bson_error_t *error)
+                                  const bson_t *document, void *arg, bson_error_t *error)
 {
-    bson_value_t target = id_value(document);
+    struct inspector *by = arg;
+    bson_value_t target = truce__document_id(document);
     struct finding finding = {.collection = collection, .id = &target};
     bson_oid_t id;
     bson_t commit;
@@ -101,10 +63,10 @@ static truce_status held_document(struct check *check, const char *collection,
         finding.rule = "foreign-intent";
         finding.text = "the field \"_intent\" belongs to truce, but truce did not write this one";
         finding.repair = "none: rename the field by hand";
-        tell(check, &finding, false);
+        truce__check_tell(by->check, &finding, false);
         return TRUCE_OK;
     }
-    status = find_commit(check, &id, &commit, error);
+    status = find_commit(by, &id, &commit, error);
     state = status ? "missing" : truce__commit_state(&commit);
     finding.commit = &id;
     finding.rule = NULL;
@@ -123,21 +85,22 @@ static truce_status held_document(struct check *check, const char *collection,
     }
     status = TRUCE_OK;
     repaired = false;
-    if (finding.rule && check->repair) {
-        status = truce__intent_meet(&check->worker, collection, document, error);
+    if (finding.rule && by->check->repair) {
+        status = truce__intent_meet(&by->worker, collection, document, error);
         repaired = !status;
     }
     if (finding.rule)
-        tell(check, &finding, repaired);
+        truce__check_tell(by->check, &finding, repaired);
     bson_destroy(&commit);
     return status;
 }
 
 /* A document that no commit holds. One that a plain writer inserted has no `_keys`, and is safe. */
 static truce_status keyed_document(struct check *check, const char *collection,
-                                   const bson_t *document, bson_error_t *error)
+                                   const bson_t *document, void *arg, bson_error_t *error)
 {
-    bson_value_t target = id_value(document);
+    struct inspector *by = arg;
+    bson_value_t target = truce__document_id(document);
     struct finding finding = {
         .rule = "stale-keys",
         .collection = collection,
@@ -152,99 +115,59 @@ static truce_status keyed_document(struct check *check, const char *collection,
     if (!truce__intent_absent(document) ||
         !truce__value_field(truce__value_document(document), "_keys", 5).type)
         return TRUCE_OK;
-    status = truce__shadow_make(check->worker.store, collection, truce__value_document(document),
+    status = truce__shadow_make(by->check->store, collection, truce__value_document(document),
                                 &keys, error);
     if (!status && !truce__shadow_right(document, &keys)) {
-        if (check->repair)
-            status = truce__shadow_mend(check->worker.store, collection, &target, &changed, error);
-        tell(check, &finding, check->repair && !status);
+        if (by->check->repair)
+            status = truce__shadow_mend(by->check->store, collection, &target, &changed, error);
+        truce__check_tell(by->check, &finding, by->check->repair && !status);
     }
     bson_destroy(&keys);
     return status;
 }
 
-static truce_status check_keyed(struct check *check, const char *collection, bson_error_t *error)
+static truce_status check_collection(void *arg, const char *collection, bson_error_t *error)
 {
-    truce_cursor *cursor = NULL;
-    const bson_t *document = NULL;
-    bool keyed = false;
-    truce_status status = truce__memo_keyed(check->worker.store, collection, &keyed, error);
-
-    if (status || !keyed)
-        return status;
-    status = truce_find(check->worker.store, collection, NULL, NULL, &cursor, error);
-    while (!status) {
-        status = truce_cursor_next(cursor, &document, error);
-        if (status || !document)
-            break;
-        status = keyed_document(check, collection, document, error);
-    }
-    truce_cursor_close(cursor);
-    return status;
-}
-
-static truce_status check_collection(struct check *check, const char *collection,
-                                     bson_error_t *error)
-{
-    bson_t *filter = BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}");
-    truce_cursor *cursor = NULL;
-    const bson_t *document = NULL;
+    struct inspector *by = arg;
+    bson_t *filter;
     int64_t count = 0;
-    truce_status status = truce_find(check->worker.store, collection, filter, NULL, &cursor, error);
+    bool keyed = false;
+    truce_status status;
 
-    while (!status) {
-        status = truce_cursor_next(cursor, &document, error);
-        if (status || !document)
-            break;
-        status = held_document(check, collection, document, error);
-    }
-    truce_cursor_close(cursor);
+    if (!strcmp(collection, COMMITS))
+        return TRUCE_OK;
+    filter = BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}");
+    status = truce__check_each(by->check, collection, filter, held_document, by, error);
     if (!status)
-        status = check_keyed(check, collection, error);
+        status = truce__memo_keyed(by->check->store, collection, &keyed, error);
+    if (!status && keyed)
+        status = truce__check_each(by->check, collection, NULL, keyed_document, by, error);
     if (!status)
-        status = truce_count(check->worker.store, collection, NULL, NULL, &count, error);
-    check->report->documents += count;
-    check->report->collections++;
+        status = truce_count(by->check->store, collection, NULL, NULL, &count, error);
+    by->check->report->documents += count;
+    by->check->report->collections++;
     bson_destroy(filter);
-    return status;
-}
-
-static truce_status check_collections(struct check *check, bson_error_t *error)
-{
-    bson_t collections;
-    truce_status status = truce_collection_list(check->worker.store, &collections, error);
-    bson_iter_t iter, name;
-
-    if (!status)
-        truce_assert(bson_iter_init(&iter, &collections));
-    while (!status && bson_iter_next(&iter)) {
-        if (!bson_iter_recurse(&iter, &name) || !bson_iter_find(&name, "name"))
-            continue;
-        if (strcmp(bson_iter_utf8(&name, NULL), COMMITS) != 0)
-            status = check_collection(check, bson_iter_utf8(&name, NULL), error);
-    }
-    bson_destroy(&collections);
     return status;
 }
 
 /* ---- commits -------------------------------------------------------------------------------- */
 
-static truce_status mend(struct check *check, const bson_t *commit, const bson_oid_t *id,
+static truce_status mend(struct inspector *by, const bson_t *commit, const bson_oid_t *id,
                          bool pending, bson_error_t *error)
 {
     bool changed;
     truce_status status;
 
     if (!pending)
-        return truce__journal_finish(&check->worker, commit, error);
-    status = truce__journal_abort(&check->worker, id, &changed, error);
-    return status || !changed ? status : truce__journal_clean(&check->worker, commit, error);
+        return truce__journal_finish(&by->worker, commit, error);
+    status = truce__journal_abort(&by->worker, id, &changed, error);
+    return status || !changed ? status : truce__journal_clean(&by->worker, commit, error);
 }
 
-typedef truce_status post_function(struct check *check, const bson_t *post, const bson_oid_t *id,
+typedef truce_status post_function(struct inspector *by, const bson_t *post, const bson_oid_t *id,
                                    bson_error_t *error);
 
-static truce_status each_post(struct check *check, const bson_t *commit, const bson_oid_t *id,
+static truce_status each_post(struct inspector *by, const bson_t *commit, const bson_oid_t *id,
                               post_function *function, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -261,7 +184,7 @@ static truce_status each_post(struct check *check, const bson_t *commit, const b
             continue;
         bson_iter_document(&element, &length, &bytes);
         if (bson_init_static(&post, bytes, length))
-            status = function(check, &post, id, error);
+            status = function(by, &post, id, error);
     }
     return status;
 }
@@ -276,7 +199,7 @@ static const char *op_of(const bson_t *post)
 }
 
 /* A decided commit still owes this document a release, but it is gone. */
-static truce_status check_missing(struct check *check, const bson_t *post, const bson_oid_t *id,
+static truce_status check_missing(struct inspector *by, const bson_t *post, const bson_oid_t *id,
                                   bson_error_t *error)
 {
     struct finding finding = {
@@ -293,20 +216,19 @@ static truce_status check_missing(struct check *check, const bson_t *post, const
         return TRUCE_OK;
     finding.id = &target;
     truce__filter_id(&target, &filter);
-    status =
-        truce_find_one(check->worker.store, finding.collection, &filter, NULL, &document, error);
+    status = truce_find_one(by->check->store, finding.collection, &filter, NULL, &document, error);
     bson_destroy(&document);
     bson_destroy(&filter);
     if (status == TRUCE_NOT_FOUND)
-        tell(check, &finding, false);
+        truce__check_tell(by->check, &finding, false);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
 /* The release of a held document would be refused by a unique index. */
-static truce_status check_blocked(struct check *check, const bson_t *post, const bson_oid_t *id,
+static truce_status check_blocked(struct inspector *by, const bson_t *post, const bson_oid_t *id,
                                   bson_error_t *error)
 {
-    struct truce_commit commit = {.store = check->worker.store, .worker = check->worker};
+    struct truce_commit commit = {.store = by->check->store, .worker = by->worker};
     struct finding finding = {.rule = "blocked",
                               .commit = id,
                               .repair = "none: give the other document another value; a sweep then "
@@ -324,15 +246,14 @@ static truce_status check_blocked(struct check *check, const bson_t *post, const
     entry = truce__entry_new(finding.collection, &target);
     truce__filter_id(&target, &filter);
     BSON_APPEND_OID(&filter, "_intent.c", id);
-    status =
-        truce_find_one(check->worker.store, finding.collection, &filter, NULL, &document, error);
+    status = truce_find_one(by->check->store, finding.collection, &filter, NULL, &document, error);
     if (!status) {
         bson_destroy(&entry->after);
         status = truce__journal_after(id, post, &document, &entry->after, error);
         entry->after_found = !bson_empty(&entry->after);
     }
     if (!status && truce__unique_holder(&commit, entry, &held, &taken) == TRUCE_DUPLICATE)
-        tell(check, &finding, false);
+        truce__check_tell(by->check, &finding, false);
     bson_destroy(&held);
     bson_destroy(&document);
     bson_destroy(&filter);
@@ -340,33 +261,33 @@ static truce_status check_blocked(struct check *check, const bson_t *post, const
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status check_state(struct check *check, const bson_t *commit, const bson_oid_t *id,
+static truce_status check_state(struct inspector *by, const bson_t *commit, const bson_oid_t *id,
                                 bson_error_t *error)
 {
     const char *state = truce__commit_state(commit);
     bool pending = state && !strcmp(state, "pending");
-    bson_value_t target = id_value(commit);
+    bson_value_t target = truce__document_id(commit);
     struct finding finding = {.collection = COMMITS, .commit = id, .id = &target};
     truce_status status = TRUCE_OK;
 
     if (!state || (!pending && strcmp(state, "committed") != 0) ||
-        !truce__journal_lease_over(&check->worker, id, commit))
+        !truce__journal_lease_over(&by->worker, id, commit))
         return TRUCE_OK;
     finding.rule = pending ? "expired-lease" : "half-applied";
     finding.text = pending ? "the commit is pending though its lease is over: its owner is gone"
                            : "the commit was decided but not brought to its end";
     finding.repair = pending ? "undo the commit" : "release its documents and mark it done";
     if (!pending)
-        status = each_post(check, commit, id, check_missing, error);
+        status = each_post(by, commit, id, check_missing, error);
     if (!status && !pending)
-        status = each_post(check, commit, id, check_blocked, error);
-    if (!status && check->repair)
-        status = mend(check, commit, id, pending, error);
-    tell(check, &finding, check->repair && !status);
+        status = each_post(by, commit, id, check_blocked, error);
+    if (!status && by->check->repair)
+        status = mend(by, commit, id, pending, error);
+    truce__check_tell(by->check, &finding, by->check->repair && !status);
     return status == TRUCE_LOCKED ? TRUCE_OK : status; /* blocked, which was told */
 }
 
-static void check_overwritten(struct check *check, const bson_t *commit, const bson_oid_t *id)
+static void check_overwritten(struct inspector *by, const bson_t *commit, const bson_oid_t *id)
 {
     struct finding finding = {
         .rule = "overwritten",
@@ -388,12 +309,14 @@ static void check_overwritten(struct check *check, const bson_t *commit, const b
             target = *bson_iter_value(&field);
             finding.id = &target;
         }
-        tell(check, &finding, false);
+        truce__check_tell(by->check, &finding, false);
     }
 }
 
-static truce_status check_commit(struct check *check, const bson_t *commit, bson_error_t *error)
+static truce_status check_commit(struct check *check, const char *collection, const bson_t *commit,
+                                 void *arg, bson_error_t *error)
 {
+    struct inspector *by = arg;
     truce_status status;
     bson_iter_t iter;
     bson_oid_t id;
@@ -401,32 +324,16 @@ static truce_status check_commit(struct check *check, const bson_t *commit, bson
     if (!bson_iter_init_find(&iter, commit, "_id") || !BSON_ITER_HOLDS_OID(&iter))
         return TRUCE_OK;
     bson_oid_copy(bson_iter_oid(&iter), &id);
-    check->report->commits++;
-    status = check_state(check, commit, &id, error);
-    check_overwritten(check, commit, &id);
-    return status;
-}
-
-static truce_status check_commits(struct check *check, bson_error_t *error)
-{
-    truce_cursor *cursor = NULL;
-    const bson_t *commit = NULL;
-    truce_status status = truce_find(check->worker.store, COMMITS, NULL, NULL, &cursor, error);
-
-    while (!status) {
-        status = truce_cursor_next(cursor, &commit, error);
-        if (status || !commit)
-            break;
-        status = check_commit(check, commit, error);
-    }
-    truce_cursor_close(cursor);
+    by->check->report->commits++;
+    status = check_state(by, commit, &id, error);
+    check_overwritten(by, commit, &id);
     return status;
 }
 
 /* ---- commits beside each other ----------------------------------------------------------------- */
 
 /* {_id: {ns, id, pre}, commits: [...]}, two or more: told of all but the first. */
-static void tell_forks(struct check *check, const bson_t *group)
+static void tell_forks(struct inspector *by, const bson_t *group)
 {
     struct finding finding = {
         .rule = "forked",
@@ -455,13 +362,13 @@ static void tell_forks(struct check *check, const bson_t *group)
             if (round == 0 && (!first || bson_oid_compare(finding.commit, first) < 0))
                 first = finding.commit;
             else if (round == 1 && !bson_oid_equal(finding.commit, first))
-                tell(check, &finding, false);
+                truce__check_tell(by->check, &finding, false);
         }
     }
 }
 
 /* Commits that changed the same version of the same document: one pass over all of them. */
-static truce_status check_forks(struct check *check, bson_error_t *error)
+static truce_status check_forks(struct inspector *by, bson_error_t *error)
 {
     const truce_find_options options = {.allow_disk_use = true};
     bson_t *pipeline = BCON_NEW(
@@ -478,31 +385,27 @@ static truce_status check_forks(struct check *check, bson_error_t *error)
     truce_cursor *cursor = NULL;
     const bson_t *group = NULL;
     truce_status status =
-        truce_aggregate(check->worker.store, COMMITS, pipeline, &options, &cursor, error);
+        truce_aggregate(by->check->store, COMMITS, pipeline, &options, &cursor, error);
 
     while (!status) {
         status = truce_cursor_next(cursor, &group, error);
         if (status || !group)
             break;
-        tell_forks(check, group);
+        tell_forks(by, group);
     }
     truce_cursor_close(cursor);
     bson_destroy(pipeline);
     return status;
 }
 
-truce_status truce_check(truce_store *store, const truce_check_options *options,
-                         truce_finding_function *function, void *arg, truce_check_report *report,
-                         bson_error_t *error)
+truce_status truce__commit_check(struct check *check, bson_error_t *error)
 {
-    struct check check = {
-        .repair = options && options->repair, .function = function, .arg = arg, .report = report};
+    struct inspector by = {.check = check};
     truce_status status;
 
-    memset(report, 0, sizeof *report);
-    truce__worker_init(&check.worker, store, 1000);
-    status = check_commits(&check, error);
+    truce__worker_init(&by.worker, check->store, 1000);
+    status = truce__check_each(check, COMMITS, NULL, check_commit, &by, error);
     if (!status)
-        status = check_forks(&check, error);
-    return status ? status : check_collections(&check, error);
+        status = check_forks(&by, error);
+    return status ? status : truce__each_collection(check->store, check_collection, &by, error);
 }

@@ -1,0 +1,170 @@
+#include "store/care.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+
+bson_value_t truce__document_id(const bson_t *document)
+{
+    bson_iter_t iter;
+
+    if (!bson_iter_init_find(&iter, document, "_id"))
+        return (bson_value_t){.value_type = BSON_TYPE_NULL};
+    return *bson_iter_value(&iter);
+}
+
+truce_status truce__each_collection(truce_store *store, collection_function *function, void *arg,
+                                    bson_error_t *error)
+{
+    bson_t collections;
+    truce_status status = truce_collection_list(store, &collections, error);
+    bson_iter_t iter, name;
+
+    if (!status)
+        truce_assert(bson_iter_init(&iter, &collections));
+    while (!status && bson_iter_next(&iter)) {
+        if (bson_iter_recurse(&iter, &name) && bson_iter_find(&name, "name") &&
+            BSON_ITER_HOLDS_UTF8(&name))
+            status = function(arg, bson_iter_utf8(&name, NULL), error);
+    }
+    bson_destroy(&collections);
+    return status;
+}
+
+/* The store itself does not work: there is no use in going on. */
+static bool ends_all(truce_status status)
+{
+    return status == TRUCE_IO || status == TRUCE_TIMEOUT;
+}
+
+static void pass_on(bson_error_t *error, const bson_error_t *reason)
+{
+    if (error)
+        *error = *reason;
+}
+
+/* ---- the sweep ------------------------------------------------------------------------------ */
+
+void truce__sweep_failed(struct sweep *sweep, const char *collection, const bson_value_t *id,
+                         truce_status status, const bson_error_t *reason)
+{
+    bson_t finding = BSON_INITIALIZER;
+
+    sweep->report->failed++;
+    if (!sweep->options->function)
+        return;
+    BSON_APPEND_UTF8(&finding, "rule", "failed");
+    BSON_APPEND_UTF8(&finding, "ns", collection);
+    BSON_APPEND_VALUE(&finding, "id", id);
+    BSON_APPEND_UTF8(&finding, "status", truce_status_name(status));
+    BSON_APPEND_UTF8(&finding, "text", reason->message);
+    sweep->options->function(&finding, sweep->options->arg);
+    bson_destroy(&finding);
+}
+
+/* At most a batch; the caller destroys each. */
+static truce_status gather(struct sweep *sweep, const char *collection, const bson_t *filter,
+                           bson_t **found, uint32_t *count, bson_error_t *error)
+{
+    truce_find_options options = {.limit = sweep->batch};
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    truce_status status = truce_find(sweep->store, collection, filter, &options, &cursor, error);
+
+    while (!status && *count < sweep->batch) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        found[(*count)++] = bson_copy(document);
+    }
+    truce_cursor_close(cursor);
+    return status;
+}
+
+truce_status truce__sweep_each(struct sweep *sweep, const char *collection, const bson_t *filter,
+                               sweep_function *function, void *arg, bson_error_t *error)
+{
+    bson_t **found = bson_malloc0(sweep->batch * sizeof *found);
+    uint32_t count = 0;
+    truce_status status = gather(sweep, collection, filter, found, &count, error);
+
+    for (uint32_t i = 0; i < count; i++) {
+        bson_error_t reason = {0};
+        truce_status failed =
+            status ? TRUCE_OK : function(sweep, collection, found[i], arg, &reason);
+        bson_value_t id = truce__document_id(found[i]);
+
+        if (ends_all(failed)) {
+            pass_on(error, &reason);
+            status = failed;
+        } else if (failed && failed != TRUCE_LOCKED)
+            truce__sweep_failed(sweep, collection, &id, failed, &reason);
+        bson_destroy(found[i]);
+    }
+    if (count == sweep->batch)
+        sweep->report->more = true;
+    bson_free(found);
+    return status;
+}
+
+/* ---- the check ------------------------------------------------------------------------------ */
+
+void truce__check_tell(struct check *check, const struct finding *finding, bool repaired)
+{
+    bson_t document = BSON_INITIALIZER;
+
+    BSON_APPEND_UTF8(&document, "rule", finding->rule);
+    BSON_APPEND_UTF8(&document, "ns", finding->collection);
+    if (finding->id)
+        BSON_APPEND_VALUE(&document, "id", finding->id);
+    if (finding->commit)
+        BSON_APPEND_OID(&document, "commit", finding->commit);
+    BSON_APPEND_UTF8(&document, "text", finding->text);
+    BSON_APPEND_UTF8(&document, "repair", finding->repair);
+    BSON_APPEND_BOOL(&document, "repaired", repaired);
+    check->report->findings++;
+    check->report->repaired += repaired;
+    if (check->function)
+        check->function(&document, check->arg);
+    bson_destroy(&document);
+}
+
+static void tell_unchecked(struct check *check, const char *collection, const bson_value_t *id,
+                           const bson_error_t *reason)
+{
+    const struct finding finding = {.rule = "unchecked",
+                                    .collection = collection,
+                                    .text = reason->message,
+                                    .repair = "none: look at the document by hand",
+                                    .id = id};
+
+    truce__check_tell(check, &finding, false);
+}
+
+truce_status truce__check_each(struct check *check, const char *collection, const bson_t *filter,
+                               check_function *function, void *arg, bson_error_t *error)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    truce_status status = truce_find(check->store, collection, filter, NULL, &cursor, error);
+
+    while (!status) {
+        bson_error_t reason = {0};
+        truce_status failed;
+
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        failed = function(check, collection, document, arg, &reason);
+        if (ends_all(failed)) {
+            pass_on(error, &reason);
+            status = failed;
+        } else if (failed) {
+            bson_value_t id = truce__document_id(document);
+
+            tell_unchecked(check, collection, &id, &reason);
+        }
+    }
+    truce_cursor_close(cursor);
+    return status;
+}

@@ -1,0 +1,87 @@
+#ifndef TRUCE_STORE_CARE_H
+#define TRUCE_STORE_CARE_H
+
+/*
+ * What a part of truce (the commit, a pattern) gives to those who look after a store: a step of the
+ * sweep, rules of the check. src/care/parts.c is the table of all of them; a new pattern is one line
+ * there.
+ *
+ * One thing that cannot be mended is told and stops nothing else: a step tells it by
+ * truce__sweep_failed, a rule by a finding, and both go on with the next document. A status other than OK
+ * is for a store that cannot be read at all.
+ */
+#include "base/status.h"
+#include "truce/sweep.h"
+
+/* ---- the sweep ---- */
+
+struct sweep {
+    truce_store *store;
+    const truce_sweep_options *options; /* never NULL */
+    truce_sweep_report *report;
+    uint32_t batch;    /* documents of a kind in one round */
+    int64_t cutoff_ms; /* what ended before that is purged; INT64_MIN: nothing */
+};
+
+/* Tells the sweep's caller that this document could not be mended, and why. */
+void truce__sweep_failed(struct sweep *sweep, const char *collection, const bson_value_t *id,
+                         truce_status status, const bson_error_t *reason);
+
+typedef truce_status sweep_function(struct sweep *sweep, const char *collection,
+                                    const bson_t *document, void *arg, bson_error_t *error);
+
+/* Calls for each document that matches, at most a batch, and sets report->more if it was full. The
+ * documents are gathered first: the function changes them. A document whose function fails is told
+ * (but for LOCKED: somebody is at work on it), and the walk goes on. */
+truce_status truce__sweep_each(struct sweep *sweep, const char *collection, const bson_t *filter,
+                               sweep_function *function, void *arg, bson_error_t *error);
+
+/* ---- the check ---- */
+
+struct check {
+    truce_store *store;
+    bool repair;
+    truce_finding_function *function;
+    void *arg;
+    truce_check_report *report;
+};
+
+struct finding {
+    const char *rule, *collection, *text, *repair;
+    const bson_value_t *id;   /* NULL: of the collection, not of a document */
+    const bson_oid_t *commit; /* NULL: none */
+};
+
+void truce__check_tell(struct check *check, const struct finding *finding, bool repaired);
+
+typedef truce_status check_function(struct check *check, const char *collection,
+                                    const bson_t *document, void *arg, bson_error_t *error);
+
+/* Calls for each document that matches. A document whose function fails is a finding by the name of
+ * "unchecked", and the walk goes on. */
+truce_status truce__check_each(struct check *check, const char *collection, const bson_t *filter,
+                               check_function *function, void *arg, bson_error_t *error);
+
+/* ---- both ---- */
+
+typedef truce_status collection_function(void *arg, const char *collection, bson_error_t *error);
+
+/* Calls for each collection of the store until one fails. */
+truce_status truce__each_collection(truce_store *store, collection_function *function, void *arg,
+                                    bson_error_t *error);
+
+/* Borrowed from the document; null: it has none. */
+bson_value_t truce__document_id(const bson_t *document);
+
+/* ---- a line of the table ---- */
+
+typedef truce_status sweep_step(struct sweep *sweep, bson_error_t *error);
+typedef truce_status check_rules(struct check *check, bson_error_t *error);
+
+struct care {
+    const char *name;
+    sweep_step *sweep;  /* one bounded round; NULL: nothing to recover */
+    check_rules *check; /* looks at all of it, mends where check->repair; NULL: no rules */
+};
+
+#endif

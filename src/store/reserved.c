@@ -1,0 +1,38 @@
+#include "store/reserved.h"
+
+#include <string.h>
+
+static const struct reserved table[] = {
+    {COMMITS, SHARD_NEVER, .remembers = true, .outside_commits = true},
+    {REQUESTS, SHARD_BY_ID, .remembers = true},
+    {SEQUENCES, SHARD_BY_ID, .remembers = true, .outside_commits = true},
+    {SET_DEFINITIONS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
+    {SET_SOURCES, SHARD_BY_ID, .remembers = true, .outside_commits = true},
+    {SET_PROGRESS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
+    {SET_QUARANTINE, SHARD_BY_ID, .remembers = true},
+    {CONFLICTS, SHARD_BY_ID, .remembers = true},
+    {COPY_RECORDS, SHARD_FREE, .outside_commits = true},
+    {IMPORTS, SHARD_FREE, .outside_commits = true},
+    {SET_JOBS, SHARD_FREE, .outside_commits = true},
+    {PROBE, SHARD_FREE, .outside_commits = true},
+};
+
+const struct reserved *truce__reserved(const char *collection)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (!strcmp(collection, table[i].name))
+            return &table[i];
+    }
+    return NULL;
+}
+
+enum shard_need truce__reserved_shards(const char *collection)
+{
+    const struct reserved *reserved = truce__reserved(collection);
+    size_t length = strlen(collection), suffix = strlen(REVISIONS_SUFFIX);
+
+    if (reserved)
+        return reserved->shards;
+    return length > suffix && !strcmp(collection + length - suffix, REVISIONS_SUFFIX) ? SHARD_BY_ID
+                                                                                      : SHARD_FREE;
+}

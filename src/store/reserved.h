@@ -1,0 +1,52 @@
+#ifndef TRUCE_STORE_RESERVED_H
+#define TRUCE_STORE_RESERVED_H
+
+/*
+ * The names that truce keeps for itself. Each is said here once; all other names, `truce_mine` too, are
+ * the user's. docs/limits.md lists them for users.
+ *
+ * A new pattern that keeps documents of its own adds a name here and a line to the table in
+ * reserved.c.
+ */
+#include <stdbool.h>
+
+/* collections */
+#define COMMITS         "truce_commits"
+#define REQUESTS        "truce_requests"
+#define SEQUENCES       "truce_sequences"
+#define SET_DEFINITIONS "truce_sets"
+#define SET_SOURCES     "truce_sources"
+#define SET_PROGRESS    "truce_progress"
+#define SET_QUARANTINE  "truce_quarantine"
+#define CONFLICTS       "truce_conflicts"
+#define COPY_RECORDS    "truce_copies"
+#define IMPORTS         "truce_imports"
+#define SET_JOBS        "truce_jobs" /* of `truce set apply` */
+#define PROBE           "truce_probe"
+
+/* earlier versions of the documents of X stand in "X.revisions" */
+#define REVISIONS_SUFFIX ".revisions"
+
+enum shard_need {
+    SHARD_FREE,  /* any key, or none */
+    SHARD_BY_ID, /* its documents are made once and found by their _id */
+    SHARD_NEVER, /* a unique index has to span all of it */
+};
+
+struct reserved {
+    const char *name;
+    enum shard_need shards;
+    /* Its documents must not expire by age: truce removes them, when nothing rests on them. */
+    bool remembers;
+    /* Truce changes its documents one by one, without regard to the intents of commits; so no
+     * commit may hold one. */
+    bool outside_commits;
+};
+
+/* NULL: the name is the user's. */
+const struct reserved *truce__reserved(const char *collection);
+
+/* What the shard key of a collection must be for truce's own use of it, "X.revisions" too. */
+enum shard_need truce__reserved_shards(const char *collection);
+
+#endif
