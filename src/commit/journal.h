@@ -48,6 +48,10 @@ truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commi
 truce_status truce__journal_strip(struct worker *worker, const char *collection,
                                   const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
                                   bson_error_t *error);
+/* The same, of what is known to be a stub. */
+truce_status truce__journal_strip_stub(struct worker *worker, const char *collection,
+                                       const bson_value_t *id, const bson_oid_t *commit,
+                                       bson_error_t *error);
 /* Brings one entry of a decided commit's `post` into its document. No match is OK.
  * *overwritten: a plain writer had changed the document under the intent. LOCKED: a unique index
  * refuses it, because a plain writer took a reserved value. */

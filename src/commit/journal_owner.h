@@ -1,0 +1,39 @@
+#ifndef TRUCE_COMMIT_JOURNAL_OWNER_H
+#define TRUCE_COMMIT_JOURNAL_OWNER_H
+
+/* One attempt of the journal, as its owner's steps see it. The essay and the invariants are in journal.c. */
+#include "commit/commit.h"
+
+struct owner {
+    truce_commit *commit;
+    struct worker *worker;
+    bool again;    /* abandon this id and start again under a fresh one */
+    bool inserted; /* the commit document was sent */
+    bson_t post;   /* array */
+    bson_t held;   /* not empty: a document of held_in has a key that we want, and an intent (U5) */
+    const char *held_in;
+};
+
+/* Its commit document, asked for until the store answers. */
+truce_status truce__owner_find(struct owner *owner, bson_t *document, bson_error_t *error);
+
+/* The entry's document as it is, with its intent if it has one (journal_prepare.c). */
+truce_status truce__owner_peek(struct owner *owner, const struct entry *entry, bson_t *document,
+                               bson_error_t *error);
+
+/* Begins the element {ns, id of a list; the caller ends it. */
+void truce__owner_target(bson_t *array, uint32_t index, const struct entry *entry, bson_t *element);
+
+/* Step 2: takes the entry's document, or puts a stub there. */
+truce_status truce__owner_prepare(struct owner *owner, struct entry *entry, bson_error_t *error);
+
+/* Step 3, J6. Before: all missing requires but one become holds. */
+void truce__owner_hold_missing(truce_commit *commit);
+truce_status truce__owner_requires(struct owner *owner, bson_error_t *error);
+
+/* Step 4: the changes resolved to values, then the decision. OK: decided. CONFLICT: somebody aborted
+ * it. UNKNOWN: J8. */
+truce_status truce__owner_post(struct owner *owner, bson_error_t *error);
+truce_status truce__owner_decide(struct owner *owner, bson_error_t *error);
+
+#endif

@@ -1,0 +1,390 @@
+#include "commit/journal.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/field.h"
+#include "commit/counters.h"
+#include "commit/shadow.h"
+#include "query/update/update.h"
+#include "truce/sys/store.h"
+
+/*
+ * The single steps of the journal that anybody may do, the owner of a commit or whoever meets what it left:
+ * each is one guarded write that can be repeated at any time. The invariants are in journal.c and help.c.
+ */
+
+/* ---- filters and options -------------------------------------------------------------------- */
+
+static void filter_state(const bson_oid_t *commit, const char *state, bson_t *filter)
+{
+    bson_init(filter);
+    BSON_APPEND_OID(filter, "_id", commit);
+    BSON_APPEND_UTF8(filter, "state", state);
+}
+
+static void filter_intent(const bson_value_t *id, const bson_oid_t *commit, bson_t *filter)
+{
+    truce__filter_id(id, filter);
+    BSON_APPEND_OID(filter, "_intent.c", commit);
+}
+
+static truce_write_options write_options(const struct worker *worker)
+{
+    return (truce_write_options){.relaxed = worker->relaxed};
+}
+
+/* J9 */
+static truce_write_options step_options(const struct worker *worker)
+{
+    return (truce_write_options){.relaxed = truce__worker_relaxed_step(worker)};
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit, bool *changed,
+                                  bson_error_t *error)
+{
+    truce_write_options options = step_options(worker);
+    truce_write_result result = {0};
+    truce_status status;
+    bson_t filter, *update;
+
+    filter_state(commit, "pending", &filter);
+    update = BCON_NEW("$set", "{", "state", BCON_UTF8("aborted"), "}", "$unset", "{", "key",
+                      BCON_UTF8(""), "}");
+    status = truce_update(worker->store, COMMITS, &filter, update, &options, &result, error);
+    *changed = !status && result.matched > 0;
+    if (*changed)
+        COUNT(aborted);
+    truce_write_result_release(&result);
+    bson_destroy(update);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* Takes the intent away, and what it reserved: all but the first `keys` elements of `_keys` (U3). An
+ * intent does not change while it stands, so the number is right whenever it was read. */
+static bson_t *strip_update(int32_t keys)
+{
+    bson_t *update = bson_new(), unset;
+
+    bson_append_document_begin(update, "$unset", 6, &unset);
+    BSON_APPEND_UTF8(&unset, "_intent", "");
+    if (keys == 0)
+        BSON_APPEND_UTF8(&unset, "_keys", "");
+    bson_append_document_end(update, &unset);
+    if (keys > 0)
+        BCON_APPEND(update, "$push", "{", "_keys", "{", "$each", "[", "]", "$slice",
+                    BCON_INT32(keys), "}", "}");
+    return update;
+}
+
+static truce_status strip_intent(struct worker *worker, const char *collection,
+                                 const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
+                                 bool *matched, bson_error_t *error)
+{
+    truce_write_options options = step_options(worker);
+    truce_write_result result = {0};
+    truce_status status;
+    bson_t filter, *update;
+
+    filter_intent(id, commit, &filter);
+    BCON_APPEND(&filter, "_intent.new", "{", "$exists", BCON_BOOL(false), "}");
+    update = strip_update(keys);
+    status = truce_update(worker->store, collection, &filter, update, &options, &result, error);
+    *matched = !status && result.matched > 0;
+    truce_write_result_release(&result);
+    bson_destroy(update);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__journal_strip_stub(struct worker *worker, const char *collection,
+                                       const bson_value_t *id, const bson_oid_t *commit,
+                                       bson_error_t *error)
+{
+    truce_write_options options = step_options(worker);
+    truce_status status;
+    bson_t filter;
+
+    filter_intent(id, commit, &filter);
+    BSON_APPEND_BOOL(&filter, "_intent.new", true);
+    status = truce_remove(worker->store, collection, &filter, &options, NULL, error);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__journal_strip(struct worker *worker, const char *collection,
+                                  const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
+                                  bson_error_t *error)
+{
+    bool matched = false;
+    truce_status status = strip_intent(worker, collection, id, commit, keys, &matched, error);
+
+    if (!status && !matched)
+        status = truce__journal_strip_stub(worker, collection, id, commit, error);
+    return status;
+}
+
+/* ---- release -------------------------------------------------------------------------------- */
+
+static void set_changes(const bson_t *post, const bson_oid_t *commit, bson_t *update)
+{
+    bson_t set, unset;
+    bson_iter_t iter, change;
+
+    bson_init(update);
+    bson_init(&set);
+    bson_init(&unset);
+    truce_assert(bson_iter_init_find(&iter, post, "changes") && bson_iter_recurse(&iter, &change));
+    while (bson_iter_next(&change)) {
+        bson_iter_t path, value;
+
+        truce_assert(bson_iter_recurse(&change, &path) && bson_iter_find(&path, "p"));
+        if (bson_iter_recurse(&change, &value) && bson_iter_find(&value, "v"))
+            bson_append_iter(&set, bson_iter_utf8(&path, NULL), -1, &value);
+        else
+            BSON_APPEND_UTF8(&unset, bson_iter_utf8(&path, NULL), "");
+    }
+    BSON_APPEND_OID(&set, "_rev", commit);
+    BSON_APPEND_UTF8(&unset, "_intent", "");
+    BSON_APPEND_DOCUMENT(update, "$set", &set);
+    BSON_APPEND_DOCUMENT(update, "$unset", &unset);
+    bson_destroy(&set);
+    bson_destroy(&unset);
+}
+
+static void whole_document(const bson_t *post, const bson_oid_t *commit, bson_t *document)
+{
+    const uint8_t *bytes;
+    uint32_t length;
+    bson_iter_t iter;
+    bson_t content;
+
+    truce_assert(bson_iter_init_find(&iter, post, "document"));
+    bson_iter_document(&iter, &length, &bytes);
+    truce_assert(bson_init_static(&content, bytes, length));
+    bson_copy_to(&content, document);
+    BSON_APPEND_OID(document, "_rev", commit);
+}
+
+int64_t truce__journal_hash(const bson_t *document, bool reserved)
+{
+    struct fields fields = truce__fields(truce__value_document(document));
+    bson_t plain = BSON_INITIALIZER;
+    int64_t hash;
+
+    while (truce__fields_next(&fields)) {
+        if (strcmp(fields.key, "_intent") != 0 && (!reserved || strcmp(fields.key, "_keys") != 0))
+            truce__value_append(&plain, fields.key, fields.key_length, fields.value);
+    }
+    hash = (int64_t)truce__value_hash(truce__value_document(&plain));
+    bson_destroy(&plain);
+    return hash;
+}
+
+static bool was_overwritten(const bson_t *post, const bson_t *before)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, post, "was") && BSON_ITER_HOLDS_INT64(&iter) &&
+           bson_iter_int64(&iter) !=
+               truce__journal_hash(before, truce__shadow_reserved(before) >= 0);
+}
+
+truce_status truce__journal_after(const bson_oid_t *commit, const bson_t *post,
+                                  const bson_t *document, bson_t *after, bson_error_t *error)
+{
+    struct arena arena = ARENA_INIT;
+    struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
+    struct update_options options = {0};
+    struct update_result result;
+    struct update *update = NULL;
+    const char *op = truce__field_text(post, "op");
+    truce_status status;
+    bson_t changes;
+
+    bson_init(after);
+    if (!strcmp(op, "whole") || !strcmp(op, "insert")) {
+        bson_destroy(after);
+        whole_document(post, commit, after);
+    }
+    if (strcmp(op, "set") != 0)
+        return TRUCE_OK;
+    set_changes(post, commit, &changes);
+    status = truce__update_new(&changes, &options, &update, error);
+    if (!status) {
+        bson_destroy(after);
+        status = truce__update_apply(update, document, NULL, &context, after, &result, error);
+    }
+    truce__update_free(update);
+    truce__arena_release(&arena);
+    bson_destroy(&changes);
+    return status;
+}
+
+static truce_status blocked(const bson_oid_t *commit, const char *collection, bson_error_t *error)
+{
+    char hex[25];
+
+    bson_oid_to_string(commit, hex);
+    return truce__fail(TRUCE_LOCKED, error,
+                       "commit %s is decided, but a plain write took a unique value that it had "
+                       "reserved in \"%s\": `truce check` tells which",
+                       hex, collection);
+}
+
+truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
+                                    const bson_t *post, bool *overwritten, bson_error_t *error)
+{
+    truce_modify_options options = {.relaxed = truce__worker_relaxed_step(worker)};
+    const char *op = truce__field_text(post, "op"), *collection;
+    bson_t filter, update = BSON_INITIALIZER, before;
+    bson_value_t id;
+    truce_status status;
+
+    *overwritten = false;
+    if (!truce__journal_target(post, &collection, &id))
+        return truce__fail(TRUCE_CORRUPT, error, "an entry of a commit has no target");
+    filter_intent(&id, commit, &filter);
+    if (!strcmp(op, "set")) {
+        bson_destroy(&update);
+        set_changes(post, commit, &update);
+    } else if (!strcmp(op, "whole") || !strcmp(op, "insert")) {
+        bson_destroy(&update);
+        whole_document(post, commit, &update);
+    } else if (!strcmp(op, "hold")) {
+        BCON_APPEND(&update, "$unset", "{", "_intent", BCON_UTF8(""), "}");
+    } else {
+        options.remove = true;
+    }
+    status = truce_find_and_modify(worker->store, collection, &filter,
+                                   options.remove ? NULL : &update, &options, &before, NULL, error);
+    if (!status)
+        *overwritten = was_overwritten(post, &before);
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    if (status == TRUCE_DUPLICATE)
+        status = blocked(commit, collection, error);
+    bson_destroy(&before);
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit,
+                                 const bson_t *overwritten, bson_error_t *error)
+{
+    truce_write_options options = write_options(worker);
+    truce_status status;
+    bson_t filter, update, set;
+
+    filter_state(commit, "committed", &filter);
+    bson_init(&update);
+    bson_append_document_begin(&update, "$set", 4, &set);
+    BSON_APPEND_UTF8(&set, "state", "done");
+    if (!bson_empty(overwritten))
+        BSON_APPEND_ARRAY(&set, "overwritten", overwritten);
+    bson_append_document_end(&update, &set);
+    status = truce_update(worker->store, COMMITS, &filter, &update, &options, NULL, error);
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- whole commits -------------------------------------------------------------------------- */
+
+typedef truce_status element_function(struct worker *worker, const bson_oid_t *commit,
+                                      const bson_t *element, bson_t *notes, bson_error_t *error);
+
+static truce_status each_element(struct worker *worker, const bson_t *commit, const char *list,
+                                 element_function *function, bson_t *notes, bson_error_t *error)
+{
+    truce_status first = TRUCE_OK;
+    bson_iter_t iter, element;
+
+    if (!bson_iter_init_find(&iter, commit, "_id") || !BSON_ITER_HOLDS_OID(&iter))
+        return TRUCE_OK;
+    const bson_oid_t *id = bson_iter_oid(&iter);
+    if (!bson_iter_init_find(&iter, commit, list) || !BSON_ITER_HOLDS_ARRAY(&iter) ||
+        !bson_iter_recurse(&iter, &element))
+        return TRUCE_OK;
+    while (bson_iter_next(&element)) {
+        const uint8_t *bytes;
+        uint32_t length;
+        bson_t document;
+        truce_status status;
+
+        if (!BSON_ITER_HOLDS_DOCUMENT(&element))
+            continue;
+        bson_iter_document(&element, &length, &bytes);
+        truce_assert(bson_init_static(&document, bytes, length));
+        status = function(worker, id, &document, notes, first ? NULL : error);
+        first = first ? first : status;
+    }
+    return first;
+}
+
+static truce_status release_element(struct worker *worker, const bson_oid_t *commit,
+                                    const bson_t *element, bson_t *notes, bson_error_t *error)
+{
+    bool overwritten;
+    truce_status status = truce__journal_release(worker, commit, element, &overwritten, error);
+    const char *collection;
+    bson_value_t id;
+    char index[16];
+    bson_t note;
+
+    if (status || !overwritten || !truce__journal_target(element, &collection, &id))
+        return status;
+    snprintf(index, sizeof index, "%u", bson_count_keys(notes));
+    bson_append_document_begin(notes, index, -1, &note);
+    BSON_APPEND_UTF8(&note, "ns", collection);
+    BSON_APPEND_VALUE(&note, "id", &id);
+    bson_append_document_end(notes, &note);
+    return TRUCE_OK;
+}
+
+static truce_status strip_element(struct worker *worker, const bson_oid_t *commit,
+                                  const bson_t *element, bson_t *notes, bson_error_t *error)
+{
+    const char *collection;
+    truce_status status;
+    bson_iter_t keyed;
+    bson_value_t id;
+    int32_t keys = -1;
+    bson_t filter, document;
+
+    (void)notes;
+    if (!truce__journal_target(element, &collection, &id))
+        return TRUCE_OK;
+    if (bson_iter_init_find(&keyed, element, "keyed")) { /* how many keys are to stay? */
+        filter_intent(&id, commit, &filter);
+        status = truce_find_one(worker->store, collection, &filter, NULL, &document, error);
+        keys = status ? -1 : truce__shadow_reserved(&document);
+        bson_destroy(&document);
+        bson_destroy(&filter);
+        if (status)
+            return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    }
+    return truce__journal_strip(worker, collection, &id, commit, keys, error);
+}
+
+truce_status truce__journal_finish(struct worker *worker, const bson_t *commit, bson_error_t *error)
+{
+    bson_t notes = BSON_INITIALIZER;
+    truce_status status = each_element(worker, commit, "post", release_element, &notes, error);
+    bson_iter_t iter;
+
+    if (!status && bson_iter_init_find(&iter, commit, "_id") && BSON_ITER_HOLDS_OID(&iter))
+        status = truce__journal_done(worker, bson_iter_oid(&iter), &notes, error);
+    bson_destroy(&notes);
+    return status;
+}
+
+truce_status truce__journal_clean(struct worker *worker, const bson_t *commit, bson_error_t *error)
+{
+    return each_element(worker, commit, "writes", strip_element, NULL, error);
+}
