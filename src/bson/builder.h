@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_BUILDER_H
-#define TRUCE_QUERY_BUILDER_H
+#ifndef TRUCE_BSON_BUILDER_H
+#define TRUCE_BSON_BUILDER_H
 
 /*
  * Writes a document or an array into an arena, one element after the other. The bytes of the arena

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_DATE_H
-#define TRUCE_QUERY_DATE_H
+#ifndef TRUCE_BSON_DATE_H
+#define TRUCE_BSON_DATE_H
 
 /*
  * Dates: milliseconds since 1970 (UTC) from and to the calendar (proleptic Gregorian, ISO weeks) in

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_DECIMAL_H
-#define TRUCE_QUERY_DECIMAL_H
+#ifndef TRUCE_BSON_DECIMAL_H
+#define TRUCE_BSON_DECIMAL_H
 
 /*
  * Intel's decimal floating-point library (libintelrdfpmath, the one that MongoDB computes with), in

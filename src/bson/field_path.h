@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_FIELD_PATH_H
-#define TRUCE_QUERY_FIELD_PATH_H
+#ifndef TRUCE_BSON_FIELD_PATH_H
+#define TRUCE_BSON_FIELD_PATH_H
 
 /* Paths of fields as aggregation has them ("a.b", without the `$`): stricter than those of filters.
  */

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_FIELD_TABLE_H
-#define TRUCE_QUERY_FIELD_TABLE_H
+#ifndef TRUCE_BSON_FIELD_TABLE_H
+#define TRUCE_BSON_FIELD_TABLE_H
 
 /*
  * The fields of a document under construction, in order, found by name: what merging documents

@@ -1,5 +1,5 @@
-#ifndef TRUCE_BASE_JSON_H
-#define TRUCE_BASE_JSON_H
+#ifndef TRUCE_BSON_JSON_H
+#define TRUCE_BSON_JSON_H
 
 /*
  * MongoDB Extended JSON (version 2, the specification in MongoDB's repository "specifications"), in

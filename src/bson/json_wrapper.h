@@ -1,5 +1,5 @@
-#ifndef TRUCE_BASE_JSON_WRAPPER_H
-#define TRUCE_BASE_JSON_WRAPPER_H
+#ifndef TRUCE_BSON_JSON_WRAPPER_H
+#define TRUCE_BSON_JSON_WRAPPER_H
 
 /* What the two halves of the Extended JSON reader share: json_read.c and json_wrapper.c. */
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_KEYS_H
-#define TRUCE_QUERY_KEYS_H
+#ifndef TRUCE_BSON_KEYS_H
+#define TRUCE_BSON_KEYS_H
 
 /*
  * Index keys: values encoded so that memcmp of two encodings is truce__value_compare of the values

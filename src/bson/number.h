@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_NUMBER_H
-#define TRUCE_QUERY_NUMBER_H
+#ifndef TRUCE_BSON_NUMBER_H
+#define TRUCE_BSON_NUMBER_H
 
 /*
  * Arithmetic over BSON's four number types with MongoDB's promotion rules: int32 -> int64 -> double

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_NUMBER_TEXT_H
-#define TRUCE_QUERY_NUMBER_TEXT_H
+#ifndef TRUCE_BSON_NUMBER_TEXT_H
+#define TRUCE_BSON_NUMBER_TEXT_H
 
 /* Numbers from and to text as MongoDB's conversions have them, in any locale of the process. */
 #include "bson/value.h"

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_NUMBERING_H
-#define TRUCE_QUERY_NUMBERING_H
+#ifndef TRUCE_BSON_NUMBERING_H
+#define TRUCE_BSON_NUMBERING_H
 
 /*
  * Things get numbers: equal ones the same one, from 0 on in the order in which they first came. So

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_PATH_H
-#define TRUCE_QUERY_PATH_H
+#ifndef TRUCE_BSON_PATH_H
+#define TRUCE_BSON_PATH_H
 
 /* Dotted paths, parsed once: "a.0.b" is three parts, the second of which may be an array index. */
 #include "bson/value.h"

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_SUM_H
-#define TRUCE_QUERY_SUM_H
+#ifndef TRUCE_BSON_SUM_H
+#define TRUCE_BSON_SUM_H
 
 /*
  * Sums of numbers of all types, as $add, $sum and $avg make them: the result is as narrow as

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_VALUE_H
-#define TRUCE_QUERY_VALUE_H
+#ifndef TRUCE_BSON_VALUE_H
+#define TRUCE_BSON_VALUE_H
 
 /*
  * A value: one BSON element's type and payload, borrowed from the document (or arena) it stands in.

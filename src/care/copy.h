@@ -1,5 +1,5 @@
-#ifndef TRUCE_PATTERNS_COPY_H
-#define TRUCE_PATTERNS_COPY_H
+#ifndef TRUCE_CARE_COPY_H
+#define TRUCE_CARE_COPY_H
 
 /* What the files of copying share. The contract is in truce/copy.h; the essay in copy.c. */
 #include "base/fingerprint.h"

@@ -1,5 +1,5 @@
-#ifndef TRUCE_PATTERNS_DOCTOR_H
-#define TRUCE_PATTERNS_DOCTOR_H
+#ifndef TRUCE_CARE_DOCTOR_H
+#define TRUCE_CARE_DOCTOR_H
 
 /* What the files of the doctor share. The contract is in truce/doctor.h; the essay in doctor.c. */
 #include "base/status.h"

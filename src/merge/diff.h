@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_DIFF_H
-#define TRUCE_QUERY_DIFF_H
+#ifndef TRUCE_MERGE_DIFF_H
+#define TRUCE_MERGE_DIFF_H
 
 /*
  * What changed between two versions of a document, as values to set and paths to unset.

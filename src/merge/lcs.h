@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_LCS_H
-#define TRUCE_QUERY_LCS_H
+#ifndef TRUCE_MERGE_LCS_H
+#define TRUCE_MERGE_LCS_H
 
 /*
  * Which elements of two sequences are the same ones: a common subsequence, of sequences given as

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_MERGE_H
-#define TRUCE_QUERY_MERGE_H
+#ifndef TRUCE_MERGE_MERGE_H
+#define TRUCE_MERGE_MERGE_H
 
 /*
  * Three versions of a document into one: what either side changed since the base is taken, what both

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_MERGE_PARTS_H
-#define TRUCE_QUERY_MERGE_PARTS_H
+#ifndef TRUCE_MERGE_MERGE_PARTS_H
+#define TRUCE_MERGE_MERGE_PARTS_H
 
 /* What the files of the merge share. */
 #include "base/limits.h"

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_PATCH_H
-#define TRUCE_QUERY_PATCH_H
+#ifndef TRUCE_MERGE_PATCH_H
+#define TRUCE_MERGE_PATCH_H
 
 /*
  * What is different between two documents, said as a patch, and patches applied:

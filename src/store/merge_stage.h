@@ -1,5 +1,5 @@
-#ifndef TRUCE_STORE_MERGE_H
-#define TRUCE_STORE_MERGE_H
+#ifndef TRUCE_STORE_MERGE_STAGE_H
+#define TRUCE_STORE_MERGE_STAGE_H
 
 /* The stage $merge: documents into a collection of the store, by the options of the stage
  * ({into, on, let, whenMatched, whenNotMatched}). Codes are MongoDB's: 51183 where no unique index

@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_BOUNDS_H
-#define TRUCE_ENGINE_BOUNDS_H
+#ifndef TRUCE_ENGINE_DOCUMENTS_BOUNDS_H
+#define TRUCE_ENGINE_DOCUMENTS_BOUNDS_H
 
 /*
  * Bounds: for one condition on one path, intervals of encoded values, at least one of which holds a

@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_CACHE_H
-#define TRUCE_ENGINE_CACHE_H
+#ifndef TRUCE_ENGINE_DOCUMENTS_CACHE_H
+#define TRUCE_ENGINE_DOCUMENTS_CACHE_H
 
 /*
  * Documents that were read or written lately, by collection and _id: what a lookup by _id finds

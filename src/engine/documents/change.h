@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_CHANGE_H
-#define TRUCE_ENGINE_CHANGE_H
+#ifndef TRUCE_ENGINE_DOCUMENTS_CHANGE_H
+#define TRUCE_ENGINE_DOCUMENTS_CHANGE_H
 
 /*
  * Updates and upserts of single documents inside the write transaction: what bulk writes and

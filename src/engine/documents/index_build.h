@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_INDEX_BUILD_H
-#define TRUCE_ENGINE_INDEX_BUILD_H
+#ifndef TRUCE_ENGINE_DOCUMENTS_INDEX_BUILD_H
+#define TRUCE_ENGINE_DOCUMENTS_INDEX_BUILD_H
 
 /* Building an index on live data (the operation itself is truce__engine_index_create). */
 #include "engine/engine.h"

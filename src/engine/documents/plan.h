@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_PLAN_H
-#define TRUCE_ENGINE_PLAN_H
+#ifndef TRUCE_ENGINE_DOCUMENTS_PLAN_H
+#define TRUCE_ENGINE_DOCUMENTS_PLAN_H
 
 /*
  * A plan: which entries of which tables to look at so as to see every document that can match. The

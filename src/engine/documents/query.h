@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_QUERY_H
-#define TRUCE_ENGINE_QUERY_H
+#ifndef TRUCE_ENGINE_DOCUMENTS_QUERY_H
+#define TRUCE_ENGINE_DOCUMENTS_QUERY_H
 
 /*
  * A query: a filter with everything that is needed to run it, for reads (in short snapshots, one

@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_SCAN_H
-#define TRUCE_ENGINE_SCAN_H
+#ifndef TRUCE_ENGINE_DOCUMENTS_SCAN_H
+#define TRUCE_ENGINE_DOCUMENTS_SCAN_H
 
 /*
  * Runs a plan: brings the documents that match, one by one, on a connection that is in a snapshot

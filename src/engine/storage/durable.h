@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_DURABLE_H
-#define TRUCE_ENGINE_DURABLE_H
+#ifndef TRUCE_ENGINE_STORAGE_DURABLE_H
+#define TRUCE_ENGINE_STORAGE_DURABLE_H
 
 /*
  * Which commits are on the disk, and waiting for those that are not: what is told to anybody was

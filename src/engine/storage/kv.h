@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_KV_H
-#define TRUCE_ENGINE_KV_H
+#ifndef TRUCE_ENGINE_STORAGE_KV_H
+#define TRUCE_ENGINE_STORAGE_KV_H
 
 /*
  * One connection to the file: ordered, crash-safe tables of bytes. Everything above it is truce's

@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_KV_CONNECTION_H
-#define TRUCE_ENGINE_KV_CONNECTION_H
+#ifndef TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
+#define TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 
 /* What kv.c and kv_table.c share: the connection and its prepared statements. */
 #include <sqlite3.h>

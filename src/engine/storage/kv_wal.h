@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_KV_WAL_H
-#define TRUCE_ENGINE_KV_WAL_H
+#ifndef TRUCE_ENGINE_STORAGE_KV_WAL_H
+#define TRUCE_ENGINE_STORAGE_KV_WAL_H
 
 /* A way for SQLite to the disk that writes the WAL in few large writes. The connection that writes
  * is opened with it. */

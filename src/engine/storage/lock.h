@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_LOCK_H
-#define TRUCE_ENGINE_LOCK_H
+#ifndef TRUCE_ENGINE_STORAGE_LOCK_H
+#define TRUCE_ENGINE_STORAGE_LOCK_H
 
 /*
  * The lock file beside the database: who may write, across processes, and a page of memory that all

@@ -1,5 +1,5 @@
-#ifndef TRUCE_ENGINE_WAKE_H
-#define TRUCE_ENGINE_WAKE_H
+#ifndef TRUCE_ENGINE_STORAGE_WAKE_H
+#define TRUCE_ENGINE_STORAGE_WAKE_H
 
 /*
  * Waiting for a change of a collection, in any process, without polling.

@@ -1,5 +1,5 @@
-#ifndef TRUCE_PATTERNS_ITEM_H
-#define TRUCE_PATTERNS_ITEM_H
+#ifndef TRUCE_PATTERNS_ITEM_ITEM_H
+#define TRUCE_PATTERNS_ITEM_ITEM_H
 
 /* What the files of array items share. The contract is in truce/item.h; the essay in item.c. */
 #include "base/status.h"

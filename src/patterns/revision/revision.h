@@ -1,5 +1,5 @@
-#ifndef TRUCE_PATTERNS_REVISION_H
-#define TRUCE_PATTERNS_REVISION_H
+#ifndef TRUCE_PATTERNS_REVISION_REVISION_H
+#define TRUCE_PATTERNS_REVISION_REVISION_H
 
 /* What the files of revisions share. The contract is in truce/revision.h; the essay in revision.c. */
 #include <stdatomic.h>

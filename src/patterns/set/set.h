@@ -1,5 +1,5 @@
-#ifndef TRUCE_PATTERNS_SET_H
-#define TRUCE_PATTERNS_SET_H
+#ifndef TRUCE_PATTERNS_SET_SET_H
+#define TRUCE_PATTERNS_SET_SET_H
 
 /* What the files of the ordered set share. The contract is in truce/set.h; the essay in set.c. */
 #include <pthread.h>

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_ACCUMULATOR_H
-#define TRUCE_QUERY_ACCUMULATOR_H
+#ifndef TRUCE_QUERY_AGGREGATE_ACCUMULATOR_H
+#define TRUCE_QUERY_AGGREGATE_ACCUMULATOR_H
 
 /*
  * Accumulators: {total: {$sum: "$n"}, all: {$push: "$x"}}, as $group and $bucketAuto have them.

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_ACCUMULATOR_KIND_H
-#define TRUCE_QUERY_ACCUMULATOR_KIND_H
+#ifndef TRUCE_QUERY_AGGREGATE_ACCUMULATOR_KIND_H
+#define TRUCE_QUERY_AGGREGATE_ACCUMULATOR_KIND_H
 
 /* The kinds of accumulators, shared by the files accumulator*.c and nobody else. */
 #include "query/aggregate/accumulator.h"

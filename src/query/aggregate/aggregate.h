@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_AGGREGATE_H
-#define TRUCE_QUERY_AGGREGATE_H
+#ifndef TRUCE_QUERY_AGGREGATE_AGGREGATE_H
+#define TRUCE_QUERY_AGGREGATE_AGGREGATE_H
 
 /*
  * Aggregation pipelines: a chain of stages that pull documents from each other, so that memory is

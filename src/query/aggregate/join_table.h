@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_JOIN_TABLE_H
-#define TRUCE_QUERY_JOIN_TABLE_H
+#ifndef TRUCE_QUERY_AGGREGATE_JOIN_TABLE_H
+#define TRUCE_QUERY_AGGREGATE_JOIN_TABLE_H
 
 /*
  * Documents in memory, found by the values at one path: what a $lookup makes of a collection that

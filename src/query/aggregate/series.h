@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_SERIES_H
-#define TRUCE_QUERY_SERIES_H
+#ifndef TRUCE_QUERY_AGGREGATE_SERIES_H
+#define TRUCE_QUERY_AGGREGATE_SERIES_H
 
 /* Series of preferred numbers, for the granularity of $bucketAuto: Renard numbers (ISO 3), E series
  * (IEC 60063), 1-2-5, and powers of two. */

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_STAGE_H
-#define TRUCE_QUERY_STAGE_H
+#ifndef TRUCE_QUERY_AGGREGATE_STAGE_H
+#define TRUCE_QUERY_AGGREGATE_STAGE_H
 
 /*
  * What a pipeline is made of, shared by the files aggregate*.c and nobody else.

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_EXPRESSION_H
-#define TRUCE_QUERY_EXPRESSION_H
+#ifndef TRUCE_QUERY_EXPRESSION_EXPRESSION_H
+#define TRUCE_QUERY_EXPRESSION_EXPRESSION_H
 
 /*
  * Aggregation expressions: compiled once, evaluated for many documents, from several threads at

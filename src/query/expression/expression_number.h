@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_EXPRESSION_NUMBER_H
-#define TRUCE_QUERY_EXPRESSION_NUMBER_H
+#ifndef TRUCE_QUERY_EXPRESSION_EXPRESSION_NUMBER_H
+#define TRUCE_QUERY_EXPRESSION_EXPRESSION_NUMBER_H
 
 /* What the files of arithmetic (expression_arith.c, _math.c, _trig.c, _bits.c) share. */
 #include "bson/decimal.h"

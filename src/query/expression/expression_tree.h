@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_EXPRESSION_TREE_H
-#define TRUCE_QUERY_EXPRESSION_TREE_H
+#ifndef TRUCE_QUERY_EXPRESSION_EXPRESSION_TREE_H
+#define TRUCE_QUERY_EXPRESSION_EXPRESSION_TREE_H
 
 /*
  * The compiled form of an expression, shared by the files expression*.c and nobody else.

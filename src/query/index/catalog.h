@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_CATALOG_H
-#define TRUCE_QUERY_CATALOG_H
+#ifndef TRUCE_QUERY_INDEX_CATALOG_H
+#define TRUCE_QUERY_INDEX_CATALOG_H
 
 /*
  * The rules that every backend shares and none may bend: which names a collection may have, what a

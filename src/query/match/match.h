@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_MATCH_H
-#define TRUCE_QUERY_MATCH_H
+#ifndef TRUCE_QUERY_MATCH_MATCH_H
+#define TRUCE_QUERY_MATCH_MATCH_H
 
 /*
  * Filters: compiled once, tested against many documents. The compiled form is a tree that the

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_MATCH_TREE_H
-#define TRUCE_QUERY_MATCH_TREE_H
+#ifndef TRUCE_QUERY_MATCH_MATCH_TREE_H
+#define TRUCE_QUERY_MATCH_MATCH_TREE_H
 
 /* What the files match*.c share; nobody else includes this. */
 #include "query/match/match.h"

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_ADDITION_H
-#define TRUCE_QUERY_ADDITION_H
+#ifndef TRUCE_QUERY_PROJECT_ADDITION_H
+#define TRUCE_QUERY_PROJECT_ADDITION_H
 
 /* Fields that are added to a document: the stage $set ($addFields). */
 #include "bson/value.h"

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_PROJECT_H
-#define TRUCE_QUERY_PROJECT_H
+#ifndef TRUCE_QUERY_PROJECT_PROJECT_H
+#define TRUCE_QUERY_PROJECT_PROJECT_H
 
 /* Projections of find and find-and-modify (MongoDB 4.4 and later: expressions allowed). */
 #include "query/match/match.h"

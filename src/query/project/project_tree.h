@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_PROJECT_TREE_H
-#define TRUCE_QUERY_PROJECT_TREE_H
+#ifndef TRUCE_QUERY_PROJECT_PROJECT_TREE_H
+#define TRUCE_QUERY_PROJECT_PROJECT_TREE_H
 
 /*
  * The compiled form of a projection: a tree of names. Private to query/project*.c; project_parse.c

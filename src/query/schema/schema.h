@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_SCHEMA_H
-#define TRUCE_QUERY_SCHEMA_H
+#ifndef TRUCE_QUERY_SCHEMA_SCHEMA_H
+#define TRUCE_QUERY_SCHEMA_SCHEMA_H
 
 /*
  * $jsonSchema: JSON Schema draft 4 as MongoDB has it: without $ref, $schema, default, definitions,

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_SCHEMA_TREE_H
-#define TRUCE_QUERY_SCHEMA_TREE_H
+#ifndef TRUCE_QUERY_SCHEMA_SCHEMA_TREE_H
+#define TRUCE_QUERY_SCHEMA_SCHEMA_TREE_H
 
 /* What schema.c and schema_parse.c share; nobody else includes this. */
 #include "query/regex.h"

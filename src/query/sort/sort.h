@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_SORT_H
-#define TRUCE_QUERY_SORT_H
+#ifndef TRUCE_QUERY_SORT_SORT_H
+#define TRUCE_QUERY_SORT_SORT_H
 
 /* Sorting: the order of a sort specification, and a sorter with a limit. */
 #include "bson/keys.h"

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_SPILL_H
-#define TRUCE_QUERY_SPILL_H
+#ifndef TRUCE_QUERY_SORT_SPILL_H
+#define TRUCE_QUERY_SORT_SPILL_H
 
 /* A place for bytes that do not fit into memory: written once, in order, then read once, in order.
  * The store makes them of temporary files; query/ opens no file. */

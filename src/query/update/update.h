@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_UPDATE_H
-#define TRUCE_QUERY_UPDATE_H
+#ifndef TRUCE_QUERY_UPDATE_UPDATE_H
+#define TRUCE_QUERY_UPDATE_UPDATE_H
 
 /* Updates: operators, replacement or pipeline; compiled once, applied to many documents. */
 #include "query/match/match.h"

@@ -1,5 +1,5 @@
-#ifndef TRUCE_QUERY_UPDATE_TREE_H
-#define TRUCE_QUERY_UPDATE_TREE_H
+#ifndef TRUCE_QUERY_UPDATE_UPDATE_TREE_H
+#define TRUCE_QUERY_UPDATE_UPDATE_TREE_H
 
 /*
  * The compiled form of an update: a tree of paths with one operator at each leaf. Private to

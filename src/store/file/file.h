@@ -1,5 +1,5 @@
-#ifndef TRUCE_STORE_FILE_H
-#define TRUCE_STORE_FILE_H
+#ifndef TRUCE_STORE_FILE_FILE_H
+#define TRUCE_STORE_FILE_FILE_H
 
 /* The parts of the file: store. */
 #include "engine/engine.h"

@@ -1,5 +1,5 @@
-#ifndef TRUCE_STORE_MEMORY_H
-#define TRUCE_STORE_MEMORY_H
+#ifndef TRUCE_STORE_MEMORY_MEMORY_H
+#define TRUCE_STORE_MEMORY_MEMORY_H
 
 /* The parts of the memory store (memory.c has the whole picture). Functions that take a collection
  * want the store's mutex held. */

@@ -1,5 +1,5 @@
-#ifndef TRUCE_STORE_MONGO_H
-#define TRUCE_STORE_MONGO_H
+#ifndef TRUCE_STORE_MONGODB_MONGO_H
+#define TRUCE_STORE_MONGODB_MONGO_H
 
 /* The parts of the mongodb:// store (mongo.c has the whole picture). */
 #include <pthread.h>
