@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "query/index/catalog.h"
+#include "query/index/index_set.h"
 
 static const char *name_of(const bson_t *index)
 {

@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 #include "commit/memo.h"
-#include "query/index/catalog.h"
+#include "query/index/index_set.h"
 
 /*
  * Making `_keys` and comparing it. One element stands for one key of one unique index:

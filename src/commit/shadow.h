@@ -5,8 +5,8 @@
  * `_keys`: the shadow of a document's uniquely indexed values, under a unique index of its own. The
  * essay is in unique.c.
  */
-#include "bson/keys.h"
 #include "commit/entry.h"
+#include "query/index/index.h"
 
 typedef truce_status truce__spec_function(const struct index_spec *spec, void *arg,
                                           bson_error_t *error);

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "commit/memo.h"
 #include "commit/shadow.h"
-#include "query/index/catalog.h"
+#include "query/index/index_set.h"
 #include "query/project/project.h"
 
 /*

@@ -6,7 +6,8 @@
  */
 #include "base/clock.h"
 #include "bson/value.h"
-#include "store/check.h"
+#include "query/incoming.h"
+#include "store/answer.h"
 
 #define BATCH 500
 

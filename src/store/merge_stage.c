@@ -15,7 +15,7 @@
 
 #include "base/limits.h"
 #include "query/expression/expression.h"
-#include "query/index/catalog.h"
+#include "query/incoming.h"
 
 #define ATTEMPTS 10 /* against other writers of the same key */
 

@@ -8,48 +8,16 @@
  * 3. what the backend answers is held against its contract by assertions: a cursor exactly on
  *    success, an error text exactly on failure, counts that can be.
  */
-#include "store/check.h"
+#include "store/answer.h"
 
 #include <ctype.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "query/index/catalog.h"
-#include "query/sort/sort.h"
+#include "query/incoming.h"
 
 /* ---- checks --------------------------------------------------------------------------------- */
-
-truce_status truce__check_optional(const bson_t *document, const char *what, bson_error_t *error)
-{
-    return document ? truce__document_check(document, what, error) : TRUCE_OK;
-}
-
-truce_status truce__check_required(const bson_t *document, const char *what, bson_error_t *error)
-{
-    if (!document)
-        return truce__fail(TRUCE_INVALID, error, "the %s is missing", what);
-    return truce__document_check(document, what, error);
-}
-
-truce_status truce__check_sort(const bson_t *specification, bson_error_t *error)
-{
-    struct sort sort = {0};
-    int natural = 0;
-    truce_status status;
-
-    if (!specification)
-        return TRUCE_OK;
-    status = truce__document_check(specification, "sort", error);
-    if (!status)
-        status = truce__natural_direction(specification, &natural, error);
-    if (!status && !natural && !bson_empty(specification)) {
-        status = truce__sort_parse(specification, &sort, error);
-        if (!status)
-            truce__sort_release(&sort);
-    }
-    return status;
-}
 
 void truce__check_answer(truce_status status, const bson_error_t *error)
 {

@@ -1,11 +1,11 @@
 /* The public verbs that write; store.c says what a wrapper does. A single insert, update or remove
  * is a bulk of one. */
-#include "store/check.h"
+#include "store/answer.h"
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "query/index/catalog.h"
+#include "query/incoming.h"
 
 void truce_write_result_release(truce_write_result *result)
 {

@@ -1,4 +1,4 @@
-#include "bson/keys.h"
+#include "query/index/index.h"
 
 #include "base/limits.h"
 #include "tests/support/test.h"

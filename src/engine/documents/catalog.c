@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "query/index/catalog.h"
+#include "query/index/index_set.h"
 
 #define CATALOG      INT64_C(0)
 #define ROW_NEXT     INT64_C(1)

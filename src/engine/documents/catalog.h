@@ -11,8 +11,8 @@
  */
 #include <stdatomic.h>
 
-#include "bson/keys.h"
 #include "engine/storage/kv.h"
+#include "query/index/index.h"
 
 enum index_state {
     INDEX_BUILDING = 1, /* writers keep it up to date for their documents; it has not got all */

@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 #include "engine/documents/documents.h"
-#include "query/index/catalog.h"
+#include "query/incoming.h"
 
 void truce__compiled_release(struct compiled *compiled)
 {

@@ -2,7 +2,7 @@
 #include "base/assert.h"
 #include "engine/documents/index_build.h"
 #include "engine/engine.h"
-#include "query/index/catalog.h"
+#include "query/index/index_set.h"
 
 /* One change of the catalog as an operation of the writer. */
 struct catalog_op {

@@ -21,7 +21,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "query/index/catalog.h"
+#include "query/index/index_set.h"
 
 bool truce__documents_failed(truce_status status)
 {

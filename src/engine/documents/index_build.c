@@ -29,7 +29,7 @@
 
 #include "base/assert.h"
 #include "engine/documents/documents.h"
-#include "query/index/catalog.h"
+#include "query/index/index_set.h"
 
 #define CHUNK 1000
 

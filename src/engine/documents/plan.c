@@ -25,7 +25,7 @@
 
 #include "base/assert.h"
 #include "bson/number.h"
-#include "query/index/catalog.h"
+#include "query/index/index_set.h"
 
 void truce__plan_release(struct plan *plan)
 {

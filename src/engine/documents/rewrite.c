@@ -17,7 +17,8 @@
 #include "base/assert.h"
 #include "engine/documents/documents.h"
 #include "engine/engine.h"
-#include "query/index/catalog.h"
+#include "query/incoming.h"
+#include "query/index/index_set.h"
 
 struct rewriting {
     struct write_op base; /* first */

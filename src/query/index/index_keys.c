@@ -39,7 +39,7 @@
  */
 #include "base/assert.h"
 #include "base/limits.h"
-#include "bson/keys.h"
+#include "query/index/index.h"
 #include "query/match/match.h"
 
 #define CODE_AMBIGUOUS_FIELD 16746

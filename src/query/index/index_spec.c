@@ -12,8 +12,8 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "bson/keys.h"
 #include "bson/number.h"
+#include "query/index/index.h"
 #include "query/match/match.h"
 
 #define CODE_INVALID_INDEX_OPTION 197 /* InvalidIndexSpecificationOption */

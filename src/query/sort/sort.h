@@ -2,7 +2,7 @@
 #define TRUCE_QUERY_SORT_SORT_H
 
 /* Sorting: the order of a sort specification, and a sorter with a limit. */
-#include "bson/keys.h"
+#include "query/index/index.h"
 #include "query/sort/spill.h"
 
 struct sort {

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "query/index/catalog.h"
+#include "query/index/index_set.h"
 #include "query/match/match.h"
 #include "query/sort/sort.h"
 #include "query/update/update.h"

@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "query/incoming.h"
 #include "query/project/project.h"
 #include "store/memory/memory.h"
 

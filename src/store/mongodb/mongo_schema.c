@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "query/index/catalog.h"
+#include "query/index/index_set.h"
 
 static struct mongo_store *of(truce_store *base)
 {

@@ -1,5 +1,5 @@
 /*
- * The rules that every backend shares (catalog.h): names, stored documents, sets of indexes.
+ * Indexes beside each other (index_set.h): what may be created, what a hint asks for, which key is taken.
  *
  * How a taken key finds its values. A key is bytes; the error must show the document's own values
  * with their types, which the bytes no longer tell (1 and 1.0 are one key). So the values that the
@@ -7,7 +7,7 @@
  * whose bytes stand at this field's place in the key is shown. No encoding is a prefix of another,
  * so the first that fits is the right one.
  */
-#include "query/index/catalog.h"
+#include "query/index/index_set.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,130 +15,6 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "bson/number.h"
-
-/* ---- names ---------------------------------------------------------------------------------- */
-
-truce_status truce__collection_name_check(const char *name, bson_error_t *error)
-{
-    size_t length = strlen(name);
-    const char *wrong = NULL;
-
-    if (length == 0)
-        wrong = "is empty";
-    else if (length > TRUCE_COLLECTION_NAME_MAX)
-        wrong = "is too long";
-    else if (!bson_utf8_validate(name, length, false))
-        wrong = "is not valid UTF-8";
-    else if (strchr(name, '$'))
-        wrong = "has a $ in it";
-    else if (name[0] == '.' || name[length - 1] == '.')
-        wrong = "starts or ends with a dot";
-    else if (!strncmp(name, "system.", 7))
-        wrong = "starts with \"system.\", which is reserved";
-    if (wrong)
-        return truce__refuse(CODE_INVALID_NAMESPACE, error, "the collection name \"%.*s\" %s",
-                             TRUCE_COLLECTION_NAME_MAX,
-                             bson_utf8_validate(name, length, false) ? name : "", wrong);
-    return TRUCE_OK;
-}
-
-/* ---- documents ------------------------------------------------------------------------------ */
-
-static bool is_reference_name(const char *name)
-{
-    return !strcmp(name, "$ref") || !strcmp(name, "$id") || !strcmp(name, "$db");
-}
-
-/* The first field name within the container that starts with `$`, or NULL. */
-static const char *find_dollar_name(struct value container)
-{
-    struct fields fields = truce__fields(container);
-    const char *found = NULL;
-
-    while (!found && truce__fields_next(&fields)) {
-        if (fields.key[0] == '$' && !is_reference_name(fields.key))
-            found = fields.key;
-        else if (truce__value_is_container(fields.value))
-            found = find_dollar_name(fields.value);
-    }
-    return found;
-}
-
-static truce_status check_id(struct value id, bson_error_t *error)
-{
-    const char *name;
-
-    if (id.type == BSON_TYPE_ARRAY || id.type == BSON_TYPE_REGEX || id.type == BSON_TYPE_UNDEFINED)
-        return truce__refuse(CODE_INVALID_ID_FIELD, error, "an _id cannot be of the type %s",
-                             truce__type_name(id.type));
-    if (id.type != BSON_TYPE_DOCUMENT)
-        return TRUCE_OK;
-    name = find_dollar_name(id);
-    if (name)
-        return truce__refuse(CODE_DOLLAR_PREFIXED_FIELD_NAME, error,
-                             "the field \"%s\" in _id starts with $", name);
-    return TRUCE_OK;
-}
-
-static bool is_empty_timestamp(struct value value)
-{
-    return value.type == BSON_TYPE_TIMESTAMP && truce__value_int64(value) == 0;
-}
-
-bool truce__document_is_prepared(const bson_t *document)
-{
-    struct fields fields = truce__fields(truce__value_document(document));
-
-    if (document->len > TRUCE_DOCUMENT_BYTES_MAX || !truce__fields_next(&fields) ||
-        strcmp(fields.key, "_id") != 0 || check_id(fields.value, NULL))
-        return false;
-    while (truce__fields_next(&fields))
-        if (is_empty_timestamp(fields.value) || !strcmp(fields.key, "_id"))
-            return false;
-    return true;
-}
-
-static void append_field(bson_t *prepared, const struct fields *field,
-                         const struct query_context *context)
-{
-    if (is_empty_timestamp(field->value))
-        bson_append_timestamp(prepared, field->key, (int)field->key_length,
-                              (uint32_t)(context->now_ms / 1000), context->now_ordinal + 1);
-    else
-        truce__value_append(prepared, field->key, field->key_length, field->value);
-}
-
-truce_status truce__document_prepare(const bson_t *document, const struct query_context *context,
-                                     bson_t *prepared, bson_error_t *error)
-{
-    struct value whole = truce__value_document(document);
-    struct value id = truce__value_field(whole, "_id", 3);
-    struct fields fields = truce__fields(whole);
-    truce_status status = check_id(id, error);
-    bson_oid_t oid;
-    int ids = 0;
-
-    bson_init(prepared);
-    if (status)
-        return status;
-    if (id.type == VALUE_MISSING) {
-        bson_oid_init(&oid, NULL);
-        BSON_APPEND_OID(prepared, "_id", &oid);
-    } else {
-        truce__value_append(prepared, "_id", 3, id);
-    }
-    while (truce__fields_next(&fields)) {
-        if (strcmp(fields.key, "_id") != 0)
-            append_field(prepared, &fields, context);
-        else if (ids++)
-            return truce__refuse(CODE_BAD_VALUE, error, "the document has _id twice");
-    }
-    if (prepared->len > TRUCE_DOCUMENT_BYTES_MAX)
-        return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
-                             "the document has %u bytes, the maximum is %d", prepared->len,
-                             TRUCE_DOCUMENT_BYTES_MAX);
-    return TRUCE_OK;
-}
 
 /* ---- sets of indexes ------------------------------------------------------------------------ */
 

@@ -1,28 +1,11 @@
-#ifndef TRUCE_QUERY_INDEX_CATALOG_H
-#define TRUCE_QUERY_INDEX_CATALOG_H
+#ifndef TRUCE_QUERY_INDEX_INDEX_SET_H
+#define TRUCE_QUERY_INDEX_INDEX_SET_H
 
 /*
- * The rules that every backend shares and none may bend: which names a collection may have, what a
- * document must be to be stored, which indexes can stand beside each other, and how a taken unique
- * key is told.
+ * The rules of indexes that every backend shares: which of them can stand beside each other, which
+ * one a hint asks for, and how a taken unique key is told.
  */
-#include "bson/keys.h"
-#include "query/context.h"
-
-/* CODE_INVALID_NAMESPACE: empty, longer than TRUCE_COLLECTION_NAME_MAX, not UTF-8, with `$`, or
- * with a dot at an end, or of MongoDB's own "system." */
-truce_status truce__collection_name_check(const char *name, bson_error_t *error);
-
-/* A document as it is inserted: `_id` first (an ObjectId if it has none), empty timestamps at the
- * top filled with the context's time, as MongoDB does. `prepared` is always initialised; the caller
- * destroys it. CODE_INVALID_ID_FIELD: _id is an array, a regex or undefined;
- * CODE_DOLLAR_PREFIXED_FIELD_NAME: a name within _id starts with `$`;
- * CODE_BSON_OBJECT_TOO_LARGE. */
-truce_status truce__document_prepare(const bson_t *document, const struct query_context *context,
-                                     bson_t *prepared, bson_error_t *error);
-
-/* Is the document already as truce__document_prepare would make it? */
-bool truce__document_is_prepared(const bson_t *document);
+#include "query/index/index.h"
 
 /* May `spec` be created beside the `count` indexes of a collection? `*present`: the same definition
  * is there already, and nothing is to be done. CODE_INDEX_KEY_SPECS_CONFLICT: the name is taken by
