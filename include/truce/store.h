@@ -55,8 +55,7 @@ typedef struct truce_find_options {
     int64_t skip, limit;  /* limit 0: all */
     uint32_t deadline_ms; /* 0: none */
     bool allow_disk_use;  /* large sorts may spill to temporary files */
-    bool explain_count;   /* truce_explain: how a count would run, not a find */
-    bool early; /* truce_find: what is found need not be on the disk yet. For a look that a
+    bool early;           /* what is found need not be on the disk yet. For a look that a
                              write follows, which waits for the disk; else truce_settle, before
                              anybody is told of what was found */
 } truce_find_options;
@@ -87,10 +86,16 @@ typedef struct truce_look {
     bool found;      /* out */
 } truce_look;
 
-/* options: skip, limit (a negative one counts as its absolute value), hint, deadline_ms */
+typedef struct truce_count_options {
+    const bson_t *hint;
+    int64_t skip,
+        limit; /* as if they had been found; a negative limit counts as its absolute value */
+    uint32_t deadline_ms;
+} truce_count_options;
+
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_count(truce_store *store, const char *collection,
                                                      const bson_t *filter,
-                                                     const truce_find_options *options,
+                                                     const truce_count_options *options,
                                                      int64_t *count, bson_error_t *error);
 
 /* `values`: an array of the distinct values of a path; the elements of arrays count one by one */
@@ -98,18 +103,29 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_distinct(truce_store *store, cons
                                                         const char *path, const bson_t *filter,
                                                         bson_t *values, bson_error_t *error);
 
-/* `pipeline` is an array of stages. options: hint, deadline_ms, allow_disk_use. */
+typedef struct truce_aggregate_options {
+    const bson_t *hint;
+    uint32_t deadline_ms;
+    bool allow_disk_use; /* large sorts and groups may spill to temporary files */
+} truce_aggregate_options;
+
+/* `pipeline` is an array of stages. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_aggregate(truce_store *store, const char *collection,
                                                          const bson_t *pipeline,
-                                                         const truce_find_options *options,
+                                                         const truce_aggregate_options *options,
                                                          truce_cursor **cursor,
                                                          bson_error_t *error);
 
-/* How a find (or a count) would run, in the shape of MongoDB's explain ("executionStats": it is run). */
+/* How a find would run, or a count, in the shape of MongoDB's explain ("executionStats": it is run). */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_explain(truce_store *store, const char *collection,
                                                        const bson_t *filter,
                                                        const truce_find_options *options,
                                                        bson_t *plan, bson_error_t *error);
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_explain_count(truce_store *store,
+                                                             const char *collection,
+                                                             const bson_t *filter,
+                                                             const truce_count_options *options,
+                                                             bson_t *plan, bson_error_t *error);
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
@@ -142,7 +158,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_insert(truce_store *store, const 
                                                       const truce_write_options *options,
                                                       bson_error_t *error);
 
-/* `update`: operators, a replacement document, or (options->pipeline) an array of stages. Nothing
+/* A write of documents needs a filter: without one it is INVALID; {} stands for every document.
+ * `update`: operators, a replacement document, or (options->pipeline) an array of stages. Nothing
  * matched is TRUCE_OK with result->matched == 0. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_update(truce_store *store, const char *collection,
                                                       const bson_t *filter, const bson_t *update,

@@ -38,8 +38,11 @@ static int run(struct cli *cli)
         code = cli_store_open(cli, pipeline_writes(&pipeline) ? CLI_STORE_CHANGE : CLI_STORE_READ,
                               &cli->store);
     if (!code) {
-        truce_status status = truce_aggregate(cli->store, cli->arguments[0], &pipeline,
-                                              &query.options, &cursor, &error);
+        const truce_aggregate_options options = {.hint = query.options.hint,
+                                                 .deadline_ms = query.options.deadline_ms,
+                                                 .allow_disk_use = query.options.allow_disk_use};
+        truce_status status =
+            truce_aggregate(cli->store, cli->arguments[0], &pipeline, &options, &cursor, &error);
         code = status ? cli_error(cli, NULL, status, &error) : cli_print_cursor(cli, cursor);
     }
     bson_destroy(&pipeline);

@@ -14,7 +14,7 @@ static int run(struct cli *cli)
     int code = cli_query_read(cli, cli->arguments[1], &query);
 
     if (!code) {
-        status = truce_count(cli->store, cli->arguments[0], &query.filter, &query.options, &count,
+        status = truce_count(cli->store, cli->arguments[0], &query.filter, &query.counting, &count,
                              &error);
         if (status) {
             code = cli_error(cli, NULL, status, &error);

@@ -13,9 +13,12 @@ static int run(struct cli *cli)
         truce_status status;
 
         bson_destroy(&plan);
-        query.options.explain_count = cli_flag(cli, "count");
-        status = truce_explain(cli->store, cli->arguments[0], &query.filter, &query.options, &plan,
-                               &error);
+        if (cli_flag(cli, "count"))
+            status = truce_explain_count(cli->store, cli->arguments[0], &query.filter,
+                                         &query.counting, &plan, &error);
+        else
+            status = truce_explain(cli->store, cli->arguments[0], &query.filter, &query.options,
+                                   &plan, &error);
         if (status)
             code = cli_error(cli, NULL, status, &error);
         else

@@ -55,11 +55,10 @@ static int close_output(struct export *export, int code)
 static int64_t count_all(const struct export *export, const struct cli_query *query)
 {
     const struct cli *cli = export->cli;
-    truce_find_options options = query->options;
     int64_t count;
 
-    options.sort = options.projection = NULL;
-    return truce_count(cli->store, cli->arguments[0], &query->filter, &options, &count, NULL)
+    return truce_count(cli->store, cli->arguments[0], &query->filter, &query->counting, &count,
+                       NULL)
                ? 0
                : count;
 }

@@ -210,7 +210,7 @@ static int resume(struct import *import, const bson_t *progress)
 /* Did somebody empty the collection since? Then the progress is of no use. */
 static int is_empty(struct import *import, bool *empty)
 {
-    const truce_find_options one = {.limit = 1};
+    const truce_count_options one = {.limit = 1};
     bson_error_t error;
     int64_t count = 0;
     truce_status status =

@@ -67,6 +67,10 @@ int cli_query_read(const struct cli *cli, const char *filter, struct cli_query *
         good &= cli_hint_read(cli, &query->hint);
         options->hint = bson_empty(&query->hint) ? NULL : &query->hint;
     }
+    query->counting = (truce_count_options){.hint = options->hint,
+                                            .skip = options->skip,
+                                            .limit = options->limit,
+                                            .deadline_ms = options->deadline_ms};
     return good ? CLI_DONE : CLI_USAGE;
 }
 

@@ -35,7 +35,8 @@
 
 struct cli_query {
     bson_t filter, projection, sort, hint;
-    truce_find_options options; /* points into the above */
+    truce_find_options options;   /* points into the above */
+    truce_count_options counting; /* the same for a count */
 };
 
 /* Reads what the command's table has of the options above. CLI_DONE, or CLI_USAGE with the error

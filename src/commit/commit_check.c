@@ -370,7 +370,7 @@ static void tell_forks(struct inspector *by, const bson_t *group)
 /* Commits that changed the same version of the same document: one pass over all of them. */
 static truce_status check_forks(struct inspector *by, bson_error_t *error)
 {
-    const truce_find_options options = {.allow_disk_use = true};
+    const truce_aggregate_options options = {.allow_disk_use = true};
     bson_t *pipeline = BCON_NEW(
         "0", "{", "$match", "{", "post.pre", "{", "$exists", BCON_BOOL(true), "}", "}", "}", /**/
         "1", "{", "$project", "{", "post.ns", BCON_INT32(1), "post.id", BCON_INT32(1), "post.pre",

@@ -141,7 +141,7 @@ static truce_status sim_find(truce_store *store, const char *collection, const b
 }
 
 static truce_status sim_count(truce_store *store, const char *collection, const bson_t *filter,
-                              const truce_find_options *options, int64_t *count,
+                              const truce_count_options *options, int64_t *count,
                               bson_error_t *error)
 {
     struct client *client = client_of(store);

@@ -336,7 +336,7 @@ static void cursor_close(truce_cursor *base)
 static const truce_cursor_ops cursor_ops = {cursor_next, cursor_close};
 
 static struct pipeline_cursor *cursor_new(truce_store *store, struct pipeline *pipeline,
-                                          const truce_find_options *options)
+                                          const truce_aggregate_options *options)
 {
     struct pipeline_cursor *cursor = bson_malloc0(sizeof(*cursor));
 
@@ -359,8 +359,8 @@ static struct pipeline_cursor *cursor_new(truce_store *store, struct pipeline *p
 
 truce_status truce__store_pipeline_cursor(truce_store *store, struct pipeline *pipeline,
                                           uint32_t first, struct source *input,
-                                          const truce_find_options *options, truce_cursor **cursor,
-                                          bson_error_t *error)
+                                          const truce_aggregate_options *options,
+                                          truce_cursor **cursor, bson_error_t *error)
 {
     struct pipeline_cursor *made = cursor_new(store, pipeline, options);
     truce_status status = truce__pipeline_open(pipeline, first, input, &made->world, &made->context,

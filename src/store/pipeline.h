@@ -12,8 +12,8 @@
  * files. The backend holds no lock meanwhile. */
 truce_status truce__store_pipeline_cursor(truce_store *store, struct pipeline *pipeline,
                                           uint32_t first, struct source *input,
-                                          const truce_find_options *options, truce_cursor **cursor,
-                                          bson_error_t *error);
+                                          const truce_aggregate_options *options,
+                                          truce_cursor **cursor, bson_error_t *error);
 
 /* A place for bytes in an unnamed temporary file (below TMPDIR); `spill->free` closes it. */
 truce_status truce__store_spill(struct spill **spill, bson_error_t *error);

@@ -50,6 +50,23 @@ static const truce_find_options *find_options_or_default(const truce_find_option
     return options ? options : &defaults;
 }
 
+static truce_count_options count_options_or_default(const truce_count_options *options)
+{
+    truce_count_options chosen = options ? *options : (truce_count_options){0};
+
+    if (chosen.limit < 0)
+        chosen.limit = chosen.limit == INT64_MIN ? INT64_MAX : -chosen.limit;
+    return chosen;
+}
+
+truce_find_options truce__count_as_find(const truce_count_options *options)
+{
+    return (truce_find_options){.hint = options->hint,
+                                .skip = options->skip,
+                                .limit = options->limit,
+                                .deadline_ms = options->deadline_ms};
+}
+
 static truce_status check_numbers(const truce_find_options *options, bson_error_t *error)
 {
     if (options->skip < 0)
@@ -211,16 +228,15 @@ truce_status truce_find_one(truce_store *store, const char *collection, const bs
 }
 
 truce_status truce_count(truce_store *store, const char *collection, const bson_t *filter,
-                         const truce_find_options *options, int64_t *count, bson_error_t *error)
+                         const truce_count_options *options, int64_t *count, bson_error_t *error)
 {
-    truce_find_options chosen = *find_options_or_default(options);
+    truce_count_options chosen = count_options_or_default(options);
+    truce_find_options as_find = truce__count_as_find(&chosen);
     bson_error_t caught = {0};
     truce_status status;
 
     *count = 0;
-    if (chosen.limit < 0)
-        chosen.limit = chosen.limit == INT64_MIN ? INT64_MAX : -chosen.limit;
-    status = check_find(collection, filter, &chosen, error);
+    status = check_find(collection, filter, &as_find, error);
     if (status)
         return status;
     status = store->ops->count(store, collection, truce__filter_or_empty(filter), &chosen, count,
@@ -250,15 +266,17 @@ truce_status truce_distinct(truce_store *store, const char *collection, const ch
 }
 
 truce_status truce_aggregate(truce_store *store, const char *collection, const bson_t *pipeline,
-                             const truce_find_options *options, truce_cursor **cursor,
+                             const truce_aggregate_options *options, truce_cursor **cursor,
                              bson_error_t *error)
 {
+    static const truce_aggregate_options defaults;
     bson_error_t caught = {0};
-    truce_status status;
+    truce_status status = truce__collection_name_check(collection, error);
 
     *cursor = NULL;
-    options = find_options_or_default(options);
-    status = check_find(collection, NULL, options, error);
+    options = options ? options : &defaults;
+    if (!status)
+        status = truce__check_optional(options->hint, "hint", error);
     if (!status)
         status = truce__check_required(pipeline, "pipeline", error);
     if (status)
@@ -268,22 +286,39 @@ truce_status truce_aggregate(truce_store *store, const char *collection, const b
     return truce__pass_error(status, &caught, error);
 }
 
-truce_status truce_explain(truce_store *store, const char *collection, const bson_t *filter,
-                           const truce_find_options *options, bson_t *plan, bson_error_t *error)
+truce_status truce__store_explain(truce_store *store, const char *collection, const bson_t *filter,
+                                  const truce_find_options *options, bool count, bson_t *plan,
+                                  bson_error_t *error)
 {
     bson_error_t caught = {0};
     truce_status status;
 
-    options = find_options_or_default(options);
     status = check_find(collection, filter, options, error);
     if (status) {
         bson_init(plan);
         return status;
     }
-    status = store->ops->explain(store, collection, truce__filter_or_empty(filter), options, plan,
-                                 &caught);
+    status = store->ops->explain(store, collection, truce__filter_or_empty(filter), options, count,
+                                 plan, &caught);
     truce_assert(status || bson_has_field(plan, "queryPlanner"));
     return truce__pass_error(status, &caught, error);
+}
+
+truce_status truce_explain(truce_store *store, const char *collection, const bson_t *filter,
+                           const truce_find_options *options, bson_t *plan, bson_error_t *error)
+{
+    return truce__store_explain(store, collection, filter, find_options_or_default(options), false,
+                                plan, error);
+}
+
+truce_status truce_explain_count(truce_store *store, const char *collection, const bson_t *filter,
+                                 const truce_count_options *options, bson_t *plan,
+                                 bson_error_t *error)
+{
+    truce_count_options chosen = count_options_or_default(options);
+    truce_find_options as_find = truce__count_as_find(&chosen);
+
+    return truce__store_explain(store, collection, filter, &as_find, true, plan, error);
 }
 
 static void check_looks(const truce_look *looks, size_t count)

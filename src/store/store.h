@@ -19,6 +19,14 @@ truce_status truce__mongo_srv_open(const char *path, const truce_store_options *
 truce_status truce__store_look(truce_store *store, truce_look *looks, size_t count,
                                bson_error_t *error);
 
+/* explain of the backend, with checks: of a find, or of a count that has these options. */
+truce_status truce__store_explain(truce_store *store, const char *collection, const bson_t *filter,
+                                  const truce_find_options *options, bool count, bson_t *plan,
+                                  bson_error_t *error);
+
+/* What a count shares with a find: hint, skip, limit and deadline_ms. */
+truce_find_options truce__count_as_find(const truce_count_options *options);
+
 /* rewrite of the backend, with checks; INVALID without TRUCE_CAN_REWRITE. */
 truce_status truce__store_rewrite(truce_store *store, truce_rewrite *rewrite, bson_error_t *error);
 

@@ -25,6 +25,15 @@ static truce_status check_write_options(const truce_write_options *options, bson
     return status;
 }
 
+/* Whoever means every document says so: a filter that was forgotten would mean them, too. */
+static truce_status check_filter(const bson_t *filter, bson_error_t *error)
+{
+    if (!filter)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the filter is missing; {} stands for every document");
+    return truce__document_check(filter, "filter", error);
+}
+
 static truce_status check_guard(const truce_write *write, const truce_bulk_options *options,
                                 bson_error_t *error)
 {
@@ -49,10 +58,10 @@ static truce_status check_write(const truce_write *write, const truce_bulk_optio
     case TRUCE_WRITE_INSERT:
         return truce__check_required(write->document, "document", error);
     case TRUCE_WRITE_UPDATE:
-        status = truce__check_optional(write->filter, "filter", error);
+        status = check_filter(write->filter, error);
         return status ? status : truce__check_required(write->document, "update", error);
     case TRUCE_WRITE_REMOVE:
-        return truce__check_optional(write->filter, "filter", error);
+        return check_filter(write->filter, error);
     case TRUCE_WRITE_REQUIRE:
     case TRUCE_WRITE_REQUIRE_MISSING:
         return check_guard(write, options, error);
@@ -366,7 +375,7 @@ static truce_status check_modify(const char *collection, const bson_t *filter, c
     if (!status)
         status = check_combination(update, options, error);
     if (!status)
-        status = truce__check_optional(filter, "filter", error);
+        status = check_filter(filter, error);
     if (!status)
         status = truce__check_optional(update, "update", error);
     if (!status)
@@ -409,8 +418,8 @@ truce_status truce_find_and_modify(truce_store *store, const char *collection, c
         bson_init(document);
         return status;
     }
-    status = store->ops->find_and_modify(store, collection, truce__filter_or_empty(filter), update,
-                                         options, document, &done, &caught);
+    status = store->ops->find_and_modify(store, collection, filter, update, options, document,
+                                         &done, &caught);
     check_modified(status, options, document, &done);
     if (result)
         *result = done;

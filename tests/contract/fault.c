@@ -51,7 +51,7 @@ CONTRACT(a_lost_answer_is_unknown_and_the_effect_is_there)
     CHECK_HOLDS("things", "[{'_id': 1, 'a': 1}]");
     ARM(.kind = TRUCE_FAULT_LOSE, .at = 1);
     CHECK_REFUSED(TRUCE_UNKNOWN, 0,
-                  truce_find_and_modify(c->store, "things", NULL, J("{'$inc': {'a': 1}}"), NULL,
+                  truce_find_and_modify(c->store, "things", J("{}"), J("{'$inc': {'a': 1}}"), NULL,
                                         &document, &result, &c->error));
     CHECK(bson_empty(&document) && result.matched == 0);
     bson_destroy(&document);
@@ -79,7 +79,7 @@ static int call_everything(struct contract *c, truce_status expected)
     bson_destroy(&document);
     answers[count++] = truce_explain(c->store, "a", NULL, NULL, &document, NULL);
     bson_destroy(&document);
-    answers[count++] = truce_find_and_modify(c->store, "a", NULL, J("{'$inc': {'x': 1}}"), NULL,
+    answers[count++] = truce_find_and_modify(c->store, "a", J("{}"), J("{'$inc': {'x': 1}}"), NULL,
                                              &document, NULL, NULL);
     bson_destroy(&document);
     answers[count++] = truce_index_create(c->store, "a", J("{'key': {'x': 1}}"), NULL);
@@ -207,7 +207,7 @@ static bool finds_a_lost_write(struct contract *c)
         CHECK_DONE(truce_insert(c->store, "things", J("{'x': 1}"), NULL, &c->error));
     CHECK_DONE(truce_count(c->store, "things", NULL, NULL, &count, &c->error));
     CHECK_DONE(
-        truce_remove(c->store, "things", NULL, WRITE_OPTIONS(.multi = true), NULL, &c->error));
+        truce_remove(c->store, "things", J("{}"), WRITE_OPTIONS(.multi = true), NULL, &c->error));
     return count < 5;
 }
 
@@ -219,8 +219,8 @@ CONTRACT(a_lie_is_what_a_suite_must_catch)
     ARM(.kind = TRUCE_FAULT_LIE, .at = 3);
     CHECK(finds_a_lost_write(c));
     ARM(.kind = TRUCE_FAULT_LIE, .at = 1);
-    CHECK_DONE(
-        truce_update(c->store, "things", NULL, J("{'$set': {'a': 1}}"), NULL, &result, &c->error));
+    CHECK_DONE(truce_update(c->store, "things", J("{}"), J("{'$set': {'a': 1}}"), NULL, &result,
+                            &c->error));
     CHECK_INT(result.modified, ==, 1);
     CHECK_FINDS("things", "{}", NULL, "[]");
 }

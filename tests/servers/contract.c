@@ -23,6 +23,7 @@ TEST(a_uri_needs_a_database_and_a_server)
 
 TEST(a_server_store_that_is_read_only_refuses_every_write)
 {
+    static const bson_t everything = BSON_INITIALIZER;
     truce_store_options read_only = {.read_only = true};
     bson_t *document = test_bson("{'_id': 1, 'a': 1}"), *update = test_bson("{'$set': {'a': 2}}");
     bson_t *index = test_bson("{'key': {'a': 1}}"), *out = test_bson("[{'$out': 'x'}]"), shown;
@@ -37,16 +38,18 @@ TEST(a_server_store_that_is_read_only_refuses_every_write)
     CHECK_OK(truce_store_open(server_uri(uri, sizeof(uri), ""), &read_only, &store, &error), error);
     REQUIRE(store != NULL);
     CHECK_STATUS(TRUCE_INVALID, truce_insert(store, "other", document, NULL, &error), error);
-    CHECK_STATUS(TRUCE_INVALID, truce_update(store, "things", NULL, update, NULL, NULL, &error),
+    CHECK_STATUS(TRUCE_INVALID,
+                 truce_update(store, "things", &everything, update, NULL, NULL, &error), error);
+    CHECK_STATUS(TRUCE_INVALID, truce_remove(store, "things", &everything, NULL, NULL, &error),
                  error);
-    CHECK_STATUS(TRUCE_INVALID, truce_remove(store, "things", NULL, NULL, NULL, &error), error);
     CHECK_STATUS(TRUCE_INVALID, truce_index_create(store, "things", index, &error), error);
     CHECK_STATUS(TRUCE_INVALID, truce_collection_drop(store, "things", &error), error);
     CHECK_STATUS(TRUCE_INVALID, truce_aggregate(store, "things", out, NULL, &cursor, &error),
                  error);
-    CHECK_STATUS(TRUCE_INVALID,
-                 truce_find_and_modify(store, "things", NULL, update, NULL, &shown, NULL, &error),
-                 error);
+    CHECK_STATUS(
+        TRUCE_INVALID,
+        truce_find_and_modify(store, "things", &everything, update, NULL, &shown, NULL, &error),
+        error);
     bson_destroy(&shown);
     CHECK_OK(truce_count(store, "things", NULL, NULL, &count, &error), error);
     CHECK_INT(count, ==, 1);

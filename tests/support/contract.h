@@ -33,6 +33,7 @@ bool contract_needs(struct contract *c, uint32_t capability);
 void contract_fill(struct contract *c, const char *collection, const char *documents);
 
 #define OPTIONS(...)       (&(truce_find_options){__VA_ARGS__})
+#define COUNT_OPTIONS(...) (&(truce_count_options){__VA_ARGS__})
 #define WRITE_OPTIONS(...) (&(truce_write_options){__VA_ARGS__})
 
 /* What a find gives is the array, in this order. */

@@ -6,7 +6,7 @@
 const int contract_aggregate_cases = 1;
 
 static truce_status aggregate(struct contract *c, const char *collection, const char *pipeline,
-                              const truce_find_options *options, bson_t *list)
+                              const truce_aggregate_options *options, bson_t *list)
 {
     truce_cursor *cursor = NULL;
     const bson_t *document = NULL;
@@ -151,7 +151,7 @@ CONTRACT(merge_does_what_is_said_for_matches_and_others)
         char pipeline[300];
 
         CHECK_DONE(
-            truce_remove(c->store, "all", NULL, WRITE_OPTIONS(.multi = true), NULL, &c->error));
+            truce_remove(c->store, "all", J("{}"), WRITE_OPTIONS(.multi = true), NULL, &c->error));
         contract_fill(c, "all", "[{'_id': 1, 'm': 9}]");
         snprintf(pipeline, sizeof(pipeline), "[{'$merge': {'into': 'all', %s}}]", cases[i].options);
         CHECK_GIVES("sales", pipeline, "[]");
@@ -181,7 +181,7 @@ CONTRACT(merge_on_other_fields_wants_a_unique_index)
 
 CONTRACT(a_large_sort_spills_only_if_it_may)
 {
-    truce_find_options may = {.allow_disk_use = true};
+    truce_aggregate_options may = {.allow_disk_use = true};
     enum { COUNT = 260, SIZE = 500 * 1024 };
     char *text = bson_malloc(SIZE);
     truce_status status;

@@ -48,10 +48,11 @@ CONTRACT(what_is_refused_makes_no_collection)
     CHECK_REFUSED(TRUCE_INVALID, 0,
                   truce_index_create(c->store, "a", J("{'key': {'x': 0}}"), &c->error));
     CHECK_REFUSED(TRUCE_INVALID, 0,
-                  truce_update(c->store, "a", NULL, J("{'$nope': {'x': 1}}"),
+                  truce_update(c->store, "a", J("{}"), J("{'$nope': {'x': 1}}"),
                                WRITE_OPTIONS(.upsert = true), NULL, &c->error));
-    CHECK_DONE(truce_update(c->store, "a", NULL, J("{'$set': {'x': 1}}"), NULL, NULL, &c->error));
-    CHECK_DONE(truce_remove(c->store, "a", NULL, NULL, NULL, &c->error));
+    CHECK_DONE(
+        truce_update(c->store, "a", J("{}"), J("{'$set': {'x': 1}}"), NULL, NULL, &c->error));
+    CHECK_DONE(truce_remove(c->store, "a", J("{}"), NULL, NULL, &c->error));
     lists(c, "[]");
 }
 
@@ -165,9 +166,9 @@ CONTRACT(names_that_no_collection_may_have_are_refused_everywhere)
                       truce_index_create(c->store, name, J("{'key': {'a': 1}}"), &c->error));
         CHECK_REFUSED(TRUCE_INVALID, CODE_INVALID_NAMESPACE,
                       truce_wait(c->store, name, &token, 0, &c->error));
-        CHECK_REFUSED(
-            TRUCE_INVALID, CODE_INVALID_NAMESPACE,
-            truce_find_and_modify(c->store, name, NULL, J("{}"), NULL, &document, NULL, &c->error));
+        CHECK_REFUSED(TRUCE_INVALID, CODE_INVALID_NAMESPACE,
+                      truce_find_and_modify(c->store, name, J("{}"), J("{}"), NULL, &document, NULL,
+                                            &c->error));
         bson_destroy(&document);
     }
     memset(longest, 'n', sizeof(longest));
@@ -221,11 +222,11 @@ CONTRACT(every_change_since_the_token_ends_a_wait)
     CHECK_DONE(truce_wait(c->store, "things", &token, 5000, &c->error));
     CHECK_DONE(truce_bulk(c->store, &write, 1, NULL, &outcome, &c->error));
     CHECK_DONE(truce_wait(c->store, "things", &token, 5000, &c->error));
-    CHECK_DONE(truce_find_and_modify(c->store, "things", NULL, J("{'$set': {'a': 1}}"), NULL,
+    CHECK_DONE(truce_find_and_modify(c->store, "things", J("{}"), J("{'$set': {'a': 1}}"), NULL,
                                      &document, NULL, &c->error));
     bson_destroy(&document);
     CHECK_DONE(truce_wait(c->store, "things", &token, 5000, &c->error));
-    CHECK_DONE(truce_remove(c->store, "things", NULL, NULL, NULL, &c->error));
+    CHECK_DONE(truce_remove(c->store, "things", J("{}"), NULL, NULL, &c->error));
     CHECK_DONE(truce_wait(c->store, "things", &token, 5000, &c->error));
     CHECK_DONE(truce_collection_drop(c->store, "things", &c->error));
     CHECK_DONE(truce_wait(c->store, "things", &token, 5000, &c->error));

@@ -26,10 +26,10 @@ static void check_refused_everywhere(struct contract *c, const bson_t *bad)
     CHECK(truce_count(c->store, "things", bad, NULL, &count, &c->error) != TRUCE_OK);
     CHECK(truce_update(c->store, "things", bad, J("{'$set': {'a': 1}}"), NULL, NULL, &c->error) !=
           TRUCE_OK);
-    CHECK(truce_update(c->store, "things", NULL, bad, NULL, NULL, &c->error) != TRUCE_OK);
-    CHECK(truce_update(c->store, "things", NULL, bad, WRITE_OPTIONS(.pipeline = true), NULL,
+    CHECK(truce_update(c->store, "things", J("{}"), bad, NULL, NULL, &c->error) != TRUCE_OK);
+    CHECK(truce_update(c->store, "things", J("{}"), bad, WRITE_OPTIONS(.pipeline = true), NULL,
                        &c->error) != TRUCE_OK);
-    CHECK(truce_update(c->store, "things", NULL, J("{'$set': {'a.$[x]': 1}}"),
+    CHECK(truce_update(c->store, "things", J("{}"), J("{'$set': {'a.$[x]': 1}}"),
                        WRITE_OPTIONS(.array_filters = bad), NULL, &c->error) != TRUCE_OK);
     CHECK(truce_remove(c->store, "things", bad, NULL, NULL, &c->error) != TRUCE_OK);
     CHECK(truce_aggregate(c->store, "things", bad, NULL, &cursor, &c->error) != TRUCE_OK);
@@ -131,7 +131,7 @@ CONTRACT(an_update_cannot_nest_a_document_beyond_the_limit)
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
     BSON_APPEND_DOCUMENT(&set, "b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s.t.u.v.w.x.y.z.a.b.c", &deep);
     bson_append_document_end(&update, &set);
-    CHECK(truce_update(c->store, "things", NULL, &update, NULL, NULL, &c->error) != TRUCE_OK);
+    CHECK(truce_update(c->store, "things", J("{}"), &update, NULL, NULL, &c->error) != TRUCE_OK);
     CHECK_HOLDS("things", "[{'_id': 1}]");
     CHECK_DONE(truce_count(c->store, "things", NULL, NULL, &count, &c->error));
     CHECK_DONE(truce_find_one(c->store, "things", NULL, NULL, &found, &c->error));
@@ -181,8 +181,8 @@ CONTRACT(bytes_turned_at_random_never_crash_a_store)
             continue;
         status = truce_insert(c->store, "turned", &bad, WRITE_OPTIONS(.relaxed = true), &c->error);
         CHECK(!status || c->error.message[0]);
-        status = truce_update(c->store, "turned", NULL, &bad, WRITE_OPTIONS(.relaxed = true), NULL,
-                              &c->error);
+        status = truce_update(c->store, "turned", J("{}"), &bad, WRITE_OPTIONS(.relaxed = true),
+                              NULL, &c->error);
         CHECK(!status || c->error.message[0]);
         status = truce_find(c->store, "turned", &bad, OPTIONS(.limit = 3), &cursor, &c->error);
         while (!status) {
@@ -192,7 +192,7 @@ CONTRACT(bytes_turned_at_random_never_crash_a_store)
         }
         truce_cursor_close(cursor);
         if (i % 100 == 0)
-            CHECK_DONE(truce_remove(c->store, "turned", NULL, WRITE_OPTIONS(.multi = true), NULL,
+            CHECK_DONE(truce_remove(c->store, "turned", J("{}"), WRITE_OPTIONS(.multi = true), NULL,
                                     &c->error));
     }
 }

@@ -212,10 +212,10 @@ CONTRACT(a_hint_must_name_an_index)
         truce_find(c->store, "things", NULL, OPTIONS(.hint = J("{'a': 1}")), &cursor, &c->error));
     CHECK(cursor == NULL);
     CHECK_REFUSED(TRUCE_INVALID, CODE_BAD_VALUE,
-                  truce_update(c->store, "things", NULL, J("{'$set': {'b': 1}}"),
+                  truce_update(c->store, "things", J("{}"), J("{'$set': {'b': 1}}"),
                                WRITE_OPTIONS(.hint = J("{'': 'nope'}")), NULL, &c->error));
     CHECK_REFUSED(TRUCE_INVALID, CODE_BAD_VALUE,
-                  truce_find_and_modify(c->store, "things", NULL, J("{'$set': {'b': 1}}"),
+                  truce_find_and_modify(c->store, "things", J("{}"), J("{'$set': {'b': 1}}"),
                                         &(truce_modify_options){.hint = J("{'b': 1}")}, &document,
                                         NULL, &c->error));
     bson_destroy(&document);
@@ -287,7 +287,7 @@ CONTRACT(removed_and_changed_documents_leave_their_keys)
     CHECK_DONE(CREATE("{'key': {'a': 1}, 'unique': true}"));
     CHECK_DONE(PUT("{'_id': 1, 'a': 1}"));
     CHECK_DONE(
-        truce_update(c->store, "things", NULL, J("{'$set': {'a': 2}}"), NULL, NULL, &c->error));
+        truce_update(c->store, "things", J("{}"), J("{'$set': {'a': 2}}"), NULL, NULL, &c->error));
     CHECK_FINDS("things", "{'a': 1}", NULL, "[]");
     CHECK_DONE(PUT("{'_id': 2, 'a': 1}"));
     CHECK_DONE(truce_remove(c->store, "things", J("{'a': 1}"), NULL, NULL, &c->error));

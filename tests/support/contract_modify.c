@@ -80,7 +80,7 @@ CONTRACT(find_and_modify_says_what_it_did)
     CHECK_INT(result.matched, ==, 0);
     bson_destroy(&document);
     CHECK_REFUSED(TRUCE_NOT_FOUND, 0,
-                  truce_find_and_modify(c->store, "nothing", NULL, NULL, MODIFY(.remove = true),
+                  truce_find_and_modify(c->store, "nothing", J("{}"), NULL, MODIFY(.remove = true),
                                         &document, NULL, &c->error));
     bson_destroy(&document);
 }
@@ -130,17 +130,17 @@ CONTRACT(what_a_find_and_modify_cannot_be_is_refused_and_changes_nothing)
     contract_fill(c, "jobs", JOBS);
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         CHECK_REFUSED(TRUCE_INVALID, 0,
-                      truce_find_and_modify(c->store, "jobs", NULL, J("{'$set': {'s': 'x'}}"),
+                      truce_find_and_modify(c->store, "jobs", J("{}"), J("{'$set': {'s': 'x'}}"),
                                             &refused[i], &document, NULL, &c->error));
         CHECK(bson_empty(&document));
         bson_destroy(&document);
     }
     CHECK_REFUSED(
         TRUCE_INVALID, CODE_FAILED_TO_PARSE,
-        truce_find_and_modify(c->store, "jobs", NULL, NULL, NULL, &document, NULL, &c->error));
+        truce_find_and_modify(c->store, "jobs", J("{}"), NULL, NULL, &document, NULL, &c->error));
     bson_destroy(&document);
     CHECK_REFUSED(TRUCE_INVALID, CODE_FAILED_TO_PARSE,
-                  truce_find_and_modify(c->store, "jobs", NULL, NULL,
+                  truce_find_and_modify(c->store, "jobs", J("{}"), NULL,
                                         MODIFY(.remove = true, .return_new = true), &document, NULL,
                                         &c->error));
     bson_destroy(&document);

@@ -224,7 +224,7 @@ CONTRACT(a_borrowed_document_survives_writes_until_the_next_step)
     CHECK_DONE(truce_find(c->store, "things", J("{'_id': 1}"), NULL, &cursor, &c->error));
     CHECK_DONE(truce_cursor_next(cursor, &document, &c->error));
     CHECK_DONE(
-        truce_remove(c->store, "things", NULL, WRITE_OPTIONS(.multi = true), NULL, &c->error));
+        truce_remove(c->store, "things", J("{}"), WRITE_OPTIONS(.multi = true), NULL, &c->error));
     REQUIRE(document != NULL);
     CHECK_BSON(J("{'_id': 1, 'a': 3, 'b': 'x'}"), document);
     truce_cursor_close(cursor);
@@ -279,15 +279,16 @@ CONTRACT(count_counts_after_skip_and_limit)
 
     contract_fill(c, "things", THINGS);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        truce_find_options options = {.skip = cases[i].skip, .limit = cases[i].limit};
+        truce_count_options options = {.skip = cases[i].skip, .limit = cases[i].limit};
 
         CHECK_DONE(truce_count(c->store, "things", NULL, &options, &count, &c->error));
         CHECK_INT(count, ==, cases[i].expected);
     }
     CHECK_DONE(truce_count(c->store, "things", J("{'b': 'x'}"), NULL, &count, &c->error));
     CHECK_INT(count, ==, 2);
-    CHECK_REFUSED(TRUCE_INVALID, 51024,
-                  truce_count(c->store, "things", NULL, OPTIONS(.skip = -1), &count, &c->error));
+    CHECK_REFUSED(
+        TRUCE_INVALID, 51024,
+        truce_count(c->store, "things", NULL, COUNT_OPTIONS(.skip = -1), &count, &c->error));
     CHECK_INT(count, ==, 0);
 }
 
@@ -362,7 +363,7 @@ CONTRACT(looks_see_several_documents_of_one_moment)
 
 CONTRACT(a_deadline_ends_a_long_read)
 {
-    truce_find_options options = {.deadline_ms = 1};
+    truce_count_options options = {.deadline_ms = 1};
     bson_t filter = BSON_INITIALIZER, any, one;
     truce_status status = TRUCE_OK;
     int64_t count;

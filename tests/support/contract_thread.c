@@ -321,8 +321,8 @@ CONTRACT(collections_and_indexes_come_and_go_under_traffic)
     CHECK_DONE(truce_insert(c->store, "x", J("{'a': 1}"), NULL, &c->error));
     CHECK_DONE(truce_index_create(c->store, "x", J("{'key': {'a': 1}}"), &c->error));
     CHECK_DONE(truce_count(c->store, "x", J("{'a': {'$gte': 0}}"),
-                           OPTIONS(.hint = J("{'$natural': 1}")), &by_scan, &c->error));
-    CHECK_DONE(truce_count(c->store, "x", J("{'a': {'$gte': 0}}"), OPTIONS(.hint = J("{'a': 1}")),
-                           &by_index, &c->error));
+                           COUNT_OPTIONS(.hint = J("{'$natural': 1}")), &by_scan, &c->error));
+    CHECK_DONE(truce_count(c->store, "x", J("{'a': {'$gte': 0}}"),
+                           COUNT_OPTIONS(.hint = J("{'a': 1}")), &by_index, &c->error));
     CHECK_INT(by_scan, ==, by_index);
 }

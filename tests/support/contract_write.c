@@ -141,9 +141,9 @@ CONTRACT(an_update_of_several_that_fails_keeps_what_was_done_before)
     truce_write_options multi = {.multi = true};
 
     contract_fill(c, "things", "[{'_id': 1, 'a': 1}, {'_id': 2, 'a': 'x'}, {'_id': 3, 'a': 1}]");
-    CHECK_REFUSED(
-        TRUCE_INVALID, CODE_TYPE_MISMATCH,
-        truce_update(c->store, "things", NULL, J("{'$inc': {'a': 1}}"), &multi, NULL, &c->error));
+    CHECK_REFUSED(TRUCE_INVALID, CODE_TYPE_MISMATCH,
+                  truce_update(c->store, "things", J("{}"), J("{'$inc': {'a': 1}}"), &multi, NULL,
+                               &c->error));
     CHECK_HOLDS("things", "[{'_id': 1, 'a': 2}, {'_id': 2, 'a': 'x'}, {'_id': 3, 'a': 1}]");
 }
 
@@ -152,8 +152,8 @@ CONTRACT(an_update_that_changes_nothing_is_matched_not_modified)
     truce_write_result result;
 
     contract_fill(c, "things", "[{'_id': 1, 'a': 1}]");
-    CHECK_DONE(
-        truce_update(c->store, "things", NULL, J("{'$set': {'a': 1}}"), NULL, &result, &c->error));
+    CHECK_DONE(truce_update(c->store, "things", J("{}"), J("{'$set': {'a': 1}}"), NULL, &result,
+                            &c->error));
     CHECK_INT(result.matched, ==, 1);
     CHECK_INT(result.modified, ==, 0);
 }
@@ -178,10 +178,11 @@ CONTRACT(a_replacement_keeps_the_id_and_nothing_else)
         truce_update(c->store, "things", J("{'a': 1}"), J("{'c': 3}"), NULL, &result, &c->error));
     CHECK_INT(result.modified, ==, 1);
     CHECK_HOLDS("things", "[{'_id': 1, 'c': 3}]");
-    CHECK_REFUSED(TRUCE_INVALID, CODE_IMMUTABLE_FIELD,
-                  truce_update(c->store, "things", NULL, J("{'_id': 2}"), NULL, NULL, &c->error));
+    CHECK_REFUSED(
+        TRUCE_INVALID, CODE_IMMUTABLE_FIELD,
+        truce_update(c->store, "things", J("{}"), J("{'_id': 2}"), NULL, NULL, &c->error));
     CHECK_REFUSED(TRUCE_INVALID, CODE_FAILED_TO_PARSE,
-                  truce_update(c->store, "things", NULL, J("{'d': 4}"),
+                  truce_update(c->store, "things", J("{}"), J("{'d': 4}"),
                                WRITE_OPTIONS(.multi = true), NULL, &c->error));
     CHECK_HOLDS("things", "[{'_id': 1, 'c': 3}]");
 }
@@ -208,7 +209,7 @@ CONTRACT(updates_that_mongodb_refuses_are_refused_with_its_codes)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         CHECK_REFUSED(
             TRUCE_INVALID, cases[i].code,
-            truce_update(c->store, "things", NULL, J(cases[i].update), NULL, NULL, &c->error));
+            truce_update(c->store, "things", J("{}"), J(cases[i].update), NULL, NULL, &c->error));
     CHECK_HOLDS("things",
                 "[{'_id': 1, 'a': 1, 's': 'x', 'big': {'$numberLong': '9223372036854775807'}}]");
 }
@@ -273,15 +274,15 @@ CONTRACT(array_filters_choose_elements)
     if (!contract_needs(c, TRUCE_CAN_ARRAY_FILTERS))
         return;
     contract_fill(c, "things", "[{'_id': 1, 'a': [5, 15, 25]}]");
-    CHECK_DONE(truce_update(c->store, "things", NULL, J("{'$inc': {'a.$[x]': 1}}"), &options, NULL,
-                            &c->error));
+    CHECK_DONE(truce_update(c->store, "things", J("{}"), J("{'$inc': {'a.$[x]': 1}}"), &options,
+                            NULL, &c->error));
     CHECK_HOLDS("things", "[{'_id': 1, 'a': [5, 16, 26]}]");
-    CHECK_REFUSED(
-        TRUCE_INVALID, CODE_FAILED_TO_PARSE,
-        truce_update(c->store, "things", NULL, J("{'$inc': {'b': 1}}"), &options, NULL, &c->error));
-    CHECK_REFUSED(TRUCE_INVALID, CODE_BAD_VALUE,
-                  truce_update(c->store, "things", NULL, J("{'$inc': {'a.$[y]': 1}}"), NULL, NULL,
+    CHECK_REFUSED(TRUCE_INVALID, CODE_FAILED_TO_PARSE,
+                  truce_update(c->store, "things", J("{}"), J("{'$inc': {'b': 1}}"), &options, NULL,
                                &c->error));
+    CHECK_REFUSED(TRUCE_INVALID, CODE_BAD_VALUE,
+                  truce_update(c->store, "things", J("{}"), J("{'$inc': {'a.$[y]': 1}}"), NULL,
+                               NULL, &c->error));
 }
 
 CONTRACT(the_positional_operator_means_the_element_that_matched)
@@ -312,7 +313,7 @@ CONTRACT(a_pipeline_updates_from_the_document_itself)
     truce_write_result_release(&result);
     CHECK_HOLDS("things", "[{'_id': 1, 'b': 3, 'c': 5}, {'_id': 2, 'n': 7}]");
     CHECK_REFUSED(TRUCE_INVALID, 0,
-                  truce_update(c->store, "things", NULL, J("[{'$match': {'a': 1}}]"), &pipeline,
+                  truce_update(c->store, "things", J("{}"), J("[{'$match': {'a': 1}}]"), &pipeline,
                                NULL, &c->error));
 }
 
@@ -343,11 +344,42 @@ CONTRACT(remove_takes_the_first_match_or_all)
     CHECK_INT(result.removed, ==, 1);
     CHECK_DONE(truce_remove(c->store, "things", J("{'a': 9}"), NULL, &result, &c->error));
     CHECK_INT(result.removed, ==, 0);
-    CHECK_DONE(
-        truce_remove(c->store, "things", NULL, WRITE_OPTIONS(.multi = true), &result, &c->error));
+    CHECK_DONE(truce_remove(c->store, "things", J("{}"), WRITE_OPTIONS(.multi = true), &result,
+                            &c->error));
     CHECK_INT(result.removed, ==, 2);
     CHECK_FINDS("things", "{}", NULL, "[]");
     CHECK_DONE(truce_insert(c->store, "things", J("{'_id': 1}"), NULL, &c->error));
+}
+
+CONTRACT(a_write_of_every_document_says_so)
+{
+    const truce_write writes[] = {
+        {TRUCE_WRITE_UPDATE, "things", NULL, J("{'$set': {'a': 9}}"), {.multi = true}},
+        {TRUCE_WRITE_REMOVE, "things", NULL, NULL, {.multi = true}},
+    };
+    truce_write_outcome outcome;
+    bson_t document;
+
+    contract_fill(c, "things", "[{'_id': 1}, {'_id': 2}]");
+    CHECK_REFUSED(
+        TRUCE_INVALID, TRUCE_INVALID,
+        truce_update(c->store, "things", NULL, J("{'$set': {'a': 1}}"), NULL, NULL, &c->error));
+    CHECK(strstr(c->error.message, "filter"));
+    CHECK_REFUSED(
+        TRUCE_INVALID, TRUCE_INVALID,
+        truce_remove(c->store, "things", NULL, WRITE_OPTIONS(.multi = true), NULL, &c->error));
+    CHECK_REFUSED(TRUCE_INVALID, 0,
+                  truce_find_and_modify(c->store, "things", NULL, NULL,
+                                        &(truce_modify_options){.remove = true}, &document, NULL,
+                                        &c->error));
+    bson_destroy(&document);
+    for (int i = 0; i < 2; i++)
+        CHECK_REFUSED(TRUCE_INVALID, 0,
+                      truce_bulk(c->store, &writes[i], 1, NULL, &outcome, &c->error));
+    CHECK_HOLDS("things", "[{'_id': 1}, {'_id': 2}]");
+    CHECK_DONE(
+        truce_remove(c->store, "things", J("{}"), WRITE_OPTIONS(.multi = true), NULL, &c->error));
+    CHECK_HOLDS("things", "[]");
 }
 
 CONTRACT(a_document_may_have_16_megabytes_and_no_more)
@@ -365,7 +397,7 @@ CONTRACT(a_document_may_have_16_megabytes_and_no_more)
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
     bson_append_utf8(&set, "v", 1, text, 8192);
     bson_append_document_end(&update, &set);
-    CHECK(truce_update(c->store, "big", NULL, &update, NULL, NULL, &c->error) != TRUCE_OK);
+    CHECK(truce_update(c->store, "big", J("{}"), &update, NULL, NULL, &c->error) != TRUCE_OK);
     CHECK(c->error.message[0]);
     CHECK_DONE(truce_find_one(c->store, "big", NULL, NULL, &found, &c->error));
     CHECK(!bson_iter_init_find(&iter, &found, "v"));

@@ -201,8 +201,8 @@ static truce_status run_find(truce_store *store, const bson_t *operation, bson_t
 static truce_status run_count(truce_store *store, const bson_t *operation, bson_t *answer,
                               bson_error_t *error)
 {
-    truce_find_options options = {.skip = number(operation, "skip"),
-                                  .limit = number(operation, "limit")};
+    truce_count_options options = {.skip = number(operation, "skip"),
+                                   .limit = number(operation, "limit")};
     truce_status status;
     int64_t count = 0;
     bson_t filter, hint;

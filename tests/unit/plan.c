@@ -60,22 +60,39 @@ struct expected {
     int64_t keys, documents, counted;
 };
 
+static void check_plan_told(int line, const char *filter_json, const bson_t *plan, bool counts,
+                            struct expected expected)
+{
+    char *text = bson_as_relaxed_extended_json(plan, NULL);
+
+    if (!strstr(text, expected.stage) || (expected.index && !strstr(text, expected.index)) ||
+        number_at(plan, "executionStats.totalKeysExamined") != expected.keys ||
+        number_at(plan, "executionStats.totalDocsExamined") != expected.documents ||
+        (counts && number_at(plan, "executionStats.executionStages.nCounted") != expected.counted))
+        test_fail(__FILE__, line, "%s: %s", filter_json, text);
+    bson_free(text);
+}
+
 static void check_explain(int line, const char *filter_json, const truce_find_options *options,
                           struct expected expected)
 {
     bson_t *filter = test_bson(filter_json), plan;
     bson_error_t error;
-    char *text;
 
     CHECK_OK(truce_explain(store, "c", filter, options, &plan, &error), error);
-    text = bson_as_relaxed_extended_json(&plan, NULL);
-    if (!strstr(text, expected.stage) || (expected.index && !strstr(text, expected.index)) ||
-        number_at(&plan, "executionStats.totalKeysExamined") != expected.keys ||
-        number_at(&plan, "executionStats.totalDocsExamined") != expected.documents ||
-        (options->explain_count &&
-         number_at(&plan, "executionStats.executionStages.nCounted") != expected.counted))
-        test_fail(__FILE__, line, "%s: %s", filter_json, text);
-    bson_free(text);
+    check_plan_told(line, filter_json, &plan, false, expected);
+    bson_destroy(&plan);
+    bson_destroy(filter);
+}
+
+static void check_explain_count(int line, const char *filter_json,
+                                const truce_count_options *options, struct expected expected)
+{
+    bson_t *filter = test_bson(filter_json), plan;
+    bson_error_t error;
+
+    CHECK_OK(truce_explain_count(store, "c", filter, options, &plan, &error), error);
+    check_plan_told(line, filter_json, &plan, true, expected);
     bson_destroy(&plan);
     bson_destroy(filter);
 }
@@ -85,11 +102,11 @@ static void check_count(int line, const char *filter_json, const char *hint,
                         struct expected expected)
 {
     bson_t *filter = test_bson(filter_json), *by = hint ? test_bson(hint) : NULL;
-    truce_find_options options = {.hint = by, .explain_count = true};
+    truce_count_options options = {.hint = by};
     bson_error_t error;
     int64_t count = -1;
 
-    check_explain(line, filter_json, &options, expected);
+    check_explain_count(line, filter_json, &options, expected);
     CHECK_OK(truce_count(store, "c", filter, &options, &count, &error), error);
     if (count != expected.counted)
         test_fail(__FILE__, line, "%s: %lld", filter_json, (long long)count);
@@ -213,7 +230,7 @@ TEST(existence_is_told_by_a_sparse_index)
 TEST(a_count_with_too_many_ranges_reads_the_documents)
 {
     bson_t filter = BSON_INITIALIZER, condition, list;
-    truce_find_options options = {.explain_count = true};
+    truce_count_options options = {0};
     bson_error_t error;
     int64_t count = 0;
 
@@ -241,7 +258,7 @@ TEST(a_count_with_too_many_ranges_reads_the_documents)
 TEST(a_limit_ends_a_count_over_an_index)
 {
     bson_t *filter = test_bson("{'a': {'$in': [3, 4]}}");
-    truce_find_options options = {.skip = 10, .limit = 25, .explain_count = true};
+    truce_count_options options = {.skip = 10, .limit = 25};
     bson_error_t error;
     int64_t count = 0;
 
@@ -250,9 +267,9 @@ TEST(a_limit_ends_a_count_over_an_index)
     create_index("{'key': {'a': 1}}");
     CHECK_OK(truce_count(store, "c", filter, &options, &count, &error), error);
     CHECK_INT(count, ==, 25);
-    check_explain(__LINE__, "{'a': {'$in': [3, 4]}}", &options,
-                  (struct expected){"COUNT_SCAN", "a_1", 35, 0, 25});
-    options = (truce_find_options){.skip = 50, .limit = 25};
+    check_explain_count(__LINE__, "{'a': {'$in': [3, 4]}}", &options,
+                        (struct expected){"COUNT_SCAN", "a_1", 35, 0, 25});
+    options = (truce_count_options){.skip = 50, .limit = 25};
     CHECK_OK(truce_count(store, "c", filter, &options, &count, &error), error);
     CHECK_INT(count, ==, 10);
     CHECK_OK(truce_count(store, "c", NULL, &options, &count, &error), error);
@@ -566,7 +583,7 @@ static void check_pipeline(int line, const char *filter_json, const char *sort_j
 {
     char json[600], found[400] = "";
     bson_t *filter = test_bson(filter_json), *sort = test_bson(sort_json), *stages;
-    truce_find_options options = {.sort = sort}, as_it_is = {0};
+    truce_find_options options = {.sort = sort};
     truce_store_options plain = {0};
     truce_cursor *cursor = NULL;
     struct engine *engine;
@@ -577,7 +594,7 @@ static void check_pipeline(int line, const char *filter_json, const char *sort_j
     snprintf(json, sizeof json, "[{'$match': %s}, {'$sort': %s}%s]", filter_json, sort_json,
              tail_json);
     stages = test_bson(json);
-    CHECK_OK(truce_aggregate(store, "c", stages, &as_it_is, &cursor, &error), error);
+    CHECK_OK(truce_aggregate(store, "c", stages, NULL, &cursor, &error), error);
     while (!truce_cursor_next(cursor, &document, &error) && document)
         snprintf(found + strlen(found), sizeof found - strlen(found), "%lld ",
                  (long long)number_at(document, "_id"));

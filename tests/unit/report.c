@@ -53,8 +53,8 @@ static bool open_filled(void)
 }
 
 /* `pipeline` as {"v": [...]}; `result` is the only document. */
-static truce_status report(const char *pipeline, const truce_find_options *options, bson_t *result,
-                           bson_error_t *error)
+static truce_status report(const char *pipeline, const truce_aggregate_options *options,
+                           bson_t *result, bson_error_t *error)
 {
     bson_t *stages = test_array(pipeline);
     truce_cursor *cursor = NULL;
@@ -123,23 +123,6 @@ TEST(a_report_of_what_no_index_puts_in_order_has_it_sorted)
                  "{'_id': null, 'n': 3, 'first': 7999, 'last': 7997, 'sum': 23994}");
     check_report("{'v': [{'$sort': {'m': -1, '_id': 1}}, {'$limit': 901}, " COUNT "]}",
                  "{'_id': null, 'n': 901, 'first': 9, 'last': 8, 'sum': 4053608}");
-    truce_store_close(store);
-}
-
-TEST(options_of_a_find_do_not_count_for_a_report)
-{
-    bson_t *only = test_bson("{'m': 1}"), *wanted = test_bson("{'_id': null, 'n': 9000}"), result;
-    truce_find_options of_find = {.skip = 70, .limit = 200, .sort = only, .projection = only};
-    bson_error_t error;
-
-    REQUIRE(open_filled());
-    CHECK_OK(report("{'v': [{'$group': {'_id': null, 'n': {'$sum': {'$cond': ['$n', 1, 0]}}}}]}",
-                    &of_find, &result, &error),
-             error);
-    CHECK_BSON(wanted, &result);
-    bson_destroy(&result);
-    bson_destroy(only);
-    bson_destroy(wanted);
     truce_store_close(store);
 }
 

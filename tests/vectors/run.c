@@ -234,8 +234,8 @@ static void run_project(struct vector_run *run, struct vector_answer *answer)
 
 static void run_count(struct vector_run *run, struct vector_answer *answer)
 {
-    truce_find_options options = {.skip = vector_number(run->vector, "skip", 0),
-                                  .limit = vector_number(run->vector, "limit", 0)};
+    truce_count_options options = {.skip = vector_number(run->vector, "skip", 0),
+                                   .limit = vector_number(run->vector, "limit", 0)};
     bson_error_t error = {0};
     truce_status status;
     int64_t count = 0;

@@ -64,14 +64,16 @@ typedef struct truce_store_ops {
                          const truce_find_options *options, truce_cursor **cursor,
                          bson_error_t *error);
     truce_status (*count)(truce_store *store, const char *collection, const bson_t *filter,
-                          const truce_find_options *options, int64_t *count, bson_error_t *error);
+                          const truce_count_options *options, int64_t *count, bson_error_t *error);
     truce_status (*distinct)(truce_store *store, const char *collection, const char *path,
                              const bson_t *filter, bson_t *values, bson_error_t *error);
     truce_status (*aggregate)(truce_store *store, const char *collection, const bson_t *pipeline,
-                              const truce_find_options *options, truce_cursor **cursor,
+                              const truce_aggregate_options *options, truce_cursor **cursor,
                               bson_error_t *error);
+    /* of a find, or of a count: then the options that a count has are set */
     truce_status (*explain)(truce_store *store, const char *collection, const bson_t *filter,
-                            const truce_find_options *options, bson_t *plan, bson_error_t *error);
+                            const truce_find_options *options, bool count, bson_t *plan,
+                            bson_error_t *error);
     /* Insert, update and remove come here too, as a bulk of one. Documents to insert have their
      * `_id` already. A write that fails changes nothing, but for an update with `multi`: as in
      * MongoDB the documents before the one that failed stay changed (unless the bulk is atomic). */

@@ -149,12 +149,12 @@ static void append_find(bson_t *stage, enum find_step step, const struct query *
 
 static bool counts_rows(const bson_t *filter, const truce_find_options *options)
 {
-    return options->explain_count && bson_empty(filter) && !options->hint;
+    return bson_empty(filter) && !options->hint;
 }
 
 static void append_plan(bson_t *plan, const struct query *query,
                         const struct collection *collection, const bson_t *filter,
-                        const truce_find_options *options)
+                        const truce_find_options *options, bool count)
 {
     bson_t planner, winning;
 
@@ -162,9 +162,9 @@ static void append_plan(bson_t *plan, const struct query *query,
     BSON_APPEND_UTF8(&planner, "namespace", query->collection);
     BSON_APPEND_DOCUMENT(&planner, "parsedQuery", filter);
     BSON_APPEND_DOCUMENT_BEGIN(&planner, "winningPlan", &winning);
-    if (counts_rows(filter, options))
+    if (count && counts_rows(filter, options))
         BSON_APPEND_UTF8(&winning, "stage", "RECORD_STORE_FAST_COUNT");
-    else if (options->explain_count)
+    else if (count)
         append_count(&winning, query, collection, filter);
     else
         append_find(&winning, STEP_LIMIT, query, collection, filter, options);
@@ -174,7 +174,8 @@ static void append_plan(bson_t *plan, const struct query *query,
 
 /* The plan, with the catalog that it was made with or one that has the same indexes. */
 static truce_status describe(struct query *query, const bson_t *filter,
-                             const truce_find_options *options, bson_t *plan, bson_error_t *error)
+                             const truce_find_options *options, bool count, bson_t *plan,
+                             bson_error_t *error)
 {
     struct readers *readers = &query->engine->readers;
     const struct collection *collection;
@@ -185,7 +186,7 @@ static truce_status describe(struct query *query, const bson_t *filter,
         return status;
     collection = truce__catalog_find(reader->catalog, query->collection);
     if (collection || !query->plan.count)
-        append_plan(plan, query, collection, filter, options);
+        append_plan(plan, query, collection, filter, options, count);
     else
         status = truce__fail(TRUCE_CONFLICT, error, "%s was dropped while it was explained",
                              query->collection);
@@ -243,19 +244,18 @@ static truce_status run_count(struct query *query, const bson_t *filter,
 
 truce_status truce__engine_explain(struct engine *engine, const char *collection,
                                    const bson_t *filter, const truce_find_options *options,
-                                   bson_t *plan, bson_error_t *error)
+                                   bool count, bson_t *plan, bson_error_t *error)
 {
     struct query query;
-    truce_status status =
-        truce__query_init(&query, engine, collection, filter, options,
-                          options->explain_count ? PLAN_COUNT : PLAN_DOCUMENTS, error);
+    truce_status status = truce__query_init(&query, engine, collection, filter, options,
+                                            count ? PLAN_COUNT : PLAN_DOCUMENTS, error);
 
     bson_init(plan);
     if (!status)
-        status = describe(&query, filter, options, plan, error);
+        status = describe(&query, filter, options, count, plan, error);
     if (!status)
-        status = options->explain_count ? run_count(&query, filter, options, plan, error)
-                                        : run_find(&query, options, plan, error);
+        status = count ? run_count(&query, filter, options, plan, error)
+                       : run_find(&query, options, plan, error);
     truce__query_release(&query);
     return status;
 }

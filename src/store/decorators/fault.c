@@ -155,7 +155,7 @@ static truce_status find(truce_store *base, const char *collection, const bson_t
 }
 
 static truce_status count(truce_store *base, const char *collection, const bson_t *filter,
-                          const truce_find_options *options, int64_t *number, bson_error_t *error)
+                          const truce_count_options *options, int64_t *number, bson_error_t *error)
 {
     struct fault_store *fault = (struct fault_store *)base;
     truce_fault_kind kind = begin(fault, false);
@@ -183,7 +183,7 @@ static truce_status distinct(truce_store *base, const char *collection, const ch
 
 /* May write: $out and $merge. */
 static truce_status aggregate(truce_store *base, const char *collection, const bson_t *pipeline,
-                              const truce_find_options *options, truce_cursor **cursor,
+                              const truce_aggregate_options *options, truce_cursor **cursor,
                               bson_error_t *error)
 {
     struct fault_store *fault = (struct fault_store *)base;
@@ -198,14 +198,16 @@ static truce_status aggregate(truce_store *base, const char *collection, const b
 }
 
 static truce_status explain(truce_store *base, const char *collection, const bson_t *filter,
-                            const truce_find_options *options, bson_t *plan, bson_error_t *error)
+                            const truce_find_options *options, bool counts, bson_t *plan,
+                            bson_error_t *error)
 {
     struct fault_store *fault = (struct fault_store *)base;
     truce_fault_kind kind = begin(fault, false);
     truce_status status = TRUCE_OK;
 
     if (kind != TRUCE_FAULT_FAIL)
-        status = truce_explain(fault->inner, collection, filter, options, plan, error);
+        status =
+            truce__store_explain(fault->inner, collection, filter, options, counts, plan, error);
     forget_document(kind, plan);
     return end(fault, kind, "explain", status, error);
 }

@@ -305,14 +305,15 @@ static truce_status find(truce_store *base, const char *collection, const bson_t
 }
 
 static truce_status count(truce_store *base, const char *collection, const bson_t *filter,
-                          const truce_find_options *options, int64_t *number, bson_error_t *error)
+                          const truce_count_options *options, int64_t *number, bson_error_t *error)
 {
+    const truce_find_options as_find = truce__count_as_find(options);
     struct call call;
     truce_status status;
 
     call_init(&call, base, "count", collection);
     BSON_APPEND_DOCUMENT(&call.arguments, "filter", filter);
-    add_find_options(&call.arguments, options);
+    add_find_options(&call.arguments, &as_find);
     call_begin(&call);
     status = truce_count(call.trace->inner, collection, filter, options, number, error);
     BSON_APPEND_INT64(&call.answer, "count", *number);
@@ -335,7 +336,7 @@ static truce_status distinct(truce_store *base, const char *collection, const ch
 }
 
 static truce_status aggregate(truce_store *base, const char *collection, const bson_t *pipeline,
-                              const truce_find_options *options, truce_cursor **cursor,
+                              const truce_aggregate_options *options, truce_cursor **cursor,
                               bson_error_t *error)
 {
     truce_cursor *inner = NULL;
@@ -344,7 +345,8 @@ static truce_status aggregate(truce_store *base, const char *collection, const b
 
     call_init(&call, base, "aggregate", collection);
     add_array(&call.arguments, "pipeline", pipeline);
-    add_find_options(&call.arguments, options);
+    add_document(&call.arguments, "hint", options->hint);
+    add_number(&call.arguments, "deadline_ms", options->deadline_ms);
     call_begin(&call);
     status = truce_aggregate(call.trace->inner, collection, pipeline, options, &inner, error);
     if (!status)
@@ -353,7 +355,8 @@ static truce_status aggregate(truce_store *base, const char *collection, const b
 }
 
 static truce_status explain(truce_store *base, const char *collection, const bson_t *filter,
-                            const truce_find_options *options, bson_t *plan, bson_error_t *error)
+                            const truce_find_options *options, bool counts, bson_t *plan,
+                            bson_error_t *error)
 {
     struct call call;
     truce_status status;
@@ -361,8 +364,10 @@ static truce_status explain(truce_store *base, const char *collection, const bso
     call_init(&call, base, "explain", collection);
     BSON_APPEND_DOCUMENT(&call.arguments, "filter", filter);
     add_find_options(&call.arguments, options);
+    add_truth(&call.arguments, "count", counts);
     call_begin(&call);
-    status = truce_explain(call.trace->inner, collection, filter, options, plan, error);
+    status =
+        truce__store_explain(call.trace->inner, collection, filter, options, counts, plan, error);
     add_document(&call.answer, "plan", plan);
     return call_end(&call, status, error);
 }

@@ -30,9 +30,11 @@ static truce_status find(truce_store *store, const char *collection, const bson_
 }
 
 static truce_status count(truce_store *store, const char *collection, const bson_t *filter,
-                          const truce_find_options *options, int64_t *found, bson_error_t *error)
+                          const truce_count_options *options, int64_t *found, bson_error_t *error)
 {
-    return truce__engine_count(engine_of(store), collection, filter, options, found, error);
+    const truce_find_options as_find = truce__count_as_find(options);
+
+    return truce__engine_count(engine_of(store), collection, filter, &as_find, found, error);
 }
 
 static truce_status distinct(truce_store *store, const char *collection, const char *path,
@@ -42,9 +44,11 @@ static truce_status distinct(truce_store *store, const char *collection, const c
 }
 
 static truce_status explain(truce_store *store, const char *collection, const bson_t *filter,
-                            const truce_find_options *options, bson_t *plan, bson_error_t *error)
+                            const truce_find_options *options, bool counts, bson_t *plan,
+                            bson_error_t *error)
 {
-    return truce__engine_explain(engine_of(store), collection, filter, options, plan, error);
+    return truce__engine_explain(engine_of(store), collection, filter, options, counts, plan,
+                                 error);
 }
 
 static truce_status bulk(truce_store *store, const truce_write *writes, size_t number,
@@ -106,8 +110,9 @@ static void free_source(struct source *base)
 
 /* The documents that the pipeline starts from, in an order of its $sort if that costs nothing. */
 static truce_status open_head(truce_store *store, const char *collection,
-                              const struct pipeline_head *head, const truce_find_options *options,
-                              struct cursor_source *source, bson_error_t *error)
+                              const struct pipeline_head *head,
+                              const truce_aggregate_options *options, struct cursor_source *source,
+                              bson_error_t *error)
 {
     static const bson_t all = BSON_INITIALIZER;
     const bson_t *filter = head->filter ? head->filter : &all;
@@ -124,7 +129,7 @@ static truce_status open_head(truce_store *store, const char *collection,
 }
 
 static truce_status aggregate(truce_store *store, const char *collection, const bson_t *pipeline,
-                              const truce_find_options *options, truce_cursor **cursor,
+                              const truce_aggregate_options *options, truce_cursor **cursor,
                               bson_error_t *error)
 {
     struct cursor_source *source;

@@ -108,15 +108,15 @@ truce_status truce__memory_find_documents(truce_store *base, const char *name, c
                                           const truce_find_options *options, truce_cursor **cursor,
                                           bson_error_t *error);
 truce_status truce__memory_count(truce_store *base, const char *name, const bson_t *filter,
-                                 const truce_find_options *options, int64_t *count,
+                                 const truce_count_options *options, int64_t *count,
                                  bson_error_t *error);
 truce_status truce__memory_distinct(truce_store *base, const char *name, const char *path,
                                     const bson_t *filter, bson_t *values, bson_error_t *error);
 truce_status truce__memory_aggregate(truce_store *base, const char *name, const bson_t *pipeline,
-                                     const truce_find_options *options, truce_cursor **cursor,
+                                     const truce_aggregate_options *options, truce_cursor **cursor,
                                      bson_error_t *error);
 truce_status truce__memory_explain(truce_store *base, const char *name, const bson_t *filter,
-                                   const truce_find_options *options, bson_t *plan,
+                                   const truce_find_options *options, bool count, bson_t *plan,
                                    bson_error_t *error);
 truce_status truce__memory_read_many(truce_store *base, truce_look *looks, size_t count,
                                      bson_error_t *error);

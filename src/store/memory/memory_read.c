@@ -274,12 +274,13 @@ truce_status truce__memory_find_documents(truce_store *base, const char *name, c
 /* ---- count, distinct, explain, looks -------------------------------------------------------- */
 
 truce_status truce__memory_count(truce_store *base, const char *name, const bson_t *filter,
-                                 const truce_find_options *options, int64_t *count,
+                                 const truce_count_options *options, int64_t *count,
                                  bson_error_t *error)
 {
+    const truce_find_options as_find = truce__count_as_find(options);
     struct reading reading = {0};
     truce_status status =
-        read_collection((struct memory_store *)base, name, filter, options, &reading, error);
+        read_collection((struct memory_store *)base, name, filter, &as_find, &reading, error);
 
     *count = (int64_t)reading.matches.count;
     reading_release(&reading);
@@ -347,7 +348,7 @@ static void append_stats(bson_t *plan, int64_t found, int64_t examined, bool cou
 }
 
 truce_status truce__memory_explain(truce_store *base, const char *name, const bson_t *filter,
-                                   const truce_find_options *options, bson_t *plan,
+                                   const truce_find_options *options, bool count, bson_t *plan,
                                    bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
@@ -362,10 +363,10 @@ truce_status truce__memory_explain(truce_store *base, const char *name, const bs
         collection = truce__memory_find(store, name);
         BSON_APPEND_DOCUMENT_BEGIN(plan, "queryPlanner", &planner);
         BSON_APPEND_UTF8(&planner, "namespace", name);
-        append_winning(&planner, filter, options->explain_count);
+        append_winning(&planner, filter, count);
         bson_append_document_end(plan, &planner);
         append_stats(plan, (int64_t)reading.matches.count,
-                     collection ? (int64_t)collection->count : 0, options->explain_count);
+                     collection ? (int64_t)collection->count : 0, count);
         pthread_mutex_unlock(&store->mutex);
     }
     reading_release(&reading);
@@ -438,7 +439,7 @@ static void source_free(struct source *base)
 }
 
 truce_status truce__memory_aggregate(truce_store *base, const char *name, const bson_t *pipeline,
-                                     const truce_find_options *options, truce_cursor **cursor,
+                                     const truce_aggregate_options *options, truce_cursor **cursor,
                                      bson_error_t *error)
 {
     struct memory_source *source = bson_malloc0(sizeof(*source));

@@ -113,15 +113,15 @@ truce_status truce__mongo_find(truce_store *base, const char *collection, const 
                                const truce_find_options *options, truce_cursor **cursor,
                                bson_error_t *error);
 truce_status truce__mongo_count(truce_store *base, const char *collection, const bson_t *filter,
-                                const truce_find_options *options, int64_t *count,
+                                const truce_count_options *options, int64_t *count,
                                 bson_error_t *error);
 truce_status truce__mongo_distinct(truce_store *base, const char *collection, const char *path,
                                    const bson_t *filter, bson_t *values, bson_error_t *error);
 truce_status truce__mongo_aggregate(truce_store *base, const char *collection,
-                                    const bson_t *pipeline, const truce_find_options *options,
+                                    const bson_t *pipeline, const truce_aggregate_options *options,
                                     truce_cursor **cursor, bson_error_t *error);
 truce_status truce__mongo_explain(truce_store *base, const char *collection, const bson_t *filter,
-                                  const truce_find_options *options, bson_t *plan,
+                                  const truce_find_options *options, bool count, bson_t *plan,
                                   bson_error_t *error);
 
 /* Does the filter ask for one _id by value? `*id`, if not NULL, is a view of it. */

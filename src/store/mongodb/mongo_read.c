@@ -119,7 +119,7 @@ static void append_number_stage(bson_t *stages, uint32_t *count, const char *nam
 }
 
 static void append_count(const char *collection, const bson_t *filter,
-                         const truce_find_options *options, bson_t *body)
+                         const truce_count_options *options, bson_t *body)
 {
     bson_t stages, group = BSON_INITIALIZER, none;
     uint32_t count = 0;
@@ -140,7 +140,7 @@ static void append_count(const char *collection, const bson_t *filter,
 }
 
 truce_status truce__mongo_count(truce_store *base, const char *collection, const bson_t *filter,
-                                const truce_find_options *options, int64_t *count,
+                                const truce_count_options *options, int64_t *count,
                                 bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER, reply;
@@ -222,7 +222,7 @@ static bool writes(const bson_t *pipeline)
 }
 
 truce_status truce__mongo_aggregate(truce_store *base, const char *collection,
-                                    const bson_t *pipeline, const truce_find_options *options,
+                                    const bson_t *pipeline, const truce_aggregate_options *options,
                                     truce_cursor **cursor, bson_error_t *error)
 {
     struct mongo_store *store = of(base);
@@ -269,7 +269,7 @@ static void append_explained_count(const char *collection, const bson_t *filter,
 }
 
 truce_status truce__mongo_explain(truce_store *base, const char *collection, const bson_t *filter,
-                                  const truce_find_options *options, bson_t *plan,
+                                  const truce_find_options *options, bool count, bson_t *plan,
                                   bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER, explained;
@@ -281,7 +281,7 @@ truce_status truce__mongo_explain(truce_store *base, const char *collection, con
     truce_status status;
 
     BSON_APPEND_DOCUMENT_BEGIN(&body, "explain", &explained);
-    if (options->explain_count)
+    if (count)
         append_explained_count(collection, filter, options, &explained);
     else
         append_find(of(base), collection, filter, options, &explained);
