@@ -362,11 +362,11 @@ CONTRACT(a_write_of_every_document_says_so)
 
     contract_fill(c, "things", "[{'_id': 1}, {'_id': 2}]");
     CHECK_REFUSED(
-        TRUCE_INVALID, TRUCE_INVALID,
+        TRUCE_INVALID, 0,
         truce_update(c->store, "things", NULL, J("{'$set': {'a': 1}}"), NULL, NULL, &c->error));
     CHECK(strstr(c->error.message, "filter"));
     CHECK_REFUSED(
-        TRUCE_INVALID, TRUCE_INVALID,
+        TRUCE_INVALID, 0,
         truce_remove(c->store, "things", NULL, WRITE_OPTIONS(.multi = true), NULL, &c->error));
     CHECK_REFUSED(TRUCE_INVALID, 0,
                   truce_find_and_modify(c->store, "things", NULL, NULL,
