@@ -144,6 +144,13 @@ static truce_status refresh(struct readers *readers, struct reader *reader, uint
 
 /* ---- snapshots ------------------------------------------------------------------------------ */
 
+static void name_table(void *arg, int64_t table, char *name, size_t size)
+{
+    const struct reader *reader = arg;
+
+    truce__catalog_name_table(reader->catalog, table, name, size);
+}
+
 /* Few threads have memory enough to keep what a report over a whole collection reads again. */
 static truce_status open_one(struct readers *readers, struct reader *reader, bson_error_t *error)
 {
@@ -153,6 +160,8 @@ static truce_status open_one(struct readers *readers, struct reader *reader, bso
 
     if (status)
         atomic_fetch_sub(&readers->opened, 1);
+    else
+        truce__kv_names(reader->kv, name_table, reader);
     return status;
 }
 

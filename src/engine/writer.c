@@ -42,10 +42,18 @@
 
 enum { QUEUED, TAKEN, LEADS, DONE };
 
+static void name_table(void *arg, int64_t table, char *name, size_t size)
+{
+    const struct writer *writer = arg;
+
+    truce__catalog_name_table(writer->catalog, table, name, size);
+}
+
 void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
                         struct durable *durable, struct cache *cache)
 {
     *writer = (struct writer){.kv = kv, .lock = lock, .durable = durable, .cache = cache};
+    truce__kv_names(kv, name_table, writer);
     writer->end = &writer->first;
     pthread_mutex_init(&writer->mutex, NULL);
 }

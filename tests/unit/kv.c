@@ -1,4 +1,5 @@
 #include "engine/storage/kv.h"
+#include "engine/storage/kv_wal.h"
 
 #include <sqlite3.h>
 #include <stdio.h>
@@ -309,7 +310,8 @@ TEST(files_of_others_and_of_the_future_are_refused)
     for (int i = 0; i < 2; i++) {
         sqlite3 *db;
 
-        REQUIRE(sqlite3_open(path, &db) == SQLITE_OK);
+        REQUIRE(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, truce__kv_wal_vfs()) ==
+                SQLITE_OK);
         CHECK(!sqlite3_exec(db, i ? "PRAGMA application_id=5" : "PRAGMA user_version=1000", NULL,
                             NULL, NULL));
         sqlite3_close(db);

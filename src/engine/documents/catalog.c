@@ -15,6 +15,7 @@
  */
 #include "engine/documents/catalog.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -221,6 +222,22 @@ const struct index *truce__collection_index_id(const struct collection *collecti
             return &collection->indexes[i];
     }
     return NULL;
+}
+
+void truce__catalog_name_table(const struct catalog *catalog, int64_t table, char *name,
+                               size_t size)
+{
+    if (table == CATALOG)
+        snprintf(name, size, "the catalog");
+    for (uint32_t i = 0; catalog && i < catalog->count; i++) {
+        const struct collection *collection = &catalog->collections[i];
+        const struct index *index = truce__collection_index_id(collection, table);
+
+        if (collection->id == table)
+            snprintf(name, size, "the documents of %s", collection->name);
+        else if (index)
+            snprintf(name, size, "the index %s of %s", index->spec.name, collection->name);
+    }
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */

@@ -52,6 +52,10 @@ const struct collection *truce__catalog_find_id(const struct catalog *catalog, i
 const struct index *truce__collection_index(const struct collection *collection, const char *name);
 const struct index *truce__collection_index_id(const struct collection *collection, int64_t id);
 
+/* "the documents of students", for a message; nothing where it does not know. `catalog` may be NULL. */
+void truce__catalog_name_table(const struct catalog *catalog, int64_t table, char *name,
+                               size_t size);
+
 /* ---- changes, in a write transaction; the caller loads the catalog again afterwards --------- */
 
 truce_status truce__catalog_add_collection(struct kv *kv, const char *name, bson_error_t *error);

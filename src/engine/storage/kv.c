@@ -44,10 +44,9 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "engine/storage/kv_format.h"
+#include "engine/storage/kv_page.h"
 #include "engine/storage/kv_wal.h"
-
-#define APPLICATION_ID 0x74727563 /* "truc" */
-#define FORMAT_VERSION 1
 
 /* a document, or a catalog entry with all its indexes */
 #define BODY_MAX         (TRUCE_DOCUMENT_BYTES_MAX + (4 << 20))
@@ -63,13 +62,20 @@ static void configure(void)
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
+static bool is_damage(int result)
+{
+    return result == SQLITE_IOERR_DATA || result == SQLITE_IOERR_CORRUPTFS ||
+           (result & 0xff) == SQLITE_CORRUPT;
+}
+
 static truce_status status_of(int result)
 {
+    if (is_damage(result))
+        return TRUCE_CORRUPT;
     switch (result & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return TRUCE_LOCKED;
-    case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
         return TRUCE_CORRUPT;
     case SQLITE_TOOBIG:
@@ -79,10 +85,25 @@ static truce_status status_of(int result)
     }
 }
 
+/* Which page has a wrong checksum; in `kv`. */
+static const char *damage_of(struct kv *kv)
+{
+    uint32_t page = 0;
+
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_DAMAGED, &page);
+    snprintf(kv->reason, sizeof kv->reason,
+             "page %u of the file is damaged (its checksum is wrong)", page);
+    return kv->reason;
+}
+
 static const char *reason_of(struct kv *kv, int result)
 {
     int system = sqlite3_system_errno(kv->db);
 
+    if (result == SQLITE_IOERR_DATA)
+        return damage_of(kv);
+    if (is_damage(result))
+        return "the structure of the file is damaged";
     switch (result & 0xff) {
     case SQLITE_FULL:
         return "the disk is full";
@@ -103,6 +124,25 @@ truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_er
     truce_assert(result != SQLITE_OK && result != SQLITE_ROW && result != SQLITE_DONE);
     return truce__fail(status_of(result), error, "cannot %s \"%s\": %s", what, kv->path,
                        reason_of(kv, result));
+}
+
+truce_status truce__kv_fail_table(struct kv *kv, int64_t table, int result, const char *what,
+                                  bson_error_t *error)
+{
+    char name[160] = "";
+
+    if (is_damage(result) && kv->names)
+        kv->names(kv->names_arg, table, name, sizeof name);
+    if (!*name)
+        return truce__kv_fail(kv, result, what, error);
+    return truce__fail(TRUCE_CORRUPT, error, "cannot %s %s in \"%s\": %s", what, name, kv->path,
+                       reason_of(kv, result));
+}
+
+void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg)
+{
+    kv->names = names;
+    kv->names_arg = arg;
 }
 
 /* ---- statements ---------------------------------------------------------------------------- */
@@ -233,8 +273,7 @@ truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bs
     *kv = NULL;
     made->flags = flags;
     made->path = bson_strdup(path);
-    result = sqlite3_open_v2(uri, &made->db, open_flags(flags),
-                             flags & KV_WRITER ? truce__kv_wal_vfs() : NULL);
+    result = sqlite3_open_v2(uri, &made->db, open_flags(flags), truce__kv_wal_vfs());
     bson_free(uri);
     if (!result)
         result = truce__kv_define_take(made);
@@ -383,6 +422,7 @@ truce_status truce__kv_statement(struct kv *kv, enum kv_statement kind, int64_t 
 
     truce_assert(kv->state != KV_IDLE && !kv->take);
     kv_settle(kv);
+    kv->table = table;
     if (!*cached) {
         statement_text(kind, table, rows, sql, sizeof sql);
         status = prepare(kv, sql, cached, error);
@@ -564,7 +604,7 @@ truce_status truce__kv_mark(struct kv *kv, bson_error_t *error)
     char sql[64];
 
     truce_assert(kv->state == KV_IDLE && kv->flags & KV_WRITER);
-    snprintf(sql, sizeof sql, "PRAGMA user_version=%d", FORMAT_VERSION);
+    snprintf(sql, sizeof sql, "PRAGMA user_version=%d", KV_FORMAT);
     return execute(kv, sql, error);
 }
 
@@ -584,6 +624,37 @@ truce_status truce__kv_checkpoint(struct kv *kv, bool restart, int *pages, int *
 
 /* ---- the file itself ----------------------------------------------------------------------- */
 
+static truce_status refuse_format(struct kv *kv, int64_t format, bson_error_t *error)
+{
+    if (format == KV_FORMAT_OLDEST)
+        return truce__fail(TRUCE_INVALID, error,
+                           "\"%s\" has file format %lld, which can only be read: its pages have no "
+                           "checksums; truce copy makes a file of format %d of it",
+                           kv->path, (long long)format, KV_FORMAT);
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "\"%s\" has file format %lld; this version of truce knows format %d",
+                       kv->path, (long long)format, KV_FORMAT);
+}
+
+/* What the header of a file of this format says of its pages can be nothing else. */
+static truce_status check_pages(struct kv *kv, bson_error_t *error)
+{
+    int64_t size = 0;
+    int reserved = -1;
+    bool sums = false;
+    truce_status status = ask(kv, "PRAGMA page_size", &size, error);
+
+    if (status)
+        return status;
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_SUMS, &sums);
+    (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
+    if (!sums || size != KV_PAGE_BYTES || reserved != KV_SUM_BYTES)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "\"%s\" is damaged: the size of its pages is not that of a truce store",
+                           kv->path);
+    return TRUCE_OK;
+}
+
 truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *error)
 {
     int64_t application = 0, format = 0, tables = 0;
@@ -601,25 +672,27 @@ truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *er
         *fresh = true;
         return TRUCE_OK;
     }
-    if (application != APPLICATION_ID)
+    if (application != KV_APPLICATION_ID)
         return truce__fail(TRUCE_CORRUPT, error,
                            "\"%s\" is not a truce store: it is an SQLite file of another program",
                            kv->path);
-    if (format != FORMAT_VERSION)
-        return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" has file format %lld; this version of truce knows format %d",
-                           kv->path, (long long)format, FORMAT_VERSION);
-    return TRUCE_OK;
+    if (format == KV_FORMAT)
+        return check_pages(kv, error);
+    if (format == KV_FORMAT_OLDEST && kv->flags & (KV_READ_ONLY | KV_IMMUTABLE))
+        return TRUCE_OK;
+    return refuse_format(kv, format, error);
 }
 
 truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
 {
     truce_status status;
+    int reserved = KV_SUM_BYTES;
     uint32_t version;
     char sql[128];
 
     /* EXTRA: the removal of the journal, too, is durable before there is a WAL that it could undo
      */
+    (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
     status = execute(kv,
                      "PRAGMA page_size=4096; PRAGMA auto_vacuum=NONE; PRAGMA synchronous=EXTRA;"
                      "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
@@ -628,8 +701,8 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
         status = truce__kv_write_begin(kv, &version, error);
     if (status)
         return status;
-    snprintf(sql, sizeof sql, "PRAGMA application_id=%d; PRAGMA user_version=%d", APPLICATION_ID,
-             FORMAT_VERSION);
+    snprintf(sql, sizeof sql, "PRAGMA application_id=%d; PRAGMA user_version=%d", KV_APPLICATION_ID,
+             KV_FORMAT);
     status = execute(kv, sql, error);
     if (!status)
         status = truce__kv_rows_create(kv, 0, error);

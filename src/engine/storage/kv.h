@@ -44,6 +44,11 @@ void truce__kv_close(struct kv *kv);
  * WAL (the default). Only under the lock. */
 void truce__kv_checkpoint_on_close(struct kv *kv, bool may);
 
+/* Writes into `name` what a table is to people ("the collection students"), or nothing if it does not
+ * know. Called in a failing call on the connection. */
+typedef void kv_name_function(void *arg, int64_t table, char *name, size_t size);
+void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg);
+
 /* ---- transactions -------------------------------------------------------------------------- */
 
 /* How long SQLite's own locks are waited for (other programs on the file; recovery after a crash).
@@ -102,8 +107,8 @@ truce_status truce__kv_log_sync(struct kv_log *log, bson_error_t *error);
 
 /* ---- the file itself ----------------------------------------------------------------------- */
 
-/* Refuses (CORRUPT) what is not a truce store, or is of a newer format. `*fresh`: there is nothing
- * in it yet. */
+/* Refuses what is not a truce store, or is of a newer format (CORRUPT), and one of format 1 unless
+ * the connection only reads (INVALID). `*fresh`: there is nothing in it yet. */
 truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *error);
 
 /* Makes a fresh file a truce store: WAL mode, application id, format version, row table 0. */
@@ -176,7 +181,8 @@ truce_status truce__kv_keys_within(struct kv *kv, int64_t table, struct bytes fr
 struct kv_cursor {
     void *statement;
     struct kv *kv;
-    int64_t row; /* the current entry */
+    int64_t table; /* that is named if it cannot be read */
+    int64_t row;   /* the current entry */
     struct bytes key, body;
     bool keys, bodies;
 };

@@ -53,6 +53,10 @@ struct kv {
     uint32_t tables_count, tables_room;
     kv_take_function *take; /* of the call of truce__kv_rows_each that runs, */
     void *take_arg;         /* and its argument */
+    int64_t table;          /* of the statement that was asked for last */
+    kv_name_function *names;
+    void *names_arg;
+    char reason[80]; /* of a failure */
 };
 
 /* Makes the SQL function of truce__kv_rows_each; an SQLite result. */
@@ -60,6 +64,10 @@ int truce__kv_define_take(struct kv *kv);
 
 /* The status of an SQLite result that is not OK, ROW or DONE; `what` was being done. */
 truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_error_t *error);
+
+/* The same, of a statement of a table, which is named if it is damaged. */
+truce_status truce__kv_fail_table(struct kv *kv, int64_t table, int result, const char *what,
+                                  bson_error_t *error);
 
 /* Ends what the previous call lent out. */
 static inline void kv_settle(struct kv *kv)

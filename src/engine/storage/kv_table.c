@@ -57,7 +57,7 @@ static truce_status change(struct kv *kv, sqlite3_stmt *statement, bson_error_t 
 
     kv->changed = true;
     if (result != SQLITE_DONE)
-        status = truce__kv_fail(kv, result, "write", error);
+        status = truce__kv_fail_table(kv, kv->table, result, "write", error);
     sqlite3_reset(statement);
     return status;
 }
@@ -70,7 +70,8 @@ static truce_status look(struct kv *kv, sqlite3_stmt *statement, bson_error_t *e
 
     if (result == SQLITE_ROW)
         return TRUCE_OK;
-    status = result == SQLITE_DONE ? TRUCE_NOT_FOUND : truce__kv_fail(kv, result, "read", error);
+    status = result == SQLITE_DONE ? TRUCE_NOT_FOUND
+                                   : truce__kv_fail_table(kv, kv->table, result, "read", error);
     sqlite3_reset(statement);
     return status;
 }
@@ -337,7 +338,7 @@ truce_status truce__kv_rows_seek(struct kv *kv, int64_t table, int64_t after, bo
     if (status)
         return status;
     bind_number(statement, 1, after);
-    *cursor = (struct kv_cursor){.statement = statement, .kv = kv, .bodies = true};
+    *cursor = (struct kv_cursor){.statement = statement, .kv = kv, .table = table, .bodies = true};
     return TRUCE_OK;
 }
 
@@ -396,7 +397,11 @@ truce_status truce__kv_keys_seek(struct kv *kv, int64_t table, int64_t rows, str
         return status;
     bind_bytes(statement, 1, key);
     bind_number(statement, 2, row);
-    *cursor = (struct kv_cursor){.statement = statement, .kv = kv, .keys = true, .bodies = rows};
+    *cursor = (struct kv_cursor){.statement = statement,
+                                 .kv = kv,
+                                 .table = rows ? rows : table,
+                                 .keys = true,
+                                 .bodies = rows};
     return TRUCE_OK;
 }
 
@@ -409,7 +414,7 @@ truce_status truce__kv_cursor_next(struct kv_cursor *cursor, bson_error_t *error
     if (result == SQLITE_DONE)
         return TRUCE_NOT_FOUND;
     if (result != SQLITE_ROW)
-        return truce__kv_fail(cursor->kv, result, "read", error);
+        return truce__kv_fail_table(cursor->kv, cursor->table, result, "read", error);
     cursor->row = sqlite3_column_int64(cursor->statement, 0);
     if (cursor->keys)
         cursor->key = column_bytes(cursor->statement, 1);

@@ -35,6 +35,7 @@
 
 #include "base/assert.h"
 #include "engine/storage/kv.h"
+#include "engine/storage/kv_page.h"
 
 #define HEADER_BYTES 24
 #define BUFFER_BYTES (512 * 1024)
@@ -293,13 +294,15 @@ truce_status truce__kv_log_sync(struct kv_log *log, bson_error_t *error)
 
 /* ---- the VFS --------------------------------------------------------------------------------- */
 
-/* Everything but a WAL is the real one's own. */
+/* Everything but a WAL and a database (kv_page.c) is the real one's own. */
 static int open_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *out)
 {
     struct wal_file *wal = wal_of(file);
     int result;
 
     (void)vfs;
+    if (flags & SQLITE_OPEN_MAIN_DB)
+        return truce__kv_page_open(real_vfs, name, file, flags, out);
     if (!(flags & SQLITE_OPEN_WAL))
         return real_vfs->xOpen(real_vfs, name, file, flags, out);
     *wal =
@@ -323,6 +326,8 @@ static void make_vfs(void)
     wal_vfs.xOpen = open_file;
     if (wal_vfs.szOsFile < (int)sizeof(struct wal_file))
         wal_vfs.szOsFile = (int)sizeof(struct wal_file);
+    if (wal_vfs.szOsFile < truce__kv_page_file_size())
+        wal_vfs.szOsFile = truce__kv_page_file_size();
     truce_assert(sqlite3_vfs_register(&wal_vfs, 0) == SQLITE_OK);
 }
 

@@ -1,8 +1,8 @@
 #ifndef TRUCE_ENGINE_STORAGE_KV_WAL_H
 #define TRUCE_ENGINE_STORAGE_KV_WAL_H
 
-/* A way for SQLite to the disk that writes the WAL in few large writes. The connection that writes
- * is opened with it. */
+/* A way for SQLite to the disk that writes the WAL in few large writes, and puts checksums at the end of
+ * the database's pages (kv_page.h). Every connection is opened with it. */
 
 /* Its name, for sqlite3_open_v2; made on the first call, on top of the default one. Any thread. */
 const char *truce__kv_wal_vfs(void);

@@ -1,0 +1,37 @@
+#ifndef TRUCE_ENGINE_KV_PAGE_H
+#define TRUCE_ENGINE_KV_PAGE_H
+
+/* The database file for SQLite, with a checksum at the end of every page. */
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define KV_PAGE_BYTES 4096
+#define KV_SUM_BYTES  8 /* at the end of a page; what SQLite reserves for it */
+
+/* xOpen of a main database; `file` has room for a struct kv_page_file. */
+int truce__kv_page_open(sqlite3_vfs *real, const char *name, sqlite3_file *file, int flags,
+                        int *out);
+
+/* The least room (szOsFile). */
+int truce__kv_page_file_size(void);
+
+/* Questions to a connection, for sqlite3_file_control with "main". */
+enum {
+    KV_PAGE_DAMAGED = 0x74720001, /* uint32_t *: the page whose checksum was wrong last; 0: none */
+    KV_PAGE_SUMS = 0x74720002,    /* bool *: the pages of this file carry checksums */
+    KV_PAGE_LOOK = 0x74720003,    /* struct kv_page_look * */
+};
+
+/* One page as it is in the file, whatever the log has. */
+struct kv_page_look {
+    uint32_t page;                /* in: 1, 2, ... */
+    bool there;                   /* out: the file is as long */
+    bool sound;                   /* its checksum is right, or it was never written */
+    uint8_t bytes[KV_PAGE_BYTES]; /* its content */
+};
+
+/* The checksum of page `number`, of its bytes but the last KV_SUM_BYTES. */
+uint64_t truce__kv_page_sum(const uint8_t *page, uint32_t number);
+
+#endif

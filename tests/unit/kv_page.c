@@ -1,0 +1,269 @@
+/*
+ * Pages with checksums: whatever happens to the bytes of a file, nobody is told anything that was not
+ * written; what is damaged is named, and everything else stays readable.
+ */
+#include "engine/storage/kv_page.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "engine/engine.h"
+#include "tests/support/damage.h"
+#include "tests/support/test.h"
+
+enum { DOCUMENTS = 120 };
+
+static const char *const collections[] = {"north", "east", "south"};
+
+static char path[400];
+static struct image sound;
+
+static void fill(truce_store *store, const char *name)
+{
+    bson_t *index = test_bson("{'key': {'n': 1}, 'name': 'by_n'}");
+    truce_write_options relaxed = {.relaxed = true};
+    char text[1500];
+    bson_error_t error;
+
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    CHECK_OK(truce_index_create(store, name, index, &error), error);
+    for (int i = 0; i < DOCUMENTS; i++) {
+        bson_t *document = BCON_NEW("_id", BCON_INT32(i), "n", BCON_INT32(i * 7), "text", text);
+
+        /* some longer than a page */
+        for (int more = 0; i % 20 == 0 && more < 5; more++)
+            BSON_APPEND_UTF8(document, "more", text);
+        CHECK_OK(truce_insert(store, name, document, &relaxed, &error), error);
+        bson_destroy(document);
+    }
+    bson_destroy(index);
+}
+
+static bool make(void)
+{
+    truce_store *store;
+    bson_error_t error;
+
+    snprintf(path, sizeof path, "%s/s.truce", test_directory());
+    if (sound.size)
+        return true;
+    if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
+        return false;
+    for (size_t i = 0; i < 3; i++)
+        fill(store, collections[i]);
+    truce_store_close(store);
+    return image_read(&sound, path);
+}
+
+/* Every document, by the index too; how many came before it failed. */
+static truce_status read_all(truce_store *store, const char *name, bool by_index,
+                             bson_error_t *error)
+{
+    bson_t *filter = test_bson(by_index ? "{'n': {'$gte': 0}}" : "{}");
+    bson_t *hint = test_bson("{'n': 1}");
+    truce_find_options options = {.hint = by_index ? hint : NULL};
+    truce_cursor *cursor;
+    const bson_t *document;
+    int64_t sum = 0, count = 0;
+    truce_status status = truce_find(store, name, filter, &options, &cursor, error);
+
+    while (!status) {
+        bson_iter_t iter;
+
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        count++;
+        sum += bson_iter_init_find(&iter, document, "n") ? bson_iter_int32(&iter) : -1;
+    }
+    if (!status) {
+        CHECK_INT(count, ==, DOCUMENTS);
+        CHECK_INT(sum, ==, 7 * DOCUMENTS * (DOCUMENTS - 1) / 2);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(filter);
+    bson_destroy(hint);
+    return status;
+}
+
+/* How many collections cannot be read whole; -1: the store cannot be opened. */
+static int damaged_collections(uint32_t page)
+{
+    const truce_store_options options = {.read_only = true};
+    truce_store *store;
+    bson_error_t error = {0};
+    int damaged = 0;
+    truce_status status = truce_store_open(path, &options, &store, &error);
+    char expected[60];
+
+    snprintf(expected, sizeof expected, "page %u of the file is damaged", page);
+    if (status) {
+        CHECK_STATUS(TRUCE_CORRUPT, status, error);
+        CHECK(strstr(error.message, expected));
+        return -1;
+    }
+    for (size_t i = 0; i < 3; i++) {
+        truce_status by_row = read_all(store, collections[i], false, &error);
+
+        if (!by_row)
+            by_row = read_all(store, collections[i], true, &error);
+        if (!by_row)
+            continue;
+        CHECK_STATUS(TRUCE_CORRUPT, by_row, error);
+        CHECK(strstr(error.message, expected));
+        CHECK(page < 3 || strstr(error.message, collections[i]));
+        damaged++;
+    }
+    truce_store_close(store);
+    return damaged;
+}
+
+TEST(a_byte_that_changed_is_named_and_everything_else_can_be_read)
+{
+    struct random random;
+    struct image image;
+    uint32_t pages;
+    int unused = 0;
+
+    REQUIRE(make());
+    truce__random_seed(&random, test_seed());
+    pages = (uint32_t)(sound.size / KV_PAGE_BYTES);
+    image = (struct image){bson_malloc(sound.size), sound.size};
+    CHECK_INT(pages, >, 60);
+    for (uint32_t page = 1; page <= pages; page++) {
+        size_t at =
+            (size_t)(page - 1) * KV_PAGE_BYTES + truce__random_below(&random, KV_PAGE_BYTES);
+        int damaged;
+
+        memcpy(image.bytes, sound.bytes, sound.size);
+        if (page == 1) /* what is not the header of the file */
+            at = 200 + at % 3000;
+        image.bytes[at] ^= (uint8_t)(1 << truce__random_below(&random, 8));
+        REQUIRE(image_write(&image, path));
+        damaged = damaged_collections(page);
+        if (page == 1)
+            CHECK_INT(damaged, ==, -1);
+        else if (page == 2)
+            CHECK_INT(damaged, ==, 3);
+        else
+            CHECK_INT(damaged, <=, 1);
+        unused += !damaged;
+    }
+    CHECK_INT(unused, <, 5); /* the indexes of _id are not read here */
+    image_release(&image);
+}
+
+/* Each bit of the header alone: the store is refused, or nothing that it answers is wrong. */
+TEST(no_bit_of_the_header_turns_the_checksums_off)
+{
+    const truce_store_options options = {.read_only = true};
+    struct image image;
+    int refused = 0;
+
+    REQUIRE(make());
+    image = (struct image){bson_malloc(sound.size), sound.size};
+    for (int bit = 0; bit < 100 * 8; bit++) {
+        truce_store *store;
+        bson_error_t error = {0};
+        truce_status status;
+
+        memcpy(image.bytes, sound.bytes, sound.size);
+        image.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        REQUIRE(image_write(&image, path));
+        status = truce_store_open(path, &options, &store, &error);
+        if (!status) {
+            status = read_all(store, "north", false, &error);
+            truce_store_close(store);
+        }
+        CHECK_STATUS(TRUCE_CORRUPT, status, error);
+        refused += status == TRUCE_CORRUPT;
+    }
+    CHECK_INT(refused, ==, 800);
+    image_release(&image);
+}
+
+TEST(pages_that_changed_places_are_refused)
+{
+    struct image image;
+    uint8_t page[KV_PAGE_BYTES];
+    uint32_t last;
+
+    REQUIRE(make());
+    image = (struct image){bson_malloc(sound.size), sound.size};
+    memcpy(image.bytes, sound.bytes, sound.size);
+    last = (uint32_t)(image.size / KV_PAGE_BYTES);
+    memcpy(page, image.bytes + (size_t)(last - 1) * KV_PAGE_BYTES, KV_PAGE_BYTES);
+    memmove(image.bytes + (size_t)(last - 1) * KV_PAGE_BYTES,
+            image.bytes + (size_t)(last - 4) * KV_PAGE_BYTES, KV_PAGE_BYTES);
+    memcpy(image.bytes + (size_t)(last - 4) * KV_PAGE_BYTES, page, KV_PAGE_BYTES);
+    REQUIRE(image_write(&image, path));
+    CHECK(truce__kv_page_sum(page, last) != truce__kv_page_sum(page, last - 3));
+    {
+        const truce_store_options options = {.read_only = true};
+        truce_store *store;
+        bson_error_t error = {0};
+
+        CHECK_OK(truce_store_open(path, &options, &store, &error), error);
+        CHECK_OK(read_all(store, "north", false, &error), error);
+        CHECK_STATUS(TRUCE_CORRUPT, read_all(store, "south", false, &error), error);
+        truce_store_close(store);
+    }
+    image_release(&image);
+}
+
+/* One bit of any word, in any page. */
+TEST(every_change_of_a_word_changes_the_sum)
+{
+    struct random random;
+    uint8_t page[KV_PAGE_BYTES];
+    uint64_t sum;
+
+    truce__random_seed(&random, test_seed());
+    for (size_t i = 0; i < sizeof page; i++)
+        page[i] = (uint8_t)truce__random_next(&random);
+    sum = truce__kv_page_sum(page, 7);
+    for (size_t bit = 0; bit < (KV_PAGE_BYTES - KV_SUM_BYTES) * 8; bit++) {
+        page[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        CHECK(truce__kv_page_sum(page, 7) != sum);
+        page[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    CHECK(truce__kv_page_sum(page, 7) == sum);
+    CHECK(truce__kv_page_sum(page, 8) != sum);
+}
+
+/* ---- format 1 -------------------------------------------------------------------------------- */
+
+/* The file was made by a truce of format 1. */
+TEST(a_store_of_format_1_is_read_and_copied_and_not_written)
+{
+    const truce_store_options reading = {.read_only = true};
+    truce_store *store;
+    bson_error_t error = {0};
+    char command[1200];
+    int64_t count = 0;
+
+    snprintf(path, sizeof path, "%s/old.truce", test_directory());
+    snprintf(command, sizeof command, "gzip -dc '%s/format1.truce.gz' > '%s'", TRUCE_TEST_DATA,
+             path);
+    REQUIRE(system(command) == 0);
+    CHECK_OK(truce_store_open(path, &reading, &store, &error), error);
+    CHECK_OK(truce_count(store, "students", NULL, NULL, &count, &error), error);
+    CHECK_INT(count, ==, 8);
+    truce_store_close(store);
+    CHECK_STATUS(TRUCE_INVALID, truce_store_open(path, NULL, &store, &error), error);
+    CHECK(strstr(error.message, "truce copy"));
+
+    snprintf(command, sizeof command, "'%s' copy -q '%s' '%s2' > /dev/null", TRUCE_CLI, path, path);
+    REQUIRE(system(command) == 0);
+    strcat(path, "2");
+    CHECK_OK(truce_store_open(path, NULL, &store, &error), error);
+    CHECK_OK(truce_count(store, "students", NULL, NULL, &count, &error), error);
+    CHECK_INT(count, ==, 8);
+    truce_store_close(store);
+    REQUIRE(image_read(&sound, path));
+    CHECK_INT(sound.bytes[20], ==, KV_SUM_BYTES);
+    image_release(&sound);
+}
