@@ -8,6 +8,8 @@
  * Reading is strict JSON (RFC 8259) and takes canonical and relaxed forms mixed, and of version 1
  * what is not ambiguous ({"$binary": "...", "$type": "00"}, {"$date": number}). A document that
  * only looks like a wrapper is a document: {"$type": 2} and {"$regex": "x"} are query operators.
+ *
+ * What a person types may be looser, as in mongosh: {a: 1, 'b.c': {$gt: 2}} (`typed`).
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,6 +20,8 @@
 /* Reads document after document into memory that it keeps. Zero-initialise; release frees. */
 struct json_reader {
     struct buffer bytes; /* the document that was read last */
+    bool typed;          /* names may stand without quotes (letters, digits, _ and $), and single
+                            quotes are as good as double ones */
 };
 
 /* Reads one document (or array: `is_array`, which may be NULL if arrays are refused) that is the

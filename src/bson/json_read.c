@@ -20,7 +20,10 @@
  *  3. The depth of the document is at most TRUCE_DOCUMENT_DEPTH_MAX, and that of the text a little
  *     more, so the recursion is bounded too.
  *
- * Not done: comments, single quotes, keys without quotes and what else is not JSON.
+ * What people type may have names without quotes and texts in single quotes, as in JavaScript, where
+ * the reader is told so (`typed`); files may not.
+ *
+ * Not done: comments, commas at the end, and what else is not JSON.
  */
 #include "bson/json.h"
 
@@ -47,6 +50,7 @@ struct frame {
 struct reading {
     const uint8_t *start, *at, *end;
     struct buffer *out;
+    bool typed; /* names without quotes, texts in single quotes */
     uint32_t depth;
     struct frame frames[READ_DEPTH_MAX + 1];
     bson_error_t *error;
@@ -191,7 +195,7 @@ static truce_status read_unicode(struct reading *r, bool key)
     return put(r, bytes, utf8_encode(code, bytes));
 }
 
-static truce_status read_escape(struct reading *r, bool key)
+static truce_status read_escape(struct reading *r, bool key, uint8_t quote)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char *found;
@@ -202,6 +206,10 @@ static truce_status read_escape(struct reading *r, bool key)
         r->at++;
         return read_unicode(r, key);
     }
+    if (*r->at == quote) {
+        r->at++;
+        return put_byte(r, quote);
+    }
     found = *r->at ? strchr(from, *r->at) : NULL;
     if (!found)
         return fail_here(r, "unknown escape after \\ in a string");
@@ -209,15 +217,16 @@ static truce_status read_escape(struct reading *r, bool key)
     return put_byte(r, (uint8_t)to[found - from]);
 }
 
-/* The characters of a string whose opening quote was read, without any terminator. */
-static truce_status read_characters(struct reading *r, bool key)
+/* The characters of a string up to and with the closing quote, without any terminator; the opening one
+ * was read. */
+static truce_status read_characters(struct reading *r, bool key, uint8_t quote)
 {
     truce_status status;
 
     for (;;) {
         const uint8_t *from = r->at;
 
-        while (r->at < r->end && *r->at != '"' && *r->at != '\\' && *r->at >= 0x20)
+        while (r->at < r->end && *r->at != quote && *r->at != '\\' && *r->at >= 0x20)
             r->at++;
         size_t good = truce__utf8_check((const char *)from, (size_t)(r->at - from));
         if (good != (size_t)(r->at - from))
@@ -227,26 +236,32 @@ static truce_status read_characters(struct reading *r, bool key)
             return status;
         if (r->at == r->end)
             return fail_here(r, "");
-        if (*r->at == '"') {
+        if (*r->at == quote) {
             r->at++;
             return TRUCE_OK;
         }
         if (*r->at != '\\')
             return fail_here(r, "control characters in a string are written as \\u00XX");
         r->at++;
-        status = read_escape(r, key);
+        status = read_escape(r, key, quote);
         if (status)
             return status;
     }
 }
 
+static bool is_quote(const struct reading *r)
+{
+    return r->at < r->end && (*r->at == '"' || (r->typed && *r->at == '\''));
+}
+
 static truce_status read_string(struct reading *r)
 {
     size_t length_at = r->out->size;
+    uint8_t quote = *r->at++;
     truce_status status = put(r, "\0\0\0\0", 4);
 
     if (!status)
-        status = read_characters(r, false);
+        status = read_characters(r, false, quote);
     if (!status)
         status = put_byte(r, 0);
     if (!status)
@@ -324,6 +339,31 @@ static truce_status read_word(struct reading *r, uint8_t *type)
 
 /* ---- documents and arrays ------------------------------------------------------------------ */
 
+/* Letters, digits, _ and $, as JavaScript's names; bytes above ASCII are letters. */
+static bool is_in_name(uint8_t byte)
+{
+    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
+           (byte >= '0' && byte <= '9') || byte == '_' || byte == '$' || byte >= 0x80;
+}
+
+/* A name without quotes. A path ('a.b') needs them, as in JavaScript. */
+static truce_status read_name(struct reading *r)
+{
+    const uint8_t *from = r->at;
+    size_t good;
+
+    while (r->at < r->end && is_in_name(*r->at))
+        r->at++;
+    if (r->at == from)
+        return fail_here(r, "a field name is expected");
+    if (r->at < r->end && (*r->at == '.' || *r->at == '-'))
+        return fail_here(r, "a field name with a . or a - in it needs quotes: 'a.b'");
+    good = truce__utf8_check((const char *)from, (size_t)(r->at - from));
+    if (good != (size_t)(r->at - from))
+        return fail_at(r, from + good, "the field name is not valid UTF-8");
+    return put(r, from, (size_t)(r->at - from));
+}
+
 static truce_status read_key(struct reading *r, uint32_t index, bool array)
 {
     truce_status status = TRUCE_OK;
@@ -332,11 +372,13 @@ static truce_status read_key(struct reading *r, uint32_t index, bool array)
         char digits[16];
         int length = snprintf(digits, sizeof digits, "%u", index);
         status = put(r, digits, (size_t)length);
+    } else if (is_quote(r)) {
+        uint8_t quote = *r->at++;
+        status = read_characters(r, true, quote);
+    } else if (r->typed) {
+        status = read_name(r);
     } else {
-        if (r->at == r->end || *r->at != '"')
-            return fail_here(r, "a field name in double quotes is expected");
-        r->at++;
-        status = read_characters(r, true);
+        return fail_here(r, "a field name in double quotes is expected");
     }
     return status ? status : put_byte(r, 0);
 }
@@ -467,8 +509,11 @@ static truce_status read_value(struct reading *r, uint8_t *type)
         *type = BSON_TYPE_ARRAY;
         status = read_container(r, true);
         break;
+    case '\'':
+        if (!r->typed)
+            return read_word(r, type);
+        /* fall through */
     case '"':
-        r->at++;
         *type = BSON_TYPE_UTF8;
         return read_string(r);
     case '-':
@@ -525,6 +570,7 @@ truce_status truce__json_read(struct json_reader *reader, const char *text, size
                         .at = (const uint8_t *)text,
                         .end = (const uint8_t *)text + size,
                         .out = &reader->bytes,
+                        .typed = reader->typed,
                         .error = error};
     truce_status status;
 

@@ -57,9 +57,7 @@ const struct cli_command cli_aggregate = {
     .help = "PIPELINE is an array of MongoDB's stages. $out and $merge write into this store.",
     .example = "truce aggregate students '[{\"$unwind\": \"$classes\"},\n"
                "    {\"$group\": {\"_id\": \"$classes.name\", \"students\": {\"$sum\": 1}}}]'",
-    .options =
-        (const struct cli_option[]){
-            CLI_HINT_OPTION, CLI_DEADLINE_OPTION, CLI_CANONICAL_OPTION, {0}},
+    .options = (const struct cli_option[]){CLI_HINT_OPTION, CLI_CANONICAL_OPTION, {0}},
     .store = CLI_STORE_NONE, /* depends on the pipeline */
     .run = run,
 };

@@ -55,7 +55,8 @@ enum cli_store_use {
     CLI_STORE_NONE,   /* the command opens no store, or does it itself (cli_store_open) */
     CLI_STORE_READ,   /* it must exist, and is opened read-only */
     CLI_STORE_CHANGE, /* it must exist */
-    CLI_STORE_WRITE,  /* it is created if it does not exist */
+    CLI_STORE_WRITE,  /* it is created if it does not exist, and the call is not refused */
+    CLI_STORE_INPUT,  /* ... if it does not exist: for a command that has read its input by then */
 };
 
 struct cli;
@@ -74,7 +75,7 @@ struct cli_command {
 
 /* commands.c: NULL at the end; commands of one noun stand together, in the order of the help */
 extern const struct cli_command *const cli_commands[];
-/* --store, --json, --quiet, --help: every command has them */
+/* --store, --json, --deadline, --quiet, --help: every command has them */
 extern const struct cli_option cli_common_options[];
 
 struct cli {
@@ -82,11 +83,13 @@ struct cli {
     const struct cli_command *command;
     const char *arguments[CLI_ARGUMENTS_MAX + 1]; /* NULL after the last */
     int count;
-    const char *uri;    /* --store or TRUCE_STORE; NULL: neither */
-    bool uri_given;     /* it is that of --store */
-    truce_store *store; /* open where the command asked for it; main closes it */
-    bool json;          /* --json: every answer is a document */
-    bool quiet;         /* --quiet: no progress, no remarks */
+    const char *uri;      /* --store or TRUCE_STORE; NULL: neither */
+    bool uri_given;       /* it is that of --store */
+    truce_store *store;   /* open where the command asked for it; main closes it */
+    bool json;            /* --json: every answer is a document */
+    bool quiet;           /* --quiet: no progress, no remarks */
+    bool rehearsal;       /* this process only finds out whether the call is refused */
+    uint32_t deadline_ms; /* --deadline: of every call to the store; 0: its own */
     struct {
         const struct cli_option *option;
         const char *value;
@@ -123,6 +126,9 @@ bool cli_print(const bson_t *document, enum json_form form);
 /* An answer: the document with --json, else the text of the format and a newline. */
 TRUCE_PRINTF(3, 4)
 bool cli_answer(const struct cli *cli, const bson_t *document, const char *format, ...);
+/* The escape sequence of a colour, or "" where there are none: not on a terminal, on a dumb one, or
+ * NO_COLOR is set. */
+const char *cli_colour(const char *sequence);
 /* Flushes; `code`, or CLI_FAILED if standard output could not be written. A reader that closed the
  * pipe (`| head`) is no failure. */
 int cli_output_end(int code);
@@ -144,35 +150,13 @@ int cli_exit_of(truce_status status);
 /* ---- the store ----------------------------------------------------------------------------- */
 
 /* Opens the URI of --store or TRUCE_STORE; CLI_DONE, or the exit code with the error printed. A
- * process that forked opens its own. */
-int cli_store_open(const struct cli *cli, enum cli_store_use use, truce_store **store);
-
-/* ---- progress ------------------------------------------------------------------------------ */
-
-/* One line on a terminal that is written over ten times a second; nothing in a pipe or with
- * --quiet. */
-struct cli_progress {
-    bool shown; /* there is a line to be wiped */
-    bool on;
-    int64_t started_ns, printed_ns, counted;
-    const char *verb;
-};
-void cli_progress_begin(const struct cli *cli, struct cli_progress *progress, const char *verb);
-/* `total` 0: not known. Cheap enough to call for each document. */
-void cli_progress(struct cli_progress *progress, int64_t done, int64_t total);
-void cli_progress_end(struct cli_progress *progress);
-
-/* ---- help ---------------------------------------------------------------------------------- */
-
-int cli_help(const struct cli_command *command); /* of one command */
-int cli_help_noun(const char *noun);             /* its verbs; noun NULL: everything */
-const struct cli_command *cli_command_find(const char *noun, const char *verb);
-bool cli_noun_exists(const char *noun);
-/* the nearest of the candidates to a mistyped word, or NULL if none is near */
-struct cli_guess {
-    const char *word, *best;
-    int distance;
-};
-void cli_guess(struct cli_guess *guess, const char *candidate);
+ * process that forked opens its own.
+ *
+ * CLI_STORE_WRITE may return a second time, in a child that runs the rest of the command on an empty store
+ * in memory (`rehearsal`), to find out whether it would be refused: so it comes before anything is read
+ * from standard input or written anywhere. */
+int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store);
+/* The exit code of a child with `rehearsal`; main calls it. */
+int cli_rehearsal_end(struct cli *cli, int code);
 
 #endif

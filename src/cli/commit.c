@@ -236,12 +236,11 @@ static int transact(struct cli *cli, const struct given *given)
 {
     truce_commit_options options = {.key = cli_text(cli, "key")};
     bson_t answer = BSON_INITIALIZER, input = BSON_INITIALIZER;
-    int64_t key_time, deadline;
+    int64_t key_time;
     bson_error_t error;
     truce_status status;
 
-    if (!cli_number(cli, "key-time", 1, INT64_MAX, truce__clock_wall_ms(), &key_time) ||
-        !cli_number(cli, "deadline", 1, 86400000, 30000, &deadline)) {
+    if (!cli_number(cli, "key-time", 1, INT64_MAX, truce__clock_wall_ms(), &key_time)) {
         bson_destroy(&input);
         return CLI_USAGE;
     }
@@ -254,7 +253,7 @@ static int transact(struct cli *cli, const struct given *given)
     else if (given->diffs.has_input)
         options.input = &given->diffs.input;
     options.key_time_ms = options.key ? key_time : 0;
-    options.deadline_ms = (uint32_t)deadline;
+    options.deadline_ms = cli->deadline_ms;
     options.mechanism = cli_flag(cli, "journal") ? TRUCE_MECHANISM_JOURNAL : TRUCE_MECHANISM_AUTO;
     status = apply_given(cli, given, &options, &error);
     BSON_APPEND_BOOL(&answer, "committed", true);
@@ -297,10 +296,8 @@ static int read_given(const struct cli *cli, struct given *given)
                    : CLI_USAGE;
     path = path ? path : "-";
     status = cli_text_file(path, &text, &error);
-    if (status == TRUCE_INVALID || status == TRUCE_LIMIT)
-        return cli_usage(cli, "%s", error.message);
     if (status)
-        return cli_error(cli, NULL, status, &error);
+        return cli_usage(cli, "%s", error.message);
     good = cli_document_or_array(cli, text, strcmp(path, "-") ? path : "standard input",
                                  &given->content, &given->is_array);
     bson_free(text);
@@ -314,6 +311,8 @@ static int run_apply(struct cli *cli)
 
     if (!code)
         code = check_given(cli, &given);
+    if (!code)
+        code = cli_store_open(cli, CLI_STORE_WRITE, &cli->store);
     if (!code)
         code = transact(cli, &given);
     bson_destroy(&given.content);
@@ -352,9 +351,8 @@ const struct cli_command cli_commit_apply = {
             {"key", 0, "KEY", "an idempotency key: it happens once for ever under it", false},
             {"key-time", 0, "MS", "when the key was made (ms since 1970)", false},
             {"journal", 0, NULL, "through the journal, also where the store can do without", false},
-            {"deadline", 0, "MS", "how long to wait for others (30,000)", false},
             {0}},
-    .store = CLI_STORE_WRITE,
+    .store = CLI_STORE_NONE, /* opened when the changes are read */
     .run = run_apply,
 };
 

@@ -11,6 +11,8 @@
 #include "base/limits.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/help.h"
+#include "cli/progress.h"
 #include "store/reserved.h"
 
 #define COLLECTIONS_MAX 1000
@@ -71,7 +73,7 @@ static int open_to(struct copying *copying)
     truce_status status;
 
     if (!dry)
-        return open_one(copying, copying->to_uri, CLI_STORE_WRITE, &copying->to);
+        return open_one(copying, copying->to_uri, CLI_STORE_INPUT, &copying->to);
     status = truce_store_open(copying->to_uri, &look, &copying->to, &error);
     if (status == TRUCE_NOT_FOUND)
         status = truce_store_open("memory:", NULL, &copying->to, &error);

@@ -33,9 +33,7 @@ const struct cli_command cli_count = {
     .arguments = "COLLECTION [FILTER]",
     .summary = "count the documents that match",
     .example = "truce count students '{\"classes.name\": \"CS 101\"}'",
-    .options =
-        (const struct cli_option[]){
-            CLI_SKIP_OPTION, CLI_LIMIT_OPTION, CLI_HINT_OPTION, CLI_DEADLINE_OPTION, {0}},
+    .options = (const struct cli_option[]){CLI_SKIP_OPTION, CLI_LIMIT_OPTION, CLI_HINT_OPTION, {0}},
     .store = CLI_STORE_READ,
     .run = run,
 };

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/demo.h"
+#include "cli/pool.h"
 
 #define READERS 4
 #define WORN    4 /* badges */
@@ -186,6 +187,7 @@ static truce_status play(struct badges *demo, enum way way, struct looks *looks,
                          bson_error_t *error)
 {
     struct tally *tally = demo->tally;
+    pid_t parent = getpid();
     truce_status status;
 
     memset(tally, 0, sizeof *tally);
@@ -197,6 +199,7 @@ static truce_status play(struct badges *demo, enum way way, struct looks *looks,
     for (int i = 0; i <= READERS; i++) {
         demo->children[i] = fork();
         if (!demo->children[i]) {
+            pool_end_with(parent);
             if (i)
                 read_badges(demo);
             write_badges(demo, way);

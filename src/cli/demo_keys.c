@@ -18,6 +18,7 @@
 #include "base/random.h"
 #include "cli/commands.h"
 #include "cli/demo.h"
+#include "cli/pool.h"
 
 #define KEYS          "truce_demo_keys" /* the collection */
 #define PROCESSES     8
@@ -182,10 +183,14 @@ _Noreturn static void child(const struct keys *demo, enum way way)
 
 static void start(struct keys *demo, int slot, enum way way)
 {
+    pid_t parent = getpid();
+
     fflush(NULL);
     demo->children[slot] = fork();
-    if (demo->children[slot] == 0)
+    if (demo->children[slot] == 0) {
+        pool_end_with(parent);
         child(demo, way);
+    }
 }
 
 static void stop(struct keys *demo, int slot)

@@ -41,6 +41,7 @@ static bool open_revision(const struct cli *cli, truce_revision **revision)
                                               .keep = (uint32_t)keep,
                                               .keep_ms = days * DAY_MS,
                                               .strict = cli_flag(cli, "strict"),
+                                              .deadline_ms = cli->deadline_ms,
                                               .inbox = true});
     bson_destroy(&rules);
     return true;
@@ -50,13 +51,13 @@ static bool open_revision(const struct cli *cli, truce_revision **revision)
 static bool read_id(const struct cli *cli, const char *text, bson_t *holder)
 {
     char *wrapped = bson_strdup_printf("{\"v\": %s}", text);
-    struct json_reader reader = {0};
+    struct json_reader reader = {.typed = true};
     bson_error_t ignored;
     bson_t read;
     bool good = true;
 
     bson_init(holder);
-    if (!text[0] || !strchr("{[\"-0123456789tfn", text[0]))
+    if (!text[0] || !strchr("{[\"'-0123456789tfn", text[0]))
         BSON_APPEND_UTF8(holder, "v", text);
     else if (truce__json_read(&reader, wrapped, strlen(wrapped), &read, NULL, &ignored))
         good = cli_usage(cli, "ID is a value of Extended JSON, or a word, not \"%s\"", text) < 0;
@@ -76,11 +77,6 @@ static bson_value_t id_in(const bson_t *holder)
 }
 
 /* ---- conflicts as text ------------------------------------------------------------------------ */
-
-static const char *colour(const char *code)
-{
-    return isatty(STDOUT_FILENO) ? code : "";
-}
 
 static void show_side(const bson_t *conflict, const char *name, char *text, size_t size)
 {
@@ -117,8 +113,9 @@ static void print_conflicts(const bson_t *entry)
         if (bson_iter_init_find(&path, &one, "kind"))
             printf(" (%s)", bson_iter_utf8(&path, NULL));
         if (bson_has_field(&one, "mine") || bson_has_field(&one, "theirs"))
-            printf(": was %s\n    %smine   %-36s%s %stheirs %s%s", base, colour("\033[32m"), mine,
-                   colour("\033[0m"), colour("\033[36m"), theirs, colour("\033[0m"));
+            printf(": was %s\n    %smine   %-36s%s %stheirs %s%s", base, cli_colour("\033[32m"),
+                   mine, cli_colour("\033[0m"), cli_colour("\033[36m"), theirs,
+                   cli_colour("\033[0m"));
         putchar('\n');
     }
 }
@@ -141,7 +138,10 @@ static int answer(const struct cli *cli, const truce_revision_result *result)
     if (cli->json || !conflict) {
         cli_answer(cli, &document, "%s, version %" PRId64, name, result->version);
     } else {
-        printf("conflict with version %" PRId64 "\n", result->version);
+        if (result->version == TRUCE_REVISION_NEW)
+            printf("conflict: there is no such document\n");
+        else
+            printf("conflict with version %" PRId64 "\n", result->version);
         print_conflicts(&result->conflict);
         if (kept)
             printf("kept as %s: truce doc resolve\n", inbox);

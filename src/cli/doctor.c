@@ -1,5 +1,4 @@
 /* truce doctor. */
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,16 +15,11 @@ static const char *text_of(const bson_t *document, const char *name)
                : "";
 }
 
-/* On a terminal only, and not where the user wants none (NO_COLOR). */
 static const char *colour(const char *level)
 {
-    const char *none = getenv("NO_COLOR");
-
-    if (!isatty(STDOUT_FILENO) || (none && *none))
-        return "";
-    return !strcmp(level, "error")     ? "\033[31m"
-           : !strcmp(level, "warning") ? "\033[33m"
-                                       : "\033[2m";
+    return cli_colour(!strcmp(level, "error")     ? "\033[31m"
+                      : !strcmp(level, "warning") ? "\033[33m"
+                                                  : "\033[2m");
 }
 
 static void show(const bson_t *finding, void *arg)
@@ -72,6 +66,15 @@ static void sum_up(const struct cli *cli, const truce_doctor_report *report)
     bson_destroy(&answer);
 }
 
+/* Who may only read the file looks at it so. */
+static enum cli_store_use look_use(const struct cli *cli)
+{
+    const char *path = cli->uri && !strncmp(cli->uri, "file:", 5) ? cli->uri + 5 : cli->uri;
+
+    return path && access(path, W_OK) != 0 && access(path, R_OK) == 0 ? CLI_STORE_READ
+                                                                      : CLI_STORE_CHANGE;
+}
+
 static int run(struct cli *cli)
 {
     truce_doctor_report report;
@@ -85,7 +88,7 @@ static int run(struct cli *cli)
     /* a database that has no collections yet is no reason not to look at its server */
     may_be_empty =
         cli->uri && (!strncmp(cli->uri, "mongodb", 7) || !strncmp(cli->uri, "memory:", 7));
-    code = cli_store_open(cli, may_be_empty ? CLI_STORE_WRITE : CLI_STORE_CHANGE, &cli->store);
+    code = cli_store_open(cli, may_be_empty ? CLI_STORE_WRITE : look_use(cli), &cli->store);
     if (code)
         return code;
     status = truce_doctor(cli->store, show, cli, &report, &error);

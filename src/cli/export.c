@@ -1,55 +1,22 @@
 /* truce export: documents as NDJSON that truce import reads back exactly. */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fingerprint.h"
 #include "cli/commands.h"
+#include "cli/progress.h"
 #include "cli/query.h"
+#include "cli/sink.h"
 
 struct export
 {
     const struct cli *cli;
-    FILE *file;
-    char *temporary; /* NULL: standard output */
-    const char *path;
+    struct sink sink;
+    bool to_file; /* then there is room for an answer on standard output */
     enum json_form form;
     int64_t count, total;
     struct fingerprint hash;
 };
-
-/* A file appears under its name when it is whole. */
-static int open_output(struct export *export)
-{
-    if (!export->path || !strcmp(export->path, "-")) {
-        export->file = stdout;
-        return CLI_DONE;
-    }
-    export->temporary = bson_strdup_printf("%s.%ld.part", export->path, (long)getpid());
-    export->file = fopen(export->temporary, "we");
-    if (!export->file)
-        return cli_say(export->cli, CLI_FAILED, "%s cannot be written: %s", export->temporary,
-                       strerror(errno));
-    return CLI_DONE;
-}
-
-static int close_output(struct export *export, int code)
-{
-    bool failed;
-
-    if (!export->temporary || !export->file)
-        return code;
-    failed = ferror(export->file) || fflush(export->file) || fsync(fileno(export->file));
-    failed |= fclose(export->file) != 0;
-    if (!code && (failed || rename(export->temporary, export->path) != 0))
-        code = cli_say(export->cli, CLI_FAILED, "%s cannot be written: %s", export->path,
-                       strerror(errno));
-    if (code)
-        unlink(export->temporary); /* the error is told already */
-    return code;
-}
 
 /* How many there will be, for the progress; 0: not known. */
 static int64_t count_all(const struct export *export, const struct cli_query *query)
@@ -83,7 +50,7 @@ static int write_all(struct export *export, const struct cli_query *query, truce
         truce__json_write(&line, document, false, export->form);
         truce__buffer_append_byte(&line, '\n');
         truce__fingerprint_add(&export->hash, bson_get_data(document), document->len);
-        good = fwrite(line.bytes, 1, line.size, export->file) == line.size;
+        good = fwrite(line.bytes, 1, line.size, export->sink.file) == line.size;
         cli_progress(&progress, ++export->count, export->total);
     }
     cli_progress_end(&progress);
@@ -99,7 +66,7 @@ static void answer(const struct export *export)
     truce__fingerprint_text(&export->hash, hash);
     BSON_APPEND_INT64(&document, "exported", export->count);
     BSON_APPEND_UTF8(&document, "hash", hash);
-    if (export->temporary)
+    if (export->to_file)
         cli_answer(export->cli, &document, "exported %" PRId64, export->count);
     bson_destroy(&document);
 }
@@ -107,26 +74,30 @@ static void answer(const struct export *export)
 static int run(struct cli *cli)
 {
     struct export export = {.cli = cli,
-                            .path = cli_text(cli, "output"),
                             .form = cli_flag(cli, "relaxed") ? JSON_RELAXED : JSON_CANONICAL};
+    const char *path = cli_text(cli, "output");
     struct cli_query query;
     truce_cursor *cursor = NULL;
     bson_error_t error;
     truce_status status;
     int code = cli_query_read(cli, cli->arguments[1], &query);
 
+    export.to_file = path && strcmp(path, "-") != 0;
     if (!code) {
         status = truce_find(cli->store, cli->arguments[0], &query.filter, &query.options, &cursor,
                             &error);
-        code = status ? cli_error(cli, NULL, status, &error) : open_output(&export);
+        if (!status)
+            status = cli_sink_open(&export.sink, path, &error);
+        code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
     }
     if (!code)
         code = write_all(&export, &query, cursor);
     truce_cursor_close(cursor);
-    code = close_output(&export, code);
+    status = cli_sink_close(&export.sink, !code, &error);
+    if (status)
+        code = cli_error(cli, NULL, status, &error);
     if (!code)
         answer(&export);
-    bson_free(export.temporary);
     cli_query_release(&query);
     return code;
 }

@@ -32,7 +32,6 @@ const struct cli_command cli_find = {
                                            CLI_SKIP_OPTION,
                                            CLI_LIMIT_OPTION,
                                            CLI_HINT_OPTION,
-                                           CLI_DEADLINE_OPTION,
                                            CLI_CANONICAL_OPTION,
                                            {0}},
     .store = CLI_STORE_READ,

@@ -1,4 +1,5 @@
 /* Help from the table of commands, and guesses at what a mistyped word was meant to be. */
+#include "cli/help.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 

@@ -39,6 +39,7 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/ndjson.h"
+#include "cli/progress.h"
 #include "store/reserved.h"
 
 #define BATCH_BYTES     (4 * 1024 * 1024)
@@ -53,7 +54,7 @@ struct entry {
 };
 
 struct import {
-    const struct cli *cli;
+    struct cli *cli;
     const char *collection, *path;
     struct ndjson *input;
     struct rejects rejects;
@@ -534,7 +535,9 @@ static int run(struct cli *cli)
         goto out;
     }
     make_id(&import);
-    code = import_all(&import);
+    code = cli_store_open(cli, CLI_STORE_INPUT, &cli->store);
+    if (!code)
+        code = import_all(&import);
 out:
     empty_batch(&import);
     cli_ndjson_close(import.input);
@@ -563,6 +566,6 @@ const struct cli_command cli_import = {
             {"again", 0, NULL, "also what was imported before", false},
             {"relaxed", 0, NULL, "do not wait for the disk at each batch", false},
             {0}},
-    .store = CLI_STORE_WRITE,
+    .store = CLI_STORE_NONE, /* opened when the file is */
     .run = run,
 };

@@ -7,7 +7,7 @@
 #include "cli/ndjson.h"
 
 struct insert {
-    const struct cli *cli;
+    struct cli *cli;
     bson_t ids; /* of what was inserted, for --json */
     int64_t inserted;
 };
@@ -73,6 +73,16 @@ static int insert_arguments(struct insert *insert)
     return code;
 }
 
+/* The store is opened at the first good line: bad input makes none. */
+static int insert_line(struct insert *insert, const bson_t *document, const char *what)
+{
+    int code = CLI_DONE;
+
+    if (!insert->cli->store)
+        code = cli_store_open(insert->cli, CLI_STORE_WRITE, &insert->cli->store);
+    return code ? code : insert_one(insert, document, what);
+}
+
 static int insert_lines(struct insert *insert)
 {
     const struct cli *cli = insert->cli;
@@ -83,8 +93,8 @@ static int insert_lines(struct insert *insert)
     int code = CLI_DONE;
 
     if (!input)
-        return cli_error(cli, NULL, TRUCE_IO, &error);
-    while (!code) {
+        return cli_error(cli, NULL, TRUCE_INVALID, &error);
+    while (!code && !(cli->rehearsal && insert->inserted)) {
         char what[40];
         const char *wrong;
         truce_status status = cli_ndjson_next(input, &line, &error);
@@ -95,7 +105,7 @@ static int insert_lines(struct insert *insert)
             break;
         snprintf(what, sizeof what, "line %" PRId64, line.number);
         wrong = cli_ndjson_document(input, &line, &document);
-        code = wrong ? cli_usage(cli, "%s, %s", what, wrong) : insert_one(insert, &document, what);
+        code = wrong ? cli_usage(cli, "%s, %s", what, wrong) : insert_line(insert, &document, what);
     }
     cli_ndjson_close(input);
     return code;
@@ -105,7 +115,12 @@ static int run(struct cli *cli)
 {
     struct insert insert = {.cli = cli, .ids = BSON_INITIALIZER};
     bson_t answer = BSON_INITIALIZER;
-    int code = cli->count > 1 ? insert_arguments(&insert) : insert_lines(&insert);
+    int code = CLI_DONE;
+
+    if (cli->count > 1)
+        code = cli_store_open(cli, CLI_STORE_WRITE, &cli->store);
+    if (!code)
+        code = cli->count > 1 ? insert_arguments(&insert) : insert_lines(&insert);
 
     if (!code || insert.inserted) {
         BSON_APPEND_INT64(&answer, "inserted", insert.inserted);
@@ -130,6 +145,7 @@ const struct cli_command cli_insert = {
     .options =
         (const struct cli_option[]){
             {"relaxed", 0, NULL, "do not wait for the disk at each document", false}, {0}},
-    .store = CLI_STORE_WRITE,
+    .store = CLI_STORE_NONE,
+    /* opened when there is a document */
     .run = run,
 };

@@ -20,6 +20,7 @@ static truce_item *open_item(const struct cli *cli)
                               .field = cli_text(cli, "field"),
                               .identity = cli_text(cli, "identity"),
                               .version = cli_text(cli, "version-field"),
+                              .deadline_ms = cli->deadline_ms,
                               .layout = cli_flag(cli, "map") ? TRUCE_ITEM_MAP : TRUCE_ITEM_ARRAY,
                           });
 }

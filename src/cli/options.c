@@ -11,6 +11,7 @@ const struct cli_option cli_common_options[] = {
     {"store", 's', "URI", "the store: a file, mongodb://..., or memory: (else TRUCE_STORE says it)",
      false},
     {"json", 'j', NULL, "every answer is a document", false},
+    {"deadline", 0, "MS", "give up after so many milliseconds", false},
     {"quiet", 'q', NULL, "no progress and no remarks", false},
     {"help", 'h', NULL, "this help", false},
     {0},
@@ -88,7 +89,7 @@ bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t 
 bool cli_document_or_array(const struct cli *cli, const char *text, const char *what,
                            bson_t *document, bool *is_array)
 {
-    struct json_reader reader = {0};
+    struct json_reader reader = {.typed = true};
     bson_error_t error;
     bson_t borrowed;
     bool good = true;

@@ -1,12 +1,11 @@
-/* What a command prints: answers, errors, remarks, progress; and the opening of the store. */
+/* What a command prints: answers, errors, remarks. */
 #include "cli/cli.h"
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/clock.h"
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
@@ -40,6 +39,15 @@ bool cli_answer(const struct cli *cli, const bson_t *document, const char *forma
     written = vprintf(format, arguments);
     va_end(arguments);
     return written >= 0 && putchar('\n') != EOF;
+}
+
+const char *cli_colour(const char *sequence)
+{
+    const char *none = getenv("NO_COLOR"), *terminal = getenv("TERM");
+
+    if (!isatty(STDOUT_FILENO) || (none && *none) || (terminal && !strcmp(terminal, "dumb")))
+        return "";
+    return sequence;
 }
 
 int cli_output_end(int code)
@@ -156,67 +164,4 @@ int cli_error(const struct cli *cli, const char *what, truce_status status,
     snprintf(message, sizeof message, "%s%s%s", what ? what : "", what ? ": " : "", error->message);
     print_error(cli, truce_status_name(status), error, message);
     return cli_exit_of(status);
-}
-
-/* ---- the store ----------------------------------------------------------------------------- */
-
-int cli_store_open(const struct cli *cli, enum cli_store_use use, truce_store **store)
-{
-    const truce_store_options options = {
-        .read_only = use == CLI_STORE_READ,
-        .must_exist = use == CLI_STORE_READ || use == CLI_STORE_CHANGE,
-    };
-    bson_error_t error;
-    truce_status status;
-
-    *store = NULL;
-    if (!cli->uri)
-        return cli_usage(cli, "which store? Say --store FILE, or set TRUCE_STORE");
-    status = truce_store_open(cli->uri, &options, store, &error);
-    if (!status)
-        return CLI_DONE;
-    cli_error(cli, NULL, status, &error);
-    return status == TRUCE_INVALID ? CLI_USAGE : CLI_FAILED;
-}
-
-/* ---- progress ------------------------------------------------------------------------------ */
-
-#define PROGRESS_EVERY_NS 100000000
-
-void cli_progress_begin(const struct cli *cli, struct cli_progress *progress, const char *verb)
-{
-    *progress = (struct cli_progress){
-        .on = !cli->quiet && isatty(STDERR_FILENO),
-        .started_ns = truce__clock_monotonic_ns(),
-        .verb = verb,
-    };
-    progress->printed_ns = progress->started_ns;
-}
-
-void cli_progress(struct cli_progress *progress, int64_t done, int64_t total)
-{
-    int64_t now;
-    double seconds;
-
-    if (!progress->on)
-        return;
-    now = truce__clock_monotonic_ns();
-    if (now - progress->printed_ns < PROGRESS_EVERY_NS)
-        return;
-    progress->printed_ns = now;
-    progress->shown = true;
-    seconds = (double)(now - progress->started_ns) / 1e9;
-    fprintf(stderr, "\r%s %lld", progress->verb, (long long)done);
-    if (total > 0)
-        fprintf(stderr, " of %lld (%d %%)", (long long)total,
-                (int)(100.0 * (double)done / (double)total));
-    fprintf(stderr, ", %.0f/s \033[K", (double)done / seconds);
-    fflush(stderr);
-}
-
-void cli_progress_end(struct cli_progress *progress)
-{
-    if (progress->shown)
-        fputs("\r\033[K", stderr);
-    progress->shown = false;
 }

@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,6 +56,12 @@ struct pool {
 
 /* ---- processes ---- */
 
+void pool_end_with(pid_t parent)
+{
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+        _exit(127); /* it is gone already */
+}
+
 static _Noreturn void become_worker(const struct pool *pool, int number, int in, int out)
 {
     const char *argv[ARGUMENTS_MAX + 3];
@@ -77,13 +84,16 @@ static _Noreturn void become_worker(const struct pool *pool, int number, int in,
 static truce_status start(struct pool *pool, int number, bson_error_t *error)
 {
     struct slot *slot = &pool->slots[number];
+    pid_t parent = getpid();
     int to[2] = {-1, -1}, from[2] = {-1, -1};
     pid_t pid = -1;
 
     if (!pipe2(to, O_CLOEXEC) && !pipe2(from, O_CLOEXEC))
         pid = fork();
-    if (pid == 0)
+    if (pid == 0) {
+        pool_end_with(parent);
         become_worker(pool, number, to[0], from[1]);
+    }
     if (to[0] >= 0)
         close(to[0]);
     if (from[1] >= 0)

@@ -52,6 +52,9 @@ int64_t pool_deaths(const struct pool *pool);
 
 /* ---- the worker's side ---- */
 
+/* First of all in a child: it is killed as soon as `parent` is gone, however that ended. */
+void pool_end_with(pid_t parent);
+
 /* Reads the next frame from `file` into `frame`. False: the end, or (with `error` filled) a broken
  * pipe. */
 bool pool_read_frame(int file, struct buffer *frame, bson_error_t *error);

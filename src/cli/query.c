@@ -50,7 +50,6 @@ static bool read_number(const struct cli *cli, const char *name, int64_t most, i
 int cli_query_read(const struct cli *cli, const char *filter, struct cli_query *query)
 {
     truce_find_options *options = &query->options;
-    int64_t deadline;
     bool good = true;
 
     *options = (truce_find_options){0};
@@ -60,8 +59,7 @@ int cli_query_read(const struct cli *cli, const char *filter, struct cli_query *
     good &= read_document(cli, "sort", &query->sort, &options->sort);
     good &= read_number(cli, "skip", INT64_MAX, &options->skip);
     good &= read_number(cli, "limit", INT64_MAX, &options->limit);
-    good &= read_number(cli, "deadline", UINT32_MAX, &deadline);
-    options->deadline_ms = (uint32_t)deadline;
+    options->deadline_ms = cli->deadline_ms;
     options->allow_disk_use = true;
     if (has_option(cli, "hint")) {
         good &= cli_hint_read(cli, &query->hint);

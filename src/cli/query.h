@@ -24,10 +24,6 @@
     {                                                                                              \
         "hint", 0, "INDEX", "use this index: its name or its key", false                           \
     }
-#define CLI_DEADLINE_OPTION                                                                        \
-    {                                                                                              \
-        "deadline", 0, "MS", "give up after so many milliseconds", false                           \
-    }
 #define CLI_CANONICAL_OPTION                                                                       \
     {                                                                                              \
         "canonical", 0, NULL, "every number with its type", false                                  \

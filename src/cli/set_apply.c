@@ -27,6 +27,7 @@
 #include "cli/message.h"
 #include "cli/ndjson.h"
 #include "cli/pool.h"
+#include "cli/progress.h"
 #include "cli/set.h"
 #include "cli/set_job.h"
 
@@ -475,13 +476,15 @@ static int run(struct cli *cli)
     apply.collection = cli->count > 1 ? cli->arguments[1] : "students";
     if (!cli_number(cli, "workers", 1, WORKERS_LIMIT, 5, &workers))
         return CLI_USAGE;
-    if (!strncmp(cli->uri, "memory:", 7))
+    if (cli->uri && !strncmp(cli->uri, "memory:", 7))
         return cli_usage(cli, "memory: is the store of one process, and its workers are several");
     apply.workers = (int)workers;
     apply.input = cli_ndjson_open(apply.path, &error);
     if (!apply.input)
         return cli_error(cli, NULL, TRUCE_INVALID, &error);
-    code = prepare(&apply, &format);
+    code = cli_store_open(cli, CLI_STORE_INPUT, &cli->store);
+    if (!code)
+        code = prepare(&apply, &format);
     if (!code)
         code = run_pool(&apply);
     cli_ndjson_close(apply.input);
@@ -517,6 +520,6 @@ const struct cli_command cli_set_apply = {
             CLI_MESSAGE_OPTIONS,
             CLI_SET_OPTIONS,
             {0}},
-    .store = CLI_STORE_WRITE,
+    .store = CLI_STORE_NONE, /* opened when the file is */
     .run = run,
 };

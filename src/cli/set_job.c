@@ -11,6 +11,7 @@
 #include "base/field.h"
 #include "bson/json.h"
 #include "bson/value.h"
+#include "cli/sink.h"
 #include "store/reserved.h"
 
 #define TEXT_BYTES_MAX 300 /* of a rejected line: the line's number says where the rest is */
@@ -232,24 +233,11 @@ static truce_status write_chunk(struct job *job, int64_t chunk, FILE *file, bson
 truce_status job_write_rejects(struct job *job, int64_t count, const char *path,
                                bson_error_t *error)
 {
-    char *beside = bson_strdup_printf("%s.tmp", path);
-    FILE *file = fopen(beside, "we");
-    truce_status status = TRUCE_OK;
-    bool good;
+    struct sink sink;
+    truce_status closed, status = cli_sink_open(&sink, path, error);
 
-    if (!file)
-        status = truce__fail(TRUCE_IO, error, "%s cannot be written: %s", beside, strerror(errno));
-    for (int64_t chunk = 0; file && !status && chunk < count; chunk++)
-        status = write_chunk(job, chunk, file, error);
-    if (file) {
-        good = !ferror(file) && !fflush(file) && !fsync(fileno(file));
-        good &= !fclose(file);
-        if (!status && (!good || rename(beside, path)))
-            status =
-                truce__fail(TRUCE_IO, error, "%s cannot be written: %s", path, strerror(errno));
-        if (status)
-            unlink(beside);
-    }
-    bson_free(beside);
-    return status;
+    for (int64_t chunk = 0; !status && chunk < count; chunk++)
+        status = write_chunk(job, chunk, sink.file, error);
+    closed = cli_sink_close(&sink, !status, status ? NULL : error);
+    return status ? status : closed;
 }

@@ -48,8 +48,8 @@ truce_status job_done(struct job *job, int64_t chunk, const struct chunk_check *
 void reject_append(bson_t *array, uint32_t *index, int64_t line, const char *reason,
                    const char *text, size_t size);
 
-/* Writes the reject file anew, from chunks 0 to count - 1, in the order of lines: beside it first,
- * then in its place. */
+/* Writes the reject file anew, from chunks 0 to count - 1, in the order of lines; it
+ * appears when it is whole. */
 truce_status job_write_rejects(struct job *job, int64_t count, const char *path,
                                bson_error_t *error);
 

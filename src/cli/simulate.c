@@ -3,6 +3,7 @@
 
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/progress.h"
 #include "sim/sim.h"
 
 static void add(struct sim_result *sum, const struct sim_result *result)

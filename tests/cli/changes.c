@@ -52,7 +52,7 @@ TEST(diffs_come_from_a_file)
     check_counts("{\"_id\": \"any\", \"count\": 1}\n{\"_id\": \"red\", \"count\": 1}\n");
     ANSWERS(1, "", "key \"count\" is 1, and was 0 for the diff", NULL, "commit", "apply", "--file",
             input);
-    ANSWERS(3, "", "cannot be read", NULL, "commit", "apply", "--file", "no/such/file");
+    ANSWERS(2, "", "cannot be read", NULL, "commit", "apply", "--file", "no/such/file");
     ANSWERS(2, "", "both given", NULL, "commit", "apply", "[]", "--file", input);
 }
 

@@ -101,8 +101,7 @@ TEST(mistyped_words_are_guessed)
     REFUSED("there is no command \"fnid\"; did you mean \"find\"?", "fnid");
     REFUSED("there is no command \"index crate\"; did you mean \"index create\"?", "index",
             "crate");
-    REFUSED("the command comes first, and \"--store\" behind it", "--store", "a.truce", "find",
-            "c");
+    REFUSED("there is no option --stoer; did you mean --store?", "--stoer", "a.truce", "find", "c");
     REFUSED("there is no command \"xyzzy\"; truce help lists what there is", "xyzzy");
     REFUSED("there is no option --sotr; did you mean --sort?", "find", "c", "--sotr", "{}");
     REFUSED("there is no option --sotr; did you mean --sort?", "find", "c", "--sotr={}");

@@ -1,6 +1,7 @@
 /*
  * The Extended JSON reader on any text. What it accepts is well-formed BSON, and its canonical form
- * reads back as the same bytes; its relaxed form reads back as some document.
+ * reads back as the same bytes; its relaxed form reads back as some document. What is strict is also
+ * what is typed, with the same meaning.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,23 @@ static void read_again(const bson_t *document, bool is_array, enum json_form for
     truce__buffer_release(&text);
 }
 
+/* `strict`: what the strict reader made of the same text; NULL: it refused it. */
+static void read_typed(const char *text, size_t size, const bson_t *strict)
+{
+    struct json_reader reader = {.typed = true};
+    bson_error_t error = {0};
+    bson_t document;
+    bool is_array;
+    truce_status status = truce__json_read(&reader, text, size, &document, &is_array, &error);
+
+    if (status)
+        truce_assert(bson_empty(&document) && error.message[0] && !strict);
+    else
+        truce_assert(!truce__document_check(&document, "document", &error));
+    truce_assert(!strict || bson_equal(strict, &document));
+    truce__json_reader_release(&reader);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct json_reader reader = {0};
@@ -49,6 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_again(&document, is_array, JSON_CANONICAL);
         read_again(&document, is_array, JSON_RELAXED);
     }
+    read_typed((const char *)data, size, status ? NULL : &document);
     truce__json_reader_release(&reader);
     return 0;
 }

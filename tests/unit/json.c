@@ -205,6 +205,53 @@ TEST(errors_name_the_column_and_the_field)
     REFUSED("{\"a\":{\"b\":1", "column 12, field a.b: the text ends in the middle of a document");
 }
 
+/* what a person types: the same document in strict JSON */
+static void check_typed(int line, const char *in, const char *strict)
+{
+    struct json_reader reader = {.typed = true};
+    struct buffer out = {0};
+    bson_error_t error = {0};
+    bson_t document;
+    bool array;
+    int status = truce__json_read(&reader, in, strlen(in), &document, &array, &error);
+
+    if (status) {
+        test_check_text(strict, error.message, __FILE__, line);
+    } else {
+        truce__json_write(&out, &document, array, JSON_RELAXED);
+        truce__buffer_append_byte(&out, 0);
+        test_check_text(strict, (const char *)out.bytes, __FILE__, line);
+    }
+    truce__json_reader_release(&reader);
+    truce__buffer_release(&out);
+}
+#define TYPED(in, strict) check_typed(__LINE__, in, strict)
+
+TEST(what_is_typed_may_be_as_in_mongosh)
+{
+    TYPED("{a: 1, 'b.c': 2}", "{\"a\": 1, \"b.c\": 2}");
+    TYPED("[{$match: {_id: {$gte: 2}}}]", "[{\"$match\": {\"_id\": {\"$gte\": 2}}}]");
+    TYPED("{\"a\": 'x', b: \"it's\", 'it\\'s': 'a \"b\"'}",
+          "{\"a\": \"x\", \"b\": \"it's\", \"it's\": \"a \\\"b\\\"\"}");
+    TYPED("{at: {$date: '1970-01-01T00:00:00Z'}, n: {$numberLong: '5'}}",
+          "{\"at\": {\"$date\": \"1970-01-01T00:00:00Z\"}, \"n\": 5}");
+    TYPED("{h\xc3\xb6he: 1, 1: 2, $where_1: 3}", "{\"h\xc3\xb6he\": 1, \"1\": 2, \"$where_1\": 3}");
+    TYPED("{a: }",
+          "column 5, field a: a value is expected: \"text\", a number, {, [, true, false or "
+          "null");
+    TYPED("{a.b: 1}", "column 3: a field name with a . or a - in it needs quotes: 'a.b'");
+    TYPED("{: 1}", "column 2: a field name is expected");
+    TYPED("{a: 'b}", "column 8, field a: the text ends in the middle of a document");
+    TYPED("{\xff: 1}", "column 2: the field name is not valid UTF-8");
+    TYPED("{a: x}",
+          "column 5, field a: a value is expected: \"text\", a number, {, [, true, false or "
+          "null");
+    REFUSED("{\"a\": 'x'}",
+            "column 7, field a: a value is expected: \"text\", a number, {, [, true, "
+            "false or null");
+    REFUSED("{\"a\\'\": 1}", "column 5: unknown escape after \\ in a string");
+}
+
 TEST(arrays_are_read_where_they_may_stand)
 {
     struct json_reader reader = {0};

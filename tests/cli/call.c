@@ -1,0 +1,126 @@
+/* How a call is read: options anywhere, letters together, what people type; what a refused call leaves. */
+#include <dirent.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+static char store[400];
+
+static void fresh(void)
+{
+    const char *directory = test_directory();
+
+    snprintf(store, sizeof store, "%s/call.truce", directory);
+    for (size_t i = 0; i < 4; i++) {
+        static const char *const ends[] = {"", "-wal", "-shm", "-lock"};
+        char path[410];
+
+        snprintf(path, sizeof path, "%s%s", store, ends[i]);
+        unlink(path);
+    }
+}
+
+#define RUN(...)   command_run(TRUCE_CLI, NULL, NULL, __VA_ARGS__, NULL)
+#define STORE(...) command_run(TRUCE_CLI, store, NULL, __VA_ARGS__, NULL)
+
+static void answers(int line, const struct command *c, int code, const char *out)
+{
+    test_check_int(code, c->code, c->code == code, "exit code", __FILE__, line);
+    test_check_text(out, c->out, __FILE__, line);
+}
+#define ANSWERS(code, out, command) answers(__LINE__, command, code, out)
+
+static bool is_there(void)
+{
+    struct stat about;
+
+    return stat(store, &about) == 0;
+}
+
+TEST(options_stand_anywhere)
+{
+    fresh();
+    ANSWERS(0, "inserted 1\n", RUN("--store", store, "insert", "c", "{_id: 1}"));
+    ANSWERS(0, "inserted 1\n", RUN("insert", "-s", store, "c", "{_id: 2}"));
+    ANSWERS(0, "inserted 1\n", RUN("insert", "c", "{_id: 3}", "--store", store));
+    ANSWERS(0, "{\"_id\": 3}\n", RUN("--sort", "{_id: -1}", "-n1", "find", "c", "-s", store));
+    ANSWERS(0, "{\"_id\": 3}\n", RUN("-qn", "1", "--sort={_id: -1}", "find", "c", "-s", store));
+    ANSWERS(0, "{\"created\": true}\n",
+            RUN("--json", "index", "--name", "index", "create", "c", "{a: 1}", "-s", store));
+    ANSWERS(0, "dropped index\n", RUN("index", "-s", store, "drop", "c", "index"));
+}
+
+TEST(letters_bundle)
+{
+    fresh();
+    STORE("insert", "c", "{_id: 1}", "{_id: 2}");
+    ANSWERS(0, "{\"_id\": 1}\n", STORE("find", "c", "-qjn1"));
+    ANSWERS(0, "{\"_id\": 1}\n", STORE("find", "c", "-qjn", "1"));
+    ANSWERS(0, "{\"count\": 2}\n", STORE("-jq", "count", "c"));
+    CHECK_TEXT("truce: there is no option -z\n", STORE("find", "c", "-qz")->err);
+    CHECK_TEXT("truce: --limit needs a value: N\n", STORE("find", "c", "-qn")->err);
+}
+
+TEST(behind_two_dashes_everything_is_an_argument)
+{
+    fresh();
+    ANSWERS(0, "created --json\n", STORE("collections", "create", "--", "--json"));
+}
+
+TEST(what_is_typed_needs_no_quotes)
+{
+    fresh();
+    ANSWERS(0, "inserted 1\n", STORE("insert", "c", "{_id: 1, a: {b: 'x'}}"));
+    ANSWERS(0, "{\"a\": {\"b\": \"x\"}}\n", STORE("find", "c", "{'a.b': 'x'}", "-p", "{_id: 0}"));
+    ANSWERS(0, "{\"_id\": 1, \"n\": 1}\n",
+            STORE("aggregate", "c", "[{$project: {n: {$literal: 1}}}]"));
+    CHECK_INT(command_run(TRUCE_CLI, store, "{_id: 2}\n", "insert", "c", NULL)->code, ==, 2);
+}
+
+TEST(a_refused_call_makes_no_store)
+{
+    fresh();
+    CHECK_INT(STORE("insert", "c", "{a: ")->code, ==, 2);
+    CHECK_INT(STORE("update", "c", "{a: {$foo: 1}}", "{$set: {a: 1}}")->code, ==, 2);
+    CHECK_INT(STORE("update", "c", "{}", "{$foo: {a: 1}}", "--upsert")->code, ==, 2);
+    CHECK_INT(STORE("index", "create", "c", "{a: 7000}", "--expire-after", "x")->code, ==, 2);
+    CHECK_INT(STORE("collections", "create", "a$b")->code, ==, 2);
+    CHECK_INT(STORE("import", "c", "no/such/file")->code, ==, 2);
+    CHECK_INT(STORE("commit", "apply", "[{insert: 'c'}]")->code, ==, 2);
+    CHECK_INT(command_run(TRUCE_CLI, store, "{a: 1}\n", "insert", "c", NULL)->code, ==, 2);
+    ANSWERS(1, "matched 0, modified 0\n", STORE("update", "c", "{a: 1}", "{$set: {a: 2}}"));
+    CHECK(!is_there());
+    ANSWERS(0, "inserted 2\n",
+            command_run(TRUCE_CLI, store, "{\"a\": 1}\n{\"a\": 2}\n", "insert", "c", NULL));
+    CHECK(is_there());
+}
+
+TEST(an_input_that_is_missing_is_wrong_usage_everywhere)
+{
+    fresh();
+    STORE("insert", "c", "{}");
+    CHECK_INT(STORE("import", "c", "no/such/file")->code, ==, 2);
+    CHECK_INT(STORE("set", "apply", "no/such/file", "c", "--list", "l", "--key", "k", "--name", "n",
+                    "--message-element", "e")
+                  ->code,
+              ==, 2);
+    CHECK_INT(STORE("commit", "apply", "--file", "no/such/file")->code, ==, 2);
+    CHECK_INT(STORE("verify", "no/such/file")->code, ==, 2);
+}
+
+TEST(a_server_that_nobody_reaches_is_told_soon)
+{
+    struct timespec from, to;
+    const struct command *c;
+
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    c = RUN("find", "c", "--store", "mongodb://127.0.0.1:9/school");
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    CHECK_INT(c->code, ==, 3);
+    CHECK(strstr(c->err, "127.0.0.1:9"));
+    CHECK_INT(to.tv_sec - from.tv_sec, <, 25); /* without it: 30; with it 4, on an idle machine */
+}
