@@ -1,10 +1,10 @@
 #include <strings.h>
 
 #include "base/assert.h"
-#include "bson/date.h"
+#include "bson/date_reader.h"
 
 /*
- * Text to dates: free text as MongoDB reads it, and by a format.
+ * Free text to dates, as MongoDB reads it; date_format.c reads by a format.
  *
  * Free text is read in pieces from left to right, each of which is a date, a time of day or a zone,
  * and may come once; names of weekdays, commas and blanks do not count. A date must be complete and
@@ -12,19 +12,6 @@
  */
 
 #define DAY_MS INT64_C(86400000)
-
-struct reader {
-    const char *at, *end;
-    bool date, time, zoned; /* what has been read */
-    int64_t days;           /* since 1970 */
-    int64_t time_ms;        /* of the day */
-    struct date_zone zone;
-};
-
-struct number {
-    int64_t value;
-    int digits;
-};
 
 static bool is_digit(char c)
 {
@@ -41,7 +28,7 @@ static bool is_letter(char c)
     return lower(c) >= 'a' && lower(c) <= 'z';
 }
 
-static bool skip(struct reader *reader, char c)
+bool truce__date_skip(struct date_reader *reader, char c)
 {
     if (reader->at == reader->end || lower(*reader->at) != c)
         return false;
@@ -50,9 +37,9 @@ static bool skip(struct reader *reader, char c)
 }
 
 /* up to `most` digits */
-static bool read_number(struct reader *reader, int most, struct number *number)
+bool truce__date_read_number(struct date_reader *reader, int most, struct date_number *number)
 {
-    *number = (struct number){0, 0};
+    *number = (struct date_number){0, 0};
     while (reader->at < reader->end && is_digit(*reader->at) && number->digits < most) {
         number->value = number->value * 10 + (*reader->at++ - '0');
         number->digits++;
@@ -60,14 +47,14 @@ static bool read_number(struct reader *reader, int most, struct number *number)
     return number->digits > 0;
 }
 
-static bool at_digit(const struct reader *reader)
+static bool at_digit(const struct date_reader *reader)
 {
     return reader->at < reader->end && is_digit(*reader->at);
 }
 
 /* -- dates ------------------------------------------------------------------------------------ */
 
-static bool set_date(struct reader *reader, int64_t year, int64_t month, int64_t day)
+bool truce__date_set_date(struct date_reader *reader, int64_t year, int64_t month, int64_t day)
 {
     if (month < 1 || month > 12 || day < 1 || day > truce__date_month_days(year, month))
         return false;
@@ -76,7 +63,7 @@ static bool set_date(struct reader *reader, int64_t year, int64_t month, int64_t
     return true;
 }
 
-static bool set_week(struct reader *reader, int64_t year, int64_t week, int64_t day)
+bool truce__date_set_week(struct date_reader *reader, int64_t year, int64_t week, int64_t day)
 {
     if (week < 1 || week > 53 || day < 1 || day > 7)
         return false;
@@ -85,7 +72,7 @@ static bool set_week(struct reader *reader, int64_t year, int64_t week, int64_t 
     return true;
 }
 
-static bool set_day_of_year(struct reader *reader, int64_t year, int64_t day)
+bool truce__date_set_day_of_year(struct date_reader *reader, int64_t year, int64_t day)
 {
     if (day < 1 || day > 365 + (truce__date_month_days(year, 2) == 29))
         return false;
@@ -115,7 +102,7 @@ static int find_word(const char *text, size_t count, const char *const *words, i
     return -1;
 }
 
-static size_t word_length(const struct reader *reader)
+static size_t word_length(const struct date_reader *reader)
 {
     const char *at = reader->at;
 
@@ -125,7 +112,7 @@ static size_t word_length(const struct reader *reader)
 }
 
 /* 1 to 12; 0: there is no month's name here */
-static int read_month(struct reader *reader)
+int truce__date_read_month(struct date_reader *reader)
 {
     static const char *const months[] = {"january",   "february", "march",    "april",
                                          "may",       "june",     "july",     "august",
@@ -139,14 +126,14 @@ static int read_month(struct reader *reader)
     return month + 1;
 }
 
-static void skip_blanks(struct reader *reader)
+static void skip_blanks(struct date_reader *reader)
 {
     while (reader->at < reader->end && strchr(" \t,", *reader->at) && *reader->at)
         reader->at++;
 }
 
 /* the "th" of "4th" */
-static void skip_ordinal(struct reader *reader)
+static void skip_ordinal(struct date_reader *reader)
 {
     static const char *const endings[] = {"st", "nd", "rd", "th"};
 
@@ -161,120 +148,121 @@ static void skip_ordinal(struct reader *reader)
 }
 
 /* "April 5, 2020", "April 5th 2020" */
-static bool read_named_date(struct reader *reader)
+static bool read_named_date(struct date_reader *reader)
 {
-    int month = read_month(reader);
-    struct number day, year;
+    int month = truce__date_read_month(reader);
+    struct date_number day, year;
 
     if (!month)
         return false;
-    (void)skip(reader, '.'); /* of an abbreviation */
+    (void)truce__date_skip(reader, '.'); /* of an abbreviation */
     skip_blanks(reader);
-    (void)skip(reader, '-'); /* Apr-5-2020 */
-    if (!read_number(reader, 4, &day))
+    (void)truce__date_skip(reader, '-'); /* Apr-5-2020 */
+    if (!truce__date_read_number(reader, 4, &day))
         return false;
     if (day.digits == 4)
-        return set_date(reader, day.value, month, 1);
+        return truce__date_set_date(reader, day.value, month, 1);
     skip_ordinal(reader);
     skip_blanks(reader);
-    (void)skip(reader, '-');
-    return read_number(reader, 4, &year) && year.digits == 4 &&
-           set_date(reader, year.value, month, day.value);
+    (void)truce__date_skip(reader, '-');
+    return truce__date_read_number(reader, 4, &year) && year.digits == 4 &&
+           truce__date_set_date(reader, year.value, month, day.value);
 }
 
 /* behind the day: "5 April 2020", "5-Apr-2020", "5th April, 2020" */
-static bool read_day_month(struct reader *reader, int64_t day)
+static bool read_day_month(struct date_reader *reader, int64_t day)
 {
-    struct number year;
+    struct date_number year;
     int month;
 
     skip_ordinal(reader);
     skip_blanks(reader);
-    (void)skip(reader, '-');
-    month = read_month(reader);
+    (void)truce__date_skip(reader, '-');
+    month = truce__date_read_month(reader);
     if (!month)
         return false;
-    (void)skip(reader, '.');
+    (void)truce__date_skip(reader, '.');
     skip_blanks(reader);
-    (void)skip(reader, '-');
-    return read_number(reader, 4, &year) && year.digits == 4 &&
-           set_date(reader, year.value, month, day);
+    (void)truce__date_skip(reader, '-');
+    return truce__date_read_number(reader, 4, &year) && year.digits == 4 &&
+           truce__date_set_date(reader, year.value, month, day);
 }
 
 /* behind the year and the W: "2020-W09-6", "2020W096" */
-static bool read_week(struct reader *reader, int64_t year)
+static bool read_week(struct date_reader *reader, int64_t year)
 {
-    struct number week, day = {1, 1};
+    struct date_number week, day = {1, 1};
 
-    if (!read_number(reader, 2, &week) || week.digits != 2)
+    if (!truce__date_read_number(reader, 2, &week) || week.digits != 2)
         return false;
-    if (skip(reader, '-')) {
-        if (!read_number(reader, 1, &day))
+    if (truce__date_skip(reader, '-')) {
+        if (!truce__date_read_number(reader, 1, &day))
             return false;
     } else if (at_digit(reader)) {
-        (void)read_number(reader, 1, &day);
+        (void)truce__date_read_number(reader, 1, &day);
     }
-    return set_week(reader, year, week.value, day.value);
+    return truce__date_set_week(reader, year, week.value, day.value);
 }
 
 /* behind four digits and a separator: "2020-02-29", "2020/2/29", "2020-060", "2020-02" */
-static bool read_after_year(struct reader *reader, int64_t year, char separator)
+static bool read_after_year(struct date_reader *reader, int64_t year, char separator)
 {
-    struct number month, day;
+    struct date_number month, day;
 
-    if (separator == '-' && skip(reader, 'w'))
+    if (separator == '-' && truce__date_skip(reader, 'w'))
         return read_week(reader, year);
-    if (!read_number(reader, 3, &month))
+    if (!truce__date_read_number(reader, 3, &month))
         return false;
     if (month.digits == 3)
-        return separator == '-' && set_day_of_year(reader, year, month.value);
-    if (!skip(reader, separator))
-        return separator == '-' && set_date(reader, year, month.value, 1);
-    return read_number(reader, 2, &day) && set_date(reader, year, month.value, day.value);
+        return separator == '-' && truce__date_set_day_of_year(reader, year, month.value);
+    if (!truce__date_skip(reader, separator))
+        return separator == '-' && truce__date_set_date(reader, year, month.value, 1);
+    return truce__date_read_number(reader, 2, &day) &&
+           truce__date_set_date(reader, year, month.value, day.value);
 }
 
 /* "2/29/2020", "29-2-2020", "29.2.2020" */
-static bool read_year_last(struct reader *reader, int64_t first, char separator)
+static bool read_year_last(struct date_reader *reader, int64_t first, char separator)
 {
-    struct number second, year;
+    struct date_number second, year;
 
-    if (!read_number(reader, 2, &second) || !skip(reader, separator) ||
-        !read_number(reader, 4, &year) || year.digits != 4)
+    if (!truce__date_read_number(reader, 2, &second) || !truce__date_skip(reader, separator) ||
+        !truce__date_read_number(reader, 4, &year) || year.digits != 4)
         return false;
     if (separator == '/')
-        return set_date(reader, year.value, first, second.value);
-    return set_date(reader, year.value, second.value, first);
+        return truce__date_set_date(reader, year.value, first, second.value);
+    return truce__date_set_date(reader, year.value, second.value, first);
 }
 
-static bool read_compact_date(struct reader *reader, const struct number *number)
+static bool read_compact_date(struct date_reader *reader, const struct date_number *number)
 {
     if (number->digits == 8)
-        return set_date(reader, number->value / 10000, number->value / 100 % 100,
-                        number->value % 100);
+        return truce__date_set_date(reader, number->value / 10000, number->value / 100 % 100,
+                                    number->value % 100);
     return number->digits == 7 &&
-           set_day_of_year(reader, number->value / 1000, number->value % 1000);
+           truce__date_set_day_of_year(reader, number->value / 1000, number->value % 1000);
 }
 
-static bool read_number_date(struct reader *reader)
+static bool read_number_date(struct date_reader *reader)
 {
-    struct number first;
+    struct date_number first;
 
-    if (!read_number(reader, 8, &first))
+    if (!truce__date_read_number(reader, 8, &first))
         return false;
     if (first.digits > 4)
         return read_compact_date(reader, &first);
     if (first.digits == 4) {
-        if (skip(reader, '-'))
+        if (truce__date_skip(reader, '-'))
             return read_after_year(reader, first.value, '-');
-        if (skip(reader, '/'))
+        if (truce__date_skip(reader, '/'))
             return read_after_year(reader, first.value, '/');
-        return skip(reader, 'w') && read_week(reader, first.value);
+        return truce__date_skip(reader, 'w') && read_week(reader, first.value);
     }
     if (first.digits > 2)
         return false;
-    if (skip(reader, '/'))
+    if (truce__date_skip(reader, '/'))
         return read_year_last(reader, first.value, '/');
-    if (skip(reader, '.'))
+    if (truce__date_skip(reader, '.'))
         return read_year_last(reader, first.value, '.');
     if (reader->end - reader->at > 1 && *reader->at == '-' && is_digit(reader->at[1])) {
         reader->at++;
@@ -286,7 +274,7 @@ static bool read_number_date(struct reader *reader)
 /* -- times ------------------------------------------------------------------------------------ */
 
 /* tenths, hundredths, ... of a second; what is beyond milliseconds is cut */
-static int64_t read_fraction(struct reader *reader)
+static int64_t read_fraction(struct date_reader *reader)
 {
     int64_t milliseconds = 0;
     int digits = 0;
@@ -300,8 +288,8 @@ static int64_t read_fraction(struct reader *reader)
     return milliseconds;
 }
 
-static bool set_time(struct reader *reader, int64_t hour, int64_t minute, int64_t second,
-                     int64_t millisecond)
+bool truce__date_set_time(struct date_reader *reader, int64_t hour, int64_t minute, int64_t second,
+                          int64_t millisecond)
 {
     if (hour > 24 || minute > 59 || second > 60 || (hour == 24 && (minute || second)))
         return false;
@@ -311,19 +299,19 @@ static bool set_time(struct reader *reader, int64_t hour, int64_t minute, int64_
 }
 
 /* am, pm, a.m. and p.m. behind an hour from 1 to 12 */
-static bool read_half(struct reader *reader, int64_t *hour)
+static bool read_half(struct date_reader *reader, int64_t *hour)
 {
-    struct reader probe = *reader;
+    struct date_reader probe = *reader;
     bool evening;
 
     skip_blanks(&probe);
-    evening = skip(&probe, 'p');
-    if (!evening && !skip(&probe, 'a'))
+    evening = truce__date_skip(&probe, 'p');
+    if (!evening && !truce__date_skip(&probe, 'a'))
         return false;
-    (void)skip(&probe, '.');
-    if (!skip(&probe, 'm') || (probe.at < probe.end && is_letter(*probe.at)))
+    (void)truce__date_skip(&probe, '.');
+    if (!truce__date_skip(&probe, 'm') || (probe.at < probe.end && is_letter(*probe.at)))
         return false;
-    (void)skip(&probe, '.');
+    (void)truce__date_skip(&probe, '.');
     if (*hour < 1 || *hour > 12)
         return false;
     *hour = *hour % 12 + (evening ? 12 : 0);
@@ -332,54 +320,55 @@ static bool read_half(struct reader *reader, int64_t *hour)
 }
 
 /* "12:34", "12:34:56.789", "1:30 PM", "1 PM" */
-static bool read_clock(struct reader *reader)
+static bool read_clock(struct date_reader *reader)
 {
-    struct number hour, minute = {0}, second = {0};
+    struct date_number hour, minute = {0}, second = {0};
     int64_t milliseconds = 0;
     bool colon;
 
-    if (!read_number(reader, 2, &hour))
+    if (!truce__date_read_number(reader, 2, &hour))
         return false;
-    colon = skip(reader, ':');
-    if (colon && (!read_number(reader, 2, &minute) || minute.digits != 2))
+    colon = truce__date_skip(reader, ':');
+    if (colon && (!truce__date_read_number(reader, 2, &minute) || minute.digits != 2))
         return false;
-    if (colon && skip(reader, ':')) {
-        if (!read_number(reader, 2, &second) || second.digits != 2)
+    if (colon && truce__date_skip(reader, ':')) {
+        if (!truce__date_read_number(reader, 2, &second) || second.digits != 2)
             return false;
-        if (skip(reader, '.') || skip(reader, ','))
+        if (truce__date_skip(reader, '.') || truce__date_skip(reader, ','))
             milliseconds = read_fraction(reader);
     }
     if (!read_half(reader, &hour.value) && !colon)
         return false;
-    return set_time(reader, hour.value, minute.value, second.value, milliseconds);
+    return truce__date_set_time(reader, hour.value, minute.value, second.value, milliseconds);
 }
 
 /* behind a T: "123456", "1234", or as above */
-static bool read_time(struct reader *reader)
+static bool read_time(struct date_reader *reader)
 {
-    struct reader probe = *reader;
-    struct number number;
+    struct date_reader probe = *reader;
+    struct date_number number;
 
-    if (read_number(&probe, 6, &number) && number.digits >= 4 &&
+    if (truce__date_read_number(&probe, 6, &number) && number.digits >= 4 &&
         (probe.at == probe.end || *probe.at != ':')) {
         int64_t milliseconds = 0;
         int64_t value = number.digits == 6 ? number.value : number.value * 100;
         if (number.digits == 5)
             return false;
-        if (skip(&probe, '.'))
+        if (truce__date_skip(&probe, '.'))
             milliseconds = read_fraction(&probe);
         *reader = probe;
-        return set_time(reader, value / 10000, value / 100 % 100, value % 100, milliseconds);
+        return truce__date_set_time(reader, value / 10000, value / 100 % 100, value % 100,
+                                    milliseconds);
     }
     return read_clock(reader);
 }
 
-static bool looks_like_clock(const struct reader *reader)
+static bool looks_like_clock(const struct date_reader *reader)
 {
-    struct reader probe = *reader;
-    struct number hour;
+    struct date_reader probe = *reader;
+    struct date_number hour;
 
-    if (!read_number(&probe, 2, &hour) || at_digit(&probe))
+    if (!truce__date_read_number(&probe, 2, &hour) || at_digit(&probe))
         return false;
     if (probe.at < probe.end && *probe.at == ':')
         return true;
@@ -396,7 +385,7 @@ static const struct {
                      {"eet", 2},  {"eest", 3}, {"wet", 0},  {"west", 1}, {"bst", 1},
                      {"msk", 3},  {"jst", 9},  {"utc", 0},  {"gmt", 0},  {"z", 0}};
 
-static bool read_abbreviation(struct reader *reader)
+static bool read_abbreviation(struct date_reader *reader)
 {
     size_t length = word_length(reader);
 
@@ -416,7 +405,7 @@ static bool is_zone_letter(char c)
     return is_letter(c) || is_digit(c) || c == '_' || c == '/' || c == '+' || c == '-' || c == ':';
 }
 
-static bool read_zone(struct reader *reader)
+bool truce__date_read_zone(struct date_reader *reader)
 {
     const char *first = reader->at, *at = first;
 
@@ -434,7 +423,7 @@ static bool read_zone(struct reader *reader)
 
 /* -- free text -------------------------------------------------------------------------------- */
 
-static bool skip_weekday(struct reader *reader)
+static bool skip_weekday(struct date_reader *reader)
 {
     static const char *const names[] = {"monday", "tuesday",  "wednesday", "thursday",
                                         "friday", "saturday", "sunday"};
@@ -446,9 +435,9 @@ static bool skip_weekday(struct reader *reader)
     return true;
 }
 
-static bool read_piece(struct reader *reader)
+static bool read_piece(struct date_reader *reader)
 {
-    struct reader probe = *reader;
+    struct date_reader probe = *reader;
 
     if (is_digit(*reader->at)) {
         if (!reader->time && looks_like_clock(reader))
@@ -461,12 +450,12 @@ static bool read_piece(struct reader *reader)
         *reader = probe;
         return true;
     }
-    if (reader->date && !reader->time && skip(reader, 't'))
+    if (reader->date && !reader->time && truce__date_skip(reader, 't'))
         return read_time(reader);
-    return reader->date && read_zone(reader);
+    return reader->date && truce__date_read_zone(reader);
 }
 
-static bool read_text(struct reader *reader)
+static bool read_text(struct date_reader *reader)
 {
     skip_blanks(reader);
     while (reader->at < reader->end) {
@@ -477,8 +466,8 @@ static bool read_text(struct reader *reader)
     return reader->date;
 }
 
-static truce_status finish(struct reader *reader, const struct date_zone *zone, int64_t *date_ms,
-                           bson_error_t *error)
+truce_status truce__date_finish(struct date_reader *reader, const struct date_zone *zone,
+                                int64_t *date_ms, bson_error_t *error)
 {
     if (reader->zoned && zone)
         return truce__refuse(CODE_CONVERSION_FAILURE, error,
@@ -492,138 +481,10 @@ static truce_status finish(struct reader *reader, const struct date_zone *zone, 
 truce_status truce__date_parse(const char *text, size_t length, const struct date_zone *zone,
                                int64_t *date_ms, bson_error_t *error)
 {
-    struct reader reader = {.at = text, .end = text + length};
+    struct date_reader reader = {.at = text, .end = text + length};
 
     if (!read_text(&reader))
         return truce__refuse(CODE_CONVERSION_FAILURE, error, "\"%.*s\" is no complete date",
                              (int)BSON_MIN(length, 100), text);
-    return finish(&reader, zone, date_ms, error);
-}
-
-/* -- by a format ------------------------------------------------------------------------------ */
-
-enum {
-    YEAR,
-    MONTH,
-    DAY,
-    HOUR,
-    MINUTE,
-    SECOND,
-    MILLISECOND,
-    ISO_YEAR,
-    ISO_WEEK,
-    ISO_DAY,
-    YEAR_DAY,
-    FIELDS
-};
-
-struct fields_read {
-    int64_t values[FIELDS];
-    bool given[FIELDS];
-};
-
-static bool read_field(struct reader *reader, struct fields_read *read, int field, int digits)
-{
-    struct number number;
-
-    if (!read_number(reader, digits, &number) || (digits == 4 && number.digits != 4))
-        return false;
-    read->values[field] = number.value;
-    read->given[field] = true;
-    if (field == MILLISECOND)
-        for (int i = number.digits; i < 3; i++)
-            read->values[field] *= 10;
-    return true;
-}
-
-/* minutes from UTC: "+120" */
-static bool read_minutes(struct reader *reader)
-{
-    bool negative = skip(reader, '-');
-    struct number minutes;
-
-    if (!negative)
-        (void)skip(reader, '+');
-    if (reader->zoned || !read_number(reader, 4, &minutes))
-        return false;
-    reader->zone.offset_s = (int32_t)minutes.value * (negative ? -60 : 60);
-    reader->zoned = true;
-    return true;
-}
-
-static bool read_letter(struct reader *reader, struct fields_read *read, char letter)
-{
-    static const struct {
-        char letter;
-        int field, digits;
-    } numbers[] = {{'Y', YEAR, 4},     {'m', MONTH, 2},   {'d', DAY, 2},         {'H', HOUR, 2},
-                   {'M', MINUTE, 2},   {'S', SECOND, 2},  {'L', MILLISECOND, 3}, {'G', ISO_YEAR, 4},
-                   {'V', ISO_WEEK, 2}, {'u', ISO_DAY, 1}, {'j', YEAR_DAY, 3}};
-
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        if (numbers[i].letter == letter)
-            return read_field(reader, read, numbers[i].field, numbers[i].digits);
-    }
-    if (letter == 'b' || letter == 'B') {
-        read->values[MONTH] = read_month(reader);
-        read->given[MONTH] = true;
-        return read->values[MONTH] > 0;
-    }
-    if (letter == 'z')
-        return reader->at < reader->end && read_zone(reader);
-    if (letter == 'Z')
-        return read_minutes(reader);
-    truce_assert(letter == '%');
-    return skip(reader, '%');
-}
-
-static bool read_format(struct reader *reader, struct fields_read *read, const char *format,
-                        size_t length)
-{
-    for (size_t i = 0; i < length; i++) {
-        if (format[i] == '%') {
-            if (!read_letter(reader, read, format[++i]))
-                return false;
-        } else if (reader->at == reader->end || *reader->at++ != format[i]) {
-            return false;
-        }
-    }
-    return reader->at == reader->end;
-}
-
-static bool use_fields(struct reader *reader, const struct fields_read *read)
-{
-    const int64_t *values = read->values;
-
-    if (read->given[ISO_YEAR] || read->given[ISO_WEEK] || read->given[ISO_DAY]) {
-        if (!read->given[ISO_YEAR] || read->given[YEAR] || read->given[MONTH] || read->given[DAY])
-            return false;
-        if (!set_week(reader, values[ISO_YEAR], read->given[ISO_WEEK] ? values[ISO_WEEK] : 1,
-                      read->given[ISO_DAY] ? values[ISO_DAY] : 1))
-            return false;
-    } else if (read->given[YEAR_DAY]) {
-        if (!read->given[YEAR] || !set_day_of_year(reader, values[YEAR], values[YEAR_DAY]))
-            return false;
-    } else if (!read->given[YEAR] || !read->given[MONTH] || !read->given[DAY] ||
-               !set_date(reader, values[YEAR], values[MONTH], values[DAY])) {
-        return false;
-    }
-    return set_time(reader, values[HOUR], values[MINUTE], values[SECOND], values[MILLISECOND]);
-}
-
-truce_status truce__date_parse_format(const char *text, size_t length, const char *format,
-                                      size_t format_length, const struct date_zone *zone,
-                                      int64_t *date_ms, bson_error_t *error)
-{
-    struct reader reader = {.at = text, .end = text + length};
-    struct fields_read read = {{0}, {0}};
-    truce_status status = truce__date_format_check(format, format_length, true, error);
-
-    if (status)
-        return status;
-    if (!read_format(&reader, &read, format, format_length) || !use_fields(&reader, &read))
-        return truce__refuse(
-            CODE_CONVERSION_FAILURE, error, "\"%.*s\" is no complete date in the format \"%.*s\"",
-            (int)BSON_MIN(length, 100), text, (int)BSON_MIN(format_length, 100), format);
-    return finish(&reader, zone, date_ms, error);
+    return truce__date_finish(&reader, zone, date_ms, error);
 }

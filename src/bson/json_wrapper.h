@@ -1,7 +1,7 @@
 #ifndef TRUCE_BSON_JSON_WRAPPER_H
 #define TRUCE_BSON_JSON_WRAPPER_H
 
-/* What the two halves of the Extended JSON reader share: json_read.c and json_wrapper.c. */
+/* What the parts of the Extended JSON reader share: json_read.c, json_wrapper.c and json_date.c. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,5 +19,8 @@ int truce__hex_digit(uint8_t c);
 
 /* Where the number that starts at `at` ends by JSON's grammar; NULL: it is not one. */
 const uint8_t *truce__json_number_end(const uint8_t *at, const uint8_t *end, bool *integer);
+
+/* ISO 8601: 2024-02-29T12:30:00[.250](Z or +01:00), as milliseconds since 1970 */
+bool truce__json_date(const char *at, int64_t *ms);
 
 #endif

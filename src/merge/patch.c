@@ -6,183 +6,11 @@
  *
  * What is added or copied is counted, so that copies of copies cannot grow without end.
  */
-#include "merge/patch.h"
+#include "merge/patch_tree.h"
 
 #include "base/limits.h"
 
 #define TREE_BYTES_MAX ((size_t)2 * TRUCE_DOCUMENT_BYTES_MAX)
-#define WIDE           32 /* fields from which on their names are hashed */
-
-struct node;
-
-struct child {
-    const char *name; /* of a field; NULL in arrays */
-    uint32_t length;
-    struct node *node; /* NULL: the field was removed */
-};
-
-struct node {
-    struct value raw; /* unless it was taken apart */
-    bool apart;
-    uint8_t type;
-    struct child *children;
-    uint32_t count, room;
-    uint32_t *slots; /* of a wide document: child + 1, by the hash of its name; 0: free */
-    uint32_t mask;
-};
-
-struct tree {
-    struct arena *arena;
-    struct node *root;
-    size_t bytes; /* that were put in */
-    bson_error_t *error;
-    uint32_t number; /* of the operation */
-};
-
-/* ---- nodes ------------------------------------------------------------------------------------ */
-
-static struct node *new_node(struct tree *tree, struct value raw)
-{
-    struct node *node = truce__arena_take(tree->arena, sizeof *node);
-
-    *node = (struct node){.raw = raw, .type = raw.type};
-    return node;
-}
-
-static uint32_t hash_name(const char *name, uint32_t length)
-{
-    uint32_t sum = 2166136261u; /* FNV-1a */
-
-    for (uint32_t i = 0; i < length; i++)
-        sum = (sum ^ (uint8_t)name[i]) * 16777619u;
-    return sum ^ sum >> 15;
-}
-
-static bool is_named(const struct child *child, const char *name, uint32_t length)
-{
-    return child->length == length && !memcmp(child->name, name, length);
-}
-
-/* The slot of that name, or the free one where it belongs. */
-static uint32_t *slot_of(const struct node *node, const char *name, uint32_t length)
-{
-    uint32_t at = hash_name(name, length) & node->mask;
-
-    while (node->slots[at] && !is_named(&node->children[node->slots[at] - 1], name, length))
-        at = (at + 1) & node->mask;
-    return &node->slots[at];
-}
-
-/* The first of a name is the one that is found. */
-static void index_child(struct node *node, uint32_t at)
-{
-    uint32_t *slot = slot_of(node, node->children[at].name, node->children[at].length);
-
-    if (!*slot || !node->children[*slot - 1].node)
-        *slot = at + 1;
-}
-
-static void grow(struct tree *tree, struct node *node)
-{
-    uint32_t room = node->room ? 2 * node->room : 8;
-    struct child *children = truce__arena_take(tree->arena, room * sizeof *children);
-
-    if (node->count)
-        memcpy(children, node->children, node->count * sizeof *children);
-    node->children = children;
-    node->room = room;
-    if (node->type != BSON_TYPE_DOCUMENT || room < WIDE)
-        return;
-    node->mask = 2 * room - 1;
-    node->slots = truce__arena_take(tree->arena, 2 * room * sizeof *node->slots);
-    memset(node->slots, 0, 2 * room * sizeof *node->slots);
-    for (uint32_t i = 0; i < node->count; i++)
-        index_child(node, i);
-}
-
-static void insert_child(struct tree *tree, struct node *parent, uint32_t at, struct child child)
-{
-    if (parent->count == parent->room)
-        grow(tree, parent);
-    memmove(parent->children + at + 1, parent->children + at,
-            (parent->count - at) * sizeof *parent->children);
-    parent->children[at] = child;
-    parent->count++;
-    if (parent->slots)
-        index_child(parent, at);
-}
-
-/* Fields keep their places, so that those behind are still found. */
-static void remove_child(struct node *parent, uint32_t at)
-{
-    if (parent->type == BSON_TYPE_DOCUMENT) {
-        parent->children[at].node = NULL;
-        return;
-    }
-    parent->count--;
-    memmove(parent->children + at, parent->children + at + 1,
-            (parent->count - at) * sizeof *parent->children);
-}
-
-static void take_apart(struct tree *tree, struct node *node)
-{
-    struct fields fields;
-
-    if (node->apart || !truce__value_is_container(node->raw))
-        return;
-    node->apart = true;
-    fields = truce__fields(node->raw);
-    while (truce__fields_next(&fields)) {
-        struct child child = {fields.key, fields.key_length, new_node(tree, fields.value)};
-
-        insert_child(tree, node, node->count, child);
-    }
-}
-
-static void write_node(const struct node *node, const char *name, uint32_t length, bson_t *to)
-{
-    char text[16];
-    const char *key;
-    bson_t inner;
-
-    if (!node->apart) {
-        truce__value_append(to, name, length, node->raw);
-        return;
-    }
-    if (node->type == BSON_TYPE_DOCUMENT)
-        bson_append_document_begin(to, name, (int)length, &inner);
-    else
-        bson_append_array_begin(to, name, (int)length, &inner);
-    for (uint32_t i = 0; i < node->count; i++) {
-        const struct child *child = &node->children[i];
-
-        if (!child->node)
-            continue;
-        bson_uint32_to_string(i, &key, text, sizeof text);
-        if (node->type == BSON_TYPE_DOCUMENT)
-            write_node(child->node, child->name, child->length, &inner);
-        else
-            write_node(child->node, key, (uint32_t)strlen(key), &inner);
-    }
-    if (node->type == BSON_TYPE_DOCUMENT)
-        bson_append_document_end(to, &inner);
-    else
-        bson_append_array_end(to, &inner);
-}
-
-static struct value value_of(struct tree *tree, const struct node *node)
-{
-    bson_t holder = BSON_INITIALIZER;
-    struct value value = node->raw;
-
-    if (node->apart) {
-        write_node(node, "v", 1, &holder);
-        value = truce__value_copy(tree->arena,
-                                  truce__value_field(truce__value_document(&holder), "v", 1));
-    }
-    bson_destroy(&holder);
-    return value;
-}
 
 /* ---- pointers (RFC 6901) ---------------------------------------------------------------------- */
 
@@ -197,14 +25,15 @@ struct pointer {
     const char *shown;
 };
 
-static truce_status refuse(const struct tree *tree, const char *what, const char *path)
+static truce_status refuse(const struct patch_tree *tree, const char *what, const char *path)
 {
     return truce__fail(TRUCE_INVALID, tree->error, "operation %u: %s \"%.200s\"", tree->number,
                        what, path);
 }
 
 /* "~01" is "~1" */
-static bool unescape(struct tree *tree, const char *from, uint32_t length, struct token *token)
+static bool unescape(struct patch_tree *tree, const char *from, uint32_t length,
+                     struct token *token)
 {
     char *to = truce__arena_take(tree->arena, length + 1);
 
@@ -226,7 +55,7 @@ static bool unescape(struct tree *tree, const char *from, uint32_t length, struc
     return true;
 }
 
-static truce_status read_pointer(struct tree *tree, struct value value, const char *member,
+static truce_status read_pointer(struct patch_tree *tree, struct value value, const char *member,
                                  struct pointer *pointer)
 {
     const char *text, *at;
@@ -271,16 +100,17 @@ static bool read_index(const struct token *token, uint32_t most, uint32_t *index
     return number <= most;
 }
 
-static bool find_field(const struct node *node, const struct token *token, uint32_t *at)
+static bool find_field(const struct patch_node *node, const struct token *token, uint32_t *at)
 {
     if (node->slots) {
-        uint32_t slot = *slot_of(node, token->text, token->length);
+        uint32_t slot = *truce__patch_slot(node, token->text, token->length);
 
         *at = slot - 1;
         return slot && node->children[slot - 1].node;
     }
     for (uint32_t i = 0; i < node->count; i++) {
-        if (node->children[i].node && is_named(&node->children[i], token->text, token->length)) {
+        if (node->children[i].node &&
+            truce__patch_is_named(&node->children[i], token->text, token->length)) {
             *at = i;
             return true;
         }
@@ -288,7 +118,7 @@ static bool find_field(const struct node *node, const struct token *token, uint3
     return false;
 }
 
-static bool find_child(const struct node *node, const struct token *token, uint32_t *at)
+static bool find_child(const struct patch_node *node, const struct token *token, uint32_t *at)
 {
     if (node->type == BSON_TYPE_ARRAY)
         return node->count && read_index(token, node->count - 1, at);
@@ -296,15 +126,15 @@ static bool find_child(const struct node *node, const struct token *token, uint3
 }
 
 /* The container that the last token of a pointer is looked up in. */
-static truce_status find_parent(struct tree *tree, const struct pointer *pointer,
-                                struct node **parent)
+static truce_status find_parent(struct patch_tree *tree, const struct pointer *pointer,
+                                struct patch_node **parent)
 {
-    struct node *node = tree->root;
+    struct patch_node *node = tree->root;
 
     for (uint32_t i = 0;; i++) {
         uint32_t at;
 
-        take_apart(tree, node);
+        truce__patch_take_apart(tree, node);
         if (node->type != BSON_TYPE_DOCUMENT && node->type != BSON_TYPE_ARRAY)
             return refuse(tree, "there is no object or array for", pointer->shown);
         if (i + 1 == pointer->count)
@@ -317,9 +147,10 @@ static truce_status find_parent(struct tree *tree, const struct pointer *pointer
     return TRUCE_OK;
 }
 
-static truce_status find_node(struct tree *tree, const struct pointer *pointer, struct node **found)
+static truce_status find_node(struct patch_tree *tree, const struct pointer *pointer,
+                              struct patch_node **found)
 {
-    struct node *parent;
+    struct patch_node *parent;
     truce_status status;
     uint32_t at;
 
@@ -352,14 +183,14 @@ static uint32_t depth_of(struct value value, uint32_t most)
     return depth + 1;
 }
 
-static uint32_t node_depth(const struct node *node, uint32_t most)
+static uint32_t node_depth(const struct patch_node *node, uint32_t most)
 {
     uint32_t depth = 0;
 
     if (!node->apart || !most)
         return depth_of(node->raw, most);
     for (uint32_t i = 0; i < node->count; i++) {
-        const struct node *child = node->children[i].node;
+        const struct patch_node *child = node->children[i].node;
         uint32_t below = child ? node_depth(child, most - 1) : 0;
 
         depth = below > depth ? below : depth;
@@ -368,8 +199,8 @@ static uint32_t node_depth(const struct node *node, uint32_t most)
 }
 
 /* Nothing is ever put where the tree would be deeper than a document may be. */
-static truce_status check_depth(struct tree *tree, const struct pointer *pointer,
-                                const struct node *node)
+static truce_status check_depth(struct patch_tree *tree, const struct pointer *pointer,
+                                const struct patch_node *node)
 {
     if (pointer->count + node_depth(node, TRUCE_DOCUMENT_DEPTH_MAX + 1) <= TRUCE_DOCUMENT_DEPTH_MAX)
         return TRUCE_OK;
@@ -379,10 +210,11 @@ static truce_status check_depth(struct tree *tree, const struct pointer *pointer
 
 /* ---- operations ------------------------------------------------------------------------------- */
 
-static truce_status put(struct tree *tree, const struct pointer *pointer, struct node *node)
+static truce_status put(struct patch_tree *tree, const struct pointer *pointer,
+                        struct patch_node *node)
 {
     const struct token *last = &pointer->tokens[pointer->count ? pointer->count - 1 : 0];
-    struct node *parent;
+    struct patch_node *parent;
     truce_status status = check_depth(tree, pointer, node);
     uint32_t at;
 
@@ -399,20 +231,21 @@ static truce_status put(struct tree *tree, const struct pointer *pointer, struct
         if (find_child(parent, last, &at))
             parent->children[at].node = node;
         else
-            insert_child(tree, parent, parent->count,
-                         (struct child){last->text, last->length, node});
+            truce__patch_insert(tree, parent, parent->count,
+                                (struct patch_child){last->text, last->length, node});
         return TRUCE_OK;
     }
     at = parent->count;
     if (!(last->length == 1 && last->text[0] == '-') && !read_index(last, parent->count, &at))
         return refuse(tree, "no place in the array:", pointer->shown);
-    insert_child(tree, parent, at, (struct child){NULL, 0, node});
+    truce__patch_insert(tree, parent, at, (struct patch_child){NULL, 0, node});
     return TRUCE_OK;
 }
 
-static truce_status cut(struct tree *tree, const struct pointer *pointer, struct node **taken)
+static truce_status cut(struct patch_tree *tree, const struct pointer *pointer,
+                        struct patch_node **taken)
 {
-    struct node *parent;
+    struct patch_node *parent;
     truce_status status;
     uint32_t at;
 
@@ -424,7 +257,7 @@ static truce_status cut(struct tree *tree, const struct pointer *pointer, struct
     if (!find_child(parent, &pointer->tokens[pointer->count - 1], &at))
         return refuse(tree, "there is nothing at", pointer->shown);
     *taken = parent->children[at].node;
-    remove_child(parent, at);
+    truce__patch_remove(parent, at);
     return TRUCE_OK;
 }
 
@@ -433,7 +266,7 @@ struct operation {
     struct value value;
 };
 
-static truce_status count_bytes(struct tree *tree, struct value value)
+static truce_status count_bytes(struct patch_tree *tree, struct value value)
 {
     tree->bytes += value.size;
     if (tree->bytes <= TREE_BYTES_MAX)
@@ -442,31 +275,31 @@ static truce_status count_bytes(struct tree *tree, struct value value)
                        tree->number);
 }
 
-static truce_status run_add(struct tree *tree, const struct operation *operation)
+static truce_status run_add(struct patch_tree *tree, const struct operation *operation)
 {
     truce_status status = count_bytes(tree, operation->value);
 
-    return status ? status : put(tree, &operation->path, new_node(tree, operation->value));
+    return status ? status : put(tree, &operation->path, truce__patch_node(tree, operation->value));
 }
 
-static truce_status run_remove(struct tree *tree, const struct operation *operation)
+static truce_status run_remove(struct patch_tree *tree, const struct operation *operation)
 {
-    struct node *taken;
+    struct patch_node *taken;
 
     return cut(tree, &operation->path, &taken);
 }
 
-static truce_status run_replace(struct tree *tree, const struct operation *operation)
+static truce_status run_replace(struct patch_tree *tree, const struct operation *operation)
 {
-    struct node *node;
+    struct patch_node *node;
     truce_status status = find_node(tree, &operation->path, &node);
 
     if (!status)
         status = count_bytes(tree, operation->value);
     if (!status)
-        status = check_depth(tree, &operation->path, new_node(tree, operation->value));
+        status = check_depth(tree, &operation->path, truce__patch_node(tree, operation->value));
     if (!status)
-        *node = (struct node){.raw = operation->value, .type = operation->value.type};
+        *node = (struct patch_node){.raw = operation->value, .type = operation->value.type};
     return status;
 }
 
@@ -488,9 +321,9 @@ static bool is_same(const struct pointer *a, const struct pointer *b)
     return a->count == b->count && !strcmp(a->shown, b->shown);
 }
 
-static truce_status run_move(struct tree *tree, const struct operation *operation)
+static truce_status run_move(struct patch_tree *tree, const struct operation *operation)
 {
-    struct node *node;
+    struct patch_node *node;
     truce_status status;
 
     if (is_inside(&operation->path, &operation->from))
@@ -502,29 +335,29 @@ static truce_status run_move(struct tree *tree, const struct operation *operatio
     return status ? status : put(tree, &operation->path, node);
 }
 
-static truce_status run_copy(struct tree *tree, const struct operation *operation)
+static truce_status run_copy(struct patch_tree *tree, const struct operation *operation)
 {
-    struct node *node;
+    struct patch_node *node;
     struct value value;
     truce_status status = find_node(tree, &operation->from, &node);
 
     if (status)
         return status;
-    value = value_of(tree, node);
+    value = truce__patch_value(tree, node);
     status = count_bytes(tree, value);
-    return status ? status : put(tree, &operation->path, new_node(tree, value));
+    return status ? status : put(tree, &operation->path, truce__patch_node(tree, value));
 }
 
-static truce_status run_test(struct tree *tree, const struct operation *operation)
+static truce_status run_test(struct patch_tree *tree, const struct operation *operation)
 {
-    struct node *node;
+    struct patch_node *node;
     truce_status status = find_node(tree, &operation->path, &node);
     char a[100], b[100];
     struct value found;
 
     if (status)
         return status;
-    found = value_of(tree, node);
+    found = truce__patch_value(tree, node);
     if (truce__patch_equal(found, operation->value))
         return TRUCE_OK;
     return truce__fail(TRUCE_CONFLICT, tree->error, "operation %u: \"%.100s\" is %s, not %s",
@@ -535,7 +368,7 @@ static truce_status run_test(struct tree *tree, const struct operation *operatio
 static const struct kind {
     const char *name;
     bool from, value; /* members that it must have */
-    truce_status (*run)(struct tree *tree, const struct operation *operation);
+    truce_status (*run)(struct patch_tree *tree, const struct operation *operation);
 } kinds[] = {
     {"add", false, true, run_add},         {"remove", false, false, run_remove},
     {"replace", false, true, run_replace}, {"move", true, false, run_move},
@@ -553,7 +386,7 @@ static const struct kind *find_kind(struct value op)
     return NULL;
 }
 
-static truce_status run_one(struct tree *tree, struct value given)
+static truce_status run_one(struct patch_tree *tree, struct value given)
 {
     struct operation operation;
     const struct kind *kind;
@@ -579,12 +412,12 @@ static truce_status run_one(struct tree *tree, struct value given)
 truce_status truce__patch_apply(struct value before, const bson_t *operations, struct arena *arena,
                                 struct value *after, bson_error_t *error)
 {
-    struct tree tree = {.arena = arena, .error = error};
+    struct patch_tree tree = {.arena = arena, .error = error};
     struct fields fields = truce__fields(truce__value_document(operations));
     truce_status status = TRUCE_OK;
 
     *after = truce__value_missing();
-    tree.root = new_node(&tree, before);
+    tree.root = truce__patch_node(&tree, before);
     for (; !status && truce__fields_next(&fields); tree.number++) {
         if (tree.number == PATCH_OPERATIONS_MAX)
             return truce__fail(TRUCE_LIMIT, error, "a patch has at most %d operations",
@@ -593,7 +426,7 @@ truce_status truce__patch_apply(struct value before, const bson_t *operations, s
     }
     if (status)
         return status;
-    *after = value_of(&tree, tree.root);
+    *after = truce__patch_value(&tree, tree.root);
     if (after->size > TRUCE_DOCUMENT_BYTES_MAX)
         return truce__fail(TRUCE_LIMIT, error, "the patched document would have %u bytes",
                            after->size);

@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "bson/json.h"
+#include "store/decorators/trace_show.h"
 #include "store/store.h"
 
 #define THREADS_MAX 1024
@@ -135,114 +136,6 @@ static truce_status call_end(struct call *call, truce_status status, const bson_
     return status;
 }
 
-/* ---- arguments and answers ------------------------------------------------------------------ */
-
-static void add_document(bson_t *parent, const char *name, const bson_t *document)
-{
-    if (document && !bson_empty(document))
-        BSON_APPEND_DOCUMENT(parent, name, document);
-}
-
-static void add_array(bson_t *parent, const char *name, const bson_t *array)
-{
-    if (array)
-        BSON_APPEND_ARRAY(parent, name, array);
-}
-
-static void add_number(bson_t *parent, const char *name, int64_t number)
-{
-    if (number)
-        BSON_APPEND_INT64(parent, name, number);
-}
-
-static void add_truth(bson_t *parent, const char *name, bool truth)
-{
-    if (truth)
-        BSON_APPEND_BOOL(parent, name, true);
-}
-
-static void add_find_options(bson_t *parent, const truce_find_options *options)
-{
-    add_document(parent, "projection", options->projection);
-    add_document(parent, "sort", options->sort);
-    add_document(parent, "hint", options->hint);
-    add_number(parent, "skip", options->skip);
-    add_number(parent, "limit", options->limit);
-    add_number(parent, "deadline_ms", options->deadline_ms);
-}
-
-static void add_update(bson_t *parent, const bson_t *update, bool pipeline)
-{
-    if (pipeline)
-        add_array(parent, "update", update);
-    else if (update)
-        BSON_APPEND_DOCUMENT(parent, "update", update);
-}
-
-static void add_write(bson_t *parent, const truce_write *write)
-{
-    static const char *const kinds[] = {"",       "insert",  "update",
-                                        "remove", "require", "require_missing"};
-
-    BSON_APPEND_UTF8(parent, "kind", kinds[write->kind]);
-    BSON_APPEND_UTF8(parent, "collection", write->collection);
-    if (write->kind != TRUCE_WRITE_INSERT)
-        BSON_APPEND_DOCUMENT(parent, "filter", write->filter);
-    if (write->kind == TRUCE_WRITE_INSERT)
-        BSON_APPEND_DOCUMENT(parent, "document", write->document);
-    if (write->kind == TRUCE_WRITE_UPDATE)
-        add_update(parent, write->document, write->options.pipeline);
-    add_truth(parent, "upsert", write->options.upsert);
-    add_truth(parent, "multi", write->options.multi);
-    add_array(parent, "arrayFilters", write->options.array_filters);
-}
-
-static void add_result(bson_t *parent, const truce_write_result *result)
-{
-    add_number(parent, "matched", result->matched);
-    add_number(parent, "modified", result->modified);
-    add_number(parent, "inserted", result->inserted);
-    add_number(parent, "removed", result->removed);
-    if (result->upserted)
-        BSON_APPEND_VALUE(parent, "upserted", &result->upserted_id);
-}
-
-static void element_begin(bson_t *array, size_t number, bson_t *child)
-{
-    char buffer[16];
-    const char *key;
-
-    bson_uint32_to_string((uint32_t)number, &key, buffer, sizeof(buffer));
-    BSON_APPEND_DOCUMENT_BEGIN(array, key, child);
-}
-
-static void add_writes(bson_t *parent, const truce_write *writes, size_t count)
-{
-    bson_t array, child;
-
-    BSON_APPEND_ARRAY_BEGIN(parent, "writes", &array);
-    for (size_t i = 0; i < count; i++) {
-        element_begin(&array, i, &child);
-        add_write(&child, &writes[i]);
-        bson_append_document_end(&array, &child);
-    }
-    bson_append_array_end(parent, &array);
-}
-
-static void add_outcomes(bson_t *parent, const truce_write_outcome *outcomes, size_t count)
-{
-    bson_t array, child;
-
-    BSON_APPEND_ARRAY_BEGIN(parent, "outcomes", &array);
-    for (size_t i = 0; i < count; i++) {
-        element_begin(&array, i, &child);
-        BSON_APPEND_UTF8(&child, "status", truce_status_name(outcomes[i].status));
-        add_result(&child, &outcomes[i].result);
-        bson_append_document_end(&array, &child);
-    }
-    bson_append_array_end(parent, &array);
-}
-
 /* ---- cursors -------------------------------------------------------------------------------- */
 
 static truce_status cursor_next(truce_cursor *base, const bson_t **document, bson_error_t *error)
@@ -252,7 +145,7 @@ static truce_status cursor_next(truce_cursor *base, const bson_t **document, bso
     truce_status status;
 
     call_init(&call, &cursor->trace->base, "next", cursor->collection);
-    add_number(&call.arguments, "cursor", (int64_t)cursor->number);
+    truce__trace_add_number(&call.arguments, "cursor", (int64_t)cursor->number);
     call_begin(&call);
     status = truce_cursor_next(cursor->inner, document, error);
     if (!status && *document)
@@ -280,7 +173,7 @@ static void wrap_cursor(struct call *call, truce_cursor *inner, truce_cursor **c
     pthread_mutex_lock(&call->trace->mutex);
     made->number = ++call->trace->cursors;
     pthread_mutex_unlock(&call->trace->mutex);
-    add_number(&call->answer, "cursor", (int64_t)made->number);
+    truce__trace_add_number(&call->answer, "cursor", (int64_t)made->number);
     *cursor = &made->base;
 }
 
@@ -296,7 +189,7 @@ static truce_status find(truce_store *base, const char *collection, const bson_t
 
     call_init(&call, base, "find", collection);
     BSON_APPEND_DOCUMENT(&call.arguments, "filter", filter);
-    add_find_options(&call.arguments, options);
+    truce__trace_add_find_options(&call.arguments, options);
     call_begin(&call);
     status = truce_find(call.trace->inner, collection, filter, options, &inner, error);
     if (!status)
@@ -313,7 +206,7 @@ static truce_status count(truce_store *base, const char *collection, const bson_
 
     call_init(&call, base, "count", collection);
     BSON_APPEND_DOCUMENT(&call.arguments, "filter", filter);
-    add_find_options(&call.arguments, &as_find);
+    truce__trace_add_find_options(&call.arguments, &as_find);
     call_begin(&call);
     status = truce_count(call.trace->inner, collection, filter, options, number, error);
     BSON_APPEND_INT64(&call.answer, "count", *number);
@@ -331,7 +224,7 @@ static truce_status distinct(truce_store *base, const char *collection, const ch
     BSON_APPEND_DOCUMENT(&call.arguments, "filter", filter);
     call_begin(&call);
     status = truce_distinct(call.trace->inner, collection, path, filter, values, error);
-    add_array(&call.answer, "values", values);
+    truce__trace_add_array(&call.answer, "values", values);
     return call_end(&call, status, error);
 }
 
@@ -344,9 +237,9 @@ static truce_status aggregate(truce_store *base, const char *collection, const b
     truce_status status;
 
     call_init(&call, base, "aggregate", collection);
-    add_array(&call.arguments, "pipeline", pipeline);
-    add_document(&call.arguments, "hint", options->hint);
-    add_number(&call.arguments, "deadline_ms", options->deadline_ms);
+    truce__trace_add_array(&call.arguments, "pipeline", pipeline);
+    truce__trace_add_document(&call.arguments, "hint", options->hint);
+    truce__trace_add_number(&call.arguments, "deadline_ms", options->deadline_ms);
     call_begin(&call);
     status = truce_aggregate(call.trace->inner, collection, pipeline, options, &inner, error);
     if (!status)
@@ -363,12 +256,12 @@ static truce_status explain(truce_store *base, const char *collection, const bso
 
     call_init(&call, base, "explain", collection);
     BSON_APPEND_DOCUMENT(&call.arguments, "filter", filter);
-    add_find_options(&call.arguments, options);
-    add_truth(&call.arguments, "count", counts);
+    truce__trace_add_find_options(&call.arguments, options);
+    truce__trace_add_truth(&call.arguments, "count", counts);
     call_begin(&call);
     status =
         truce__store_explain(call.trace->inner, collection, filter, options, counts, plan, error);
-    add_document(&call.answer, "plan", plan);
+    truce__trace_add_document(&call.answer, "plan", plan);
     return call_end(&call, status, error);
 }
 
@@ -379,11 +272,11 @@ static void add_looks(struct call *call, const truce_look *looks, size_t number,
 
     BSON_APPEND_ARRAY_BEGIN(parent, "looks", &array);
     for (size_t i = 0; i < number; i++) {
-        element_begin(&array, i, &child);
+        truce__trace_element_begin(&array, i, &child);
         BSON_APPEND_UTF8(&child, "collection", looks[i].collection);
         BSON_APPEND_VALUE(&child, "_id", looks[i].id);
         if (answered)
-            add_document(&child, "document", &looks[i].document);
+            truce__trace_add_document(&child, "document", &looks[i].document);
         bson_append_document_end(&array, &child);
     }
     bson_append_array_end(parent, &array);
@@ -413,13 +306,13 @@ static truce_status bulk(truce_store *base, const truce_write *writes, size_t nu
     truce_status status;
 
     call_init(&call, base, "bulk", number == 1 ? writes[0].collection : NULL);
-    add_writes(&call.arguments, writes, number);
-    add_truth(&call.arguments, "unordered", options->unordered);
-    add_truth(&call.arguments, "atomic", options->atomic);
-    add_truth(&call.arguments, "relaxed", options->relaxed);
+    truce__trace_add_writes(&call.arguments, writes, number);
+    truce__trace_add_truth(&call.arguments, "unordered", options->unordered);
+    truce__trace_add_truth(&call.arguments, "atomic", options->atomic);
+    truce__trace_add_truth(&call.arguments, "relaxed", options->relaxed);
     call_begin(&call);
     status = truce_bulk(call.trace->inner, writes, number, options, outcomes, error);
-    add_outcomes(&call.answer, outcomes, number);
+    truce__trace_add_outcomes(&call.answer, outcomes, number);
     return call_end(&call, status, error);
 }
 
@@ -444,18 +337,18 @@ static truce_status find_and_modify(truce_store *base, const char *collection, c
 
     call_init(&call, base, "find_and_modify", collection);
     BSON_APPEND_DOCUMENT(&call.arguments, "filter", filter);
-    add_update(&call.arguments, update, options->pipeline);
-    add_document(&call.arguments, "sort", options->sort);
-    add_document(&call.arguments, "projection", options->projection);
-    add_truth(&call.arguments, "remove", options->remove);
-    add_truth(&call.arguments, "new", options->return_new);
-    add_truth(&call.arguments, "upsert", options->upsert);
-    add_array(&call.arguments, "arrayFilters", options->array_filters);
+    truce__trace_add_update(&call.arguments, update, options->pipeline);
+    truce__trace_add_document(&call.arguments, "sort", options->sort);
+    truce__trace_add_document(&call.arguments, "projection", options->projection);
+    truce__trace_add_truth(&call.arguments, "remove", options->remove);
+    truce__trace_add_truth(&call.arguments, "new", options->return_new);
+    truce__trace_add_truth(&call.arguments, "upsert", options->upsert);
+    truce__trace_add_array(&call.arguments, "arrayFilters", options->array_filters);
     call_begin(&call);
     status = truce_find_and_modify(call.trace->inner, collection, filter, update, options, document,
                                    result, error);
-    add_document(&call.answer, "document", document);
-    add_result(&call.answer, result);
+    truce__trace_add_document(&call.answer, "document", document);
+    truce__trace_add_result(&call.answer, result);
     return call_end(&call, status, error);
 }
 
@@ -492,7 +385,7 @@ static truce_status index_list(truce_store *base, const char *collection, bson_t
     call_init(&call, base, "index_list", collection);
     call_begin(&call);
     status = truce_index_list(call.trace->inner, collection, indexes, error);
-    add_array(&call.answer, "indexes", indexes);
+    truce__trace_add_array(&call.answer, "indexes", indexes);
     return call_end(&call, status, error);
 }
 
@@ -522,7 +415,7 @@ static truce_status collection_rename(truce_store *base, const char *from, const
 
     call_init(&call, base, "collection_rename", from);
     BSON_APPEND_UTF8(&call.arguments, "to", to);
-    add_truth(&call.arguments, "drop_target", drop_target);
+    truce__trace_add_truth(&call.arguments, "drop_target", drop_target);
     call_begin(&call);
     return call_end(&call, truce_collection_rename(call.trace->inner, from, to, drop_target, error),
                     error);
@@ -536,7 +429,7 @@ static truce_status collection_list(truce_store *base, bson_t *collections, bson
     call_init(&call, base, "collection_list", NULL);
     call_begin(&call);
     status = truce_collection_list(call.trace->inner, collections, error);
-    add_array(&call.answer, "collections", collections);
+    truce__trace_add_array(&call.answer, "collections", collections);
     return call_end(&call, status, error);
 }
 
@@ -547,11 +440,11 @@ static truce_status wait_for_change(truce_store *base, const char *collection, u
     truce_status status;
 
     call_init(&call, base, "wait", collection);
-    add_number(&call.arguments, "token", (int64_t)*token);
-    add_number(&call.arguments, "timeout_ms", timeout_ms);
+    truce__trace_add_number(&call.arguments, "token", (int64_t)*token);
+    truce__trace_add_number(&call.arguments, "timeout_ms", timeout_ms);
     call_begin(&call);
     status = truce_wait(call.trace->inner, collection, token, timeout_ms, error);
-    add_number(&call.answer, "token", (int64_t)*token);
+    truce__trace_add_number(&call.answer, "token", (int64_t)*token);
     return call_end(&call, status, error);
 }
 

@@ -14,31 +14,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "query/incoming.h"
-#include "query/project/project.h"
-#include "store/memory/memory.h"
-
-enum change_kind { CHANGE_INSERTED, CHANGE_REPLACED, CHANGE_REMOVED, CHANGE_CREATED };
-
-struct change {
-    enum change_kind kind;
-    struct memory_collection *collection;
-    size_t position;
-    struct memory_document *old; /* owned */
-};
-
-struct journal {
-    struct change *changes;
-    size_t count, room;
-};
-
-/* One call: what all its writes share. */
-struct writing {
-    struct memory_store *store;
-    struct query_context context;
-    struct arena arena;
-    struct journal journal;
-    int64_t deadline_ns;
-};
+#include "store/memory/memory_writing.h"
 
 /* ---- the journal ---------------------------------------------------------------------------- */
 
@@ -77,7 +53,7 @@ static void undo_change(struct writing *writing, struct change *change)
 }
 
 /* Everything since the journal had `mark` changes. */
-static void undo(struct writing *writing, size_t mark)
+void truce__memory_undo(struct writing *writing, size_t mark)
 {
     while (writing->journal.count > mark)
         undo_change(writing, &writing->journal.changes[--writing->journal.count]);
@@ -95,7 +71,7 @@ static void keep(struct writing *writing)
     journal->count = 0;
 }
 
-static void writing_begin(struct writing *writing, truce_store *base, uint32_t deadline_ms)
+void truce__memory_writing_begin(struct writing *writing, truce_store *base, uint32_t deadline_ms)
 {
     *writing = (struct writing){.store = (struct memory_store *)base};
     writing->context =
@@ -105,7 +81,7 @@ static void writing_begin(struct writing *writing, truce_store *base, uint32_t d
     pthread_mutex_lock(&writing->store->mutex);
 }
 
-static void writing_end(struct writing *writing)
+void truce__memory_writing_end(struct writing *writing)
 {
     keep(writing);
     pthread_mutex_unlock(&writing->store->mutex);
@@ -157,8 +133,8 @@ static truce_status replace(struct writing *writing, struct memory_collection *c
     return TRUCE_OK;
 }
 
-static void remove_document(struct writing *writing, struct memory_collection *collection,
-                            size_t position)
+void truce__memory_remove_document(struct writing *writing, struct memory_collection *collection,
+                                   size_t position)
 {
     struct memory_document *old = truce__memory_remove(collection, position);
 
@@ -168,9 +144,9 @@ static void remove_document(struct writing *writing, struct memory_collection *c
 /* ---- one write ------------------------------------------------------------------------------ */
 
 /* The update of one document that was found; `after` is always initialised. */
-static truce_status change(struct writing *writing, struct memory_collection *collection,
-                           const struct memory_match *match, const struct update *update,
-                           bson_t *after, truce_write_result *result, bson_error_t *error)
+truce_status truce__memory_change(struct writing *writing, struct memory_collection *collection,
+                                  const struct memory_match *match, const struct update *update,
+                                  bson_t *after, truce_write_result *result, bson_error_t *error)
 {
     struct update_result changed = {0};
     truce_status status;
@@ -198,9 +174,9 @@ static void keep_id(const bson_t *document, truce_write_result *result)
 }
 
 /* Nothing matched: inserts what filter and update give; `made` is always initialised. */
-static truce_status upsert(struct writing *writing, const char *name, const struct match *match,
-                           const struct update *update, bson_t *made, truce_write_result *result,
-                           bson_error_t *error)
+truce_status truce__memory_upsert(struct writing *writing, const char *name,
+                                  const struct match *match, const struct update *update,
+                                  bson_t *made, truce_write_result *result, bson_error_t *error)
 {
     bson_t raw;
     truce_status status;
@@ -252,12 +228,14 @@ static truce_status do_update(struct writing *writing, const truce_write *write,
     if (!status)
         status = select_for(writing, write, match, options->multi ? 0 : 1, &matches, error);
     for (size_t i = 0; i < matches.count && !status; i++) {
-        status = change(writing, truce__memory_find(writing->store, write->collection),
-                        &matches.items[i], update, &after, result, error);
+        status =
+            truce__memory_change(writing, truce__memory_find(writing->store, write->collection),
+                                 &matches.items[i], update, &after, result, error);
         bson_destroy(&after);
     }
     if (!status && matches.count == 0 && options->upsert) {
-        status = upsert(writing, write->collection, match, update, &after, result, error);
+        status =
+            truce__memory_upsert(writing, write->collection, match, update, &after, result, error);
         bson_destroy(&after);
     }
     truce__memory_matches_release(&matches);
@@ -285,8 +263,9 @@ static truce_status do_remove(struct writing *writing, const truce_write *write,
     if (!status)
         status = select_for(writing, write, match, write->options.multi ? 0 : 1, &matches, error);
     for (size_t i = matches.count; i > 0 && !status; i--)
-        remove_document(writing, truce__memory_find(writing->store, write->collection),
-                        matches.items[i - 1].position);
+        truce__memory_remove_document(writing,
+                                      truce__memory_find(writing->store, write->collection),
+                                      matches.items[i - 1].position);
     if (!status)
         result->matched = result->removed = (int64_t)matches.count;
     truce__memory_matches_release(&matches);
@@ -348,7 +327,7 @@ static truce_status do_write(struct writing *writing, const truce_write *write, 
     if (!status && atomic)
         status = check_required(write, &outcome->result, &outcome->error);
     if (status && !partial)
-        undo(writing, mark);
+        truce__memory_undo(writing, mark);
     if (!atomic)
         keep(writing);
     outcome->status = status;
@@ -376,7 +355,7 @@ truce_status truce__memory_bulk(truce_store *base, const truce_write *writes, si
     for (size_t i = 0; i < count; i++)
         outcomes[i] =
             (truce_write_outcome){.status = options->atomic ? TRUCE_CONFLICT : TRUCE_NOT_FOUND};
-    writing_begin(&writing, base, options->deadline_ms);
+    truce__memory_writing_begin(&writing, base, options->deadline_ms);
     for (size_t i = 0; i < count && (!first || options->unordered); i++) {
         status = do_write(&writing, &writes[i], options->atomic, &outcomes[i]);
         if (!status || first)
@@ -385,141 +364,14 @@ truce_status truce__memory_bulk(truce_store *base, const truce_write *writes, si
         if (error)
             *error = outcomes[i].error;
         if (options->atomic) {
-            undo(&writing, 0);
+            truce__memory_undo(&writing, 0);
             reset_outcomes(outcomes, count, i, TRUCE_CONFLICT);
             truce_write_result_release(&outcomes[i].result);
             break;
         }
     }
-    writing_end(&writing);
+    truce__memory_writing_end(&writing);
     return first;
-}
-
-/* ---- find-and-modify ------------------------------------------------------------------------ */
-
-struct modifying {
-    struct match *match;
-    struct update *update;   /* NULL: remove */
-    struct project *project; /* NULL: whole documents */
-    struct memory_matches matches;
-};
-
-static void modifying_release(struct modifying *modifying)
-{
-    truce__memory_matches_release(&modifying->matches);
-    truce__project_free(modifying->project);
-    truce__update_free(modifying->update);
-    truce__match_free(modifying->match);
-}
-
-static truce_status modifying_compile(struct modifying *modifying, const bson_t *filter,
-                                      const bson_t *update, const truce_modify_options *options,
-                                      bson_error_t *error)
-{
-    struct update_options how = {.pipeline = options->pipeline,
-                                 .array_filters = options->array_filters};
-    truce_status status = truce__match_new(filter, &modifying->match, error);
-
-    if (!status && !options->remove)
-        status = truce__update_new(update, &how, &modifying->update, error);
-    if (!status && options->projection && !bson_empty(options->projection))
-        status =
-            truce__project_new(options->projection, modifying->match, &modifying->project, error);
-    return status;
-}
-
-/* `shown` (initialised, empty) becomes what the caller sees of `document`. */
-static truce_status show(struct writing *writing, const struct modifying *modifying,
-                         const bson_t *document, const struct match_result *found, bson_t *shown,
-                         bson_error_t *error)
-{
-    bson_destroy(shown);
-    if (!modifying->project) {
-        bson_copy_to(document, shown);
-        return TRUCE_OK;
-    }
-    truce__arena_reset(&writing->arena);
-    return truce__project_apply(modifying->project, truce__value_document(document), found,
-                                &writing->context, shown, error);
-}
-
-/* The first match is changed or removed. */
-static truce_status modify_found(struct writing *writing, const char *name,
-                                 const struct modifying *modifying, bool return_new,
-                                 bson_t *document, truce_write_result *result, bson_error_t *error)
-{
-    struct memory_collection *collection = truce__memory_find(writing->store, name);
-    const struct memory_match *match = &modifying->matches.items[0];
-    truce_status status;
-    bson_t after = BSON_INITIALIZER;
-
-    if (modifying->update) {
-        bson_destroy(&after);
-        status = change(writing, collection, match, modifying->update, &after, result, error);
-    } else {
-        remove_document(writing, collection, match->position);
-        result->matched = result->removed = 1;
-        status = TRUCE_OK;
-    }
-    if (!status)
-        status = show(writing, modifying, return_new ? &after : match->document->bson,
-                      &match->found, document, error);
-    bson_destroy(&after);
-    return status;
-}
-
-static truce_status modify_missing(struct writing *writing, const char *name,
-                                   const struct modifying *modifying,
-                                   const truce_modify_options *options, bson_t *document,
-                                   truce_write_result *result, bson_error_t *error)
-{
-    const struct match_result found = {.array_index = -1};
-    truce_status status;
-    bson_t made;
-
-    if (!options->upsert)
-        return TRUCE_NOT_FOUND;
-    status = upsert(writing, name, modifying->match, modifying->update, &made, result, error);
-    if (!status && options->return_new)
-        status = show(writing, modifying, &made, &found, document, error);
-    bson_destroy(&made);
-    return status;
-}
-
-truce_status truce__memory_find_and_modify(truce_store *base, const char *name,
-                                           const bson_t *filter, const bson_t *update,
-                                           const truce_modify_options *options, bson_t *document,
-                                           truce_write_result *result, bson_error_t *error)
-{
-    struct modifying modifying = {0};
-    struct memory_query query = {.sort = options->sort, .hint = options->hint, .limit = 1};
-    struct writing writing;
-    truce_status status;
-
-    bson_init(document);
-    *result = (truce_write_result){0};
-    writing_begin(&writing, base, options->deadline_ms);
-    status = modifying_compile(&modifying, filter, update, options, error);
-    query.match = modifying.match;
-    query.context = &writing.context;
-    query.deadline_ns = writing.deadline_ns;
-    if (!status)
-        status = truce__memory_select(truce__memory_find(writing.store, name), &query,
-                                      &modifying.matches, error);
-    if (!status && modifying.matches.count > 0)
-        status =
-            modify_found(&writing, name, &modifying, options->return_new, document, result, error);
-    else if (!status)
-        status = modify_missing(&writing, name, &modifying, options, document, result, error);
-    if (status) {
-        undo(&writing, 0);
-        bson_destroy(document);
-        bson_init(document);
-        truce_write_result_release(result);
-    }
-    writing_end(&writing);
-    modifying_release(&modifying);
-    return status;
 }
 
 /* ---- rewriting ------------------------------------------------------------------------------ */
@@ -588,7 +440,7 @@ truce_status truce__memory_rewrite(truce_store *base, truce_rewrite *rewrite, bs
     int64_t index = 0;
 
     (void)error;
-    writing_begin(&writing, base, 0);
+    truce__memory_writing_begin(&writing, base, 0);
     rewrite->begin(rewrite);
     collection = truce__memory_find(writing.store, rewrite->collection);
     for (size_t i = 0; i < rewrite->count && index >= 0; i++) {
@@ -597,7 +449,7 @@ truce_status truce__memory_rewrite(truce_store *base, truce_rewrite *rewrite, bs
         if (index >= 0)
             rewrite_one(&writing, rewrite, i, collection, position_of(collection, index, &key));
     }
-    writing_end(&writing);
+    truce__memory_writing_end(&writing);
     truce__buffer_release(&key);
     return index < 0 ? TRUCE_NOT_FOUND : TRUCE_OK;
 }
