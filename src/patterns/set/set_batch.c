@@ -29,47 +29,15 @@
  * (SET_OUTCOME_HELD). A crash leaves some documents of the
  * window written and others not: the batch is delivered again, and what stands is DUPLICATE.
  */
+#include "patterns/set/set_batch.h"
 #include "base/assert.h"
 #include "base/id.h"
-#include "patterns/set/set.h"
 #include "store/store.h"
 
 #define WINDOW_DOCUMENTS  512
 #define REWRITE_DOCUMENTS 1024 /* of a window that is rewritten: of each only its fate is kept */
 #define WINDOW_BYTES      (8 * 1024 * 1024)
 #define ROUNDS            4
-
-/* The operations of one document: operations[from, to), winners[first, last). */
-struct group {
-    size_t from, to, first, last;
-    int rounds;
-    bool done, seen; /* seen: in this window's answer */
-    bool unchanged;  /* what was seen says it all */
-};
-
-struct batch {
-    truce_set *set;
-    struct set_operation *operations;
-    const struct set_operation **winners;
-    enum set_verdict *verdicts; /* of the winners */
-    struct group *groups;
-    size_t groups_count, left; /* left: not done */
-    struct set_scratch scratch;
-};
-
-/* One update of the window, and the documents that it is made of. */
-struct draft {
-    struct group *group;
-    bson_t filter, update;
-};
-
-struct window {
-    struct batch *batch;
-    struct group **groups; /* sorted by key hash */
-    size_t count;
-    struct draft *drafts;
-    size_t drafts_count, bytes;
-};
 
 /* ---- results ---- */
 
@@ -93,15 +61,15 @@ static void fail_operation(const struct set_operation *operation, truce_status s
                           why->message);
 }
 
-static void finish(struct batch *batch, struct group *group)
+static void finish(struct set_batch *batch, struct set_group *group)
 {
     truce_assert(!group->done && batch->left > 0);
     group->done = true;
     batch->left--;
 }
 
-static void fail_group(struct batch *batch, struct group *group, truce_status status,
-                       const bson_error_t *why)
+void truce__set_group_fail(struct set_batch *batch, struct set_group *group, truce_status status,
+                           const bson_error_t *why)
 {
     for (size_t i = group->from; i < group->to; i++)
         fail_operation(&batch->operations[i], status, why);
@@ -114,14 +82,14 @@ static void hand_back(const struct set_operation *operation)
     operation->call->held = true;
 }
 
-static void hand_group_back(struct batch *batch, struct group *group)
+void truce__set_group_hand_back(struct set_batch *batch, struct set_group *group)
 {
     for (size_t i = group->from; i < group->to; i++)
         hand_back(&batch->operations[i]);
     finish(batch, group);
 }
 
-static void settle_below(struct batch *batch, const struct set_operation *operation)
+static void settle_below(struct set_batch *batch, const struct set_operation *operation)
 {
     truce_set_result *result = result_of(operation);
     bson_error_t why = {0};
@@ -139,7 +107,7 @@ static truce_set_outcome outcome_of(enum set_verdict verdict)
 }
 
 /* The operations on one name, [from, to), whose winner met `verdict`. */
-static void settle_name(struct batch *batch, size_t from, size_t to, enum set_verdict verdict)
+static void settle_name(struct set_batch *batch, size_t from, size_t to, enum set_verdict verdict)
 {
     const struct set_operation *operations = batch->operations;
 
@@ -160,7 +128,7 @@ static void settle_name(struct batch *batch, size_t from, size_t to, enum set_ve
     }
 }
 
-static void settle_group(struct batch *batch, struct group *group)
+void truce__set_group_settle(struct set_batch *batch, struct set_group *group)
 {
     for (size_t w = group->first; w < group->last; w++) {
         size_t from = (size_t)(batch->winners[w] - batch->operations);
@@ -202,11 +170,11 @@ static void append_set(const bson_t *document, const bson_t *change, bson_t *upd
     bson_append_document_end(update, &set);
 }
 
-static void add_draft(struct window *window, struct group *group, const bson_t *document,
+static void add_draft(struct set_window *window, struct set_group *group, const bson_t *document,
                       const bson_t *change)
 {
     const truce_set *set = window->batch->set;
-    struct draft *draft = &window->drafts[window->drafts_count++];
+    struct set_draft *draft = &window->drafts[window->drafts_count++];
     struct value id = truce__value_field(truce__value_document(document), "_id", 3);
 
     draft->group = group;
@@ -232,9 +200,9 @@ static void add_draft(struct window *window, struct group *group, const bson_t *
 }
 
 /* `document` is empty if there is none. */
-static void merge_group(struct window *window, struct group *group, const bson_t *document)
+static void merge_group(struct set_window *window, struct set_group *group, const bson_t *document)
 {
-    struct batch *batch = window->batch;
+    struct set_batch *batch = window->batch;
     struct set_merge merge = {.scratch = &batch->scratch,
                               .winners = batch->winners + group->first,
                               .count = group->last - group->first,
@@ -244,12 +212,12 @@ static void merge_group(struct window *window, struct group *group, const bson_t
 
     group->seen = true;
     if (!truce__intent_absent(document)) {
-        hand_group_back(batch, group);
+        truce__set_group_hand_back(batch, group);
         return;
     }
     status = truce__set_merge(batch->set, document, &merge, &why);
     if (status)
-        fail_group(batch, group, status, &why);
+        truce__set_group_fail(batch, group, status, &why);
     else if (!merge.changed)
         group->unchanged = true;
     else
@@ -260,7 +228,7 @@ static void merge_group(struct window *window, struct group *group, const bson_t
 /* ---- look ---- */
 
 /* {key: {$in: [...]}}, or {$or: [{...}, ...]} for a key of several fields */
-static void append_keys(const struct window *window, bson_t *filter)
+static void append_keys(const struct set_window *window, bson_t *filter)
 {
     const truce_set *set = window->batch->set;
     bool single = set->keys_count == 1;
@@ -294,9 +262,9 @@ static void append_projection(const truce_set *set, bson_t *projection)
     bson_append_int32(projection, "_intent", 7, 1);
 }
 
-static struct group *group_of(const struct window *window, const bson_t *document)
+static struct set_group *group_of(const struct set_window *window, const bson_t *document)
 {
-    const struct batch *batch = window->batch;
+    const struct set_batch *batch = window->batch;
     uint64_t hash = truce__set_key_hash(batch->set, document);
     size_t low = 0, high = window->count;
 
@@ -319,7 +287,7 @@ static struct group *group_of(const struct window *window, const bson_t *documen
     return NULL;
 }
 
-static truce_status look(struct window *window, bson_error_t *error)
+static truce_status look(struct set_window *window, bson_error_t *error)
 {
     const truce_set *set = window->batch->set;
     bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
@@ -332,7 +300,7 @@ static truce_status look(struct window *window, bson_error_t *error)
     append_projection(set, &projection);
     status = truce_find(set->store, set->collection, &filter, &options, &cursor, error);
     while (!status && window->bytes < WINDOW_BYTES) {
-        struct group *group;
+        struct set_group *group;
 
         status = truce_cursor_next(cursor, &document, error);
         if (status || !document)
@@ -350,24 +318,24 @@ static truce_status look(struct window *window, bson_error_t *error)
 
 /* ---- write ---- */
 
-static void take_outcome(struct window *window, struct draft *draft,
+static void take_outcome(struct set_window *window, struct set_draft *draft,
                          const truce_write_outcome *outcome, truce_status bulk_status)
 {
-    struct batch *batch = window->batch;
+    struct set_batch *batch = window->batch;
     truce_status status = outcome->status;
 
     if (!status && (outcome->result.modified || outcome->result.upserted)) {
-        settle_group(batch, draft->group);
+        truce__set_group_settle(batch, draft->group);
         return;
     }
     if (status == TRUCE_NOT_FOUND) /* not reached */
         status = bulk_status;
     if (status && status != TRUCE_DUPLICATE && !truce__repeatable(status))
-        fail_group(batch, draft->group, status, &outcome->error);
+        truce__set_group_fail(batch, draft->group, status, &outcome->error);
 }
 
 /* Whether the bulk ran, and so has waited for the disk. */
-static bool write_drafts(struct window *window)
+static bool write_drafts(struct set_window *window)
 {
     static const truce_bulk_options options = {.unordered = true};
     size_t count = window->drafts_count;
@@ -380,7 +348,7 @@ static bool write_drafts(struct window *window)
     writes = bson_malloc0(count * sizeof *writes);
     outcomes = bson_malloc0(count * sizeof *outcomes);
     for (size_t i = 0; i < count; i++) {
-        struct draft *draft = &window->drafts[i];
+        struct set_draft *draft = &window->drafts[i];
 
         writes[i] =
             (truce_write){.kind = TRUCE_WRITE_UPDATE,
@@ -400,14 +368,14 @@ static bool write_drafts(struct window *window)
 }
 
 /* What needs no write is told when what the look saw is on the disk. */
-static void settle_unchanged(struct window *window, bool waited)
+static void settle_unchanged(struct set_window *window, bool waited)
 {
-    struct batch *batch = window->batch;
+    struct set_batch *batch = window->batch;
     bson_error_t why = {0};
     truce_status status = TRUCE_OK;
 
     for (size_t i = 0; i < window->count; i++) {
-        struct group *group = window->groups[i];
+        struct set_group *group = window->groups[i];
 
         if (!group->unchanged || group->done)
             continue;
@@ -415,196 +383,15 @@ static void settle_unchanged(struct window *window, bool waited)
             status = truce_settle(batch->set->store, &why);
         waited = true;
         if (status)
-            fail_group(batch, group, status, &why);
+            truce__set_group_fail(batch, group, status, &why);
         else
-            settle_group(batch, group);
+            truce__set_group_settle(batch, group);
     }
-}
-
-/* ---- rewriting ---- */
-
-/* What becomes of a group; open: another round. */
-struct fate {
-    enum { FATE_OPEN, FATE_SETTLED, FATE_HELD, FATE_FAILED } kind;
-    truce_status status; /* failed, and why */
-    bson_error_t *why;
-};
-
-struct rewriting {
-    truce_rewrite base; /* first */
-    const struct window *window;
-    struct fate *fates; /* of the window's groups */
-};
-
-static struct fate *fate_of(truce_rewrite *rewrite, size_t number)
-{
-    return &((struct rewriting *)rewrite)->fates[number];
-}
-
-static void fail_fate(struct fate *fate, truce_status status, const bson_error_t *why)
-{
-    fate->kind = FATE_FAILED;
-    fate->status = status;
-    if (!fate->why)
-        fate->why = bson_malloc(sizeof *fate->why);
-    *fate->why = *why;
-}
-
-static void begin_rewriting(truce_rewrite *rewrite)
-{
-    for (size_t i = 0; i < rewrite->count; i++)
-        fate_of(rewrite, i)->kind = FATE_OPEN;
-}
-
-static void append_new(const truce_set *set, const bson_t *key, const bson_t *lists, bson_t *after)
-{
-    struct value root = truce__value_document(key);
-    struct value id = truce__value_field(root, "_id", 3);
-    bson_oid_t fresh;
-
-    if (id.type == VALUE_MISSING) {
-        truce__id_new(&fresh);
-        bson_append_oid(after, "_id", 3, &fresh);
-    } else {
-        truce__value_append(after, "_id", 3, id);
-    }
-    for (uint32_t i = 0; i < set->keys_count; i++) {
-        size_t length = strlen(set->keys[i]);
-
-        if (strcmp(set->keys[i], "_id"))
-            truce__value_append(after, set->keys[i], length,
-                                truce__value_field(root, set->keys[i], length));
-    }
-    bson_concat(after, lists);
-}
-
-/* `before` with other lists, and another revision if it has one. */
-static void append_changed(const bson_t *before, const bson_t *lists, bson_t *after)
-{
-    struct value changed = truce__value_document(lists);
-    struct fields fields = truce__fields(truce__value_document(before));
-    bool renew = truce__set_has_revision(before);
-
-    while (truce__fields_next(&fields)) {
-        struct value list = truce__value_field(changed, fields.key, fields.key_length);
-
-        if (renew && !strcmp(fields.key, "_rev"))
-            truce__set_revision_append(after);
-        else
-            truce__value_append(after, fields.key, fields.key_length,
-                                list.type == VALUE_MISSING ? fields.value : list);
-    }
-    fields = truce__fields(changed);
-    while (truce__fields_next(&fields)) {
-        if (truce__value_field(truce__value_document(before), fields.key, fields.key_length).type ==
-            VALUE_MISSING)
-            truce__value_append(after, fields.key, fields.key_length, fields.value);
-    }
-}
-
-/* Only containers in a payload can make a document too deep; all else was checked by itself. */
-static bool is_nested(const struct batch *batch, const struct group *group)
-{
-    for (size_t w = group->first; w < group->last; w++) {
-        if (batch->winners[w]->nested)
-            return true;
-    }
-    return false;
-}
-
-static bool make_document(truce_rewrite *rewrite, size_t number, const bson_t *before,
-                          bson_t *after)
-{
-    static const bson_t none = BSON_INITIALIZER;
-    const struct window *window = ((struct rewriting *)rewrite)->window;
-    struct batch *batch = window->batch;
-    struct group *group = window->groups[number];
-    struct fate *fate = fate_of(rewrite, number);
-    struct set_merge merge = {.scratch = &batch->scratch,
-                              .winners = batch->winners + group->first,
-                              .count = group->last - group->first,
-                              .verdicts = batch->verdicts + group->first};
-    bson_error_t why = {0};
-    truce_status status;
-
-    if (before && !truce__intent_absent(before)) {
-        fate->kind = FATE_HELD;
-        return false;
-    }
-    status = truce__set_merge(batch->set, before ? before : &none, &merge, &why);
-    if (!status && merge.changed && before)
-        append_changed(before, &merge.change, after);
-    else if (!status && merge.changed)
-        append_new(batch->set, rewrite->keys[number], &merge.change, after);
-    bson_destroy(&merge.change);
-    if (!status && merge.changed && is_nested(batch, group))
-        status = truce__document_check(after, "document", &why);
-    if (status)
-        fail_fate(fate, status, &why);
-    else
-        fate->kind = FATE_SETTLED;
-    return !status && merge.changed;
-}
-
-static void refuse_document(truce_rewrite *rewrite, size_t number, truce_status status,
-                            const bson_error_t *why)
-{
-    if (status == TRUCE_DUPLICATE || truce__repeatable(status))
-        fate_of(rewrite, number)->kind = FATE_OPEN;
-    else
-        fail_fate(fate_of(rewrite, number), status, why);
-}
-
-static void meet_fate(struct batch *batch, struct group *group, const struct fate *fate)
-{
-    switch (fate->kind) {
-    case FATE_OPEN:
-        return;
-    case FATE_SETTLED:
-        settle_group(batch, group);
-        return;
-    case FATE_HELD:
-        hand_group_back(batch, group);
-        return;
-    case FATE_FAILED:
-        fail_group(batch, group, fate->status, fate->why);
-        return;
-    }
-}
-
-/* Without an index of the key, or an answer, the window is left to the next round. */
-static void rewrite_window(struct window *window)
-{
-    const struct batch *batch = window->batch;
-    const bson_t **keys = bson_malloc(window->count * sizeof *keys);
-    struct rewriting rewriting = {.base = {.collection = batch->set->collection,
-                                           .keys = keys,
-                                           .count = window->count,
-                                           .begin = begin_rewriting,
-                                           .make = make_document,
-                                           .refuse = refuse_document},
-                                  .window = window};
-    bson_error_t why = {0};
-    truce_status status;
-
-    rewriting.fates = bson_malloc0(window->count * sizeof *rewriting.fates);
-    for (size_t i = 0; i < window->count; i++)
-        keys[i] = batch->operations[window->groups[i]->from].given->key;
-    status = truce__store_rewrite(batch->set->store, &rewriting.base, &why);
-    for (size_t i = 0; i < window->count; i++) {
-        if (!status)
-            meet_fate(window->batch, window->groups[i], &rewriting.fates[i]);
-        else if (status != TRUCE_NOT_FOUND && !truce__repeatable(status))
-            fail_group(window->batch, window->groups[i], status, &why);
-        bson_free(rewriting.fates[i].why);
-    }
-    bson_free(rewriting.fates);
-    bson_free(keys);
 }
 
 /* ---- windows and rounds ---- */
 
-static void apply_one_by_one(struct batch *batch, struct group *group)
+static void apply_one_by_one(struct set_batch *batch, struct set_group *group)
 {
     for (size_t i = group->from; i < group->to; i++) {
         const struct set_operation *operation = &batch->operations[i];
@@ -620,10 +407,10 @@ static void apply_one_by_one(struct batch *batch, struct group *group)
     finish(batch, group);
 }
 
-static void look_and_write(struct window *window)
+static void look_and_write(struct set_window *window)
 {
     static const bson_t none = BSON_INITIALIZER;
-    struct batch *batch = window->batch;
+    struct set_batch *batch = window->batch;
     bson_error_t why = {0};
     truce_status status;
 
@@ -641,7 +428,7 @@ static void look_and_write(struct window *window)
         settle_unchanged(window, write_drafts(window));
     for (size_t i = 0; status && !truce__repeatable(status) && i < window->count; i++) {
         if (!window->groups[i]->done)
-            fail_group(batch, window->groups[i], status, &why);
+            truce__set_group_fail(batch, window->groups[i], status, &why);
     }
     for (size_t i = 0; i < window->count && window->bytes >= WINDOW_BYTES; i++) {
         if (!window->groups[i]->seen)
@@ -654,13 +441,13 @@ static void look_and_write(struct window *window)
 }
 
 /* Fills the window with documents that are not done; false: there are none left. */
-static bool next_window(struct window *window, size_t room, size_t *at)
+static bool next_window(struct set_window *window, size_t room, size_t *at)
 {
-    struct batch *batch = window->batch;
+    struct set_batch *batch = window->batch;
 
     window->count = 0;
     for (; *at < batch->groups_count && window->count < room; (*at)++) {
-        struct group *group = &batch->groups[*at];
+        struct set_group *group = &batch->groups[*at];
 
         if (group->done)
             continue;
@@ -672,10 +459,10 @@ static bool next_window(struct window *window, size_t room, size_t *at)
     return window->count > 0;
 }
 
-static void run_rounds(struct batch *batch)
+static void run_rounds(struct set_batch *batch)
 {
-    struct group *in_window[REWRITE_DOCUMENTS];
-    struct window window = {.batch = batch, .groups = in_window};
+    struct set_group *in_window[REWRITE_DOCUMENTS];
+    struct set_window window = {.batch = batch, .groups = in_window};
 
     for (int round = 0; batch->left; round++) {
         bool rewrites = batch->set->rewrites && round == 0;
@@ -684,7 +471,7 @@ static void run_rounds(struct batch *batch)
         truce__set_pause(round);
         while (next_window(&window, rewrites ? REWRITE_DOCUMENTS : WINDOW_DOCUMENTS, &at)) {
             if (rewrites)
-                rewrite_window(&window);
+                truce__set_rewrite_window(&window);
             else
                 look_and_write(&window);
         }
@@ -693,7 +480,7 @@ static void run_rounds(struct batch *batch)
 }
 
 /* Groups and winners of the sorted operations. */
-static void divide(struct batch *batch, size_t count)
+static void divide(struct set_batch *batch, size_t count)
 {
     const struct set_operation *before = NULL;
     size_t winners = 0;
@@ -704,7 +491,7 @@ static void divide(struct batch *batch, size_t count)
                         truce__set_key_equal(batch->set, before->given->key, now->given->key);
 
         if (!same_key)
-            batch->groups[batch->groups_count++] = (struct group){.from = i, .first = winners};
+            batch->groups[batch->groups_count++] = (struct set_group){.from = i, .first = winners};
         if (!same_key || before->name_hash != now->name_hash ||
             !truce__set_name_equal(before->name, now->name))
             batch->winners[winners++] = now;
@@ -716,7 +503,7 @@ static void divide(struct batch *batch, size_t count)
 }
 
 /* The layout by element: a winner is a document. */
-static void run_elements(struct batch *batch)
+static void run_elements(struct set_batch *batch)
 {
     size_t count = batch->groups_count ? batch->groups[batch->groups_count - 1].last : 0;
     truce_set_result *of_winners = bson_malloc0(count * sizeof *of_winners);
@@ -725,14 +512,14 @@ static void run_elements(struct batch *batch)
         truce__set_element_batch(batch->set, batch->winners, count, of_winners, &why);
 
     for (size_t g = 0; g < batch->groups_count; g++) {
-        struct group *group = &batch->groups[g];
+        struct set_group *group = &batch->groups[g];
 
         for (size_t w = group->first; w < group->last; w++) {
             batch->verdicts[w] = of_winners[w].outcome == TRUCE_SET_APPLIED ? SET_OPEN
                                  : of_winners[w].outcome == TRUCE_SET_STALE ? SET_STALE
                                                                             : SET_DUPLICATE;
         }
-        settle_group(batch, group);
+        truce__set_group_settle(batch, group);
     }
     for (size_t w = 0; w < count; w++) {
         if (status && of_winners[w].status)
@@ -745,7 +532,7 @@ static void run_elements(struct batch *batch)
 
 void truce__set_apply_batch(truce_set *set, struct set_operation *operations, size_t count)
 {
-    struct batch batch = {.set = set, .operations = operations};
+    struct set_batch batch = {.set = set, .operations = operations};
 
     truce__set_fold(set, operations, count);
     batch.winners = bson_malloc(count * sizeof *batch.winners);
