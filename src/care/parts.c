@@ -1,6 +1,6 @@
 #include "care/parts.h"
 
-#include "commit/care.h"
+#include "commit/commit_care.h"
 
 /* Commits first: what they hold stands in everybody's way. */
 const struct care truce__care_parts[] = {

@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "commit/care.h"
+#include "commit/commit_care.h"
 #include "commit/memo.h"
 #include "commit/shadow.h"
 #include "commit/unique.h"

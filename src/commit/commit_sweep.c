@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "commit/care.h"
+#include "commit/commit_care.h"
 #include "commit/journal.h"
 
 /*

@@ -1,5 +1,5 @@
-#ifndef TRUCE_COMMIT_CARE_H
-#define TRUCE_COMMIT_CARE_H
+#ifndef TRUCE_COMMIT_COMMIT_CARE_H
+#define TRUCE_COMMIT_COMMIT_CARE_H
 
 /* What looks after commits: their lines of the table in src/care/parts.c. */
 #include "store/care.h"
