@@ -3,6 +3,7 @@
 #   make            build/release/truce, after installing what is missing
 #   make demo       the stories, each checked by itself
 #   make test       everything that is checked: tools/test
+#   make soak       the long forms of the tests: some hours
 #   make bench      truce beside PostgreSQL, SQLite and Redis; make bench-quick in two minutes;
 #                   make bench-growth: up to 10^7 documents
 #   make mutants    changes rules one at a time; the tests must notice
@@ -12,7 +13,7 @@ DESTDIR ?=
 MAKEFLAGS += --no-print-directory
 JOBS    ?= $(shell nproc)
 
-.PHONY: all demo test bench bench-quick bench-growth bench-deps mutants install clean deps
+.PHONY: all demo test soak bench bench-quick bench-growth bench-deps mutants install clean deps
 all: deps build-release
 
 deps:
@@ -30,6 +31,10 @@ demo: build-release
 test:
 	@tools/install-deps --test
 	@tools/test
+
+soak:
+	@tools/install-deps --test
+	@tools/soak
 
 bench: bench-deps build-release
 	@bench/run build/release
