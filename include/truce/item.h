@@ -43,9 +43,10 @@ typedef enum truce_item_form {
                                    list as a whole if nobody changed it since it was read */
 } truce_item_form;
 
-/* Zero means default. Texts are copied. */
+/* Zero means default; collection, field and identity have to be said (INVALID names the one that is
+ * missing). Texts are copied. */
 typedef struct truce_item_options {
-    const char *collection; /* "employees" */
+    const char *collection; /* for example "employees" */
     const char *field;    /* the array, by its path: "badges", "profile.badges"; through an array of
                                documents with $[]: "orders.$[].lines" (update and remove only) */
     const char *identity; /* the field of an item that tells it from the others: "type" */

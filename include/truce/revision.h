@@ -34,10 +34,10 @@ TRUCE_BEGIN_DECLS
 
 typedef struct truce_revision truce_revision;
 
-/* Zero means default. Everything is copied. */
+/* Zero means default; the collection has to be said (INVALID: it is missing). Everything is copied. */
 typedef struct truce_revision_options {
-    const char *collection; /* "posts" */
-    const char *version;    /* the field with the number: "version" */
+    const char *collection; /* for example "posts" */
+    const char *version;    /* the field with the number; NULL: "version" */
     const bson_t *rules;    /* policies of merges; NULL: whatever both changed is a conflict */
     bool strict;            /* merge only what one side alone changed */
     uint32_t keep;          /* how many replaced versions of each document are kept; 0: none */

@@ -8,7 +8,7 @@
  * is one with the commit's other changes.
  *
  * A set is a list inside a document, with a second list of what was removed (the tombstones). With
- * the default names, which are those of the description this comes from:
+ * the names of the description that this comes from:
  *
  *     {_id, student_id: 1, ...,
  *      classes:         [{name: "CS 101", seq: 1001, ...payload}],
@@ -52,16 +52,17 @@ typedef enum truce_set_form {
     TRUCE_SET_FORM_CLASSIC,  /* a loop of two guarded updates with classic operators */
 } truce_set_form;
 
-/* Zero means default. Texts are copied. Two sets in one collection need different `watermark`s. */
+/* Zero means default; collection, key, field and name have to be said (INVALID names the one
+ * that is missing). Texts are copied. Two sets in one collection need different `watermark`s. */
 typedef struct truce_set_options {
-    const char *collection; /* "students" */
+    const char *collection; /* for example "students" */
     const char *key;        /* fields that name the document, comma between: "student_id" */
     const char *field;      /* the list: "classes" */
-    const char *deleted;    /* the list of tombstones: "deleted_<field>" */
     const char *name;       /* the field of an element that names it: "name" */
-    const char *seq;        /* the field of an element with its number: "seq" */
-    const char *source;     /* the field of an element with its source: "src" */
-    const char *watermark;  /* the field of the document with the watermark: "_wm" */
+    const char *deleted;    /* the list of tombstones; NULL: "deleted_<field>" */
+    const char *seq;        /* the field of an element with its number; NULL: "seq" */
+    const char *source;     /* the field of an element with its source; NULL: "src" */
+    const char *watermark;  /* the field of the document with the watermark; NULL: "_wm" */
     truce_set_layout layout;
     truce_set_form form;
 } truce_set_options;

@@ -88,8 +88,12 @@ _Noreturn static void write_badges(const struct badges *demo, enum way way)
     truce_store *store = NULL;
     bson_error_t error;
     truce_status status = truce_store_open(demo->uri, NULL, &store, &error);
-    truce_item *item =
-        status ? NULL : truce_item_new(store, &(truce_item_options){.relaxed = true});
+    truce_item *item = status
+                           ? NULL
+                           : truce_item_new(store, &(truce_item_options){.collection = "employees",
+                                                                         .field = "badges",
+                                                                         .identity = "type",
+                                                                         .relaxed = true});
 
     for (int64_t date = 1; !status; date++) {
         status =

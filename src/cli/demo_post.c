@@ -37,7 +37,8 @@ static void begin(struct post *post)
     post->status = truce_store_open("memory:", NULL, &post->store, &post->error);
     if (!post->status) {
         post->revision = truce_revision_new(
-            post->store, &(truce_revision_options){.keep = 10, .rules = rules, .inbox = true});
+            post->store, &(truce_revision_options){
+                             .collection = "posts", .keep = 10, .rules = rules, .inbox = true});
         post->status = truce_revision_save(post->revision, NULL, document, TRUCE_REVISION_NEW, NULL,
                                            &result, &post->error);
         truce_revision_result_release(&result);

@@ -14,15 +14,15 @@
 
 static truce_item *open_item(const struct cli *cli)
 {
-    return truce_item_new(cli->store,
-                          &(truce_item_options){
-                              .collection = cli->arguments[0],
-                              .field = cli_text(cli, "field"),
-                              .identity = cli_text(cli, "identity"),
-                              .version = cli_text(cli, "version-field"),
-                              .deadline_ms = cli->deadline_ms,
-                              .layout = cli_flag(cli, "map") ? TRUCE_ITEM_MAP : TRUCE_ITEM_ARRAY,
-                          });
+    return truce_item_new(
+        cli->store, &(truce_item_options){
+                        .collection = cli->arguments[0],
+                        .field = cli_text(cli, "field") ? cli_text(cli, "field") : "badges",
+                        .identity = cli_text(cli, "identity") ? cli_text(cli, "identity") : "type",
+                        .version = cli_text(cli, "version-field"),
+                        .deadline_ms = cli->deadline_ms,
+                        .layout = cli_flag(cli, "map") ? TRUCE_ITEM_MAP : TRUCE_ITEM_ARRAY,
+                    });
 }
 
 /* ---- one call --------------------------------------------------------------------------------- */

@@ -70,20 +70,21 @@ int cli_set_open(const struct cli *cli, truce_store *store, const char *collecti
     layout = text_of(&definition, "layout");
     keys = keys_of(&definition);
     *set = truce_set_new(
-        store, &(truce_set_options){
-                   .collection = collection,
-                   .field = cli_text(cli, "list"),
-                   .key = either(cli_text(cli, "key"), keys),
-                   .deleted = either(cli_text(cli, "deleted"), text_of(&definition, "deleted")),
-                   .name = either(cli_text(cli, "name"), text_of(&definition, "name")),
-                   .seq = either(cli_text(cli, "seq-field"), text_of(&definition, "seq")),
-                   .source = either(cli_text(cli, "source-field"), text_of(&definition, "source")),
-                   .watermark =
-                       either(cli_text(cli, "watermark-field"), text_of(&definition, "watermark")),
-                   .layout = cli_flag(cli, "by-element") || (layout && !strcmp(layout, "element"))
-                                 ? TRUCE_SET_BY_ELEMENT
-                                 : TRUCE_SET_IN_DOCUMENT,
-               });
+        store,
+        &(truce_set_options){
+            .collection = collection,
+            .field = either(cli_text(cli, "list"), "classes"),
+            .key = either(cli_text(cli, "key"), either(keys, "student_id")),
+            .deleted = either(cli_text(cli, "deleted"), text_of(&definition, "deleted")),
+            .name = either(cli_text(cli, "name"), either(text_of(&definition, "name"), "name")),
+            .seq = either(cli_text(cli, "seq-field"), text_of(&definition, "seq")),
+            .source = either(cli_text(cli, "source-field"), text_of(&definition, "source")),
+            .watermark =
+                either(cli_text(cli, "watermark-field"), text_of(&definition, "watermark")),
+            .layout = cli_flag(cli, "by-element") || (layout && !strcmp(layout, "element"))
+                          ? TRUCE_SET_BY_ELEMENT
+                          : TRUCE_SET_IN_DOCUMENT,
+        });
     bson_free(keys);
     bson_destroy(&definition);
     return CLI_DONE;

@@ -145,7 +145,10 @@ static truce_status call_item(struct client *client, int call, bson_error_t *err
     bson_t *filter = json("{\"_id\": 1}");
     bson_t *first = words[1] ? json(words[1]) : NULL, *second = words[2] ? json(words[2]) : NULL;
     struct request request = {
-        .item = truce_item_new(&client->store, &(truce_item_options){.form = client->script->form,
+        .item = truce_item_new(&client->store, &(truce_item_options){.collection = "employees",
+                                                                     .field = "badges",
+                                                                     .identity = "type",
+                                                                     .form = client->script->form,
                                                                      .deadline_ms = DEADLINE_MS}),
         .filter = filter,
         .first = first,
@@ -315,7 +318,8 @@ static truce_status call_edit(struct client *client, int call, int txn, bson_err
     bson_value_t id = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
     bson_t *rules = json("{\"sum\": \"sum\", \"tags\": \"union\"}");
     truce_revision *revision = truce_revision_new(
-        &client->store, &(truce_revision_options){.rules = rules,
+        &client->store, &(truce_revision_options){.collection = "posts",
+                                                  .rules = rules,
                                                   .keep = client->script->keeps ? KEPT : 0,
                                                   .deadline_ms = DEADLINE_MS});
     truce_revision_result result;

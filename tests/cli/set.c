@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "tests/support/command.h"
 #include "tests/support/set_model.h"
+#include "tests/support/tutorial.h"
 
 static const struct command *truce(const char *store, const char *input, const char *a,
                                    const char *b, const char *c, const char *d)
@@ -148,7 +149,7 @@ static void check_messages(const struct messages *messages, const char *store)
     snprintf(uri, sizeof uri, "file:%s", store);
     if (!CHECK_OK(truce_store_open(uri, NULL, &opened, &error), error))
         return;
-    set = truce_set_new(opened, NULL);
+    set = tutorial_set(opened, NULL);
     for (int key = 0; key < messages->keys; key++)
         model_check(set, messages->operations, (size_t)messages->count, NULL, key, messages->names,
                     true, "the file of messages");

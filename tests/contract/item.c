@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "patterns/item/item.h"
 #include "tests/support/item_rig.h"
+#include "tests/support/tutorial.h"
 #include "truce/sys/decorate.h"
 
 /* ---- one document, one call ---- */
@@ -121,7 +122,7 @@ static void begin(const struct item_way *way, truce_store *store, truce_item *it
 
 static void play(const struct item_way *way, truce_store *store, const struct story *story)
 {
-    truce_item *item = truce_item_new(store, &(truce_item_options){.layout = way->layout});
+    truce_item *item = tutorial_item(store, &(truce_item_options){.layout = way->layout});
     bson_t *expected = test_bson(story->after), *found;
     int before = test_failures();
     truce_item_result result;
@@ -162,7 +163,7 @@ TEST(a_handle_for_maps_changes_arrays_and_the_other_way_round)
     for (int i = 0; i < item_ways_count; i++) {
         struct item_way other = item_ways[i];
         truce_store *store = item_rig_open(&other);
-        truce_item *item = truce_item_new(store, &(truce_item_options){.layout = !other.layout});
+        truce_item *item = tutorial_item(store, &(truce_item_options){.layout = !other.layout});
         bson_t *found, *expected = test_bson("{'_id': 1, 'badges': [{'type': 'A', 'n': 1},"
                                              "{'type': 'B', 'n': 3}, {'type': 'D'}]}");
         truce_item_result result;
@@ -218,7 +219,7 @@ TEST(items_of_arrays_in_arrays_are_changed_by_their_path)
         store = item_rig_open(way);
         for (int k = 0; k < 2; k++) {
             truce_item *item =
-                truce_item_new(store, &(truce_item_options){.field = "orders.$[].lines"});
+                tutorial_item(store, &(truce_item_options){.field = "orders.$[].lines"});
             bson_t *expected = test_bson(nested[k].after), *found;
             truce_item_result result;
             bson_error_t error;
@@ -247,8 +248,8 @@ static void check_refused(const struct item_way *way, truce_item_options options
                           uint32_t code, const char *words)
 {
     truce_store *store = item_rig_open(way);
-    truce_item *plain = truce_item_new(store, NULL);
-    truce_item *item = truce_item_new(store, &options);
+    truce_item *plain = tutorial_item(store, NULL);
+    truce_item *item = tutorial_item(store, &options);
     bson_t *unchanged = test_bson(before), *found;
     truce_item_result result;
     bson_error_t error = {0};
@@ -318,7 +319,7 @@ TEST(a_document_that_is_not_there_is_not_found)
 {
     for (int i = 0; i < item_ways_count; i++) {
         truce_store *store = item_rig_open(&item_ways[i]);
-        truce_item *item = truce_item_new(store, NULL);
+        truce_item *item = tutorial_item(store, NULL);
         truce_item_result result;
         bson_error_t error;
 
@@ -340,8 +341,8 @@ TEST(a_form_that_the_store_does_not_have_is_refused)
     for (int i = 0; i < 2; i++) {
         truce_store *store = item_rig_open(way);
         truce_item *item =
-            truce_item_new(store, &(truce_item_options){.form = i ? TRUCE_ITEM_FORM_OPERATOR
-                                                                  : TRUCE_ITEM_FORM_FILTERS});
+            tutorial_item(store, &(truce_item_options){.form = i ? TRUCE_ITEM_FORM_OPERATOR
+                                                                 : TRUCE_ITEM_FORM_FILTERS});
 
         CHECK_STATUS(TRUCE_INVALID, item_rig_call(item, way, store, "remove {}", &result, &error),
                      error);
@@ -400,7 +401,7 @@ static void pair_open(struct random_pair *pair, const struct item_way *way)
     for (int i = 0; i < 2; i++) {
         truce_item_options options = {.layout = pair->way[i]->layout};
 
-        pair->item[i] = truce_item_new(pair->store[i], &options);
+        pair->item[i] = tutorial_item(pair->store[i], &options);
         begin(pair->way[i], pair->store[i], pair->item[i], ABC);
     }
 }
@@ -465,7 +466,7 @@ TEST(a_change_sets_the_revision_that_commits_compare)
     for (int i = 0; i < item_ways_count; i++) {
         truce_store *store = item_rig_open(&item_ways[i]);
         truce_item *item =
-            truce_item_new(store, &(truce_item_options){.layout = item_ways[i].layout});
+            tutorial_item(store, &(truce_item_options){.layout = item_ways[i].layout});
         bson_value_t id = {.value_type = BSON_TYPE_INT32};
         bson_t *more = test_bson("{'$set': {'seen': true}}"), document;
         truce_commit *commit;
@@ -516,9 +517,9 @@ TEST(every_change_raises_the_number_of_a_document_that_has_one)
 
     for (int i = 0; i < item_ways_count; i++) {
         truce_store *store = item_rig_open(&item_ways[i]);
-        truce_item *item = truce_item_new(
+        truce_item *item = tutorial_item(
             store, &(truce_item_options){.layout = item_ways[i].layout, .version = "version"});
-        truce_item *plain = truce_item_new(store, NULL);
+        truce_item *plain = tutorial_item(store, NULL);
         truce_item_result result;
         bson_error_t error;
 
@@ -553,7 +554,7 @@ TEST(a_change_whose_answer_was_lost_is_found_by_its_revision)
         if (way.in_commit)
             continue;
         store = truce_fault_wrap(item_rig_open(&way), &none);
-        item = truce_item_new(store, &(truce_item_options){.layout = way.layout});
+        item = tutorial_item(store, &(truce_item_options){.layout = way.layout});
         begin(&way, store, item, ABC);
         truce_fault_arm(
             store, &(truce_fault_options){.kind = TRUCE_FAULT_LOSE, .at = 1, .writes_only = true});
@@ -587,7 +588,7 @@ static truce_status remove_from_other(truce_commit *commit, void *arg, bson_erro
 TEST(a_commit_finds_the_document_by_the_whole_filter)
 {
     truce_store *store = item_rig_open(item_way_named("operator"));
-    truce_item *item = truce_item_new(store, NULL);
+    truce_item *item = tutorial_item(store, NULL);
     bson_error_t error;
 
     begin(item_way_named("operator"), store, item, ABC);
@@ -639,7 +640,7 @@ TEST(keys_of_maps_are_names_that_a_path_can_say)
 TEST(items_of_a_map_that_carry_no_identity_get_that_of_their_key)
 {
     truce_store *store = item_rig_open(item_way_named("operator"));
-    truce_item *item = truce_item_new(store, NULL);
+    truce_item *item = tutorial_item(store, NULL);
     bson_t *before = test_bson("{'_id': 1, 'badges': {'TOP': {'date': 1}, '%24x': {'date': 2},"
                                "'%': {}, '%n7': {}}}");
     bson_t *expected = test_bson("{'_id': 1, 'badges': [{'type': 'TOP', 'date': 1},"
@@ -675,7 +676,7 @@ TEST(what_cannot_be_a_map_is_left_as_it_is_and_counted)
 
     for (int i = 0; i < 2; i++) {
         truce_store *store = item_rig_open(item_way_named(i ? "operator in a file" : "operator"));
-        truce_item *item = truce_item_new(store, NULL);
+        truce_item *item = tutorial_item(store, NULL);
         truce_item_converted converted;
         bson_error_t error, why = {0};
 
@@ -717,7 +718,7 @@ static bool has_index(truce_store *store, const char *path)
 TEST(indexes_are_on_the_path_of_arrays_on_known_keys_or_on_all_of_a_map)
 {
     truce_store *store = item_rig_open(item_way_named("operator"));
-    truce_item *item = truce_item_new(store, NULL);
+    truce_item *item = tutorial_item(store, NULL);
     bson_t *keys = test_bson("{'0': 'TOP', '1': 'a.b'}"), *bad = test_bson("{'0': null}");
     bson_error_t error;
 
@@ -735,7 +736,7 @@ TEST(indexes_are_on_the_path_of_arrays_on_known_keys_or_on_all_of_a_map)
     truce_store_close(store);
     store = item_rig_open(
         &(struct item_way){"no wildcards", "memory", TRUCE_CAN_WILDCARD_INDEX, false, 0});
-    item = truce_item_new(store, NULL);
+    item = tutorial_item(store, NULL);
     CHECK_STATUS(TRUCE_INVALID, truce_item_index(item, TRUCE_ITEM_MAP, NULL, NULL, &error), error);
     CHECK(strstr(error.message, "name the keys") != NULL);
     truce_item_free(item);

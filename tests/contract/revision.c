@@ -7,6 +7,7 @@
 #include "tests/support/server.h"
 #include "tests/support/test.h"
 #include "tests/support/trouble.h"
+#include "tests/support/tutorial.h"
 #include "truce/revision.h"
 #include "truce/sweep.h"
 #include "truce/sys/decorate.h"
@@ -38,7 +39,7 @@ static void on_every_store(store_function *function)
 static truce_revision *open_revision(truce_store *store, const char *rules, uint32_t keep)
 {
     bson_t *document = rules ? test_bson(rules) : NULL;
-    truce_revision *revision = truce_revision_new(
+    truce_revision *revision = tutorial_revision(
         store, &(truce_revision_options){.rules = document, .keep = keep, .inbox = true});
 
     bson_destroy(document);
@@ -245,7 +246,7 @@ static void keeps(truce_store *store)
     bson_destroy(&document);
     CHECK_OK(truce_revision_prune(revision, &pruned, &error), error);
     CHECK_INT(pruned, ==, 0);
-    timed = truce_revision_new(store, &(truce_revision_options){.keep_ms = 1});
+    timed = tutorial_revision(store, &(truce_revision_options){.keep_ms = 1});
     truce__clock_sleep_ms(5);
     for (int i = 0; i < 3 && kept(revision); i++)
         CHECK_OK(truce_revision_prune(timed, &pruned, &error), error);
@@ -264,10 +265,10 @@ static void expires(truce_store *store)
 {
     bson_t *rest = test_bson("{'_id': 1, 'a': 9}"), *guard = test_bson("{}");
     truce_revision *revision =
-        truce_revision_new(store, &(truce_revision_options){.keep = 5, .keep_ms = 1});
+        tutorial_revision(store, &(truce_revision_options){.keep = 5, .keep_ms = 1});
     truce_revision *longer =
-        truce_revision_new(store, &(truce_revision_options){.keep = 5, .keep_ms = 100000000});
-    truce_revision *forever = truce_revision_new(store, &(truce_revision_options){.keep = 5});
+        tutorial_revision(store, &(truce_revision_options){.keep = 5, .keep_ms = 100000000});
+    truce_revision *forever = tutorial_revision(store, &(truce_revision_options){.keep = 5});
     truce_revision_result result;
     bson_error_t error;
     int64_t expired;
@@ -606,7 +607,7 @@ TEST(wrong_options_are_refused_by_the_first_call)
 
     CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error);
     for (int i = 0; i <= 4; i++) {
-        truce_revision *revision = truce_revision_new(
+        truce_revision *revision = tutorial_revision(
             store, &(truce_revision_options){.version = i < 4 ? wrong[i] : NULL, .rules = rules});
 
         if (i < 4)

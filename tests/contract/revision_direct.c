@@ -3,6 +3,7 @@
  * matters, and what it makes of answers that are lost.
  */
 #include "tests/support/test.h"
+#include "tests/support/tutorial.h"
 #include "truce/revision.h"
 #include "truce/sys/decorate.h"
 
@@ -74,7 +75,7 @@ static truce_store *open_store(const enum loss *wanted)
 static truce_status save(truce_store *store, const char *mine_json, truce_revision_outcome *outcome,
                          bson_error_t *error)
 {
-    truce_revision *revision = truce_revision_new(store, NULL);
+    truce_revision *revision = tutorial_revision(store, NULL);
     bson_t *mine = test_bson(mine_json), *base = test_bson("{'_id': 1, 'a': 1}");
     truce_revision_result result;
     truce_status status = truce_revision_save(revision, NULL, mine, 2, base, &result, error);

@@ -1,6 +1,7 @@
 /* Ordered sets through their public calls, on every store. */
 #include "tests/support/server.h"
 #include "tests/support/set_model.h"
+#include "tests/support/tutorial.h"
 #include "truce/sys/store.h"
 
 static const char *uri_of(const char *scheme, char *text, size_t size)
@@ -93,7 +94,7 @@ static void check_document(truce_store *store, const char *expected)
 
 static void in_order(truce_store *store)
 {
-    truce_set *set = truce_set_new(store, NULL);
+    truce_set *set = tutorial_set(store, NULL);
 
     check_outcome(set, TRUCE_SET_ADD, "CS 101", 1001, TRUCE_SET_APPLIED);
     check_document(store,
@@ -113,7 +114,7 @@ TEST(an_insert_and_a_delete_give_the_documents_of_the_description)
 
 static void tie(truce_store *store)
 {
-    truce_set *set = truce_set_new(store, NULL);
+    truce_set *set = tutorial_set(store, NULL);
 
     check_outcome(set, TRUCE_SET_REMOVE, "CS 101", 7, TRUCE_SET_APPLIED);
     check_outcome(set, TRUCE_SET_ADD, "CS 101", 7, TRUCE_SET_APPLIED);
@@ -206,7 +207,7 @@ TEST(the_updates_of_the_description_work_as_plain_updates_out_of_order)
 
 static void seed_documents(truce_store *store)
 {
-    truce_set *set = truce_set_new(store, NULL);
+    truce_set *set = tutorial_set(store, NULL);
 
     start_seed(store);
     CHECK_INT(plain_update(store, SEED_INSERT), ==, 1);
@@ -230,7 +231,7 @@ static void without_numbers(truce_store *store)
 
     CHECK_OK(truce_insert(store, "students", student, NULL, &error), error);
     for (int i = 0; i < 3; i++) {
-        truce_set *set = truce_set_new(store, &(truce_set_options){.form = forms[i]});
+        truce_set *set = tutorial_set(store, &(truce_set_options){.form = forms[i]});
 
         check_outcome(set, TRUCE_SET_ADD, "CS 101", 5 + i, TRUCE_SET_APPLIED);
         truce_set_free(set);
@@ -249,14 +250,14 @@ TEST(lists_from_before_there_were_numbers_are_taken_over)
 
 static void other_names(truce_store *store)
 {
-    truce_set *set = truce_set_new(store, &(truce_set_options){.collection = "carts",
-                                                               .key = "cart,shop",
-                                                               .field = "items",
-                                                               .deleted = "gone",
-                                                               .name = "sku",
-                                                               .seq = "n",
-                                                               .source = "by",
-                                                               .watermark = "_done"});
+    truce_set *set = tutorial_set(store, &(truce_set_options){.collection = "carts",
+                                                              .key = "cart,shop",
+                                                              .field = "items",
+                                                              .deleted = "gone",
+                                                              .name = "sku",
+                                                              .seq = "n",
+                                                              .source = "by",
+                                                              .watermark = "_done"});
     truce_set_outcome outcome;
     bson_error_t error;
     bson_t *document, *wanted;
@@ -294,7 +295,7 @@ static void refused(truce_set *set, const char *key, const char *element, int64_
 
 static void wrong_calls(truce_store *store)
 {
-    truce_set *set = truce_set_new(store, NULL);
+    truce_set *set = tutorial_set(store, NULL);
     bson_t *key = test_bson("{'student_id': 1}"), *element = test_bson("{'name': 'CS 101'}");
 
     refused(set, "{'student_id': 1}", "{'nme': 'CS 101'}", 1,
@@ -313,7 +314,7 @@ static void wrong_calls(truce_store *store)
     refused(set, "{'student_id': 1}", "{'name': 'CS 101'}", 0,
             "the sequence number is 0, and must be at least 1");
     truce_set_free(set);
-    set = truce_set_new(store, &(truce_set_options){.field = "a.b"});
+    set = tutorial_set(store, &(truce_set_options){.field = "a.b"});
     refused(set, "{'student_id': 1}", "{'name': 'CS 101'}", 1, "the set's list cannot be \"a.b\"");
     truce_set_free(set);
     bson_destroy(key);
@@ -327,11 +328,11 @@ TEST(a_wrong_call_says_what_is_wrong)
 
 static void definitions(truce_store *store)
 {
-    truce_set *set = truce_set_new(store, NULL);
-    truce_set *other = truce_set_new(store, &(truce_set_options){.name = "title"});
-    truce_set *shared = truce_set_new(store, &(truce_set_options){.field = "clubs"});
+    truce_set *set = tutorial_set(store, NULL);
+    truce_set *other = tutorial_set(store, &(truce_set_options){.name = "title"});
+    truce_set *shared = tutorial_set(store, &(truce_set_options){.field = "clubs"});
     truce_set *beside =
-        truce_set_new(store, &(truce_set_options){.field = "clubs", .watermark = "_wm_clubs"});
+        tutorial_set(store, &(truce_set_options){.field = "clubs", .watermark = "_wm_clubs"});
     truce_set_outcome outcome;
     bson_error_t error;
 
@@ -372,7 +373,7 @@ static void odd_names(truce_store *store)
     bson_t *shown[3];
 
     for (int f = 0; f < 3; f++) {
-        truce_set *set = truce_set_new(
+        truce_set *set = tutorial_set(
             store, &(truce_set_options){.collection = collections[f], .form = forms[f]});
         truce_set_outcome outcome;
         bson_error_t error;
@@ -402,7 +403,7 @@ TEST(names_and_payload_that_look_like_expressions_are_data)
 static void malformed(truce_store *store)
 {
     const uint8_t bytes[] = {14, 0, 0, 0, 2, 'n', 0, 2, 0, 0, 0, 0xff, 0, 0};
-    truce_set *set = truce_set_new(store, &(truce_set_options){.key = "n", .name = "n"});
+    truce_set *set = tutorial_set(store, &(truce_set_options){.key = "n", .name = "n"});
     bson_t *good = test_bson("{'n': 'a'}"), bad;
     bson_error_t error;
 
@@ -435,7 +436,7 @@ static void append_deep(bson_t *document, int depth)
 
 static void deep(truce_store *store)
 {
-    truce_set *set = truce_set_new(store, NULL);
+    truce_set *set = tutorial_set(store, NULL);
     bson_t *key = test_bson("{'student_id': 1}");
     bson_error_t error;
 
@@ -467,7 +468,7 @@ static void large_batch(truce_store *store)
     struct model_operation *operations = bson_malloc(COUNT * sizeof *operations);
     truce_set_result *results = bson_malloc0(COUNT * sizeof *results);
     int *chosen = bson_malloc(COUNT * sizeof *chosen);
-    truce_set *set = truce_set_new(store, NULL);
+    truce_set *set = tutorial_set(store, NULL);
     bson_error_t error;
     int applied = 0;
 
@@ -506,7 +507,7 @@ TEST(a_batch_of_thousands_gives_each_operation_its_outcome)
 
 static void batch_with_a_bad_one(truce_store *store)
 {
-    truce_set *set = truce_set_new(store, NULL);
+    truce_set *set = tutorial_set(store, NULL);
     bson_t *key = test_bson("{'student_id': 1}"), *good = test_bson("{'name': 'a'}");
     bson_t *bad = test_bson("{'nom': 'a'}");
     truce_set_operation operations[] = {{TRUCE_SET_ADD, key, good, 1, NULL},
@@ -530,7 +531,7 @@ TEST(a_batch_names_the_operation_that_is_wrong)
 /* Others may drop the set's index, or have a unique one of their own. */
 static void without_index(truce_store *store)
 {
-    truce_set *set = truce_set_new(store, &(truce_set_options){.key = "n", .name = "n"});
+    truce_set *set = tutorial_set(store, &(truce_set_options){.key = "n", .name = "n"});
     bson_t *index = test_bson("{'key': {'classes.n': 1}, 'unique': true, 'sparse': true}");
     bson_t *one = test_bson("{'n': 1}"), *two = test_bson("{'n': 2}"),
            *three = test_bson("{'n': 3}");
@@ -546,7 +547,7 @@ static void without_index(truce_store *store)
     CHECK_INT(results[0].outcome, ==, TRUCE_SET_APPLIED);
     CHECK_OK(truce_index_create(store, "students", index, &error), error);
     truce_set_free(set);
-    set = truce_set_new(store, &(truce_set_options){.key = "n", .name = "n"});
+    set = tutorial_set(store, &(truce_set_options){.key = "n", .name = "n"});
     CHECK_STATUS(TRUCE_DUPLICATE, truce_set_apply(set, NULL, operations, 3, results, &error),
                  error);
     CHECK_INT(results[0].outcome, ==, TRUCE_SET_DUPLICATE);
@@ -567,7 +568,7 @@ TEST(operations_are_applied_without_the_index_and_refused_by_another)
 
 static void too_large(truce_store *store)
 {
-    truce_set *set = truce_set_new(store, NULL);
+    truce_set *set = tutorial_set(store, NULL);
     bson_t *keys[2] = {test_bson("{'student_id': 1}"), test_bson("{'student_id': 2}")};
     bson_t elements[3];
     truce_set_operation operations[3];
@@ -608,7 +609,7 @@ static void reading(truce_store *store)
     truce_set_layout layouts[] = {TRUCE_SET_IN_DOCUMENT, TRUCE_SET_BY_ELEMENT};
 
     for (int i = 0; i < 2; i++) {
-        truce_set *set = truce_set_new(
+        truce_set *set = tutorial_set(
             store, &(truce_set_options){.collection = i ? "b" : "a", .layout = layouts[i]});
         bson_t *key = test_bson("{'student_id': 1}"), members, *wanted;
         bson_error_t error;

@@ -2,6 +2,7 @@
  * the obvious ways to do it, each with its name. */
 #include "tests/support/server.h"
 #include "tests/support/set_model.h"
+#include "tests/support/tutorial.h"
 #include "truce/sys/decorate.h"
 #include "truce/sys/store.h"
 
@@ -27,7 +28,7 @@ static void open_place(struct place *place, truce_set_form form)
         !(place->store->capabilities & TRUCE_CAN_PIPELINE_UPDATE))
         form = TRUCE_SET_FORM_AUTO;
     place->form = form;
-    place->set = truce_set_new(place->store, &(truce_set_options){.form = form});
+    place->set = tutorial_set(place->store, &(truce_set_options){.form = form});
 }
 
 static void close_place(struct place *place)
@@ -329,7 +330,7 @@ static void watermark_in_the_write(truce_set_form form, bool batch)
     consume(&place, "c1", (struct model_operation){true, 3, NULL, 1, 1});
     inner = place.store;
     traced = truce_trace_wrap(inner, &options);
-    set = truce_set_new(traced, &(truce_set_options){.form = place.form});
+    set = tutorial_set(traced, &(truce_set_options){.form = place.form});
     if (batch)
         CHECK_OK(model_apply_batch(set, operations, twice, 2, results, &error), error);
     else
@@ -379,7 +380,7 @@ TEST(trap_e_lists_that_are_empty_again_are_not_what_a_batch_looked_at)
     consume(&place, "c1", operations[1]);
     CHECK_INT(collect(&place).tombstones, ==, 1);
     traced = truce_trace_wrap(place.store, &options);
-    set = truce_set_new(traced, &(truce_set_options){.form = place.form});
+    set = tutorial_set(traced, &(truce_set_options){.form = place.form});
     CHECK_OK(model_apply_batch(set, operations, twice, 2, results, &error), error);
     CHECK(intruder.done);
     CHECK_INT(results[0].outcome, ==, TRUCE_SET_DUPLICATE);
@@ -403,7 +404,7 @@ TEST(trap_f_a_number_is_recorded_only_when_it_is_applied)
         truce_status status;
 
         place.store = truce_fault_wrap(server_or_memory(), &fault);
-        place.set = truce_set_new(place.store, NULL);
+        place.set = tutorial_set(place.store, NULL);
         model_operation_make(&operation, &key, &element, &made);
         status = truce_set_consume(place.set, "c1", &made, 1, &result, &error);
         truce_fault_arm(place.store, &(truce_fault_options){.kind = TRUCE_FAULT_NONE});
@@ -434,7 +435,7 @@ TEST(trap_f_what_was_not_written_is_not_told_as_applied)
         truce_status status;
 
         place.store = truce_fault_wrap(server_or_memory(), &none);
-        place.set = truce_set_new(place.store, NULL);
+        place.set = tutorial_set(place.store, NULL);
         CHECK_OK(model_apply(place.set, &operations[0], &outcome, &error), error);
         truce_fault_arm(place.store, &failing[i]);
         status = model_apply(place.set, &operations[1], &outcome, &error);
@@ -495,7 +496,7 @@ TEST(a_source_that_starts_while_a_collector_announces_loses_nothing)
     consume(&place, "c1", operations[0]);
     consume(&place, "c1", operations[1]);
     traced = truce_trace_wrap(place.store, &options);
-    collector = truce_set_new(traced, NULL);
+    collector = tutorial_set(traced, NULL);
     CHECK_OK(truce_set_collect(collector, NULL, &error), error);
     CHECK(intruder.done);
     CHECK_INT(consume(&place, "c1", operations[2]), ==, TRUCE_SET_APPLIED);
@@ -536,7 +537,7 @@ TEST(two_records_under_one_name_at_once_are_both_kept)
     open_place(&place, TRUCE_SET_FORM_AUTO);
     consume(&place, "c1", (struct model_operation)A(1));
     traced = truce_trace_wrap(place.store, &options);
-    set = truce_set_new(traced, NULL);
+    set = tutorial_set(traced, NULL);
     model_operation_make(&third, &key, &element, &made);
     CHECK_OK(truce_set_consume(set, "c1", &made, 1, &result, &error), error);
     CHECK(intruder.done);

@@ -4,6 +4,7 @@
 #include "tests/support/bank.h"
 #include "tests/support/no_sleep.h"
 #include "tests/support/set_model.h"
+#include "tests/support/tutorial.h"
 #include "truce/sys/decorate.h"
 
 static const struct {
@@ -54,7 +55,7 @@ static void everywhere(place_function *function)
             if (!can_on(&settings[s], &forms[f].options))
                 continue;
             place.store = open_setting(&settings[s]);
-            place.set = truce_set_new(place.store, &forms[f].options);
+            place.set = tutorial_set(place.store, &forms[f].options);
             insert_json(place.store, "data", "{'_id': 'e', 'n': 0}");
             function(&place);
             truce_set_free(place.set);
@@ -354,7 +355,7 @@ static void keyed_by_id(truce_store *store, const struct setting *setting)
 {
     truce_set_options options = {.key = "_id"};
     bson_t *key = test_bson("{'_id': 'x'}"), *element = test_bson("{'name': 'CS 1'}");
-    truce_set *set = truce_set_new(store, &options);
+    truce_set *set = tutorial_set(store, &options);
     bson_error_t error = {0};
 
     if (can(store, setting->mechanism, &options)) {
@@ -470,7 +471,7 @@ static void while_held(held_function *function, enum death death, bool exists)
             struct place place = {.setting = &settings[1], .options = &forms[f].options};
 
             place.store = truce_fault_wrap(open_setting(&settings[1]), &none);
-            place.set = truce_set_new(place.store, place.options);
+            place.set = tutorial_set(place.store, place.options);
             insert_json(place.store, "data", "{'_id': 'e', 'n': 0}");
             if (exists)
                 check_operate(&place, NULL, 5, -1, TRUCE_SET_APPLIED, __LINE__);
@@ -699,7 +700,7 @@ TEST(what_a_commit_may_insert_is_not_shown)
 TEST(a_commit_of_another_store_is_refused)
 {
     truce_store *store = open_setting(&settings[0]), *other = NULL;
-    truce_set *set = truce_set_new(store, NULL);
+    truce_set *set = tutorial_set(store, NULL);
     truce_commit *commit;
     bson_error_t error = {0};
 
@@ -734,12 +735,12 @@ TEST(fields_of_truce_are_no_fields_of_a_set)
         {.watermark = "_rev"}, {.field = "_intent"}, {.key = "_rev"}};
     truce_store *store = open_setting(&settings[0]);
     truce_set *by_element =
-        truce_set_new(store, &(truce_set_options){.layout = TRUCE_SET_BY_ELEMENT});
+        tutorial_set(store, &(truce_set_options){.layout = TRUCE_SET_BY_ELEMENT});
     bson_t *key = model_key(1), *element = test_bson("{'name': 'CS 1', '_rev': 1}");
     bson_error_t error = {0};
 
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        truce_set *set = truce_set_new(store, &wrong[i]);
+        truce_set *set = tutorial_set(store, &wrong[i]);
 
         CHECK_STATUS(TRUCE_INVALID, operate(set, NULL, 0, 1, NULL, &error), error);
         truce_set_free(set);

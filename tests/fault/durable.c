@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/test.h"
+#include "tests/support/tutorial.h"
 #include "truce/set.h"
 
 #define A_WHILE_MS 30 /* in which one who does not wait would have been ready */
@@ -391,8 +392,8 @@ static void repeats_wait(truce_set_layout layout, truce_set_form form)
     REQUIRE(begin(false));
     truce__engine_close(engine);
     REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));
-    first.set = truce_set_new(store, &options);
-    second.set = truce_set_new(store, &options);
+    first.set = tutorial_set(store, &options);
+    second.set = tutorial_set(store, &options);
     apply_two(&first);
     CHECK_OK(first.status, first.error);
     first.seq = second.seq;

@@ -7,6 +7,7 @@
 #include "tests/support/item_rig.h"
 #include "tests/support/server.h"
 #include "tests/support/trouble.h"
+#include "tests/support/tutorial.h"
 
 static const char *const steps[] = {
     "add {'type': 'D', 'n': 1}",
@@ -49,7 +50,7 @@ static void rig_open(struct rig *rig, truce_item_form form)
 static truce_status work(struct rig *rig, size_t *first, bson_error_t *error)
 {
     truce_item *item =
-        truce_item_new(rig->store, &(truce_item_options){.form = rig->form, .deadline_ms = 200});
+        tutorial_item(rig->store, &(truce_item_options){.form = rig->form, .deadline_ms = 200});
     truce_status status = TRUCE_OK;
 
     for (; *first < sizeof steps / sizeof *steps; ++*first) {

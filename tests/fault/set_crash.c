@@ -6,6 +6,7 @@
 #include "tests/support/server.h"
 #include "tests/support/set_model.h"
 #include "tests/support/trouble.h"
+#include "tests/support/tutorial.h"
 
 #define A(n, key, name)                                                                            \
     {                                                                                              \
@@ -59,7 +60,7 @@ static truce_status work(struct rig *rig, bson_error_t *error)
 {
     static const int pieces[][4] = {{1}, {4, 0}, {3, 5, 2, 6}};
     static const int sizes[] = {1, 2, 4};
-    truce_set *set = truce_set_new(rig->store, &rig->options);
+    truce_set *set = tutorial_set(rig->store, &rig->options);
     truce_status status = TRUCE_OK;
     int64_t first;
 
@@ -91,7 +92,7 @@ static void finish(struct rig *rig)
 
 static void check(struct rig *rig, const char *what)
 {
-    truce_set *set = truce_set_new(rig->store, &rig->options);
+    truce_set *set = tutorial_set(rig->store, &rig->options);
     truce_set_collected collected;
     bson_error_t error;
     int64_t watermark, quarantined;
@@ -216,7 +217,7 @@ TEST(a_store_that_lies_is_caught)
         (void)!work(&rig, &error);
         lies += truce_fault_hits(rig.store) > 0;
         trouble_arm(rig.inner, rig.store, NONE, 0);
-        set = truce_set_new(rig.store, &rig.options);
+        set = tutorial_set(rig.store, &rig.options);
         for (int key = 1; key <= 2; key++) {
             bson_t *id = model_key(key), members;
             uint32_t wanted = 1;

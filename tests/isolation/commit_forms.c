@@ -8,6 +8,7 @@
 #include "tests/support/no_sleep.h"
 #include "tests/support/set_model.h"
 #include "tests/support/turns.h"
+#include "tests/support/tutorial.h"
 
 #define MESSAGES_MAX 6
 #define BEFORE       -1
@@ -119,7 +120,7 @@ static int chosen_of(const struct scene *scene, int client, int *chosen)
 static void begin(truce_store *store, void *arg)
 {
     struct scene *scene = arg;
-    truce_set *set = truce_set_new(store, &scene->options);
+    truce_set *set = tutorial_set(store, &scene->options);
     int chosen[MESSAGES_MAX], count = chosen_of(scene, BEFORE, chosen);
     bson_error_t error = {0};
 
@@ -141,7 +142,7 @@ static void begin(truce_store *store, void *arg)
 static void client(truce_store *store, int number, void *arg)
 {
     struct scene *scene = arg;
-    truce_set *set = truce_set_new(store, &scene->options);
+    truce_set *set = tutorial_set(store, &scene->options);
     int chosen[MESSAGES_MAX];
     struct turn turn = {scene, set, chosen, chosen_of(scene, number, chosen), number, false};
     bson_error_t error = {0};
@@ -201,7 +202,7 @@ static void check_none(truce_store *store, const char *collection)
 static void end(truce_store *store, const bool *crashed, void *arg)
 {
     struct scene *scene = arg;
-    truce_set *set = truce_set_new(store, &scene->options);
+    truce_set *set = tutorial_set(store, &scene->options);
     bson_error_t error = {0};
 
     (void)crashed;

@@ -8,6 +8,7 @@
 #include "patterns/item/item.h"
 #include "tests/support/item_rig.h"
 #include "tests/support/turns.h"
+#include "tests/support/tutorial.h"
 
 #define CALLS_MAX 3
 
@@ -208,8 +209,8 @@ static const struct scene scenes[] = {
 
 static truce_item *open_item(const struct play *play, truce_store *store)
 {
-    return truce_item_new(store,
-                          &(truce_item_options){.layout = play->way.layout, .form = play->form});
+    return tutorial_item(store,
+                         &(truce_item_options){.layout = play->way.layout, .form = play->form});
 }
 
 static void begin(truce_store *store, void *arg)

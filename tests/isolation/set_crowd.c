@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "tests/support/set_model.h"
+#include "tests/support/tutorial.h"
 
 #define KEYS  7
 #define NAMES 5
@@ -81,7 +82,7 @@ static void *run_member(void *arg)
 {
     const struct member *member = arg;
     const struct crowd *crowd = member->crowd;
-    truce_set *own = crowd->shared ? NULL : truce_set_new(crowd->store, &crowd->options);
+    truce_set *own = crowd->shared ? NULL : tutorial_set(crowd->store, &crowd->options);
     truce_set *set = own ? own : crowd->shared;
     struct random random;
     bson_error_t error;
@@ -100,7 +101,7 @@ static void *run_member(void *arg)
 
 static void check_crowd(struct crowd *crowd, const char *what)
 {
-    truce_set *set = truce_set_new(crowd->store, &crowd->options);
+    truce_set *set = tutorial_set(crowd->store, &crowd->options);
     bson_error_t error;
     int64_t watermark;
 
@@ -129,7 +130,7 @@ static void run_threads(const char *uri, truce_set_options options, bool collect
         return;
     make_crowd(&crowd, &random, count);
     if (handles == ONE_HANDLE)
-        crowd.shared = truce_set_new(crowd.store, &options);
+        crowd.shared = tutorial_set(crowd.store, &options);
     for (int i = 0; i < threads; i++) {
         members[i] = (struct member){&crowd, i, threads, truce__random_next(&random)};
         pthread_create(&ids[i], NULL, run_member, &members[i]);

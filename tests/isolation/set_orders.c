@@ -7,6 +7,7 @@
  * reached, every operation is delivered, also those that were before.
  */
 #include "tests/support/set_model.h"
+#include "tests/support/tutorial.h"
 
 #define OPERATIONS_MAX 6
 #define STATES_MAX     20000
@@ -191,7 +192,7 @@ static void walk_form(const struct model_operation *operations, int count, int n
     struct walk walk = {
         .store = store, .form = form, .operations = operations, .count = count, .names = names};
 
-    walk.set = truce_set_new(
+    walk.set = tutorial_set(
         store, &(truce_set_options){
                    .form = form == CLASSIC ? TRUCE_SET_FORM_CLASSIC : TRUCE_SET_FORM_AUTO,
                    .layout = form >= ELEMENT ? TRUCE_SET_BY_ELEMENT : TRUCE_SET_IN_DOCUMENT});

@@ -6,6 +6,7 @@
 #include "patterns/set/set.h"
 #include "tests/support/set_model.h"
 #include "tests/support/turns.h"
+#include "tests/support/tutorial.h"
 
 #define MESSAGES_MAX 6
 
@@ -27,7 +28,7 @@ struct scene {
 /* A handle that has done its first calls: they are not what is tested here. */
 static truce_set *open_set(struct scene *scene, truce_store *store)
 {
-    truce_set *set = truce_set_new(store, &scene->options);
+    truce_set *set = tutorial_set(store, &scene->options);
 
     atomic_store(&set->ready, true);
     return set;
@@ -58,7 +59,7 @@ static truce_status deliver(struct scene *scene, truce_set *set, const char *con
 static void begin(truce_store *store, void *arg)
 {
     struct scene *scene = arg;
-    truce_set *set = truce_set_new(store, &scene->options);
+    truce_set *set = tutorial_set(store, &scene->options);
     bson_error_t error;
 
     CHECK_OK(truce__set_ready(set, &error), error);
@@ -109,7 +110,7 @@ static void client(truce_store *store, int number, void *arg)
 static void end(truce_store *store, const bool *crashed, void *arg)
 {
     struct scene *scene = arg;
-    truce_set *set = truce_set_new(store, &scene->options);
+    truce_set *set = tutorial_set(store, &scene->options);
     truce_set_collected collected;
     bson_t none = BSON_INITIALIZER;
     bson_error_t error;

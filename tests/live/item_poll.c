@@ -19,6 +19,7 @@
 #include "patterns/item/item.h"
 #include "tests/support/item_rig.h"
 #include "tests/support/server.h"
+#include "tests/support/tutorial.h"
 
 #ifdef TEST_ON_SERVER
 #define POLLS 600
@@ -137,7 +138,7 @@ static _Noreturn void write_items(truce_item_form form)
         "remove {'type': 'A'}",
         "upsert {'type': 'X', 'n': 1}"};
     truce_store *store = open_store();
-    truce_item *item = truce_item_new(store, &(truce_item_options){.form = form});
+    truce_item *item = tutorial_item(store, &(truce_item_options){.form = form});
 
     for (int i = 0; !atomic_load(&shared->stop); i++) {
         if (!change(store, item, calls[i % 6]))
@@ -271,7 +272,7 @@ TEST(readers_never_miss_an_item_that_is_changed_through_the_positional_operator)
 static _Noreturn void convert_for_ever(void)
 {
     truce_store *store = open_store();
-    truce_item *item = truce_item_new(store, NULL);
+    truce_item *item = tutorial_item(store, NULL);
     bson_error_t error;
 
     for (int i = 0;; i++) {
@@ -287,7 +288,7 @@ static _Noreturn void convert_for_ever(void)
 static _Noreturn void count_items(truce_item_layout layout)
 {
     truce_store *store = open_store();
-    truce_item *item = truce_item_new(store, &(truce_item_options){.layout = layout});
+    truce_item *item = tutorial_item(store, &(truce_item_options){.layout = layout});
     bson_t *query = test_bson("{'type': 'B'}"), *update = test_bson("{'$inc': {'n': 1, 'm': 1}}");
 
     for (int i = 0; !atomic_load(&shared->stop); i++) {
@@ -310,7 +311,7 @@ static _Noreturn void count_items(truce_item_layout layout)
 static void check_counts(void)
 {
     truce_store *store = open_store();
-    truce_item *item = truce_item_new(store, NULL);
+    truce_item *item = tutorial_item(store, NULL);
     bson_error_t error;
 
     CHECK_OK(truce_item_convert(item, TRUCE_ITEM_MAP, NULL, NULL, &error), error);

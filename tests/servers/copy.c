@@ -3,6 +3,7 @@
 
 #include "tests/support/copy_stores.h"
 #include "tests/support/server.h"
+#include "tests/support/tutorial.h"
 #include "truce/sys/decorate.h"
 
 static truce_status copy(truce_store *from, truce_store *to, truce_copy_report *report,
@@ -130,7 +131,7 @@ TEST(sets_and_commits_go_on_in_the_copy)
     truce_set_options options = {
         .collection = "students", .key = "student_id", .field = "classes", .name = "name"};
     bson_t *student = test_bson("{'student_id': 1}"), *element = test_bson("{'name': 'CS 101'}");
-    truce_set *set = truce_set_new(from, &options);
+    truce_set *set = tutorial_set(from, &options);
     truce_set_outcome outcome;
     truce_copy_report report;
     truce_check_report found;
@@ -141,7 +142,7 @@ TEST(sets_and_commits_go_on_in_the_copy)
     truce_set_free(set);
     CHECK_OK(copy(from, server, &report, &error), error);
     CHECK_INT(report.differences, ==, 0);
-    set = truce_set_new(server, &options);
+    set = tutorial_set(server, &options);
     CHECK_OK(truce_set_add(set, NULL, student, element, 1000, &outcome, &error), error);
     CHECK_INT(outcome, ==, TRUCE_SET_STALE);
     CHECK_OK(truce_set_add(set, NULL, student, element, 1002, &outcome, &error), error);

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "tests/support/bank.h"
 #include "tests/support/server.h"
+#include "tests/support/tutorial.h"
 #include "tests/support/wire.h"
 #include "truce/sequence.h"
 #include "truce/set.h"
@@ -169,7 +170,7 @@ static truce_status apply(truce_set *set, truce_set_verb verb, const char *name,
 
 static truce_status change_set(truce_store *store, bson_error_t *error)
 {
-    truce_set *set = truce_set_new(store, NULL);
+    truce_set *set = tutorial_set(store, NULL);
     truce_status status = apply(set, TRUCE_SET_ADD, "CS 101", 3, error);
 
     if (!status)
@@ -192,7 +193,7 @@ static void check_set(truce_store *store, truce_status told)
 {
     bson_t *key = test_bson("{'student_id': 1}"), members;
     bson_error_t error = {0};
-    truce_set *set = truce_set_new(store, NULL);
+    truce_set *set = tutorial_set(store, NULL);
     bson_iter_t iter, name;
     int64_t watermark = 0;
 

@@ -7,6 +7,7 @@
 #include "tests/support/item_rig.h"
 #include "tests/support/server.h"
 #include "tests/support/set_model.h"
+#include "tests/support/tutorial.h"
 #include "tests/support/wire.h"
 #include "truce/request.h"
 #include "truce/revision.h"
@@ -37,7 +38,7 @@ static void prepare_items(truce_store *store)
 
 static truce_status call_item(truce_store *store, const char *text, bson_error_t *error)
 {
-    truce_item *item = truce_item_new(store, &(truce_item_options){.deadline_ms = 6000});
+    truce_item *item = tutorial_item(store, &(truce_item_options){.deadline_ms = 6000});
     truce_item_result result;
     truce_status status = item_rig_call(item, NULL, store, text, &result, error);
 
@@ -127,7 +128,7 @@ static truce_status save(truce_store *store, uint32_t keep, bool merge, const ch
                          int64_t version, bson_error_t *error)
 {
     truce_revision_options options = {.collection = "posts", .keep = keep, .deadline_ms = 6000};
-    truce_revision *revision = truce_revision_new(store, &options);
+    truce_revision *revision = tutorial_revision(store, &options);
     bson_t *mine = test_bson(json);
     truce_revision_result result;
     truce_status status = (merge ? truce_revision_merge : truce_revision_save)(
@@ -243,7 +244,7 @@ static void prepare_students(truce_store *store)
 
 static void check_students(truce_store *store, const truce_set_options *options)
 {
-    truce_set *set = truce_set_new(store, options);
+    truce_set *set = tutorial_set(store, options);
 
     for (int key = 1; key <= 3; key++)
         model_check(set, operations, OPERATIONS, NULL, key, 3, true, "whatever was spoilt");
@@ -253,7 +254,7 @@ static void check_students(truce_store *store, const truce_set_options *options)
 static truce_status apply_single(truce_store *store, const truce_set_options *options,
                                  bson_error_t *error)
 {
-    truce_set *set = truce_set_new(store, options);
+    truce_set *set = tutorial_set(store, options);
     truce_status status = TRUCE_OK;
 
     for (int i = 0; i < OPERATIONS && !status; i++) {
@@ -288,7 +289,7 @@ static truce_status apply_by_element(truce_store *store, bson_error_t *error)
 static truce_status apply_batch(truce_store *store, bson_error_t *error)
 {
     static const int chosen[] = {0, 1, 2, 3, 4, 5, 6};
-    truce_set *set = truce_set_new(store, NULL);
+    truce_set *set = tutorial_set(store, NULL);
     truce_set_result results[OPERATIONS];
     truce_status status = TRUCE_UNKNOWN;
 

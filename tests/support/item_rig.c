@@ -5,6 +5,7 @@
 #include "patterns/item/item.h"
 #include "tests/support/masked.h"
 #include "tests/support/server.h"
+#include "tests/support/tutorial.h"
 
 #define NO_OPERATOR TRUCE_CAN_ITEM_UPDATE
 #define NO_FILTERS  (TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ARRAY_FILTERS)
@@ -161,7 +162,7 @@ bson_t *item_rig_read(truce_store *store, const char *collection, const char *fi
 {
     bson_t *filter = test_bson("{'_id': 1}"), *plain = bson_new(), found;
     truce_item *item =
-        truce_item_new(store, &(truce_item_options){.collection = collection, .field = field});
+        tutorial_item(store, &(truce_item_options){.collection = collection, .field = field});
     struct fields fields;
     bson_error_t error;
 

@@ -2,6 +2,7 @@
 #include "base/random.h"
 #include "patterns/set/set.h"
 #include "tests/support/test.h"
+#include "tests/support/tutorial.h"
 
 #define NAMES   12
 #define ENTRIES 30
@@ -220,7 +221,7 @@ TEST(merged_winners_leave_what_they_leave_one_by_one)
     bson_error_t error;
 
     REQUIRE(CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error));
-    set = truce_set_new(store, NULL);
+    set = tutorial_set(store, NULL);
     truce__random_seed(&random, test_seed());
     for (long i = test_scale("TRUCE_MERGES", 20000); i > 0 && !test_failures(); i--)
         merge_at_random(set, &random, &scratch);

@@ -97,6 +97,20 @@ static truce_item_form form_for(const truce_store *store, truce_item_form wanted
                                                          : TRUCE_ITEM_FORM_POSITIONAL;
 }
 
+/* The user's own names: no default may write into a field that nobody meant. */
+static const char *must(truce_item *item, const char *option, const char *given)
+{
+    if (given)
+        return given;
+    if (!item->refused)
+        (void)truce__fail(TRUCE_INVALID, &item->refusal,
+                          "the option \"%s\" of the items is missing (they need collection, field"
+                          " and identity)",
+                          option);
+    item->refused = true;
+    return "?";
+}
+
 truce_item *truce_item_new(truce_store *store, const truce_item_options *options)
 {
     static const truce_item_options defaults;
@@ -106,9 +120,9 @@ truce_item *truce_item_new(truce_store *store, const truce_item_options *options
     if (!options)
         options = &defaults;
     item->store = store;
-    item->collection = bson_strdup(options->collection ? options->collection : "employees");
-    item->field = bson_strdup(options->field ? options->field : "badges");
-    item->identity = bson_strdup(options->identity ? options->identity : "type");
+    item->collection = bson_strdup(must(item, "collection", options->collection));
+    item->field = bson_strdup(must(item, "field", options->field));
+    item->identity = bson_strdup(must(item, "identity", options->identity));
     item->layout = options->layout;
     item->form = form_for(store, options->form);
     item->version = options->version ? bson_strdup(options->version) : NULL;

@@ -53,7 +53,9 @@ truce_revision *truce_revision_new(truce_store *store, const truce_revision_opti
     if (!options)
         options = &defaults;
     revision->store = store;
-    revision->collection = bson_strdup(options->collection ? options->collection : "posts");
+    revision->collection = bson_strdup(options->collection ? options->collection : "?");
+    if (!options->collection)
+        refuse(revision, "the revisions' option \"%s\" is missing", "collection");
     revision->version = bson_strdup(options->version ? options->version : "version");
     revision->kept = bson_strdup_printf("%s" REVISIONS_SUFFIX, revision->collection);
     revision->strict = options->strict;

@@ -76,6 +76,20 @@ static char *take_name(truce_set *set, const char *what, const char *given, cons
     return name;
 }
 
+/* The user's own names: no default may write into a field that nobody meant. */
+static const char *must(truce_set *set, const char *option, const char *given)
+{
+    if (given)
+        return given;
+    if (!set->refused)
+        (void)truce__fail(TRUCE_INVALID, &set->refusal,
+                          "the set's option \"%s\" is missing (it needs collection, key, field and"
+                          " name)",
+                          option);
+    set->refused = true;
+    return "?";
+}
+
 static void take_keys(truce_set *set, const char *given)
 {
     const char *at = given;
@@ -144,12 +158,12 @@ truce_set *truce_set_new(truce_store *store, const truce_set_options *options)
                     (store->capabilities & TRUCE_CAN_REWRITE);
     if (options->form == TRUCE_SET_FORM_PIPELINE && set->form != options->form)
         refuse(set, "form on this store", "pipeline");
-    set->collection = bson_strdup(options->collection ? options->collection : "students");
-    take_keys(set, options->key ? options->key : "student_id");
-    set->field = take_name(set, "list", options->field, "classes");
+    set->collection = bson_strdup(must(set, "collection", options->collection));
+    take_keys(set, must(set, "key", options->key));
+    set->field = take_name(set, "list", must(set, "field", options->field), NULL);
     deleted = bson_strdup_printf("deleted_%s", set->field);
     set->deleted = take_name(set, "list of tombstones", options->deleted, deleted);
-    set->name = take_name(set, "element's name", options->name, "name");
+    set->name = take_name(set, "element's name", must(set, "name", options->name), NULL);
     set->name_length = (uint32_t)strlen(set->name);
     set->seq = take_name(set, "element's number", options->seq, "seq");
     set->source = take_name(set, "element's source", options->source, "src");
