@@ -215,6 +215,41 @@ TEST(records_of_many_blocks_are_archived_and_still_prove)
     bson_destroy(element);
 }
 
+/* Walked number by number, this would take millions of queries. */
+TEST(numbers_that_are_far_apart_cost_what_was_recorded)
+{
+    enum { COUNT = 40 };
+    const int64_t start = INT64_C(1763800000000), step = 86400000; /* a timestamp a day */
+    truce_set_operation operations[COUNT];
+    truce_set_result results[COUNT];
+    truce_set_collected collected;
+    bson_t *key = test_bson("{'student_id': 1}"), *element = test_bson("{'name': 'a'}");
+    struct place place;
+    int64_t records;
+    bson_error_t error;
+
+    open_place(&place, TRUCE_SET_FORM_AUTO);
+    for (int i = 0; i < COUNT; i++)
+        operations[i] =
+            (truce_set_operation){TRUCE_SET_REMOVE, key, element, start + i * step, NULL};
+    CHECK_OK(truce_set_consume(place.set, "c1", operations, COUNT, results, &error), error);
+    records = count(&place, "truce_progress");
+    CHECK_INT(collect(&place).watermark, ==, 0); /* nobody said that the gaps are void */
+    CHECK_OK(truce_set_source_idle(place.set, NULL, start + COUNT * step, &error), error);
+    collected = collect(&place);
+    CHECK_INT(collected.watermark, ==, start + COUNT * step - 1);
+    CHECK_INT(collected.tombstones, ==, 1);
+    CHECK_INT(count(&place, "truce_progress"), <=, records);
+    CHECK_OK(truce_set_apply(place.set, NULL, operations, 1, results, &error), error);
+    CHECK_INT(results[0].outcome, ==, TRUCE_SET_DUPLICATE);
+    operations[0].seq++;
+    CHECK_OK(truce_set_apply(place.set, NULL, operations, 1, results, &error), error);
+    CHECK_INT(results[0].outcome, ==, TRUCE_SET_QUARANTINED);
+    close_place(&place);
+    bson_destroy(key);
+    bson_destroy(element);
+}
+
 /* ---- the traps ---- */
 
 static void no_second_document(truce_set_form form)

@@ -386,19 +386,22 @@ static void take_block(const bson_t *document, int64_t first, int64_t count,
                        &bits);
 }
 
-/* {_id: {$gte: {set, source, block: first}, $lt: {set, source, block: first + count}}} */
-static truce_status open_blocks(truce_set *set, const char *source, int64_t first, int64_t count,
+/* {_id: {$gte: {set, source, block: first}, $lt: {set, source, block: end}}}, in the order of blocks */
+static truce_status open_blocks(truce_set *set, const char *source, int64_t first, int64_t end,
                                 truce_cursor **cursor, bson_error_t *error)
 {
-    bson_t filter = BSON_INITIALIZER, bounds;
+    bson_t filter = BSON_INITIALIZER, sort = BSON_INITIALIZER, bounds;
+    const truce_find_options options = {.sort = &sort};
     truce_status status;
 
     bson_append_document_begin(&filter, "_id", -1, &bounds);
     truce__progress_id(set, source, first, NULL, "$gte", &bounds);
-    truce__progress_id(set, source, first + count, NULL, "$lt", &bounds);
+    truce__progress_id(set, source, end, NULL, "$lt", &bounds);
     bson_append_document_end(&filter, &bounds);
-    status = truce_find(set->store, SET_PROGRESS, &filter, NULL, cursor, error);
+    bson_append_int32(&sort, "_id", 3, 1);
+    status = truce_find(set->store, SET_PROGRESS, &filter, &options, cursor, error);
     bson_destroy(&filter);
+    bson_destroy(&sort);
     return status;
 }
 
@@ -409,7 +412,7 @@ truce_status truce__progress_load(truce_set *set, const char *source, int64_t fi
     truce_status status;
 
     memset(unions, 0, (size_t)count * sizeof *unions);
-    status = open_blocks(set, source, first, count, &cursor, error);
+    status = open_blocks(set, source, first, first + count, &cursor, error);
     while (!status) {
         const bson_t *document;
 
@@ -457,7 +460,7 @@ static truce_status archive_block(truce_set *set, const char *source, int64_t nu
     size_t count = 0;
     truce_cursor *cursor = NULL;
     const bson_t *document;
-    truce_status status = open_blocks(set, source, number, 1, &cursor, error);
+    truce_status status = open_blocks(set, source, number, number + 1, &cursor, error);
 
     while (!status && count < sizeof documents / sizeof *documents) {
         status = truce_cursor_next(cursor, &document, error);
@@ -482,12 +485,48 @@ static truce_status archive_block(truce_set *set, const char *source, int64_t nu
     return status;
 }
 
+/* The blocks of [from, to) that consumers still have documents of, up to a window of them, rising.
+ * Numbers may be far apart, so what is walked is what was recorded, not the numbers. */
+static truce_status list_blocks(truce_set *set, const char *source, int64_t from, int64_t to,
+                                int64_t *blocks, size_t *count, bson_error_t *error)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    truce_status status = open_blocks(set, source, from, to, &cursor, error);
+
+    *count = 0;
+    while (!status && *count < WINDOW_BLOCKS) {
+        bson_iter_t iter, block;
+
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        if (!is_archivable(document) || !bson_iter_init(&iter, document) ||
+            !bson_iter_find_descendant(&iter, "_id.block", &block))
+            continue;
+        if (!*count || blocks[*count - 1] != bson_iter_as_int64(&block))
+            blocks[(*count)++] = bson_iter_as_int64(&block);
+    }
+    if (cursor)
+        truce_cursor_close(cursor);
+    return status;
+}
+
 truce_status truce__progress_archive(truce_set *set, const char *source, int64_t from, int64_t to,
                                      bson_error_t *error)
 {
+    int64_t blocks[WINDOW_BLOCKS];
+    size_t count = WINDOW_BLOCKS;
     truce_status status = TRUCE_OK;
 
-    for (int64_t number = from; !status && number < to; number++)
-        status = archive_block(set, source, number, error);
+    while (!status && count == WINDOW_BLOCKS) {
+        status = list_blocks(set, source, from, to, blocks, &count, error);
+        for (size_t i = 0; !status && i < count; i++)
+            status = archive_block(set, source, blocks[i], error);
+        if (!status && count) { /* what is done so far need not be looked through again */
+            from = blocks[count - 1] + 1;
+            status = truce__source_raise(set, source, "archived", from, error);
+        }
+    }
     return status;
 }
