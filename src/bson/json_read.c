@@ -542,6 +542,9 @@ static truce_status read_all(struct reading *r, bool *is_array)
     truce_status status;
     bool array;
 
+    if (r->end - r->at >= 3 && !memcmp(r->at, "\xef\xbb\xbf", 3))
+        return fail_at(r, r->at,
+                       "the text begins with a byte order mark; save it as UTF-8 without one");
     skip_space(r);
     if (r->at == r->end)
         return fail_at(r, r->at, "there is no document, only white space");

@@ -5,6 +5,8 @@
 #include "bson/number.h"
 #include "bson/value.h"
 
+#define EXACT_DOUBLES 9007199254740992.0 /* 2^53 */
+
 static int split(const char *text, char **parts)
 {
     int count = 0;
@@ -120,6 +122,9 @@ static bool read_number(const struct message_format *format, const bson_t *docum
 
     if (!need(document, format->seq, &value, reason, size))
         return false;
+    if (value.type == BSON_TYPE_DOUBLE && truce__value_double(value) >= EXACT_DOUBLES)
+        return wrong(format->seq, value, "below 2^53 as a double, which has no exact numbers above",
+                     reason, size);
     if (!truce__value_is_number(value) || !truce__number_to_int64(value, &message->operation.seq) ||
         message->operation.seq < 1)
         return wrong(format->seq, value, "a whole number from 1", reason, size);

@@ -215,6 +215,8 @@ static const char bad_lines[] =
     "7}\n"
     "{\"operation\": \"delete\", \"student_id\": 1, \"class\": \"CS 102\", \"sequence_number\": "
     "8}\n"
+    "{\"operation\": \"insert\", \"student_id\": 1, \"class\": \"CS 101\", \"sequence_number\": "
+    "1.8e16}\n"
     "{\"operation\": \"insert\", \"student_id\": 1, \"class\": \"CS 101\", \"sequence_number\": 9, "
     "\"sequence_number\": 10}\n";
 
@@ -231,7 +233,9 @@ TEST(bad_lines_go_to_the_reject_file_with_number_and_reason_and_the_rest_is_appl
         "document\"",
         "{\"line\": 8, \"reason\": \"the element has no field \\\"name\\\"",
         "{\"line\": 9, \"reason\": ",
-        "{\"line\": 11, \"reason\": \"the field \\\"sequence_number\\\" is there twice\""};
+        "{\"line\": 11, \"reason\": \"the field \\\"sequence_number\\\" is 1.8e+16, and must be "
+        "below 2^53 as a double",
+        "{\"line\": 12, \"reason\": \"the field \\\"sequence_number\\\" is there twice\""};
     const char *store = fresh_store();
     char path[450], rejects[500], *text, *at;
     const struct command *command;
@@ -247,7 +251,7 @@ TEST(bad_lines_go_to_the_reject_file_with_number_and_reason_and_the_rest_is_appl
         command = command_run(TRUCE_CLI, store, NULL, "set", "apply", path, NULL);
         CHECK_INT(command->code, ==, 1);
         CHECK(!strncmp(command->out,
-                       "10 messages: 2 applied, 0 stale, 0 duplicate, 0 quarantined, 8 "
+                       "11 messages: 2 applied, 0 stale, 0 duplicate, 0 quarantined, 9 "
                        "rejected, see ",
                        70));
         text = read_file(rejects);

@@ -70,6 +70,12 @@ TEST(numbers_take_the_smallest_type_that_holds_them)
           "{\"a\": 4.94065645841247e-324}");
 }
 
+TEST(a_byte_order_mark_is_named)
+{
+    REFUSED("\xef\xbb\xbf{}",
+            "column 1: the text begins with a byte order mark; save it as UTF-8 without one");
+}
+
 TEST(numbers_that_json_does_not_have_are_refused)
 {
     REFUSED("{\"a\":01}", "column 6, field a: this is not a JSON number");
