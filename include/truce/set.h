@@ -206,6 +206,12 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_collect(truce_set *set,
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_quarantine(truce_set *set, truce_cursor **cursor,
                                                               bson_error_t *error);
 
+/* Takes the set's definition out of the store again, with its sources and what consumers recorded. The lists
+ * in the documents stay, and so does the unique index on the key. Nobody may be working with the set.
+ * CONFLICT: a document holds one of its lists, and `anyway` is false. NOT_FOUND: there is no such set. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_forget(truce_set *set, bool anyway,
+                                                          bson_error_t *error);
+
 TRUCE_END_DECLS
 
 #endif

@@ -5,6 +5,7 @@
 
 const struct cli_command *const cli_commands[] = {
     &cli_help_command,
+    &cli_set_define,
     &cli_set_add,
     &cli_set_remove,
     &cli_set_apply,
@@ -15,6 +16,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_set_idle,
     &cli_set_start,
     &cli_set_quarantine,
+    &cli_set_forget,
     &cli_set_worker,
     &cli_item_update,
     &cli_item_add,

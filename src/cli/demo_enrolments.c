@@ -276,7 +276,13 @@ static truce_status run_way(struct enrolments *demo, bool usual, struct outcome 
                             bson_error_t *error)
 {
     char uri[120];
-    const char *argv[] = {"set", "worker", "students", "--store", uri, usual ? "--usual" : NULL,
+    const char *argv[] = {"set",        "worker",
+                          "students",   "--store",
+                          uri,          "--list",
+                          "classes",    "--key",
+                          "student_id", "--name",
+                          "name",       "--message-element",
+                          "class",      usual ? "--usual" : NULL,
                           NULL};
     struct queue queue = {.demo = demo};
     truce_store *store = NULL;

@@ -5,24 +5,34 @@
 #include "cli/commands.h"
 
 #define ITEM_OPTIONS                                                                               \
-    {"field", 'f', "PATH", "where the items are (badges)", false},                                 \
-        {"identity", 'i', "FIELD", "what tells an item from the others (type)", false},            \
+    {"field", 'f', "PATH", "where the items are in the document", false},                          \
+        {"identity", 'i', "FIELD", "what tells an item from the others", false},                   \
         {"version-field", 0, "FIELD", "the number to raise, of documents that have one", false},   \
     {                                                                                              \
         "map", 0, NULL, "documents without items get a map, not an array", false                   \
     }
 
+/* NULL: something is missing; it was said. */
 static truce_item *open_item(const struct cli *cli)
 {
-    return truce_item_new(
-        cli->store, &(truce_item_options){
-                        .collection = cli->arguments[0],
-                        .field = cli_text(cli, "field") ? cli_text(cli, "field") : "badges",
-                        .identity = cli_text(cli, "identity") ? cli_text(cli, "identity") : "type",
-                        .version = cli_text(cli, "version-field"),
-                        .deadline_ms = cli->deadline_ms,
-                        .layout = cli_flag(cli, "map") ? TRUCE_ITEM_MAP : TRUCE_ITEM_ARRAY,
-                    });
+    const char *field = cli_text(cli, "field"), *identity = cli_text(cli, "identity");
+
+    if (!field || !identity) {
+        cli_usage(cli,
+                  field ? "--identity FIELD is missing: what tells an item of %s from the others"
+                        : "--field PATH is missing: where the items are in a document of %s",
+                  field ? field : cli->arguments[0]);
+        return NULL;
+    }
+    return truce_item_new(cli->store,
+                          &(truce_item_options){
+                              .collection = cli->arguments[0],
+                              .field = field,
+                              .identity = identity,
+                              .version = cli_text(cli, "version-field"),
+                              .deadline_ms = cli->deadline_ms,
+                              .layout = cli_flag(cli, "map") ? TRUCE_ITEM_MAP : TRUCE_ITEM_ARRAY,
+                          });
 }
 
 /* ---- one call --------------------------------------------------------------------------------- */
@@ -61,8 +71,8 @@ static int change(struct cli *cli, const char *first_name, const char *second_te
 
     good &= cli_document(cli, cli->arguments[2], first_name, &first);
     good &= cli_document(cli, second_text, second_name, &second);
-    if (good) {
-        item = open_item(cli);
+    item = good ? open_item(cli) : NULL;
+    if (item) {
         status = function(item, &filter, &first, second_text ? &second : NULL, &result, &error);
         code = status ? cli_error(cli, NULL, status, &error) : answer(cli, &result);
     }
@@ -206,9 +216,13 @@ static int convert(struct cli *cli, truce_item_layout layout)
     bson_t document = BSON_INITIALIZER;
     truce_item_converted converted;
     bson_error_t why, error;
-    truce_status status = truce_item_convert(item, layout, &converted, &why, &error);
-    int code = converted.refused ? CLI_NO : CLI_DONE;
+    truce_status status;
+    int code = CLI_USAGE;
 
+    if (!item)
+        goto out;
+    status = truce_item_convert(item, layout, &converted, &why, &error);
+    code = converted.refused ? CLI_NO : CLI_DONE;
     if (status) {
         code = cli_error(cli, NULL, status, &error);
     } else {
@@ -219,6 +233,7 @@ static int convert(struct cli *cli, truce_item_layout layout)
         if (converted.refused)
             cli_remark(cli, "the first that was left: %s", why.message);
     }
+out:
     bson_destroy(&document);
     truce_item_free(item);
     return code;
@@ -268,6 +283,10 @@ static int run_index(struct cli *cli)
     truce_status status;
     int count = 0;
 
+    if (!item) {
+        bson_destroy(&keys);
+        return CLI_USAGE;
+    }
     for (const char *key; (key = cli_texts(cli, "key", count)); count++)
         bson_append_utf8(&keys, "", 0, key, -1);
     status = truce_item_index(item, cli_flag(cli, "map") ? TRUCE_ITEM_MAP : TRUCE_ITEM_ARRAY,

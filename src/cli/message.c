@@ -35,7 +35,7 @@ bool message_format_init(struct message_format *format, const struct cli *cli, c
 
     *format = (struct message_format){
         .operation = text_or(cli, "message-operation", "operation"),
-        .element = text_or(cli, "message-element", "class"),
+        .element = text_or(cli, "message-element", "element"),
         .seq = text_or(cli, "message-seq", "sequence_number"),
         .source = cli_text(cli, "message-source"),
         .name = name,

@@ -4,7 +4,7 @@
 /*
  * Messages of a work queue, as operations on a set:
  *
- *     {"operation": "insert", "student_id": 1, "class": "CS 101", "sequence_number": 1000}
+ *     {"operation": "insert", "student_id": 1, "element": "CS 101", "sequence_number": 1000}
  *
  * The operation is insert or add, delete or remove. The element is its name, or a document with the
  * name and payload. Other fields are ignored.
@@ -25,7 +25,7 @@ struct message_format {
 #define CLI_MESSAGE_OPTIONS                                                                        \
     {"message-operation", 0, "FIELD", "the message's operation (operation)", false},               \
         {"message-key", 0, "FIELDS", "the message's key (as --key)", false},                       \
-        {"message-element", 0, "FIELD", "the message's element (class)", false},                   \
+        {"message-element", 0, "FIELD", "the message's element (element)", false},                 \
         {"message-seq", 0, "FIELD", "the message's number (sequence_number)", false},              \
     {                                                                                              \
         "message-source", 0, "FIELD", "the message's source (none)", false                         \

@@ -6,9 +6,6 @@
 
 #include "bson/value.h"
 #include "cli/commands.h"
-#include "store/reserved.h"
-
-/* ---- the set that the options mean ---- */
 
 static const char *text_of(const bson_t *document, const char *field)
 {
@@ -17,92 +14,6 @@ static const char *text_of(const bson_t *document, const char *field)
     if (!bson_iter_init_find(&iter, document, field) || !BSON_ITER_HOLDS_UTF8(&iter))
         return NULL;
     return bson_iter_utf8(&iter, NULL);
-}
-
-/* The fields of the key as the options have them, comma between; bson_free it. */
-static char *keys_of(const bson_t *definition)
-{
-    struct value keys = truce__value_field(truce__value_document(definition), "key", 3);
-    bson_string_t *text;
-    struct fields fields;
-
-    if (keys.type != BSON_TYPE_ARRAY)
-        return NULL;
-    text = bson_string_new(NULL);
-    fields = truce__fields(keys);
-    while (truce__fields_next(&fields)) {
-        uint32_t length;
-
-        if (fields.value.type == BSON_TYPE_UTF8)
-            bson_string_append_printf(text, "%s%s", text->len ? "," : "",
-                                      truce__value_text(fields.value, &length));
-    }
-    return bson_string_free(text, false);
-}
-
-static void read_definition(truce_store *store, const char *collection, const char *list,
-                            bson_t *definition)
-{
-    bson_t filter = BSON_INITIALIZER;
-    char *id = bson_strdup_printf("%s.%s", collection, list ? list : "classes");
-    truce_status status;
-
-    bson_append_utf8(&filter, "_id", -1, id, -1);
-    status = truce_find_one(store, SET_DEFINITIONS, &filter, NULL, definition, NULL);
-    if (status)
-        bson_reinit(definition); /* a new set, or a failure that the first call will meet again */
-    bson_destroy(&filter);
-    bson_free(id);
-}
-
-static const char *either(const char *given, const char *kept)
-{
-    return given ? given : kept;
-}
-
-int cli_set_open(const struct cli *cli, truce_store *store, const char *collection, truce_set **set)
-{
-    bson_t definition;
-    const char *layout;
-    char *keys;
-
-    read_definition(store, collection, cli_text(cli, "list"), &definition);
-    layout = text_of(&definition, "layout");
-    keys = keys_of(&definition);
-    *set = truce_set_new(
-        store,
-        &(truce_set_options){
-            .collection = collection,
-            .field = either(cli_text(cli, "list"), "classes"),
-            .key = either(cli_text(cli, "key"), either(keys, "student_id")),
-            .deleted = either(cli_text(cli, "deleted"), text_of(&definition, "deleted")),
-            .name = either(cli_text(cli, "name"), either(text_of(&definition, "name"), "name")),
-            .seq = either(cli_text(cli, "seq-field"), text_of(&definition, "seq")),
-            .source = either(cli_text(cli, "source-field"), text_of(&definition, "source")),
-            .watermark =
-                either(cli_text(cli, "watermark-field"), text_of(&definition, "watermark")),
-            .layout = cli_flag(cli, "by-element") || (layout && !strcmp(layout, "element"))
-                          ? TRUCE_SET_BY_ELEMENT
-                          : TRUCE_SET_IN_DOCUMENT,
-        });
-    bson_free(keys);
-    bson_destroy(&definition);
-    return CLI_DONE;
-}
-
-void cli_set_names(const struct cli *cli, truce_store *store, const char *collection, char **keys,
-                   char **name)
-{
-    bson_t definition;
-    char *kept;
-
-    read_definition(store, collection, cli_text(cli, "list"), &definition);
-    kept = keys_of(&definition);
-    *keys = bson_strdup(either(cli_text(cli, "key"), kept ? kept : "student_id"));
-    *name =
-        bson_strdup(either(cli_text(cli, "name"), either(text_of(&definition, "name"), "name")));
-    bson_free(kept);
-    bson_destroy(&definition);
 }
 
 /* A number that must be given. */

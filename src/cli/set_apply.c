@@ -405,23 +405,22 @@ static char *format_text(const struct message_format *format)
 static int prepare(struct apply *apply, struct message_format *format)
 {
     struct cli *cli = apply->cli;
-    char *keys, *name, *text, *id;
-    bool good;
+    struct cli_set set;
+    char *text, *id;
+    int code = cli_set_find(cli, cli->store, apply->collection, &set);
 
-    cli_set_names(cli, cli->store, apply->collection, &keys, &name);
-    good = message_format_init(format, cli, keys, name);
-    if (good) {
+    if (!code && !message_format_init(format, cli, set.keys, set.name))
+        code = CLI_USAGE;
+    if (!code) {
         text = format_text(format);
-        id = bson_strdup_printf("%s.%s", apply->collection,
-                                cli_text(cli, "list") ? cli_text(cli, "list") : "classes");
+        id = bson_strdup_printf("%s.%s", apply->collection, set.list);
         job_init(&apply->job, cli->store, id, apply->path, text);
         apply->key_mark = bson_strdup_printf("\"%s\"", format->from[0]);
         bson_free(text);
         bson_free(id);
     }
-    bson_free(keys);
-    bson_free(name);
-    return good ? CLI_DONE : CLI_USAGE;
+    cli_set_release(&set);
+    return code;
 }
 
 /* The first worker's store is this one's, too: whoever makes the indexes, makes them before the
@@ -431,7 +430,8 @@ static truce_status make_ready(struct apply *apply, bson_error_t *error)
     truce_set *set;
     truce_status status;
 
-    (void)cli_set_open(apply->cli, apply->cli->store, apply->collection, &set);
+    if (cli_set_open(apply->cli, apply->cli->store, apply->collection, &set))
+        return truce__fail(TRUCE_INVALID, error, "the set is not there any more");
     status = truce_set_record(set, "apply", NULL, 0, error);
     truce_set_free(set);
     return status;
@@ -473,7 +473,7 @@ static int run(struct cli *cli)
     int64_t workers;
     int code;
 
-    apply.collection = cli->count > 1 ? cli->arguments[1] : "students";
+    apply.collection = cli->arguments[1];
     if (!cli_number(cli, "workers", 1, WORKERS_LIMIT, 5, &workers))
         return CLI_USAGE;
     if (cli->uri && !strncmp(cli->uri, "memory:", 7))
@@ -497,7 +497,7 @@ static int run(struct cli *cli)
 const struct cli_command cli_set_apply = {
     .noun = "set",
     .verb = "apply",
-    .arguments = "FILE [COLLECTION]",
+    .arguments = "FILE COLLECTION",
     .summary = "apply the messages of a queue, in any order, with several worker processes",
     .help =
         "FILE (- for a pipe) has one message a line:\n"
@@ -505,8 +505,9 @@ const struct cli_command cli_set_apply = {
         "    {\"operation\": \"insert\", \"student_id\": 1, \"class\": \"CS 101\", "
         "\"sequence_number\": 1000}\n"
         "\n"
-        "The operation is insert or delete (or add, remove); the class may be a document with more\n"
-        "fields than its name. COLLECTION is students unless it is given. Messages may come in any\n"
+        "The operation is insert or delete (or add, remove); the element, here the class, is a name,\n"
+        "or a document with more fields than that. The --message options say which fields of a\n"
+        "message these are. Messages may come in any\n"
         "order and any number of times. What is done is kept in the store: killed at any moment and\n"
         "started again on the same input, it goes on where it was. Lines that are no messages go to\n"
         "FILE.rejects with their numbers and reasons, and the exit code is 1.",

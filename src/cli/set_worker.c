@@ -246,27 +246,27 @@ static bool work(struct worker *worker, const struct buffer *frame)
 
 static int run(struct cli *cli)
 {
-    struct worker worker = {.cli = cli,
-                            .collection = cli->arguments[0],
-                            .list = cli_text(cli, "list") ? cli_text(cli, "list") : "classes",
-                            .usual = cli_flag(cli, "usual")};
+    struct worker worker = {
+        .cli = cli, .collection = cli->arguments[0], .usual = cli_flag(cli, "usual")};
     struct buffer frame = {0};
-    char *keys = NULL, *name = NULL;
+    struct cli_set found;
     bson_error_t error = {0};
     int64_t slot;
-    int code = CLI_USAGE;
+    int code;
 
     bson_init(&worker.rejected);
     if (!cli_number(cli, "slot", 0, 255, 0, &slot))
         return CLI_USAGE;
     snprintf(worker.consumer, sizeof worker.consumer, "%.100s.%" PRId64,
              cli_text(cli, "consumer") ? cli_text(cli, "consumer") : "apply", slot);
-    cli_set_names(cli, cli->store, cli->arguments[0], &keys, &name);
-    if (message_format_init(&worker.format, cli, keys, name))
-        code = cli_set_open(cli, cli->store, cli->arguments[0], &worker.set);
+    code = cli_set_find(cli, cli->store, cli->arguments[0], &found);
+    worker.set = found.set;
+    worker.list = found.list;
+    if (!code && !message_format_init(&worker.format, cli, found.keys, found.name))
+        code = CLI_USAGE;
     while (!code && pool_read_frame(STDIN_FILENO, &frame, &error) && work(&worker, &frame))
         continue;
-    truce_set_free(worker.set);
+    cli_set_release(&found);
     message_format_release(&worker.format);
     truce__json_reader_release(&worker.reader);
     truce__buffer_release(&frame);
@@ -274,8 +274,6 @@ static int run(struct cli *cli)
     bson_free(worker.messages);
     bson_free(worker.operations);
     bson_free(worker.results);
-    bson_free(keys);
-    bson_free(name);
     return code;
 }
 

@@ -62,9 +62,14 @@ TEST(wrong_calls_are_named)
 {
     begin();
     ANSWERS(2, "", "QUERY", "item", "update", "e", ONE, "{", "{}");
+    ANSWERS(2, "", "--field PATH is missing", "item", "add", "e", ONE, "{}");
+    ANSWERS(2, "", "--identity FIELD is missing", "item", "add", "e", ONE, "{}", "--field", "l");
+    ANSWERS(2, "", "--field PATH is missing", "item", "to-map", "e");
+    ANSWERS(2, "", "--field PATH is missing", "item", "index", "e");
     ANSWERS(2, "", "no field \"k\"", "item", "add", "e", ONE, "{\"x\": 1}", LIST);
     ANSWERS(1, "", "no document", "item", "add", "e", "{\"_id\": 7}", "{\"k\": 1}", LIST);
-    ANSWERS(2, "", "_id", "item", "add", "e", ONE, "{\"k\": 1}", "--field", "_id");
+    ANSWERS(2, "", "_id", "item", "add", "e", ONE, "{\"k\": 1}", "--field", "_id", "--identity",
+            "k");
 }
 
 TEST(the_story_of_the_badges_goes_wrong_the_usual_way_only)

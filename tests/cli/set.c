@@ -23,8 +23,12 @@ static const char *fresh_store(void)
     static char path[400];
 
     snprintf(path, sizeof path, "%s/school.truce", test_directory());
+    command_run(TRUCE_CLI, path, NULL, "set", "define", "students", "--list", "classes", "--key",
+                "student_id", "--name", "name", NULL);
     return path;
 }
+
+#define STUDENTS "students", "--message-element", "class"
 
 static void check_answer(const struct command *command, int code, const char *out)
 {
@@ -168,17 +172,18 @@ TEST(a_file_of_messages_ends_as_the_in_order_run)
     const struct command *command;
 
     write_messages(&messages, store, 5000, 60, test_seed());
-    command =
-        command_run(TRUCE_CLI, store, NULL, "set", "apply", messages.path, "--workers", "5", NULL);
+    command = command_run(TRUCE_CLI, store, NULL, "set", "apply", messages.path, STUDENTS,
+                          "--workers", "5", NULL);
     CHECK_INT(command->code, ==, 0);
     CHECK(!strncmp(command->out, "5500 messages: ", 15));
     CHECK_TEXT("", command->err);
     check_messages(&messages, store);
-    command = command_run(TRUCE_CLI, store, NULL, "set", "apply", messages.path, "--json", NULL);
+    command = command_run(TRUCE_CLI, store, NULL, "set", "apply", messages.path, STUDENTS, "--json",
+                          NULL);
     CHECK_INT(command->code, ==, 0);
     CHECK(strstr(command->out, "\"done_before\": 5500"));
-    command = command_run(TRUCE_CLI, store, NULL, "set", "apply", messages.path, "--again",
-                          "--workers", "2", "--json", NULL);
+    command = command_run(TRUCE_CLI, store, NULL, "set", "apply", messages.path, STUDENTS,
+                          "--again", "--workers", "2", "--json", NULL);
     CHECK_INT(command->code, ==, 0);
     CHECK(strstr(command->out, "\"applied\": 0,"));
     check_messages(&messages, store);
@@ -248,7 +253,7 @@ TEST(bad_lines_go_to_the_reject_file_with_number_and_reason_and_the_rest_is_appl
     fputs(bad_lines, file);
     fclose(file);
     for (int i = 0; i < 2; i++) { /* the second run finds it done, and says the same */
-        command = command_run(TRUCE_CLI, store, NULL, "set", "apply", path, NULL);
+        command = command_run(TRUCE_CLI, store, NULL, "set", "apply", path, STUDENTS, NULL);
         CHECK_INT(command->code, ==, 1);
         CHECK(!strncmp(command->out,
                        "11 messages: 2 applied, 0 stale, 0 duplicate, 0 quarantined, 9 "
@@ -284,7 +289,8 @@ TEST(a_line_over_the_limit_is_rejected)
     memset(line + at, 'x', 2 * 1024 * 1024);
     strcpy(line + at + 2 * 1024 * 1024, "\", \"sequence_number\": 1}\n");
     snprintf(rejects, sizeof rejects, "%s.out", store);
-    command = command_run(TRUCE_CLI, store, line, "set", "apply", "-", "--rejects", rejects, NULL);
+    command = command_run(TRUCE_CLI, store, line, "set", "apply", "-", STUDENTS, "--rejects",
+                          rejects, NULL);
     CHECK_INT(command->code, ==, 1);
     bson_free(line);
     line = read_file(rejects);
@@ -314,13 +320,72 @@ TEST(a_pipe_is_applied_like_a_file_and_other_field_names_by_option)
                                "\"web\"}]"));
 }
 
+TEST(a_set_names_its_list_key_and_name_and_what_is_missing_is_asked_for)
+{
+    const char *store = fresh_store(), *key = "{cart: 7}", *item = "{sku: 'a'}";
+    const struct command *command;
+
+    command = command_run(TRUCE_CLI, store, NULL, "set", "add", "carts", key, item, "--seq", "1",
+                          "--name", "sku", NULL);
+    CHECK_INT(command->code, ==, 2);
+    CHECK(strstr(command->err, "carts has none yet: --list FIELD"));
+    command = command_run(TRUCE_CLI, store, NULL, "set", "add", "carts", key, item, "--seq", "1",
+                          "--list", "items", "--name", "sku", NULL);
+    CHECK_INT(command->code, ==, 2);
+    CHECK(strstr(command->err, "--key FIELDS is missing"));
+    command = command_run(TRUCE_CLI, store, NULL, "set", "add", "carts", key, item, "--seq", "1",
+                          "--list", "items", "--key", "cart", NULL);
+    CHECK_INT(command->code, ==, 2);
+    CHECK(strstr(command->err, "--name FIELD is missing"));
+    check_answer(command_run(TRUCE_CLI, store, NULL, "count", "carts", NULL), 0, "0\n");
+    command = command_run(TRUCE_CLI, store, NULL, "set", "add", "carts", key, item, "--seq", "1",
+                          "--list", "items", "--key", "cart", "--name", "sku", NULL);
+    check_answer(command, 0, "applied\n");
+    command = command_run(TRUCE_CLI, store, NULL, "set", "add", "carts", key, item, "--seq", "1",
+                          NULL); /* the only set of carts */
+    check_answer(command, 0, "duplicate\n");
+    command = command_run(TRUCE_CLI, store, NULL, "set", "define", "carts", "--list", "wishes",
+                          "--key", "cart", "--name", "sku", "--watermark-field", "_wm2", NULL);
+    check_answer(command, 0, "defined carts.wishes\n");
+    command = command_run(TRUCE_CLI, store, NULL, "set", "show", "carts", key, NULL);
+    CHECK_INT(command->code, ==, 2);
+    CHECK(strstr(command->err, "--list FIELD says which: items, wishes"));
+}
+
+TEST(a_set_that_was_defined_by_mistake_is_forgotten)
+{
+    const char *store = fresh_store(), *key = "{student_id: 1}";
+    const struct command *command;
+
+    check_answer(command_run(TRUCE_CLI, store, NULL, "set", "forget", "students", NULL), 0,
+                 "forgotten students.classes\n");
+    command = command_run(TRUCE_CLI, store, NULL, "set", "forget", "students", "--list", "classes",
+                          "--key", "student_id", "--name", "name", NULL);
+    CHECK_INT(command->code, ==, 1);
+    fresh_store();
+    command = command_run(TRUCE_CLI, store, NULL, "set", "add", "students", key, "{name: 'x'}",
+                          "--seq", "1", "--consumer", "a", NULL);
+    check_answer(command, 0, "applied\n");
+    command = command_run(TRUCE_CLI, store, NULL, "set", "forget", "students", NULL);
+    CHECK_INT(command->code, ==, 1);
+    CHECK(strstr(command->err, "hold the list \"classes\" (--anyway"));
+    check_answer(command_run(TRUCE_CLI, store, NULL, "set", "forget", "students", "--anyway", NULL),
+                 0, "forgotten students.classes\n");
+    check_answer(command_run(TRUCE_CLI, store, NULL, "count", "truce_sets", NULL), 0, "0\n");
+    check_answer(command_run(TRUCE_CLI, store, NULL, "count", "truce_sources", NULL), 0, "0\n");
+    check_answer(command_run(TRUCE_CLI, store, NULL, "count", "truce_progress", NULL), 0, "0\n");
+    check_answer(
+        command_run(TRUCE_CLI, store, NULL, "count", "students", "{'classes.name': 'x'}", NULL), 0,
+        "1\n");
+}
+
 TEST(wrong_calls_of_set_apply_exit_with_2)
 {
     const char *store = fresh_store();
 
-    CHECK_INT(truce(store, NULL, "apply", "/nowhere/x.ndjson", NULL, NULL)->code, ==, 2);
-    CHECK_INT(truce("memory:", "", "apply", "-", NULL, NULL)->code, ==, 2);
-    CHECK_INT(truce(store, "", "apply", "-", "--workers", "0")->code, ==, 2);
+    CHECK_INT(truce(store, NULL, "apply", "/nowhere/x.ndjson", "students", NULL)->code, ==, 2);
+    CHECK_INT(truce("memory:", "", "apply", "-", "students", NULL)->code, ==, 2);
+    CHECK_INT(truce(store, "", "apply", "-", "students", "--workers=0")->code, ==, 2);
 }
 
 /* ---- kill -9 ---- */
@@ -344,8 +409,8 @@ TEST(set_apply_killed_again_and_again_ends_in_the_same_state)
         fprintf(file, "bad %d\n", i);
     fclose(file);
     for (bool ended = false; !ended && kills < 200;) {
-        pid_t pid =
-            command_start(TRUCE_CLI, store, "set", "apply", messages.path, "--workers", "3", NULL);
+        pid_t pid = command_start(TRUCE_CLI, store, "set", "apply", messages.path, STUDENTS,
+                                  "--workers", "3", NULL);
         int state = 0;
 
         truce__clock_sleep_ms(5 + (int64_t)truce__random_below(&random, 40) + 2 * kills);
@@ -357,7 +422,8 @@ TEST(set_apply_killed_again_and_again_ends_in_the_same_state)
         }
     }
     CHECK_INT(kills, >, 2);
-    command = command_run(TRUCE_CLI, store, NULL, "set", "apply", messages.path, "--json", NULL);
+    command = command_run(TRUCE_CLI, store, NULL, "set", "apply", messages.path, STUDENTS, "--json",
+                          NULL);
     CHECK_INT(command->code, ==, 1);
     CHECK(strstr(command->out, "\"rejected\": 500"));
     check_messages(&messages, store);
@@ -401,7 +467,8 @@ TEST(workers_that_are_killed_are_replaced_and_their_work_is_done)
 
     truce__random_seed(&random, seed);
     write_messages(&messages, store, (int)test_scale("TRUCE_KILL_MESSAGES", 200000), 300, seed);
-    pid = command_start(TRUCE_CLI, store, "set", "apply", messages.path, "--workers", "4", NULL);
+    pid = command_start(TRUCE_CLI, store, "set", "apply", messages.path, STUDENTS, "--workers", "4",
+                        NULL);
     while (waitpid(pid, &state, WNOHANG) == 0) {
         pid_t child = child_of(pid, &random);
 

@@ -43,6 +43,7 @@
  *     set_progress.c    what consumers recorded
  *     set_source.c      sources, void numbers, the watermark
  *     set_collect.c     tombstones collected by proof, and the quarantine
+ *     set_forget.c      a set that is given up
  *
  * Deliberately not done: a set does not order its members (the lists keep the order of arrival);
  * the layout by element keeps its tombstones, because a deleted tombstone would take its guard

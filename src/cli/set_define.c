@@ -1,0 +1,85 @@
+/* truce set define, forget. */
+#include "cli/commands.h"
+#include "cli/set.h"
+
+static int answer(const struct cli *cli, const char *what, const char *collection,
+                  const struct cli_set *set)
+{
+    bson_t document = BSON_INITIALIZER;
+    char *id = bson_strdup_printf("%s.%s", collection, set->list);
+
+    bson_append_utf8(&document, what, -1, id, -1);
+    cli_answer(cli, &document, "%s %s", what, id);
+    bson_destroy(&document);
+    bson_free(id);
+    return CLI_DONE;
+}
+
+static int run_define(struct cli *cli)
+{
+    struct cli_set set;
+    bson_error_t error;
+    int code = cli_set_find(cli, cli->store, cli->arguments[0], &set);
+
+    if (!code) {
+        truce_status status = truce_set_record(set.set, "define", NULL, 0, &error);
+
+        code = status ? cli_error(cli, NULL, status, &error)
+                      : answer(cli, "defined", cli->arguments[0], &set);
+    }
+    cli_set_release(&set);
+    return code;
+}
+
+const struct cli_command cli_set_define = {
+    .noun = "set",
+    .verb = "define",
+    .arguments = "COLLECTION",
+    .summary = "say once which list of a collection is a set, and what names its elements",
+    .help =
+        "The store keeps it, so that other calls need not say it again; --list is needed where a\n"
+        "collection has several sets. Makes a unique index on the key. The first write to a set\n"
+        "defines it as well.",
+    .example = "truce set define students --list classes --key student_id --name name",
+    .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
+    .store = CLI_STORE_WRITE,
+    .run = run_define,
+};
+
+static int run_forget(struct cli *cli)
+{
+    struct cli_set set;
+    bson_error_t error;
+    int code = cli_set_find(cli, cli->store, cli->arguments[0], &set);
+
+    if (!code) {
+        truce_status status = truce_set_forget(set.set, cli_flag(cli, "anyway"), &error);
+
+        if (status == TRUCE_CONFLICT)
+            code = cli_say(cli, CLI_NO, "%s (--anyway leaves the documents as they are)",
+                           error.message);
+        else
+            code = status ? cli_error(cli, NULL, status, &error)
+                          : answer(cli, "forgotten", cli->arguments[0], &set);
+    }
+    cli_set_release(&set);
+    return code;
+}
+
+const struct cli_command cli_set_forget = {
+    .noun = "set",
+    .verb = "forget",
+    .arguments = "COLLECTION",
+    .summary = "take the definition of a set out of the store again",
+    .help =
+        "With it go its sources and what consumers recorded. The lists in the documents stay, and so\n"
+        "does the index on the key (truce index drop). Nobody may be working with the set. Exit code\n"
+        "1: documents hold the list, or there is no such set.",
+    .example = "truce set define carts --list items --key cart --name sku\n"
+               "truce set forget carts",
+    .options =
+        (const struct cli_option[]){
+            {"anyway", 0, NULL, "also if documents hold the list", false}, CLI_SET_OPTIONS, {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = run_forget,
+};
