@@ -37,6 +37,7 @@
 #define DEADLINE_MS   30000
 #define CLOSE_MS      2000
 #define OPEN_AGAIN_MS 5
+#define SWEEP_MS      200
 
 /* ---- for the parts -------------------------------------------------------------------------- */
 
@@ -292,7 +293,7 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     if (!status) {
         /* what cannot be swept now is swept later */
         if (!made->read_only)
-            (void)truce__index_build_sweep(made, &ignored);
+            (void)truce__index_build_sweep(made, SWEEP_MS, &ignored);
         *engine = made;
         return TRUCE_OK;
     }

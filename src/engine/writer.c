@@ -413,8 +413,12 @@ truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_
     unsigned state = enqueue(writer, op) ? LEADS : follow(writer, op);
     truce_status status;
 
-    if (state == QUEUED)
-        return truce__fail(TRUCE_TIMEOUT, error, "other writes of this process took too long");
+    if (state == QUEUED) {
+        status = truce__lock_blame(writer->lock, error);
+        return status ? status
+                      : truce__fail(TRUCE_TIMEOUT, error,
+                                    "other writes of this process took too long");
+    }
     status = state == LEADS ? lead(writer, op) : op->status;
     if (status && error)
         *error = op->error;

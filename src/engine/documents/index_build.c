@@ -385,7 +385,7 @@ truce_status truce__engine_index_create(struct engine *engine, const char *colle
     truce_status status = truce__engine_writable(engine, error);
 
     if (!status)
-        status = truce__index_build_sweep(engine, error);
+        status = truce__index_build_sweep(engine, 0, error);
     if (!status)
         status = truce__index_spec_parse(index, &spec, error);
     if (status)
@@ -433,7 +433,8 @@ static truce_status drop_orphans(struct write_op *op, struct writer *writer, bso
     }
 }
 
-truce_status truce__index_build_sweep(struct engine *engine, bson_error_t *error)
+truce_status truce__index_build_sweep(struct engine *engine, uint32_t deadline_ms,
+                                      bson_error_t *error)
 {
     struct write_op op = {.run = drop_orphans};
     struct reader *reader;
@@ -448,6 +449,6 @@ truce_status truce__index_build_sweep(struct engine *engine, bson_error_t *error
     truce__readers_end(&engine->readers, reader);
     if (!found)
         return TRUCE_OK;
-    op.deadline_ns = truce__engine_deadline(engine, 0);
+    op.deadline_ns = truce__engine_deadline(engine, deadline_ms);
     return truce__writer_run(&engine->writer, &op, error);
 }

@@ -4,7 +4,9 @@
 /* Building an index on live data (the operation itself is truce__engine_index_create). */
 #include "engine/engine.h"
 
-/* Removes what builders that died have left: indexes that are not ready and that nobody builds. */
-truce_status truce__index_build_sweep(struct engine *engine, bson_error_t *error);
+/* Removes what builders that died have left: indexes that are not ready and that nobody builds.
+ * deadline_ms: for its turn to write; 0: the engine's own. */
+truce_status truce__index_build_sweep(struct engine *engine, uint32_t deadline_ms,
+                                      bson_error_t *error);
 
 #endif

@@ -18,16 +18,21 @@
  *     sync       to := written; sync the log; durable := max(durable, to)       anybody, at any time
  *
  * Invariants:
- *  1. A commit is answered to its caller when durable >= its number.
- *  2. What a reader is given was durable: a snapshot that shows a commit was begun after the commit was
- *     promised, so the reader waits for the number that it finds after it began, or, for one document,
- *     for that of the last commit that changed it (cache.c). No order of waiting is needed: the log
- *     reaches the disk from its beginning, and so every number with all that are smaller.
+ *  1. A commit is answered to its caller when durable >= its number, or when a sync that began after it
+ *     returned has ended.
+ *  2. What a reader is given was durable: what a snapshot shows was in the log before it began, so the
+ *     reader needs a sync that began after its snapshot, whoever's commit that was and wherever its
+ *     writer is by now. The numbers only say when no sync is needed: a snapshot that shows a commit was
+ *     begun after the commit was promised, so with durable >= the number that it finds after it began all
+ *     of it is there; and, for one document, with durable >= that of the last commit that changed it
+ *     (cache.c). No order of waiting is needed: the log reaches the disk from its beginning, and so
+ *     every number with all that are smaller.
  *  3. A sync counts for what was written when it began, and not for what was promised.
- *  4. Nobody who waits needs another process to go on. One whose writer died between promise and
- *     written finds the lock free, and takes it as written: whatever is in the log of that commit
- *     is there by now; who takes the lock next does the same at once, so that he may wait for
- *     readers. One whose writer died before it synced syncs itself.
+ *  4. Nobody who waits needs another process to go on. For one that is in its commit it is waited
+ *     for WRITER_NS at most, so that one sync serves both; one that was stopped there costs each read a
+ *     sync of its own. One that has died there finds the lock free, and takes the commit as
+ *     written: whatever is in the log of it is there by now; who takes the lock next does the same at
+ *     once. One whose writer died before it synced syncs itself.
  *  5. After a sync that failed nobody answers anything: the operating system may have dropped what it
  *     could not write, and a later sync would succeed and prove nothing. `broken` stays until the
  *     store is opened by one who is alone: then SQLite reads the log from the disk, with its
@@ -43,6 +48,7 @@
 #include "base/clock.h"
 
 #define NAP_NS     INT64_C(50000)
+#define WRITER_NS  INT64_C(10000000)
 #define NUMBER_MAX (UINT64_C(1) << 62) /* beyond it stands what nobody has counted */
 
 void truce__durable_init(struct durable *durable, const char *path, struct lock *lock)
@@ -126,28 +132,6 @@ static bool is_durable(const struct durable *durable, uint64_t number)
     return !number || atomic_load(&durable->lock->page->durable) >= number;
 }
 
-/* The turn to sync; without it, `number` is durable, or somebody else has just synced. */
-static bool take_turn(struct durable *durable, uint64_t number)
-{
-    bool taken;
-
-    pthread_mutex_lock(&durable->mutex);
-    if (durable->syncing && !is_durable(durable, number))
-        pthread_cond_wait(&durable->synced, &durable->mutex);
-    taken = !durable->syncing && !is_durable(durable, number);
-    durable->syncing = durable->syncing || taken;
-    pthread_mutex_unlock(&durable->mutex);
-    return taken;
-}
-
-static void give_turn(struct durable *durable)
-{
-    pthread_mutex_lock(&durable->mutex);
-    durable->syncing = false;
-    pthread_cond_broadcast(&durable->synced);
-    pthread_mutex_unlock(&durable->mutex);
-}
-
 static truce_status sync_log(struct durable *durable, bson_error_t *error)
 {
     struct lock_page *page = durable->lock->page;
@@ -166,30 +150,60 @@ static truce_status sync_log(struct durable *durable, bson_error_t *error)
     return status;
 }
 
-/* The commit with that number returns soon, or its process has died in it. */
+/* Under the mutex, which is free meanwhile. */
+static truce_status sync_in_turn(struct durable *durable, bson_error_t *error)
+{
+    truce_status status;
+
+    durable->syncing = true;
+    durable->begun++;
+    pthread_mutex_unlock(&durable->mutex);
+    status = sync_log(durable, error);
+    pthread_mutex_lock(&durable->mutex);
+    durable->syncing = false;
+    if (!status)
+        durable->ended = durable->begun;
+    pthread_cond_broadcast(&durable->synced);
+    return status;
+}
+
+/* The commit with that number returns soon, or its process has died in it, or was stopped. */
 static void wait_for_writer(struct durable *durable, uint64_t number)
 {
+    struct lock_page *page = durable->lock->page;
     struct timespec nap = {.tv_nsec = NAP_NS};
+    int64_t until = truce__clock_monotonic_ns() + WRITER_NS;
 
-    if (truce__lock_is_held(durable->lock))
-        nanosleep(&nap, NULL);
-    else
-        raise_to(&durable->lock->page->written, number);
+    while (atomic_load(&page->written) < number && !is_durable(durable, number)) {
+        if (!truce__lock_is_held(durable->lock))
+            raise_to(&page->written, number);
+        else if (truce__clock_monotonic_ns() < until)
+            nanosleep(&nap, NULL);
+        else
+            return;
+    }
 }
 
 truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_error_t *error)
 {
     truce_status status = truce__durable_usable(durable, error);
+    uint64_t before;
 
-    while (!status && !is_durable(durable, number)) {
-        if (atomic_load(&durable->lock->page->written) < number) {
-            wait_for_writer(durable, number);
-            continue;
-        }
-        if (!take_turn(durable, number))
-            continue;
-        status = sync_log(durable, error);
-        give_turn(durable);
+    if (status || is_durable(durable, number))
+        return status;
+    pthread_mutex_lock(&durable->mutex);
+    before = durable->begun;
+    if (atomic_load(&durable->lock->page->written) < number) {
+        pthread_mutex_unlock(&durable->mutex);
+        wait_for_writer(durable, number);
+        pthread_mutex_lock(&durable->mutex);
     }
+    while (!status && durable->ended <= before && !is_durable(durable, number)) {
+        if (durable->syncing)
+            pthread_cond_wait(&durable->synced, &durable->mutex);
+        else
+            status = sync_in_turn(durable, error);
+    }
+    pthread_mutex_unlock(&durable->mutex);
     return status;
 }

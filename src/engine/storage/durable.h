@@ -18,10 +18,11 @@
 struct durable {
     const char *path;
     struct lock *lock;
-    struct kv_log *log; /* NULL until it is first synced */
-    pthread_mutex_t mutex;
+    struct kv_log *log;    /* NULL until it is first synced */
+    pthread_mutex_t mutex; /* over what follows */
     pthread_cond_t synced;
     bool syncing;
+    uint64_t begun, ended; /* syncs of this process that began; of those that succeeded, the last */
 };
 
 /* `path` and `lock` stay the caller's, and there. As long as the lock has no page, which is so on read-only
@@ -47,7 +48,8 @@ void truce__durable_written(struct durable *durable);
 /* The last number: all that a snapshot shows that was begun before has it, or a smaller one. */
 uint64_t truce__durable_promised(const struct durable *durable);
 
-/* Returns when the commits up to that number are on the disk. */
+/* Returns when the commits up to that number are on the disk, as far as they were in the log when it was
+ * called: a snapshot that was begun before may be looked at. Needs no other process to go on. */
 truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_error_t *error);
 
 #endif

@@ -304,6 +304,14 @@ bool truce__lock_is_held(const struct lock *lock)
     return lock->held || has_byte(lock, BYTE_LOCK);
 }
 
+truce_status truce__lock_blame(const struct lock *lock, bson_error_t *error)
+{
+    if (lock->held || !has_byte(lock, BYTE_LOCK))
+        return TRUCE_OK;
+    errno = EAGAIN;
+    return not_acquired(lock, error);
+}
+
 int truce__lock_claim(const struct lock *lock, int64_t number)
 {
     int file = open(lock->path, O_RDWR | O_CLOEXEC);

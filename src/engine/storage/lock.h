@@ -54,6 +54,9 @@ void truce__lock_release(struct lock *lock);
 /* Is it held by anybody, this process included? */
 bool truce__lock_is_held(const struct lock *lock);
 
+/* LOCKED, and the error names the holder, if another process holds it now. */
+truce_status truce__lock_blame(const struct lock *lock, bson_error_t *error);
+
 /* A claim on a number, > 0: lasts until it is given back or its process dies. Each is an opening of
  * the file of its own, so claims of one process exclude each other, too. Returns a descriptor; -1:
  * somebody has it, or no file can be opened. */
