@@ -317,3 +317,14 @@ truce_status truce__document_check(const bson_t *document, const char *what, bso
         fault = BAD_LENGTH;
     return fault ? refuse_fault(fault, &scan, what, error) : TRUCE_OK;
 }
+
+bool truce__document_sound(const uint8_t *bytes, size_t size)
+{
+    struct scan scan = {0};
+    const uint8_t *at = bytes, *end;
+
+    if (size > TRUCE_DOCUMENT_BYTES_MAX)
+        return false;
+    end = bytes + size;
+    return !skip_container(&scan, &at, end) && at == end;
+}

@@ -151,6 +151,13 @@ static void name_table(void *arg, int64_t table, char *name, size_t size)
     truce__catalog_name_table(reader->catalog, table, name, size);
 }
 
+/* What the file holds is input like any other: it is checked as it comes in, and damage is named. */
+static void watch(struct reader *reader)
+{
+    truce__kv_names(reader->kv, name_table, reader);
+    truce__kv_sound(reader->kv, truce__document_sound);
+}
+
 /* Few threads have memory enough to keep what a report over a whole collection reads again. */
 static truce_status open_one(struct readers *readers, struct reader *reader, bson_error_t *error)
 {
@@ -161,7 +168,7 @@ static truce_status open_one(struct readers *readers, struct reader *reader, bso
     if (status)
         atomic_fetch_sub(&readers->opened, 1);
     else
-        truce__kv_names(reader->kv, name_table, reader);
+        watch(reader);
     return status;
 }
 

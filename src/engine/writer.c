@@ -54,6 +54,7 @@ void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
 {
     *writer = (struct writer){.kv = kv, .lock = lock, .durable = durable, .cache = cache};
     truce__kv_names(kv, name_table, writer);
+    truce__kv_sound(kv, truce__document_sound);
     writer->end = &writer->first;
     pthread_mutex_init(&writer->mutex, NULL);
 }

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/limits.h"
 #include "query/index/index_set.h"
 
 #define CATALOG      INT64_C(0)
@@ -57,8 +58,13 @@ static truce_status read_index(struct value entry, struct index *index, bson_err
     index->id = truce__value_int64(id);
     index->state = (enum index_state)truce__value_int32(state);
     index->multikey_fields = (uint32_t)truce__value_int32(multikey);
+    if (index->id < FIRST_NUMBER || index->state < INDEX_BUILDING || index->state > INDEX_READY)
+        return truce__fail(TRUCE_CORRUPT, error, "an index of the catalog is damaged");
     truce__value_bson(definition, &borrowed);
-    return truce__index_spec_parse(&borrowed, &index->spec, error);
+    if (truce__index_spec_parse(&borrowed, &index->spec, NULL))
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "the definition of an index of the catalog is damaged");
+    return TRUCE_OK;
 }
 
 /* The index of _id is unique without saying so. */
@@ -71,7 +77,8 @@ static truce_status read_indexes(struct value list, struct collection *collectio
     while (!status && truce__fields_next(&fields)) {
         struct index *index;
 
-        if (fields.value.type != BSON_TYPE_DOCUMENT)
+        if (fields.value.type != BSON_TYPE_DOCUMENT ||
+            collection->indexes_count == TRUCE_INDEXES_MAX)
             return truce__fail(TRUCE_CORRUPT, error, "an index of the catalog is damaged");
         collection->indexes = bson_realloc(collection->indexes, (collection->indexes_count + 1) *
                                                                     sizeof *collection->indexes);
@@ -105,7 +112,8 @@ static truce_status read_collection(int64_t row, struct bytes body, struct colle
     collection->id = row;
     collection->name = bson_strdup(truce__value_text(name, &length));
     status = read_indexes(list, collection, error);
-    if (!status && !collection->indexes_count)
+    if (!status && (!collection->indexes_count || !collection->indexes[0].spec.is_id ||
+                    collection->indexes[0].state != INDEX_READY))
         status = bad_row(row, error);
     return status;
 }
@@ -136,6 +144,18 @@ static truce_status read_rows(struct kv *kv, struct catalog *catalog, bson_error
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+/* Into their order. */
+static truce_status check_names(struct catalog *catalog, bson_error_t *error)
+{
+    if (catalog->count)
+        qsort(catalog->collections, catalog->count, sizeof *catalog->collections, by_name);
+    for (uint32_t i = 1; i < catalog->count; i++) {
+        if (!by_name(&catalog->collections[i - 1], &catalog->collections[i]))
+            return bad_row(catalog->collections[i].id, error);
+    }
+    return TRUCE_OK;
+}
+
 truce_status truce__catalog_load(struct kv *kv, uint32_t version, struct catalog **catalog,
                                  bson_error_t *error)
 {
@@ -144,12 +164,14 @@ truce_status truce__catalog_load(struct kv *kv, uint32_t version, struct catalog
 
     atomic_init(&made->references, 1);
     made->version = version;
-    status = read_rows(kv, made, error);
+    status = truce__kv_schema_check(kv, error);
+    if (!status)
+        status = read_rows(kv, made, error);
+    if (!status)
+        status = check_names(made, error);
     if (status) {
         truce__catalog_release(made);
         made = NULL;
-    } else if (made->count) {
-        qsort(made->collections, made->count, sizeof *made->collections, by_name);
     }
     *catalog = made;
     return status;

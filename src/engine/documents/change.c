@@ -34,10 +34,9 @@ static truce_status read_document(struct writer *writer, const char *name,
     }
     if (!status)
         status = truce__kv_row_get(writer->kv, collection->id, item->row, &body, error);
-    truce_assert(status != TRUCE_NOT_FOUND);
     if (!status)
         *document = bson_new_from_data(body.data, body.size);
-    if (!status && !*document)
+    if (status == TRUCE_NOT_FOUND || (!status && !*document))
         status = truce__fail(TRUCE_CORRUPT, error, "the document in row %lld of %s is damaged",
                              (long long)item->row, name);
     return status;

@@ -162,9 +162,7 @@ static truce_status look(const struct selector *selector, struct writer *writer,
 
     if (status)
         return status;
-    if (!truce__body_document(body, &found->document))
-        return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld of %s is damaged",
-                           (long long)found->row, collection->name);
+    found->document = (struct value){body.data, (uint32_t)body.size, BSON_TYPE_DOCUMENT};
     found->match = (struct match_result){.array_index = -1};
     status = truce__match_test(selector->match, found->document, context, &found->match, error);
     return status || found->match.matched ? status : TRUCE_NOT_FOUND;

@@ -252,25 +252,12 @@ static truce_status check_deadline(const struct scan *scan, bson_error_t *error)
     return examined % DEADLINE_EVERY ? TRUCE_OK : truce__scan_deadline(scan->deadline_ns, error);
 }
 
-bool truce__body_document(struct bytes body, struct value *document)
-{
-    uint32_t length;
-
-    if (body.size < 5 || body.size > INT32_MAX)
-        return false;
-    memcpy(&length, body.data, sizeof length);
-    *document = (struct value){body.data, length, BSON_TYPE_DOCUMENT};
-    return length == body.size && !body.data[length - 1];
-}
-
-static truce_status examine(struct scan *scan, int64_t row, struct bytes body, struct found *found,
+static truce_status examine(struct scan *scan, struct bytes body, struct found *found,
                             bson_error_t *error)
 {
     scan->documents_examined++;
     found->match = (struct match_result){.array_index = -1};
-    if (!truce__body_document(body, &found->document))
-        return truce__fail(TRUCE_CORRUPT, error, "the document in row %lld is damaged",
-                           (long long)row);
+    found->document = (struct value){body.data, (uint32_t)body.size, BSON_TYPE_DOCUMENT};
     if (scan->context->arena)
         truce__arena_reset(scan->context->arena);
     return truce__match_test(scan->match, found->document, scan->context, &found->match, error);
@@ -288,7 +275,7 @@ static truce_status step(struct scan *scan, struct kv *kv, struct found *found, 
     scan->keys_examined += scan->cursor.keys;
     if (scan->plan->repeats && !add_row(&scan->seen, scan->cursor.row))
         return TRUCE_OK;
-    status = examine(scan, scan->cursor.row, scan->cursor.body, found, error);
+    status = examine(scan, scan->cursor.body, found, error);
     if (!status && found->match.matched)
         found->row = scan->cursor.row;
     return status;
@@ -395,7 +382,7 @@ static truce_status walk_step(struct scan *scan, struct kv *kv, struct found *fo
         return TRUCE_OK;
     }
     if (!status)
-        status = examine(scan, scan->walk.row, scan->walk.body, found, error);
+        status = examine(scan, scan->walk.body, found, error);
     if (status)
         return status;
     window->done = scan->walk.row;
@@ -430,7 +417,7 @@ static truce_status step_by_row(struct scan *scan, struct kv *kv, struct found *
     status = truce__kv_row_get(kv, scan->table, row, &body, error);
     if (status)
         return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* removed since */
-    status = examine(scan, row, body, found, error);
+    status = examine(scan, body, found, error);
     if (!status && found->match.matched)
         found->row = row;
     return status;
@@ -480,7 +467,7 @@ static bool take_row(void *arg, int64_t row, struct bytes body)
 
     taking->status = check_deadline(taking->scan, taking->error);
     if (!taking->status)
-        taking->status = examine(taking->scan, row, body, &taking->found, taking->error);
+        taking->status = examine(taking->scan, body, &taking->found, taking->error);
     if (taking->status)
         return false;
     taking->scan->positioned = true;

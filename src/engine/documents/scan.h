@@ -49,9 +49,6 @@ struct found {
     struct match_result match;
 };
 
-/* The document that a row's body is, borrowed from it; false: it is damaged. */
-bool truce__body_document(struct bytes body, struct value *document);
-
 /* plan, match, context and deadline_ns are borrowed as long as the scan lives. */
 void truce__scan_init(struct scan *scan, const struct plan *plan, int64_t table,
                       const struct match *match, struct query_context *context,

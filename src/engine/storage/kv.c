@@ -62,10 +62,12 @@ static void configure(void)
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
+/* A table that is missing, or an entry that stands where none can: we have asked for neither. */
 static bool is_damage(int result)
 {
     return result == SQLITE_IOERR_DATA || result == SQLITE_IOERR_CORRUPTFS ||
-           (result & 0xff) == SQLITE_CORRUPT;
+           (result & 0xff) == SQLITE_CORRUPT || (result & 0xff) == SQLITE_CONSTRAINT ||
+           (result & 0xff) == SQLITE_MISMATCH || result == SQLITE_ERROR;
 }
 
 static truce_status status_of(int result)
@@ -143,6 +145,33 @@ void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg)
 {
     kv->names = names;
     kv->names_arg = arg;
+}
+
+void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size))
+{
+    kv->sound = sound;
+}
+
+/* Only where checksums say that the row is still what it was is it remembered. */
+bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes body)
+{
+    if (!kv->sound(body.data, body.size))
+        return false;
+    if (!kv->sums)
+        (void)sqlite3_file_control(kv->db, "main", KV_PAGE_SUMS, &kv->sums);
+    if (kv->sums)
+        truce__seen_add(&kv->seen, table, row);
+    return true;
+}
+
+truce_status truce__kv_fail_row(struct kv *kv, int64_t table, int64_t row, bson_error_t *error)
+{
+    char name[160] = "";
+
+    if (kv->names)
+        kv->names(kv->names_arg, table, name, sizeof name);
+    return truce__fail(TRUCE_CORRUPT, error, "cannot read %s in \"%s\": row %lld is damaged",
+                       *name ? name : "a table", kv->path, (long long)row);
 }
 
 /* ---- statements ---------------------------------------------------------------------------- */
@@ -316,6 +345,7 @@ void truce__kv_close(struct kv *kv)
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
         sqlite3_finalize(statements[i]);
     forget_all(kv);
+    truce__seen_forget(&kv->seen);
     truce_assert(sqlite3_close(kv->db) == SQLITE_OK);
     bson_free(kv->path);
     bson_free(kv);

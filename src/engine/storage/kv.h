@@ -49,6 +49,9 @@ void truce__kv_checkpoint_on_close(struct kv *kv, bool may);
 typedef void kv_name_function(void *arg, int64_t table, char *name, size_t size);
 void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg);
 
+/* Every body that is read is given to `sound` first; where it says false, the call answers CORRUPT. */
+void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size));
+
 /* ---- transactions -------------------------------------------------------------------------- */
 
 /* How long SQLite's own locks are waited for (other programs on the file; recovery after a crash).
@@ -118,6 +121,9 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error);
  * moves that into the file. Only under the lock. LOCKED: somebody else has the file open. */
 truce_status truce__kv_recover(const char *path, bson_error_t *error);
 
+/* Are the tables defined as truce defines them? CORRUPT. */
+truce_status truce__kv_schema_check(struct kv *kv, bson_error_t *error);
+
 /* SQLite's own verdict on the whole file; CORRUPT with the first fault. */
 truce_status truce__kv_integrity(struct kv *kv, bson_error_t *error);
 
@@ -185,6 +191,7 @@ struct kv_cursor {
     int64_t row;   /* the current entry */
     struct bytes key, body;
     bool keys, bodies;
+    bool raw; /* bodies come as they are, sound or not */
 };
 
 /* Rows greater than `after` ascending, or less than it descending. */

@@ -5,6 +5,7 @@
 #include <sqlite3.h>
 
 #include "engine/storage/kv.h"
+#include "engine/storage/kv_seen.h"
 
 enum kv_statement {
     ROW_GET,
@@ -52,10 +53,15 @@ struct kv {
     struct kv_table **tables; /* open addressing by table number; a power of two, or none */
     uint32_t tables_count, tables_room;
     kv_take_function *take; /* of the call of truce__kv_rows_each that runs, */
-    void *take_arg;         /* and its argument */
+    void *take_arg;         /* and its argument, */
+    int64_t taken;          /* and the row that it was given last */
     int64_t table;          /* of the statement that was asked for last */
     kv_name_function *names;
     void *names_arg;
+    bool (*sound)(const uint8_t *body, size_t size); /* NULL: any bytes are */
+    bool sums;                                       /* pages carry checksums, as far as is known */
+    struct seen seen;                                /* rows that were sound */
+    bool spoiled;    /* truce__kv_rows_each ended at a body that is not sound */
     char reason[80]; /* of a failure */
 };
 
@@ -68,6 +74,23 @@ truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_er
 /* The same, of a statement of a table, which is named if it is damaged. */
 truce_status truce__kv_fail_table(struct kv *kv, int64_t table, int result, const char *what,
                                   bson_error_t *error);
+
+/* The body in this row is not what it must be. */
+truce_status truce__kv_fail_row(struct kv *kv, int64_t table, int64_t row, bson_error_t *error);
+
+/* Is a body sound that was not seen before? */
+bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes body);
+
+static inline bool kv_is_sound(struct kv *kv, int64_t table, int64_t row, struct bytes body)
+{
+    return !kv->sound || truce__seen_has(&kv->seen, table, row) ||
+           truce__kv_look_at(kv, table, row, body);
+}
+
+#define KV_DEFINITION_BYTES 160
+
+/* The definition of a table of rows or of keys (kv_schema.c). */
+void truce__kv_definition(bool keys, int64_t table, char *sql, size_t size);
 
 /* Ends what the previous call lent out. */
 static inline void kv_settle(struct kv *kv)

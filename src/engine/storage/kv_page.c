@@ -122,6 +122,17 @@ static int verify(struct kv_page_file *file, const uint8_t *page, sqlite3_int64 
     return SQLITE_IOERR_DATA;
 }
 
+/* What ends within a page was cut. Pages behind the end have no content yet. */
+static int refuse_part(struct kv_page_file *file, sqlite3_int64 offset)
+{
+    sqlite3_int64 size = 0;
+
+    if (!file->sums || file->real->pMethods->xFileSize(file->real, &size) || offset >= size)
+        return SQLITE_IOERR_SHORT_READ;
+    file->damaged = (uint32_t)(offset / KV_PAGE_BYTES + 1);
+    return SQLITE_IOERR_DATA;
+}
+
 /* Part of a page: the whole of it is looked at. */
 static int read_part(struct kv_page_file *file, void *data, int size, sqlite3_int64 offset)
 {
@@ -146,7 +157,7 @@ static int page_read(sqlite3_file *base, void *data, int size, sqlite3_int64 off
         return read_part(file, data, size, offset);
     result = file->real->pMethods->xRead(file->real, data, size, offset);
     if (result)
-        return result;
+        return result == SQLITE_IOERR_SHORT_READ ? refuse_part(file, offset) : result;
     if (!offset && size >= HEADER_BYTES)
         learn(file, data);
     if (!file->sums || size != KV_PAGE_BYTES || offset % KV_PAGE_BYTES)

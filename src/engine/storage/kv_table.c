@@ -38,15 +38,44 @@ static void bind_number(sqlite3_stmt *statement, int place, int64_t number)
     truce_assert(result == SQLITE_OK);
 }
 
+/* What is not a BLOB was not written by us: it has no bytes. */
+static struct bytes value_bytes(sqlite3_value *value)
+{
+    const uint8_t *data = NULL;
+
+    if (sqlite3_value_type(value) == SQLITE_BLOB)
+        data = sqlite3_value_blob(value);
+    if (!data)
+        return (struct bytes){(const uint8_t *)"", 0};
+    return (struct bytes){data, (size_t)sqlite3_value_bytes(value)};
+}
+
 /* One look for the column, which for a value by itself is safe on a connection of one thread. */
 static struct bytes column_bytes(sqlite3_stmt *statement, int column)
 {
-    sqlite3_value *value = sqlite3_column_value(statement, column);
-    struct bytes bytes;
+    return value_bytes(sqlite3_column_value(statement, column));
+}
 
-    bytes.data = sqlite3_value_blob(value);
-    bytes.size = (size_t)sqlite3_value_bytes(value);
-    return bytes;
+/* A body that is lent out; the statement stands on its row. */
+static truce_status lend(struct kv *kv, sqlite3_stmt *statement, int64_t table, int64_t row,
+                         int column, struct bytes *body, bson_error_t *error)
+{
+    *body = column_bytes(statement, column);
+    if (!kv_is_sound(kv, table, row, *body)) {
+        sqlite3_reset(statement);
+        return truce__kv_fail_row(kv, table, row, error);
+    }
+    kv->kept = statement;
+    return TRUCE_OK;
+}
+
+/* A row that was read in this transaction, and cannot be found again: the tree is not in order. */
+static truce_status check_changed(struct kv *kv, int64_t table, int64_t row, truce_status status,
+                                  bson_error_t *error)
+{
+    if (status || sqlite3_changes(kv->db) == 1)
+        return status;
+    return truce__kv_fail_row(kv, table, row, error);
 }
 
 /* Steps a statement that changes one thing and gives no row. */
@@ -78,42 +107,52 @@ static truce_status look(struct kv *kv, sqlite3_stmt *statement, bson_error_t *e
 
 /* ---- tables -------------------------------------------------------------------------------- */
 
-static truce_status define(struct kv *kv, const char *text, int64_t table, bson_error_t *error)
+static truce_status define(struct kv *kv, const char *sql, int64_t table, bson_error_t *error)
 {
-    char sql[160];
     int result;
 
     truce_assert(kv->state == KV_WRITING);
     kv_settle(kv);
     truce__kv_forget(kv, table);
     kv->changed = true;
-    snprintf(sql, sizeof sql, text, (long long)table);
     result = sqlite3_exec(kv->db, sql, NULL, NULL, NULL);
     return result ? truce__kv_fail(kv, result, "write", error) : TRUCE_OK;
 }
 
+static truce_status create(struct kv *kv, bool keys, int64_t table, bson_error_t *error)
+{
+    char sql[KV_DEFINITION_BYTES];
+
+    truce__kv_definition(keys, table, sql, sizeof sql);
+    return define(kv, sql, table, error);
+}
+
+static truce_status drop(struct kv *kv, char kind, int64_t table, bson_error_t *error)
+{
+    char sql[KV_DEFINITION_BYTES];
+
+    snprintf(sql, sizeof sql, "DROP TABLE %c%lld", kind, (long long)table);
+    return define(kv, sql, table, error);
+}
+
 truce_status truce__kv_rows_create(struct kv *kv, int64_t table, bson_error_t *error)
 {
-    return define(kv, "CREATE TABLE c%lld(id INTEGER PRIMARY KEY, body BLOB NOT NULL)", table,
-                  error);
+    return create(kv, false, table, error);
 }
 
 truce_status truce__kv_rows_drop(struct kv *kv, int64_t table, bson_error_t *error)
 {
-    return define(kv, "DROP TABLE c%lld", table, error);
+    return drop(kv, 'c', table, error);
 }
 
 truce_status truce__kv_keys_create(struct kv *kv, int64_t table, bson_error_t *error)
 {
-    return define(kv,
-                  "CREATE TABLE x%lld(key BLOB NOT NULL, doc INTEGER NOT NULL,"
-                  " PRIMARY KEY(key, doc)) WITHOUT ROWID",
-                  table, error);
+    return create(kv, true, table, error);
 }
 
 truce_status truce__kv_keys_drop(struct kv *kv, int64_t table, bson_error_t *error)
 {
-    return define(kv, "DROP TABLE x%lld", table, error);
+    return drop(kv, 'x', table, error);
 }
 
 /* ---- rows ---------------------------------------------------------------------------------- */
@@ -130,9 +169,7 @@ truce_status truce__kv_row_get(struct kv *kv, int64_t table, int64_t row, struct
     status = look(kv, statement, error);
     if (status)
         return status;
-    *body = column_bytes(statement, 0);
-    kv->kept = statement;
-    return TRUCE_OK;
+    return lend(kv, statement, table, row, 0, body, error);
 }
 
 truce_status truce__kv_row_insert(struct kv *kv, int64_t table, int64_t *row, struct bytes body,
@@ -167,8 +204,7 @@ truce_status truce__kv_row_update(struct kv *kv, int64_t table, int64_t row, str
     bind_number(statement, 1, row);
     bind_bytes(statement, 2, body);
     status = change(kv, statement, error);
-    truce_assert(status || sqlite3_changes(kv->db) == 1);
-    return status;
+    return check_changed(kv, table, row, status, error);
 }
 
 truce_status truce__kv_row_delete(struct kv *kv, int64_t table, int64_t row, bson_error_t *error)
@@ -181,8 +217,7 @@ truce_status truce__kv_row_delete(struct kv *kv, int64_t table, int64_t row, bso
         return status;
     bind_number(statement, 1, row);
     status = change(kv, statement, error);
-    truce_assert(status || sqlite3_changes(kv->db) == 1);
-    return status;
+    return check_changed(kv, table, row, status, error);
 }
 
 truce_status truce__kv_rows_measure(struct kv *kv, int64_t table, int64_t *rows, int64_t *bytes,
@@ -320,9 +355,7 @@ truce_status truce__kv_key_lookup(struct kv *kv, int64_t table, int64_t rows, st
     if (status)
         return status;
     *row = sqlite3_column_int64(statement, 0);
-    *body = column_bytes(statement, 1);
-    kv->kept = statement;
-    return TRUCE_OK;
+    return lend(kv, statement, rows, *row, 1, body, error);
 }
 
 /* ---- cursors ------------------------------------------------------------------------------- */
@@ -348,11 +381,14 @@ static void take_row(sqlite3_context *context, int count, sqlite3_value **values
 {
     struct kv *kv = sqlite3_user_data(context);
     struct bytes body;
+    int64_t row;
 
     truce_assert(count == 2 && kv->take);
-    body.data = sqlite3_value_blob(values[1]);
-    body.size = (size_t)sqlite3_value_bytes(values[1]);
-    if (!kv->take(kv->take_arg, sqlite3_value_int64(values[0]), body))
+    body = value_bytes(values[1]);
+    row = sqlite3_value_int64(values[0]);
+    kv->spoiled = row <= kv->taken || !kv_is_sound(kv, kv->table, row, body);
+    kv->taken = row;
+    if (kv->spoiled || !kv->take(kv->take_arg, row, body))
         sqlite3_result_int(context, 1);
 }
 
@@ -374,11 +410,13 @@ truce_status truce__kv_rows_each(struct kv *kv, int64_t table, int64_t after,
     bind_number(statement, 1, after);
     kv->take = take;
     kv->take_arg = arg;
+    kv->taken = after;
+    kv->spoiled = false;
     status = look(kv, statement, error);
     kv->take = NULL;
     if (!status)
         sqlite3_reset(statement);
-    return status;
+    return kv->spoiled && !status ? truce__kv_fail_row(kv, table, kv->taken, error) : status;
 }
 
 truce_status truce__kv_keys_seek(struct kv *kv, int64_t table, int64_t rows, struct bytes key,
@@ -418,8 +456,11 @@ truce_status truce__kv_cursor_next(struct kv_cursor *cursor, bson_error_t *error
     cursor->row = sqlite3_column_int64(cursor->statement, 0);
     if (cursor->keys)
         cursor->key = column_bytes(cursor->statement, 1);
-    if (cursor->bodies)
-        cursor->body = column_bytes(cursor->statement, cursor->keys ? 2 : 1);
+    if (!cursor->bodies)
+        return TRUCE_OK;
+    cursor->body = column_bytes(cursor->statement, cursor->keys ? 2 : 1);
+    if (!cursor->raw && !kv_is_sound(cursor->kv, cursor->table, cursor->row, cursor->body))
+        return truce__kv_fail_row(cursor->kv, cursor->table, cursor->row, error);
     return TRUCE_OK;
 }
 
