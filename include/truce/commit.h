@@ -5,8 +5,8 @@
  * A commit: changes to several documents, of any collections, that take effect all or none.
  *
  * A commit is a list of guarded changes of single documents. What it read through truce_commit_read
- * is a guard by itself: if a document is no longer as it was read, the commit takes no effect and
- * answers TRUCE_CONFLICT. Commits are strictly serializable for what is read through them.
+ * is a guard by itself: if a document is no longer as it was read, whoever changed it, the commit takes
+ * no effect and answers TRUCE_CONFLICT. Commits are strictly serializable for what is read through them.
  *
  * Two fields belong to truce in every document that a commit writes:
  *
@@ -25,7 +25,8 @@
  * the write-intent journal of A. Hammarquist, EuroPython 2012)
  *
  * Both may be used on one collection at the same time, and by any number of processes. A plain
- * write that ignores `_intent` can break the journal's isolation; `truce check` finds it.
+ * write that ignores `_intent` can break the journal's isolation; `truce check` finds it. It never
+ * stops a decided commit: what stands in its way is moved to the collection `truce_displaced`.
  *
  * Threads: one commit belongs to one thread at a time. Ids are BSON values of any type but array,
  * regex and undefined.
@@ -58,11 +59,11 @@ typedef struct truce_commit_options {
 
 /* Reads and changes through `commit`. Runs again, from the start, on a conflict, so it must have no
  * other effects. Any status but TRUCE_OK abandons the commit and is the answer of truce_transact
- * (TRUCE_CONFLICT: run me again). */
+ * (TRUCE_CONFLICT: run me again; INVALID if it had applied its commit by itself, with success). */
 typedef truce_status truce_commit_function(truce_commit *commit, void *arg, bson_error_t *error);
 
 /* OK: it took effect (with a key: now or earlier). CONFLICT: tries_max was reached. LOCKED or
- * TIMEOUT: the deadline passed. UNKNOWN: the store did not answer and the outcome cannot be told;
+ * TIMEOUT: the deadline passed, while others held a document, or were faster each time. UNKNOWN: the store did not answer and the outcome cannot be told;
  * with a key, ask again with the same key. DUPLICATE: the key was used for another commit, or a
  * unique key is taken. EXPIRED: the key is too old to tell. INVALID: a change cannot be applied to
  * its document. */
@@ -83,7 +84,9 @@ TRUCE_EXPORT void truce_commit_free(truce_commit *commit);
 
 /* The document as it is, with this commit's own changes; read, it is guarded until the commit.
  * NOT_FOUND (an empty `document`): that there is none is guarded likewise. A document held by
- * another commit is waited for, until the deadline (TRUCE_LOCKED). */
+ * another commit is waited for, until the deadline (TRUCE_LOCKED). If the commit's blind changes cannot
+ * be made of the document (NOT_FOUND, or the status of the change), the commit is at its end: every
+ * later call answers the same. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_read(truce_commit *commit,
                                                            const char *collection,
                                                            const bson_value_t *id, bson_t *document,
@@ -108,7 +111,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_hold(truce_commit *commit,
                                                            const bson_t *guard,
                                                            bson_error_t *error);
 
-/* `document` must have an _id; CONFLICT at apply: it exists */
+/* `document` must have an _id. DUPLICATE at apply: it exists. (CONFLICT if this commit read that there was
+ * none: it runs again, and finds it.) */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_insert(truce_commit *commit,
                                                              const char *collection,
                                                              const bson_t *document,

@@ -206,6 +206,9 @@ typedef struct truce_write {
     const char *collection;
     const bson_t *filter, *document;
     truce_write_options options; /* relaxed and deadline_ms of the bulk count, not of its writes */
+    const bson_t
+        *exact; /* update, remove, require: what matches must be these bytes besides; NULL: no
+                            matter. Only with TRUCE_CAN_COMPARE (sys/store.h) */
 } truce_write;
 
 typedef struct truce_write_outcome {

@@ -166,10 +166,11 @@ static int run_check(struct cli *cli)
 const struct cli_command cli_check = {
     .noun = "check",
     .summary = "look for what should not be, in a live store",
-    .help = "Rules: orphan-intent, foreign-intent, expired-lease, half-applied, unreleased,\n"
-            "overwritten, forked, missing-document, blocked, stale-keys. Each finding names the\n"
-            "document, the rule and what --repair would do; without --repair nothing is written.\n"
-            "Exit code 1: there are findings that were not repaired.",
+    .help =
+        "Rules: orphan-intent, foreign-intent, expired-lease, half-applied, unreleased,\n"
+        "overwritten, forked, missing-document, blocked, displaced, stale-keys. Each finding names\n"
+        "the document, the rule and what --repair would do; without --repair nothing is written.\n"
+        "Exit code 1: there are findings that were not repaired.",
     .example = "truce check --store school.truce\n"
                "truce check --repair",
     .options =

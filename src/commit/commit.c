@@ -93,6 +93,13 @@ static bool id_allowed(const bson_value_t *id)
            id->value_type != BSON_TYPE_REGEX && id->value_type != BSON_TYPE_UNDEFINED;
 }
 
+truce_status truce__commit_failed(const truce_commit *commit, bson_error_t *error)
+{
+    if (error)
+        *error = commit->why;
+    return commit->failed;
+}
+
 truce_status truce__commit_entry(truce_commit *commit, const char *collection,
                                  const bson_value_t *id, struct entry **found, bson_error_t *error)
 {
@@ -101,6 +108,8 @@ truce_status truce__commit_entry(truce_commit *commit, const char *collection,
 
     if (commit->applied)
         return truce__fail(TRUCE_INVALID, error, "this commit was applied already");
+    if (commit->failed)
+        return truce__commit_failed(commit, error);
     if (!collection || !collection[0])
         return truce__fail(TRUCE_INVALID, error, "a collection has a name");
     if (reserved && reserved->outside_commits)
@@ -131,18 +140,25 @@ truce_status truce__commit_entry(truce_commit *commit, const char *collection,
     return TRUCE_OK;
 }
 
-/* Reads the entry's document unless the commit knows it. */
+/* Reads the entry's document unless the commit knows it. If the changes that were kept for it cannot be
+ * made of what is there, the commit is at its end. */
 static truce_status know(truce_commit *commit, struct entry *entry, bson_error_t *error)
 {
     truce_status status;
+    bson_error_t why;
     bson_t document;
 
     if (entry->known)
         return TRUCE_OK;
-    status = truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, error);
-    if (!status || status == TRUCE_NOT_FOUND)
-        status = truce__entry_know(entry, status ? NULL : &document, true, error);
+    status = truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, &why);
+    if (!status || status == TRUCE_NOT_FOUND) {
+        status = truce__entry_know(entry, status ? NULL : &document, true, &why);
+        commit->failed = status;
+        commit->why = why;
+    }
     bson_destroy(&document);
+    if (status && error)
+        *error = why;
     return status;
 }
 
@@ -234,14 +250,37 @@ truce_status truce_commit_insert(truce_commit *commit, const char *collection,
                                 document, error);
 }
 
+/* `_rev`, `_intent`, or a path into one of them */
+static bool is_ours(const char *path)
+{
+    size_t length = strcspn(path, ".");
+
+    return (length == 4 && !memcmp(path, "_rev", 4)) ||
+           (length == 7 && !memcmp(path, "_intent", 7));
+}
+
+/* Of one field of an operator: what it changes, and for $rename what it becomes. */
+static truce_status check_field(const char *operator, const bson_iter_t * field,
+                                bson_error_t *error)
+{
+    const char *name = bson_iter_key(field);
+
+    if (!is_ours(name) && !strcmp(operator, "$rename") && BSON_ITER_HOLDS_UTF8(field))
+        name = bson_iter_utf8(field, NULL);
+    if (!is_ours(name))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_INVALID, error,
+                       "the field \"%.100s\" belongs to truce: a commit cannot change it", name);
+}
+
 /* Compiles the operators, so that a mistake is told at once, and looks for truce's own fields among
- * them. (A rename onto them is caught when it is applied.) */
+ * them. */
 static truce_status check_operators(const bson_t *update, bson_error_t *error)
 {
     struct update_options options = {0};
     struct update *compiled = NULL;
     bson_iter_t iter, field;
-    truce_status status;
+    truce_status status = TRUCE_OK;
 
     if (!bson_iter_init(&iter, update))
         return truce__fail(TRUCE_INVALID, error, "the update is not a document");
@@ -253,15 +292,10 @@ static truce_status check_operators(const bson_t *update, bson_error_t *error)
                                bson_iter_key(&iter));
         if (!bson_iter_recurse(&iter, &field))
             continue;
-        while (bson_iter_next(&field)) {
-            const char *name = bson_iter_key(&field);
-
-            if (!strcmp(name, "_rev") || !strcmp(name, "_intent") || !strncmp(name, "_rev.", 5) ||
-                !strncmp(name, "_intent.", 8))
-                return truce__fail(TRUCE_INVALID, error,
-                                   "the field \"%s\" belongs to truce: a commit cannot change it",
-                                   name);
-        }
+        while (!status && bson_iter_next(&field))
+            status = check_field(bson_iter_key(&iter), &field, error);
+        if (status)
+            return status;
     }
     status = truce__update_new(update, &options, &compiled, error);
     truce__update_free(compiled);
@@ -380,10 +414,21 @@ static int compare_entries(const void *a, const void *b)
     return truce__entry_compare(*(struct entry *const *)a, *(struct entry *const *)b);
 }
 
+/* What was read is compared in the write itself, or, where it is too large for that, by the journal,
+ * which takes a document before it compares. */
+static bool comparable(const truce_commit *commit)
+{
+    for (uint32_t i = 0; i < commit->count; i++) {
+        if (!truce__entry_comparable(commit->store, commit->entries[i]))
+            return false;
+    }
+    return true;
+}
+
 static bool native(const truce_commit *commit)
 {
     return commit->options.mechanism != TRUCE_MECHANISM_JOURNAL &&
-           (commit->store->capabilities & TRUCE_CAN_ATOMIC_BULK);
+           (commit->store->capabilities & TRUCE_CAN_ATOMIC_BULK) && comparable(commit);
 }
 
 /* Only the fast path takes a blind change of a document with declared keys as it is: the others must
@@ -408,7 +453,7 @@ static truce_status prepare_keys(truce_commit *commit, bool fast, bson_error_t *
 
 static truce_status apply_once(truce_commit *commit, bson_error_t *error)
 {
-    bool fast = commit->count == 1 && !commit->options.key;
+    bool fast = commit->count == 1 && !commit->options.key && comparable(commit);
     truce_status status = prepare_keys(commit, fast, error);
 
     if (status)
@@ -422,13 +467,12 @@ static truce_status apply_once(truce_commit *commit, bson_error_t *error)
                           : truce__commit_journal(commit, error);
 }
 
-truce_status truce_commit_apply(truce_commit *commit, bson_error_t *error)
+static truce_status apply(truce_commit *commit, bson_error_t *error)
 {
     truce_status status;
 
-    if (commit->applied)
-        return truce__fail(TRUCE_INVALID, error, "this commit was applied already");
-    commit->applied = true;
+    if (commit->failed)
+        return truce__commit_failed(commit, error);
     if (!commit->count && !commit->options.key)
         return TRUCE_OK;
     if (commit->count)
@@ -446,7 +490,31 @@ truce_status truce_commit_apply(truce_commit *commit, bson_error_t *error)
     return status;
 }
 
+truce_status truce_commit_apply(truce_commit *commit, bson_error_t *error)
+{
+    bson_error_t why;
+
+    if (commit->applied)
+        return truce__fail(TRUCE_INVALID, error, "this commit was applied already");
+    commit->applied = true;
+    commit->outcome = apply(commit, &why);
+    if (commit->outcome && error)
+        *error = why;
+    return commit->outcome;
+}
+
 /* ---- transact ------------------------------------------------------------------------------- */
+
+/* The function applied its commit by itself, and says CONFLICT. It runs again if that was the answer of
+ * the apply; after any other, a second run could do everything twice. */
+static truce_status applied_already(const truce_commit *commit, bson_error_t *error)
+{
+    if (commit->outcome == TRUCE_OK)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the function applied its commit, which took effect, and then answered "
+                           "CONFLICT: it is not run again");
+    return commit->outcome;
+}
 
 static truce_status run_once(truce_commit *commit, truce_commit_function *function, void *arg,
                              bson_error_t *error)
@@ -455,11 +523,12 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
 
     free_entries(commit);
     commit->applied = false;
+    commit->failed = TRUCE_OK;
     truce__id_new(&commit->id);
     status = function(commit, arg, error);
     if (!status && !commit->applied)
-        status = truce_commit_apply(commit, error);
-    return status;
+        return truce_commit_apply(commit, error);
+    return status == TRUCE_CONFLICT && commit->applied ? applied_already(commit, error) : status;
 }
 
 /* A diff that nobody can make again was compared with something else than it was made from. */
@@ -472,35 +541,59 @@ static bool is_at_its_end(const truce_commit *commit)
     return false;
 }
 
+/* Others were faster until the deadline. */
+static truce_status out_of_time(bson_error_t *error)
+{
+    const bson_error_t last = *error;
+
+    return truce__fail(TRUCE_TIMEOUT, error,
+                       "the deadline passed before a try of the commit was the first: %.300s",
+                       last.message);
+}
+
+/* Before the next try. TIMEOUT: there is no time for one. */
+static truce_status next_try(truce_commit *commit, uint32_t tried, bson_error_t *error)
+{
+    bson_error_t waiting;
+
+    COUNT(reruns);
+    commit->worker.waits = tried < 5 ? tried : 5;
+    if (truce__clock_monotonic_ns() >= commit->worker.deadline_ns ||
+        (tried > 0 && truce__worker_wait(&commit->worker, "the documents", &waiting)))
+        return out_of_time(error);
+    return TRUCE_OK;
+}
+
+static truce_status try_often(truce_commit *commit, truce_commit_function *function, void *arg,
+                              uint32_t tries, bson_error_t *error)
+{
+    for (uint32_t i = 0;; i++) {
+        truce_status status = run_once(commit, function, arg, error);
+
+        if (status != TRUCE_CONFLICT || is_at_its_end(commit) || i + 1 >= tries)
+            return status;
+        status = next_try(commit, i, error);
+        if (status)
+            return status;
+    }
+}
+
 truce_status truce_transact(truce_store *store, truce_commit_function *function, void *arg,
                             const truce_commit_options *options, bson_error_t *error)
 {
     uint32_t tries = options && options->tries_max ? options->tries_max : COMMIT_TRIES;
     truce_commit *commit = NULL;
     truce_status status = truce_commit_begin(store, options, &commit, error);
+    bson_error_t why = {0};
 
     if (status)
         return status;
-    if (commit->options.key) {
-        status = truce__commit_key_holder(commit, error);
-        if (status != TRUCE_NOT_FOUND) {
-            truce_commit_free(commit);
-            return status;
-        }
-    }
-    for (uint32_t i = 0; i < tries; i++) {
-        bson_error_t waiting;
-
-        status = run_once(commit, function, arg, error);
-        if (status != TRUCE_CONFLICT || is_at_its_end(commit))
-            break;
-        COUNT(reruns);
-        commit->worker.waits = i < 5 ? i : 5;
-        if (truce__clock_monotonic_ns() >= commit->worker.deadline_ns)
-            break;
-        if (i > 0 && truce__worker_wait(&commit->worker, "the documents", &waiting))
-            break;
-    }
+    if (commit->options.key)
+        status = truce__commit_key_holder(commit, &why);
+    if (!commit->options.key || status == TRUCE_NOT_FOUND)
+        status = try_often(commit, function, arg, tries, &why);
     truce_commit_free(commit);
+    if (status && error)
+        *error = why;
     return status;
 }

@@ -11,10 +11,16 @@ struct truce_commit {
     bson_oid_t id; /* changes with each attempt of the journal */
     struct entry **entries;
     uint32_t count, room;
-    bool applied;      /* apply was called: nothing can be added any more */
+    bool applied;         /* apply was called: nothing can be added any more */
+    truce_status outcome; /* what apply answered */
+    truce_status failed;  /* not OK: it can take no effect any more, because: */
+    bson_error_t why;
     uint32_t searched; /* so often nobody was found who has a unique value that was refused */
     bool fixed;        /* nobody can make its diffs again: a stale one is the end */
 };
+
+/* What a read of its own said: the answer of every later call. */
+truce_status truce__commit_failed(const truce_commit *commit, bson_error_t *error);
 
 /* The entry of a document, made if the commit has none. */
 truce_status truce__commit_entry(truce_commit *commit, const char *collection,

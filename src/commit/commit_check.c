@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/field.h"
 #include "commit/commit_care.h"
 #include "commit/memo.h"
 #include "commit/shadow.h"
@@ -22,6 +23,8 @@
  *   missing-document   a decided commit owes a change to a document that is gone   by hand
  *   blocked            a decided commit reserved a unique value, and a plain       by hand
  *                      writer took it all the same: the release is refused
+ *   displaced          a plain write stood in the way of a decided commit: what     by hand
+ *                      one of the two lost is kept in `truce_displaced`
  *   stale-keys         `_keys` is not what the document's unique values say: a     write it
  *                      plain write changed one of the two
  *
@@ -330,6 +333,34 @@ static truce_status check_commit(struct check *check, const char *collection, co
     return status;
 }
 
+/* ---- what decided commits displaced ----------------------------------------------------------- */
+
+static truce_status displaced_document(struct check *check, const char *collection,
+                                       const bson_t *document, void *arg, bson_error_t *error)
+{
+    struct finding finding = {.rule = "displaced", .collection = collection};
+    bool no_room = !strcmp(truce__field_text(document, "reason"), "no room");
+    bson_iter_t iter, id;
+
+    (void)arg;
+    (void)error;
+    finding.text = no_room
+                       ? "a plain write made the document so large that the change of a decided "
+                         "commit had no room: the change is kept in truce_displaced"
+                       : "a plain write stood in the way of a decided commit: what it wrote is "
+                         "kept in truce_displaced";
+    finding.repair = "none: bring the values where they belong, then remove the document from "
+                     "truce_displaced";
+    if (truce__field_text(document, "ns")[0])
+        finding.collection = truce__field_text(document, "ns");
+    if (bson_iter_init_find(&id, document, "id"))
+        finding.id = bson_iter_value(&id);
+    if (bson_iter_init_find(&iter, document, "commit") && BSON_ITER_HOLDS_OID(&iter))
+        finding.commit = bson_iter_oid(&iter);
+    truce__check_tell(check, &finding, false);
+    return TRUCE_OK;
+}
+
 /* ---- commits beside each other ----------------------------------------------------------------- */
 
 /* {_id: {ns, id, pre}, commits: [...]}, two or more: told of all but the first. */
@@ -401,11 +432,15 @@ static truce_status check_forks(struct inspector *by, bson_error_t *error)
 truce_status truce__commit_check(struct check *check, bson_error_t *error)
 {
     struct inspector by = {.check = check};
-    truce_status status;
+    truce_status first, status;
 
     truce__worker_init(&by.worker, check->store, 1000);
-    status = truce__check_each(check, COMMITS, NULL, check_commit, &by, error);
-    if (!status)
-        status = check_forks(&by, error);
-    return status ? status : truce__each_collection(check->store, check_collection, &by, error);
+    first = truce__check_each(check, COMMITS, NULL, check_commit, &by, error);
+    status =
+        truce__check_each(check, DISPLACED, NULL, displaced_document, &by, first ? NULL : error);
+    first = first ? first : status;
+    status = check_forks(&by, first ? NULL : error);
+    first = first ? first : status;
+    status = truce__each_collection(check->store, check_collection, &by, first ? NULL : error);
+    return first ? first : status;
 }

@@ -176,19 +176,21 @@ truce_status truce__commit_sweep(struct sweep *sweep, bson_error_t *error)
 {
     struct worker worker;
     struct strip_all all = {sweep, &worker};
-    truce_status status;
+    truce_status first, status;
 
     truce__worker_init(&worker, sweep->store, 1);
-    status = each_commit(sweep, &worker, "pending", false, undo, error);
-    if (!status)
-        status = each_commit(sweep, &worker, "committed", false, finish, error);
-    if (!status)
-        status = each_commit(sweep, &worker, "aborted", true, clean, error);
-    if (!status)
-        status = truce__each_collection(sweep->store, strip_collection, &all, error);
-    if (!status && sweep->cutoff_ms > INT64_MIN)
-        status = purge_all(sweep, error);
-    return status;
+    first = each_commit(sweep, &worker, "pending", false, undo, error);
+    status = each_commit(sweep, &worker, "committed", false, finish, first ? NULL : error);
+    first = first ? first : status;
+    status = each_commit(sweep, &worker, "aborted", true, clean, first ? NULL : error);
+    first = first ? first : status;
+    status = truce__each_collection(sweep->store, strip_collection, &all, first ? NULL : error);
+    first = first ? first : status;
+    if (sweep->cutoff_ms > INT64_MIN) {
+        status = purge_all(sweep, first ? NULL : error);
+        first = first ? first : status;
+    }
+    return first;
 }
 
 /* ---- one commit ----------------------------------------------------------------------------- */

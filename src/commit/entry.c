@@ -8,6 +8,7 @@
 #include "commit/changes.h"
 #include "query/match/match.h"
 #include "query/update/update.h"
+#include "truce/sys/store.h"
 
 /*
  * Entries are folded as they grow: a known entry has `after` at every moment, so that the commit
@@ -15,10 +16,12 @@
  * and a change that touches them is refused by comparing them before and after, whatever operator
  * did it.
  *
- *   E1  A document that was read is compared by its revision when it is written. Whatever of truce
- *       changes a document that has a revision gives it another one.
- *   E2  A document without a revision was changed by no commit yet. Patterns that change single
- *       documents leave it so (patterns/set/set.c), so until it has one it is compared by value.
+ *   E1  A document that was read is compared as a whole when it is written, and in that same write:
+ *       by its bytes where the store can (TRUCE_CAN_COMPARE), else by its revision and, in the filter,
+ *       by its value. The revision alone would not do: plain writers, and patterns that change single
+ *       documents (patterns/set/set.c), raise none.
+ *   E2  The value alone would not do either: one that came back is not the same version (two
+ *       requires, a repeated send). So the revision, which never comes back, is always part of it.
  */
 
 /* A filter is a document, too, and has its limits. */
@@ -166,13 +169,15 @@ truce_status truce__entry_guard(struct entry *entry, const bson_t *guard, bson_e
         return TRUCE_OK;
     status = truce__match_new(guard, &match, error);
     truce__match_free(match);
+    if (!status && entry->known)
+        status = test_guard(entry, guard, error);
     if (status)
         return status;
     if (!entry->guards)
         entry->guards = bson_new();
     snprintf(index, sizeof index, "%u", bson_count_keys(entry->guards));
     bson_append_document(entry->guards, index, -1, guard);
-    return entry->known ? test_guard(entry, guard, error) : TRUCE_OK;
+    return TRUCE_OK;
 }
 
 /* ---- changes -------------------------------------------------------------------------------- */
@@ -434,25 +439,52 @@ void truce__filter_entry(const struct entry *entry, bool any_rev, bson_t *filter
         BSON_APPEND_ARRAY(filter, "$and", entry->guards);
 }
 
-/* {$expr: {$eq: ["$$ROOT", {$literal: base}]}} */
+/* {$expr: {$eq: [["$$ROOT"], [{$literal: base}]]}}. In lists, because servers before 4.4 take a bare
+ * $$ROOT there for a path. */
 static void append_value_guard(const bson_t *base, bson_t *filter)
 {
-    bson_t expr, operands, literal;
+    bson_t expr, operands, list, literal;
 
     bson_append_document_begin(filter, "$expr", 5, &expr);
     bson_append_array_begin(&expr, "$eq", 3, &operands);
-    BSON_APPEND_UTF8(&operands, "0", "$$ROOT");
-    bson_append_document_begin(&operands, "1", 1, &literal);
+    bson_append_array_begin(&operands, "0", 1, &list);
+    BSON_APPEND_UTF8(&list, "0", "$$ROOT");
+    bson_append_array_end(&operands, &list);
+    bson_append_array_begin(&operands, "1", 1, &list);
+    bson_append_document_begin(&list, "0", 1, &literal);
     BSON_APPEND_DOCUMENT(&literal, "$literal", base);
-    bson_append_document_end(&operands, &literal);
+    bson_append_document_end(&list, &literal);
+    bson_append_array_end(&operands, &list);
     bson_append_array_end(&expr, &operands);
     bson_append_document_end(filter, &expr);
 }
 
-void truce__filter_base(const struct entry *entry, bson_t *filter)
+const bson_t *truce__filter_whole(const truce_store *store, const struct entry *entry,
+                                  const bson_t *document, bson_t *filter)
+{
+    truce__filter_id(&entry->id, filter);
+    if (store->capabilities & TRUCE_CAN_COMPARE)
+        return document;
+    if (document->len <= VALUE_GUARD_BYTES_MAX)
+        append_value_guard(document, filter);
+    return NULL;
+}
+
+const bson_t *truce__filter_base(const truce_store *store, const struct entry *entry,
+                                 bson_t *filter)
 {
     truce_assert(entry->token.found);
+    if (store->capabilities & TRUCE_CAN_COMPARE) {
+        truce__filter_id(&entry->id, filter); /* the bytes say the rest: _rev, and no _intent */
+        return &entry->base;
+    }
     truce__filter_entry(entry, false, filter);
-    if (!entry->token.has_rev && entry->base.len <= VALUE_GUARD_BYTES_MAX)
-        append_value_guard(&entry->base, filter);
+    append_value_guard(&entry->base, filter);
+    return NULL;
+}
+
+bool truce__entry_comparable(const truce_store *store, const struct entry *entry)
+{
+    return (store->capabilities & TRUCE_CAN_COMPARE) || !entry->token.found ||
+           entry->base.len <= VALUE_GUARD_BYTES_MAX;
 }

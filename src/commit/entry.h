@@ -98,9 +98,16 @@ void truce__filter_id(const bson_value_t *id, bson_t *filter);
 /* {_id, _rev as in the token, _intent absent, $and: guards}: the entry's document, as it must be.
  * With `any_rev` the revision is not compared. */
 void truce__filter_entry(const struct entry *entry, bool any_rev, bson_t *filter);
-/* The same, as the only guard of a base that this process looked at: by revision, and by value where
- * the document has no revision yet (entry.c, E2). */
-void truce__filter_base(const struct entry *entry, bson_t *filter);
+/* The filter of a write of a base that this process looked at, with everything that was read in it or in
+ * what is returned: the write's `exact` (E1). */
+const bson_t *truce__filter_base(const truce_store *store, const struct entry *entry,
+                                 bson_t *filter);
+/* The same for a document as a whole, with whatever it has of truce's fields, as far as it fits into a
+ * filter. */
+const bson_t *truce__filter_whole(const truce_store *store, const struct entry *entry,
+                                  const bson_t *document, bson_t *filter);
+/* False: its base is too large for a filter, and the store compares no bytes. */
+bool truce__entry_comparable(const truce_store *store, const struct entry *entry);
 
 /* "students {"_id": 1}" for messages; returns `text` */
 const char *truce__entry_show(const struct entry *entry, char *text, size_t size);

@@ -12,14 +12,14 @@
  * guarded write. It reads first, also for a blind change, because a write that was not answered can
  * only be judged by the revision:
  *
- *     {_id, guards, _rev: as read, _intent: absent} -> change, _rev: fresh
+ *     {_id, guards, all as read, _intent: absent} -> change, _rev: fresh
  *
  *     no answer, then:   _rev is ours    it took effect
- *                        _rev as read    it did not: send again; if both land, the second finds
+ *                        all as read     it did not: send again; if both land, the second finds
  *                                        another _rev and does nothing (F1)
  *                        otherwise       TRUCE_UNKNOWN: it may have been first, and changed since
  *
- *   F1  A repeated send is harmless because the filter compares the revision that was read.
+ *   F1  A repeated send is harmless because the write compares what was read, the revision among it.
  *   F2  An insert has no revision to compare. Unanswered and not found, it may still land, and a
  *       second one might land after somebody removed the first: it is never sent again.
  *   F3  `_intent: absent` keeps out of the way of journal commits: their documents are waited for.
@@ -59,12 +59,16 @@ static truce_status send(truce_commit *commit, const struct entry *entry, const 
     bson_t filter = BSON_INITIALIZER, document = BSON_INITIALIZER;
     truce_bulk_options options = {.relaxed = commit->options.relaxed};
     truce_write_outcome outcome;
+    const bson_t *exact = NULL;
     truce_write write;
     truce_status status;
 
-    if (entry->token.found)
-        truce__filter_base(entry, &filter);
+    if (entry->token.found) {
+        bson_destroy(&filter);
+        exact = truce__filter_base(commit->store, entry, &filter);
+    }
     write = make_write(entry, rev, &filter, &document);
+    write.exact = exact;
     status = truce_bulk(commit->store, &write, 1, &options, &outcome, error);
     *took =
         !status && (outcome.result.matched || outcome.result.inserted || outcome.result.removed);
@@ -85,17 +89,15 @@ static truce_status judge(truce_commit *commit, const struct entry *entry, const
     truce_status status =
         truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, error);
 
+    *verdict = OTHERWISE;
     if (!status || status == TRUCE_NOT_FOUND)
         status = truce__token_of(status ? NULL : &document, &token, error);
-    bson_destroy(&document);
-    if (status)
-        return status;
-    *verdict = OTHERWISE;
-    if (token.has_rev && bson_oid_equal(&token.rev, rev))
+    if (!status && token.has_rev && bson_oid_equal(&token.rev, rev))
         *verdict = TOOK;
-    else if (truce__entry_net(entry) != NET_INSERT && truce__token_same(&token, &entry->token))
+    else if (!status && token.found && entry->token.found && bson_equal(&document, &entry->base))
         *verdict = AS_READ; /* F1; never of an insert: F2 */
-    return TRUCE_OK;
+    bson_destroy(&document);
+    return status;
 }
 
 static truce_status unknown(const struct entry *entry, bson_error_t *error)
@@ -174,6 +176,8 @@ truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error)
     truce_status status = entry->known ? TRUCE_OK : look_again(commit, entry, error);
     bool took = false;
 
+    if (!status && !truce__entry_comparable(commit->store, entry))
+        return truce__commit_journal(commit, error);
     COUNT(fast);
     while (!status) {
         status = write_certainly(commit, entry, &took, error);

@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/id.h"
+#include "base/limits.h"
 #include "commit/memo.h"
 #include "commit/shadow.h"
 #include "commit/unique.h"
@@ -10,6 +11,26 @@
  * Step 2 of the journal: taking documents. One find-and-modify sets the intent, or the insert of a stub puts
  * one there; what is in the way is met, and what came back is the base of the changes.
  */
+
+#define REVISION_BYTES 18 /* the field `_rev` */
+
+/* J7: what the release will leave there is a document, with its revision, and every index takes it. */
+static truce_status can_be(const struct owner *owner, const struct entry *entry,
+                           bson_error_t *error)
+{
+    uint32_t size = entry->after.len + (bson_has_field(&entry->after, "_rev") ? 0 : REVISION_BYTES);
+    truce_status status = TRUCE_OK;
+    char text[300];
+
+    if (truce__entry_net(entry) == NET_INSERT || truce__entry_net(entry) == NET_UPDATE) {
+        if (size > TRUCE_DOCUMENT_BYTES_MAX)
+            return truce__fail(
+                TRUCE_LIMIT, error, "%s would have %u bytes with its revision, at most %d fit",
+                truce__entry_show(entry, text, sizeof text), size, TRUCE_DOCUMENT_BYTES_MAX);
+        status = truce__document_check(&entry->after, "document", error);
+    }
+    return status ? status : truce__unique_check(owner->commit->store, entry, error);
+}
 
 /* What came back from the prepare is the base of a blind entry, and must be that of a known one. */
 static truce_status taken(struct owner *owner, struct entry *entry, const bson_t *document,
@@ -20,7 +41,7 @@ static truce_status taken(struct owner *owner, struct entry *entry, const bson_t
     entry->prepared = true;
     status = entry->known ? truce__commit_same(entry, document, error)
                           : truce__entry_take(entry, document, error);
-    return status ? status : truce__unique_check(owner->commit->store, entry, error);
+    return status ? status : can_be(owner, entry, error);
 }
 
 /* Reads the document as it is, with its intent if it has one. */
@@ -173,7 +194,7 @@ static truce_status who_has_it(struct owner *owner, struct entry *entry, bson_er
 static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     truce_write_options options = {.relaxed = truce__worker_relaxed_step(owner->worker)};
-    truce_status status = truce__unique_check(owner->commit->store, entry, error);
+    truce_status status = can_be(owner, entry, error);
     bson_t stub = BSON_INITIALIZER;
 
     if (!status) {

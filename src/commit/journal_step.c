@@ -1,4 +1,4 @@
-#include "commit/journal.h"
+#include "commit/journal_step.h"
 
 #include <stdio.h>
 
@@ -24,7 +24,7 @@ static void filter_state(const bson_oid_t *commit, const char *state, bson_t *fi
     BSON_APPEND_UTF8(filter, "state", state);
 }
 
-static void filter_intent(const bson_value_t *id, const bson_oid_t *commit, bson_t *filter)
+void truce__filter_intent(const bson_value_t *id, const bson_oid_t *commit, bson_t *filter)
 {
     truce__filter_id(id, filter);
     BSON_APPEND_OID(filter, "_intent.c", commit);
@@ -90,7 +90,7 @@ static truce_status strip_intent(struct worker *worker, const char *collection,
     truce_status status;
     bson_t filter, *update;
 
-    filter_intent(id, commit, &filter);
+    truce__filter_intent(id, commit, &filter);
     BCON_APPEND(&filter, "_intent.new", "{", "$exists", BCON_BOOL(false), "}");
     update = strip_update(keys);
     status = truce_update(worker->store, collection, &filter, update, &options, &result, error);
@@ -109,7 +109,7 @@ truce_status truce__journal_strip_stub(struct worker *worker, const char *collec
     truce_status status;
     bson_t filter;
 
-    filter_intent(id, commit, &filter);
+    truce__filter_intent(id, commit, &filter);
     BSON_APPEND_BOOL(&filter, "_intent.new", true);
     status = truce_remove(worker->store, collection, &filter, &options, NULL, error);
     bson_destroy(&filter);
@@ -123,6 +123,8 @@ truce_status truce__journal_strip(struct worker *worker, const char *collection,
     bool matched = false;
     truce_status status = strip_intent(worker, collection, id, commit, keys, &matched, error);
 
+    if (keys >= 0 && status && !truce__unanswered(status)) /* `_keys` is no array any more */
+        status = strip_intent(worker, collection, id, commit, -1, &matched, error);
     if (!status && !matched)
         status = truce__journal_strip_stub(worker, collection, id, commit, error);
     return status;
@@ -219,6 +221,14 @@ truce_status truce__journal_after(const bson_oid_t *commit, const bson_t *post,
         bson_destroy(after);
         status = truce__update_apply(update, document, NULL, &context, after, &result, error);
     }
+    if (status) { /* as the release will do it then */
+        bson_t lost = BSON_INITIALIZER;
+
+        bson_destroy(after);
+        truce__journal_forced(commit, post, document, after, &lost);
+        bson_destroy(&lost);
+        status = TRUCE_OK;
+    }
     truce__update_free(update);
     truce__arena_release(&arena);
     bson_destroy(&changes);
@@ -242,13 +252,14 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
     truce_modify_options options = {.relaxed = truce__worker_relaxed_step(worker)};
     const char *op = truce__field_text(post, "op"), *collection;
     bson_t filter, update = BSON_INITIALIZER, before;
+    bson_error_t reason;
     bson_value_t id;
     truce_status status;
 
     *overwritten = false;
     if (!truce__journal_target(post, &collection, &id))
         return truce__fail(TRUCE_CORRUPT, error, "an entry of a commit has no target");
-    filter_intent(&id, commit, &filter);
+    truce__filter_intent(&id, commit, &filter);
     if (!strcmp(op, "set")) {
         bson_destroy(&update);
         set_changes(post, commit, &update);
@@ -260,14 +271,20 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
     } else {
         options.remove = true;
     }
-    status = truce_find_and_modify(worker->store, collection, &filter,
-                                   options.remove ? NULL : &update, &options, &before, NULL, error);
+    status =
+        truce_find_and_modify(worker->store, collection, &filter, options.remove ? NULL : &update,
+                              &options, &before, NULL, &reason);
+    if (status && error)
+        *error = reason;
     if (!status)
         *overwritten = was_overwritten(post, &before);
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
     if (status == TRUCE_DUPLICATE)
         status = blocked(commit, collection, error);
+    if (!strcmp(op, "set") && (status == TRUCE_INVALID || status == TRUCE_LIMIT)) {
+        status = truce__journal_force(worker, commit, post, &reason, overwritten, error);
+    }
     bson_destroy(&before);
     bson_destroy(&update);
     bson_destroy(&filter);
@@ -361,7 +378,7 @@ static truce_status strip_element(struct worker *worker, const bson_oid_t *commi
     if (!truce__journal_target(element, &collection, &id))
         return TRUCE_OK;
     if (bson_iter_init_find(&keyed, element, "keyed")) { /* how many keys are to stay? */
-        filter_intent(&id, commit, &filter);
+        truce__filter_intent(&id, commit, &filter);
         status = truce_find_one(worker->store, collection, &filter, NULL, &document, error);
         keys = status ? -1 : truce__shadow_reserved(&document);
         bson_destroy(&document);

@@ -15,19 +15,20 @@
  * one collection at the same time.
  *
  *   N1  Every write and every require says `_intent: absent`.
- *   N2  Every known document is compared by its revision in the same step that changes the others.
+ *   N2  Every known document is compared as a whole (entry.c, E1) in the same step that changes the
+ *       others.
  *   N3  A key is inserted, and compared with the horizon, in that same step.
  *   N4  A value of a unique index that is taken is judged by who has it: held by a commit of the
  *       journal, it may come free again, and the commit runs again (unique.c, U5).
- *   N5  A diff is compared in this process: its document is pinned, that is, read before, and its
- *       revision compared in the same step. If it is another one then, the document is read and the
- *       diff compared again; only an old value that is another one is a conflict.
+ *   N5  A diff is compared in this process: its document is pinned, that is, read before, and
+ *       compared in the same step. If it is another one then, it is read and the diff compared again; only an old value that is another one is a conflict.
  *
  * A bulk without an answer: with a key, the key tells; else a known document that was written tells
  * by its revision; else TRUCE_UNKNOWN.
  */
 
 struct plan {
+    const truce_store *store;
     truce_write *writes;
     uint32_t *owners; /* the entry of each write; UINT32_MAX: the commit's own */
     uint32_t count, room;
@@ -82,12 +83,13 @@ static bson_t *own_copy(struct plan *plan, bson_t *made)
     return document;
 }
 
-static bson_t *own_filter(struct plan *plan, const struct entry *entry)
+/* N2 */
+static void compare_base(struct plan *plan, const struct entry *entry, truce_write *write)
 {
     bson_t made;
 
-    truce__filter_base(entry, &made);
-    return own_copy(plan, &made);
+    write->exact = truce__filter_base(plan->store, entry, &made);
+    write->filter = own_copy(plan, &made);
 }
 
 static void plan_known(struct plan *plan, uint32_t owner, const struct entry *entry,
@@ -105,20 +107,20 @@ static void plan_known(struct plan *plan, uint32_t owner, const struct entry *en
         return;
     case NET_REMOVE:
         write = add(plan, owner, entry->collection, TRUCE_WRITE_REMOVE);
-        write->filter = own_filter(plan, entry);
+        compare_base(plan, entry, write);
         return;
     case NET_UPDATE:
         truce__commit_write(entry, rev, &made, &replacement);
         write = add(plan, owner, entry->collection, TRUCE_WRITE_UPDATE);
         write->document = own_copy(plan, &made);
-        write->filter = own_filter(plan, entry);
+        compare_base(plan, entry, write);
         return;
     case NET_NOTHING:
         break;
     }
     if (entry->token.found) {
         write = add(plan, owner, entry->collection, TRUCE_WRITE_REQUIRE);
-        write->filter = own_filter(plan, entry);
+        compare_base(plan, entry, write);
     } else {
         truce__filter_id(&entry->id, &made);
         write = add(plan, owner, entry->collection, TRUCE_WRITE_REQUIRE_MISSING);
@@ -350,7 +352,7 @@ static truce_status send(truce_commit *commit, bool *again, bson_error_t *error)
     truce_bulk_options options = {.atomic = true, .relaxed = commit->options.relaxed};
     truce_write_outcome *outcomes = NULL;
     truce_status status = TRUCE_OK;
-    struct plan plan = {0};
+    struct plan plan = {.store = commit->store};
 
     make_plan(commit, &plan);
     if (plan.count > 0) {

@@ -13,6 +13,7 @@
 /* collections */
 #define COMMITS         "truce_commits"
 #define REQUESTS        "truce_requests"
+#define DISPLACED       "truce_displaced" /* what decided commits had to displace */
 #define SEQUENCES       "truce_sequences"
 #define SET_DEFINITIONS "truce_sets"
 #define SET_SOURCES     "truce_sources"

@@ -42,8 +42,24 @@ static truce_status check_guard(const truce_write *write, const truce_bulk_optio
     return truce__check_optional(write->filter, "filter", error);
 }
 
-static truce_status check_write(const truce_write *write, const truce_bulk_options *options,
+/* The bytes are only compared. */
+static truce_status check_exact(const truce_store *store, const truce_write *write,
                                 bson_error_t *error)
+{
+    if (!write->exact)
+        return TRUCE_OK;
+    if (!(store->capabilities & TRUCE_CAN_COMPARE))
+        return truce__fail(TRUCE_INVALID, error, "this store cannot compare whole documents");
+    if (write->kind == TRUCE_WRITE_INSERT || write->options.multi || write->options.upsert)
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "one document that is there can be compared, not an insert, an upsert or "
+            "several");
+    return TRUCE_OK;
+}
+
+static truce_status check_write(const truce_store *store, const truce_write *write,
+                                const truce_bulk_options *options, bson_error_t *error)
 {
     truce_status status;
 
@@ -52,6 +68,8 @@ static truce_status check_write(const truce_write *write, const truce_bulk_optio
     status = truce__collection_name_check(write->collection, error);
     if (!status)
         status = check_write_options(&write->options, error);
+    if (!status)
+        status = check_exact(store, write, error);
     if (status)
         return status;
     switch (write->kind) {
@@ -93,6 +111,7 @@ static truce_status check_sizes(const truce_write *writes, size_t count,
 /* The writes as the backend sees them: filters given, documents to insert with their _id; those
  * that are wrong in themselves are left out. */
 struct prepared {
+    const truce_store *store;
     truce_write *writes;
     size_t *numbers; /* of each in the caller's list */
     size_t count;
@@ -100,9 +119,10 @@ struct prepared {
     truce_write_outcome *outcomes;
 };
 
-static void prepared_init(struct prepared *prepared, size_t count)
+static void prepared_init(struct prepared *prepared, const truce_store *store, size_t count)
 {
     *prepared = (struct prepared){
+        .store = store,
         .writes = bson_malloc0((count + 1) * sizeof(truce_write)),
         .numbers = bson_malloc0((count + 1) * sizeof(size_t)),
         .documents = bson_aligned_alloc0(_Alignof(bson_t), (count + 1) * sizeof(bson_t)),
@@ -128,7 +148,7 @@ static truce_status prepare(struct prepared *prepared, const truce_write *write,
 {
     truce_write *added = &prepared->writes[prepared->count];
     bson_t *document = &prepared->documents[number];
-    truce_status status = check_write(write, options, error);
+    truce_status status = check_write(prepared->store, write, options, error);
     bool unprepared = !status && write->kind == TRUCE_WRITE_INSERT &&
                       !truce__document_is_prepared(write->document);
 
@@ -269,7 +289,7 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
     status = check_sizes(writes, count, options, error);
     if (status)
         return status;
-    prepared_init(&prepared, count);
+    prepared_init(&prepared, store, count);
     wrong = prepare_all(&prepared, writes, count, options, outcomes);
     if (wrong == count || !options->atomic)
         status = run(store, &prepared, options, outcomes, &caught);

@@ -4,6 +4,7 @@
 /* Small things that the tests of commits share: ids, documents, every store with every mechanism. */
 #include "tests/support/server.h"
 #include "tests/support/test.h"
+#include "truce/sys/store.h"
 #include "truce/truce.h"
 
 /* A BSON value that borrows `text`. */
@@ -19,6 +20,7 @@ static inline bson_value_t text_id(const char *text)
 struct setting {
     const char *name, *uri; /* "file:" gets a fresh path */
     truce_mechanism mechanism;
+    uint32_t lacks; /* capabilities that are taken from it */
 };
 
 /* Programs of tests/servers/ are made of the suites that run here, with TEST_ON_SERVER. */
@@ -29,6 +31,7 @@ static const struct setting settings[] = {
 #else
     {"memory, native", "memory:", TRUCE_MECHANISM_NATIVE},
     {"memory, journal", "memory:", TRUCE_MECHANISM_JOURNAL},
+    {"memory, native, compared by value", "memory:", TRUCE_MECHANISM_NATIVE, TRUCE_CAN_COMPARE},
     {"file, native", "file:", TRUCE_MECHANISM_NATIVE},
     {"file, journal", "file:", TRUCE_MECHANISM_JOURNAL},
 #endif
@@ -47,6 +50,8 @@ static inline truce_store *open_setting(const struct setting *setting)
     else
         snprintf(uri, sizeof uri, "%s", setting->uri);
     CHECK_OK(truce_store_open(uri, NULL, &store, &error), error);
+    if (store)
+        store->capabilities &= ~setting->lacks;
     return store;
 }
 

@@ -135,6 +135,32 @@ TEST(a_decided_commit_is_brought_to_its_end)
                        .mended = "{'_id': 'a', 'n': 2}"});
 }
 
+#define POST_PATH                                                                                  \
+    "{'ns': 'things', 'id': 'a', 'op': 'set', 'changes': [{'p': 'n.x', 'v': 2}, {'p': 'l.1.y', "   \
+    "'v': 3}, {'p': 'gone.z'}, {'p': 'k'}]}"
+
+TEST(a_release_whose_way_a_plain_write_barred_takes_what_bars_it_to_the_displaced)
+{
+    run(&(struct rule){
+        .commit = "{'_id': " C ", 'state': 'committed', 'post': [" POST_PATH "]}",
+        .document = "{'_id': 'a', 'n': 1, 'l': [0, 1, 2], 'gone': 'x', 'k': 1, " HELD "}",
+        .told = "half-applied",
+        .repaired = "half-applied repaired, displaced",
+        .left = "displaced",
+        .mended = "{'_id': 'a', 'n': {'x': 2}, 'l': [0, {'y': 3}, 2], 'gone': 'x'}"});
+}
+
+TEST(an_intent_whose_reserved_keys_a_plain_write_spoilt_is_taken_off)
+{
+    run(&(struct rule){
+        .commit = "{'_id': " C ", 'state': 'aborted', 'writes': [{'ns': 'things', 'id': 'a'}]}",
+        .document = "{'_id': 'a', 'n': 1, '_keys': 7, '_intent': {'c': " C ", 'keys': 1}}",
+        .told = "orphan-intent",
+        .repaired = "orphan-intent repaired",
+        .left = "",
+        .mended = "{'_id': 'a', 'n': 1, '_keys': 7}"});
+}
+
 TEST(a_document_that_a_done_commit_still_holds_is_released)
 {
     run(&(struct rule){.commit = "{'_id': " C ", 'state': 'done', 'post': [" POST_SET "]}",

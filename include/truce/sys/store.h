@@ -29,6 +29,7 @@ enum {
     TRUCE_CAN_KEEP_ORDER = 1 << 10, /* what a power cut takes of relaxed writes are the last of all
                                          writes, never one before a write that it leaves */
     TRUCE_CAN_REWRITE = 1 << 11,    /* rewrite */
+    TRUCE_CAN_COMPARE = 1 << 12,    /* `exact` of a write */
 };
 
 /*

@@ -77,8 +77,12 @@ static truce_status find(const struct step *step, int64_t limit, struct gather *
         selection.deadline_ns = step->bulk->base.deadline_ns;
     if (status || !collection)
         return status;
-    return truce__select(&selection, step->writer, collection, &step->bulk->context, gather,
-                         step->error);
+    status = truce__select(&selection, step->writer, collection, &step->bulk->context, gather,
+                           step->error);
+    if (!status && step->write->exact && gather->count &&
+        !bson_equal(gather->items[0].document, step->write->exact))
+        truce__gather_release(gather);
+    return status;
 }
 
 static truce_status do_insert(const struct step *step)

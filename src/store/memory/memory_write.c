@@ -207,9 +207,13 @@ static truce_status select_for(struct writing *writing, const truce_write *write
                                  .limit = limit,
                                  .deadline_ns = writing->deadline_ns,
                                  .context = &writing->context};
+    truce_status status = truce__memory_select(
+        truce__memory_find(writing->store, write->collection), &query, matches, error);
 
-    return truce__memory_select(truce__memory_find(writing->store, write->collection), &query,
-                                matches, error);
+    if (!status && write->exact && matches->count &&
+        !bson_equal(matches->items[0].document->bson, write->exact))
+        truce__memory_matches_release(matches);
+    return status;
 }
 
 static truce_status do_update(struct writing *writing, const truce_write *write,
