@@ -26,8 +26,8 @@
  *     there, unless it is relaxed.
  *
  * A group whose transaction fails (the disk is full, one operation met a damaged page) is rolled
- * back whole, and then each of its operations runs in a transaction of its own: one that cannot be
- * done fails alone. A crash at any moment leaves the group whole or not at all.
+ * back whole, and then each of its operations is reset and runs in a transaction of its own: one that
+ * cannot be done fails alone. A crash at any moment leaves the group whole or not at all.
  *
  * Operations check everything that can refuse them before they write, so that a refused one needs
  * no savepoint; one of several steps that must be all or none (an atomic bulk) makes its own.
@@ -187,29 +187,61 @@ static truce_status commit(struct writer *writer, bool relaxed, bson_error_t *er
     return status;
 }
 
+static truce_status run_each(struct writer *writer, struct write_op *first, struct write_op *last,
+                             bool *relaxed, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    *relaxed = true;
+    for (struct write_op *op = first; op != last && !status; op = op->next) {
+        truce__arena_reset(&writer->arena);
+        *relaxed = *relaxed && op->relaxed;
+        if (op->reset)
+            op->reset(op);
+        status = op->run(op, writer, error);
+    }
+    return status;
+}
+
+static void roll_back(struct writer *writer)
+{
+    truce__kv_write_rollback(writer->kv);
+    truce__cache_end(writer->cache, false);
+    truce__writer_catalog_changed(writer);
+}
+
 /* Runs the operations from `first` up to, but without, `last` in one transaction. The status is the
  * transaction's. */
 static truce_status transact(struct writer *writer, struct write_op *first, struct write_op *last,
                              bson_error_t *error)
 {
     truce_status status = begin(writer, error);
-    bool relaxed = true;
+    bool relaxed;
 
     if (status)
         return status;
-    for (struct write_op *op = first; op != last && !status; op = op->next) {
-        truce__arena_reset(&writer->arena);
-        relaxed = relaxed && op->relaxed;
-        status = op->run(op, writer, error);
+    status = run_each(writer, first, last, &relaxed, error);
+    if (status) {
+        roll_back(writer);
+        return status;
     }
-    if (status)
-        truce__kv_write_rollback(writer->kv);
-    else
-        status = commit(writer, relaxed, error);
+    status = commit(writer, relaxed, error);
     truce__cache_end(writer->cache, !status);
     if (status)
         truce__writer_catalog_changed(writer);
     return status;
+}
+
+/* Whatever happens, nothing of it stays. */
+static void rehearse(struct writer *writer, struct write_op *first)
+{
+    bson_error_t ignored;
+    bool relaxed;
+
+    if (begin(writer, &ignored))
+        return;
+    (void)run_each(writer, first, NULL, &relaxed, &ignored);
+    roll_back(writer);
 }
 
 static void run_alone(struct writer *writer, struct write_op *op)
@@ -221,9 +253,13 @@ static void run_alone(struct writer *writer, struct write_op *op)
  * program it fails for all at once, or they would wait one after the other. */
 static void run_group(struct writer *writer, struct write_op *first)
 {
-    truce_status status = transact(writer, first, NULL, &first->error);
-    bool together = !status || status == TRUCE_LOCKED || !first->next;
+    truce_status status;
+    bool together;
 
+    if (writer->rehearses)
+        rehearse(writer, first);
+    status = transact(writer, first, NULL, &first->error);
+    together = !status || status == TRUCE_LOCKED || !first->next;
     for (struct write_op *op = first->next; op; op = op->next) {
         op->status = status;
         op->error = first->error;

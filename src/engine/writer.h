@@ -16,12 +16,18 @@
 
 struct writer;
 
-/* One operation. The caller owns it and waits in truce__writer_run until it is done. */
+/* One operation. The caller owns it and waits in truce__writer_run until it is done.
+ *
+ * An operation that may run again keeps no state from the first time: a transaction that fails, for whatever
+ * operation of its group, is rolled back, and each of the group runs again. So `reset` is called
+ * before every `run`, and puts back all that `run` changes outside of the transaction. */
 struct write_op {
+    /* NULL: `run` changes nothing but the transaction, or the operation is `alone`. */
+    void (*reset)(struct write_op *op);
     /* Runs inside the write transaction, on whichever thread leads. TRUCE_OK: whatever it did is to
      * be committed, which may be nothing; the operation's own answer, a failed write for example,
      * is the caller's to keep. Anything else: the transaction cannot be used any more, nothing of
-     * it is committed. May run again, from the start, after a transaction that failed. */
+     * it is committed. */
     truce_status (*run)(struct write_op *op, struct writer *writer, bson_error_t *error);
     bool relaxed;        /* need not wait for the disk */
     bool alone;          /* runs on its own thread, under the lock, without a transaction */
@@ -58,6 +64,7 @@ struct writer {
 
     void (*after_commit)(void *arg, int wal_pages);
     void *arg;
+    bool rehearses; /* for tests: the first transaction of every group is rolled back */
 };
 
 void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,

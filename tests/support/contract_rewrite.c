@@ -104,7 +104,7 @@ CONTRACT(a_rewriting_sees_what_stands_and_leaves_what_it_made)
         CHECK_BSON(J("{'_id': 2, 'k': 6, 'a': 2}"), r.seen[2]);
         CHECK(!r.seen[1] && !r.seen[3]);
         CHECK_BSON(wanted[0], r.seen[4]); /* by value, and as the rewriting itself left it */
-        CHECK_INT(r.begun, ==, 1);
+        CHECK_INT(r.begun, >=, 1);
     }
     CHECK_HOLDS("things", "[{'_id': 1, 'k': 5, 'a': 3, 'b': [1]}, {'_id': 2, 'k': 6, 'a': 2}, "
                           "{'_id': 3, 'k': 7, 'a': 4}]");

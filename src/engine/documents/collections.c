@@ -14,6 +14,14 @@ struct catalog_op {
     bson_error_t error;
 };
 
+static void reset_change(struct write_op *base)
+{
+    struct catalog_op *op = (struct catalog_op *)base;
+
+    op->status = TRUCE_OK;
+    op->error = (bson_error_t){0};
+}
+
 static truce_status run_change(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct catalog_op *op = (struct catalog_op *)base;
@@ -33,8 +41,8 @@ static truce_status run(struct engine *engine, struct catalog_op *op, bson_error
 
     if (status)
         return status;
+    op->base.reset = reset_change;
     op->base.run = run_change;
-    op->base.relaxed = engine->relaxed;
     op->base.relaxed = engine->relaxed;
     op->base.deadline_ns = truce__engine_deadline(engine, 0);
     status = truce__writer_run(&engine->writer, &op->base, error);

@@ -14,6 +14,9 @@
  *
  * A collection that fits into one chunk goes from admit to ready in one transaction.
  *
+ * A step works on a copy of what is committed (`at`), since it may be rolled back and run again with others
+ * of its group; it counts as done when its transaction is committed.
+ *
  * What fails (a repeated key, parallel arrays, a full disk) drops the index again. While it builds,
  * the builder holds a claim on the lock file by the index's number, which dies with it: an index
  * that is not READY and has no claim is nobody's, and is dropped by whoever opens the store for
@@ -33,16 +36,22 @@
 
 #define CHUNK 1000
 
+/* How far a build has come. */
+struct progress {
+    int64_t index; /* its number; 0: not admitted */
+    int64_t after; /* rows up to this are done */
+    bool present;  /* the same index was there already */
+    bool filled, ready;
+};
+
 struct build {
     struct write_op base; /* first */
     truce_status (*step)(struct build *build, struct writer *writer, bson_error_t *error);
     const char *collection;
     const struct index_spec *spec;
-    int64_t index; /* its number; 0: not admitted */
-    int64_t after; /* rows up to this are done */
-    bool present;  /* the same index was there already */
-    bool filled, ready;
-    int claim; /* -1: none */
+    struct progress done; /* what is committed */
+    struct progress at;   /* with the step that runs, which may be rolled back and run again */
+    int claim;            /* -1: none */
 };
 
 /* ---- documents, a chunk at a time ----------------------------------------------------------- */
@@ -152,6 +161,14 @@ static truce_status run_step(struct write_op *base, struct writer *writer, bson_
     return build->step(build, writer, error);
 }
 
+/* What a step that was rolled back had come to is forgotten. */
+static void reset_step(struct write_op *base)
+{
+    struct build *build = (struct build *)base;
+
+    build->at = build->done;
+}
+
 static truce_status find_or_add(struct build *build, struct writer *writer,
                                 const struct collection **collection, bson_error_t *error)
 {
@@ -173,7 +190,7 @@ static truce_status find_built(struct build *build, struct writer *writer,
 {
     truce_status status = truce__writer_collection(writer, build->collection, collection, error);
 
-    if (status || (*collection && truce__collection_index_id(*collection, build->index)))
+    if (status || (*collection && truce__collection_index_id(*collection, build->at.index)))
         return status;
     return truce__fail(TRUCE_CONFLICT, error,
                        "the index \"%s\" of %s was dropped while it was built", build->spec->name,
@@ -189,8 +206,8 @@ static truce_status change_state(struct build *build, struct writer *writer, enu
 
     if (status)
         return status;
-    index = truce__collection_index_id(collection, build->index);
-    status = truce__catalog_change_index(writer->kv, collection, build->index, state,
+    index = truce__collection_index_id(collection, build->at.index);
+    status = truce__catalog_change_index(writer->kv, collection, build->at.index, state,
                                          index->multikey_fields, error);
     truce__writer_catalog_changed(writer);
     return status;
@@ -202,11 +219,11 @@ static truce_status enter_chunk(struct build *build, struct writer *writer,
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = 0; i < chunk->count && !status; i++)
-        status = truce__documents_index(writer, build->collection, build->index,
+        status = truce__documents_index(writer, build->collection, build->at.index,
                                         chunk->items[i].row, chunk->items[i].document, error);
     if (!status && chunk->count)
-        build->after = chunk->items[chunk->count - 1].row;
-    build->filled = chunk->count < CHUNK;
+        build->at.after = chunk->items[chunk->count - 1].row;
+    build->at.filled = chunk->count < CHUNK;
     return status;
 }
 
@@ -217,10 +234,10 @@ static truce_status fill(struct build *build, struct writer *writer, bson_error_
     truce_status status = find_built(build, writer, &collection, error);
 
     if (!status)
-        status = read_chunk(writer->kv, collection->id, build->after, chunk, error);
+        status = read_chunk(writer->kv, collection->id, build->at.after, chunk, error);
     if (!status)
         status = enter_chunk(build, writer, chunk, error);
-    if (!status && build->filled && build->spec->unique)
+    if (!status && build->at.filled && build->spec->unique)
         status = change_state(build, writer, INDEX_CHECKING, error);
     release_chunk(chunk);
     return status;
@@ -228,7 +245,7 @@ static truce_status fill(struct build *build, struct writer *writer, bson_error_
 
 static truce_status make_ready(struct build *build, struct writer *writer, bson_error_t *error)
 {
-    build->ready = true;
+    build->at.ready = true;
     return change_state(build, writer, INDEX_READY, error);
 }
 
@@ -241,7 +258,7 @@ static truce_status check_and_make_ready(struct build *build, struct writer *wri
     truce_status status = find_built(build, writer, &collection, error);
 
     while (!status && build->spec->unique && !repeats.done && !repeats.repeated)
-        status = look_for_repeats(writer->kv, build->index, CHUNK, &repeats, error);
+        status = look_for_repeats(writer->kv, build->at.index, CHUNK, &repeats, error);
     if (!status && repeats.repeated)
         status = refuse_repeat(build, writer->kv, collection->id, &repeats, error);
     truce__buffer_release(&repeats.key);
@@ -269,12 +286,12 @@ static truce_status admit(struct build *build, struct writer *writer, bson_error
         return status;
     for (uint32_t i = 0; i < collection->indexes_count; i++)
         specs[i] = &collection->indexes[i].spec;
-    status =
-        truce__index_admit(specs, collection->indexes_count, build->spec, &build->present, error);
-    if (status || build->present)
+    status = truce__index_admit(specs, collection->indexes_count, build->spec, &build->at.present,
+                                error);
+    if (status || build->at.present)
         return status ? status : refuse_unfinished(build, collection, error);
     status = truce__catalog_add_index(writer->kv, collection, build->spec, INDEX_BUILDING,
-                                      &build->index, error);
+                                      &build->at.index, error);
     truce__writer_catalog_changed(writer);
     return status;
 }
@@ -284,19 +301,17 @@ static truce_status start(struct build *build, struct writer *writer, bson_error
 {
     truce_status status;
 
-    build->index = build->after = 0;
-    build->present = build->filled = build->ready = false;
     status = admit(build, writer, error);
-    if (status || build->present)
+    if (status || build->at.present)
         return status;
     /* a step that runs again has another number */
     truce__lock_disclaim(build->claim);
-    build->claim = truce__lock_claim(writer->lock, build->index);
+    build->claim = truce__lock_claim(writer->lock, build->at.index);
     if (build->claim < 0)
         return truce__fail(TRUCE_IO, error, "cannot open the lock file of the store again: %s",
                            strerror(errno));
     status = fill(build, writer, error);
-    if (!status && build->filled)
+    if (!status && build->at.filled)
         status = check_and_make_ready(build, writer, error);
     return status;
 }
@@ -308,7 +323,7 @@ static truce_status abandon(struct build *build, struct writer *writer, bson_err
 
     if (status)
         return status;
-    status = truce__catalog_drop_index(writer->kv, collection, build->index, error);
+    status = truce__catalog_drop_index(writer->kv, collection, build->at.index, error);
     truce__writer_catalog_changed(writer);
     return status;
 }
@@ -320,10 +335,18 @@ static truce_status run(struct engine *engine, struct build *build,
                                              bson_error_t *error),
                         bson_error_t *error)
 {
-    build->base = (struct write_op){.run = run_step, .relaxed = engine->relaxed};
+    truce_status status;
+
+    build->base =
+        (struct write_op){.reset = reset_step, .run = run_step, .relaxed = engine->relaxed};
     build->base.deadline_ns = truce__engine_deadline(engine, 0);
     build->step = step;
-    return truce__writer_run(&engine->writer, &build->base, error);
+    status = truce__writer_run(&engine->writer, &build->base, error);
+    if (!status)
+        build->done = build->at;
+    else
+        reset_step(&build->base);
+    return status;
 }
 
 static truce_status look_in_snapshot(struct engine *engine, struct build *build,
@@ -336,11 +359,11 @@ static truce_status look_in_snapshot(struct engine *engine, struct build *build,
     if (status)
         return status;
     collection = truce__catalog_find(reader->catalog, build->collection);
-    if (!collection || !truce__collection_index_id(collection, build->index))
+    if (!collection || !truce__collection_index_id(collection, build->at.index))
         status = truce__fail(TRUCE_CONFLICT, error,
                              "the index \"%s\" was dropped while it was built", build->spec->name);
     if (!status)
-        status = look_for_repeats(reader->kv, build->index, 4 * CHUNK, repeats, error);
+        status = look_for_repeats(reader->kv, build->at.index, 4 * CHUNK, repeats, error);
     if (!status && repeats->repeated)
         status = refuse_repeat(build, reader->kv, collection->id, repeats, error);
     truce__readers_end(&engine->readers, reader);
@@ -363,9 +386,9 @@ static truce_status build_index(struct engine *engine, struct build *build, bson
     truce_status status = run(engine, build, start, error);
     bson_error_t ignored;
 
-    if (status || build->present || build->ready)
+    if (status || build->at.present || build->at.ready)
         return status;
-    while (!status && !build->filled)
+    while (!status && !build->at.filled)
         status = run(engine, build, fill, error);
     if (!status)
         status = check_all(engine, build, error);

@@ -103,11 +103,14 @@ static truce_status find(struct modify *modify, struct writer *writer, struct ga
     return truce__select(&selection, writer, collection, &modify->context, gather, &modify->error);
 }
 
-static void reset(struct modify *modify)
+static void reset(struct write_op *base)
 {
+    struct modify *modify = (struct modify *)base;
+
     bson_destroy(modify->document);
     bson_init(modify->document);
     truce__result_reset(modify->result);
+    modify->status = TRUCE_OK;
 }
 
 /* A projection of the new document can fail after the change was made; nothing else can. */
@@ -115,7 +118,6 @@ static truce_status begin(struct modify *modify, struct writer *writer, bson_err
 {
     bool after_change = modify->project && modify->options->return_new;
 
-    reset(modify);
     modify->context.arena = &writer->arena;
     return after_change ? truce__kv_savepoint_begin(writer->kv, error) : TRUCE_OK;
 }
@@ -157,7 +159,7 @@ static truce_status finish(struct modify *modify, truce_status status, bson_erro
         *error = modify->error;
     }
     if (status)
-        reset(modify);
+        reset(&modify->base);
     truce__project_free(modify->project);
     truce__compiled_release(&modify->compiled);
     return status;
@@ -179,6 +181,7 @@ truce_status truce__engine_find_and_modify(struct engine *engine, const char *co
     *result = (truce_write_result){0};
     if (!status)
         status = compile(&modify, filter, update, error);
+    modify.base.reset = reset;
     modify.base.run = run_modify;
     modify.base.relaxed = options->relaxed || engine->relaxed;
     modify.base.deadline_ns = truce__engine_deadline(engine, options->deadline_ms);

@@ -110,14 +110,20 @@ static truce_status rewrite_one(struct rewriting *rewriting, struct writer *writ
     return TRUCE_OK;
 }
 
+static void reset_rewrite(struct write_op *base)
+{
+    struct rewriting *rewriting = (struct rewriting *)base;
+
+    rewriting->missing = false;
+    rewriting->rewrite->begin(rewriting->rewrite);
+}
+
 static truce_status run_rewrite(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct rewriting *rewriting = (struct rewriting *)base;
     truce_rewrite *rewrite = rewriting->rewrite;
     truce_status status = TRUCE_OK;
 
-    rewriting->missing = false;
-    rewrite->begin(rewrite);
     for (size_t i = 0; i < rewrite->count && !status; i++) {
         const struct collection *collection;
         const struct index *index;
@@ -139,8 +145,9 @@ static truce_status run_rewrite(struct write_op *base, struct writer *writer, bs
 truce_status truce__engine_rewrite(struct engine *engine, truce_rewrite *rewrite,
                                    bson_error_t *error)
 {
-    struct rewriting rewriting = {.base = {.run = run_rewrite, .relaxed = engine->relaxed},
-                                  .rewrite = rewrite};
+    struct rewriting rewriting = {
+        .base = {.reset = reset_rewrite, .run = run_rewrite, .relaxed = engine->relaxed},
+        .rewrite = rewrite};
     truce_status status = truce__engine_writable(engine, error);
 
     rewriting.base.deadline_ns = truce__engine_deadline(engine, 0);

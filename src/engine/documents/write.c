@@ -228,15 +228,21 @@ static truce_status run_all(struct bulk *bulk, struct writer *writer, bson_error
     return TRUCE_OK;
 }
 
+static void reset_bulk(struct write_op *base)
+{
+    struct bulk *bulk = (struct bulk *)base;
+
+    bulk->first = TRUCE_OK;
+    reset_outcomes(bulk, SIZE_MAX);
+}
+
 static truce_status run_bulk(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct bulk *bulk = (struct bulk *)base;
     bool savepoint = needs_savepoint(bulk);
     truce_status status = TRUCE_OK;
 
-    bulk->first = TRUCE_OK;
     bulk->context.arena = &writer->arena;
-    reset_outcomes(bulk, SIZE_MAX);
     if (savepoint)
         status = truce__kv_savepoint_begin(writer->kv, error);
     if (!status)
@@ -275,6 +281,7 @@ truce_status truce__engine_bulk(struct engine *engine, const truce_write *writes
     bulk.compiled = count == 1 ? &bulk.single : bson_malloc0(count * sizeof *bulk.compiled);
     for (size_t i = 0; i < count && !status; i++)
         compile(&writes[i], &bulk.compiled[i]);
+    bulk.base.reset = reset_bulk;
     bulk.base.run = run_bulk;
     bulk.base.relaxed = options->relaxed || engine->relaxed;
     bulk.base.deadline_ns = truce__engine_deadline(engine, options->deadline_ms);

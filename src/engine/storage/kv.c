@@ -359,6 +359,9 @@ void truce__kv_checkpoint_on_close(struct kv *kv, bool may)
 
 /* ---- statements of tables ------------------------------------------------------------------ */
 
+/* A number of a table that was undone is given again: what is prepared for an index may name the rows of
+ * another collection than now. */
+
 #define TABLES_MAX 256 /* whose statements a connection keeps; beyond it starts again */
 
 static uint32_t place(const struct kv *kv, int64_t table)
@@ -446,16 +449,22 @@ static void statement_text(enum kv_statement kind, int64_t table, int64_t rows, 
 truce_status truce__kv_statement(struct kv *kv, enum kv_statement kind, int64_t table, int64_t rows,
                                  sqlite3_stmt **statement, bson_error_t *error)
 {
-    sqlite3_stmt **cached = &table_of(kv, table)->statements[kind];
+    struct kv_table *found = table_of(kv, table);
+    sqlite3_stmt **cached = &found->statements[kind];
     truce_status status = TRUCE_OK;
     char sql[256];
 
     truce_assert(kv->state != KV_IDLE && !kv->take);
     kv_settle(kv);
     kv->table = table;
+    if (*cached && found->rows[kind] != rows) {
+        sqlite3_finalize(*cached);
+        *cached = NULL;
+    }
     if (!*cached) {
         statement_text(kind, table, rows, sql, sizeof sql);
         status = prepare(kv, sql, cached, error);
+        found->rows[kind] = rows;
     }
     truce_assert(status || !sqlite3_stmt_busy(*cached));
     *statement = *cached;

@@ -35,6 +35,7 @@ enum kv_statement {
 struct kv_table {
     int64_t table;
     sqlite3_stmt *statements[KV_STATEMENTS];
+    int64_t rows[KV_STATEMENTS]; /* the table of the rows, in the text of each */
 };
 
 enum kv_state { KV_IDLE, KV_SNAPSHOT, KV_WRITING };

@@ -16,6 +16,11 @@ static struct engine *engine_of(truce_store *store)
     return ((struct file_store *)store)->engine;
 }
 
+struct engine *truce__file_engine(truce_store *store)
+{
+    return engine_of(store);
+}
+
 static void close_store(truce_store *store)
 {
     truce__engine_close(engine_of(store));

@@ -4,6 +4,11 @@
 /* The parts of the file: store. */
 #include "engine/engine.h"
 
+/* ---- file.c ---- */
+
+/* Of an open file: store; for tests. */
+struct engine *truce__file_engine(truce_store *store);
+
 /* ---- file_facts.c ---- */
 
 /* What truce_doctor judges of the file and its surroundings. */
