@@ -44,19 +44,24 @@ void truce__merge_path_restore(struct merge *merge, uint32_t length)
     merge->path[length] = '\0';
 }
 
-void truce__merge_conflict(struct merge *merge, const char *kind, const struct merge_three *three)
+void truce__merge_conflict(struct merge *merge, const char *kind, const struct merge_three *three,
+                           const struct merged_text *text)
 {
-    char text[16];
+    char digits[16];
     const char *key;
     bson_t conflict;
 
-    bson_uint32_to_string(merge->conflicts_count++, &key, text, sizeof text);
+    bson_uint32_to_string(merge->conflicts_count++, &key, digits, sizeof digits);
     bson_append_document_begin(merge->conflicts, key, -1, &conflict);
     bson_append_utf8(&conflict, "path", 4, merge->path, (int)merge->path_length);
     bson_append_utf8(&conflict, "kind", 4, kind, -1);
     truce__value_append(&conflict, "base", 4, three->base);
     truce__value_append(&conflict, "mine", 4, three->mine);
     truce__value_append(&conflict, "theirs", 6, three->theirs);
+    if (text) {
+        bson_append_array(&conflict, "hunks", 5, &text->hunks);
+        truce__value_append(&conflict, "marked", 6, text->marked);
+    }
     bson_append_document_end(merge->conflicts, &conflict);
 }
 
@@ -113,6 +118,21 @@ static bool decide_extreme(const struct merge_three *three, bool greatest, struc
     return true;
 }
 
+/* What does not conflict is merged, whatever becomes of the rest. */
+static bool decide_text(struct merge *merge, const struct merge_three *three, struct value *decided)
+{
+    struct merged_text merged;
+    bool done = truce__merge_text(&merge->arena, three, merge->options->settle == MERGE_SETTLE_MINE,
+                                  &merged);
+
+    if (done)
+        *decided = merged.text;
+    if (done && !bson_empty(&merged.hunks) && merge->options->settle == MERGE_REPORT)
+        truce__merge_conflict(merge, kind_of(three), three, &merged);
+    bson_destroy(&merged.hunks);
+    return done;
+}
+
 /* False: the policy has no answer for these. */
 static bool decide(struct merge *merge, enum merge_policy policy, const struct merge_three *three,
                    struct value *decided)
@@ -133,7 +153,7 @@ static bool decide(struct merge *merge, enum merge_policy policy, const struct m
     case MERGE_SUM:
         return decide_sum(merge, three, decided);
     case MERGE_TEXT:
-        return truce__merge_text(&merge->arena, three, decided);
+        return decide_text(merge, three, decided);
     default:
         return false;
     }
@@ -275,6 +295,19 @@ struct builder_mark truce__merge_open(struct merge *merge, const char *key, uint
                : truce__builder_open_element(&merge->out, type);
 }
 
+/* Both added an array: as if they had added to an empty one. */
+static bool merge_added_arrays(struct merge *merge, const char *key, uint32_t key_length,
+                               const struct merge_three *three, bool as_set)
+{
+    static const uint8_t empty[] = {5, 0, 0, 0, 0};
+    const struct merge_three added = {
+        {empty, sizeof empty, BSON_TYPE_ARRAY}, three->mine, three->theirs};
+
+    return !three->base.type && three->mine.type == BSON_TYPE_ARRAY &&
+           three->theirs.type == BSON_TYPE_ARRAY &&
+           truce__merge_array(merge, key, key_length, &added, as_set);
+}
+
 static bool all_are(const struct merge_three *three, uint8_t type)
 {
     return three->base.type == type && three->mine.type == type && three->theirs.type == type;
@@ -284,7 +317,7 @@ static bool all_are(const struct merge_three *three, uint8_t type)
 static struct value settle(struct merge *merge, const struct merge_three *three)
 {
     if (merge->options->settle == MERGE_REPORT)
-        truce__merge_conflict(merge, kind_of(three), three);
+        truce__merge_conflict(merge, kind_of(three), three, NULL);
     return merge->options->settle == MERGE_SETTLE_MINE ? three->mine : three->theirs;
 }
 
@@ -302,6 +335,8 @@ static void merge_changed(struct merge *merge, const char *key, uint32_t key_len
         return;
     } else if (all_are(three, BSON_TYPE_ARRAY) &&
                truce__merge_array(merge, key, key_length, three, policy == MERGE_UNION)) {
+        return;
+    } else if (merge_added_arrays(merge, key, key_length, three, policy == MERGE_UNION)) {
         return;
     } else if (policy != MERGE_SUM && truce__value_identical(three->mine, three->theirs)) {
         decided = three->mine;

@@ -18,7 +18,7 @@
  *     mine     what mine has                    sum       base plus both changes, of numbers
  *     theirs   what theirs has                  union     arrays as sets: all that was added, nothing
  *     newest   of the side that is newer                  that was removed
- *     text     of two texts, line by line (diff3)
+ *     text     of two texts, by lines and by words inside of lines (diff3)
  *     key      elements of the array are told apart by this field
  *
  * Without a key, the elements of an array are told apart by `_id`, `id` or `name`, if every element
@@ -52,8 +52,13 @@ struct merge_options {
  *     {path: "lines[sku: 5].price", kind: "both-changed", base: 1, mine: 2, theirs: 3}
  *
  * with values left out where there is none; kind: both-changed, both-added, delete-edit, type (the
- * sides made different types of it), order (both moved elements, differently). Where there is a
- * conflict `merged` has what theirs has. Every edit is in `merged`, overruled by a policy, or in
+ * sides made different types of it), order (both moved the same elements, differently). Where there is a
+ * conflict `merged` has what theirs has, or what the options settle on. A conflict of texts is about
+ * its hunks, and has two fields more: all else of the text is merged:
+ *
+ *     hunks: [{base: "b", mine: "B", theirs: "c"}], marked: the text with both sides between markers
+ *
+ Every edit is in `merged`, overruled by a policy, or in
  * `conflicts`. The order of fields alone is no edit. LIMIT: too large a document would come out.
  */
 truce_status truce__merge(struct value base, struct value mine, struct value theirs,

@@ -4,16 +4,22 @@
  *
  *     base   a b c        mine   b a c x       theirs   a b' y c
  *     common to all: a b c, in the order of whoever moved them: b a c
- *     behind which in its own side an element stands that is not common: x behind c, y behind b
+ *     behind which in its own side an element stands that is not common: y behind b; x at the end
  *     merged b' y a c x
  *
+ * Both moved, but not the same elements: those that nobody moved keep the order of the base, and each that
+ * was moved stands behind the one that it was moved to. Of every two elements the order is then that of the
+ * side that changed it; where that cannot be, the order is a conflict.
+ *
  * Two sides that put elements behind the same one: the chains stand in the order of their first keys,
- * so that it does not matter whose they are. If both moved common elements, differently, the order is
- * a conflict, and that of theirs stands (or what the policies mine and theirs say).
+ * so that it does not matter whose they are. Where the order is a conflict, that of theirs stands (or what
+ * the policies mine and theirs say).
  */
+#include "merge/lcs.h"
 #include "merge/merge_parts.h"
 
-#define NOWHERE UINT32_MAX
+#define NOWHERE   UINT32_MAX
+#define LOOKS_MAX 10000000 /* at pairs of elements, before an order is called a conflict */
 
 enum side { BASE, MINE, THEIRS, SIDES };
 
@@ -142,49 +148,180 @@ static bool is_common(const struct element *element)
            element->in[THEIRS] != NOWHERE;
 }
 
-/* The common elements stand in the same order in both lists. */
-static bool same_order(const struct lists *lists, enum side a, enum side b)
+/* The common elements, by their places in the base. */
+struct order {
+    uint32_t *places;
+    uint32_t count;
+};
+
+static struct order order_of_side(struct arena *arena, const struct lists *lists, enum side side)
 {
-    const struct list *list = &lists->of[a];
-    uint32_t last = 0;
-    bool any = false;
+    const struct list *list = &lists->of[side];
+    struct order order = {.places =
+                              truce__arena_take(arena, (list->count + 1) * sizeof *order.places)};
 
     for (uint32_t i = 0; i < list->count; i++) {
-        const struct element *element = &list->elements[i];
+        if (is_common(&list->elements[i]))
+            order.places[order.count++] = list->elements[i].in[BASE];
+    }
+    return order;
+}
 
-        if (!is_common(element))
+static bool same_order(const struct order *a, const struct order *b)
+{
+    return !memcmp(a->places, b->places, a->count * sizeof *a->places);
+}
+
+/* moved[place]: the side moved that element; `bound` is above every place. */
+static bool *moved_by(struct arena *arena, const struct order *base, const struct order *side,
+                      uint32_t bound)
+{
+    uint32_t *match = truce__arena_take(arena, (base->count + 1) * sizeof *match);
+    bool *moved = truce__arena_take(arena, bound + 1);
+
+    memset(moved, 0, bound + 1);
+    truce__lcs(arena, base->places, base->count, side->places, side->count, bound, match);
+    for (uint32_t i = 0; i < base->count; i++)
+        moved[base->places[i]] = match[i] == LCS_NONE;
+    return moved;
+}
+
+/* For each element that nobody moved, and for the beginning, what one side moved to behind it. */
+struct runs {
+    uint32_t *first, *last; /* by place + 1; 0: the beginning */
+    uint32_t *next;         /* by place */
+};
+
+static struct runs runs_of(struct arena *arena, const struct order *side, const bool *moved,
+                           const bool *moved_by_other, uint32_t bound)
+{
+    size_t size = (bound + 1) * sizeof(uint32_t);
+    struct runs runs = {truce__arena_take(arena, size), truce__arena_take(arena, size),
+                        truce__arena_take(arena, size)};
+    uint32_t behind = 0;
+
+    memset(runs.first, 0xff, size);
+    for (uint32_t i = 0; i < side->count; i++) {
+        uint32_t place = side->places[i];
+
+        if (moved[place]) {
+            if (runs.first[behind] == NOWHERE)
+                runs.first[behind] = place;
+            else
+                runs.next[runs.last[behind]] = place;
+            runs.last[behind] = place;
+            runs.next[place] = NOWHERE;
+        } else if (!moved_by_other[place]) {
+            behind = place + 1;
+        }
+    }
+    return runs;
+}
+
+static void add_run(struct order *order, const struct runs *runs, uint32_t place)
+{
+    for (; place != NOWHERE; place = runs->next[place])
+        order->places[order->count++] = place;
+}
+
+/* Two sides that moved to behind the same element: the order of the base decides. */
+static void add_runs(struct order *order, const struct runs *mine, const struct runs *theirs,
+                     uint32_t behind)
+{
+    bool mine_first = mine->first[behind] < theirs->first[behind];
+
+    add_run(order, mine_first ? mine : theirs, (mine_first ? mine : theirs)->first[behind]);
+    add_run(order, mine_first ? theirs : mine, (mine_first ? theirs : mine)->first[behind]);
+}
+
+static const uint32_t *ranks_of(struct arena *arena, const struct order *order, uint32_t bound)
+{
+    uint32_t *ranks = truce__arena_take(arena, (bound + 1) * sizeof *ranks);
+
+    for (uint32_t i = 0; i < order->count; i++)
+        ranks[order->places[i]] = i;
+    return ranks;
+}
+
+/* Of every two elements of which one was moved, the order is that of the side that changed it. */
+static bool keeps_every_move(struct arena *arena, const struct order *orders, const bool *moved,
+                             uint32_t bound, const struct order *merged)
+{
+    const struct order *base = &orders[BASE];
+    const uint32_t *mine = ranks_of(arena, &orders[MINE], bound);
+    const uint32_t *theirs = ranks_of(arena, &orders[THEIRS], bound);
+    const uint32_t *made = ranks_of(arena, merged, bound);
+    uint64_t looks = 0;
+
+    for (uint32_t i = 0; i < base->count; i++) {
+        uint32_t x = base->places[i];
+
+        if (!moved[x])
             continue;
-        if (any && element->in[b] < last)
+        looks += base->count;
+        if (looks > LOOKS_MAX)
             return false;
-        last = element->in[b];
-        any = true;
+        for (uint32_t k = 0; k < base->count; k++) {
+            uint32_t y = base->places[k];
+            bool in_base = i < k, in_mine = mine[x] < mine[y], in_theirs = theirs[x] < theirs[y];
+
+            if (x != y && (made[x] < made[y]) != (in_mine != in_base ? in_mine : in_theirs))
+                return false;
+        }
     }
     return true;
 }
 
-/* Whose order the common elements have; NOWHERE: both moved, differently. */
-static uint32_t order_of(const struct lists *lists)
+/* False: what the sides moved does not go together. */
+static bool merge_orders(struct arena *arena, const struct order *orders, uint32_t bound,
+                         struct order *merged)
 {
-    if (same_order(lists, MINE, THEIRS))
-        return MINE;
-    if (same_order(lists, BASE, MINE))
-        return THEIRS;
-    return same_order(lists, BASE, THEIRS) ? (uint32_t)MINE : NOWHERE;
+    bool *by_mine = moved_by(arena, &orders[BASE], &orders[MINE], bound);
+    const bool *by_theirs = moved_by(arena, &orders[BASE], &orders[THEIRS], bound);
+    struct runs mine, theirs;
+
+    *merged = orders[THEIRS];
+    if (same_order(&orders[MINE], &orders[THEIRS]) || same_order(&orders[BASE], &orders[MINE]))
+        return true;
+    *merged = orders[MINE];
+    if (same_order(&orders[BASE], &orders[THEIRS]))
+        return true;
+    for (uint32_t place = 0; place < bound; place++) {
+        if (by_mine[place] && by_theirs[place])
+            return false;
+    }
+    mine = runs_of(arena, &orders[MINE], by_mine, by_theirs, bound);
+    theirs = runs_of(arena, &orders[THEIRS], by_theirs, by_mine, bound);
+    merged->places = truce__arena_take(arena, (bound + 1) * sizeof *merged->places);
+    merged->count = 0;
+    add_runs(merged, &mine, &theirs, 0);
+    for (uint32_t i = 0; i < orders[BASE].count; i++) {
+        uint32_t place = orders[BASE].places[i];
+
+        if (by_mine[place] || by_theirs[place])
+            continue;
+        merged->places[merged->count++] = place;
+        add_runs(merged, &mine, &theirs, place + 1);
+    }
+    for (uint32_t place = 0; place < bound; place++)
+        by_mine[place] |= by_theirs[place];
+    return keeps_every_move(arena, orders, by_mine, bound, merged);
 }
 
-static enum side order_in_conflict(struct merge *merge, const struct merge_three *three)
+static struct order order_in_conflict(struct merge *merge, const struct merge_three *three,
+                                      const struct order *orders)
 {
     enum merge_policy policy = truce__merge_policy(merge);
 
     if (policy == MERGE_MINE || (policy == MERGE_NEWEST && merge->options->mine_is_newer))
-        return MINE;
+        return orders[MINE];
     if (policy == MERGE_ASK && merge->options->settle != MERGE_REPORT)
-        return merge->options->settle == MERGE_SETTLE_MINE ? MINE : THEIRS;
+        return orders[merge->options->settle == MERGE_SETTLE_MINE ? MINE : THEIRS];
     if (policy == MERGE_UNION) /* a set has no order to quarrel about */
-        return BASE;
+        return orders[BASE];
     if (policy != MERGE_THEIRS && policy != MERGE_NEWEST)
-        truce__merge_conflict(merge, "order", three);
-    return THEIRS;
+        truce__merge_conflict(merge, "order", three, NULL);
+    return orders[THEIRS];
 }
 
 /* ---- the result ------------------------------------------------------------------------------- */
@@ -192,6 +329,7 @@ static enum side order_in_conflict(struct merge *merge, const struct merge_three
 struct result {
     struct merge *merge;
     struct lists *lists;
+    uint32_t tails[SIDES]; /* where the last chains begin */
 };
 
 static struct value value_in(const struct result *result, enum side side, uint32_t place)
@@ -273,7 +411,7 @@ static int compare_chains(const struct list *a, uint32_t in_a, const struct list
     return 0;
 }
 
-/* What the two sides have behind a common element, or at their beginnings. */
+/* What the two sides have behind a common element, or at their beginnings or ends. */
 static void add_behind(struct result *result, uint32_t in_mine, uint32_t in_theirs)
 {
     bool theirs_first = compare_chains(&result->lists->of[MINE], in_mine,
@@ -286,31 +424,56 @@ static void add_behind(struct result *result, uint32_t in_mine, uint32_t in_thei
         add_chain(result, THEIRS, in_theirs);
 }
 
+/* Where the last chain of a list begins: what was appended stays last, wherever the element before it
+ * went. */
+static uint32_t tail_of(const struct list *list)
+{
+    uint32_t place = list->count;
+
+    while (place > 0 && !is_common(&list->elements[place - 1]))
+        place--;
+    return place;
+}
+
+/* The chain there; the last one has its own turn. */
+static uint32_t chain_at(const struct result *result, enum side side, uint32_t place)
+{
+    return place < result->tails[side] ? place : result->lists->of[side].count;
+}
+
+static void add_all(struct result *result, const struct order *order)
+{
+    const struct list *base = &result->lists->of[BASE];
+
+    for (int side = 0; side < SIDES; side++)
+        result->tails[side] = tail_of(&result->lists->of[side]);
+    add_behind(result, chain_at(result, MINE, 0), chain_at(result, THEIRS, 0));
+    for (uint32_t i = 0; i < order->count; i++) {
+        struct element *element = &base->elements[order->places[i]];
+
+        add_element(result, element);
+        add_behind(result, chain_at(result, MINE, element->in[MINE] + 1),
+                   chain_at(result, THEIRS, element->in[THEIRS] + 1));
+    }
+    add_behind(result, result->tails[MINE], result->tails[THEIRS]);
+}
+
 bool truce__merge_array(struct merge *merge, const char *key, uint32_t key_length,
                         const struct merge_three *three, bool as_set)
 {
     struct lists lists;
     struct result result = {.merge = merge, .lists = &lists};
+    struct order orders[SIDES], order;
     struct builder_mark mark;
-    const struct list *order;
-    uint32_t side;
 
     if (!tell_apart(merge, three, as_set, &lists))
         return false;
-    side = order_of(&lists);
-    if (side == NOWHERE)
-        side = order_in_conflict(merge, three);
-    order = &lists.of[side];
+    for (int side = 0; side < SIDES; side++)
+        orders[side] = order_of_side(&merge->arena, &lists, (enum side)side);
+    if (!merge_orders(&merge->arena, orders, lists.of[BASE].count, &order))
+        order = order_in_conflict(merge, three, orders);
     mark = truce__merge_open(merge, key, key_length, BSON_TYPE_ARRAY);
-    add_behind(&result, 0, 0);
-    for (uint32_t i = 0; i < order->count; i++) {
-        struct element *element = &order->elements[i];
-
-        if (!is_common(element))
-            continue;
-        add_element(&result, element);
-        add_behind(&result, element->in[MINE] + 1, element->in[THEIRS] + 1);
-    }
+    add_all(&result, &order);
     truce__builder_close(&merge->out, mark);
     return true;
 }

@@ -41,6 +41,8 @@ struct merge {
     uint32_t path_length;
 };
 
+struct merged_text;
+
 /* One value in its three versions, each of which may be missing. */
 struct merge_three {
     struct value base, mine, theirs;
@@ -58,7 +60,8 @@ void truce__merge_value(struct merge *merge, const char *key, uint32_t key_lengt
 struct builder_mark truce__merge_open(struct merge *merge, const char *key, uint32_t key_length,
                                       uint8_t type);
 bool truce__merge_both_changed(const struct merge_three *three);
-void truce__merge_conflict(struct merge *merge, const char *kind, const struct merge_three *three);
+void truce__merge_conflict(struct merge *merge, const char *kind, const struct merge_three *three,
+                           const struct merged_text *text); /* text: NULL but for texts */
 /* the path grows; restore cuts it again */
 uint32_t truce__merge_path_add(struct merge *merge, const char *text, size_t length);
 void truce__merge_path_restore(struct merge *merge, uint32_t length);
@@ -67,7 +70,14 @@ void truce__merge_path_restore(struct merge *merge, uint32_t length);
 bool truce__merge_array(struct merge *merge, const char *key, uint32_t key_length,
                         const struct merge_three *three, bool as_set);
 
-/* merge_text.c: false: both changed the same lines, or they are too many */
-bool truce__merge_text(struct arena *arena, const struct merge_three *three, struct value *merged);
+/* merge_text.c */
+struct merged_text {
+    struct value text;   /* with what one side has where both changed the same words */
+    struct value marked; /* with both sides there, between markers */
+    bson_t hunks; /* array of {base, mine, theirs}; initialised; empty: there is no conflict */
+};
+/* False: they are not three texts, or have too many lines. The caller destroys `hunks`. */
+bool truce__merge_text(struct arena *arena, const struct merge_three *three, bool mine_wins,
+                       struct merged_text *merged);
 
 #endif

@@ -1,72 +1,182 @@
 /*
- * Texts merged line by line (diff3; Khanna, Kunal, Pierce, "A Formal Investigation of Diff3", 2007).
- * Lines of the base that both sides kept are anchors; between two anchors a stretch was changed by
- * one side, which is taken, by both in the same way, or by both differently: no merge.
+ * Texts merged by lines and, inside of lines that both changed, by words (diff3; Khanna, Kunal, Pierce,
+ * "A Formal Investigation of Diff3", 2007). Pieces of the base that both sides kept are anchors; between
+ * two anchors a stretch was changed by one side, which is taken, by both in the same way, or by both
+ * differently: a hunk.
  *
  *     base    a  b  c  d      mine    a  B  c  d      theirs    a  b  c  D
  *     anchors a     c         stretches b | B | b -> B          d | d | D -> D
+ *
+ * A hunk of lines is tried again by words, under the same rule: a word that both kept must stand between
+ * what mine changed and what theirs changed. Blanks and marks are no anchors: they stand everywhere. What
+ * is left is a conflict; all the rest of the text is merged whatever becomes of it.
+ *
+ *     base    the quick fox ran     mine    the slow fox ran     theirs    the quick fox walked
+ *     merged  the slow fox walked
+ *
+ * Ends of lines do not count where each text has one kind of them: the result has the kind of the side
+ * that changed it.
  */
+#include "base/buffer.h"
 #include "merge/lcs.h"
 #include "merge/merge_parts.h"
 
-#define LINES_MAX 200000
+#define PIECES_MAX  200000
+#define WORDS_BYTES 65536 /* a hunk with more is not tried by words */
 
-struct line {
+enum side { BASE, MINE, THEIRS, SIDES };
+
+struct piece {
     const char *text;
-    uint32_t length; /* with the newline */
+    uint32_t length;
+    bool anchor; /* it may be one */
 };
 
+/* A text in pieces: lines with their ends, or words and what stands between them. */
 struct text {
-    struct line *lines;
+    struct piece *pieces;
     uint32_t count;
-    uint32_t *numbers; /* equal lines have equal ones */
+    uint32_t *numbers; /* equal pieces have equal ones */
 };
 
-static bool split(struct arena *arena, struct value value, struct text *text)
+/* ---- ends of lines ---------------------------------------------------------------------------- */
+
+enum ends { ENDS_NONE, ENDS_LF, ENDS_CRLF, ENDS_MIXED };
+
+static enum ends ends_of(struct value value)
 {
-    uint32_t length, count = 0;
-    const char *at = truce__value_text(value, &length), *end = at + length;
+    uint32_t length;
+    const char *text = truce__value_text(value, &length);
+    enum ends ends = ENDS_NONE;
 
-    for (const char *line = at; line < end; count++) {
-        const char *newline = memchr(line, '\n', (size_t)(end - line));
+    for (uint32_t i = 0; i < length; i++) {
+        enum ends here = i && text[i - 1] == '\r' ? ENDS_CRLF : ENDS_LF;
 
-        line = newline ? newline + 1 : end;
+        if (text[i] != '\n')
+            continue;
+        if (ends != ENDS_NONE && ends != here)
+            return ENDS_MIXED;
+        ends = here;
     }
-    if (count > LINES_MAX)
-        return false;
-    text->lines = truce__arena_take(arena, (count + 1) * sizeof *text->lines);
-    text->numbers = truce__arena_take(arena, (count + 1) * sizeof *text->numbers);
-    text->count = count;
-    for (uint32_t i = 0; i < count; i++) {
-        const char *newline = memchr(at, '\n', (size_t)(end - at));
-        const char *next = newline ? newline + 1 : end;
+    return ends;
+}
 
-        text->lines[i] = (struct line){at, (uint32_t)(next - at)};
-        at = next;
+static struct value without_returns(struct arena *arena, struct value value)
+{
+    uint32_t length;
+    const char *text = truce__value_text(value, &length);
+    char *made = truce__arena_take(arena, length + 1);
+    size_t size = 0;
+
+    for (uint32_t i = 0; i < length; i++) {
+        if (text[i] != '\r' || i + 1 == length || text[i + 1] != '\n')
+            made[size++] = text[i];
+    }
+    return truce__value_from_text(arena, made, size);
+}
+
+static struct value with_returns(struct arena *arena, struct value value)
+{
+    uint32_t length;
+    const char *text = truce__value_text(value, &length);
+    char *made = truce__arena_take(arena, (size_t)2 * length + 1);
+    size_t size = 0;
+
+    for (uint32_t i = 0; i < length; i++) {
+        if (text[i] == '\n')
+            made[size++] = '\r';
+        made[size++] = text[i];
+    }
+    return truce__value_from_text(arena, made, size);
+}
+
+/* Which ends the result has; MIXED: they are a part of the lines. */
+static enum ends ends_of_result(const struct value *values)
+{
+    enum ends of[SIDES];
+
+    for (int side = 0; side < SIDES; side++) {
+        of[side] = ends_of(values[side]);
+        if (of[side] == ENDS_MIXED)
+            return ENDS_MIXED;
+    }
+    if (of[BASE] == ENDS_NONE)
+        return of[MINE] == of[THEIRS] || of[THEIRS] == ENDS_NONE ? of[MINE]
+               : of[MINE] == ENDS_NONE                           ? of[THEIRS]
+                                                                 : ENDS_LF;
+    if (of[MINE] != of[BASE] && of[MINE] != ENDS_NONE)
+        return of[MINE];
+    return of[THEIRS] != ENDS_NONE ? of[THEIRS] : of[BASE];
+}
+
+/* ---- pieces ----------------------------------------------------------------------------------- */
+
+static uint32_t line_length(const char *at, const char *end)
+{
+    const char *newline = memchr(at, '\n', (size_t)(end - at));
+
+    return (uint32_t)((newline ? newline + 1 : end) - at);
+}
+
+static bool is_of_word(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+           c == '\'' || (unsigned char)c >= 0x80;
+}
+
+static uint32_t word_length(const char *at, const char *end)
+{
+    const char *next = at;
+
+    while (next < end && is_of_word(*next))
+        next++;
+    return next > at ? (uint32_t)(next - at) : 1;
+}
+
+/* False: there are too many. */
+static bool split(struct arena *arena, const char *begin, const char *end, bool words,
+                  struct text *text)
+{
+    uint32_t count = 0;
+
+    for (const char *at = begin; at < end; count++)
+        at += words ? word_length(at, end) : line_length(at, end);
+    if (count > PIECES_MAX)
+        return false;
+    text->pieces = truce__arena_take(arena, (count + 1) * sizeof *text->pieces);
+    text->numbers = truce__arena_take(arena, (count + 1) * sizeof *text->numbers);
+    text->count = 0;
+    for (const char *at = begin; at < end;) {
+        uint32_t length = words ? word_length(at, end) : line_length(at, end);
+
+        text->pieces[text->count++] = (struct piece){at, length, !words || is_of_word(*at)};
+        at += length;
     }
     return true;
 }
 
-/* Equal lines of all three texts get equal numbers; how many there are. */
-static uint32_t number_lines(struct arena *arena, struct text *texts)
+/* Equal pieces of all three texts get equal numbers; how many there are. */
+static uint32_t number_pieces(struct arena *arena, struct text *texts)
 {
     struct numbering numbering;
 
-    truce__numbering_begin(&numbering, arena, texts[0].count + texts[1].count + texts[2].count,
-                           false);
-    for (int side = 0; side < 3; side++) {
+    truce__numbering_begin(&numbering, arena,
+                           texts[BASE].count + texts[MINE].count + texts[THEIRS].count, false);
+    for (int side = 0; side < SIDES; side++) {
         numbering.expected = 0;
         for (uint32_t i = 0; i < texts[side].count; i++) {
-            const struct line *line = &texts[side].lines[i];
+            const struct piece *piece = &texts[side].pieces[i];
 
             texts[side].numbers[i] =
-                truce__numbering_of(&numbering, truce__numbering_key(line->text, line->length));
+                truce__numbering_of(&numbering, truce__numbering_key(piece->text, piece->length));
         }
     }
     return numbering.count;
 }
 
-/* Lines from .. to of a text */
+/* ---- stretches -------------------------------------------------------------------------------- */
+
+/* Pieces from .. to of a text */
 struct stretch {
     const struct text *text;
     uint32_t from, to;
@@ -83,74 +193,191 @@ static bool same_stretch(struct stretch a, struct stretch b)
     return true;
 }
 
-static char *put(char *to, struct stretch stretch)
+static const char *begin_of(struct stretch stretch)
 {
-    for (uint32_t i = stretch.from; i < stretch.to; i++) {
-        memcpy(to, stretch.text->lines[i].text, stretch.text->lines[i].length);
-        to += stretch.text->lines[i].length;
-    }
-    return to;
+    return stretch.from < stretch.to ? stretch.text->pieces[stretch.from].text : "";
+}
+
+static uint32_t length_of(struct stretch stretch)
+{
+    const struct piece *last = &stretch.text->pieces[stretch.to - 1];
+
+    return stretch.from < stretch.to ? (uint32_t)(last->text + last->length - begin_of(stretch))
+                                     : 0;
+}
+
+static void put(struct buffer *to, struct stretch stretch)
+{
+    truce__buffer_append(to, begin_of(stretch), length_of(stretch));
 }
 
 /* The stretch that stands in the result; false: both changed it, differently. */
-static bool choose(struct stretch base, struct stretch mine, struct stretch theirs,
-                   struct stretch *chosen)
+static bool choose(const struct stretch *at, struct stretch *chosen)
 {
-    bool theirs_kept = same_stretch(base, theirs);
+    bool mine_kept = same_stretch(at[BASE], at[MINE]);
 
-    *chosen = same_stretch(base, mine) ? theirs : mine;
-    return same_stretch(base, mine) || theirs_kept || same_stretch(mine, theirs);
+    *chosen = mine_kept ? at[THEIRS] : at[MINE];
+    return mine_kept || same_stretch(at[BASE], at[THEIRS]) || same_stretch(at[MINE], at[THEIRS]);
 }
 
-static bool merge_lines(struct arena *arena, const struct text *texts, uint32_t numbers, char *to,
-                        size_t *length)
+struct text_merge {
+    struct arena *arena;
+    struct buffer *merged; /* a hunk has here what one side has */
+    struct buffer *marked; /* and here both sides, between markers; NULL: hunks end the merge */
+    enum side wins;        /* whose hunks are in `merged` */
+    bson_t *hunks;         /* array of {base, mine, theirs}; NULL with `marked` */
+    uint32_t hunks_count;
+};
+
+static bool merge_pieces(struct text_merge *merge, struct text *texts);
+
+static void put_marked_line(struct buffer *to, const char *mark)
 {
-    uint32_t *in_mine = truce__arena_take(arena, (texts[0].count + 1) * sizeof *in_mine);
-    uint32_t *in_theirs = truce__arena_take(arena, (texts[0].count + 1) * sizeof *in_theirs);
-    struct stretch at[3] = {{&texts[0], 0, 0}, {&texts[1], 0, 0}, {&texts[2], 0, 0}}, chosen;
-    const char *begin = to;
+    if (to->size && to->bytes[to->size - 1] != '\n')
+        truce__buffer_append(to, "\n", 1);
+    truce__buffer_append(to, mark, strlen(mark));
+}
 
-    truce__lcs(arena, texts[0].numbers, texts[0].count, texts[1].numbers, texts[1].count, numbers,
-               in_mine);
-    truce__lcs(arena, texts[0].numbers, texts[0].count, texts[2].numbers, texts[2].count, numbers,
-               in_theirs);
-    for (uint32_t i = 0; i <= texts[0].count; i++) {
-        bool end = i == texts[0].count;
+static void add_hunk(struct text_merge *merge, const struct stretch *at)
+{
+    static const char *const names[] = {"base", "mine", "theirs"};
+    char text[16];
+    const char *key;
+    bson_t hunk;
 
-        if (!end && (in_mine[i] == LCS_NONE || in_theirs[i] == LCS_NONE))
+    put(merge->merged, at[merge->wins]);
+    put_marked_line(merge->marked, "<<<<<<< mine\n");
+    put(merge->marked, at[MINE]);
+    put_marked_line(merge->marked, "=======\n");
+    put(merge->marked, at[THEIRS]);
+    put_marked_line(merge->marked, ">>>>>>> theirs\n");
+    bson_uint32_to_string(merge->hunks_count++, &key, text, sizeof text);
+    bson_append_document_begin(merge->hunks, key, -1, &hunk);
+    for (int side = 0; side < SIDES; side++)
+        bson_append_utf8(&hunk, names[side], -1, begin_of(at[side]), (int)length_of(at[side]));
+    bson_append_document_end(merge->hunks, &hunk);
+}
+
+/* Lines that both changed, by words. False: it stays a hunk, and nothing was put. */
+static bool merge_words(struct text_merge *merge, const struct stretch *at)
+{
+    struct buffer words = {0};
+    struct text_merge inner = {.arena = merge->arena, .merged = &words};
+    struct text texts[SIDES];
+    bool done = true;
+
+    for (int side = 0; done && side < SIDES; side++) {
+        const char *begin = begin_of(at[side]);
+        uint32_t length = length_of(at[side]);
+
+        done = length && length <= WORDS_BYTES &&
+               split(merge->arena, begin, begin + length, true, &texts[side]);
+    }
+    done = done && merge_pieces(&inner, texts);
+    if (done) {
+        truce__buffer_append(merge->merged, words.bytes, words.size);
+        truce__buffer_append(merge->marked, words.bytes, words.size);
+    }
+    truce__buffer_release(&words);
+    return done;
+}
+
+static bool put_stretch(struct text_merge *merge, const struct stretch *at)
+{
+    struct stretch chosen;
+
+    if (choose(at, &chosen)) {
+        put(merge->merged, chosen);
+        if (merge->marked)
+            put(merge->marked, chosen);
+        return true;
+    }
+    if (!merge->marked)
+        return false;
+    if (!merge_words(merge, at))
+        add_hunk(merge, at);
+    return true;
+}
+
+static bool merge_pieces(struct text_merge *merge, struct text *texts)
+{
+    const struct text *base = &texts[BASE];
+    uint32_t *in_mine = truce__arena_take(merge->arena, (base->count + 1) * sizeof *in_mine);
+    uint32_t *in_theirs = truce__arena_take(merge->arena, (base->count + 1) * sizeof *in_theirs);
+    struct stretch at[SIDES] = {{&texts[BASE], 0, 0}, {&texts[MINE], 0, 0}, {&texts[THEIRS], 0, 0}};
+    uint32_t numbers = number_pieces(merge->arena, texts);
+
+    truce__lcs(merge->arena, base->numbers, base->count, texts[MINE].numbers, texts[MINE].count,
+               numbers, in_mine);
+    truce__lcs(merge->arena, base->numbers, base->count, texts[THEIRS].numbers, texts[THEIRS].count,
+               numbers, in_theirs);
+    for (uint32_t i = 0; i <= base->count; i++) {
+        bool end = i == base->count;
+
+        if (!end && (!base->pieces[i].anchor || in_mine[i] == LCS_NONE || in_theirs[i] == LCS_NONE))
             continue;
-        at[0].to = i;
-        at[1].to = end ? texts[1].count : in_mine[i];
-        at[2].to = end ? texts[2].count : in_theirs[i];
-        if (!choose(at[0], at[1], at[2], &chosen))
+        at[BASE].to = i;
+        at[MINE].to = end ? texts[MINE].count : in_mine[i];
+        at[THEIRS].to = end ? texts[THEIRS].count : in_theirs[i];
+        if (!put_stretch(merge, at))
             return false;
-        to = put(to, chosen);
-        if (!end)
-            to = put(to, (struct stretch){&texts[0], i, i + 1});
-        for (int side = 0; side < 3; side++)
+        if (!end) {
+            struct stretch anchor = {&texts[BASE], i, i + 1};
+
+            put(merge->merged, anchor);
+            if (merge->marked)
+                put(merge->marked, anchor);
+        }
+        for (int side = 0; side < SIDES; side++)
             at[side].from = at[side].to + 1;
     }
-    *length = (size_t)(to - begin);
     return true;
 }
 
-bool truce__merge_text(struct arena *arena, const struct merge_three *three, struct value *merged)
-{
-    const struct value *values[] = {&three->base, &three->mine, &three->theirs};
-    struct text texts[3];
-    size_t room = 1, length;
-    uint32_t numbers;
-    char *to;
+/* ---- the whole -------------------------------------------------------------------------------- */
 
-    for (int side = 0; side < 3; side++) {
-        if (values[side]->type != BSON_TYPE_UTF8 || !split(arena, *values[side], &texts[side]))
+static struct value text_from(struct arena *arena, const struct buffer *buffer, enum ends ends)
+{
+    struct value made = truce__value_from_text(arena, (const char *)buffer->bytes, buffer->size);
+
+    return ends == ENDS_CRLF ? with_returns(arena, made) : made;
+}
+
+bool truce__merge_text(struct arena *arena, const struct merge_three *three, bool mine_wins,
+                       struct merged_text *merged)
+{
+    struct value values[] = {three->base, three->mine, three->theirs};
+    struct buffer plain = {0}, marked = {0};
+    struct text_merge merge = {.arena = arena,
+                               .merged = &plain,
+                               .marked = &marked,
+                               .wins = mine_wins ? MINE : THEIRS,
+                               .hunks = &merged->hunks};
+    struct text texts[SIDES];
+    enum ends ends;
+    bool done = true;
+
+    bson_init(&merged->hunks);
+    for (int side = 0; side < SIDES; side++) {
+        if (values[side].type != BSON_TYPE_UTF8)
             return false;
-        room += values[side]->size;
     }
-    numbers = number_lines(arena, texts);
-    to = truce__arena_take(arena, room);
-    if (!merge_lines(arena, texts, numbers, to, &length))
-        return false;
-    *merged = truce__value_from_text(arena, to, length);
-    return true;
+    ends = ends_of_result(values);
+    for (int side = 0; done && side < SIDES; side++) {
+        uint32_t length;
+        const char *text;
+
+        if (ends != ENDS_MIXED)
+            values[side] = without_returns(arena, values[side]);
+        text = truce__value_text(values[side], &length);
+        done = split(arena, text, text + length, false, &texts[side]);
+    }
+    done = done && merge_pieces(&merge, texts);
+    if (done) {
+        merged->text = text_from(arena, &plain, ends);
+        merged->marked = text_from(arena, &marked, ends);
+    }
+    truce__buffer_release(&plain);
+    truce__buffer_release(&marked);
+    return done;
 }

@@ -251,7 +251,8 @@ TEST(texts_are_merged_line_by_line)
     CONFLICTS("{'t': 'text'}", "{'t': 'a\\nb'}", "{'t': 'a\\nc'}", "{'t': 'a\\nd'}",
               "{'t': 'a\\nd'}",
               "[{'path': 't', 'kind': 'both-changed', 'base': 'a\\nb', 'mine': 'a\\nc',"
-              "'theirs': 'a\\nd'}]");
+              "'theirs': 'a\\nd', 'hunks': [{'base': 'b', 'mine': 'c', 'theirs': 'd'}],"
+              "'marked': 'a\\n<<<<<<< mine\\nc\\n=======\\nd\\n>>>>>>> theirs\\n'}]");
     CONFLICTS("{'t': 'text'}", "{}", "{'t': 'a'}", "{'t': 'b'}", "{'t': 'b'}",
               "[{'path': 't', 'kind': 'both-added', 'mine': 'a', 'theirs': 'b'}]");
 }
