@@ -72,11 +72,11 @@ typedef struct truce_revision_result {
     truce_revision_outcome outcome;
     int64_t version; /* that stands now; TRUCE_REVISION_NEW: there is no document */
     bson_t document; /* as it stands now */
-    bson_t
-        conflict; /* {version, base?, mine, theirs?, conflicts: [{path, kind, base?, mine?, theirs?}]}
-                        for a conflict, else empty; kind: both-changed, both-added, delete-edit, type,
-                        order, and for the whole document stale (save: the numbers differ), removed,
-                        no-base (what was read is not known any more) */
+    /* {version, base?, mine, theirs?, conflicts: [{path, kind, base?, mine?, theirs?}]} for a conflict, else
+     * empty; kind: both-changed, both-added, delete-edit, type, order, and for the whole document
+     * stale (save: the numbers differ), removed, no-base (what was read is not known any more). Of
+     * a text also hunks: [{base, mine, theirs}], and marked: the text with both between markers. */
+    bson_t conflict;
     bson_oid_t inbox; /* of the conflict in the inbox; zeros: it is not there */
 } truce_revision_result;
 

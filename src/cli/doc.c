@@ -437,10 +437,10 @@ const struct cli_command cli_doc_conflicts = {
     .run = run_conflicts,
 };
 
-/* Everything merged, with mine where both sides disagree. False: the rules are wrong; it was said. */
+/* Everything merged, with mine where both sides disagree, and both in a text. False: the rules are wrong; it was said. */
 static bool draft(const struct cli *cli, const bson_t *entry, const bson_t *mine, bson_t *made)
 {
-    struct merge_options options = {.settle = MERGE_SETTLE_MINE, .mine_is_newer = true};
+    struct merge_options options = {.settle = MERGE_SETTLE_MARKED, .mine_is_newer = true};
     struct merge_rules *rules = NULL;
     bson_t base, theirs, given, conflicts;
     bson_error_t error;
@@ -469,8 +469,9 @@ static bool draft(const struct cli *cli, const bson_t *entry, const bson_t *mine
 /* The conflicts as lines above the document. */
 static char *head_of(const bson_t *entry)
 {
-    bson_string_t *head =
-        bson_string_new("# Mine and theirs disagree about these; below stands what mine has:\n");
+    bson_string_t *head = bson_string_new(
+        "# Mine and theirs disagree about these. Below stands what mine has, and in\n"
+        "# texts both, between <<<<<<< mine and >>>>>>> theirs:\n");
     bson_iter_t iter, list;
 
     if (bson_iter_init_find(&iter, entry, "conflicts") && bson_iter_recurse(&iter, &list)) {
@@ -481,8 +482,9 @@ static char *head_of(const bson_t *entry)
             bson_string_append_printf(head, "#   %s\n", text);
         }
     }
-    bson_string_append(head,
-                       "# Lines that begin with # are ignored; an empty document saves nothing.\n");
+    bson_string_append(
+        head,
+        "# Lines that begin with # are ignored. Left unsaved, or empty, it decides nothing.\n");
     return bson_string_free(head, false);
 }
 

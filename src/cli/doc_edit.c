@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,7 +45,8 @@ static void copy_typed(struct value like, struct value value, const char *key, u
         copy_fields(like, value, &inner);
         bson_append_array_end(to, &inner);
     } else {
-        bool same = truce__value_is_number(like) && truce__value_is_number(value) &&
+        bool same = value.type == BSON_TYPE_INT32 &&
+                    (like.type == BSON_TYPE_INT64 || like.type == BSON_TYPE_DOUBLE) &&
                     truce__value_equal(like, value);
 
         truce__value_append(to, key, key_length, same ? like : value);
@@ -184,19 +186,45 @@ static char *read_file(const char *path)
     return all;
 }
 
+/* A file that the editor wrote, or put another in the place of, has another time. */
+static bool set_time(const char *path, time_t seconds)
+{
+    const struct timespec times[] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
+
+    return !utimensat(AT_FDCWD, path, times, 0);
+}
+
+static bool is_unsaved(const char *path)
+{
+    struct stat about;
+
+    return !stat(path, &about) && about.st_mtim.tv_sec == 0 && about.st_mtim.tv_nsec == 0;
+}
+
+static bool has_markers(const char *text)
+{
+    return strstr(text, "<<<<<<< mine") || strstr(text, ">>>>>>> theirs");
+}
+
 static int edit_file(struct cli *cli, const char *path, const bson_t *document, bson_t *edited)
 {
     char *text;
     int code = CLI_DONE;
 
+    if (!set_time(path, 0))
+        return cli_say(cli, CLI_FAILED, "%s cannot be written", path);
     if (!run_editor(path))
         return cli_say(cli, CLI_FAILED, "the editor failed; nothing is saved");
+    if (is_unsaved(path))
+        return cli_say(cli, CLI_NO, "the editor saved nothing; nothing is decided");
     text = read_file(path);
     if (!text)
         return cli_say(cli, CLI_FAILED, "what the editor left in %s cannot be read", path);
     blank_comments(text);
     if (!text[strspn(text, " \t\r\n")])
         code = cli_say(cli, CLI_NO, "the edited document is empty; nothing is saved");
+    else if (has_markers(text))
+        code = cli_say(cli, CLI_NO, "there are still markers (<<<<<<< mine); nothing is saved");
     else if (!cli_document(cli, text, "the edited document", edited))
         code = CLI_USAGE;
     else

@@ -4,8 +4,9 @@
 /* Documents as people edit them. */
 #include "cli/cli.h"
 
-/* Relaxed Extended JSON does not tell int64 from int32: numbers of `document` that are equal to what
- * stands at the same place in `like` get its type back. */
+/* Relaxed Extended JSON does not tell int64 from int32, and many writers of JSON write 5 for 5.0: whole
+ * numbers of `document` that are equal to the int64 or double at the same place in `like` get its type
+ * back. A type that is said ({"$numberDecimal": "5"}, 5.0) stays. */
 void cli_keep_types(const bson_t *like, bson_t *document);
 
 /* Starts $EDITOR on the document, field by field on lines of their own, below `head`, lines that

@@ -122,12 +122,12 @@ static bool decide_extreme(const struct merge_three *three, bool greatest, struc
 static bool decide_text(struct merge *merge, const struct merge_three *three, struct value *decided)
 {
     struct merged_text merged;
-    bool done = truce__merge_text(&merge->arena, three, merge->options->settle == MERGE_SETTLE_MINE,
-                                  &merged);
+    enum merge_settle settle = merge->options->settle;
+    bool done = truce__merge_text(&merge->arena, three, settle == MERGE_SETTLE_MINE, &merged);
 
     if (done)
-        *decided = merged.text;
-    if (done && !bson_empty(&merged.hunks) && merge->options->settle == MERGE_REPORT)
+        *decided = settle == MERGE_SETTLE_MARKED ? merged.marked : merged.text;
+    if (done && !bson_empty(&merged.hunks) && settle == MERGE_REPORT)
         truce__merge_conflict(merge, kind_of(three), three, &merged);
     bson_destroy(&merged.hunks);
     return done;
@@ -313,12 +313,18 @@ static bool all_are(const struct merge_three *three, uint8_t type)
     return three->base.type == type && three->mine.type == type && three->theirs.type == type;
 }
 
+bool truce__merge_for_mine(const struct merge *merge)
+{
+    return merge->options->settle == MERGE_SETTLE_MINE ||
+           merge->options->settle == MERGE_SETTLE_MARKED;
+}
+
 /* A conflict is told, or decided for one side. */
 static struct value settle(struct merge *merge, const struct merge_three *three)
 {
     if (merge->options->settle == MERGE_REPORT)
         truce__merge_conflict(merge, kind_of(three), three, NULL);
-    return merge->options->settle == MERGE_SETTLE_MINE ? three->mine : three->theirs;
+    return truce__merge_for_mine(merge) ? three->mine : three->theirs;
 }
 
 /* What both sides changed, differently. */

@@ -37,6 +37,7 @@ enum merge_settle {
     MERGE_REPORT,        /* they are told */
     MERGE_SETTLE_MINE,   /* what mine has is taken */
     MERGE_SETTLE_THEIRS, /* what theirs has */
+    MERGE_SETTLE_MARKED, /* both hunks of a text, between markers; of all else what mine has */
 };
 
 struct merge_options {

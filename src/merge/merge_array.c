@@ -316,7 +316,7 @@ static struct order order_in_conflict(struct merge *merge, const struct merge_th
     if (policy == MERGE_MINE || (policy == MERGE_NEWEST && merge->options->mine_is_newer))
         return orders[MINE];
     if (policy == MERGE_ASK && merge->options->settle != MERGE_REPORT)
-        return orders[merge->options->settle == MERGE_SETTLE_MINE ? MINE : THEIRS];
+        return orders[truce__merge_for_mine(merge) ? MINE : THEIRS];
     if (policy == MERGE_UNION) /* a set has no order to quarrel about */
         return orders[BASE];
     if (policy != MERGE_THEIRS && policy != MERGE_NEWEST)

@@ -62,6 +62,8 @@ struct builder_mark truce__merge_open(struct merge *merge, const char *key, uint
 bool truce__merge_both_changed(const struct merge_three *three);
 void truce__merge_conflict(struct merge *merge, const char *kind, const struct merge_three *three,
                            const struct merged_text *text); /* text: NULL but for texts */
+/* conflicts are not told, but decided for mine */
+bool truce__merge_for_mine(const struct merge *merge);
 /* the path grows; restore cuts it again */
 uint32_t truce__merge_path_add(struct merge *merge, const char *text, size_t length);
 void truce__merge_path_restore(struct merge *merge, uint32_t length);

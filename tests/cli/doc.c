@@ -84,13 +84,49 @@ TEST(what_is_edited_is_everything_merged_and_keeps_its_types)
                 "{\"_id\": 1, \"n\": 5, \"a\": 9, \"t\": 0, \"z\": 4}", "--version", "1");
     if (strstr(c->out, "kept as "))
         snprintf(id, sizeof id, "%.24s", strstr(c->out, "kept as ") + 8);
-    setenv("EDITOR", "true", 1);
+    setenv("EDITOR", "true", 1); /* it saves nothing */
+    ANSWERS(1, "", "nothing is decided", "doc", "resolve", "posts", id, "--edit");
+    setenv("EDITOR", "touch", 1);
     ANSWERS(0, "saved, version 3", NULL, "doc", "resolve", "posts", id, "--edit");
     ANSWERS(0, "{\"_id\": 1, \"n\": 5, \"a\": 9, \"t\": 3, \"z\": 4, \"version\": 3}\n", NULL,
             "doc", "get", "posts", "1");
     ANSWERS(0, "1\n", NULL, "count", "posts", "{\"n\": {\"$type\": \"long\"}}");
     ANSWERS(1, "", "no such conflict", "doc", "resolve", "posts", "6560f0c2a1b2c3d4e5f60718",
             "--edit");
+}
+
+TEST(a_type_that_is_said_is_a_change)
+{
+    snprintf(store, sizeof store, "%s/said.truce", test_directory());
+    ANSWERS(0, NULL, NULL, "doc", "save", "posts", "{\"_id\": 1, \"n\": 5.0}", "--new");
+    ANSWERS(0, "unchanged", NULL, "doc", "save", "posts", "{\"_id\": 1, \"n\": 5}", "--version",
+            "1");
+    ANSWERS(0, "saved, version 2", NULL, "doc", "save", "posts",
+            "{\"_id\": 1, \"n\": {\"$numberDecimal\": \"5\"}}", "--version", "1");
+    ANSWERS(0, "1\n", NULL, "count", "posts", "{\"n\": {\"$type\": \"decimal\"}}");
+}
+
+TEST(a_hunk_of_a_text_is_edited_between_markers)
+{
+    static const char *const rules = "{\"t\": \"text\"}";
+    const struct command *c;
+    char id[30] = "";
+
+    snprintf(store, sizeof store, "%s/hunk.truce", test_directory());
+    ANSWERS(0, NULL, NULL, "doc", "save", "posts", "{\"_id\": 1, \"t\": \"1\\n2\\n3\\n4\\n\"}",
+            "--new");
+    ANSWERS(0, NULL, NULL, "doc", "save", "posts", "{\"_id\": 1, \"t\": \"1\\nB\\n3\\nD\\n\"}",
+            "--version", "1");
+    c = ANSWERS(1, "t (both-changed)", NULL, "doc", "merge", "posts",
+                "{\"_id\": 1, \"t\": \"1\\nb\\n3\\n4\\n\"}", "--version", "1", "--rules", rules);
+    if (strstr(c->out, "kept as "))
+        snprintf(id, sizeof id, "%.24s", strstr(c->out, "kept as ") + 8);
+    setenv("EDITOR", "touch", 1);
+    ANSWERS(1, "", "there are still markers", "doc", "resolve", "posts", id, "--edit", "--rules",
+            rules);
+    ANSWERS(0, "saved, version 3", NULL, "doc", "resolve", "posts", id, "--mine", "--rules", rules);
+    ANSWERS(0, "{\"_id\": 1, \"t\": \"1\\nb\\n3\\nD\\n\", \"version\": 3}\n", NULL, "doc", "get",
+            "posts", "1");
 }
 
 TEST(an_editor_that_fails_or_leaves_nothing_saves_nothing)
