@@ -1,5 +1,6 @@
 /* truce aggregate: what a pipeline makes of a collection. */
 #include "cli/commands.h"
+#include "cli/plain.h"
 #include "cli/query.h"
 
 #include <string.h>
@@ -55,9 +56,12 @@ const struct cli_command cli_aggregate = {
     .arguments = "COLLECTION PIPELINE",
     .summary = "run an aggregation pipeline and print what comes out of it",
     .help = "PIPELINE is an array of MongoDB's stages. $out and $merge write into this store.",
-    .example = "truce aggregate students '[{\"$unwind\": \"$classes\"},\n"
-               "    {\"$group\": {\"_id\": \"$classes.name\", \"students\": {\"$sum\": 1}}}]'",
-    .options = (const struct cli_option[]){CLI_HINT_OPTION, CLI_CANONICAL_OPTION, {0}},
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce aggregate students '[{$unwind: \"$classes\"},\n"
+        "    {$group: {_id: \"$classes.name\", students: {$sum: 1}}}]'",
+    .options =
+        (const struct cli_option[]){CLI_HINT_OPTION, CLI_PLAIN_OPTION, CLI_CANONICAL_OPTION, {0}},
     .store = CLI_STORE_NONE, /* depends on the pipeline */
     .run = run,
 };

@@ -342,6 +342,11 @@ static int read_common(struct cli *cli)
     if (!cli_number(cli, "deadline", 1, UINT32_MAX, 0, &deadline_ms))
         return CLI_USAGE;
     cli->deadline_ms = (uint32_t)deadline_ms;
+    if (cli_flag(cli, "pretty") && cli_flag(cli, "table"))
+        return cli_usage(cli, "--pretty and --table exclude each other");
+    cli_print_as(cli_flag(cli, "table")    ? CLI_TABLE
+                 : cli_flag(cli, "pretty") ? CLI_PRETTY
+                                           : CLI_LINES);
     return CLI_DONE;
 }
 

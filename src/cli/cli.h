@@ -75,7 +75,7 @@ struct cli_command {
 
 /* commands.c: NULL at the end; commands of one noun stand together, in the order of the help */
 extern const struct cli_command *const cli_commands[];
-/* --store, --json, --deadline, --quiet, --help: every command has them */
+/* --store, --json, --pretty, --table, --deadline, --quiet, --help: every command has them */
 extern const struct cli_option cli_common_options[];
 
 struct cli {
@@ -109,6 +109,10 @@ const char *cli_texts(const struct cli *cli, const char *name, int i);
 bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t most,
                 int64_t otherwise, int64_t *number);
 
+/* The i-th argument as a number; false: it is none, and that was said. */
+bool cli_argument_number(const struct cli *cli, int i, const char *what, int64_t least,
+                         int64_t most, int64_t *number);
+
 /* ---- documents ----------------------------------------------------------------------------- */
 
 /* Extended JSON to a document that the caller destroys. `what` names it in the error ("FILTER",
@@ -120,10 +124,14 @@ bool cli_document_or_array(const struct cli *cli, const char *text, const char *
 /* The document of an option; `*given` is false, and the document empty, if it was not given. */
 bool cli_option_document(const struct cli *cli, const char *name, bson_t *document, bool *given);
 
-/* One line to standard output. False: it could not be written (say EPIPE); stop, and return
+/* One line to standard output, or what --pretty and --table make of it. False: it could not be written (say EPIPE); stop, and return
  * cli_output_end(). */
 bool cli_print(const bson_t *document, enum json_form form);
-/* An answer: the document with --json, else the text of the format and a newline. */
+/* From now on documents are printed so: one a line, over several lines, or as a table that
+ * cli_output_end prints. */
+enum cli_shape { CLI_LINES, CLI_PRETTY, CLI_TABLE };
+void cli_print_as(enum cli_shape shape);
+/* An answer: the document with --json or --table, else the text of the format and a newline. */
 TRUCE_PRINTF(3, 4)
 bool cli_answer(const struct cli *cli, const bson_t *document, const char *format, ...);
 /* The escape sequence of a colour, or "" where there are none: not on a terminal, on a dumb one, or

@@ -2,6 +2,7 @@
 #include "base/field.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/plain.h"
 
 #include <inttypes.h>
 
@@ -11,7 +12,8 @@ static bool print_collection(const struct cli *cli, const bson_t *collection)
 {
     bson_iter_t name;
 
-    if (!bson_iter_init_find(&name, collection, "name"))
+    if (!bson_iter_init_find(&name, collection, "name") ||
+        (cli_flag(cli, "plain") && cli_plain_hides(bson_iter_utf8(&name, NULL))))
         return true;
     return cli_answer(
         cli, collection, "%-30s %12" PRId64 " documents %14" PRId64 " bytes %3" PRId64 " indexes",
@@ -41,7 +43,10 @@ const struct cli_command cli_collections_list = {
     .noun = "collections",
     .verb = "list",
     .summary = "name the collections, with documents, bytes and indexes",
-    .example = "truce collections list --json | jq .name",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce collections list",
+    .options = (const struct cli_option[]){CLI_PLAIN_OPTION, {0}},
     .store = CLI_STORE_READ,
     .run = run_list,
 };
@@ -75,7 +80,7 @@ const struct cli_command cli_collections_create = {
     .arguments = "COLLECTION",
     .summary = "make an empty collection",
     .help = "The first insert makes a collection too.",
-    .example = "truce collections create students --store school.truce",
+    .example = "truce collections create students",
     .store = CLI_STORE_WRITE,
     .run = run_create,
 };
@@ -93,7 +98,8 @@ const struct cli_command cli_collections_drop = {
     .verb = "drop",
     .arguments = "COLLECTION",
     .summary = "delete a collection with its documents and indexes",
-    .example = "truce collections drop old_students",
+    .example = "truce collections create old_students\n"
+               "truce collections drop old_students",
     .store = CLI_STORE_CHANGE,
     .run = run_drop,
 };
@@ -113,7 +119,8 @@ const struct cli_command cli_collections_rename = {
     .verb = "rename",
     .arguments = "COLLECTION NAME",
     .summary = "give a collection another name",
-    .example = "truce collections rename students students_2024",
+    .example = "truce collections create students\n"
+               "truce collections rename students students_2024",
     .options =
         (const struct cli_option[]){
             {"replace", 0, NULL, "delete a collection that has the name", false}, {0}},

@@ -62,6 +62,16 @@ extern const struct cli_command cli_doc_patch;
 extern const struct cli_command cli_doc_log;
 extern const struct cli_command cli_doc_conflicts;
 extern const struct cli_command cli_doc_resolve;
+extern const struct cli_command cli_sequence_next;
+extern const struct cli_command cli_sequence_last;
+extern const struct cli_command cli_sequence_raise;
+extern const struct cli_command cli_sequence_list;
+extern const struct cli_command cli_request_add;
+extern const struct cli_command cli_request_show;
+extern const struct cli_command cli_request_list;
+extern const struct cli_command cli_request_run;
+extern const struct cli_command cli_modify;
+extern const struct cli_command cli_wait;
 extern const struct cli_command cli_demo;
 
 #endif

@@ -4,174 +4,23 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/commit_parts.h"
 #include "cli/ndjson.h"
 #include "store/reserved.h"
 
 /* ---- apply ---------------------------------------------------------------------------------- */
 
-/* One change of the list: {"update": collection, "id": ..., "with": {...}, "if": {...}} and its kin. */
-struct part {
-    const char *verb, *collection;
-    bson_value_t id;
-    bson_t with, guard;
-    bool has_id, has_with, has_guard;
-};
-
-static const struct verb {
-    const char *name;
-    bool id, with, guard;
-} verbs[] = {
-    {"insert", false, true, false},  {"update", true, true, true},   {"replace", true, true, true},
-    {"remove", true, false, true},   {"require", true, false, true}, {"hold", true, false, true},
-    {"missing", true, false, false}, {"change", true, true, false},
-};
-
-static const struct verb *verb_named(const char *name)
-{
-    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
-        if (!strcmp(verbs[i].name, name))
-            return &verbs[i];
-    }
-    return NULL;
-}
-
-static bool take_document(const bson_iter_t *iter, bson_t *document)
-{
-    const uint8_t *bytes;
-    uint32_t length;
-
-    if (!BSON_ITER_HOLDS_DOCUMENT(iter))
-        return false;
-    bson_iter_document(iter, &length, &bytes);
-    return bson_init_static(document, bytes, length);
-}
-
-static int bad_part(const struct cli *cli, int number, const char *what)
-{
-    return cli_usage(cli, "change %d: %s", number, what);
-}
-
-static int read_field(const struct cli *cli, int number, const bson_iter_t *iter, struct part *part)
-{
-    const char *key = bson_iter_key(iter);
-
-    if (!strcmp(key, "id")) {
-        part->has_id = true;
-        part->id = *bson_iter_value((bson_iter_t *)iter);
-    } else if (!strcmp(key, "with")) {
-        part->has_with = take_document(iter, &part->with);
-        return part->has_with ? CLI_DONE : bad_part(cli, number, "\"with\" must be a document");
-    } else if (!strcmp(key, "if")) {
-        part->has_guard = take_document(iter, &part->guard);
-        return part->has_guard ? CLI_DONE : bad_part(cli, number, "\"if\" must be a document");
-    } else if (verb_named(key) && !part->verb && BSON_ITER_HOLDS_UTF8(iter)) {
-        part->verb = key;
-        part->collection = bson_iter_utf8(iter, NULL);
-    } else {
-        return cli_usage(cli,
-                         "change %d: \"%s\" is neither a verb with a collection (insert, update, "
-                         "replace, remove, require, hold, missing, change) nor id, with, if",
-                         number, key);
-    }
-    return CLI_DONE;
-}
-
-static int check_part(const struct cli *cli, int number, const struct part *part)
-{
-    const struct verb *verb = part->verb ? verb_named(part->verb) : NULL;
-
-    if (!verb)
-        return bad_part(cli, number,
-                        "says nothing to do: {\"update\": \"COLLECTION\", \"id\": ..., \"with\": "
-                        "{...}}");
-    if (verb->id != part->has_id)
-        return bad_part(cli, number, verb->id ? "needs an \"id\"" : "takes its _id from \"with\"");
-    if (verb->with != part->has_with)
-        return bad_part(cli, number, verb->with ? "needs \"with\"" : "takes no \"with\"");
-    if (part->has_guard && !verb->guard)
-        return bad_part(cli, number, "takes no \"if\"");
-    return CLI_DONE;
-}
-
-static truce_status add_part(truce_commit *commit, const struct part *part, bson_error_t *error)
-{
-    const bson_t *guard = part->has_guard ? &part->guard : NULL;
-
-    if (!strcmp(part->verb, "insert"))
-        return truce_commit_insert(commit, part->collection, &part->with, error);
-    if (!strcmp(part->verb, "update"))
-        return truce_commit_update(commit, part->collection, &part->id, guard, &part->with, error);
-    if (!strcmp(part->verb, "replace"))
-        return truce_commit_replace(commit, part->collection, &part->id, guard, &part->with, error);
-    if (!strcmp(part->verb, "remove"))
-        return truce_commit_remove(commit, part->collection, &part->id, guard, error);
-    if (!strcmp(part->verb, "require"))
-        return truce_commit_require(commit, part->collection, &part->id, guard, error);
-    if (!strcmp(part->verb, "change"))
-        return truce_commit_change(commit, part->collection, &part->id, &part->with, error);
-    if (!strcmp(part->verb, "hold"))
-        return truce_commit_hold(commit, part->collection, &part->id, guard, error);
-    return truce_commit_require_missing(commit, part->collection, &part->id, error);
-}
-
-typedef int part_function(const struct cli *cli, int number, const struct part *part, void *arg);
-
-static int each_part(const struct cli *cli, const bson_t *changes, part_function *function,
-                     void *arg)
-{
-    bson_iter_t iter, field;
-    int code = CLI_DONE, number = 0;
-
-    if (!bson_iter_init(&iter, changes))
-        return CLI_USAGE;
-    while (!code && bson_iter_next(&iter)) {
-        struct part part = {0};
-
-        number++;
-        if (!BSON_ITER_HOLDS_DOCUMENT(&iter) || !bson_iter_recurse(&iter, &field))
-            return bad_part(cli, number, "must be a document");
-        while (!code && bson_iter_next(&field))
-            code = read_field(cli, number, &field, &part);
-        if (!code)
-            code = function(cli, number, &part, arg);
-    }
-    return code;
-}
-
 struct application {
     const struct cli *cli;
     const bson_t *changes;
-    truce_commit *commit;
-    bson_error_t *error;
-    truce_status status;
 };
-
-static int check_one(const struct cli *cli, int number, const struct part *part, void *arg)
-{
-    (void)arg;
-    return check_part(cli, number, part);
-}
-
-static int add_one(const struct cli *cli, int number, const struct part *part, void *arg)
-{
-    struct application *application = arg;
-
-    (void)cli;
-    (void)number;
-    application->status = add_part(application->commit, part, application->error);
-    return application->status ? CLI_NO : CLI_DONE;
-}
 
 static truce_status apply(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    struct application *application = arg;
+    const struct application *application = arg;
 
-    application->commit = commit;
-    application->error = error;
-    application->status = TRUCE_OK;
     truce_commit_changes_fixed(commit);
-    (void)each_part(application->cli, application->changes, add_one, application); /* status says */
-    return application->status;
+    return cli_parts_add(application->cli, application->changes, commit, error);
 }
 
 /* ---- diffs: {"collection": ..., "changes": {id: {key: [old, new]}}, "input": ...} ---- */
@@ -193,9 +42,9 @@ static int read_diffs(const struct cli *cli, const bson_t *document, struct diff
 
         if (!strcmp(key, "collection") && BSON_ITER_HOLDS_UTF8(&iter))
             diffs->collection = bson_iter_utf8(&iter, NULL);
-        else if (!strcmp(key, "changes") && take_document(&iter, &diffs->changes))
+        else if (!strcmp(key, "changes") && cli_take_document(&iter, &diffs->changes))
             diffs->has_changes = true;
-        else if (!strcmp(key, "input") && take_document(&iter, &diffs->input))
+        else if (!strcmp(key, "input") && cli_take_document(&iter, &diffs->input))
             diffs->has_input = true;
         else
             return cli_usage(cli,
@@ -275,7 +124,7 @@ static int check_given(const struct cli *cli, struct given *given)
     if (bson_empty(&given->content))
         return cli_usage(cli,
                          "CHANGES has no change: an array of changes, or a document with diffs");
-    return each_part(cli, &given->content, check_one, NULL);
+    return cli_parts_check(cli, &given->content);
 }
 
 /* From the argument, or from a file, or from standard input. */
@@ -342,9 +191,9 @@ const struct cli_command cli_commit_apply = {
             "ObjectId, every other one a string.\n"
             "Exit code 1: something in the way, nothing was changed.",
     .example =
-        "truce commit apply '[{\"update\": \"accounts\", \"id\": \"a\", \"if\": {\"n\": {\"$gte\": 5}},\n"
-        "                      \"with\": {\"$inc\": {\"n\": -5}}},\n"
-        "                     {\"update\": \"accounts\", \"id\": \"b\", \"with\": {\"$inc\": {\"n\": 5}}}]'",
+        "truce insert accounts '{_id: \"a\", n: 9}' '{_id: \"b\", n: 0}'\n"
+        "truce commit apply '[{update: \"accounts\", id: \"a\", if: {n: {$gte: 5}}, with: {$inc: {n: -5}}},\n"
+        "                     {update: \"accounts\", id: \"b\", with: {$inc: {n: 5}}}]'",
     .options =
         (const struct cli_option[]){
             {"file", 0, "FILE", "take CHANGES from a file; - is standard input", false},
@@ -400,7 +249,9 @@ const struct cli_command cli_commit_list = {
     .verb = "list",
     .summary = "print the commits that the store remembers, newest first",
     .help = "One line for each: commits of the journal, and native ones that had a key.",
-    .example = "truce commit list --state pending",
+    .example =
+        "truce commit apply --journal '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key k1 --key-time $(date +%s000)\n"
+        "truce commit list --state done",
     .options = (const struct cli_option[]){{"state", 0, "STATE",
                                             "only pending, committed, aborted or done ones", false},
                                            {"limit", 0, "N", "at most so many (100)", false},
@@ -438,7 +289,9 @@ const struct cli_command cli_commit_show = {
     .verb = "show",
     .arguments = "ID",
     .summary = "print one commit, by its id or its idempotency key",
-    .example = "truce commit show 'order 17'",
+    .example =
+        "truce commit apply '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key 'order 17' --key-time $(date +%s000)\n"
+        "truce commit show 'order 17'",
     .store = CLI_STORE_READ,
     .run = run_show,
 };
@@ -468,7 +321,9 @@ const struct cli_command cli_commit_resolve = {
     .summary = "bring one commit to its end",
     .help = "A decided one is released, one whose lease is over is undone. A commit that is under\n"
             "way is left alone (exit code 1).",
-    .example = "truce commit resolve 6560f0c2a1b2c3d4e5f60718",
+    .example =
+        "truce commit apply --journal '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key k1 --key-time $(date +%s000)\n"
+        "truce commit resolve $(truce find truce_commits | jq -r '._id.\"$oid\"')",
     .store = CLI_STORE_CHANGE,
     .run = run_resolve,
 };
@@ -513,8 +368,8 @@ const struct cli_command cli_commit_unique = {
             "_keys. To be run again after plain inserts, or after a new unique index was made.\n"
             "Without it the journal refuses such changes. Commits of file: stores need it only\n"
             "where the journal is asked for.",
-    .example = "truce index create people '{\"mail\": 1}' --unique\n"
-               "truce commit unique people",
+    .example = "truce index create people '{mail: 1}' --unique\n"
+               "truce commit unique people --settle 100",
     .options =
         (const struct cli_option[]){
             {"settle", 0, "MS", "how long to wait for other processes (6000)", false}, {0}},

@@ -426,8 +426,8 @@ const struct cli_command cli_copy = {
         "\n"
         "Exit code 1: TO is not the same; the first differences are listed (--json: 10,000).",
     .example =
-        "truce copy school.truce mongodb://127.0.0.1:27017/school\n"
-        "truce copy mongodb://127.0.0.1:27017/school school.truce --collection students --dry-run",
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce copy school.truce copy.truce",
     .options =
         (const struct cli_option[]){
             {"collection", 'c', "NAME", "only this one; may be given again", true},

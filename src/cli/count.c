@@ -32,7 +32,9 @@ const struct cli_command cli_count = {
     .noun = "count",
     .arguments = "COLLECTION [FILTER]",
     .summary = "count the documents that match",
-    .example = "truce count students '{\"classes.name\": \"CS 101\"}'",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce count students '{\"classes.name\": \"CS 101\"}'",
     .options = (const struct cli_option[]){CLI_SKIP_OPTION, CLI_LIMIT_OPTION, CLI_HINT_OPTION, {0}},
     .store = CLI_STORE_READ,
     .run = run,

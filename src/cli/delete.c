@@ -41,7 +41,9 @@ const struct cli_command cli_delete = {
     .summary = "delete the first document that matches, or --many",
     .help = "FILTER must be given; '{}' with --many deletes every document. The exit code is 1 if\n"
             "nothing matched.",
-    .example = "truce delete students '{\"student_id\": 1}'",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce delete students '{_id: 1}'",
     .options =
         (const struct cli_option[]){{"many", 'm', NULL, "every document that matches", false},
                                     CLI_HINT_OPTION,

@@ -56,7 +56,7 @@ const struct cli_command cli_demo = {
         "               with --store in a store of yours, in a collection truce_demo_keys that must\n"
         "               not be there before, and is dropped at the end\n"
         "  post         two editors save one document",
-    .example = "truce demo enrolments",
+    .example = "truce demo post",
     .options =
         (const struct cli_option[]){{"messages", 0, "NUMBER", "how many (20000)", false},
                                     {"students", 0, "NUMBER", "how many (2000)", false},

@@ -53,7 +53,9 @@ const struct cli_command cli_distinct = {
     .arguments = "COLLECTION PATH [FILTER]",
     .summary = "print the different values of a path, one a line",
     .help = "The elements of arrays count one by one.",
-    .example = "truce distinct students classes.name '{\"year\": 1}'",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce distinct students classes.name '{year: 2}'",
     .options = (const struct cli_option[]){CLI_CANONICAL_OPTION, {0}},
     .store = CLI_STORE_READ,
     .run = run,

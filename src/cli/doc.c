@@ -226,7 +226,8 @@ const struct cli_command cli_doc_save = {
     .help =
         "The number is raised. If it is no longer --version, nothing is saved, the paths that the\n"
         "two changes disagree about are shown, and the exit code is 1.",
-    .example = "truce doc save posts '{\"_id\": 1, \"title\": \"On truces\"}' --version 4",
+    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
+               "truce doc save posts '{_id: 1, title: \"On truces\"}' --version 1",
     .options = save_options,
     .store = CLI_STORE_WRITE,
     .run = run_save,
@@ -242,8 +243,9 @@ const struct cli_command cli_doc_merge = {
         "changed is decided by --rules: {\"path\": POLICY} with mine, theirs, newest, max, min, sum,\n"
         "union, text, ask; \"$default\" for all other paths. What is left goes to the inbox of\n"
         "conflicts (truce doc conflicts), and the exit code is 1.",
-    .example = "truce doc merge posts '{\"_id\": 1, \"views\": 8}' --version 4 "
-               "--rules '{\"views\": \"sum\"}'",
+    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
+               "truce doc merge posts '{_id: 1, title: \"Truce\", views: 8}' --version 1 \\\n"
+               "    --rules '{views: \"sum\"}'",
     .options = save_options,
     .store = CLI_STORE_WRITE,
     .run = run_merge,
@@ -281,7 +283,8 @@ const struct cli_command cli_doc_get = {
     .verb = "get",
     .arguments = "COLLECTION ID",
     .summary = "print a document as it is, or as it was",
-    .example = "truce doc get posts 1 --at 3",
+    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
+               "truce doc get posts 1",
     .options =
         (const struct cli_option[]){
             {"at", 0, "NUMBER", "as it was under that number", false}, DOC_OPTIONS, {0}},
@@ -342,7 +345,9 @@ const struct cli_command cli_doc_log = {
     .verb = "log",
     .arguments = "COLLECTION ID",
     .summary = "print the replaced versions that are kept, newest first",
-    .example = "truce doc log posts 1",
+    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
+               "truce doc save posts '{_id: 1, title: \"On truces\"}' --version 1\n"
+               "truce doc log posts 1",
     .options = (const struct cli_option[]){DOC_OPTIONS, {0}},
     .store = CLI_STORE_READ,
     .run = run_log,
@@ -393,8 +398,8 @@ const struct cli_command cli_doc_patch = {
     .help =
         "PATCH is an array of operations (JSON Patch, RFC 6902), operators ($set ...), or a merge\n"
         "patch (RFC 7396). Without --version it is applied to whatever stands there.",
-    .example =
-        "truce doc patch posts 1 '[{\"op\": \"add\", \"path\": \"/tags/-\", \"value\": \"x\"}]'",
+    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
+               "truce doc patch posts 1 '[{op: \"add\", path: \"/tags\", value: [\"x\"]}]'",
     .options = (const struct cli_option[]){{"version", 'v', "NUMBER", "only to that number", false},
                                            DOC_OPTIONS,
                                            {0}},
@@ -431,7 +436,8 @@ const struct cli_command cli_doc_conflicts = {
     .help =
         "Mine and theirs side by side; with --json a document for each, with both sides. The exit\n"
         "code is 1 if there are any.",
-    .example = "truce doc conflicts posts",
+    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
+               "truce doc conflicts posts",
     .options = (const struct cli_option[]){DOC_OPTIONS, {0}},
     .store = CLI_STORE_READ,
     .run = run_conflicts,
@@ -567,7 +573,11 @@ const struct cli_command cli_doc_resolve = {
     .help =
         "What does not conflict is merged in any case. If the document was saved again since, the\n"
         "decision is merged with that; a new disagreement leaves the conflict open (exit code 1).",
-    .example = "truce doc resolve posts 6560f0c2a1b2c3d4e5f60718 --mine",
+    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
+               "truce doc save posts '{_id: 1, title: \"Peace\"}' --version 1\n"
+               "truce doc merge posts '{_id: 1, title: \"War\"}' --version 1 || echo conflict\n"
+               "conflict=$(truce find truce_conflicts | jq -r '._id.\"$oid\"')\n"
+               "truce doc resolve posts $conflict --mine",
     .options =
         (const struct cli_option[]){{"mine", 0, NULL, "take mine where they disagree", false},
                                     {"theirs", 0, NULL, "take theirs", false},

@@ -11,9 +11,9 @@
 #include "base/limits.h"
 #include "bson/json.h"
 #include "bson/value.h"
+#include "cli/pretty.h"
 
-#define LINE_BYTES 76 /* a container that fits stands on one line */
-#define TEXT_MAX   ((size_t)8 * TRUCE_DOCUMENT_BYTES_MAX)
+#define TEXT_MAX ((size_t)8 * TRUCE_DOCUMENT_BYTES_MAX)
 
 /* ---- types ------------------------------------------------------------------------------------ */
 
@@ -67,55 +67,6 @@ void cli_keep_types(const bson_t *like, bson_t *document)
 static void put(struct buffer *out, const char *text)
 {
     truce__buffer_append(out, text, strlen(text));
-}
-
-static void new_line(struct buffer *out, int depth)
-{
-    put(out, "\n");
-    for (int i = 0; i < depth; i++)
-        put(out, "  ");
-}
-
-static void write_value(struct buffer *out, const bson_iter_t *iter, int depth);
-
-static void write_fields(struct buffer *out, bson_iter_t *fields, bool named, int depth)
-{
-    for (bool first = true; bson_iter_next(fields); first = false) {
-        if (!first)
-            put(out, ",");
-        new_line(out, depth + 1);
-        if (named) {
-            truce__json_write_text(out, bson_iter_key(fields), strlen(bson_iter_key(fields)));
-            put(out, ": ");
-        }
-        write_value(out, fields, depth + 1);
-    }
-    new_line(out, depth);
-}
-
-/* On one line if it fits; else one line for each field. */
-static void write_value(struct buffer *out, const bson_iter_t *iter, int depth)
-{
-    size_t before = out->size;
-    bson_iter_t inner;
-
-    truce__json_write_value(out, iter, JSON_RELAXED);
-    if (out->size - before <= LINE_BYTES || !bson_iter_recurse(iter, &inner))
-        return;
-    out->size = before;
-    put(out, BSON_ITER_HOLDS_ARRAY(iter) ? "[" : "{");
-    write_fields(out, &inner, !BSON_ITER_HOLDS_ARRAY(iter), depth);
-    put(out, BSON_ITER_HOLDS_ARRAY(iter) ? "]" : "}");
-}
-
-static void write_document(struct buffer *out, const bson_t *document)
-{
-    bson_iter_t fields;
-
-    put(out, "{");
-    if (bson_iter_init(&fields, document))
-        write_fields(out, &fields, true, 0);
-    put(out, "}\n");
 }
 
 /* Lines that begin with "#" are blanked, so that columns in errors stay right. No text of JSON goes
@@ -249,7 +200,7 @@ int cli_edit(struct cli *cli, const bson_t *document, const char *head, bson_t *
     if (descriptor < 0)
         return cli_say(cli, CLI_FAILED, "no file can be made as %s", path);
     put(&text, head);
-    write_document(&text, document);
+    cli_pretty(&text, document, false, JSON_RELAXED);
     if (write_file(descriptor, &text) && !close(descriptor))
         code = edit_file(cli, path, document, edited);
     else

@@ -110,9 +110,12 @@ const struct cli_command cli_doctor = {
             "indexes, and commits that nobody brought to their end. Nothing is changed.\n"
             "\n"
             "Each finding is an error (a promise that does not hold here), a warning (trouble to\n"
-            "come) or a note, and says what to change. Exit code 1: there are errors or warnings.",
-    .example = "truce doctor school.truce\n"
-               "truce doctor mongodb://db1,db2,db3/school?replicaSet=rs0",
+            "come) or a note, and says what to change. Exit code 1: there are errors or warnings.\n"
+            "\n"
+            "STORE may be a server: truce doctor mongodb://db1,db2,db3/school?replicaSet=rs0",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce doctor || echo 'there is something to change'",
     .options =
         (const struct cli_option[]){
             {"facts", 0, NULL, "with --json: what was found, in the last line", false}, {0}},

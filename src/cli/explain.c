@@ -34,7 +34,9 @@ const struct cli_command cli_explain = {
     .arguments = "COLLECTION [FILTER]",
     .summary = "show how a find would run: the plan, and what it had to look at",
     .help = "The answer has the shape of MongoDB's explain with \"executionStats\".",
-    .example = "truce explain students '{\"student_id\": 7}' | jq .executionStats",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce explain students '{_id: 1}' --pretty",
     .options = (const struct cli_option[]){CLI_SORT_OPTION,
                                            CLI_PROJECTION_OPTION,
                                            CLI_SKIP_OPTION,

@@ -4,6 +4,7 @@
 
 #include "base/fingerprint.h"
 #include "cli/commands.h"
+#include "cli/plain.h"
 #include "cli/progress.h"
 #include "cli/query.h"
 #include "cli/sink.h"
@@ -34,7 +35,9 @@ static int write_all(struct export *export, const struct cli_query *query, truce
 {
     struct cli_progress progress;
     struct buffer line = {0};
+    struct plain *plain = cli_plain_new(export->cli, export->cli->arguments[0]);
     const bson_t *document;
+    bson_t shown;
     bson_error_t error;
     truce_status status;
     bool good = true;
@@ -47,14 +50,21 @@ static int write_all(struct export *export, const struct cli_query *query, truce
         if (status || !document || !good)
             break;
         line.size = 0;
+        if (plain) {
+            cli_plain(plain, document, &shown);
+            document = &shown;
+        }
         truce__json_write(&line, document, false, export->form);
         truce__buffer_append_byte(&line, '\n');
         truce__fingerprint_add(&export->hash, bson_get_data(document), document->len);
         good = fwrite(line.bytes, 1, line.size, export->sink.file) == line.size;
+        if (plain)
+            bson_destroy(&shown);
         cli_progress(&progress, ++export->count, export->total);
     }
     cli_progress_end(&progress);
     truce__buffer_release(&line);
+    cli_plain_free(plain);
     return status ? cli_error(export->cli, NULL, status, &error) : CLI_DONE;
 }
 
@@ -108,11 +118,14 @@ const struct cli_command cli_export = {
     .summary = "write the documents that match as NDJSON, every type kept",
     .help = "The output is canonical Extended JSON, which truce import and MongoDB's tools read\n"
             "back exactly. A file given by --output appears when it is whole.",
-    .example = "truce export students --output students.ndjson",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce export students --output students.ndjson",
     .options =
         (const struct cli_option[]){
             {"output", 'o', "FILE", "write to a file (else to standard output)", false},
             {"relaxed", 0, NULL, "numbers and dates as people write them", false},
+            CLI_PLAIN_OPTION,
             CLI_SORT_OPTION,
             CLI_PROJECTION_OPTION,
             CLI_SKIP_OPTION,

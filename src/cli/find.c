@@ -1,5 +1,6 @@
 /* truce find: the documents that match, as NDJSON. */
 #include "cli/commands.h"
+#include "cli/plain.h"
 #include "cli/query.h"
 
 static int run(struct cli *cli)
@@ -26,12 +27,15 @@ const struct cli_command cli_find = {
     .help = "FILTER is a query of MongoDB's language, in Extended JSON; without it, all documents\n"
             "are printed. Numbers and dates are printed as people write them; --canonical shows\n"
             "every type.",
-    .example = "truce find students '{\"year\": {\"$gte\": 2}}' --sort '{\"name\": 1}' -n 10",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce find students '{year: {$gte: 2}}' --sort '{name: 1}' -n 10",
     .options = (const struct cli_option[]){CLI_SORT_OPTION,
                                            CLI_PROJECTION_OPTION,
                                            CLI_SKIP_OPTION,
                                            CLI_LIMIT_OPTION,
                                            CLI_HINT_OPTION,
+                                           CLI_PLAIN_OPTION,
                                            CLI_CANONICAL_OPTION,
                                            {0}},
     .store = CLI_STORE_READ,

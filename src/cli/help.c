@@ -71,7 +71,7 @@ int cli_help(const struct cli_command *c)
     printf("\nevery command:\n");
     print_options(cli_common_options);
     if (c->example) {
-        printf("\nexample:\n");
+        printf("\nexample (export TRUCE_STORE=school.truce):\n");
         print_indented(c->example);
     }
     return cli_output_end(CLI_DONE);

@@ -557,7 +557,8 @@ const struct cli_command cli_import = {
             "(a unique key is taken), go to a reject file with line number and reason, and the\n"
             "rest is imported; the exit code is 1 then. Killed and started again on the same\n"
             "file, it goes on where it was: progress is kept in the store (" IMPORTS ").",
-    .example = "truce import students students.ndjson --store school.truce",
+    .example = "printf '%s\\n' '{\"_id\": 1, \"name\": \"Ada\"}' > students.ndjson\n"
+               "truce import students students.ndjson",
     .options =
         (const struct cli_option[]){
             {"rejects", 0, "FILE", "the reject file (else FILE.rejects)", false},

@@ -56,7 +56,7 @@ const struct cli_command cli_index_create = {
     .help = "KEYS is {\"path\": 1} or -1 for descending, several paths for a compound index,\n"
             "{\"path.$**\": 1} for every path below one. An index that is there already with the\n"
             "same definition is no error.",
-    .example = "truce index create students '{\"student_id\": 1}' --unique",
+    .example = "truce index create students '{student_id: 1}' --unique",
     .options =
         (const struct cli_option[]){
             {"name", 0, "NAME", "instead of one made from the keys", false},
@@ -95,7 +95,8 @@ const struct cli_command cli_index_list = {
     .verb = "list",
     .arguments = "COLLECTION",
     .summary = "print the definitions of a collection's indexes",
-    .example = "truce index list students",
+    .example = "truce index create students '{student_id: 1}'\n"
+               "truce index list students",
     .store = CLI_STORE_READ,
     .run = run_list,
 };
@@ -121,7 +122,8 @@ const struct cli_command cli_index_drop = {
     .verb = "drop",
     .arguments = "COLLECTION NAME",
     .summary = "delete an index",
-    .example = "truce index drop students student_id_1",
+    .example = "truce index create students '{student_id: 1}'\n"
+               "truce index drop students student_id_1",
     .store = CLI_STORE_CHANGE,
     .run = run_drop,
 };

@@ -140,8 +140,7 @@ const struct cli_command cli_insert = {
         "A document without _id gets an ObjectId; --json shows the ids (the first 10,000). The\n"
         "first document that cannot be inserted ends it; those before it stay. For large\n"
         "files, truce import is faster and goes on after bad lines.",
-    .example =
-        "truce insert students '{\"student_id\": 1, \"name\": \"Ada\"}' --store school.truce",
+    .example = "truce insert students '{_id: 1, name: \"Ada\"}' '{_id: 2, name: \"Bob\"}'",
     .options =
         (const struct cli_option[]){
             {"relaxed", 0, NULL, "do not wait for the disk at each document", false}, {0}},

@@ -152,8 +152,10 @@ const struct cli_command cli_item_update = {
         "FILTER names the document, QUERY the items, as in $pull; UPDATE has MongoDB's operators,\n"
         "with paths that begin at the item. One atomic write: nobody sees the array without the\n"
         "items, and the others keep their order. The exit code is 1 if no item matched.",
-    .example = "truce item update employees '{\"_id\": 1}' '{\"type\": \"TOP_EMPLOYEE\"}' "
-               "'{\"$set\": {\"date\": null}}'",
+    .example =
+        "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
+        "truce item update employees '{_id: 1}' '{type: \"MENTOR\"}' '{$set: {since: 2020}}' \\\n"
+        "    --field badges --identity type",
     .options = change_options,
     .store = CLI_STORE_CHANGE,
     .run = run_update,
@@ -164,7 +166,8 @@ const struct cli_command cli_item_add = {
     .verb = "add",
     .arguments = "COLLECTION FILTER ITEM",
     .summary = "append an item to an array unless one of its identity is there",
-    .example = "truce item add employees '{\"_id\": 1}' '{\"type\": \"MENTOR\", \"since\": 2019}'",
+    .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
+               "truce item add employees '{_id: 1}' '{type: \"SAFETY\"}' -f badges -i type",
     .options = change_options,
     .store = CLI_STORE_CHANGE,
     .run = run_add,
@@ -175,9 +178,9 @@ const struct cli_command cli_item_replace = {
     .verb = "replace",
     .arguments = "COLLECTION FILTER ITEM",
     .summary = "put an item in the place of the one of its identity",
-    .example =
-        "truce item replace employees '{\"_id\": 1}' '{\"type\": \"MENTOR\", \"since\": 2020}' "
-        "--if '{\"since\": 2019}'",
+    .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
+               "truce item replace employees '{_id: 1}' '{type: \"MENTOR\", since: 2020}' \\\n"
+               "    --if '{since: 2019}' -f badges -i type",
     .options =
         (const struct cli_option[]){
             {"if", 0, "QUERY", "only if the old item matches this too", false}, ITEM_OPTIONS, {0}},
@@ -190,8 +193,8 @@ const struct cli_command cli_item_upsert = {
     .verb = "upsert",
     .arguments = "COLLECTION FILTER ITEM",
     .summary = "replace the item of that identity, or add it",
-    .example =
-        "truce item upsert employees '{\"_id\": 1}' '{\"type\": \"MENTOR\", \"since\": 2020}'",
+    .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
+               "truce item upsert employees '{_id: 1}' '{type: \"SAFETY\"}' -f badges -i type",
     .options = change_options,
     .store = CLI_STORE_CHANGE,
     .run = run_upsert,
@@ -202,7 +205,8 @@ const struct cli_command cli_item_remove = {
     .verb = "remove",
     .arguments = "COLLECTION FILTER QUERY",
     .summary = "remove the items of an array that match a query",
-    .example = "truce item remove employees '{\"_id\": 1}' '{\"type\": \"MENTOR\"}'",
+    .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
+               "truce item remove employees '{_id: 1}' '{type: \"MENTOR\"}' -f badges -i type",
     .options = change_options,
     .store = CLI_STORE_CHANGE,
     .run = run_remove,
@@ -258,7 +262,8 @@ const struct cli_command cli_item_to_map = {
         "Each document in one atomic write; the key of an item is its identity (\"%\", \".\" and\n"
         "\"$\" as %25, %2E and %24). Killed, it goes on when it is started again. Documents with an\n"
         "item without identity, or two of one, are left as they are: exit code 1.",
-    .example = "truce item to-map employees --field badges --identity type",
+    .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
+               "truce item to-map employees -f badges -i type",
     .options = change_options,
     .store = CLI_STORE_CHANGE,
     .run = run_to_map,
@@ -269,7 +274,9 @@ const struct cli_command cli_item_to_array = {
     .verb = "to-array",
     .arguments = "COLLECTION",
     .summary = "turn the maps of a collection into arrays, while it is written",
-    .example = "truce item to-array employees --field badges --identity type",
+    .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
+               "truce item to-map employees -f badges -i type\n"
+               "truce item to-array employees -f badges -i type",
     .options = change_options,
     .store = CLI_STORE_CHANGE,
     .run = run_to_array,
@@ -304,7 +311,7 @@ const struct cli_command cli_item_index = {
     .help =
         "PATH begins at the item; without it the index is on the identity. With --map one index is\n"
         "made for each --key, or a wildcard index over the whole map.",
-    .example = "truce item index employees date",
+    .example = "truce item index employees since -f badges -i type",
     .options = (const struct cli_option[]){{"key", 'k', "KEY", "an identity of a map (many)", true},
                                            ITEM_OPTIONS,
                                            {0}},

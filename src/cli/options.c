@@ -11,6 +11,8 @@ const struct cli_option cli_common_options[] = {
     {"store", 's', "URI", "the store: a file, mongodb://..., or memory: (else TRUCE_STORE says it)",
      false},
     {"json", 'j', NULL, "every answer is a document", false},
+    {"pretty", 0, NULL, "documents over several lines", false},
+    {"table", 0, NULL, "documents as the rows of a table", false},
     {"deadline", 0, "MS", "give up after so many milliseconds", false},
     {"quiet", 'q', NULL, "no progress and no remarks", false},
     {"help", 'h', NULL, "this help", false},
@@ -67,23 +69,35 @@ const char *cli_texts(const struct cli *cli, const char *name, int i)
     return at < 0 ? NULL : cli->given[at].value;
 }
 
+static bool read_number(const struct cli *cli, const char *text, const char *what, int64_t least,
+                        int64_t most, int64_t *number)
+{
+    char *end;
+
+    errno = 0;
+    *number = strtoll(text, &end, 10);
+    if (!errno && end != text && !*end && *number >= least && *number <= most)
+        return true;
+    cli_usage(cli, "%s needs a number from %lld to %lld, not \"%s\"", what, (long long)least,
+              (long long)most, text);
+    return false;
+}
+
+bool cli_argument_number(const struct cli *cli, int i, const char *what, int64_t least,
+                         int64_t most, int64_t *number)
+{
+    return read_number(cli, cli->arguments[i], what, least, most, number);
+}
+
 bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t most,
                 int64_t otherwise, int64_t *number)
 {
     const char *text = cli_text(cli, name);
-    char *end;
+    char what[64];
 
     *number = otherwise;
-    if (!text)
-        return true;
-    errno = 0;
-    *number = strtoll(text, &end, 10);
-    if (errno || end == text || *end || *number < least || *number > most) {
-        cli_usage(cli, "--%s needs a number from %lld to %lld, not \"%s\"", name, (long long)least,
-                  (long long)most, text);
-        return false;
-    }
-    return true;
+    snprintf(what, sizeof what, "--%s", name);
+    return !text || read_number(cli, text, what, least, most, number);
 }
 
 bool cli_document_or_array(const struct cli *cli, const char *text, const char *what,

@@ -7,6 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/pretty.h"
+#include "cli/table.h"
+
 /* ---- answers ------------------------------------------------------------------------------- */
 
 static bool write_line(FILE *file, const bson_t *document, enum json_form form)
@@ -23,9 +26,49 @@ static bool write_line(FILE *file, const bson_t *document, enum json_form form)
     return good;
 }
 
+static enum cli_shape shape;
+static struct table *table; /* with CLI_TABLE, from the first document on */
+
+void cli_print_as(enum cli_shape wanted)
+{
+    shape = wanted;
+}
+
+static bool print_pretty(const bson_t *document, enum json_form form)
+{
+    struct buffer text = {0};
+    bool good;
+
+    cli_pretty(&text, document, false, form);
+    good = fwrite(text.bytes, 1, text.size, stdout) == text.size;
+    truce__buffer_release(&text);
+    return good;
+}
+
 bool cli_print(const bson_t *document, enum json_form form)
 {
-    return write_line(stdout, document, form);
+    if (shape == CLI_PRETTY)
+        return print_pretty(document, form);
+    if (shape == CLI_LINES)
+        return write_line(stdout, document, form);
+    if (!table)
+        table = cli_table_new(stdout);
+    return cli_table_add(table, document, form);
+}
+
+static void end_table(void)
+{
+    int left_out = 0;
+
+    if (!table)
+        return;
+    cli_table_end(table, &left_out);
+    table = NULL;
+    if (left_out)
+        fprintf(stderr,
+                "truce: %d values stand in no column: there are more than %d fields, or they are "
+                "only in documents after the first %d\n",
+                left_out, TABLE_COLUMNS, TABLE_ROWS);
 }
 
 bool cli_answer(const struct cli *cli, const bson_t *document, const char *format, ...)
@@ -33,7 +76,7 @@ bool cli_answer(const struct cli *cli, const bson_t *document, const char *forma
     va_list arguments;
     int written;
 
-    if (cli->json)
+    if (cli->json || shape == CLI_TABLE)
         return cli_print(document, JSON_RELAXED);
     va_start(arguments, format);
     written = vprintf(format, arguments);
@@ -52,8 +95,10 @@ const char *cli_colour(const char *sequence)
 
 int cli_output_end(int code)
 {
-    bool failed = ferror(stdout) != 0;
+    bool failed;
 
+    end_table();
+    failed = ferror(stdout) != 0;
     errno = 0;
     if (fflush(stdout) == 0 && !failed)
         return code;

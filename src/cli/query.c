@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "cli/plain.h"
+
 static bool has_option(const struct cli *cli, const char *name)
 {
     for (const struct cli_option *o = cli->command->options; o && o->name; o++) {
@@ -80,16 +82,36 @@ void cli_query_release(struct cli_query *query)
     bson_destroy(&query->hint);
 }
 
+enum json_form cli_form(const struct cli *cli)
+{
+    return cli_flag(cli, "canonical") ? JSON_CANONICAL : JSON_RELAXED;
+}
+
+static bool print_one(const bson_t *document, const struct plain *plain, enum json_form form)
+{
+    bson_t shown;
+    bool good;
+
+    if (!plain)
+        return cli_print(document, form);
+    cli_plain(plain, document, &shown);
+    good = cli_print(&shown, form);
+    bson_destroy(&shown);
+    return good;
+}
+
 int cli_print_cursor(const struct cli *cli, truce_cursor *cursor)
 {
-    enum json_form form = cli_flag(cli, "canonical") ? JSON_CANONICAL : JSON_RELAXED;
+    struct plain *plain = cli_plain_new(cli, cli->arguments[0]);
+    enum json_form form = cli_form(cli);
     const bson_t *document;
     bson_error_t error;
     truce_status status;
 
     do {
         status = truce_cursor_next(cursor, &document, &error);
-    } while (!status && document && cli_print(document, form));
+    } while (!status && document && print_one(document, plain, form));
     truce_cursor_close(cursor);
+    cli_plain_free(plain);
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }

@@ -43,6 +43,9 @@ void cli_query_release(struct cli_query *query);
 /* --hint: an index name or a key pattern; `hint` is initialised, empty if there is none */
 bool cli_hint_read(const struct cli *cli, bson_t *hint);
 
+/* --canonical */
+enum json_form cli_form(const struct cli *cli);
+
 /* Prints the rest of a cursor to standard output and closes it; an error is printed. The
  * result is the exit code. */
 int cli_print_cursor(const struct cli *cli, truce_cursor *cursor);

@@ -92,8 +92,8 @@ const struct cli_command cli_set_add = {
         "Answers applied, stale (a newer operation on that name stands), duplicate (this one was\n"
         "applied before) or quarantined (its number had been given up). An element may carry\n"
         "fields beside its name; a newer add replaces them.",
-    .example = "truce set add students '{\"student_id\": 1}' '{\"name\": \"CS 101\"}' --seq 1001 "
-               "--store school.truce",
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "truce set add students '{student_id: 1}' '{name: \"CS 101\"}' --seq 1001",
     .options = apply_options,
     .store = CLI_STORE_WRITE,
     .run = run_add,
@@ -107,9 +107,8 @@ const struct cli_command cli_set_remove = {
     .help =
         "Answers like truce set add. A remove that comes before its add leaves a tombstone, which\n"
         "the add will meet.",
-    .example =
-        "truce set remove students '{\"student_id\": 1}' '{\"name\": \"CS 101\"}' --seq 1002 "
-        "--store school.truce",
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "truce set remove students '{student_id: 1}' '{name: \"CS 101\"}' --seq 1002",
     .options = apply_options,
     .store = CLI_STORE_WRITE,
     .run = run_remove,
@@ -148,7 +147,10 @@ const struct cli_command cli_set_show = {
     .verb = "show",
     .arguments = "COLLECTION KEY",
     .summary = "print one set: its elements, what was removed, its watermark",
-    .example = "truce set show students '{\"student_id\": 1}' --store school.truce",
+    .example =
+        "truce set define students --list classes --key student_id --name name\n"
+        "truce set add students '{student_id: 1}' '{name: \"CS 101\"}' --seq 1 --consumer web\n"
+        "truce set show students '{student_id: 1}'",
     .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
     .store = CLI_STORE_READ,
     .run = run_show,
@@ -209,7 +211,10 @@ const struct cli_command cli_set_watermark = {
         "The watermark of a source is the end of the gapless run of numbers that consumers\n"
         "recorded; that of the set is the least of its sources'. Tombstones at or below it can\n"
         "be collected.",
-    .example = "truce set watermark students --store school.truce",
+    .example =
+        "truce set define students --list classes --key student_id --name name\n"
+        "truce set add students '{student_id: 1}' '{name: \"CS 101\"}' --seq 1 --consumer web\n"
+        "truce set watermark students",
     .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
     .store = CLI_STORE_READ,
     .run = run_watermark,
@@ -254,7 +259,10 @@ const struct cli_command cli_set_collect = {
     .help =
         "A tombstone goes when every number up to its own is known to have been applied. May run\n"
         "at any time, beside consumers and other collectors.",
-    .example = "truce set collect students --store school.truce",
+    .example =
+        "truce set define students --list classes --key student_id --name name\n"
+        "truce set add students '{student_id: 1}' '{name: \"CS 101\"}' --seq 1 --consumer web\n"
+        "truce set collect students",
     .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
     .store = CLI_STORE_CHANGE,
     .run = run_collect,
@@ -302,7 +310,8 @@ const struct cli_command cli_set_void = {
     .arguments = "COLLECTION",
     .summary = "declare numbers that were never published, so that collecting goes on",
     .help = "What arrives with such a number after the watermark has passed it is quarantined.",
-    .example = "truce set void students --from 17 --to 19 --store school.truce",
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "truce set void students --from 17 --to 19",
     .options = (const struct cli_option[]){{"from", 0, "NUMBER", "the first of them", false},
                                            {"to", 0, "NUMBER", "the last of them (--from)", false},
                                            CLI_SET_SOURCE_OPTION,
@@ -337,7 +346,9 @@ const struct cli_command cli_set_idle = {
     .help =
         "Every number of the source below --below has been recorded or will never be published.\n"
         "A source that publishes seldom holds all collecting back until it says so.",
-    .example = "truce set idle students --source web --below 5000 --store school.truce",
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "truce set start students --source web\n"
+               "truce set idle students --source web --below 5000",
     .options =
         (const struct cli_option[]){{"below", 0, "NUMBER", "nothing below it is to come", false},
                                     CLI_SET_SOURCE_OPTION,
@@ -366,7 +377,8 @@ const struct cli_command cli_set_start = {
     .verb = "start",
     .arguments = "COLLECTION",
     .summary = "announce a source before it publishes, and tell its first number",
-    .example = "truce set start students --source mobile --store school.truce",
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "truce set start students --source mobile",
     .options = (const struct cli_option[]){CLI_SET_SOURCE_OPTION, CLI_SET_OPTIONS, {0}},
     .store = CLI_STORE_WRITE,
     .run = run_start,
@@ -411,7 +423,8 @@ const struct cli_command cli_set_quarantine = {
     .help =
         "One document a line: what it was and why it was not applied. The exit code is 1 if there\n"
         "are any. Publish such an operation again under a new number if it still matters.",
-    .example = "truce set quarantine students --store school.truce",
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "truce set quarantine students",
     .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
     .store = CLI_STORE_READ,
     .run = run_quarantine,

@@ -505,13 +505,16 @@ const struct cli_command cli_set_apply = {
         "    {\"operation\": \"insert\", \"student_id\": 1, \"class\": \"CS 101\", "
         "\"sequence_number\": 1000}\n"
         "\n"
-        "The operation is insert or delete (or add, remove); the element, here the class, is a name,\n"
-        "or a document with more fields than that. The --message options say which fields of a\n"
-        "message these are. Messages may come in any\n"
-        "order and any number of times. What is done is kept in the store: killed at any moment and\n"
-        "started again on the same input, it goes on where it was. Lines that are no messages go to\n"
-        "FILE.rejects with their numbers and reasons, and the exit code is 1.",
-    .example = "truce set apply messages.ndjson --workers 5 --store school.truce",
+        "The operation is insert or delete (or add, remove); the element, here the class, is a\n"
+        "name, or a document with more fields than that. The --message options say which fields\n"
+        "of a message these are. Messages may come in any order and any number of times. What is\n"
+        "done is kept in the store: killed at any moment and started again on the same input, it\n"
+        "goes on where it was. Lines that are no messages go to FILE.rejects with their numbers\n"
+        "and reasons, and the exit code is 1.",
+    .example =
+        "truce set define students --list classes --key student_id --name name\n"
+        "echo '{\"operation\": \"insert\", \"student_id\": 1, \"class\": \"CS 101\", \"sequence_number\": 1}' > m.ndjson\n"
+        "truce set apply m.ndjson students --message-element class --workers 2",
     .options =
         (const struct cli_option[]){
             {"workers", 'w', "NUMBER", "worker processes (5)", false},

@@ -72,9 +72,9 @@ const struct cli_command cli_set_forget = {
     .arguments = "COLLECTION",
     .summary = "take the definition of a set out of the store again",
     .help =
-        "With it go its sources and what consumers recorded. The lists in the documents stay, and so\n"
-        "does the index on the key (truce index drop). Nobody may be working with the set. Exit code\n"
-        "1: documents hold the list, or there is no such set.",
+        "With it go its sources and what consumers recorded. The lists in the documents stay, and\n"
+        "so does the index on the key (truce index drop). Nobody may be working with the set. Exit\n"
+        "code 1: documents hold the list, or there is no such set.",
     .example = "truce set define carts --list items --key cart --name sku\n"
                "truce set forget carts",
     .options =

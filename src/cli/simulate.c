@@ -109,8 +109,8 @@ const struct cli_command cli_simulate = {
         "strictly serializable; items are never absent, twice or half-changed for any reader; no\n"
         "edit of a revision is lost without a word; and all is at rest in the end. A seed that\n"
         "fails is run again with less and less of it, and what is left is printed.",
-    .example = "truce simulate\n"
-               "truce simulate --seed 42 --trace",
+    .example = "truce simulate --count 100\n"
+               "truce simulate --seed 42",
     .options =
         (const struct cli_option[]){
             {"of", 0, "WHAT", "commits, items or revisions (all three)", false},

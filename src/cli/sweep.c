@@ -98,8 +98,9 @@ const struct cli_command cli_sweep = {
             "undone, documents that they held are set free, and old commits are deleted; so are\n"
             "documents that an index with expireAfterSeconds says are too old. Safe at any time,\n"
             "and in many processes at once.",
-    .example = "truce sweep --store school.truce\n"
-               "truce sweep --loop --every 30",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce sweep",
     .options =
         (const struct cli_option[]){
             {"loop", 0, NULL, "go on until killed", false},
@@ -171,8 +172,9 @@ const struct cli_command cli_check = {
         "overwritten, forked, missing-document, blocked, displaced, stale-keys. Each finding names\n"
         "the document, the rule and what --repair would do; without --repair nothing is written.\n"
         "Exit code 1: there are findings that were not repaired.",
-    .example = "truce check --store school.truce\n"
-               "truce check --repair",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce check",
     .options =
         (const struct cli_option[]){{"repair", 0, NULL, "mend what can be mended", false}, {0}},
     .store = CLI_STORE_CHANGE,

@@ -73,7 +73,9 @@ const struct cli_command cli_update = {
     .help = "UPDATE has MongoDB's operators ({\"$set\": ...}), or is a document that replaces the\n"
             "one found, or an array of aggregation stages. The exit code is 1 if nothing matched\n"
             "(and nothing was inserted by --upsert).",
-    .example = "truce update students '{\"student_id\": 1}' '{\"$inc\": {\"year\": 1}}'",
+    .example =
+        "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
+        "truce update students '{_id: 1}' '{$inc: {year: 1}}'",
     .options =
         (const struct cli_option[]){
             {"many", 'm', NULL, "every document that matches", false},

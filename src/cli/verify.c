@@ -84,7 +84,9 @@ const struct cli_command cli_verify = {
         "G0, G1a, G1b, G1c, G-single, G2-item (cycles also with -realtime), internal, duplicate,\n"
         "incompatible-order, not-linearizable; with the transactions, numbered from 0, and the\n"
         "cycle. Exit code 1: there are anomalies.",
-    .example = "truce verify history.ndjson",
+    .example =
+        "printf '%s\\n' '{\"process\": 1, \"begin\": 1, \"end\": 2, \"status\": \"ok\", \"ops\": [[\"append\", \"x\", 5]]}' > h.ndjson\n"
+        "truce verify h.ndjson",
     .store = CLI_STORE_NONE,
     .run = run,
 };
