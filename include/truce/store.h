@@ -32,6 +32,9 @@ typedef struct truce_store_options {
     bool must_exist;      /* do not create the file */
     bool relaxed;         /* default durability of every write */
     uint32_t deadline_ms; /* how long a call may wait for locks; 0: 30,000 */
+    uint32_t
+        snapshot_age_ms; /* of a cursor or snapshot that is open while others write; 0: 600,000 */
+    uint64_t snapshot_log_bytes; /* what they may write meanwhile; 0: 1 GiB. See truce/snapshot.h */
 } truce_store_options;
 
 /* Opens or creates. INVALID: the URI is wrong; CORRUPT: the file is not ours, or newer than this

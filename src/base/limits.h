@@ -23,6 +23,10 @@
 #define TRUCE_BULK_MAX             100000              /* writes in one bulk call */
 #define TRUCE_BULK_BYTES_MAX       (48 * 1024 * 1024)
 
+#define TRUCE_SNAPSHOTS_MAX        128 /* cursors and snapshots of an open store that keep a moment */
+#define TRUCE_SNAPSHOT_AGE_MS      600000 /* default: how old one of them may be, ... */
+#define TRUCE_SNAPSHOT_LOG_BYTES   (UINT64_C(1) << 30) /* ... and what may be written meanwhile */
+
 #define TRUCE_COPY_BATCH_MAX       10000 /* documents that a copy holds at a time */
 #define TRUCE_COPY_DIFFERENCES_MAX 10000 /* that it tells, each with values of up to 1,000 bytes */
 

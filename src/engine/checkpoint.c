@@ -19,7 +19,9 @@
  *
  * Readers of other processes are not behind our gate, and own ones may take their time. If one stands in
  * the way, the restart is given up, and the next try comes when the WAL has grown by another 16 MB; then
- * it waits for readers twice as long, so that the WAL does not grow without end.
+ * it waits for readers twice as long, so that the WAL does not grow without end. Reads that last (moments.c)
+ * are not waited for: while one stands in the way pages are moved up to where it reads, and no further; the
+ * WAL grows until it ends, or is ended.
  *
  * A small file's pages stand many times in a long WAL, and are moved once; of a large one each may be
  * another, and what was not moved beside the writers is moved while they stand still.
@@ -33,6 +35,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "engine/storage/pins.h"
 
 #define PAGES_FEW   4000  /* 16 MB of WAL ... */
 #define PAGES_MAX   16000 /* ... or 64, beside a file that is not larger than 16 */
@@ -47,6 +50,7 @@ struct checkpoint_op {
     struct readers *readers;
     int64_t patience_ms;
     bool restarted;
+    bool pinned; /* a read that lasts stood in the way: nobody was kept waiting for it */
     int64_t file_pages;
 };
 
@@ -63,12 +67,18 @@ static truce_status run_restart(struct write_op *base, struct writer *writer, bs
     truce_status status;
     int pages, moved;
 
+    if (truce__pins_in_the_way(writer->lock)) {
+        op->pinned = true;
+        return TRUCE_OK;
+    }
     if (!truce__readers_close_gate(op->readers, deadline_ns))
         return TRUCE_OK;
     truce__kv_patience(writer->kv, RESTART_MS);
     status = truce__kv_checkpoint(writer->kv, true, &pages, &moved, error);
     truce__readers_open_gate(op->readers);
     op->restarted = !status;
+    if (!status)
+        truce__pins_note_log(writer->lock, 0);
     if (!status)
         status = truce__kv_file_pages(writer->kv, &op->file_pages, error);
     return status == TRUCE_LOCKED ? TRUCE_OK : status;
@@ -127,7 +137,7 @@ static bool checkpoint(struct checkpointer *checkpointer, int *due)
     if (!status)
         status = run_alone(checkpointer, &op.base);
     truce__lock_disclaim(claim);
-    if (!op.restarted && checkpointer->refused < PATIENT_MAX)
+    if (!op.restarted && !op.pinned && checkpointer->refused < PATIENT_MAX)
         checkpointer->refused++;
     if (!op.restarted || status)
         return false;

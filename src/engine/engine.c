@@ -3,7 +3,8 @@
  *
  * An engine is four things: the lock file, one connection that writes with its queue (writer.c),
  * a pool of connections that read (readers.c), and a thread for checkpoints that is started when
- * there is something to do (checkpoint.c).
+ * there is something to do (checkpoint.c). Reads that last have left the pool with their connection
+ * (moments.c); a view is an engine that has nothing but one of them.
  *
  * Open: the lock file, then the writer's connection. The first statement on it recovers the WAL if
  * the last user died: SQLite rebuilds the index of the WAL, at most some 16,000 pages, and nothing
@@ -64,6 +65,22 @@ int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms
     uint32_t chosen = deadline_ms ? deadline_ms : engine->deadline_ms;
 
     return truce__clock_monotonic_ns() + chosen * INT64_C(1000000);
+}
+
+truce_status truce__engine_read_begin(struct engine *engine, bool early, struct reader **reader,
+                                      bson_error_t *error)
+{
+    if (engine->moment)
+        return truce__moment_enter(engine->moment, reader, error);
+    return truce__readers_begin(&engine->readers, early, reader, error);
+}
+
+void truce__engine_read_end(struct engine *engine, struct reader *reader)
+{
+    if (engine->moment)
+        truce__moment_leave(engine->moment);
+    else
+        truce__readers_end(&engine->readers, reader);
 }
 
 struct query_context truce__engine_context(struct engine *engine, struct arena *arena)
@@ -267,6 +284,8 @@ static void free_engine(struct engine *engine)
 truce_status truce__engine_open(const char *path, const truce_store_options *options,
                                 struct engine **engine, bson_error_t *error)
 {
+    const struct moment_limits limits = {.age_ms = options->snapshot_age_ms,
+                                         .log = options->snapshot_log_bytes};
     struct engine *made;
     bson_error_t ignored;
     truce_status status;
@@ -291,6 +310,7 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     status = made->read_only ? open_read_only(made, error) : open_writable(made, error);
     made->generation = truce__lock_generation();
     if (!status) {
+        truce__moments_init(&made->moments, &made->readers, &made->lock, &limits);
         /* what cannot be swept now is swept later */
         if (!made->read_only)
             (void)truce__index_build_sweep(made, SWEEP_MS, &ignored);
@@ -303,6 +323,46 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     if (made->locked)
         truce__lock_close(&made->lock);
     free_engine(made);
+    return status;
+}
+
+/* ---- views ---------------------------------------------------------------------------------- */
+
+static struct engine *new_view(const struct engine *engine, struct moment *moment)
+{
+    struct engine *view = bson_malloc0(sizeof *view);
+
+    view->path = bson_strdup(engine->path);
+    view->read_only = true;
+    view->deadline_ms = engine->deadline_ms;
+    view->generation = engine->generation;
+    view->lock.file = -1;
+    view->spill = engine->spill;
+    view->moment = moment;
+    return view;
+}
+
+truce_status truce__engine_view(struct engine *engine, const struct moment_limits *limits,
+                                struct engine **view, bson_error_t *error)
+{
+    struct moment *moment = NULL;
+    struct reader *reader;
+    truce_status status = truce__engine_usable(engine, error);
+
+    *view = NULL;
+    if (!status && engine->moment) {
+        *view = new_view(engine, truce__moment_hold(engine->moment));
+        return TRUCE_OK;
+    }
+    if (!status)
+        status = truce__readers_begin(&engine->readers, false, &reader, error);
+    if (status)
+        return status;
+    status = truce__moment_keep(&engine->moments, reader, limits, &moment, error);
+    if (status)
+        truce__readers_end(&engine->readers, reader);
+    else
+        *view = new_view(engine, moment);
     return status;
 }
 
@@ -320,10 +380,23 @@ static void close_writer(struct engine *engine)
         truce__lock_release(&engine->lock);
 }
 
+/* In a forked child the snapshot is the parent's. */
+static void close_view(struct engine *view)
+{
+    if (view->generation == truce__lock_generation())
+        truce__moment_release(view->moment);
+    free_engine(view);
+}
+
 void truce__engine_close(struct engine *engine)
 {
+    if (engine->moment) {
+        close_view(engine);
+        return;
+    }
     if (engine->generation != truce__lock_generation())
         return;
+    truce__moments_release(&engine->moments);
     if (!engine->read_only) {
         truce__checkpointer_release(&engine->checkpointer);
         truce__writer_release(&engine->writer);

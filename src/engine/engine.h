@@ -7,6 +7,7 @@
  * whose wrappers have checked the arguments; options are never NULL.
  */
 #include "engine/checkpoint.h"
+#include "engine/moments.h"
 #include "engine/readers.h"
 #include "engine/writer.h"
 #include "query/aggregate/aggregate.h"
@@ -24,6 +25,9 @@ struct engine {
     struct writer writer;
     struct cache *cache; /* NULL if read_only */
     struct readers readers;
+    struct moments moments;
+    struct moment
+        *moment; /* of a view, which has nothing else that it could close; NULL: reads are of now */
     struct checkpointer checkpointer;
     atomic_uint ordinal; /* of calls, for timestamps */
     /* where sorts go that do not fit into memory; NULL: nowhere */
@@ -35,6 +39,11 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
                                 struct engine **engine, bson_error_t *error);
 void truce__engine_close(struct engine *engine);
 
+/* The engine as it is now, kept: every read of the view is of this moment. It is read-only. Closed before
+ * the engine. `limits` NULL: the engine's own. Of a view: another of the same moment. */
+truce_status truce__engine_view(struct engine *engine, const struct moment_limits *limits,
+                                struct engine **view, bson_error_t *error);
+
 /* ---- for the parts of the engine ------------------------------------------------------------ */
 
 /* Refuses every call of a forked child. */
@@ -43,6 +52,11 @@ truce_status truce__engine_usable(const struct engine *engine, bson_error_t *err
 truce_status truce__engine_writable(const struct engine *engine, bson_error_t *error);
 /* deadline_ms 0: the engine's own */
 int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms);
+/* A reader of now, all of it durable unless `early`; of a view, the one of its moment, for one thread at a
+ * time. Given back soon, and not kept across a call of the engine. EXPIRED: the moment is over. */
+truce_status truce__engine_read_begin(struct engine *engine, bool early, struct reader **reader,
+                                      bson_error_t *error);
+void truce__engine_read_end(struct engine *engine, struct reader *reader);
 /* now, and an arena */
 struct query_context truce__engine_context(struct engine *engine, struct arena *arena);
 

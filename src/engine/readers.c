@@ -16,6 +16,7 @@
  *     unless it is looked at early.
  *  4. The gate is all slots taken. It is closed by one thread at a time: the one that leads the
  *     writer.
+ *  5. A snapshot that is kept (moments.c) has left its slot with its connection: the gate does not wait for it.
  */
 #include "engine/readers.h"
 
@@ -42,6 +43,8 @@ void truce__readers_release(struct readers *readers)
         truce__catalog_release(reader->catalog);
         truce__buffer_release(&reader->key);
     }
+    for (unsigned i = 0; i < readers->spares; i++)
+        truce__kv_close(readers->spare[i]);
     truce__catalog_release(readers->latest);
     pthread_mutex_destroy(&readers->mutex);
     bson_free(readers->path);
@@ -158,13 +161,32 @@ static void watch(struct reader *reader)
     truce__kv_sound(reader->kv, truce__document_sound);
 }
 
+static struct kv *take_spare(struct readers *readers)
+{
+    struct kv *kv = NULL;
+
+    pthread_mutex_lock(&readers->mutex);
+    if (readers->spares)
+        kv = readers->spare[--readers->spares];
+    pthread_mutex_unlock(&readers->mutex);
+    return kv;
+}
+
 /* Few threads have memory enough to keep what a report over a whole collection reads again. */
 static truce_status open_one(struct readers *readers, struct reader *reader, bson_error_t *error)
 {
-    bool large = atomic_fetch_add(&readers->opened, 1) < READERS_LARGE;
-    unsigned flags = readers->flags | (large ? KV_LARGE : 0);
-    truce_status status = truce__kv_open(readers->path, flags, &reader->kv, error);
+    truce_status status;
+    unsigned flags;
+    bool large;
 
+    reader->kv = take_spare(readers);
+    if (reader->kv) {
+        watch(reader);
+        return TRUCE_OK;
+    }
+    large = atomic_fetch_add(&readers->opened, 1) < READERS_LARGE;
+    flags = readers->flags | (large ? KV_LARGE : 0);
+    status = truce__kv_open(readers->path, flags, &reader->kv, error);
     if (status)
         atomic_fetch_sub(&readers->opened, 1);
     else
@@ -209,6 +231,51 @@ void truce__readers_end(struct readers *readers, struct reader *reader)
 {
     truce__kv_snapshot_end(reader->kv);
     give(readers, reader);
+}
+
+/* ---- connections that leave their slot ------------------------------------------------------- */
+
+void truce__readers_detach(struct readers *readers, struct reader *reader, struct reader *taken)
+{
+    taken->kv = reader->kv;
+    taken->catalog = reader->catalog;
+    truce__kv_names(taken->kv, name_table, taken);
+    reader->kv = NULL;
+    reader->catalog = NULL;
+    give(readers, reader);
+}
+
+static bool put_spare(struct readers *readers, struct kv *kv)
+{
+    bool room;
+
+    pthread_mutex_lock(&readers->mutex);
+    room = readers->spares < READERS_SPARE;
+    if (room)
+        readers->spare[readers->spares++] = kv;
+    pthread_mutex_unlock(&readers->mutex);
+    return room;
+}
+
+void truce__readers_attach(struct readers *readers, struct reader *taken, struct reader *home)
+{
+    bool mine = take(home);
+
+    if (mine && !home->kv) {
+        home->kv = taken->kv;
+        truce__kv_names(home->kv, name_table, home);
+        taken->kv = NULL;
+    }
+    if (mine)
+        give(readers, home);
+    if (taken->kv && !put_spare(readers, taken->kv)) {
+        truce__kv_close(taken->kv);
+        atomic_fetch_sub(&readers->opened, 1);
+    }
+    truce__catalog_release(taken->catalog);
+    truce__buffer_release(&taken->key);
+    taken->kv = NULL;
+    taken->catalog = NULL;
 }
 
 /* ---- the gate ------------------------------------------------------------------------------- */

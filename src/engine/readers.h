@@ -14,6 +14,7 @@
 
 #define READERS_MAX   64
 #define READERS_LARGE 8 /* of these have a large cache of pages: those that are opened first */
+#define READERS_SPARE 8 /* connections that wait for a slot */
 
 struct reader {
     struct kv *kv;           /* NULL until it is first used */
@@ -29,8 +30,10 @@ struct readers {
     atomic_uint turn;
     atomic_uint waiters;
     atomic_uint opened;
-    struct catalog *latest; /* the last that a reader loaded, under the mutex */
     pthread_mutex_t mutex;
+    struct catalog *latest;          /* the last that a reader loaded, under the mutex */
+    struct kv *spare[READERS_SPARE]; /* under the mutex, too */
+    unsigned spares;
     struct reader all[READERS_MAX];
 };
 
@@ -44,6 +47,12 @@ void truce__readers_release(struct readers *readers);
 truce_status truce__readers_begin(struct readers *readers, bool early, struct reader **reader,
                                   bson_error_t *error);
 void truce__readers_end(struct readers *readers, struct reader *reader);
+
+/* The reader's connection, in its snapshot, and catalog to `taken`; the slot is free, without either. */
+void truce__readers_detach(struct readers *readers, struct reader *reader, struct reader *taken);
+/* They come back, out of any snapshot: to the slot `home` if that is free and has none, else to those that
+ * wait for a slot; or they are closed. `taken` has no connection then. */
+void truce__readers_attach(struct readers *readers, struct reader *taken, struct reader *home);
 
 /* The gate: closed, no snapshot of this process is open and none begins. False: somebody read until the
  * deadline (monotonic), and it is open. */

@@ -38,6 +38,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "engine/storage/pins.h"
 #include "engine/storage/wake.h"
 
 enum { QUEUED, TAKEN, LEADS, DONE };
@@ -170,7 +171,7 @@ static bool touched_any(const struct writer *writer)
 
 static truce_status commit(struct writer *writer, bool relaxed, bson_error_t *error)
 {
-    bool changed = touched_any(writer);
+    bool changed = touched_any(writer), wrote;
     uint64_t promised = 0;
     truce_status status;
 
@@ -180,7 +181,10 @@ static truce_status commit(struct writer *writer, bool relaxed, bson_error_t *er
         truce__wake_begin(writer->lock);
         truce__cache_commit(writer->cache, promised);
     }
+    wrote = truce__kv_changed(writer->kv);
     status = truce__kv_write_commit(writer->kv, error);
+    if (!status && wrote)
+        truce__pins_note_log(writer->lock, truce__kv_wal_pages(writer->kv));
     truce__durable_written(writer->durable);
     if (changed)
         truce__wake_announce(writer->lock, writer->touched);

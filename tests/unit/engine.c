@@ -340,7 +340,7 @@ TEST(what_was_read_by_id_is_forgotten_with_its_collection)
 
 /* ---- cursors -------------------------------------------------------------------------------- */
 
-TEST(a_cursor_goes_on_behind_its_place_while_documents_come_and_go)
+TEST(a_cursor_shows_the_documents_of_its_beginning_while_others_come_and_go)
 {
     truce_cursor *cursor;
     bson_error_t error;
@@ -367,27 +367,28 @@ TEST(a_cursor_goes_on_behind_its_place_while_documents_come_and_go)
         }
     }
     truce_cursor_close(cursor);
-    CHECK_INT(seen, ==, 2001);
-    CHECK_INT(last, ==, 5000);
+    CHECK_INT(seen, ==, 3000);
+    CHECK_INT(last, ==, 2999);
     truce_store_close(store);
 }
 
-TEST(a_cursor_whose_collection_is_dropped_says_so)
+TEST(a_cursor_whose_collection_is_dropped_still_has_its_documents)
 {
     truce_status status = TRUCE_OK;
     truce_cursor *cursor;
     bson_error_t error;
     const bson_t *found = NULL;
+    int seen = 0;
 
     REQUIRE(open_new());
     for (int i = 0; i < 500; i++)
         insert("{'_id': %d}", i);
     CHECK_OK(truce_find(store, "c", NULL, NULL, &cursor, &error), error);
     CHECK_OK(truce_collection_drop(store, "c", &error), error);
-    do
-        status = truce_cursor_next(cursor, &found, &error);
-    while (!status && found);
-    CHECK_STATUS(TRUCE_CONFLICT, status, error);
+    while (!(status = truce_cursor_next(cursor, &found, &error)) && found)
+        seen++;
+    CHECK_OK(status, error);
+    CHECK_INT(seen, ==, 500);
     truce_cursor_close(cursor);
     truce_store_close(store);
 }

@@ -143,14 +143,14 @@ truce_status truce__engine_check(struct engine *engine, int64_t *documents, int6
     truce_status status = truce__engine_usable(engine, error);
 
     if (!status)
-        status = truce__readers_begin(&engine->readers, false, &reader, error);
+        status = truce__engine_read_begin(engine, false, &reader, error);
     if (status)
         return status;
     check.kv = reader->kv;
     status = truce__kv_integrity(reader->kv, error);
     for (uint32_t i = 0; i < reader->catalog->count && !status; i++)
         status = check_collection(&check, &reader->catalog->collections[i], error);
-    truce__readers_end(&engine->readers, reader);
+    truce__engine_read_end(engine, reader);
     truce__index_keys_release(&check.keys);
     if (documents)
         *documents = check.documents;

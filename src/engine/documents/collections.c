@@ -187,7 +187,7 @@ truce_status truce__engine_collection_list(struct engine *engine, bson_t *collec
 
     bson_init(collections);
     if (!status)
-        status = truce__readers_begin(&engine->readers, false, &reader, error);
+        status = truce__engine_read_begin(engine, false, &reader, error);
     for (uint32_t i = 0; !status && i < reader->catalog->count; i++) {
         char buffer[16];
         const char *key;
@@ -199,7 +199,7 @@ truce_status truce__engine_collection_list(struct engine *engine, bson_t *collec
         bson_append_document_end(collections, &description);
     }
     if (reader)
-        truce__readers_end(&engine->readers, reader);
+        truce__engine_read_end(engine, reader);
     return status;
 }
 
@@ -230,7 +230,7 @@ truce_status truce__engine_index_list(struct engine *engine, const char *name, b
 
     bson_init(indexes);
     if (!status)
-        status = truce__readers_begin(&engine->readers, false, &reader, error);
+        status = truce__engine_read_begin(engine, false, &reader, error);
     if (status)
         return status;
     collection = truce__catalog_find(reader->catalog, name);
@@ -238,7 +238,7 @@ truce_status truce__engine_index_list(struct engine *engine, const char *name, b
         list_indexes(collection, indexes);
     else
         status = refuse_missing(name, error);
-    truce__readers_end(&engine->readers, reader);
+    truce__engine_read_end(engine, reader);
     return status;
 }
 

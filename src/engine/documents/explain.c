@@ -172,26 +172,16 @@ static void append_plan(bson_t *plan, const struct query *query,
     bson_append_document_end(plan, &planner);
 }
 
-/* The plan, with the catalog that it was made with or one that has the same indexes. */
-static truce_status describe(struct query *query, const bson_t *filter,
-                             const truce_find_options *options, bool count, bson_t *plan,
-                             bson_error_t *error)
+/* The plan, with the catalog that it was made with. A query of a collection that is not there has left it. */
+static void describe(const struct query *query, const bson_t *filter,
+                     const truce_find_options *options, bool count, bson_t *plan)
 {
-    struct readers *readers = &query->engine->readers;
-    const struct collection *collection;
-    struct reader *reader;
-    truce_status status = truce__readers_begin(readers, false, &reader, error);
+    const struct collection *collection = NULL;
 
-    if (status)
-        return status;
-    collection = truce__catalog_find(reader->catalog, query->collection);
-    if (collection || !query->plan.count)
-        append_plan(plan, query, collection, filter, options, count);
-    else
-        status = truce__fail(TRUCE_CONFLICT, error, "%s was dropped while it was explained",
-                             query->collection);
-    truce__readers_end(readers, reader);
-    return status;
+    if (query->reader)
+        collection = truce__catalog_find(query->reader->catalog, query->collection);
+    truce_assert(collection || !query->plan.count);
+    append_plan(plan, query, collection, filter, options, count);
 }
 
 static void append_stats(bson_t *plan, const struct query *query, int64_t returned,
@@ -231,13 +221,17 @@ static truce_status run_find(struct query *query, const truce_find_options *opti
 static truce_status run_count(struct query *query, const bson_t *filter,
                               const truce_find_options *options, bson_t *plan, bson_error_t *error)
 {
-    int64_t counted;
-    truce_status status =
-        counts_rows(filter, options)
-            ? truce__engine_count(query->engine, query->collection, filter, options, &counted,
-                                  error)
-            : truce__query_count(query, options->skip, options->limit, &counted, error);
+    int64_t counted = 0;
+    truce_status status = TRUCE_OK;
 
+    if (counts_rows(filter, options)) {
+        status = truce__query_pause(query, false, error);
+        if (!status)
+            status = truce__engine_count(query->engine, query->collection, filter, options,
+                                         &counted, error);
+    } else {
+        status = truce__query_count(query, options->skip, options->limit, &counted, error);
+    }
     append_stats(plan, query, 0, &counted);
     return status;
 }
@@ -252,7 +246,7 @@ truce_status truce__engine_explain(struct engine *engine, const char *collection
 
     bson_init(plan);
     if (!status)
-        status = describe(&query, filter, options, count, plan, error);
+        describe(&query, filter, options, count, plan);
     if (!status)
         status = count ? run_count(&query, filter, options, plan, error)
                        : run_find(&query, options, plan, error);

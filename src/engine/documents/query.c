@@ -1,14 +1,19 @@
 /*
  * Queries.
  *
- * A read is a sequence of snapshots. In each, entries are looked at until the reader of the
- * documents has enough for now or SNAPSHOT_ENTRIES were looked at; then the scan pauses, and the
- * next snapshot goes on behind its place. So no snapshot is open while a client thinks, and a
- * checkpoint never waits for long. The price is that a long read is not of one instant.
+ * A read is of one snapshot, the one that its plan was made in:
  *
- * A plan is made in the first snapshot, which is the one that is read first, and kept. If the catalog has changed in a later one, what
- * the plan stands on must still be there: table and index numbers are never used again, so looking
- * for the numbers is enough.
+ *     begun in a slot of the pool --done--> ended                    most reads end here
+ *                  |
+ *                  | SNAPSHOT_ENTRIES were looked at, or the reader of the documents has enough for now
+ *                  v
+ *     kept, on a connection that left the pool (moments.c) --done, closed--> ended
+ *
+ * Whoever reads for long does so in parts: after each the scan pauses, and the next part goes on behind its
+ * place, in the same snapshot. Between two parts a snapshot that is too old can be ended: then the read
+ * fails, and nothing that it gave was wrong.
+ *
+ * A query of a view (engine.c) enters the view's moment for each part.
  */
 #include "engine/documents/query.h"
 
@@ -184,9 +189,8 @@ truce_status truce__select(const struct selection *selection, struct writer *wri
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* ---- in snapshots --------------------------------------------------------------------------- */
+/* ---- in a snapshot -------------------------------------------------------------------------- */
 
-/* The first snapshot. */
 static truce_status make_plan(struct query *query, const struct reader *reader,
                               const truce_find_options *options, enum plan_goal goal,
                               bson_error_t *error)
@@ -199,7 +203,6 @@ static truce_status make_plan(struct query *query, const struct reader *reader,
     truce_status status;
 
     request.collection = truce__catalog_find(reader->catalog, query->collection);
-    query->version = reader->catalog->version;
     if (!request.collection) {
         query->done = true;
         return TRUCE_OK;
@@ -227,21 +230,41 @@ truce_status truce__query_init(struct query *query, struct engine *engine, const
     if (!status)
         status = truce__match_new(filter, &query->match, error);
     if (!status)
-        status = truce__readers_begin(&engine->readers, query->early, &reader, error);
+        status = truce__engine_read_begin(engine, query->early, &reader, error);
     if (status)
         return status;
     status = make_plan(query, reader, options, goal, error);
     if (status || query->done)
-        truce__readers_end(&engine->readers, reader);
+        truce__engine_read_end(engine, reader);
     else
-        query->first = reader;
+        query->reader = reader;
     return status;
+}
+
+/* Out of the snapshot, which is ended unless it is kept. */
+static void leave(struct query *query)
+{
+    if (!query->reader)
+        return;
+    if (query->moment)
+        truce__moment_leave(query->moment);
+    else
+        truce__engine_read_end(query->engine, query->reader);
+    query->reader = NULL;
+}
+
+/* In a forked child what is kept is the parent's. */
+static void let_go(struct query *query)
+{
+    leave(query);
+    if (query->moment && !truce__engine_usable(query->engine, NULL))
+        truce__moment_release(query->moment);
+    query->moment = NULL;
 }
 
 void truce__query_release(struct query *query)
 {
-    if (query->first)
-        truce__readers_end(&query->engine->readers, query->first);
+    let_go(query);
     truce__scan_release(&query->scan);
     truce__plan_release(&query->plan);
     truce__match_free(query->match);
@@ -249,54 +272,36 @@ void truce__query_release(struct query *query)
     bson_free(query->collection);
 }
 
-static bool still_there(const struct query *query, const struct collection *collection)
+/* Keeps the snapshot, and leaves it. */
+static truce_status keep(struct query *query, bson_error_t *error)
 {
-    if (!collection)
-        return false;
-    for (uint32_t i = 0; i < query->plan.count; i++) {
-        int64_t index = query->plan.scans[i].index;
+    truce_status status = TRUCE_OK;
 
-        if (index && !truce__collection_index_id(collection, index))
-            return false;
-    }
-    return true;
-}
-
-static truce_status check_plan(struct query *query, const struct reader *reader,
-                               bson_error_t *error)
-{
-    const struct collection *collection;
-
-    if (reader->catalog->version == query->version)
+    if (query->moment || query->engine->moment) {
+        leave(query);
         return TRUCE_OK;
-    collection = truce__catalog_find_id(reader->catalog, query->table);
-    if (!still_there(query, collection))
-        return truce__fail(TRUCE_CONFLICT, error,
-                           "%s, or the index in use, was dropped while it was read",
-                           query->collection);
-    query->version = reader->catalog->version;
-    return TRUCE_OK;
+    }
+    status =
+        truce__moment_keep(&query->engine->moments, query->reader, NULL, &query->moment, error);
+    if (status)
+        truce__readers_end(&query->engine->readers, query->reader);
+    query->reader = NULL;
+    return status;
 }
 
-/* A snapshot in which the plan stands. */
-static truce_status begin_snapshot(struct query *query, struct reader **reader, bson_error_t *error)
+/* Back into the snapshot. A slot of the pool is not held for more than a part. */
+static truce_status enter(struct query *query, bson_error_t *error)
 {
-    struct readers *readers = &query->engine->readers;
     truce_status status = truce__engine_usable(query->engine, error);
 
-    if (query->first && !status) {
-        *reader = query->first;
-        query->first = NULL;
-        return TRUCE_OK;
-    }
-    if (!status)
-        status = truce__readers_begin(readers, query->early, reader, error);
-    if (status)
+    if (!status && query->reader && query->ran)
+        status = keep(query, error);
+    query->ran = true;
+    if (status || query->reader)
         return status;
-    status = check_plan(query, *reader, error);
-    if (status)
-        truce__readers_end(readers, *reader);
-    return status;
+    return query->moment
+               ? truce__moment_enter(query->moment, &query->reader, error)
+               : truce__engine_read_begin(query->engine, query->early, &query->reader, error);
 }
 
 static truce_status run_snapshot(struct query *query, struct kv *kv, scan_take_function *take,
@@ -315,17 +320,27 @@ static truce_status run_snapshot(struct query *query, struct kv *kv, scan_take_f
 truce_status truce__query_run(struct query *query, scan_take_function *take, void *arg,
                               bson_error_t *error)
 {
-    struct reader *reader;
     truce_status status;
 
     if (query->done)
         return TRUCE_OK;
-    status = begin_snapshot(query, &reader, error);
+    status = enter(query, error);
     if (status)
         return status;
-    status = run_snapshot(query, reader->kv, take, arg, error);
-    truce__readers_end(&query->engine->readers, reader);
+    status = run_snapshot(query, query->reader->kv, take, arg, error);
+    if (status)
+        leave(query);
+    else if (query->done)
+        let_go(query);
     return status;
+}
+
+truce_status truce__query_pause(struct query *query, bool more, bson_error_t *error)
+{
+    if (query->reader && more)
+        return keep(query, error);
+    let_go(query);
+    return TRUCE_OK;
 }
 
 bool truce__query_sorted(const struct query *query)
@@ -352,8 +367,7 @@ static bool has_enough(const struct counting *counting)
     return counting->enough && counting->count == counting->enough;
 }
 
-/* All ranges in one snapshot, that of the plan: counting entries is quick, none counts twice, and no
- * document with an array has come into the index since. */
+/* All ranges in one part: counting entries is quick. */
 static truce_status count_entries(struct query *query, struct kv *kv, struct counting *counting,
                                   bson_error_t *error)
 {
@@ -384,13 +398,12 @@ static truce_status count_entries(struct query *query, struct kv *kv, struct cou
 static truce_status count_covered(struct query *query, struct counting *counting,
                                   bson_error_t *error)
 {
-    struct reader *reader;
-    truce_status status = begin_snapshot(query, &reader, error);
+    truce_status status = enter(query, error);
 
     if (status)
         return status;
-    status = count_entries(query, reader->kv, counting, error);
-    truce__readers_end(&query->engine->readers, reader);
+    status = count_entries(query, query->reader->kv, counting, error);
+    let_go(query);
     return status;
 }
 

@@ -2,8 +2,8 @@
 #define TRUCE_ENGINE_DOCUMENTS_QUERY_H
 
 /*
- * A query: a filter with everything that is needed to run it, for reads (in short snapshots, one
- * after the other) and for writes (inside the write transaction).
+ * A query: a filter with everything that is needed to run it, for reads (in one snapshot) and for writes
+ * (inside the write transaction).
  */
 #include "engine/documents/scan.h"
 #include "engine/engine.h"
@@ -56,7 +56,7 @@ truce_status truce__select(const struct selection *selection, struct writer *wri
                            const struct collection *collection, struct query_context *context,
                            struct gather *gather, bson_error_t *error);
 
-/* ---- in snapshots --------------------------------------------------------------------------- */
+/* ---- in a snapshot -------------------------------------------------------------------------- */
 
 struct query {
     struct engine *engine;
@@ -68,24 +68,27 @@ struct query {
     struct plan plan;
     struct scan scan;
     bool done;
-    struct reader
-        *first;       /* in the snapshot that the plan was made in, until that is used; or NULL */
-    bool early;       /* what is found need not be durable */
-    uint32_t version; /* of the catalog that the plan was made with */
+    struct reader *reader; /* in the snapshot, in a slot of the pool or entered; or NULL */
+    struct moment *moment; /* where the snapshot is kept; NULL: not yet, or that of the engine */
+    bool ran;              /* a first part of it */
+    bool early;            /* what is found need not be durable */
     int64_t table;
 };
 
-/* Compiles and plans, in a snapshot that the first run goes on in: run or release it at once. The
- * collection need not exist. `goal`: PLAN_COUNT for truce__query_count. */
+/* Compiles and plans, in the snapshot that all runs are in: run or release it at once. The collection need
+ * not exist. `goal`: PLAN_COUNT for truce__query_count. */
 truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
                                const bson_t *filter, const truce_find_options *options,
                                enum plan_goal goal, bson_error_t *error);
 void truce__query_release(struct query *query);
 
-/* Gives matching documents to `take` until it has enough, all were seen (query->done), or the
- * snapshot has been long enough. CONFLICT: what the plan stands on was dropped meanwhile. */
+/* Gives matching documents to `take` until it has enough, all were seen (query->done), or it is time to
+ * look around. Then run it again, or pause or release it at once. EXPIRED: the snapshot was ended. */
 truce_status truce__query_run(struct query *query, scan_take_function *take, void *arg,
                               bson_error_t *error);
+
+/* Before the caller is gone for a while: the snapshot is kept, if `more` shall be run, or ended. */
+truce_status truce__query_pause(struct query *query, bool more, bson_error_t *error);
 
 /* How many match behind the first `skip`, up to `limit` (0: all). */
 truce_status truce__query_count(struct query *query, int64_t skip, int64_t limit, int64_t *count,

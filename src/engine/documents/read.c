@@ -5,7 +5,7 @@
  *
  *     point     the filter is {_id: value} and nothing else: one lookup when it is opened
  *     batches   documents come in the order wanted: batches of them are copied out of one snapshot
- *               after the other (query.c), and given one by one
+ *               (query.c), which is kept while there may be more, and given one by one
  *     sorted    they do not: all go through a sorter when it is opened
  */
 #include "base/assert.h"
@@ -96,7 +96,7 @@ static truce_status read_point(struct engine *engine, const char *name, struct b
     struct reader *reader;
     struct bytes body;
     int64_t row;
-    truce_status status = truce__readers_begin(&engine->readers, true, &reader, error);
+    truce_status status = truce__engine_read_begin(engine, true, &reader, error);
 
     if (status)
         return status;
@@ -108,7 +108,25 @@ static truce_status read_point(struct engine *engine, const char *name, struct b
         truce__buffer_append(found, body.data, body.size);
     if (!status && engine->cache)
         truce__cache_fill(engine->cache, name, key, cached, row, body);
-    truce__readers_end(&engine->readers, reader);
+    truce__engine_read_end(engine, reader);
+    return status;
+}
+
+/* The same of a view. The cache has documents of now. */
+static truce_status view_point(struct engine *engine, const char *name, struct bytes key,
+                               struct buffer *found, bson_error_t *error)
+{
+    struct reader *reader;
+    struct bytes body;
+    int64_t row;
+    truce_status status = truce__engine_read_begin(engine, false, &reader, error);
+
+    if (status)
+        return status;
+    status = look_up(reader, name, key, &row, &body, error);
+    if (!status)
+        truce__buffer_append(found, body.data, body.size);
+    truce__engine_read_end(engine, reader);
     return status;
 }
 
@@ -122,7 +140,10 @@ static truce_status get_point(struct engine *engine, const char *name, struct va
 
     truce__key_append(&key, id, false);
     wanted = (struct bytes){key.bytes, key.size};
-    if (!engine->cache || !truce__cache_get(engine->cache, name, wanted, found, &look))
+    early = early || engine->moment;
+    if (engine->moment)
+        status = view_point(engine, name, wanted, found, error);
+    else if (!engine->cache || !truce__cache_get(engine->cache, name, wanted, found, &look))
         status = read_point(engine, name, wanted, &look, &look.promised, found, error);
     truce__buffer_release(&key);
     if (!early && (!status || status == TRUCE_NOT_FOUND)) {
@@ -191,11 +212,11 @@ truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, s
         looks[i].found = false;
     }
     if (!status)
-        status = truce__readers_begin(&engine->readers, false, &reader, error);
+        status = truce__engine_read_begin(engine, false, &reader, error);
     for (size_t i = 0; i < count && !status; i++)
         status = read_look(reader, &looks[i], error);
     if (reader)
-        truce__readers_end(&engine->readers, reader);
+        truce__engine_read_end(engine, reader);
     return status;
 }
 
@@ -203,6 +224,8 @@ truce_status truce__engine_settle(struct engine *engine, bson_error_t *error)
 {
     truce_status status = truce__engine_usable(engine, error);
 
+    if (engine->moment)
+        return status;
     if (status || engine->relaxed)
         return status;
     return truce__durable_wait(&engine->durable, truce__durable_promised(&engine->durable), error);
@@ -261,6 +284,8 @@ static truce_status fill(struct read_cursor *cursor, bson_error_t *error)
         return TRUCE_OK;
     while (!status && !cursor->count && !cursor->query.done)
         status = truce__query_run(&cursor->query, take_into_batch, cursor, error);
+    if (!status)
+        status = truce__query_pause(&cursor->query, cursor->count != cursor->left, error);
     return status;
 }
 
@@ -504,13 +529,13 @@ static truce_status count_all(struct engine *engine, const char *name, int64_t *
     truce_status status = truce__engine_usable(engine, error);
 
     if (!status)
-        status = truce__readers_begin(&engine->readers, false, &reader, error);
+        status = truce__engine_read_begin(engine, false, &reader, error);
     if (status)
         return status;
     collection = truce__catalog_find(reader->catalog, name);
     if (collection)
         status = truce__kv_rows_count(reader->kv, collection->id, count, error);
-    truce__readers_end(&engine->readers, reader);
+    truce__engine_read_end(engine, reader);
     return status;
 }
 

@@ -19,6 +19,17 @@
 
 /* a number to claim: who has it makes a checkpoint; others are numbers of indexes (catalog.c) */
 #define LOCK_CHECKPOINT (INT64_C(1) << 48)
+#define LOCK_PINS       (LOCK_CHECKPOINT + 1) /* and PIN_HOMES - 1 numbers more (pins.c) */
+
+#define PIN_HOMES       64
+
+/* What a store that is open in some process says of its reads that last. */
+struct lock_pin {
+    atomic_int process;
+    atomic_uint count, unlimited;
+    atomic_llong since_ms;
+    atomic_ullong log_at;
+};
 
 /* The shared page, at the start of the lock file; zero when new. */
 struct lock_page {
@@ -33,6 +44,9 @@ struct lock_page {
     atomic_ullong durable;           /* ... on the disk (durable.c) */
     atomic_bool broken;              /* the disk refused what was written */
     atomic_uint changes[WAKE_SLOTS]; /* for each slot of collection names: counts commits */
+    atomic_uint log_pages;           /* in the WAL, as the last commit left it ... */
+    atomic_ullong log_written;       /* ... and those ever written to it */
+    struct lock_pin pins[PIN_HOMES];
 };
 
 struct lock {
