@@ -12,6 +12,7 @@
 #include "truce/sequence.h"
 #include "truce/set.h"
 #include "truce/status.h"
+#include "truce/snapshot.h"
 #include "truce/store.h"
 #include "truce/sweep.h"
 

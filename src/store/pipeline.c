@@ -10,8 +10,9 @@
  * last document is in: readers see the old collection or the new one. A crash before leaves the
  * temporary collection; a cursor that fails or is closed before removes it.
  *
- * Deliberately not done: holding one snapshot over all collections of a pipeline; as in MongoDB
- * each $lookup sees its collection as it is then.
+ * All that a pipeline reads is of one moment: where a stage reads other collections ($lookup, $unionWith), a view
+ * of the store is taken first, and both the input and these stages read it. What $out and $merge write goes to the
+ * store, and is not read.
  */
 #include "store/pipeline.h"
 
@@ -35,7 +36,9 @@ struct out_state {
 
 struct pipeline_cursor {
     truce_cursor base;
-    truce_store *store;
+    truce_store *store; /* where it writes */
+    truce_store *
+        reads; /* where other collections are read: the moment of the input; its own, if not `store` */
     struct pipeline *pipeline;
     struct source *output;
     struct query_context context;
@@ -70,7 +73,7 @@ static truce_status world_open(void *arg, const char *collection, const bson_t *
 {
     struct pipeline_cursor *cursor = arg;
     struct find_source *made = bson_malloc0(sizeof(*made));
-    truce_status status = truce_find(cursor->store, collection, filter, NULL, &made->cursor, error);
+    truce_status status = truce_find(cursor->reads, collection, filter, NULL, &made->cursor, error);
 
     made->base = (struct source){find_next, find_free};
     if (status) {
@@ -98,7 +101,7 @@ static bool world_indexed(void *arg, const char *collection, const char *path)
     bool found = false;
     bson_t indexes;
 
-    if (truce_index_list(cursor->store, collection, &indexes, NULL) == TRUCE_OK)
+    if (truce_index_list(cursor->reads, collection, &indexes, NULL) == TRUCE_OK)
         for (fields = truce__fields(truce__value_document(&indexes)); truce__fields_next(&fields);)
             found = found || serves(fields.value, path);
     bson_destroy(&indexes);
@@ -326,6 +329,8 @@ static void cursor_close(truce_cursor *base)
 
     if (cursor->output)
         cursor->output->free(cursor->output);
+    if (cursor->reads != cursor->store)
+        truce_store_close(cursor->reads);
     out_abandon(cursor);
     truce__merge_free(cursor->merge);
     truce__pipeline_free(cursor->pipeline);
@@ -357,14 +362,18 @@ static struct pipeline_cursor *cursor_new(truce_store *store, struct pipeline *p
     return cursor;
 }
 
-truce_status truce__store_pipeline_cursor(truce_store *store, struct pipeline *pipeline,
-                                          uint32_t first, struct source *input,
+truce_status truce__store_pipeline_cursor(truce_store *store, truce_store *reads,
+                                          struct pipeline *pipeline, uint32_t first,
+                                          struct source *input,
                                           const truce_aggregate_options *options,
                                           truce_cursor **cursor, bson_error_t *error)
 {
     struct pipeline_cursor *made = cursor_new(store, pipeline, options);
-    truce_status status = truce__pipeline_open(pipeline, first, input, &made->world, &made->context,
-                                               &made->output, error);
+    truce_status status;
+
+    made->reads = reads ? reads : store;
+    status = truce__pipeline_open(pipeline, first, input, &made->world, &made->context,
+                                  &made->output, error);
 
     truce_assert(!status == (made->output != NULL));
     if (status) {

@@ -16,6 +16,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "query/incoming.h"
+#include "store/view.h"
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
@@ -281,6 +282,9 @@ truce_status truce_aggregate(truce_store *store, const char *collection, const b
         status = truce__check_required(pipeline, "pipeline", error);
     if (status)
         return status;
+    status = truce__view_guard_pipeline(store, pipeline, collection, error);
+    if (status)
+        return status;
     status = store->ops->aggregate(store, collection, pipeline, options, cursor, &caught);
     truce_assert(!status == (*cursor != NULL));
     return truce__pass_error(status, &caught, error);
@@ -362,6 +366,8 @@ truce_status truce_index_create(truce_store *store, const char *collection, cons
         status = truce__check_required(index, "index", error);
     if (status)
         return status;
+    if (truce__is_view(store))
+        return truce__view_index(store, collection, index, error);
     status = store->ops->index_create(store, collection, index, &caught);
     return truce__pass_error(status, &caught, error);
 }
@@ -372,6 +378,8 @@ truce_status truce_index_drop(truce_store *store, const char *collection, const 
     bson_error_t caught = {0};
     truce_status status = truce__collection_name_check(collection, error);
 
+    if (!status)
+        status = truce__view_guard(store, "drop an index of", collection, error);
     if (status)
         return status;
     status = store->ops->index_drop(store, collection, name, &caught);
@@ -401,6 +409,8 @@ truce_status truce_collection_create(truce_store *store, const char *collection,
     bson_error_t caught = {0};
     truce_status status = truce__collection_name_check(collection, error);
 
+    if (!status)
+        status = truce__view_guard(store, "create", collection, error);
     if (status)
         return status;
     status = store->ops->collection_create(store, collection, &caught);
@@ -412,6 +422,8 @@ truce_status truce_collection_drop(truce_store *store, const char *collection, b
     bson_error_t caught = {0};
     truce_status status = truce__collection_name_check(collection, error);
 
+    if (!status)
+        status = truce__view_guard(store, "drop", collection, error);
     if (status)
         return status;
     status = store->ops->collection_drop(store, collection, &caught);
@@ -429,6 +441,8 @@ truce_status truce_collection_rename(truce_store *store, const char *from, const
     if (!status && !strcmp(from, to))
         status = truce__refuse(CODE_ILLEGAL_OPERATION, error,
                                "a collection cannot be renamed to its own name (%s)", from);
+    if (!status)
+        status = truce__view_guard(store, "rename", from, error);
     if (status)
         return status;
     status = store->ops->collection_rename(store, from, to, drop_target, &caught);
@@ -461,6 +475,8 @@ truce_status truce_wait(truce_store *store, const char *collection, uint64_t *to
     uint64_t before = *token;
     truce_status status = truce__collection_name_check(collection, error);
 
+    if (!status)
+        status = truce__view_guard(store, "wait for changes of", collection, error);
     if (status)
         return status;
     status = store->ops->wait(store, collection, token, timeout_ms, &caught);

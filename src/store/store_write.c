@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "query/incoming.h"
+#include "store/view.h"
 
 void truce_write_result_release(truce_write_result *result)
 {
@@ -274,6 +275,18 @@ static truce_status first_failure(const truce_write_outcome *outcomes, size_t co
     return status;
 }
 
+/* A bulk is refused by the name of its first write. */
+static truce_status guard(const truce_store *store, const truce_write *write, bson_error_t *error)
+{
+    static const char *const names[] = {[TRUCE_WRITE_INSERT] = "insert into",
+                                        [TRUCE_WRITE_UPDATE] = "update",
+                                        [TRUCE_WRITE_REMOVE] = "remove from"};
+    bool named = write->kind >= TRUCE_WRITE_INSERT && write->kind <= TRUCE_WRITE_REMOVE;
+
+    return truce__view_guard(store, named ? names[write->kind] : "write to",
+                             write->collection ? write->collection : "a collection", error);
+}
+
 truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t count,
                         const truce_bulk_options *options, truce_write_outcome *outcomes,
                         bson_error_t *error)
@@ -287,6 +300,8 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
     options = options ? options : &defaults;
     fill_outcomes(outcomes, count, options->atomic);
     status = check_sizes(writes, count, options, error);
+    if (!status && count)
+        status = guard(store, &writes[0], error);
     if (status)
         return status;
     prepared_init(&prepared, store, count);
@@ -311,6 +326,8 @@ truce_status truce__store_rewrite(truce_store *store, truce_rewrite *rewrite, bs
     if (!status && !(store->capabilities & TRUCE_CAN_REWRITE))
         status =
             truce__fail(TRUCE_INVALID, error, "a %s: store cannot rewrite", store->ops->scheme);
+    if (!status)
+        status = truce__view_guard(store, "write to", rewrite->collection, error);
     if (status || !rewrite->count)
         return status;
     status = store->ops->rewrite(store, rewrite, &caught);
@@ -434,6 +451,8 @@ truce_status truce_find_and_modify(truce_store *store, const char *collection, c
     if (result)
         *result = done;
     status = check_modify(collection, filter, update, options, error);
+    if (!status)
+        status = truce__view_guard(store, "find and modify in", collection, error);
     if (status) {
         bson_init(document);
         return status;

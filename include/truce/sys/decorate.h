@@ -6,7 +6,8 @@
  * tells every call. They can be stacked. A wrapper takes over the store it wraps and closes it with
  * itself; it has the capabilities of the inner store.
  *
- * A call is one verb of the backend table (sys/store.h), or one step of a cursor ("next").
+ * A call is one verb of the backend table (sys/store.h), or one step of a cursor ("next"). The view of a snapshot is
+ * that of the inner store: its calls are neither hit nor told.
  */
 #include <stdio.h>
 

@@ -9,7 +9,7 @@
  * sizes, that documents are well-formed) and assert what the comments here promise, for every
  * backend, so a backend need not check again. Every function may be called from several threads.
  */
-#include "truce/store.h"
+#include "truce/snapshot.h"
 
 TRUCE_BEGIN_DECLS
 
@@ -30,6 +30,8 @@ enum {
                                          writes, never one before a write that it leaves */
     TRUCE_CAN_REWRITE = 1 << 11,    /* rewrite */
     TRUCE_CAN_COMPARE = 1 << 12,    /* `exact` of a write */
+    TRUCE_IS_VIEW =
+        1 << 13, /* not what it can do, but what it is: of one moment (truce/snapshot.h) */
 };
 
 /*
@@ -114,6 +116,12 @@ typedef struct truce_store_ops {
     truce_status (*facts)(truce_store *store, bson_t *facts, bson_error_t *error);
     /* fills what it counts of the zeroed counters; NULL: nothing */
     void (*counters)(truce_store *store, truce_store_counters *counters);
+    /* As truce_snapshot. The view has TRUCE_IS_VIEW, and none of its functions that write is ever called; it may
+     * itself be asked for a view. NULL: it cannot. */
+    truce_status (*snapshot)(truce_store *store, const truce_snapshot_options *options,
+                             truce_store **view, bson_error_t *error);
+    /* Of a view: fills the zeroed state; NULL: nothing is known. */
+    void (*snapshot_state)(truce_store *view, truce_snapshot_state *state);
 } truce_store_ops;
 
 /* What the layers above remember of one store (which indexes they made sure of). Theirs to fill;

@@ -435,6 +435,22 @@ static truce_status wait_for_change(truce_store *base, const char *collection, u
     return end(fault, kind, "wait", status, error);
 }
 
+static truce_status take_snapshot(truce_store *base, const truce_snapshot_options *options,
+                                  truce_store **view, bson_error_t *error)
+{
+    struct fault_store *fault = (struct fault_store *)base;
+    truce_fault_kind kind = begin(fault, false);
+    truce_status status = TRUCE_OK;
+
+    if (kind != TRUCE_FAULT_FAIL)
+        status = truce_snapshot(fault->inner, options, view, error);
+    if (lost(kind)) {
+        truce_store_close(*view);
+        *view = NULL;
+    }
+    return end(fault, kind, "snapshot", status, error);
+}
+
 /* Nothing is changed by it, and so nothing can be lost. */
 static truce_status settle(truce_store *base, bson_error_t *error)
 {
@@ -483,6 +499,7 @@ static const truce_store_ops fault_ops = {
     .settle = settle,
     .facts = facts_of_inner,
     .counters = counters_of_inner,
+    .snapshot = take_snapshot,
 };
 
 /* ---- public --------------------------------------------------------------------------------- */

@@ -296,6 +296,16 @@ static truce_status read_many(truce_store *base, truce_look *looks, size_t numbe
     return call_end(&call, status, error);
 }
 
+static truce_status take_snapshot(truce_store *base, const truce_snapshot_options *options,
+                                  truce_store **view, bson_error_t *error)
+{
+    struct call call;
+
+    call_init(&call, base, "snapshot", NULL);
+    call_begin(&call);
+    return call_end(&call, truce_snapshot(call.trace->inner, options, view, error), error);
+}
+
 /* ---- writing -------------------------------------------------------------------------------- */
 
 static truce_status bulk(truce_store *base, const truce_write *writes, size_t number,
@@ -499,6 +509,7 @@ static const truce_store_ops trace_ops = {
     .settle = settle,
     .facts = facts_of_inner,
     .counters = counters_of_inner,
+    .snapshot = take_snapshot,
 };
 
 /* ---- public --------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include "query/context.h"
 #include "store/pipeline.h"
 #include "store/store.h"
+#include "store/view.h"
 
 struct file_store {
     truce_store base; /* first */
@@ -114,7 +115,7 @@ static void free_source(struct source *base)
 }
 
 /* The documents that the pipeline starts from, in an order of its $sort if that costs nothing. */
-static truce_status open_head(truce_store *store, const char *collection,
+static truce_status open_head(truce_store *reads, const char *collection,
                               const struct pipeline_head *head,
                               const truce_aggregate_options *options, struct cursor_source *source,
                               bson_error_t *error)
@@ -128,9 +129,9 @@ static truce_status open_head(truce_store *store, const char *collection,
                               .limit = head->limit};
 
     if (head->sort && !head->same_sort)
-        return truce__engine_find_if_sorted(engine_of(store), collection, filter, &how,
+        return truce__engine_find_if_sorted(engine_of(reads), collection, filter, &how,
                                             &source->cursor, &source->base.ordered, error);
-    return truce__engine_find(engine_of(store), collection, filter, &how, &source->cursor, error);
+    return truce__engine_find(engine_of(reads), collection, filter, &how, &source->cursor, error);
 }
 
 static truce_status aggregate(truce_store *store, const char *collection, const bson_t *pipeline,
@@ -140,22 +141,28 @@ static truce_status aggregate(truce_store *store, const char *collection, const 
     struct cursor_source *source;
     struct pipeline_head head = {0};
     struct pipeline *compiled = NULL;
+    truce_store *reads = NULL;
     truce_status status = truce__pipeline_new(pipeline, &compiled, error);
 
     *cursor = NULL;
-    if (status)
-        return status;
-    truce__pipeline_head(compiled, &head);
-    source = bson_malloc0(sizeof *source);
-    source->base = (struct source){next_of_cursor, free_source, each_of_cursor};
-    status = open_head(store, collection, &head, options, source, error);
+    if (!status)
+        status = truce__view_for_pipeline(store, pipeline, &reads, error);
     if (status) {
-        bson_free(source);
         truce__pipeline_free(compiled);
         return status;
     }
-    return truce__store_pipeline_cursor(store, compiled, head.stages_taken, &source->base, options,
-                                        cursor, error);
+    truce__pipeline_head(compiled, &head);
+    source = bson_malloc0(sizeof *source);
+    source->base = (struct source){next_of_cursor, free_source, each_of_cursor};
+    status = open_head(reads ? reads : store, collection, &head, options, source, error);
+    if (status) {
+        bson_free(source);
+        truce__pipeline_free(compiled);
+        truce_store_close(reads);
+        return status;
+    }
+    return truce__store_pipeline_cursor(store, reads, compiled, head.stages_taken, &source->base,
+                                        options, cursor, error);
 }
 
 /* ---- indexes and collections ---------------------------------------------------------------- */
@@ -218,6 +225,20 @@ static truce_status facts_of_file(truce_store *store, bson_t *facts, bson_error_
     return TRUCE_OK;
 }
 
+/* ---- views ----------------------------------------------------------------------------------- */
+
+static truce_status take_snapshot(truce_store *store, const truce_snapshot_options *options,
+                                  truce_store **view, bson_error_t *error);
+
+static void state_of_view(truce_store *view, truce_snapshot_state *state)
+{
+    struct moment_state known;
+
+    truce__moment_look(engine_of(view)->moment, &known);
+    *state = (truce_snapshot_state){
+        .age_ms = known.age_ms, .log_bytes = known.log, .ended = known.ended};
+}
+
 static const truce_store_ops file_ops = {
     .scheme = "file",
     .close = close_store,
@@ -240,7 +261,32 @@ static const truce_store_ops file_ops = {
     .wait = wait_for_change,
     .settle = settle,
     .facts = facts_of_file,
+    .snapshot = take_snapshot,
+    .snapshot_state = state_of_view,
 };
+
+static truce_store *new_store(struct engine *engine, uint32_t capabilities)
+{
+    struct file_store *made = bson_malloc0(sizeof *made);
+
+    made->base.ops = &file_ops;
+    made->base.capabilities = capabilities;
+    made->engine = engine;
+    return &made->base;
+}
+
+static truce_status take_snapshot(truce_store *store, const truce_snapshot_options *options,
+                                  truce_store **view, bson_error_t *error)
+{
+    const struct moment_limits limits = {
+        .age_ms = options->age_ms, .log = options->log_bytes, .unlimited = options->unlimited};
+    struct engine *engine;
+    truce_status status = truce__engine_view(engine_of(store), &limits, &engine, error);
+
+    if (!status)
+        *view = new_store(engine, store->capabilities | TRUCE_IS_VIEW);
+    return status;
+}
 
 static truce_status open_spill(void *arg, struct spill **spill, bson_error_t *error)
 {
@@ -251,7 +297,6 @@ static truce_status open_spill(void *arg, struct spill **spill, bson_error_t *er
 truce_status truce__file_open(const char *path, const truce_store_options *options,
                               truce_store **store, bson_error_t *error)
 {
-    struct file_store *made;
     struct engine *engine;
     truce_status status = truce__engine_open(path, options, &engine, error);
 
@@ -259,14 +304,11 @@ truce_status truce__file_open(const char *path, const truce_store_options *optio
     if (status)
         return status;
     engine->spill = open_spill;
-    made = bson_malloc0(sizeof *made);
-    made->base.ops = &file_ops;
-    made->base.capabilities =
-        TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS | TRUCE_CAN_ITEM_UPDATE |
-        TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX |
-        TRUCE_CAN_WAIT | TRUCE_CAN_DURABLE | TRUCE_CAN_SNAPSHOT_READ | TRUCE_CAN_TELL_MODIFIED |
-        TRUCE_CAN_KEEP_ORDER | TRUCE_CAN_REWRITE | TRUCE_CAN_COMPARE;
-    made->engine = engine;
-    *store = &made->base;
+    *store = new_store(engine, TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
+                                   TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ATOMIC_BULK |
+                                   TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX |
+                                   TRUCE_CAN_WAIT | TRUCE_CAN_DURABLE | TRUCE_CAN_SNAPSHOT_READ |
+                                   TRUCE_CAN_TELL_MODIFIED | TRUCE_CAN_KEEP_ORDER |
+                                   TRUCE_CAN_REWRITE | TRUCE_CAN_COMPARE);
     return TRUCE_OK;
 }

@@ -13,6 +13,7 @@
  * 2. No two documents of a collection share a key of a unique index; `_id` has one.
  * 3. A document's BSON never changes: an update puts another in its place. So a cursor is the list
  *    of documents of one moment, and no write disturbs it.
+ *    Nor is one disturbed that a view holds: a view is a store with lists of its own, of the same documents.
  * 4. `changed` of a collection, and `dropped` of the store for a collection that is not there, only
  *    rise; a token that differs from them means that something was written.
  *
@@ -361,6 +362,11 @@ static truce_status wait_for_change(truce_store *base, const char *name, uint64_
     return TRUCE_OK;
 }
 
+/* ---- the table's functions: views ----------------------------------------------------------- */
+
+static truce_status take_snapshot(truce_store *base, const truce_snapshot_options *options,
+                                  truce_store **view, bson_error_t *error);
+
 static void close_store(truce_store *base)
 {
     struct memory_store *store = (struct memory_store *)base;
@@ -393,33 +399,87 @@ static const truce_store_ops memory_ops = {
     .collection_rename = collection_rename,
     .collection_list = collection_list,
     .wait = wait_for_change,
+    .snapshot = take_snapshot,
 };
 
-truce_status truce__memory_open(const char *path, const truce_store_options *options,
-                                truce_store **store, bson_error_t *error)
+static struct memory_store *new_store(uint32_t capabilities)
 {
-    struct memory_store *made;
+    struct memory_store *made = bson_malloc0(sizeof(*made));
     pthread_condattr_t attributes;
 
-    *store = NULL;
-    if (*path)
-        return truce__fail(TRUCE_INVALID, error, "a memory store has no name: \"memory:%s\"", path);
-    if (options->read_only || options->must_exist)
-        return truce__fail(TRUCE_INVALID, error,
-                           "a memory store starts empty: read_only and must_exist make no sense");
-    made = bson_malloc0(sizeof(*made));
     made->base.ops = &memory_ops;
-    made->base.capabilities = TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
-                              TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ATOMIC_BULK |
-                              TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX | TRUCE_CAN_WAIT |
-                              TRUCE_CAN_SNAPSHOT_READ | TRUCE_CAN_TELL_MODIFIED |
-                              TRUCE_CAN_KEEP_ORDER | TRUCE_CAN_REWRITE | TRUCE_CAN_COMPARE;
+    made->base.capabilities = capabilities;
     made->sequence = made->dropped = 1;
     pthread_mutex_init(&made->mutex, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&made->written, &attributes);
     pthread_condattr_destroy(&attributes);
-    *store = &made->base;
+    return made;
+}
+
+static struct index_spec *copy_spec(const struct index_spec *spec)
+{
+    struct index_spec *copy = bson_malloc0(sizeof(*copy));
+    truce_status status;
+    bson_t definition;
+
+    truce__index_describe(spec, &definition);
+    status = truce__index_spec_parse(&definition, copy, NULL);
+    truce_assert(status == TRUCE_OK);
+    bson_destroy(&definition);
+    return copy;
+}
+
+/* The list anew, and the documents shared: they never change. */
+static struct memory_collection *copy_collection(const struct memory_collection *collection)
+{
+    struct memory_collection *copy = bson_malloc0(sizeof(*copy));
+
+    copy->name = bson_strdup(collection->name);
+    copy->count = copy->room = collection->count;
+    copy->documents = bson_malloc0((copy->count + 1) * sizeof(struct memory_document *));
+    for (size_t i = 0; i < copy->count; i++)
+        copy->documents[i] = truce__memory_document_hold(collection->documents[i]);
+    copy->indexes_count = collection->indexes_count;
+    copy->indexes = bson_malloc0(copy->indexes_count * sizeof(struct index_spec *));
+    for (uint32_t i = 0; i < copy->indexes_count; i++)
+        copy->indexes[i] = copy_spec(collection->indexes[i]);
+    return copy;
+}
+
+static truce_status take_snapshot(truce_store *base, const truce_snapshot_options *options,
+                                  truce_store **view, bson_error_t *error)
+{
+    struct memory_store *store = (struct memory_store *)base;
+    struct memory_store *made = new_store(base->capabilities | TRUCE_IS_VIEW);
+
+    (void)options;
+    (void)error;
+    pthread_mutex_lock(&store->mutex);
+    made->collections = bson_malloc0((store->count + 1) * sizeof(struct memory_collection *));
+    made->count = store->count;
+    for (size_t i = 0; i < store->count; i++)
+        made->collections[i] = copy_collection(store->collections[i]);
+    pthread_mutex_unlock(&store->mutex);
+    *view = &made->base;
+    return TRUCE_OK;
+}
+
+truce_status truce__memory_open(const char *path, const truce_store_options *options,
+                                truce_store **store, bson_error_t *error)
+{
+    *store = NULL;
+    if (*path)
+        return truce__fail(TRUCE_INVALID, error, "a memory store has no name: \"memory:%s\"", path);
+    if (options->read_only || options->must_exist)
+        return truce__fail(TRUCE_INVALID, error,
+                           "a memory store starts empty: read_only and must_exist make no sense");
+    *store =
+        &new_store(TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS | TRUCE_CAN_ITEM_UPDATE |
+                   TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX |
+                   TRUCE_CAN_WAIT | TRUCE_CAN_SNAPSHOT_READ | TRUCE_CAN_TELL_MODIFIED |
+                   TRUCE_CAN_KEEP_ORDER | TRUCE_CAN_REWRITE | TRUCE_CAN_COMPARE)
+             ->base;
     return TRUCE_OK;
 }

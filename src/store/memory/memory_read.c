@@ -6,6 +6,7 @@
 #include "query/project/project.h"
 #include "store/memory/memory.h"
 #include "store/pipeline.h"
+#include "store/view.h"
 
 #define DEADLINE_EVERY 256 /* documents between two looks at the clock */
 
@@ -445,17 +446,22 @@ truce_status truce__memory_aggregate(truce_store *base, const char *name, const 
     struct memory_source *source = bson_malloc0(sizeof(*source));
     truce_find_options all = {.hint = options->hint, .deadline_ms = options->deadline_ms};
     struct pipeline *compiled = NULL;
+    truce_store *reads = NULL;
     truce_status status = truce__pipeline_new(pipeline, &compiled, error);
 
     *cursor = NULL;
     source->base = (struct source){source_next, source_free};
     if (!status)
-        status =
-            read_collection((struct memory_store *)base, name, NULL, &all, &source->reading, error);
+        status = truce__view_for_pipeline(base, pipeline, &reads, error);
+    if (!status)
+        status = read_collection((struct memory_store *)(reads ? reads : base), name, NULL, &all,
+                                 &source->reading, error);
     if (status) {
         source_free(&source->base);
         truce__pipeline_free(compiled);
+        truce_store_close(reads);
         return status;
     }
-    return truce__store_pipeline_cursor(base, compiled, 0, &source->base, options, cursor, error);
+    return truce__store_pipeline_cursor(base, reads, compiled, 0, &source->base, options, cursor,
+                                        error);
 }

@@ -1,0 +1,30 @@
+#ifndef TRUCE_STORE_VIEW_H
+#define TRUCE_STORE_VIEW_H
+
+/* Views of one moment (truce/snapshot.h): what is the same for every backend. */
+#include "bson/value.h"
+#include "truce/snapshot.h"
+#include "truce/sys/store.h"
+
+static inline bool truce__is_view(const truce_store *store)
+{
+    return store->capabilities & TRUCE_IS_VIEW;
+}
+
+/* INVALID on a view: "cannot insert into people: ..."; OK on any other store. */
+truce_status truce__view_guard(const truce_store *store, const char *what, const char *collection,
+                               bson_error_t *error);
+/* The same for a pipeline that writes. */
+truce_status truce__view_guard_pipeline(const truce_store *store, const bson_t *pipeline,
+                                        const char *collection, bson_error_t *error);
+
+/* An index that is to be there: OK if it is, by the same definition; else refused. */
+truce_status truce__view_index(truce_store *store, const char *collection, const bson_t *index,
+                               bson_error_t *error);
+
+/* A view of now for a pipeline that reads other collections besides its input; NULL: it does not, or the store is
+ * a view itself. */
+truce_status truce__view_for_pipeline(truce_store *store, const bson_t *pipeline,
+                                      truce_store **view, bson_error_t *error);
+
+#endif
