@@ -92,6 +92,39 @@ static void judge_files(struct doctor *doctor, const char *path)
                            "may write at the same moment");
 }
 
+/* Reads that are open and keep the log from being written over. */
+static void judge_pins(struct doctor *doctor)
+{
+    bson_iter_t iter, pin;
+    bson_t document;
+
+    if (!truce__doctor_fact(doctor->facts, "pins", &iter) || !bson_iter_recurse(&iter, &pin))
+        return;
+    while (bson_iter_next(&pin)) {
+        const uint8_t *data;
+        int64_t bytes;
+        uint32_t size;
+        char subject[40];
+
+        bson_iter_document(&pin, &size, &data);
+        if (!bson_init_static(&document, data, size))
+            continue;
+        bytes = truce__doctor_number(&document, "bytes", 0);
+        snprintf(subject, sizeof subject, "process %lld",
+                 (long long)truce__doctor_number(&document, "process", 0));
+        truce__doctor_tell(doctor, bytes > WAL_MOST ? DOCTOR_WARNING : DOCTOR_NOTE, "pinned",
+                           subject,
+                           "let it end, or end it: the log is written over once nobody reads its "
+                           "beginning",
+                           "%lld cursors and snapshots are open (%lld of them without a maximum), "
+                           "the oldest for %lld s: %lld MB were written since and are kept",
+                           (long long)truce__doctor_number(&document, "reads", 0),
+                           (long long)truce__doctor_number(&document, "unlimited", 0),
+                           (long long)(truce__doctor_number(&document, "age_ms", 0) / 1000),
+                           (long long)(bytes / MEGABYTE));
+    }
+}
+
 void truce__doctor_file(struct doctor *doctor)
 {
     const char *path = truce__doctor_text(doctor->facts, "path", "the file");
@@ -101,4 +134,5 @@ void truce__doctor_file(struct doctor *doctor)
     judge_filesystem(doctor, path);
     judge_space(doctor, path);
     judge_files(doctor, path);
+    judge_pins(doctor);
 }

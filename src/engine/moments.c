@@ -17,7 +17,7 @@
  *
  *     it is older than its maximum of age, or
  *     more was written since than its maximum of log, or
- *     the log is longer than twice that maximum, and nothing that has no maximum is kept
+ *     the log is longer than twice that maximum (and than 256 MB), and nothing that has no maximum is kept
  *
  * The third ends chains: reads that overlap, none of them too long, and the log could never begin anew.
  *
@@ -40,7 +40,8 @@
 #include "base/limits.h"
 
 #define LOOK_MS  200
-#define IDLE_MAX 25 /* looks at nothing before it sleeps */
+#define LOG_LONG (UINT64_C(256) << 20) /* shorter than that it may be with nobody in the way */
+#define IDLE_MAX 25                    /* looks at nothing before it sleeps */
 
 void truce__moments_init(struct moments *moments, struct readers *readers, struct lock *lock,
                          const struct moment_limits *limits)
@@ -93,6 +94,7 @@ static const char *is_over(const struct moment *moment)
     const struct lock *lock = moment->all->pins.lock;
     int64_t age_ms = (truce__clock_monotonic_ns() - moment->since_ns) / 1000000;
     uint64_t written = truce__pins_log(lock) - moment->log_at;
+    uint64_t length = truce__pins_log_length(lock);
 
     if (moment->limits.unlimited || !written)
         return NULL;
@@ -100,7 +102,7 @@ static const char *is_over(const struct moment *moment)
         return "it is older than its maximum";
     if (written > moment->limits.log)
         return "more was written since it began than its maximum";
-    if (truce__pins_log_length(lock) / 2 > moment->limits.log && !truce__pins_unlimited(lock))
+    if (length > LOG_LONG && length / 2 > moment->limits.log && !truce__pins_unlimited(lock))
         return "the log is too long, and could not begin anew";
     return NULL;
 }

@@ -13,7 +13,8 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
-#include "query/index/catalog.h"
+#include "query/index/index.h"
+#include "query/index/index_set.h"
 #include "store/answer.h"
 
 truce_status truce_snapshot(truce_store *store, const truce_snapshot_options *options,

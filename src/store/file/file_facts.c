@@ -3,7 +3,7 @@
  *
  *     {path, file: {bytes, mode, writable}, wal: {bytes}, shm: {bytes}, lock: {bytes},
  *      directory: {writable}, space: {free, total}, filesystem: {type, name, local},
- *      sqlite: "3.40.1", read_only}
+ *      sqlite: "3.40.1", read_only, pins: [{process, reads, unlimited, age_ms, bytes}]}
  *
  * `local` is whether locks and fsync are the kernel's own: on what is reached by a network, or by a
  * program of the user's, nobody can tell.
@@ -16,6 +16,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "store/file/file.h"
 
@@ -103,6 +104,28 @@ static void put_directory(bson_t *facts, const char *path)
     bson_free(copy);
 }
 
+/* Who pins the log: reads that are open, and what was written since the oldest of them began. */
+static void put_pins(bson_t *facts, const struct lock *lock)
+{
+    struct pin_facts pins[PIN_HOMES];
+    size_t count = truce__pins_list(lock, pins, PIN_HOMES);
+    bson_t list, pin;
+    char key[16];
+
+    BSON_APPEND_ARRAY_BEGIN(facts, "pins", &list);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(key, sizeof key, "%zu", i);
+        BSON_APPEND_DOCUMENT_BEGIN(&list, key, &pin);
+        BSON_APPEND_INT32(&pin, "process", pins[i].process);
+        BSON_APPEND_INT32(&pin, "reads", (int32_t)pins[i].count);
+        BSON_APPEND_INT32(&pin, "unlimited", (int32_t)pins[i].unlimited);
+        BSON_APPEND_INT64(&pin, "age_ms", truce__clock_wall_ms() - pins[i].since_ms);
+        BSON_APPEND_INT64(&pin, "bytes", (int64_t)pins[i].log_behind);
+        bson_append_document_end(&list, &pin);
+    }
+    bson_append_array_end(facts, &list);
+}
+
 void truce__file_facts(const struct engine *engine, bson_t *facts)
 {
     BSON_APPEND_UTF8(facts, "path", engine->path);
@@ -115,4 +138,5 @@ void truce__file_facts(const struct engine *engine, bson_t *facts)
     put_filesystem(facts, engine->path);
     BSON_APPEND_UTF8(facts, "sqlite", sqlite3_libversion());
     BSON_APPEND_BOOL(facts, "read_only", engine->read_only);
+    put_pins(facts, &engine->lock);
 }
