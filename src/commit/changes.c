@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "commit/commit.h"
 #include "merge/diff.h"
+#include "query/incoming.h"
 #include "query/update/update.h"
 #include "truce/changes.h"
 
@@ -289,6 +290,11 @@ truce_status truce_changes_diff(const bson_t *before, const bson_t *after, bson_
     bool said;
 
     bson_init(diff);
+    status = truce__check_required(before, "document before", error);
+    if (!status)
+        status = truce__check_required(after, "document after", error);
+    if (status)
+        return status;
     if (!same_id(before, after))
         return truce__fail(TRUCE_INVALID, error,
                            "two versions of one document have the same _id; these have not");
@@ -320,8 +326,10 @@ truce_status truce_changes_diff(const bson_t *before, const bson_t *after, bson_
 truce_status truce_commit_change(truce_commit *commit, const char *collection,
                                  const bson_value_t *id, const bson_t *diff, bson_error_t *error)
 {
-    truce_status status = truce__changes_check(diff, error);
+    truce_status status = truce__check_required(diff, "diff", error);
 
+    if (!status)
+        status = truce__changes_check(diff, error);
     if (status || bson_empty(diff))
         return status;
     return truce__commit_change(commit, collection, id, NULL, CHANGE_DIFF, diff, error);
@@ -345,9 +353,12 @@ static bson_value_t id_of_text(const char *text, uint32_t length)
 truce_status truce_commit_changes(truce_commit *commit, const char *collection,
                                   const bson_t *changes, bson_error_t *error)
 {
-    struct fields fields = truce__fields(truce__value_document(changes));
-    truce_status status = TRUCE_OK;
+    struct fields fields;
+    truce_status status = truce__check_required(changes, "changes", error);
 
+    if (status)
+        return status;
+    fields = truce__fields(truce__value_document(changes));
     while (!status && truce__fields_next(&fields)) {
         bson_value_t id = id_of_text(fields.key, fields.key_length);
         bson_t diff;

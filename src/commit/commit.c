@@ -10,6 +10,7 @@
 #include "commit/memo.h"
 #include "commit/shadow.h"
 #include "merge/diff.h"
+#include "query/incoming.h"
 #include "query/update/update.h"
 #include "truce/sys/store.h"
 
@@ -43,6 +44,12 @@ truce_status truce_commit_begin(truce_store *store, const truce_commit_options *
         return truce__fail(TRUCE_INVALID, error,
                            "an idempotency key is not empty, and comes with the time at which it "
                            "was first made (key_time_ms)");
+    if (options && options->input) {
+        truce_status status = truce__document_check(options->input, "input", error);
+
+        if (status)
+            return status;
+    }
     commit = bson_malloc0(sizeof *commit);
     commit->store = store;
     if (options)
@@ -105,6 +112,7 @@ truce_status truce__commit_entry(truce_commit *commit, const char *collection,
 {
     const struct reserved *reserved = collection ? truce__reserved(collection) : NULL;
     struct entry *entry;
+    truce_status status;
 
     if (commit->applied)
         return truce__fail(TRUCE_INVALID, error, "this commit was applied already");
@@ -118,6 +126,9 @@ truce_status truce__commit_entry(truce_commit *commit, const char *collection,
     if (!id || !id_allowed(id))
         return truce__fail(TRUCE_INVALID, error,
                            "an _id is a value of any type but array, regex and undefined");
+    status = truce__check_value(id, "_id", error);
+    if (status)
+        return status;
     entry = truce__entry_new(collection, id);
     for (uint32_t i = 0; i < commit->count; i++) {
         if (truce__entry_compare(commit->entries[i], entry) == 0) {
@@ -243,7 +254,10 @@ truce_status truce_commit_insert(truce_commit *commit, const char *collection,
                                  const bson_t *document, bson_error_t *error)
 {
     bson_iter_t iter;
+    truce_status status = truce__check_required(document, "document", error);
 
+    if (status)
+        return status;
     if (!bson_iter_init_find(&iter, document, "_id"))
         return truce__fail(TRUCE_INVALID, error, "a document that a commit inserts has an _id");
     return truce__commit_change(commit, collection, bson_iter_value(&iter), NULL, CHANGE_INSERT,
@@ -280,8 +294,10 @@ static truce_status check_operators(const bson_t *update, bson_error_t *error)
     struct update_options options = {0};
     struct update *compiled = NULL;
     bson_iter_t iter, field;
-    truce_status status = TRUCE_OK;
+    truce_status status = truce__check_required(update, "update", error);
 
+    if (status)
+        return status;
     if (!bson_iter_init(&iter, update))
         return truce__fail(TRUCE_INVALID, error, "the update is not a document");
     while (bson_iter_next(&iter)) {
@@ -317,7 +333,11 @@ truce_status truce_commit_replace(truce_commit *commit, const char *collection,
                                   const bson_value_t *id, const bson_t *guard,
                                   const bson_t *document, bson_error_t *error)
 {
-    return truce__commit_change(commit, collection, id, guard, CHANGE_REPLACE, document, error);
+    truce_status status = truce__check_required(document, "document", error);
+
+    return status ? status
+                  : truce__commit_change(commit, collection, id, guard, CHANGE_REPLACE, document,
+                                         error);
 }
 
 truce_status truce_commit_remove(truce_commit *commit, const char *collection,

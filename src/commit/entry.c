@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "commit/changes.h"
+#include "query/incoming.h"
 #include "query/match/match.h"
 #include "query/update/update.h"
 #include "truce/sys/store.h"
@@ -165,8 +166,9 @@ truce_status truce__entry_guard(struct entry *entry, const bson_t *guard, bson_e
     truce_status status;
     char index[16];
 
-    if (!guard || bson_empty(guard))
-        return TRUCE_OK;
+    status = truce__check_optional(guard, "guard", error);
+    if (status || !guard || bson_empty(guard))
+        return status;
     status = truce__match_new(guard, &match, error);
     truce__match_free(match);
     if (!status && entry->known)

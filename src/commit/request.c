@@ -7,6 +7,7 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "bson/value.h"
+#include "query/incoming.h"
 #include "store/reserved.h"
 
 /*
@@ -56,6 +57,9 @@ truce_status truce_request_add(truce_store *store, const char *key, const char *
 
     if (!key || !key[0] || !name || !name[0])
         return truce__fail(TRUCE_INVALID, error, "a request has a key and the name of a function");
+    status = truce__check_optional(input, "input", error);
+    if (status)
+        return status;
     BSON_APPEND_UTF8(&request, "_id", key);
     BSON_APPEND_UTF8(&request, "name", name);
     BSON_APPEND_DOCUMENT(&request, "input", input ? input : &empty);

@@ -21,6 +21,39 @@ truce_status truce__check_required(const bson_t *document, const char *what, bso
     return truce__document_check(document, what, error);
 }
 
+/* A container inside a value is bytes that nobody has looked at; libbson would leave it out of what it
+ * is appended to. */
+static truce_status check_container(const uint8_t *data, uint32_t size, const char *what,
+                                    bson_error_t *error)
+{
+    bson_t document;
+
+    if (!data || !bson_init_static(&document, data, size))
+        return truce__refuse(CODE_INVALID_BSON, error, "the %s is malformed: it has no content",
+                             what);
+    return truce__document_check(&document, what, error);
+}
+
+truce_status truce__check_value(const bson_value_t *value, const char *what, bson_error_t *error)
+{
+    bson_t holder = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+
+    if (!value)
+        return truce__fail(TRUCE_INVALID, error, "the %s is missing", what);
+    if (value->value_type == BSON_TYPE_DOCUMENT || value->value_type == BSON_TYPE_ARRAY)
+        status = check_container(value->value.v_doc.data, value->value.v_doc.data_len, what, error);
+    else if (value->value_type == BSON_TYPE_CODEWSCOPE)
+        status = check_container(value->value.v_codewscope.scope_data,
+                                 value->value.v_codewscope.scope_len, what, error);
+    if (!status && !bson_append_value(&holder, "v", 1, value))
+        status = truce__refuse(CODE_INVALID_BSON, error, "the %s is of no type", what);
+    if (!status)
+        status = truce__document_check(&holder, what, error);
+    bson_destroy(&holder);
+    return status;
+}
+
 truce_status truce__check_sort(const bson_t *specification, bson_error_t *error)
 {
     struct sort sort = {0};

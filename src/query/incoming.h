@@ -14,6 +14,9 @@
 truce_status truce__check_optional(const bson_t *document, const char *what, bson_error_t *error);
 truce_status truce__check_required(const bson_t *document, const char *what, bson_error_t *error);
 
+/* A value by itself, such as an _id; NULL is refused. */
+truce_status truce__check_value(const bson_value_t *value, const char *what, bson_error_t *error);
+
 /* Is it a sort that can be meant? Here, because a backend that has no such collection, or an index in
  * that order, may never look. NULL passes. */
 truce_status truce__check_sort(const bson_t *sort, bson_error_t *error);

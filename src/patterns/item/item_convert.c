@@ -15,6 +15,7 @@
 #include "base/assert.h"
 #include "base/id.h"
 #include "commit/journal.h"
+#include "query/incoming.h"
 
 /* ---- converting ------------------------------------------------------------------------------- */
 
@@ -207,8 +208,13 @@ static truce_status index_keys(truce_item *item, const char *path, const bson_t 
 truce_status truce_item_index(truce_item *item, truce_item_layout layout, const char *path,
                               const bson_t *keys, bson_error_t *error)
 {
+    truce_status status;
+
     if (item->refused)
         return truce__fail(TRUCE_INVALID, error, "%s", item->refusal.message);
+    status = truce__check_optional(keys, "list of keys", error);
+    if (status)
+        return status;
     if (layout == TRUCE_ITEM_ARRAY)
         return create(item, bson_strdup_printf("%s.%s", item->plain, path ? path : item->identity),
                       error);
@@ -226,6 +232,8 @@ char *truce_item_key(const bson_value_t *identity)
     bson_t holder = BSON_INITIALIZER;
     char *key;
 
+    if (truce__check_value(identity, "identity", NULL))
+        return NULL;
     bson_append_value(&holder, "v", 1, identity);
     key = truce__item_key_of(truce__value_field(truce__value_document(&holder), "v", 1));
     bson_destroy(&holder);

@@ -34,6 +34,7 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "bson/number.h"
+#include "query/incoming.h"
 
 /* ---- the handle ------------------------------------------------------------------------------- */
 
@@ -70,7 +71,8 @@ truce_revision *truce_revision_new(truce_store *store, const truce_revision_opti
         refuse(revision, "the field of the number cannot be \"%s\"", revision->version);
     if (options->keep_ms < 0)
         refuse(revision, "versions cannot be kept for a time below 0%s", "");
-    if (truce__merge_rules_new(options->rules, &revision->rules, &revision->refusal))
+    if (truce__check_optional(options->rules, "document of rules", &revision->refusal) ||
+        truce__merge_rules_new(options->rules, &revision->rules, &revision->refusal))
         revision->refused = true;
     return revision;
 }

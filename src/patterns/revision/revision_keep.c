@@ -14,6 +14,7 @@
 #include "patterns/revision/revision.h"
 
 #include "base/clock.h"
+#include "query/incoming.h"
 
 static bson_value_t id_of(const bson_t *holder)
 {
@@ -218,9 +219,14 @@ truce_status truce_revision_log(truce_revision *revision, const bson_value_t *id
 {
     bson_t filter = BSON_INITIALIZER, equal, *sort = BCON_NEW("_id.version", BCON_INT32(-1));
     truce_find_options options = {.sort = sort};
-    truce_status status;
+    truce_status status = truce__check_value(id, "_id", error);
 
     *cursor = NULL;
+    if (status) {
+        bson_destroy(&filter);
+        bson_destroy(sort);
+        return status;
+    }
     bson_append_document_begin(&filter, "_id.id", 6, &equal);
     bson_append_value(&equal, "$eq", 3, id);
     bson_append_document_end(&filter, &equal);

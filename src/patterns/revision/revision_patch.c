@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "merge/patch.h"
+#include "query/incoming.h"
 #include "query/update/update.h"
 
 struct patching {
@@ -112,7 +113,7 @@ truce_status truce_revision_patch(truce_revision *revision, truce_commit *commit
                                   truce_revision_result *result, bson_error_t *error)
 {
     struct patching patching = {revision, id, version, any, kind, patch, result};
-    truce_status status = truce__document_check(patch, "patch", error);
+    truce_status status = truce__check_required(patch, "patch", error);
 
     *result = (truce_revision_result){.document = BSON_INITIALIZER, .conflict = BSON_INITIALIZER};
     return status ? status : truce__revision_write(revision, commit, patch_in, &patching, error);
@@ -121,8 +122,17 @@ truce_status truce_revision_patch(truce_revision *revision, truce_commit *commit
 truce_status truce_revision_diff(const bson_t *before, const bson_t *after, truce_patch_kind kind,
                                  bson_t *patch, bson_error_t *error)
 {
-    struct value old = truce__value_document(before), new = truce__value_document(after);
+    struct value old, new;
+    truce_status status = truce__check_required(before, "document before", error);
 
+    if (!status)
+        status = truce__check_required(after, "document after", error);
+    if (status) {
+        bson_init(patch);
+        return status;
+    }
+    old = truce__value_document(before);
+    new = truce__value_document(after);
     if (kind == TRUCE_PATCH_JSON)
         truce__patch_diff(old, new, patch);
     else if (kind == TRUCE_PATCH_OPERATORS)
