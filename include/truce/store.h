@@ -139,8 +139,9 @@ typedef struct truce_write_options {
     bool pipeline;               /* `update` is an array of aggregation stages */
     const bson_t *array_filters; /* array of conditions for $[identifier] */
     const bson_t *hint;
-    bool relaxed;         /* do not wait for the disk */
-    uint32_t deadline_ms; /* for locks; 0: the store's */
+    bool relaxed; /* do not wait for the disk */
+    uint32_t
+        deadline_ms; /* for waiting and working; 0: the store's for waiting, and no end of work */
 } truce_write_options;
 
 typedef struct truce_write_result {
@@ -288,6 +289,20 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_settle(truce_store *store, bson_e
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_wait(truce_store *store, const char *collection,
                                                     uint64_t *token, uint32_t timeout_ms,
                                                     bson_error_t *error);
+
+/* ---- ending calls --------------------------------------------------------------------------- */
+
+/* Ends what runs on the store, from any thread or from a signal handler, and returns at once. Calls
+ * that read or write documents, cursors that are asked for more, and waits end with TRUCE_TIMEOUT and
+ * MongoDB's code 11601 (Interrupted), as if their deadline had passed: what so ends has changed
+ * nothing. A call that is about to commit, or waits for a server, ends with its own answer. The same
+ * is said to every call that begins afterwards, until truce_resume: so a loop of calls ends, too.
+ * Closing cursors and the store, and calls for collections and indexes, are not refused. A commit of
+ * several documents that is cut off so is what a process that dies leaves: whoever meets it finishes or
+ * undoes it. */
+TRUCE_EXPORT void truce_interrupt(truce_store *store);
+/* Takes it back: calls that begin from now on run. Call it when those that were to end have. */
+TRUCE_EXPORT void truce_resume(truce_store *store);
 
 /* ---- what it cost --------------------------------------------------------------------------- */
 

@@ -14,12 +14,14 @@
 #define TRUCE_INDEX_FIELDS_MAX     32          /* fields of a compound index */
 #define TRUCE_INDEX_KEYS_MAX       100000      /* keys of one document in one multikey index */
 #define TRUCE_REGEX_BYTES_MAX      32764       /* as MongoDB */
-#define TRUCE_REGEX_MATCH_MAX      1000000     /* PCRE2 match limit: no pattern can hang a match */
+#define TRUCE_REGEX_MATCH_MAX      1000000     /* PCRE2's match limit: at one place of the text */
+#define TRUCE_REGEX_STEPS_MAX      10000000 /* items tried in one search, 32 more for each byte */
 #define TRUCE_REGEX_MEMORY_MAX     (64 * 1024 * 1024) /* backtracking points of one search */
 #define TRUCE_MATCH_FORKS_MAX      16000000 /* ways of numeric paths through one document */
 #define TRUCE_ARRAY_FILL_MAX       1500000 /* as MongoDB: $set of a.N beyond the end pads with null */
 #define TRUCE_PIPELINE_STAGES_MAX  1000
 #define TRUCE_STAGE_MEMORY_MAX     (100 * 1024 * 1024) /* $sort, $group: spill or fail beyond it */
+#define TRUCE_PIPELINE_MEMORY_MAX  (256 * 1024 * 1024) /* all stages of one together */
 #define TRUCE_BULK_MAX             100000              /* writes in one bulk call */
 #define TRUCE_BULK_BYTES_MAX       (48 * 1024 * 1024)
 

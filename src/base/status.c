@@ -78,6 +78,7 @@ static const struct {
     {CODE_NO_QUERY_EXECUTION_PLANS, "NoQueryExecutionPlans"},
     {CODE_BSON_OBJECT_TOO_LARGE, "BSONObjectTooLarge"},
     {CODE_DUPLICATE_KEY, "DuplicateKey"},
+    {CODE_INTERRUPTED, "Interrupted"},
 };
 
 const char *truce_error_name(uint32_t code)
@@ -107,6 +108,7 @@ truce_status truce__status_of_code(uint32_t code)
     case CODE_CURSOR_NOT_FOUND:
         return TRUCE_NOT_FOUND;
     case CODE_MAX_TIME_MS_EXPIRED:
+    case CODE_INTERRUPTED:
         return TRUCE_TIMEOUT;
     case CODE_EXCEEDED_MEMORY_LIMIT:
     case CODE_NO_DISK_USE_ALLOWED:

@@ -51,6 +51,7 @@ enum {
     CODE_NO_QUERY_EXECUTION_PLANS = 291,
     CODE_BSON_OBJECT_TOO_LARGE = 10334,
     CODE_DUPLICATE_KEY = 11000,
+    CODE_INTERRUPTED = 11601,
 };
 
 /* Fills `error` (when not NULL) with domain TRUCE_ERROR and returns `status`, which is not OK. */
@@ -79,7 +80,7 @@ static inline bool truce__repeatable(truce_status status)
     return status == TRUCE_UNKNOWN || status == TRUCE_CONFLICT;
 }
 
-/* DUPLICATE for 11000 and 48, CONFLICT for 112, LIMIT for sizes, TIMEOUT for 50, NOT_FOUND for 26
+/* DUPLICATE for 11000 and 48, CONFLICT for 112, LIMIT for sizes, TIMEOUT for 50 and 11601, NOT_FOUND for 26
  * and 27, INVALID otherwise. */
 truce_status truce__status_of_code(uint32_t code);
 

@@ -83,6 +83,13 @@ void truce__engine_read_end(struct engine *engine, struct reader *reader)
         truce__readers_end(&engine->readers, reader);
 }
 
+void truce__engine_budget(const struct engine *engine, uint32_t deadline_ms, struct budget *budget)
+{
+    truce__budget_init(budget, deadline_ms ? truce__engine_deadline(engine, deadline_ms) : 0,
+                       engine->interrupted);
+    budget->above = engine->above;
+}
+
 struct query_context truce__engine_context(struct engine *engine, struct arena *arena)
 {
     return (struct query_context){
@@ -338,6 +345,7 @@ static struct engine *new_view(const struct engine *engine, struct moment *momen
     view->generation = engine->generation;
     view->lock.file = -1;
     view->spill = engine->spill;
+    view->above = engine->above ? engine->above : engine->interrupted;
     view->moment = moment;
     return view;
 }

@@ -29,7 +29,9 @@ struct engine {
     struct moment
         *moment; /* of a view, which has nothing else that it could close; NULL: reads are of now */
     struct checkpointer checkpointer;
-    atomic_uint ordinal; /* of calls, for timestamps */
+    const int *above;       /* the same, of the engine that a view is of */
+    const int *interrupted; /* of the store, may be NULL; looked at by everything that takes long */
+    atomic_uint ordinal;    /* of calls, for timestamps */
     /* where sorts go that do not fit into memory; NULL: nowhere */
     truce_status (*spill)(void *arg, struct spill **spill, bson_error_t *error);
 };
@@ -57,6 +59,8 @@ int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms
 truce_status truce__engine_read_begin(struct engine *engine, bool early, struct reader **reader,
                                       bson_error_t *error);
 void truce__engine_read_end(struct engine *engine, struct reader *reader);
+/* For the work of one call, besides waiting for locks; deadline_ms 0: as long as it takes. */
+void truce__engine_budget(const struct engine *engine, uint32_t deadline_ms, struct budget *budget);
 /* now, and an arena */
 struct query_context truce__engine_context(struct engine *engine, struct arena *arena);
 

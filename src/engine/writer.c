@@ -41,6 +41,8 @@
 #include "engine/storage/pins.h"
 #include "engine/storage/wake.h"
 
+#define NAP_NS INT64_C(50000000) /* of a waiter, between two looks whether it is interrupted */
+
 enum { QUEUED, TAKEN, LEADS, DONE };
 
 static void name_table(void *arg, int64_t table, char *name, size_t size)
@@ -441,10 +443,11 @@ static unsigned follow(struct writer *writer, struct write_op *op)
     while ((state = atomic_load(&op->state)) != DONE && state != LEADS) {
         int64_t left = op->deadline_ns - truce__clock_monotonic_ns();
 
-        if (state == QUEUED && left <= 0 && left_queue(writer, op))
+        if (state == QUEUED && (left <= 0 || truce__lock_interrupted(writer->lock)) &&
+            left_queue(writer, op))
             return QUEUED;
         truce__word_sleep(&op->state, state,
-                          state == QUEUED && left > 0 ? left : INT64_C(1000000000));
+                          state == QUEUED && left > 0 && left < NAP_NS ? left : NAP_NS);
     }
     return state;
 }
@@ -454,6 +457,8 @@ truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_
     unsigned state = enqueue(writer, op) ? LEADS : follow(writer, op);
     truce_status status;
 
+    if (state == QUEUED && truce__lock_interrupted(writer->lock))
+        return truce__refuse(CODE_INTERRUPTED, error, "the call was interrupted");
     if (state == QUEUED) {
         status = truce__lock_blame(writer->lock, error);
         return status ? status

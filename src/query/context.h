@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/budget.h"
 
 struct random;
 struct value;
@@ -14,6 +15,7 @@ struct query_context {
     uint32_t now_ordinal;  /* makes the timestamps of one millisecond distinct */
     struct random *random; /* for $sample; NULL: not available */
     struct arena *arena;   /* scratch for one document; the caller resets it between documents */
+    struct budget *budget; /* time and memory of the call; NULL: as much as it takes */
     const struct value *variables; /* of the pipeline around a $lookup's; NULL: none */
 };
 

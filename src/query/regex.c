@@ -8,7 +8,15 @@
  *
  * The just-in-time code runs on the machine stack (PCRE2's 32 kB); where that is not enough the
  * search starts again in the interpreter, which keeps its backtracking points on the heap, within
- * the memory limit.
+ * within the memory limit.
+ *
+ * PCRE2's match limit counts anew at each place where a match may begin, and its just-in-time code
+ * goes over a text many times between two counts: by itself it bounds no time. So there are two forms
+ * of the code. The quick one is for short texts, with a limit so low that it is over in a moment. What
+ * it does not finish, and what is longer, goes to the careful one, which calls us back before each item
+ * of the pattern that it tries. The calls, and the bytes between them, are counted as steps: the same
+ * search always ends at the same step, and each takes from the budget of the call. The careful form is
+ * compiled when it is first needed.
  */
 #include "query/regex.h"
 
@@ -22,14 +30,22 @@
 #include "base/assert.h"
 #include "base/limits.h"
 
+#define QUICK_BYTES        1024 /* longest text of the quick form */
+#define QUICK_LIMIT        1000 /* its match limit */
+#define STEP_BYTES         64   /* gone over between two items: one step more */
+#define STEPS_A_BYTE       32
+#define CALLOUT_OVER       (-1000) /* ours among PCRE2's results */
+
 #define CODE_REGEX_INVALID 51091 /* MongoDB: the pattern does not compile */
 #define CODE_REGEX_OPTION  51108 /* MongoDB: an unknown option */
 #define CODE_REGEX_FAILED  51156 /* MongoDB: an error while searching */
 
 struct regex {
     char *pattern, *options;
-    pcre2_code *code;
-    pcre2_match_context *context;
+    uint32_t flags;
+    pcre2_code *code; /* the quick form */
+    _Atomic(pcre2_code *) careful;
+    pcre2_match_context *context; /* of the quick form */
     _Atomic(pcre2_match_data *) spare;
     uint32_t captures;
 };
@@ -111,8 +127,9 @@ static truce_status compile_regex(struct regex *regex, size_t length, uint32_t f
     pcre2_pattern_info(regex->code, PCRE2_INFO_CAPTURECOUNT, &regex->captures);
     regex->context = pcre2_match_context_create(NULL);
     truce_assert(regex->context);
-    pcre2_set_match_limit(regex->context, TRUCE_REGEX_MATCH_MAX);
+    pcre2_set_match_limit(regex->context, QUICK_LIMIT);
     pcre2_set_heap_limit(regex->context, TRUCE_REGEX_MEMORY_MAX / 1024);
+    regex->flags = flags;
     return TRUCE_OK;
 }
 
@@ -152,6 +169,7 @@ void truce__regex_free(struct regex *regex)
     pcre2_match_data_free(atomic_load(&regex->spare));
     pcre2_match_context_free(regex->context);
     pcre2_code_free(regex->code);
+    pcre2_code_free(atomic_load(&regex->careful));
     bson_free(regex->pattern);
     bson_free(regex->options);
     bson_free(regex);
@@ -220,28 +238,110 @@ static void copy_spans(const pcre2_match_data *data, struct regex_span *spans, u
     }
 }
 
-truce_status truce__regex_find(const struct regex *regex, const char *text, size_t length,
-                               size_t start, bool *found, struct regex_span *spans, uint32_t room,
-                               bson_error_t *error)
-{
-    pcre2_match_data *data = take_match_data(regex);
-    int result = pcre2_match(regex->code, (PCRE2_SPTR)text, length, start, PCRE2_NO_UTF_CHECK, data,
-                             regex->context);
+/* ---- the careful form ----------------------------------------------------------------------- */
 
+static const pcre2_code *careful_code(const struct regex *regex)
+{
+    struct regex *shared = (struct regex *)regex; /* a cache, as the spare */
+    pcre2_code *code = atomic_load(&shared->careful), *others = NULL;
+    size_t offset;
+    int number;
+
+    if (code)
+        return code;
+    code = compile(regex->pattern, strlen(regex->pattern), regex->flags | PCRE2_AUTO_CALLOUT,
+                   &number, &offset);
+    truce_assert(code);
+    (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+    if (atomic_compare_exchange_strong(&shared->careful, &others, code))
+        return code;
+    pcre2_code_free(code);
+    return others;
+}
+
+struct search {
+    uint64_t steps, steps_max;
+    size_t at; /* where the last item was tried */
+    struct budget *budget;
+    truce_status status; /* TIMEOUT: the budget is over */
+    bson_error_t *error;
+};
+
+static int count_item(pcre2_callout_block *block, void *arg)
+{
+    struct search *search = arg;
+    size_t at = block->current_position;
+    size_t moved = at > search->at ? at - search->at : search->at - at;
+    uint32_t steps = 1 + (uint32_t)(moved / STEP_BYTES);
+
+    search->at = at;
+    search->steps += steps;
+    search->status = truce__budget_spend(search->budget, steps, search->error);
+    return search->status || search->steps > search->steps_max ? CALLOUT_OVER : 0;
+}
+
+static int match_carefully(const struct regex *regex, const char *text, size_t length, size_t start,
+                           struct search *search, pcre2_match_data *data)
+{
+    const pcre2_code *code = careful_code(regex);
+    pcre2_match_context *context = pcre2_match_context_create(NULL);
+    int result;
+
+    truce_assert(context);
+    pcre2_set_match_limit(context, TRUCE_REGEX_MATCH_MAX);
+    pcre2_set_heap_limit(context, TRUCE_REGEX_MEMORY_MAX / 1024);
+    pcre2_set_callout(context, count_item, search);
+    result = pcre2_match(code, (PCRE2_SPTR)text, length, start, PCRE2_NO_UTF_CHECK, data, context);
     if (result == PCRE2_ERROR_JIT_STACKLIMIT)
-        result = pcre2_match(regex->code, (PCRE2_SPTR)text, length, start,
-                             PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, regex->context);
+        result = pcre2_match(code, (PCRE2_SPTR)text, length, start,
+                             PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, context);
+    pcre2_match_context_free(context);
+    return result;
+}
+
+/* ---- searching ------------------------------------------------------------------------------ */
+
+static int match(const struct regex *regex, const char *text, size_t length, size_t start,
+                 struct search *search, pcre2_match_data *data)
+{
+    int result = PCRE2_ERROR_MATCHLIMIT;
+
+    if (length - start <= QUICK_BYTES)
+        result = pcre2_match(regex->code, (PCRE2_SPTR)text, length, start, PCRE2_NO_UTF_CHECK, data,
+                             regex->context);
+    if (result == PCRE2_ERROR_MATCHLIMIT || result == PCRE2_ERROR_JIT_STACKLIMIT)
+        result = match_carefully(regex, text, length, start, search, data);
+    return result;
+}
+
+static truce_status refuse_search(const struct regex *regex, int result, bson_error_t *error)
+{
+    char reason[160] = "it takes too many steps";
+
+    if (result != CALLOUT_OVER)
+        pcre2_get_error_message(result, (PCRE2_UCHAR *)reason, sizeof reason);
+    (void)truce__refuse(CODE_REGEX_FAILED, error, "regular expression /%.120s/ failed: %s",
+                        regex->pattern, reason);
+    return TRUCE_LIMIT;
+}
+
+truce_status truce__regex_find(const struct regex *regex, const char *text, size_t length,
+                               size_t start, struct budget *budget, bool *found,
+                               struct regex_span *spans, uint32_t room, bson_error_t *error)
+{
+    struct search search = {.steps_max = TRUCE_REGEX_STEPS_MAX + STEPS_A_BYTE * (uint64_t)length,
+                            .at = start,
+                            .budget = budget,
+                            .error = error};
+    pcre2_match_data *data = take_match_data(regex);
+    int result = match(regex, text, length, start, &search, data);
+
     *found = result >= 0;
     if (*found)
         copy_spans(data, spans, room, regex->captures);
     give_match_data(regex, data);
-    if (result < 0 && result != PCRE2_ERROR_NOMATCH) {
-        char reason[160];
-
-        pcre2_get_error_message(result, (PCRE2_UCHAR *)reason, sizeof reason);
-        (void)truce__refuse(CODE_REGEX_FAILED, error, "regular expression /%.120s/ failed: %s",
-                            regex->pattern, reason);
-        return TRUCE_LIMIT;
-    }
-    return TRUCE_OK;
+    if (search.status)
+        return search.status;
+    return result >= 0 || result == PCRE2_ERROR_NOMATCH ? TRUCE_OK
+                                                        : refuse_search(regex, result, error);
 }

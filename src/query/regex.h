@@ -5,13 +5,14 @@
  * Regular expressions in MongoDB's dialect: PCRE2 over UTF-8, with the options i, m, s and x (u is
  * accepted and changes nothing). Compiled by the just-in-time compiler where there is one.
  *
- * No pattern can hang a search: beyond TRUCE_REGEX_MATCH_MAX steps or TRUCE_REGEX_MEMORY_MAX bytes
- * it fails with TRUCE_LIMIT. A compiled expression may be used from several threads at once.
+ * No pattern can hang a search: beyond TRUCE_REGEX_STEPS_MAX steps (and some for each byte of the
+ * text), TRUCE_REGEX_MATCH_MAX at one place or TRUCE_REGEX_MEMORY_MAX bytes it fails with TRUCE_LIMIT. A compiled expression may be used from several threads at once.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/budget.h"
 #include "base/status.h"
 
 struct regex;
@@ -37,9 +38,10 @@ struct regex_span {
 #define REGEX_UNSET SIZE_MAX
 
 /* Looks for the expression in `text` (UTF-8) from byte `start` on. With `room` > 0 fills `spans`:
- * the whole match first, then the groups, as far as there is room. */
+ * the whole match first, then the groups, as far as there is room. TIMEOUT: the budget (NULL: none) is
+ * over. */
 truce_status truce__regex_find(const struct regex *regex, const char *text, size_t length,
-                               size_t start, bool *found, struct regex_span *spans, uint32_t room,
-                               bson_error_t *error);
+                               size_t start, struct budget *budget, bool *found,
+                               struct regex_span *spans, uint32_t room, bson_error_t *error);
 
 #endif

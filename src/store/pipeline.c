@@ -25,8 +25,10 @@
 #include "base/random.h"
 #include "store/merge_stage.h"
 
-#define OUT_BATCH       1000
-#define OUT_BATCH_BYTES (4 * 1024 * 1024)
+#define STEPS_OF_DOCUMENT 256 /* that goes through the pipeline */
+
+#define OUT_BATCH         1000
+#define OUT_BATCH_BYTES   (4 * 1024 * 1024)
 
 struct out_state {
     char temporary[TRUCE_COLLECTION_NAME_MAX + 1]; /* empty: $out has not begun */
@@ -45,7 +47,7 @@ struct pipeline_cursor {
     struct arena arena;
     struct random random;
     struct aggregate_world world;
-    int64_t deadline_ns; /* 0: none */
+    struct budget budget;
     struct out_state out;
     struct merge *merge; /* of $merge, from its first document on */
 };
@@ -68,12 +70,31 @@ static void find_free(struct source *base)
     bson_free(base);
 }
 
+/* What is left of the call's time; 0: it has no deadline. */
+static truce_status time_left(struct pipeline_cursor *cursor, uint32_t *left_ms,
+                              bson_error_t *error)
+{
+    truce_status status = truce__budget_look(&cursor->budget, error);
+    int64_t left_ns;
+
+    *left_ms = 0;
+    if (status || !cursor->budget.deadline_ns)
+        return status;
+    left_ns = cursor->budget.deadline_ns - truce__clock_monotonic_ns();
+    *left_ms = left_ns > 0 ? (uint32_t)(left_ns / 1000000 + 1) : 1;
+    return TRUCE_OK;
+}
+
 static truce_status world_open(void *arg, const char *collection, const bson_t *filter,
                                struct source **source, bson_error_t *error)
 {
     struct pipeline_cursor *cursor = arg;
     struct find_source *made = bson_malloc0(sizeof(*made));
-    truce_status status = truce_find(cursor->reads, collection, filter, NULL, &made->cursor, error);
+    truce_find_options options = {0};
+    truce_status status = time_left(cursor, &options.deadline_ms, error);
+
+    if (!status)
+        status = truce_find(cursor->reads, collection, filter, &options, &made->cursor, error);
 
     made->base = (struct source){find_next, find_free};
     if (status) {
@@ -318,9 +339,9 @@ static truce_status cursor_next(truce_cursor *base, const bson_t **document, bso
 {
     struct pipeline_cursor *cursor = (struct pipeline_cursor *)base;
 
-    if (cursor->deadline_ns && truce__clock_monotonic_ns() > cursor->deadline_ns)
-        return truce__refuse(CODE_MAX_TIME_MS_EXPIRED, error, "the time of the call is over");
-    return cursor->output->next(cursor->output, document, error);
+    truce_status status = truce__budget_spend(&cursor->budget, STEPS_OF_DOCUMENT, error);
+
+    return status ? status : cursor->output->next(cursor->output, document, error);
 }
 
 static void cursor_close(truce_cursor *base)
@@ -349,16 +370,18 @@ static struct pipeline_cursor *cursor_new(truce_store *store, struct pipeline *p
     cursor->store = store;
     cursor->pipeline = pipeline;
     truce__random_seed(&cursor->random, truce__random_entropy());
-    cursor->context = (struct query_context){
-        .now_ms = truce__clock_wall_ms(), .random = &cursor->random, .arena = &cursor->arena};
+    cursor->context = (struct query_context){.now_ms = truce__clock_wall_ms(),
+                                             .random = &cursor->random,
+                                             .budget = &cursor->budget,
+                                             .arena = &cursor->arena};
     cursor->world = (struct aggregate_world){.arg = cursor,
                                              .open = world_open,
                                              .indexed = world_indexed,
                                              .out = world_out,
                                              .merge = world_merge,
                                              .spill = options->allow_disk_use ? world_spill : NULL};
-    if (options->deadline_ms)
-        cursor->deadline_ns = truce__clock_monotonic_ns() + options->deadline_ms * INT64_C(1000000);
+    truce__store_budget(store, options->deadline_ms, &cursor->budget);
+    cursor->budget.memory_max = TRUCE_PIPELINE_MEMORY_MAX;
     return cursor;
 }
 

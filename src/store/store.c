@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include "query/incoming.h"
 #include "store/view.h"
@@ -166,6 +167,40 @@ void truce_store_close(truce_store *store)
     store->ops->close(store);
 }
 
+/* ---- ending calls --------------------------------------------------------------------------- */
+
+static void set_interrupted(truce_store *store, bool on)
+{
+    __atomic_store_n(&store->interrupted, on, __ATOMIC_SEQ_CST);
+    if (store->ops->interrupt)
+        store->ops->interrupt(store, on);
+}
+
+void truce_interrupt(truce_store *store)
+{
+    set_interrupted(store, true);
+}
+
+void truce_resume(truce_store *store)
+{
+    set_interrupted(store, false);
+}
+
+truce_status truce__store_interrupted(const truce_store *store, bson_error_t *error)
+{
+    if (__atomic_load_n(&store->interrupted, __ATOMIC_RELAXED))
+        return truce__refuse(CODE_INTERRUPTED, error, "the call was interrupted");
+    return TRUCE_OK;
+}
+
+void truce__store_budget(const truce_store *store, uint32_t deadline_ms, struct budget *budget)
+{
+    int64_t deadline_ns =
+        deadline_ms ? truce__clock_monotonic_ns() + deadline_ms * INT64_C(1000000) : 0;
+
+    truce__budget_init(budget, deadline_ns, &store->interrupted);
+}
+
 /* ---- reading -------------------------------------------------------------------------------- */
 
 truce_status truce_find(truce_store *store, const char *collection, const bson_t *filter,
@@ -178,6 +213,8 @@ truce_status truce_find(truce_store *store, const char *collection, const bson_t
     *cursor = NULL;
     options = find_options_or_default(options);
     status = check_find(collection, filter, options, error);
+    if (!status)
+        status = truce__store_interrupted(store, error);
     if (status)
         return status;
     status = store->ops->find(store, collection, truce__filter_or_empty(filter), options, cursor,
@@ -238,6 +275,8 @@ truce_status truce_count(truce_store *store, const char *collection, const bson_
 
     *count = 0;
     status = check_find(collection, filter, &as_find, error);
+    if (!status)
+        status = truce__store_interrupted(store, error);
     if (status)
         return status;
     status = store->ops->count(store, collection, truce__filter_or_empty(filter), &chosen, count,
@@ -256,6 +295,8 @@ truce_status truce_distinct(truce_store *store, const char *collection, const ch
         status = truce__check_optional(filter, "filter", error);
     if (!status && !bson_utf8_validate(path, strlen(path), false))
         status = truce__refuse(CODE_BAD_VALUE, error, "the path is not valid UTF-8");
+    if (!status)
+        status = truce__store_interrupted(store, error);
     if (status) {
         bson_init(values);
         return status;
@@ -280,6 +321,8 @@ truce_status truce_aggregate(truce_store *store, const char *collection, const b
         status = truce__check_optional(options->hint, "hint", error);
     if (!status)
         status = truce__check_required(pipeline, "pipeline", error);
+    if (!status)
+        status = truce__store_interrupted(store, error);
     if (status)
         return status;
     status = truce__view_guard_pipeline(store, pipeline, collection, error);
@@ -298,6 +341,8 @@ truce_status truce__store_explain(truce_store *store, const char *collection, co
     truce_status status;
 
     status = check_find(collection, filter, options, error);
+    if (!status)
+        status = truce__store_interrupted(store, error);
     if (status) {
         bson_init(plan);
         return status;
@@ -342,6 +387,8 @@ truce_status truce__store_look(truce_store *store, truce_look *looks, size_t cou
                              store->ops->scheme);
     for (size_t i = 0; i < count && !status; i++)
         status = truce__collection_name_check(looks[i].collection, error);
+    if (!status)
+        status = truce__store_interrupted(store, error);
     if (status) {
         for (size_t i = 0; i < count; i++) {
             bson_init(&looks[i].document);
@@ -477,6 +524,8 @@ truce_status truce_wait(truce_store *store, const char *collection, uint64_t *to
 
     if (!status)
         status = truce__view_guard(store, "wait for changes of", collection, error);
+    if (!status)
+        status = truce__store_interrupted(store, error);
     if (status)
         return status;
     status = store->ops->wait(store, collection, token, timeout_ms, &caught);

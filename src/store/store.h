@@ -2,6 +2,7 @@
 #define TRUCE_STORE_STORE_H
 
 /* What the files of store/ share, and what the layers above may use beside truce/store.h. */
+#include "base/budget.h"
 #include "truce/sys/store.h"
 
 /* Backends. `path` is the URI without its scheme; the options are never NULL. */
@@ -14,6 +15,14 @@ truce_status truce__mongo_open(const char *path, const truce_store_options *opti
 /* mongodb+srv://, whose hosts are found by name service */
 truce_status truce__mongo_srv_open(const char *path, const truce_store_options *options,
                                    truce_store **store, bson_error_t *error);
+
+/* For the work of one call; deadline_ms 0: as long as it takes. */
+void truce__store_budget(const truce_store *store, uint32_t deadline_ms, struct budget *budget);
+
+#define INTERRUPT_MS 50 /* no backend waits longer without a look whether it is interrupted */
+
+/* TIMEOUT while the store is interrupted. */
+truce_status truce__store_interrupted(const truce_store *store, bson_error_t *error);
 
 /* read_many of the backend, with checks; TRUCE_INVALID without TRUCE_CAN_SNAPSHOT_READ. */
 truce_status truce__store_look(truce_store *store, truce_look *looks, size_t count,

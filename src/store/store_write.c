@@ -302,6 +302,8 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
     status = check_sizes(writes, count, options, error);
     if (!status && count)
         status = guard(store, &writes[0], error);
+    if (!status)
+        status = truce__store_interrupted(store, error);
     if (status)
         return status;
     prepared_init(&prepared, store, count);
@@ -328,6 +330,8 @@ truce_status truce__store_rewrite(truce_store *store, truce_rewrite *rewrite, bs
             truce__fail(TRUCE_INVALID, error, "a %s: store cannot rewrite", store->ops->scheme);
     if (!status)
         status = truce__view_guard(store, "write to", rewrite->collection, error);
+    if (!status)
+        status = truce__store_interrupted(store, error);
     if (status || !rewrite->count)
         return status;
     status = store->ops->rewrite(store, rewrite, &caught);
@@ -453,6 +457,8 @@ truce_status truce_find_and_modify(truce_store *store, const char *collection, c
     status = check_modify(collection, filter, update, options, error);
     if (!status)
         status = truce__view_guard(store, "find and modify in", collection, error);
+    if (!status)
+        status = truce__store_interrupted(store, error);
     if (status) {
         bson_init(document);
         return status;

@@ -40,6 +40,8 @@ static bool has_streams(truce_store *store)
     return store->capabilities & TRUCE_CAN_WAIT;
 }
 
+static const truce_store idle = {0};
+
 TEST(who_waits_sleeps_until_another_handle_writes)
 {
     truce_store *writer = server_store(), *store = NULL;
@@ -131,16 +133,17 @@ TEST(a_listener_that_went_to_sleep_is_woken_by_the_next_wait)
         return;
     parsed = mongoc_uri_new(server_uri(uri, sizeof(uri), ""));
     listener = truce__mongo_listener_new(parsed, 50);
-    CHECK_OK(truce__mongo_listener_wait(listener, "things", &token, 0, &error), error);
+    CHECK_OK(truce__mongo_listener_wait(listener, &idle, "things", &token, 0, &error), error);
     for (int i = 0; i < 2; i++) {
         truce_status status = TRUCE_OK;
 
         for (int k = 0; k < 60 && !status; k++)
-            status = truce__mongo_listener_wait(listener, "things", &token, LONG_MS, &error);
+            status = truce__mongo_listener_wait(listener, &idle, "things", &token, LONG_MS, &error);
         CHECK_STATUS(TRUCE_TIMEOUT, status, error);
         truce__clock_sleep_ms(1200); /* it looks whether somebody waits when the server answers */
         change(store);
-        CHECK_OK(truce__mongo_listener_wait(listener, "things", &token, 60000, &error), error);
+        CHECK_OK(truce__mongo_listener_wait(listener, &idle, "things", &token, 60000, &error),
+                 error);
     }
     truce__mongo_listener_close(listener);
     mongoc_uri_destroy(parsed);
@@ -155,9 +158,10 @@ TEST(a_server_that_cannot_be_reached_is_waited_for_by_looking)
     bson_error_t error;
 
     for (int i = 0; i < 4; i++)
-        CHECK_OK(truce__mongo_listener_wait(listener, "things", &token, 60000, &error), error);
-    CHECK_STATUS(TRUCE_TIMEOUT, truce__mongo_listener_wait(listener, "things", &token, 10, &error),
+        CHECK_OK(truce__mongo_listener_wait(listener, &idle, "things", &token, 60000, &error),
                  error);
+    CHECK_STATUS(TRUCE_TIMEOUT,
+                 truce__mongo_listener_wait(listener, &idle, "things", &token, 10, &error), error);
     truce__mongo_listener_close(listener);
     mongoc_uri_destroy(uri);
 }

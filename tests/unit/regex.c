@@ -21,7 +21,7 @@ static bool finds(const char *pattern, const char *options, const char *text)
     bool found = false;
     bson_error_t error;
 
-    CHECK_OK(truce__regex_find(regex, text, strlen(text), 0, &found, NULL, 0, &error), error);
+    CHECK_OK(truce__regex_find(regex, text, strlen(text), 0, NULL, &found, NULL, 0, &error), error);
     truce__regex_free(regex);
     return found;
 }
@@ -81,7 +81,7 @@ TEST(spans_tell_where_the_groups_are)
     CHECK_INT(truce__regex_captures(regex), ==, 3);
     CHECK_TEXT("first", truce__regex_capture_name(regex, 1));
     CHECK(!truce__regex_capture_name(regex, 2));
-    CHECK_OK(truce__regex_find(regex, "xbb", 3, 2, &found, spans, 5, &error), error);
+    CHECK_OK(truce__regex_find(regex, "xbb", 3, 2, NULL, &found, spans, 5, &error), error);
     CHECK(found);
     CHECK_INT(spans[0].start, ==, 2);
     CHECK_INT(spans[0].end, ==, 3);
@@ -108,7 +108,7 @@ TEST(no_pattern_hangs)
         bson_error_t error;
         bool found;
         truce_status status =
-            truce__regex_find(regex, text, sizeof text, 0, &found, NULL, 0, &error);
+            truce__regex_find(regex, text, sizeof text, 0, NULL, &found, NULL, 0, &error);
 
         CHECK(status == TRUCE_LIMIT || (status == TRUCE_OK && !found));
         CHECK_INT((truce__clock_monotonic_ns() - start) / 1000000, <, 20000);
@@ -126,7 +126,7 @@ TEST(a_deep_but_short_search_succeeds)
     bool found;
 
     memset(text, 'a', size);
-    CHECK_OK(truce__regex_find(regex, text, size, 0, &found, NULL, 0, &error), error);
+    CHECK_OK(truce__regex_find(regex, text, size, 0, NULL, &found, NULL, 0, &error), error);
     CHECK(found);
     truce__regex_free(regex);
     bson_free(text);
@@ -138,7 +138,7 @@ static void *search_often(void *arg)
         bson_error_t error;
         bool found;
 
-        CHECK_OK(truce__regex_find(arg, "xxabab", 6, 0, &found, NULL, 0, &error), error);
+        CHECK_OK(truce__regex_find(arg, "xxabab", 6, 0, NULL, &found, NULL, 0, &error), error);
         CHECK(found);
     }
     return NULL;

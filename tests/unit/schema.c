@@ -12,7 +12,8 @@ static bool is_valid(const char *schema_json, const char *json)
     bool valid = false;
 
     CHECK_OK(truce__schema_new(truce__value_document(source), &schema, &error), error);
-    CHECK_OK(truce__schema_test(schema, truce__value_document(document), &valid, &error), error);
+    CHECK_OK(truce__schema_test(schema, truce__value_document(document), NULL, &valid, &error),
+             error);
     truce__schema_free(schema);
     bson_destroy(source);
     bson_destroy(document);
@@ -113,7 +114,8 @@ TEST(a_large_array_of_unlike_items_is_quick)
         bson_append_int32(&array, key, snprintf(key, sizeof key, "%d", i), i);
     bson_append_array_end(&document, &array);
     CHECK_OK(truce__schema_new(truce__value_document(source), &schema, &error), error);
-    CHECK_OK(truce__schema_test(schema, truce__value_document(&document), &valid, &error), error);
+    CHECK_OK(truce__schema_test(schema, truce__value_document(&document), NULL, &valid, &error),
+             error);
     CHECK(valid);
     CHECK_INT((truce__clock_monotonic_ns() - start) / 1000000, <, 20000);
     truce__schema_free(schema);
@@ -135,7 +137,7 @@ TEST(a_pattern_that_runs_into_its_limit_is_an_error)
     bson_append_utf8(&document, "a", 1, text, sizeof text);
     CHECK_OK(truce__schema_new(truce__value_document(source), &schema, &error), error);
     CHECK_STATUS(TRUCE_LIMIT,
-                 truce__schema_test(schema, truce__value_document(&document), &valid, &error),
+                 truce__schema_test(schema, truce__value_document(&document), NULL, &valid, &error),
                  error);
     CHECK(!valid);
     truce__schema_free(schema);

@@ -114,6 +114,9 @@ typedef struct truce_store_ops {
      * the stores there are. What cannot be told is left out, or said: {refused: sentence, code}. NULL:
      * nothing. */
     truce_status (*facts)(truce_store *store, bson_t *facts, bson_error_t *error);
+    /* For a store that wraps others: passes truce_interrupt (true) and truce_resume on. As these it may
+     * be called in a signal handler. NULL: the flag is enough. */
+    void (*interrupt)(truce_store *store, bool on);
     /* fills what it counts of the zeroed counters; NULL: nothing */
     void (*counters)(truce_store *store, truce_store_counters *counters);
     /* As truce_snapshot. The view has TRUCE_IS_VIEW, and none of its functions that write is ever called; it may
@@ -134,6 +137,9 @@ struct truce_store {
     const truce_store_ops *ops;
     uint32_t capabilities; /* TRUCE_CAN_ bits */
     struct truce_memo *memo;
+    /* By truce_interrupt, 1 until truce_resume. The wrappers refuse calls meanwhile; a backend looks at
+     * it where a call takes long or waits (__atomic_load_n), and ends with TIMEOUT, code 11601. */
+    int interrupted;
 };
 
 typedef struct truce_cursor_ops {

@@ -10,8 +10,8 @@ struct modify {
     const truce_modify_options *options;
     struct compiled compiled;
     struct project *project; /* NULL: whole documents */
+    struct budget budget;
     struct query_context context;
-    bool bounded; /* the caller gave a deadline: it is for looking, too */
     bson_t *document;
     truce_write_result *result;
     truce_status status; /* its own answer */
@@ -96,8 +96,6 @@ static truce_status find(struct modify *modify, struct writer *writer, struct ga
         truce__writer_collection(writer, modify->collection, &collection, &modify->error);
 
     *gather = (struct gather){0};
-    if (modify->bounded)
-        selection.deadline_ns = modify->base.deadline_ns;
     if (status || !collection)
         return status;
     return truce__select(&selection, writer, collection, &modify->context, gather, &modify->error);
@@ -170,11 +168,8 @@ truce_status truce__engine_find_and_modify(struct engine *engine, const char *co
                                            const truce_modify_options *options, bson_t *document,
                                            truce_write_result *result, bson_error_t *error)
 {
-    struct modify modify = {.collection = collection,
-                            .options = options,
-                            .document = document,
-                            .result = result,
-                            .bounded = options->deadline_ms};
+    struct modify modify = {
+        .collection = collection, .options = options, .document = document, .result = result};
     truce_status status = truce__engine_writable(engine, error);
 
     bson_init(document);
@@ -186,6 +181,8 @@ truce_status truce__engine_find_and_modify(struct engine *engine, const char *co
     modify.base.relaxed = options->relaxed || engine->relaxed;
     modify.base.deadline_ns = truce__engine_deadline(engine, options->deadline_ms);
     modify.context = truce__engine_context(engine, NULL);
+    modify.context.budget = &modify.budget;
+    truce__engine_budget(engine, options->deadline_ms, &modify.budget);
     if (!status)
         status = truce__writer_run(&engine->writer, &modify.base, error);
     return finish(&modify, status, error);

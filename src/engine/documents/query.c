@@ -85,8 +85,7 @@ static truce_status scan_all(const struct plan *plan, const struct selection *se
     struct found found;
     struct scan scan;
 
-    truce__scan_init(&scan, plan, table, selection->selector->match, context,
-                     selection->deadline_ns);
+    truce__scan_init(&scan, plan, table, selection->selector->match, context);
     while (!status &&
            (!destination->enough || (int64_t)destination->gather->count < destination->enough)) {
         status = truce__scan_next(&scan, kv, 0, &found, error);
@@ -209,8 +208,7 @@ static truce_status make_plan(struct query *query, const struct reader *reader,
     }
     query->table = request.collection->id;
     status = truce__plan_make(&request, &query->plan, error);
-    truce__scan_init(&query->scan, &query->plan, query->table, query->match, &query->context,
-                     query->deadline_ns);
+    truce__scan_init(&query->scan, &query->plan, query->table, query->match, &query->context);
     return status;
 }
 
@@ -224,8 +222,8 @@ truce_status truce__query_init(struct query *query, struct engine *engine, const
     *query = (struct query){
         .engine = engine, .collection = bson_strdup(collection), .early = options->early};
     query->context = truce__engine_context(engine, &query->arena);
-    if (options->deadline_ms)
-        query->deadline_ns = truce__engine_deadline(engine, options->deadline_ms);
+    query->context.budget = &query->budget;
+    truce__engine_budget(engine, options->deadline_ms, &query->budget);
     status = truce__engine_usable(engine, error);
     if (!status)
         status = truce__match_new(filter, &query->match, error);
@@ -384,7 +382,7 @@ static truce_status count_entries(struct query *query, struct kv *kv, struct cou
 
         if (!to.size)
             to = (struct bytes){above_all, sizeof above_all};
-        status = truce__scan_deadline(query->deadline_ns, error);
+        status = truce__budget_look(&query->budget, error);
         if (!status)
             status = truce__kv_keys_within(kv, scan->index, from, to, counting->enough ? left : 0,
                                            &entries, error);

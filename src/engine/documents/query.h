@@ -47,7 +47,6 @@ struct selection {
     const struct selector *selector;
     const bson_t *sort, *hint;
     int64_t limit;
-    int64_t deadline_ns;
 };
 
 /* `gather` is initialised here and released by the caller, also on failure. With a limit of 1 the
@@ -63,8 +62,8 @@ struct query {
     char *collection;
     struct match *match;
     struct arena arena;
+    struct budget budget;
     struct query_context context;
-    int64_t deadline_ns;
     struct plan plan;
     struct scan scan;
     bool done;

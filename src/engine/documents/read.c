@@ -434,7 +434,8 @@ static truce_status sort_all(struct read_cursor *cursor, const truce_find_option
                              bson_error_t *error)
 {
     struct spill_options spill = {.open =
-                                      options->allow_disk_use ? cursor->query.engine->spill : NULL};
+                                      options->allow_disk_use ? cursor->query.engine->spill : NULL,
+                                  .budget = &cursor->query.budget};
     uint64_t best = options->limit ? (uint64_t)options->skip + (uint64_t)options->limit : 0;
     truce_status status = truce__sort_parse(options->sort, &cursor->sort, error);
 

@@ -37,7 +37,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-#define DEADLINE_EVERY 256
+#define STEPS_OF_ENTRY 16
 #define WINDOW_ROWS    (1 << 20)
 #define GATHER_FIRST   64
 #define GATHER_PER_ROW 4
@@ -85,13 +85,12 @@ static bool add_row(struct row_set *set, int64_t row)
 /* ---- life ----------------------------------------------------------------------------------- */
 
 void truce__scan_init(struct scan *scan, const struct plan *plan, int64_t table,
-                      const struct match *match, struct query_context *context, int64_t deadline_ns)
+                      const struct match *match, struct query_context *context)
 {
     *scan = (struct scan){.plan = plan,
                           .match = match,
                           .context = context,
                           .table = table,
-                          .deadline_ns = deadline_ns,
                           .window = {.last = INT64_MAX}};
 }
 
@@ -238,18 +237,10 @@ static truce_status next_entry(struct scan *scan, struct kv *kv, bson_error_t *e
     }
 }
 
-truce_status truce__scan_deadline(int64_t deadline_ns, bson_error_t *error)
+/* Reading an entry or a document is worth many steps. */
+static truce_status spend(const struct scan *scan, bson_error_t *error)
 {
-    if (deadline_ns && truce__clock_monotonic_ns() > deadline_ns)
-        return truce__refuse(CODE_MAX_TIME_MS_EXPIRED, error, "the time of the call is over");
-    return TRUCE_OK;
-}
-
-static truce_status check_deadline(const struct scan *scan, bson_error_t *error)
-{
-    int64_t examined = scan->keys_examined + scan->documents_examined;
-
-    return examined % DEADLINE_EVERY ? TRUCE_OK : truce__scan_deadline(scan->deadline_ns, error);
+    return truce__budget_spend(scan->context->budget, STEPS_OF_ENTRY, error);
 }
 
 static truce_status examine(struct scan *scan, struct bytes body, struct found *found,
@@ -269,7 +260,7 @@ static truce_status step(struct scan *scan, struct kv *kv, struct found *found, 
     truce_status status = next_entry(scan, kv, error);
 
     if (!status)
-        status = check_deadline(scan, error);
+        status = spend(scan, error);
     if (status)
         return status;
     scan->keys_examined += scan->cursor.keys;
@@ -330,7 +321,7 @@ static truce_status fill_step(struct scan *scan, struct kv *kv, bson_error_t *er
     truce_status status = next_entry(scan, kv, error);
 
     if (!status)
-        status = check_deadline(scan, error);
+        status = spend(scan, error);
     if (!status) {
         scan->keys_examined++;
         scan->gathered++;
@@ -410,7 +401,7 @@ static truce_status step_by_row(struct scan *scan, struct kv *kv, struct found *
                                      : fill_step(scan, kv, error);
     if (window->at == window->count)
         return next_window(scan);
-    status = check_deadline(scan, error);
+    status = spend(scan, error);
     if (status)
         return status;
     row = window->rows[window->at++];
@@ -465,7 +456,7 @@ static bool take_row(void *arg, int64_t row, struct bytes body)
     struct taking *taking = arg;
     bool more = true;
 
-    taking->status = check_deadline(taking->scan, taking->error);
+    taking->status = spend(taking->scan, taking->error);
     if (!taking->status)
         taking->status = examine(taking->scan, body, &taking->found, taking->error);
     if (taking->status)

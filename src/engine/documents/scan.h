@@ -28,7 +28,6 @@ struct scan {
     const struct match *match;
     struct query_context *context; /* its arena is reset for each document */
     int64_t table;                 /* of the documents */
-    int64_t deadline_ns;           /* 0: none */
     int64_t keys_examined, documents_examined;
 
     /* where it is */
@@ -49,14 +48,13 @@ struct found {
     struct match_result match;
 };
 
-/* plan, match, context and deadline_ns are borrowed as long as the scan lives. */
+/* plan, match and context are borrowed as long as the scan lives. */
 void truce__scan_init(struct scan *scan, const struct plan *plan, int64_t table,
-                      const struct match *match, struct query_context *context,
-                      int64_t deadline_ns);
+                      const struct match *match, struct query_context *context);
 void truce__scan_release(struct scan *scan);
 
 /* The next document that matches; NOT_FOUND at the end. After `examined_max` entries (0: no end)
- * without a match it answers OK with found->row 0. CODE_MAX_TIME_MS_EXPIRED: the deadline. */
+ * without a match it answers OK with found->row 0. TIMEOUT: the context's budget is over. */
 truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined_max,
                               struct found *found, bson_error_t *error);
 
@@ -67,9 +65,6 @@ typedef bool scan_take_function(const struct found *found, void *arg);
  * the end. */
 truce_status truce__scan_each(struct scan *scan, struct kv *kv, int64_t examined_max,
                               scan_take_function *take, void *arg, bson_error_t *error);
-
-/* CODE_MAX_TIME_MS_EXPIRED: it is over; 0: there is none. */
-truce_status truce__scan_deadline(int64_t deadline_ns, bson_error_t *error);
 
 /* Before the snapshot or transaction ends. */
 void truce__scan_pause(struct scan *scan);

@@ -4,7 +4,8 @@
  * Filters and updates are compiled by the caller's thread; the writes run as one operation of the
  * writer (writer.c), so nobody sees or changes anything between them, and all of them are in one
  * commit. A write that is refused has changed nothing, but for an update of several documents,
- * where those before the refused one stay changed, as in MongoDB.
+ * where those before the refused one stay changed, as in MongoDB. One whose time is over has changed
+ * nothing at all.
  *
  * An atomic bulk of more than one step runs inside a savepoint, which is rolled back where a write
  * is refused or matches nothing. A power cut is no matter: the savepoint lives within the
@@ -16,6 +17,8 @@
 #include "engine/documents/change.h"
 #include "engine/documents/documents.h"
 
+#define STEPS_OF_CHANGE 64 /* a document and its index entries */
+
 struct bulk {
     struct write_op base; /* first */
     const truce_write *writes;
@@ -24,6 +27,7 @@ struct bulk {
     truce_write_outcome *outcomes;
     struct compiled *compiled; /* one for each write */
     struct compiled single;    /* ... or this, for a bulk of one */
+    struct budget budget;
     struct query_context context;
     truce_status first; /* of the first write that failed */
     size_t first_at;
@@ -64,17 +68,13 @@ struct step {
 /* What the write's filter finds; nothing if there is no collection. */
 static truce_status find(const struct step *step, int64_t limit, struct gather *gather)
 {
-    struct selection selection = {.selector = &step->compiled->selector,
-                                  .hint = step->write->options.hint,
-                                  .limit = limit,
-                                  .deadline_ns = 0};
+    struct selection selection = {
+        .selector = &step->compiled->selector, .hint = step->write->options.hint, .limit = limit};
     const struct collection *collection;
     truce_status status =
         truce__writer_collection(step->writer, step->write->collection, &collection, step->error);
 
     *gather = (struct gather){0};
-    if (step->bulk->options->deadline_ms)
-        selection.deadline_ns = step->bulk->base.deadline_ns;
     if (status || !collection)
         return status;
     status = truce__select(&selection, step->writer, collection, &step->bulk->context, gather,
@@ -103,6 +103,9 @@ static truce_status do_update(const struct step *step)
     bson_t after;
 
     for (size_t i = 0; i < gather.count && !status; i++) {
+        status = truce__budget_spend(context->budget, STEPS_OF_CHANGE, step->error);
+        if (status)
+            break;
         status =
             truce__change_update(step->writer, collection, &gather.items[i], step->compiled->update,
                                  context, &after, step->result, step->error);
@@ -122,9 +125,12 @@ static truce_status do_remove(const struct step *step)
     struct gather gather;
     truce_status status = find(step, step->write->options.multi ? 0 : 1, &gather);
 
-    for (size_t i = 0; i < gather.count && !status; i++)
-        status = truce__change_remove(step->writer, step->write->collection, &gather.items[i],
-                                      step->result, step->error);
+    for (size_t i = 0; i < gather.count && !status; i++) {
+        status = truce__budget_spend(step->bulk->context.budget, STEPS_OF_CHANGE, step->error);
+        if (!status)
+            status = truce__change_remove(step->writer, step->write->collection, &gather.items[i],
+                                          step->result, step->error);
+    }
     truce__gather_release(&gather);
     return status;
 }
@@ -209,12 +215,19 @@ static bool needs_savepoint(const struct bulk *bulk)
     return bulk->options->atomic && (bulk->count > 1 || bulk->writes[0].options.multi);
 }
 
+/* A write whose time is over has changed nothing: if it has begun to, all is undone with the
+ * transaction, and when it runs again it ends at its first step, for the budget stays over. */
+static bool has_half_done(const truce_write_outcome *outcome)
+{
+    return outcome->status == TRUCE_TIMEOUT && (outcome->result.matched || outcome->result.removed);
+}
+
 static truce_status run_all(struct bulk *bulk, struct writer *writer, bson_error_t *error)
 {
     for (size_t i = 0; i < bulk->count; i++) {
         truce_status status = run_write(bulk, writer, i);
 
-        if (truce__documents_failed(status)) {
+        if (truce__documents_failed(status) || has_half_done(&bulk->outcomes[i])) {
             *error = bulk->outcomes[i].error;
             return status;
         }
@@ -286,6 +299,8 @@ truce_status truce__engine_bulk(struct engine *engine, const truce_write *writes
     bulk.base.relaxed = options->relaxed || engine->relaxed;
     bulk.base.deadline_ns = truce__engine_deadline(engine, options->deadline_ms);
     bulk.context = truce__engine_context(engine, NULL);
+    bulk.context.budget = &bulk.budget;
+    truce__engine_budget(engine, options->deadline_ms, &bulk.budget);
     if (!status)
         status = truce__writer_run(&engine->writer, &bulk.base, error);
     status = status ? fail_all(&bulk, status, error) : finish(&bulk, error);

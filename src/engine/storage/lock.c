@@ -223,7 +223,12 @@ static void free_byte(const struct lock *lock, int64_t byte)
     wake_waiters(lock);
 }
 
-/* False with errno EAGAIN: the deadline passed; other numbers: the file system has no locks. */
+bool truce__lock_interrupted(const struct lock *lock)
+{
+    return lock->interrupted && __atomic_load_n(lock->interrupted, __ATOMIC_RELAXED);
+}
+
+/* False with errno EAGAIN: the deadline passed; ECANCELED: interrupted; other numbers: the file system has no locks. */
 static bool wait_for_byte(const struct lock *lock, int64_t byte, int64_t deadline_ns)
 {
     struct lock_page *page = lock->page;
@@ -240,8 +245,8 @@ static bool wait_for_byte(const struct lock *lock, int64_t byte, int64_t deadlin
         if (taken || (errno != EAGAIN && errno != EACCES && errno != EINTR))
             break;
         left = deadline_ns - truce__clock_monotonic_ns();
-        errno = EAGAIN;
-        if (left <= 0)
+        errno = truce__lock_interrupted(lock) ? ECANCELED : EAGAIN;
+        if (left <= 0 || errno == ECANCELED)
             break;
         truce__word_sleep(&page->turn, seen, left < NAP_NS ? left : NAP_NS);
     }
@@ -254,6 +259,8 @@ static truce_status not_acquired(const struct lock *lock, bson_error_t *error)
     int holder = atomic_load(&lock->page->holder);
     int64_t since = atomic_load(&lock->page->held_since);
 
+    if (errno == ECANCELED)
+        return truce__refuse(CODE_INTERRUPTED, error, "the call was interrupted");
     if (errno != EAGAIN)
         return fail(lock, "lock", error);
     if (!holder)

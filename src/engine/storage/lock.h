@@ -54,14 +54,17 @@ struct lock {
     int file;
     struct lock_page *page;
     atomic_bool held;
+    const int *interrupted; /* set to 1: nobody waits any more; may be NULL */
 };
 
 /* Makes the file if there is none. `path` is the database's. */
 truce_status truce__lock_open(const char *path, struct lock *lock, bson_error_t *error);
 void truce__lock_close(struct lock *lock);
 
+bool truce__lock_interrupted(const struct lock *lock);
+
 /* One thread at a time. In turn with other processes. LOCKED: not before the deadline (monotonic
- * nanoseconds); the error names the holder. */
+ * nanoseconds); the error names the holder. TIMEOUT: interrupted. */
 truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_error_t *error);
 void truce__lock_release(struct lock *lock);
 

@@ -17,7 +17,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-#define SLEEP_NS INT64_C(1000000000)
+#define SLEEP_NS INT64_C(50000000)
 
 uint32_t truce__wake_slot(const char *collection)
 {
@@ -90,6 +90,8 @@ truce_status truce__wake_wait(struct lock *lock, const char *collection, uint64_
             *token = now;
             return TRUCE_OK;
         }
+        if (truce__lock_interrupted(lock))
+            return truce__refuse(CODE_INTERRUPTED, error, "the call was interrupted");
         if (left <= 0)
             return truce__fail(TRUCE_TIMEOUT, error, "nothing was written to %s in %u ms",
                                collection, timeout_ms);

@@ -298,18 +298,31 @@ void truce__stream_free(struct stream *stream)
 
         if (stream->release)
             stream->release(stream);
+        (void)truce__budget_hold(stream->context.budget, stream->held, 0);
         truce__arena_release(&stream->arena);
         bson_free(stream);
         stream = input;
     }
 }
 
-struct spill_options truce__stage_spill(const struct aggregate_world *world)
+truce_status truce__stream_hold(struct stream *stream, size_t bytes, bson_error_t *error)
+{
+    size_t before = stream->held;
+
+    stream->held = bytes + stream->arena.bytes;
+    return truce__budget_hold(stream->context.budget, before, stream->held)
+               ? TRUCE_OK
+               : truce__budget_full(stream->context.budget, error);
+}
+
+struct spill_options truce__stage_spill(const struct aggregate_world *world,
+                                        const struct query_context *context)
 {
     return (struct spill_options){
         .memory_max = world && world->memory_max ? world->memory_max : TRUCE_STAGE_MEMORY_MAX,
         .open = world ? world->spill : NULL,
         .arg = world ? world->arg : NULL,
+        .budget = context->budget,
     };
 }
 
@@ -329,8 +342,12 @@ static truce_status apply_next(struct stream *base, struct value *document, bson
         if (status || !truce__stream_is_document(*document))
             return status;
         truce__arena_reset(&base->arena);
-        status = stream->stage->kind->apply(stream->stage->data, *document, &base->context,
-                                            document, error);
+        status = truce__stream_spend(base, error);
+        if (!status)
+            status = stream->stage->kind->apply(stream->stage->data, *document, &base->context,
+                                                document, error);
+        if (!status)
+            status = truce__stream_hold(base, 0, error);
         if (status || document->type != VALUE_MISSING)
             return status;
     }
@@ -405,7 +422,10 @@ static truce_status input_next(struct stream *base, struct value *document, bson
 {
     struct input_stream *stream = (struct input_stream *)base;
     const bson_t *found = NULL;
-    truce_status status = stream->source->next(stream->source, &found, error);
+    truce_status status = truce__stream_spend(base, error);
+
+    if (!status)
+        status = stream->source->next(stream->source, &found, error);
 
     *document = !status && found ? truce__value_document(found) : truce__value_missing();
     return status;

@@ -75,7 +75,7 @@ static truce_status tee_next(struct stream *base, struct value *document, bson_e
     *document = (struct value){batch->bytes + tee->at, document_size(batch->bytes + tee->at),
                                BSON_TYPE_DOCUMENT};
     tee->at += document->size;
-    return TRUCE_OK;
+    return truce__stream_spend(base, error);
 }
 
 static truce_status fill_batch(struct facet_stream *stream, bson_error_t *error)
@@ -115,6 +115,10 @@ static truce_status run_branch(struct facet_stream *stream, struct branch *branc
         }
         truce__buffer_append(&branch->results, document.data, document.size);
         stream->results_bytes += document.size;
+        status =
+            truce__stream_hold(&stream->base, stream->results_bytes + stream->batch.size, error);
+        if (status)
+            return status;
         if (stream->results_bytes > TRUCE_STAGE_MEMORY_MAX)
             return truce__refuse(CODE_RESULT_TOO_LARGE, error,
                                  "the document that $facet makes has more than %d bytes",

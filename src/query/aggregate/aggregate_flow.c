@@ -31,7 +31,9 @@ static truce_status match_next(struct stream *base, struct value *document, bson
         if (status || !truce__stream_is_document(*document))
             return status;
         truce__arena_reset(&base->arena);
-        status = truce__match_test(match, *document, &base->context, &found, error);
+        status = truce__stream_spend(base, error);
+        if (!status)
+            status = truce__match_test(match, *document, &base->context, &found, error);
         if (status || found.matched)
             return status;
     }
@@ -100,6 +102,8 @@ static truce_status skip_next(struct stream *base, struct value *document, bson_
     for (;;) {
         truce_status status = base->input->next(base->input, document, error);
 
+        if (!status)
+            status = truce__stream_spend(base, error);
         if (status || !truce__stream_is_document(*document) || stream->left == 0)
             return status;
         stream->left--;
@@ -234,7 +238,7 @@ static struct sort_stream *sort_stream(const struct stage_run *run, struct strea
 {
     struct sort_stream *stream =
         truce__stream_new(sizeof *stream, run, input, sort_next, sort_release);
-    struct spill_options options = truce__stage_spill(run->world);
+    struct spill_options options = truce__stage_spill(run->world, run->context);
 
     truce__sorter_new(sort, limit, &options, &stream->sorter);
     return stream;
@@ -419,8 +423,10 @@ static truce_status next_element(struct unwind_stream *stream, struct value *doc
     }
     truce__arena_reset(&stream->base.arena);
     *document = stream->document;
-    status = truce__document_with(&stream->base.arena, document, &stream->stage->path,
-                                  stream->elements.value, error);
+    status = truce__budget_spend(stream->base.context.budget, 8 + document->size / 1024, error);
+    if (!status)
+        status = truce__document_with(&stream->base.arena, document, &stream->stage->path,
+                                      stream->elements.value, error);
     return status ? status : add_index(stream, stream->at++, document, error);
 }
 
@@ -434,6 +440,9 @@ static truce_status begin_document(struct unwind_stream *stream, struct value *d
     truce_status status = TRUCE_OK;
 
     truce__arena_reset(&stream->base.arena);
+    status = truce__stream_spend(&stream->base, error);
+    if (status)
+        return status;
     if (found.type == BSON_TYPE_ARRAY) {
         stream->elements = truce__fields(found);
         stream->at = 0;

@@ -274,15 +274,19 @@ static truce_status limit_memory(struct group_stream *stream, bson_error_t *erro
 {
     size_t used = stream->groups.bytes + stream->room * sizeof *stream->table;
     size_t max = stream->options.memory_max;
+    /* not only this one: what it can put away it does, unless it is hardly anything */
+    bool full = truce__stream_hold(&stream->base, used, NULL) != TRUCE_OK;
 
-    if (used <= max)
+    if (used <= max && !(full && used > SPILL_BYTES_MIN))
         return TRUCE_OK;
+    if (full && !stream->options.open)
+        return truce__budget_full(stream->base.context.budget, error);
     if (!stream->options.open)
         return truce__refuse(CODE_NO_DISK_USE_ALLOWED, error,
                              "a $group takes more than %zu bytes of memory, and the use of disk is "
                              "not allowed",
                              max);
-    if (!stream->frozen || used <= max + max / 2) {
+    if (!full && (!stream->frozen || used <= max + max / 2)) {
         stream->frozen = true;
         return TRUCE_OK;
     }
@@ -439,7 +443,9 @@ static truce_status add_document(void *arg, struct value document, bson_error_t 
     truce_status status;
 
     truce__arena_reset(&stream->base.arena);
-    status = evaluate_key(stream, document, &key, error);
+    status = truce__stream_spend(&stream->base, error);
+    if (!status)
+        status = evaluate_key(stream, document, &key, error);
     if (status)
         return status;
     entry = find_entry(stream, &key);
@@ -569,7 +575,7 @@ static truce_status group_open(const void *data, const struct stage_run *run, st
         truce__stream_new(sizeof *made, run, input, group_next, group_release);
 
     made->stage = stage;
-    made->options = truce__stage_spill(run->world);
+    made->options = truce__stage_spill(run->world, run->context);
     made->inputs = bson_malloc0((stage->list.count + 1) * sizeof *made->inputs);
     made->id_parts = bson_malloc0((stage->count + 1) * sizeof *made->id_parts);
     *stream = &made->base;

@@ -180,7 +180,7 @@ static truce_status make_table(struct lookup_stream *stream, const struct stage_
 
     if (!status)
         status = truce__join_table_new(all, stage->foreign,
-                                       truce__stage_spill(&stream->world).memory_max,
+                                       truce__stage_spill(&stream->world, run->context).memory_max,
                                        &stream->table, error);
     truce__stream_free(all);
     return status;
@@ -236,8 +236,13 @@ static truce_status open_foreign(struct lookup_stream *stream, struct value docu
     return status;
 }
 
-static truce_status read_all(struct stream *foreign, struct arena *arena, const char *from,
-                             struct value *found, bson_error_t *error)
+static size_t held_by(const struct lookup_stream *stream)
+{
+    return stream->keeping.bytes + (stream->table ? truce__join_table_bytes(stream->table) : 0);
+}
+
+static truce_status read_all(struct lookup_stream *stream, struct stream *foreign,
+                             struct arena *arena, struct value *found, bson_error_t *error)
 {
     struct builder builder;
     truce_status status;
@@ -251,11 +256,14 @@ static truce_status read_all(struct stream *foreign, struct arena *arena, const 
         if (status || document.type == VALUE_MISSING)
             break;
         truce__builder_element(&builder, document);
+        status = truce__stream_hold(&stream->base, held_by(stream), error);
+        if (status)
+            break;
         if (builder.size > TRUCE_STAGE_MEMORY_MAX)
             return truce__refuse(CODE_TOO_MUCH_FOUND, error,
                                  "$lookup: the documents of '%s' that match one document have more "
                                  "than %d bytes",
-                                 from, TRUCE_STAGE_MEMORY_MAX);
+                                 stream->stage->from, TRUCE_STAGE_MEMORY_MAX);
     }
     return status ? status : truce__builder_finish(&builder, found, error);
 }
@@ -293,7 +301,7 @@ static truce_status find_foreign(struct lookup_stream *stream, struct value docu
         status = open_foreign(stream, document, &foreign, error);
     if (status)
         return status;
-    status = read_all(foreign, arena, stream->stage->from, found, error);
+    status = read_all(stream, foreign, arena, found, error);
     truce__stream_free(foreign);
     if (!status && keep)
         stream->kept = *found;
@@ -310,8 +318,9 @@ static truce_status lookup_next(struct stream *base, struct value *document, bso
         return status;
     truce__arena_reset(&base->arena);
     status = find_foreign(stream, *document, &found, error);
-    return status ? status
-                  : truce__document_with(&base->arena, document, &stream->stage->as, found, error);
+    if (!status)
+        status = truce__document_with(&base->arena, document, &stream->stage->as, found, error);
+    return status ? status : truce__stream_hold(base, held_by(stream), error);
 }
 
 static void lookup_release(struct stream *base)

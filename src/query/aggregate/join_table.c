@@ -28,7 +28,7 @@ struct join_table {
     size_t documents_count, documents_room, entries_count, entries_room;
 };
 
-static size_t memory_of(const struct join_table *table)
+size_t truce__join_table_bytes(const struct join_table *table)
 {
     return table->arena.bytes + table->documents_room * sizeof *table->documents +
            table->entries_room * sizeof *table->entries;
@@ -93,11 +93,14 @@ static truce_status read_all(struct join_table *table, struct stream *foreign,
         status = foreign->next(foreign, &document, error);
         if (status || !truce__stream_is_document(document))
             break;
+        status = truce__stream_spend(foreign, error);
+        if (status)
+            break;
         *possible = !truce__fields_keys(field, 1, false, document, &keys, NULL);
         if (*possible)
             add_document(table, document, &keys);
-        *possible =
-            *possible && memory_of(table) <= memory_max && table->documents_count < UINT32_MAX;
+        *possible = *possible && truce__join_table_bytes(table) <= memory_max &&
+                    table->documents_count < UINT32_MAX;
     }
     truce__index_keys_release(&keys);
     return status;
@@ -219,6 +222,9 @@ static truce_status join_next(struct stream *base, struct value *document, bson_
 
     *document = truce__value_missing();
     while (!status && !result.matched && stream->at < stream->count) {
+        status = truce__stream_spend(base, error);
+        if (status)
+            break;
         *document = stream->table->documents[stream->found[stream->at++]];
         truce__arena_reset(&base->arena);
         status = truce__match_test(stream->match, *document, &base->context, &result, error);

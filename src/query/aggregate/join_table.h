@@ -14,6 +14,7 @@ struct join_table;
  * path is a number: it could name an element or a field. */
 truce_status truce__join_table_new(struct stream *foreign, const char *path, size_t memory_max,
                                    struct join_table **table, bson_error_t *error);
+size_t truce__join_table_bytes(const struct join_table *table);
 void truce__join_table_free(struct join_table *table); /* NULL is allowed */
 
 /* The documents in which the path equals one of `values` (a list), in the order in which they came:

@@ -33,7 +33,18 @@ struct stream {
     struct stream *input;         /* owned; may be NULL */
     struct query_context context; /* its arena is the one below */
     struct arena arena;
+    size_t held; /* bytes that the call's budget knows of */
 };
+
+/* For one document that is worked on. */
+static inline truce_status truce__stream_spend(struct stream *stream, bson_error_t *error)
+{
+    return truce__budget_spend(stream->context.budget, 8, error);
+}
+
+/* The stream holds so many bytes now, its arena not counted. LIMIT: all stages together hold more than
+ * a pipeline may. */
+truce_status truce__stream_hold(struct stream *stream, size_t bytes, bson_error_t *error);
 
 static inline bool truce__stream_is_document(struct value value)
 {
@@ -54,7 +65,8 @@ void *truce__stream_new(size_t size, const struct stage_run *run, struct stream 
                                              bson_error_t *error),
                         void (*release)(struct stream *stream));
 void truce__stream_free(struct stream *stream);
-struct spill_options truce__stage_spill(const struct aggregate_world *world);
+struct spill_options truce__stage_spill(const struct aggregate_world *world,
+                                        const struct query_context *context);
 
 /* ---- stages --------------------------------------------------------------------------------- */
 

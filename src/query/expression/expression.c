@@ -23,7 +23,8 @@
  *     source, and does not change once truce__expression_new has returned.
  *  2. A result points into the document, the compiled expression or the evaluation's arena.
  *  3. Every loop over user data asks truce__evaluation_check or appends to a builder: the arena
- *     never takes more than TRUCE_STAGE_MEMORY_MAX by more than one small value.
+ *     never takes more than TRUCE_STAGE_MEMORY_MAX by more than one small value. A loop that runs
+ *     others, or goes over the same data again, asks: it ends when the time of the call is over.
  *  4. The recursion of compiling and of evaluating is bounded by EXPRESSION_DEPTH_MAX; values made
  * by a loop are bounded in depth ($reduce), so that comparing them is bounded too.
  */
@@ -59,7 +60,8 @@ static truce_status out_of_memory(struct evaluation *run)
 
 truce_status truce__evaluation_check(struct evaluation *run)
 {
-    return run->arena->bytes > run->bytes_max ? out_of_memory(run) : TRUCE_OK;
+    return run->arena->bytes > run->bytes_max ? out_of_memory(run)
+                                              : truce__evaluation_spend(run, 1);
 }
 
 void *truce__evaluation_take(struct evaluation *run, size_t size)

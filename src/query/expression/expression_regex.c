@@ -157,8 +157,9 @@ static truce_status begin(const struct expression_node *node, struct evaluation 
 
 static truce_status find_next(struct search *search, struct evaluation *run, size_t start)
 {
-    return truce__regex_find(search->regex, search->text, search->length, start, &search->found,
-                             search->spans, search->groups, run->error);
+    return truce__regex_find(search->regex, search->text, search->length, start,
+                             run->context->budget, &search->found, search->spans, search->groups,
+                             run->error);
 }
 
 /* the number of the character at byte `at`, which is not before the last one asked for */

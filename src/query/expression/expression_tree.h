@@ -188,14 +188,22 @@ static inline truce_status truce__expression_run(const struct expression_node *n
         *result = truce__value_missing();
         return TRUCE_OK;
     }
+    if (truce__budget_spend(run->context->budget, 1, run->error))
+        return TRUCE_TIMEOUT;
     return node->evaluate(node, run, result);
 }
 
 /* `size` bytes of the arena, NULL and an error when the bound is reached. For what grows with the
  * user's data; small fixed sizes are taken directly. */
 void *truce__evaluation_take(struct evaluation *run, size_t size);
-/* Refuses when the arena is full: asked in every loop over user data. */
+/* Refuses when the arena is full or the time is over: asked in every loop over user data. */
 truce_status truce__evaluation_check(struct evaluation *run);
+/* The same, for work on so many bytes or values at once. */
+static inline truce_status truce__evaluation_spend(struct evaluation *run, size_t steps)
+{
+    return truce__budget_spend(run->context->budget,
+                               steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX, run->error);
+}
 
 /* The elements of an array as a list in the arena; NULL only when the bound is reached. */
 truce_status truce__evaluation_items(struct evaluation *run, struct value array,

@@ -27,7 +27,7 @@
  *
  * Nothing is allocated: the walk is recursion over views of the document, and its depth is bounded
  * by the depth of documents. Its time is bounded by TRUCE_MATCH_FORKS_MAX: each document in an
- * array that is entered both by name and by number doubles the ways.
+ * array that is entered both by name and by number doubles the ways; and by the budget of the call.
  *
  * Not done here: $where, geo and $text (refused by the parser), and collations.
  */
@@ -113,6 +113,8 @@ static bool visit_array(const struct match_node *node, struct value array, uint3
     if (at_end && sees_whole_arrays_only(node))
         return truce__match_leaf_test(node, array, run);
     for (int64_t index = 0; truce__fields_next(&fields); index++) {
+        if (!truce__match_spend(run, 1))
+            return false;
         if (!at_end) {
             if (visit_element(node, fields.value, index, part, run))
                 return true;
@@ -139,11 +141,17 @@ static bool test_schema(const struct match_node *node, struct value value, struc
 {
     bool valid = false;
 
-    run->status = truce__schema_test(node->extra, value, &valid, run->error);
+    run->status = truce__schema_test(node->extra, value, run->budget, &valid, run->error);
     return valid;
 }
 
 typedef bool node_test(const struct match_node *node, struct value value, struct match_run *run);
+
+/* Finding one field in a document goes over those before it. */
+static uint32_t steps_of(struct value value)
+{
+    return 1 + value.size / 1024;
+}
 
 /* The positions that conditions inside find do not come out of $or, $nor and $not. */
 static bool any_child(const struct match_node *node, struct value value, node_test *test,
@@ -153,7 +161,7 @@ static bool any_child(const struct match_node *node, struct value value, node_te
     bool any = false;
 
     for (uint32_t i = 0; i < node->children_count && !any; i++)
-        any = test(node->children[i], value, run);
+        any = truce__match_spend(run, steps_of(value)) && test(node->children[i], value, run);
     run->array_index = array_index;
     return any;
 }
@@ -162,7 +170,7 @@ static bool all_children(const struct match_node *node, struct value value, node
                          struct match_run *run)
 {
     for (uint32_t i = 0; i < node->children_count; i++) {
-        if (!test(node->children[i], value, run))
+        if (!truce__match_spend(run, steps_of(value)) || !test(node->children[i], value, run))
             return false;
     }
     return true;
@@ -256,7 +264,10 @@ truce_status truce__match_test(const struct match *match, struct value document,
                                struct query_context *context, struct match_result *result,
                                bson_error_t *error)
 {
-    struct match_run run = {.context = context, .error = error, .array_index = -1};
+    struct match_run run = {.context = context,
+                            .error = error,
+                            .array_index = -1,
+                            .budget = context ? context->budget : NULL};
     bool matched = test_subject(match, document, &run);
 
     result->matched = matched && run.status == TRUCE_OK;

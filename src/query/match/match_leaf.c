@@ -109,7 +109,7 @@ static bool test_in(const struct match_node *node, struct value value, struct ma
     if (is_among(value, node->operands, node->operands_count))
         return true;
     for (uint32_t i = 0; i < node->children_count; i++) {
-        if (truce__match_leaf_test(node->children[i], value, run))
+        if (truce__match_spend(run, 1) && truce__match_leaf_test(node->children[i], value, run))
             return true;
     }
     return false;
@@ -143,7 +143,8 @@ static bool test_regex(const struct match_node *node, struct value value, struct
     if ((value.type != BSON_TYPE_UTF8 && value.type != BSON_TYPE_SYMBOL) || run->status != TRUCE_OK)
         return false;
     text = truce__value_text(value, &length);
-    run->status = truce__regex_find(regex, text, length, 0, &found, NULL, 0, run->error);
+    run->status =
+        truce__regex_find(regex, text, length, 0, run->budget, &found, NULL, 0, run->error);
     return found;
 }
 
@@ -226,7 +227,8 @@ static bool test_elements(const struct match_node *node, struct value value, str
         return false;
     fields = truce__fields(value);
     for (int64_t index = 0; truce__fields_next(&fields); index++) {
-        bool all = !objects || truce__value_is_container(fields.value);
+        bool all =
+            truce__match_spend(run, 1) && (!objects || truce__value_is_container(fields.value));
 
         for (uint32_t i = 0; i < node->children_count && all; i++)
             all = objects ? truce__match_node_test(node->children[i], fields.value, run)

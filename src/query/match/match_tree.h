@@ -26,7 +26,16 @@ struct match_run {
     truce_status status;
     int64_t array_index;
     uint32_t forks; /* elements that were entered both by name and by number */
+    struct budget *budget;
 };
+
+/* For work on so many values; false: the time of the call is over, and so is the test. */
+static inline bool truce__match_spend(struct match_run *run, uint32_t steps)
+{
+    if (run->status == TRUCE_OK)
+        run->status = truce__budget_spend(run->budget, steps, run->error);
+    return run->status == TRUCE_OK;
+}
 
 /* what `extra` points to */
 struct match_types {

@@ -12,11 +12,20 @@
 #include "query/schema/schema_tree.h"
 
 struct schema_run {
+    struct budget *budget;
     truce_status status;
     bson_error_t *error;
 };
 
 static bool test(const struct schema *schema, struct value value, struct schema_run *run);
+
+/* False: the time is over, or something failed before. */
+static bool spend(struct schema_run *run, uint32_t steps)
+{
+    if (run->status == TRUCE_OK)
+        run->status = truce__budget_spend(run->budget, steps, run->error);
+    return run->status == TRUCE_OK;
+}
 
 static bool found(const struct regex *regex, const char *text, size_t length,
                   struct schema_run *run)
@@ -24,7 +33,8 @@ static bool found(const struct regex *regex, const char *text, size_t length,
     bool is_found = false;
 
     if (run->status == TRUCE_OK)
-        run->status = truce__regex_find(regex, text, length, 0, &is_found, NULL, 0, run->error);
+        run->status =
+            truce__regex_find(regex, text, length, 0, run->budget, &is_found, NULL, 0, run->error);
     return is_found;
 }
 
@@ -110,6 +120,8 @@ static bool test_property(const struct schema *schema, const struct fields *fiel
 {
     bool named = false;
 
+    if (!spend(run, schema->properties_size / 16))
+        return false;
     for (uint32_t i = 0; i < schema->properties_size; i++) {
         const struct schema_property *property = schema->properties + i;
 
@@ -129,7 +141,7 @@ static bool test_property(const struct schema *schema, const struct fields *fiel
     return named || test_rest(&schema->other_properties, field->value, run);
 }
 
-static bool has_all(struct value document, struct value names)
+static bool has_all(struct value document, struct value names, struct schema_run *run)
 {
     struct fields fields;
 
@@ -140,7 +152,8 @@ static bool has_all(struct value document, struct value names)
         uint32_t length;
         const char *name = truce__value_text(fields.value, &length);
 
-        if (!truce__value_field(document, name, length).type)
+        if (!spend(run, 1 + document.size / 1024) ||
+            !truce__value_field(document, name, length).type)
             return false;
     }
     return true;
@@ -152,9 +165,11 @@ static bool test_dependencies(const struct schema *schema, struct value document
     for (uint32_t i = 0; i < schema->dependencies_size; i++) {
         const struct schema_dependency *dependency = schema->dependencies + i;
 
+        if (!spend(run, 1 + document.size / 1024))
+            return false;
         if (!truce__value_field(document, dependency->name, dependency->name_length).type)
             continue;
-        if (!has_all(document, dependency->names) ||
+        if (!has_all(document, dependency->names, run) ||
             (dependency->schema && !test(dependency->schema, document, run)))
             return false;
     }
@@ -172,7 +187,7 @@ static bool test_document(const struct schema *schema, struct value document,
             return false;
         count++;
     }
-    return within(&schema->properties_count, count) && has_all(document, schema->required) &&
+    return within(&schema->properties_count, count) && has_all(document, schema->required, run) &&
            test_dependencies(schema, document, run);
 }
 
@@ -198,11 +213,11 @@ static bool test_combinations(const struct schema *schema, struct value value,
     return !schema->one_of.count || count_valid(&schema->one_of, value, run) == 1;
 }
 
-static bool is_choice(struct value choices, struct value value)
+static bool is_choice(struct value choices, struct value value, struct schema_run *run)
 {
     struct fields fields = truce__fields(choices);
 
-    while (truce__fields_next(&fields)) {
+    while (truce__fields_next(&fields) && spend(run, 1)) {
         if (truce__schema_equal(fields.value, value))
             return true;
     }
@@ -227,17 +242,19 @@ static bool test_by_type(const struct schema *schema, struct value value, struct
 
 static bool test(const struct schema *schema, struct value value, struct schema_run *run)
 {
+    if (!spend(run, 1))
+        return false;
     if (schema->types && !(schema->types & truce__match_type_bit(value.type)))
         return false;
-    if (schema->choices.type && !is_choice(schema->choices, value))
+    if (schema->choices.type && !is_choice(schema->choices, value, run))
         return false;
     return test_by_type(schema, value, run) && test_combinations(schema, value, run);
 }
 
-truce_status truce__schema_test(const struct schema *schema, struct value value, bool *valid,
-                                bson_error_t *error)
+truce_status truce__schema_test(const struct schema *schema, struct value value,
+                                struct budget *budget, bool *valid, bson_error_t *error)
 {
-    struct schema_run run = {TRUCE_OK, error};
+    struct schema_run run = {budget, TRUCE_OK, error};
 
     *valid = test(schema, value, &run) && run.status == TRUCE_OK;
     return run.status;

@@ -7,6 +7,7 @@
  */
 #include "bson/value.h"
 
+struct budget;
 struct schema;
 
 /* The schema borrows from `source`, which must outlive it. Unknown keywords are refused. */
@@ -14,7 +15,7 @@ truce_status truce__schema_new(struct value source, struct schema **schema, bson
 void truce__schema_free(struct schema *schema);
 
 /* An error only where a pattern runs into its limit. */
-truce_status truce__schema_test(const struct schema *schema, struct value value, bool *valid,
-                                bson_error_t *error);
+truce_status truce__schema_test(const struct schema *schema, struct value value,
+                                struct budget *budget, bool *valid, bson_error_t *error);
 
 #endif

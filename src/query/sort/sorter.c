@@ -36,6 +36,8 @@
 
 #define TOP_ROWS_MIN 256
 #define MERGE_WIDTH  16
+#define STEPS_OF_ROW 4
+#define PART_ROWS    16384 /* sorted without a look whether the time is over */
 
 struct row {
     uint32_t key_size;
@@ -67,6 +69,7 @@ struct sorter {
     size_t runs_count, runs_room;
     struct run **heap;
     size_t heap_count;
+    size_t held; /* bytes that the budget knows of */
 };
 
 static int compare_rows(const struct row *a, const struct row *b)
@@ -107,6 +110,7 @@ void truce__sorter_free(struct sorter *sorter)
         truce__spill_release(&sorter->runs[i].file);
     bson_free(sorter->runs);
     bson_free(sorter->heap);
+    (void)truce__budget_hold(sorter->options.budget, sorter->held, 0);
     bson_free(sorter->rows);
     truce__buffer_release(&sorter->key);
     truce__arena_release(&sorter->arena);
@@ -116,20 +120,75 @@ void truce__sorter_free(struct sorter *sorter)
 
 /* ---- rows in memory ------------------------------------------------------------------------- */
 
-static void sort_rows(struct sorter *sorter)
+static size_t least(size_t a, size_t b)
 {
-    if (sorter->count)
+    return a < b ? a : b;
+}
+
+/* Two neighbours, each in order, become one. */
+static void merge_parts(struct row **from, struct row **to, size_t begin, size_t middle, size_t end)
+{
+    size_t left = begin, right = middle;
+
+    for (size_t at = begin; at < end; at++) {
+        bool is_left = right == end || (left < middle && compare_rows(from[left], from[right]) < 0);
+
+        to[at] = is_left ? from[left++] : from[right++];
+    }
+}
+
+/* In parts, between which it can end. */
+static truce_status sort_large(struct sorter *sorter, bson_error_t *error)
+{
+    struct row **from = sorter->rows,
+               **to = bson_malloc((sorter->room ? sorter->room : 1) * sizeof *to);
+    size_t count = sorter->count;
+    truce_status status = TRUCE_OK;
+
+    for (size_t at = 0; at < count && !status; at += PART_ROWS) {
+        status = truce__budget_spend(sorter->options.budget, PART_ROWS, error);
+        if (!status)
+            qsort(from + at, least(PART_ROWS, count - at), sizeof *from, compare_row_pointers);
+    }
+    for (size_t width = PART_ROWS; width < count && !status; width *= 2) {
+        struct row **merged = to;
+
+        for (size_t at = 0; at < count && !status; at += 2 * width) {
+            merge_parts(from, to, at, least(at + width, count), least(at + 2 * width, count));
+            status = truce__budget_spend(sorter->options.budget, (uint32_t)least(width, UINT32_MAX),
+                                         error);
+        }
+        if (status)
+            break;
+        to = from;
+        from = merged;
+    }
+    sorter->rows = from;
+    bson_free(to);
+    return status;
+}
+
+static truce_status sort_rows(struct sorter *sorter, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (sorter->count > PART_ROWS)
+        status = sort_large(sorter, error);
+    else if (sorter->count)
         qsort(sorter->rows, sorter->count, sizeof *sorter->rows, compare_row_pointers);
     if (sorter->limit && sorter->count > sorter->limit)
         sorter->count = sorter->limit;
+    return status;
 }
 
 /* Keeps the best `limit` rows and gives the memory of the others back. */
-static void keep_best(struct sorter *sorter)
+static truce_status keep_best(struct sorter *sorter, bson_error_t *error)
 {
     struct arena used = sorter->arena;
+    truce_status status = sort_rows(sorter, error);
 
-    sort_rows(sorter);
+    if (status)
+        return status;
     for (size_t i = 0; i < sorter->count; i++)
         sorter->rows[i] =
             truce__arena_copy(&sorter->spare, sorter->rows[i], row_bytes(sorter->rows[i]));
@@ -137,6 +196,7 @@ static void keep_best(struct sorter *sorter)
     sorter->spare = used;
     truce__arena_reset(&sorter->spare);
     sorter->bar = sorter->count == sorter->limit ? sorter->rows[sorter->count - 1] : NULL;
+    return TRUCE_OK;
 }
 
 static size_t memory_used(const struct sorter *sorter)
@@ -291,7 +351,9 @@ static truce_status merge_last(struct sorter *sorter, size_t count, bson_error_t
     if (!status)
         status = start_heap(sorter, sorter->runs + first, count, error);
     while (!status && sorter->heap_count && !(sorter->limit && written == sorter->limit)) {
-        status = write_row(&merged, sorter->heap[0]->head, error);
+        status = truce__budget_spend(sorter->options.budget, STEPS_OF_ROW, error);
+        if (!status)
+            status = write_row(&merged, sorter->heap[0]->head, error);
         written++;
         if (!status)
             status = step_heap(sorter, error);
@@ -333,7 +395,9 @@ static truce_status spill_rows(struct sorter *sorter, bson_error_t *error)
                              "a sort takes more than %zu bytes of memory, and the use of disk is "
                              "not allowed",
                              sorter->memory_max);
-    sort_rows(sorter);
+    status = sort_rows(sorter, error);
+    if (status)
+        return status;
     run = add_run(sorter, 0);
     status = truce__spill_begin(&run->file, &sorter->options, error);
     for (size_t i = 0; i < sorter->count && !status; i++)
@@ -344,22 +408,48 @@ static truce_status spill_rows(struct sorter *sorter, bson_error_t *error)
     return status ? status : merge_full_levels(sorter, error);
 }
 
+static bool hold(struct sorter *sorter)
+{
+    size_t before = sorter->held;
+
+    sorter->held = memory_used(sorter);
+    return truce__budget_hold(sorter->options.budget, before, sorter->held);
+}
+
+static truce_status limit_memory(struct sorter *sorter, bson_error_t *error)
+{
+    size_t used = memory_used(sorter);
+    bool full = !hold(sorter);
+    truce_status status;
+
+    if (used <= sorter->memory_max && !(full && used > SPILL_BYTES_MIN))
+        return TRUCE_OK;
+    if (full && !sorter->options.open)
+        return truce__budget_full(sorter->options.budget, error);
+    status = spill_rows(sorter, error);
+    (void)hold(sorter);
+    return status;
+}
+
 /* ---- the sorter ----------------------------------------------------------------------------- */
 
 /* The row whose key stands in sorter->key. */
 static truce_status add_payload(struct sorter *sorter, const void *payload, uint32_t size,
                                 bson_error_t *error)
 {
+    truce_status status = truce__budget_spend(sorter->options.budget, STEPS_OF_ROW, error);
+
     truce_assert(!sorter->giving);
     append_arrival(sorter);
-    if (!clears_bar(sorter))
-        return TRUCE_OK;
+    if (status || !clears_bar(sorter))
+        return status;
     add_row(sorter, payload, size);
     if (sorter->limit && sorter->count >= TOP_ROWS_MIN && sorter->count / 2 >= sorter->limit)
-        keep_best(sorter);
-    if (memory_used(sorter) > sorter->memory_max && sorter->limit && sorter->count > sorter->limit)
-        keep_best(sorter);
-    return memory_used(sorter) > sorter->memory_max ? spill_rows(sorter, error) : TRUCE_OK;
+        status = keep_best(sorter, error);
+    if (!status && memory_used(sorter) > sorter->memory_max && sorter->limit &&
+        sorter->count > sorter->limit)
+        status = keep_best(sorter, error);
+    return status ? status : limit_memory(sorter, error);
 }
 
 truce_status truce__sorter_add(struct sorter *sorter, struct value document, const void *payload,
@@ -383,14 +473,15 @@ truce_status truce__sorter_add_key(struct sorter *sorter, const void *key, size_
 truce_status truce__sorter_sort(struct sorter *sorter, bson_error_t *error)
 {
     struct run *run;
+    truce_status status;
 
     truce_assert(!sorter->giving);
     sorter->giving = true;
-    sort_rows(sorter);
+    status = sort_rows(sorter, error);
     run = add_run(sorter, 0);
     run->rows = sorter->rows;
     run->rows_count = sorter->count;
-    return start_heap(sorter, sorter->runs, sorter->runs_count, error);
+    return status ? status : start_heap(sorter, sorter->runs, sorter->runs_count, error);
 }
 
 truce_status truce__sorter_next(struct sorter *sorter, const void **payload, uint32_t *size,
@@ -402,7 +493,10 @@ truce_status truce__sorter_next(struct sorter *sorter, const void **payload, uin
     *payload = NULL;
     *size = 0;
     if (sorter->given && sorter->heap_count) {
-        truce_status status = step_heap(sorter, error);
+        truce_status status = truce__budget_spend(sorter->options.budget, 1, error);
+
+        if (!status)
+            status = step_heap(sorter, error);
 
         if (status)
             return status;

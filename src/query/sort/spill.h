@@ -5,6 +5,7 @@
  * The store makes them of temporary files; query/ opens no file. */
 #include <stdbool.h>
 
+#include "base/budget.h"
 #include "base/buffer.h"
 #include "truce/status.h"
 
@@ -22,7 +23,11 @@ struct spill_options {
     size_t memory_max; /* 0: TRUCE_STAGE_MEMORY_MAX */
     truce_status (*open)(void *arg, struct spill **spill, bson_error_t *error);
     void *arg;
+    struct budget *budget; /* time, and memory of all who share it; NULL: as much as it takes */
 };
+
+/* Who holds less does not spill because others hold much. */
+#define SPILL_BYTES_MIN (256 * 1024)
 
 /*
  * Records in a spill: each a number of bytes, given back whole, aligned for a uint64_t.

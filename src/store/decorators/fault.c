@@ -476,6 +476,16 @@ static void counters_of_inner(truce_store *base, truce_store_counters *counters)
     truce_store_count(((struct fault_store *)base)->inner, counters);
 }
 
+static void interrupt_inner(truce_store *base, bool on)
+{
+    truce_store *inner = ((struct fault_store *)base)->inner;
+
+    if (on)
+        truce_interrupt(inner);
+    else
+        truce_resume(inner);
+}
+
 static const truce_store_ops fault_ops = {
     .scheme = "fault",
     .close = close_store,
@@ -498,6 +508,7 @@ static const truce_store_ops fault_ops = {
     .wait = wait_for_change,
     .settle = settle,
     .facts = facts_of_inner,
+    .interrupt = interrupt_inner,
     .counters = counters_of_inner,
     .snapshot = take_snapshot,
 };

@@ -486,6 +486,16 @@ static void counters_of_inner(truce_store *base, truce_store_counters *counters)
     truce_store_count(((struct trace_store *)base)->inner, counters);
 }
 
+static void interrupt_inner(truce_store *base, bool on)
+{
+    truce_store *inner = ((struct trace_store *)base)->inner;
+
+    if (on)
+        truce_interrupt(inner);
+    else
+        truce_resume(inner);
+}
+
 static const truce_store_ops trace_ops = {
     .scheme = "trace",
     .close = close_store,
@@ -508,6 +518,7 @@ static const truce_store_ops trace_ops = {
     .wait = wait_for_change,
     .settle = settle,
     .facts = facts_of_inner,
+    .interrupt = interrupt_inner,
     .counters = counters_of_inner,
     .snapshot = take_snapshot,
 };

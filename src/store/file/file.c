@@ -272,6 +272,8 @@ static truce_store *new_store(struct engine *engine, uint32_t capabilities)
     made->base.ops = &file_ops;
     made->base.capabilities = capabilities;
     made->engine = engine;
+    engine->interrupted = &made->base.interrupted;
+    engine->lock.interrupted = engine->interrupted;
     return &made->base;
 }
 

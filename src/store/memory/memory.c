@@ -28,6 +28,7 @@
 #include <time.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/limits.h"
 
 /* ---- collections ---------------------------------------------------------------------------- */
@@ -336,25 +337,35 @@ static uint64_t written_number(struct memory_store *store, const char *name)
     return collection ? collection->changed : store->dropped;
 }
 
+/* Until something is written, at most so long; not longer than an interrupt may take to be seen. The
+ * milliseconds that it took. */
+static int64_t sleep_a_while(struct memory_store *store, int64_t longest_ms)
+{
+    int64_t begun_ns = truce__clock_monotonic_ns();
+    int64_t until_ns =
+        begun_ns + (longest_ms < INTERRUPT_MS ? longest_ms : INTERRUPT_MS) * INT64_C(1000000);
+    struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
+
+    (void)pthread_cond_timedwait(&store->written, &store->mutex, &until);
+    return (truce__clock_monotonic_ns() - begun_ns + 999999) / 1000000;
+}
+
 static truce_status wait_for_change(truce_store *base, const char *name, uint64_t *token,
                                     uint32_t timeout_ms, bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
-    struct timespec until;
+    truce_status status = TRUCE_OK;
+    int64_t left_ms = timeout_ms;
     uint64_t number;
-    int failed = 0;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += timeout_ms % 1000 * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
     pthread_mutex_lock(&store->mutex);
-    while ((number = written_number(store, name)) == *token && failed != ETIMEDOUT)
-        failed = pthread_cond_timedwait(&store->written, &store->mutex, &until);
+    while ((number = written_number(store, name)) == *token && left_ms > 0 && !status) {
+        left_ms -= sleep_a_while(store, left_ms);
+        status = truce__store_interrupted(base, error);
+    }
     pthread_mutex_unlock(&store->mutex);
+    if (status && number == *token)
+        return status;
     if (number == *token)
         return truce__fail(TRUCE_TIMEOUT, error, "nothing was written to %s in %u ms", name,
                            timeout_ms);

@@ -94,7 +94,6 @@ struct memory_query {
     const struct match *match;
     const bson_t *sort, *hint;
     int64_t skip, limit;
-    int64_t deadline_ns; /* of truce__clock_monotonic_ns; 0: none */
     struct query_context *context;
 };
 

@@ -109,7 +109,6 @@ truce_status truce__memory_find_and_modify(truce_store *base, const char *name,
     status = modifying_compile(&modifying, filter, update, options, error);
     query.match = modifying.match;
     query.context = &writing.context;
-    query.deadline_ns = writing.deadline_ns;
     if (!status)
         status = truce__memory_select(truce__memory_find(writing.store, name), &query,
                                       &modifying.matches, error);

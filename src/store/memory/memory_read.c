@@ -8,7 +8,7 @@
 #include "store/pipeline.h"
 #include "store/view.h"
 
-#define DEADLINE_EVERY 256 /* documents between two looks at the clock */
+#define STEPS_OF_DOCUMENT 16 /* for looking at one */
 
 /* ---- selecting ------------------------------------------------------------------------------ */
 
@@ -29,15 +29,6 @@ void truce__memory_matches_release(struct memory_matches *matches)
         truce__memory_document_release(matches->items[i].document);
     bson_free(matches->items);
     *matches = (struct memory_matches){0};
-}
-
-static truce_status check_deadline(const struct memory_query *query, size_t examined,
-                                   bson_error_t *error)
-{
-    if (query->deadline_ns && examined % DEADLINE_EVERY == 0 &&
-        truce__clock_monotonic_ns() > query->deadline_ns)
-        return truce__refuse(CODE_MAX_TIME_MS_EXPIRED, error, "the time of the call is over");
-    return TRUCE_OK;
 }
 
 /* A sparse or partial index that was asked for shows only what it holds. A wildcard index never
@@ -61,7 +52,7 @@ static truce_status scan(const struct memory_collection *collection,
         struct memory_document *document = collection->documents[position];
         struct match_result found = {.array_index = -1};
 
-        status = check_deadline(query, i, error);
+        status = truce__budget_spend(query->context->budget, STEPS_OF_DOCUMENT, error);
         if (status || hidden(collection, document, index))
             continue;
         truce__arena_reset(query->context->arena);
@@ -164,6 +155,7 @@ truce_status truce__memory_select(const struct memory_collection *collection,
 /* What a read needs from start to end; a cursor keeps it. */
 struct reading {
     struct match *match;
+    struct budget budget;
     struct query_context context;
     struct arena arena;
     struct memory_matches matches;
@@ -191,11 +183,10 @@ static truce_status read_collection(struct memory_store *store, const char *name
 
     if (status)
         return status;
-    reading->context =
-        (struct query_context){.now_ms = truce__clock_wall_ms(), .arena = &reading->arena};
+    reading->context = (struct query_context){
+        .now_ms = truce__clock_wall_ms(), .budget = &reading->budget, .arena = &reading->arena};
     query.match = reading->match;
-    if (options->deadline_ms)
-        query.deadline_ns = truce__clock_monotonic_ns() + options->deadline_ms * INT64_C(1000000);
+    truce__store_budget(&store->base, options->deadline_ms, &reading->budget);
     pthread_mutex_lock(&store->mutex);
     status =
         truce__memory_select(truce__memory_find(store, name), &query, &reading->matches, error);

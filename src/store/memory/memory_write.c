@@ -74,10 +74,9 @@ static void keep(struct writing *writing)
 void truce__memory_writing_begin(struct writing *writing, truce_store *base, uint32_t deadline_ms)
 {
     *writing = (struct writing){.store = (struct memory_store *)base};
-    writing->context =
-        (struct query_context){.now_ms = truce__clock_wall_ms(), .arena = &writing->arena};
-    if (deadline_ms)
-        writing->deadline_ns = truce__clock_monotonic_ns() + deadline_ms * INT64_C(1000000);
+    writing->context = (struct query_context){
+        .now_ms = truce__clock_wall_ms(), .budget = &writing->budget, .arena = &writing->arena};
+    truce__store_budget(base, deadline_ms, &writing->budget);
     pthread_mutex_lock(&writing->store->mutex);
 }
 
@@ -202,11 +201,8 @@ static truce_status select_for(struct writing *writing, const truce_write *write
                                const struct match *match, int64_t limit,
                                struct memory_matches *matches, bson_error_t *error)
 {
-    struct memory_query query = {.match = match,
-                                 .hint = write->options.hint,
-                                 .limit = limit,
-                                 .deadline_ns = writing->deadline_ns,
-                                 .context = &writing->context};
+    struct memory_query query = {
+        .match = match, .hint = write->options.hint, .limit = limit, .context = &writing->context};
     truce_status status = truce__memory_select(
         truce__memory_find(writing->store, write->collection), &query, matches, error);
 
@@ -232,6 +228,9 @@ static truce_status do_update(struct writing *writing, const truce_write *write,
     if (!status)
         status = select_for(writing, write, match, options->multi ? 0 : 1, &matches, error);
     for (size_t i = 0; i < matches.count && !status; i++) {
+        status = truce__budget_spend(&writing->budget, 1, error);
+        if (status)
+            break;
         status =
             truce__memory_change(writing, truce__memory_find(writing->store, write->collection),
                                  &matches.items[i], update, &after, result, error);
@@ -319,7 +318,8 @@ static truce_status check_required(const truce_write *write, const truce_write_r
                                      : "{}");
 }
 
-/* One write; a failure leaves nothing, but for an update of several documents. */
+/* One write; a failure leaves nothing, but for an update of several documents, where that leaves
+ * nothing only whose time is over. */
 static truce_status do_write(struct writing *writing, const truce_write *write, bool atomic,
                              truce_write_outcome *outcome)
 {
@@ -330,8 +330,10 @@ static truce_status do_write(struct writing *writing, const truce_write *write, 
 
     if (!status && atomic)
         status = check_required(write, &outcome->result, &outcome->error);
-    if (status && !partial)
+    if (status && (!partial || status == TRUCE_TIMEOUT)) {
         truce__memory_undo(writing, mark);
+        truce_write_result_release(&outcome->result);
+    }
     if (!atomic)
         keep(writing);
     outcome->status = status;

@@ -21,10 +21,10 @@ struct journal {
 /* One call: what all its writes share. */
 struct writing {
     struct memory_store *store;
+    struct budget budget;
     struct query_context context;
     struct arena arena;
     struct journal journal;
-    int64_t deadline_ns;
 };
 
 /* Takes the store's mutex; `_end` keeps what was done and lets go. */

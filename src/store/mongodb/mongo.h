@@ -225,8 +225,9 @@ void truce__mongo_counters(truce_store *base, truce_store_counters *counters);
  * waited for `idle_ms`. No network is asked here. */
 struct mongo_listener *truce__mongo_listener_new(const mongoc_uri_t *uri, uint32_t idle_ms);
 /* As truce_wait. Where the stream cannot be had, for now or ever, waits are short ones. */
-truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const char *collection,
-                                        uint64_t *token, uint32_t timeout_ms, bson_error_t *error);
+truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const truce_store *store,
+                                        const char *collection, uint64_t *token,
+                                        uint32_t timeout_ms, bson_error_t *error);
 /* Returns at once; NULL is allowed. No wait may be going on. */
 void truce__mongo_listener_close(struct mongo_listener *listener);
 

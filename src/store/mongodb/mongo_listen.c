@@ -291,12 +291,14 @@ static int64_t trusted_until(const struct mongo_listener *listener, int64_t begu
     return listener->listening && stale_ns > polled_ns ? stale_ns : polled_ns;
 }
 
-truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const char *collection,
-                                        uint64_t *token, uint32_t timeout_ms, bson_error_t *error)
+truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const truce_store *store,
+                                        const char *collection, uint64_t *token,
+                                        uint32_t timeout_ms, bson_error_t *error)
 {
     uint32_t *counter = &listener->counters[slot_of(collection, strlen(collection))];
     int64_t begun_ns = now_ns(), at_ns = begun_ns, trusted_ns;
-    int64_t until_ns = begun_ns + (int64_t)timeout_ms * 1000000;
+    int64_t until_ns = begun_ns + (int64_t)timeout_ms * 1000000, wake_ns;
+    truce_status status = TRUCE_OK;
     uint64_t seen;
 
     pthread_mutex_lock(&listener->mutex);
@@ -308,12 +310,19 @@ truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const c
         trusted_ns = trusted_until(listener, begun_ns);
         if (seen != *token || at_ns >= until_ns || at_ns >= trusted_ns)
             break;
-        sleep_until(listener, until_ns < trusted_ns ? until_ns : trusted_ns);
+        status = truce__store_interrupted(store, error);
+        if (status)
+            break;
+        wake_ns = at_ns + INTERRUPT_MS * INT64_C(1000000);
+        wake_ns = until_ns < wake_ns ? until_ns : wake_ns;
+        sleep_until(listener, trusted_ns < wake_ns ? trusted_ns : wake_ns);
         at_ns = now_ns();
     }
     listener->waiters--;
     listener->waited_ns = at_ns;
     pthread_mutex_unlock(&listener->mutex);
+    if (status)
+        return status;
     if (seen == *token && at_ns >= until_ns)
         return truce__fail(TRUCE_TIMEOUT, error, "nothing was heard of %s in %u ms", collection,
                            timeout_ms);

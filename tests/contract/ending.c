@@ -1,0 +1,282 @@
+/*
+ * Calls end when their time is over or they are interrupted, wherever they are: in a stage, in one
+ * expression, in one match, in a write. Each of these would run for hours; that it ends at all is what is
+ * checked, by the time that the whole program may take.
+ */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "tests/support/test.h"
+#include "truce/sys/store.h"
+
+#define SOON_MS   20
+#define DOCUMENTS 300
+
+static const bson_t everything = BSON_INITIALIZER;
+
+static truce_store *open_store(const char *uri)
+{
+    char path[200];
+    truce_store *store = NULL;
+    bson_error_t error;
+
+    if (!strcmp(uri, "file:"))
+        snprintf(path, sizeof path, "file:%s/ending.truce", test_directory());
+    else
+        snprintf(path, sizeof path, "%s", uri);
+    CHECK_OK(truce_store_open(path, NULL, &store, &error), error);
+    return store;
+}
+
+/* Documents {_id, a: [0 .. 299]}. */
+static void fill(truce_store *store)
+{
+    bson_error_t error;
+    int64_t count = 0;
+
+    CHECK_OK(truce_count(store, "c", NULL, NULL, &count, &error), error);
+    for (int i = 0; i < DOCUMENTS && !count; i++) {
+        bson_t document = BSON_INITIALIZER, array;
+        char key[16];
+
+        BSON_APPEND_INT32(&document, "_id", i);
+        BSON_APPEND_ARRAY_BEGIN(&document, "a", &array);
+        for (int j = 0; j < DOCUMENTS; j++) {
+            snprintf(key, sizeof key, "%d", j);
+            BSON_APPEND_INT32(&array, key, j);
+        }
+        bson_append_array_end(&document, &array);
+        CHECK_OK(
+            truce_insert(store, "c", &document, &(truce_write_options){.relaxed = true}, &error),
+            error);
+        bson_destroy(&document);
+    }
+}
+
+/* Hours of work, each in another place. */
+#define RANGE "{'$range':[0,1000000]}"
+#define LONG_EXPRESSION                                                                            \
+    "{'$reduce':{'input':" RANGE ",'initialValue':0,'in':{'$add':['$$value',{'$size':"             \
+    "{'$filter':{'input':" RANGE ",'as':'x','cond':{'$gt':['$$x','$$this']}}}}]}}}"
+#define UNWOUND                                                                                    \
+    "{'$unwind':'$a'},{'$lookup':{'from':'c','pipeline':[{'$unwind':'$a'}],'as':'b'}},"            \
+    "{'$unwind':'$b'},{'$unwind':'$b.a'}"
+
+static const char *const pipelines[] = {
+    "[{'$project':{'x':" LONG_EXPRESSION "}}]",
+    "[{'$match':{'$expr':{'$gt':[" LONG_EXPRESSION ",0]}}}]",
+    "[{'$lookup':{'from':'c','let':{'i':'$_id'},'pipeline':[{'$unwind':'$a'},{'$lookup':{'from':'c',"
+    "'pipeline':[{'$match':{'$expr':{'$lt':['$_id','$$i']}}},{'$unwind':'$a'},{'$count':'n'}],"
+    "'as':'z'}}],'as':'y'}}]",
+    "[{'$facet':{'one':[" UNWOUND ",{'$count':'n'}],'two':[{'$count':'n'}]}}]",
+    "[" UNWOUND ",{'$sort':{'b.a':1,'_id':-1}},{'$limit':1}]",
+    "[" UNWOUND ",{'$group':{'_id':'$b.a','n':{'$sum':1}}}]",
+    "[" UNWOUND ",{'$bucketAuto':{'groupBy':{'$mod':['$b.a',7]},'buckets':2}}]",
+    "[{'$group':{'_id':null,'n':{'$sum':" LONG_EXPRESSION "}}}]",
+    "[{'$unionWith':{'coll':'c','pipeline':[" UNWOUND ",{'$match':{'b.a':-1}}]}}]",
+    "[" UNWOUND ",{'$skip':1000000000}]",
+};
+
+static truce_status run_pipeline(truce_store *store, const char *json, uint32_t deadline_ms,
+                                 bson_error_t *error)
+{
+    bson_t *pipeline = test_bson(json);
+    truce_aggregate_options options = {.deadline_ms = deadline_ms, .allow_disk_use = true};
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    truce_status status = truce_aggregate(store, "c", pipeline, &options, &cursor, error);
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (!document)
+            break;
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(pipeline);
+    return status;
+}
+
+static void pipelines_end(const char *uri)
+{
+    truce_store *store = open_store(uri);
+    bson_error_t error;
+
+    fill(store);
+    for (size_t i = 0; i < sizeof pipelines / sizeof *pipelines; i++) {
+        CHECK_STATUS(TRUCE_TIMEOUT, run_pipeline(store, pipelines[i], SOON_MS, &error), error);
+        CHECK_INT(error.code, ==, CODE_MAX_TIME_MS_EXPIRED);
+    }
+    truce_store_close(store);
+}
+
+TEST(a_pipeline_ends_at_its_deadline_in_memory)
+{
+    pipelines_end("memory:");
+}
+
+TEST(a_pipeline_ends_at_its_deadline_in_a_file)
+{
+    pipelines_end("file:");
+}
+
+/* A filter that goes over each array for each of its many conditions. */
+static bson_t *long_filter(void)
+{
+    bson_t *filter = bson_new(), any;
+    char key[16];
+
+    BSON_APPEND_ARRAY_BEGIN(filter, "$or", &any);
+    for (int i = 0; i < 20000; i++) {
+        bson_t condition, range;
+
+        snprintf(key, sizeof key, "%d", i);
+        BSON_APPEND_DOCUMENT_BEGIN(&any, key, &condition);
+        BSON_APPEND_DOCUMENT_BEGIN(&condition, "a", &range);
+        BSON_APPEND_INT32(&range, "$gt", 1000 + i);
+        bson_append_document_end(&condition, &range);
+        bson_append_document_end(&any, &condition);
+    }
+    bson_append_array_end(filter, &any);
+    return filter;
+}
+
+static bson_t *long_update(void)
+{
+    return test_bson("[{'$set':{'x':" LONG_EXPRESSION "}}]");
+}
+
+static void writes_end(const char *uri)
+{
+    truce_write_options options = {.deadline_ms = SOON_MS, .multi = true, .pipeline = true};
+    truce_modify_options modify = {.deadline_ms = SOON_MS, .pipeline = true};
+    bson_t *filter = long_filter(), *update = long_update(), *set = test_bson("{'$set':{'y':1}}");
+    bson_t *some = test_bson("{'y':1}"), document;
+    truce_store *store = open_store(uri);
+    truce_write_result result;
+    bson_error_t error;
+    int64_t count;
+
+    fill(store);
+    CHECK_STATUS(TRUCE_TIMEOUT,
+                 truce_update(store, "c", &everything, update, &options, &result, &error), error);
+    CHECK_INT(result.modified, ==, 0);
+    CHECK_STATUS(
+        TRUCE_TIMEOUT,
+        truce_find_and_modify(store, "c", &everything, update, &modify, &document, NULL, &error),
+        error);
+    bson_destroy(&document);
+    options.pipeline = false;
+    CHECK_STATUS(TRUCE_TIMEOUT, truce_update(store, "c", filter, set, &options, &result, &error),
+                 error);
+    CHECK_STATUS(TRUCE_TIMEOUT, truce_remove(store, "c", filter, &options, &result, &error), error);
+    CHECK_STATUS(TRUCE_TIMEOUT,
+                 truce_count(store, "c", filter, &(truce_count_options){.deadline_ms = SOON_MS},
+                             &count, &error),
+                 error);
+    CHECK_OK(truce_count(store, "c", some, NULL, &count, &error), error);
+    CHECK_INT(count, ==, 0);
+    bson_destroy(filter);
+    bson_destroy(update);
+    bson_destroy(set);
+    bson_destroy(some);
+    truce_store_close(store);
+}
+
+TEST(a_write_ends_at_its_deadline_in_memory)
+{
+    writes_end("memory:");
+}
+
+TEST(a_write_ends_at_its_deadline_in_a_file)
+{
+    writes_end("file:");
+}
+
+/* The last document takes hours; those before it are as they were. */
+static void nothing_stays(const char *uri)
+{
+    truce_write_options options = {.deadline_ms = 200, .multi = true, .pipeline = true};
+    bson_t *update =
+        test_bson("[{'$set':{'y':{'$cond':[{'$lt':['$_id',299]},1," LONG_EXPRESSION "]}}}]");
+    bson_t *some = test_bson("{'y':1}");
+    truce_store *store = open_store(uri);
+    truce_write_result result;
+    bson_error_t error;
+    int64_t count;
+
+    fill(store);
+    CHECK_STATUS(TRUCE_TIMEOUT,
+                 truce_update(store, "c", &everything, update, &options, &result, &error), error);
+    CHECK_OK(truce_count(store, "c", some, NULL, &count, &error), error);
+    CHECK_INT(count, ==, 0);
+    bson_destroy(update);
+    bson_destroy(some);
+    truce_store_close(store);
+}
+
+TEST(a_write_of_many_whose_time_is_over_has_changed_none_in_memory)
+{
+    nothing_stays("memory:");
+}
+
+TEST(a_write_of_many_whose_time_is_over_has_changed_none_in_a_file)
+{
+    nothing_stays("file:");
+}
+
+/* ---- interrupts ----------------------------------------------------------------------------- */
+
+static void *interrupt_soon(void *arg)
+{
+    truce__clock_sleep_ms(SOON_MS);
+    truce_interrupt(arg);
+    return NULL;
+}
+
+static void interrupts_end(const char *uri)
+{
+    truce_store *store = open_store(uri);
+    bson_t *update = long_update(), *filter = long_filter(), document;
+    uint64_t token = 0;
+    bson_error_t error;
+    pthread_t thread;
+
+    fill(store);
+    for (int i = 0; i < 4; i++) {
+        CHECK_OK(truce_wait(store, "c", &token, 0, &error), error);
+        pthread_create(&thread, NULL, interrupt_soon, store);
+        if (i == 0)
+            CHECK_STATUS(TRUCE_TIMEOUT, run_pipeline(store, pipelines[0], 0, &error), error);
+        else if (i == 1)
+            CHECK_STATUS(TRUCE_TIMEOUT,
+                         truce_update(store, "c", &everything, update,
+                                      &(truce_write_options){.pipeline = true}, NULL, &error),
+                         error);
+        else if (i == 2)
+            CHECK_STATUS(TRUCE_TIMEOUT, truce_wait(store, "c", &token, UINT32_MAX, &error), error);
+        else
+            CHECK_STATUS(TRUCE_TIMEOUT, truce_find_one(store, "c", filter, NULL, &document, &error),
+                         error);
+        if (i == 3)
+            bson_destroy(&document);
+        CHECK_INT(error.code, ==, CODE_INTERRUPTED);
+        pthread_join(thread, NULL);
+        truce_resume(store);
+        token = 0;
+    }
+    bson_destroy(update);
+    bson_destroy(filter);
+    truce_store_close(store);
+}
+
+TEST(an_interrupt_ends_what_runs_in_memory)
+{
+    interrupts_end("memory:");
+}
+
+TEST(an_interrupt_ends_what_runs_in_a_file)
+{
+    interrupts_end("file:");
+}
