@@ -1,13 +1,14 @@
 # The front door: a thin face on the CMake presets (CMakePresets.json).
 #
-#   make            build/release/truce, after installing what is missing
+#   make            build/release/truce, after installing what is missing; make DEPS=no installs nothing
 #   make demo       the stories, each checked by itself
 #   make test       everything that is checked: tools/test
 #   make soak       the long forms of the tests: some hours
 #   make bench      truce beside PostgreSQL, SQLite and Redis; make bench-quick in two minutes;
 #                   make bench-growth: up to 10^7 documents
 #   make mutants    changes rules one at a time; the tests must notice
-#   make install    to PREFIX (/usr/local), below DESTDIR if that is given
+#   make install    to PREFIX (/usr/local), below DESTDIR if that is given; make uninstall takes it away
+#   make deb        Debian packages: build/package/*.deb
 PREFIX  ?= /usr/local
 DESTDIR ?=
 MAKEFLAGS += --no-print-directory
@@ -17,7 +18,9 @@ JOBS    ?= $(shell nproc)
 all: deps build-release
 
 deps:
+ifneq ($(DEPS),no)
 	@tools/install-deps
+endif
 
 # build-dev, build-asan ...: one preset
 build-%: deps
@@ -36,15 +39,18 @@ soak:
 	@tools/install-deps --test
 	@tools/soak
 
-bench: bench-deps build-release
+bench: bench-deps benchmarks
 	@bench/run build/release
 
-bench-quick: bench-deps build-release
+bench-quick: bench-deps benchmarks
 	@bench/run --quick build/release
 
 # 10^4, 10^6 and 10^7 documents: a quarter of an hour, 12 GB of disk
-bench-growth: bench-deps build-release
+bench-growth: bench-deps benchmarks
 	@bench/run --growth build/release
+
+benchmarks: build-release
+	@cmake --build build/release --target benchmarks -j $(JOBS)
 
 bench-deps:
 	@tools/install-deps --bench
@@ -53,8 +59,16 @@ mutants:
 	@tools/install-deps --test
 	@tools/mutants
 
+# The dynamic linker reads its folders anew, or is told of one that it does not know.
 install: build-release
 	@DESTDIR="$(DESTDIR)" cmake --install build/release --prefix "$(PREFIX)"
+	@tools/after-install "$(DESTDIR)" "$(PREFIX)"
+
+uninstall: build-release
+	@tools/uninstall build/release "$(DESTDIR)" "$(PREFIX)"
+
+deb: build-package
+	@cd build/package && cpack -G DEB
 
 clean:
 	rm -rf build

@@ -15,6 +15,7 @@
 #include <bson/bson.h>
 
 #include "truce/export.h"
+#include "truce/version.h"
 
 TRUCE_BEGIN_DECLS
 
@@ -32,6 +33,7 @@ typedef enum truce_status {
     TRUCE_IO,      /* the disk or the network failed; nothing was acknowledged */
     TRUCE_CORRUPT, /* the file, or a document that a pattern owns, is not what it must be */
     TRUCE_TIMEOUT, /* the deadline of the call passed; nothing was changed */
+    TRUCE_REFUSED, /* a function of the caller's own said no (truce_transact); truce itself never does */
 } truce_status;
 
 #define TRUCE_ERROR        0x7472u /* bson_error_t.domain: error.code is a truce_status */

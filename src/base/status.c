@@ -19,7 +19,13 @@ static const char *const status_names[] = {
     [TRUCE_IO] = "input or output failed",
     [TRUCE_CORRUPT] = "corrupt",
     [TRUCE_TIMEOUT] = "timed out",
+    [TRUCE_REFUSED] = "refused",
 };
+
+const char *truce_version(void)
+{
+    return TRUCE_VERSION;
+}
 
 const char *truce_status_name(truce_status status)
 {

@@ -3,8 +3,6 @@
 
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 static int run(struct cli *cli, char **words)
 {
@@ -20,23 +18,12 @@ static int run(struct cli *cli, char **words)
     return cli_rehearsal_end(cli, code);
 }
 
-/* libmongoc makes this file, for a tool that shows its counters, as soon as it is loaded. A process
- * that is killed would leave it behind, and a later one of the same number would complain. */
-static void remove_counters(void)
-{
-    char name[32];
-
-    snprintf(name, sizeof name, "/mongoc-%u", (unsigned)getpid());
-    (void)shm_unlink(name);
-}
-
 int main(int argc, char **argv)
 {
     struct cli *cli = bson_malloc0(sizeof *cli);
     const char *uri = getenv("TRUCE_STORE");
     int code;
 
-    remove_counters();
     signal(SIGPIPE, SIG_IGN);
     cli->program = argc ? argv[0] : "truce";
     cli->uri = uri && *uri ? uri : NULL;

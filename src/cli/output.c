@@ -187,6 +187,7 @@ int cli_exit_of(truce_status status)
     case TRUCE_CONFLICT:
     case TRUCE_DUPLICATE:
     case TRUCE_EXPIRED:
+    case TRUCE_REFUSED:
         return CLI_NO;
     case TRUCE_INVALID:
     case TRUCE_LIMIT:

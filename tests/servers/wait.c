@@ -153,10 +153,12 @@ TEST(a_listener_that_went_to_sleep_is_woken_by_the_next_wait)
 TEST(a_server_that_cannot_be_reached_is_waited_for_by_looking)
 {
     mongoc_uri_t *uri = mongoc_uri_new("mongodb://127.0.0.1:9/x");
-    struct mongo_listener *listener = truce__mongo_listener_new(uri, 60000);
+    struct mongo_listener *listener;
     uint64_t token = 0;
     bson_error_t error;
 
+    CHECK_OK(truce__mongoc_load(NULL, &error), error);
+    listener = truce__mongo_listener_new(uri, 60000);
     for (int i = 0; i < 4; i++)
         CHECK_OK(truce__mongo_listener_wait(listener, &idle, "things", &token, 60000, &error),
                  error);

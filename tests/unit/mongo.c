@@ -594,3 +594,20 @@ TEST(a_pool_that_is_used_up_is_waited_for_and_told)
     }
     strike(&stage);
 }
+
+/* ---- libmongoc, loaded ---------------------------------------------------------------------- */
+
+TEST(a_libmongoc_that_cannot_be_loaded_is_named)
+{
+    bson_error_t error = {0};
+
+    CHECK_STATUS(TRUCE_INVALID, truce__mongoc_load("libmongoc-that-is-not-there.so", &error),
+                 error);
+    if (!strstr(error.message, "libmongoc-that-is-not-there.so") ||
+        !strstr(error.message, "libmongoc-1.0-0"))
+        test_fail(__FILE__, __LINE__, "%s", error.message);
+    CHECK_STATUS(TRUCE_INVALID, truce__mongoc_load("libm.so.6", &error), error);
+    if (!strstr(error.message, "libm.so.6 has no function mongoc_"))
+        test_fail(__FILE__, __LINE__, "%s", error.message);
+    CHECK_OK(truce__mongoc_load(NULL, &error), error);
+}

@@ -42,18 +42,6 @@
 /* A store on which nobody has waited for so long listens to no changes. */
 #define LISTEN_IDLE_MS 60000
 
-/* libmongoc tells standard error what truce answers to its caller. */
-static void say_nothing(mongoc_log_level_t level, const char *domain, const char *message,
-                        void *arg)
-{
-}
-
-static void initialise(void)
-{
-    mongoc_init(); /* for the life of the process: others may use libmongoc, too */
-    mongoc_log_set_handler(say_nothing, NULL);
-}
-
 static void close_store(truce_store *base)
 {
     struct mongo_store *store = (struct mongo_store *)base;
@@ -312,15 +300,15 @@ static truce_status open_store(const char *scheme, const char *path,
                                const truce_store_options *options, truce_store **store,
                                bson_error_t *error)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     char *text = bson_strdup_printf("%s:%s", scheme, path);
     struct mongo_store *made;
     mongoc_uri_t *uri;
     truce_status status;
 
     *store = NULL;
-    pthread_once(&once, initialise);
-    status = truce__mongo_uri_parse(text, options, &uri, error);
+    status = truce__mongoc_load(NULL, error);
+    if (!status)
+        status = truce__mongo_uri_parse(text, options, &uri, error);
     bson_free(text);
     if (status)
         return status;

@@ -5,9 +5,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include <mongoc/mongoc.h>
-
 #include "base/status.h"
+#include "store/mongodb/mongoc.h"
 #include "store/reserved.h"
 #include "store/store.h"
 

@@ -1,0 +1,76 @@
+# What is installed, and the Debian packages (`make deb`). Three components, a package each:
+#   runtime  libtruce0     the shared library
+#   dev      libtruce-dev  headers, archive, truce.pc, find_package(truce), docs and examples
+#   cli      truce         the program, its man page and its completion
+
+# The man page and the completion are made by the program itself, from its table of commands.
+add_custom_command(OUTPUT truce.1 truce.bash
+    COMMAND truce_cli manual man > truce.1
+    COMMAND truce_cli manual bash > truce.bash
+    DEPENDS truce_cli VERBATIM)
+if(NOT TRUCE_SANITIZE)
+    add_custom_target(truce_manual ALL DEPENDS truce.1 truce.bash)
+endif()
+
+# The prefix in truce.pc is where the file lies, so that it is right wherever it was installed.
+file(RELATIVE_PATH TRUCE_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" TRUCE_PC_PREFIX "${TRUCE_PC_PREFIX}")
+configure_file(cmake/truce.pc.in truce.pc @ONLY)
+
+include(CMakePackageConfigHelpers)
+set(TRUCE_CMAKE_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/truce)
+configure_package_config_file(cmake/truceConfig.cmake.in truceConfig.cmake
+    INSTALL_DESTINATION ${TRUCE_CMAKE_FOLDER})
+write_basic_package_version_file(truceConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+
+install(TARGETS truce_shared EXPORT truce
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
+install(TARGETS truce_static EXPORT truce
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
+install(EXPORT truce NAMESPACE truce:: FILE truceTargets.cmake DESTINATION ${TRUCE_CMAKE_FOLDER}
+    COMPONENT dev)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/truceConfig.cmake
+    ${CMAKE_CURRENT_BINARY_DIR}/truceConfigVersion.cmake
+    DESTINATION ${TRUCE_CMAKE_FOLDER} COMPONENT dev)
+install(DIRECTORY include/truce DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/truce.pc
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
+install(TARGETS truce_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT cli)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/truce.1
+    DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT cli)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/truce.bash RENAME truce
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT cli)
+foreach(package libtruce0:runtime libtruce-dev:dev truce:cli)
+    string(REPLACE ":" ";" package ${package})
+    list(GET package 0 name)
+    list(GET package 1 component)
+    if(TRUCE_DEB) # Debian wants the licence with each package
+        install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name} RENAME copyright
+            COMPONENT ${component})
+    endif()
+    string(TOUPPER ${component} upper)
+    set(CPACK_DEBIAN_${upper}_PACKAGE_NAME ${name})
+endforeach()
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_CONTACT "truce's developers <truce@localhost>")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_ALL runtime dev cli)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_CLI_PACKAGE_SECTION database)
+set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "documents that stay consistent: the shared library")
+set(CPACK_COMPONENT_DEV_DESCRIPTION "documents that stay consistent: to build programs with it")
+set(CPACK_COMPONENT_CLI_DESCRIPTION "documents that stay consistent: the program")
+# mongodb:// loads it; a static program needs what the archive was made of
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "libmongoc-1.0-0")
+set(CPACK_DEBIAN_CLI_PACKAGE_RECOMMENDS "libmongoc-1.0-0")
+set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libtruce0 (= ${PROJECT_VERSION}), libbson-dev, libsqlite3-dev, libpcre2-dev, libintelrdfpmath-dev, pkg-config")
+include(CPack)
