@@ -375,7 +375,7 @@ static truce_status read_many(struct bench_place *place, const struct bench_oper
         ids[i] = number(i);
         looks[i] = (truce_look){.collection = COLLECTION "accounts", .id = &ids[i]};
     }
-    status = truce_read_many(place->store, looks, (size_t)operation->documents, 0, error);
+    status = truce_read_many(place->store, looks, (size_t)operation->documents, NULL, error);
     for (int i = 0; i < operation->documents; i++)
         bson_destroy(&looks[i].document);
     return status;

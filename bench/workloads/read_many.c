@@ -32,7 +32,7 @@ static int64_t truce(struct bench_call *call)
         ids[i] = document_id(drawn(i));
         looks[i] = (truce_look){.collection = "documents", .id = &ids[i]};
     }
-    BENCH_MUST(truce_read_many(call->connection, looks, LOOKED, 0, &error), error);
+    BENCH_MUST(truce_read_many(call->connection, looks, LOOKED, NULL, &error), error);
     for (int i = 0; i < LOOKED; i++) {
         BENCH_CHECK(looks[i].found && has_id(&looks[i].document, ids[i].value.v_int64));
         bson_destroy(&looks[i].document);

@@ -49,7 +49,9 @@ typedef struct truce_commit_options {
     int64_t key_time_ms; /* with a key: when the caller first made it (ms since 1970), the same in
                             every retry */
     const bson_t *input; /* kept in the commit document, for people; NULL: none */
-    uint32_t lease_ms; /* how long others wait for a silent commit before they undo it; 0: 10,000 */
+    uint32_t
+        lease_ms; /* how long others wait for a silent commit before they undo it; one that is at
+                          work renews it; 0: 10,000 */
     uint32_t deadline_ms; /* how long to wait for others' commits, and to go on trying; 0: 30,000 */
     uint32_t tries_max;   /* truce_transact: how often the function runs; 0: 100 */
     bool relaxed;         /* do not wait for the disk */
@@ -143,10 +145,19 @@ TRUCE_EXPORT const bson_oid_t *truce_commit_id(const truce_commit *commit);
 
 /* ---- an atomic look at several documents --------------------------------------------------- */
 
+typedef struct truce_read_many_options {
+    uint32_t deadline_ms; /* 0: 30,000 */
+    uint32_t
+        lease_ms; /* where the store gives no snapshot, a look at several documents that are missing
+                          holds them for a moment: for so long at most, if this process dies in it; 0:
+                          1,000 */
+} truce_read_many_options;
+
 /* All of one moment, and nothing of a commit that later fails. Does not stop writers. LOCKED: it
- * did not get a quiet look before deadline_ms (0: 30,000). */
+ * did not get a quiet look before the deadline. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_read_many(truce_store *store, truce_look *looks,
-                                                         size_t count, uint32_t deadline_ms,
+                                                         size_t count,
+                                                         const truce_read_many_options *options,
                                                          bson_error_t *error);
 
 /* ---- unique indexes -------------------------------------------------------------------------- */

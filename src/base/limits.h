@@ -34,6 +34,7 @@
 
 #define TRUCE_COMMIT_DOCUMENTS_MAX 1000   /* documents of one commit */
 #define COMMIT_LEASE_MS            10000  /* default lease of a journal commit */
+#define COMMIT_LOOK_LEASE_MS       1000   /* the same of what truce_read_many holds */
 #define COMMIT_LEASE_MS_MAX        600000 /* nobody can block others for longer */
 #define COMMIT_DEADLINE_MS         30000  /* default deadline */
 #define COMMIT_TRIES               100    /* default: how often truce_transact runs its function */

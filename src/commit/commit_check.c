@@ -163,7 +163,7 @@ static truce_status mend(struct inspector *by, const bson_t *commit, const bson_
 
     if (!pending)
         return truce__journal_finish(&by->worker, commit, error);
-    status = truce__journal_abort(&by->worker, id, &changed, error);
+    status = truce__journal_abort(&by->worker, id, "repaired: its lease was over", &changed, error);
     return status || !changed ? status : truce__journal_clean(&by->worker, commit, error);
 }
 

@@ -21,6 +21,8 @@
  * stand in commits, not to what our clock says.
  */
 
+#define ABORTED_MS INT64_C(3600000)
+
 static truce_status each_commit(struct sweep *sweep, struct worker *worker,
                                 const char *filter_state, bool uncleaned, sweep_function *function,
                                 bson_error_t *error)
@@ -57,7 +59,8 @@ static truce_status undo(struct sweep *sweep, const char *collection, const bson
     (void)collection;
     over = truce__journal_lease_over(worker, id_of(commit), commit);
     if (over)
-        status = truce__journal_abort(worker, id_of(commit), &changed, error);
+        status = truce__journal_abort(worker, id_of(commit), "swept: its lease was over", &changed,
+                                      error);
     sweep->report->undone += changed;
     return status;
 }
@@ -65,10 +68,12 @@ static truce_status undo(struct sweep *sweep, const char *collection, const bson
 static truce_status finish(struct sweep *sweep, const char *collection, const bson_t *commit,
                            void *arg, bson_error_t *error)
 {
-    truce_status status = truce__journal_finish(arg, commit, error);
+    struct worker *worker = arg;
+    uint32_t before = worker->ended;
+    truce_status status = truce__journal_finish(worker, commit, error);
 
     (void)collection;
-    sweep->report->finished += !status;
+    sweep->report->finished += worker->ended - before;
     return status; /* LOCKED: blocked by a plain write, a finding of the check */
 }
 
@@ -77,15 +82,17 @@ static truce_status clean(struct sweep *sweep, const char *collection, const bso
 {
     truce_status status = truce__journal_clean(arg, commit, error);
     bson_t filter = BSON_INITIALIZER, *update;
+    truce_write_result result = {0};
 
     if (!status) {
         BSON_APPEND_OID(&filter, "_id", id_of(commit));
         BSON_APPEND_UTF8(&filter, "state", "aborted");
         update = BCON_NEW("$set", "{", "cleaned", BCON_BOOL(true), "}");
-        status = truce_update(sweep->store, collection, &filter, update, NULL, NULL, error);
+        status = truce_update(sweep->store, collection, &filter, update, NULL, &result, error);
         bson_destroy(update);
     }
-    sweep->report->cleaned += !status;
+    sweep->report->cleaned += !status && result.modified > 0;
+    truce_write_result_release(&result);
     bson_destroy(&filter);
     return status;
 }
@@ -95,13 +102,15 @@ static truce_status clean(struct sweep *sweep, const char *collection, const bso
 static truce_status strip(struct sweep *sweep, const char *collection, const bson_t *document,
                           void *arg, bson_error_t *error)
 {
+    struct worker *worker = arg;
+    uint32_t before = worker->did;
     truce_status status;
     bson_oid_t commit;
 
     if (!truce__intent_commit(document, &commit))
         return TRUCE_OK; /* not ours: a finding of the check */
-    status = truce__intent_meet(arg, collection, document, error);
-    sweep->report->stripped += !status;
+    status = truce__intent_meet(worker, collection, document, error);
+    sweep->report->stripped += worker->did - before;
     return status; /* LOCKED: its owner is at work */
 }
 
@@ -159,6 +168,20 @@ static truce_status purge(struct sweep *sweep, const char *collection, const bso
     return status;
 }
 
+/* Attempts that came to nothing: nobody asks about them, and there are as many as there were conflicts. */
+static truce_status purge_aborted(struct sweep *sweep, bson_error_t *error)
+{
+    int64_t cutoff_ms = truce__clock_wall_ms() - ABORTED_MS;
+    bson_t *filter =
+        BCON_NEW("state", BCON_UTF8("aborted"), "created", "{", "$lt",
+                 BCON_DATE_TIME(cutoff_ms > sweep->cutoff_ms ? cutoff_ms : sweep->cutoff_ms), "}",
+                 "key", "{", "$exists", BCON_BOOL(false), "}");
+    truce_status status = truce__sweep_each(sweep, COMMITS, filter, purge, NULL, error);
+
+    bson_destroy(filter);
+    return status;
+}
+
 static truce_status purge_all(struct sweep *sweep, bson_error_t *error)
 {
     bson_t *filter =
@@ -188,6 +211,8 @@ truce_status truce__commit_sweep(struct sweep *sweep, bson_error_t *error)
     first = first ? first : status;
     if (sweep->cutoff_ms > INT64_MIN) {
         status = purge_all(sweep, first ? NULL : error);
+        first = first ? first : status;
+        status = purge_aborted(sweep, first ? NULL : error);
         first = first ? first : status;
     }
     return first;

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/random.h"
 #include "commit/counters.h"
+#include "commit/memo.h"
 #include "commit/shadow.h"
 #include "query/update/update.h"
 #include "truce/sys/store.h"
@@ -27,8 +28,10 @@
  *       the state, so a commit that was decided in between keeps its intents.
  *   H2  Every strip and release compares the commit's id in the intent: a late one finds nothing.
  *   H3  Clocks decide when to suspect, never what is true. A lease is over when it ended a whole
- *       lease ago by our clock, or when we have watched the commit for as long as its lease says.
- *       An owner whose clock is wrong can thus block nobody for longer than one lease.
+ *       lease ago by our clock, or when this process has watched the commit for as long as its lease
+ *       says without a renewal (memo.c keeps the watch from one sweep, or one meeting, to the next).
+ *       An owner whose clock is wrong can thus block nobody for longer than one lease, and one that is
+ *       at work, and renews its lease between its steps, is not taken for dead.
  *
  * A crash at any step leaves what the next one who comes finds and goes on with.
  */
@@ -128,18 +131,18 @@ static int64_t number_at(const bson_t *document, const char *path)
 bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, const bson_t *commit)
 {
     int64_t lease_ms = number_at(commit, "lease.ms");
-    int64_t now_ns = truce__clock_monotonic_ns();
+    int64_t until_ms = number_at(commit, "lease.until"), since_ns;
 
     if (lease_ms <= 0 || lease_ms > COMMIT_LEASE_MS_MAX)
         lease_ms = COMMIT_LEASE_MS_MAX;
-    if (number_at(commit, "lease.until") + lease_ms <= truce__clock_wall_ms())
-        return true;
-    if (!worker->watched_since_ns || !bson_oid_equal(&worker->watched, id)) {
+    if (!worker->watching || !bson_oid_equal(&worker->watched, id)) {
         bson_oid_copy(id, &worker->watched);
-        worker->watched_since_ns = now_ns;
+        worker->watching = true;
         worker->waits = 0;
     }
-    return now_ns - worker->watched_since_ns >= lease_ms * 1000000;
+    since_ns = truce__memo_watch(worker->store, id, until_ms);
+    return until_ms + lease_ms <= truce__clock_wall_ms() ||
+           truce__clock_monotonic_ns() - since_ns >= lease_ms * 1000000;
 }
 
 /* The element of the commit's post that is about this document; false: it writes no such one. */
@@ -205,7 +208,8 @@ truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
     bson_oid_to_string(id, hex);
     snprintf(what, sizeof what, "commit %s", hex);
     if (truce__journal_lease_over(worker, id, commit))
-        return truce__journal_abort(worker, id, &changed, error); /* H1: then look again */
+        return truce__journal_abort(worker, id, "its lease was over", &changed,
+                                    error); /* H1: then look again */
     return truce__worker_wait(worker, what, error);
 }
 

@@ -142,6 +142,7 @@ static truce_status insert_commit(struct owner *owner, bson_error_t *error)
     append_targets(commit, "writes", true, &document);
     append_targets(commit, "requires", false, &document);
     owner->inserted = true;
+    owner->renewed_ns = truce__clock_monotonic_ns();
     status = truce_insert(commit->store, COMMITS, &document, &options, error);
     bson_destroy(&document);
     if (truce__unanswered(status))
@@ -190,14 +191,14 @@ static void release_all(struct owner *owner)
 }
 
 /* Step 7. What cannot be done now is left to whoever comes. */
-static void give_up(struct owner *owner)
+static void give_up(struct owner *owner, const bson_error_t *why)
 {
     truce_commit *commit = owner->commit;
     bool changed = false;
 
     if (!owner->inserted)
         return;
-    if (truce__journal_abort(owner->worker, &commit->id, &changed, NULL))
+    if (truce__journal_abort(owner->worker, &commit->id, why->message, &changed, NULL))
         return;
     if (!changed) { /* not pending any more: only an abort by somebody else lets us strip */
         bson_t document;
@@ -220,30 +221,66 @@ static void give_up(struct owner *owner)
     }
 }
 
-static truce_status run(struct owner *owner, bson_error_t *error)
+/* Between two steps, once a third of the lease is over: who meets us sees that we are at work. Not while we
+ * wait for others, so nobody waits for ever for two who wait for each other. */
+static truce_status renew(struct owner *owner, bson_error_t *error)
+{
+    uint32_t lease_ms = owner->commit->options.lease_ms;
+    int64_t now_ns = truce__clock_monotonic_ns();
+    bool pending;
+    truce_status status;
+
+    if (now_ns - owner->renewed_ns < (int64_t)lease_ms * 1000000 / 3)
+        return TRUCE_OK;
+    status = truce__journal_renew(owner->worker, &owner->commit->id, lease_ms, &pending, error);
+    if (!status && !pending)
+        return truce__fail(TRUCE_CONFLICT, error,
+                           "the commit was undone by somebody else: its lease was over");
+    owner->renewed_ns = now_ns;
+    return truce__unanswered(status) ? TRUCE_OK : status; /* it may land, or not: no matter */
+}
+
+/* Steps 2 to 4, up to the decision. */
+static truce_status take_all(struct owner *owner, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
-    bool already = false;
-    truce_status status = open_commit(owner, &already, error);
+    truce_status status = TRUCE_OK;
 
-    if (already)
-        return TRUCE_OK;
     for (uint32_t i = 0; !status && i < commit->count; i++) {
-        if (truce__commit_takes(commit->entries[i]))
+        if (!truce__commit_takes(commit->entries[i]))
+            continue;
+        status = renew(owner, error);
+        if (!status)
             status = truce__owner_prepare(owner, commit->entries[i], error);
     }
     if (!status)
-        status = truce__owner_requires(owner, error);
+        status = renew(owner, error);
     if (!status)
-        status = truce__owner_post(owner, error);
+        status = truce__owner_requires(owner, error);
+    return status ? status : truce__owner_post(owner, error);
+}
+
+static truce_status run(struct owner *owner, bson_error_t *error)
+{
+    bool already = false;
+    bson_error_t why = {0};
+    truce_status status = open_commit(owner, &already, &why);
+
+    if (already)
+        return TRUCE_OK;
+    if (!status)
+        status = take_all(owner, &why);
     if (!status) {
-        status = truce__owner_decide(owner, error);
+        status = truce__owner_decide(owner, &why);
         if (!status)
             release_all(owner);
         if (!status || status == TRUCE_UNKNOWN)
-            return status;
+            goto out;
     }
-    give_up(owner);
+    give_up(owner, &why);
+out:
+    if (status && error)
+        *error = why;
     return status;
 }
 

@@ -28,9 +28,11 @@ struct worker {
     truce_store *store;
     int64_t deadline_ns; /* monotonic: waiting ends with TRUCE_LOCKED */
     bool relaxed;
-    bson_oid_t watched;       /* the pending commit that is waited for, since: */
-    int64_t watched_since_ns; /* 0: none */
-    uint32_t waits;           /* in a row */
+    bool watching;
+    bson_oid_t watched; /* the pending commit that is waited for */
+    uint32_t waits;     /* in a row */
+    uint32_t did,
+        ended; /* how many intents and stubs its steps took away; commits brought to done */
 };
 
 void truce__worker_init(struct worker *worker, truce_store *store, uint32_t deadline_ms);
@@ -40,9 +42,12 @@ bool truce__worker_relaxed_step(const struct worker *worker);
 
 /* ---- single steps, each one guarded write ---- */
 
-/* pending -> aborted, key given back. *changed: it was pending. */
-truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit, bool *changed,
-                                  bson_error_t *error);
+/* pending -> aborted, key given back; `why` is kept in it. *changed: it was pending. */
+truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit, const char *why,
+                                  bool *changed, bson_error_t *error);
+/* Of one's own pending commit: its lease begins anew. *pending false: it is not any more. */
+truce_status truce__journal_renew(struct worker *worker, const bson_oid_t *commit,
+                                  uint32_t lease_ms, bool *pending, bson_error_t *error);
 /* Takes this commit's intent, or its stub, off a document, and of `_keys` all but the first `keys`
  * elements (`_intent.keys`; -1: nothing was reserved). No match is OK. */
 truce_status truce__journal_strip(struct worker *worker, const char *collection,

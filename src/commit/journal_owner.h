@@ -7,10 +7,11 @@
 struct owner {
     truce_commit *commit;
     struct worker *worker;
-    bool again;    /* abandon this id and start again under a fresh one */
-    bool inserted; /* the commit document was sent */
-    bson_t post;   /* array */
-    bson_t held;   /* not empty: a document of held_in has a key that we want, and an intent (U5) */
+    bool again;         /* abandon this id and start again under a fresh one */
+    bool inserted;      /* the commit document was sent */
+    int64_t renewed_ns; /* when its lease began */
+    bson_t post;        /* array */
+    bson_t held; /* not empty: a document of held_in has a key that we want, and an intent (U5) */
     const char *held_in;
 };
 

@@ -43,24 +43,44 @@ static truce_write_options step_options(const struct worker *worker)
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit, bool *changed,
-                                  bson_error_t *error)
+/* of a pending commit. *changed: it was pending. */
+static truce_status change_pending(struct worker *worker, const bson_oid_t *commit,
+                                   const bson_t *update, bool *changed, bson_error_t *error)
 {
     truce_write_options options = step_options(worker);
     truce_write_result result = {0};
     truce_status status;
-    bson_t filter, *update;
+    bson_t filter;
 
     filter_state(commit, "pending", &filter);
-    update = BCON_NEW("$set", "{", "state", BCON_UTF8("aborted"), "}", "$unset", "{", "key",
-                      BCON_UTF8(""), "}");
     status = truce_update(worker->store, COMMITS, &filter, update, &options, &result, error);
     *changed = !status && result.matched > 0;
+    truce_write_result_release(&result);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit, const char *why,
+                                  bool *changed, bson_error_t *error)
+{
+    bson_t *update = BCON_NEW("$set", "{", "state", BCON_UTF8("aborted"), "why", BCON_UTF8(why),
+                              "}", "$unset", "{", "key", BCON_UTF8(""), "}");
+    truce_status status = change_pending(worker, commit, update, changed, error);
+
     if (*changed)
         COUNT(aborted);
-    truce_write_result_release(&result);
     bson_destroy(update);
-    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__journal_renew(struct worker *worker, const bson_oid_t *commit,
+                                  uint32_t lease_ms, bool *pending, bson_error_t *error)
+{
+    bson_t *update =
+        BCON_NEW("$set", "{", "lease.until", BCON_INT64(truce__clock_wall_ms() + lease_ms), "}");
+    truce_status status = change_pending(worker, commit, update, pending, error);
+
+    bson_destroy(update);
     return status;
 }
 
@@ -95,6 +115,7 @@ static truce_status strip_intent(struct worker *worker, const char *collection,
     update = strip_update(keys);
     status = truce_update(worker->store, collection, &filter, update, &options, &result, error);
     *matched = !status && result.matched > 0;
+    worker->did += *matched;
     truce_write_result_release(&result);
     bson_destroy(update);
     bson_destroy(&filter);
@@ -106,12 +127,15 @@ truce_status truce__journal_strip_stub(struct worker *worker, const char *collec
                                        bson_error_t *error)
 {
     truce_write_options options = step_options(worker);
+    truce_write_result result = {0};
     truce_status status;
     bson_t filter;
 
     truce__filter_intent(id, commit, &filter);
     BSON_APPEND_BOOL(&filter, "_intent.new", true);
-    status = truce_remove(worker->store, collection, &filter, &options, NULL, error);
+    status = truce_remove(worker->store, collection, &filter, &options, &result, error);
+    worker->did += !status && result.removed > 0;
+    truce_write_result_release(&result);
     bson_destroy(&filter);
     return status;
 }
@@ -276,6 +300,7 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
                               &options, &before, NULL, &reason);
     if (status && error)
         *error = reason;
+    worker->did += !status;
     if (!status)
         *overwritten = was_overwritten(post, &before);
     if (status == TRUCE_NOT_FOUND)
@@ -295,6 +320,7 @@ truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit
                                  const bson_t *overwritten, bson_error_t *error)
 {
     truce_write_options options = write_options(worker);
+    truce_write_result result = {0};
     truce_status status;
     bson_t filter, update, set;
 
@@ -305,7 +331,9 @@ truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit
     if (!bson_empty(overwritten))
         BSON_APPEND_ARRAY(&set, "overwritten", overwritten);
     bson_append_document_end(&update, &set);
-    status = truce_update(worker->store, COMMITS, &filter, &update, &options, NULL, error);
+    status = truce_update(worker->store, COMMITS, &filter, &update, &options, &result, error);
+    worker->ended += !status && result.matched > 0;
+    truce_write_result_release(&result);
     bson_destroy(&update);
     bson_destroy(&filter);
     return status;

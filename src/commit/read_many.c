@@ -1,3 +1,4 @@
+#include "base/limits.h"
 #include "commit/commit.h"
 #include "truce/sys/store.h"
 
@@ -73,9 +74,9 @@ static truce_status second_look(struct worker *worker, const truce_look *looks, 
 
 /* R3: a commit that reads all and changes nothing; the journal holds the missing ones. */
 static truce_status hold_and_look(struct worker *worker, truce_look *looks, size_t count,
-                                  bool *same, bson_error_t *error)
+                                  uint32_t lease_ms, bool *same, bson_error_t *error)
 {
-    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL};
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = lease_ms};
     truce_commit *commit = NULL;
     truce_status status = truce_commit_begin(worker->store, &options, &commit, error);
 
@@ -98,8 +99,8 @@ static truce_status hold_and_look(struct worker *worker, truce_look *looks, size
     return status == TRUCE_CONFLICT ? TRUCE_OK : status;
 }
 
-static truce_status look_twice(struct worker *worker, truce_look *looks, size_t count, bool *same,
-                               bson_error_t *error)
+static truce_status look_twice(struct worker *worker, truce_look *looks, size_t count,
+                               uint32_t lease_ms, bool *same, bson_error_t *error)
 {
     size_t missing;
     truce_status status = first_look(worker, looks, count, &missing, error);
@@ -107,7 +108,7 @@ static truce_status look_twice(struct worker *worker, truce_look *looks, size_t 
     if (status)
         return status;
     if (missing > 1)
-        return hold_and_look(worker, looks, count, same, error);
+        return hold_and_look(worker, looks, count, lease_ms, same, error);
     return second_look(worker, looks, count, same, error);
 }
 
@@ -130,26 +131,30 @@ static truce_status look_at_snapshot(struct worker *worker, truce_look *looks, s
 }
 
 truce_status truce_read_many(truce_store *store, truce_look *looks, size_t count,
-                             uint32_t deadline_ms, bson_error_t *error)
+                             const truce_read_many_options *options, bson_error_t *error)
 {
     bool snapshot = store->capabilities & TRUCE_CAN_SNAPSHOT_READ;
+    uint32_t lease_ms = options && options->lease_ms ? options->lease_ms : COMMIT_LOOK_LEASE_MS;
     truce_status status = TRUCE_OK;
     struct worker worker;
+    bson_error_t why;
     bool same = false;
 
     for (size_t i = 0; i < count; i++) {
         bson_init(&looks[i].document);
         looks[i].found = false;
     }
-    truce__worker_init(&worker, store, deadline_ms);
+    truce__worker_init(&worker, store, options ? options->deadline_ms : 0);
     while (!status) {
-        status = snapshot ? look_at_snapshot(&worker, looks, count, &same, error)
-                          : look_twice(&worker, looks, count, &same, error);
+        status = snapshot ? look_at_snapshot(&worker, looks, count, &same, &why)
+                          : look_twice(&worker, looks, count, lease_ms, &same, &why);
         if (status || same)
             break;
-        status = truce__worker_wait(&worker, "a quiet moment of the documents", error);
+        status = truce__worker_wait(&worker, "a quiet moment of the documents", &why);
     }
     if (status)
         forget(looks, count);
+    if (status && error)
+        *error = why;
     return status;
 }

@@ -146,7 +146,8 @@ static truce_status run_snapshot(struct client *client, struct sim_txn *txn, bso
         looks[count].id = &ids[count];
         documents[count++] = d;
     }
-    status = truce_read_many(&client->store, looks, (size_t)count, DEADLINE_MS, error);
+    status = truce_read_many(&client->store, looks, (size_t)count,
+                             &(truce_read_many_options){.deadline_ms = DEADLINE_MS}, error);
     for (int i = 0; i < count; i++) {
         if (!status)
             txn->read[documents[i]] = truce__history_version(

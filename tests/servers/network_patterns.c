@@ -410,7 +410,8 @@ static truce_status look(truce_store *store, bson_error_t *error)
     const bson_value_t e = text_id("e"), f = text_id("f"), none = text_id("none");
     truce_look looks[] = {
         {.collection = "data", .id = &e}, {.collection = "data", .id = &f}, {"data", &none}};
-    truce_status status = truce_read_many(store, looks, 3, 6000, error);
+    truce_status status =
+        truce_read_many(store, looks, 3, &(truce_read_many_options){.deadline_ms = 6000}, error);
     bson_iter_t iter;
 
     looked_at = 0;

@@ -514,7 +514,7 @@ static void look(truce_store *store, const struct setting *setting)
 
     (void)setting;
     two_accounts(store);
-    CHECK_OK(truce_read_many(store, looks, 4, 0, &error), error);
+    CHECK_OK(truce_read_many(store, looks, 4, NULL, &error), error);
     CHECK(looks[0].found && !looks[1].found && looks[2].found && !looks[3].found);
     for (int i = 0; i < 4; i++)
         bson_destroy(&looks[i].document);

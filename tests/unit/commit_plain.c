@@ -154,6 +154,8 @@ static void large_document(truce_store *store, const struct setting *setting)
     CHECK_OK(truce_commit_apply(commit, &error), error);
     truce_commit_free(commit);
     CHECK_INT(count_json(store, "things", "{'n': 2, 'm': 1}"), ==, 1);
+    if (setting->lacks) /* nothing was sent that is too large for a filter */
+        CHECK_INT(count_json(store, "truce_commits", "{'state': 'done'}"), ==, 2);
     bson_destroy(&document);
     bson_free(text);
 }

@@ -152,7 +152,9 @@ static truce_status find_kept(truce_revision *revision, const bson_t *key, bson_
 
     if (status || !bson_has_field(found, "_intent") || bson_has_field(found, "document"))
         return status;
-    status = truce_read_many(revision->store, &look, 1, revision->deadline_ms, error);
+    status =
+        truce_read_many(revision->store, &look, 1,
+                        &(truce_read_many_options){.deadline_ms = revision->deadline_ms}, error);
     bson_destroy(found);
     bson_steal(found, &look.document);
     return status || look.found ? status

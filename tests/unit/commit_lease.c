@@ -1,0 +1,199 @@
+/*
+ * Leases of the journal's commits, in a time that nobody waits for: who is at work is not undone, who is
+ * silent is, and what the sweep counts is what it did.
+ */
+#include "tests/support/bank.h"
+#include "tests/support/no_sleep.h"
+#include "truce/sys/decorate.h"
+
+#define LEASE_MS 300
+
+/* A look of somebody else at everything, after each write of the owner's, which takes so long: */
+struct owner_life {
+    truce_store *inner;
+    int64_t step_ms;
+    bool looking; /* not at itself */
+};
+
+static void after_each_call(const bson_t *event, void *arg)
+{
+    struct owner_life *life = arg;
+    truce_sweep_report report;
+    bson_error_t error = {0};
+
+    (void)event;
+    if (!life->step_ms || life->looking)
+        return;
+    life->looking = true;
+    no_sleep_ms += life->step_ms;
+    CHECK_OK(truce_sweep(life->inner, NULL, &report, &error), error);
+    life->looking = false;
+}
+
+static truce_status commit_four(truce_store *store, bson_error_t *error)
+{
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = LEASE_MS};
+    truce_commit *commit = NULL;
+    truce_status status = truce_commit_begin(store, &options, &commit, error);
+
+    for (char id = 'a'; !status && id <= 'h'; id++) {
+        char name[2] = {id, 0};
+
+        status = add_update(commit, "things", name, NULL, "{'$inc': {'n': 1}}", error);
+    }
+    if (!status)
+        status = truce_commit_apply(commit, error);
+    truce_commit_free(commit);
+    return status;
+}
+
+static truce_status while_others_look(int64_t step_ms)
+{
+    struct owner_life life = {0};
+    truce_store *store;
+    bson_error_t error = {0};
+    truce_status status;
+
+    no_sleep_begin();
+    life.inner = open_setting(&settings[1]);
+    store = truce_trace_wrap(life.inner,
+                             &(truce_trace_options){.function = after_each_call, .arg = &life});
+    for (char id = 'a'; id <= 'h'; id++) {
+        char json[40];
+
+        snprintf(json, sizeof json, "{'_id': '%c', 'n': 0}", id);
+        insert_json(life.inner, "things", json);
+    }
+    life.step_ms = step_ms;
+    status = commit_four(store, &error);
+    life.step_ms = 0;
+    CHECK_INT(count_json(life.inner, "things", "{'n': 1}"), ==, status ? 0 : 8);
+    if (status) /* and says why */
+        CHECK_INT(count_json(life.inner, "truce_commits",
+                             "{'state': 'aborted', 'why': {'$regex': 'lease'}}"),
+                  ==, 1);
+    truce_store_close(store);
+    truce__world_use(NULL);
+    return status;
+}
+
+TEST(a_commit_that_is_at_work_is_not_undone)
+{
+    bson_error_t error = {0};
+
+    CHECK_STATUS(TRUCE_OK, while_others_look(LEASE_MS / 4), error);
+}
+
+TEST(a_commit_that_is_silent_for_longer_than_its_lease_is_undone)
+{
+    bson_error_t error = {0};
+
+    CHECK_STATUS(TRUCE_CONFLICT, while_others_look(3 * LEASE_MS), error);
+}
+
+TEST(a_commit_whose_clock_was_ahead_is_undone_a_lease_after_it_was_first_seen)
+{
+    truce_store *store = open_setting(&settings[1]);
+    bson_t commit = BSON_INITIALIZER, lease;
+    truce_sweep_report report;
+    bson_error_t error = {0};
+    bson_oid_t id;
+
+    no_sleep_begin();
+    bson_oid_init(&id, NULL);
+    BSON_APPEND_OID(&commit, "_id", &id);
+    BSON_APPEND_UTF8(&commit, "state", "pending");
+    BSON_APPEND_DOCUMENT_BEGIN(&commit, "lease", &lease);
+    BSON_APPEND_INT32(&lease, "ms", LEASE_MS);
+    BSON_APPEND_INT64(&lease, "until", no_sleep_ms + 3600000);
+    bson_append_document_end(&commit, &lease);
+    CHECK_OK(truce_insert(store, "truce_commits", &commit, NULL, &error), error);
+    for (int round = 0; round < 3; round++) {
+        CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+        CHECK_INT(report.undone, ==, round == 2);
+        CHECK_INT(report.cleaned, ==, round == 2);
+        no_sleep_ms += LEASE_MS / 2 + 1;
+    }
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    CHECK_INT(report.undone + report.cleaned + report.finished + report.stripped, ==, 0);
+    CHECK_INT(report.purged, ==, 0);
+    no_sleep_ms += 3600000; /* attempts that came to nothing are not kept for days */
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    CHECK_INT(report.purged, ==, 0); /* `created` is missing: of no age that is known */
+    bson_destroy(&commit);
+    truce_store_close(store);
+    truce__world_use(NULL);
+}
+
+TEST(an_attempt_that_came_to_nothing_is_purged_within_the_hour_and_what_is_done_is_not)
+{
+    truce_store *store = open_setting(&settings[1]);
+    truce_sweep_report report;
+    bson_error_t error = {0};
+
+    no_sleep_begin();
+    CHECK_STATUS(TRUCE_NOT_FOUND, commit_four(store, &error), error);
+    for (char id = 'a'; id <= 'h'; id++) {
+        char json[40];
+
+        snprintf(json, sizeof json, "{'_id': '%c', 'n': 0}", id);
+        insert_json(store, "things", json);
+    }
+    CHECK_OK(commit_four(store, &error), error);
+    no_sleep_ms += 3599000;
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    CHECK_INT(report.purged, ==, 0);
+    no_sleep_ms += 2000;
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    CHECK_INT(report.purged, ==, 1);
+    CHECK_INT(count_json(store, "truce_commits", "{'state': 'done'}"), ==, 1);
+    truce_store_close(store);
+    truce__world_use(NULL);
+}
+
+/* ---- a look that dies --------------------------------------------------------------------------- */
+
+TEST(a_look_that_dies_holds_what_is_missing_for_a_short_lease)
+{
+    truce_store *inner = open_setting(&settings[1]), *store;
+    truce_fault_options fail = {
+        .kind = TRUCE_FAULT_FAIL, .at = 6, .writes_only = true, .from_then_on = true};
+    truce_fault_options none = {0};
+    truce_read_many_options options = {.deadline_ms = 100, .lease_ms = 200};
+    truce_look looks[3];
+    bson_value_t ids[3];
+    bson_error_t error = {0};
+    int64_t begun;
+
+    no_sleep_begin();
+    store = truce_fault_wrap(inner, &none);
+    store->capabilities &= ~(uint32_t)(TRUCE_CAN_SNAPSHOT_READ | TRUCE_CAN_ATOMIC_BULK);
+    for (int i = 0; i < 3; i++) {
+        ids[i] = text_id(i == 0 ? "a" : i == 1 ? "b" : "c");
+        looks[i] = (truce_look){.collection = "things", .id = &ids[i]};
+    }
+    truce_fault_arm(store, &fail);
+    CHECK(truce_read_many(store, looks, 3, &options, &error) != TRUCE_OK);
+    CHECK(truce_fault_hits(store) > 0);
+    CHECK_INT(count_json(inner, "things", "{'_intent': {'$exists': true}}"), >, 0);
+    for (int i = 0; i < 3; i++)
+        bson_destroy(&looks[i].document);
+    truce_fault_arm(store, &none);
+    begun = no_sleep_ms;
+    {
+        truce_commit_options commits = {.mechanism = TRUCE_MECHANISM_JOURNAL};
+        bson_t *document = test_bson("{'_id': 'b', 'n': 1}"), *other = test_bson("{'_id': 'c'}");
+        truce_commit *commit = NULL;
+
+        CHECK_OK(truce_commit_begin(store, &commits, &commit, &error), error);
+        CHECK_OK(truce_commit_insert(commit, "things", document, &error), error);
+        CHECK_OK(truce_commit_insert(commit, "things", other, &error), error);
+        CHECK_OK(truce_commit_apply(commit, &error), error);
+        truce_commit_free(commit);
+        bson_destroy(document);
+        bson_destroy(other);
+    }
+    CHECK(no_sleep_ms - begun < 1000);
+    truce_store_close(store);
+    truce__world_use(NULL);
+}
