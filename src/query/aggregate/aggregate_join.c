@@ -20,7 +20,6 @@
  *     names    outer ... | let ...
  *     values   outer ... | let ..., evaluated for the document at hand
  */
-#include "base/assert.h"
 #include "base/limits.h"
 #include "bson/builder.h"
 #include "bson/field_path.h"
@@ -148,13 +147,13 @@ static void make_filter(const struct lookup_stage *stage, const struct local_val
     }
 }
 
-static bool uses_expression(struct value filter)
+bool truce__filter_uses_expression(struct value filter)
 {
     struct fields fields = truce__fields(filter);
 
     while (truce__fields_next(&fields)) {
-        if (!strcmp(fields.key, "$expr") ||
-            (truce__value_is_container(fields.value) && uses_expression(fields.value)))
+        if (!strcmp(fields.key, "$expr") || (truce__value_is_container(fields.value) &&
+                                             truce__filter_uses_expression(fields.value)))
             return true;
     }
     return false;
@@ -226,7 +225,7 @@ static truce_status open_foreign(struct lookup_stream *stream, struct value docu
     if (stage->foreign) {
         status = open_equal(stream, &run, document, foreign, error);
     } else {
-        if (first && uses_expression(truce__value_document(first)))
+        if (first && truce__filter_uses_expression(truce__value_document(first)))
             first = NULL;
         skipped = first ? 1 : 0;
         status = truce__stream_of_collection(&run, stage->from, first, foreign, error);
@@ -538,130 +537,5 @@ truce_status truce__stage_lookup(struct stage_parser *parser, struct value argum
         lookup_free(stage);
     else
         truce__stage_push(parser, &lookup_kind, stage);
-    return status;
-}
-
-/* ---- $unionWith ----------------------------------------------------------------------------- */
-
-struct union_stage {
-    char *collection;
-    struct pipeline *pipeline; /* or NULL */
-};
-
-struct union_stream {
-    struct stream base;
-    const struct union_stage *stage;
-    struct aggregate_world world;
-    struct stream *other; /* NULL: the input has not ended */
-};
-
-static truce_status open_other(struct union_stream *stream, bson_error_t *error)
-{
-    const struct union_stage *stage = stream->stage;
-    struct query_context context = stream->base.context;
-    struct stage_run run = {&stream->world, &context, 0};
-    const bson_t *filter = stage->pipeline ? truce__pipeline_first_filter(stage->pipeline) : NULL;
-    truce_status status;
-
-    if (filter && uses_expression(truce__value_document(filter)))
-        filter = NULL;
-    status = truce__stream_of_collection(&run, stage->collection, filter, &stream->other, error);
-    if (status || !stage->pipeline)
-        return status;
-    status = truce__pipeline_stack(stage->pipeline, filter ? 1 : 0, &run, stream->other,
-                                   &stream->other, error);
-    if (status)
-        stream->other = NULL;
-    return status;
-}
-
-static truce_status union_next(struct stream *base, struct value *document, bson_error_t *error)
-{
-    struct union_stream *stream = (struct union_stream *)base;
-    truce_status status = TRUCE_OK;
-
-    if (!stream->other) {
-        status = base->input->next(base->input, document, error);
-        if (status || document->type != VALUE_MISSING)
-            return status;
-        status = open_other(stream, error);
-    }
-    return status ? status : stream->other->next(stream->other, document, error);
-}
-
-static void union_release(struct stream *base)
-{
-    truce__stream_free(((struct union_stream *)base)->other);
-}
-
-static truce_status union_open(const void *data, const struct stage_run *run, struct stream *input,
-                               struct stream **stream, bson_error_t *error)
-{
-    struct union_stream *made =
-        truce__stream_new(sizeof *made, run, input, union_next, union_release);
-
-    made->stage = data;
-    made->world = *run->world;
-    *stream = &made->base;
-    return TRUCE_OK;
-}
-
-static void union_free(void *data)
-{
-    struct union_stage *stage = data;
-
-    truce__pipeline_free(stage->pipeline);
-    bson_free(stage->collection);
-    bson_free(stage);
-}
-
-static const struct stage_kind union_kind = {.open = union_open, .free = union_free};
-
-static truce_status read_union(struct value argument, struct value *collection,
-                               struct value *pipeline, bson_error_t *error)
-{
-    struct fields fields;
-
-    *collection = argument;
-    *pipeline = truce__value_missing();
-    if (argument.type != BSON_TYPE_DOCUMENT)
-        return TRUCE_OK;
-    *collection = truce__value_missing();
-    fields = truce__fields(argument);
-    while (truce__fields_next(&fields)) {
-        if (!strcmp(fields.key, "coll"))
-            *collection = fields.value;
-        else if (!strcmp(fields.key, "pipeline"))
-            *pipeline = fields.value;
-        else
-            return truce__refuse(40415, error, "$unionWith has no option '%s'", fields.key);
-    }
-    if (pipeline->type && pipeline->type != BSON_TYPE_ARRAY)
-        return truce__refuse(CODE_TYPE_MISMATCH, error, "$unionWith's pipeline must be an array");
-    return TRUCE_OK;
-}
-
-truce_status truce__stage_union_with(struct stage_parser *parser, struct value argument,
-                                     bson_error_t *error)
-{
-    struct value collection, pipeline;
-    size_t length = 0;
-    struct union_stage *stage;
-    truce_status status = read_union(argument, &collection, &pipeline, error);
-
-    if (status)
-        return status;
-    if (!truce__stage_text(collection, &length) || length == 0)
-        return truce__refuse(CODE_FAILED_TO_PARSE, error,
-                             "$unionWith must name a collection, alone or as 'coll'");
-    stage = bson_malloc0(sizeof *stage);
-    stage->collection = bson_strdup(truce__stage_text(collection, &length));
-    if (pipeline.type)
-        status = truce__pipeline_compile(pipeline, parser->variables, PLACE_UNION,
-                                         parser->depth + 1, &stage->pipeline, error);
-    if (status)
-        union_free(stage);
-    else
-        truce__stage_push(parser, &union_kind, stage);
     return status;
 }

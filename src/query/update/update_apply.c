@@ -45,186 +45,15 @@ const char *truce__update_place_show(const struct update_place *place, char *tex
     return text;
 }
 
-static truce_status build(struct update_run *run, const struct update_place *place,
-                          const struct update_node *const *nodes, uint32_t count, bool viable,
-                          struct value *built, bson_error_t *error);
-
-static truce_status not_viable(const struct update_place *place, bson_error_t *error)
-{
-    const struct update_place *holder = place->up;
-    char path[256], value[128];
-
-    while (holder->value.type == VALUE_MISSING)
-        holder = holder->up;
-    return truce__refuse(CODE_PATH_NOT_VIABLE, error,
-                         "cannot create '%s': there is %s, a value without such a field",
-                         truce__update_place_show(place, path, sizeof path),
-                         truce__value_show(holder->value, value, sizeof value));
-}
-
-/* rule 4 */
-static truce_status check_stored(const struct update_run *run, const struct update_leaf *leaf,
-                                 const struct update_place *place, struct value new,
-                                 bson_error_t *error)
-{
-    uint32_t depth = leaf->depth;
-    char path[256];
-
-    if (leaf->operator->apply == truce__update_rename)
-        depth = truce__update_depth(new);
-    if (place->level + depth > TRUCE_DOCUMENT_DEPTH_MAX)
-        return truce__refuse(CODE_OVERFLOW, error, "'%s' would nest deeper than %d",
-                             truce__update_place_show(place, path, sizeof path),
-                             TRUCE_DOCUMENT_DEPTH_MAX);
-    if (run->inserted > 2 * (uint64_t)TRUCE_DOCUMENT_BYTES_MAX)
-        return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
-                             "the update makes the document larger than %d bytes",
-                             TRUCE_DOCUMENT_BYTES_MAX);
-    return TRUCE_OK;
-}
-
-static truce_status check_name(const struct update_run *run, const struct update_place *place,
-                               bson_error_t *error)
-{
-    if (run->insert || place->level != 1 || place->length == 0 || place->name[0] != '$')
-        return TRUCE_OK;
-    return truce__refuse(CODE_DOLLAR_PREFIXED_FIELD_NAME, error,
-                         "the field '%.*s' begins with '$', which an update cannot store at the "
-                         "top level",
-                         (int)place->length, place->name);
-}
-
-static bool is_idle(const struct update_run *run, const struct update_leaf *leaf)
-{
-    return (leaf->operator->flags & UPDATE_INSERT_ONLY) && !run->insert;
-}
-
-static truce_status build_leaf(struct update_run *run, const struct update_leaf *leaf,
-                               const struct update_place *place, bool viable, struct value *built,
-                               bson_error_t *error)
-{
-    unsigned flags = leaf->operator->flags;
-    truce_status status;
-
-    if (is_idle(run, leaf))
-        return TRUCE_OK;
-    if (!(flags & UPDATE_CREATES))
-        return viable || (flags & UPDATE_LENIENT) ? TRUCE_OK : not_viable(place, error);
-    status = leaf->operator->apply(run, leaf, place, place->value, built, error);
-    if (status || built->type == VALUE_MISSING)
-        return status;
-    return viable ? check_stored(run, leaf, place, *built, error) : not_viable(place, error);
-}
-
-/* one element as it stands in BSON */
-static uint8_t *put_element(uint8_t *to, uint8_t type, const char *name, uint32_t length,
-                            struct value value)
-{
-    *to++ = type;
-    memcpy(to, name, length);
-    to += length;
-    *to++ = 0;
-    if (value.size)
-        memcpy(to, value.data, value.size);
-    return to + value.size;
-}
-
-static uint64_t element_size(uint32_t name_length, struct value value)
-{
-    return 2 + (uint64_t)name_length + value.size;
-}
-
-static truce_status put_document(struct update_run *run, const struct update_choice *choices,
-                                 const struct value *values, uint32_t count, struct value *built,
-                                 bson_error_t *error)
-{
-    uint64_t size = 5;
-    uint8_t *bytes, *to;
-    int32_t length;
-
-    for (uint32_t i = 0; i < count; i++) {
-        if (values[i].type != VALUE_MISSING)
-            size += element_size(choices[i].length, values[i]);
-    }
-    if (size == 5)
-        return TRUCE_OK;
-    if (size > TRUCE_DOCUMENT_BYTES_MAX)
-        return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
-                             "the update makes a document larger than %d bytes",
-                             TRUCE_DOCUMENT_BYTES_MAX);
-    bytes = truce__arena_take(run->context->arena, size);
-    length = (int32_t)size;
-    memcpy(bytes, &length, 4);
-    to = bytes + 4;
-    for (uint32_t i = 0; i < count; i++) {
-        if (values[i].type != VALUE_MISSING)
-            to = put_element(to, values[i].type, choices[i].name, choices[i].length, values[i]);
-    }
-    *to = 0;
-    *built = (struct value){bytes, (uint32_t)size, BSON_TYPE_DOCUMENT};
-    return TRUCE_OK;
-}
-
-static struct update_place place_below(const struct update_place *up, const char *name,
-                                       uint32_t length)
-{
-    return (struct update_place){.up = up, .name = name, .length = length, .level = up->level + 1};
-}
-
-static truce_status build_object(struct update_run *run, const struct update_place *place,
-                                 const struct update_node *const *nodes, uint32_t count,
-                                 bool viable, struct value *built, bson_error_t *error)
-{
-    struct update_choice *choices;
-    struct value *values;
-    uint32_t choices_count;
-    truce_status status =
-        truce__update_choices(run, place, nodes, count, &choices, &choices_count, error);
-
-    if (status)
-        return status;
-    values = truce__arena_take(run->context->arena, (choices_count + 1) * sizeof *values);
-    for (uint32_t i = 0; i < choices_count; i++) {
-        struct update_place inner = place_below(place, choices[i].name, choices[i].length);
-
-        values[i] = truce__value_missing();
-        status = build(run, &inner, choices[i].nodes, choices[i].count, viable, &values[i], error);
-        if (status)
-            return status;
-    }
-    return put_document(run, choices, values, choices_count, built, error);
-}
-
-/* The value for a place that does not exist: *built stays MISSING where nothing is to be made. */
-static truce_status build(struct update_run *run, const struct update_place *place,
-                          const struct update_node *const *nodes, uint32_t count, bool viable,
-                          struct value *built, bson_error_t *error)
-{
-    char path[256];
-
-    switch (nodes[0]->kind) {
-    case UPDATE_LEAF:
-        truce_assert(count == 1);
-        return build_leaf(run, &nodes[0]->leaf, place, viable, built, error);
-    case UPDATE_OBJECT:
-        return build_object(run, place, nodes, count, viable, built, error);
-    case UPDATE_ARRAY:
-        break;
-    }
-    return truce__refuse(CODE_BAD_VALUE, error,
-                         "'%s' does not exist: there is no array to update the elements of",
-                         truce__update_place_show(place, path, sizeof path));
-}
-
 /* a new element at the end of a container */
 static void append_element(struct update_run *run, struct value container, const char *name,
                            uint32_t length, struct value value, int64_t *delta)
 {
-    uint64_t size = element_size(length, value);
+    uint64_t size = truce__update_element_size(length, value);
     uint8_t *bytes = truce__arena_take(run->context->arena, size);
 
     truce_assert(size <= UINT32_MAX);
-    put_element(bytes, value.type, name, length, value);
+    truce__update_put_element(bytes, value.type, name, length, value);
     truce__update_edit(run, container.data + container.size - 1, 0, bytes, (uint32_t)size);
     *delta += (int64_t)size;
 }
@@ -307,7 +136,7 @@ static truce_status visit_document(struct update_run *run, const struct update_p
 
     for (uint32_t i = 0; i < count; i++) {
         const struct update_choice *choice = &choices[i];
-        struct update_place inner = place_below(place, choice->name, choice->length);
+        struct update_place inner = truce__update_place_below(place, choice->name, choice->length);
         struct value built = truce__value_missing();
         uint64_t changes = run->changes;
 
@@ -318,9 +147,10 @@ static truce_status visit_document(struct update_run *run, const struct update_p
             if (!status)
                 status = check_id(run, &inner, changes, error);
         } else {
-            status = build(run, &inner, choice->nodes, choice->count, true, &built, error);
+            status =
+                truce__update_build(run, &inner, choice->nodes, choice->count, true, &built, error);
             if (!status && built.type != VALUE_MISSING)
-                status = check_name(run, &inner, error);
+                status = truce__update_check_name(run, &inner, error);
         }
         if (status)
             return status;
@@ -438,13 +268,13 @@ static truce_status append_numbers(struct update_run *run, const struct update_p
 
     while (!status && next < count && choices[next].index >= 0) {
         const struct update_choice *choice = &choices[next];
-        struct update_place inner = place_below(place, choice->name, choice->length);
+        struct update_place inner = truce__update_place_below(place, choice->name, choice->length);
         struct value built = truce__value_missing();
         uint32_t filled = take_index(choices, count, &next, choice->index, nodes, 0);
 
         status = truce__update_conflict(run, &inner, nodes, filled, error);
         if (!status)
-            status = build(run, &inner, nodes, filled, true, &built, error);
+            status = truce__update_build(run, &inner, nodes, filled, true, &built, error);
         if (!status && built.type != VALUE_MISSING)
             status = append_to_array(run, place, choice->index, &length, built, delta, error);
     }
@@ -461,10 +291,12 @@ static truce_status refuse_names(struct update_run *run, const struct update_pla
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = first; !status && i < end; i++) {
-        struct update_place inner = place_below(place, choices[i].name, choices[i].length);
+        struct update_place inner =
+            truce__update_place_below(place, choices[i].name, choices[i].length);
 
         if (choices[i].index < 0 && !leads_through(&choices[i]))
-            status = build(run, &inner, choices[i].nodes, choices[i].count, false, &none, error);
+            status = truce__update_build(run, &inner, choices[i].nodes, choices[i].count, false,
+                                         &none, error);
     }
     return status;
 }
@@ -495,7 +327,7 @@ static truce_status visit_array(struct update_run *run, const struct update_plac
         filled = take_index(choices, count, &next, length++, nodes, through);
         if (filled == first)
             continue;
-        inner = place_below(place, fields.key, fields.key_length);
+        inner = truce__update_place_below(place, fields.key, fields.key_length);
         inner.element = element;
         inner.value = fields.value;
         status = truce__update_conflict(run, &inner, nodes + first, filled - first, error);
@@ -526,9 +358,11 @@ static truce_status visit_object(struct update_run *run, const struct update_pla
         status = visit_array(run, place, choices, choices_count, &grown, error);
     } else {
         for (uint32_t i = 0; !status && i < choices_count; i++) {
-            struct update_place inner = place_below(place, choices[i].name, choices[i].length);
+            struct update_place inner =
+                truce__update_place_below(place, choices[i].name, choices[i].length);
 
-            status = build(run, &inner, choices[i].nodes, choices[i].count, false, &none, error);
+            status = truce__update_build(run, &inner, choices[i].nodes, choices[i].count, false,
+                                         &none, error);
         }
     }
     if (status)
@@ -585,7 +419,7 @@ static truce_status visit_elements(struct update_run *run, const struct update_p
     taken = truce__arena_take(run->context->arena, branches * sizeof(struct update_node *));
     fields = truce__fields(place->value);
     for (element = fields.at; !status && truce__fields_next(&fields); element = fields.at) {
-        struct update_place inner = place_below(place, fields.key, fields.key_length);
+        struct update_place inner = truce__update_place_below(place, fields.key, fields.key_length);
 
         inner.element = element;
         inner.value = fields.value;
@@ -644,7 +478,7 @@ static truce_status visit_leaf(struct update_run *run, const struct update_leaf 
     struct value new = place->value;
     truce_status status;
 
-    if (is_idle(run, leaf))
+    if (truce__update_is_idle(run, leaf))
         return TRUCE_OK;
     if (leaf->operator->flags & UPDATE_ITEMS)
         return truce__update_items(run, leaf, place, delta, error);
@@ -662,9 +496,9 @@ static truce_status visit_leaf(struct update_run *run, const struct update_leaf 
         return TRUCE_OK;
     }
     edit_value(run, place, new, delta);
-    status = check_stored(run, leaf, place, new, error);
+    status = truce__update_check_stored(run, leaf, place, new, error);
     if (!status && !(leaf->operator->flags & UPDATE_DOLLAR_NAMES))
-        status = check_name(run, place, error);
+        status = truce__update_check_name(run, place, error);
     return status;
 }
 

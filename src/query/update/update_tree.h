@@ -282,4 +282,25 @@ update_apply_function truce__update_set, truce__update_unset, truce__update_inc,
     truce__update_add, truce__update_pull, truce__update_pull_all, truce__update_pop,
     truce__update_rename;
 
+/* ---- what does not exist yet (update_build.c) ---- */
+
+/* The value for a place that does not exist: *built stays MISSING where nothing is to be made. */
+truce_status truce__update_build(struct update_run *run, const struct update_place *place,
+                                 const struct update_node *const *nodes, uint32_t count,
+                                 bool viable, struct value *built, bson_error_t *error);
+/* rule 4 */
+truce_status truce__update_check_stored(const struct update_run *run,
+                                        const struct update_leaf *leaf,
+                                        const struct update_place *place, struct value new,
+                                        bson_error_t *error);
+truce_status truce__update_check_name(const struct update_run *run,
+                                      const struct update_place *place, bson_error_t *error);
+bool truce__update_is_idle(const struct update_run *run, const struct update_leaf *leaf);
+/* one element as it stands in BSON */
+uint8_t *truce__update_put_element(uint8_t *to, uint8_t type, const char *name, uint32_t length,
+                                   struct value value);
+uint64_t truce__update_element_size(uint32_t name_length, struct value value);
+struct update_place truce__update_place_below(const struct update_place *up, const char *name,
+                                              uint32_t length);
+
 #endif
