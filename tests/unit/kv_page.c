@@ -263,6 +263,7 @@ TEST(a_store_of_format_1_is_read_and_copied_and_not_written)
     CHECK_OK(truce_count(store, "students", NULL, NULL, &count, &error), error);
     CHECK_INT(count, ==, 8);
     truce_store_close(store);
+    image_release(&sound);
     REQUIRE(image_read(&sound, path));
     CHECK_INT(sound.bytes[20], ==, KV_SUM_BYTES);
     image_release(&sound);

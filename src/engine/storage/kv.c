@@ -152,15 +152,11 @@ void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t si
     kv->sound = sound;
 }
 
-/* Only where checksums say that the row is still what it was is it remembered. */
 bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes body)
 {
     if (!kv->sound(body.data, body.size))
         return false;
-    if (!kv->sums)
-        (void)sqlite3_file_control(kv->db, "main", KV_PAGE_SUMS, &kv->sums);
-    if (kv->sums)
-        truce__seen_add(&kv->seen, table, row);
+    truce__seen_add(&kv->seen, table, row, body.data, body.size);
     return true;
 }
 

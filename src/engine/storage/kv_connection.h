@@ -60,8 +60,7 @@ struct kv {
     kv_name_function *names;
     void *names_arg;
     bool (*sound)(const uint8_t *body, size_t size); /* NULL: any bytes are */
-    bool sums;                                       /* pages carry checksums, as far as is known */
-    struct seen seen;                                /* rows that were sound */
+    struct seen seen;                                /* bodies that were sound */
     bool spoiled;    /* truce__kv_rows_each ended at a body that is not sound */
     char reason[80]; /* of a failure */
 };
@@ -84,7 +83,7 @@ bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes b
 
 static inline bool kv_is_sound(struct kv *kv, int64_t table, int64_t row, struct bytes body)
 {
-    return !kv->sound || truce__seen_has(&kv->seen, table, row) ||
+    return !kv->sound || truce__seen_has(&kv->seen, table, row, body.data, body.size) ||
            truce__kv_look_at(kv, table, row, body);
 }
 

@@ -38,13 +38,11 @@ static void bind_number(sqlite3_stmt *statement, int place, int64_t number)
     truce_assert(result == SQLITE_OK);
 }
 
-/* What is not a BLOB was not written by us: it has no bytes. */
+/* What is not a BLOB was not written by us: SQLite makes bytes of it, or it has none. */
 static struct bytes value_bytes(sqlite3_value *value)
 {
-    const uint8_t *data = NULL;
+    const uint8_t *data = sqlite3_value_blob(value);
 
-    if (sqlite3_value_type(value) == SQLITE_BLOB)
-        data = sqlite3_value_blob(value);
     if (!data)
         return (struct bytes){(const uint8_t *)"", 0};
     return (struct bytes){data, (size_t)sqlite3_value_bytes(value)};
