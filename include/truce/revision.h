@@ -154,8 +154,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_prune(truce_revision *re
 
 /* ---- the inbox -------------------------------------------------------------------------------- */
 
-/* The open conflicts of the collection, oldest first: {_id, collection, id, at, version, base?, mine,
- * theirs, conflicts}. */
+/* The open conflicts of the collection, oldest first: {_id, collection, id, at, version,
+ * base?, mine, theirs, conflicts}. The same edit, sent again, is the same one, against what stands then. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_conflicts(truce_revision *revision,
                                                                   truce_cursor **cursor,
                                                                   bson_error_t *error);

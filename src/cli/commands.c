@@ -30,6 +30,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_doc_save,
     &cli_doc_merge,
     &cli_doc_patch,
+    &cli_doc_remove,
     &cli_doc_log,
     &cli_doc_conflicts,
     &cli_doc_resolve,

@@ -61,6 +61,7 @@ extern const struct cli_command cli_doc_merge;
 extern const struct cli_command cli_doc_patch;
 extern const struct cli_command cli_doc_log;
 extern const struct cli_command cli_doc_conflicts;
+extern const struct cli_command cli_doc_remove;
 extern const struct cli_command cli_doc_resolve;
 extern const struct cli_command cli_sequence_next;
 extern const struct cli_command cli_sequence_last;

@@ -7,22 +7,14 @@
 #include "bson/json.h"
 #include "bson/value.h"
 #include "cli/commands.h"
+#include "cli/doc.h"
 #include "cli/doc_edit.h"
 #include "merge/merge.h"
 #include "store/reserved.h"
 
 #define DAY_MS INT64_C(86400000)
 
-#define DOC_OPTIONS                                                                                \
-    {"version-field", 0, "FIELD", "the field with the number (version)", false},                   \
-        {"rules", 'r', "DOCUMENT", "policies of merges: {\"views\": \"sum\"}", false},             \
-        {"keep", 'k', "N", "how many replaced versions are kept (10)", false},                     \
-        {"keep-days", 0, "DAYS", "and how long: truce sweep removes older ones", false},           \
-    {                                                                                              \
-        "strict", 0, NULL, "merge only what one side alone changed", false                         \
-    }
-
-static bool open_revision(const struct cli *cli, truce_revision **revision)
+bool cli_doc_open(const struct cli *cli, truce_revision **revision)
 {
     bson_t rules;
     int64_t keep, days;
@@ -48,7 +40,7 @@ static bool open_revision(const struct cli *cli, truce_revision **revision)
 }
 
 /* ID as Extended JSON, or a word as it stands; `holder` has it as "v". */
-static bool read_id(const struct cli *cli, const char *text, bson_t *holder)
+bool cli_doc_id(const struct cli *cli, const char *text, bson_t *holder)
 {
     char *wrapped = bson_strdup_printf("{\"v\": %s}", text);
     struct json_reader reader = {.typed = true};
@@ -68,7 +60,7 @@ static bool read_id(const struct cli *cli, const char *text, bson_t *holder)
     return good;
 }
 
-static bson_value_t id_in(const bson_t *holder)
+bson_value_t cli_doc_id_in(const bson_t *holder)
 {
     bson_value_t none = {0};
     bson_iter_t iter;
@@ -120,7 +112,7 @@ static void print_conflicts(const bson_t *entry)
     }
 }
 
-static int answer(const struct cli *cli, const truce_revision_result *result)
+int cli_doc_answer(const struct cli *cli, const truce_revision_result *result)
 {
     bool conflict = result->outcome == TRUCE_REVISION_CONFLICT, kept = false;
     const char *name = truce_revision_outcome_name(result->outcome);
@@ -188,11 +180,11 @@ static int save(struct cli *cli, bool merges)
     else if (good && cli_text(cli, "version") && cli_flag(cli, "new"))
         cli_usage(cli, "--new says that there is no document yet, --version that one was read");
     else if (good && cli_number(cli, "version", 0, INT64_MAX, TRUCE_REVISION_NEW, &version) &&
-             open_revision(cli, &revision)) {
+             cli_doc_open(cli, &revision)) {
         keep_types(revision, version, given ? &base : NULL, &mine);
         status = (merges ? truce_revision_merge : truce_revision_save)(
             revision, NULL, &mine, version, given ? &base : NULL, &result, &error);
-        code = status ? cli_error(cli, NULL, status, &error) : answer(cli, &result);
+        code = status ? cli_error(cli, NULL, status, &error) : cli_doc_answer(cli, &result);
         truce_revision_result_release(&result);
     }
     truce_revision_free(revision);
@@ -263,9 +255,9 @@ static int run_get(struct cli *cli)
     int64_t version;
     int code = CLI_USAGE;
 
-    if (read_id(cli, cli->arguments[1], &holder) && open_revision(cli, &revision) &&
+    if (cli_doc_id(cli, cli->arguments[1], &holder) && cli_doc_open(cli, &revision) &&
         cli_number(cli, "at", 0, INT64_MAX, -1, &version)) {
-        id = id_in(&holder);
+        id = cli_doc_id_in(&holder);
         status = version < 0 ? truce_revision_get(revision, NULL, &id, &document, &version, &error)
                              : truce_revision_at(revision, &id, version, &document, &error);
         if (!status)
@@ -330,8 +322,8 @@ static int run_log(struct cli *cli)
     int64_t count;
     int code = CLI_USAGE;
 
-    if (read_id(cli, cli->arguments[1], &holder) && open_revision(cli, &revision)) {
-        id = id_in(&holder);
+    if (cli_doc_id(cli, cli->arguments[1], &holder) && cli_doc_open(cli, &revision)) {
+        id = cli_doc_id_in(&holder);
         status = truce_revision_log(revision, &id, &cursor, &error);
         code = print_all(cli, status, cursor, &error, false, &count);
     }
@@ -367,21 +359,21 @@ static int run_patch(struct cli *cli)
     int64_t version;
     bool array = false;
     int code = CLI_USAGE;
-    bool good = read_id(cli, cli->arguments[1], &holder);
+    bool good = cli_doc_id(cli, cli->arguments[1], &holder);
 
     good &= cli_document_or_array(cli, cli->arguments[2], "PATCH", &patch, &array);
     if (good && cli_number(cli, "version", 0, INT64_MAX, -1, &version) &&
-        open_revision(cli, &revision)) {
+        cli_doc_open(cli, &revision)) {
         bool operators = bson_iter_init(&iter, &patch) && bson_iter_next(&iter) &&
                          bson_iter_key(&iter)[0] == '$';
 
-        id = id_in(&holder);
+        id = cli_doc_id_in(&holder);
         status = truce_revision_patch(revision, NULL, &id, version, version < 0,
                                       array       ? TRUCE_PATCH_JSON
                                       : operators ? TRUCE_PATCH_OPERATORS
                                                   : TRUCE_PATCH_MERGE,
                                       &patch, &result, &error);
-        code = status ? cli_error(cli, NULL, status, &error) : answer(cli, &result);
+        code = status ? cli_error(cli, NULL, status, &error) : cli_doc_answer(cli, &result);
         truce_revision_result_release(&result);
     }
     truce_revision_free(revision);
@@ -418,7 +410,7 @@ static int run_conflicts(struct cli *cli)
     int64_t count;
     int code;
 
-    if (!open_revision(cli, &revision))
+    if (!cli_doc_open(cli, &revision))
         return CLI_USAGE;
     status = truce_revision_conflicts(revision, &cursor, &error);
     code = print_all(cli, status, cursor, &error, !cli->json, &count);
@@ -553,11 +545,11 @@ static int run_resolve(struct cli *cli)
     if (code)
         return code;
     code = CLI_USAGE;
-    if (open_revision(cli, &revision)) {
+    if (cli_doc_open(cli, &revision)) {
         status = truce_revision_resolve(revision, NULL, &oid, resolution,
                                         resolution == TRUCE_RESOLVE_DOCUMENT ? &document : NULL,
                                         &result, &error);
-        code = status ? cli_error(cli, NULL, status, &error) : answer(cli, &result);
+        code = status ? cli_error(cli, NULL, status, &error) : cli_doc_answer(cli, &result);
         truce_revision_result_release(&result);
         truce_revision_free(revision);
     }

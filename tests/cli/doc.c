@@ -129,6 +129,17 @@ TEST(a_hunk_of_a_text_is_edited_between_markers)
             "posts", "1");
 }
 
+TEST(documents_are_removed_with_the_number_that_was_read)
+{
+    begin();
+    ANSWERS(2, "", "--version NUMBER is missing", "doc", "remove", "posts", "1");
+    ANSWERS(1, "conflict with version 2", NULL, "doc", "remove", "posts", "1", "--version", "1");
+    ANSWERS(0, "removed, version 2\n", NULL, "doc", "remove", "posts", "1", "--version", "2");
+    ANSWERS(1, "", "does not exist", "doc", "remove", "posts", "1", "--version", "2");
+    ANSWERS(0, "saved, version 3", NULL, "doc", "save", "posts", "{\"_id\": 1}", "--new");
+    ANSWERS(1, "", NULL, "doc", "save", "posts", "{\"_id\": 1, \"a\": 1}", "--version", "2", "-q");
+}
+
 TEST(an_editor_that_fails_or_leaves_nothing_saves_nothing)
 {
     const struct command *c;

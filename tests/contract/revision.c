@@ -453,6 +453,44 @@ static void resolve(truce_store *store, truce_resolution resolution, const char 
     truce_revision_free(revision);
 }
 
+/* Sent twice, also after somebody else saved, it is one entry, which follows the document. */
+static void sent_again(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 5);
+    bson_t *mine = test_bson("{'_id': 1, 'a': 3, 'b': 3}"), everything = BSON_INITIALIZER;
+    truce_write_options all = {.multi = true};
+    truce_revision_result result;
+    bson_error_t error;
+    bson_oid_t first;
+    bson_iter_t iter;
+
+    CHECK_OK(truce_remove(store, "posts", &everything, &all, NULL, &error), error);
+    CHECK_OK(truce_remove(store, "posts.revisions", &everything, &all, NULL, &error), error);
+    CHECK_OK(truce_remove(store, "truce_conflicts", &everything, &all, NULL, &error), error);
+    first = make_conflict(revision);
+    SAVES("{'_id': 1, 'a': 5, 'b': 1, 'c': 1}", 2, SAVED, 3);
+    CHECK_OK(truce_revision_merge(revision, NULL, mine, 1, NULL, &result, &error), error);
+    CHECK_INT(result.outcome, ==, TRUCE_REVISION_CONFLICT);
+    CHECK(bson_oid_equal(&result.inbox, &first));
+    CHECK(bson_iter_init_find(&iter, &result.conflict, "version"));
+    CHECK_INT(bson_iter_as_int64(&iter), ==, 3);
+    CHECK_INT(open_conflicts(revision), ==, 1);
+    truce_revision_result_release(&result);
+    CHECK_OK(
+        truce_revision_resolve(revision, NULL, &first, TRUCE_RESOLVE_MINE, NULL, &result, &error),
+        error);
+    truce_revision_result_release(&result);
+    check_now(revision, "{'_id': 1, 'a': 3, 'b': 3, 'version': {'$numberLong': '4'}}", 4);
+    CHECK_INT(open_conflicts(revision), ==, 0);
+    bson_destroy(mine);
+    truce_revision_free(revision);
+}
+
+TEST(an_edit_that_is_sent_again_is_one_conflict)
+{
+    on_every_store(sent_again);
+}
+
 static void resolutions(truce_store *store)
 {
     resolve(store, TRUCE_RESOLVE_MINE, NULL, false,

@@ -32,7 +32,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/id.h"
+#include "base/fingerprint.h"
 #include "bson/number.h"
 #include "query/incoming.h"
 
@@ -242,20 +242,44 @@ static void describe_whole(struct revision_save *save, const struct contents *co
     bson_destroy(&conflicts);
 }
 
+/* The same edit of the same version, however often it is sent, is one entry. */
+static void name_entry(const struct revision_save *save, const bson_value_t *id, bson_oid_t *name)
+{
+    struct fingerprint sum = {0};
+    bson_t edit = BSON_INITIALIZER;
+
+    BSON_APPEND_UTF8(&edit, "collection", save->revision->collection);
+    BSON_APPEND_VALUE(&edit, "id", id);
+    BSON_APPEND_INT64(&edit, "version", save->version);
+    BSON_APPEND_DOCUMENT(&edit, "mine", save->mine);
+    truce__fingerprint_add(&sum, bson_get_data(&edit), edit.len);
+    memcpy(name->bytes, &sum.high, 8);
+    memcpy(name->bytes + 8, &sum.low, 4);
+    bson_destroy(&edit);
+}
+
+/* One that is there, decided or not, is open again, and against what stands now. */
 static truce_status put_into_inbox(struct revision_save *save, truce_commit *commit,
                                    const bson_value_t *id, bson_error_t *error)
 {
-    bson_t entry = BSON_INITIALIZER;
+    bson_t entry = BSON_INITIALIZER, there;
+    bson_value_t name = {.value_type = BSON_TYPE_OID};
     truce_status status;
 
-    truce__id_new(&save->result->inbox);
+    name_entry(save, id, &name.value.v_oid);
+    save->result->inbox = name.value.v_oid;
     BSON_APPEND_OID(&entry, "_id", &save->result->inbox);
     BSON_APPEND_UTF8(&entry, "collection", save->revision->collection);
     BSON_APPEND_VALUE(&entry, "id", id);
     BSON_APPEND_UTF8(&entry, "state", "open");
     BSON_APPEND_DATE_TIME(&entry, "at", truce__clock_wall_ms());
     bson_concat(&entry, &save->result->conflict);
-    status = truce_commit_insert(commit, CONFLICTS, &entry, error);
+    status = truce_commit_read(commit, CONFLICTS, &name, &there, error);
+    if (status == TRUCE_NOT_FOUND)
+        status = truce_commit_insert(commit, CONFLICTS, &entry, error);
+    else if (!status)
+        status = truce_commit_replace(commit, CONFLICTS, &name, NULL, &entry, error);
+    bson_destroy(&there);
     bson_destroy(&entry);
     return status;
 }

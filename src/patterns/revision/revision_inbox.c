@@ -3,6 +3,9 @@
  *
  *     {_id, collection, id, state: "open", at, version, base?, mine, theirs, conflicts}
  *
+ * The _id is made of what was sent (collection, id, version, document), so an edit that is sent again is the
+ * same entry, told against what stands then.
+ *
  * A resolution is made against what theirs was when the conflict arose. If the document has changed
  * since, it is merged with that like any late save: base is the old theirs. The save and the closing
  * of the conflict (state "resolved") are one commit, so of two who decide at once one finds nothing
@@ -138,7 +141,7 @@ truce_status truce_revision_conflicts(truce_revision *revision, truce_cursor **c
 {
     bson_t *filter =
         BCON_NEW("collection", BCON_UTF8(revision->collection), "state", BCON_UTF8("open"));
-    bson_t *sort = BCON_NEW("_id", BCON_INT32(1));
+    bson_t *sort = BCON_NEW("at", BCON_INT32(1), "_id", BCON_INT32(1));
     truce_find_options options = {.sort = sort};
     truce_status status = truce_find(revision->store, CONFLICTS, filter, &options, cursor, error);
 
