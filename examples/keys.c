@@ -69,12 +69,10 @@ static bson_t *with_key(const bson_t *before, const char *key)
 static truce_status add_to(truce_commit *commit, const struct addition *addition, const char *name,
                            bson_error_t *error)
 {
-    bson_value_t id = {.value_type = BSON_TYPE_UTF8};
+    bson_value_t id = truce_id_utf8(name);
     bson_t before, *after, diff = BSON_INITIALIZER;
     truce_status status = look(addition->store, name, &before, error);
 
-    id.value.v_utf8.str = (char *)name;
-    id.value.v_utf8.len = (uint32_t)strlen(name);
     after = with_key(&before, addition->key);
     if (!status) {
         bson_destroy(&diff);

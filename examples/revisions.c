@@ -50,7 +50,7 @@ static int put(const char *if_match, int64_t version)
 
 int main(int argc, char **argv)
 {
-    bson_value_t one = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 1};
+    bson_value_t one = truce_id_int64(1);
     bson_t *rules = BCON_NEW("views", BCON_UTF8("sum"), "tags", BCON_UTF8("union")), document;
     truce_store *store = NULL;
     truce_revision *posts;

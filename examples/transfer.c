@@ -73,9 +73,8 @@ static void *work(void *arg)
         int from = rand_r(&seed) % ACCOUNTS;
         struct transfer transfer = {.amount = rand_r(&seed) % 20};
 
-        transfer.from.value_type = transfer.to.value_type = BSON_TYPE_INT32;
-        transfer.from.value.v_int32 = from;
-        transfer.to.value.v_int32 = (from + 1) % ACCOUNTS;
+        transfer.from = truce_id_int64(from);
+        transfer.to = truce_id_int64((from + 1) % ACCOUNTS);
         must(truce_transact(arg, move, &transfer, NULL, &error), &error);
     }
     return NULL;

@@ -44,7 +44,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_store_open(const char *uri,
                                                           const truce_store_options *options,
                                                           truce_store **store, bson_error_t *error);
 
-/* NULL is allowed. Cursors of the store must be closed before. */
+/* NULL is allowed. If cursors of it are open, they answer INVALID from now on, and the store itself is
+ * closed with the last of them. */
 TRUCE_EXPORT void truce_store_close(truce_store *store);
 
 /* ---- reading ------------------------------------------------------------------------------- */

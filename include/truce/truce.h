@@ -6,7 +6,9 @@
 #include "truce/commit.h"
 #include "truce/copy.h"
 #include "truce/doctor.h"
+#include "truce/id.h"
 #include "truce/item.h"
+#include "truce/json.h"
 #include "truce/request.h"
 #include "truce/revision.h"
 #include "truce/sequence.h"
@@ -15,5 +17,6 @@
 #include "truce/snapshot.h"
 #include "truce/store.h"
 #include "truce/sweep.h"
+#include "truce/version.h"
 
 #endif

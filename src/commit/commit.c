@@ -545,7 +545,11 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
     commit->applied = false;
     commit->failed = TRUCE_OK;
     truce__id_new(&commit->id);
+    if (error)
+        error->message[0] = '\0';
     status = function(commit, arg, error);
+    if (status == TRUCE_REFUSED && (!error || !error->message[0]))
+        (void)truce__fail(status, error, "the function refused");
     if (!status && !commit->applied)
         return truce_commit_apply(commit, error);
     return status == TRUCE_CONFLICT && commit->applied ? applied_already(commit, error) : status;

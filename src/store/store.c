@@ -103,14 +103,28 @@ static truce_status check_find(const char *collection, const bson_t *filter,
 typedef truce_status open_function(const char *path, const truce_store_options *options,
                                    truce_store **store, bson_error_t *error);
 
+#if !TRUCE_MONGODB
+static truce_status not_built(const char *path, const truce_store_options *options,
+                              truce_store **store, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error,
+                       "this truce was built without mongodb:// (-DTRUCE_MONGODB=OFF)");
+}
+#endif
+
 static const struct backend {
     const char *scheme;
     open_function *open;
 } backends[] = {
     {"memory", truce__memory_open},
     {"file", truce__file_open},
+#if TRUCE_MONGODB
     {"mongodb", truce__mongo_open},
     {"mongodb+srv", truce__mongo_srv_open},
+#else
+    {"mongodb", not_built},
+    {"mongodb+srv", not_built},
+#endif
 };
 
 /* Length of the scheme that the URI starts with; 0 for a bare path (also "C:..." and "./a:b"). */
@@ -157,14 +171,46 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
     return truce__pass_error(status, &caught, error);
 }
 
-void truce_store_close(truce_store *store)
+/* ---- the cursors of a store ---- */
+
+/* held: who closes last, the store or one of its cursors, closes the store itself. */
+enum { HELD_CLOSED = 1, HELD_CURSOR = 2 };
+
+static void close_now(truce_store *store)
 {
-    if (!store)
-        return;
     if (store->memo)
         store->memo->free(store->memo);
     store->memo = NULL;
     store->ops->close(store);
+}
+
+void truce_store_close(truce_store *store)
+{
+    uint32_t before;
+
+    if (!store)
+        return;
+    before = __atomic_fetch_or(&store->held, HELD_CLOSED, __ATOMIC_ACQ_REL);
+    truce_assert(!(before & HELD_CLOSED));
+    if (!before)
+        close_now(store);
+}
+
+static void hold(truce_store *store, truce_cursor *cursor)
+{
+    cursor->store = store;
+    (void)__atomic_add_fetch(&store->held, HELD_CURSOR, __ATOMIC_ACQ_REL);
+}
+
+static void let_go(truce_store *store)
+{
+    if (__atomic_sub_fetch(&store->held, HELD_CURSOR, __ATOMIC_ACQ_REL) == HELD_CLOSED)
+        close_now(store);
+}
+
+static bool is_closed(const truce_store *store)
+{
+    return __atomic_load_n(&store->held, __ATOMIC_ACQUIRE) & HELD_CLOSED;
 }
 
 /* ---- ending calls --------------------------------------------------------------------------- */
@@ -220,6 +266,8 @@ truce_status truce_find(truce_store *store, const char *collection, const bson_t
     status = store->ops->find(store, collection, truce__filter_or_empty(filter), options, cursor,
                               &caught);
     truce_assert(!status == (*cursor != NULL));
+    if (!status)
+        hold(store, *cursor);
     return truce__pass_error(status, &caught, error);
 }
 
@@ -229,6 +277,8 @@ truce_status truce_cursor_next(truce_cursor *cursor, const bson_t **document, bs
     truce_status status;
 
     *document = NULL;
+    if (is_closed(cursor->store))
+        return truce__fail(TRUCE_INVALID, error, "the store of the cursor was closed");
     status = cursor->ops->next(cursor, document, &caught);
     truce_assert(!status || !*document);
     truce_assert(!*document || (*document)->len >= 5);
@@ -237,8 +287,12 @@ truce_status truce_cursor_next(truce_cursor *cursor, const bson_t **document, bs
 
 void truce_cursor_close(truce_cursor *cursor)
 {
-    if (cursor)
-        cursor->ops->close(cursor);
+    truce_store *store = cursor ? cursor->store : NULL;
+
+    if (!cursor)
+        return;
+    cursor->ops->close(cursor);
+    let_go(store);
 }
 
 truce_status truce_find_one(truce_store *store, const char *collection, const bson_t *filter,
@@ -330,6 +384,8 @@ truce_status truce_aggregate(truce_store *store, const char *collection, const b
         return status;
     status = store->ops->aggregate(store, collection, pipeline, options, cursor, &caught);
     truce_assert(!status == (*cursor != NULL));
+    if (!status)
+        hold(store, *cursor);
     return truce__pass_error(status, &caught, error);
 }
 

@@ -1,4 +1,4 @@
-/* The options that callers fill in: what has to be said, and what must be zero. */
+/* What callers hand over and get back: options, ids, texts, cursors, statuses of their own. */
 #include <truce/truce.h>
 
 #include "tests/support/test.h"
@@ -79,4 +79,137 @@ TEST(a_pattern_asks_by_name_for_the_names_that_it_was_not_told)
     set.name = "sku";
     CHECK_OK(add(store, &set, &error), error);
     truce_store_close(store);
+}
+
+/* ---- the library's own sizes and words ---- */
+
+TEST(the_library_says_which_one_it_is)
+{
+    int numbers[3];
+
+    CHECK_TEXT(TRUCE_VERSION, truce_version());
+    CHECK(sscanf(TRUCE_VERSION, "%d.%d.%d", &numbers[0], &numbers[1], &numbers[2]) == 3);
+    CHECK_INT(TRUCE_VERSION_NUMBER, ==, numbers[0] * 10000 + numbers[1] * 100 + numbers[2]);
+}
+
+TEST(ids_are_made_without_casts)
+{
+    bson_oid_t oid;
+    bson_value_t ids[3];
+    bson_t made = BSON_INITIALIZER, *expected;
+
+    bson_oid_init_from_string(&oid, "0123456789abcdef01234567");
+    ids[0] = truce_id_int64(-7);
+    ids[1] = truce_id_utf8("a");
+    ids[2] = truce_id_oid(&oid);
+    for (int i = 0; i < 3; i++)
+        bson_append_value(&made, "v", -1, &ids[i]);
+    expected = test_bson("{'v': {'$numberLong': '-7'}, 'v': 'a', 'v': {'$oid':"
+                         " '0123456789abcdef01234567'}}");
+    CHECK_BSON(expected, &made);
+    bson_destroy(expected);
+    bson_destroy(&made);
+}
+
+static void check_text(const char *text, truce_json_input input, truce_json_form form,
+                       const char *expected)
+{
+    bson_error_t error;
+    bool is_array = false;
+    bson_t document;
+    char *written;
+
+    CHECK_OK(truce_json_read(text, strlen(text), input, &document, &is_array, &error), error);
+    written = truce_json_write(&document, is_array, form);
+    CHECK_TEXT(expected, written);
+    bson_free(written);
+    bson_destroy(&document);
+}
+
+TEST(extended_json_is_read_and_written)
+{
+    static const char canonical[] = "{\"a\": {\"$numberInt\": \"1\"}, \"b\": [true, null]}";
+    bson_error_t error;
+    bson_t document;
+
+    check_text("{\"a\": 1, \"b\": [true, null]} ", TRUCE_JSON_STRICT, TRUCE_JSON_CANONICAL,
+               canonical);
+    check_text(canonical, TRUCE_JSON_STRICT, TRUCE_JSON_RELAXED, "{\"a\": 1, \"b\": [true, null]}");
+    check_text("[{a: 'x'}]", TRUCE_JSON_TYPED, TRUCE_JSON_RELAXED, "[{\"a\": \"x\"}]");
+    CHECK_STATUS(TRUCE_INVALID,
+                 truce_json_read("{a: 1}", 6, TRUCE_JSON_STRICT, &document, NULL, &error), error);
+    CHECK(strstr(error.message, "column 2"));
+    CHECK(bson_empty(&document));
+    bson_destroy(&document);
+    CHECK_STATUS(TRUCE_INVALID,
+                 truce_json_read("[1]", 3, TRUCE_JSON_STRICT, &document, NULL, &error), error);
+    bson_destroy(&document);
+}
+
+static truce_status says_no(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    bson_t *document = test_bson("{'_id': 1}");
+    truce_status status = truce_commit_insert(commit, "things", document, error);
+
+    bson_destroy(document);
+    if (!status && *(bool *)arg)
+        snprintf(error->message, sizeof error->message, "too little is there");
+    return status ? status : TRUCE_REFUSED;
+}
+
+TEST(a_function_that_says_no_ends_its_commit)
+{
+    truce_store *store;
+    bson_error_t error = {0};
+    int64_t count;
+    bool tells = true;
+
+    CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error);
+    CHECK_STATUS(TRUCE_REFUSED, truce_transact(store, says_no, &tells, NULL, &error), error);
+    CHECK_TEXT("too little is there", error.message);
+    tells = false;
+    CHECK_STATUS(TRUCE_REFUSED, truce_transact(store, says_no, &tells, NULL, &error), error);
+    CHECK_TEXT("the function refused", error.message);
+    CHECK_INT(error.code, ==, TRUCE_REFUSED);
+    CHECK_STATUS(TRUCE_REFUSED, truce_transact(store, says_no, &tells, NULL, NULL), error);
+    CHECK_OK(truce_count(store, "things", NULL, NULL, &count, &error), error);
+    CHECK_INT(count, ==, 0);
+    CHECK_TEXT("refused", truce_status_name(TRUCE_REFUSED));
+    truce_store_close(store);
+}
+
+TEST(a_store_may_be_closed_before_its_cursors)
+{
+    static const char *const schemes[] = {"memory:", "file"};
+    bson_t *stages = test_bson("[{'$match': {}}]");
+
+    for (int i = 0; i < 2; i++) {
+        truce_cursor *cursors[2];
+        const bson_t *document;
+        bson_error_t error = {0};
+        truce_store *store;
+        char uri[600];
+
+        snprintf(uri, sizeof uri, "%s%s%s", schemes[i], i ? ":" : "", i ? test_directory() : "");
+        if (i)
+            strcat(uri, "/closed.truce");
+        CHECK_OK(truce_store_open(uri, NULL, &store, &error), error);
+        for (int id = 0; id < 3; id++) {
+            bson_t made = BSON_INITIALIZER;
+
+            BSON_APPEND_INT32(&made, "_id", id);
+            CHECK_OK(truce_insert(store, "things", &made, NULL, &error), error);
+            bson_destroy(&made);
+        }
+        CHECK_OK(truce_find(store, "things", NULL, NULL, &cursors[0], &error), error);
+        CHECK_OK(truce_aggregate(store, "things", stages, NULL, &cursors[1], &error), error);
+        CHECK_OK(truce_cursor_next(cursors[0], &document, &error), error);
+        truce_store_close(store);
+        for (int k = 0; k < 2; k++) {
+            CHECK_STATUS(TRUCE_INVALID, truce_cursor_next(cursors[k], &document, &error), error);
+            CHECK(strstr(error.message, "closed"));
+            truce_cursor_close(cursors[k]);
+        }
+    }
+    bson_destroy(stages);
 }

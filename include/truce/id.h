@@ -1,0 +1,54 @@
+#ifndef TRUCE_ID_H
+#define TRUCE_ID_H
+
+/*
+ * Ids as calls take them, without casts:
+ *
+ *     bson_value_t id = truce_id_utf8("a");
+ *     status = truce_commit_read(commit, "accounts", &id, &account, error);
+ *
+ * The text, and nothing else, is borrowed: it has to stay as long as the value is used. Such a value is
+ * not destroyed. Numbers of both widths are the same id.
+ */
+#include <string.h>
+
+#include <bson/bson.h>
+
+#include "truce/export.h"
+
+TRUCE_BEGIN_DECLS
+
+static inline bson_value_t truce_id_int64(int64_t number)
+{
+    bson_value_t id;
+
+    memset(&id, 0, sizeof id);
+    id.value_type = BSON_TYPE_INT64;
+    id.value.v_int64 = number;
+    return id;
+}
+
+static inline bson_value_t truce_id_utf8(const char *text)
+{
+    bson_value_t id;
+
+    memset(&id, 0, sizeof id);
+    id.value_type = BSON_TYPE_UTF8;
+    memcpy(&id.value.v_utf8.str, &text, sizeof text);
+    id.value.v_utf8.len = (uint32_t)strlen(text);
+    return id;
+}
+
+static inline bson_value_t truce_id_oid(const bson_oid_t *oid)
+{
+    bson_value_t id;
+
+    memset(&id, 0, sizeof id);
+    id.value_type = BSON_TYPE_OID;
+    bson_oid_copy(oid, &id.value.v_oid);
+    return id;
+}
+
+TRUCE_END_DECLS
+
+#endif

@@ -1,0 +1,35 @@
+/* truce/json.h over json.h: with memory of the caller's own. */
+#include "truce/json.h"
+
+#include "bson/json.h"
+
+truce_status truce_json_read(const char *text, size_t size, truce_json_input input,
+                             bson_t *document, bool *is_array, bson_error_t *error)
+{
+    struct json_reader reader = {.typed = input == TRUCE_JSON_TYPED};
+    bool array = false;
+    bson_t read;
+    truce_status status =
+        truce__json_read(&reader, text, size, &read, is_array ? &array : NULL, error);
+
+    if (status)
+        bson_init(document);
+    else
+        bson_copy_to(&read, document);
+    if (is_array)
+        *is_array = array;
+    truce__json_reader_release(&reader);
+    return status;
+}
+
+char *truce_json_write(const bson_t *document, bool is_array, truce_json_form form)
+{
+    struct buffer line = {0};
+    char *text;
+
+    truce__json_write(&line, document, is_array,
+                      form == TRUCE_JSON_CANONICAL ? JSON_CANONICAL : JSON_RELAXED);
+    text = bson_strndup((const char *)line.bytes, line.size);
+    truce__buffer_release(&line);
+    return text;
+}
