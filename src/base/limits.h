@@ -12,9 +12,10 @@
 #define TRUCE_INDEX_NAME_MAX       127         /* bytes */
 #define TRUCE_INDEXES_MAX          64          /* per collection, the _id index included */
 #define TRUCE_INDEX_FIELDS_MAX     32          /* fields of a compound index */
-#define TRUCE_INDEX_KEYS_MAX       100000      /* keys of one document in one multikey index */
-#define TRUCE_REGEX_BYTES_MAX      32764       /* as MongoDB */
-#define TRUCE_REGEX_MATCH_MAX      1000000     /* PCRE2's match limit: at one place of the text */
+#define TRUCE_INDEX_KEY_BYTES_MAX  (16 * 1024 * 1024) /* a zero byte of a text takes two */
+#define TRUCE_INDEX_KEYS_MAX       100000   /* keys of one document in one multikey index */
+#define TRUCE_REGEX_BYTES_MAX      32764    /* as MongoDB */
+#define TRUCE_REGEX_MATCH_MAX      1000000  /* PCRE2's match limit: at one place of the text */
 #define TRUCE_REGEX_STEPS_MAX      10000000 /* items tried in one search, 32 more for each byte */
 #define TRUCE_REGEX_MEMORY_MAX     (64 * 1024 * 1024) /* backtracking points of one search */
 #define TRUCE_MATCH_FORKS_MAX      16000000 /* ways of numeric paths through one document */

@@ -1,4 +1,5 @@
 /* BSON to Extended JSON, and the check of UTF-8. The forms are in json.h. */
+#include "base/control.h"
 #include "bson/json.h"
 
 #include <inttypes.h>
@@ -29,9 +30,15 @@ TRUCE_PRINTF(2, 3) static void put_format(struct buffer *out, const char *format
     truce__buffer_append(out, text, (size_t)length);
 }
 
-/* What stands for a character that JSON does not take as it is; NULL: it may stand. */
-static const char *escape_of(unsigned char c, char hex[8])
+/* What stands for a character that JSON does not take as it is, or that a terminal would obey; `*size` is
+ * the number of its bytes. NULL: it may stand. */
+static const char *escape_of(const char *text, size_t left, size_t *size, char hex[8])
 {
+    unsigned char c = (unsigned char)*text;
+
+    *size = 1;
+    if (c > '\\' && c < 0x7f)
+        return NULL;
     switch (c) {
     case '"':
         return "\\\"";
@@ -48,9 +55,10 @@ static const char *escape_of(unsigned char c, char hex[8])
     case '\t':
         return "\\t";
     default:
-        if (c >= 0x20 && c != 0x7f)
+        *size = truce__text_control(text, left);
+        if (!*size)
             return NULL;
-        snprintf(hex, 8, "\\u%04x", (unsigned)c);
+        snprintf(hex, 8, "\\u%04x", truce__text_control_code(text, *size));
         return hex;
     }
 }
@@ -61,14 +69,15 @@ void truce__json_write_text(struct buffer *out, const char *text, size_t size)
     char hex[8];
 
     truce__buffer_append_byte(out, '"');
-    for (size_t i = 0; i < size; i++) {
-        const char *escape = escape_of((unsigned char)text[i], hex);
+    for (size_t i = 0, taken; i < size; i++) {
+        const char *escape = escape_of(text + i, size - i, &taken, hex);
 
         if (!escape)
             continue;
         truce__buffer_append(out, text + from, i - from);
         put_text(out, escape);
-        from = i + 1;
+        from = i + taken;
+        i = from - 1;
     }
     truce__buffer_append(out, text + from, size - from);
     truce__buffer_append_byte(out, '"');

@@ -137,8 +137,8 @@ bool cli_answer(const struct cli *cli, const bson_t *document, const char *forma
 /* The escape sequence of a colour, or "" where there are none: not on a terminal, on a dumb one, or
  * NO_COLOR is set. */
 const char *cli_colour(const char *sequence);
-/* Flushes; `code`, or CLI_FAILED if standard output could not be written. A reader that closed the
- * pipe (`| head`) is no failure. */
+/* Flushes; `code`, or CLI_FAILED if standard output could not be written: a disk that is full, or, without
+ * a word, a reader that closed the pipe (`| head`). */
 int cli_output_end(int code);
 
 /* ---- errors -------------------------------------------------------------------------------- */

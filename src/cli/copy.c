@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "store/reserved.h"
 
@@ -389,6 +390,8 @@ static int run(struct cli *cli)
     if (!code) {
         truce_status status;
 
+        cli_interrupt_watch(copying.from);
+        cli_interrupt_watch(copying.to);
         cli_progress_begin(cli, &copying.shown, "copied");
         status = truce_copy(copying.from, copying.to, &copying.options, &report, &error);
         cli_progress_end(&copying.shown);
@@ -400,6 +403,7 @@ static int run(struct cli *cli)
             code = report.differences ? CLI_NO : CLI_DONE;
         }
     }
+    cli_interrupt_forget();
     truce_store_close(copying.from);
     truce_store_close(copying.to);
     bson_free(copying.from_name);

@@ -1,5 +1,6 @@
 /* The entry: reads the call, opens the store, runs the command. */
 #include "cli/call.h"
+#include "cli/interrupt.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -13,8 +14,10 @@ static int run(struct cli *cli, char **words)
         return code;
     if (cli->command->store != CLI_STORE_NONE)
         code = cli_store_open(cli, cli->command->store, &cli->store);
+    cli_interrupt_watch(cli->store);
     if (!code)
-        code = cli_output_end(cli->command->run(cli));
+        code = cli_interrupt_code(cli_output_end(cli->command->run(cli)));
+    cli_interrupt_forget();
     return cli_rehearsal_end(cli, code);
 }
 

@@ -7,8 +7,43 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/control.h"
 #include "cli/pretty.h"
 #include "cli/table.h"
+
+/* ---- what cannot be written, and what must not be ------------------------------------------- */
+
+static int output_errno; /* of the first write that failed */
+
+static bool written(bool good)
+{
+    if (!good && !output_errno)
+        output_errno = errno ? errno : EIO;
+    return good;
+}
+
+/* The text without what a terminal would obey: \u and a number stands for it, as in JSON. New lines stay. */
+static void put_clean(FILE *file, const char *text)
+{
+    size_t length = strlen(text);
+
+    for (size_t at = 0, size; at < length; at += size ? size : 1) {
+        size = text[at] == '\n' ? 0 : truce__text_control(text + at, length - at);
+        if (size)
+            fprintf(file, "\\u%04x", truce__text_control_code(text + at, size));
+        else
+            putc(text[at], file);
+    }
+}
+
+TRUCE_PRINTF(2, 0)
+static void put_clean_format(FILE *file, const char *format, va_list arguments)
+{
+    char *text = bson_strdupv_printf(format, arguments);
+
+    put_clean(file, text);
+    bson_free(text);
+}
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
@@ -20,7 +55,7 @@ static bool write_line(FILE *file, const bson_t *document, enum json_form form)
     line.size = 0;
     truce__json_write(&line, document, false, form);
     truce__buffer_append_byte(&line, '\n');
-    good = fwrite(line.bytes, 1, line.size, file) == line.size;
+    good = written(fwrite(line.bytes, 1, line.size, file) == line.size);
     if (line.room > 1 << 20)
         truce__buffer_release(&line);
     return good;
@@ -40,7 +75,7 @@ static bool print_pretty(const bson_t *document, enum json_form form)
     bool good;
 
     cli_pretty(&text, document, false, form);
-    good = fwrite(text.bytes, 1, text.size, stdout) == text.size;
+    good = written(fwrite(text.bytes, 1, text.size, stdout) == text.size);
     truce__buffer_release(&text);
     return good;
 }
@@ -74,14 +109,13 @@ static void end_table(void)
 bool cli_answer(const struct cli *cli, const bson_t *document, const char *format, ...)
 {
     va_list arguments;
-    int written;
 
     if (cli->json || shape == CLI_TABLE)
         return cli_print(document, JSON_RELAXED);
     va_start(arguments, format);
-    written = vprintf(format, arguments);
+    put_clean_format(stdout, format, arguments);
     va_end(arguments);
-    return written >= 0 && putchar('\n') != EOF;
+    return written(putchar('\n') != EOF && !ferror(stdout));
 }
 
 const char *cli_colour(const char *sequence)
@@ -95,17 +129,14 @@ const char *cli_colour(const char *sequence)
 
 int cli_output_end(int code)
 {
-    bool failed;
-
     end_table();
-    failed = ferror(stdout) != 0;
     errno = 0;
-    if (fflush(stdout) == 0 && !failed)
+    if (written(fflush(stdout) == 0) && !ferror(stdout))
         return code;
-    if (errno == EPIPE || (failed && errno == 0))
-        return code;
-    fprintf(stderr, "truce: standard output cannot be written: %s\n", strerror(errno));
-    return CLI_FAILED;
+    if (output_errno != EPIPE)
+        fprintf(stderr, "truce: standard output cannot be written: %s\n",
+                strerror(output_errno ? output_errno : EIO));
+    return code ? code : CLI_FAILED;
 }
 
 /* ---- errors -------------------------------------------------------------------------------- */
@@ -122,7 +153,9 @@ static void print_error(const struct cli *cli, const char *status, const bson_er
 
     fflush(stdout);
     if (!cli->json) {
-        fprintf(stderr, "truce: %s\n", message);
+        fputs("truce: ", stderr);
+        put_clean(stderr, message);
+        putc('\n', stderr);
         bson_destroy(&document);
         return;
     }
@@ -173,7 +206,7 @@ void cli_remark(const struct cli *cli, const char *format, ...)
     fflush(stdout);
     fputs("truce: ", stderr);
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    put_clean_format(stderr, format, arguments);
     va_end(arguments);
     fputc('\n', stderr);
 }

@@ -10,6 +10,7 @@
  * pool.
  */
 #include "cli/pool.h"
+#include "cli/interrupt.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -88,6 +89,7 @@ static truce_status start(struct pool *pool, int number, bson_error_t *error)
     int to[2] = {-1, -1}, from[2] = {-1, -1};
     pid_t pid = -1;
 
+    cli_interrupt_forget(); /* Ctrl-C ends all of the pool */
     if (!pipe2(to, O_CLOEXEC) && !pipe2(from, O_CLOEXEC))
         pid = fork();
     if (pid == 0) {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/control.h"
 #include "base/limits.h"
 #include "query/index/index_set.h"
 #include "query/sort/sort.h"
@@ -75,6 +76,21 @@ truce_status truce__check_sort(const bson_t *specification, bson_error_t *error)
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
+/* What a terminal would obey instead of showing it. `name` is UTF-8. */
+static bool has_control(const char *name)
+{
+    size_t length = strlen(name);
+
+    for (size_t at = 0; at < length;) {
+        size_t size = truce__text_control(name + at, length - at);
+
+        if (size)
+            return true;
+        at++;
+    }
+    return false;
+}
+
 truce_status truce__collection_name_check(const char *name, bson_error_t *error)
 {
     size_t length = strlen(name);
@@ -86,6 +102,8 @@ truce_status truce__collection_name_check(const char *name, bson_error_t *error)
         wrong = "is too long";
     else if (!bson_utf8_validate(name, length, false))
         wrong = "is not valid UTF-8";
+    else if (has_control(name))
+        wrong = "has control characters, or such as change the direction of text";
     else if (strchr(name, '$'))
         wrong = "has a $ in it";
     else if (name[0] == '.' || name[length - 1] == '.')
@@ -93,9 +111,10 @@ truce_status truce__collection_name_check(const char *name, bson_error_t *error)
     else if (!strncmp(name, "system.", 7))
         wrong = "starts with \"system.\", which is reserved";
     if (wrong)
-        return truce__refuse(CODE_INVALID_NAMESPACE, error, "the collection name \"%.*s\" %s",
-                             TRUCE_COLLECTION_NAME_MAX,
-                             bson_utf8_validate(name, length, false) ? name : "", wrong);
+        return truce__refuse(
+            CODE_INVALID_NAMESPACE, error, "the collection name \"%.*s\" %s",
+            TRUCE_COLLECTION_NAME_MAX,
+            bson_utf8_validate(name, length, false) && !has_control(name) ? name : "", wrong);
     return TRUCE_OK;
 }
 

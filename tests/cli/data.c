@@ -222,21 +222,70 @@ TEST(a_reader_that_goes_away_ends_it_in_silence)
                                 "echo ${PIPESTATUS[0]}",
                                 0, TRUCE_CLI, store, TRUCE_CLI, store);
     c = command_run("/bin/bash", store, NULL, "-c", script, NULL);
-    CHECK_TEXT("inserted 2000\n0\n", c->out);
+    CHECK_TEXT("inserted 2000\n3\n", c->out);
     CHECK_TEXT("", c->err);
     bson_free(script);
 }
 
 TEST(a_full_disk_is_told)
 {
+    static const char *const commands[] = {"find s",       "count s",        "aggregate s '[]'",
+                                           "export s",     "distinct s _id", "index list s",
+                                           "--json find s"};
+    const struct command *c;
+    char *script;
+
+    fresh_store();
+    /* more than what stdio keeps to itself, so that it fails on the way and at the end */
+    script = bson_strdup_printf("for i in $(seq 300); do echo \"{\\\"_id\\\": $i, \\\"text\\\": "
+                                "\\\"%0200d\\\"}\"; done | %s insert s --store %s --relaxed -q",
+                                0, TRUCE_CLI, store);
+    c = command_run("/bin/bash", store, NULL, "-c", script, NULL);
+    CHECK_INT(c->code, ==, 0);
+    bson_free(script);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        script = bson_strdup_printf("%s --store %s %s >/dev/full", TRUCE_CLI, store, commands[i]);
+        c = command_run("/bin/bash", store, NULL, "-c", script, NULL);
+        CHECK_INT(c->code, ==, 3);
+        CHECK(strstr(c->err, "cannot be written") != NULL);
+        bson_free(script);
+    }
+}
+
+TEST(nothing_that_a_terminal_obeys_is_printed)
+{
+    const struct command *c;
+
+    fresh_store();
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "s",
+            "{\"_id\": 1, \"t\": \"a\\u001b[2J\\u009b\\u202eb\\u2066\\u061cä€\"}");
+    ANSWERS(0, "{\"_id\": 1, \"t\": \"a\\u001b[2J\\u009b\\u202eb\\u2066\\u061cä€\"}\n", NULL,
+            "find", "s");
+    c = RUN("find", "a\x1b[2J\xe2\x80\xae");
+    CHECK_INT(c->code, ==, 2);
+    CHECK(!strchr(c->err, 0x1b) && !strstr(c->err, "\xe2\x80\xae"));
+    c = RUN("find", "s", "{\"t\": {\"$\x1b[31mx\": 1}}");
+    CHECK_INT(c->code, ==, 2);
+    CHECK(!strchr(c->err, 0x1b));
+}
+
+TEST(an_interrupt_ends_a_command_in_order)
+{
     const struct command *c;
     char *script;
 
     fresh_store();
     ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{\"_id\": 1}");
-    script = bson_strdup_printf("%s find s --store %s >/dev/full", TRUCE_CLI, store);
+    /* slower and slower, until it has come as far as to the query */
+    script = bson_strdup_printf(
+        "set -m; for after in 0.2 1 4 16 60; do %s --store %s aggregate s "
+        "'[{\"$set\": {\"x\": {\"$reduce\": {\"input\": {\"$range\": [0, 1000000]}, "
+        "\"initialValue\": 0, \"in\": {\"$size\": {\"$filter\": {\"input\": {\"$range\": "
+        "[0, 1000000]}, \"as\": \"x\", \"cond\": {\"$gt\": [\"$$x\", \"$$this\"]}}}}}}}}]' 2>err & "
+        "sleep $after; kill -INT $!; wait $!; code=$?; grep -q interrupted err && break; done; "
+        "echo $code",
+        TRUCE_CLI, store);
     c = command_run("/bin/bash", store, NULL, "-c", script, NULL);
-    CHECK_INT(c->code, ==, 3);
-    CHECK_TEXT("truce: standard output cannot be written: No space left on device\n", c->err);
+    CHECK_TEXT("130\n", c->out);
     bson_free(script);
 }

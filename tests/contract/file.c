@@ -91,3 +91,57 @@ TEST(a_file_that_cannot_be_made_is_told_with_the_reason)
     CHECK_STATUS(TRUCE_IO, truce_store_open("file:/sys/x.truce", NULL, &store, &error), error);
     CHECK(store == NULL && strstr(error.message, "No such file") == NULL);
 }
+
+/* A zero byte of a text takes two in a key. */
+TEST(a_key_that_is_too_large_is_refused_before_anything_is_written)
+{
+    enum { BYTES = 9 << 20 };
+    bson_t *index = test_bson("{'key': {'v': 1}}"), *other = test_bson("{'_id': 2, 'v': 1}");
+    char *zeros = bson_malloc0(BYTES);
+    bson_t document = BSON_INITIALIZER;
+    bson_error_t error;
+    int64_t count = 0;
+
+    BSON_APPEND_INT32(&document, "_id", 1);
+    bson_append_utf8(&document, "v", 1, zeros, BYTES - 1);
+    for (int i = 0; i < 2; i++) {
+        truce_store *store = NULL;
+
+        if (i)
+            store = open_file();
+        else
+            CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error);
+        REQUIRE(store != NULL);
+        CHECK_OK(truce_index_create(store, "large", index, &error), error);
+        CHECK_STATUS(TRUCE_LIMIT, truce_insert(store, "large", &document, NULL, &error), error);
+        CHECK_OK(truce_count(store, "large", NULL, NULL, &count, &error), error);
+        CHECK_INT(count, ==, 0);
+        CHECK_OK(truce_insert(store, "large", other, NULL, &error), error);
+        CHECK_OK(truce_insert(store, "plain", &document, NULL, &error), error);
+        CHECK_STATUS(TRUCE_LIMIT, truce_index_create(store, "plain", index, &error), error);
+        truce_store_close(store);
+    }
+    bson_free(zeros);
+    bson_destroy(&document);
+    bson_destroy(index);
+    bson_destroy(other);
+}
+
+TEST(a_collection_has_no_name_that_a_terminal_obeys)
+{
+    static const char *const wrong[] = {"a\nb",          "a\x1b[31m",     "a\x7f",    "a\xc2\x9b",
+                                        "a\xe2\x80\xae", "a\xe2\x81\xa6", "a\xd8\x9c"};
+    bson_t *document = test_bson("{'a': 1}");
+    truce_store *store = NULL;
+    bson_error_t error;
+
+    CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error);
+    REQUIRE(store != NULL);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        CHECK_STATUS(TRUCE_INVALID, truce_insert(store, wrong[i], document, NULL, &error), error);
+        CHECK(!strstr(error.message, wrong[i]));
+    }
+    CHECK_OK(truce_insert(store, "sch\xc3\xbcler\xe2\x82\xac", document, NULL, &error), error);
+    truce_store_close(store);
+    bson_destroy(document);
+}

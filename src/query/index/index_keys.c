@@ -70,6 +70,10 @@ static truce_status end_key(struct index_keys *keys, bson_error_t *error)
     if (keys->bounded && keys->count == TRUCE_INDEX_KEYS_MAX)
         return truce__fail(TRUCE_LIMIT, error, "the document has more than %d keys in one index",
                            TRUCE_INDEX_KEYS_MAX);
+    if (keys->bytes.size - (keys->count ? keys->ends[keys->count - 1] : 0) >
+        TRUCE_INDEX_KEY_BYTES_MAX)
+        return truce__fail(TRUCE_LIMIT, error, "a key of an index has more than %d bytes",
+                           TRUCE_INDEX_KEY_BYTES_MAX);
     if (keys->count == keys->room) {
         keys->room = keys->room ? 2 * keys->room : 8;
         keys->ends = bson_realloc(keys->ends, keys->room * sizeof *keys->ends);
