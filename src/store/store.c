@@ -277,7 +277,7 @@ truce_status truce_cursor_next(truce_cursor *cursor, const bson_t **document, bs
     truce_status status;
 
     *document = NULL;
-    if (is_closed(cursor->store))
+    if (cursor->store && is_closed(cursor->store))
         return truce__fail(TRUCE_INVALID, error, "the store of the cursor was closed");
     status = cursor->ops->next(cursor, document, &caught);
     truce_assert(!status || !*document);
@@ -292,7 +292,8 @@ void truce_cursor_close(truce_cursor *cursor)
     if (!cursor)
         return;
     cursor->ops->close(cursor);
-    let_go(store);
+    if (store)
+        let_go(store);
 }
 
 truce_status truce_find_one(truce_store *store, const char *collection, const bson_t *filter,

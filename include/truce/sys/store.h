@@ -150,7 +150,7 @@ typedef struct truce_cursor_ops {
 
 struct truce_cursor {
     const truce_cursor_ops *ops;
-    truce_store *store; /* the wrappers' own */
+    truce_store *store; /* the wrappers' own; NULL: a backend's, for itself */
 };
 
 TRUCE_END_DECLS
