@@ -4,12 +4,14 @@
 #   cli      truce         the program, its man page and its completion
 
 # The man page and the completion are made by the program itself, from its table of commands.
-add_custom_command(OUTPUT truce.1 truce.bash
+add_custom_command(OUTPUT truce.1 truce.bash truce.zsh truce.fish
     COMMAND truce_cli manual man > truce.1
     COMMAND truce_cli manual bash > truce.bash
+    COMMAND truce_cli manual zsh > truce.zsh
+    COMMAND truce_cli manual fish > truce.fish
     DEPENDS truce_cli VERBATIM)
 if(NOT TRUCE_SANITIZE)
-    add_custom_target(truce_manual ALL DEPENDS truce.1 truce.bash)
+    add_custom_target(truce_manual ALL DEPENDS truce.1 truce.bash truce.zsh truce.fish)
 endif()
 
 # The prefix in truce.pc is where the file lies, so that it is right wherever it was installed.
@@ -42,6 +44,10 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/truce.1
     DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT cli)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/truce.bash RENAME truce
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT cli)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/truce.zsh RENAME _truce
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT cli)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/truce.fish
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT cli)
 foreach(package libtruce0:runtime libtruce-dev:dev truce:cli)
     string(REPLACE ":" ";" package ${package})
     list(GET package 0 name)

@@ -89,10 +89,32 @@ static bool takes_next(const char *word, const char *next)
     return takes == ALWAYS || (takes == PERHAPS && !is_command_word(next));
 }
 
+const struct cli_option *cli_option_before_value(const struct cli_command *command,
+                                                 const char *word)
+{
+    const struct cli_option *option = NULL;
+    size_t length;
+
+    if (!is_option(word) || strchr(word, '='))
+        return NULL;
+    if (word[1] == '-') {
+        length = strlen(word + 2);
+        option = find_in(command->options, word + 2, length, 0);
+        option = option ? option : find_in(cli_common_options, word + 2, length, 0);
+        return option && option->value ? option : NULL;
+    }
+    for (const char *letter = word + 1; *letter; letter++) {
+        option = find_in(command->options, NULL, 0, *letter);
+        option = option ? option : find_in(cli_common_options, NULL, 0, *letter);
+        if (option && option->value)
+            return letter[1] ? NULL : option;
+    }
+    return NULL;
+}
+
 /* ---- the command --------------------------------------------------------------------------- */
 
-/* The next word that is no option and no option's value; the number of words if there is none. */
-static int next_plain(char **words, int at)
+int cli_next_plain(char **words, int at)
 {
     for (; words[at] && strcmp(words[at], "--") != 0; at++) {
         if (!is_option(words[at]))
@@ -179,7 +201,7 @@ static int find_command(struct cli *cli, struct words *words, bool *done)
     bool help = asks(all, "--help", "-h");
 
     *done = true;
-    words->noun = next_plain(all, 0);
+    words->noun = cli_next_plain(all, 0);
     words->verb = -1;
     if (!all[words->noun] && asks(all, "--version", "-V")) {
         printf("truce %s\n", TRUCE_VERSION);
@@ -195,7 +217,7 @@ static int find_command(struct cli *cli, struct words *words, bool *done)
         return unknown_command(cli, all[words->noun], NULL);
     cli->command = cli_command_find(all[words->noun], NULL);
     if (!cli->command) {
-        words->verb = next_plain(all, words->noun + 1);
+        words->verb = cli_next_plain(all, words->noun + 1);
         if (!all[words->verb])
             return help_without(all[words->noun], help);
         cli->command = cli_command_find(all[words->noun], all[words->verb]);

@@ -16,4 +16,11 @@
  * the exit code: help was shown, or the call is wrong and it was said. */
 int cli_call_read(struct cli *cli, char **words, bool *done);
 
+/* Where the next word stands, from `at` on, that is no option and no option's value; the number of words if
+ * there is none. */
+int cli_next_plain(char **words, int at);
+/* The option that the word ends with, if its value is the next word, else NULL. */
+const struct cli_option *cli_option_before_value(const struct cli_command *command,
+                                                 const char *word);
+
 #endif

@@ -74,5 +74,6 @@ const struct cli_command *const cli_commands[] = {
     &cli_simulate,
     &cli_verify,
     &cli_manual,
+    &cli_complete,
     NULL,
 };

@@ -34,6 +34,7 @@ extern const struct cli_command cli_doctor;
 extern const struct cli_command cli_simulate;
 extern const struct cli_command cli_verify;
 extern const struct cli_command cli_manual;
+extern const struct cli_command cli_complete;
 extern const struct cli_command cli_set_define;
 extern const struct cli_command cli_set_forget;
 extern const struct cli_command cli_set_add;

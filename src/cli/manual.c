@@ -1,11 +1,13 @@
 /*
- * truce manual: the man page and the bash completion, written from the table of commands.
+ * truce manual: the man page, written from the table of commands, and the completion for shells.
  *
- * The build runs it, so neither can say anything else than the program does.
+ * The build runs it, so they cannot say anything else than the program does.
  */
 #include <string.h>
 
 #include "cli/commands.h"
+
+#define MANUAL_DATE "November 22, 2026" /* of the text; raised with each release */
 
 /* ---- the man page (roff) ------------------------------------------------------------------- */
 
@@ -14,8 +16,16 @@
 static void roff(const char *text)
 {
     bool line_start = true;
+    int width = 0;
 
     for (; *text; text++) {
+        /* a long line is broken at a space; lines that begin with one are as they must be */
+        width = line_start ? 0 : width + 1;
+        if (*text == ' ' && width && width + (int)strcspn(text + 1, " \n") > 70) {
+            putchar('\n');
+            line_start = true;
+            continue;
+        }
         if (line_start && (*text == '.' || *text == '\''))
             printf("\\&");
         if (*text == '\\')
@@ -66,163 +76,151 @@ static void roff_command(const struct cli_command *c)
     }
 }
 
+static const char man_end[] =
+    ".SH ENVIRONMENT\n"
+    ".TP\n.B TRUCE_STORE\nthe store, where no \\-\\-store is given\n"
+    ".TP\n.B NO_COLOR\nset to anything: no colours; TERM=dumb, too\n"
+    ".TP\n.B VISUAL, EDITOR\nthe editor of truce doc resolve \\-\\-edit\n"
+    ".TP\n.B TMPDIR\nwhere large sorts and demonstrations put their files (/tmp)\n"
+    ".SH FILES\n"
+    ".TP\n.I STORE\nan embedded store: one file, of any name\n"
+    ".TP\n.I STORE\\-wal, STORE\\-shm, STORE\\-lock\n"
+    "what was written last, an index of that, and the lock; they belong to the\n"
+    "store as long as it is open anywhere, and are copied and removed with it\n"
+    ".TP\n.I FILE.rejects\nlines of FILE that could not be imported or applied, with the reasons\n"
+    ".SH EXIT STATUS\n"
+    ".TP\n.B 0\ndone\n"
+    ".TP\n.B 1\nanswered \"no\": not found, a conflict, findings, bad lines among good ones\n"
+    ".TP\n.B 2\nthe call or its input is wrong\n"
+    ".TP\n.B 3\nthe store, the disk or the network failed\n"
+    ".SH EXAMPLES\n"
+    "A store is made by the first document:\n"
+    ".PP\n.RS\n.nf\n"
+    "export TRUCE_STORE=school.truce\n"
+    "truce insert students \\(aq{_id: 1, name: \"Ada\", year: 2}\\(aq\n"
+    "truce find students \\(aq{year: {$gte: 2}}\\(aq \\-\\-table\n"
+    ".fi\n.RE\n.PP\n"
+    "Several documents change together, or none does:\n"
+    ".PP\n.RS\n.nf\n"
+    "truce commit apply \\(aq[{update: \"a\", id: 1, with: {$inc: {n: \\-5}}},\n"
+    "                     {update: \"a\", id: 2, with: {$inc: {n: 5}}}]\\(aq\n"
+    ".fi\n.RE\n.PP\n"
+    "Messages of a queue, in any order and any number of times, by five processes:\n"
+    ".PP\n.RS\n.nf\n"
+    "truce set define students \\-\\-list classes \\-\\-key student_id \\-\\-name name\n"
+    "truce set apply messages.ndjson students \\-\\-message\\-element class \\-\\-workers 5\n"
+    ".fi\n.RE\n.PP\n"
+    "A store is copied to a server and verified:\n"
+    ".PP\n.RS\n.nf\n"
+    "truce copy school.truce mongodb://127.0.0.1:27017/school\n"
+    ".fi\n.RE\n"
+    ".SH SEE ALSO\n"
+    ".BR truce_store (3),\n"
+    ".BR jq (1),\n"
+    ".BR mongosh (1)\n";
+
 static void print_man(void)
 {
-    printf(
-        ".TH TRUCE 1 \"\" \"truce %s\" \"User Commands\"\n"
-        ".SH NAME\n"
-        "truce \\- documents that stay consistent while many writers change them\n"
-        ".SH SYNOPSIS\n"
-        ".B truce\n.I command\n[\\fIarguments\\fR] [\\fIoptions\\fR]\n"
-        ".SH DESCRIPTION\n"
-        "truce keeps documents consistent while many writers change them at once, out of order,\n"
-        "and crash half\\-way, on a store that promises no more than atomic updates of one\n"
-        "document. Documents are MongoDB Extended JSON, in and out; lists are one document a\n"
-        "line. Filters, updates and pipelines are MongoDB's.\n"
-        ".SH OPTIONS\n"
-        "Every command has these:\n",
-        TRUCE_VERSION);
+    printf(".TH TRUCE 1 \"%s\" \"truce %s\" \"User Commands\"\n"
+           ".SH NAME\n"
+           "truce \\- documents that stay consistent while many writers change them\n"
+           ".SH SYNOPSIS\n"
+           ".B truce\n.I command\n[\\fIarguments\\fR] [\\fIoptions\\fR]\n"
+           ".SH DESCRIPTION\n"
+           "truce keeps documents consistent while many writers change them at once,\n"
+           "out of order, and crash half\\-way, on a store that promises no more than\n"
+           "atomic updates of one document. Documents are MongoDB Extended JSON, in and\n"
+           "out; lists are one document a line. Filters, updates and pipelines are\n"
+           "MongoDB\\(aqs. What is typed may be as in mongosh: {a: 1, \\(aqb.c\\(aq: 2}.\n"
+           ".SH OPTIONS\n"
+           "Options stand anywhere, and letters may be written together. Every command has\n"
+           "these:\n",
+           MANUAL_DATE, TRUCE_VERSION);
     roff_options(cli_common_options);
     printf(".SH COMMANDS\n");
     for (int i = 0; cli_commands[i]; i++) {
         if (!cli_commands[i]->hidden)
             roff_command(cli_commands[i]);
     }
-    printf(".SH ENVIRONMENT\n.TP\n.B TRUCE_STORE\nthe store, where no \\-\\-store is given\n"
-           ".SH EXIT STATUS\n"
-           ".TP\n.B 0\ndone\n"
-           ".TP\n.B 1\nanswered \"no\": not found, a conflict, findings, bad lines among good "
-           "ones\n"
-           ".TP\n.B 2\nthe call or its input is wrong\n"
-           ".TP\n.B 3\nthe store, the disk or the network failed\n");
+    fputs(man_end, stdout);
 }
 
-/* ---- bash completion ----------------------------------------------------------------------- */
+/* ---- completion ---------------------------------------------------------------------------- */
 
-static void bash_options(const struct cli_option *options)
-{
-    for (; options && options->name; options++)
-        printf(" --%s", options->name);
-}
+/* All three ask the program (complete.c), so none can say anything else than it takes. */
 
-/* one line of the case over "noun" or "noun verb": options, and what the arguments are */
-static void bash_command(const struct cli_command *c)
-{
-    bool collection = c->arguments && !strncmp(c->arguments, "COLLECTION", 10);
+static const char bash_text[] =
+    "_truce() {\n"
+    "    local line current=${COMP_WORDS[COMP_CWORD]}\n"
+    "    COMPREPLY=()\n"
+    "    while IFS= read -r line; do\n"
+    "        if [ \"$line\" = :files ]; then\n"
+    "            compopt -o filenames 2>/dev/null\n"
+    "            while IFS= read -r line; do COMPREPLY+=(\"$line\"); done < <(compgen -f -- "
+    "\"$current\")\n"
+    "        else\n"
+    "            COMPREPLY+=(\"${line%%$'\\t'*}\")\n"
+    "        fi\n"
+    "    done < <(\"${COMP_WORDS[0]}\" complete -- \"${COMP_WORDS[@]:1:COMP_CWORD}\" "
+    "2>/dev/null)\n"
+    "}\n"
+    "complete -F _truce truce\n";
 
-    printf("    '%s%s%s') options='", c->noun, c->verb ? " " : "", c->verb ? c->verb : "");
-    bash_options(c->options);
-    bash_options(cli_common_options);
-    printf("'; collection=%s ;;\n", collection ? "yes" : "no");
-}
+static const char zsh_text[] =
+    "#compdef truce\n"
+    "_truce() {\n"
+    "    local line\n"
+    "    local -a found\n"
+    "    for line in ${(f)\"$(${words[1]} complete -- \"${(@)words[2,CURRENT]}\" 2>/dev/null)\"}; do\n"
+    "        if [[ $line == :files ]]; then\n"
+    "            _files\n"
+    "        else\n"
+    "            line=${line//:/\\\\:}\n"
+    "            found+=(\"${line/$'\\t'/:}\")\n"
+    "        fi\n"
+    "    done\n"
+    "    (( $#found )) && _describe truce found\n"
+    "}\n"
+    "if [[ $funcstack[1] == _truce ]]; then _truce \"$@\"; else compdef _truce truce; fi\n";
 
-static void bash_words(const char *noun)
-{
-    const char *before = "";
-
-    for (int i = 0; cli_commands[i]; i++) {
-        const struct cli_command *c = cli_commands[i];
-
-        if (c->hidden)
-            continue;
-        if (noun && !strcmp(c->noun, noun) && c->verb)
-            printf(" %s", c->verb);
-        else if (!noun && strcmp(before, c->noun) != 0)
-            printf(" %s", c->noun);
-        before = c->noun;
-    }
-}
-
-/* the case over nouns that have verbs */
-static void bash_verbs(void)
-{
-    const char *before = "";
-
-    for (int i = 0; cli_commands[i]; i++) {
-        const struct cli_command *c = cli_commands[i];
-
-        if (!c->hidden && c->verb && strcmp(before, c->noun) != 0) {
-            printf("    %s) verbs='", c->noun);
-            bash_words(c->noun);
-            printf("' ;;\n");
-            before = c->noun;
-        }
-    }
-}
-
-static void print_bash(void)
-{
-    printf("# bash completion for truce %s, made from its table of commands\n"
-           "_truce() {\n"
-           "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}\n"
-           "    local verbs='' options='' collection=no first=3 name i\n"
-           "    COMPREPLY=()\n"
-           "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
-           "        COMPREPLY=($(compgen -W '",
-           TRUCE_VERSION);
-    bash_words(NULL);
-    printf(" --help --version' -- \"$current\"))\n"
-           "        return\n"
-           "    fi\n"
-           "    case ${COMP_WORDS[1]} in\n");
-    bash_verbs();
-    printf("    help) [ \"$COMP_CWORD\" = 2 ] && verbs='");
-    bash_words(NULL);
-    printf("' ;;\n"
-           "    esac\n"
-           "    name=${COMP_WORDS[1]}\n"
-           "    if [ -n \"$verbs\" ]; then\n"
-           "        if [ \"$COMP_CWORD\" = 2 ]; then\n"
-           "            COMPREPLY=($(compgen -W \"$verbs\" -- \"$current\"))\n"
-           "            return\n"
-           "        fi\n"
-           "        name=\"$name ${COMP_WORDS[2]}\"\n"
-           "    else\n"
-           "        first=2\n"
-           "    fi\n"
-           "    case $name in\n");
-    for (int i = 0; cli_commands[i]; i++) {
-        if (!cli_commands[i]->hidden)
-            bash_command(cli_commands[i]);
-    }
-    printf("    esac\n"
-           "    case $current in\n"
-           "    -*) COMPREPLY=($(compgen -W \"$options\" -- \"$current\")); return ;;\n"
-           "    esac\n"
-           "    if [ $collection = yes ] && [ \"$COMP_CWORD\" = $first ]; then\n"
-           "        local store=$TRUCE_STORE\n"
-           "        for ((i = 1; i < COMP_CWORD; i++)); do\n"
-           "            case ${COMP_WORDS[i]} in --store|-s) store=${COMP_WORDS[i+1]} ;; esac\n"
-           "        done\n"
-           "        if [ -n \"$store\" ]; then\n"
-           "            COMPREPLY=($(compgen -W \"$(\"${COMP_WORDS[0]}\" collections list --store "
-           "\"$store\" 2>/dev/null | cut -d' ' -f1)\" -- \"$current\"))\n"
-           "            return\n"
-           "        fi\n"
-           "    fi\n"
-           "    COMPREPLY=($(compgen -f -- \"$current\"))\n"
-           "}\n"
-           "complete -o filenames -F _truce truce\n");
-}
+static const char fish_text[] =
+    "function __truce_complete\n"
+    "    set -l words (commandline -opc) (commandline -ct)\n"
+    "    for line in ($words[1] complete -- $words[2..-1] 2>/dev/null)\n"
+    "        if test \"$line\" = :files\n"
+    "            __fish_complete_path (commandline -ct)\n"
+    "        else\n"
+    "            echo $line\n"
+    "        end\n"
+    "    end\n"
+    "end\n"
+    "complete -c truce -f -a '(__truce_complete)'\n";
 
 /* -------------------------------------------------------------------------------------------- */
 
 static int run(struct cli *cli)
 {
-    if (!strcmp(cli->arguments[0], "man"))
+    const char *form = cli->arguments[0];
+
+    if (!strcmp(form, "man"))
         print_man();
-    else if (!strcmp(cli->arguments[0], "bash"))
-        print_bash();
+    else if (!strcmp(form, "bash"))
+        fputs(bash_text, stdout);
+    else if (!strcmp(form, "zsh"))
+        fputs(zsh_text, stdout);
+    else if (!strcmp(form, "fish"))
+        fputs(fish_text, stdout);
     else
-        return cli_usage(cli, "there is a \"man\" page and a \"bash\" completion, no \"%s\"",
-                         cli->arguments[0]);
+        return cli_usage(
+            cli, "there is a man page (man), and completion for bash, zsh and fish; no \"%s\"",
+            form);
     return CLI_DONE;
 }
 
 const struct cli_command cli_manual = {
     .noun = "manual",
     .arguments = "FORM",
-    .summary = "print the man page (man) or the shell completion (bash)",
+    .summary = "print the man page (man), or the completion of a shell (bash, zsh, fish)",
     .example = "source <(truce manual bash)",
     .run = run,
 };

@@ -144,18 +144,97 @@ TEST(errors_are_documents_with_json)
                c->err);
 }
 
-TEST(the_manual_and_the_completion_name_every_command)
+TEST(the_manual_names_every_command_and_has_every_section)
 {
-    for (int form = 0; form < 2; form++) {
-        const struct command *c = RUN("manual", form ? "bash" : "man");
+    static const char *const sections[] = {"NAME",        "SYNOPSIS",    "OPTIONS",
+                                           "COMMANDS",    "ENVIRONMENT", "FILES",
+                                           "EXIT STATUS", "EXAMPLES",    "SEE ALSO"};
+    const struct command *c = RUN("manual", "man");
 
-        CHECK_INT(c->code, ==, 0);
-        for (int i = 0; cli_commands[i]; i++) {
-            const struct cli_command *k = cli_commands[i];
-            char *name = bson_strdup_printf(form ? "'%s%s%s') options=" : ".SS truce %s%s%s\n",
-                                            k->noun, k->verb ? " " : "", k->verb ? k->verb : "");
-            CHECK((strstr(c->out, name) != NULL) == !k->hidden);
-            bson_free(name);
-        }
+    CHECK_INT(c->code, ==, 0);
+    for (int i = 0; cli_commands[i]; i++) {
+        const struct cli_command *k = cli_commands[i];
+        char *name = bson_strdup_printf(".SS truce %s%s%s\n", k->noun, k->verb ? " " : "",
+                                        k->verb ? k->verb : "");
+        CHECK((strstr(c->out, name) != NULL) == !k->hidden);
+        bson_free(name);
     }
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+        char *name = bson_strdup_printf(".SH %s\n", sections[i]);
+
+        CHECK(strstr(c->out, name));
+        bson_free(name);
+    }
+}
+
+#define SHELL(script) command_run("/bin/bash", NULL, NULL, "-c", script, "bash", TRUCE_CLI, NULL)
+
+TEST(the_manual_passes_mandoc_where_that_is_installed)
+{
+    const struct command *c =
+        SHELL("type mandoc >/dev/null 2>&1 || exit 0; \"$1\" manual man | mandoc -T lint");
+
+    CHECK_TEXT("", c->out);
+    CHECK_INT(c->code, ==, 0);
+}
+
+TEST(completion_for_each_shell_is_sound_where_that_is_installed)
+{
+    CHECK_INT(SHELL("\"$1\" manual bash | bash -n")->code, ==, 0);
+    CHECK_INT(SHELL("type zsh >/dev/null 2>&1 || exit 0; \"$1\" manual zsh | zsh -n")->code, ==, 0);
+    CHECK_INT(SHELL("type fish >/dev/null 2>&1 || exit 0; \"$1\" manual fish | fish -n")->code, ==,
+              0);
+    CHECK_TEXT(
+        "find\n",
+        SHELL("PATH=$(dirname \"$1\"):$PATH; source <(truce manual bash)\n"
+              "COMP_WORDS=(truce fi); COMP_CWORD=1; _truce; printf '%s\\n' \"${COMPREPLY[@]}\"")
+            ->out);
+    CHECK_TEXT(
+        "--plain\n",
+        SHELL("type fish >/dev/null 2>&1 || { echo --plain; exit; }; PATH=$(dirname "
+              "\"$1\"):$PATH\n"
+              "fish -c 'truce manual fish | source; complete -C \"truce find x --pla\"' | cut -f1")
+            ->out);
+}
+
+static void completes(int line, const char *store, const char *expected, const char *a,
+                      const char *b, const char *c, const char *d)
+{
+    const struct command *run =
+        command_run(TRUCE_CLI, store, NULL, "complete", "--", a, b, c, d, NULL);
+    char *found = bson_strdup_printf("\n%s", run->out),
+         *word = bson_strdup_printf("\n%s", expected);
+
+    if (!strstr(found, word))
+        test_fail(__FILE__, line, "\"%s\" is not among: %s", expected, run->out);
+    bson_free(found);
+    bson_free(word);
+}
+#define COMPLETES(expected, a, b, c, d) completes(__LINE__, store, expected, a, b, c, d)
+
+TEST(commands_options_and_what_is_in_the_store_are_completed)
+{
+    char store[400];
+
+    snprintf(store, sizeof store, "%s/c.truce", test_directory());
+    command_run(TRUCE_CLI, store, NULL, "insert", "students", "{_id: 1, year: 2}", NULL);
+    command_run(TRUCE_CLI, store, NULL, "index", "create", "students", "{year: 1}", NULL);
+    command_run(TRUCE_CLI, store, NULL, "sequence", "next", "enrolments", NULL);
+    command_run(TRUCE_CLI, store, NULL, "request", "add", "order-17", "ship", NULL);
+    COMPLETES("collections\n", "co", NULL, NULL, NULL);
+    COMPLETES("create\tmake an index", "index", "c", NULL, NULL);
+    COMPLETES("--sort\tthe order", "find", "students", "--so", NULL);
+    COMPLETES("--store\t", "--st", NULL, NULL, NULL);
+    COMPLETES("students\n", "find", "", NULL, NULL);
+    COMPLETES("students\n", "-q", "find", "stu", NULL);
+    COMPLETES("year_1\n", "index", "drop", "students", "");
+    COMPLETES("year_1\n", "find", "students", "--hint", "");
+    COMPLETES("year\n", "distinct", "students", "", NULL);
+    COMPLETES("enrolments\n", "sequence", "next", "", NULL);
+    COMPLETES("order-17\n", "request", "show", "o", NULL);
+    COMPLETES(":files\n", "import", "students", "", NULL);
+    COMPLETES(":files\n", "find", "students", "--store", "");
+    COMPLETES("post\n", "demo", "p", NULL, NULL);
+    COMPLETES("set\n", "help", "s", NULL, NULL);
+    COMPLETES("define\t", "help", "set", "d", NULL);
 }
