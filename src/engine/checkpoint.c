@@ -27,7 +27,9 @@
  * another, and what was not moved beside the writers is moved while they stand still.
  *
  * A crash in a checkpoint loses nothing: the WAL is synced before pages are copied, and kept until they
- * are fsynced in the file.
+ * are fsynced in the file. Pages that are copied beside writers are fsynced with the last of them, and a later
+ * pass does not copy them again: so an fsync that fails breaks the store, and all pages of the WAL are
+ * copied anew (durable.c).
  *
  * States: idle --note finds the WAL long--> wanted --thread--> running --> idle
  */
@@ -98,8 +100,8 @@ static truce_status move_beside(struct checkpointer *checkpointer, int *left)
     int pages = 0, moved = 0;
     truce_status status = run_alone(checkpointer, &mark);
 
-    if (!status && !checkpointer->kv)
-        status = truce__kv_open(checkpointer->readers->path, 0, &checkpointer->kv, NULL);
+    if (!status)
+        status = truce__durable_usable(checkpointer->writer->durable, NULL);
     if (!status)
         status = truce__kv_checkpoint(checkpointer->kv, false, &pages, &moved, NULL);
     *left = pages - moved;
@@ -121,9 +123,8 @@ static truce_status move_most(struct checkpointer *checkpointer)
     return TRUCE_OK;
 }
 
-/* Whether the WAL can begin anew; then `*due` is how long it may become. Errors are not lost: what
- * the disk refuses here it refuses to the next commit as well, and the WAL keeps everything until
- * then. */
+/* Whether the WAL can begin anew; then `*due` is how long it may become. Errors are not lost: a sync that
+ * fails breaks the store (durable.c), and after any other the WAL keeps everything. */
 static bool checkpoint(struct checkpointer *checkpointer, int *due)
 {
     struct checkpoint_op op = {.base = {.run = run_restart}, .readers = checkpointer->readers};
@@ -170,10 +171,29 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
-void truce__checkpointer_init(struct checkpointer *checkpointer, struct writer *writer,
-                              struct readers *readers)
+/* A snapshot opens the log. */
+truce_status truce__checkpointer_open(const char *path, struct durable *durable, struct kv **kv,
+                                      bson_error_t *error)
 {
-    *checkpointer = (struct checkpointer){.writer = writer, .readers = readers};
+    const struct kv_watch watch = {truce__durable_break, durable};
+    truce_status status = truce__kv_open(path, 0, kv, error);
+    uint32_t version;
+
+    if (status)
+        return status;
+    truce__kv_watch(*kv, &watch);
+    status = truce__kv_snapshot_begin(*kv, &version, error);
+    if (!status)
+        truce__kv_snapshot_end(*kv);
+    else
+        truce__kv_close(*kv);
+    return status;
+}
+
+void truce__checkpointer_init(struct checkpointer *checkpointer, struct writer *writer,
+                              struct readers *readers, struct kv *kv)
+{
+    *checkpointer = (struct checkpointer){.writer = writer, .readers = readers, .kv = kv};
     atomic_init(&checkpointer->due, PAGES_MAX);
     pthread_mutex_init(&checkpointer->mutex, NULL);
     pthread_cond_init(&checkpointer->wanted_change, NULL);
@@ -187,8 +207,7 @@ void truce__checkpointer_release(struct checkpointer *checkpointer)
     pthread_mutex_unlock(&checkpointer->mutex);
     if (checkpointer->running)
         pthread_join(checkpointer->thread, NULL);
-    if (checkpointer->kv)
-        truce__kv_close(checkpointer->kv);
+    truce__kv_close(checkpointer->kv);
     pthread_cond_destroy(&checkpointer->wanted_change);
     pthread_mutex_destroy(&checkpointer->mutex);
 }

@@ -11,7 +11,7 @@
 struct checkpointer {
     struct writer *writer;
     struct readers *readers;
-    struct kv *kv; /* a connection of its own; NULL until it is needed */
+    struct kv *kv; /* a connection of its own */
     pthread_mutex_t mutex;
     pthread_cond_t wanted_change;
     bool running, stop; /* there is a thread; it shall end */
@@ -22,8 +22,13 @@ struct checkpointer {
     int refused;  /* restarts since the last one that was possible */
 };
 
+/* The connection that moves pages: opened before anybody writes, for it must hear of writes that fail. */
+truce_status truce__checkpointer_open(const char *path, struct durable *durable, struct kv **kv,
+                                      bson_error_t *error);
+
+/* `kv`: that connection, which is the checkpointer's now. */
 void truce__checkpointer_init(struct checkpointer *checkpointer, struct writer *writer,
-                              struct readers *readers);
+                              struct readers *readers, struct kv *kv);
 /* Ends the thread. */
 void truce__checkpointer_release(struct checkpointer *checkpointer);
 

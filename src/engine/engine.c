@@ -173,11 +173,14 @@ static truce_status create(struct engine *engine, bson_error_t *error)
  * moment, SQLite can answer "locked" without having waited: then once more, until the deadline. */
 static truce_status open_connection(struct engine *engine, bool *fresh, bson_error_t *error)
 {
+    const struct kv_watch watch = {truce__durable_break, &engine->durable};
     int64_t deadline_ns = truce__engine_deadline(engine, 0);
 
     for (;;) {
         truce_status status = truce__kv_open(engine->path, KV_WRITER, &engine->kv, error);
 
+        if (!status)
+            truce__kv_watch(engine->kv, &watch);
         if (!status)
             status = truce__kv_format_check(engine->kv, fresh, error);
         if (status != TRUCE_LOCKED || truce__clock_monotonic_ns() >= deadline_ns)
@@ -189,8 +192,8 @@ static truce_status open_connection(struct engine *engine, bool *fresh, bson_err
     }
 }
 
-/* The disk has refused what was written. Nobody is to have the store open any more; then what is on the
- * disk is read from it, and counts. */
+/* The disk has refused what was written. Nobody is to have the store open any more; then the log is
+ * written again, and what is whole of it counts. */
 static truce_status recover(struct engine *engine, bson_error_t *error)
 {
     truce_status status =
@@ -210,6 +213,7 @@ static truce_status recover(struct engine *engine, bson_error_t *error)
 
 static truce_status open_writable(struct engine *engine, bson_error_t *error)
 {
+    struct kv *mover;
     truce_status status;
     bool fresh = false;
 
@@ -223,12 +227,17 @@ static truce_status open_writable(struct engine *engine, bson_error_t *error)
         status = open_connection(engine, &fresh, error);
     if (!status && fresh)
         status = create(engine, error);
+    /* whoever syncs must have it open before anything is written (durable.c) */
+    if (!status)
+        status = truce__durable_open(&engine->durable, error);
+    if (!status)
+        status = truce__checkpointer_open(engine->path, &engine->durable, &mover, error);
     if (status)
         return status;
     engine->cache = truce__cache_new(&engine->lock.page->begun);
     truce__writer_init(&engine->writer, engine->kv, &engine->lock, &engine->durable, engine->cache);
     truce__readers_init(&engine->readers, engine->path, 0, &engine->durable);
-    truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers);
+    truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers, mover);
     engine->writer.after_commit = after_commit;
     engine->writer.arg = engine;
     return TRUCE_OK;

@@ -265,7 +265,8 @@ static void run_group(struct writer *writer, struct write_op *first)
     if (writer->rehearses)
         rehearse(writer, first);
     status = transact(writer, first, NULL, &first->error);
-    together = !status || status == TRUCE_LOCKED || !first->next;
+    together = !status || status == TRUCE_LOCKED || !first->next ||
+               truce__durable_usable(writer->durable, NULL);
     for (struct write_op *op = first->next; op; op = op->next) {
         op->status = status;
         op->error = first->error;

@@ -14,6 +14,7 @@
 struct change {
     int64_t offset; /* of a write; the new size of a truncation */
     int size;       /* -1: a truncation */
+    bool lost;      /* it never reaches the disk */
     uint8_t *bytes;
 };
 
@@ -44,8 +45,9 @@ static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
 static bool honest = true, cut, lasting, holds;
 static int syncs_held;
 static unsigned sync_us;
-static int64_t calls, cut_at, fail_at, faults;
+static int64_t calls, cut_at, cut_later, fail_at, faults;
 static enum disk_fault fault;
+static const char *only; /* the end of the names of files that it happens to; NULL: all */
 
 /* ---- content -------------------------------------------------------------------------------- */
 
@@ -64,6 +66,8 @@ static void make_room(struct content *content, int64_t size)
 
 static void apply(struct content *content, const struct change *change, int size)
 {
+    if (change->lost)
+        return;
     if (change->size < 0) {
         make_room(content, change->offset);
         if (content->size > change->offset)
@@ -110,7 +114,7 @@ static void note(struct content *content, const void *bytes, int size, int64_t o
             realloc(content->changes, (size_t)content->changes_room * sizeof *content->changes);
     }
     change = &content->changes[content->count++];
-    *change = (struct change){offset, size, NULL};
+    *change = (struct change){.offset = offset, .size = size};
     if (size > 0) {
         change->bytes = malloc((size_t)size);
         memcpy(change->bytes, bytes, (size_t)size);
@@ -145,23 +149,40 @@ static void sync_names(void)
 
 /* ---- faults --------------------------------------------------------------------------------- */
 
-static bool concerns(bool is_sync)
+static bool concerns(const struct content *content, bool is_sync)
 {
-    return fault != DISK_NO_FAULT && is_sync == (fault == DISK_SYNC_FAILS);
+    bool syncs = fault == DISK_SYNC_FAILS || fault == DISK_SYNC_LOSES;
+    size_t length = strlen(content->name), end = only ? strlen(only) : 0;
+
+    if (length < end || (only && strcmp(content->name + length - end, only) != 0))
+        return false;
+    return fault != DISK_NO_FAULT && is_sync == syncs;
+}
+
+/* Every second of the changes that are not synced. */
+static void lose(struct content *content)
+{
+    for (int i = 0; i < content->count; i += 2)
+        content->changes[i].lost = true;
 }
 
 /* Under the mutex, at each write and sync: what it must answer. */
-static int next_call(bool is_sync)
+static int next_call(struct content *content, bool is_sync)
 {
     calls++;
     if (cut_at && --cut_at == 0)
         cut = true;
     if (cut)
         return is_sync ? SQLITE_IOERR_FSYNC : SQLITE_IOERR_WRITE;
-    if (!concerns(is_sync) || (fail_at > 1 && fail_at--) || (!fail_at && !lasting))
+    if (!concerns(content, is_sync) || (fail_at > 1 && fail_at--) || (!fail_at && !lasting))
         return SQLITE_OK;
     fail_at = 0;
     faults++;
+    if (fault == DISK_SYNC_LOSES)
+        lose(content);
+    if (cut_later)
+        cut_at = cut_later;
+    cut_later = 0;
     if (is_sync)
         return SQLITE_IOERR_FSYNC;
     return fault == DISK_FULL ? SQLITE_FULL : SQLITE_IOERR_WRITE;
@@ -191,7 +212,7 @@ static int do_write(sqlite3_file *file, const void *bytes, int size, sqlite3_int
 
     if (content) {
         pthread_mutex_lock(&mutex);
-        result = next_call(false);
+        result = next_call(content, false);
         if (!result)
             note(content, bytes, size, offset);
         pthread_mutex_unlock(&mutex);
@@ -234,7 +255,7 @@ static int do_sync(sqlite3_file *file, int flags)
         usleep(sync_us);
         pthread_mutex_lock(&mutex);
     }
-    result = next_call(true);
+    result = next_call(content, true);
     if (!result && honest) {
         make_durable(content, until);
         if (!content->exists)
@@ -387,8 +408,9 @@ void disk_reset(void)
     files_count = 0;
     cut = false;
     honest = true;
-    cut_at = fail_at = faults = calls = 0;
+    cut_at = cut_later = fail_at = faults = calls = 0;
     fault = DISK_NO_FAULT;
+    only = NULL;
     pthread_mutex_unlock(&mutex);
 }
 
@@ -396,6 +418,13 @@ void disk_honest(bool value)
 {
     pthread_mutex_lock(&mutex);
     honest = value;
+    pthread_mutex_unlock(&mutex);
+}
+
+void disk_cut_at_fault(int64_t number)
+{
+    pthread_mutex_lock(&mutex);
+    cut_later = number;
     pthread_mutex_unlock(&mutex);
 }
 
@@ -430,6 +459,13 @@ void disk_fail(enum disk_fault which, int64_t number, bool lasts)
     fail_at = number;
     lasting = lasts;
     faults = 0;
+    pthread_mutex_unlock(&mutex);
+}
+
+void disk_fail_only(const char *suffix)
+{
+    pthread_mutex_lock(&mutex);
+    only = suffix;
     pthread_mutex_unlock(&mutex);
 }
 

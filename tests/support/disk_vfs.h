@@ -29,6 +29,8 @@ void disk_honest(bool honest);
 
 /* The power goes at the n-th write or sync from now (1: the next). 0: never. */
 void disk_cut_after(int64_t calls);
+/* ... from the next fault. */
+void disk_cut_at_fault(int64_t calls);
 /* ... now. */
 void disk_cut(void);
 bool disk_is_cut(void);
@@ -36,11 +38,17 @@ bool disk_is_cut(void);
 /* Writes into `directory` what a cut disk could hold; call it as often as you like. */
 void disk_restore(const char *directory, struct random *random);
 
-enum disk_fault { DISK_NO_FAULT, DISK_FULL, DISK_WRITE_FAILS, DISK_SYNC_FAILS };
+/* DISK_SYNC_LOSES: a sync fails, and of what the file has not synced yet every second write never reaches
+ * the disk, though who reads it finds it, as with the page cache of an operating system; the next sync
+ * succeeds. */
+enum disk_fault { DISK_NO_FAULT, DISK_FULL, DISK_WRITE_FAILS, DISK_SYNC_FAILS, DISK_SYNC_LOSES };
 
 /* The n-th write or sync from now that the fault can happen to fails, and with `lasting` all after
  * it. */
 void disk_fail(enum disk_fault fault, int64_t calls, bool lasting);
+/* The fault happens to files alone whose names end so; NULL: to all. Until disk_reset. */
+void disk_fail_only(const char *suffix);
+
 /* How long a sync takes: what was written when it began counts. 0: no time. */
 void disk_sync_takes(unsigned microseconds);
 

@@ -34,9 +34,15 @@
  *     written: whatever is in the log of it is there by now; who takes the lock next does the same at
  *     once. One whose writer died before it synced syncs itself.
  *  5. After a sync that failed nobody answers anything: the operating system may have dropped what it
- *     could not write, and a later sync would succeed and prove nothing. `broken` stays until the
- *     store is opened by one who is alone: then SQLite reads the log from the disk, with its
- *     checksums, and what is whole of it is moved into the file (engine.c).
+ *     could not write, and a later sync would succeed and prove nothing. That holds for every sync: of
+ *     the log, and of the file when pages are moved into it, by a checkpoint or by the last who closes
+ *     (kv_page.c tells of them). `broken` stays until the store is opened by one who is alone: he writes
+ *     the log again, and then moves what is whole of it, by its checksums, into the file (kv.c).
+ *  6. A failed write is told once to each descriptor that was open then. So those that sync are open from
+ *     the start: the log's here, the writer's and the checkpointer's connections.
+ *
+ * Deliberately not done: a process that dies between the failure of its sync and `broken` tells nobody; whoever had
+ * the log open hears of it from his own descriptor, but one who opens it later does not.
  *
  * Who waits syncs, one thread of a process at a time, and the others wait for that. Two processes
  * may sync at once, which costs time only. The numbers of a store whose machine died may say that
@@ -132,6 +138,20 @@ static bool is_durable(const struct durable *durable, uint64_t number)
     return !number || atomic_load(&durable->lock->page->durable) >= number;
 }
 
+truce_status truce__durable_open(struct durable *durable, bson_error_t *error)
+{
+    truce_assert(!durable->log);
+    return truce__kv_log_open(durable->path, &durable->log, error);
+}
+
+void truce__durable_break(void *arg)
+{
+    struct durable *durable = arg;
+
+    if (durable->lock->page)
+        atomic_store(&durable->lock->page->broken, true);
+}
+
 static truce_status sync_log(struct durable *durable, bson_error_t *error)
 {
     struct lock_page *page = durable->lock->page;
@@ -144,7 +164,7 @@ static truce_status sync_log(struct durable *durable, bson_error_t *error)
         return status;
     status = truce__kv_log_sync(durable->log, error);
     if (status)
-        atomic_store(&page->broken, true);
+        truce__durable_break(durable);
     else
         raise_to(&page->durable, to);
     return status;

@@ -18,7 +18,7 @@
 struct durable {
     const char *path;
     struct lock *lock;
-    struct kv_log *log;    /* NULL until it is first synced */
+    struct kv_log *log;    /* NULL: not open yet */
     pthread_mutex_t mutex; /* over what follows */
     pthread_cond_t synced;
     bool syncing;
@@ -29,6 +29,12 @@ struct durable {
  * media, everything counts as durable. */
 void truce__durable_init(struct durable *durable, const char *path, struct lock *lock);
 void truce__durable_release(struct durable *durable);
+
+/* Opens the log, which there must be; else it is opened by the first sync. */
+truce_status truce__durable_open(struct durable *durable, bson_error_t *error);
+
+/* A sync has failed; `arg` is the struct durable. Any thread. */
+void truce__durable_break(void *arg);
 
 /* IO: the disk refused what was written, nobody may use the store until it is opened anew. */
 truce_status truce__durable_usable(const struct durable *durable, bson_error_t *error);

@@ -353,6 +353,11 @@ void truce__kv_checkpoint_on_close(struct kv *kv, bool may)
     sqlite3_db_config(kv->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !may, NULL);
 }
 
+void truce__kv_watch(struct kv *kv, const struct kv_watch *watch)
+{
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_WATCH, (void *)(uintptr_t)watch);
+}
+
 /* ---- statements of tables ------------------------------------------------------------------ */
 
 /* A number of a table that was undone is given again: what is prepared for an index may name the rows of
@@ -749,18 +754,40 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
     return status ? status : execute(kv, "PRAGMA synchronous=NORMAL", error);
 }
 
-/* Who has the file alone makes the index of the WAL anew, from what checksums say is whole. */
+/* LOCKED at once if anybody else has the file open. What is read does not count. */
+static truce_status be_alone(const char *path, bson_error_t *error)
+{
+    struct kv *kv;
+    truce_status status = truce__kv_open(path, KV_ALONE, &kv, error);
+    int64_t version;
+
+    if (status)
+        return status;
+    status = ask(kv, "PRAGMA schema_version", &version, error);
+    truce__kv_close(kv);
+    return status == TRUCE_LOCKED ? status : TRUCE_OK;
+}
+
+/* Memory may hold what the disk does not, and counts it as written. So the log is written again, and
+ * is on the disk then, before SQLite reads it and moves its pages, which writes all of them again that
+ * have been moved since the log was begun. A power cut meanwhile leaves frames that are as they were, or
+ * as they shall be: recovery takes them up to the first that is not whole. */
 truce_status truce__kv_recover(const char *path, bson_error_t *error)
 {
     struct kv *kv;
-    truce_status status = truce__kv_open(path, KV_WRITER | KV_ALONE, &kv, error);
+    truce_status status = be_alone(path, error);
     int64_t busy;
 
+    if (!status)
+        status = truce__kv_log_renew(path, error);
+    if (!status)
+        status = truce__kv_open(path, KV_WRITER | KV_ALONE, &kv, error);
     if (status)
         return status;
     status = ask(kv, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, error);
     if (!status && busy)
         status = truce__kv_fail(kv, SQLITE_BUSY, "recover", error);
+    truce__kv_checkpoint_on_close(kv, !status);
     truce__kv_close(kv);
     return status;
 }

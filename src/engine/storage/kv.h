@@ -108,6 +108,21 @@ void truce__kv_log_close(struct kv_log *log); /* NULL is allowed */
  * time. */
 truce_status truce__kv_log_sync(struct kv_log *log, bson_error_t *error);
 
+/* Writes the log again as it is read, the header first, and syncs it: afterwards the disk holds what
+ * memory does, whatever it refused before. No connection may be open. OK where there is none. */
+truce_status truce__kv_log_renew(const char *path, bson_error_t *error);
+
+/* ---- syncs that fail ------------------------------------------------------------------------ */
+
+/* `failed` is called when a sync of the connection fails, of the file or of the log, whether somebody hears
+ * of it or not: SQLite keeps those of a checkpoint at the end to itself. */
+struct kv_watch {
+    void (*failed)(void *arg);
+    void *arg;
+};
+
+void truce__kv_watch(struct kv *kv, const struct kv_watch *watch);
+
 /* ---- the file itself ----------------------------------------------------------------------- */
 
 /* Refuses what is not a truce store, or is of a newer format (CORRUPT), and one of format 1 unless
@@ -117,8 +132,8 @@ truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *er
 /* Makes a fresh file a truce store: WAL mode, application id, format version, row table 0. */
 truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error);
 
-/* After a sync of the log that failed: reads the log anew, up to where its checksums are wrong, and
- * moves that into the file. Only under the lock. LOCKED: somebody else has the file open. */
+/* After a sync that failed: writes the log again, and moves what is whole of it, by its checksums, into the
+ * file. Only under the lock. LOCKED: somebody else has the file open. */
 truce_status truce__kv_recover(const char *path, bson_error_t *error);
 
 /* Are the tables defined as truce defines them? CORRUPT. */

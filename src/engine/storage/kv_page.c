@@ -30,6 +30,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "engine/storage/kv.h"
 #include "engine/storage/kv_format.h"
 
 #define HEADER_BYTES   100
@@ -45,6 +46,7 @@ struct kv_page_file {
     sqlite3_file base; /* first */
     bool sums;
     uint32_t damaged;
+    struct kv_watch watch;
     sqlite3_file *real; /* behind this */
     uint8_t page[KV_PAGE_BYTES];
 };
@@ -208,6 +210,9 @@ static int page_control(sqlite3_file *base, int what, void *arg)
     case KV_PAGE_SUMS:
         memcpy(arg, &file->sums, sizeof file->sums);
         return SQLITE_OK;
+    case KV_PAGE_WATCH:
+        file->watch = *(const struct kv_watch *)arg;
+        return SQLITE_OK;
     case KV_PAGE_LOOK:
         return look(file, arg);
     default:
@@ -231,9 +236,19 @@ static int page_truncate(sqlite3_file *base, sqlite3_int64 size)
     return page_of(base)->real->pMethods->xTruncate(page_of(base)->real, size);
 }
 
+int truce__kv_page_synced(sqlite3_file *base, int result)
+{
+    const struct kv_watch *watch = &page_of(base)->watch;
+
+    if (result && watch->failed)
+        watch->failed(watch->arg);
+    return result;
+}
+
 static int page_sync(sqlite3_file *base, int flags)
 {
-    return page_of(base)->real->pMethods->xSync(page_of(base)->real, flags);
+    return truce__kv_page_synced(base,
+                                 page_of(base)->real->pMethods->xSync(page_of(base)->real, flags));
 }
 
 static int page_file_size(sqlite3_file *base, sqlite3_int64 *size)
@@ -322,6 +337,7 @@ int truce__kv_page_open(sqlite3_vfs *real, const char *name, sqlite3_file *base,
     file->base.pMethods = NULL;
     file->sums = false;
     file->damaged = 0;
+    file->watch = (struct kv_watch){0};
     file->real = bson_malloc0((size_t)real->szOsFile);
     result = real->xOpen(real, name, file->real, flags, out);
     if (result) {

@@ -13,6 +13,9 @@
 int truce__kv_page_open(sqlite3_vfs *real, const char *name, sqlite3_file *file, int flags,
                         int *out);
 
+/* What a sync of that file, or of the log beside it, answered: passes it on, and tells the watch. */
+int truce__kv_page_synced(sqlite3_file *file, int result);
+
 /* The least room (szOsFile). */
 int truce__kv_page_file_size(void);
 
@@ -21,6 +24,7 @@ enum {
     KV_PAGE_DAMAGED = 0x74720001, /* uint32_t *: the page whose checksum was wrong last; 0: none */
     KV_PAGE_SUMS = 0x74720002,    /* bool *: the pages of this file carry checksums */
     KV_PAGE_LOOK = 0x74720003,    /* struct kv_page_look * */
+    KV_PAGE_WATCH = 0x74720004,   /* const struct kv_watch *: is told when a sync fails */
 };
 
 /* One page as it is in the file, whatever the log has. */

@@ -24,7 +24,8 @@
  * ten times as long. So where the WAL has to grow, zeros are written ahead: as much as there is already,
  * but at most AHEAD_MAX. What SQLite reads behind the last frame is no frame, as after a crash.
  *
- * A crash loses nothing that was promised: frames of a commit that was not synced yet.
+ * A crash loses nothing that was promised: frames of a commit that was not synced yet. A sync that fails is told to
+ * who watches the database (kv_page.h), whether SQLite says so to anybody or not.
  */
 #include "engine/storage/kv_wal.h"
 
@@ -37,10 +38,11 @@
 #include "engine/storage/kv.h"
 #include "engine/storage/kv_page.h"
 
-#define HEADER_BYTES 24
-#define BUFFER_BYTES (512 * 1024)
-#define WRITE_BYTES  65536 /* at once: SQLite's own VFS takes less than 128 KB */
-#define AHEAD_MAX    (512 * 1024)
+#define HEADER_BYTES     24 /* of a frame */
+#define WAL_HEADER_BYTES 32
+#define BUFFER_BYTES     (512 * 1024)
+#define WRITE_BYTES      65536 /* at once: SQLite's own VFS takes less than 128 KB */
+#define AHEAD_MAX        (512 * 1024)
 
 struct wal_file {
     sqlite3_file base; /* first */
@@ -51,6 +53,7 @@ struct wal_file {
     bool last;           /* the last header was that of a commit's last frame */
     sqlite3_int64 end;   /* of the file, as far as we have written; -1: not known */
     sqlite3_file *real;  /* behind this */
+    const char *name;    /* SQLite's, which knows its database */
 };
 
 static sqlite3_vfs wal_vfs;
@@ -163,7 +166,10 @@ static int wal_sync(sqlite3_file *file, int flags)
     struct wal_file *wal = wal_of(file);
     int result = flush(wal);
 
-    return result ? result : wal->real->pMethods->xSync(wal->real, flags);
+    if (!result)
+        result = wal->real->pMethods->xSync(wal->real, flags);
+    return result ? truce__kv_page_synced(sqlite3_database_file_object(wal->name), result)
+                  : SQLITE_OK;
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
@@ -252,7 +258,7 @@ struct kv_log {
 };
 
 /* Not through this VFS: what the other opening has buffered is no commit yet. */
-truce_status truce__kv_log_open(const char *path, struct kv_log **log, bson_error_t *error)
+static int open_log(const char *path, int flags, struct kv_log **log)
 {
     sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
     struct kv_log *made = bson_malloc0(sizeof *made);
@@ -262,12 +268,22 @@ truce_status truce__kv_log_open(const char *path, struct kv_log **log, bson_erro
     made->name = sqlite3_create_filename(path, "", wal, 0, NULL);
     made->file = bson_malloc0((size_t)vfs->szOsFile);
     bson_free(wal);
-    result = vfs->xOpen(vfs, sqlite3_filename_wal(made->name), made->file,
-                        SQLITE_OPEN_WAL | SQLITE_OPEN_READONLY, NULL);
-    *log = result ? NULL : made;
+    result = vfs->xOpen(vfs, sqlite3_filename_wal(made->name), made->file, SQLITE_OPEN_WAL | flags,
+                        NULL);
+    *log = made;
+    if (!result)
+        return SQLITE_OK;
+    *log = NULL;
+    truce__kv_log_close(made);
+    return result;
+}
+
+truce_status truce__kv_log_open(const char *path, struct kv_log **log, bson_error_t *error)
+{
+    int result = open_log(path, SQLITE_OPEN_READONLY, log);
+
     if (!result)
         return TRUCE_OK;
-    truce__kv_log_close(made);
     return truce__fail(TRUCE_IO, error, "cannot open \"%s-wal\": %s", path, sqlite3_errstr(result));
 }
 
@@ -282,14 +298,65 @@ void truce__kv_log_close(struct kv_log *log)
     bson_free(log);
 }
 
+static int sync_log(struct kv_log *log)
+{
+    return log->file->pMethods->xSync(log->file, SQLITE_SYNC_NORMAL | SQLITE_SYNC_DATAONLY);
+}
+
 truce_status truce__kv_log_sync(struct kv_log *log, bson_error_t *error)
 {
-    int result = log->file->pMethods->xSync(log->file, SQLITE_SYNC_NORMAL | SQLITE_SYNC_DATAONLY);
+    int result = sync_log(log);
 
     if (!result)
         return TRUCE_OK;
     return truce__fail(TRUCE_IO, error, "the disk refused what was written to \"%s\": %s",
                        sqlite3_filename_database(log->name), sqlite3_errstr(result));
+}
+
+/* Part of the file as it is read, to where it stands. */
+static int renew_part(struct kv_log *log, uint8_t *bytes, int size, sqlite3_int64 offset)
+{
+    int result = log->file->pMethods->xRead(log->file, bytes, size, offset);
+
+    return result ? result : log->file->pMethods->xWrite(log->file, bytes, size, offset);
+}
+
+static int renew_log(struct kv_log *log, uint8_t *bytes)
+{
+    sqlite3_int64 size = 0, at = 0;
+    int result = log->file->pMethods->xFileSize(log->file, &size);
+
+    while (!result && at < size) {
+        int part = !at ? WAL_HEADER_BYTES : WRITE_BYTES;
+
+        if (size - at < part)
+            part = (int)(size - at);
+        result = renew_part(log, bytes, part, at);
+        if (!result && !at)
+            result = sync_log(log);
+        at += part;
+    }
+    return result ? result : sync_log(log);
+}
+
+truce_status truce__kv_log_renew(const char *path, bson_error_t *error)
+{
+    struct kv_log *log;
+    int result = open_log(path, SQLITE_OPEN_READWRITE, &log);
+    uint8_t *bytes;
+
+    if ((result & 0xff) == SQLITE_CANTOPEN)
+        return TRUCE_OK; /* there is none */
+    if (!result) {
+        bytes = bson_malloc(WRITE_BYTES);
+        result = renew_log(log, bytes);
+        bson_free(bytes);
+        truce__kv_log_close(log);
+    }
+    if (!result)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_IO, error, "cannot write the log of \"%s\" again: %s", path,
+                       sqlite3_errstr(result));
 }
 
 /* ---- the VFS --------------------------------------------------------------------------------- */
@@ -312,6 +379,7 @@ static int open_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int
         bson_free(wal->real);
         return result;
     }
+    wal->name = name;
     wal->base.pMethods = &methods;
     return SQLITE_OK;
 }
