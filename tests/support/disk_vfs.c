@@ -26,6 +26,7 @@ struct content {
     struct change *changes; /* not synced yet, oldest first */
     int count, changes_room;
     int64_t synced; /* changes that were in the list before these */
+    int refusals;   /* syncs that lost something: who had it open then hears of each */
     bool exists;    /* its directory entry is durable */
     bool deleted;   /* it is gone, but its directory entry may come back */
 };
@@ -33,6 +34,7 @@ struct content {
 struct disk_file {
     sqlite3_file base;       /* first */
     struct content *content; /* NULL: not watched */
+    int heard;               /* of its refusals */
     sqlite3_file *real;
 };
 
@@ -162,6 +164,7 @@ static bool concerns(const struct content *content, bool is_sync)
 /* Every second of the changes that are not synced. */
 static void lose(struct content *content)
 {
+    content->refusals++;
     for (int i = 0; i < content->count; i += 2)
         content->changes[i].lost = true;
 }
@@ -256,6 +259,9 @@ static int do_sync(sqlite3_file *file, int flags)
         pthread_mutex_lock(&mutex);
     }
     result = next_call(content, true);
+    if (!result && ((struct disk_file *)file)->heard < content->refusals)
+        result = SQLITE_IOERR_FSYNC;
+    ((struct disk_file *)file)->heard = content->refusals;
     if (!result && honest) {
         make_durable(content, until);
         if (!content->exists)
@@ -362,6 +368,7 @@ static int do_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *base, int f
         if (file->content->deleted)
             note(file->content, NULL, -1, 0);
         file->content->deleted = false;
+        file->heard = file->content->refusals;
         pthread_mutex_unlock(&mutex);
     }
     file->base.pMethods = &methods;

@@ -39,8 +39,8 @@ bool disk_is_cut(void);
 void disk_restore(const char *directory, struct random *random);
 
 /* DISK_SYNC_LOSES: a sync fails, and of what the file has not synced yet every second write never reaches
- * the disk, though who reads it finds it, as with the page cache of an operating system; the next sync
- * succeeds. */
+ * the disk, though who reads it finds it, as with the page cache of an operating system. Each
+ * descriptor that is open hears of it once, from its own next sync; those after that succeed. */
 enum disk_fault { DISK_NO_FAULT, DISK_FULL, DISK_WRITE_FAILS, DISK_SYNC_FAILS, DISK_SYNC_LOSES };
 
 /* The n-th write or sync from now that the fault can happen to fails, and with `lasting` all after
