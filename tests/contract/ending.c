@@ -280,3 +280,71 @@ TEST(an_interrupt_ends_what_runs_in_a_file)
 {
     interrupts_end("file:");
 }
+
+/* ---- as many steps as there are values ------------------------------------------------------ */
+
+static bson_t *numbers(int from, int count)
+{
+    bson_t *array = bson_new();
+    char key[16];
+
+    for (int i = 0; i < count; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        BSON_APPEND_INT32(array, key, from + i);
+    }
+    return array;
+}
+
+/* 10^5 items among 2 * 10^5: compared one by one, it would be half an hour. */
+TEST(sets_of_many_values_are_compared_by_hash)
+{
+    bson_t *old = numbers(0, 200000), *added = numbers(150000, 100000), *pipeline;
+    bson_t document = BSON_INITIALIZER, add = BSON_INITIALIZER, pull = BSON_INITIALIZER, child,
+           each;
+    truce_store *store = open_store("memory:");
+    bson_error_t error;
+
+    BSON_APPEND_INT32(&document, "_id", 1);
+    BSON_APPEND_ARRAY(&document, "a", old);
+    BSON_APPEND_ARRAY(&document, "b", added);
+    BSON_APPEND_DOCUMENT_BEGIN(&add, "$addToSet", &child);
+    BSON_APPEND_DOCUMENT_BEGIN(&child, "a", &each);
+    BSON_APPEND_ARRAY(&each, "$each", added);
+    bson_append_document_end(&child, &each);
+    bson_append_document_end(&add, &child);
+    BSON_APPEND_DOCUMENT_BEGIN(&pull, "$pullAll", &child);
+    BSON_APPEND_ARRAY(&child, "a", added);
+    bson_append_document_end(&pull, &child);
+    CHECK_OK(truce_insert(store, "x", &document, NULL, &error), error);
+    CHECK_OK(truce_update(store, "x", &everything, &add, NULL, NULL, &error), error);
+    pipeline = test_bson("[{'$match': {'$expr': {'$eq': [{'$size': '$a'}, 250000]}}}, {'$match': "
+                         "{'$expr': {'$eq': [{'$size': {'$filter': {'input': '$b', 'as': 'x', "
+                         "'cond': {'$in': ['$$x', '$a']}}}}, 100000]}}}, {'$out': 'found'}]");
+    {
+        truce_cursor *cursor = NULL;
+        const bson_t *none = NULL;
+        int64_t count = 0;
+
+        CHECK_OK(truce_aggregate(store, "x", pipeline, NULL, &cursor, &error), error);
+        CHECK_OK(truce_cursor_next(cursor, &none, &error), error);
+        truce_cursor_close(cursor);
+        CHECK_OK(truce_count(store, "found", NULL, NULL, &count, &error), error);
+        CHECK_INT(count, ==, 1);
+    }
+    CHECK_OK(truce_update(store, "x", &everything, &pull, NULL, NULL, &error), error);
+    bson_destroy(pipeline);
+    pipeline = test_bson("{'a': {'$size': 150000}}");
+    {
+        int64_t count = 0;
+
+        CHECK_OK(truce_count(store, "x", pipeline, NULL, &count, &error), error);
+        CHECK_INT(count, ==, 1);
+    }
+    truce_store_close(store);
+    bson_destroy(pipeline);
+    bson_destroy(&document);
+    bson_destroy(&add);
+    bson_destroy(&pull);
+    bson_destroy(old);
+    bson_destroy(added);
+}

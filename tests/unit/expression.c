@@ -210,3 +210,29 @@ TEST(one_expression_is_evaluated_by_several_threads_at_once)
     bson_destroy(document);
     bson_destroy(source);
 }
+
+TEST(characters_are_found_and_trimmed_as_they_are_whatever_their_number)
+{
+    EXPRESSION_GIVES("{'$indexOfCP': ['\u00e4\u00e4b\u20acb', 'b']}", "{}", "2");
+    EXPRESSION_GIVES("{'$indexOfCP': ['\u00e4\u00e4b\u20acb', 'b', 3]}", "{}", "4");
+    EXPRESSION_GIVES("{'$indexOfCP': ['\u00e4\u00e4b\u20acb', 'b', 3, 4]}", "{}", "-1");
+    EXPRESSION_GIVES("{'$indexOfCP': ['\u00e4\u00e4b\u20acb', '', 2]}", "{}", "2");
+    EXPRESSION_GIVES("{'$indexOfCP': ['\u00e4\u00e4b\u20acb', '', 5]}", "{}", "-1");
+    EXPRESSION_GIVES("{'$indexOfCP': ['', '']}", "{}", "0");
+    EXPRESSION_GIVES(
+        "{'$trim': {'input': '\u00e4x\u20ac-\u00e4y', 'chars': "
+        "'abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklm\u00e4\u20ac'}}",
+        "{}", "'-'");
+    EXPRESSION_GIVES(
+        "{'$rtrim': {'input': '\u00e4-\u00a4', 'chars': "
+        "'abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklm\u00e4\u20ac'}}",
+        "{}", "'\u00e4-\u00a4'");
+    EXPRESSION_GIVES(
+        "{'$size': {'$filter': {'input': {'$range': [0, 300]}, 'as': 'x', 'cond': "
+        "{'$in': ['$$x', '$a']}}}}",
+        "{'a': [1, 2.0, 2, 'x', 400, {'$numberDecimal': '299'}, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,"
+        "7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,"
+        "7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,"
+        "7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]}",
+        "4");
+}

@@ -155,3 +155,49 @@ TEST(threads_share_an_expression)
         pthread_join(threads[i], NULL);
     truce__regex_free(regex);
 }
+
+/* PCRE2's own limit counts anew at each place where a match may begin. */
+TEST(a_search_ends_after_so_many_steps_whatever_the_text)
+{
+    static const char *const patterns[] = {"a.*b.*c.*d.*e[0-9]", "[^x]*b[0-9]", "(a|b)*c[0-9]",
+                                           "[a-z]+[0-9]"};
+    size_t size = 512 * 1024;
+    char *text = bson_malloc(size);
+    bson_error_t error;
+
+    for (size_t i = 0; i < size; i++)
+        text[i] = "abcde"[i % 5];
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        struct regex *regex;
+        bool found = true;
+        truce_status status;
+
+        CHECK_OK(truce__regex_new(patterns[i], strlen(patterns[i]), "", &regex, &error), error);
+        status = truce__regex_find(regex, text, size, 0, NULL, &found, NULL, 0, &error);
+        CHECK(status == TRUCE_LIMIT || status == TRUCE_OK);
+        CHECK(!found);
+        truce__regex_free(regex);
+    }
+    bson_free(text);
+}
+
+TEST(a_search_ends_when_the_time_of_the_call_is_over)
+{
+    int interrupted = 1;
+    size_t size = 64 * 1024;
+    char *text = bson_malloc(size);
+    struct budget budget;
+    struct regex *regex;
+    bson_error_t error;
+    bool found = false;
+
+    memset(text, 'a', size);
+    truce__budget_init(&budget, 0, &interrupted);
+    CHECK_OK(truce__regex_new("[a-z]+[0-9]", 11, "", &regex, &error), error);
+    CHECK_STATUS(TRUCE_TIMEOUT,
+                 truce__regex_find(regex, text, size, 0, &budget, &found, NULL, 0, &error), error);
+    CHECK(!found);
+    CHECK_INT((intmax_t)truce__budget_spent(&budget), <, 3 * BUDGET_STEPS);
+    truce__regex_free(regex);
+    bson_free(text);
+}

@@ -118,17 +118,51 @@ static truce_status evaluate_concat(const struct expression_node *node, struct e
     return truce__builder_finish(&builder, result, run->error);
 }
 
+/* *set NULL: the array is to be walked. */
+static truce_status set_of(struct evaluation *run, struct value array, struct value_set **set)
+{
+    struct evaluation_among *among = &run->among;
+    struct fields fields;
+    truce_status status = TRUCE_OK;
+
+    *set = NULL;
+    if (among->data != array.data || array.size < LIST_BYTES_MIN) {
+        *among = (struct evaluation_among){.data = array.data};
+        return truce__evaluation_spend(run, array.size / 16);
+    }
+    if (!among->set) {
+        among->set = truce__evaluation_take(run, sizeof *among->set);
+        if (!among->set)
+            return TRUCE_LIMIT;
+        truce__value_set_begin(among->set, run->arena, 0);
+        fields = truce__fields(array);
+        while (!status && truce__fields_next(&fields)) {
+            (void)truce__value_set_add(among->set, fields.value);
+            status = truce__evaluation_check(run);
+        }
+    }
+    *set = status ? NULL : among->set;
+    return status;
+}
+
 static truce_status apply_in(const struct expression_node *node, struct evaluation *run,
                              const struct value *operands, struct value *result)
 {
+    struct value_set *set = NULL;
     struct fields fields;
+    truce_status status;
     bool found = false;
 
     if (operands[1].type != BSON_TYPE_ARRAY)
         return truce__refuse(40081, run->error, "$in takes an array as its second operand, not %s",
                              truce__type_name(operands[1].type));
+    status = set_of(run, operands[1], &set);
+    if (status)
+        return status;
+    if (set && operands[0].type != VALUE_MISSING)
+        found = truce__value_set_has(set, operands[0]);
     fields = truce__fields(operands[1]);
-    while (!found && operands[0].type != VALUE_MISSING && truce__fields_next(&fields))
+    while (!set && !found && operands[0].type != VALUE_MISSING && truce__fields_next(&fields))
         found = truce__value_equal(operands[0], fields.value);
     *result = truce__value_from_bool(found);
     return TRUCE_OK;

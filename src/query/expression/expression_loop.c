@@ -298,6 +298,7 @@ static void compact(struct reduction *reduction, struct value *value)
         truce__arena_release(from);
     reduction->run.arena = to;
     reduction->run.list = (struct evaluation_list){NULL}; /* it may have been in `from` */
+    reduction->run.among = (struct evaluation_among){NULL};
     reduction->base = to->bytes;
     reduction->next = !reduction->next;
 }

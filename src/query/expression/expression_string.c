@@ -1,3 +1,5 @@
+#include <stdlib.h>
+
 #include "base/assert.h"
 #include "bson/date.h"
 #include "bson/number_text.h"
@@ -237,28 +239,75 @@ static size_t character_length(const char *at, const char *end)
     return length;
 }
 
-/* the character of `length` bytes at `at` is one of the set */
-static bool is_in(const char *at, size_t length, const char *set, size_t set_length)
-{
-    const char *end = set + set_length;
+/* The characters of a set; `sorted` where there are too many to go over for each. */
+struct characters {
+    const char *bytes;
+    size_t length;
+    uint32_t *sorted;
+    uint32_t count;
+};
 
-    for (size_t size; set < end; set += size) {
-        size = character_length(set, end);
-        if (size == length && !memcmp(set, at, size))
+#define FEW_BYTES 64
+
+/* The bytes of a character as a number, each one another; none has more than four in UTF-8. */
+static uint32_t number_of(const char *at, size_t length)
+{
+    uint32_t number = 0;
+
+    for (size_t i = 0; i < length; i++)
+        number = number << 8 | (uint8_t)at[i];
+    return number;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static truce_status sort_characters(struct evaluation *run, struct characters *set)
+{
+    const char *end = set->bytes + set->length;
+
+    if (set->length <= FEW_BYTES)
+        return TRUCE_OK;
+    set->sorted = truce__evaluation_take(run, set->length * sizeof *set->sorted);
+    if (!set->sorted)
+        return TRUCE_LIMIT;
+    for (const char *at = set->bytes; at < end; at += character_length(at, end))
+        set->sorted[set->count++] = number_of(at, character_length(at, end));
+    qsort(set->sorted, set->count, sizeof *set->sorted, compare_numbers);
+    return truce__evaluation_spend(run, set->length);
+}
+
+/* the character of `length` bytes at `at` is one of the set */
+static bool is_in(const char *at, size_t length, const struct characters *set)
+{
+    const char *end = set->bytes + set->length;
+    uint32_t number = number_of(at, length);
+
+    if (set->sorted)
+        return bsearch(&number, set->sorted, set->count, sizeof number, compare_numbers) != NULL;
+    for (const char *other = set->bytes; other < end;) {
+        size_t size = character_length(other, end);
+
+        if (size == length && !memcmp(other, at, size))
             return true;
+        other += size;
     }
     return false;
 }
 
 static truce_status trim_text(const struct trim *trim, struct evaluation *run, struct value input,
-                              const char *set, size_t set_length, struct value *result)
+                              const struct characters *set, struct value *result)
 {
     uint32_t length;
     const char *text = truce__value_text(input, &length), *end = text + length;
 
     while (trim->left && text < end) {
         size_t size = character_length(text, end);
-        if (!is_in(text, size, set, set_length))
+        if (!is_in(text, size, set))
             break;
         text += size;
     }
@@ -266,7 +315,7 @@ static truce_status trim_text(const struct trim *trim, struct evaluation *run, s
         const char *last = end - 1;
         while (last > text && (*last & 0xc0) == 0x80)
             last--;
-        if (!is_in(last, (size_t)(end - last), set, set_length))
+        if (!is_in(last, (size_t)(end - last), set))
             break;
         end = last;
     }
@@ -278,8 +327,9 @@ enum { TRIM_INPUT, TRIM_CHARS };
 static truce_status apply_trim(const struct expression_node *node, struct evaluation *run,
                                const struct value *operands, struct value *result)
 {
-    const char *set = blanks;
-    uint32_t set_length = sizeof blanks - 1;
+    struct characters set = {.bytes = blanks, .length = sizeof blanks - 1};
+    truce_status status;
+    uint32_t length;
 
     if (truce__value_is_nullish(operands[TRIM_INPUT]))
         return truce__evaluation_null(result);
@@ -294,9 +344,11 @@ static truce_status apply_trim(const struct expression_node *node, struct evalua
             return truce__refuse(50700, run->error, "\"chars\" of %s must be a string, not %s",
                                  truce__expression_name(node),
                                  truce__type_name(operands[TRIM_CHARS].type));
-        set = truce__value_text(operands[TRIM_CHARS], &set_length);
+        set.bytes = truce__value_text(operands[TRIM_CHARS], &length);
+        set.length = length;
     }
-    return trim_text(node->extra, run, operands[TRIM_INPUT], set, set_length, result);
+    status = sort_characters(run, &set);
+    return status ? status : trim_text(node->extra, run, operands[TRIM_INPUT], &set, result);
 }
 
 static const struct expression_arguments trim_arguments = {

@@ -184,15 +184,22 @@ static truce_status apply_index_bytes(const struct expression_node *node, struct
 /* the number of the first character from `start` on at which the part begins */
 static int32_t find_character(const struct search *search)
 {
+    const char *text = search->text, *found;
     int32_t number = 0;
+    size_t at = 0;
 
     if (search->length == 0 && search->part_length == 0 && search->start == 0)
         return 0;
-    for (size_t at = 0; at < search->length && number < search->end; number++) {
-        if (number >= search->start && search->length - at >= search->part_length &&
-            !memcmp(search->text + at, search->part, search->part_length))
+    for (; at < search->length && number < search->start; number++)
+        at = next_character(text, search->length, at);
+    while (at < search->length && number < search->end) {
+        found = memmem(text + at, search->length - at, search->part, search->part_length);
+        if (!found)
+            return -1;
+        for (; at < (size_t)(found - text) && number < search->end; number++)
+            at = next_character(text, search->length, at);
+        if (number < search->end && text + at == found)
             return number;
-        at = next_character(search->text, search->length, at);
     }
     return -1;
 }

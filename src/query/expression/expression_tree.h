@@ -21,6 +21,7 @@
  * the order of that list, NULL where one is not given.
  */
 #include "bson/builder.h"
+#include "bson/value_set.h"
 #include "query/expression/expression.h"
 
 #define EXPRESSION_OPERANDS_FIXED 4
@@ -36,12 +37,19 @@ struct evaluation_list {
     uint32_t count;
 };
 
+/* The array that was asked last whether a value is in it, and, once it is asked again, its set. */
+struct evaluation_among {
+    const uint8_t *data; /* NULL: none */
+    struct value_set *set;
+};
+
 struct evaluation {
     struct query_context *context;
     struct arena *arena; /* where results go: context->arena, or scratch in a $reduce */
     size_t bytes_max;    /* of that arena */
     struct value *slots; /* the variables */
     struct evaluation_list list;
+    struct evaluation_among among;
     bson_error_t *error;
 };
 

@@ -5,6 +5,7 @@
  * array from it, its keys numbered anew. What stays the same byte by byte is no change, which the
  * caller sees, but a $push of items or with $sort counts as one whatever comes of it.
  */
+#include "bson/value_set.h"
 #include "query/update/update_tree.h"
 
 #include "base/assert.h"
@@ -371,12 +372,48 @@ static bool contains(const struct list *list, struct value value)
     return false;
 }
 
+#define FEW 64 /* comparisons that are cheaper than a set */
+
+/* Are all of one list compared with all of another better by a set? */
+static bool is_many(uint32_t a, uint32_t b)
+{
+    return (uint64_t)a * b > FEW * (1 + (uint64_t)(a > b ? b : a));
+}
+
+/* The items that the list has not, behind it. */
+static truce_status add_missing(struct update_run *run, struct list *list, const struct list *items,
+                                bson_error_t *error)
+{
+    struct budget *budget = run->context->budget;
+    bool many = is_many(items->count, list->count + items->count);
+    truce_status status = TRUCE_OK;
+    struct value_set set;
+
+    if (many) {
+        truce__value_set_begin(&set, run->context->arena, list->count + items->count);
+        for (uint32_t i = 0; i < list->count && !status; i++) {
+            status = truce__budget_spend(budget, 1, error);
+            (void)truce__value_set_add(&set, list->items[i]);
+        }
+    }
+    for (uint32_t i = 0; i < items->count && !status; i++) {
+        bool is_new =
+            many ? truce__value_set_add(&set, items->items[i]) : !contains(list, items->items[i]);
+
+        status = truce__budget_spend(budget, many ? 1 : list->count, error);
+        if (is_new)
+            list->items[list->count++] = items->items[i];
+    }
+    return status;
+}
+
 truce_status truce__update_add(struct update_run *run, const struct update_leaf *leaf,
                                const struct update_place *place, struct value old,
                                struct value *new, bson_error_t *error)
 {
     struct arena *arena = run->context->arena;
     struct list items, list;
+    truce_status status;
     uint32_t before;
 
     if (old.type != VALUE_MISSING && old.type != BSON_TYPE_ARRAY)
@@ -384,10 +421,9 @@ truce_status truce__update_add(struct update_run *run, const struct update_leaf 
     items = new_items(arena, leaf);
     list = list_of(arena, old, items.count);
     before = list.count;
-    for (uint32_t i = 0; i < items.count; i++) {
-        if (!contains(&list, items.items[i]))
-            list.items[list.count++] = items.items[i];
-    }
+    status = add_missing(run, &list, &items, error);
+    if (status)
+        return status;
     *new = old;
     if (list.count == before && old.type != VALUE_MISSING)
         return TRUCE_OK;
@@ -470,11 +506,36 @@ truce_status truce__update_parse_pull_all(struct update_parser *parser, struct u
                          leaf->path, truce__type_name(leaf->operand.type));
 }
 
+/* The items of the list that are not among `pulled`. */
+static truce_status keep_others(struct update_run *run, struct list *list,
+                                const struct list *pulled, bson_error_t *error)
+{
+    struct budget *budget = run->context->budget;
+    bool many = is_many(list->count, pulled->count);
+    uint32_t before = list->count;
+    truce_status status = TRUCE_OK;
+    struct value_set set;
+
+    if (many) {
+        truce__value_set_begin(&set, run->context->arena, pulled->count);
+        for (uint32_t i = 0; i < pulled->count; i++)
+            (void)truce__value_set_add(&set, pulled->items[i]);
+    }
+    list->count = 0;
+    for (uint32_t i = 0; i < before && !status; i++) {
+        status = truce__budget_spend(budget, many ? 1 : 1 + pulled->count, error);
+        if (many ? !truce__value_set_has(&set, list->items[i]) : !contains(pulled, list->items[i]))
+            list->items[list->count++] = list->items[i];
+    }
+    return status;
+}
+
 truce_status truce__update_pull_all(struct update_run *run, const struct update_leaf *leaf,
                                     const struct update_place *place, struct value old,
                                     struct value *new, bson_error_t *error)
 {
     struct list list, pulled;
+    truce_status status;
     uint32_t before;
 
     if (old.type != BSON_TYPE_ARRAY)
@@ -482,12 +543,8 @@ truce_status truce__update_pull_all(struct update_run *run, const struct update_
     pulled = list_of(run->context->arena, leaf->operand, 0);
     list = list_of(run->context->arena, old, 0);
     before = list.count;
-    list.count = 0;
-    for (uint32_t i = 0; i < before; i++) {
-        if (!contains(&pulled, list.items[i]))
-            list.items[list.count++] = list.items[i];
-    }
-    return write_rest(run, leaf, &list, before, old, new, error);
+    status = keep_others(run, &list, &pulled, error);
+    return status ? status : write_rest(run, leaf, &list, before, old, new, error);
 }
 
 truce_status truce__update_parse_pop(struct update_parser *parser, struct update_leaf *leaf,
