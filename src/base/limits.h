@@ -20,6 +20,7 @@
 #define TRUCE_REGEX_MEMORY_MAX     (64 * 1024 * 1024) /* backtracking points of one search */
 #define TRUCE_MATCH_FORKS_MAX      16000000 /* ways of numeric paths through one document */
 #define TRUCE_ARRAY_FILL_MAX       1500000 /* as MongoDB: $set of a.N beyond the end pads with null */
+#define TRUCE_LOG_BYTES_KEPT       (64 * 1024 * 1024) /* of a log that grew; the rest is given back */
 #define TRUCE_PIPELINE_STAGES_MAX  1000
 #define TRUCE_STAGE_MEMORY_MAX     (100 * 1024 * 1024) /* $sort, $group: spill or fail beyond it */
 #define TRUCE_PIPELINE_MEMORY_MAX  (256 * 1024 * 1024) /* all stages of one together */

@@ -7,7 +7,7 @@
  *                while others write and read; again, as long as much has come meanwhile
  *     restart    by the writer, alone, and behind the reader gate: copies the little that is left and
  *                lets the next commit begin the WAL anew, over the old one; overwriting it is what
- *                makes commits cheap, so it is never truncated
+ *                makes commits cheap, so it is not truncated
  *
  * Invariants:
  *  1. Of all processes one makes a checkpoint at a time: who has claimed LOCK_CHECKPOINT.
@@ -17,14 +17,17 @@
  *     nobody else moves that page (1), and once it is moved the half is at its end.
  *  3. The second half runs under the lock: nobody writes.
  *
- * Readers of other processes are not behind our gate, and own ones may take their time. If one stands in
- * the way, the restart is given up, and the next try comes when the WAL has grown by another 16 MB; then
- * it waits for readers twice as long, so that the WAL does not grow without end. Reads that last (moments.c)
+ * The restart holds the lock for 50 ms at most, but for what the disk takes: 20 for readers of this process, 20 for
+ * those of others, and the time of PAGES_STILL pages. Readers of other processes are not behind our
+ * gate, and own ones may take their time. If one stands in the way, the restart is given up, and the next try
+ * comes when the WAL has grown by another 16 MB. Reads that last (moments.c)
  * are not waited for: while one stands in the way pages are moved up to where it reads, and no further; the
  * WAL grows until it ends, or is ended.
  *
  * A small file's pages stand many times in a long WAL, and are moved once; of a large one each may be
- * another, and what was not moved beside the writers is moved while they stand still.
+ * another. Where writers are faster than what moves their pages, the restart is given up, too, until the
+ * WAL is PAGES_WORST long: then all of it is moved while they stand still. What a WAL has grown beyond
+ * TRUCE_LOG_BYTES_KEPT is given back when it has begun anew.
  *
  * A crash in a checkpoint loses nothing: the WAL is synced before pages are copied, and kept until they
  * are fsynced in the file. Pages that are copied beside writers are fsynced with the last of them, and a later
@@ -39,18 +42,19 @@
 #include "base/clock.h"
 #include "engine/storage/pins.h"
 
-#define PAGES_FEW   4000  /* 16 MB of WAL ... */
-#define PAGES_MAX   16000 /* ... or 64, beside a file that is not larger than 16 */
-#define PAGES_LEFT  400   /* few enough to be moved while nobody writes */
-#define PASSES_MAX  4
-#define RESTART_MS  20 /* patience with readers, for a start; with those of other processes always */
-#define PATIENT_MAX 6  /* times that it doubles */
-#define TURN_MS     60000
+#define PAGES_FEW    4000  /* 16 MB of WAL ... */
+#define PAGES_MAX    16000 /* ... or 64, beside a file that is not larger than 16 */
+#define PAGES_LEFT   400   /* few enough for the last pass */
+#define PAGES_STILL  2000  /* at most so many are moved while nobody writes: some 20 ms ... */
+#define PAGES_WORST  64000 /* ... but any number where the WAL has become so long */
+#define PASSES_MAX   8
+#define RESTART_MS   20 /* patience with own readers, and once more with those of other processes */
+#define TURN_MS      60000
+#define TURN_ONCE_MS 1000 /* then it is looked whether the store is being closed */
 
 struct checkpoint_op {
     struct write_op base; /* first */
     struct readers *readers;
-    int64_t patience_ms;
     bool restarted;
     bool pinned; /* a read that lasts stood in the way: nobody was kept waiting for it */
     int64_t file_pages;
@@ -65,7 +69,7 @@ static truce_status run_mark(struct write_op *base, struct writer *writer, bson_
 static truce_status run_restart(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct checkpoint_op *op = (struct checkpoint_op *)base;
-    int64_t deadline_ns = truce__clock_monotonic_ns() + op->patience_ms * INT64_C(1000000);
+    int64_t deadline_ns = truce__clock_monotonic_ns() + RESTART_MS * INT64_C(1000000);
     truce_status status;
     int pages, moved;
 
@@ -86,41 +90,62 @@ static truce_status run_restart(struct write_op *base, struct writer *writer, bs
     return status == TRUCE_LOCKED ? TRUCE_OK : status;
 }
 
+static bool is_stopping(struct checkpointer *checkpointer)
+{
+    bool stop;
+
+    pthread_mutex_lock(&checkpointer->mutex);
+    stop = checkpointer->stop;
+    pthread_mutex_unlock(&checkpointer->mutex);
+    return stop;
+}
+
+/* Who closes the store waits for this thread, and not for another process that holds the lock. */
 static truce_status run_alone(struct checkpointer *checkpointer, struct write_op *op)
 {
+    truce_status status = TRUCE_LOCKED;
+
     op->alone = true;
-    op->deadline_ns = truce__clock_monotonic_ns() + TURN_MS * INT64_C(1000000);
-    return truce__writer_run(checkpointer->writer, op, NULL);
+    for (int ms = 0; ms < TURN_MS && !is_stopping(checkpointer); ms += TURN_ONCE_MS) {
+        op->deadline_ns = truce__clock_monotonic_ns() + TURN_ONCE_MS * INT64_C(1000000);
+        status = truce__writer_run(checkpointer->writer, op, NULL);
+        if (status != TRUCE_LOCKED && status != TRUCE_TIMEOUT)
+            return status;
+    }
+    return status;
 }
 
 /* One pass beside the writers; `*left`: what was not moved. */
-static truce_status move_beside(struct checkpointer *checkpointer, int *left)
+static truce_status move_beside(struct checkpointer *checkpointer, int *pages, int *left)
 {
     struct write_op mark = {.run = run_mark};
-    int pages = 0, moved = 0;
+    int moved = 0;
     truce_status status = run_alone(checkpointer, &mark);
 
     if (!status)
         status = truce__durable_usable(checkpointer->writer->durable, NULL);
+    *pages = 0;
     if (!status)
-        status = truce__kv_checkpoint(checkpointer->kv, false, &pages, &moved, NULL);
-    *left = pages - moved;
+        status = truce__kv_checkpoint(checkpointer->kv, false, pages, &moved, NULL);
+    *left = *pages - moved;
     return status;
 }
 
-/* Until few pages are left, or another pass does not make them fewer: a reader needs them. */
-static truce_status move_most(struct checkpointer *checkpointer)
+/* Until few pages are left, or another pass does not make them fewer: a reader needs them, or writers are
+ * faster. `*few`: the rest can be moved while nobody writes. */
+static truce_status move_most(struct checkpointer *checkpointer, bool *few)
 {
-    int left = INT32_MAX, before;
-    truce_status status;
+    int left = INT32_MAX, pages = 0, before;
+    truce_status status = TRUCE_OK;
 
-    for (int pass = 0; pass < PASSES_MAX; pass++) {
+    for (int pass = 0; pass < PASSES_MAX && !status; pass++) {
         before = left;
-        status = move_beside(checkpointer, &left);
-        if (status || left <= PAGES_LEFT || left >= before)
-            return status;
+        status = move_beside(checkpointer, &pages, &left);
+        if (left <= PAGES_LEFT || left >= before)
+            break;
     }
-    return TRUCE_OK;
+    *few = left <= PAGES_STILL || pages >= PAGES_WORST;
+    return status;
 }
 
 /* Whether the WAL can begin anew; then `*due` is how long it may become. Errors are not lost: a sync that
@@ -130,15 +155,15 @@ static bool checkpoint(struct checkpointer *checkpointer, int *due)
     struct checkpoint_op op = {.base = {.run = run_restart}, .readers = checkpointer->readers};
     int claim = truce__lock_claim(checkpointer->writer->lock, LOCK_CHECKPOINT);
     truce_status status;
+    bool few;
 
     if (claim < 0)
         return false;
-    op.patience_ms = (int64_t)RESTART_MS << checkpointer->refused;
-    status = move_most(checkpointer);
-    if (!status)
+    status = move_most(checkpointer, &few);
+    if (!status && few)
         status = run_alone(checkpointer, &op.base);
     truce__lock_disclaim(claim);
-    if (!op.restarted && !op.pinned && checkpointer->refused < PATIENT_MAX)
+    if (!op.restarted && !op.pinned)
         checkpointer->refused++;
     if (!op.restarted || status)
         return false;

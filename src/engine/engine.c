@@ -288,6 +288,8 @@ static truce_status open_read_only(struct engine *engine, bson_error_t *error)
     truce__readers_init(&engine->readers, engine->path, flags, &engine->durable);
     /* without the lock file there is no waiting, for changes or for the disk */
     engine->locked = !truce__lock_open(engine->path, &engine->lock, &ignored);
+    if (engine->locked && !(flags & KV_IMMUTABLE)) /* else the first sync opens it */
+        (void)truce__durable_open(&engine->durable, &ignored);
     return TRUCE_OK;
 }
 

@@ -3,6 +3,9 @@
  * for whom.
  */
 #include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "engine/engine.h"
@@ -134,6 +137,117 @@ TEST(a_checkpoint_does_not_wait_long_for_a_reader_nor_do_writers)
     ask();
     CHECK_INT(checkpoints(), ==, 1);
     CHECK_INT(checkpointer->refused, ==, 0);
+    truce__engine_close(engine);
+}
+
+static void *ask_once(void *arg)
+{
+    ask();
+    CHECK_INT(checkpoints(), ==, 0);
+    atomic_store((atomic_bool *)arg, true);
+    return NULL;
+}
+
+/* However often it was refused: the longest that a holder was seen to have the lock, in ms. */
+TEST(a_checkpoint_holds_the_lock_for_a_moment_only_while_somebody_reads)
+{
+    struct lock_page *page;
+    int64_t longest = 0, since = 0;
+    struct reader *reader;
+    atomic_bool over = false;
+    bson_error_t error;
+    pthread_t thread;
+
+    REQUIRE(begin());
+    page = engine->lock.page;
+    REQUIRE(CHECK_OK(truce__readers_begin(&engine->readers, false, &reader, &error), error));
+    checkpointer->refused = 6;
+    write_one();
+    pthread_create(&thread, NULL, ask_once, &over);
+    while (!atomic_load(&over)) {
+        int64_t now = truce__clock_monotonic_ns() / 1000000;
+
+        if (!atomic_load(&page->holder))
+            since = 0;
+        else if (!since)
+            since = now;
+        else if (now - since > longest)
+            longest = now - since;
+        truce__clock_sleep_ms(1);
+    }
+    pthread_join(thread, NULL);
+    CHECK_INT(longest, <, 1000); /* 50, on a machine that has nothing else to do */
+    truce__readers_end(&engine->readers, reader);
+    truce__engine_close(engine);
+}
+
+TEST(a_store_closes_beside_a_process_that_holds_the_lock)
+{
+    int64_t start_ns;
+    bson_error_t error;
+    struct lock other;
+    char path[400];
+
+    REQUIRE(begin());
+    snprintf(path, sizeof path, "%s", engine->path);
+    REQUIRE(CHECK_OK(truce__lock_open(path, &other, &error), error));
+    REQUIRE(CHECK_OK(truce__lock_acquire(&other, INT64_MAX, &error), error));
+    ask();
+    start_ns = truce__clock_monotonic_ns();
+    truce__engine_close(engine);
+    CHECK_INT(truce__clock_monotonic_ns() - start_ns, <, INT64_C(30000000000));
+    truce__lock_release(&other);
+    truce__lock_close(&other);
+}
+
+/* ---- the size of the log ------------------------------------------------------------------------ */
+
+static int64_t log_bytes(void)
+{
+    char log[420];
+    struct stat size;
+
+    snprintf(log, sizeof log, "%s-wal", engine->path);
+    return stat(log, &size) ? -1 : (int64_t)size.st_size;
+}
+
+static void write_large(int id)
+{
+    static const truce_bulk_options options = {.relaxed = true};
+    size_t size = 15 << 20;
+    char *pad = memset(bson_malloc(size + 1), 'x', size);
+    truce_write write = {.kind = TRUCE_WRITE_INSERT, .collection = "c"};
+    truce_write_outcome outcome;
+    bson_error_t error;
+    bson_t *document;
+
+    pad[size] = 0;
+    document = BCON_NEW("_id", BCON_INT32(id), "pad", BCON_UTF8(pad));
+    write.document = document;
+    CHECK_OK(truce__engine_bulk(engine, &write, 1, &options, &outcome, &error), error);
+    truce_write_result_release(&outcome.result);
+    bson_destroy(document);
+    bson_free(pad);
+}
+
+TEST(a_log_that_grew_is_given_back)
+{
+    struct reader *reader;
+    bson_error_t error;
+
+    REQUIRE(begin());
+    REQUIRE(CHECK_OK(truce__readers_begin(&engine->readers, false, &reader, &error), error));
+    for (int i = 0; i < 6; i++)
+        write_large(100 + i); /* the log cannot begin anew meanwhile */
+    CHECK_INT(log_bytes(), >, TRUCE_LOG_BYTES_KEPT);
+    (void)checkpoints();
+    truce__readers_end(&engine->readers, reader);
+    for (int i = 0; i < 3; i++) {
+        ask();
+        (void)checkpoints();
+        write_one();
+    }
+    CHECK_INT(log_bytes(), <=, TRUCE_LOG_BYTES_KEPT);
     truce__engine_close(engine);
 }
 

@@ -204,3 +204,53 @@ TEST(a_writer_that_dies_before_it_announces_is_stood_in_for)
     CHECK_STATUS(TRUCE_TIMEOUT, truce__wake_wait(&lock, "c", &token, 20, &error), error);
     truce__lock_close(&lock);
 }
+
+/* The child waits for the lock, and dies as it does. */
+TEST(a_waiter_that_is_killed_leaves_nothing_behind)
+{
+    int64_t deadline_ns = in_ms(60000);
+    bson_error_t error;
+    struct lock lock;
+    pid_t child;
+    int state;
+
+    new_path();
+    CHECK_OK(truce__lock_open(path, &lock, &error), error);
+    CHECK_OK(truce__lock_acquire(&lock, deadline_ns, &error), error);
+    CHECK_INT(atomic_load(&lock.page->waited_until), <=, truce__clock_monotonic_ns());
+    child = fork();
+    if (!child) {
+        struct lock other;
+
+        if (truce__lock_open(path, &other, &error))
+            _exit(1);
+        (void)truce__lock_acquire(&other, deadline_ns, &error);
+        _exit(1);
+    }
+    while (atomic_load(&lock.page->waited_until) <= truce__clock_monotonic_ns())
+        truce__clock_sleep_ms(1);
+    kill(child, SIGKILL);
+    CHECK(waitpid(child, &state, 0) == child && WIFSIGNALED(state));
+    truce__clock_sleep_ms(50);
+    CHECK_INT(atomic_load(&lock.page->waited_until), <=, truce__clock_monotonic_ns());
+    truce__lock_release(&lock);
+    truce__lock_close(&lock);
+}
+
+/* The file may be older than the machine's clock. */
+TEST(who_waited_before_the_machine_was_started_is_not_waited_for)
+{
+    bson_error_t error;
+    struct lock lock, other;
+
+    new_path();
+    CHECK_OK(truce__lock_open(path, &lock, &error), error);
+    CHECK_OK(truce__lock_open(path, &other, &error), error);
+    atomic_store(&lock.page->waited_until, INT64_MAX);
+    CHECK_OK(truce__lock_acquire(&lock, in_ms(60000), &error), error);
+    CHECK_STATUS(TRUCE_LOCKED, truce__lock_acquire(&other, in_ms(30), &error), error);
+    CHECK_INT(atomic_load(&lock.page->waited_until), <=, in_ms(1000));
+    truce__lock_release(&lock);
+    truce__lock_close(&other);
+    truce__lock_close(&lock);
+}

@@ -274,6 +274,11 @@ static truce_status configure_connection(struct kv *kv, bson_error_t *error)
         "PRAGMA locking_mode=%s; PRAGMA cache_size=-%d; PRAGMA mmap_size=0; PRAGMA temp_store=MEMORY;"
         "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=OFF; PRAGMA cell_size_check=ON",
         kv->flags & KV_ALONE ? "EXCLUSIVE" : "NORMAL", cache_kib(kv->flags));
+    if (writer) { /* only who begins the log anew can cut it */
+        size_t at = strlen(sql);
+
+        snprintf(sql + at, sizeof sql - at, ";PRAGMA journal_size_limit=%d", TRUCE_LOG_BYTES_KEPT);
+    }
     return execute(kv, sql, error);
 }
 

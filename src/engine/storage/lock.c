@@ -14,7 +14,9 @@
  *     free --turnstile, lock--> held --unlock, turn + 1, wake--> free
  *
  * A blocking fcntl() has no deadline, so a waiter tries, sleeps on the word `turn`, and tries
- * again. A holder that dies releases the lock without a wake, so nobody sleeps longer than NAP_NS.
+ * again. A holder that dies releases the lock without a wake, so nobody sleeps longer than NAP_NS. Each says
+ * before it sleeps that somebody waits, for twice that time: a count would stay too high for ever when
+ * one of them is killed.
  *
  * Invariants:
  *  1. The lock is held exactly while the kernel says so. Of the page only the numbers of commits are
@@ -47,6 +49,7 @@
 #define BYTE_TURNSTILE 1
 #define BYTE_CLAIMS    16
 #define NAP_NS         INT64_C(10000000)
+#define WAITED_NS      (2 * NAP_NS)
 
 /* ---- forks ---------------------------------------------------------------------------------- */
 
@@ -208,10 +211,18 @@ static bool has_byte(const struct lock *lock, int64_t byte)
     return fcntl(lock->file, F_OFD_GETLK, &range) || range.l_type != F_UNLCK;
 }
 
+/* Has anybody said so lately? What is far ahead is of another clock, before the machine was started. */
+static bool has_waiters(const struct lock *lock)
+{
+    int64_t left = atomic_load(&lock->page->waited_until) - truce__clock_monotonic_ns();
+
+    return left > 0 && left <= WAITED_NS;
+}
+
 static void wake_waiters(const struct lock *lock)
 {
     atomic_fetch_add(&lock->page->turn, 1);
-    if (atomic_load(&lock->page->waiters))
+    if (has_waiters(lock))
         truce__word_wake(&lock->page->turn, INT32_MAX);
 }
 
@@ -236,11 +247,11 @@ static bool wait_for_byte(const struct lock *lock, int64_t byte, int64_t deadlin
 
     if (taken)
         return true;
-    atomic_fetch_add(&page->waiters, 1);
     while (!taken) {
         unsigned seen = atomic_load(&page->turn);
         int64_t left;
 
+        atomic_store(&page->waited_until, truce__clock_monotonic_ns() + WAITED_NS);
         taken = try_byte(lock, byte, F_WRLCK);
         if (taken || (errno != EAGAIN && errno != EACCES && errno != EINTR))
             break;
@@ -250,7 +261,6 @@ static bool wait_for_byte(const struct lock *lock, int64_t byte, int64_t deadlin
             break;
         truce__word_sleep(&page->turn, seen, left < NAP_NS ? left : NAP_NS);
     }
-    atomic_fetch_sub(&page->waiters, 1);
     return taken;
 }
 
@@ -288,7 +298,7 @@ truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_er
 
     truce_assert(!lock->held);
     /* who does not wait needs no turn, as long as nobody waits */
-    if (atomic_load(&lock->page->waiters) || !try_byte(lock, BYTE_LOCK, F_WRLCK))
+    if (has_waiters(lock) || !try_byte(lock, BYTE_LOCK, F_WRLCK))
         status = wait_in_turn(lock, deadline_ns, error);
     if (status)
         return status;

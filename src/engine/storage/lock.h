@@ -33,16 +33,16 @@ struct lock_pin {
 
 /* The shared page, at the start of the lock file; zero when new. */
 struct lock_page {
-    atomic_uint turn;                /* counts every release; waiters sleep on it */
-    atomic_uint waiters;             /* how many may sleep on it; too many after one has died */
-    atomic_int holder;               /* process id of who holds the lock; 0: nobody */
-    atomic_llong held_since;         /* wall clock, milliseconds */
-    atomic_uint begun;               /* commits that may have changed something ... */
-    atomic_uint announced;           /* ... and those whose collections were woken (wake.c) */
-    atomic_ullong promised;          /* commits that wait for the disk: begun, ... */
-    atomic_ullong written;           /* ... ended, and ... */
-    atomic_ullong durable;           /* ... on the disk (durable.c) */
-    atomic_bool broken;              /* the disk refused what was written */
+    atomic_uint turn;          /* counts every release; waiters sleep on it */
+    atomic_llong waited_until; /* somebody may sleep on it, until then (monotonic nanoseconds) */
+    atomic_int holder;         /* process id of who holds the lock; 0: nobody */
+    atomic_llong held_since;   /* wall clock, milliseconds */
+    atomic_uint begun;         /* commits that may have changed something ... */
+    atomic_uint announced;     /* ... and those whose collections were woken (wake.c) */
+    atomic_ullong promised;    /* commits that wait for the disk: begun, ... */
+    atomic_ullong written;     /* ... ended, and ... */
+    atomic_ullong durable;     /* ... on the disk (durable.c) */
+    atomic_bool broken;        /* the disk refused what was written */
     atomic_uint changes[WAKE_SLOTS]; /* for each slot of collection names: counts commits */
     atomic_uint log_pages;           /* in the WAL, as the last commit left it ... */
     atomic_ullong log_written;       /* ... and those ever written to it */
