@@ -14,6 +14,14 @@ if(NOT TRUCE_SANITIZE)
     add_custom_target(truce_manual ALL DEPENDS truce.1 truce.bash truce.zsh truce.fish)
 endif()
 
+# Those of the calls come from the public headers.
+file(GLOB TRUCE_PUBLIC_HEADERS CONFIGURE_DEPENDS include/truce/*.h)
+add_custom_command(OUTPUT man3/truce_store.3
+    COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/man3 ${CMAKE_CURRENT_BINARY_DIR}/man3 ${PROJECT_VERSION}
+    DEPENDS tools/man3 ${TRUCE_PUBLIC_HEADERS} VERBATIM)
+add_custom_target(truce_man3 ALL DEPENDS man3/truce_store.3)
+install(DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/man3 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT dev)
+
 # The prefix in truce.pc is where the file lies, so that it is right wherever it was installed.
 file(RELATIVE_PATH TRUCE_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" TRUCE_PC_PREFIX "${TRUCE_PC_PREFIX}")

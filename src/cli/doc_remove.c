@@ -51,8 +51,8 @@ const struct cli_command cli_doc_remove = {
     .arguments = "COLLECTION ID",
     .summary = "remove a document if nobody has saved it since it was read",
     .help =
-        "If its number is no longer --version, nothing is removed, what stands is told, and the exit\n"
-        "code is 1. The number is never given again: a document of that _id goes on counting.",
+        "If its number is no longer --version, nothing is removed, what stands is told, and the\n"
+        "exit code is 1. The number is never given again: a document of that _id goes on counting.",
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc remove posts 1 --version 1",
     .options =

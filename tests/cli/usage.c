@@ -178,6 +178,23 @@ TEST(the_manual_passes_mandoc_where_that_is_installed)
     CHECK_INT(c->code, ==, 0);
 }
 
+TEST(every_call_of_the_library_has_a_man_page)
+{
+    char *script = bson_strdup_printf(
+        "set -e; tools=" TRUCE_TEST_DATA "/../../tools; cd '%s'; \"$tools/man3\" man3 1.2\n"
+        "for call in $(grep -ohE '\\btruce_[a-z0-9_]+\\(' \"$tools\"/../include/truce/{store,set,item}.h"
+        " | grep -v _function | tr -d '('); do [ -s man3/$call.3 ] || echo \"no page: $call\"; done\n"
+        "type mandoc >/dev/null 2>&1 || exit 0\n"
+        "for page in man3/*.3; do head -1 $page | grep -q '^.so' || mandoc -T lint $page; done\n",
+        test_directory());
+    const struct command *c = SHELL(script);
+
+    CHECK_TEXT("", c->out);
+    CHECK_TEXT("", c->err);
+    CHECK_INT(c->code, ==, 0);
+    bson_free(script);
+}
+
 TEST(completion_for_each_shell_is_sound_where_that_is_installed)
 {
     CHECK_INT(SHELL("\"$1\" manual bash | bash -n")->code, ==, 0);
