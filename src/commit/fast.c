@@ -110,13 +110,22 @@ static truce_status unknown(const struct entry *entry, bson_error_t *error)
                        truce__entry_show(entry, text, sizeof text));
 }
 
+/* The disk or the network failed each time: that is told, with its reason. */
+static truce_status failed(const bson_error_t *why, bson_error_t *error)
+{
+    if (error)
+        *error = *why;
+    return TRUCE_IO;
+}
+
 /* Sends the entry's write until its outcome is certain. *took false: somebody was faster. Once a send
  * was not answered, an answer to a later one that it found nothing is no proof: the first may have
  * landed in between, and somebody may have changed the document since (F4). */
 static truce_status write_certainly(truce_commit *commit, struct entry *entry, bool *took,
                                     bson_error_t *error)
 {
-    bool unanswered = false;
+    bool unanswered = false, silent = false;
+    bson_error_t why = {0};
 
     for (;;) {
         enum verdict verdict = OTHERWISE;
@@ -125,8 +134,11 @@ static truce_status write_certainly(truce_commit *commit, struct entry *entry, b
         if (!truce__unanswered(status) && (*took || !unanswered))
             return status;
         unanswered = true;
+        silent = silent || status != TRUCE_IO;
+        if (status == TRUCE_IO && error)
+            why = *error;
         if (judge(commit, entry, &commit->id, &verdict, error) || verdict == OTHERWISE)
-            return unknown(entry, error);
+            return silent ? unknown(entry, error) : failed(&why, error);
         if (verdict == AS_READ && status == TRUCE_DUPLICATE)
             return unknown(entry, error); /* F5 */
         if (verdict == TOOK) {
@@ -134,7 +146,7 @@ static truce_status write_certainly(truce_commit *commit, struct entry *entry, b
             return TRUCE_OK;
         }
         if (truce__worker_wait(&commit->worker, "the store", error))
-            return unknown(entry, error);
+            return silent ? unknown(entry, error) : failed(&why, error);
     }
 }
 

@@ -347,6 +347,25 @@ static truce_status judge(truce_commit *commit, bson_error_t *error)
         "took effect");
 }
 
+/* A disk or a network that failed is told as that, with its reason: who hears of it knows as little as by
+ * UNKNOWN, and what to mend. */
+static truce_status judge_failure(truce_commit *commit, truce_status failure, bson_error_t *error)
+{
+    bson_error_t why = {0}, judged = {0};
+    truce_status status;
+
+    if (error)
+        why = *error;
+    status = judge(commit, &judged);
+    if (status == TRUCE_UNKNOWN && failure == TRUCE_IO) {
+        status = failure;
+        judged = why;
+    }
+    if (status && error)
+        *error = judged;
+    return status;
+}
+
 static truce_status send(truce_commit *commit, bool *again, bson_error_t *error)
 {
     truce_bulk_options options = {.atomic = true, .relaxed = commit->options.relaxed};
@@ -359,7 +378,7 @@ static truce_status send(truce_commit *commit, bool *again, bson_error_t *error)
         outcomes = bson_malloc0(plan.count * sizeof *outcomes);
         status = truce_bulk(commit->store, plan.writes, plan.count, &options, outcomes, error);
         if (truce__unanswered(status))
-            status = judge(commit, error);
+            status = judge_failure(commit, status, error);
         else if (status)
             status = refused(commit, &plan, outcomes, status, again, error);
         for (uint32_t i = 0; i < plan.count; i++)

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/test.h"
+#include "truce/commit.h"
 
 #define STEPS 9
 
@@ -255,6 +256,38 @@ TEST(a_full_disk_fails_operations_cleanly_until_there_is_room)
 TEST(after_a_sync_that_failed_the_operation_is_there_whole_or_not_at_all)
 {
     run_all(DISK_SYNC_FAILS, 1);
+}
+
+static truce_status insert_both(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    bson_t *document = test_bson("{'_id': 7}");
+    truce_status status = truce_commit_insert(commit, "c", document, error);
+
+    if (!status && *(const int *)arg > 1)
+        status = truce_commit_insert(commit, "d", document, error);
+    bson_destroy(document);
+    return status;
+}
+
+TEST(a_full_disk_is_named_by_a_commit)
+{
+    const truce_commit_options options = {.deadline_ms = 50};
+    truce_store *store;
+    bson_error_t error;
+    char path[400];
+
+    snprintf(path, sizeof path, "%s/t.truce", test_directory());
+    disk_reset();
+    if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
+        return;
+    for (int documents = 1; documents <= 2; documents++) {
+        disk_fail(DISK_FULL, 1, true);
+        CHECK_STATUS(TRUCE_IO, truce_transact(store, insert_both, &documents, &options, &error),
+                     error);
+        CHECK(strstr(error.message, "the disk is full"));
+        disk_fail(DISK_NO_FAULT, 0, false);
+    }
+    truce_store_close(store);
 }
 
 TEST(a_full_disk_is_named)

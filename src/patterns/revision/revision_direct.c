@@ -110,14 +110,14 @@ static void make_replacement(struct direct *direct)
     BSON_APPEND_OID(&direct->replacement, "_rev", &direct->rev);
 }
 
-static truce_status send(const struct direct *direct, bool *matched)
+static truce_status send(const struct direct *direct, bool *matched, bson_error_t *why)
 {
     const truce_revision *revision = direct->save->revision;
     truce_write_options options = {.relaxed = revision->relaxed,
                                    .deadline_ms = revision->deadline_ms};
     truce_write_result result = {0};
     truce_status status = truce_update(revision->store, revision->collection, &direct->filter,
-                                       &direct->replacement, &options, &result, NULL);
+                                       &direct->replacement, &options, &result, why);
 
     *matched = !status && result.matched > 0;
     truce_write_result_release(&result);
@@ -152,24 +152,33 @@ static enum verdict judge(struct direct *direct)
 /* Sends it until its outcome is certain. *saved false, OK: it has no effect, and never will. */
 static truce_status send_certainly(struct direct *direct, bool *saved, bson_error_t *error)
 {
-    bool unanswered = false;
+    bool unanswered = false, silent = false;
+    bson_error_t why = {0};
 
     for (;;) {
-        truce_status status = send(direct, saved);
+        bson_error_t now = {0};
+        truce_status status = send(direct, saved, &now);
         enum verdict verdict;
 
         if (*saved || (!unanswered && !truce__unanswered(status)))
             return TRUCE_OK;
         unanswered = true;
+        silent = silent || status != TRUCE_IO;
+        why = now;
         verdict = judge(direct); /* D2 */
         *saved = verdict == TOOK;
         if (*saved)
             return TRUCE_OK;
-        if (verdict == OTHERWISE || truce__worker_wait(&direct->worker, "the store", NULL))
-            return truce__fail(TRUCE_UNKNOWN, error,
-                               "the store did not answer a save in \"%s\", and what stands there "
-                               "now does not tell whether it took effect",
-                               direct->save->revision->collection);
+        if (verdict != OTHERWISE && !truce__worker_wait(&direct->worker, "the store", NULL))
+            continue;
+        if (!silent && error) /* the disk failed each time: that is told, with its reason */
+            *error = why;
+        if (!silent)
+            return TRUCE_IO;
+        return truce__fail(TRUCE_UNKNOWN, error,
+                           "the store did not answer a save in \"%s\", and what stands there "
+                           "now does not tell whether it took effect",
+                           direct->save->revision->collection);
     }
 }
 
