@@ -348,3 +348,25 @@ TEST(sets_of_many_values_are_compared_by_hash)
     bson_destroy(old);
     bson_destroy(added);
 }
+
+/* Each stage alone holds far less than it may. */
+TEST(the_stages_of_a_pipeline_share_one_maximum_of_memory)
+{
+    static const char stage[] =
+        "{'$lookup':{'from':'c','pipeline':[{'$unwind':'$a'},{'$set':{'x':'%0200d'}}],'as':'f%d'}},";
+    truce_store *store = open_store("memory:");
+    char pipeline[8000] = "[{'$limit':1},", *at = pipeline + strlen(pipeline);
+    bson_error_t error;
+
+    fill(store);
+    for (int i = 0; i < 15; i++)
+        at += snprintf(at, 400, stage, 0, i);
+    strcpy(at, "{'$project':{'_id':1}}]");
+    CHECK_STATUS(TRUCE_LIMIT, run_pipeline(store, pipeline, 0, &error), error);
+    CHECK_INT(error.code, ==, CODE_EXCEEDED_MEMORY_LIMIT);
+    CHECK(strstr(error.message, "together"));
+    CHECK_OK(
+        run_pipeline(store, "[{'$unwind':'$a'},{'$sort':{'a':1}},{'$skip':1000000}]", 0, &error),
+        error);
+    truce_store_close(store);
+}
