@@ -59,3 +59,12 @@ double histogram_us(const struct histogram *h, double part)
     }
     return 0;
 }
+
+double histogram_longest_us(const struct histogram *h)
+{
+    int i = HISTOGRAM_BUCKETS;
+
+    while (i > 0 && !h->counts[i - 1])
+        i--;
+    return i ? (double)bucket_ns(i - 1) / 1000.0 : 0;
+}

@@ -22,5 +22,7 @@ void histogram_add(struct histogram *h, uint64_t ns);
 void histogram_merge(struct histogram *to, const struct histogram *from, uint64_t interval_ns);
 /* the value below which `part` (0 to 1) of them lie; 0 if there are none */
 double histogram_us(const struct histogram *h, double part);
+/* the longest of them: how long somebody had to wait; 0 if there are none */
+double histogram_longest_us(const struct histogram *h);
 
 #endif

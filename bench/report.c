@@ -135,9 +135,10 @@ static void report_figure(const struct figures *figures, const struct figure *fi
                figure->cannot ? "" : "void: ", figure->why);
         return;
     }
-    printf("  %-26s %7d %11.0f %6.0f %% %9.0f %9.0f %9.0f", name, figure->callers,
+    printf("  %-26s %7d %11.0f %6.0f %% %9.0f %9.0f %9.0f %10.0f", name, figure->callers,
            figure_rate(figure), figure_spread(figure) * 100, histogram_us(&figure->latencies, 0.5),
-           histogram_us(&figure->latencies, 0.99), histogram_us(&figure->latencies, 0.999));
+           histogram_us(&figure->latencies, 0.99), histogram_us(&figure->latencies, 0.999),
+           histogram_longest_us(&figure->latencies));
     show_disk(figure);
     printf(" %8.1f %8.0f %7.0f", each(figure, figure->cpu_seconds * 1e6),
            each(figure, (double)figure->bytes_written), (double)figure->memory / 1e6);
@@ -152,9 +153,9 @@ void report_workload(const struct figures *figures, int from)
 
     bool marked = false;
 
-    printf("\n%s (%s)\n  %-26s %7s %9s/s %8s %9s %9s %9s %9s %8s %8s %7s %10s\n", workload->title,
-           workload->name, "", "callers", workload->unit, "spread", "p50 us", "p99 us", "p99.9 us",
-           "fsync us", "cpu us", "bytes", "MB", "truce is");
+    printf("\n%s (%s)\n  %-26s %7s %9s/s %8s %9s %9s %9s %10s %9s %8s %8s %7s %10s\n",
+           workload->title, workload->name, "", "callers", workload->unit, "spread", "p50 us",
+           "p99 us", "p99.9 us", "longest us", "fsync us", "cpu us", "bytes", "MB", "truce is");
     for (int i = from; i < figures->count; i++)
         report_figure(figures, &figures->all[i]);
     for (int i = from; i < figures->count; i++)
@@ -275,6 +276,7 @@ static void append_figure(bson_t *document, const struct figures *figures,
     BSON_APPEND_DOUBLE(document, "p50_us", histogram_us(&figure->latencies, 0.5));
     BSON_APPEND_DOUBLE(document, "p99_us", histogram_us(&figure->latencies, 0.99));
     BSON_APPEND_DOUBLE(document, "p999_us", histogram_us(&figure->latencies, 0.999));
+    BSON_APPEND_DOUBLE(document, "longest_us", histogram_longest_us(&figure->latencies));
     if (!figure->workload->reads)
         append_disk(document, "fdatasync", &figure->disk);
     BSON_APPEND_DOUBLE(document, "cpu_us_each", each(figure, figure->cpu_seconds * 1e6));

@@ -40,6 +40,8 @@
 #define COMMIT_LEASE_MS_MAX        600000 /* nobody can block others for longer */
 #define COMMIT_DEADLINE_MS         30000  /* default deadline */
 #define COMMIT_TRIES               100    /* default: how often truce_transact runs its function */
+#define COMMIT_TRIES_FREE          3      /* so often it only compares; then, and after ... */
+#define COMMIT_TAKE_MS             100    /* ... so long, a commit takes its documents first */
 #define COMMIT_INDEXES_FRESH_MS    5000 /* for so long a list of indexes is taken for what is there */
 
 #endif

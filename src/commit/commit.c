@@ -80,6 +80,7 @@ void truce_commit_free(truce_commit *commit)
 {
     if (!commit)
         return;
+    truce__journal_drop(commit, "it was abandoned");
     free_entries(commit);
     bson_free(commit->entries);
     bson_free((char *)commit->options.key);
@@ -471,13 +472,27 @@ static truce_status prepare_keys(truce_commit *commit, bool fast, bson_error_t *
     return status;
 }
 
+/* A blind change of one document by the store's own step: nothing was read, so nothing can be lost, and no
+ * race with others has to be won. Not on a server, where that step is a transaction. */
+static bool in_one_step(const truce_commit *commit)
+{
+    const struct entry *entry = commit->entries[0];
+
+    return native(commit) && (commit->store->capabilities & TRUCE_CAN_COMPARE) && !entry->known &&
+           !entry->keyed && entry->changes_count > 0 && !truce__entry_has_diff(entry);
+}
+
 static truce_status apply_once(truce_commit *commit, bson_error_t *error)
 {
-    bool fast = commit->count == 1 && !commit->options.key && comparable(commit);
+    bool fast = commit->count == 1 && !commit->options.key && comparable(commit) && !commit->owner;
     truce_status status = prepare_keys(commit, fast, error);
 
     if (status)
         return status;
+    if (commit->owner)
+        return truce__commit_journal(commit, error);
+    if (fast && in_one_step(commit))
+        return truce__commit_native(commit, error);
     if (fast) {
         if (truce__entry_writes(commit->entries[0]))
             return truce__commit_fast(commit, error);
@@ -536,23 +551,38 @@ static truce_status applied_already(const truce_commit *commit, bson_error_t *er
     return commit->outcome;
 }
 
-static truce_status run_once(truce_commit *commit, truce_commit_function *function, void *arg,
-                             bson_error_t *error)
+/* T1: what the last try had to do with is taken first, if `take`. */
+static truce_status begin_try(truce_commit *commit, bool take, bool *already, bson_error_t *error)
 {
-    truce_status status;
-
-    free_entries(commit);
+    *already = false;
     commit->applied = false;
     commit->failed = TRUCE_OK;
     truce__id_new(&commit->id);
+    if (take)
+        return truce__journal_take(commit, already, error);
+    free_entries(commit);
+    return TRUCE_OK;
+}
+
+static truce_status run_once(truce_commit *commit, truce_commit_function *function, void *arg,
+                             bool take, bson_error_t *error)
+{
+    bool already;
+    truce_status status = begin_try(commit, take, &already, error);
+
+    if (status || already)
+        return status;
     if (error)
         error->message[0] = '\0';
     status = function(commit, arg, error);
     if (status == TRUCE_REFUSED && (!error || !error->message[0]))
         (void)truce__fail(status, error, "the function refused");
     if (!status && !commit->applied)
-        return truce_commit_apply(commit, error);
-    return status == TRUCE_CONFLICT && commit->applied ? applied_already(commit, error) : status;
+        status = truce_commit_apply(commit, error);
+    else if (status == TRUCE_CONFLICT && commit->applied)
+        status = applied_already(commit, error);
+    truce__journal_drop(commit, "its function did not come to an end");
+    return status;
 }
 
 /* A diff that nobody can make again was compared with something else than it was made from. */
@@ -588,12 +618,29 @@ static truce_status next_try(truce_commit *commit, uint32_t tried, bson_error_t 
     return TRUCE_OK;
 }
 
+/* T3 */
+static bool is_unsuited(const truce_commit *commit, truce_status status)
+{
+    if (commit->applied && commit->outcome == TRUCE_OK)
+        return false; /* it took effect */
+    return status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_DUPLICATE ||
+           (status == TRUCE_CONFLICT && commit->untakeable);
+}
+
 static truce_status try_often(truce_commit *commit, truce_commit_function *function, void *arg,
                               uint32_t tries, bson_error_t *error)
 {
-    for (uint32_t i = 0;; i++) {
-        truce_status status = run_once(commit, function, arg, error);
+    int64_t begun_ns = truce__clock_monotonic_ns();
 
+    for (uint32_t i = 0;; i++) {
+        bool take = i >= COMMIT_TRIES_FREE && !commit->untakeable &&
+                    truce__clock_monotonic_ns() - begun_ns >= COMMIT_TAKE_MS * INT64_C(1000000);
+        truce_status status = run_once(commit, function, arg, take, error);
+
+        if (take && is_unsuited(commit, status)) {
+            commit->untakeable = true;
+            status = TRUCE_CONFLICT;
+        }
         if (status != TRUCE_CONFLICT || is_at_its_end(commit) || i + 1 >= tries)
             return status;
         status = next_try(commit, i, error);

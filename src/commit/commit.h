@@ -4,6 +4,8 @@
 /* A commit as its mechanisms see it. */
 #include "commit/journal.h"
 
+struct owner;
+
 struct truce_commit {
     truce_store *store;
     truce_commit_options options; /* key and input are copies */
@@ -16,7 +18,10 @@ struct truce_commit {
     truce_status failed;  /* not OK: it can take no effect any more, because: */
     bson_error_t why;
     uint32_t searched; /* so often nobody was found who has a unique value that was refused */
-    bool fixed;        /* nobody can make its diffs again: a stale one is the end */
+    struct owner
+        *owner;      /* of documents that were taken before the function runs (journal_take.c) */
+    bool untakeable; /* the journal cannot do what the function does */
+    bool fixed;      /* nobody can make its diffs again: a stale one is the end */
 };
 
 /* What a read of its own said: the answer of every later call. */
@@ -42,6 +47,14 @@ static inline bool truce__commit_takes(const struct entry *entry)
 truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_native(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error);
+
+/* Takes the documents of the last try, before the function runs again (journal_take.c). CONFLICT: not this
+ * time. *already: the key says that the commit took effect. */
+truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error_t *error);
+/* Undoes what was taken; nothing, if nothing was. */
+void truce__journal_drop(truce_commit *commit, const char *why);
+/* After the end of a commit whose documents were taken. */
+void truce__journal_let_go(truce_commit *commit);
 
 /* CONFLICT about an entry, with a sentence: `why` goes behind the document's name. */
 truce_status truce__commit_conflict(const struct entry *entry, const char *why,

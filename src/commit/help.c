@@ -210,6 +210,8 @@ truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
     if (truce__journal_lease_over(worker, id, commit))
         return truce__journal_abort(worker, id, "its lease was over", &changed,
                                     error); /* H1: then look again */
+    if (worker->holding)
+        return truce__fail(TRUCE_CONFLICT, error, "%s holds a document that is wanted", what);
     return truce__worker_wait(worker, what, error);
 }
 

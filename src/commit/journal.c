@@ -152,8 +152,7 @@ static truce_status insert_commit(struct owner *owner, bson_error_t *error)
     return status;
 }
 
-/* The commit document, the key and its horizon. */
-static truce_status open_commit(struct owner *owner, bool *already, bson_error_t *error)
+truce_status truce__owner_open(struct owner *owner, bool *already, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
     truce_status status = insert_commit(owner, error);
@@ -190,15 +189,14 @@ static void release_all(struct owner *owner)
     bson_destroy(&commit);
 }
 
-/* Step 7. What cannot be done now is left to whoever comes. */
-static void give_up(struct owner *owner, const bson_error_t *why)
+void truce__owner_give_up(struct owner *owner, const char *why)
 {
     truce_commit *commit = owner->commit;
     bool changed = false;
 
     if (!owner->inserted)
         return;
-    if (truce__journal_abort(owner->worker, &commit->id, why->message, &changed, NULL))
+    if (truce__journal_abort(owner->worker, &commit->id, why, &changed, NULL))
         return;
     if (!changed) { /* not pending any more: only an abort by somebody else lets us strip */
         bson_t document;
@@ -240,6 +238,17 @@ static truce_status renew(struct owner *owner, bson_error_t *error)
     return truce__unanswered(status) ? TRUCE_OK : status; /* it may land, or not: no matter */
 }
 
+/* Step 2, unless the document was taken before the function ran. */
+static truce_status take(struct owner *owner, struct entry *entry, bson_error_t *error)
+{
+    truce_status status;
+
+    if (!entry->prepared)
+        return truce__owner_prepare(owner, entry, error);
+    status = truce__owner_can_be(owner, entry, error);
+    return status ? status : truce__owner_still(owner, entry, error);
+}
+
 /* Steps 2 to 4, up to the decision. */
 static truce_status take_all(struct owner *owner, bson_error_t *error)
 {
@@ -251,7 +260,7 @@ static truce_status take_all(struct owner *owner, bson_error_t *error)
             continue;
         status = renew(owner, error);
         if (!status)
-            status = truce__owner_prepare(owner, commit->entries[i], error);
+            status = take(owner, commit->entries[i], error);
     }
     if (!status)
         status = renew(owner, error);
@@ -260,26 +269,36 @@ static truce_status take_all(struct owner *owner, bson_error_t *error)
     return status ? status : truce__owner_post(owner, error);
 }
 
-static truce_status run(struct owner *owner, bson_error_t *error)
+/* From an open commit document to the end. */
+static truce_status bring_through(struct owner *owner, bson_error_t *error)
 {
-    bool already = false;
     bson_error_t why = {0};
-    truce_status status = open_commit(owner, &already, &why);
+    truce_status status = take_all(owner, &why);
 
-    if (already)
-        return TRUCE_OK;
-    if (!status)
-        status = take_all(owner, &why);
     if (!status) {
         status = truce__owner_decide(owner, &why);
         if (!status)
             release_all(owner);
-        if (!status || status == TRUCE_UNKNOWN)
-            goto out;
     }
-    give_up(owner, &why);
-out:
+    if (status && status != TRUCE_UNKNOWN)
+        truce__owner_give_up(owner, why.message);
     if (status && error)
+        *error = why;
+    return status;
+}
+
+static truce_status run(struct owner *owner, bson_error_t *error)
+{
+    bool already = false;
+    bson_error_t why = {0};
+    truce_status status = truce__owner_open(owner, &already, &why);
+
+    if (already)
+        return TRUCE_OK;
+    if (!status)
+        return bring_through(owner, error);
+    truce__owner_give_up(owner, why.message);
+    if (error)
         *error = why;
     return status;
 }
@@ -314,6 +333,16 @@ static truce_status attempt(truce_commit *commit, bool *again, bson_error_t *err
     return status;
 }
 
+/* Its documents were taken before its function ran. */
+static truce_status finish_taken(truce_commit *commit, bson_error_t *error)
+{
+    truce_status status;
+
+    status = bring_through(commit->owner, error);
+    truce__journal_let_go(commit);
+    return status;
+}
+
 truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
 {
     truce_status status = truce__memo_commits(commit->store, error);
@@ -321,6 +350,8 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
     if (status)
         return status;
     truce__owner_hold_missing(commit);
+    if (commit->owner)
+        return finish_taken(commit, error);
     for (;;) {
         bool again;
 

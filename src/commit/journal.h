@@ -28,6 +28,7 @@ struct worker {
     truce_store *store;
     int64_t deadline_ns; /* monotonic: waiting ends with TRUCE_LOCKED */
     bool relaxed;
+    bool holding; /* documents were taken already: nobody is waited for, whom they might wait for */
     bool watching;
     bson_oid_t watched; /* the pending commit that is waited for */
     uint32_t waits;     /* in a row */

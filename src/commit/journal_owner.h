@@ -15,6 +15,12 @@ struct owner {
     const char *held_in;
 };
 
+/* Step 1: the commit document, the key and its horizon. *already: the key says that it took effect. */
+truce_status truce__owner_open(struct owner *owner, bool *already, bson_error_t *error);
+
+/* Step 7. What cannot be done now is left to whoever comes. */
+void truce__owner_give_up(struct owner *owner, const char *why);
+
 /* Its commit document, asked for until the store answers. */
 truce_status truce__owner_find(struct owner *owner, bson_t *document, bson_error_t *error);
 
@@ -27,6 +33,15 @@ void truce__owner_target(bson_t *array, uint32_t index, const struct entry *entr
 
 /* Step 2: takes the entry's document, or puts a stub there. */
 truce_status truce__owner_prepare(struct owner *owner, struct entry *entry, bson_error_t *error);
+
+/* J7: what the release will leave there is a document, with its revision, and every index takes it. */
+truce_status truce__owner_can_be(const struct owner *owner, const struct entry *entry,
+                                 bson_error_t *error);
+
+/* A document that was taken first (journal_take.c) is still as it was: CONFLICT if a plain writer changed
+ * it since. */
+truce_status truce__owner_still(struct owner *owner, const struct entry *entry,
+                                bson_error_t *error);
 
 /* Step 3, J6. Before: all missing requires but one become holds. */
 void truce__owner_hold_missing(truce_commit *commit);

@@ -14,9 +14,8 @@
 
 #define REVISION_BYTES 18 /* the field `_rev` */
 
-/* J7: what the release will leave there is a document, with its revision, and every index takes it. */
-static truce_status can_be(const struct owner *owner, const struct entry *entry,
-                           bson_error_t *error)
+truce_status truce__owner_can_be(const struct owner *owner, const struct entry *entry,
+                                 bson_error_t *error)
 {
     uint32_t size = entry->after.len + (bson_has_field(&entry->after, "_rev") ? 0 : REVISION_BYTES);
     truce_status status = TRUCE_OK;
@@ -41,7 +40,7 @@ static truce_status taken(struct owner *owner, struct entry *entry, const bson_t
     entry->prepared = true;
     status = entry->known ? truce__commit_same(entry, document, error)
                           : truce__entry_take(entry, document, error);
-    return status ? status : can_be(owner, entry, error);
+    return status ? status : truce__owner_can_be(owner, entry, error);
 }
 
 /* Reads the document as it is, with its intent if it has one. */
@@ -89,6 +88,24 @@ static truce_status look_for_prepare(struct owner *owner, struct entry *entry, b
         status = truce__commit_conflict(entry, "was not taken: the store did not answer", error);
     }
     bson_destroy(&plain);
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce__owner_still(struct owner *owner, const struct entry *entry, bson_error_t *error)
+{
+    bson_t document, now = BSON_INITIALIZER;
+    truce_status status = truce__owner_peek(owner, entry, &document, error);
+
+    if (!status && is_ours(owner, &document)) {
+        bson_destroy(&now);
+        truce__shadow_restore(&document, &now);
+        if (!bson_equal(&now, &entry->base))
+            status = truce__commit_conflict(entry, "was changed by a plain write", error);
+    } else if (!status || status == TRUCE_NOT_FOUND) {
+        status = truce__commit_conflict(entry, "is not held any more", error);
+    }
+    bson_destroy(&now);
     bson_destroy(&document);
     return status;
 }
@@ -194,7 +211,7 @@ static truce_status who_has_it(struct owner *owner, struct entry *entry, bson_er
 static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     truce_write_options options = {.relaxed = truce__worker_relaxed_step(owner->worker)};
-    truce_status status = can_be(owner, entry, error);
+    truce_status status = truce__owner_can_be(owner, entry, error);
     bson_t stub = BSON_INITIALIZER;
 
     if (!status) {

@@ -310,7 +310,7 @@ static truce_status refused(truce_commit *commit, const struct plan *plan,
         outcomes[at].status != TRUCE_DUPLICATE)
         return status;
     status = look_again(commit, entry, outcomes[at].status == TRUCE_DUPLICATE, error);
-    *again = !status && pinned(entry);
+    *again = !status && !entry->known; /* nothing that was read has changed */
     return status || *again
                ? status
                : truce__commit_conflict(entry, "was held by another commit for a moment", error);

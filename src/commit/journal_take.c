@@ -1,0 +1,118 @@
+#include "commit/journal_owner.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "commit/memo.h"
+
+/*
+ * Documents first. A commit whose function reads, thinks and writes is a conflict whenever somebody was
+ * faster; one of many documents, beside many short ones, would never get through. So after some lost tries
+ * the documents of the last one are taken by the journal's own steps, and then the function runs:
+ *
+ *     commit document | prepare each, in order | function | (prepare what is new) | requires | decide ...
+ *
+ *   T1  The steps and their order are the journal's (journal.c): to it this is a commit whose base is what
+ *       came back from the prepares, as that of a blind change is. What the function leaves as it was is a
+ *       hold. So it needs no luck: a prepare compares nothing that was read before.
+ *   T2  Who holds documents waits for nobody: what the function wants besides is read, and prepared,
+ *       only if it is free; else the try ends, what it held is given back, and the next one takes that
+ *       document, too, in the order that is the same for everybody. So two that take first cannot wait
+ *       for each other, and each try that fails has found a document that it did not know of.
+ *   T3  Not everything can be taken first: values of unique indexes are reserved by the prepare, which
+ *       does not know them here. Where a collection has declared keys, or the journal refuses what the
+ *       store's own step could do, the commit goes on as before. Documents that are missing are not taken.
+ *   T4  A plain writer may change what is held while the function runs: each document is looked at once
+ *       more before the decision.
+ */
+
+static int compare_entries(const void *a, const void *b)
+{
+    return truce__entry_compare(*(struct entry *const *)a, *(struct entry *const *)b);
+}
+
+/* Only which documents they were is left of the entries; those that were missing are left out. */
+static truce_status forget_all_but_names(truce_commit *commit, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < commit->count; i++) {
+        struct entry *old = commit->entries[i];
+        bool keyed = false;
+
+        if (!status)
+            status = truce__memo_keyed(commit->store, old->collection, &keyed, error);
+        commit->untakeable = commit->untakeable || keyed; /* T3 */
+        if (!old->known || old->token.found) {
+            commit->entries[count] = truce__entry_new(old->collection, &old->id);
+            commit->entries[count]->hold = true;
+            commit->entries[count]->keys = -1;
+            count++;
+        }
+        truce__entry_free(old);
+    }
+    commit->count = count;
+    if (count)
+        qsort(commit->entries, count, sizeof *commit->entries, compare_entries);
+    return status;
+}
+
+/* T1 */
+static truce_status take_one(struct owner *owner, struct entry *entry, bson_error_t *error)
+{
+    truce_status status;
+
+    entry->must_exist = true; /* for the prepare */
+    status = truce__owner_prepare(owner, entry, error);
+    entry->must_exist = false;
+    if (status == TRUCE_NOT_FOUND)
+        return truce__commit_conflict(entry, "was removed", error);
+    entry->known = entry->read = !status;
+    return status;
+}
+
+truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error_t *error)
+{
+    struct owner *owner;
+    truce_status status = forget_all_but_names(commit, error);
+
+    if (!status)
+        status = truce__memo_commits(commit->store, error);
+    if (status)
+        return status;
+    if (!commit->count || commit->untakeable)
+        return truce__fail(TRUCE_CONFLICT, error, "its documents cannot be taken first");
+    owner = bson_aligned_alloc0(_Alignof(struct owner), sizeof *owner);
+    owner->commit = commit;
+    owner->worker = &commit->worker;
+    bson_init(&owner->post);
+    bson_init(&owner->held);
+    commit->owner = owner;
+    status = truce__owner_open(owner, already, error);
+    for (uint32_t i = 0; !status && !*already && i < commit->count; i++)
+        status = take_one(owner, commit->entries[i], error);
+    commit->worker.holding = !status && !*already;
+    if (*already)
+        truce__journal_let_go(commit);
+    else if (status)
+        truce__journal_drop(commit, "it did not get its documents");
+    return status;
+}
+
+void truce__journal_let_go(truce_commit *commit)
+{
+    bson_destroy(&commit->owner->post);
+    bson_destroy(&commit->owner->held);
+    bson_free(commit->owner);
+    commit->owner = NULL;
+    commit->worker.holding = false;
+}
+
+void truce__journal_drop(truce_commit *commit, const char *why)
+{
+    if (!commit->owner)
+        return;
+    truce__owner_give_up(commit->owner, why);
+    truce__journal_let_go(commit);
+}
