@@ -2,8 +2,10 @@
 
 #include "commit/commit_care.h"
 
-/* Commits first: what they hold stands in everybody's way. */
+/* The store itself first, for all else stands on it; then commits: what they hold stands in everybody's
+ * way. */
 const struct care truce__care_parts[] = {
+    {"store", NULL, truce__store_check},
     {"commits", truce__commit_sweep, truce__commit_check},
 };
 

@@ -119,6 +119,7 @@ static void show_finding(const bson_t *finding, void *arg)
     const struct cli *cli = arg;
     bson_t id = BSON_INITIALIZER;
     bson_iter_t iter;
+    const char *name;
     char *text;
 
     if (cli->json) {
@@ -128,10 +129,11 @@ static void show_finding(const bson_t *finding, void *arg)
     }
     if (bson_iter_init_find(&iter, finding, "id"))
         bson_append_iter(&id, "_id", 3, &iter);
-    text = bson_as_relaxed_extended_json(&id, NULL);
-    printf("%s: %s of %s: %s\n    repair: %s%s\n", truce__field_text(finding, "rule"),
-           text ? text : "", truce__field_text(finding, "ns"), truce__field_text(finding, "text"),
-           truce__field_text(finding, "repair"),
+    text = bson_empty(&id) ? NULL : bson_as_relaxed_extended_json(&id, NULL);
+    name = truce__field_text(finding, "ns");
+    printf("%s: %s%s%s: %s\n    repair: %s%s\n", truce__field_text(finding, "rule"),
+           text ? text : "", text ? " of " : "", *name ? name : "the file",
+           truce__field_text(finding, "text"), truce__field_text(finding, "repair"),
            bson_iter_init_find(&iter, finding, "repaired") && bson_iter_bool(&iter) ? " (done)"
                                                                                     : "");
     bson_free(text);
@@ -168,7 +170,9 @@ const struct cli_command cli_check = {
     .noun = "check",
     .summary = "look for what should not be, in a live store",
     .help =
-        "Rules: orphan-intent, foreign-intent, expired-lease, half-applied, unreleased,\n"
+        "Of a file: damaged-page, damaged-document, unreadable, wrong-index, repeated-key; an\n"
+        "index that is wrong is built anew by --repair, and writers wait as long. Of every store:\n"
+        "orphan-intent, foreign-intent, expired-lease, half-applied, unreleased,\n"
         "overwritten, forked, missing-document, blocked, displaced, stale-keys. Each finding names\n"
         "the document, the rule and what --repair would do; without --repair nothing is written.\n"
         "Exit code 1: there are findings that were not repaired.",

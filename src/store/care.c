@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "truce/sys/store.h"
 
 bson_value_t truce__document_id(const bson_t *document)
 {
@@ -167,4 +168,27 @@ truce_status truce__check_each(struct check *check, const char *collection, cons
     }
     truce_cursor_close(cursor);
     return status;
+}
+
+/* ---- what the store itself keeps --------------------------------------------------------------- */
+
+static void tell_fault(const bson_t *finding, void *arg)
+{
+    struct check *check = arg;
+    bson_iter_t repaired;
+
+    check->report->findings++;
+    check->report->repaired +=
+        bson_iter_init_find(&repaired, finding, "repaired") && bson_iter_bool(&repaired);
+    if (check->function)
+        check->function(finding, check->arg);
+}
+
+truce_status truce__store_check(struct check *check, bson_error_t *error)
+{
+    truce_store *store = check->store;
+
+    if (!store->ops->examine)
+        return TRUCE_OK;
+    return store->ops->examine(store, check->repair, tell_fault, check, error);
 }

@@ -62,6 +62,9 @@ typedef truce_status check_function(struct check *check, const char *collection,
 truce_status truce__check_each(struct check *check, const char *collection, const bson_t *filter,
                                check_function *function, void *arg, bson_error_t *error);
 
+/* What the store itself keeps: its line of the table in src/care/parts.c. */
+truce_status truce__store_check(struct check *check, bson_error_t *error);
+
 /* ---- both ---- */
 
 typedef truce_status collection_function(void *arg, const char *collection, bson_error_t *error);

@@ -117,6 +117,11 @@ typedef struct truce_store_ops {
     /* For a store that wraps others: passes truce_interrupt (true) and truce_resume on. As these it may
      * be called in a signal handler. NULL: the flag is enough. */
     void (*interrupt)(truce_store *store, bool on);
+    /* For truce_check: tells what is wrong in what the store keeps on a disk ({rule, ns, text, repair, repaired},
+     * borrowed), and mends it with `repair`. NULL: nothing of it is the store's own. */
+    truce_status (*examine)(truce_store *store, bool repair,
+                            void (*tell)(const bson_t *finding, void *arg), void *arg,
+                            bson_error_t *error);
     /* fills what it counts of the zeroed counters; NULL: nothing */
     void (*counters)(truce_store *store, truce_store_counters *counters);
     /* As truce_snapshot. The view has TRUCE_IS_VIEW, and none of its functions that write is ever called; it may

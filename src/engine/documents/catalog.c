@@ -450,3 +450,25 @@ truce_status truce__catalog_change_index(struct kv *kv, const struct collection 
     changed.multikey_fields = multikey_fields;
     return write_collection(kv, collection, collection->name, NULL, &changed, error);
 }
+
+truce_status truce__catalog_move_index(struct kv *kv, const struct collection *collection,
+                                       int64_t id, int64_t *moved, bson_error_t *error)
+{
+    struct collection changed = *collection;
+    truce_status status = take_number(kv, moved, error);
+
+    if (!status)
+        status = truce__kv_keys_create(kv, *moved, error);
+    if (status)
+        return status;
+    changed.indexes = bson_malloc(collection->indexes_count * sizeof *changed.indexes);
+    memcpy(changed.indexes, collection->indexes,
+           collection->indexes_count * sizeof *changed.indexes);
+    for (uint32_t i = 0; i < changed.indexes_count; i++) {
+        if (changed.indexes[i].id == id)
+            changed.indexes[i].id = *moved;
+    }
+    status = write_collection(kv, &changed, changed.name, NULL, NULL, error);
+    bson_free(changed.indexes);
+    return status;
+}

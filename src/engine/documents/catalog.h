@@ -72,5 +72,8 @@ truce_status truce__catalog_drop_index(struct kv *kv, const struct collection *c
 truce_status truce__catalog_change_index(struct kv *kv, const struct collection *collection,
                                          int64_t id, enum index_state state,
                                          uint32_t multikey_fields, bson_error_t *error);
+/* A new, empty table for an index; the old one is left, and nothing names it any more. */
+truce_status truce__catalog_move_index(struct kv *kv, const struct collection *collection,
+                                       int64_t id, int64_t *moved, bson_error_t *error);
 
 #endif

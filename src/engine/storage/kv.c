@@ -828,3 +828,14 @@ truce_status truce__kv_integrity(struct kv *kv, bson_error_t *error)
     sqlite3_finalize(statement);
     return status;
 }
+
+truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool *sound,
+                                 bson_error_t *error)
+{
+    struct kv_page_look look = {.page = page};
+    int result = sqlite3_file_control(kv->db, "main", KV_PAGE_LOOK, &look);
+
+    *there = look.there;
+    *sound = look.sound;
+    return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
+}

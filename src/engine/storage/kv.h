@@ -139,6 +139,10 @@ truce_status truce__kv_recover(const char *path, bson_error_t *error);
 /* Are the tables defined as truce defines them? CORRUPT. */
 truce_status truce__kv_schema_check(struct kv *kv, bson_error_t *error);
 
+/* Looks at a page of the file itself, whatever the log has: is it there, and is its checksum right? */
+truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool *sound,
+                                 bson_error_t *error);
+
 /* SQLite's own verdict on the whole file; CORRUPT with the first fault. */
 truce_status truce__kv_integrity(struct kv *kv, bson_error_t *error);
 

@@ -481,6 +481,15 @@ static truce_status facts_of_inner(truce_store *base, bson_t *facts, bson_error_
     return truce__store_facts(((struct trace_store *)base)->inner, facts, error);
 }
 
+static truce_status examine_inner(truce_store *base, bool repair,
+                                  void (*take)(const bson_t *finding, void *arg), void *arg,
+                                  bson_error_t *error)
+{
+    truce_store *inner = ((struct trace_store *)base)->inner;
+
+    return inner->ops->examine ? inner->ops->examine(inner, repair, take, arg, error) : TRUCE_OK;
+}
+
 static void counters_of_inner(truce_store *base, truce_store_counters *counters)
 {
     truce_store_count(((struct trace_store *)base)->inner, counters);
@@ -518,6 +527,7 @@ static const truce_store_ops trace_ops = {
     .wait = wait_for_change,
     .settle = settle,
     .facts = facts_of_inner,
+    .examine = examine_inner,
     .interrupt = interrupt_inner,
     .counters = counters_of_inner,
     .snapshot = take_snapshot,

@@ -1,6 +1,7 @@
 /* The embedded store: the table of functions over engine/. */
 #include "store/file/file.h"
 #include "base/assert.h"
+#include "engine/documents/examine.h"
 #include "engine/engine.h"
 #include "query/context.h"
 #include "store/pipeline.h"
@@ -218,6 +219,34 @@ static truce_status settle(truce_store *store, bson_error_t *error)
     return truce__engine_settle(engine_of(store), error);
 }
 
+struct examining {
+    void (*tell)(const bson_t *finding, void *arg);
+    void *arg;
+};
+
+static void tell_fault(const struct examine_fault *fault, void *arg)
+{
+    struct examining *examining = arg;
+    bson_t finding = BSON_INITIALIZER;
+
+    BSON_APPEND_UTF8(&finding, "rule", fault->rule);
+    BSON_APPEND_UTF8(&finding, "ns", fault->collection);
+    BSON_APPEND_UTF8(&finding, "text", fault->text);
+    BSON_APPEND_UTF8(&finding, "repair", fault->change);
+    BSON_APPEND_BOOL(&finding, "repaired", fault->repaired);
+    examining->tell(&finding, examining->arg);
+    bson_destroy(&finding);
+}
+
+static truce_status examine(truce_store *store, bool repair,
+                            void (*tell)(const bson_t *finding, void *arg), void *arg,
+                            bson_error_t *error)
+{
+    struct examining examining = {tell, arg};
+
+    return truce__engine_examine(engine_of(store), repair, tell_fault, &examining, error);
+}
+
 static truce_status facts_of_file(truce_store *store, bson_t *facts, bson_error_t *error)
 {
     (void)error;
@@ -261,6 +290,7 @@ static const truce_store_ops file_ops = {
     .wait = wait_for_change,
     .settle = settle,
     .facts = facts_of_file,
+    .examine = examine,
     .snapshot = take_snapshot,
     .snapshot_state = state_of_view,
 };

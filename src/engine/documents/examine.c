@@ -1,0 +1,411 @@
+/*
+ * The file examined, for truce check: everything that is wrong, and not only the first of it.
+ *
+ *     pages        each as it is in the file, against its checksum
+ *     documents    each of them can be read, and is sound
+ *     indexes      each against the documents, in both directions: keys of documents that it lacks,
+ *                  entries that no document has, keys that stand twice where they may not
+ *
+ * Keys of one document are distinct, so an index has entries too many by as many as it has more than the
+ * documents have keys that stand in it.
+ *
+ * Mending: an index that is wrong is emptied and entered anew from its documents, in one transaction of the
+ * writer: others wait as long. Where its own pages are damaged it cannot be emptied, and gets a table of another
+ * number; the damaged one is left where it is, and goes when the store is copied. Documents are never changed: an
+ * index is not made anew while one of them cannot be read, since its keys would be gone.
+ *
+ * A page that is read while a checkpoint writes it may look damaged: it is looked at again.
+ */
+#include "engine/documents/examine.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+
+#define LOOKS         5
+#define LOOK_AGAIN_MS 20
+
+struct index_state_found {
+    int64_t keys;    /* of all documents */
+    int64_t missing; /* of these */
+    int64_t entries;
+    int64_t repeats;
+    bool arrays; /* it does not know of an array */
+    bool unread; /* it cannot be read */
+};
+
+struct examine {
+    struct engine *engine;
+    struct reader *reader;
+    const struct collection *collection;
+    bool unread; /* a document of it cannot be */
+    struct index_state_found found[TRUCE_INDEXES_MAX];
+    struct index_keys keys;
+    examine_take *take;
+    void *arg;
+    bool repair;
+};
+
+static void tell(struct examine *examine, const char *rule, const char *collection,
+                 const char *change, bool repaired, const char *text)
+{
+    examine->take(&(struct examine_fault){.rule = rule,
+                                          .collection = collection,
+                                          .text = text,
+                                          .change = change,
+                                          .repaired = repaired},
+                  examine->arg);
+}
+
+/* ---- pages ----------------------------------------------------------------------------------- */
+
+static truce_status look_at_page(struct kv *kv, uint32_t page, bool *there, bool *sound,
+                                 bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    *sound = false;
+    for (int i = 0; i < LOOKS && !*sound && !status; i++) {
+        if (i)
+            truce__clock_sleep_ms(LOOK_AGAIN_MS);
+        status = truce__kv_page_look(kv, page, there, sound, error);
+        if (!*there)
+            break;
+    }
+    return status;
+}
+
+static truce_status examine_pages(struct examine *examine, bson_error_t *error)
+{
+    bool there = true, sound;
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t page = 1; !status && page < UINT32_MAX; page++) {
+        char text[80];
+
+        status = look_at_page(examine->reader->kv, page, &there, &sound, error);
+        if (status || !there)
+            break;
+        snprintf(text, sizeof text, "page %u of the file has a wrong checksum", page);
+        if (!sound)
+            tell(examine, "damaged-page", "",
+                 "none: read what can be read, and put it into another store", false, text);
+    }
+    return status;
+}
+
+/* ---- documents ------------------------------------------------------------------------------- */
+
+static struct bytes key_at(const struct index_keys *keys, uint32_t number)
+{
+    uint32_t start = number ? keys->ends[number - 1] : 0;
+
+    return (struct bytes){keys->bytes.bytes + start, keys->ends[number] - start};
+}
+
+static void examine_keys(struct examine *examine, uint32_t number, int64_t row,
+                         struct value document)
+{
+    const struct index *index = &examine->collection->indexes[number];
+    struct index_state_found *found = &examine->found[number];
+    truce_status status = truce__index_keys(&index->spec, document, &examine->keys, NULL);
+
+    if (status)
+        return;
+    if (examine->keys.multikey_fields & ~index->multikey_fields)
+        found->arrays = true;
+    for (uint32_t i = 0; i < examine->keys.count && !found->unread; i++) {
+        status = truce__kv_key_find(examine->reader->kv, index->id, key_at(&examine->keys, i), row,
+                                    NULL);
+        found->missing += status == TRUCE_NOT_FOUND;
+        found->unread = status && status != TRUCE_NOT_FOUND;
+    }
+    found->keys += examine->keys.count;
+}
+
+static void tell_row(struct examine *examine, int64_t row)
+{
+    char text[80];
+
+    examine->unread = true;
+    snprintf(text, sizeof text, "the document in row %lld is damaged", (long long)row);
+    tell(examine, "damaged-document", examine->collection->name,
+         "none: its bytes are not a document", false, text);
+}
+
+static void examine_documents(struct examine *examine)
+{
+    const struct collection *collection = examine->collection;
+    struct kv_cursor cursor = {0};
+    bson_error_t error = {0};
+    truce_status status =
+        truce__kv_rows_seek(examine->reader->kv, collection->id, 0, false, &cursor, &error);
+
+    cursor.raw = true;
+    while (!status) {
+        status = truce__kv_cursor_next(&cursor, &error);
+        if (status)
+            break;
+        if (!truce__document_sound(cursor.body.data, cursor.body.size)) {
+            tell_row(examine, cursor.row);
+            continue;
+        }
+        for (uint32_t i = 0; i < collection->indexes_count; i++) {
+            struct value document = {cursor.body.data, (uint32_t)cursor.body.size,
+                                     BSON_TYPE_DOCUMENT};
+
+            if (collection->indexes[i].state == INDEX_READY)
+                examine_keys(examine, i, cursor.row, document);
+        }
+    }
+    truce__kv_cursor_close(&cursor);
+    if (status == TRUCE_NOT_FOUND)
+        return;
+    examine->unread = true;
+    tell(examine, "unreadable", collection->name,
+         "none: read what can be read, and put it into another store", false, error.message);
+}
+
+/* ---- indexes --------------------------------------------------------------------------------- */
+
+static void examine_entries(struct examine *examine, uint32_t number)
+{
+    const struct index *index = &examine->collection->indexes[number];
+    struct index_state_found *found = &examine->found[number];
+    struct kv_cursor cursor = {0};
+    struct buffer last = {0};
+    truce_status status = truce__kv_keys_seek(examine->reader->kv, index->id, 0, (struct bytes){0},
+                                              INT64_MIN, false, &cursor, NULL);
+
+    while (!status) {
+        status = truce__kv_cursor_next(&cursor, NULL);
+        if (status)
+            break;
+        if (index->spec.unique && found->entries && last.size == cursor.key.size &&
+            !memcmp(last.bytes, cursor.key.data, cursor.key.size))
+            found->repeats++;
+        last.size = 0;
+        truce__buffer_append(&last, cursor.key.data, cursor.key.size);
+        found->entries++;
+    }
+    truce__kv_cursor_close(&cursor);
+    truce__buffer_release(&last);
+    found->unread = found->unread || status != TRUCE_NOT_FOUND;
+}
+
+static bool is_wrong(const struct index_state_found *found)
+{
+    return found->unread || found->missing || found->arrays ||
+           found->entries != found->keys - found->missing;
+}
+
+static void describe(const struct index *index, const struct index_state_found *found, char *text,
+                     size_t size)
+{
+    if (found->unread)
+        snprintf(text, size, "the index %s cannot be read", index->spec.name);
+    else
+        snprintf(text, size,
+                 "the index %s lacks %lld keys of documents, and has %lld entries that no document "
+                 "has%s",
+                 index->spec.name, (long long)found->missing,
+                 (long long)(found->entries - (found->keys - found->missing)),
+                 found->arrays ? "; it does not know of an array" : "");
+}
+
+/* ---- mending --------------------------------------------------------------------------------- */
+
+struct rebuild {
+    struct write_op base; /* first */
+    const char *collection;
+    int64_t index;
+    bool leave; /* the old table where it is */
+};
+
+static truce_status enter_all(struct rebuild *rebuild, struct writer *writer, bson_error_t *error)
+{
+    int64_t after = 0;
+    const struct collection *collection;
+    truce_status status = truce__writer_collection(writer, rebuild->collection, &collection, error);
+
+    while (!status) {
+        struct kv_cursor cursor = {0};
+        bson_t *document = NULL;
+
+        status = truce__kv_rows_seek(writer->kv, collection->id, after, false, &cursor, error);
+        if (!status)
+            status = truce__kv_cursor_next(&cursor, error);
+        if (!status) {
+            after = cursor.row;
+            document = bson_new_from_data(cursor.body.data, cursor.body.size);
+        }
+        truce__kv_cursor_close(&cursor);
+        if (!status)
+            status = truce__documents_index(writer, rebuild->collection, rebuild->index, after,
+                                            document, error);
+        if (document)
+            bson_destroy(document);
+        if (!status) /* it may have noted an array */
+            status = truce__writer_collection(writer, rebuild->collection, &collection, error);
+    }
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status run_rebuild(struct write_op *base, struct writer *writer, bson_error_t *error)
+{
+    struct rebuild *rebuild = (struct rebuild *)base;
+    const struct collection *collection;
+    int64_t id = rebuild->index;
+    truce_status status = truce__writer_collection(writer, rebuild->collection, &collection, error);
+
+    if (status || !collection || !truce__collection_index_id(collection, id))
+        return status; /* dropped meanwhile */
+    if (rebuild->leave)
+        status = truce__catalog_move_index(writer->kv, collection, id, &id, error);
+    else
+        status = truce__kv_keys_drop(writer->kv, id, error);
+    if (!status && !rebuild->leave)
+        status = truce__kv_keys_create(writer->kv, id, error);
+    truce__writer_catalog_changed(writer);
+    truce__cache_close(writer->cache);
+    if (status)
+        return status;
+    {
+        struct rebuild moved = *rebuild;
+
+        moved.index = id;
+        return enter_all(&moved, writer, error);
+    }
+}
+
+static void reset_rebuild(struct write_op *base)
+{
+    (void)base; /* it keeps nothing between its runs */
+}
+
+static truce_status rebuild(struct engine *engine, const char *collection, int64_t index)
+{
+    struct rebuild op = {.collection = collection, .index = index};
+    bson_error_t ignored;
+    truce_status status = truce__engine_writable(engine, &ignored);
+
+    op.base.run = run_rebuild;
+    op.base.reset = reset_rebuild;
+    for (int i = 0; i < 2 && (!i ? !status : status == TRUCE_CORRUPT); i++) {
+        op.leave = i;
+        op.base.deadline_ns = truce__engine_deadline(engine, 0);
+        status = truce__writer_run(&engine->writer, &op.base, &ignored);
+    }
+    return status;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static truce_status begin(struct examine *examine, bson_error_t *error)
+{
+    return truce__engine_read_begin(examine->engine, false, &examine->reader, error);
+}
+
+static void end(struct examine *examine)
+{
+    truce__engine_read_end(examine->engine, examine->reader);
+    examine->reader = NULL;
+}
+
+struct work {
+    char *collection, *index;
+    int64_t id;
+    char text[300];
+    int64_t repeats;
+    bool wrong;
+};
+
+/* Told after the snapshot has ended, since a repair waits for the writer. */
+static void tell_index(struct examine *examine, const struct work *work, bool unread)
+{
+    bool repaired = false;
+    char text[200];
+
+    if (work->wrong) {
+        repaired =
+            examine->repair && !unread && !rebuild(examine->engine, work->collection, work->id);
+        tell(examine, "wrong-index", work->collection,
+             unread ? "none: documents of the collection cannot be read"
+                    : "build the index anew from its documents",
+             repaired, work->text);
+    }
+    if (!work->repeats)
+        return;
+    snprintf(text, sizeof text, "%lld keys stand twice in the unique index %s",
+             (long long)work->repeats, work->index);
+    tell(examine, "repeated-key", work->collection,
+         "none: change or remove all but one of the documents", false, text);
+}
+
+static truce_status examine_collection(struct examine *examine, int64_t id, bson_error_t *error)
+{
+    struct work work[TRUCE_INDEXES_MAX] = {0};
+    uint32_t count = 0;
+    truce_status status = begin(examine, error);
+
+    if (status)
+        return status;
+    examine->collection = truce__catalog_find_id(examine->reader->catalog, id);
+    examine->unread = false;
+    memset(examine->found, 0, sizeof examine->found);
+    if (examine->collection) {
+        examine_documents(examine);
+        count = examine->collection->indexes_count;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct index *index = &examine->collection->indexes[i];
+
+        if (index->state != INDEX_READY)
+            continue;
+        examine_entries(examine, i);
+        work[i] = (struct work){.collection = bson_strdup(examine->collection->name),
+                                .index = bson_strdup(index->spec.name),
+                                .id = index->id,
+                                .wrong = is_wrong(&examine->found[i]),
+                                .repeats = examine->found[i].repeats};
+        /* what documents that cannot be read have in it is not known */
+        if (examine->unread && !examine->found[i].unread && !examine->found[i].missing)
+            work[i].wrong = false;
+        describe(index, &examine->found[i], work[i].text, sizeof work[i].text);
+    }
+    end(examine);
+    for (uint32_t i = 0; i < count; i++) {
+        tell_index(examine, &work[i], examine->unread);
+        bson_free(work[i].collection);
+        bson_free(work[i].index);
+    }
+    return TRUCE_OK;
+}
+
+truce_status truce__engine_examine(struct engine *engine, bool repair, examine_take *take,
+                                   void *arg, bson_error_t *error)
+{
+    struct examine examine = {.engine = engine, .take = take, .arg = arg, .repair = repair};
+    truce_status status = truce__engine_usable(engine, error);
+    int64_t *ids = NULL;
+    uint32_t count = 0;
+
+    if (!status)
+        status = begin(&examine, error);
+    if (status)
+        return status;
+    status = examine_pages(&examine, error);
+    if (!status) {
+        count = examine.reader->catalog->count;
+        ids = bson_malloc0((count + 1) * sizeof *ids);
+        for (uint32_t i = 0; i < count; i++)
+            ids[i] = examine.reader->catalog->collections[i].id;
+    }
+    end(&examine);
+    for (uint32_t i = 0; i < count && !status; i++)
+        status = examine_collection(&examine, ids[i], error);
+    bson_free(ids);
+    truce__index_keys_release(&examine.keys);
+    return status;
+}
