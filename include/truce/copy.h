@@ -5,8 +5,9 @@
  * Moving a store: all collections of one store, truce's own among them, into another, of any kinds.
  *
  * Documents are copied byte for byte, with their indexes, and compared afterwards: every document of
- * both sides is read again. What the call calls verified is the state in which `from` was when its
- * last comparison began, as a whole, if nobody else writes to `to` meanwhile.
+ * both sides is read again. What the call calls verified is the state in which `from` was in one moment, as
+ * a whole, if nobody else writes to `to` meanwhile: when the call began, if `from` can take a snapshot without a maximum
+ * (truce/snapshot.h; give a view of your own for one with maxima), else when its last comparison began.
  *
  * A copy that is cut off at any moment is gone on with by the next call. The record of how far it
  * came stands in `to`, one document for each collection:

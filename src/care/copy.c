@@ -20,10 +20,12 @@
  * A finished copy is not written to without being asked: by then it may be the one that is in use.
  *
  * C1  What is called verified was compared, every document, after the last write of this copy.
- * C2  If nobody else writes to `to`, it is then what `from` was in the moment when that comparison
- *     began: each document of `to` is from before that moment, and was found in `from` after it; so it
- *     stood there in between (but for one that was changed and changed back). Writers to `from` cost
- *     rounds, and never make a mixture that is called good.
+ * C2  If nobody else writes to `to`, it is then what `from` was in one moment. Where `from` can take a snapshot
+ *     (truce/snapshot.h), all is read of one that is taken first, and has no maximum: writers to `from` cost
+ *     nothing but the log that it pins. Elsewhere it is the moment when that comparison began: each document of
+ *     `to` is from before that moment, and was found in `from` after it; so it stood there in between (but for
+ *     one that was changed and changed back). Writers to `from` cost rounds, and never make a mixture that is
+ *     called good.
  * C3  Commits move with their documents. Of an open one, both sides have the documents that it holds
  *     and the commit document of one moment (C2): whoever meets it in `to` finishes or undoes it.
  *     Where the commit documents stay behind, none may be open.
@@ -41,6 +43,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "commit/journal.h"
+#include "truce/snapshot.h"
 
 #define BATCH       1000
 #define ROUNDS      3
@@ -411,10 +414,20 @@ static void release(struct copy *copy)
     bson_free(copy->parts);
 }
 
+/* `from` as it is now, if it can be had so; else `from` itself, and writers cost rounds. */
+static truce_status begin_moment(truce_store *from, truce_store **moment, bson_error_t *error)
+{
+    static const truce_snapshot_options unlimited = {.unlimited = true};
+    truce_status status = truce_snapshot(from, &unlimited, moment, error);
+
+    return status == TRUCE_INVALID ? TRUCE_OK : status;
+}
+
 truce_status truce_copy(truce_store *from, truce_store *to, const truce_copy_options *options,
                         truce_copy_report *report, bson_error_t *error)
 {
     struct copy copy = {.from = from, .to = to, .report = report};
+    truce_store *moment = NULL;
     truce_status status;
     size_t notes;
 
@@ -427,10 +440,15 @@ truce_status truce_copy(truce_store *from, truce_store *to, const truce_copy_opt
     copy.refusals.items = bson_malloc0(notes * sizeof(bson_t *));
     copy.indexes.items = bson_malloc0(notes * sizeof(bson_t *));
     truce__id_new(&copy.run);
-    status = run(&copy, error);
+    status = begin_moment(from, &moment, error);
+    if (moment)
+        copy.from = moment;
+    if (!status)
+        status = run(&copy, error);
     take_report(&copy);
     if (!status)
         truce__copy_tell(&copy);
     release(&copy);
+    truce_store_close(moment);
     return status;
 }

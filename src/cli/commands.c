@@ -56,6 +56,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_import,
     &cli_export,
     &cli_copy,
+    &cli_backup,
     &cli_index_create,
     &cli_index_list,
     &cli_index_drop,

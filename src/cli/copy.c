@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/interrupt.h"
+#include "cli/moment.h"
 #include "cli/progress.h"
 #include "store/reserved.h"
 
@@ -23,6 +24,8 @@ struct copying {
     const char *from_uri, *to_uri;
     char *from_name, *to_name; /* without passwords; the same for the same store */
     truce_store *from, *to;
+    truce_store *view; /* of `from`, as it was when the copy began; NULL: it has none to give */
+    int64_t pinned;
     truce_copy_options options;
     struct cli_progress shown;
     bool comparing; /* the line that is shown is about comparing */
@@ -106,6 +109,7 @@ static void show_progress(bool comparing, int64_t done, int64_t total, void *arg
     if (comparing != copying->comparing) {
         cli_progress_end(&copying->shown);
         cli_progress_begin(copying->cli, &copying->shown, comparing ? "compared" : "copied");
+        copying->shown.view = copying->view;
         copying->comparing = comparing;
     }
     cli_progress(&copying->shown, done, total);
@@ -266,6 +270,7 @@ static void answer(const struct copying *copying, const truce_copy_report *repor
     BSON_APPEND_INT64(&done, "indexes", report->indexes);
     BSON_APPEND_INT64(&done, "kept", report->kept);
     BSON_APPEND_INT64(&done, "differences", report->differences);
+    BSON_APPEND_INT64(&done, "pinned_bytes", copying->pinned);
     BSON_APPEND_BOOL(&done, "verified", report->differences == 0);
     if (report->differences > copying->told)
         snprintf(more, sizeof more, " (%" PRId64 " of them above)", copying->told);
@@ -342,6 +347,16 @@ static void explain(const struct copying *copying, const truce_copy_report *repo
 
 /* ---- the call --------------------------------------------------------------------------------- */
 
+static void set_options(struct copying *copying)
+{
+    copying->options = (truce_copy_options){
+        .differences_max = copying->cli->json ? TRUCE_COPY_DIFFERENCES_MAX : 20,
+        .collection = show_collection,
+        .difference = show_difference,
+        .progress = show_progress,
+    };
+}
+
 static int read_options(struct copying *copying, const char **collections)
 {
     struct cli *cli = copying->cli;
@@ -355,20 +370,14 @@ static int read_options(struct copying *copying, const char **collections)
         return CLI_USAGE;
     if (cli->uri_given)
         return cli_usage(cli, "truce copy takes both stores as arguments, not --store");
-    *options = (truce_copy_options){
-        .mode = cli_flag(cli, "merge")     ? TRUCE_COPY_MERGE
-                : cli_flag(cli, "replace") ? TRUCE_COPY_REPLACE
-                : cli_flag(cli, "dry-run") ? TRUCE_COPY_COMPARE
-                                           : TRUCE_COPY_NEW,
-        .live = cli_flag(cli, "live"),
-        .no_indexes = cli_flag(cli, "no-indexes"),
-        .batch = (uint32_t)batch,
-        .differences_max = cli->json ? TRUCE_COPY_DIFFERENCES_MAX : 20,
-        .collection = show_collection,
-        .difference = show_difference,
-        .progress = show_progress,
-        .arg = copying,
-    };
+    set_options(copying);
+    options->mode = cli_flag(cli, "merge")     ? TRUCE_COPY_MERGE
+                    : cli_flag(cli, "replace") ? TRUCE_COPY_REPLACE
+                    : cli_flag(cli, "dry-run") ? TRUCE_COPY_COMPARE
+                                               : TRUCE_COPY_NEW;
+    options->live = cli_flag(cli, "live");
+    options->no_indexes = cli_flag(cli, "no-indexes");
+    options->batch = (uint32_t)batch;
     for (int i = 0; i < COLLECTIONS_MAX && cli_texts(cli, "collection", i); i++)
         collections[i] = cli_texts(cli, "collection", i);
     if (collections[0])
@@ -376,39 +385,68 @@ static int read_options(struct copying *copying, const char **collections)
     return CLI_DONE;
 }
 
-static int run(struct cli *cli)
+static int copy(struct copying *given, const char **collections)
 {
-    struct copying copying = {
-        .cli = cli, .from_uri = cli->arguments[0], .to_uri = cli->arguments[1]};
-    const char *collections[COLLECTIONS_MAX + 1] = {0};
+    struct copying copying = *given;
+    struct cli *cli = copying.cli;
     truce_copy_report report;
     bson_error_t error;
-    int code = read_options(&copying, collections);
+    int code = open_both(&copying);
 
     if (!code)
-        code = open_both(&copying);
+        code = cli_moment_take(cli, copying.from, &copying.view);
     if (!code) {
         truce_status status;
 
         cli_interrupt_watch(copying.from);
         cli_interrupt_watch(copying.to);
+        if (collections[0])
+            copying.options.collections = collections;
+        copying.options.arg = &copying;
         cli_progress_begin(cli, &copying.shown, "copied");
-        status = truce_copy(copying.from, copying.to, &copying.options, &report, &error);
+        copying.shown.view = copying.view;
+        status = truce_copy(copying.view ? copying.view : copying.from, copying.to,
+                            &copying.options, &report, &error);
         cli_progress_end(&copying.shown);
+        copying.pinned = cli_moment_pinned(copying.view);
         if (status) {
             code = refuse(&copying, status, &report, &error);
         } else {
             answer(&copying, &report);
             explain(&copying, &report);
+            cli_moment_tell(cli, copying.pinned);
             code = report.differences ? CLI_NO : CLI_DONE;
         }
     }
     cli_interrupt_forget();
+    truce_store_close(copying.view);
     truce_store_close(copying.from);
     truce_store_close(copying.to);
     bson_free(copying.from_name);
     bson_free(copying.to_name);
     return code;
+}
+
+static int run(struct cli *cli)
+{
+    struct copying copying = {
+        .cli = cli, .from_uri = cli->arguments[0], .to_uri = cli->arguments[1]};
+    const char *collections[COLLECTIONS_MAX + 1] = {0};
+    int code = read_options(&copying, collections);
+
+    return code ? code : copy(&copying, collections);
+}
+
+/* A copy of a store that is in use, as a file: what `copy --live` does. */
+static int run_backup(struct cli *cli)
+{
+    struct copying copying = {.cli = cli, .from_uri = cli->uri, .to_uri = cli->arguments[0]};
+    const char *none[1] = {0};
+
+    set_options(&copying);
+    copying.options.mode = cli_flag(cli, "replace") ? TRUCE_COPY_REPLACE : TRUCE_COPY_NEW;
+    copying.options.live = true;
+    return copy(&copying, none);
 }
 
 const struct cli_command cli_copy = {
@@ -425,7 +463,7 @@ const struct cli_command cli_copy = {
         "them. A copy that is finished is only compared when the command is run again.\n"
         "\n"
         "FROM may be in use: what is called the same is then FROM as of one moment, when the\n"
-        "comparison began. To move, end what writes, run it (again, with --replace, it copies\n"
+        "copy began (of a server before 5.0: when the comparison began). To move, end what writes, run it (again, with --replace, it copies\n"
         "what has changed since), and let the programs open TO.\n"
         "\n"
         "Exit code 1: TO is not the same; the first differences are listed (--json: 10,000).",
@@ -441,7 +479,30 @@ const struct cli_command cli_copy = {
             {"live", 0, NULL, "FROM is in use: copy open commits as they are", false},
             {"no-indexes", 0, NULL, "documents only", false},
             {"batch", 0, "N", "documents that are copied at a time (else 1000)", false},
+            CLI_MOMENT_OPTIONS,
             {0}},
     .store = CLI_STORE_NONE,
     .run = run,
+};
+
+const struct cli_command cli_backup = {
+    .noun = "backup",
+    .arguments = "TO",
+    .summary = "copy the store into a file as it is now, while it is in use, and verify it",
+    .help =
+        "What `truce copy --live` does: all collections as of one moment, with open commits as\n"
+        "they are, compared afterwards. Writers go on; what they write is kept in the log of the\n"
+        "store until the backup is done, and the disk needs room for it. The backup is a\n"
+        "store like any other: open it, or copy it back.\n"
+        "\n"
+        "Killed and started again it goes on. A finished backup is not written to without\n"
+        "--replace, which makes it what the store is now.",
+    .example = "truce insert students '{_id: 1, name: \"Ada\"}'\n"
+               "truce backup monday.truce --store school.truce",
+    .options =
+        (const struct cli_option[]){{"replace", 0, NULL, "bring an older backup up to date", false},
+                                    CLI_MOMENT_OPTIONS,
+                                    {0}},
+    .store = CLI_STORE_NONE,
+    .run = run_backup,
 };

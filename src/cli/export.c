@@ -4,6 +4,7 @@
 
 #include "base/fingerprint.h"
 #include "cli/commands.h"
+#include "cli/moment.h"
 #include "cli/plain.h"
 #include "cli/progress.h"
 #include "cli/query.h"
@@ -17,6 +18,8 @@ struct export
     enum json_form form;
     int64_t count, total;
     struct fingerprint hash;
+    truce_store *view; /* the moment that is written; NULL: the store has none to give */
+    int64_t pinned;
 };
 
 /* How many there will be, for the progress; 0: not known. */
@@ -25,8 +28,8 @@ static int64_t count_all(const struct export *export, const struct cli_query *qu
     const struct cli *cli = export->cli;
     int64_t count;
 
-    return truce_count(cli->store, cli->arguments[0], &query->filter, &query->counting, &count,
-                       NULL)
+    return truce_count(export->view ? export->view : cli->store, cli->arguments[0], &query->filter,
+                       &query->counting, &count, NULL)
                ? 0
                : count;
 }
@@ -43,6 +46,7 @@ static int write_all(struct export *export, const struct cli_query *query, truce
     bool good = true;
 
     cli_progress_begin(export->cli, &progress, "exported");
+    progress.view = export->view;
     if (progress.on)
         export->total = count_all(export, query);
     for (;;) {
@@ -76,6 +80,7 @@ static void answer(const struct export *export)
     truce__fingerprint_text(&export->hash, hash);
     BSON_APPEND_INT64(&document, "exported", export->count);
     BSON_APPEND_UTF8(&document, "hash", hash);
+    BSON_APPEND_INT64(&document, "pinned_bytes", export->pinned);
     if (export->to_file)
         cli_answer(export->cli, &document, "exported %" PRId64, export->count);
     bson_destroy(&document);
@@ -93,9 +98,11 @@ static int run(struct cli *cli)
     int code = cli_query_read(cli, cli->arguments[1], &query);
 
     export.to_file = path && strcmp(path, "-") != 0;
+    if (!code)
+        code = cli_moment_take(cli, cli->store, &export.view);
     if (!code) {
-        status = truce_find(cli->store, cli->arguments[0], &query.filter, &query.options, &cursor,
-                            &error);
+        status = truce_find(export.view ? export.view : cli->store, cli->arguments[0],
+                            &query.filter, &query.options, &cursor, &error);
         if (!status)
             status = cli_sink_open(&export.sink, path, &error);
         code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
@@ -103,11 +110,15 @@ static int run(struct cli *cli)
     if (!code)
         code = write_all(&export, &query, cursor);
     truce_cursor_close(cursor);
+    export.pinned = cli_moment_pinned(export.view);
+    truce_store_close(export.view);
     status = cli_sink_close(&export.sink, !code, &error);
     if (status)
         code = cli_error(cli, NULL, status, &error);
     if (!code)
         answer(&export);
+    if (!code && export.to_file)
+        cli_moment_tell(cli, export.pinned);
     cli_query_release(&query);
     return code;
 }
@@ -116,8 +127,9 @@ const struct cli_command cli_export = {
     .noun = "export",
     .arguments = "COLLECTION [FILTER]",
     .summary = "write the documents that match as NDJSON, every type kept",
-    .help = "The output is canonical Extended JSON, which truce import and MongoDB's tools read\n"
-            "back exactly. A file given by --output appears when it is whole.",
+    .help =
+        "The output is canonical Extended JSON, which truce import and MongoDB's tools read\n"
+        "back exactly, and shows one moment, whoever writes meanwhile. A file given by --output appears when it is whole.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce export students --output students.ndjson",
@@ -131,6 +143,7 @@ const struct cli_command cli_export = {
             CLI_SKIP_OPTION,
             CLI_LIMIT_OPTION,
             CLI_HINT_OPTION,
+            CLI_MOMENT_OPTIONS,
             {0}},
     .store = CLI_STORE_READ,
     .run = run,

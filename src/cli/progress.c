@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/moment.h"
 
 #define PROGRESS_EVERY_NS 100000000
 
@@ -37,7 +38,11 @@ void cli_progress(struct cli_progress *progress, int64_t done, int64_t total)
     if (total > 0)
         fprintf(stderr, " of %lld (%d %%)", (long long)total,
                 (int)(100.0 * (double)done / (double)total));
-    fprintf(stderr, ", %.0f/s \033[K", (double)done / seconds);
+    fprintf(stderr, ", %.0f/s", (double)done / seconds);
+    if (cli_moment_pinned(progress->view))
+        fprintf(stderr, ", pins %.1f MB of the log",
+                (double)cli_moment_pinned(progress->view) / 1e6);
+    fputs(" \033[K", stderr);
     fflush(stderr);
 }
 

@@ -11,6 +11,7 @@ struct cli_progress {
     bool on;
     int64_t started_ns, printed_ns, counted;
     const char *verb;
+    truce_store *view; /* of one moment: what it pins is shown; NULL: none */
 };
 void cli_progress_begin(const struct cli *cli, struct cli_progress *progress, const char *verb);
 /* `total` 0: not known. Cheap enough to call for each document. */

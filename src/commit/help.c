@@ -11,6 +11,7 @@
 #include "commit/memo.h"
 #include "commit/shadow.h"
 #include "query/update/update.h"
+#include "store/view.h"
 #include "truce/sys/store.h"
 
 /*
@@ -167,16 +168,22 @@ static bool find_post(const bson_t *commit, const char *collection, struct value
     return false;
 }
 
+bool truce__journal_post(const bson_t *commit, const char *collection, const bson_t *document,
+                         bson_t *post)
+{
+    return find_post(commit, collection,
+                     truce__value_field(truce__value_document(document), "_id", 3), post);
+}
+
 static truce_status release_one(struct worker *worker, const char *collection,
                                 const bson_t *document, const bson_oid_t *id, const bson_t *commit,
                                 bson_error_t *error)
 {
-    struct value target = truce__value_field(truce__value_document(document), "_id", 3);
     bson_t post, note = BSON_INITIALIZER, push;
     bool overwritten = false;
     truce_status status;
 
-    if (!find_post(commit, collection, target, &post)) {
+    if (!truce__journal_post(commit, collection, document, &post)) {
         bson_iter_t iter;
 
         truce_assert(bson_iter_init_find(&iter, document, "_id"));
@@ -249,6 +256,14 @@ static truce_status meet(struct worker *worker, const char *collection, const bs
     return status;
 }
 
+truce_status truce__intent_foreign(const char *collection, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error,
+                       "the field \"_intent\" of a document of \"%s\" belongs to truce; here it "
+                       "is not {c: ObjectId}",
+                       collection);
+}
+
 truce_status truce__intent_meet(struct worker *worker, const char *collection,
                                 const bson_t *document, bson_error_t *error)
 {
@@ -256,11 +271,7 @@ truce_status truce__intent_meet(struct worker *worker, const char *collection,
     bson_oid_t id;
 
     if (!truce__intent_commit(document, &id))
-        return truce__fail(
-            TRUCE_INVALID, error,
-            "the field \"_intent\" of a document of \"%s\" belongs to truce; here it "
-            "is not {c: ObjectId}",
-            collection);
+        return truce__intent_foreign(collection, error);
     status = meet(worker, collection, document, &id, error);
     if (truce__unanswered(status)) /* every step may be repeated: look again */
         status = truce__worker_wait(worker, "the store", error);
@@ -281,12 +292,16 @@ truce_status truce__journal_read(struct worker *worker, const char *collection,
             status = truce__worker_wait(worker, "the store", error);
         else if (status || truce__intent_absent(document))
             break;
+        else if (truce__is_view(worker->store))
+            break;
         else
             status = truce__intent_meet(worker, collection, document, error);
         if (status)
             break;
         bson_destroy(document);
     }
+    if (!status && !truce__intent_absent(document))
+        status = truce__intent_see(worker->store, collection, document, error);
     if (status)
         bson_reinit(document);
     bson_destroy(&filter);

@@ -97,6 +97,17 @@ bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, cons
 truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
                                    const bson_t *commit, bson_error_t *error);
 
+/* INVALID: the field is there, and not of truce. */
+truce_status truce__intent_foreign(const char *collection, bson_error_t *error);
+/* The element of a commit's post that is about this document, borrowed; false: it writes no such one. */
+bool truce__journal_post(const bson_t *commit, const char *collection, const bson_t *document,
+                         bson_t *post);
+
+/* In a view: the document, which has an intent, becomes what it was in the view's moment (seen.c). NOT_FOUND:
+ * nothing; it is empty then. */
+truce_status truce__intent_see(truce_store *view, const char *collection, bson_t *document,
+                               bson_error_t *error);
+
 /* Reads one document; met intents are resolved first. NOT_FOUND: none (document is empty). */
 truce_status truce__journal_read(struct worker *worker, const char *collection,
                                  const bson_value_t *id, bson_t *document, bson_error_t *error);

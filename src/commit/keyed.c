@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/id.h"
 #include "commit/commit.h"
+#include "store/view.h"
 
 /*
  * Documents by a unique key: patterns know theirs by fields such as {student_id: 1}, commits by
@@ -57,6 +58,8 @@ static truce_status find(truce_commit *commit, const char *collection, const bso
             status = truce__worker_wait(worker, "the store", error);
         else if (status || truce__intent_absent(document))
             return status;
+        else if (truce__is_view(commit->store))
+            return truce__intent_see(commit->store, collection, document, error);
         else
             status = truce__intent_meet(worker, collection, document, error);
         if (status)

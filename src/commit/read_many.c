@@ -1,5 +1,6 @@
 #include "base/limits.h"
 #include "commit/commit.h"
+#include "store/view.h"
 #include "truce/sys/store.h"
 
 /*
@@ -124,6 +125,13 @@ static truce_status look_at_snapshot(struct worker *worker, truce_look *looks, s
     for (size_t i = 0; !status && i < count; i++) {
         if (!looks[i].found || truce__intent_absent(&looks[i].document))
             continue;
+        if (truce__is_view(worker->store)) {
+            status =
+                truce__intent_see(worker->store, looks[i].collection, &looks[i].document, error);
+            looks[i].found = !status;
+            status = status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+            continue;
+        }
         *same = false;
         status = truce__intent_meet(worker, looks[i].collection, &looks[i].document, error);
     }

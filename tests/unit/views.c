@@ -1,0 +1,178 @@
+/* Patterns and commits on a view: what is held by a commit is shown as it stood in the view's moment. */
+#include <string.h>
+
+#include "base/field.h"
+#include "commit/commit.h"
+#include "tests/support/test.h"
+#include "truce/sys/decorate.h"
+#include "truce/truce.h"
+
+static truce_store *inner, *store; /* the second fails where it is told to */
+
+static void open_stores(bool file)
+{
+    const truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
+    bson_error_t error;
+    char uri[600];
+
+    snprintf(uri, sizeof uri, "file:%s/views.truce", test_directory());
+    CHECK_OK(truce_store_open(file ? uri : "memory:", NULL, &inner, &error), error);
+    store = truce_fault_wrap(inner, &none);
+}
+
+static void put(int id, int n)
+{
+    bson_t *document = BCON_NEW("_id", BCON_INT32(id), "n", BCON_INT32(n));
+    bson_error_t error;
+
+    CHECK_OK(truce_insert(inner, "things", document, NULL, &error), error);
+    bson_destroy(document);
+}
+
+static bson_value_t id_of(int number)
+{
+    return (bson_value_t){.value_type = BSON_TYPE_INT32, .value.v_int32 = number};
+}
+
+/* n of the document by a look, by a commit's read, and by a look at several: all the same. -1: there is none. */
+static int64_t see(truce_store *view, int number)
+{
+    bson_value_t id = id_of(number);
+    truce_look look = {.collection = "things", .id = &id};
+    truce_commit *commit = NULL;
+    bson_t document;
+    bson_error_t error;
+    truce_status status;
+    int64_t seen, again;
+
+    CHECK_OK(truce_read_many(view, &look, 1, 100, &error), error);
+    seen = look.found ? truce__field_number(&look.document, "n") : -1;
+    CHECK(!bson_has_field(&look.document, "_intent"));
+    bson_destroy(&look.document);
+    CHECK_OK(truce_commit_begin(view, NULL, &commit, &error), error);
+    status = truce_commit_read(commit, "things", &id, &document, &error);
+    CHECK(!status || status == TRUCE_NOT_FOUND);
+    again = status ? -1 : truce__field_number(&document, "n");
+    bson_destroy(&document);
+    truce_commit_free(commit);
+    CHECK_INT(seen, ==, again);
+    return seen;
+}
+
+/* One commit that changes 1, removes 2 and inserts 3, cut off at its call number `at`; false: it was through. */
+static bool commit_cut_off(uint64_t at)
+{
+    const truce_fault_options fault = {
+        .kind = TRUCE_FAULT_FAIL, .at = at, .from_then_on = true, .status = TRUCE_IO};
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .deadline_ms = 1};
+    bson_value_t one = id_of(1), two = id_of(2);
+    bson_t *update = BCON_NEW("$set", "{", "n", BCON_INT32(100), "}");
+    bson_t *third = BCON_NEW("_id", BCON_INT32(3), "n", BCON_INT32(300));
+    truce_commit *commit = NULL;
+    bson_error_t error;
+    bool hit;
+
+    truce_fault_arm(store, &fault);
+    if (!truce_commit_begin(store, &options, &commit, &error) &&
+        !truce_commit_update(commit, "things", &one, NULL, update, &error) &&
+        !truce_commit_remove(commit, "things", &two, NULL, &error) &&
+        !truce_commit_insert(commit, "things", third, &error)) {
+        truce_status ignored = truce_commit_apply(commit, &error);
+
+        (void)ignored; /* cut off wherever it was */
+    }
+    hit = truce_fault_hits(store) > 0;
+    truce_commit_free(commit);
+    bson_destroy(update);
+    bson_destroy(third);
+    return hit;
+}
+
+static void check_cuts(bool file)
+{
+    int before = 0, after = 0;
+    bool more = true;
+
+    for (uint64_t at = 1; more && at < 200 && !test_failures(); at++) {
+        truce_store *view = NULL;
+        bson_error_t error;
+        int64_t one;
+
+        open_stores(file);
+        put(1, 1);
+        put(2, 2);
+        more = commit_cut_off(at);
+        CHECK_OK(truce_snapshot(inner, NULL, &view, &error), error);
+        one = see(view, 1);
+        CHECK(one == 1 || one == 100);
+        CHECK_INT(see(view, 2), ==, one == 1 ? 2 : -1);
+        CHECK_INT(see(view, 3), ==, one == 1 ? -1 : 300);
+        *(one == 1 ? &before : &after) += 1;
+        truce_store_close(view);
+        truce_store_close(store);
+    }
+    CHECK(!more);
+    CHECK_INT(before, >, 3);
+    CHECK_INT(after, >, 3);
+}
+
+TEST(a_view_shows_all_of_a_commit_or_nothing_wherever_it_was_cut_off)
+{
+    check_cuts(false);
+}
+
+TEST(a_view_of_a_file_does_so_too)
+{
+    check_cuts(true);
+}
+
+/* How many members the set of that key has. */
+static uint32_t members_of(truce_store *from, const truce_set_options *options, const bson_t *key)
+{
+    truce_set *set = truce_set_new(from, options);
+    bson_t members;
+    bson_error_t error;
+    uint32_t count;
+
+    CHECK_OK(truce_set_members(set, key, &members, &error), error);
+    count = bson_count_keys(&members);
+    bson_destroy(&members);
+    truce_set_free(set);
+    return count;
+}
+
+TEST(patterns_read_on_a_view_and_write_nothing)
+{
+    const truce_set_options options = {
+        .collection = "students", .key = "student", .field = "classes", .name = "name"};
+    bson_t *key = BCON_NEW("student", BCON_INT32(1)), *first = BCON_NEW("name", "CS 101"),
+           *second = BCON_NEW("name", "CS 102");
+    truce_store *view = NULL;
+    truce_set *set, *of_view;
+    bson_error_t error;
+    int64_t number = 0;
+
+    open_stores(true);
+    set = truce_set_new(inner, &options);
+    CHECK_OK(truce_sequence_next(inner, "numbers", &number, &error), error);
+    CHECK_OK(truce_set_add(set, NULL, key, first, 1, NULL, &error), error);
+    CHECK_OK(truce_snapshot(inner, NULL, &view, &error), error);
+    CHECK_OK(truce_sequence_next(inner, "numbers", &number, &error), error);
+    CHECK_OK(truce_set_add(set, NULL, key, second, 2, NULL, &error), error);
+    CHECK_OK(truce_sequence_last(view, "numbers", &number, &error), error);
+    CHECK_INT(number, ==, 1);
+    CHECK_INT(members_of(view, &options, key), ==, 1);
+    CHECK_INT(members_of(inner, &options, key), ==, 2);
+    CHECK_STATUS(TRUCE_INVALID, truce_sequence_next(view, "numbers", &number, &error), error);
+    CHECK(strstr(error.message, "snapshot"));
+    of_view = truce_set_new(view, &options);
+    CHECK_STATUS(TRUCE_INVALID, truce_set_add(of_view, NULL, key, second, 3, NULL, &error), error);
+    CHECK(strstr(error.message, "snapshot"));
+    truce_set_free(of_view);
+    truce_set_free(set);
+    truce_store_close(view);
+    truce_store_close(store);
+    bson_destroy(key);
+    bson_destroy(first);
+    bson_destroy(second);
+}
