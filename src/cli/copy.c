@@ -463,8 +463,9 @@ const struct cli_command cli_copy = {
         "them. A copy that is finished is only compared when the command is run again.\n"
         "\n"
         "FROM may be in use: what is called the same is then FROM as of one moment, when the\n"
-        "copy began (of a server before 5.0: when the comparison began). To move, end what writes, run it (again, with --replace, it copies\n"
-        "what has changed since), and let the programs open TO.\n"
+        "copy began (a server before 5.0: when the comparison began). To move, end what writes,\n"
+        "run it (again, with --replace, it copies what has changed since), and let the programs\n"
+        "open TO.\n"
         "\n"
         "Exit code 1: TO is not the same; the first differences are listed (--json: 10,000).",
     .example =

@@ -127,9 +127,10 @@ const struct cli_command cli_export = {
     .noun = "export",
     .arguments = "COLLECTION [FILTER]",
     .summary = "write the documents that match as NDJSON, every type kept",
-    .help =
-        "The output is canonical Extended JSON, which truce import and MongoDB's tools read\n"
-        "back exactly, and shows one moment, whoever writes meanwhile. A file given by --output appears when it is whole.",
+    .help = "The output is canonical Extended JSON, which truce import and MongoDB's tools read\n"
+            "back exactly. It shows one moment, whoever writes meanwhile; what is written is kept\n"
+            "in the log of the store until it is done. A file given by --output appears when it\n"
+            "is whole.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce export students --output students.ndjson",

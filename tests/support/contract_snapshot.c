@@ -240,7 +240,7 @@ CONTRACT(a_snapshot_shows_its_moment_by_every_reading_call)
     bson_destroy(&list);
     CHECK_INT(run_pipeline(c, view, "c", "[{'$group': {'_id': '$k'}}]"), ==, 2);
     CHECK_INT(run_pipeline(c, view, "c", "[{'$unionWith': 'c'}]"), ==, 6);
-    CHECK_DONE(truce_read_many(view, &look, 1, 0, &c->error));
+    CHECK_DONE(truce_read_many(view, &look, 1, NULL, &c->error));
     CHECK(look.found);
     bson_destroy(&look.document);
     CHECK_DONE(truce_explain(view, "c", J("{'k': 1}"), NULL, &list, &c->error));

@@ -36,6 +36,9 @@ struct mongo_store {
     atomic_uint_fast64_t round_trips;
     bool read_only, relaxed;
     bool linearizable; /* reads of one document by _id may ask for it */
+    struct {
+        uint32_t seconds, ordinal; /* of a view: the cluster time that it reads at; 0: it is none */
+    } at;
 };
 
 /* ---- mongo_uri.c ---- */
@@ -77,6 +80,7 @@ struct mongo_command {
     enum mongo_kind kind;
     bool read_concern;                /* ask for what the majority has */
     bool linearizable;                /* or for more than that */
+    bool snapshot;                    /* or for a cluster time; a view asks for its own */
     bool write_concern;               /* wait until it is durable */
     bool relaxed;                     /* but not for the disk */
     mongoc_client_session_t *session; /* or NULL */
@@ -125,6 +129,11 @@ truce_status truce__mongo_explain(truce_store *base, const char *collection, con
 
 /* Does the filter ask for one _id by value? `*id`, if not NULL, is a view of it. */
 bool truce__mongo_names_id(const bson_t *filter, bson_value_t *id);
+
+/* ---- mongo_view.c ---- */
+
+truce_status truce__mongo_snapshot(truce_store *base, const truce_snapshot_options *options,
+                                   truce_store **view, bson_error_t *error);
 
 /* ---- mongo_cursor.c ---- */
 

@@ -11,6 +11,8 @@
 
 #include "base/assert.h"
 
+#define CODE_SNAPSHOT_TOO_OLD 239
+
 /* ---- connections ---------------------------------------------------------------------------- */
 
 truce_status truce__mongo_borrow(struct mongo_store *store, mongoc_client_t **client,
@@ -50,6 +52,7 @@ static void append_read_concern(const struct mongo_store *store,
                                 const struct mongo_command *command, bson_t *options)
 {
     bool linearizable = command->linearizable && store->linearizable;
+    bool snapshot = command->snapshot || store->at.seconds;
     bson_t concern;
 
     /* of a transaction, its first statement says it; a server alone has nothing to agree on */
@@ -57,9 +60,19 @@ static void append_read_concern(const struct mongo_store *store,
         return;
     BSON_APPEND_DOCUMENT_BEGIN(options, "readConcern", &concern);
     BSON_APPEND_UTF8(&concern, "level",
-                     linearizable ? MONGOC_READ_CONCERN_LEVEL_LINEARIZABLE
-                                  : MONGOC_READ_CONCERN_LEVEL_MAJORITY);
+                     snapshot       ? MONGOC_READ_CONCERN_LEVEL_SNAPSHOT
+                     : linearizable ? MONGOC_READ_CONCERN_LEVEL_LINEARIZABLE
+                                    : MONGOC_READ_CONCERN_LEVEL_MAJORITY);
+    if (store->at.seconds)
+        BSON_APPEND_TIMESTAMP(&concern, "atClusterTime", store->at.seconds, store->at.ordinal);
     bson_append_document_end(options, &concern);
+}
+
+/* The history that a view reads is gone. */
+static bool is_too_old(const struct mongo_store *store, const bson_error_t *caught)
+{
+    return store->at.seconds && caught->domain == MONGOC_ERROR_SERVER &&
+           caught->code == CODE_SNAPSHOT_TOO_OLD;
 }
 
 /* Of a transaction, its commit says it. */
@@ -112,7 +125,11 @@ truce_status truce__mongo_run(struct mongo_store *store, mongoc_client_t *client
         done = run(client, database, command, &options, reply, &caught);
     else
         bson_init(reply);
-    if (!done)
+    if (!done && is_too_old(store, &caught))
+        status = truce__fail(TRUCE_EXPIRED, error,
+                             "%s: the snapshot is older than the history that the server keeps",
+                             command->what);
+    else if (!done)
         status = truce__mongo_failed(command->kind, command->what, reply, &caught, error);
     bson_destroy(&options);
     return status;
