@@ -124,3 +124,70 @@ TEST(a_server_that_nobody_reaches_is_told_soon)
     CHECK(strstr(c->err, "127.0.0.1:9"));
     CHECK_INT(to.tv_sec - from.tv_sec, <, 25); /* without it: 30; with it 4, on an idle machine */
 }
+
+/* ---- what is left behind -------------------------------------------------------------------- */
+
+static void fill(void)
+{
+    char *script = bson_strdup_printf("for i in $(seq 3000); do echo \"{\\\"_id\\\": $i}\"; done | "
+                                      "\"%s\" import c - --store '%s'",
+                                      TRUCE_CLI, store);
+
+    CHECK_INT(command_run("/bin/bash", NULL, NULL, "-c", script, NULL)->code, ==, 0);
+    bson_free(script);
+}
+
+TEST(an_export_that_is_killed_leaves_nothing_but_its_whole_file)
+{
+    char *script;
+
+    fresh();
+    fill();
+    script =
+        bson_strdup_printf("cd \"$(dirname '%s')\"\n"
+                           "for i in 1 2 3 4 5; do\n"
+                           "    '%s' export c -o out --store '%s' & sleep 0.0$i; kill -9 $!; wait\n"
+                           "    [ ! -e out ] || [ $(wc -l <out) = 3000 ] || echo torn\n"
+                           "    rm -f out\n"
+                           "done 2>/dev/null; ls | grep -v '^call.truce'",
+                           store, TRUCE_CLI, store);
+    CHECK_TEXT("", command_run("/bin/bash", NULL, NULL, "-c", script, NULL)->out);
+    bson_free(script);
+}
+
+TEST(an_export_writes_into_a_pipe_and_does_not_replace_it)
+{
+    char *script;
+
+    fresh();
+    STORE("insert", "c", "{_id: 1}");
+    script = bson_strdup_printf("cd \"$(dirname '%s')\" && mkfifo p && { cat p >got & } &&\n"
+                                "'%s' export c -o p --relaxed -q --store '%s' && wait\n"
+                                "[ -p p ] && cat got; rm -f p got",
+                                store, TRUCE_CLI, store);
+    CHECK_TEXT("exported 1\n{\"_id\": 1}\n",
+               command_run("/bin/bash", NULL, NULL, "-c", script, NULL)->out);
+    bson_free(script);
+}
+
+TEST(the_processes_of_a_demonstration_end_with_it)
+{
+    static const char script[] =
+        "\"$1\" demo badges --seconds 200 >/dev/null 2>&1 & parent=$!\n"
+        "for i in $(seq 600); do\n"
+        "    children=$(cat /proc/$parent/task/$parent/children)\n"
+        "    [ $(echo $children | wc -w) -ge 5 ] && break; sleep 0.05\n"
+        "done\n"
+        "[ $(echo $children | wc -w) -ge 5 ] || echo none began\n"
+        "kill -9 $parent; wait 2>/dev/null\n"
+        "for i in $(seq 200); do\n"
+        "    left=; for child in $children; do grep -qs '^State:[[:space:]]*[^ZX]' /proc/$child/status "
+        "&& left=$child; done\n"
+        "    [ -z \"$left\" ] && break; sleep 0.05\n"
+        "done\n"
+        "[ -z \"$left\" ] || { echo left behind; kill -9 $children; }\n";
+    const struct command *c =
+        command_run("/bin/bash", NULL, NULL, "-c", script, "bash", TRUCE_CLI, NULL);
+
+    CHECK_TEXT("", c->out);
+}
