@@ -143,14 +143,14 @@ TEST(an_export_that_is_killed_leaves_nothing_but_its_whole_file)
 
     fresh();
     fill();
-    script =
-        bson_strdup_printf("cd \"$(dirname '%s')\"\n"
-                           "for i in 1 2 3 4 5; do\n"
-                           "    '%s' export c -o out --store '%s' & sleep 0.0$i; kill -9 $!; wait\n"
-                           "    [ ! -e out ] || [ $(wc -l <out) = 3000 ] || echo torn\n"
-                           "    rm -f out\n"
-                           "done 2>/dev/null; ls | grep -v '^call.truce'",
-                           store, TRUCE_CLI, store);
+    script = bson_strdup_printf(
+        "cd \"$(dirname '%s')\"\n"
+        "for i in 1 2 3 4 5; do\n"
+        "    '%s' export c -o out -q --store '%s' >/dev/null & sleep 0.0$i; kill -9 $!; wait\n"
+        "    [ ! -e out ] || [ $(wc -l <out) = 3000 ] || echo torn\n"
+        "    rm -f out\n"
+        "done 2>/dev/null; ls | grep -v '^call.truce'",
+        store, TRUCE_CLI, store);
     CHECK_TEXT("", command_run("/bin/bash", NULL, NULL, "-c", script, NULL)->out);
     bson_free(script);
 }
@@ -161,10 +161,11 @@ TEST(an_export_writes_into_a_pipe_and_does_not_replace_it)
 
     fresh();
     STORE("insert", "c", "{_id: 1}");
-    script = bson_strdup_printf("cd \"$(dirname '%s')\" && mkfifo p && { cat p >got & } &&\n"
-                                "'%s' export c -o p --relaxed -q --store '%s' && wait\n"
-                                "[ -p p ] && cat got; rm -f p got",
-                                store, TRUCE_CLI, store);
+    script =
+        bson_strdup_printf("cd \"$(dirname '%s')\" && mkfifo p && { timeout 20 cat p >got & } &&\n"
+                           "'%s' export c -o p --relaxed -q --store '%s' && wait\n"
+                           "[ -p p ] && cat got; rm -f p got",
+                           store, TRUCE_CLI, store);
     CHECK_TEXT("exported 1\n{\"_id\": 1}\n",
                command_run("/bin/bash", NULL, NULL, "-c", script, NULL)->out);
     bson_free(script);
