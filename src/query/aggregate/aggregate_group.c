@@ -59,6 +59,7 @@ struct part {
 
 struct group_stream {
     struct stream base;
+    size_t noted; /* bytes when the memory was limited last: most documents take none */
     const struct group_stage *stage;
     struct spill_options options;
     bool drained;
@@ -257,8 +258,13 @@ static truce_status limit_memory(struct group_stream *stream, bson_error_t *erro
 {
     size_t used = stream->groups.bytes + stream->room * sizeof *stream->table;
     size_t max = stream->options.memory_max;
+    bool full;
+
+    if (used == stream->noted)
+        return TRUCE_OK;
+    stream->noted = used;
     /* not only this one: what it can put away it does, unless it is hardly anything */
-    bool full = truce__stream_hold(&stream->base, used, NULL) != TRUCE_OK;
+    full = truce__stream_hold(&stream->base, used, NULL) != TRUCE_OK;
 
     if (used <= max && !(full && used > SPILL_BYTES_MIN))
         return TRUCE_OK;
