@@ -117,6 +117,43 @@ TEST(an_index_that_many_threads_ensure_has_every_document)
     truce__engine_close(engine);
 }
 
+static atomic_bool over;
+
+static void *be_refused(void *arg)
+{
+    bson_error_t error;
+
+    (void)arg;
+    while (!atomic_load(&over))
+        CHECK_STATUS(TRUCE_DUPLICATE, build("small", true, &error), error);
+    return NULL;
+}
+
+/* Both are of one group at times, and get the same number one after the other. */
+TEST(an_index_that_is_refused_stands_in_no_other_ones_way)
+{
+    pthread_t threads[2];
+    bson_error_t error;
+
+    REQUIRE(begin(false));
+    for (int i = 0; i < 2; i++)
+        CHECK_STATUS(TRUCE_OK, insert("small", i, 1, 7), error);
+    for (int i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, be_refused, NULL);
+    for (int i = 0; i < 40 && !test_failures(); i++) {
+        char name[20];
+
+        snprintf(name, sizeof name, "c%d", i);
+        CHECK_STATUS(TRUCE_OK, insert(name, 0, 20, 0), error);
+        CHECK_OK(build(name, false, &error), error);
+    }
+    atomic_store(&over, true);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_OK(truce__engine_check(engine, NULL, NULL, &error), error);
+    truce__engine_close(engine);
+}
+
 /* ---- numbers that are given again -------------------------------------------------------------- */
 
 /* Two inserts into collections that are not there yet, and what refuses both. */

@@ -313,6 +313,11 @@ static truce_status start(struct build *build, struct writer *writer, bson_error
     status = fill(build, writer, error);
     if (!status && build->at.filled)
         status = check_and_make_ready(build, writer, error);
+    /* its number is given again, perhaps to another of the group */
+    if (status) {
+        truce__lock_disclaim(build->claim);
+        build->claim = -1;
+    }
     return status;
 }
 
