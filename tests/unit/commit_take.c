@@ -11,7 +11,8 @@ struct loser {
     truce_store *store;
     truce_mechanism mechanism;
     int runs;
-    bool plain; /* the others are plain writers */
+    int refuses; /* it says no in this run; 0: never */
+    bool plain;  /* the others are plain writers */
 };
 
 static void fill(truce_store *store)
@@ -62,6 +63,8 @@ static truce_status think(truce_commit *commit, void *arg, bson_error_t *error)
         bson_destroy(&document);
     }
     somebody_else(loser);
+    if (loser->runs == loser->refuses)
+        return TRUCE_REFUSED;
     for (int i = 0; !status && i < DOCUMENTS - 1; i++) {
         char name[2] = {(char)('a' + i), 0};
 
@@ -126,4 +129,20 @@ static void never_over_a_plain_write(truce_store *store, const struct setting *s
 TEST(a_plain_write_of_a_document_that_was_taken_is_a_conflict)
 {
     on_every_setting(never_over_a_plain_write);
+}
+
+static void gives_back(truce_store *store, const struct setting *setting)
+{
+    struct loser loser = {.refuses = 4};
+    bson_error_t error = {0};
+
+    CHECK_STATUS(TRUCE_REFUSED, lose(store, setting, &loser), error);
+    CHECK_INT(loser.runs, ==, 4);
+    CHECK_INT(count_json(store, "things", "{'n': 0}"), ==, DOCUMENTS);
+    CHECK_INT(count_json(store, "truce_commits", "{'why': {'$regex': 'function'}}"), ==, 1);
+}
+
+TEST(what_was_taken_is_given_back_when_the_function_says_no)
+{
+    on_every_setting(gives_back);
 }
