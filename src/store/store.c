@@ -249,9 +249,11 @@ void truce__store_budget(const truce_store *store, uint32_t deadline_ms, struct 
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-truce_status truce_find(truce_store *store, const char *collection, const bson_t *filter,
-                        const truce_find_options *options, truce_cursor **cursor,
-                        bson_error_t *error)
+/* A cursor that ends before its call does, and holds nobody: all threads would write to the one count of
+ * their store. */
+static truce_status open_cursor(truce_store *store, const char *collection, const bson_t *filter,
+                                const truce_find_options *options, truce_cursor **cursor,
+                                bson_error_t *error)
 {
     bson_error_t caught = {0};
     truce_status status;
@@ -266,9 +268,18 @@ truce_status truce_find(truce_store *store, const char *collection, const bson_t
     status = store->ops->find(store, collection, truce__filter_or_empty(filter), options, cursor,
                               &caught);
     truce_assert(!status == (*cursor != NULL));
+    return truce__pass_error(status, &caught, error);
+}
+
+truce_status truce_find(truce_store *store, const char *collection, const bson_t *filter,
+                        const truce_find_options *options, truce_cursor **cursor,
+                        bson_error_t *error)
+{
+    truce_status status = open_cursor(store, collection, filter, options, cursor, error);
+
     if (!status)
         hold(store, *cursor);
-    return truce__pass_error(status, &caught, error);
+    return status;
 }
 
 truce_status truce_cursor_next(truce_cursor *cursor, const bson_t **document, bson_error_t *error)
@@ -307,7 +318,7 @@ truce_status truce_find_one(truce_store *store, const char *collection, const bs
 
     bson_init(document);
     one.limit = 1;
-    status = truce_find(store, collection, filter, &one, &cursor, error);
+    status = open_cursor(store, collection, filter, &one, &cursor, error);
     if (!status)
         status = truce_cursor_next(cursor, &found, error);
     if (!status && !found)
