@@ -1,7 +1,7 @@
 /*
  * The public verbs (truce/store.h) over the table of a backend (truce/sys/store.h): opening by URI,
- * reading, indexes and collections; store_write.c has the writing. Every call does three things
- * here, so that no backend does them:
+ * reading; store_write.c has the writing, store_catalog.c indexes and collections. Every call does three
+ * things here, so that no backend does them:
  *
  * 1. arguments are checked: names, numbers, that documents are well-formed BSON within the limits;
  * 2. NULL options and filters become the defaults, so a backend sees neither;
@@ -466,118 +466,6 @@ truce_status truce__store_look(truce_store *store, truce_look *looks, size_t cou
     }
     status = store->ops->read_many(store, looks, count, &caught);
     check_looks(looks, count);
-    return truce__pass_error(status, &caught, error);
-}
-
-/* ---- indexes -------------------------------------------------------------------------------- */
-
-truce_status truce_index_create(truce_store *store, const char *collection, const bson_t *index,
-                                bson_error_t *error)
-{
-    bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(collection, error);
-
-    if (!status)
-        status = truce__check_required(index, "index", error);
-    if (status)
-        return status;
-    if (truce__is_view(store))
-        return truce__view_index(store, collection, index, error);
-    status = store->ops->index_create(store, collection, index, &caught);
-    return truce__pass_error(status, &caught, error);
-}
-
-truce_status truce_index_drop(truce_store *store, const char *collection, const char *name,
-                              bson_error_t *error)
-{
-    bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(collection, error);
-
-    if (!status)
-        status = truce__view_guard(store, "drop an index of", collection, error);
-    if (status)
-        return status;
-    status = store->ops->index_drop(store, collection, name, &caught);
-    return truce__pass_error(status, &caught, error);
-}
-
-truce_status truce_index_list(truce_store *store, const char *collection, bson_t *indexes,
-                              bson_error_t *error)
-{
-    bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(collection, error);
-
-    if (status) {
-        bson_init(indexes);
-        return status;
-    }
-    status = store->ops->index_list(store, collection, indexes, &caught);
-    truce_assert(status || bson_has_field(indexes, "0.name"));
-    return truce__pass_error(status, &caught, error);
-}
-
-/* ---- collections ---------------------------------------------------------------------------- */
-
-truce_status truce_collection_create(truce_store *store, const char *collection,
-                                     bson_error_t *error)
-{
-    bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(collection, error);
-
-    if (!status)
-        status = truce__view_guard(store, "create", collection, error);
-    if (status)
-        return status;
-    status = store->ops->collection_create(store, collection, &caught);
-    return truce__pass_error(status, &caught, error);
-}
-
-truce_status truce_collection_drop(truce_store *store, const char *collection, bson_error_t *error)
-{
-    bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(collection, error);
-
-    if (!status)
-        status = truce__view_guard(store, "drop", collection, error);
-    if (status)
-        return status;
-    status = store->ops->collection_drop(store, collection, &caught);
-    return truce__pass_error(status, &caught, error);
-}
-
-truce_status truce_collection_rename(truce_store *store, const char *from, const char *to,
-                                     bool drop_target, bson_error_t *error)
-{
-    bson_error_t caught = {0};
-    truce_status status = truce__collection_name_check(from, error);
-
-    if (!status)
-        status = truce__collection_name_check(to, error);
-    if (!status && !strcmp(from, to))
-        status = truce__refuse(CODE_ILLEGAL_OPERATION, error,
-                               "a collection cannot be renamed to its own name (%s)", from);
-    if (!status)
-        status = truce__view_guard(store, "rename", from, error);
-    if (status)
-        return status;
-    status = store->ops->collection_rename(store, from, to, drop_target, &caught);
-    return truce__pass_error(status, &caught, error);
-}
-
-truce_status truce_collection_list(truce_store *store, bson_t *collections, bson_error_t *error)
-{
-    bson_error_t caught = {0};
-    truce_status status = store->ops->collection_list(store, collections, &caught);
-
-    truce_assert(collections->len >= 5);
-    return truce__pass_error(status, &caught, error);
-}
-
-truce_status truce_settle(truce_store *store, bson_error_t *error)
-{
-    bson_error_t caught = {0};
-    truce_status status = store->ops->settle ? store->ops->settle(store, &caught) : TRUCE_OK;
-
     return truce__pass_error(status, &caught, error);
 }
 
