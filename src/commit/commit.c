@@ -1,9 +1,6 @@
 #include "commit/commit.h"
 
-#include <stdio.h>
-
 #include "base/assert.h"
-#include "base/clock.h"
 #include "base/id.h"
 #include "base/limits.h"
 #include "commit/counters.h"
@@ -12,7 +9,6 @@
 #include "merge/diff.h"
 #include "query/incoming.h"
 #include "query/update/update.h"
-#include "truce/sys/store.h"
 
 /*
  * Commits from the caller's side: entries are gathered and folded to one for each document, then
@@ -69,7 +65,7 @@ truce_status truce_commit_begin(truce_store *store, const truce_commit_options *
     return TRUCE_OK;
 }
 
-static void free_entries(truce_commit *commit)
+void truce__commit_entries_free(truce_commit *commit)
 {
     for (uint32_t i = 0; i < commit->count; i++)
         truce__entry_free(commit->entries[i]);
@@ -81,7 +77,7 @@ void truce_commit_free(truce_commit *commit)
     if (!commit)
         return;
     truce__journal_drop(commit, "it was abandoned");
-    free_entries(commit);
+    truce__commit_entries_free(commit);
     bson_free(commit->entries);
     bson_free((char *)commit->options.key);
     bson_destroy((bson_t *)commit->options.input);
@@ -536,135 +532,4 @@ truce_status truce_commit_apply(truce_commit *commit, bson_error_t *error)
     if (commit->outcome && error)
         *error = why;
     return commit->outcome;
-}
-
-/* ---- transact ------------------------------------------------------------------------------- */
-
-/* The function applied its commit by itself, and says CONFLICT. It runs again if that was the answer of
- * the apply; after any other, a second run could do everything twice. */
-static truce_status applied_already(const truce_commit *commit, bson_error_t *error)
-{
-    if (commit->outcome == TRUCE_OK)
-        return truce__fail(TRUCE_INVALID, error,
-                           "the function applied its commit, which took effect, and then answered "
-                           "CONFLICT: it is not run again");
-    return commit->outcome;
-}
-
-/* T1: what the last try had to do with is taken first, if `take`. */
-static truce_status begin_try(truce_commit *commit, bool take, bool *already, bson_error_t *error)
-{
-    *already = false;
-    commit->applied = false;
-    commit->failed = TRUCE_OK;
-    truce__id_new(&commit->id);
-    if (take)
-        return truce__journal_take(commit, already, error);
-    free_entries(commit);
-    return TRUCE_OK;
-}
-
-static truce_status run_once(truce_commit *commit, truce_commit_function *function, void *arg,
-                             bool take, bson_error_t *error)
-{
-    bool already;
-    truce_status status = begin_try(commit, take, &already, error);
-
-    if (status || already)
-        return status;
-    if (error)
-        error->message[0] = '\0';
-    status = function(commit, arg, error);
-    if (status == TRUCE_REFUSED && (!error || !error->message[0]))
-        (void)truce__fail(status, error, "the function refused");
-    if (!status && !commit->applied)
-        status = truce_commit_apply(commit, error);
-    else if (status == TRUCE_CONFLICT && commit->applied)
-        status = applied_already(commit, error);
-    truce__journal_drop(commit, "its function did not come to an end");
-    return status;
-}
-
-/* A diff that nobody can make again was compared with something else than it was made from. */
-static bool is_at_its_end(const truce_commit *commit)
-{
-    for (uint32_t i = 0; commit->fixed && i < commit->count; i++) {
-        if (commit->entries[i]->stale)
-            return true;
-    }
-    return false;
-}
-
-/* Others were faster until the deadline. */
-static truce_status out_of_time(bson_error_t *error)
-{
-    const bson_error_t last = *error;
-
-    return truce__fail(TRUCE_TIMEOUT, error,
-                       "the deadline passed before a try of the commit was the first: %.300s",
-                       last.message);
-}
-
-/* Before the next try. TIMEOUT: there is no time for one. */
-static truce_status next_try(truce_commit *commit, uint32_t tried, bson_error_t *error)
-{
-    bson_error_t waiting;
-
-    COUNT(reruns);
-    commit->worker.waits = tried < 5 ? tried : 5;
-    if (truce__clock_monotonic_ns() >= commit->worker.deadline_ns ||
-        (tried > 0 && truce__worker_wait(&commit->worker, "the documents", &waiting)))
-        return out_of_time(error);
-    return TRUCE_OK;
-}
-
-/* T3 */
-static bool is_unsuited(const truce_commit *commit, truce_status status)
-{
-    if (commit->applied && commit->outcome == TRUCE_OK)
-        return false; /* it took effect */
-    return status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_DUPLICATE ||
-           (status == TRUCE_CONFLICT && commit->untakeable);
-}
-
-static truce_status try_often(truce_commit *commit, truce_commit_function *function, void *arg,
-                              uint32_t tries, bson_error_t *error)
-{
-    int64_t begun_ns = truce__clock_monotonic_ns();
-
-    for (uint32_t i = 0;; i++) {
-        bool take = i >= COMMIT_TRIES_FREE && !commit->untakeable &&
-                    truce__clock_monotonic_ns() - begun_ns >= COMMIT_TAKE_MS * INT64_C(1000000);
-        truce_status status = run_once(commit, function, arg, take, error);
-
-        if (take && is_unsuited(commit, status)) {
-            commit->untakeable = true;
-            status = TRUCE_CONFLICT;
-        }
-        if (status != TRUCE_CONFLICT || is_at_its_end(commit) || i + 1 >= tries)
-            return status;
-        status = next_try(commit, i, error);
-        if (status)
-            return status;
-    }
-}
-
-truce_status truce_transact(truce_store *store, truce_commit_function *function, void *arg,
-                            const truce_commit_options *options, bson_error_t *error)
-{
-    uint32_t tries = options && options->tries_max ? options->tries_max : COMMIT_TRIES;
-    truce_commit *commit = NULL;
-    truce_status status = truce_commit_begin(store, options, &commit, error);
-    bson_error_t why = {0};
-
-    if (status)
-        return status;
-    if (commit->options.key)
-        status = truce__commit_key_holder(commit, &why);
-    if (!commit->options.key || status == TRUCE_NOT_FOUND)
-        status = try_often(commit, function, arg, tries, &why);
-    truce_commit_free(commit);
-    if (status && error)
-        *error = why;
-    return status;
 }

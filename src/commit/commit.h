@@ -110,4 +110,6 @@ truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error
 /* {_id, key?, key_time?, state, input?, created ...}: what every commit document begins with */
 void truce__commit_begin_document(const truce_commit *commit, const char *state, bson_t *document);
 
+void truce__commit_entries_free(truce_commit *commit);
+
 #endif
