@@ -281,10 +281,10 @@ TEST(an_interrupt_ends_a_command_in_order)
         "set -m; for after in 0.2 1 4 16 60; do %s --store %s aggregate s "
         "'[{\"$set\": {\"x\": {\"$reduce\": {\"input\": {\"$range\": [0, 1000000]}, "
         "\"initialValue\": 0, \"in\": {\"$size\": {\"$filter\": {\"input\": {\"$range\": "
-        "[0, 1000000]}, \"as\": \"x\", \"cond\": {\"$gt\": [\"$$x\", \"$$this\"]}}}}}}}}]' 2>err & "
-        "sleep $after; kill -INT $!; wait $!; code=$?; grep -q interrupted err && break; done; "
+        "[0, 1000000]}, \"as\": \"x\", \"cond\": {\"$gt\": [\"$$x\", \"$$this\"]}}}}}}}}]' 2>%s.err & "
+        "sleep $after; kill -INT $!; wait $!; code=$?; grep -q interrupted %s.err && break; done; "
         "echo $code",
-        TRUCE_CLI, store);
+        TRUCE_CLI, store, store, store);
     c = command_run("/bin/bash", store, NULL, "-c", script, NULL);
     CHECK_TEXT("130\n", c->out);
     bson_free(script);

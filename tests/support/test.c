@@ -229,6 +229,7 @@ int main(int argc, char **argv)
 
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGTERM, tell_running);
+    signal(SIGINT, SIG_DFL); /* a shell that starts jobs in the background has it ignored */
     atexit(remove_directory);
     for (int i = 0; i < tests_count; i++) {
         if (argc == 2 && !strcmp(argv[1], "--list")) {
