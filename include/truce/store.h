@@ -10,7 +10,10 @@
  *     memory:                     a list of documents in this process: for tests and models
  *
  * Threads: a store may be used from any number of threads at once; a cursor by one at a time.
- * After a fork the child opens its own.
+ *
+ * Forks: a forked child cannot use its parent's stores, nor open a file that was open when it was forked
+ * (INVALID). Fork first and open then, in each process, or start a program (exec, posix_spawn), which may
+ * open any.
  *
  * Ownership: documents passed in stay the caller's and are copied where they are kept. A `bson_t *`
  * out parameter is always initialised, also on failure; the caller destroys it.
@@ -37,9 +40,11 @@ typedef struct truce_store_options {
     uint64_t snapshot_log_bytes; /* what they may write meanwhile; 0: 1 GiB. See truce/snapshot.h */
 } truce_store_options;
 
-/* Opens or creates. INVALID: the URI is wrong; CORRUPT: the file is not ours, or newer than this
- * library; IO: the disk refuses; NOT_FOUND: must_exist and it does not. `*store` is NULL on
- * failure. */
+/* Opens or creates. INVALID: the URI is wrong, the file has several names (hard links), or this is a
+ * forked child (above); CORRUPT: the file is not ours, or newer than this library, or what stands beside
+ * it belongs to another file; LOCKED: another process opens or closes it, or another program has it open
+ * without its lock file; IO: the disk refuses; NOT_FOUND: must_exist and it does not. `*store` is NULL
+ * on failure. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_store_open(const char *uri,
                                                           const truce_store_options *options,
                                                           truce_store **store, bson_error_t *error);

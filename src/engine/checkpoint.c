@@ -16,6 +16,7 @@
  *     the WAL has been moved. So the first half begins with a commit of a page, under the lock;
  *     nobody else moves that page (1), and once it is moved the half is at its end.
  *  3. The second half runs under the lock: nobody writes.
+ *  4. No page of the file changes while somebody reads the file without the log (guest.c).
  *
  * The restart holds the lock for 50 ms at most, but for what the disk takes: 20 for readers of this process, 20 for
  * those of others, and the time of PAGES_STILL pages. Readers of other processes are not behind our
@@ -159,6 +160,10 @@ static bool checkpoint(struct checkpointer *checkpointer, int *due)
 
     if (claim < 0)
         return false;
+    if (!truce__lock_no_guests(checkpointer->writer->lock)) {
+        truce__lock_disclaim(claim);
+        return false;
+    }
     status = move_most(checkpointer, &few);
     if (!status && few)
         status = run_alone(checkpointer, &op.base);

@@ -6,26 +6,29 @@
  * there is something to do (checkpoint.c). Reads that last have left the pool with their connection
  * (moments.c); a view is an engine that has nothing but one of them.
  *
- * Open: the lock file, then the writer's connection. The first statement on it recovers the WAL if
- * the last user died: SQLite rebuilds the index of the WAL, at most some 16,000 pages, and nothing
- * of the file itself is read, so opening takes as long for 1 GB as for 1 MB. A file without content
- * is made a store under the lock; that is the only write.
+ * Open: the door of the lock file (lock_file.c), what stands beside the file (doorway.c), then the
+ * writer's connection. The first statement on it recovers the WAL if the last user died: SQLite
+ * rebuilds the index of the WAL, at most some 16,000 pages, and nothing of the file itself is read, so
+ * opening takes as long for 1 GB as for 1 MB. A file without content is made a store, one without a log
+ * gets one. Then the door opens for others.
  *
- * Close: under the lock if it can be had soon, because the last connection to close checkpoints and
- * removes the WAL. If it cannot be had, the connection closes without a checkpoint, and the next
- * opener finds a WAL.
+ * Close: through the door again. Who is alone checkpoints and removes the WAL; SQLite would do so for the
+ * connection that it takes for the last, so every other one is told not to. If the door cannot be had
+ * soon, the connection closes without a checkpoint, and the next opener finds a WAL.
  *
- * Lock order: writer (leadership) > lock file > reader gate > a reader's slot. A thread that has a
- * reader never waits for the writer.
+ * The file is opened, locked and closed by SQLite alone: nothing else may have a descriptor of it, since
+ * closing that would drop SQLite's locks.
  *
- * A forked child has the parent's memory but not its locks. Its calls are refused, and closing an
- * engine there frees nothing: the connections belong to the parent.
+ * Lock order: the door > writer (leadership) > lock file > reader gate > a reader's slot. A thread that
+ * has a reader never waits for the writer.
+ *
+ * A forked child has the parent's memory but not its locks. Its calls are refused, closing an engine
+ * there frees nothing, since the connections belong to the parent, and the same file is not opened there
+ * again (process.c).
  */
 #include "engine/engine.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,6 +36,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "engine/documents/index_build.h"
+#include "engine/doorway.h"
 #include "engine/storage/wake.h"
 
 #define DEADLINE_MS   30000
@@ -44,12 +48,12 @@
 
 truce_status truce__engine_usable(const struct engine *engine, bson_error_t *error)
 {
-    if (engine->generation != truce__lock_generation())
+    if (engine->generation != truce__process_generation())
         return truce__fail(TRUCE_INVALID, error,
-                           "the store \"%s\" was opened before this process was forked: a child "
-                           "must open its own",
+                           "the store \"%s\" was opened before this process was forked: it is the "
+                           "parent's",
                            engine->path);
-    return TRUCE_OK;
+    return engine->locked ? truce__lock_usable(&engine->lock, error) : TRUCE_OK;
 }
 
 truce_status truce__engine_writable(const struct engine *engine, bson_error_t *error)
@@ -104,7 +108,8 @@ truce_status truce__engine_wait(struct engine *engine, const char *collection, u
     truce_status status = truce__engine_usable(engine, error);
 
     if (!status && !engine->locked)
-        status = truce__fail(TRUCE_INVALID, error, "\"%s\" is on read-only media: it cannot change",
+        status = truce__fail(TRUCE_INVALID, error,
+                             "\"%s\" cannot be waited for: its lock file may not be written",
                              engine->path);
     return status ? status : truce__wake_wait(&engine->lock, collection, token, timeout_ms, error);
 }
@@ -117,41 +122,6 @@ static void after_commit(void *arg, int wal_pages)
 }
 
 /* ---- open ----------------------------------------------------------------------------------- */
-
-/* The path without symbolic links, so that everybody who means one file takes one lock file beside
- * it, and so that it stays right when the process changes its directory. A file that shall be made
- * is made here, empty. */
-static truce_status find_path(const char *path, bool create, char **real, bson_error_t *error)
-{
-    int file = create ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644) : -1;
-    int why = errno;
-    char *found = realpath(path, NULL);
-    truce_status status = TRUCE_OK;
-
-    if (!found)
-        status = truce__fail(TRUCE_IO, error, "cannot open \"%s\": %s", path,
-                             strerror(create && file < 0 ? why : errno));
-    *real = bson_strdup(found);
-    free(found);
-    if (file >= 0)
-        close(file);
-    return status;
-}
-
-static truce_status check_exists(const char *path, bool must_exist, bson_error_t *error)
-{
-    struct stat stat_of_it;
-
-    if (stat(path, &stat_of_it)) {
-        if (errno != ENOENT)
-            return truce__fail(TRUCE_IO, error, "cannot open \"%s\": %s", path, strerror(errno));
-        return must_exist ? truce__fail(TRUCE_NOT_FOUND, error, "there is no store \"%s\"", path)
-                          : TRUCE_OK;
-    }
-    if (!S_ISREG(stat_of_it.st_mode))
-        return truce__fail(TRUCE_CORRUPT, error, "\"%s\" is not a regular file", path);
-    return TRUCE_OK;
-}
 
 static truce_status create(struct engine *engine, bson_error_t *error)
 {
@@ -169,20 +139,43 @@ static truce_status create(struct engine *engine, bson_error_t *error)
     return status;
 }
 
-/* The writer's connection, and whether the file has content. Where others die and recover at the same
- * moment, SQLite can answer "locked" without having waited: then once more, until the deadline. */
-static truce_status open_connection(struct engine *engine, bool *fresh, bson_error_t *error)
+/* What another program made of the file may be without a log; that changes the file itself. */
+static truce_status use_log(struct engine *engine, bson_error_t *error)
+{
+    bool has;
+    truce_status status = truce__kv_has_log(engine->kv, &has, error);
+
+    if (status || has)
+        return status;
+    if (!truce__lock_no_guests(&engine->lock))
+        return truce__fail(TRUCE_LOCKED, error, "\"%s\" is being read by other processes",
+                           engine->path);
+    return truce__kv_use_log(engine->kv, error);
+}
+
+static truce_status try_connection(struct engine *engine, unsigned flags, bool *fresh,
+                                   bson_error_t *error)
 {
     const struct kv_watch watch = {truce__durable_break, &engine->durable};
+    truce_status status = truce__kv_open(engine->path, flags, &engine->kv, error);
+
+    if (!status)
+        truce__kv_watch(engine->kv, &watch);
+    if (!status)
+        status = truce__kv_format_check(engine->kv, fresh, error);
+    return status || *fresh ? status : use_log(engine, error);
+}
+
+/* The writer's connection, and whether the file has content. Where others die and recover at the same
+ * moment, SQLite can answer "locked" without having waited: then once more, until the deadline. */
+static truce_status open_connection(struct engine *engine, unsigned flags, bool *fresh,
+                                    bson_error_t *error)
+{
     int64_t deadline_ns = truce__engine_deadline(engine, 0);
 
     for (;;) {
-        truce_status status = truce__kv_open(engine->path, KV_WRITER, &engine->kv, error);
+        truce_status status = try_connection(engine, flags, fresh, error);
 
-        if (!status)
-            truce__kv_watch(engine->kv, &watch);
-        if (!status)
-            status = truce__kv_format_check(engine->kv, fresh, error);
         if (status != TRUCE_LOCKED || truce__clock_monotonic_ns() >= deadline_ns)
             return status;
         if (engine->kv)
@@ -202,7 +195,8 @@ static truce_status recover(struct engine *engine, bson_error_t *error)
     if (status)
         return status;
     if (truce__durable_usable(&engine->durable, NULL))
-        status = truce__kv_recover(engine->path, error);
+        status = truce__lock_no_guests(&engine->lock) ? truce__kv_recover(engine->path, error)
+                                                      : TRUCE_LOCKED;
     if (!status)
         atomic_store(&engine->lock.page->broken, false);
     else if (status == TRUCE_LOCKED)
@@ -211,20 +205,22 @@ static truce_status recover(struct engine *engine, bson_error_t *error)
     return status;
 }
 
-static truce_status open_writable(struct engine *engine, bson_error_t *error)
+/* Until the door opens nobody else comes or goes: one of those who open a new file makes it a store. */
+static truce_status open_writable(struct engine *engine, bool create_file, bson_error_t *error)
 {
+    unsigned flags = KV_WRITER | (create_file ? KV_CREATE : 0);
     struct kv *mover;
-    truce_status status;
-    bool fresh = false;
+    bool fresh = false, denied;
+    truce_status status = truce__doorway_begin(engine->path, truce__engine_deadline(engine, 0),
+                                               &engine->lock, &denied, error);
 
-    status = truce__lock_open(engine->path, &engine->lock, error);
     if (status)
         return status;
     engine->locked = true;
     if (truce__durable_usable(&engine->durable, NULL))
         status = recover(engine, error);
     if (!status)
-        status = open_connection(engine, &fresh, error);
+        status = open_connection(engine, flags, &fresh, error);
     if (!status && fresh)
         status = create(engine, error);
     /* whoever syncs must have it open before anything is written (durable.c) */
@@ -234,69 +230,100 @@ static truce_status open_writable(struct engine *engine, bson_error_t *error)
         status = truce__checkpointer_open(engine->path, &engine->durable, &mover, error);
     if (status)
         return status;
+    truce__lock_admit(&engine->lock, engine->path);
     engine->cache = truce__cache_new(&engine->lock.page->begun);
     truce__writer_init(&engine->writer, engine->kv, &engine->lock, &engine->durable, engine->cache);
-    truce__readers_init(&engine->readers, engine->path, 0, &engine->durable);
+    truce__readers_init(&engine->readers, engine->path, 0, &engine->durable, NULL);
     truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers, mover);
     engine->writer.after_commit = after_commit;
     engine->writer.arg = engine;
     return TRUCE_OK;
 }
 
-/* With the flags, is there a store that can be read? */
-static truce_status try_read(const struct engine *engine, unsigned flags, bson_error_t *error)
+/* Is there a store that can be read? */
+static truce_status try_read(struct engine *engine, bson_error_t *error)
 {
-    truce_status status;
+    struct guest_pass pass = {.flags = KV_READ_ONLY};
+    truce_status status = TRUCE_OK;
     struct kv *kv;
     bool fresh;
 
-    status = truce__kv_open(engine->path, flags, &kv, error);
+    if (engine->guest)
+        status = truce__guest_begin(engine->guest, &pass, error);
     if (status)
         return status;
-    status = truce__kv_format_check(kv, &fresh, error);
-    if (!status && fresh)
-        status = truce__fail(TRUCE_CORRUPT, error, "\"%s\" is not a truce store: it is empty",
-                             engine->path);
-    truce__kv_close(kv);
+    status = truce__kv_open(engine->path, pass.flags, &kv, error);
+    if (!status) {
+        status = truce__kv_format_check(kv, &fresh, error);
+        if (!status && fresh)
+            status = truce__fail(TRUCE_CORRUPT, error, "\"%s\" is not a truce store: it is empty",
+                                 engine->path);
+        truce__kv_close(kv);
+    }
+    if (engine->guest)
+        truce__guest_end(engine->guest, &pass);
     return status;
 }
 
-/* On read-only media a file can be read alone, without the files beside it, if its last user has
- * closed it: then there is no WAL. */
-static bool has_no_wal(const struct engine *engine)
+static truce_status read_with_the_others(struct engine *engine, bson_error_t *error)
 {
-    char *path = bson_strdup_printf("%s-wal", engine->path);
-    struct stat stat_of_it;
-    bool none = stat(path, &stat_of_it) || stat_of_it.st_size == 0;
-
-    bson_free(path);
-    return none;
-}
-
-static truce_status open_read_only(struct engine *engine, bson_error_t *error)
-{
-    unsigned flags = KV_READ_ONLY;
-    truce_status status = try_read(engine, flags, error);
     bson_error_t ignored;
+    bool denied;
+    truce_status status = truce__doorway_begin(engine->path, truce__engine_deadline(engine, 0),
+                                               &engine->lock, &denied, error);
 
-    if (status == TRUCE_IO && has_no_wal(engine)) {
-        flags = KV_READ_ONLY | KV_IMMUTABLE;
-        status = try_read(engine, flags, error);
-    }
     if (status)
         return status;
-    truce__readers_init(&engine->readers, engine->path, flags, &engine->durable);
-    /* without the lock file there is no waiting, for changes or for the disk */
-    engine->locked = !truce__lock_open(engine->path, &engine->lock, &ignored);
-    if (engine->locked && !(flags & KV_IMMUTABLE)) /* else the first sync opens it */
-        (void)truce__durable_open(&engine->durable, &ignored);
-    return TRUCE_OK;
+    engine->locked = true;
+    status = try_read(engine, error);
+    if (!status) {
+        truce__lock_admit(&engine->lock, engine->path);
+        (void)truce__durable_open(&engine->durable, &ignored); /* else the first sync opens it */
+        return TRUCE_OK;
+    }
+    engine->locked = false;
+    truce__lock_close(&engine->lock);
+    return status;
+}
+
+/* Who may not write what stands beside the file reads as a guest. */
+static truce_status open_read_only(struct engine *engine, bson_error_t *error)
+{
+    truce_status status = read_with_the_others(engine, error);
+
+    if (status == TRUCE_IO) {
+        engine->guest = truce__guest_new(engine->path);
+        status = try_read(engine, error);
+    }
+    if (!status)
+        truce__readers_init(&engine->readers, engine->path, KV_READ_ONLY, &engine->durable,
+                            engine->guest);
+    return status;
 }
 
 static void free_engine(struct engine *engine)
 {
+    truce__guest_free(engine->guest);
     bson_free(engine->path);
     bson_free(engine);
+}
+
+static truce_status open_file(struct engine *engine, bool must_exist, bson_error_t *error)
+{
+    struct file_id id = {0};
+    truce_status status;
+
+    truce__process_opening();
+    status = engine->read_only ? open_read_only(engine, error)
+                               : open_writable(engine, !must_exist, error);
+    if (!status && !truce__file_id(engine->path, &id))
+        status = truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", engine->path,
+                             strerror(errno));
+    engine->generation = truce__process_generation();
+    engine->file = id;
+    if (!status)
+        truce__process_opened(&id);
+    return status;
 }
 
 truce_status truce__engine_open(const char *path, const truce_store_options *options,
@@ -304,18 +331,16 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
 {
     const struct moment_limits limits = {.age_ms = options->snapshot_age_ms,
                                          .log = options->snapshot_log_bytes};
+    bool must_exist = options->must_exist || options->read_only;
     struct engine *made;
     bson_error_t ignored;
     truce_status status;
-    char *real = NULL;
+    char *real;
 
     *engine = NULL;
     if (!*path)
         return truce__fail(TRUCE_INVALID, error, "the path of the store is empty");
-    status = check_exists(path, options->must_exist || options->read_only, error);
-    if (status)
-        return status;
-    status = find_path(path, !options->must_exist && !options->read_only, &real, error);
+    status = truce__doorway_path(path, must_exist, &real, error);
     if (status)
         return status;
     made = bson_malloc0(sizeof *made);
@@ -325,8 +350,7 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     made->deadline_ms = options->deadline_ms ? options->deadline_ms : DEADLINE_MS;
     made->lock.file = -1;
     truce__durable_init(&made->durable, made->path, &made->lock);
-    status = made->read_only ? open_read_only(made, error) : open_writable(made, error);
-    made->generation = truce__lock_generation();
+    status = open_file(made, must_exist, error);
     if (!status) {
         truce__moments_init(&made->moments, &made->readers, &made->lock, &limits);
         /* what cannot be swept now is swept later */
@@ -340,6 +364,7 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     truce__durable_release(&made->durable);
     if (made->locked)
         truce__lock_close(&made->lock);
+    truce__process_gave_up();
     free_engine(made);
     return status;
 }
@@ -387,22 +412,28 @@ truce_status truce__engine_view(struct engine *engine, const struct moment_limit
 
 /* ---- close ---------------------------------------------------------------------------------- */
 
-static void close_writer(struct engine *engine)
+/* The log is moved into the file and removed by one whom nobody can see doing it. */
+static bool may_remove_log(struct engine *engine)
 {
     int64_t deadline = truce__clock_monotonic_ns() + CLOSE_MS * INT64_C(1000000);
-    bool locked = !truce__lock_acquire(&engine->lock, deadline, NULL);
 
-    truce__kv_checkpoint_on_close(engine->kv,
-                                  locked && !truce__durable_usable(&engine->durable, NULL));
+    if (!truce__lock_leave(&engine->lock, deadline))
+        return false;
+    if (truce__durable_usable(&engine->durable, NULL))
+        return false;
+    return truce__lock_no_guests(&engine->lock) && !truce__kv_in_place(engine->kv, NULL);
+}
+
+static void close_writer(struct engine *engine)
+{
+    truce__kv_checkpoint_on_close(engine->kv, may_remove_log(engine));
     truce__kv_close(engine->kv);
-    if (locked)
-        truce__lock_release(&engine->lock);
 }
 
 /* In a forked child the snapshot is the parent's. */
 static void close_view(struct engine *view)
 {
-    if (view->generation == truce__lock_generation())
+    if (view->generation == truce__process_generation())
         truce__moment_release(view->moment);
     free_engine(view);
 }
@@ -413,7 +444,7 @@ void truce__engine_close(struct engine *engine)
         close_view(engine);
         return;
     }
-    if (engine->generation != truce__lock_generation())
+    if (engine->generation != truce__process_generation())
         return;
     truce__moments_release(&engine->moments);
     if (!engine->read_only) {
@@ -427,5 +458,6 @@ void truce__engine_close(struct engine *engine)
         close_writer(engine);
     if (engine->locked)
         truce__lock_close(&engine->lock);
+    truce__process_closed(&engine->file);
     free_engine(engine);
 }

@@ -15,15 +15,17 @@
 
 struct engine {
     char *path;
+    struct file_id file; /* what is there, for forks */
     bool read_only, relaxed;
     uint32_t deadline_ms; /* for operations that have none of their own */
     unsigned generation;  /* of forks, when it was opened */
-    bool locked;          /* `lock` is open: always, but for read-only media */
+    bool locked;          /* `lock` is open: always, but for a guest */
     struct lock lock;
     struct durable durable;
     struct kv *kv; /* the writer's connection; NULL if read_only */
     struct writer writer;
     struct cache *cache; /* NULL if read_only */
+    struct guest *guest; /* NULL: we may write what stands beside the file */
     struct readers readers;
     struct moments moments;
     struct moment

@@ -26,9 +26,10 @@
 static atomic_uint threads;
 
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
-                         struct durable *durable)
+                         struct durable *durable, struct guest *guest)
 {
-    *readers = (struct readers){.path = bson_strdup(path), .flags = flags, .durable = durable};
+    *readers = (struct readers){
+        .path = bson_strdup(path), .flags = flags, .durable = durable, .guest = guest};
     pthread_mutex_init(&readers->mutex, NULL);
 }
 
@@ -185,7 +186,7 @@ static truce_status open_one(struct readers *readers, struct reader *reader, bso
         return TRUCE_OK;
     }
     large = atomic_fetch_add(&readers->opened, 1) < READERS_LARGE;
-    flags = readers->flags | (large ? KV_LARGE : 0);
+    flags = (readers->guest ? reader->pass.flags : readers->flags) | (large ? KV_LARGE : 0);
     status = truce__kv_open(readers->path, flags, &reader->kv, error);
     if (status)
         atomic_fetch_sub(&readers->opened, 1);
@@ -194,8 +195,22 @@ static truce_status open_one(struct readers *readers, struct reader *reader, bso
     return status;
 }
 
-static truce_status begin(struct readers *readers, bool early, struct reader *reader,
-                          bson_error_t *error)
+/* The file alone, or with its log? A connection that was opened for the other is given up. */
+static truce_status look_around(struct readers *readers, struct reader *reader, bson_error_t *error)
+{
+    unsigned epoch = reader->pass.epoch;
+    truce_status status = truce__guest_begin(readers->guest, &reader->pass, error);
+
+    if (status || !reader->kv || reader->pass.epoch == epoch)
+        return status;
+    truce__kv_close(reader->kv);
+    reader->kv = NULL;
+    atomic_fetch_sub(&readers->opened, 1);
+    return TRUCE_OK;
+}
+
+static truce_status begin_snapshot(struct readers *readers, bool early, struct reader *reader,
+                                   bson_error_t *error)
 {
     struct durable *durable = readers->durable;
     truce_status status = TRUCE_OK;
@@ -215,6 +230,19 @@ static truce_status begin(struct readers *readers, bool early, struct reader *re
     return status;
 }
 
+static truce_status begin(struct readers *readers, bool early, struct reader *reader,
+                          bson_error_t *error)
+{
+    truce_status status = readers->guest ? look_around(readers, reader, error) : TRUCE_OK;
+
+    if (status)
+        return status;
+    status = begin_snapshot(readers, early, reader, error);
+    if (status && readers->guest)
+        truce__guest_end(readers->guest, &reader->pass);
+    return status;
+}
+
 truce_status truce__readers_begin(struct readers *readers, bool early, struct reader **reader,
                                   bson_error_t *error)
 {
@@ -230,6 +258,8 @@ truce_status truce__readers_begin(struct readers *readers, bool early, struct re
 void truce__readers_end(struct readers *readers, struct reader *reader)
 {
     truce__kv_snapshot_end(reader->kv);
+    if (readers->guest)
+        truce__guest_end(readers->guest, &reader->pass);
     give(readers, reader);
 }
 
@@ -239,6 +269,7 @@ void truce__readers_detach(struct readers *readers, struct reader *reader, struc
 {
     taken->kv = reader->kv;
     taken->catalog = reader->catalog;
+    taken->pass = reader->pass;
     truce__kv_names(taken->kv, name_table, taken);
     reader->kv = NULL;
     reader->catalog = NULL;
@@ -257,21 +288,30 @@ static bool put_spare(struct readers *readers, struct kv *kv)
     return room;
 }
 
+static void close_taken(struct readers *readers, struct reader *taken)
+{
+    truce__kv_close(taken->kv);
+    taken->kv = NULL;
+    atomic_fetch_sub(&readers->opened, 1);
+}
+
 void truce__readers_attach(struct readers *readers, struct reader *taken, struct reader *home)
 {
     bool mine = take(home);
 
-    if (mine && !home->kv) {
+    if (readers->guest) { /* it may not be of use for the next snapshot */
+        truce__guest_end(readers->guest, &taken->pass);
+        close_taken(readers, taken);
+    }
+    if (mine && !home->kv && taken->kv) {
         home->kv = taken->kv;
         truce__kv_names(home->kv, name_table, home);
         taken->kv = NULL;
     }
     if (mine)
         give(readers, home);
-    if (taken->kv && !put_spare(readers, taken->kv)) {
-        truce__kv_close(taken->kv);
-        atomic_fetch_sub(&readers->opened, 1);
-    }
+    if (taken->kv && !put_spare(readers, taken->kv))
+        close_taken(readers, taken);
     truce__catalog_release(taken->catalog);
     truce__buffer_release(&taken->key);
     taken->kv = NULL;

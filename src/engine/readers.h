@@ -10,6 +10,7 @@
 #include <pthread.h>
 
 #include "engine/documents/catalog.h"
+#include "engine/guest.h"
 #include "engine/storage/durable.h"
 
 #define READERS_MAX   64
@@ -20,6 +21,7 @@ struct reader {
     struct kv *kv;           /* NULL until it is first used */
     struct catalog *catalog; /* of the last snapshot; NULL: none yet */
     struct buffer key;       /* scratch for lookups */
+    struct guest_pass pass;  /* of the connection, and of its snapshot, if there is a guest */
     atomic_uint taken;
 };
 
@@ -27,6 +29,7 @@ struct readers {
     char *path;
     unsigned flags; /* for kv_open */
     struct durable *durable;
+    struct guest *guest; /* NULL: we may write what stands beside the file */
     atomic_uint turn;
     atomic_uint waiters;
     atomic_uint opened;
@@ -37,9 +40,9 @@ struct readers {
     struct reader all[READERS_MAX];
 };
 
-/* `durable` stays the caller's. */
+/* `durable` and `guest` stay the caller's. */
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
-                         struct durable *durable);
+                         struct durable *durable, struct guest *guest);
 void truce__readers_release(struct readers *readers);
 
 /* A reader in a snapshot of now, all of it durable unless `early`, with the catalog that belongs to it.

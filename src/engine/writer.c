@@ -372,6 +372,8 @@ static truce_status acquire(struct writer *writer, struct write_op *op)
         return status;
     truce__durable_begin(writer->durable);
     status = truce__durable_usable(writer->durable, &op->error);
+    if (!status)
+        status = truce__kv_in_place(writer->kv, &op->error);
     if (status)
         truce__lock_release(writer->lock);
     return status;

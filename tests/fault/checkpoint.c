@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "tests/support/disk_vfs.h"
+#include "tests/support/open_lock.h"
 #include "tests/support/test.h"
 
 static struct engine *engine;
@@ -190,7 +191,7 @@ TEST(a_store_closes_beside_a_process_that_holds_the_lock)
 
     REQUIRE(begin());
     snprintf(path, sizeof path, "%s", engine->path);
-    REQUIRE(CHECK_OK(truce__lock_open(path, &other, &error), error));
+    REQUIRE(CHECK_OK(open_lock(path, &other, &error), error));
     REQUIRE(CHECK_OK(truce__lock_acquire(&other, INT64_MAX, &error), error));
     ask();
     start_ns = truce__clock_monotonic_ns();

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "tests/support/disk_vfs.h"
+#include "tests/support/open_lock.h"
 #include "tests/support/test.h"
 #include "tests/support/tutorial.h"
 #include "truce/set.h"
@@ -524,7 +525,7 @@ static bool stop_in_commit(struct lock *other)
     int64_t deadline_ns = truce__clock_monotonic_ns() + INT64_C(60000000000);
     bson_error_t error;
 
-    if (!CHECK_OK(truce__lock_open(path, other, &error), error))
+    if (!CHECK_OK(open_lock(path, other, &error), error))
         return false;
     if (!CHECK_OK(truce__lock_acquire(other, deadline_ns, &error), error))
         return false;

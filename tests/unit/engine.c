@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "tests/support/open_lock.h"
 #include "tests/support/test.h"
 
 static char path[400];
@@ -92,11 +93,13 @@ static void check_whole(void)
 TEST(a_forked_child_is_refused_and_the_parent_is_not_disturbed)
 {
     bson_error_t error;
+    char other[420];
     int status;
     pid_t child;
 
     REQUIRE(open_new());
     insert("{'_id': 1}");
+    fflush(NULL);
     child = fork();
     if (!child) {
         bson_t document = BSON_INITIALIZER;
@@ -106,8 +109,11 @@ TEST(a_forked_child_is_refused_and_the_parent_is_not_disturbed)
         CHECK(strstr(error.message, "forked"));
         CHECK_STATUS(TRUCE_INVALID, truce_count(store, "c", NULL, NULL, &number, &error), error);
         truce_store_close(store);
-        CHECK_OK(truce_store_open(path, NULL, &store, &error), error);
-        CHECK_INT(count("{}"), ==, 1);
+        CHECK_STATUS(TRUCE_INVALID, truce_store_open(path, NULL, &store, &error), error);
+        CHECK(strstr(error.message, path) && strstr(error.message, "forked child"));
+        snprintf(other, sizeof other, "%s.other", path);
+        CHECK_OK(truce_store_open(other, NULL, &store, &error), error);
+        insert("{'_id': 1}");
         truce_store_close(store);
         test_child_exit();
     }
@@ -116,6 +122,29 @@ TEST(a_forked_child_is_refused_and_the_parent_is_not_disturbed)
     CHECK_INT(count("{}"), ==, 2);
     truce_store_close(store);
     check_whole();
+}
+
+TEST(a_child_opens_what_its_parent_had_closed_before_the_fork)
+{
+    bson_error_t error;
+    int status;
+    pid_t child;
+
+    REQUIRE(open_new());
+    insert("{'_id': 1}");
+    truce_store_close(store);
+    fflush(NULL);
+    child = fork();
+    if (!child) {
+        CHECK_OK(truce_store_open(path, NULL, &store, &error), error);
+        insert("{'_id': 2}");
+        truce_store_close(store);
+        test_child_exit();
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK_OK(truce_store_open(path, NULL, &store, &error), error);
+    CHECK_INT(count("{}"), ==, 2);
+    truce_store_close(store);
 }
 
 TEST(a_lock_that_is_held_refuses_writes_after_the_deadline_and_no_reads)
@@ -127,7 +156,7 @@ TEST(a_lock_that_is_held_refuses_writes_after_the_deadline_and_no_reads)
 
     REQUIRE(open_new());
     insert("{'_id': 1}");
-    CHECK_OK(truce__lock_open(path, &lock, &error), error);
+    CHECK_OK(open_lock(path, &lock, &error), error);
     CHECK_OK(truce__lock_acquire(&lock, truce__clock_monotonic_ns() + 1000000000, &error), error);
     CHECK_STATUS(TRUCE_LOCKED, truce_insert(store, "c", &document, &options, &error), error);
     CHECK(strstr(error.message, "is held by process"));
@@ -143,26 +172,36 @@ TEST(a_process_that_waits_is_woken_by_the_write_of_another)
     uint64_t token = 0;
     bson_error_t error;
     int64_t start;
+    int go[2];
     pid_t child;
+    char byte;
 
+    REQUIRE(!pipe(go));
     REQUIRE(open_new());
-    insert("{'_id': 1}");
-    CHECK_OK(truce_wait(store, "c", &token, 0, &error), error);
-    CHECK_STATUS(TRUCE_TIMEOUT, truce_wait(store, "c", &token, 30, &error), error);
+    truce_store_close(store);
+    fflush(NULL);
     child = fork();
     if (!child) {
+        CHECK(read(go[0], &byte, 1) == 1);
         CHECK_OK(truce_store_open(path, NULL, &store, &error), error);
         truce__clock_sleep_ms(100);
         insert("{'_id': 2}");
         truce_store_close(store);
         test_child_exit();
     }
+    CHECK_OK(truce_store_open(path, NULL, &store, &error), error);
+    insert("{'_id': 1}");
+    CHECK_OK(truce_wait(store, "c", &token, 0, &error), error);
+    CHECK_STATUS(TRUCE_TIMEOUT, truce_wait(store, "c", &token, 30, &error), error);
+    CHECK(write(go[1], "x", 1) == 1);
     start = truce__clock_monotonic_ns();
     CHECK_OK(truce_wait(store, "c", &token, 20000, &error), error);
     CHECK_INT((truce__clock_monotonic_ns() - start) / 1000000, <, 5000);
     CHECK_INT(count("{}"), ==, 2);
     waitpid(child, NULL, 0);
     truce_store_close(store);
+    close(go[0]);
+    close(go[1]);
 }
 
 TEST(a_change_of_the_catalog_by_another_is_seen_at_once)

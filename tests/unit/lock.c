@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "engine/storage/wake.h"
+#include "tests/support/open_lock.h"
 #include "tests/support/test.h"
 
 static char path[400];
@@ -37,7 +38,7 @@ static pid_t start_holder(void)
         struct lock lock;
         bson_error_t error;
 
-        if (truce__lock_open(path, &lock, &error) || truce__lock_claim(&lock, 5) < 0 ||
+        if (open_lock(path, &lock, &error) || truce__lock_claim(&lock, 5) < 0 ||
             truce__lock_acquire(&lock, in_ms(1000), &error) || write(ready[1], "x", 1) != 1)
             _exit(1);
         for (;;)
@@ -59,7 +60,7 @@ TEST(a_lock_that_another_process_holds_is_waited_for_until_the_deadline)
 
     new_path();
     holder = start_holder();
-    CHECK_OK(truce__lock_open(path, &lock, &error), error);
+    CHECK_OK(open_lock(path, &lock, &error), error);
     CHECK(truce__lock_is_held(&lock));
     CHECK_STATUS(TRUCE_LOCKED, truce__lock_acquire(&lock, in_ms(150), &error), error);
     waited = (truce__clock_monotonic_ns() - start) / 1000000;
@@ -80,7 +81,7 @@ TEST(a_lock_dies_with_its_holder_and_so_do_claims)
 
     new_path();
     holder = start_holder();
-    CHECK_OK(truce__lock_open(path, &lock, &error), error);
+    CHECK_OK(open_lock(path, &lock, &error), error);
     CHECK(truce__lock_is_claimed(&lock, 5) && truce__lock_claim(&lock, 5) < 0);
     claim = truce__lock_claim(&lock, 6);
     CHECK(claim >= 0 && truce__lock_is_claimed(&lock, 6) && truce__lock_claim(&lock, 6) < 0);
@@ -100,8 +101,8 @@ TEST(two_openings_in_one_process_exclude_each_other)
     struct lock a, b;
 
     new_path();
-    CHECK_OK(truce__lock_open(path, &a, &error), error);
-    CHECK_OK(truce__lock_open(path, &b, &error), error);
+    CHECK_OK(open_lock(path, &a, &error), error);
+    CHECK_OK(open_lock(path, &b, &error), error);
     CHECK_OK(truce__lock_acquire(&a, in_ms(1000), &error), error);
     CHECK_STATUS(TRUCE_LOCKED, truce__lock_acquire(&b, in_ms(20), &error), error);
     truce__lock_release(&a);
@@ -116,24 +117,24 @@ TEST(a_forked_child_does_not_hold_the_lock)
 {
     bson_error_t error;
     struct lock lock;
-    unsigned before = truce__lock_generation();
+    unsigned before = truce__process_generation();
     pid_t middle;
     int status;
 
     new_path();
     middle = fork();
     if (!middle) {
-        REQUIRE(!truce__lock_open(path, &lock, &error));
+        REQUIRE(!open_lock(path, &lock, &error));
         REQUIRE(!truce__lock_acquire(&lock, in_ms(1000), &error));
         if (!fork()) {
             /* outlives its parent, which dies with the lock */
             sleep(2);
-            _exit(truce__lock_generation() == before + 1);
+            _exit(truce__process_generation() == before + 1);
         }
         _exit(0);
     }
     CHECK(waitpid(middle, &status, 0) == middle && status == 0);
-    CHECK_OK(truce__lock_open(path, &lock, &error), error);
+    CHECK_OK(open_lock(path, &lock, &error), error);
     CHECK_OK(truce__lock_acquire(&lock, in_ms(500), &error), error);
     truce__lock_release(&lock);
     truce__lock_close(&lock);
@@ -155,7 +156,7 @@ TEST(the_lock_is_taken_in_turn)
             bson_error_t error;
             struct lock lock;
 
-            CHECK_OK(truce__lock_open(path, &lock, &error), error);
+            CHECK_OK(open_lock(path, &lock, &error), error);
             while (truce__clock_monotonic_ns() < until) {
                 CHECK_OK(truce__lock_acquire(&lock, in_ms(2000), &error), error);
                 truce__clock_sleep_ms(1);
@@ -187,15 +188,14 @@ TEST(a_writer_that_dies_before_it_announces_is_stood_in_for)
     pid_t writer;
 
     new_path();
-    CHECK_OK(truce__lock_open(path, &lock, &error), error);
+    CHECK_OK(open_lock(path, &lock, &error), error);
     CHECK_OK(truce__wake_wait(&lock, "c", &token, 0, &error), error);
     CHECK_STATUS(TRUCE_TIMEOUT, truce__wake_wait(&lock, "c", &token, 20, &error), error);
     writer = fork();
     if (!writer) {
         struct lock own;
 
-        if (!truce__lock_open(path, &own, &error) &&
-            !truce__lock_acquire(&own, in_ms(1000), &error))
+        if (!open_lock(path, &own, &error) && !truce__lock_acquire(&own, in_ms(1000), &error))
             truce__wake_begin(&own);
         _exit(0);
     }
@@ -215,14 +215,14 @@ TEST(a_waiter_that_is_killed_leaves_nothing_behind)
     int state;
 
     new_path();
-    CHECK_OK(truce__lock_open(path, &lock, &error), error);
+    CHECK_OK(open_lock(path, &lock, &error), error);
     CHECK_OK(truce__lock_acquire(&lock, deadline_ns, &error), error);
     CHECK_INT(atomic_load(&lock.page->waited_until), <=, truce__clock_monotonic_ns());
     child = fork();
     if (!child) {
         struct lock other;
 
-        if (truce__lock_open(path, &other, &error))
+        if (open_lock(path, &other, &error))
             _exit(1);
         (void)truce__lock_acquire(&other, deadline_ns, &error);
         _exit(1);
@@ -244,8 +244,8 @@ TEST(who_waited_before_the_machine_was_started_is_not_waited_for)
     struct lock lock, other;
 
     new_path();
-    CHECK_OK(truce__lock_open(path, &lock, &error), error);
-    CHECK_OK(truce__lock_open(path, &other, &error), error);
+    CHECK_OK(open_lock(path, &lock, &error), error);
+    CHECK_OK(open_lock(path, &other, &error), error);
     atomic_store(&lock.page->waited_until, INT64_MAX);
     CHECK_OK(truce__lock_acquire(&lock, in_ms(60000), &error), error);
     CHECK_STATUS(TRUCE_LOCKED, truce__lock_acquire(&other, in_ms(30), &error), error);

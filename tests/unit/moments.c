@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "engine/storage/pins.h"
+#include "tests/support/open_lock.h"
 #include "tests/support/test.h"
 #include "truce/doctor.h"
 #include "truce/truce.h"
@@ -192,7 +193,7 @@ TEST(a_log_that_is_far_too_long_ends_what_is_in_its_way)
     struct lock lock;
 
     REQUIRE(open_with(NULL));
-    REQUIRE(CHECK_OK(truce__lock_open(path, &lock, &error), error));
+    REQUIRE(CHECK_OK(open_lock(path, &lock, &error), error));
     view = snapshot(NULL);
     backup = snapshot(&unlimited);
     insert_to(store, DOCUMENTS, 10);
@@ -249,7 +250,7 @@ static size_t list_pins(struct pin_facts *pins, size_t room)
     bson_error_t error;
     size_t count;
 
-    if (!CHECK_OK(truce__lock_open(path, &lock, &error), error))
+    if (!CHECK_OK(open_lock(path, &lock, &error), error))
         return 0;
     count = truce__pins_list(&lock, pins, room);
     truce__lock_close(&lock);

@@ -288,7 +288,7 @@ static int open_flags(unsigned flags)
 
     if (flags & (KV_READ_ONLY | KV_IMMUTABLE))
         return how | SQLITE_OPEN_READONLY;
-    return how | SQLITE_OPEN_READWRITE;
+    return how | SQLITE_OPEN_READWRITE | (flags & KV_CREATE ? SQLITE_OPEN_CREATE : 0);
 }
 
 truce_status truce__kv_open(const char *path, unsigned flags, struct kv **kv, bson_error_t *error)
@@ -757,6 +757,65 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
     }
     status = truce__kv_write_commit(kv, error);
     return status ? status : execute(kv, "PRAGMA synchronous=NORMAL", error);
+}
+
+truce_status truce__kv_has_log(struct kv *kv, bool *has, bson_error_t *error)
+{
+    sqlite3_stmt *statement = NULL;
+    int result = sqlite3_prepare_v2(kv->db, "PRAGMA journal_mode", -1, &statement, NULL);
+    truce_status status = TRUCE_OK;
+
+    *has = false;
+    if (!result)
+        result = sqlite3_step(statement);
+    if (result == SQLITE_ROW)
+        *has = !strcmp((const char *)sqlite3_column_text(statement, 0), "wal");
+    else
+        status = truce__kv_fail(kv, result == SQLITE_DONE ? SQLITE_CORRUPT : result, "open", error);
+    sqlite3_finalize(statement);
+    return status;
+}
+
+truce_status truce__kv_use_log(struct kv *kv, bson_error_t *error)
+{
+    truce_status status;
+    bool has;
+
+    truce_assert(kv->state == KV_IDLE);
+    status = execute(
+        kv, "PRAGMA synchronous=EXTRA; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL", error);
+    if (!status)
+        status = truce__kv_has_log(kv, &has, error);
+    if (!status && !has)
+        status = truce__fail(TRUCE_IO, error, "\"%s\" cannot have a log (WAL) here", kv->path);
+    return status;
+}
+
+truce_status truce__kv_alone(const char *path, bson_error_t *error)
+{
+    struct kv *kv;
+    truce_status status = truce__kv_open(path, KV_ALONE | KV_WRITER, &kv, error);
+
+    if (status)
+        return status;
+    status = execute(kv, "BEGIN EXCLUSIVE", error);
+    if (!status)
+        status = execute(kv, "ROLLBACK", error);
+    truce__kv_checkpoint_on_close(kv, false);
+    truce__kv_close(kv);
+    return status;
+}
+
+truce_status truce__kv_in_place(struct kv *kv, bson_error_t *error)
+{
+    int moved = 0;
+
+    if (!sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) && moved)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "\"%s\" was removed or replaced while it was open: bring the file back, "
+                           "or close it in every program",
+                           kv->path);
+    return TRUCE_OK;
 }
 
 /* LOCKED at once if anybody else has the file open. What is read does not count. */

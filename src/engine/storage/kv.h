@@ -26,10 +26,11 @@ struct kv;
 
 enum {
     KV_READ_ONLY = 1 << 1, /* no write transactions */
-    KV_IMMUTABLE = 1 << 2, /* read-only media: no lock, no WAL, nobody else changes it */
+    KV_IMMUTABLE = 1 << 2, /* the file alone: no lock, no WAL, nobody else changes it */
     KV_WRITER = 1 << 3,    /* the one connection that writes and checkpoints: a larger cache */
     KV_LARGE = 1 << 5,     /* a reader with room for a few megabytes of documents */
     KV_ALONE = 1 << 4,     /* LOCKED at once if anybody else has the file open */
+    KV_CREATE = 1 << 6,    /* makes an empty file if there is none */
 };
 
 struct bytes {
@@ -131,6 +132,17 @@ truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *er
 
 /* Makes a fresh file a truce store: WAL mode, application id, format version, row table 0. */
 truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error);
+
+/* Is there a log (WAL)? A store that another program made, or changed, may have none; then: from now on it
+ * has one. LOCKED: somebody else has the file open. */
+truce_status truce__kv_has_log(struct kv *kv, bool *has, bson_error_t *error);
+truce_status truce__kv_use_log(struct kv *kv, bson_error_t *error);
+
+/* LOCKED: somebody has the file open, in this process or another, as far as SQLite knows. */
+truce_status truce__kv_alone(const char *path, bson_error_t *error);
+
+/* CORRUPT: the file was removed, or another has its name now. */
+truce_status truce__kv_in_place(struct kv *kv, bson_error_t *error);
 
 /* After a sync that failed: writes the log again, and moves what is whole of it, by its checksums, into the
  * file. Only under the lock. LOCKED: somebody else has the file open. */

@@ -1,9 +1,9 @@
 /*
- * The lock file.
+ * The lock.
  *
  *     PATH-lock    | struct lock_page, mapped by every process |
  *     locks of     | byte 0: the lock | byte 1: the turnstile | byte 16 + n: claim n |
- *     its bytes
+ *     its bytes      (2 and 3: the door and who is there, lock_file.c)
  *
  * To write, a process passes the turnstile, takes the lock, and leaves the turnstile. Whoever lets
  * go of the lock and wants it again finds somebody else in the turnstile, who gets the lock first:
@@ -21,88 +21,24 @@
  * Invariants:
  *  1. The lock is held exactly while the kernel says so. Of the page only the numbers of commits are
  *     more than hints (durable.c).
- *  2. The file is opened once for each lock, close-on-exec, and closed in forked children: a lock
- * of an open file description would otherwise outlive its process in its children.
- *
- * Deliberately not done: detecting that the lock file was removed while processes use it. Two
- * generations of lock files would then exist; SQLite's own locks still keep writers apart, but not
- * writers from checkpointers.
+ *  2. Who holds the lock holds it in the file that others find under its name: that is looked at each
+ *     time, since a file that was removed and made anew would give everybody the lock.
  */
 #include "engine/storage/lock.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "engine/storage/lock_bytes.h"
 
-#define BYTE_LOCK      0
-#define BYTE_TURNSTILE 1
-#define BYTE_CLAIMS    16
-#define NAP_NS         INT64_C(10000000)
-#define WAITED_NS      (2 * NAP_NS)
-
-/* ---- forks ---------------------------------------------------------------------------------- */
-
-#define FILES_MAX 1024
-
-static pthread_mutex_t files_mutex = PTHREAD_MUTEX_INITIALIZER;
-static int files[FILES_MAX]; /* of open locks, descriptor + 1; 0: free */
-static atomic_uint generation;
-
-static void before_fork(void)
-{
-    pthread_mutex_lock(&files_mutex);
-}
-
-static void after_fork_in_parent(void)
-{
-    pthread_mutex_unlock(&files_mutex);
-}
-
-static void after_fork_in_child(void)
-{
-    for (int i = 0; i < FILES_MAX; i++) {
-        if (files[i])
-            close(files[i] - 1);
-        files[i] = 0;
-    }
-    atomic_fetch_add(&generation, 1);
-    pthread_mutex_unlock(&files_mutex);
-}
-
-static void watch_forks(void)
-{
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-}
-
-static void note_file(int file, bool open)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    int from = open ? 0 : file + 1, to = open ? file + 1 : 0, i = 0;
-
-    pthread_once(&once, watch_forks);
-    pthread_mutex_lock(&files_mutex);
-    while (i < FILES_MAX && files[i] != from)
-        i++;
-    if (i < FILES_MAX)
-        files[i] = to;
-    pthread_mutex_unlock(&files_mutex);
-}
-
-unsigned truce__lock_generation(void)
-{
-    return atomic_load_explicit(&generation, memory_order_relaxed);
-}
+#define NAP_NS    INT64_C(10000000)
+#define WAITED_NS (2 * NAP_NS)
 
 /* ---- words ---------------------------------------------------------------------------------- */
 
@@ -119,96 +55,17 @@ void truce__word_wake(atomic_uint *word, int sleepers_max)
     syscall(SYS_futex, word, FUTEX_WAKE, sleepers_max, NULL, NULL, 0);
 }
 
-/* ---- open and close ------------------------------------------------------------------------- */
-
-static truce_status fail(const struct lock *lock, const char *what, bson_error_t *error)
-{
-    return truce__fail(TRUCE_IO, error, "cannot %s the lock file \"%s\": %s", what, lock->path,
-                       strerror(errno));
-}
-
-/* posix_fallocate, so that a full disk is an error here and not a SIGBUS later. */
-static truce_status map_page(struct lock *lock, int file, bson_error_t *error)
-{
-    struct stat stat_of_it;
-    void *page;
-
-    if (fstat(file, &stat_of_it))
-        return fail(lock, "look at", error);
-    if (stat_of_it.st_size < (off_t)sizeof(struct lock_page)) {
-        errno = posix_fallocate(file, 0, sizeof(struct lock_page));
-        if (errno)
-            return fail(lock, "write", error);
-    }
-    page = mmap(NULL, sizeof(struct lock_page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (page == MAP_FAILED)
-        return fail(lock, "map", error);
-    lock->page = page;
-    return TRUCE_OK;
-}
-
-/* The page has an opening of its own: a forked child keeps its mappings, and with them what they
- * were made from. */
-static truce_status open_page(struct lock *lock, bson_error_t *error)
-{
-    int file = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    truce_status status = file < 0 ? fail(lock, "open", error) : map_page(lock, file, error);
-
-    if (file >= 0)
-        close(file);
-    return status;
-}
-
-truce_status truce__lock_open(const char *path, struct lock *lock, bson_error_t *error)
-{
-    truce_status status;
-
-    *lock = (struct lock){.path = bson_strdup_printf("%s-lock", path), .file = -1};
-    status = open_page(lock, error);
-    if (!status)
-        lock->file = open(lock->path, O_RDWR | O_CLOEXEC);
-    if (!status && lock->file < 0)
-        status = fail(lock, "open", error);
-    if (status)
-        truce__lock_close(lock);
-    else
-        note_file(lock->file, true);
-    return status;
-}
-
-void truce__lock_close(struct lock *lock)
-{
-    truce_assert(!lock->held);
-    if (lock->page)
-        munmap(lock->page, sizeof(struct lock_page));
-    if (lock->file >= 0) {
-        note_file(lock->file, false);
-        close(lock->file);
-    }
-    bson_free(lock->path);
-    *lock = (struct lock){.file = -1};
-}
-
 /* ---- the lock ------------------------------------------------------------------------------- */
 
-static bool set_byte(int file, int64_t byte, short type)
+static truce_status fail(const struct lock *lock, bson_error_t *error)
 {
-    struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-
-    return fcntl(file, F_OFD_SETLK, &range) == 0;
+    return truce__fail(TRUCE_IO, error, "cannot lock the lock file \"%s\": %s", lock->path,
+                       strerror(errno));
 }
 
 static bool try_byte(const struct lock *lock, int64_t byte, short type)
 {
-    return set_byte(lock->file, byte, type);
-}
-
-/* Held by another opening of the file? */
-static bool has_byte(const struct lock *lock, int64_t byte)
-{
-    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-
-    return fcntl(lock->file, F_OFD_GETLK, &range) || range.l_type != F_UNLCK;
+    return lock_set_byte(lock->file, byte, type);
 }
 
 /* Has anybody said so lately? What is far ahead is of another clock, before the machine was started. */
@@ -272,7 +129,7 @@ static truce_status not_acquired(const struct lock *lock, bson_error_t *error)
     if (errno == ECANCELED)
         return truce__refuse(CODE_INTERRUPTED, error, "the call was interrupted");
     if (errno != EAGAIN)
-        return fail(lock, "lock", error);
+        return fail(lock, error);
     if (!holder)
         return truce__fail(TRUCE_LOCKED, error, "\"%s\" is held by other processes in turn",
                            lock->path);
@@ -302,6 +159,11 @@ truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_er
         status = wait_in_turn(lock, deadline_ns, error);
     if (status)
         return status;
+    status = truce__lock_check(lock, error);
+    if (status) {
+        free_byte(lock, BYTE_LOCK);
+        return status;
+    }
     lock->held = true;
     atomic_store(&lock->page->held_since, truce__clock_wall_ms());
     atomic_store(&lock->page->holder, getpid());
@@ -318,12 +180,12 @@ void truce__lock_release(struct lock *lock)
 
 bool truce__lock_is_held(const struct lock *lock)
 {
-    return lock->held || has_byte(lock, BYTE_LOCK);
+    return lock->held || lock_has_byte(lock->file, BYTE_LOCK);
 }
 
 truce_status truce__lock_blame(const struct lock *lock, bson_error_t *error)
 {
-    if (lock->held || !has_byte(lock, BYTE_LOCK))
+    if (lock->held || !lock_has_byte(lock->file, BYTE_LOCK))
         return TRUCE_OK;
     errno = EAGAIN;
     return not_acquired(lock, error);
@@ -331,28 +193,27 @@ truce_status truce__lock_blame(const struct lock *lock, bson_error_t *error)
 
 int truce__lock_claim(const struct lock *lock, int64_t number)
 {
-    int file = open(lock->path, O_RDWR | O_CLOEXEC);
+    int file = truce__lock_file_open(lock->path, O_RDWR);
+    struct file_id id;
 
     truce_assert(number > 0);
     if (file < 0)
         return -1;
-    if (!set_byte(file, BYTE_CLAIMS + number, F_WRLCK)) {
-        close(file);
+    if (!truce__file_id_of(file, &id) || !truce__file_id_equal(&id, &lock->id) ||
+        !lock_set_byte(file, BYTE_CLAIMS + number, F_WRLCK)) {
+        truce__process_close(file);
         return -1;
     }
-    note_file(file, true);
     return file;
 }
 
 void truce__lock_disclaim(int claim)
 {
-    if (claim < 0)
-        return;
-    note_file(claim, false);
-    close(claim);
+    if (claim >= 0)
+        truce__process_close(claim);
 }
 
 bool truce__lock_is_claimed(const struct lock *lock, int64_t number)
 {
-    return has_byte(lock, BYTE_CLAIMS + number);
+    return lock_has_byte(lock->file, BYTE_CLAIMS + number);
 }

@@ -2,11 +2,11 @@
 #define TRUCE_ENGINE_STORAGE_LOCK_H
 
 /*
- * The lock file beside the database: who may write, across processes, and a page of memory that all
- * of them share.
+ * The lock file beside the database: who has it open, who may write, across processes, and a page of
+ * memory that all of them share.
  *
- * Whether the lock is held is known to the kernel alone (open file description locks), which lets
- * go of it when its holder dies. The shared page says whom to wake, whom to name, and which commits
+ * Who is there and who holds the lock is known to the kernel alone (open file description locks), which
+ * lets go of it when its holder dies. The shared page says whom to wake, whom to name, and which commits
  * are not on the disk yet; whatever stands in it, nobody writes without the kernel's lock.
  */
 #include <stdatomic.h>
@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "engine/storage/process.h"
 
 #define WAKE_SLOTS 512
 
@@ -31,40 +32,84 @@ struct lock_pin {
     atomic_ullong log_at;
 };
 
-/* The shared page, at the start of the lock file; zero when new. */
+#define LOCK_MAGIC   UINT64_C(0x6b636f6c63757274) /* "truclock" */
+#define LOCK_VERSION 2                            /* of the page's layout */
+
+/* The shared page, at the start of the lock file. */
 struct lock_page {
-    atomic_uint turn;          /* counts every release; waiters sleep on it */
-    atomic_llong waited_until; /* somebody may sleep on it, until then (monotonic nanoseconds) */
-    atomic_int holder;         /* process id of who holds the lock; 0: nobody */
-    atomic_llong held_since;   /* wall clock, milliseconds */
-    atomic_uint begun;         /* commits that may have changed something ... */
-    atomic_uint announced;     /* ... and those whose collections were woken (wake.c) */
-    atomic_ullong promised;    /* commits that wait for the disk: begun, ... */
-    atomic_ullong written;     /* ... ended, and ... */
-    atomic_ullong durable;     /* ... on the disk (durable.c) */
-    atomic_bool broken;        /* the disk refused what was written */
+    atomic_ullong magic; /* LOCK_MAGIC */
+    uint32_t version, size;
+    struct file_id self;          /* the lock file itself: in a copy it is another */
+    struct file_id database, log; /* when they were last opened */
+    atomic_uint turn;             /* counts every release; waiters sleep on it */
+    atomic_llong waited_until;    /* somebody may sleep on it, until then (monotonic nanoseconds) */
+    atomic_int holder;            /* process id of who holds the lock; 0: nobody */
+    atomic_llong held_since;      /* wall clock, milliseconds */
+    atomic_uint begun;            /* commits that may have changed something ... */
+    atomic_uint announced;        /* ... and those whose collections were woken (wake.c) */
+    atomic_ullong promised;       /* commits that wait for the disk: begun, ... */
+    atomic_ullong written;        /* ... ended, and ... */
+    atomic_ullong durable;        /* ... on the disk (durable.c) */
+    atomic_bool broken;           /* the disk refused what was written */
     atomic_uint changes[WAKE_SLOTS]; /* for each slot of collection names: counts commits */
     atomic_uint log_pages;           /* in the WAL, as the last commit left it ... */
     atomic_ullong log_written;       /* ... and those ever written to it */
     struct lock_pin pins[PIN_HOMES];
+    atomic_ullong whole; /* the last: LOCK_MAGIC; not, once somebody has cut the file */
 };
 
 struct lock {
     char *path;
     int file;
+    struct file_id id;
     struct lock_page *page;
     atomic_bool held;
     const int *interrupted; /* set to 1: nobody waits any more; may be NULL */
+    atomic_bool no_guests;
+    bool alone; /* while the door is shut: nobody else has the store open */
+    bool known; /* the page is that of this file; else it is not to be used before it is adopted */
 };
 
-/* Makes the file if there is none. `path` is the database's. */
-truce_status truce__lock_open(const char *path, struct lock *lock, bson_error_t *error);
+/* ---- being there (lock_file.c) --------------------------------------------------------------- */
+
+/* Opens the file, makes it if there is none, and is there from now on. `path` is the database's. The
+ * door is shut behind: until truce__lock_admit nobody else comes or goes. LOCKED: not before the
+ * deadline (monotonic nanoseconds). CORRUPT: it is not the lock file of this store, or somebody who has
+ * the store open uses another. `*denied`: it may not be written, or made. */
+truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct lock *lock,
+                               bool *denied, bson_error_t *error);
+
+/* The page becomes that of this file, if it was not: who is alone, and knows it from elsewhere too. */
+void truce__lock_adopt(struct lock *lock);
+
+/* The database and the log are what they are now; opens the door. */
+void truce__lock_admit(struct lock *lock, const char *path);
+
+/* CORRUPT: the log beside the database is that of another file, or others have another database open
+ * under this name. While the door is shut; adopted. */
+truce_status truce__lock_match(const struct lock *lock, const char *path, bson_error_t *error);
+
+/* Before pages of the file itself change. False: somebody reads it without a look at the log, for a
+ * moment. True stays true as long as we are there. */
+bool truce__lock_no_guests(struct lock *lock);
+
+/* Shuts the door again, to go. True: nobody else is there, and nobody comes before the lock is
+ * closed. False: others are there, or it is not known before the deadline. */
+bool truce__lock_leave(struct lock *lock, int64_t deadline_ns);
+
 void truce__lock_close(struct lock *lock);
+
+/* CORRUPT: somebody has cut the file. */
+truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error);
+/* The same, and the file is still the one that others find under its name. */
+truce_status truce__lock_check(const struct lock *lock, bson_error_t *error);
+
+/* ---- the lock (lock.c) ------------------------------------------------------------------------ */
 
 bool truce__lock_interrupted(const struct lock *lock);
 
-/* One thread at a time. In turn with other processes. LOCKED: not before the deadline (monotonic
- * nanoseconds); the error names the holder. TIMEOUT: interrupted. */
+/* One thread at a time. In turn with other processes. LOCKED: not before the deadline; the error names
+ * the holder. TIMEOUT: interrupted. CORRUPT: as truce__lock_check. */
 truce_status truce__lock_acquire(struct lock *lock, int64_t deadline_ns, bson_error_t *error);
 void truce__lock_release(struct lock *lock);
 
@@ -76,7 +121,7 @@ truce_status truce__lock_blame(const struct lock *lock, bson_error_t *error);
 
 /* A claim on a number, > 0: lasts until it is given back or its process dies. Each is an opening of
  * the file of its own, so claims of one process exclude each other, too. Returns a descriptor; -1:
- * somebody has it, or no file can be opened. */
+ * somebody has it, or the file cannot be opened. */
 int truce__lock_claim(const struct lock *lock, int64_t number);
 void truce__lock_disclaim(int claim); /* -1 is allowed */
 bool truce__lock_is_claimed(const struct lock *lock, int64_t number);
@@ -87,8 +132,5 @@ bool truce__lock_is_claimed(const struct lock *lock, int64_t number);
  * somebody wakes; may return early. */
 void truce__word_sleep(atomic_uint *word, unsigned seen, int64_t nanoseconds);
 void truce__word_wake(atomic_uint *word, int sleepers_max);
-
-/* Forks of this process so far, seen from here: differs in a child. */
-unsigned truce__lock_generation(void);
 
 #endif

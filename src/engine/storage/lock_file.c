@@ -1,0 +1,436 @@
+/*
+ * The lock file: making it, being there, and leaving.
+ *
+ *     PATH-lock    magic, version | which file it is itself, the database and the log were | numbers | magic
+ *     locks of     | byte 2: the door | byte 3: who is there |
+ *     its bytes
+ *
+ * Everybody who has the store open is there: holds byte 3, shared. To come or to go one shuts the door
+ * (byte 2) first, one at a time; so "nobody else is there", which is found out by asking for byte 3
+ * alone, stays true until the door opens.
+ *
+ *     away --door, byte 3 shared--> there, door shut --admit--> there
+ *     there --door--> there, door shut: alone or not --close--> away
+ *
+ * What only one who is alone may do: make the page anew, give a new file its format, recover after the
+ * disk has refused something, move the log into the file and remove it. SQLite finds out by itself
+ * whether it is the last to close, but by locks of the process (POSIX), which are gone as soon as
+ * anything in the process, a library or a look at the file, closes a descriptor of the database. The
+ * locks here go with their own descriptor and with nothing else.
+ *
+ * Invariants:
+ *  1. The page is written by one who is alone, or by its protocols (lock.c, durable.c, wake.c).
+ *  2. Nobody is there by a file that is not the one under its name, is a symbolic link, has a second name, or is not
+ *     the lock file of truce: then it is not opened, and nothing is written into it.
+ *  3. Its descriptors are none of the standard ones: a program that was started without them would
+ *     print into the page.
+ *  4. A page that is of another lock file, such as a copied one's, or a new one beside a database with
+ *     content, is adopted only after SQLite, too, has said that nobody has the database open: somebody
+ *     may have it by a lock file that was removed.
+ *  5. The page is whole as long as both its ends are. Cut, it is not used again until nobody is there;
+ *     who looks at it after that sees zeros (process.c).
+ *  6. The file is opened close-on-exec, and closed in forked children: a lock of an open file description
+ *     would otherwise outlive its process in its children.
+ *
+ * The page remembers which database and log there were. If the database is another one the next time,
+ * while the log is the same and has content, somebody has put a file in its place, and what is in the log
+ * does not belong to it. If both are others they may have been brought back together.
+ *
+ * A crash leaves a page that is whole, or one of which nothing but zeros was written.
+ *
+ * Deliberately not done: noticing that a file was overwritten in its place while nobody had it open and
+ * the log had content. It is the same file to the kernel.
+ */
+#include "engine/storage/lock.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "engine/storage/lock_bytes.h"
+
+#define MODE        0644 /* SQLite's for a new database, before the umask */
+#define NAP_MS      1
+#define OLDER_BYTES 2112 /* of a page without magic, of which nothing is kept */
+
+/* ---- the file ------------------------------------------------------------------------------- */
+
+static truce_status fail(const struct lock *lock, const char *what, bson_error_t *error)
+{
+    return truce__fail(TRUCE_IO, error, "cannot %s the lock file \"%s\": %s", what, lock->path,
+                       strerror(errno));
+}
+
+static truce_status refuse(const struct lock *lock, const char *why, bson_error_t *error)
+{
+    return truce__fail(TRUCE_CORRUPT, error, "the lock file \"%s\" %s", lock->path, why);
+}
+
+int truce__lock_file_open(const char *path, int flags)
+{
+    int file = truce__process_open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, MODE);
+    struct stat found;
+    int why;
+
+    if (file < 0)
+        return -1;
+    if (fstat(file, &found))
+        why = errno;
+    else if (!S_ISREG(found.st_mode))
+        why = EINVAL;
+    else if (found.st_nlink > 1)
+        why = EMLINK;
+    else
+        return file;
+    truce__process_close(file);
+    errno = why;
+    return -1;
+}
+
+/* As SQLite does it for the files beside the database: who may use one may use all. What is refused
+ * here is no reason to stop: who may not write the file will be told when it is opened. */
+static void take_mode(const char *path, int file)
+{
+    struct stat database, found;
+
+    if (stat(path, &database) || fstat(file, &found))
+        return;
+    if (geteuid() == 0 && (found.st_uid != database.st_uid || found.st_gid != database.st_gid) &&
+        fchown(file, database.st_uid, database.st_gid))
+        return;
+    if ((found.st_mode & 0777) != (database.st_mode & 0666))
+        (void)fchmod(file, database.st_mode & 0666);
+}
+
+static truce_status not_opened(const struct lock *lock, bool *denied, bson_error_t *error)
+{
+    switch (errno) {
+    case ELOOP:
+        return refuse(lock, "is a symbolic link: remove it", error);
+    case EINVAL:
+    case ENXIO:
+    case EISDIR:
+        return refuse(lock, "is not a regular file: remove it", error);
+    case EMLINK:
+        return refuse(lock, "has a second name (a hard link): remove one of them", error);
+    default:
+        *denied = errno == EACCES || errno == EPERM || errno == EROFS;
+        return fail(lock, "open", error);
+    }
+}
+
+static truce_status open_file(struct lock *lock, bool *denied, bson_error_t *error)
+{
+    int file = truce__lock_file_open(lock->path, O_RDWR);
+
+    if (file < 0 && errno == ENOENT)
+        file = truce__lock_file_open(lock->path, O_RDWR | O_CREAT);
+    if (file < 0)
+        return not_opened(lock, denied, error);
+    lock->file = file;
+    return truce__file_id_of(file, &lock->id) ? TRUCE_OK : fail(lock, "look at", error);
+}
+
+static void close_file(struct lock *lock)
+{
+    if (lock->file >= 0)
+        truce__process_close(lock->file);
+    lock->file = -1;
+}
+
+static bool is_under_its_name(const struct lock *lock)
+{
+    struct stat found;
+
+    return !lstat(lock->path, &found) && found.st_ino == lock->id.number &&
+           found.st_dev == lock->id.device;
+}
+
+/* ---- the door ------------------------------------------------------------------------------- */
+
+/* False with errno EAGAIN: the deadline passed. */
+static bool shut_door(const struct lock *lock, int64_t deadline_ns)
+{
+    while (!lock_set_byte(lock->file, BYTE_DOOR, F_WRLCK)) {
+        if (errno != EAGAIN && errno != EACCES && errno != EINTR)
+            return false;
+        errno = EAGAIN;
+        if (truce__clock_monotonic_ns() >= deadline_ns)
+            return false;
+        truce__clock_sleep_ms(NAP_MS);
+    }
+    return true;
+}
+
+/* Opens the file and shuts the door; again, if the file was removed meanwhile. */
+static truce_status come_in(struct lock *lock, int64_t deadline_ns, bool *denied,
+                            bson_error_t *error)
+{
+    for (;;) {
+        truce_status status = open_file(lock, denied, error);
+
+        if (status)
+            return status;
+        if (!shut_door(lock, deadline_ns)) {
+            if (errno != EAGAIN)
+                return fail(lock, "lock", error);
+            return truce__fail(TRUCE_LOCKED, error,
+                               "\"%s\" is held by another process that opens or closes the store",
+                               lock->path);
+        }
+        if (is_under_its_name(lock))
+            return TRUCE_OK;
+        close_file(lock);
+        if (truce__clock_monotonic_ns() >= deadline_ns)
+            return truce__fail(TRUCE_LOCKED, error, "\"%s\" is made anew all the time", lock->path);
+    }
+}
+
+static bool is_alone(const struct lock *lock)
+{
+    return lock_set_byte(lock->file, BYTE_PRESENT, F_WRLCK);
+}
+
+/* ---- the page ------------------------------------------------------------------------------- */
+
+static bool is_whole(const struct lock_page *page)
+{
+    return atomic_load_explicit(&page->magic, memory_order_relaxed) == LOCK_MAGIC &&
+           atomic_load_explicit(&page->whole, memory_order_relaxed) == LOCK_MAGIC;
+}
+
+/* Is it ours to write into? It is new, or was a lock file before. */
+static bool is_lock_file(const struct lock_page *page, int64_t bytes)
+{
+    if (!bytes || bytes == OLDER_BYTES)
+        return true;
+    if (bytes < (int64_t)sizeof page->magic)
+        return false;
+    return atomic_load(&page->magic) == LOCK_MAGIC ||
+           (bytes == sizeof *page && !atomic_load(&page->magic));
+}
+
+static bool is_known(const struct lock *lock)
+{
+    const struct lock_page *page = lock->page;
+
+    return is_whole(page) && page->version == LOCK_VERSION && page->size == sizeof *page &&
+           truce__file_id_equal(&page->self, &lock->id);
+}
+
+/* The page has an opening of its own, since a mapping keeps what it was made from, and a forked child
+ * keeps its mappings. */
+static bool map_page(struct lock *lock)
+{
+    int file = truce__lock_file_open(lock->path, O_RDWR);
+    struct file_id id;
+    void *page = MAP_FAILED;
+
+    if (file < 0)
+        return false;
+    if (!truce__file_id_of(file, &id) || !truce__file_id_equal(&id, &lock->id))
+        errno = ESTALE;
+    else
+        page = mmap(NULL, sizeof *lock->page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    truce__process_close(file);
+    if (page == MAP_FAILED)
+        return false;
+    lock->page = page;
+    truce__process_guard(page, sizeof *lock->page);
+    return true;
+}
+
+/* For one who is alone. posix_fallocate, so that a full disk is an error here and not a fault later. */
+static truce_status make_page(struct lock *lock, const char *path, bson_error_t *error)
+{
+    struct stat found;
+
+    if (fstat(lock->file, &found))
+        return fail(lock, "look at", error);
+    if (found.st_size && !map_page(lock))
+        return fail(lock, "map", error);
+    if (!is_lock_file(lock->page, found.st_size))
+        return refuse(lock, "is a file of something else: remove it", error);
+    take_mode(path, lock->file);
+    if (found.st_size < (off_t)sizeof *lock->page) {
+        errno = posix_fallocate(lock->file, 0, sizeof *lock->page);
+        if (errno)
+            return fail(lock, "write", error);
+    }
+    if (!lock->page && !map_page(lock))
+        return fail(lock, "map", error);
+    lock->known = is_known(lock);
+    return TRUCE_OK;
+}
+
+/* Beside others: as they have made it. */
+static truce_status share_page(struct lock *lock, bson_error_t *error)
+{
+    struct stat found;
+
+    if (fstat(lock->file, &found))
+        return fail(lock, "look at", error);
+    if (found.st_size >= (off_t)sizeof *lock->page && !map_page(lock))
+        return fail(lock, "map", error);
+    lock->known = lock->page && is_known(lock);
+    if (lock->known)
+        return TRUCE_OK;
+    return refuse(
+        lock,
+        lock->page && is_whole(lock->page) && lock->page->version != LOCK_VERSION
+            ? "is in use by another version of truce: close the store there first"
+            : "was damaged while other programs have the store open: close it there first",
+        error);
+}
+
+truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct lock *lock,
+                               bool *denied, bson_error_t *error)
+{
+    truce_status status;
+
+    *lock = (struct lock){.path = bson_strdup_printf("%s-lock", path), .file = -1};
+    *denied = false;
+    status = come_in(lock, deadline_ns, denied, error);
+    if (!status) {
+        lock->alone = is_alone(lock);
+        if (!lock->alone && !lock_set_byte(lock->file, BYTE_PRESENT, F_RDLCK))
+            status = fail(lock, "lock", error);
+    }
+    if (!status)
+        status = lock->alone ? make_page(lock, path, error) : share_page(lock, error);
+    if (status)
+        truce__lock_close(lock);
+    return status;
+}
+
+void truce__lock_adopt(struct lock *lock)
+{
+    struct lock_page *page = lock->page;
+    bool broken;
+
+    truce_assert(lock->alone || lock->known);
+    if (lock->known)
+        return;
+    broken = is_whole(page) && page->version == LOCK_VERSION && atomic_load(&page->broken);
+    memset((void *)page, 0, sizeof *page);
+    page->version = LOCK_VERSION;
+    page->size = sizeof *page;
+    page->self = lock->id;
+    atomic_store(&page->broken, broken);
+    atomic_store(&page->whole, LOCK_MAGIC);
+    atomic_store(&page->magic, LOCK_MAGIC);
+    lock->known = true;
+}
+
+void truce__lock_admit(struct lock *lock, const char *path)
+{
+    char *log = bson_strdup_printf("%s-wal", path);
+    bool opened;
+
+    truce_assert(lock->known);
+    if (!truce__file_id(path, &lock->page->database))
+        lock->page->database = (struct file_id){0};
+    if (!truce__file_id(log, &lock->page->log))
+        lock->page->log = (struct file_id){0};
+    opened = lock_set_byte(lock->file, BYTE_PRESENT, F_RDLCK);
+    truce_assert(opened);
+    bson_free(log);
+    lock->alone = false;
+    opened = lock_set_byte(lock->file, BYTE_DOOR, F_UNLCK);
+    truce_assert(opened);
+}
+
+/* ---- what stands beside it ------------------------------------------------------------------- */
+
+/* Has the log content, and is it the one that was there before? */
+static bool is_old_log(const struct lock *lock, const char *path)
+{
+    char *log = bson_strdup_printf("%s-wal", path);
+    struct file_id id;
+    struct stat found;
+    bool old = !stat(log, &found) && found.st_size && truce__file_id(log, &id) &&
+               truce__file_id_equal(&id, &lock->page->log);
+
+    bson_free(log);
+    return old;
+}
+
+truce_status truce__lock_match(const struct lock *lock, const char *path, bson_error_t *error)
+{
+    static const struct file_id none = {0};
+    struct file_id id;
+    bool there = truce__file_id(path, &id);
+
+    truce_assert(lock->known);
+    if (there && truce__file_id_equal(&id, &lock->page->database))
+        return TRUCE_OK;
+    if (!lock->alone)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "\"%s\" was %s while other programs have it open: close it there first",
+                           path, there ? "replaced" : "removed");
+    if (there && !truce__file_id_equal(&none, &lock->page->database) && is_old_log(lock, path))
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "\"%s\" was replaced, and \"%s-wal\" is the log of the file that was "
+                           "there before: bring that file back, or move the log away",
+                           path, path);
+    return TRUCE_OK;
+}
+
+truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error)
+{
+    if (is_whole(lock->page))
+        return TRUCE_OK;
+    return refuse(lock,
+                  "was cut while the store was open: close the store in every program, and open it "
+                  "again",
+                  error);
+}
+
+truce_status truce__lock_check(const struct lock *lock, bson_error_t *error)
+{
+    truce_status status = truce__lock_usable(lock, error);
+
+    if (status || is_under_its_name(lock))
+        return status;
+    return refuse(lock,
+                  "was removed or replaced while the store was open: close the store in every "
+                  "program, and open it again",
+                  error);
+}
+
+/* A guest that comes later sees that we are there. */
+bool truce__lock_no_guests(struct lock *lock)
+{
+    if (atomic_load(&lock->no_guests))
+        return true;
+    if (!lock_set_byte(lock->file, BYTE_GUEST, F_WRLCK))
+        return false;
+    lock_set_byte(lock->file, BYTE_GUEST, F_UNLCK);
+    atomic_store(&lock->no_guests, true);
+    return true;
+}
+
+/* ---- leaving --------------------------------------------------------------------------------- */
+
+bool truce__lock_leave(struct lock *lock, int64_t deadline_ns)
+{
+    truce_assert(!lock->held);
+    lock->alone = shut_door(lock, deadline_ns) && is_alone(lock) && !truce__lock_check(lock, NULL);
+    return lock->alone;
+}
+
+void truce__lock_close(struct lock *lock)
+{
+    truce_assert(!lock->held);
+    if (lock->page) {
+        truce__process_unguard(lock->page);
+        munmap(lock->page, sizeof *lock->page);
+    }
+    close_file(lock);
+    bson_free(lock->path);
+    *lock = (struct lock){.file = -1};
+}

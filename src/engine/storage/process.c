@@ -1,0 +1,357 @@
+/*
+ * Forks, and faults.
+ *
+ * A forked child has a copy of everything: descriptors, SQLite's table of the locks that the process
+ * has on each file, and mutexes, taken as they were. The kernel's locks by process (POSIX) it has not;
+ * those of open file descriptions (the lock file's) it would share with its parent, and keep alive.
+ *
+ *     in the child    descriptors of lock files are closed;
+ *                     a file that was open is refused for good: SQLite would believe the inherited
+ *                     table, take no lock, and its log would be removed under it;
+ *                     every file is refused if another thread was inside SQLite, whose mutexes nobody
+ *                     gives back any more, or was just opening a file
+ *
+ * Only exec makes a process of it that can open such a file. A process that forks before it opens has
+ * none of this.
+ *
+ * Whether a mutex of SQLite's is taken is found out by trying, in the child, where there is one thread.
+ *
+ * A page of the lock file that is mapped has a second weakness: if somebody cuts the file to nothing,
+ * the next look at the page is SIGBUS. Where nobody else handles that signal, we do: for a fault in a
+ * guarded page, memory of our own is put there, and the look is repeated, and finds zeros, which is
+ * no sound lock page (lock_file.c). Any other fault has the old effect, death.
+ *
+ * Invariants:
+ *  1. The handler takes no mutex and allocates nothing. It walks a list that only grows, of slots
+ *     that are used again.
+ *  2. What the functions for forks walk is guarded by the mutex, which a fork takes before and gives
+ *     back after, on both sides.
+ */
+#include "engine/storage/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static bool identify(int directory, const char *path, int flags, struct file_id *id)
+{
+    struct statx found;
+
+    if (statx(directory, path, flags, STATX_INO | STATX_BTIME, &found))
+        return false;
+    *id = (struct file_id){.device = makedev(found.stx_dev_major, found.stx_dev_minor),
+                           .number = found.stx_ino};
+    if (found.stx_mask & STATX_BTIME)
+        id->born = (uint64_t)found.stx_btime.tv_sec * 1000000000u + found.stx_btime.tv_nsec;
+    return true;
+}
+
+bool truce__file_id(const char *path, struct file_id *id)
+{
+    return identify(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, id);
+}
+
+bool truce__file_id_of(int descriptor, struct file_id *id)
+{
+    return identify(descriptor, "", AT_EMPTY_PATH, id);
+}
+
+bool truce__file_id_equal(const struct file_id *a, const struct file_id *b)
+{
+    return a->device == b->device && a->number == b->number && a->born == b->born;
+}
+
+/* ---- forks ---------------------------------------------------------------------------------- */
+
+struct open_file {
+    struct file_id id;
+    int times;      /* that this process has it open */
+    bool inherited; /* a process that this one was forked from had it open */
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static int *kept; /* descriptors */
+static size_t kept_count, kept_room;
+static struct open_file *files;
+static size_t files_count, files_room;
+static int openings; /* that are on their way */
+static bool stuck;   /* by another thread, when this process was forked */
+static atomic_uint generation;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&mutex);
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&mutex);
+}
+
+static bool sqlite_is_free(void)
+{
+    bool all = true;
+
+    for (int which = SQLITE_MUTEX_STATIC_MAIN; which <= SQLITE_MUTEX_STATIC_VFS3; which++) {
+        sqlite3_mutex *one = sqlite3_mutex_alloc(which);
+
+        if (one && sqlite3_mutex_try(one))
+            all = false;
+        else
+            sqlite3_mutex_leave(one);
+    }
+    return all;
+}
+
+static void after_fork_in_child(void)
+{
+    for (size_t i = 0; i < kept_count; i++)
+        close(kept[i]);
+    kept_count = 0;
+    for (size_t i = 0; i < files_count; i++)
+        files[i].inherited = true;
+    stuck = stuck || openings || !sqlite_is_free();
+    openings = 0;
+    atomic_fetch_add(&generation, 1);
+    pthread_mutex_unlock(&mutex);
+}
+
+static void watch_forks(void)
+{
+    truce_assert(!pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child));
+}
+
+static void watch(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch_forks);
+}
+
+unsigned truce__process_generation(void)
+{
+    return atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+/* Descriptors 0 to 2 are everybody's. */
+static int beside_standard(int file)
+{
+    int moved, why;
+
+    if (file < 0 || file > STDERR_FILENO)
+        return file;
+    moved = fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    why = errno;
+    close(file);
+    errno = why;
+    return moved;
+}
+
+/* Under the mutex, so that a fork finds the descriptor among the others, or not at all. */
+int truce__process_open(const char *path, int flags, unsigned mode)
+{
+    int file, why;
+
+    watch();
+    pthread_mutex_lock(&mutex);
+    file = beside_standard(open(path, flags | O_CLOEXEC, mode));
+    why = errno;
+    if (kept_count == kept_room) {
+        kept_room = kept_room ? 2 * kept_room : 16;
+        kept = bson_realloc(kept, kept_room * sizeof *kept);
+    }
+    if (file >= 0)
+        kept[kept_count++] = file;
+    pthread_mutex_unlock(&mutex);
+    errno = why;
+    return file;
+}
+
+void truce__process_close(int descriptor)
+{
+    size_t i = 0;
+
+    pthread_mutex_lock(&mutex);
+    while (i < kept_count && kept[i] != descriptor)
+        i++;
+    if (i < kept_count)
+        kept[i] = kept[--kept_count];
+    close(descriptor);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Under the mutex. SQLite knows a file by its device and number alone. */
+static struct open_file *find_file(const struct file_id *id)
+{
+    for (size_t i = 0; id && i < files_count; i++) {
+        if (files[i].id.device == id->device && files[i].id.number == id->number)
+            return &files[i];
+    }
+    return NULL;
+}
+
+truce_status truce__process_may_open(const char *path, const struct file_id *id,
+                                     bson_error_t *error)
+{
+    const struct open_file *file;
+    bool inherited, stopped;
+
+    pthread_mutex_lock(&mutex);
+    file = find_file(id);
+    inherited = file && file->inherited;
+    stopped = stuck;
+    pthread_mutex_unlock(&mutex);
+    if (inherited)
+        return truce__fail(TRUCE_INVALID, error,
+                           "the store \"%s\" was open when this process was forked: a forked child "
+                           "cannot open it; fork before it is opened, or start a program (exec)",
+                           path);
+    if (stopped)
+        return truce__fail(TRUCE_INVALID, error,
+                           "cannot open \"%s\": this process was forked while another thread was "
+                           "inside a store; fork before, or start a program (exec)",
+                           path);
+    return TRUCE_OK;
+}
+
+void truce__process_opening(void)
+{
+    watch();
+    pthread_mutex_lock(&mutex);
+    openings++;
+    pthread_mutex_unlock(&mutex);
+}
+
+void truce__process_gave_up(void)
+{
+    pthread_mutex_lock(&mutex);
+    truce_assert(openings > 0);
+    openings--;
+    pthread_mutex_unlock(&mutex);
+}
+
+void truce__process_opened(const struct file_id *id)
+{
+    struct open_file *file;
+
+    pthread_mutex_lock(&mutex);
+    truce_assert(openings > 0);
+    openings--;
+    file = find_file(id);
+    if (!file) {
+        if (files_count == files_room) {
+            files_room = files_room ? 2 * files_room : 16;
+            files = bson_realloc(files, files_room * sizeof *files);
+        }
+        file = &files[files_count++];
+        *file = (struct open_file){.id = *id};
+    }
+    file->times++;
+    pthread_mutex_unlock(&mutex);
+}
+
+void truce__process_closed(const struct file_id *id)
+{
+    struct open_file *file;
+
+    pthread_mutex_lock(&mutex);
+    file = find_file(id);
+    truce_assert(file && file->times > 0);
+    file->times--;
+    if (!file->times && !file->inherited)
+        *file = files[--files_count];
+    pthread_mutex_unlock(&mutex);
+}
+
+/* ---- faults --------------------------------------------------------------------------------- */
+
+struct guarded {
+    _Atomic(void *) mapping; /* NULL: the slot is free */
+    atomic_size_t size;
+    struct guarded *next;
+};
+
+static _Atomic(struct guarded *) guarded;
+
+/* Puts zeros where the address is, if that is guarded. */
+static bool rescue(const uint8_t *address)
+{
+    for (struct guarded *slot = atomic_load(&guarded); slot; slot = slot->next) {
+        uint8_t *mapping = atomic_load(&slot->mapping);
+        size_t size = atomic_load(&slot->size);
+
+        if (mapping && address >= mapping && address < mapping + size)
+            return mmap(mapping, size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == mapping;
+    }
+    return false;
+}
+
+/* When it returns the look is repeated; with the signal's default, if nothing was changed. */
+static void on_fault(int signal, siginfo_t *info, void *context)
+{
+    int saved = errno;
+    struct sigaction usual = {.sa_handler = SIG_DFL};
+
+    (void)context;
+    if (info->si_code <= 0 || !rescue(info->si_addr)) {
+        sigaction(signal, &usual, NULL);
+        if (info->si_code <= 0)
+            raise(signal);
+    }
+    errno = saved;
+}
+
+static void watch_faults(void)
+{
+    struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    struct sigaction theirs;
+
+    sigemptyset(&ours.sa_mask);
+    if (!sigaction(SIGBUS, NULL, &theirs) && !(theirs.sa_flags & SA_SIGINFO) &&
+        theirs.sa_handler == SIG_DFL)
+        sigaction(SIGBUS, &ours, NULL);
+}
+
+void truce__process_guard(void *mapping, size_t size)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct guarded *slot;
+
+    pthread_once(&once, watch_faults);
+    pthread_mutex_lock(&mutex);
+    for (slot = atomic_load(&guarded); slot && atomic_load(&slot->mapping); slot = slot->next)
+        continue;
+    if (!slot) {
+        slot = bson_malloc0(sizeof *slot);
+        slot->next = atomic_load(&guarded);
+        atomic_store(&guarded, slot);
+    }
+    atomic_store(&slot->size, (size + page - 1) / page * page);
+    atomic_store(&slot->mapping, mapping);
+    pthread_mutex_unlock(&mutex);
+}
+
+void truce__process_unguard(void *mapping)
+{
+    struct guarded *slot = atomic_load(&guarded);
+
+    pthread_mutex_lock(&mutex);
+    while (slot && atomic_load(&slot->mapping) != mapping)
+        slot = slot->next;
+    if (slot)
+        atomic_store(&slot->mapping, NULL);
+    pthread_mutex_unlock(&mutex);
+}
