@@ -89,8 +89,10 @@ TEST(a_copy_that_loses_any_answer_is_ended_by_the_next)
     run_all(LOSE, "lost its answer");
 }
 
+/* A source without snapshots is read by calls of its own, each of which may fail. */
 TEST(a_copy_whose_source_fails_at_any_call_is_ended_by_the_next)
 {
+    truce_store_ops without_snapshots;
     truce_status status = TRUCE_IO;
     uint64_t at = 1;
 
@@ -100,6 +102,9 @@ TEST(a_copy_whose_source_fails_at_any_call_is_ended_by_the_next)
         struct rig rig;
 
         rig_open(&rig);
+        without_snapshots = *rig.from_inner->ops;
+        without_snapshots.snapshot = NULL;
+        rig.from_inner->ops = &without_snapshots;
         truce_fault_arm(rig.from, &(truce_fault_options){.kind = TRUCE_FAULT_FAIL, .at = at});
         status = copy(&rig, &report, &error);
         end_it(&rig, "the source failed", at);
