@@ -55,6 +55,7 @@ typedef struct truce_commit_options {
     uint32_t deadline_ms; /* how long to wait for others' commits, and to go on trying; 0: 30,000 */
     uint32_t tries_max;   /* truce_transact: how often the function runs; 0: 100 */
     bool relaxed;         /* do not wait for the disk */
+    uint64_t reserved[4]; /* zeros */
 } truce_commit_options;
 
 /* ---- run a function as one commit ---------------------------------------------------------- */
@@ -153,6 +154,7 @@ typedef struct truce_read_many_options {
         lease_ms; /* where the store gives no snapshot, a look at several documents that are missing
                           holds them for a moment: for so long at most, if this process dies in it; 0:
                           1,000 */
+    uint64_t reserved[4]; /* zeros */
 } truce_read_many_options;
 
 /* All of one moment, and nothing of a commit that later fails. Does not stop writers. LOCKED: it
@@ -186,11 +188,13 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_read_many(truce_store *store, tru
 typedef struct truce_unique_options {
     uint32_t settle_ms; /* how long to wait, once the index is new, until every process that commits
                            has seen it; 0: 6,000 */
+    uint64_t reserved[4]; /* zeros */
 } truce_unique_options;
 
 typedef struct truce_unique_report {
     int64_t documents, converted; /* looked at; given their `_keys` */
     bool made;                    /* the index was not there before */
+    uint64_t reserved[4];         /* zeros */
 } truce_unique_report;
 
 /* Makes the index and gives every document its `_keys`. May be called again at any time, for what
@@ -207,6 +211,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_unique_declare(truce_store *store
 
 typedef struct truce_commit_counters {
     uint64_t committed, conflicts, aborted, reruns, helps, waits, unknown, fast, native;
+    uint64_t reserved[4]; /* zeros */
 } truce_commit_counters;
 
 TRUCE_EXPORT void truce_commit_count(truce_commit_counters *counters);

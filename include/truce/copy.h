@@ -58,6 +58,7 @@ typedef struct truce_copy_options {
     truce_copy_difference_function *difference;
     truce_copy_progress_function *progress;
     void *arg;
+    uint64_t reserved[4]; /* zeros */
 } truce_copy_options;
 
 typedef struct truce_copy_report {
@@ -67,7 +68,8 @@ typedef struct truce_copy_report {
     int64_t
         differences; /* documents and indexes in which `to` is not as it should be; 0: verified */
     int64_t open;    /* commits that were open in `from` at the beginning */
-    int64_t resumed_at; /* documents that an earlier call had copied */
+    int64_t resumed_at;   /* documents that an earlier call had copied */
+    uint64_t reserved[4]; /* zeros */
 } truce_copy_report;
 
 /* OK: it was compared; report->differences tells. CONFLICT: `to` holds other documents, or a copy of

@@ -14,7 +14,8 @@ typedef struct truce_doctor_report {
     int64_t errors;   /* what truce promises is not kept as things are */
     int64_t warnings; /* it is kept, but something will go wrong or slow */
     int64_t notes;
-    bson_t facts; /* what was found, for people and programs; the caller destroys it */
+    bson_t facts;         /* what was found, for people and programs; the caller destroys it */
+    uint64_t reserved[4]; /* zeros */
 } truce_doctor_report;
 
 /* {level: "error", "warning" or "note", rule, subject, text, change: what to do}; borrowed. */

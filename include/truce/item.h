@@ -56,6 +56,7 @@ typedef struct truce_item_options {
     const char *version;  /* the field with the document's number (truce/revision.h), which every
                              change raises; NULL: it has none */
     bool relaxed;         /* do not wait for the disk */
+    uint64_t reserved[4]; /* zeros */
 } truce_item_options;
 
 typedef struct truce_item_result {
@@ -63,6 +64,7 @@ typedef struct truce_item_result {
                          was lost, and how many items it met cannot be told */
     int64_t modified; /* of these, those that are different now, or gone */
     bool added;       /* an item was appended (add, upsert) */
+    uint64_t reserved[4]; /* zeros */
 } truce_item_result;
 
 /* Never fails and asks the store nothing; wrong options are refused by the first call. */
@@ -129,8 +131,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_item_index(truce_item *item,
                                                           bson_error_t *error);
 
 typedef struct truce_item_converted {
-    int64_t documents; /* turned into the other layout by this call */
-    int64_t refused;   /* left as they are: an item without identity, or two of one identity */
+    int64_t documents;    /* turned into the other layout by this call */
+    int64_t refused;      /* left as they are: an item without identity, or two of one identity */
+    uint64_t reserved[4]; /* zeros */
 } truce_item_converted;
 
 /* Turns every document of the collection into `layout`, one atomic write for each, while others read

@@ -21,6 +21,7 @@ typedef struct truce_request_handler {
     const char *name;
     truce_request_function *function;
     void *arg;
+    uint64_t reserved[4]; /* zeros */
 } truce_request_handler;
 
 /* Leaves a request. The same key with the same name and input: OK, nothing is added. DUPLICATE: the
@@ -30,9 +31,10 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_request_add(truce_store *store, c
                                                            bson_error_t *error);
 
 typedef struct truce_request_report {
-    int64_t done;    /* run to their end by this call */
-    int64_t failed;  /* attempts that failed; they come again later, see truce_request_state */
-    int64_t refused; /* nobody here has a handler of that name */
+    int64_t done;         /* run to their end by this call */
+    int64_t failed;       /* attempts that failed; they come again later, see truce_request_state */
+    int64_t refused;      /* nobody here has a handler of that name */
+    uint64_t reserved[4]; /* zeros */
 } truce_request_report;
 
 /* Runs what waits, oldest first, at most `limit` (0: 100), and returns. A request whose function

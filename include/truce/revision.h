@@ -47,6 +47,7 @@ typedef struct truce_revision_options {
     uint32_t tries_max;     /* how often a save begins again because of others; 0: 100 */
     uint32_t deadline_ms;   /* 0: 30,000 */
     bool relaxed;           /* do not wait for the disk */
+    uint64_t reserved[4];   /* zeros */
 } truce_revision_options;
 
 /* Never fails and asks the store nothing; wrong options are refused by the first call. */
@@ -77,7 +78,8 @@ typedef struct truce_revision_result {
      * stale (save: the numbers differ), removed, no-base (what was read is not known any more). Of
      * a text also hunks: [{base, mine, theirs}], and marked: the text with both between markers. */
     bson_t conflict;
-    bson_oid_t inbox; /* of the conflict in the inbox; zeros: it is not there */
+    bson_oid_t inbox;     /* of the conflict in the inbox; zeros: it is not there */
+    uint64_t reserved[4]; /* zeros */
 } truce_revision_result;
 
 TRUCE_EXPORT void truce_revision_result_release(truce_revision_result *result);
@@ -185,7 +187,8 @@ typedef struct truce_http_request {
     const char *method;   /* "GET", "PUT" ... */
     const char *if_match; /* the fields' values; several fields joined by commas; NULL: absent */
     const char *if_none_match;
-    bool demand; /* requests that change something must have a condition (RFC 6585) */
+    bool demand;          /* requests that change something must have a condition (RFC 6585) */
+    uint64_t reserved[4]; /* zeros */
 } truce_http_request;
 
 /* What RFC 9110, section 13, says of a request about a document of that number (TRUCE_REVISION_NEW:

@@ -65,6 +65,7 @@ typedef struct truce_set_options {
     const char *watermark;  /* the field of the document with the watermark; NULL: "_wm" */
     truce_set_layout layout;
     truce_set_form form;
+    uint64_t reserved[4]; /* zeros */
 } truce_set_options;
 
 /* Never fails and asks the store nothing; wrong options are refused by the first call. The first
@@ -113,12 +114,14 @@ typedef struct truce_set_operation {
     truce_set_verb verb;
     const bson_t *key, *element;
     int64_t seq;
-    const char *source; /* NULL: numbers without a source */
+    const char *source;   /* NULL: numbers without a source */
+    uint64_t reserved[2]; /* zeros */
 } truce_set_operation;
 
 typedef struct truce_set_result {
     truce_status status; /* OK: `outcome` counts */
     truce_set_outcome outcome;
+    uint64_t reserved[2]; /* zeros */
 } truce_set_result;
 
 /* Many operations, in any order, of any documents: for each name the winner is found first, then
@@ -191,9 +194,10 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_watermark(truce_set *set, int
                                                              bson_t *report, bson_error_t *error);
 
 typedef struct truce_set_collected {
-    int64_t watermark;  /* that was used */
-    int64_t documents;  /* that lost tombstones */
-    int64_t tombstones; /* that are gone */
+    int64_t watermark;    /* that was used */
+    int64_t documents;    /* that lost tombstones */
+    int64_t tombstones;   /* that are gone */
+    uint64_t reserved[4]; /* zeros */
 } truce_set_collected;
 
 /* Removes the tombstones at or below the watermark. Any number of processes may do so at any time.

@@ -32,9 +32,10 @@
 TRUCE_BEGIN_DECLS
 
 typedef struct truce_snapshot_options {
-    uint32_t age_ms;    /* 0: as the store says, by default 600,000 */
-    uint64_t log_bytes; /* that are written since; 0: as the store says, by default 1 GiB */
-    bool unlimited;     /* neither maximum: for what must be brought to its end, as a backup */
+    uint32_t age_ms;      /* 0: as the store says, by default 600,000 */
+    uint64_t log_bytes;   /* that are written since; 0: as the store says, by default 1 GiB */
+    bool unlimited;       /* neither maximum: for what must be brought to its end, as a backup */
+    uint64_t reserved[4]; /* zeros */
 } truce_snapshot_options;
 
 /* Everything that was acknowledged before the call is in it. Of a view: another of the same moment. INVALID: the store
@@ -47,6 +48,7 @@ typedef struct truce_snapshot_state {
     int64_t age_ms;
     uint64_t log_bytes; /* written by anybody since it began, and pinned by it; not on a file: 0 */
     bool ended;         /* it reads EXPIRED */
+    uint64_t reserved[4]; /* zeros */
 } truce_snapshot_state;
 
 /* INVALID: it is no view. */

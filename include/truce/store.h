@@ -38,6 +38,7 @@ typedef struct truce_store_options {
     uint32_t
         snapshot_age_ms; /* of a cursor or snapshot that is open while others write; 0: 600,000 */
     uint64_t snapshot_log_bytes; /* what they may write meanwhile; 0: 1 GiB. See truce/snapshot.h */
+    uint64_t reserved[4];        /* zeros */
 } truce_store_options;
 
 /* Opens or creates. INVALID: the URI is wrong, the file has several names (hard links), or this is a
@@ -67,6 +68,7 @@ typedef struct truce_find_options {
     bool early;           /* what is found need not be on the disk yet. For a look that a
                              write follows, which waits for the disk; else truce_settle, before
                              anybody is told of what was found */
+    uint64_t reserved[4]; /* zeros */
 } truce_find_options;
 
 /* `filter` NULL or empty: all. A collection that does not exist is empty. */
@@ -93,6 +95,7 @@ typedef struct truce_look {
     const bson_value_t *id;
     bson_t document; /* out: always initialised, empty if there is none; the caller destroys it */
     bool found;      /* out */
+    uint64_t reserved[2]; /* zeros */
 } truce_look;
 
 typedef struct truce_count_options {
@@ -100,6 +103,7 @@ typedef struct truce_count_options {
     int64_t skip,
         limit; /* as if they had been found; a negative limit counts as its absolute value */
     uint32_t deadline_ms;
+    uint64_t reserved[4]; /* zeros */
 } truce_count_options;
 
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_count(truce_store *store, const char *collection,
@@ -115,7 +119,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_distinct(truce_store *store, cons
 typedef struct truce_aggregate_options {
     const bson_t *hint;
     uint32_t deadline_ms;
-    bool allow_disk_use; /* large sorts and groups may spill to temporary files */
+    bool allow_disk_use;  /* large sorts and groups may spill to temporary files */
+    uint64_t reserved[4]; /* zeros */
 } truce_aggregate_options;
 
 /* `pipeline` is an array of stages. */
@@ -148,6 +153,7 @@ typedef struct truce_write_options {
     bool relaxed; /* do not wait for the disk */
     uint32_t
         deadline_ms; /* for waiting and working; 0: the store's for waiting, and no end of work */
+    uint64_t reserved[4]; /* zeros */
 } truce_write_options;
 
 typedef struct truce_write_result {
@@ -157,6 +163,7 @@ typedef struct truce_write_result {
     int64_t removed;
     bool upserted;            /* nothing matched, one was inserted: */
     bson_value_t upserted_id; /* its _id; type 0 if none. truce_write_result_release frees it */
+    uint64_t reserved[4];     /* zeros */
 } truce_write_result;
 
 TRUCE_EXPORT void truce_write_result_release(truce_write_result *result);
@@ -191,6 +198,7 @@ typedef struct truce_modify_options {
     bool upsert, pipeline, relaxed;
     const bson_t *array_filters;
     uint32_t deadline_ms;
+    uint64_t reserved[4]; /* zeros */
 } truce_modify_options;
 
 /* Find-and-modify: one atomic step. `document` is the old one (or the new one); empty if there was
@@ -219,12 +227,14 @@ typedef struct truce_write {
     const bson_t
         *exact; /* update, remove, require: what matches must be these bytes besides; NULL: no
                             matter. Only with TRUCE_CAN_COMPARE (sys/store.h) */
+    uint64_t reserved[2]; /* zeros */
 } truce_write;
 
 typedef struct truce_write_outcome {
     truce_status status;
     truce_write_result result;
     bson_error_t error;
+    uint64_t reserved[2]; /* zeros */
 } truce_write_outcome;
 
 typedef struct truce_bulk_options {
@@ -233,6 +243,7 @@ typedef struct truce_bulk_options {
                        matches: at least one document, or all is refused with TRUCE_CONFLICT */
     bool relaxed;
     uint32_t deadline_ms;
+    uint64_t reserved[4]; /* zeros */
 } truce_bulk_options;
 
 /* Does writes[0..count) in order, of any collections. `outcomes` has room for `count`; each is
@@ -315,6 +326,7 @@ TRUCE_EXPORT void truce_resume(truce_store *store);
 typedef struct truce_store_counters {
     uint64_t round_trips; /* messages to a server, each of which waited for an answer (or its loss);
                              not those that only watch the server. A store without a server: 0 */
+    uint64_t reserved[4]; /* zeros */
 } truce_store_counters;
 
 /* Of this handle, by all threads, since it was opened. */

@@ -19,17 +19,19 @@ typedef struct truce_sweep_options {
     /* Called for each thing that could not be mended: {rule: "failed", ns, id, status, text}. */
     truce_finding_function *function;
     void *arg;
+    uint64_t reserved[4]; /* zeros */
 } truce_sweep_options;
 
 typedef struct truce_sweep_report {
-    int64_t undone;   /* pending commits whose lease was over: aborted */
-    int64_t finished; /* committed ones, brought to their end */
-    int64_t cleaned;  /* aborted ones, their intents taken off */
-    int64_t stripped; /* intents and stubs that no commit stands behind any more */
-    int64_t purged;   /* commit documents past retention */
-    int64_t expired;  /* documents that an index with expireAfterSeconds says are too old */
-    int64_t failed;   /* could not be mended; options->function was told each */
-    bool more;        /* a batch was full: call again */
+    int64_t undone;       /* pending commits whose lease was over: aborted */
+    int64_t finished;     /* committed ones, brought to their end */
+    int64_t cleaned;      /* aborted ones, their intents taken off */
+    int64_t stripped;     /* intents and stubs that no commit stands behind any more */
+    int64_t purged;       /* commit documents past retention */
+    int64_t expired;      /* documents that an index with expireAfterSeconds says are too old */
+    int64_t failed;       /* could not be mended; options->function was told each */
+    bool more;            /* a batch was full: call again */
+    uint64_t reserved[4]; /* zeros */
 } truce_sweep_report;
 
 /* One round over the whole store. `report` is filled as far as it got, also on failure. One thing that
@@ -48,12 +50,14 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_resolve(truce_store *store
                                                               bson_error_t *error);
 
 typedef struct truce_check_options {
-    bool repair; /* mend what can be mended; without it nothing is written */
+    bool repair;          /* mend what can be mended; without it nothing is written */
+    uint64_t reserved[4]; /* zeros */
 } truce_check_options;
 
 typedef struct truce_check_report {
     int64_t collections, documents, commits; /* examined */
     int64_t findings, repaired;
+    uint64_t reserved[4]; /* zeros */
 } truce_check_report;
 
 /* Looks for what should not be, in a live store, and tells it; see the rules in docs/commits.md. A

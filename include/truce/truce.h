@@ -1,7 +1,12 @@
 #ifndef TRUCE_TRUCE_H
 #define TRUCE_TRUCE_H
 
-/* All of truce. */
+/*
+ * All of truce.
+ *
+ * Structs that callers allocate (options, results, reports) end in reserved room, so that they can grow
+ * without another layout: begin them with zeros ({0}, or designated initializers), and leave it alone.
+ */
 #include "truce/changes.h"
 #include "truce/commit.h"
 #include "truce/copy.h"
