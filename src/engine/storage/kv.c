@@ -37,9 +37,7 @@
  */
 #include "engine/storage/kv_connection.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -60,120 +58,10 @@ static void configure(void)
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* refused where the host was faster: no matter */
 }
 
-/* ---- errors -------------------------------------------------------------------------------- */
-
-/* A table that is missing, or an entry that stands where none can: we have asked for neither. */
-static bool is_damage(int result)
-{
-    return result == SQLITE_IOERR_DATA || result == SQLITE_IOERR_CORRUPTFS ||
-           (result & 0xff) == SQLITE_CORRUPT || (result & 0xff) == SQLITE_CONSTRAINT ||
-           (result & 0xff) == SQLITE_MISMATCH || result == SQLITE_ERROR;
-}
-
-static truce_status status_of(int result)
-{
-    if (is_damage(result))
-        return TRUCE_CORRUPT;
-    switch (result & 0xff) {
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-        return TRUCE_LOCKED;
-    case SQLITE_NOTADB:
-        return TRUCE_CORRUPT;
-    case SQLITE_TOOBIG:
-        return TRUCE_LIMIT;
-    default:
-        return TRUCE_IO;
-    }
-}
-
-/* Which page has a wrong checksum; in `kv`. */
-static const char *damage_of(struct kv *kv)
-{
-    uint32_t page = 0;
-
-    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_DAMAGED, &page);
-    snprintf(kv->reason, sizeof kv->reason,
-             "page %u of the file is damaged (its checksum is wrong)", page);
-    return kv->reason;
-}
-
-static const char *reason_of(struct kv *kv, int result)
-{
-    int system = sqlite3_system_errno(kv->db);
-
-    if (result == SQLITE_IOERR_DATA)
-        return damage_of(kv);
-    if (is_damage(result))
-        return "the structure of the file is damaged";
-    switch (result & 0xff) {
-    case SQLITE_FULL:
-        return "the disk is full";
-    case SQLITE_READONLY:
-        return "the file or its directory is read-only";
-    case SQLITE_NOTADB:
-        return "the file is not a truce store";
-    case SQLITE_CANTOPEN:
-    case SQLITE_IOERR:
-        return system ? strerror(system) : sqlite3_errstr(result);
-    default:
-        return sqlite3_errmsg(kv->db);
-    }
-}
-
-truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_error_t *error)
-{
-    truce_assert(result != SQLITE_OK && result != SQLITE_ROW && result != SQLITE_DONE);
-    return truce__fail(status_of(result), error, "cannot %s \"%s\": %s", what, kv->path,
-                       reason_of(kv, result));
-}
-
-truce_status truce__kv_fail_table(struct kv *kv, int64_t table, int result, const char *what,
-                                  bson_error_t *error)
-{
-    char name[160] = "";
-
-    if (is_damage(result) && kv->names)
-        kv->names(kv->names_arg, table, name, sizeof name);
-    if (!*name)
-        return truce__kv_fail(kv, result, what, error);
-    return truce__fail(TRUCE_CORRUPT, error, "cannot %s %s in \"%s\": %s", what, name, kv->path,
-                       reason_of(kv, result));
-}
-
-void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg)
-{
-    kv->names = names;
-    kv->names_arg = arg;
-}
-
-void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size))
-{
-    kv->sound = sound;
-}
-
-bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes body)
-{
-    if (!kv->sound(body.data, body.size))
-        return false;
-    truce__seen_add(&kv->seen, table, row, body.data, body.size);
-    return true;
-}
-
-truce_status truce__kv_fail_row(struct kv *kv, int64_t table, int64_t row, bson_error_t *error)
-{
-    char name[160] = "";
-
-    if (kv->names)
-        kv->names(kv->names_arg, table, name, sizeof name);
-    return truce__fail(TRUCE_CORRUPT, error, "cannot read %s in \"%s\": row %lld is damaged",
-                       *name ? name : "a table", kv->path, (long long)row);
-}
-
 /* ---- statements ---------------------------------------------------------------------------- */
 
-static truce_status prepare(struct kv *kv, const char *sql, sqlite3_stmt **statement,
-                            bson_error_t *error)
+truce_status truce__kv_prepare(struct kv *kv, const char *sql, sqlite3_stmt **statement,
+                               bson_error_t *error)
 {
     int result = sqlite3_prepare_v3(kv->db, sql, -1, SQLITE_PREPARE_PERSISTENT, statement, NULL);
 
@@ -188,7 +76,7 @@ static truce_status run(struct kv *kv, const char *sql, sqlite3_stmt **statement
     int result;
 
     if (!*statement)
-        status = prepare(kv, sql, statement, error);
+        status = truce__kv_prepare(kv, sql, statement, error);
     if (status)
         return status;
     result = sqlite3_step(*statement);
@@ -198,7 +86,7 @@ static truce_status run(struct kv *kv, const char *sql, sqlite3_stmt **statement
     return status;
 }
 
-static truce_status execute(struct kv *kv, const char *sql, bson_error_t *error)
+truce_status truce__kv_execute(struct kv *kv, const char *sql, bson_error_t *error)
 {
     int result = sqlite3_exec(kv->db, sql, NULL, NULL, NULL);
 
@@ -206,7 +94,7 @@ static truce_status execute(struct kv *kv, const char *sql, bson_error_t *error)
 }
 
 /* The single integer that a pragma answers with. */
-static truce_status ask(struct kv *kv, const char *sql, int64_t *answer, bson_error_t *error)
+truce_status truce__kv_ask(struct kv *kv, const char *sql, int64_t *answer, bson_error_t *error)
 {
     sqlite3_stmt *statement = NULL;
     int result = sqlite3_prepare_v2(kv->db, sql, -1, &statement, NULL);
@@ -279,7 +167,7 @@ static truce_status configure_connection(struct kv *kv, bson_error_t *error)
 
         snprintf(sql + at, sizeof sql - at, ";PRAGMA journal_size_limit=%d", TRUCE_LOG_BYTES_KEPT);
     }
-    return execute(kv, sql, error);
+    return truce__kv_execute(kv, sql, error);
 }
 
 static int open_flags(unsigned flags)
@@ -326,7 +214,7 @@ static void free_table(struct kv_table *table)
     bson_free(table);
 }
 
-static void forget_all(struct kv *kv)
+void truce__kv_forget_all(struct kv *kv)
 {
     for (uint32_t i = 0; i < kv->tables_room; i++) {
         if (kv->tables[i])
@@ -345,7 +233,7 @@ void truce__kv_close(struct kv *kv)
     truce_assert(kv->state == KV_IDLE && !kv->kept);
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
         sqlite3_finalize(statements[i]);
-    forget_all(kv);
+    truce__kv_forget_all(kv);
     truce__seen_forget(&kv->seen);
     truce_assert(sqlite3_close(kv->db) == SQLITE_OK);
     bson_free(kv->path);
@@ -363,137 +251,6 @@ void truce__kv_watch(struct kv *kv, const struct kv_watch *watch)
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_WATCH, (void *)(uintptr_t)watch);
 }
 
-/* ---- statements of tables ------------------------------------------------------------------ */
-
-/* A number of a table that was undone is given again: what is prepared for an index may name the rows of
- * another collection than now. */
-
-#define TABLES_MAX 256 /* whose statements a connection keeps; beyond it starts again */
-
-static uint32_t place(const struct kv *kv, int64_t table)
-{
-    uint32_t mask = kv->tables_room - 1;
-    uint32_t at = (uint32_t)((uint64_t)table * 0x9e3779b97f4a7c15u >> 32) & mask;
-
-    while (kv->tables[at] && kv->tables[at]->table != table)
-        at = (at + 1) & mask;
-    return at;
-}
-
-static void make_room(struct kv *kv)
-{
-    struct kv_table **old = kv->tables;
-    uint32_t room = kv->tables_room;
-
-    kv->tables_room = room ? room * 2 : 16;
-    kv->tables = bson_malloc0(kv->tables_room * sizeof *kv->tables);
-    for (uint32_t i = 0; i < room; i++) {
-        if (old[i])
-            kv->tables[place(kv, old[i]->table)] = old[i];
-    }
-    bson_free(old);
-}
-
-static struct kv_table *table_of(struct kv *kv, int64_t table)
-{
-    uint32_t at;
-
-    if (kv->tables_count * 2 >= kv->tables_room)
-        make_room(kv);
-    at = place(kv, table);
-    if (!kv->tables[at]) {
-        kv->tables[at] = bson_malloc0(sizeof **kv->tables);
-        kv->tables[at]->table = table;
-        kv->tables_count++;
-    }
-    return kv->tables[at];
-}
-
-/* # stands for the table, @ for the table of the rows that its entries point to */
-static const char *const statement_texts[KV_STATEMENTS] = {
-    [ROW_GET] = "SELECT body FROM c# WHERE id=?1",
-    [ROW_INSERT] = "INSERT INTO c#(id, body) VALUES(?1, ?2)",
-    [ROW_UPDATE] = "UPDATE c# SET body=?2 WHERE id=?1",
-    [ROW_DELETE] = "DELETE FROM c# WHERE id=?1",
-    [ROWS_UP] = "SELECT id, body FROM c# WHERE id>?1 ORDER BY id",
-    [ROWS_DOWN] = "SELECT id, body FROM c# WHERE id<?1 ORDER BY id DESC",
-    [ROWS_EACH] = "SELECT 1 FROM c# WHERE id>?1 AND truce_take(id, body) ORDER BY id",
-    [ROWS_MEASURE] = "SELECT count(*), sum(length(body)) FROM c#",
-    [ROWS_COUNT] = "SELECT count(*) FROM c#",
-    [KEYS_COUNT] = "SELECT count(*) FROM x#",
-    [KEYS_WITHIN] = "SELECT count(*) FROM (SELECT 1 FROM x# WHERE key>=?1 AND key<?2 LIMIT ?3)",
-    [KEY_GET] = "SELECT doc FROM x# WHERE key=?1",
-    [KEY_FIND] = "SELECT doc FROM x# WHERE key=?1 AND doc=?2",
-    [KEY_INSERT] = "INSERT OR IGNORE INTO x#(key, doc) VALUES(?1, ?2)",
-    [KEY_DELETE] = "DELETE FROM x# WHERE key=?1 AND doc=?2",
-    [KEY_LOOKUP] =
-        "SELECT c.id, c.body FROM x# AS x CROSS JOIN c@ AS c ON c.id=x.doc WHERE x.key=?1",
-    [KEYS_UP] = "SELECT doc, key FROM x# WHERE (key, doc)>(?1, ?2) ORDER BY key, doc",
-    [KEYS_DOWN] = "SELECT doc, key FROM x# WHERE (key, doc)<(?1, ?2) ORDER BY key DESC, doc DESC",
-    [PAIRS_UP] = "SELECT x.doc, x.key, c.body FROM x# AS x CROSS JOIN c@ AS c ON c.id=x.doc"
-                 " WHERE (x.key, x.doc)>(?1, ?2) ORDER BY x.key, x.doc",
-    [PAIRS_DOWN] = "SELECT x.doc, x.key, c.body FROM x# AS x CROSS JOIN c@ AS c"
-                   " ON c.id=x.doc WHERE (x.key, x.doc)<(?1, ?2) ORDER BY x.key DESC, x.doc DESC",
-};
-
-static void statement_text(enum kv_statement kind, int64_t table, int64_t rows, char *sql,
-                           size_t size)
-{
-    size_t at = 0;
-
-    for (const char *text = statement_texts[kind]; *text; text++) {
-        if (*text == '#' || *text == '@')
-            at += (size_t)snprintf(sql + at, size - at, "%lld",
-                                   (long long)(*text == '#' ? table : rows));
-        else
-            sql[at++] = *text;
-        truce_assert(at + 1 < size);
-    }
-    sql[at] = 0;
-}
-
-truce_status truce__kv_statement(struct kv *kv, enum kv_statement kind, int64_t table, int64_t rows,
-                                 sqlite3_stmt **statement, bson_error_t *error)
-{
-    struct kv_table *found = table_of(kv, table);
-    sqlite3_stmt **cached = &found->statements[kind];
-    truce_status status = TRUCE_OK;
-    char sql[256];
-
-    truce_assert(kv->state != KV_IDLE && !kv->take);
-    kv_settle(kv);
-    kv->table = table;
-    if (*cached && found->rows[kind] != rows) {
-        sqlite3_finalize(*cached);
-        *cached = NULL;
-    }
-    if (!*cached) {
-        statement_text(kind, table, rows, sql, sizeof sql);
-        status = prepare(kv, sql, cached, error);
-        found->rows[kind] = rows;
-    }
-    truce_assert(status || !sqlite3_stmt_busy(*cached));
-    *statement = *cached;
-    return status;
-}
-
-void truce__kv_forget(struct kv *kv, int64_t table)
-{
-    struct kv_table *found = table_of(kv, table);
-
-    for (int i = 0; i < KV_STATEMENTS; i++) {
-        sqlite3_finalize(found->statements[i]);
-        found->statements[i] = NULL;
-    }
-}
-
-/* Between transactions no cursor is open, so that this is the moment to drop statements. */
-static void keep_statements_few(struct kv *kv)
-{
-    if (kv->tables_count > TABLES_MAX)
-        forget_all(kv);
-}
-
 /* ---- transactions -------------------------------------------------------------------------- */
 
 void truce__kv_patience(struct kv *kv, int64_t milliseconds)
@@ -509,7 +266,7 @@ static truce_status step_version(struct kv *kv, uint32_t *version, bson_error_t 
     int result;
 
     if (!kv->version)
-        status = prepare(kv, "PRAGMA schema_version", &kv->version, error);
+        status = truce__kv_prepare(kv, "PRAGMA schema_version", &kv->version, error);
     if (status)
         return status;
     result = sqlite3_step(kv->version);
@@ -537,7 +294,7 @@ truce_status truce__kv_snapshot_begin(struct kv *kv, uint32_t *version, bson_err
     truce_status status;
 
     truce_assert(kv->state == KV_IDLE);
-    keep_statements_few(kv);
+    truce__kv_keep_statements_few(kv);
     status = step_version(kv, version, error);
     if (!status)
         kv->state = KV_SNAPSHOT;
@@ -557,7 +314,7 @@ truce_status truce__kv_write_begin(struct kv *kv, uint32_t *version, bson_error_
     truce_status status;
 
     truce_assert(kv->state == KV_IDLE && kv->flags & KV_WRITER);
-    keep_statements_few(kv);
+    truce__kv_keep_statements_few(kv);
     status = run(kv, "BEGIN IMMEDIATE", &kv->begin, error);
     if (status)
         return status;
@@ -641,7 +398,7 @@ int truce__kv_wal_pages(const struct kv *kv)
 truce_status truce__kv_file_pages(struct kv *kv, int64_t *pages, bson_error_t *error)
 {
     truce_assert(kv->state == KV_IDLE);
-    return ask(kv, "PRAGMA page_count", pages, error);
+    return truce__kv_ask(kv, "PRAGMA page_count", pages, error);
 }
 
 truce_status truce__kv_mark(struct kv *kv, bson_error_t *error)
@@ -650,7 +407,7 @@ truce_status truce__kv_mark(struct kv *kv, bson_error_t *error)
 
     truce_assert(kv->state == KV_IDLE && kv->flags & KV_WRITER);
     snprintf(sql, sizeof sql, "PRAGMA user_version=%d", KV_FORMAT);
-    return execute(kv, sql, error);
+    return truce__kv_execute(kv, sql, error);
 }
 
 truce_status truce__kv_checkpoint(struct kv *kv, bool restart, int *pages, int *moved,
@@ -665,236 +422,4 @@ truce_status truce__kv_checkpoint(struct kv *kv, bool restart, int *pages, int *
     if (!result)
         kv->wal_pages = *pages - *moved;
     return result ? truce__kv_fail(kv, result, "checkpoint", error) : TRUCE_OK;
-}
-
-/* ---- the file itself ----------------------------------------------------------------------- */
-
-static truce_status refuse_format(struct kv *kv, int64_t format, bson_error_t *error)
-{
-    if (format == KV_FORMAT_OLDEST)
-        return truce__fail(TRUCE_INVALID, error,
-                           "\"%s\" has file format %lld, which can only be read: its pages have no "
-                           "checksums; truce copy makes a file of format %d of it",
-                           kv->path, (long long)format, KV_FORMAT);
-    return truce__fail(TRUCE_CORRUPT, error,
-                       "\"%s\" has file format %lld; this version of truce knows format %d",
-                       kv->path, (long long)format, KV_FORMAT);
-}
-
-/* What the header of a file of this format says of its pages can be nothing else. */
-static truce_status check_pages(struct kv *kv, bson_error_t *error)
-{
-    int64_t size = 0;
-    int reserved = -1;
-    bool sums = false;
-    truce_status status = ask(kv, "PRAGMA page_size", &size, error);
-
-    if (status)
-        return status;
-    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_SUMS, &sums);
-    (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
-    if (!sums || size != KV_PAGE_BYTES || reserved != KV_SUM_BYTES)
-        return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" is damaged: the size of its pages is not that of a truce store",
-                           kv->path);
-    return TRUCE_OK;
-}
-
-truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *error)
-{
-    int64_t application = 0, format = 0, tables = 0;
-    truce_status status;
-
-    *fresh = false;
-    status = ask(kv, "PRAGMA application_id", &application, error);
-    if (!status)
-        status = ask(kv, "PRAGMA user_version", &format, error);
-    if (!status)
-        status = ask(kv, "SELECT count(*) FROM sqlite_schema", &tables, error);
-    if (status)
-        return status;
-    if (!application && !format && !tables) {
-        *fresh = true;
-        return TRUCE_OK;
-    }
-    if (application != KV_APPLICATION_ID)
-        return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" is not a truce store: it is an SQLite file of another program",
-                           kv->path);
-    if (format == KV_FORMAT)
-        return check_pages(kv, error);
-    if (format == KV_FORMAT_OLDEST && kv->flags & (KV_READ_ONLY | KV_IMMUTABLE))
-        return TRUCE_OK;
-    return refuse_format(kv, format, error);
-}
-
-truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
-{
-    truce_status status;
-    int reserved = KV_SUM_BYTES;
-    uint32_t version;
-    char sql[128];
-
-    /* EXTRA: the removal of the journal, too, is durable before there is a WAL that it could undo
-     */
-    (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
-    status = execute(kv,
-                     "PRAGMA page_size=4096; PRAGMA auto_vacuum=NONE; PRAGMA synchronous=EXTRA;"
-                     "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
-                     error);
-    if (!status)
-        status = truce__kv_write_begin(kv, &version, error);
-    if (status)
-        return status;
-    snprintf(sql, sizeof sql, "PRAGMA application_id=%d; PRAGMA user_version=%d", KV_APPLICATION_ID,
-             KV_FORMAT);
-    status = execute(kv, sql, error);
-    if (!status)
-        status = truce__kv_rows_create(kv, 0, error);
-    if (status) {
-        truce__kv_write_rollback(kv);
-        return status;
-    }
-    status = truce__kv_write_commit(kv, error);
-    return status ? status : execute(kv, "PRAGMA synchronous=NORMAL", error);
-}
-
-truce_status truce__kv_has_log(struct kv *kv, bool *has, bson_error_t *error)
-{
-    sqlite3_stmt *statement = NULL;
-    int result = sqlite3_prepare_v2(kv->db, "PRAGMA journal_mode", -1, &statement, NULL);
-    truce_status status = TRUCE_OK;
-
-    *has = false;
-    if (!result)
-        result = sqlite3_step(statement);
-    if (result == SQLITE_ROW)
-        *has = !strcmp((const char *)sqlite3_column_text(statement, 0), "wal");
-    else
-        status = truce__kv_fail(kv, result == SQLITE_DONE ? SQLITE_CORRUPT : result, "open", error);
-    sqlite3_finalize(statement);
-    return status;
-}
-
-truce_status truce__kv_use_log(struct kv *kv, bson_error_t *error)
-{
-    truce_status status;
-    bool has;
-
-    truce_assert(kv->state == KV_IDLE);
-    status = execute(
-        kv, "PRAGMA synchronous=EXTRA; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL", error);
-    if (!status)
-        status = truce__kv_has_log(kv, &has, error);
-    if (!status && !has)
-        status = truce__fail(TRUCE_IO, error, "\"%s\" cannot have a log (WAL) here", kv->path);
-    return status;
-}
-
-truce_status truce__kv_alone(const char *path, bson_error_t *error)
-{
-    struct kv *kv;
-    truce_status status = truce__kv_open(path, KV_ALONE | KV_WRITER, &kv, error);
-
-    if (status)
-        return status;
-    status = execute(kv, "BEGIN EXCLUSIVE", error);
-    if (!status)
-        status = execute(kv, "ROLLBACK", error);
-    truce__kv_checkpoint_on_close(kv, false);
-    truce__kv_close(kv);
-    return status;
-}
-
-truce_status truce__kv_in_place(struct kv *kv, bson_error_t *error)
-{
-    int moved = 0;
-
-    if (!sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) && moved)
-        return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" was removed or replaced while it was open: bring the file back, "
-                           "or close it in every program",
-                           kv->path);
-    return TRUCE_OK;
-}
-
-/* LOCKED at once if anybody else has the file open. What is read does not count. */
-static truce_status be_alone(const char *path, bson_error_t *error)
-{
-    struct kv *kv;
-    truce_status status = truce__kv_open(path, KV_ALONE, &kv, error);
-    int64_t version;
-
-    if (status)
-        return status;
-    status = ask(kv, "PRAGMA schema_version", &version, error);
-    truce__kv_close(kv);
-    return status == TRUCE_LOCKED ? status : TRUCE_OK;
-}
-
-/* Memory may hold what the disk does not, and counts it as written. So the log is written again, and
- * is on the disk then, before SQLite reads it and moves its pages, which writes all of them again that
- * have been moved since the log was begun. A power cut meanwhile leaves frames that are as they were, or
- * as they shall be: recovery takes them up to the first that is not whole. */
-truce_status truce__kv_recover(const char *path, bson_error_t *error)
-{
-    struct kv *kv;
-    truce_status status = be_alone(path, error);
-    int64_t busy;
-
-    if (!status)
-        status = truce__kv_log_renew(path, error);
-    if (!status)
-        status = truce__kv_open(path, KV_WRITER | KV_ALONE, &kv, error);
-    if (status)
-        return status;
-    status = ask(kv, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, error);
-    if (!status && busy)
-        status = truce__kv_fail(kv, SQLITE_BUSY, "recover", error);
-    truce__kv_checkpoint_on_close(kv, !status);
-    truce__kv_close(kv);
-    return status;
-}
-
-truce_status truce__kv_version_bump(struct kv *kv, bson_error_t *error)
-{
-    truce_status status;
-    uint32_t version;
-    char sql[64];
-
-    status = truce__kv_version(kv, &version, error);
-    if (status)
-        return status;
-    kv->changed = true;
-    snprintf(sql, sizeof sql, "PRAGMA schema_version=%d", (int)(version + 1));
-    return execute(kv, sql, error);
-}
-
-truce_status truce__kv_integrity(struct kv *kv, bson_error_t *error)
-{
-    sqlite3_stmt *statement = NULL;
-    int result = sqlite3_prepare_v2(kv->db, "PRAGMA integrity_check(1)", -1, &statement, NULL);
-    truce_status status = TRUCE_OK;
-
-    if (!result)
-        result = sqlite3_step(statement);
-    if (result != SQLITE_ROW)
-        status =
-            truce__kv_fail(kv, result == SQLITE_DONE ? SQLITE_CORRUPT : result, "check", error);
-    else if (strcmp((const char *)sqlite3_column_text(statement, 0), "ok"))
-        status = truce__fail(TRUCE_CORRUPT, error, "\"%s\" is damaged: %s", kv->path,
-                             (const char *)sqlite3_column_text(statement, 0));
-    sqlite3_finalize(statement);
-    return status;
-}
-
-truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool *sound,
-                                 bson_error_t *error)
-{
-    struct kv_page_look look = {.page = page};
-    int result = sqlite3_file_control(kv->db, "main", KV_PAGE_LOOK, &look);
-
-    *there = look.there;
-    *sound = look.sound;
-    return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
 }

@@ -1,7 +1,7 @@
 #ifndef TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 #define TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 
-/* What kv.c and kv_table.c share: the connection and its prepared statements. */
+/* What the files of a connection share: kv.c, kv_error.c, kv_statement.c, kv_file.c, kv_table.c. */
 #include <sqlite3.h>
 
 #include "engine/storage/kv.h"
@@ -106,5 +106,14 @@ truce_status truce__kv_statement(struct kv *kv, enum kv_statement kind, int64_t 
 
 /* Forgets the statements of one table, before it is dropped. */
 void truce__kv_forget(struct kv *kv, int64_t table);
+
+truce_status truce__kv_prepare(struct kv *kv, const char *sql, sqlite3_stmt **statement,
+                               bson_error_t *error);
+truce_status truce__kv_execute(struct kv *kv, const char *sql, bson_error_t *error);
+/* The single integer that a pragma answers with. */
+truce_status truce__kv_ask(struct kv *kv, const char *sql, int64_t *answer, bson_error_t *error);
+void truce__kv_forget_all(struct kv *kv);
+/* Between transactions no cursor is open, so that this is the moment to drop statements. */
+void truce__kv_keep_statements_few(struct kv *kv);
 
 #endif

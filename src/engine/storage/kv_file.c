@@ -1,0 +1,239 @@
+/* The file as a whole: its format, its log, its pages. */
+#include "engine/storage/kv_connection.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "engine/storage/kv_format.h"
+#include "engine/storage/kv_page.h"
+
+static truce_status refuse_format(struct kv *kv, int64_t format, bson_error_t *error)
+{
+    if (format == KV_FORMAT_OLDEST)
+        return truce__fail(TRUCE_INVALID, error,
+                           "\"%s\" has file format %lld, which can only be read: its pages have no "
+                           "checksums; truce copy makes a file of format %d of it",
+                           kv->path, (long long)format, KV_FORMAT);
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "\"%s\" has file format %lld; this version of truce knows format %d",
+                       kv->path, (long long)format, KV_FORMAT);
+}
+
+/* What the header of a file of this format says of its pages can be nothing else. */
+static truce_status check_pages(struct kv *kv, bson_error_t *error)
+{
+    int64_t size = 0;
+    int reserved = -1;
+    bool sums = false;
+    truce_status status = truce__kv_ask(kv, "PRAGMA page_size", &size, error);
+
+    if (status)
+        return status;
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_SUMS, &sums);
+    (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
+    if (!sums || size != KV_PAGE_BYTES || reserved != KV_SUM_BYTES)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "\"%s\" is damaged: the size of its pages is not that of a truce store",
+                           kv->path);
+    return TRUCE_OK;
+}
+
+truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *error)
+{
+    int64_t application = 0, format = 0, tables = 0;
+    truce_status status;
+
+    *fresh = false;
+    status = truce__kv_ask(kv, "PRAGMA application_id", &application, error);
+    if (!status)
+        status = truce__kv_ask(kv, "PRAGMA user_version", &format, error);
+    if (!status)
+        status = truce__kv_ask(kv, "SELECT count(*) FROM sqlite_schema", &tables, error);
+    if (status)
+        return status;
+    if (!application && !format && !tables) {
+        *fresh = true;
+        return TRUCE_OK;
+    }
+    if (application != KV_APPLICATION_ID)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "\"%s\" is not a truce store: it is an SQLite file of another program",
+                           kv->path);
+    if (format == KV_FORMAT)
+        return check_pages(kv, error);
+    if (format == KV_FORMAT_OLDEST && kv->flags & (KV_READ_ONLY | KV_IMMUTABLE))
+        return TRUCE_OK;
+    return refuse_format(kv, format, error);
+}
+
+truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
+{
+    truce_status status;
+    int reserved = KV_SUM_BYTES;
+    uint32_t version;
+    char sql[128];
+
+    /* EXTRA: the removal of the journal, too, is durable before there is a WAL that it could undo
+     */
+    (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
+    status = truce__kv_execute(
+        kv,
+        "PRAGMA page_size=4096; PRAGMA auto_vacuum=NONE; PRAGMA synchronous=EXTRA;"
+        "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
+        error);
+    if (!status)
+        status = truce__kv_write_begin(kv, &version, error);
+    if (status)
+        return status;
+    snprintf(sql, sizeof sql, "PRAGMA application_id=%d; PRAGMA user_version=%d", KV_APPLICATION_ID,
+             KV_FORMAT);
+    status = truce__kv_execute(kv, sql, error);
+    if (!status)
+        status = truce__kv_rows_create(kv, 0, error);
+    if (status) {
+        truce__kv_write_rollback(kv);
+        return status;
+    }
+    status = truce__kv_write_commit(kv, error);
+    return status ? status : truce__kv_execute(kv, "PRAGMA synchronous=NORMAL", error);
+}
+
+truce_status truce__kv_has_log(struct kv *kv, bool *has, bson_error_t *error)
+{
+    sqlite3_stmt *statement = NULL;
+    int result = sqlite3_prepare_v2(kv->db, "PRAGMA journal_mode", -1, &statement, NULL);
+    truce_status status = TRUCE_OK;
+
+    *has = false;
+    if (!result)
+        result = sqlite3_step(statement);
+    if (result == SQLITE_ROW)
+        *has = !strcmp((const char *)sqlite3_column_text(statement, 0), "wal");
+    else
+        status = truce__kv_fail(kv, result == SQLITE_DONE ? SQLITE_CORRUPT : result, "open", error);
+    sqlite3_finalize(statement);
+    return status;
+}
+
+truce_status truce__kv_use_log(struct kv *kv, bson_error_t *error)
+{
+    truce_status status;
+    bool has;
+
+    truce_assert(kv->state == KV_IDLE);
+    status = truce__kv_execute(
+        kv, "PRAGMA synchronous=EXTRA; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL", error);
+    if (!status)
+        status = truce__kv_has_log(kv, &has, error);
+    if (!status && !has)
+        status = truce__fail(TRUCE_IO, error, "\"%s\" cannot have a log (WAL) here", kv->path);
+    return status;
+}
+
+truce_status truce__kv_alone(const char *path, bson_error_t *error)
+{
+    struct kv *kv;
+    truce_status status = truce__kv_open(path, KV_ALONE | KV_WRITER, &kv, error);
+
+    if (status)
+        return status;
+    status = truce__kv_execute(kv, "BEGIN EXCLUSIVE", error);
+    if (!status)
+        status = truce__kv_execute(kv, "ROLLBACK", error);
+    truce__kv_checkpoint_on_close(kv, false);
+    truce__kv_close(kv);
+    return status;
+}
+
+truce_status truce__kv_in_place(struct kv *kv, bson_error_t *error)
+{
+    int moved = 0;
+
+    if (!sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) && moved)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "\"%s\" was removed or replaced while it was open: bring the file back, "
+                           "or close it in every program",
+                           kv->path);
+    return TRUCE_OK;
+}
+
+/* LOCKED at once if anybody else has the file open. What is read does not count. */
+static truce_status be_alone(const char *path, bson_error_t *error)
+{
+    struct kv *kv;
+    truce_status status = truce__kv_open(path, KV_ALONE, &kv, error);
+    int64_t version;
+
+    if (status)
+        return status;
+    status = truce__kv_ask(kv, "PRAGMA schema_version", &version, error);
+    truce__kv_close(kv);
+    return status == TRUCE_LOCKED ? status : TRUCE_OK;
+}
+
+/* Memory may hold what the disk does not, and counts it as written. So the log is written again, and
+ * is on the disk then, before SQLite reads it and moves its pages, which writes all of them again that
+ * have been moved since the log was begun. A power cut meanwhile leaves frames that are as they were, or
+ * as they shall be: recovery takes them up to the first that is not whole. */
+truce_status truce__kv_recover(const char *path, bson_error_t *error)
+{
+    struct kv *kv;
+    truce_status status = be_alone(path, error);
+    int64_t busy;
+
+    if (!status)
+        status = truce__kv_log_renew(path, error);
+    if (!status)
+        status = truce__kv_open(path, KV_WRITER | KV_ALONE, &kv, error);
+    if (status)
+        return status;
+    status = truce__kv_ask(kv, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, error);
+    if (!status && busy)
+        status = truce__kv_fail(kv, SQLITE_BUSY, "recover", error);
+    truce__kv_checkpoint_on_close(kv, !status);
+    truce__kv_close(kv);
+    return status;
+}
+
+truce_status truce__kv_version_bump(struct kv *kv, bson_error_t *error)
+{
+    truce_status status;
+    uint32_t version;
+    char sql[64];
+
+    status = truce__kv_version(kv, &version, error);
+    if (status)
+        return status;
+    kv->changed = true;
+    snprintf(sql, sizeof sql, "PRAGMA schema_version=%d", (int)(version + 1));
+    return truce__kv_execute(kv, sql, error);
+}
+
+truce_status truce__kv_integrity(struct kv *kv, bson_error_t *error)
+{
+    sqlite3_stmt *statement = NULL;
+    int result = sqlite3_prepare_v2(kv->db, "PRAGMA integrity_check(1)", -1, &statement, NULL);
+    truce_status status = TRUCE_OK;
+
+    if (!result)
+        result = sqlite3_step(statement);
+    if (result != SQLITE_ROW)
+        status =
+            truce__kv_fail(kv, result == SQLITE_DONE ? SQLITE_CORRUPT : result, "check", error);
+    else if (strcmp((const char *)sqlite3_column_text(statement, 0), "ok"))
+        status = truce__fail(TRUCE_CORRUPT, error, "\"%s\" is damaged: %s", kv->path,
+                             (const char *)sqlite3_column_text(statement, 0));
+    sqlite3_finalize(statement);
+    return status;
+}
+
+truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool *sound,
+                                 bson_error_t *error)
+{
+    struct kv_page_look look = {.page = page};
+    int result = sqlite3_file_control(kv->db, "main", KV_PAGE_LOOK, &look);
+
+    *there = look.there;
+    *sound = look.sound;
+    return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
+}
