@@ -20,8 +20,9 @@
  *
  * The restart holds the lock for 50 ms at most, but for what the disk takes: 20 for readers of this process, 20 for
  * those of others, and the time of PAGES_STILL pages. Readers of other processes are not behind our
- * gate, and own ones may take their time. If one stands in the way, the restart is given up, and the next try
- * comes when the WAL has grown by another 16 MB. Reads that last (moments.c)
+ * gate, and own ones may take their time. If one stands in the way, the restart is given up. It is tried again a
+ * few times after a pause, each twice as long, so that a log that does not grow any more is moved, too; then
+ * the next try comes when the WAL has grown by another 16 MB. Reads that last (moments.c)
  * are not waited for: while one stands in the way pages are moved up to where it reads, and no further; the
  * WAL grows until it ends, or is ended.
  *
@@ -50,6 +51,8 @@
 #define PAGES_WORST  64000 /* ... but any number where the WAL has become so long */
 #define PASSES_MAX   8
 #define RESTART_MS   20 /* patience with own readers, and once more with those of other processes */
+#define AGAIN_MS     100 /* the first pause before another try ... */
+#define AGAIN_MAX    4   /* ... of so many */
 #define TURN_MS      60000
 #define TURN_ONCE_MS 1000 /* then it is looked whether the store is being closed */
 
@@ -177,13 +180,29 @@ static bool checkpoint(struct checkpointer *checkpointer, int *due)
     return true;
 }
 
+/* Under the mutex: a moment, or until the store is closed. */
+static void pause_a_moment(struct checkpointer *checkpointer, int milliseconds)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += milliseconds / 1000;
+    until.tv_nsec += milliseconds % 1000 * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    if (!checkpointer->stop)
+        pthread_cond_timedwait(&checkpointer->wanted_change, &checkpointer->mutex, &until);
+}
+
 static void *run_thread(void *arg)
 {
     struct checkpointer *checkpointer = arg;
+    int again = 0;
 
     pthread_mutex_lock(&checkpointer->mutex);
     while (!checkpointer->stop) {
         int due = atomic_load(&checkpointer->due);
+        int refused = checkpointer->refused;
         bool restarted;
 
         if (!checkpointer->wanted) {
@@ -194,6 +213,11 @@ static void *run_thread(void *arg)
         restarted = checkpoint(checkpointer, &due);
         pthread_mutex_lock(&checkpointer->mutex);
         checkpointer->done += restarted;
+        if (checkpointer->refused > refused && again < AGAIN_MAX) {
+            pause_a_moment(checkpointer, AGAIN_MS << again++);
+            continue;
+        }
+        again = 0;
         checkpointer->wanted = false;
         atomic_store(&checkpointer->due, restarted ? due : due + PAGES_FEW);
     }

@@ -131,7 +131,7 @@ TEST(a_checkpoint_does_not_wait_long_for_a_reader_nor_do_writers)
     for (int i = 1; i <= 3; i++) {
         ask();
         CHECK_INT(checkpoints(), ==, 0);
-        CHECK_INT(checkpointer->refused, ==, i);
+        CHECK_INT(checkpointer->refused, >=, i); /* each is tried again a few times */
         write_one();
     }
     truce__readers_end(&engine->readers, reader);
