@@ -9,7 +9,7 @@
 
 static truce_status cannot(const char *path, bson_error_t *error)
 {
-    return truce__fail(TRUCE_INVALID, error, "%s cannot be written: %s", path, strerror(errno));
+    return truce__fail(TRUCE_IO, error, "%s cannot be written: %s", path, strerror(errno));
 }
 
 /* "a/b" -> "a", "b" -> "."; free it */

@@ -62,7 +62,8 @@ static uint64_t entropy(void *arg)
     struct run *run = arg;
     struct client *client = run->current ? run->current : &run->clients[SIM_CLIENTS - 1];
 
-    return truce__sim_mix(truce__sim_mix((uint64_t)client->number + 1, ++client->ids),
+    /* the number far above the count: streams of two clients must not meet */
+    return truce__sim_mix(truce__sim_mix(((uint64_t)client->number + 1) << 40, ++client->ids),
                           0x7472756365u);
 }
 
