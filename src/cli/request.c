@@ -120,8 +120,6 @@ const struct cli_command cli_request_list = {
 
 /* ---- run ------------------------------------------------------------------------------------ */
 
-extern char **environ;
-
 /* The file holds the input, and then what the program printed. */
 static truce_status run_program(const struct cli *cli, int in, int out, bson_error_t *error)
 {

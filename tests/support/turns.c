@@ -32,7 +32,7 @@ struct client {
 struct late {
     bool pending;
     truce_write write;
-    bson_t filter, document;
+    bson_t filter, document, exact;
     char collection[64];
 };
 
@@ -115,12 +115,16 @@ static void put_aside(struct turns *turns, const truce_write *write)
         snprintf(late->collection, sizeof late->collection, "%s", write->collection);
         late->write.collection = late->collection;
         bson_init(&late->filter);
+        bson_init(&late->exact);
         bson_init(&late->document);
         if (write->filter)
             bson_concat(&late->filter, write->filter);
         if (write->document)
             bson_concat(&late->document, write->document);
+        if (write->exact)
+            bson_concat(&late->exact, write->exact);
         late->write.filter = write->filter ? &late->filter : NULL;
+        late->write.exact = write->exact ? &late->exact : NULL;
         late->write.document = write->document ? &late->document : NULL;
         return;
     }
@@ -330,6 +334,7 @@ static void land(struct turns *turns, int number)
         outcome.status = TRUCE_UNKNOWN;
     truce_write_result_release(&outcome.result);
     bson_destroy(&late->filter);
+    bson_destroy(&late->exact);
     bson_destroy(&late->document);
     late->pending = false;
 }

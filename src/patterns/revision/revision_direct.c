@@ -153,7 +153,7 @@ static enum verdict judge(struct direct *direct)
 static truce_status send_certainly(struct direct *direct, bool *saved, bson_error_t *error)
 {
     bool unanswered = false, silent = false;
-    bson_error_t why = {0};
+    bson_error_t why;
 
     for (;;) {
         bson_error_t now = {0};
