@@ -110,7 +110,7 @@ static void put_pins(bson_t *facts, const struct lock *lock)
     struct pin_facts pins[PIN_HOMES];
     size_t count = truce__pins_list(lock, pins, PIN_HOMES);
     bson_t list, pin;
-    char key[16];
+    char key[24];
 
     BSON_APPEND_ARRAY_BEGIN(facts, "pins", &list);
     for (size_t i = 0; i < count; i++) {
