@@ -398,8 +398,6 @@ static int copy(struct copying *given, const char **collections)
     if (!code) {
         truce_status status;
 
-        cli_interrupt_watch(copying.from);
-        cli_interrupt_watch(copying.to);
         if (collections[0])
             copying.options.collections = collections;
         copying.options.arg = &copying;

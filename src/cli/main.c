@@ -14,7 +14,6 @@ static int run(struct cli *cli, char **words)
         return code;
     if (cli->command->store != CLI_STORE_NONE)
         code = cli_store_open(cli, cli->command->store, &cli->store);
-    cli_interrupt_watch(cli->store);
     if (!code)
         code = cli_interrupt_code(cli_output_end(cli->command->run(cli)));
     cli_interrupt_forget();

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 
 #define NOTHING_CHANGED 101 /* the child's exit code: CLI_NO, and its store is empty */
 #define REACHABLE_MS    4000
@@ -151,5 +152,8 @@ int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
     if (done || code || *store)
         return code;
     status = truce_store_open(cli->uri, &options, store, &error);
+    if (!status &&
+        use != CLI_STORE_INPUT) /* there Ctrl-C ends the workers, too, and the rest goes on later */
+        cli_interrupt_watch(*store);
     return status ? failed(cli, status, &error) : CLI_DONE;
 }

@@ -276,12 +276,13 @@ TEST(an_interrupt_ends_a_command_in_order)
 
     fresh_store();
     ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{\"_id\": 1}");
-    /* slower and slower, until it has come as far as to the query */
+    /* Slower and slower, until it has come as far as to the query; which depends on the document, or it
+     * would be computed before. */
     script = bson_strdup_printf(
-        "set -m; for after in 0.2 1 4 16 60; do %s --store %s aggregate s "
-        "'[{\"$set\": {\"x\": {\"$reduce\": {\"input\": {\"$range\": [0, 1000000]}, "
+        "set -m; n='{\"$multiply\": [\"$_id\", 100000]}'; for after in 0.2 1 4 16 60; do "
+        "%s --store %s aggregate s '[{\"$set\": {\"x\": {\"$reduce\": {\"input\": {\"$range\": [0, '\"$n\"']}, "
         "\"initialValue\": 0, \"in\": {\"$size\": {\"$filter\": {\"input\": {\"$range\": "
-        "[0, 1000000]}, \"as\": \"x\", \"cond\": {\"$gt\": [\"$$x\", \"$$this\"]}}}}}}}}]' 2>%s.err & "
+        "[0, '\"$n\"']}, \"as\": \"x\", \"cond\": {\"$gt\": [\"$$x\", \"$$this\"]}}}}}}}}]' 2>%s.err & "
         "sleep $after; kill -INT $!; wait $!; code=$?; grep -q interrupted %s.err && break; done; "
         "echo $code",
         TRUCE_CLI, store, store, store);
