@@ -441,22 +441,22 @@ void truce__filter_entry(const struct entry *entry, bool any_rev, bson_t *filter
         BSON_APPEND_ARRAY(filter, "$and", entry->guards);
 }
 
-/* {$expr: {$eq: [["$$ROOT"], [{$literal: base}]]}}. In lists, because servers before 4.4 take a bare
- * $$ROOT there for a path. */
+/* {$expr: {$eq: [{$mergeObjects: ["$$ROOT"]}, {$literal: base}]}}. Merged with nothing, because servers
+ * before 4.4 take a bare $$ROOT there for a path; in a list, other servers do not compute it. */
 static void append_value_guard(const bson_t *base, bson_t *filter)
 {
-    bson_t expr, operands, list, literal;
+    bson_t expr, operands, merged, list, literal;
 
     bson_append_document_begin(filter, "$expr", 5, &expr);
     bson_append_array_begin(&expr, "$eq", 3, &operands);
-    bson_append_array_begin(&operands, "0", 1, &list);
+    bson_append_document_begin(&operands, "0", 1, &merged);
+    bson_append_array_begin(&merged, "$mergeObjects", -1, &list);
     BSON_APPEND_UTF8(&list, "0", "$$ROOT");
-    bson_append_array_end(&operands, &list);
-    bson_append_array_begin(&operands, "1", 1, &list);
-    bson_append_document_begin(&list, "0", 1, &literal);
+    bson_append_array_end(&merged, &list);
+    bson_append_document_end(&operands, &merged);
+    bson_append_document_begin(&operands, "1", 1, &literal);
     BSON_APPEND_DOCUMENT(&literal, "$literal", base);
-    bson_append_document_end(&list, &literal);
-    bson_append_array_end(&operands, &list);
+    bson_append_document_end(&operands, &literal);
     bson_append_array_end(&expr, &operands);
     bson_append_document_end(filter, &expr);
 }
