@@ -66,8 +66,11 @@ static truce_status take_one(struct owner *owner, struct entry *entry, bson_erro
     entry->must_exist = true; /* for the prepare */
     status = truce__owner_prepare(owner, entry, error);
     entry->must_exist = false;
-    if (status == TRUCE_NOT_FOUND)
+    if (status == TRUCE_NOT_FOUND) { /* T3: the next try takes it for missing */
+        entry->known = true;
+        entry->token.found = false;
         return truce__commit_conflict(entry, "was removed", error);
+    }
     entry->known = entry->read = !status;
     return status;
 }
