@@ -86,10 +86,10 @@ static void judge_files(struct doctor *doctor, const char *path)
         !truce__doctor_fact(doctor->facts, "lock", &found) &&
         !truce__doctor_flag(doctor->facts, "read_only", false))
         truce__doctor_tell(doctor, DOCTOR_ERROR, "lock-file", path,
-                           "stop every process that uses the store, and start again; never delete "
+                           "close the store in every program, and open it again; never delete "
                            "the -lock file of a store in use",
-                           "the lock file beside it is gone while the store is open: two processes "
-                           "may write at the same moment");
+                           "the lock file beside it is gone while the store is open: writes, and "
+                           "whoever opens the store anew, are refused");
 }
 
 /* Reads that are open and keep the log from being written over. */

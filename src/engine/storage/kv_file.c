@@ -115,9 +115,11 @@ truce_status truce__kv_has_log(struct kv *kv, bool *has, bson_error_t *error)
     return status;
 }
 
+/* The first read makes the log. */
 truce_status truce__kv_use_log(struct kv *kv, bson_error_t *error)
 {
     truce_status status;
+    int64_t version;
     bool has;
 
     truce_assert(kv->state == KV_IDLE);
@@ -127,7 +129,7 @@ truce_status truce__kv_use_log(struct kv *kv, bson_error_t *error)
         status = truce__kv_has_log(kv, &has, error);
     if (!status && !has)
         status = truce__fail(TRUCE_IO, error, "\"%s\" cannot have a log (WAL) here", kv->path);
-    return status;
+    return status ? status : truce__kv_ask(kv, "PRAGMA schema_version", &version, error);
 }
 
 truce_status truce__kv_alone(const char *path, bson_error_t *error)
