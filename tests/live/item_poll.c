@@ -241,6 +241,8 @@ static void poll_through(truce_item_form form, const char *name)
         readers[i] = start_reader(reads);
     for (int i = 0; i < READERS; i++)
         CHECK(ended_well(readers[i]));
+    for (int i = 0; i < 60000 && atomic_load(&shared->changed) <= 2; i++)
+        truce__clock_sleep_ms(1); /* a slow machine */
     atomic_store(&shared->stop, true);
     for (int i = 0; i < 2; i++)
         CHECK(ended_well(writers[i]));

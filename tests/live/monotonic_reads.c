@@ -155,6 +155,8 @@ static void work(unsigned number)
         pthread_create(&threads[i], NULL, read_on, (void *)(uintptr_t)(number * 100 + i));
     pthread_create(&threads[READERS], NULL, write_on, (void *)(uintptr_t)(number * 100 + 50));
     truce__clock_sleep_ms((uint32_t)test_scale("TRUCE_MONOTONIC_MS", 1500));
+    for (int i = 0; i < 60000 && atomic_load(&shared->reads) <= 100; i++)
+        truce__clock_sleep_ms(1); /* a slow machine */
     atomic_store(&shared->stop, true);
     for (int i = 0; i < READERS + 1; i++)
         pthread_join(threads[i], NULL);
