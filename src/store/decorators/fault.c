@@ -16,20 +16,13 @@
 
 #include "base/assert.h"
 #include "base/status.h"
-#include "store/store.h"
+#include "store/decorators/decorator.h"
 
 struct fault_store {
-    truce_store base;
-    truce_store *inner;
+    struct decorator base; /* first */
     pthread_mutex_t mutex; /* over all below */
     truce_fault_options options;
     uint64_t calls, hits;
-};
-
-struct fault_cursor {
-    truce_cursor base;
-    struct fault_store *fault;
-    truce_cursor *inner;
 };
 
 /* ---- one call ------------------------------------------------------------------------------- */
@@ -87,148 +80,57 @@ static bool lost(truce_fault_kind kind)
     return kind == TRUCE_FAULT_FAIL || kind == TRUCE_FAULT_LOSE;
 }
 
-static void forget_document(truce_fault_kind kind, bson_t *document)
+/* ---- answers that are lost ------------------------------------------------------------------ */
+
+static void forget_document(bool answered, bson_t *document)
 {
-    if (kind == TRUCE_FAULT_FAIL) {
-        bson_init(document);
-    } else if (kind == TRUCE_FAULT_LOSE) {
+    if (answered)
         bson_destroy(document);
-        bson_init(document);
+    bson_init(document);
+}
+
+static void forget_outcomes(bool answered, const struct decorated_call *call)
+{
+    for (size_t i = 0; call->outcomes && i < call->number; i++) {
+        if (answered)
+            truce_write_result_release(&call->outcomes[i].result);
+        call->outcomes[i] =
+            (truce_write_outcome){.status = answered ? TRUCE_UNKNOWN : TRUCE_NOT_FOUND};
     }
 }
 
-/* ---- cursors -------------------------------------------------------------------------------- */
-
-static truce_status cursor_next(truce_cursor *base, const bson_t **document, bson_error_t *error)
+static void forget_opened(bool answered, const struct decorated_call *call)
 {
-    struct fault_cursor *cursor = (struct fault_cursor *)base;
-    truce_fault_kind kind = begin(cursor->fault, false);
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce_cursor_next(cursor->inner, document, error);
-    if (lost(kind))
-        *document = NULL;
-    return end(cursor->fault, kind, "next", status, error);
-}
-
-static void cursor_close(truce_cursor *base)
-{
-    truce_cursor_close(((struct fault_cursor *)base)->inner);
-    bson_free(base);
-}
-
-static const truce_cursor_ops cursor_ops = {cursor_next, cursor_close};
-
-/* Gives the caller a cursor over the inner one, or closes that if its answer is lost. */
-static void wrap_cursor(struct fault_store *fault, truce_fault_kind kind, truce_cursor *inner,
-                        truce_cursor **cursor)
-{
-    struct fault_cursor *made;
-
-    if (!inner)
-        return;
-    if (lost(kind)) {
-        truce_cursor_close(inner);
-        return;
+    if (call->cursor && answered && *call->cursor) {
+        truce_cursor_close(*call->cursor);
+        *call->cursor = NULL;
     }
-    made = bson_malloc0(sizeof(*made));
-    *made = (struct fault_cursor){{&cursor_ops}, fault, inner};
-    *cursor = &made->base;
-}
-
-/* ---- reading -------------------------------------------------------------------------------- */
-
-static truce_status find(truce_store *base, const char *collection, const bson_t *filter,
-                         const truce_find_options *options, truce_cursor **cursor,
-                         bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, false);
-    truce_cursor *inner = NULL;
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce_find(fault->inner, collection, filter, options, &inner, error);
-    wrap_cursor(fault, kind, inner, cursor);
-    return end(fault, kind, "find", status, error);
-}
-
-static truce_status count(truce_store *base, const char *collection, const bson_t *filter,
-                          const truce_count_options *options, int64_t *number, bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, false);
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce_count(fault->inner, collection, filter, options, number, error);
-    if (lost(kind))
-        *number = 0;
-    return end(fault, kind, "count", status, error);
-}
-
-static truce_status distinct(truce_store *base, const char *collection, const char *path,
-                             const bson_t *filter, bson_t *values, bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, false);
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce_distinct(fault->inner, collection, path, filter, values, error);
-    forget_document(kind, values);
-    return end(fault, kind, "distinct", status, error);
-}
-
-/* May write: $out and $merge. */
-static truce_status aggregate(truce_store *base, const char *collection, const bson_t *pipeline,
-                              const truce_aggregate_options *options, truce_cursor **cursor,
-                              bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, true);
-    truce_cursor *inner = NULL;
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce_aggregate(fault->inner, collection, pipeline, options, &inner, error);
-    wrap_cursor(fault, kind, inner, cursor);
-    return end(fault, kind, "aggregate", status, error);
-}
-
-static truce_status explain(truce_store *base, const char *collection, const bson_t *filter,
-                            const truce_find_options *options, bool counts, bson_t *plan,
-                            bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, false);
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status =
-            truce__store_explain(fault->inner, collection, filter, options, counts, plan, error);
-    forget_document(kind, plan);
-    return end(fault, kind, "explain", status, error);
-}
-
-static truce_status read_many(truce_store *base, truce_look *looks, size_t number,
-                              bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, false);
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce__store_look(fault->inner, looks, number, error);
-    for (size_t i = 0; i < number && lost(kind); i++) {
-        forget_document(kind, &looks[i].document);
-        looks[i].found = false;
+    if (call->view && answered) {
+        truce_store_close(*call->view);
+        *call->view = NULL;
     }
-    return end(fault, kind, "read_many", status, error);
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* `answered`: by the inner store; else nothing is initialised yet. */
+static void forget(bool answered, const struct decorated_call *call)
+{
+    if (call->answer)
+        forget_document(answered, call->answer);
+    if (call->next)
+        *call->next = NULL;
+    if (call->count)
+        *call->count = 0;
+    if (call->result)
+        truce_write_result_release(call->result);
+    for (size_t i = 0; call->looks && i < call->number; i++) {
+        forget_document(answered, &call->looks[i].document);
+        call->looks[i].found = false;
+    }
+    forget_outcomes(answered, call);
+    forget_opened(answered, call);
+}
+
+/* ---- lies ----------------------------------------------------------------------------------- */
 
 /* Success, as it would look if everything had matched. */
 static void lie(const truce_write *writes, size_t number, truce_write_outcome *outcomes)
@@ -246,54 +148,6 @@ static void lie(const truce_write *writes, size_t number, truce_write_outcome *o
         if (writes[i].kind == TRUCE_WRITE_REMOVE)
             result->removed = 1;
     }
-}
-
-static void forget_outcomes(truce_fault_kind kind, truce_write_outcome *outcomes, size_t number)
-{
-    for (size_t i = 0; i < number && lost(kind); i++) {
-        if (kind == TRUCE_FAULT_LOSE)
-            truce_write_result_release(&outcomes[i].result);
-        outcomes[i] = (truce_write_outcome){.status = kind == TRUCE_FAULT_LOSE ? TRUCE_UNKNOWN
-                                                                               : TRUCE_NOT_FOUND};
-    }
-}
-
-static truce_status bulk(truce_store *base, const truce_write *writes, size_t number,
-                         const truce_bulk_options *options, truce_write_outcome *outcomes,
-                         bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, true);
-    truce_status status = TRUCE_OK;
-
-    if (kind == TRUCE_FAULT_LIE)
-        lie(writes, number, outcomes);
-    else if (kind != TRUCE_FAULT_FAIL)
-        status = truce_bulk(fault->inner, writes, number, options, outcomes, error);
-    forget_outcomes(kind, outcomes, number);
-    return end(fault, kind, "bulk", status, error);
-}
-
-static truce_status find_and_modify(truce_store *base, const char *collection, const bson_t *filter,
-                                    const bson_t *update, const truce_modify_options *options,
-                                    bson_t *document, truce_write_result *result,
-                                    bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, true);
-    truce_status status = TRUCE_OK;
-
-    if (kind == TRUCE_FAULT_LIE) {
-        bson_init(document);
-        *result = (truce_write_result){.matched = 1, .removed = options->remove};
-    } else if (kind != TRUCE_FAULT_FAIL) {
-        status = truce_find_and_modify(fault->inner, collection, filter, update, options, document,
-                                       result, error);
-    }
-    forget_document(kind, document);
-    if (lost(kind))
-        truce_write_result_release(result);
-    return end(fault, kind, "find_and_modify", status, error);
 }
 
 /* A rewriting of which nothing is written, whatever is made. */
@@ -317,217 +171,77 @@ static bool make_lying(truce_rewrite *rewrite, size_t number, const bson_t *befo
     return false;
 }
 
-static truce_status rewrite_documents(truce_store *base, truce_rewrite *rewrite,
-                                      bson_error_t *error)
+static truce_status rewrite_in_vain(struct decorator *decorator, const struct decorated_call *call,
+                                    bson_error_t *error)
 {
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, true);
-    struct lying_rewrite lying = {.base = *rewrite, .told = rewrite};
-    truce_status status = TRUCE_OK;
+    struct lying_rewrite lying = {.base = *call->rewrite, .told = call->rewrite};
+    struct decorated_call changed = *call;
 
     lying.base.begin = begin_lying;
     lying.base.make = make_lying;
-    if (kind == TRUCE_FAULT_LIE || kind == TRUCE_FAULT_FAIL) /* one may fail after all is made */
-        status = truce__store_rewrite(fault->inner, &lying.base, error);
-    else
-        status = truce__store_rewrite(fault->inner, rewrite, error);
-    return end(fault, kind, "rewrite", status, error);
+    changed.rewrite = &lying.base;
+    return truce__decorated_run(decorator, &changed, error);
 }
 
-/* ---- indexes, collections, wake-up ---------------------------------------------------------- */
-
-static truce_status index_create(truce_store *base, const char *collection, const bson_t *index,
-                                 bson_error_t *error)
+static truce_status run_lying(struct decorator *decorator, const struct decorated_call *call,
+                              bson_error_t *error)
 {
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, true);
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce_index_create(fault->inner, collection, index, error);
-    return end(fault, kind, "index_create", status, error);
-}
-
-static truce_status index_drop(truce_store *base, const char *collection, const char *name,
-                               bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, true);
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce_index_drop(fault->inner, collection, name, error);
-    return end(fault, kind, "index_drop", status, error);
-}
-
-static truce_status index_list(truce_store *base, const char *collection, bson_t *indexes,
-                               bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, false);
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce_index_list(fault->inner, collection, indexes, error);
-    forget_document(kind, indexes);
-    return end(fault, kind, "index_list", status, error);
-}
-
-static truce_status collection_create(truce_store *base, const char *collection,
-                                      bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, true);
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce_collection_create(fault->inner, collection, error);
-    return end(fault, kind, "collection_create", status, error);
-}
-
-static truce_status collection_drop(truce_store *base, const char *collection, bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, true);
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce_collection_drop(fault->inner, collection, error);
-    return end(fault, kind, "collection_drop", status, error);
-}
-
-static truce_status collection_rename(truce_store *base, const char *from, const char *to,
-                                      bool drop_target, bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, true);
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce_collection_rename(fault->inner, from, to, drop_target, error);
-    return end(fault, kind, "collection_rename", status, error);
-}
-
-static truce_status collection_list(truce_store *base, bson_t *collections, bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, false);
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce_collection_list(fault->inner, collections, error);
-    forget_document(kind, collections);
-    return end(fault, kind, "collection_list", status, error);
-}
-
-static truce_status wait_for_change(truce_store *base, const char *collection, uint64_t *token,
-                                    uint32_t timeout_ms, bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, false);
-    uint64_t before = *token;
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce_wait(fault->inner, collection, token, timeout_ms, error);
-    if (lost(kind))
-        *token = before;
-    return end(fault, kind, "wait", status, error);
-}
-
-static truce_status take_snapshot(truce_store *base, const truce_snapshot_options *options,
-                                  truce_store **view, bson_error_t *error)
-{
-    struct fault_store *fault = (struct fault_store *)base;
-    truce_fault_kind kind = begin(fault, false);
-    truce_status status = TRUCE_OK;
-
-    if (kind != TRUCE_FAULT_FAIL)
-        status = truce_snapshot(fault->inner, options, view, error);
-    if (lost(kind)) {
-        truce_store_close(*view);
-        *view = NULL;
+    switch (call->verb) {
+    case VERB_BULK:
+        lie(call->writes, call->number, call->outcomes);
+        return TRUCE_OK;
+    case VERB_FIND_AND_MODIFY:
+        bson_init(call->answer);
+        *call->result = (truce_write_result){.matched = 1, .removed = call->how.modify->remove};
+        return TRUCE_OK;
+    case VERB_REWRITE:
+        return rewrite_in_vain(decorator, call, error);
+    default:
+        return truce__decorated_run(decorator, call, error);
     }
-    return end(fault, kind, "snapshot", status, error);
 }
 
-/* Nothing is changed by it, and so nothing can be lost. */
-static truce_status settle(truce_store *base, bson_error_t *error)
+/* ---- one call, whole ------------------------------------------------------------------------ */
+
+static truce_status run(struct decorator *decorator, const struct decorated_call *call,
+                        truce_fault_kind kind, bson_error_t *error)
 {
-    return truce_settle(((struct fault_store *)base)->inner, error);
+    if (kind == TRUCE_FAULT_LIE)
+        return run_lying(decorator, call, error);
+    if (kind != TRUCE_FAULT_FAIL)
+        return truce__decorated_run(decorator, call, error);
+    return call->verb == VERB_REWRITE ? rewrite_in_vain(decorator, call, error) /* all is made */
+                                      : TRUCE_OK;
 }
 
-static void close_store(truce_store *base)
+static truce_status on_call(struct decorator *decorator, const struct decorated_call *call,
+                            bson_error_t *error)
 {
-    struct fault_store *fault = (struct fault_store *)base;
+    struct fault_store *fault = (struct fault_store *)decorator;
+    truce_fault_kind kind = begin(fault, truce__decorated_writes(call));
+    uint64_t token = call->token ? *call->token : 0;
+    truce_status status = run(decorator, call, kind, error);
 
-    truce_store_close(fault->inner);
-    pthread_mutex_destroy(&fault->mutex);
-    bson_free(fault);
+    if (lost(kind)) {
+        forget(kind == TRUCE_FAULT_LOSE, call);
+        if (call->token)
+            *call->token = token;
+    }
+    return end(fault, kind, truce__decorated_name(call), status, error);
 }
 
-static truce_status facts_of_inner(truce_store *base, bson_t *facts, bson_error_t *error)
+static void release(struct decorator *decorator)
 {
-    return truce__store_facts(((struct fault_store *)base)->inner, facts, error);
+    pthread_mutex_destroy(&((struct fault_store *)decorator)->mutex);
 }
 
-static truce_status examine_inner(truce_store *base, bool repair,
-                                  void (*tell)(const bson_t *finding, void *arg), void *arg,
-                                  bson_error_t *error)
-{
-    truce_store *inner = ((struct fault_store *)base)->inner;
-
-    return inner->ops->examine ? inner->ops->examine(inner, repair, tell, arg, error) : TRUCE_OK;
-}
-
-static void counters_of_inner(truce_store *base, truce_store_counters *counters)
-{
-    truce_store_count(((struct fault_store *)base)->inner, counters);
-}
-
-static void interrupt_inner(truce_store *base, bool on)
-{
-    truce_store *inner = ((struct fault_store *)base)->inner;
-
-    if (on)
-        truce_interrupt(inner);
-    else
-        truce_resume(inner);
-}
-
-static const truce_store_ops fault_ops = {
-    .scheme = "fault",
-    .close = close_store,
-    .find = find,
-    .count = count,
-    .distinct = distinct,
-    .aggregate = aggregate,
-    .explain = explain,
-    .bulk = bulk,
-    .find_and_modify = find_and_modify,
-    .rewrite = rewrite_documents,
-    .read_many = read_many,
-    .index_create = index_create,
-    .index_drop = index_drop,
-    .index_list = index_list,
-    .collection_create = collection_create,
-    .collection_drop = collection_drop,
-    .collection_rename = collection_rename,
-    .collection_list = collection_list,
-    .wait = wait_for_change,
-    .settle = settle,
-    .facts = facts_of_inner,
-    .examine = examine_inner,
-    .interrupt = interrupt_inner,
-    .counters = counters_of_inner,
-    .snapshot = take_snapshot,
-};
+static const struct decorator_kind fault_kind = {.call = on_call, .release = release};
 
 /* ---- public --------------------------------------------------------------------------------- */
 
 static struct fault_store *fault_of(const truce_store *store)
 {
-    truce_assert(store->ops == &fault_ops);
+    truce_assert(((const struct decorator *)store)->kind == &fault_kind);
     return (struct fault_store *)store;
 }
 
@@ -535,11 +249,10 @@ truce_store *truce_fault_wrap(truce_store *inner, const truce_fault_options *opt
 {
     struct fault_store *fault = bson_malloc0(sizeof(*fault));
 
-    fault->base = (truce_store){&fault_ops, inner->capabilities};
-    fault->inner = inner;
+    truce__decorator_init(&fault->base, &fault_kind, inner);
     fault->options = *options;
     pthread_mutex_init(&fault->mutex, NULL);
-    return &fault->base;
+    return &fault->base.base;
 }
 
 void truce_fault_arm(truce_store *store, const truce_fault_options *options)

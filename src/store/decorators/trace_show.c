@@ -1,43 +1,48 @@
+/*
+ * Arguments and answers of calls as parts of a trace's events. What has its default is left out.
+ */
 #include "store/decorators/trace_show.h"
 
-void truce__trace_add_document(bson_t *parent, const char *name, const bson_t *document)
+#include "store/store.h"
+
+static void add_document(bson_t *parent, const char *name, const bson_t *document)
 {
     if (document && !bson_empty(document))
         BSON_APPEND_DOCUMENT(parent, name, document);
 }
 
-void truce__trace_add_array(bson_t *parent, const char *name, const bson_t *array)
+static void add_array(bson_t *parent, const char *name, const bson_t *array)
 {
     if (array)
         BSON_APPEND_ARRAY(parent, name, array);
 }
 
-void truce__trace_add_number(bson_t *parent, const char *name, int64_t number)
+static void add_number(bson_t *parent, const char *name, int64_t number)
 {
     if (number)
         BSON_APPEND_INT64(parent, name, number);
 }
 
-void truce__trace_add_truth(bson_t *parent, const char *name, bool truth)
+static void add_truth(bson_t *parent, const char *name, bool truth)
 {
     if (truth)
         BSON_APPEND_BOOL(parent, name, true);
 }
 
-void truce__trace_add_find_options(bson_t *parent, const truce_find_options *options)
+static void add_find_options(bson_t *parent, const truce_find_options *options)
 {
-    truce__trace_add_document(parent, "projection", options->projection);
-    truce__trace_add_document(parent, "sort", options->sort);
-    truce__trace_add_document(parent, "hint", options->hint);
-    truce__trace_add_number(parent, "skip", options->skip);
-    truce__trace_add_number(parent, "limit", options->limit);
-    truce__trace_add_number(parent, "deadline_ms", options->deadline_ms);
+    add_document(parent, "projection", options->projection);
+    add_document(parent, "sort", options->sort);
+    add_document(parent, "hint", options->hint);
+    add_number(parent, "skip", options->skip);
+    add_number(parent, "limit", options->limit);
+    add_number(parent, "deadline_ms", options->deadline_ms);
 }
 
-void truce__trace_add_update(bson_t *parent, const bson_t *update, bool pipeline)
+static void add_update(bson_t *parent, const bson_t *update, bool pipeline)
 {
     if (pipeline)
-        truce__trace_add_array(parent, "update", update);
+        add_array(parent, "update", update);
     else if (update)
         BSON_APPEND_DOCUMENT(parent, "update", update);
 }
@@ -54,23 +59,23 @@ static void add_write(bson_t *parent, const truce_write *write)
     if (write->kind == TRUCE_WRITE_INSERT)
         BSON_APPEND_DOCUMENT(parent, "document", write->document);
     if (write->kind == TRUCE_WRITE_UPDATE)
-        truce__trace_add_update(parent, write->document, write->options.pipeline);
-    truce__trace_add_truth(parent, "upsert", write->options.upsert);
-    truce__trace_add_truth(parent, "multi", write->options.multi);
-    truce__trace_add_array(parent, "arrayFilters", write->options.array_filters);
+        add_update(parent, write->document, write->options.pipeline);
+    add_truth(parent, "upsert", write->options.upsert);
+    add_truth(parent, "multi", write->options.multi);
+    add_array(parent, "arrayFilters", write->options.array_filters);
 }
 
-void truce__trace_add_result(bson_t *parent, const truce_write_result *result)
+static void add_result(bson_t *parent, const truce_write_result *result)
 {
-    truce__trace_add_number(parent, "matched", result->matched);
-    truce__trace_add_number(parent, "modified", result->modified);
-    truce__trace_add_number(parent, "inserted", result->inserted);
-    truce__trace_add_number(parent, "removed", result->removed);
+    add_number(parent, "matched", result->matched);
+    add_number(parent, "modified", result->modified);
+    add_number(parent, "inserted", result->inserted);
+    add_number(parent, "removed", result->removed);
     if (result->upserted)
         BSON_APPEND_VALUE(parent, "upserted", &result->upserted_id);
 }
 
-void truce__trace_element_begin(bson_t *array, size_t number, bson_t *child)
+static void element_begin(bson_t *array, size_t number, bson_t *child)
 {
     char buffer[16];
     const char *key;
@@ -79,29 +84,165 @@ void truce__trace_element_begin(bson_t *array, size_t number, bson_t *child)
     BSON_APPEND_DOCUMENT_BEGIN(array, key, child);
 }
 
-void truce__trace_add_writes(bson_t *parent, const truce_write *writes, size_t count)
+static void add_writes(bson_t *parent, const truce_write *writes, size_t count)
 {
     bson_t array, child;
 
     BSON_APPEND_ARRAY_BEGIN(parent, "writes", &array);
     for (size_t i = 0; i < count; i++) {
-        truce__trace_element_begin(&array, i, &child);
+        element_begin(&array, i, &child);
         add_write(&child, &writes[i]);
         bson_append_document_end(&array, &child);
     }
     bson_append_array_end(parent, &array);
 }
 
-void truce__trace_add_outcomes(bson_t *parent, const truce_write_outcome *outcomes, size_t count)
+static void add_outcomes(bson_t *parent, const truce_write_outcome *outcomes, size_t count)
 {
     bson_t array, child;
 
     BSON_APPEND_ARRAY_BEGIN(parent, "outcomes", &array);
     for (size_t i = 0; i < count; i++) {
-        truce__trace_element_begin(&array, i, &child);
+        element_begin(&array, i, &child);
         BSON_APPEND_UTF8(&child, "status", truce_status_name(outcomes[i].status));
-        truce__trace_add_result(&child, &outcomes[i].result);
+        add_result(&child, &outcomes[i].result);
         bson_append_document_end(&array, &child);
     }
     bson_append_array_end(parent, &array);
+}
+
+static void add_looks(bson_t *parent, const struct decorated_call *call, bool answered)
+{
+    bson_t array, child;
+
+    BSON_APPEND_ARRAY_BEGIN(parent, "looks", &array);
+    for (size_t i = 0; i < call->number; i++) {
+        element_begin(&array, i, &child);
+        BSON_APPEND_UTF8(&child, "collection", call->looks[i].collection);
+        BSON_APPEND_VALUE(&child, "_id", call->looks[i].id);
+        if (answered)
+            add_document(&child, "document", &call->looks[i].document);
+        bson_append_document_end(&array, &child);
+    }
+    bson_append_array_end(parent, &array);
+}
+
+/* ---- by verb -------------------------------------------------------------------------------- */
+
+static void add_reading(bson_t *parent, const struct decorated_call *call)
+{
+    truce_find_options as_find;
+
+    if (call->text)
+        BSON_APPEND_UTF8(parent, "path", call->text);
+    BSON_APPEND_DOCUMENT(parent, "filter", call->filter);
+    if (call->verb == VERB_DISTINCT)
+        return;
+    as_find = call->verb == VERB_COUNT ? truce__count_as_find(call->how.count) : *call->how.find;
+    add_find_options(parent, &as_find);
+    add_truth(parent, "count", call->flag);
+}
+
+static void add_aggregation(bson_t *parent, const struct decorated_call *call)
+{
+    add_array(parent, "pipeline", call->document);
+    add_document(parent, "hint", call->how.aggregate->hint);
+    add_number(parent, "deadline_ms", call->how.aggregate->deadline_ms);
+}
+
+static void add_bulk(bson_t *parent, const struct decorated_call *call)
+{
+    add_writes(parent, call->writes, call->number);
+    add_truth(parent, "unordered", call->how.bulk->unordered);
+    add_truth(parent, "atomic", call->how.bulk->atomic);
+    add_truth(parent, "relaxed", call->how.bulk->relaxed);
+}
+
+static void add_modification(bson_t *parent, const struct decorated_call *call)
+{
+    const truce_modify_options *options = call->how.modify;
+
+    BSON_APPEND_DOCUMENT(parent, "filter", call->filter);
+    add_update(parent, call->document, options->pipeline);
+    add_document(parent, "sort", options->sort);
+    add_document(parent, "projection", options->projection);
+    add_truth(parent, "remove", options->remove);
+    add_truth(parent, "new", options->return_new);
+    add_truth(parent, "upsert", options->upsert);
+    add_array(parent, "arrayFilters", options->array_filters);
+}
+
+void truce__trace_add_arguments(bson_t *parent, const struct decorated_call *call)
+{
+    switch (call->verb) {
+    case VERB_FIND:
+    case VERB_COUNT:
+    case VERB_DISTINCT:
+    case VERB_EXPLAIN:
+        add_reading(parent, call);
+        break;
+    case VERB_NEXT:
+        add_number(parent, "cursor", (int64_t)call->at->number);
+        break;
+    case VERB_AGGREGATE:
+        add_aggregation(parent, call);
+        break;
+    case VERB_READ_MANY:
+        add_looks(parent, call, false);
+        break;
+    case VERB_BULK:
+        add_bulk(parent, call);
+        break;
+    case VERB_FIND_AND_MODIFY:
+        add_modification(parent, call);
+        break;
+    case VERB_REWRITE:
+        BSON_APPEND_INT64(parent, "documents", (int64_t)call->rewrite->count);
+        break;
+    case VERB_INDEX_CREATE:
+        BSON_APPEND_DOCUMENT(parent, "index", call->document);
+        break;
+    case VERB_INDEX_DROP:
+        BSON_APPEND_UTF8(parent, "name", call->text);
+        break;
+    case VERB_COLLECTION_RENAME:
+        BSON_APPEND_UTF8(parent, "to", call->text);
+        add_truth(parent, "drop_target", call->flag);
+        break;
+    case VERB_WAIT:
+        add_number(parent, "token", (int64_t)*call->token);
+        add_number(parent, "timeout_ms", call->timeout_ms);
+        break;
+    default:
+        break;
+    }
+}
+
+void truce__trace_add_answer(bson_t *parent, const struct decorated_call *call)
+{
+    const bool lists = call->verb == VERB_INDEX_LIST || call->verb == VERB_COLLECTION_LIST;
+
+    if (call->cursor)
+        add_number(parent, "cursor",
+                   (int64_t)((const struct decorated_cursor *)*call->cursor)->number);
+    if (call->next && *call->next)
+        BSON_APPEND_DOCUMENT(parent, "document", *call->next);
+    if (call->count)
+        BSON_APPEND_INT64(parent, "count", *call->count);
+    if (call->looks)
+        add_looks(parent, call, true);
+    if (call->outcomes)
+        add_outcomes(parent, call->outcomes, call->number);
+    if (call->verb == VERB_DISTINCT)
+        add_array(parent, "values", call->answer);
+    else if (call->verb == VERB_EXPLAIN)
+        add_document(parent, "plan", call->answer);
+    else if (lists)
+        add_array(parent, call->verb == VERB_INDEX_LIST ? "indexes" : "collections", call->answer);
+    else if (call->answer)
+        add_document(parent, "document", call->answer);
+    if (call->result)
+        add_result(parent, call->result);
+    if (call->token)
+        add_number(parent, "token", (int64_t)*call->token);
 }

@@ -1,0 +1,107 @@
+#ifndef TRUCE_STORE_DECORATORS_DECORATOR_H
+#define TRUCE_STORE_DECORATORS_DECORATOR_H
+
+/*
+ * A store that wraps a store: what all decorators share.
+ *
+ * Every call becomes a struct decorated_call, whatever its verb, and goes to the one function of the decorator's
+ * kind. That function runs it on the inner store (truce__decorated_run), once or not at all, and answers it.
+ * Not asked about: settling, facts, examining, counters, interrupting and closing, which go straight through.
+ *
+ * The store has the inner one's name and capabilities. It takes over the inner store, and closes it with itself.
+ */
+#include "truce/sys/store.h"
+
+enum decorated_verb {
+    VERB_FIND,
+    VERB_NEXT, /* one step of a cursor of a find or an aggregation */
+    VERB_COUNT,
+    VERB_DISTINCT,
+    VERB_AGGREGATE,
+    VERB_EXPLAIN,
+    VERB_READ_MANY,
+    VERB_SNAPSHOT,
+    VERB_BULK,
+    VERB_FIND_AND_MODIFY,
+    VERB_REWRITE,
+    VERB_INDEX_CREATE,
+    VERB_INDEX_DROP,
+    VERB_INDEX_LIST,
+    VERB_COLLECTION_CREATE,
+    VERB_COLLECTION_DROP,
+    VERB_COLLECTION_RENAME,
+    VERB_COLLECTION_LIST,
+    VERB_WAIT,
+};
+
+struct decorator;
+
+struct decorated_cursor {
+    truce_cursor base; /* first */
+    struct decorator *decorator;
+    truce_cursor *inner;
+    char *collection;
+    uint64_t number; /* from 1, in the order in which the cursors of the store were opened */
+};
+
+/* What a verb does not have is zero. Out parameters are as the backend's table gets them (truce/sys/store.h). */
+struct decorated_call {
+    enum decorated_verb verb;
+    const char *collection; /* NULL: none, or several */
+    const char *text;       /* a path, an index's name, a collection's new name */
+    const bson_t *filter;
+    const bson_t *document; /* a pipeline, an update, an index */
+    bool flag;              /* explain: of a count; rename: the target may be dropped */
+    union {
+        const truce_find_options *find; /* and explain */
+        const truce_count_options *count;
+        const truce_aggregate_options *aggregate;
+        const truce_modify_options *modify;
+        const truce_bulk_options *bulk;
+        const truce_snapshot_options *snapshot;
+    } how;
+    const truce_write *writes;
+    truce_look *looks;
+    size_t number; /* of writes, or of looks */
+    truce_rewrite *rewrite;
+    uint32_t timeout_ms;
+    struct decorated_cursor *at; /* next */
+
+    truce_cursor **cursor;
+    const bson_t **next;
+    bson_t *answer; /* not initialised before the call has run */
+    int64_t *count;
+    truce_write_outcome *outcomes;
+    truce_write_result *result;
+    uint64_t *token;
+    truce_store **view;
+};
+
+struct decorator_kind {
+    truce_status (*call)(struct decorator *decorator, const struct decorated_call *call,
+                         bson_error_t *error);
+    void (*release)(struct decorator *decorator); /* what the kind has of its own */
+    /* The view of a snapshot, decorated; it takes over `view`. NULL: views are the inner store's. */
+    truce_store *(*wrap_view)(struct decorator *decorator, truce_store *view);
+};
+
+/* The first member of each decorator. */
+struct decorator {
+    truce_store base; /* first */
+    truce_store_ops ops;
+    const struct decorator_kind *kind;
+    truce_store *inner;
+    uint64_t cursors; /* opened until now */
+};
+
+void truce__decorator_init(struct decorator *decorator, const struct decorator_kind *kind,
+                           truce_store *inner);
+
+const char *truce__decorated_name(const struct decorated_call *call); /* of the verb */
+bool truce__decorated_writes(const struct decorated_call *call);      /* may change something */
+
+/* The call on the inner store. A cursor that it opens is decorated. */
+truce_status truce__decorated_run(struct decorator *decorator, const struct decorated_call *call,
+                                  bson_error_t *error);
+
+#endif
