@@ -23,7 +23,7 @@
  *
  * Options are structs in which zero means default; NULL is all defaults.
  */
-#include "truce/status.h"
+#include "truce/hooks.h"
 
 TRUCE_BEGIN_DECLS
 
@@ -38,7 +38,8 @@ typedef struct truce_store_options {
     uint32_t
         snapshot_age_ms; /* of a cursor or snapshot that is open while others write; 0: 600,000 */
     uint64_t snapshot_log_bytes; /* what they may write meanwhile; 0: 1 GiB. See truce/snapshot.h */
-    uint64_t reserved[4];        /* zeros */
+    const truce_store_hooks *hooks; /* messages and slow calls; copied. NULL: nothing is told */
+    uint64_t reserved[4];           /* zeros */
 } truce_store_options;
 
 /* Opens or creates. INVALID: the URI is wrong, the file has several names (hard links), or this is a

@@ -11,6 +11,7 @@
 #include "truce/commit.h"
 #include "truce/copy.h"
 #include "truce/doctor.h"
+#include "truce/hooks.h"
 #include "truce/id.h"
 #include "truce/item.h"
 #include "truce/json.h"

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/help.h"
+#include "cli/slow.h"
 
 /* ---- options in the table ------------------------------------------------------------------ */
 
@@ -364,6 +365,8 @@ static int read_common(struct cli *cli)
     if (!cli_number(cli, "deadline", 1, UINT32_MAX, 0, &deadline_ms))
         return CLI_USAGE;
     cli->deadline_ms = (uint32_t)deadline_ms;
+    if (cli_slow_read(cli))
+        return CLI_USAGE;
     if (cli_flag(cli, "pretty") && cli_flag(cli, "table"))
         return cli_usage(cli, "--pretty and --table exclude each other");
     cli_print_as(cli_flag(cli, "table")    ? CLI_TABLE

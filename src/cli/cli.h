@@ -75,7 +75,7 @@ struct cli_command {
 
 /* commands.c: NULL at the end; commands of one noun stand together, in the order of the help */
 extern const struct cli_command *const cli_commands[];
-/* --store, --json, --pretty, --table, --deadline, --quiet, --help: every command has them */
+/* --store, --json, --pretty, --table, --deadline, --slow, --quiet, --help: every command has them */
 extern const struct cli_option cli_common_options[];
 
 struct cli {
@@ -90,6 +90,7 @@ struct cli {
     bool quiet;           /* --quiet: no progress, no remarks */
     bool rehearsal;       /* this process only finds out whether the call is refused */
     uint32_t deadline_ms; /* --deadline: of every call to the store; 0: its own */
+    uint32_t slow_ms;     /* --slow or TRUCE_SLOW_MS; 0: neither */
     struct {
         const struct cli_option *option;
         const char *value;
@@ -149,6 +150,9 @@ TRUCE_PRINTF(2, 3) int cli_usage(const struct cli *cli, const char *format, ...)
 TRUCE_PRINTF(3, 4) int cli_say(const struct cli *cli, int code, const char *format, ...);
 /* A remark for people, not with --quiet: "truce: goes on at line 17" */
 TRUCE_PRINTF(2, 3) void cli_remark(const struct cli *cli, const char *format, ...);
+/* The document with --json, else the text of the format ("truce: ..."), to standard error. */
+TRUCE_PRINTF(3, 4)
+void cli_tell(const struct cli *cli, const bson_t *document, const char *format, ...);
 /* Prints the error of a call and gives the exit code that belongs to its status. `what` is put in
  * front ("line 17") or NULL. */
 int cli_error(const struct cli *cli, const char *what, truce_status status,

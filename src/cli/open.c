@@ -15,6 +15,7 @@
 
 #include "cli/cli.h"
 #include "cli/interrupt.h"
+#include "cli/slow.h"
 
 #define NOTHING_CHANGED 101 /* the child's exit code: CLI_NO, and its store is empty */
 #define REACHABLE_MS    4000
@@ -130,7 +131,9 @@ static int reach(const struct cli *cli)
 
 int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
 {
+    const truce_store_hooks hooks = cli_slow_hooks(cli);
     const truce_store_options options = {
+        .hooks = &hooks,
         .read_only = use == CLI_STORE_READ,
         .must_exist = use == CLI_STORE_READ || use == CLI_STORE_CHANGE,
         .deadline_ms = cli->deadline_ms,

@@ -14,6 +14,8 @@ const struct cli_option cli_common_options[] = {
     {"pretty", 0, NULL, "documents over several lines", false},
     {"table", 0, NULL, "documents as the rows of a table", false},
     {"deadline", 0, "MS", "give up after so many milliseconds", false},
+    {"slow", 0, "MS",
+     "print calls to the store that take as long, or longer (else TRUCE_SLOW_MS says it)", false},
     {"quiet", 'q', NULL, "no progress and no remarks", false},
     {"help", 'h', NULL, "this help", false},
     {0},

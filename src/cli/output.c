@@ -211,6 +211,24 @@ void cli_remark(const struct cli *cli, const char *format, ...)
     fputc('\n', stderr);
 }
 
+void cli_tell(const struct cli *cli, const bson_t *document, const char *format, ...)
+{
+    va_list arguments;
+
+    fflush(stdout);
+    if (cli->json) {
+        write_line(stderr, document, JSON_RELAXED);
+        return;
+    }
+    flockfile(stderr);
+    fputs("truce: ", stderr);
+    va_start(arguments, format);
+    put_clean_format(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+    funlockfile(stderr);
+}
+
 int cli_exit_of(truce_status status)
 {
     switch (status) {

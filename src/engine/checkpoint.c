@@ -194,6 +194,18 @@ static void pause_a_moment(struct checkpointer *checkpointer, int milliseconds)
         pthread_cond_timedwait(&checkpointer->wanted_change, &checkpointer->mutex, &until);
 }
 
+static void note_growth(const struct checkpointer *checkpointer)
+{
+    const struct durable *durable = checkpointer->writer->durable;
+
+    truce__notice(&durable->notices, TRUCE_LOG_WARNING,
+                  "the log of \"%s\" grows beyond %d pages: %s", durable->path,
+                  atomic_load(&checkpointer->due),
+                  truce__pins_in_the_way(checkpointer->writer->lock)
+                      ? "a cursor or a snapshot is open"
+                      : "readers, or another process, are in the way");
+}
+
 static void *run_thread(void *arg)
 {
     struct checkpointer *checkpointer = arg;
@@ -218,6 +230,8 @@ static void *run_thread(void *arg)
             continue;
         }
         again = 0;
+        if (!restarted && !checkpointer->stop)
+            note_growth(checkpointer);
         checkpointer->wanted = false;
         atomic_store(&checkpointer->due, restarted ? due : due + PAGES_FEW);
     }

@@ -197,9 +197,13 @@ static truce_status recover(struct engine *engine, bson_error_t *error)
     if (truce__durable_usable(&engine->durable, NULL))
         status = truce__lock_no_guests(&engine->lock) ? truce__kv_recover(engine->path, error)
                                                       : TRUCE_LOCKED;
-    if (!status)
+    if (!status) {
         atomic_store(&engine->lock.page->broken, false);
-    else if (status == TRUCE_LOCKED)
+        truce__notice(&engine->durable.notices, TRUCE_LOG_WARNING,
+                      "the disk had refused what was written to \"%s\": the log was written again, "
+                      "and what is whole of it counts",
+                      engine->path);
+    } else if (status == TRUCE_LOCKED)
         status = truce__durable_usable(&engine->durable, error);
     truce__lock_release(&engine->lock);
     return status;
@@ -294,6 +298,11 @@ static truce_status open_read_only(struct engine *engine, bson_error_t *error)
     if (status == TRUCE_IO) {
         engine->guest = truce__guest_new(engine->path);
         status = try_read(engine, error);
+        if (!status)
+            truce__notice(&engine->durable.notices, TRUCE_LOG_INFO,
+                          "what stands beside \"%s\" cannot be written: reads do not wait for "
+                          "the disk",
+                          engine->path);
     }
     if (!status)
         truce__readers_init(&engine->readers, engine->path, KV_READ_ONLY, &engine->durable,
@@ -326,6 +335,14 @@ static truce_status open_file(struct engine *engine, bool must_exist, bson_error
     return status;
 }
 
+static void note_sweep(const struct engine *engine, truce_status status, const bson_error_t *error)
+{
+    if (status)
+        truce__notice(&engine->durable.notices, TRUCE_LOG_WARNING,
+                      "what the building of an index left in \"%s\" was not removed: %s",
+                      engine->path, error->message);
+}
+
 truce_status truce__engine_open(const char *path, const truce_store_options *options,
                                 struct engine **engine, bson_error_t *error)
 {
@@ -333,7 +350,8 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
                                          .log = options->snapshot_log_bytes};
     bool must_exist = options->must_exist || options->read_only;
     struct engine *made;
-    bson_error_t ignored;
+    const struct notices notices = truce__notices_of(options->hooks);
+    bson_error_t swept;
     truce_status status;
     char *real;
 
@@ -349,13 +367,13 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     made->relaxed = options->relaxed;
     made->deadline_ms = options->deadline_ms ? options->deadline_ms : DEADLINE_MS;
     made->lock.file = -1;
-    truce__durable_init(&made->durable, made->path, &made->lock);
+    truce__durable_init(&made->durable, made->path, &made->lock, &notices);
     status = open_file(made, must_exist, error);
     if (!status) {
         truce__moments_init(&made->moments, &made->readers, &made->lock, &limits);
         /* what cannot be swept now is swept later */
         if (!made->read_only)
-            (void)truce__index_build_sweep(made, SWEEP_MS, &ignored);
+            note_sweep(made, truce__index_build_sweep(made, SWEEP_MS, &swept), &swept);
         *engine = made;
         return TRUCE_OK;
     }

@@ -84,6 +84,12 @@ static void end(struct moment *moment, const char *why)
     if (!moment->reader.kv)
         return;
     moment->why = why;
+    if (*why)
+        truce__notice(&moment->all->readers->durable->notices, TRUCE_LOG_INFO,
+                      "a cursor or snapshot of \"%s\" was ended after %lld s: %s",
+                      moment->all->readers->durable->path,
+                      (long long)((truce__clock_monotonic_ns() - moment->since_ns) / 1000000000),
+                      why);
     truce__kv_snapshot_end(moment->reader.kv);
     truce__readers_attach(moment->all->readers, &moment->reader, moment->home);
 }

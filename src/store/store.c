@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "query/incoming.h"
+#include "store/decorators/slow.h"
 #include "store/view.h"
 
 /* ---- checks --------------------------------------------------------------------------------- */
@@ -168,6 +169,8 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
     truce_assert(!status == (*store != NULL));
     truce_assert(status ||
                  !strncmp((*store)->ops->scheme, backend->scheme, strlen((*store)->ops->scheme)));
+    if (!status && options && options->hooks && options->hooks->slow)
+        *store = truce__slow_wrap(*store, options->hooks);
     return truce__pass_error(status, &caught, error);
 }
 

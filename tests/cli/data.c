@@ -290,3 +290,35 @@ TEST(an_interrupt_ends_a_command_in_order)
     CHECK_TEXT("130\n", c->out);
     bson_free(script);
 }
+
+/* A million numbers are made and thrown away, which takes longer than a thousandth of a second. */
+#define LONG_WORK                                                                                  \
+    "aggregate", "people",                                                                         \
+        "[{$set: {x: {$size: {$filter: {input: {$range: [0, 1000000]}, cond: true}}}}}]"
+
+TEST(calls_that_take_long_are_told_if_asked)
+{
+    const struct command *run;
+
+    fresh_store();
+    RUN("insert", "people", "{_id: 1}");
+    run = RUN(LONG_WORK, "--slow", "1");
+    CHECK_INT(run->code, ==, 0);
+    if (!strstr(run->err, "truce: slow: next of people took "))
+        test_fail(__FILE__, __LINE__, "%s", run->err);
+    run = RUN(LONG_WORK, "--slow", "1", "--json");
+    if (!strstr(run->err, "{\"slow\": \"next\", \"collection\": \"people\", \"ms\": "))
+        test_fail(__FILE__, __LINE__, "%s", run->err);
+    run = RUN(LONG_WORK, "--slow", "3600000");
+    CHECK_TEXT("", run->err);
+    setenv("TRUCE_SLOW_MS", "1", 1);
+    run = RUN(LONG_WORK);
+    CHECK(strstr(run->err, "slow: next of people"));
+    run = RUN(LONG_WORK, "--slow", "3600000"); /* what is said counts, not what is set */
+    CHECK_TEXT("", run->err);
+    setenv("TRUCE_SLOW_MS", "soon", 1);
+    run = RUN(LONG_WORK);
+    CHECK_INT(run->code, ==, 2);
+    CHECK_TEXT("truce: TRUCE_SLOW_MS is \"soon\", not a number from 1 to 4294967295\n", run->err);
+    unsetenv("TRUCE_SLOW_MS");
+}

@@ -27,9 +27,19 @@ __attribute__((constructor)) static void install(void)
     disk_install();
 }
 
+static int errors_told, warnings_told;
+
+static void count_messages(truce_log_level level, const char *message, void *arg)
+{
+    CHECK(strstr(message, path));
+    __atomic_add_fetch(level == TRUCE_LOG_ERROR ? &errors_told : &warnings_told, 1,
+                       __ATOMIC_RELAXED);
+}
+
 static truce_status open_store(bool relaxed, struct engine **opened, bson_error_t *error)
 {
-    truce_store_options options = {.relaxed = relaxed};
+    const truce_store_hooks hooks = {.log = count_messages};
+    truce_store_options options = {.relaxed = relaxed, .hooks = &hooks};
 
     return truce__engine_open(path, &options, opened, error);
 }
@@ -663,11 +673,13 @@ static void fail_a_sync(bool spoil)
     struct engine *other, *third;
     bson_error_t error;
 
+    errors_told = warnings_told = 0;
     REQUIRE(begin(false));
     set_n(1, 1);
     REQUIRE(CHECK_OK(open_store(false, &other, &error), error));
     disk_fail(DISK_SYNC_FAILS, 1, false);
     CHECK_STATUS(TRUCE_IO, do_now(&write), write.error);
+    CHECK_INT(errors_told, ==, 1); /* once, although two have it open */
     nothing_goes();
     CHECK_STATUS(TRUCE_IO, open_store(false, &third, &error), error);
     truce__engine_close(engine);
@@ -677,6 +689,8 @@ static void fail_a_sync(bool spoil)
     if (spoil)
         spoil_end_of_log();
     REQUIRE(CHECK_OK(open_store(false, &engine, &error), error));
+    CHECK_INT(errors_told, ==, 1);
+    CHECK_INT(warnings_told, ==, 1); /* that the log was written again */
     CHECK_OK(do_now(&find), find.error);
     CHECK_INT(find.n, ==, spoil ? 1 : 2);
     CHECK_OK(truce__engine_check(engine, NULL, NULL, &error), error);

@@ -2,6 +2,8 @@
  * what the answers mean, and what may be had of which deployment. */
 #include "store/mongodb/mongo.h"
 
+#include <dlfcn.h>
+
 #include "tests/support/bank.h"
 #include "tests/support/fake.h"
 #include "tests/support/test.h"
@@ -610,4 +612,45 @@ TEST(a_libmongoc_that_cannot_be_loaded_is_named)
     if (!strstr(error.message, "libm.so.6 has no function mongoc_"))
         test_fail(__FILE__, __LINE__, "%s", error.message);
     CHECK_OK(truce__mongoc_load(NULL, &error), error);
+}
+
+static char heard[300];
+static truce_log_level heard_level;
+
+static void hear(truce_log_level level, const char *message, void *arg)
+{
+    heard_level = level;
+    snprintf(heard, sizeof heard, "%s", message);
+}
+
+TEST(messages_of_libmongoc_go_to_open_stores_but_not_with_a_password)
+{
+    struct mongoc_audience first = {.notices = {hear, NULL}}, second = {.notices = {0}};
+    void (*say)(mongoc_log_level_t level, const char *domain, const char *format, ...);
+    bson_error_t error;
+    void *library;
+
+    REQUIRE(CHECK_OK(truce__mongoc_load(NULL, &error), error));
+    library = dlopen("libmongoc-1.0.so.0", RTLD_NOW | RTLD_NOLOAD);
+    REQUIRE(library != NULL);
+    *(void **)&say = dlsym(library, "mongoc_log");
+    REQUIRE(say != NULL);
+    say(MONGOC_LOG_LEVEL_WARNING, "test", "nobody is there");
+    truce__mongoc_listen(&first);
+    truce__mongoc_listen(&second);
+    CHECK_TEXT("", heard);
+    say(MONGOC_LOG_LEVEL_WARNING, "test", "a word");
+    CHECK_TEXT("libmongoc (test): a word", heard);
+    CHECK_INT(heard_level, ==, TRUCE_LOG_WARNING);
+    say(MONGOC_LOG_LEVEL_ERROR, "test", "another");
+    CHECK_TEXT("libmongoc (test): another", heard);
+    CHECK_INT(heard_level, ==, TRUCE_LOG_ERROR);
+    say(MONGOC_LOG_LEVEL_WARNING, "test", "mongodb://me:secret@host is wrong");
+    say(MONGOC_LOG_LEVEL_DEBUG, "test", "chatter");
+    CHECK_TEXT("libmongoc (test): another", heard);
+    truce__mongoc_listen_end(&first);
+    say(MONGOC_LOG_LEVEL_ERROR, "test", "nobody listens");
+    CHECK_TEXT("libmongoc (test): another", heard);
+    truce__mongoc_listen_end(&second);
+    dlclose(library);
 }

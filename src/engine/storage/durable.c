@@ -57,9 +57,10 @@
 #define WRITER_NS  INT64_C(10000000)
 #define NUMBER_MAX (UINT64_C(1) << 62) /* beyond it stands what nobody has counted */
 
-void truce__durable_init(struct durable *durable, const char *path, struct lock *lock)
+void truce__durable_init(struct durable *durable, const char *path, struct lock *lock,
+                         const struct notices *notices)
 {
-    *durable = (struct durable){.path = path, .lock = lock};
+    *durable = (struct durable){.path = path, .lock = lock, .notices = *notices};
     pthread_mutex_init(&durable->mutex, NULL);
     pthread_cond_init(&durable->synced, NULL);
 }
@@ -148,8 +149,11 @@ void truce__durable_break(void *arg)
 {
     struct durable *durable = arg;
 
-    if (durable->lock->page)
-        atomic_store(&durable->lock->page->broken, true);
+    if (durable->lock->page && !atomic_exchange(&durable->lock->page->broken, true))
+        truce__notice(&durable->notices, TRUCE_LOG_ERROR,
+                      "the disk refused what was written to \"%s\": no call succeeds until it is "
+                      "closed in every program and opened again",
+                      durable->path);
 }
 
 static truce_status sync_log(struct durable *durable, bson_error_t *error)

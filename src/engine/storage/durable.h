@@ -12,14 +12,16 @@
  */
 #include <pthread.h>
 
+#include "base/notice.h"
 #include "engine/storage/kv.h"
 #include "engine/storage/lock.h"
 
 struct durable {
     const char *path;
     struct lock *lock;
-    struct kv_log *log;    /* NULL: not open yet */
-    pthread_mutex_t mutex; /* over what follows */
+    struct notices notices; /* who hears what is wrong, or happens by itself */
+    struct kv_log *log;     /* NULL: not open yet */
+    pthread_mutex_t mutex;  /* over what follows */
     pthread_cond_t synced;
     bool syncing;
     uint64_t begun, ended; /* syncs of this process that began; of those that succeeded, the last */
@@ -27,7 +29,8 @@ struct durable {
 
 /* `path` and `lock` stay the caller's, and there. As long as the lock has no page, which is so on read-only
  * media, everything counts as durable. */
-void truce__durable_init(struct durable *durable, const char *path, struct lock *lock);
+void truce__durable_init(struct durable *durable, const char *path, struct lock *lock,
+                         const struct notices *notices);
 void truce__durable_release(struct durable *durable);
 
 /* Opens the log, which there must be; else it is opened by the first sync. */

@@ -49,6 +49,7 @@ static void close_store(truce_store *base)
     truce__mongo_listener_close(store->listener);
     if (store->pool)
         mongoc_client_pool_destroy(store->pool);
+    truce__mongoc_listen_end(&store->audience);
     bson_free(store->database);
     bson_free(store);
 }
@@ -315,6 +316,8 @@ static truce_status open_store(const char *scheme, const char *path,
         return status;
     made = bson_malloc0(sizeof *made);
     made->base.ops = &mongo_ops;
+    made->audience.notices = truce__notices_of(options->hooks);
+    truce__mongoc_listen(&made->audience);
     made->database = bson_strdup(mongoc_uri_get_database(uri));
     made->deadline_ms =
         (uint32_t)mongoc_uri_get_option_as_int32(uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS, 30000);

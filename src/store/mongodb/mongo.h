@@ -34,6 +34,7 @@ struct mongo_store {
     uint32_t deadline_ms;
     int32_t connections_max;
     atomic_uint_fast64_t round_trips;
+    struct mongoc_audience audience;
     bool read_only, relaxed;
     bool linearizable; /* reads of one document by _id may ask for it */
     struct {

@@ -30,11 +30,55 @@ static const struct {
 #undef FUNCTION
 };
 
-/* libmongoc tells standard error what truce answers to its caller. */
-static void say_nothing(mongoc_log_level_t level, const char *domain, const char *message,
-                        void *arg)
+/* ---- messages ------------------------------------------------------------------------------- */
+
+static struct {
+    pthread_mutex_t mutex; /* over the list */
+    struct mongoc_audience *first;
+} audiences = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static truce_log_level level_of(mongoc_log_level_t level)
 {
+    return level <= MONGOC_LOG_LEVEL_CRITICAL  ? TRUCE_LOG_ERROR
+           : level == MONGOC_LOG_LEVEL_WARNING ? TRUCE_LOG_WARNING
+                                               : TRUCE_LOG_INFO;
 }
+
+/* libmongoc's own handler writes them to standard error, most of them besides what truce answers to its
+ * caller. What might have a password in it is not told. */
+static void tell_audiences(mongoc_log_level_t level, const char *domain, const char *message,
+                           void *arg)
+{
+    (void)arg;
+    if (level > MONGOC_LOG_LEVEL_INFO || strstr(message, "://"))
+        return;
+    pthread_mutex_lock(&audiences.mutex);
+    for (const struct mongoc_audience *one = audiences.first; one; one = one->next)
+        truce__notice(&one->notices, level_of(level), "libmongoc (%s): %s", domain, message);
+    pthread_mutex_unlock(&audiences.mutex);
+}
+
+void truce__mongoc_listen(struct mongoc_audience *audience)
+{
+    pthread_mutex_lock(&audiences.mutex);
+    audience->next = audiences.first;
+    audiences.first = audience;
+    pthread_mutex_unlock(&audiences.mutex);
+}
+
+void truce__mongoc_listen_end(struct mongoc_audience *audience)
+{
+    struct mongoc_audience **link = &audiences.first;
+
+    pthread_mutex_lock(&audiences.mutex);
+    while (*link && *link != audience)
+        link = &(*link)->next;
+    if (*link)
+        *link = audience->next;
+    pthread_mutex_unlock(&audiences.mutex);
+}
+
+/* ---- loading -------------------------------------------------------------------------------- */
 
 static void remove_counters(void)
 {
@@ -86,7 +130,7 @@ static truce_status load(const char *library, bson_error_t *error)
     truce__mongoc = found;
     truce__mongoc.init(); /* for the life of the process: others may use libmongoc, too */
     if (!own) {
-        truce__mongoc.log_set_handler(say_nothing, NULL);
+        truce__mongoc.log_set_handler(tell_audiences, NULL);
         remove_counters();
     }
     return TRUCE_OK;

@@ -8,6 +8,7 @@
  */
 #include <mongoc/mongoc.h>
 
+#include "base/notice.h"
 #include "base/status.h"
 
 /* clang-format off */
@@ -110,6 +111,15 @@ extern struct mongoc_functions truce__mongoc;
 /* Loads it, once in the life of the process; NULL: the library that truce was built for. INVALID: it
  * is not there, or lacks a function; the next call tries again. */
 truce_status truce__mongoc_load(const char *library, bson_error_t *error);
+
+/* Who hears libmongoc's messages, which are those of the whole process: everybody whose store is open. Where the
+ * program had libmongoc before, they stay the program's, and nobody here hears them. */
+struct mongoc_audience {
+    struct notices notices;
+    struct mongoc_audience *next; /* mongoc.c's own */
+};
+void truce__mongoc_listen(struct mongoc_audience *audience);
+void truce__mongoc_listen_end(struct mongoc_audience *audience);
 
 /* clang-format off */
 #ifndef MONGOC_NAMES_ITSELF

@@ -1,0 +1,245 @@
+/* What a store tells its program by itself: slow calls, and messages. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "store/decorators/slow.h"
+#include "tests/support/test.h"
+#include "truce/sys/decorate.h"
+#include "truce/truce.h"
+
+/* ---- slow calls ----------------------------------------------------------------------------- */
+
+#define TOLD_MAX 64
+
+static struct told {
+    pthread_mutex_t mutex;
+    int count;
+    char lines[TOLD_MAX][200]; /* "find of things: ok" */
+    int64_t duration_us;       /* of the last one */
+} told = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void keep(const truce_slow_call *call, void *arg)
+{
+    CHECK(arg == &told);
+    pthread_mutex_lock(&told.mutex);
+    if (told.count < TOLD_MAX)
+        snprintf(told.lines[told.count++], sizeof told.lines[0], "%s of %s: %s%s%s", call->verb,
+                 call->collection ? call->collection : "-", truce_status_name(call->status),
+                 call->message ? ", " : "", call->message ? call->message : "");
+    told.duration_us = call->duration_us;
+    pthread_mutex_unlock(&told.mutex);
+}
+
+static void dawdle(const bson_t *event, void *arg)
+{
+    (void)event;
+    truce__clock_sleep_ms(*(const int *)arg);
+}
+
+/* Every call of it takes longer than *ms. */
+static truce_store *open_slow(uint32_t slow_ms, const int *ms)
+{
+    const truce_store_hooks hooks = {.slow = keep, .slow_ms = slow_ms, .arg = &told};
+    const truce_trace_options trace = {.function = dawdle, .arg = (void *)ms};
+    truce_store *inner = NULL;
+    bson_error_t error;
+
+    told.count = 0;
+    if (!CHECK_OK(truce_store_open("memory:", NULL, &inner, &error), error))
+        return NULL;
+    return truce__slow_wrap(truce_trace_wrap(inner, &trace), &hooks);
+}
+
+static void check_told(int number, const char *line)
+{
+    if (CHECK_INT(told.count, >, number))
+        CHECK_TEXT(line, told.lines[number]);
+}
+
+static void use_all(truce_store *store)
+{
+    bson_t *one = test_bson("{'_id': 1}"), *set = test_bson("{'$set': {'n': 1}}");
+    bson_t *pipeline = test_bson("[]"), out;
+    uint64_t token = 0;
+    truce_cursor *cursor;
+    const bson_t *document;
+    bson_error_t error;
+    int64_t count;
+
+    CHECK_OK(truce_insert(store, "things", one, NULL, &error), error);
+    CHECK_STATUS(TRUCE_DUPLICATE, truce_insert(store, "things", one, NULL, &error), error);
+    CHECK_OK(truce_update(store, "things", one, set, NULL, NULL, &error), error);
+    CHECK_OK(truce_find(store, "things", one, NULL, &cursor, &error), error);
+    CHECK_OK(truce_cursor_next(cursor, &document, &error), error);
+    truce_cursor_close(cursor);
+    CHECK_OK(truce_aggregate(store, "things", pipeline, NULL, &cursor, &error), error);
+    truce_cursor_close(cursor);
+    CHECK_OK(truce_count(store, "things", NULL, NULL, &count, &error), error);
+    CHECK_OK(truce_collection_list(store, &out, &error), error);
+    bson_destroy(&out);
+    CHECK_OK(truce_wait(store, "things", &token, 0, &error), error);
+    CHECK_OK(truce_remove(store, "things", one, NULL, NULL, &error), error);
+    bson_destroy(one);
+    bson_destroy(set);
+    bson_destroy(pipeline);
+}
+
+TEST(calls_that_took_long_are_told_with_verb_collection_and_answer)
+{
+    const int ms = 5;
+    truce_store *store = open_slow(1, &ms);
+
+    REQUIRE(store != NULL);
+    use_all(store);
+    CHECK_INT(told.count, ==, 9);
+    check_told(0, "insert of things: ok");
+    if (strncmp(told.lines[1], "insert of things: duplicate, ", 29) != 0)
+        test_fail(__FILE__, __LINE__, "%s", told.lines[1]);
+    check_told(2, "update of things: ok");
+    check_told(3, "find of things: ok");
+    check_told(4, "next of things: ok");
+    check_told(5, "aggregate of things: ok");
+    check_told(6, "count of things: ok");
+    check_told(7, "collection_list of -: ok");
+    check_told(8, "remove of things: ok"); /* and no wait */
+    CHECK_INT(told.duration_us, >=, 5000);
+    truce_store_close(store);
+}
+
+TEST(calls_that_took_less_are_not_told)
+{
+    const int ms = 0;
+    truce_store *store = open_slow(3600000, &ms);
+
+    REQUIRE(store != NULL);
+    use_all(store);
+    CHECK_INT(told.count, ==, 0);
+    truce_store_close(store);
+}
+
+TEST(a_threshold_of_zero_is_a_tenth_of_a_second)
+{
+    const int ms = 150;
+    truce_store *store = open_slow(0, &ms);
+    bson_error_t error;
+    int64_t count;
+
+    REQUIRE(store != NULL);
+    CHECK_OK(truce_count(store, "things", NULL, NULL, &count, &error), error);
+    check_told(0, "count of things: ok");
+    CHECK_INT(told.duration_us, >=, 100000);
+    truce_store_close(store);
+}
+
+/* ---- by options ----------------------------------------------------------------------------- */
+
+/* Whatever it takes: the hooks of an open store are asked. */
+static void check_kind(const char *uri)
+{
+    const truce_store_hooks hooks = {.slow = keep, .slow_ms = 3600000, .arg = &told};
+    const truce_store_options options = {.hooks = &hooks};
+    bson_t *one = test_bson("{'_id': 1}"), plan;
+    truce_store *store, *view;
+    truce_snapshot_state state;
+    truce_doctor_report report;
+    bson_error_t error;
+    int64_t count;
+
+    REQUIRE(CHECK_OK(truce_store_open(uri, &options, &store, &error), error));
+    use_all(store);
+    CHECK_OK(truce_insert(store, "things", one, NULL, &error), error);
+    CHECK_OK(truce_snapshot(store, NULL, &view, &error), error);
+    CHECK_OK(truce_remove(store, "things", one, NULL, NULL, &error), error);
+    CHECK_OK(truce_count(view, "things", NULL, NULL, &count, &error), error);
+    CHECK_INT(count, ==, 1);
+    CHECK_OK(truce_snapshot_look(view, &state, &error), error);
+    CHECK(!state.ended);
+    CHECK_STATUS(TRUCE_INVALID, truce_insert(view, "things", one, NULL, &error), error);
+    truce_store_close(view);
+    CHECK_OK(truce_explain(store, "things", one, NULL, &plan, &error), error);
+    bson_destroy(&plan);
+    CHECK_OK(truce_doctor(store, NULL, NULL, &report, &error), error);
+    bson_destroy(&report.facts);
+    truce_interrupt(store);
+    CHECK_STATUS(TRUCE_TIMEOUT, truce_count(store, "things", NULL, NULL, &count, &error), error);
+    truce_resume(store);
+    CHECK_OK(truce_count(store, "things", NULL, NULL, &count, &error), error);
+    truce_store_close(store);
+    bson_destroy(one);
+}
+
+TEST(every_kind_of_store_has_hooks_and_does_all_that_it_does_without)
+{
+    char file[400];
+
+    snprintf(file, sizeof file, "file:%s/hooks.truce", test_directory());
+    check_kind("memory:");
+    check_kind(file);
+}
+
+TEST(calls_of_a_snapshot_are_told_too)
+{
+    const truce_store_hooks hooks = {.slow = keep, .slow_ms = 1, .arg = &told};
+    const truce_store_options options = {.hooks = &hooks};
+    bson_t *pipeline = test_bson("[{'$set': {'x': {'$range': [0, 1000000]}}}, {'$unset': 'x'}]");
+    bson_t *one = test_bson("{'_id': 1}");
+    truce_store *store, *view;
+    truce_cursor *cursor;
+    const bson_t *document;
+    bson_error_t error;
+
+    CHECK_OK(truce_store_open("memory:", &options, &store, &error), error);
+    CHECK_OK(truce_insert(store, "things", one, NULL, &error), error);
+    CHECK_OK(truce_snapshot(store, NULL, &view, &error), error);
+    told.count = 0;
+    CHECK_OK(truce_aggregate(view, "things", pipeline, NULL, &cursor, &error), error);
+    CHECK_OK(truce_cursor_next(cursor, &document, &error), error);
+    truce_cursor_close(cursor);
+    CHECK_INT(told.count, >, 0);
+    truce_store_close(view);
+    truce_store_close(store);
+    bson_destroy(pipeline);
+    bson_destroy(one);
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+static char message[1100];
+static truce_log_level message_level;
+
+static void keep_message(truce_log_level level, const char *text, void *arg)
+{
+    CHECK(arg == &told);
+    message_level = level;
+    snprintf(message, sizeof message, "%s", text);
+}
+
+TEST(a_snapshot_that_was_ended_is_told)
+{
+    const truce_store_hooks hooks = {.log = keep_message, .arg = &told};
+    const truce_store_options options = {.hooks = &hooks, .snapshot_age_ms = 1};
+    bson_t *one = test_bson("{'_id': 1}"), *two = test_bson("{'_id': 2}");
+    char file[400];
+    truce_store *store, *view;
+    bson_error_t error;
+    int64_t count;
+
+    message[0] = '\0';
+    snprintf(file, sizeof file, "%s/log.truce", test_directory());
+    REQUIRE(CHECK_OK(truce_store_open(file, &options, &store, &error), error));
+    CHECK_OK(truce_insert(store, "things", one, NULL, &error), error);
+    CHECK_OK(truce_snapshot(store, NULL, &view, &error), error);
+    CHECK_OK(truce_insert(store, "things", two, NULL, &error), error);
+    truce__clock_sleep_ms(20);
+    CHECK_STATUS(TRUCE_EXPIRED, truce_count(view, "things", NULL, NULL, &count, &error), error);
+    truce_store_close(view);
+    truce_store_close(store);
+    CHECK_INT(message_level, ==, TRUCE_LOG_INFO);
+    if (!strstr(message, "log.truce\" was ended after ") || !strstr(message, "older"))
+        test_fail(__FILE__, __LINE__, "%s", message);
+    bson_destroy(one);
+    bson_destroy(two);
+}
