@@ -147,10 +147,6 @@ truce_status truce__mongo_cursor(struct mongo_store *store, const struct mongo_c
 truce_status truce__mongo_bulk(truce_store *base, const truce_write *writes, size_t count,
                                const truce_bulk_options *options, truce_write_outcome *outcomes,
                                bson_error_t *error);
-truce_status truce__mongo_find_and_modify(truce_store *base, const char *collection,
-                                          const bson_t *filter, const bson_t *update,
-                                          const truce_modify_options *options, bson_t *document,
-                                          truce_write_result *result, bson_error_t *error);
 
 /* One write, or several of one kind in one collection, as the server answers them. */
 struct mongo_batch {
@@ -170,6 +166,13 @@ truce_status truce__mongo_send(struct mongo_store *store, mongoc_client_t *clien
 
 /* How many of the writes (at least one) go in one message: inserts into one collection. */
 size_t truce__mongo_batch_size(const truce_write *writes, size_t count);
+
+/* ---- mongo_modify.c ---- */
+
+truce_status truce__mongo_find_and_modify(truce_store *base, const char *collection,
+                                          const bson_t *filter, const bson_t *update,
+                                          const truce_modify_options *options, bson_t *document,
+                                          truce_write_result *result, bson_error_t *error);
 
 /* ---- mongo_together.c ---- */
 
