@@ -17,9 +17,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MESSAGE_MAX (1024 * 1024)
-#define REMEMBERED  200
-#define HEAD        16
+#define MESSAGE_MAX     (1024 * 1024)
+#define REMEMBERED      200
+#define MAX_CONNECTIONS 100
+#define HEAD            16
 
 struct fake {
     enum fake_deployment deployment;
@@ -31,13 +32,14 @@ struct fake {
     pthread_mutex_t mutex; /* over all below */
     pthread_cond_t gone;
     bson_t *commands[REMEMBERED];
+    int ends[MAX_CONNECTIONS]; /* 0: none */
     int count, connections;
-    bool stopping;
+    bool stopping, frozen, dead;
 };
 
 struct connection {
     struct fake *fake;
-    int end;
+    int end, number;
 };
 
 static bool move_bytes(int end, uint8_t *bytes, size_t size, bool out)
@@ -91,22 +93,23 @@ static void remember(struct fake *fake, const bson_t *command)
     fake->commands[fake->count++] = bson_copy(command);
 }
 
-/* False: the connection is to end. */
-static bool answer(struct fake *fake, const bson_t *command, bson_t *reply)
+static enum fake_act answer(struct fake *fake, const bson_t *command, bson_t *reply)
 {
-    bool answered = true;
+    enum fake_act act = FAKE_ANSWER;
 
-    if (is_hello(name_of(command))) {
+    pthread_mutex_lock(&fake->mutex);
+    if (fake->dead || fake->frozen) {
+        act = fake->dead ? FAKE_CUT : FAKE_SILENT;
+    } else if (is_hello(name_of(command))) {
         say_hello(fake, reply);
     } else {
-        pthread_mutex_lock(&fake->mutex);
         remember(fake, command);
-        answered = fake->answer(command, reply, fake->arg);
-        pthread_mutex_unlock(&fake->mutex);
+        act = fake->answer(command, reply, fake->arg);
     }
+    pthread_mutex_unlock(&fake->mutex);
     if (!bson_has_field(reply, "ok"))
         BSON_APPEND_DOUBLE(reply, "ok", 1);
-    return answered;
+    return act;
 }
 
 /* The command in the message; `skip` is what stands before it. */
@@ -125,12 +128,16 @@ static bool reply_to(struct connection *connection, const uint8_t *message, uint
     uint32_t operation, head[4], skip = HEAD + 4 + 1;
     static const uint8_t of_message[5], of_reply[20] = {8, [16] = 1};
     bson_t command, reply = BSON_INITIALIZER;
-    bool sent = false;
+    enum fake_act act = FAKE_CUT;
+    bool sent;
 
     memcpy(&operation, message + 12, 4);
     if (operation == 2004) /* flags, the collection's name, two numbers */
         skip = HEAD + 4 + (uint32_t)strlen((const char *)message + HEAD + 4) + 1 + 8;
-    if (view_command(message, size, skip, &command) && answer(connection->fake, &command, &reply)) {
+    if (view_command(message, size, skip, &command))
+        act = answer(connection->fake, &command, &reply);
+    sent = act == FAKE_SILENT;
+    if (act == FAKE_ANSWER) {
         bool old = operation == 2004;
         size_t before = old ? sizeof of_reply : sizeof of_message;
         uint8_t *bytes = malloc(HEAD + before + reply.len);
@@ -171,8 +178,9 @@ static void *serve(void *arg)
                 reply_to(&connection, message, size);
         free(message);
     }
-    close(connection.end);
     pthread_mutex_lock(&fake->mutex);
+    fake->ends[connection.number] = 0;
+    close(connection.end);
     fake->connections--;
     pthread_cond_broadcast(&fake->gone);
     pthread_mutex_unlock(&fake->mutex);
@@ -189,11 +197,17 @@ static void *accept_all(void *arg)
         int end = poll(&ready, 1, 50) > 0 ? accept(fake->listener, NULL, NULL) : -1;
 
         pthread_mutex_lock(&fake->mutex);
-        if (end >= 0) {
+        if (end >= 0 && fake->dead) {
+            close(end);
+        } else if (end >= 0) {
             struct connection *connection = malloc(sizeof *connection);
             pthread_t thread;
 
-            *connection = (struct connection){fake, end};
+            *connection = (struct connection){fake, end, 0};
+            while (fake->ends[connection->number])
+                if (++connection->number == MAX_CONNECTIONS)
+                    abort();
+            fake->ends[connection->number] = end;
             fake->connections++;
             if (pthread_create(&thread, NULL, serve, connection))
                 abort();
@@ -228,9 +242,26 @@ struct fake *fake_start(enum fake_deployment deployment, int32_t wire, fake_answ
     return fake;
 }
 
+void fake_freeze(struct fake *fake, bool frozen)
+{
+    pthread_mutex_lock(&fake->mutex);
+    fake->frozen = frozen;
+    pthread_mutex_unlock(&fake->mutex);
+}
+
+void fake_die(struct fake *fake, bool dead)
+{
+    pthread_mutex_lock(&fake->mutex);
+    fake->dead = dead;
+    for (int i = 0; dead && i < MAX_CONNECTIONS; i++)
+        if (fake->ends[i])
+            shutdown(fake->ends[i], SHUT_RDWR);
+    pthread_mutex_unlock(&fake->mutex);
+}
+
 const char *fake_uri(const struct fake *fake, const char *options)
 {
-    static char text[400];
+    static _Thread_local char text[400];
 
     snprintf(text, sizeof text, "mongodb://127.0.0.1:%d/db?%s", fake->port, options);
     return text;

@@ -11,9 +11,15 @@
 
 enum fake_deployment { FAKE_STANDALONE, FAKE_REPLICA_SET, FAKE_SHARDED };
 
-/* Fills `reply` (with "ok", or it gets {ok: 1}); false: the connection ends instead. Called by one
- * thread at a time. */
-typedef bool fake_answer(const bson_t *command, bson_t *reply, void *arg);
+enum fake_act {
+    FAKE_CUT,    /* the connection ends instead */
+    FAKE_ANSWER, /* `reply` */
+    FAKE_SILENT, /* nothing comes, and the connection stays */
+    FAKE_PASS,   /* not ours to say (stage.h) */
+};
+
+/* Fills `reply` (with "ok", or it gets {ok: 1}). Called by one thread at a time. */
+typedef enum fake_act fake_answer(const bson_t *command, bson_t *reply, void *arg);
 
 struct fake;
 
@@ -24,6 +30,11 @@ struct fake *fake_start(enum fake_deployment deployment, int32_t wire, fake_answ
 const char *fake_uri(const struct fake *fake, const char *options);
 /* A copy of the last command of that name since it was asked for; NULL: there was none. bson_destroy it. */
 bson_t *fake_last(struct fake *fake, const char *name);
+/* As a server that stands still (SIGSTOP): connections are made, and nothing is answered, until it is let go
+ * on; what was sent meanwhile is never answered. */
+void fake_freeze(struct fake *fake, bool frozen);
+/* As a server that died: connections end, and new ones are refused; or it comes back. */
+void fake_die(struct fake *fake, bool dead);
 /* Every client must be gone. */
 void fake_stop(struct fake *fake);
 

@@ -20,7 +20,9 @@
  *
  * A single host that belongs to a replica set is opened again as that set, with all its members: else
  * a read could come from a server that was deposed, and a new primary would not be found.
- * `directConnection=true` in the URI says that this is wanted.
+ * `directConnection=true` in the URI says that this is wanted. A single mongos is opened again as a
+ * sharded cluster of one: only then does libmongoc keep the token by which another mongos, or this one
+ * after it died, finds out what became of a commit.
  *
  * Files: mongo_uri.c (what a URI may say), mongo_command.c, mongo_error.c, mongo_cursor.c,
  * mongo_read.c, mongo_write.c, mongo_modify.c, mongo_transaction.c, mongo_together.c (several writes in one
@@ -273,6 +275,19 @@ static truce_status reach_set(struct mongo_store *store, mongoc_uri_t *uri, bson
     return status;
 }
 
+static bool is_one_mongos(const struct mongo_store *store, const mongoc_uri_t *uri)
+{
+    const mongoc_host_list_t *hosts = mongoc_uri_get_hosts(uri);
+
+    return store->server.deployment == MONGO_SHARDED && hosts && !hosts->next;
+}
+
+static truce_status reach_cluster(struct mongo_store *store, mongoc_uri_t *uri, bson_error_t *error)
+{
+    mongoc_uri_set_option_as_bool(uri, MONGOC_URI_DIRECTCONNECTION, false);
+    return reach(store, uri, error);
+}
+
 static truce_status open_with(mongoc_uri_t *uri, const truce_store_options *options,
                               struct mongo_store *store, bson_error_t *error)
 {
@@ -280,6 +295,8 @@ static truce_status open_with(mongoc_uri_t *uri, const truce_store_options *opti
 
     if (!status && wants_whole_set(store, uri))
         status = reach_set(store, uri, error);
+    if (!status && is_one_mongos(store, uri))
+        status = reach_cluster(store, uri, error);
     if (status)
         return status;
     store->linearizable =

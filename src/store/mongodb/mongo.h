@@ -65,6 +65,12 @@ truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const b
 /* The same for an error that stands in an answer by itself: {code, errmsg}. */
 truce_status truce__mongo_refused(enum mongo_kind kind, const char *what, uint32_t code,
                                   const char *message, bson_error_t *error);
+/* Nothing matched: OK, or UNKNOWN after a sending without an answer, which may still come. */
+truce_status truce__mongo_found_none(enum mongo_kind kind, const char *what, bson_error_t *error);
+/* Does it leave open what became of a write? */
+bool truce__mongo_is_open(const bson_error_t *caught);
+/* Does it say for certain that a commit, sent once, has changed nothing? */
+bool truce__mongo_is_certain(const bson_error_t *caught);
 bool truce__mongo_has_label(const bson_t *reply, const char *label);
 
 /* ---- mongo_command.c ---- */
@@ -226,6 +232,11 @@ truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson
 truce_status truce__mongo_depth_check(const bson_t *update, bson_error_t *error);
 
 /* ---- mongo_count.c ---- */
+
+/* A call of this thread begins: it has lost no answer. */
+void truce__mongo_call(void);
+/* Has one of its messages had no answer, or one that leaves open what became of it? */
+bool truce__mongo_lost(void);
 
 /* The pool's connections count their messages in the store; before the first is taken out of it. */
 void truce__mongo_watch(struct mongo_store *store);

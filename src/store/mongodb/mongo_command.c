@@ -121,6 +121,7 @@ truce_status truce__mongo_run(struct mongo_store *store, mongoc_client_t *client
     bson_t options;
     bool done = make_options(store, command, &options, &caught);
 
+    truce__mongo_call();
     if (done)
         done = run(client, database, command, &options, reply, &caught);
     else

@@ -10,6 +10,13 @@
  *     says that it is not durable yet           TRUCE_UNKNOWN: it may take effect, now or later
  *     a statement of a transaction had none     TRUCE_CONFLICT: without its commit, which was
  *                                               not sent, nothing of it will ever take effect
+ *     a write was sent twice (libmongoc does)
+ *     and the first had no answer               TRUCE_UNKNOWN, unless the second was done: the first
+ *                                               may still be on its way (mongo_count.c)
+ *     a code below 10000 that is not known      of a write: TRUCE_UNKNOWN; numbers from 10000 on are
+ *                                               those of assertions, which refuse a statement
+ *     the commit of a transaction               only "done", and the label TransientTransactionError,
+ *                                               are certain once an attempt had no answer
  *
  * Codes are MongoDB's (its error_codes.yml); the list of those that leave a write's outcome open is
  * that of the specification of retryable writes, which drivers share.
@@ -21,9 +28,11 @@
 #include "base/assert.h"
 
 #define CODE_WRITE_CONCERN_FAILED 64
+#define CODE_ASSERTIONS           10000 /* from here on */
 
 enum meaning {
     REFUSED,     /* what truce__status_of_code says */
+    STRANGE,     /* the same of a read or a statement; a write may have an effect */
     UNSENT,      /* the server did not begin: a write has no effect */
     OPEN,        /* a write may have an effect; a read has none to speak of */
     TRANSIENT,   /* somebody else was faster; again */
@@ -42,6 +51,15 @@ static const struct {
     {7, OPEN},                         /* HostNotFound */
     {8, OPEN},                         /* UnknownError */
     {1, OPEN},                         /* InternalError */
+    {50940, OPEN},                     /* a commit without its recoveryToken */
+    {82, OPEN},                        /* NoProgressMade: mongos found no shard for it */
+    {217, OPEN},                       /* IncompleteTransactionHistory */
+    {279, OPEN},                       /* ClientDisconnect */
+    {63, TRANSIENT},                   /* StaleShardVersion */
+    {150, TRANSIENT},                  /* StaleEpoch */
+    {249, TRANSIENT},                  /* StaleDbVersion */
+    {46, BUSY},                        /* LockBusy */
+    {134, UNSENT},                     /* ReadConcernMajorityNotAvailableYet */
     {CODE_WRITE_CONCERN_FAILED, OPEN}, /* done, not known to be durable */
     {89, OPEN},                        /* NetworkTimeout */
     {91, OPEN},                        /* ShutdownInProgress */
@@ -56,36 +74,61 @@ static const struct {
     {13436, UNSENT},                   /* NotPrimaryOrSecondary */
     {10058, UNSENT},                   /* LegacyNotPrimary */
     {133, UNSENT},                     /* FailedToSatisfyReadPreference: no primary of a shard */
-    {202, UNSENT},                     /* NetworkInterfaceExceededTimeLimit */
-    {317, UNSENT},                     /* ConnectionPoolExpired */
-    {384, UNSENT},                     /* ConnectionError */
-    {24, TRANSIENT},                   /* LockTimeout */
-    {112, TRANSIENT},                  /* WriteConflict */
-    {225, TRANSIENT},                  /* TransactionTooOld */
-    {239, TRANSIENT},                  /* SnapshotTooOld */
-    {244, TRANSIENT},                  /* TransactionAborted */
-    {246, TRANSIENT},                  /* SnapshotUnavailable */
-    {251, TRANSIENT},                  /* NoSuchTransaction */
-    {267, TRANSIENT},                  /* PreparedTransactionInProgress */
-    {290, TRANSIENT},                  /* TransactionExceededLifetimeLimitSeconds */
-    {13388, TRANSIENT},                /* StaleConfig */
-    {117, BUSY},                       /* ConflictingOperationInProgress */
-    {175, BUSY},                       /* QueryPlanKilled: the collection was dropped under it */
-    {237, BUSY},                       /* CursorKilled */
-    {276, BUSY},                       /* IndexBuildAborted */
-    {277, BUSY},                       /* IndexBuildAlreadyInProgress */
-    {12586, BUSY},                     /* BackgroundOperationInProgressForDatabase */
-    {12587, BUSY},                     /* BackgroundOperationInProgressForNamespace */
-    {10334, TOO_LARGE},                /* BSONObjectTooLarge */
-    {17280, TOO_LARGE},                /* KeyTooLong */
-    {17419, TOO_LARGE},                /* the document would be too large after the update */
-    {17420, TOO_LARGE},                /* the same, another way to update */
-    {14031, NO_ROOM},                  /* OutOfDiskSpace */
-    {11001, DUPLICATE},                /* DuplicateKey of old servers */
-    {12582, DUPLICATE},                /* the same, of mongos */
-    {50, OUT_OF_TIME},                 /* MaxTimeMSExpired */
+    {202, OPEN},        /* NetworkInterfaceExceededTimeLimit: between mongos and a shard */
+    {317, UNSENT},      /* ConnectionPoolExpired */
+    {384, UNSENT},      /* ConnectionError */
+    {407, UNSENT},      /* PooledConnectionAcquisitionExceededTimeLimit */
+    {272, TRANSIENT},   /* MigrationConflict */
+    {365, TRANSIENT},   /* TemporarilyUnavailable */
+    {338, BUSY},        /* ReshardCollectionInProgress */
+    {257, TOO_LARGE},   /* TransactionTooLarge */
+    {24, TRANSIENT},    /* LockTimeout */
+    {112, TRANSIENT},   /* WriteConflict */
+    {225, TRANSIENT},   /* TransactionTooOld */
+    {239, TRANSIENT},   /* SnapshotTooOld */
+    {244, TRANSIENT},   /* TransactionAborted */
+    {246, TRANSIENT},   /* SnapshotUnavailable */
+    {251, TRANSIENT},   /* NoSuchTransaction */
+    {267, TRANSIENT},   /* PreparedTransactionInProgress */
+    {290, TRANSIENT},   /* TransactionExceededLifetimeLimitSeconds */
+    {13388, TRANSIENT}, /* StaleConfig */
+    {117, BUSY},        /* ConflictingOperationInProgress */
+    {175, BUSY},        /* QueryPlanKilled: the collection was dropped under it */
+    {237, BUSY},        /* CursorKilled */
+    {276, BUSY},        /* IndexBuildAborted */
+    {285, BUSY},        /* IndexBuildAlreadyInProgress */
+    {277, BUSY},        /* the same in old servers */
+    {12586, BUSY},      /* BackgroundOperationInProgressForDatabase */
+    {12587, BUSY},      /* BackgroundOperationInProgressForNamespace */
+    {10334, TOO_LARGE}, /* BSONObjectTooLarge */
+    {17280, TOO_LARGE}, /* KeyTooLong */
+    {17419, TOO_LARGE}, /* the document would be too large after the update */
+    {17420, TOO_LARGE}, /* the same, another way to update */
+    {14031, NO_ROOM},   /* OutOfDiskSpace */
+    {11001, DUPLICATE}, /* DuplicateKey of old servers */
+    {12582, DUPLICATE}, /* the same, of mongos */
+    {50, OUT_OF_TIME},  /* MaxTimeMSExpired */
     {0, REFUSED},
 };
+
+/* Named codes by which a statement is refused before it changes anything. */
+static const uint16_t refusals[] = {
+    2,   4,   5,   9,   10,  12,  13,  14,  15,  16,  17,  18,  19,  20,  21,  22,  26,
+    27,  28,  29,  30,  34,  40,  47,  48,  52,  53,  54,  55,  56,  57,  58,  59,  61,
+    66,  67,  68,  72,  73,  79,  81,  85,  86,  96,  97,  100, 111, 115, 116, 118, 121,
+    123, 139, 146, 148, 159, 160, 161, 162, 165, 166, 167, 168, 169, 170, 171, 181, 182,
+    195, 197, 201, 207, 223, 224, 227, 232, 233, 235, 238, 241, 242, 263, 271, 288, 291,
+    292, 322, 323, 324, 347, 349, 352, 357, 359, 361, 370, 371, 376, 378, 388, 396, 411,
+};
+
+static bool is_refusal(uint32_t code)
+{
+    bool found = code >= CODE_ASSERTIONS;
+
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals && !found; i++)
+        found = refusals[i] == code;
+    return found;
+}
 
 static enum meaning meaning_of(uint32_t code)
 {
@@ -93,7 +136,7 @@ static enum meaning meaning_of(uint32_t code)
 
     while (codes[i].code && codes[i].code != code)
         i++;
-    return codes[i].meaning;
+    return codes[i].code || is_refusal(code) ? codes[i].meaning : STRANGE;
 }
 
 static truce_status unanswered(enum mongo_kind kind)
@@ -114,6 +157,8 @@ static truce_status status_of(enum mongo_kind kind, uint32_t code)
     switch (meaning_of(code)) {
     case REFUSED:
         return truce__status_of_code(code);
+    case STRANGE:
+        return kind == MONGO_WRITE ? TRUCE_UNKNOWN : truce__status_of_code(code);
     case UNSENT:
         return kind == MONGO_STATEMENT ? TRUCE_CONFLICT : TRUCE_IO;
     case OPEN:
@@ -156,11 +201,42 @@ static truce_status tell(truce_status status, const char *what, uint32_t code, c
     return status;
 }
 
+/* What is refused now may have been done, or be done later, by a sending that had no answer. */
+static truce_status after_lost(enum mongo_kind kind, truce_status status)
+{
+    return kind == MONGO_WRITE && truce__mongo_lost() ? TRUCE_UNKNOWN : status;
+}
+
 truce_status truce__mongo_refused(enum mongo_kind kind, const char *what, uint32_t code,
                                   const char *message, bson_error_t *error)
 {
     /* a server that gives no code has refused all the same */
-    return tell(code ? status_of(kind, code) : TRUCE_INVALID, what, code, message, error);
+    return tell(after_lost(kind, code ? status_of(kind, code) : TRUCE_INVALID), what, code, message,
+                error);
+}
+
+truce_status truce__mongo_found_none(enum mongo_kind kind, const char *what, bson_error_t *error)
+{
+    return after_lost(kind, TRUCE_OK)
+               ? tell(TRUCE_UNKNOWN, what, 0,
+                      "it was sent twice, since the first sending had no answer; now nothing "
+                      "matches",
+                      error)
+               : TRUCE_OK;
+}
+
+bool truce__mongo_is_open(const bson_error_t *caught)
+{
+    return caught->domain != MONGOC_ERROR_SERVER || meaning_of(caught->code) == OPEN;
+}
+
+bool truce__mongo_is_certain(const bson_error_t *caught)
+{
+    enum meaning meaning = meaning_of(caught->code);
+
+    return caught->domain == MONGOC_ERROR_SERVER &&
+           (meaning == REFUSED || meaning == TOO_LARGE || meaning == DUPLICATE ||
+            (meaning == TRANSIENT && caught->code == CODE_WRITE_CONFLICT));
 }
 
 bool truce__mongo_has_label(const bson_t *reply, const char *label)
@@ -224,5 +300,6 @@ truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const b
     if (kind != MONGO_WRITE && truce__mongo_has_label(reply, "TransientTransactionError"))
         return tell(TRUCE_CONFLICT, what, answered ? caught->code : 0, caught->message, error);
     status = answered ? status_of(kind, caught->code) : local_status(kind, caught);
-    return tell(status, what, answered ? caught->code : 0, caught->message, error);
+    return tell(after_lost(kind, status), what, answered ? caught->code : 0, caught->message,
+                error);
 }

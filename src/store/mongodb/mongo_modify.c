@@ -100,6 +100,11 @@ truce_status truce__mongo_find_and_modify(truce_store *base, const char *collect
         status = truce__mongo_run_alone(store, &command, &reply, &caught);
         if (!status)
             status = take_modified(&reply, options, document, result, &caught);
+        if (status == TRUCE_NOT_FOUND &&
+            truce__mongo_found_none(MONGO_WRITE, command.what, &caught))
+            status = TRUCE_UNKNOWN;
+        if (status == TRUCE_TIMEOUT && store->server.deployment == MONGO_SHARDED)
+            status = TRUCE_UNKNOWN; /* of mongos; the shard may go on */
         bson_destroy(&reply);
         if (status && error)
             *error = caught;

@@ -13,9 +13,11 @@
  *     none may, of a given _id           a stub with this _id is inserted and removed again
  *
  * States: a failure before the commit was sent leaves nothing, now or later: an unanswered statement
- * is TRUCE_CONFLICT. The commit has three ends: done; surely not (label TransientTransactionError);
- * and not known (label UnknownTransactionCommitResult), where it is sent again, which is harmless,
- * until the deadline: TRUCE_UNKNOWN. A client that dies leaves a transaction that the server ends
+ * is TRUCE_CONFLICT. The commit has three ends: done; surely not (label TransientTransactionError; or a
+ * refusal of the first message, if it is a known one); and not known, where it is sent again, which is
+ * harmless, until the deadline: TRUCE_UNKNOWN. After one message without an answer, whether libmongoc
+ * repeated it or this file, a refusal is none: a mongos that came back says that it cannot tell (50940),
+ * and the shards may have decided. A client that dies leaves a transaction that the server ends
  * after a minute; its documents answer WriteConflict until then.
  *
  * Guards without a change that do not name an _id, and ask that nothing matches, are refused: no
@@ -91,35 +93,42 @@ static truce_status begin(struct mongo_store *store, uint32_t deadline_ms, bool 
     return status;
 }
 
+/* One message, or two of libmongoc. *again: it may be told by the next. */
+static truce_status commit_once(struct transaction *transaction, bool *lost, bool *again,
+                                bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status = TRUCE_OK;
+    bool transient, done;
+    bson_t reply;
+
+    truce__mongo_call();
+    done = mongoc_client_session_commit_transaction(transaction->session, &reply, &caught);
+    *again = truce__mongo_has_label(&reply, "UnknownTransactionCommitResult");
+    transient = truce__mongo_has_label(&reply, "TransientTransactionError") && !*again;
+    *lost = *lost || truce__mongo_lost() || *again;
+    if (!done)
+        status = truce__mongo_failed(transient ? MONGO_STATEMENT : MONGO_WRITE,
+                                     "commit a transaction", &reply, &caught, error);
+    if (!done && !transient && (*lost || !truce__mongo_is_certain(&caught)))
+        status = truce__fail(TRUCE_UNKNOWN, error,
+                             "commit a transaction: the server did not say what became of it "
+                             "(%.300s)",
+                             caught.message);
+    bson_destroy(&reply);
+    return status;
+}
+
 /* OK; CONFLICT: surely nothing was changed; UNKNOWN. */
 static truce_status commit(struct transaction *transaction, bson_error_t *error)
 {
-    for (;;) {
-        bson_error_t caught = {0};
-        truce_status status;
-        bool unknown;
-        bson_t reply;
+    bool lost = false, again = false;
+    truce_status status;
 
-        if (mongoc_client_session_commit_transaction(transaction->session, &reply, &caught)) {
-            bson_destroy(&reply);
-            return TRUCE_OK;
-        }
-        unknown = truce__mongo_has_label(&reply, "UnknownTransactionCommitResult");
-        status = truce__mongo_failed(truce__mongo_has_label(&reply, "TransientTransactionError")
-                                         ? MONGO_STATEMENT
-                                         : MONGO_WRITE,
-                                     "commit a transaction", &reply, &caught, error);
-        bson_destroy(&reply);
-        if (unknown && truce__clock_monotonic_ns() < transaction->until_ns) {
-            truce__clock_sleep_ms((int64_t)(truce__random_entropy() % 50));
-            continue;
-        }
-        /* sent, and not surely without effect; IO would say that it was not sent */
-        return unknown || status == TRUCE_IO || status == TRUCE_TIMEOUT
-                   ? truce__fail(TRUCE_UNKNOWN, error,
-                                 "commit a transaction: the server did not say what became of it")
-                   : status;
-    }
+    while ((status = commit_once(transaction, &lost, &again, error)) == TRUCE_UNKNOWN && again &&
+           truce__clock_monotonic_ns() < transaction->until_ns)
+        truce__clock_sleep_ms((int64_t)(truce__random_entropy() % 50));
+    return status;
 }
 
 /* ---- guards --------------------------------------------------------------------------------- */

@@ -185,24 +185,6 @@ static void take_upserted(const bson_t *reply, truce_write_result *result)
     bson_value_copy(bson_iter_value(&id), &result->upserted_id);
 }
 
-/* The counts of a message with one statement, as far as they can be. */
-static void take_counts(const truce_write *write, const bson_t *reply, truce_write_result *result)
-{
-    int64_t most = write->options.multi ? INT64_MAX : 1;
-    int64_t matched = truce__mongo_number(reply, "nMatched", 0);
-    int64_t modified = truce__mongo_number(reply, "nModified", matched);
-    int64_t removed = truce__mongo_number(reply, "nRemoved", 0);
-
-    if (write->kind == TRUCE_WRITE_REMOVE) {
-        result->removed = removed < 0 ? 0 : removed < most ? removed : most;
-        result->matched = result->removed;
-        return;
-    }
-    take_upserted(reply, result);
-    result->matched = result->upserted || matched < 0 ? 0 : matched < most ? matched : most;
-    result->modified = modified < 0 ? 0 : modified < result->matched ? modified : result->matched;
-}
-
 /* What one write would have been called in a sentence. */
 static const char *name_write(const truce_write *write, char *text, size_t size)
 {
@@ -216,6 +198,32 @@ static const char *name_write(const truce_write *write, char *text, size_t size)
 static enum mongo_kind kind_of(const struct mongo_batch *batch)
 {
     return batch->session ? MONGO_STATEMENT : MONGO_WRITE;
+}
+
+/* The counts of a message with one statement, as far as they can be. */
+static truce_status take_counts(const struct mongo_batch *batch, const bson_t *reply,
+                                truce_write_result *result, bson_error_t *error)
+{
+    const truce_write *write = &batch->writes[0];
+    char text[200];
+    int64_t most = write->options.multi ? INT64_MAX : 1;
+    int64_t matched = truce__mongo_number(reply, "nMatched", 0);
+    int64_t modified = truce__mongo_number(reply, "nModified", matched);
+    int64_t removed = truce__mongo_number(reply, "nRemoved", 0);
+
+    if (write->kind == TRUCE_WRITE_REMOVE) {
+        result->removed = removed < 0 ? 0 : removed < most ? removed : most;
+        result->matched = result->removed;
+    } else {
+        take_upserted(reply, result);
+        result->matched = result->upserted || matched < 0 ? 0 : matched < most ? matched : most;
+        result->modified = modified < 0                 ? 0
+                           : modified < result->matched ? modified
+                                                        : result->matched;
+    }
+    if (result->matched || result->upserted)
+        return TRUCE_OK;
+    return truce__mongo_found_none(kind_of(batch), name_write(write, text, sizeof text), error);
 }
 
 /* Refusals of single statements. True: there were some. */
@@ -309,7 +317,9 @@ static truce_status take_outcomes(const struct mongo_batch *batch, const bson_t 
         else if (batch->all)
             take_each(&batch->writes[i], &outcome->result);
         else
-            take_counts(&batch->writes[i], reply, &outcome->result);
+            outcome->status = take_counts(batch, reply, &outcome->result, &outcome->error);
+        if (outcome->status && !first)
+            first = outcome->status;
     }
     if (batch->all && !first)
         *batch->all = all_changed(batch, reply);
@@ -377,6 +387,7 @@ truce_status truce__mongo_send(struct mongo_store *store, mongoc_client_t *clien
         number++;
     }
     if (!status) {
+        truce__mongo_call();
         done = mongoc_bulk_operation_execute(bulk, &reply, &caught) != 0;
         status = take_answer(batch, done, &reply, &caught);
         bson_destroy(&reply);

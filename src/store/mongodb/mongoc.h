@@ -16,7 +16,9 @@
     each(apm_callbacks_destroy) \
     each(apm_callbacks_new) \
     each(apm_command_failed_get_context) \
+    each(apm_command_failed_get_error) \
     each(apm_command_succeeded_get_context) \
+    each(apm_command_succeeded_get_reply) \
     each(apm_set_command_failed_cb) \
     each(apm_set_command_succeeded_cb) \
     each(bulk_operation_destroy) \
@@ -78,6 +80,7 @@
     each(uri_destroy) \
     each(uri_get_appname) \
     each(uri_get_database) \
+    each(uri_get_hosts) \
     each(uri_get_option_as_bool) \
     each(uri_get_option_as_int32) \
     each(uri_get_read_concern) \
@@ -87,6 +90,7 @@
     each(uri_has_option) \
     each(uri_new_with_error) \
     each(uri_set_appname) \
+    each(uri_set_option_as_bool) \
     each(uri_set_option_as_int32) \
     each(uri_set_option_as_utf8) \
     each(write_concern_append) \
@@ -126,7 +130,9 @@ void truce__mongoc_listen_end(struct mongoc_audience *audience);
 #define mongoc_apm_callbacks_destroy truce__mongoc.apm_callbacks_destroy
 #define mongoc_apm_callbacks_new truce__mongoc.apm_callbacks_new
 #define mongoc_apm_command_failed_get_context truce__mongoc.apm_command_failed_get_context
+#define mongoc_apm_command_failed_get_error truce__mongoc.apm_command_failed_get_error
 #define mongoc_apm_command_succeeded_get_context truce__mongoc.apm_command_succeeded_get_context
+#define mongoc_apm_command_succeeded_get_reply truce__mongoc.apm_command_succeeded_get_reply
 #define mongoc_apm_set_command_failed_cb truce__mongoc.apm_set_command_failed_cb
 #define mongoc_apm_set_command_succeeded_cb truce__mongoc.apm_set_command_succeeded_cb
 #define mongoc_bulk_operation_destroy truce__mongoc.bulk_operation_destroy
@@ -188,6 +194,7 @@ void truce__mongoc_listen_end(struct mongoc_audience *audience);
 #define mongoc_uri_destroy truce__mongoc.uri_destroy
 #define mongoc_uri_get_appname truce__mongoc.uri_get_appname
 #define mongoc_uri_get_database truce__mongoc.uri_get_database
+#define mongoc_uri_get_hosts truce__mongoc.uri_get_hosts
 #define mongoc_uri_get_option_as_bool truce__mongoc.uri_get_option_as_bool
 #define mongoc_uri_get_option_as_int32 truce__mongoc.uri_get_option_as_int32
 #define mongoc_uri_get_read_concern truce__mongoc.uri_get_read_concern
@@ -197,6 +204,7 @@ void truce__mongoc_listen_end(struct mongoc_audience *audience);
 #define mongoc_uri_has_option truce__mongoc.uri_has_option
 #define mongoc_uri_new_with_error truce__mongoc.uri_new_with_error
 #define mongoc_uri_set_appname truce__mongoc.uri_set_appname
+#define mongoc_uri_set_option_as_bool truce__mongoc.uri_set_option_as_bool
 #define mongoc_uri_set_option_as_int32 truce__mongoc.uri_set_option_as_int32
 #define mongoc_uri_set_option_as_utf8 truce__mongoc.uri_set_option_as_utf8
 #define mongoc_write_concern_append truce__mongoc.write_concern_append
