@@ -43,6 +43,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "engine/storage/pins.h"
+#include "engine/storage/stamp.h"
 
 #define PAGES_FEW    4000  /* 16 MB of WAL ... */
 #define PAGES_MAX    16000 /* ... or 64, beside a file that is not larger than 16 */
@@ -84,7 +85,9 @@ static truce_status run_restart(struct write_op *base, struct writer *writer, bs
     if (!truce__readers_close_gate(op->readers, deadline_ns))
         return TRUCE_OK;
     truce__kv_patience(writer->kv, RESTART_MS);
+    truce__stamp_begin(writer->lock);
     status = truce__kv_checkpoint(writer->kv, true, &pages, &moved, error);
+    truce__stamp_end(writer->lock);
     truce__readers_open_gate(op->readers);
     op->restarted = !status;
     if (!status)
@@ -129,8 +132,11 @@ static truce_status move_beside(struct checkpointer *checkpointer, int *pages, i
     if (!status)
         status = truce__durable_usable(checkpointer->writer->durable, NULL);
     *pages = 0;
-    if (!status)
+    if (!status) {
+        truce__stamp_begin(checkpointer->writer->lock);
         status = truce__kv_checkpoint(checkpointer->kv, false, pages, &moved, NULL);
+        truce__stamp_end(checkpointer->writer->lock);
+    }
     *left = *pages - moved;
     return status;
 }
@@ -157,13 +163,14 @@ static truce_status move_most(struct checkpointer *checkpointer, bool *few)
 static bool checkpoint(struct checkpointer *checkpointer, int *due)
 {
     struct checkpoint_op op = {.base = {.run = run_restart}, .readers = checkpointer->readers};
-    int claim = truce__lock_claim(checkpointer->writer->lock, LOCK_CHECKPOINT);
+    struct lock *lock = checkpointer->writer->lock;
+    int claim = truce__lock_claim(lock, LOCK_CHECKPOINT);
     truce_status status;
     bool few;
 
     if (claim < 0)
         return false;
-    if (!truce__lock_no_guests(checkpointer->writer->lock)) {
+    if (!truce__lock_no_guests(lock) || truce__stamp_check(lock, NULL)) {
         truce__lock_disclaim(claim);
         return false;
     }

@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "engine/storage/kv.h"
+#include "engine/storage/stamp.h"
 
 #define LINKS_MAX      40 /* as the kernel */
 #define AGAIN_MS       5
@@ -165,6 +166,10 @@ truce_status truce__doorway_begin(const char *path, int64_t deadline_ns, struct 
     if (!status) {
         truce__lock_adopt(lock);
         status = truce__lock_match(lock, path, error);
+    }
+    if (!status && lock->alone) {
+        atomic_store(&lock->page->foreign, false);
+        truce__stamp_begin(lock);
     }
     if (status)
         truce__lock_close(lock);

@@ -37,6 +37,7 @@
 #include "base/clock.h"
 #include "engine/documents/index_build.h"
 #include "engine/doorway.h"
+#include "engine/storage/stamp.h"
 #include "engine/storage/wake.h"
 
 #define DEADLINE_MS   30000
@@ -150,7 +151,10 @@ static truce_status use_log(struct engine *engine, bson_error_t *error)
     if (!truce__lock_no_guests(&engine->lock))
         return truce__fail(TRUCE_LOCKED, error, "\"%s\" is being read by other processes",
                            engine->path);
-    return truce__kv_use_log(engine->kv, error);
+    truce__stamp_begin(&engine->lock);
+    status = truce__kv_use_log(engine->kv, error);
+    truce__stamp_end(&engine->lock);
+    return status;
 }
 
 static truce_status try_connection(struct engine *engine, unsigned flags, bool *fresh,
@@ -235,7 +239,7 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     if (status)
         return status;
     truce__lock_admit(&engine->lock, engine->path);
-    engine->cache = truce__cache_new(&engine->lock.page->begun);
+    engine->cache = truce__cache_new(&engine->lock.page->begun, truce__kv_commits(engine->kv));
     truce__writer_init(&engine->writer, engine->kv, &engine->lock, &engine->durable, engine->cache);
     truce__readers_init(&engine->readers, engine->path, 0, &engine->durable, NULL);
     truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers, mover);
@@ -439,13 +443,20 @@ static bool may_remove_log(struct engine *engine)
         return false;
     if (truce__durable_usable(&engine->durable, NULL))
         return false;
-    return truce__lock_no_guests(&engine->lock) && !truce__kv_in_place(engine->kv, NULL);
+    return truce__lock_no_guests(&engine->lock) && !truce__kv_in_place(engine->kv, NULL) &&
+           !truce__stamp_check(&engine->lock, NULL);
 }
 
 static void close_writer(struct engine *engine)
 {
-    truce__kv_checkpoint_on_close(engine->kv, may_remove_log(engine));
+    bool alone = may_remove_log(engine);
+
+    truce__kv_checkpoint_on_close(engine->kv, alone);
+    if (alone)
+        truce__stamp_begin(&engine->lock);
     truce__kv_close(engine->kv);
+    if (alone)
+        truce__stamp_end(&engine->lock);
 }
 
 /* In a forked child the snapshot is the parent's. */

@@ -22,6 +22,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "engine/storage/stamp.h"
 
 static atomic_uint threads;
 
@@ -222,7 +223,10 @@ static truce_status begin_snapshot(struct readers *readers, bool early, struct r
         status = truce__kv_snapshot_begin(reader->kv, &version, error);
     if (status)
         return status;
-    status = truce__durable_wait(durable, early ? 0 : truce__durable_promised(durable), error);
+    if (durable->lock->page)
+        status = truce__stamp_check_sometimes(durable->lock, &readers->looked_ms, error);
+    if (!status)
+        status = truce__durable_wait(durable, early ? 0 : truce__durable_promised(durable), error);
     if (!status && (!reader->catalog || reader->catalog->version != version))
         status = refresh(readers, reader, version, error);
     if (status)

@@ -33,6 +33,7 @@ struct readers {
     atomic_uint turn;
     atomic_uint waiters;
     atomic_uint opened;
+    atomic_llong looked_ms; /* when the file was last looked at (stamp.h) */
     pthread_mutex_t mutex;
     struct catalog *latest;          /* the last that a reader loaded, under the mutex */
     struct kv *spare[READERS_SPARE]; /* under the mutex, too */

@@ -39,6 +39,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "engine/storage/pins.h"
+#include "engine/storage/stamp.h"
 #include "engine/storage/wake.h"
 
 #define NAP_NS INT64_C(50000000) /* of a waiter, between two looks whether it is interrupted */
@@ -155,7 +156,9 @@ static truce_status begin(struct writer *writer, bson_error_t *error)
 
     if (status)
         return status;
-    truce__cache_begin(writer->cache, truce__durable_promised(writer->durable));
+    truce__cache_begin(writer->cache, truce__durable_promised(writer->durable),
+                       truce__kv_foreign(writer->kv));
+    truce__kv_accept(writer->kv);
     memset(writer->touched, 0, sizeof writer->touched);
     if (writer->catalog && writer->catalog->version != version)
         truce__writer_catalog_changed(writer);
@@ -374,6 +377,8 @@ static truce_status acquire(struct writer *writer, struct write_op *op)
     status = truce__durable_usable(writer->durable, &op->error);
     if (!status)
         status = truce__kv_in_place(writer->kv, &op->error);
+    if (!status)
+        status = truce__stamp_check(writer->lock, &op->error);
     if (status)
         truce__lock_release(writer->lock);
     return status;

@@ -2,7 +2,8 @@
 #include "engine/documents/cache.h"
 #include "tests/support/test.h"
 
-static atomic_uint begun;
+static atomic_uint begun, made;
+static struct kv_commits commits = {.now = &made};
 static struct cache *cache;
 
 static struct bytes text(const char *string)
@@ -14,8 +15,10 @@ static struct bytes text(const char *string)
 static void open_cache(void)
 {
     atomic_store(&begun, 7);
-    cache = truce__cache_new(&begun);
-    truce__cache_begin(cache, 0);
+    atomic_store(&made, 3);
+    atomic_store(&commits.known, 3);
+    cache = truce__cache_new(&begun, &commits);
+    truce__cache_begin(cache, 0, false);
     truce__cache_end(cache, true);
 }
 
@@ -96,12 +99,12 @@ TEST(a_cache_is_not_used_before_its_process_held_the_lock)
     struct cache_look before;
 
     atomic_store(&begun, 7);
-    cache = truce__cache_new(&begun);
+    cache = truce__cache_new(&begun, &commits);
     before = miss("k");
     CHECK(!before.may_fill);
     fill("k", &before, "one");
     CHECK(!shows("c", "k", "one"));
-    truce__cache_begin(cache, 0);
+    truce__cache_begin(cache, 0, false);
     CHECK(!shows("c", "k", "one"));
     truce__cache_end(cache, true);
     read_from_file("k", "one");
@@ -117,7 +120,7 @@ TEST(a_document_that_is_too_large_is_not_kept)
     memset(large, 'x', CACHE_BODY_MAX + 1);
     read_from_file("k", large);
     CHECK(!shows("c", "k", large));
-    truce__cache_begin(cache, 0);
+    truce__cache_begin(cache, 0, false);
     change("k", large);
     CHECK(!leader_sees("k", large, 5));
     commit();
@@ -138,7 +141,7 @@ TEST(a_document_with_a_very_long_key_is_not_kept)
     CHECK(!miss(key).may_fill);
     read_from_file(key, "one");
     CHECK(!shows("c", key, "one"));
-    truce__cache_begin(cache, 0);
+    truce__cache_begin(cache, 0, false);
     change(key, "two");
     CHECK(!leader_sees(key, "two", 5));
     commit();
@@ -157,7 +160,7 @@ TEST(what_is_changing_is_seen_by_the_leader_alone)
 
     open_cache();
     read_from_file("k", "one");
-    truce__cache_begin(cache, 0);
+    truce__cache_begin(cache, 0, false);
     CHECK(leader_sees("k", "one", 1));
     change("k", "two");
     CHECK(leader_sees("k", "two", 5));
@@ -176,13 +179,13 @@ TEST(what_was_read_before_a_change_is_not_put_in_after_it)
 
     open_cache();
     before = miss("k");
-    truce__cache_begin(cache, 0);
+    truce__cache_begin(cache, 0, false);
     change("k", ""); /* removed: no entry stays that could stand in the way */
     commit();
     fill("k", &before, "one");
     CHECK(!shows("c", "k", "one"));
     before = miss("k");
-    truce__cache_begin(cache, 0);
+    truce__cache_begin(cache, 0, false);
     change("k", "two");
     fill("k", &before, "one");
     CHECK(leader_sees("k", "two", 5));
@@ -200,7 +203,7 @@ TEST(two_that_read_the_same_put_it_in_once)
     other = miss("k");
     fill("k", &one, "one");
     fill("k", &other, "one");
-    truce__cache_begin(cache, 0);
+    truce__cache_begin(cache, 0, false);
     change("k", "");
     commit();
     CHECK(!shows("c", "k", "one"));
@@ -211,7 +214,7 @@ TEST(a_change_that_was_not_committed_leaves_nothing)
 {
     open_cache();
     read_from_file("k", "one");
-    truce__cache_begin(cache, 0);
+    truce__cache_begin(cache, 0, false);
     change("k", "two");
     truce__cache_end(cache, false);
     CHECK(!shows("c", "k", "one"));
@@ -226,7 +229,7 @@ TEST(after_a_savepoint_was_rolled_back_nothing_that_was_changed_is_known)
     open_cache();
     read_from_file("k", "one");
     read_from_file("other", "one");
-    truce__cache_begin(cache, 0);
+    truce__cache_begin(cache, 0, false);
     change("k", "two");
     truce__cache_doubt(cache);
     CHECK(!leader_sees("k", "two", 5));
@@ -245,7 +248,7 @@ TEST(a_collection_that_changes_as_a_whole_is_forgotten)
     open_cache();
     early = miss("early");
     read_from_file("k", "one");
-    truce__cache_begin(cache, 0);
+    truce__cache_begin(cache, 0, false);
     truce__cache_close(cache);
     before = miss("k");
     CHECK(!before.may_fill);
@@ -267,7 +270,7 @@ TEST(a_transaction_with_very_many_changes_is_one_that_changes_everything)
 
     open_cache();
     read_from_file("k", "one");
-    truce__cache_begin(cache, 0);
+    truce__cache_begin(cache, 0, false);
     for (int i = 0; i < 40000; i++) {
         snprintf(key, sizeof key, "%d", i);
         change(key, "new");
@@ -295,7 +298,7 @@ TEST(a_commit_that_another_process_began_ends_the_use_until_the_next_turn)
     late = miss("k");
     CHECK(!late.may_fill);
     fill("early", &early, "one");
-    truce__cache_begin(cache, 0);
+    truce__cache_begin(cache, 0, false);
     CHECK(!leader_sees("k", "one", 1));
     truce__cache_end(cache, true);
     CHECK(!shows("c", "k", "one"));
@@ -331,7 +334,7 @@ TEST(the_oldest_go_when_it_is_full_but_not_what_is_used_or_changing)
     open_cache();
     memset(body, 'x', 1000);
     read_from_file("used", "one");
-    truce__cache_begin(cache, 0);
+    truce__cache_begin(cache, 0, false);
     change("changing", "two");
     for (int i = 0; i < KEYS; i++) {
         snprintf(key, sizeof key, "%d", i);
@@ -355,7 +358,7 @@ TEST(changes_that_do_not_fit_are_not_known)
 
     open_cache();
     memset(body, 'x', 8000);
-    truce__cache_begin(cache, 0);
+    truce__cache_begin(cache, 0, false);
     for (int i = 0; i < KEYS; i++) {
         snprintf(key, sizeof key, "%d", i);
         change(key, body);
@@ -370,4 +373,23 @@ TEST(changes_that_do_not_fit_are_not_known)
     CHECK_INT(count_shown(KEYS, body), ==, seen);
     truce__cache_free(cache);
     bson_free(body);
+}
+
+/* Another program's commit is counted by nobody but the file. */
+TEST(what_somebody_commits_without_a_word_is_not_hidden)
+{
+    open_cache();
+    read_from_file("k", "one");
+    CHECK(shows("c", "k", "one"));
+    atomic_fetch_add(&made, 1);
+    CHECK(!shows("c", "k", "one"));
+    CHECK(!miss("k").may_fill);
+    truce__cache_begin(cache, 0, true);
+    CHECK(!leader_sees("k", "one", 1));
+    atomic_store(&commits.known, atomic_load(&made));
+    truce__cache_end(cache, false);
+    CHECK(!shows("c", "k", "one"));
+    read_from_file("k", "two");
+    CHECK(shows("c", "k", "two"));
+    truce__cache_free(cache);
 }

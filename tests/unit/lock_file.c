@@ -22,13 +22,13 @@ static char path[400], lock_path[420], other[420];
 static truce_store *store;
 
 /* A sanitizer would take SIGBUS for itself. */
-const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
     return "handle_sigbus=0";
 }
 
-const char *__tsan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
     return "handle_sigbus=0";

@@ -21,7 +21,8 @@
  *
  * Invariants:
  *  1. A known entry shows what a snapshot of the file that began now would show, as long as no
- *     other process has begun a commit that this cache does not know (`seen` == `begun`).
+ *     other process has begun a commit that this cache does not know (`seen` == `begun`), and nobody has made
+ *     one, with truce or without it (commits: `known` == `now`).
  *  2. A document changes in the file only while its entry is changing or the cache is closed: who
  *     finds a known entry finds it before the commit began to be visible, and after that only what
  *     was committed.
@@ -29,9 +30,9 @@
  *     not changing at the miss, nor has any document of its shard begun to change since. So no
  *     commit of this process lies between the snapshot and the fill. If one of others does, nobody
  *     finds what was put in before it is thrown away (1).
- *  4. Whoever compares `seen` and `begun` does so under a shard's mutex, and reads `seen` first.
- *     `seen` moves only after every shard was emptied (begin), or for a commit of this process
- *     (commit).
+ *  4. Whoever compares `seen` and `begun` does so under a shard's mutex, and reads `seen` first; likewise
+ *     `known` and `now`. `seen` and `known` move only after every shard was emptied (begin), or for a
+ *     commit of this process, which is the next after those that were known (commit).
  *  5. Entries that are changing are never evicted.
  *
  *  6. Each number of the table `promised` is at least that of the last commit that is promised to be on
@@ -87,6 +88,7 @@ struct shard {
 
 struct cache {
     const atomic_uint *begun;
+    const struct kv_commits *commits;
     atomic_uint seen;
     atomic_bool closed;
     uint64_t seed;
@@ -261,11 +263,12 @@ static void empty(struct cache *cache)
 
 /* ---- making and freeing ---------------------------------------------------------------------- */
 
-struct cache *truce__cache_new(const atomic_uint *begun)
+struct cache *truce__cache_new(const atomic_uint *begun, const struct kv_commits *commits)
 {
     struct cache *cache = bson_malloc0(sizeof *cache);
 
     cache->begun = begun;
+    cache->commits = commits;
     cache->seed = truce__random_entropy();
     atomic_init(&cache->seen, atomic_load(begun) - 1);
     for (int i = 0; i < SHARDS; i++)
@@ -292,9 +295,10 @@ void truce__cache_free(struct cache *cache)
 /* Invariant 4: under a shard's mutex. */
 static bool usable(const struct cache *cache)
 {
-    unsigned seen = atomic_load(&cache->seen);
+    unsigned seen = atomic_load(&cache->seen), known = atomic_load(&cache->commits->known);
 
-    return !atomic_load(&cache->closed) && seen == atomic_load(cache->begun);
+    return !atomic_load(&cache->closed) && seen == atomic_load(cache->begun) &&
+           known == atomic_load(cache->commits->now);
 }
 
 /* Of a known entry, or after a snapshot: the commits that it shows have been noted. */
@@ -364,12 +368,12 @@ void truce__cache_fill(struct cache *cache, const char *collection, struct bytes
 
 /* ---- who leads the writer --------------------------------------------------------------------- */
 
-void truce__cache_begin(struct cache *cache, uint64_t promised)
+void truce__cache_begin(struct cache *cache, uint64_t promised, bool foreign)
 {
     unsigned begun = atomic_load(cache->begun);
 
     truce_assert(!cache->changes_count && !atomic_load(&cache->closed));
-    if (atomic_load(&cache->seen) == begun)
+    if (atomic_load(&cache->seen) == begun && !foreign)
         return;
     empty(cache);
     atomic_store(&cache->promised_all, promised);

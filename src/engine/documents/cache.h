@@ -20,8 +20,9 @@
 
 struct cache;
 
-/* `begun`: how many commits that change documents were begun, by all processes (lock.h). */
-struct cache *truce__cache_new(const atomic_uint *begun);
+/* `begun`: how many commits that change documents were begun, by all processes (lock.h). `commits`: those that
+ * were made, by whatever program (kv.h). */
+struct cache *truce__cache_new(const atomic_uint *begun, const struct kv_commits *commits);
 void truce__cache_free(struct cache *cache); /* NULL is allowed */
 
 /* ---- readers -------------------------------------------------------------------------------- */
@@ -48,8 +49,8 @@ void truce__cache_fill(struct cache *cache, const char *collection, struct bytes
 /* ---- who leads the writer ------------------------------------------------------------------- */
 
 /* The write transaction has begun: what other processes have committed is known now, and has numbers up to
- * `promised`. */
-void truce__cache_begin(struct cache *cache, uint64_t promised);
+ * `promised`. `foreign`: a program may have that did not say so; its commits are accepted after this (kv.h). */
+void truce__cache_begin(struct cache *cache, uint64_t promised, bool foreign);
 
 /* The document as this transaction sees it, appended to `body`. False: look into the file. */
 bool truce__cache_peek(struct cache *cache, const char *collection, struct bytes key, int64_t *row,

@@ -120,6 +120,7 @@ static int count_wal_pages(void *arg, sqlite3 *db, const char *name, int pages)
     (void)db;
     (void)name;
     kv->wal_pages = pages;
+    kv->logged = true;
     return SQLITE_OK;
 }
 
@@ -309,6 +310,58 @@ void truce__kv_snapshot_end(struct kv *kv)
     kv->state = KV_IDLE;
 }
 
+/* ---- commits of everybody ------------------------------------------------------------------- */
+
+/* The index of the log is there once something was read. */
+static void find_commits(struct kv *kv)
+{
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_COMMITS, &kv->commits.now);
+    if (kv->commits.now)
+        atomic_store(&kv->commits.known, atomic_load(kv->commits.now) - 1);
+}
+
+const struct kv_commits *truce__kv_commits(struct kv *kv)
+{
+    truce_assert(kv->flags & KV_WRITER);
+    if (!kv->commits.now)
+        find_commits(kv);
+    truce_assert(kv->commits.now);
+    return &kv->commits;
+}
+
+/* Nobody else commits before the transaction ends. */
+static void note_begin(struct kv *kv)
+{
+    kv->logged = false;
+    if (!kv->commits.now)
+        return;
+    kv->begun_at = atomic_load(kv->commits.now);
+    kv->foreign = kv->begun_at != atomic_load(&kv->commits.known);
+}
+
+bool truce__kv_foreign(const struct kv *kv)
+{
+    truce_assert(kv->state == KV_WRITING);
+    return kv->foreign;
+}
+
+void truce__kv_accept(struct kv *kv)
+{
+    truce_assert(kv->state == KV_WRITING);
+    if (kv->commits.now)
+        atomic_store(&kv->commits.known, kv->begun_at);
+    kv->foreign = false;
+}
+
+/* By the number, and not by another look: somebody may have committed since. */
+static void note_commit(struct kv *kv)
+{
+    if (kv->commits.now && kv->logged && !kv->foreign)
+        atomic_store(&kv->commits.known, kv->begun_at + 1);
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
 truce_status truce__kv_write_begin(struct kv *kv, uint32_t *version, bson_error_t *error)
 {
     truce_status status;
@@ -319,6 +372,7 @@ truce_status truce__kv_write_begin(struct kv *kv, uint32_t *version, bson_error_
     if (status)
         return status;
     kv->state = KV_WRITING;
+    note_begin(kv);
     status = truce__kv_version(kv, version, error);
     if (status)
         truce__kv_write_rollback(kv);
@@ -341,6 +395,8 @@ truce_status truce__kv_write_commit(struct kv *kv, bson_error_t *error)
     status = run(kv, "COMMIT", &kv->commit, error);
     if (status)
         truce__kv_write_rollback(kv);
+    else
+        note_commit(kv);
     kv->state = KV_IDLE;
     return status;
 }
@@ -403,11 +459,19 @@ truce_status truce__kv_file_pages(struct kv *kv, int64_t *pages, bson_error_t *e
 
 truce_status truce__kv_mark(struct kv *kv, bson_error_t *error)
 {
+    truce_status status;
+    uint32_t version;
     char sql[64];
 
-    truce_assert(kv->state == KV_IDLE && kv->flags & KV_WRITER);
+    status = truce__kv_write_begin(kv, &version, error);
+    if (status)
+        return status;
     snprintf(sql, sizeof sql, "PRAGMA user_version=%d", KV_FORMAT);
-    return truce__kv_execute(kv, sql, error);
+    status = truce__kv_execute(kv, sql, error);
+    if (!status)
+        return truce__kv_write_commit(kv, error);
+    truce__kv_write_rollback(kv);
+    return status;
 }
 
 truce_status truce__kv_checkpoint(struct kv *kv, bool restart, int *pages, int *moved,

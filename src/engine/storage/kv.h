@@ -16,6 +16,7 @@
  * Status: TRUCE_IO the disk refused (full, failed, not permitted); TRUCE_CORRUPT the file is not
  * what it must be; TRUCE_LOCKED another program holds SQLite's own lock on it.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -75,6 +76,22 @@ void truce__kv_write_rollback(struct kv *kv);
 truce_status truce__kv_savepoint_begin(struct kv *kv, bson_error_t *error);
 truce_status truce__kv_savepoint_release(struct kv *kv, bson_error_t *error);
 truce_status truce__kv_savepoint_rollback(struct kv *kv, bson_error_t *error);
+
+/* How many commits the file has seen, of whatever program, while anybody has had it open; and how many of
+ * them a connection that writes has made itself, or accepted. */
+struct kv_commits {
+    const atomic_uint *now; /* moves when a commit is seen by readers */
+    atomic_uint known;
+};
+
+/* Of a connection that writes and has read; as long as it is open. `known` is no number of `now` before the
+ * first is accepted. */
+const struct kv_commits *truce__kv_commits(struct kv *kv);
+
+/* In a write transaction: did anybody else commit since? If so `known` stays what it was until that is
+ * accepted, which counts all of them. */
+bool truce__kv_foreign(const struct kv *kv);
+void truce__kv_accept(struct kv *kv);
 
 /* Has this transaction changed anything? */
 bool truce__kv_changed(const struct kv *kv);

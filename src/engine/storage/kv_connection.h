@@ -48,6 +48,10 @@ struct kv {
     bool savepoint; /* one is open */
     bool changed;   /* this transaction, something */
     int wal_pages;
+    struct kv_commits commits;
+    unsigned begun_at; /* `commits.now`, when this transaction began */
+    bool foreign;      /* others have committed, and nobody has accepted that yet */
+    bool logged;       /* the commit that runs has written to the log */
     sqlite3_stmt *version, *begin, *commit, *rollback;
     sqlite3_stmt *save, *release, *back;
     sqlite3_stmt *kept;       /* stands on a row whose bytes the caller may still look at */

@@ -21,12 +21,17 @@
  * word that comes in (hence invariant 2), so that a processor does four steps at once: a page takes a
  * quarter of a microsecond, less than the call that reads it.
  *
+ * The index of the log, which SQLite shares between processes, begins with a header that is written last in
+ * every commit, and makes it one; its third number counts them (SQLite's "WAL-mode File Format", 2.1). Whoever
+ * commits, with truce or without it, is seen there at once.
+ *
  * The header of the file is also read by itself, 100 bytes when a connection opens, to learn the size
  * of pages; that look is not verified, and SQLite reads the whole of page 1 before it trusts anything.
  */
 #include "engine/storage/kv_page.h"
 
 #include <bson/bson.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -38,6 +43,7 @@
 #define PLACE_FORMAT   60
 #define PLACE_ID       68
 #define STRIPE         32 /* bytes of one step of all lanes */
+#define PLACE_COMMITS  8  /* in the index of the log */
 
 /* new in SQLite 3.48: parts of pages may be read, which no checksum covers */
 #define SUBPAGE_READ 0x00008000
@@ -48,6 +54,7 @@ struct kv_page_file {
     uint32_t damaged;
     struct kv_watch watch;
     sqlite3_file *real; /* behind this */
+    const atomic_uint *commits;
     uint8_t page[KV_PAGE_BYTES];
 };
 
@@ -213,6 +220,9 @@ static int page_control(sqlite3_file *base, int what, void *arg)
     case KV_PAGE_WATCH:
         file->watch = *(const struct kv_watch *)arg;
         return SQLITE_OK;
+    case KV_PAGE_COMMITS:
+        *(const atomic_uint **)arg = file->commits;
+        return SQLITE_OK;
     case KV_PAGE_LOOK:
         return look(file, arg);
     default:
@@ -284,7 +294,12 @@ static int page_characteristics(sqlite3_file *base)
 
 static int page_shm_map(sqlite3_file *base, int region, int size, int extend, void volatile **map)
 {
-    return page_of(base)->real->pMethods->xShmMap(page_of(base)->real, region, size, extend, map);
+    struct kv_page_file *file = page_of(base);
+    int result = file->real->pMethods->xShmMap(file->real, region, size, extend, map);
+
+    if (!result && !region && *map)
+        file->commits = (const atomic_uint *)((const uint8_t *)*map + PLACE_COMMITS);
+    return result;
 }
 
 static int page_shm_lock(sqlite3_file *base, int offset, int count, int flags)
@@ -299,6 +314,7 @@ static void page_shm_barrier(sqlite3_file *base)
 
 static int page_shm_unmap(sqlite3_file *base, int remove)
 {
+    page_of(base)->commits = NULL;
     return page_of(base)->real->pMethods->xShmUnmap(page_of(base)->real, remove);
 }
 
@@ -338,6 +354,7 @@ int truce__kv_page_open(sqlite3_vfs *real, const char *name, sqlite3_file *base,
     file->sums = false;
     file->damaged = 0;
     file->watch = (struct kv_watch){0};
+    file->commits = NULL;
     file->real = bson_malloc0((size_t)real->szOsFile);
     result = real->xOpen(real, name, file->real, flags, out);
     if (result) {

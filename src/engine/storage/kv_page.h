@@ -25,6 +25,8 @@ enum {
     KV_PAGE_SUMS = 0x74720002,    /* bool *: the pages of this file carry checksums */
     KV_PAGE_LOOK = 0x74720003,    /* struct kv_page_look * */
     KV_PAGE_WATCH = 0x74720004,   /* const struct kv_watch *: is told when a sync fails */
+    KV_PAGE_COMMITS =
+        0x74720005, /* const atomic_uint **: counts the commits of everybody; NULL: no log yet */
 };
 
 /* One page as it is in the file, whatever the log has. */

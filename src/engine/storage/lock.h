@@ -33,7 +33,7 @@ struct lock_pin {
 };
 
 #define LOCK_MAGIC   UINT64_C(0x6b636f6c63757274) /* "truclock" */
-#define LOCK_VERSION 2                            /* of the page's layout */
+#define LOCK_VERSION 3                            /* of the page's layout */
 
 /* The shared page, at the start of the lock file. */
 struct lock_page {
@@ -51,6 +51,11 @@ struct lock_page {
     atomic_ullong written;        /* ... ended, and ... */
     atomic_ullong durable;        /* ... on the disk (durable.c) */
     atomic_bool broken;           /* the disk refused what was written */
+    atomic_bool foreign;          /* another program has written into the database ... */
+    atomic_uint moving;           /* ... odd: truce does, ... */
+    atomic_llong stamp_size;      /* ... which left it so (stamp.c) */
+    atomic_llong stamp_ns;
+    atomic_ullong stamp_boot;
     atomic_uint changes[WAKE_SLOTS]; /* for each slot of collection names: counts commits */
     atomic_uint log_pages;           /* in the WAL, as the last commit left it ... */
     atomic_ullong log_written;       /* ... and those ever written to it */
@@ -59,7 +64,7 @@ struct lock_page {
 };
 
 struct lock {
-    char *path;
+    char *path, *database;
     int file;
     struct file_id id;
     struct lock_page *page;
@@ -85,9 +90,9 @@ void truce__lock_adopt(struct lock *lock);
 /* The database and the log are what they are now; opens the door. */
 void truce__lock_admit(struct lock *lock, const char *path);
 
-/* CORRUPT: the log beside the database is that of another file, or others have another database open
- * under this name. While the door is shut; adopted. */
-truce_status truce__lock_match(const struct lock *lock, const char *path, bson_error_t *error);
+/* CORRUPT: the log beside the database is that of another file or of another content, or others have another
+ * database open under this name. While the door is shut; adopted. */
+truce_status truce__lock_match(struct lock *lock, const char *path, bson_error_t *error);
 
 /* Before pages of the file itself change. False: somebody reads it without a look at the log, for a
  * moment. True stays true as long as we are there. */
@@ -99,7 +104,7 @@ bool truce__lock_leave(struct lock *lock, int64_t deadline_ns);
 
 void truce__lock_close(struct lock *lock);
 
-/* CORRUPT: somebody has cut the file. */
+/* CORRUPT: somebody has cut the file, or written into the database (stamp.h). */
 truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error);
 /* The same, and the file is still the one that others find under its name. */
 truce_status truce__lock_check(const struct lock *lock, bson_error_t *error);

@@ -38,8 +38,7 @@
  *
  * A crash leaves a page that is whole, or one of which nothing but zeros was written.
  *
- * Deliberately not done: noticing that a file was overwritten in its place while nobody had it open and
- * the log had content. It is the same file to the kernel.
+ * If it is the same, but its content is another, that is seen by its stamp (stamp.c).
  */
 #include "engine/storage/lock.h"
 
@@ -52,6 +51,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "engine/storage/lock_bytes.h"
+#include "engine/storage/stamp.h"
 
 #define MODE        0644 /* SQLite's for a new database, before the umask */
 #define NAP_MS      1
@@ -292,7 +292,8 @@ truce_status truce__lock_enter(const char *path, int64_t deadline_ns, struct loc
 {
     truce_status status;
 
-    *lock = (struct lock){.path = bson_strdup_printf("%s-lock", path), .file = -1};
+    *lock = (struct lock){
+        .path = bson_strdup_printf("%s-lock", path), .database = bson_strdup(path), .file = -1};
     *denied = false;
     status = come_in(lock, deadline_ns, denied, error);
     if (!status) {
@@ -332,6 +333,8 @@ void truce__lock_admit(struct lock *lock, const char *path)
     bool opened;
 
     truce_assert(lock->known);
+    if (lock->alone)
+        truce__stamp_end(lock);
     if (!truce__file_id(path, &lock->page->database))
         lock->page->database = (struct file_id){0};
     if (!truce__file_id(log, &lock->page->log))
@@ -359,7 +362,20 @@ static bool is_old_log(const struct lock *lock, const char *path)
     return old;
 }
 
-truce_status truce__lock_match(const struct lock *lock, const char *path, bson_error_t *error)
+/* The file that is there is the one that was. */
+static truce_status match_content(struct lock *lock, const char *path, bson_error_t *error)
+{
+    if (!lock->alone)
+        return truce__stamp_check(lock, error);
+    if (!is_old_log(lock, path) || truce__stamp_fits(lock))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "\"%s\" was written over by another program, and \"%s-wal\" is the log of "
+                       "what was in it before: bring that back, or move the log away",
+                       path, path);
+}
+
+truce_status truce__lock_match(struct lock *lock, const char *path, bson_error_t *error)
 {
     static const struct file_id none = {0};
     struct file_id id;
@@ -367,7 +383,7 @@ truce_status truce__lock_match(const struct lock *lock, const char *path, bson_e
 
     truce_assert(lock->known);
     if (there && truce__file_id_equal(&id, &lock->page->database))
-        return TRUCE_OK;
+        return match_content(lock, path, error);
     if (!lock->alone)
         return truce__fail(TRUCE_CORRUPT, error,
                            "\"%s\" was %s while other programs have it open: close it there first",
@@ -382,8 +398,14 @@ truce_status truce__lock_match(const struct lock *lock, const char *path, bson_e
 
 truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error)
 {
-    if (is_whole(lock->page))
+    if (is_whole(lock->page) && !atomic_load(&lock->page->foreign))
         return TRUCE_OK;
+    if (is_whole(lock->page))
+        return truce__fail(
+            TRUCE_CORRUPT, error,
+            "\"%s\" was written over by another program while it was open: close the "
+            "store in every program, see to the file, and open it again",
+            lock->database);
     return refuse(lock,
                   "was cut while the store was open: close the store in every program, and open it "
                   "again",
@@ -431,6 +453,7 @@ void truce__lock_close(struct lock *lock)
         munmap(lock->page, sizeof *lock->page);
     }
     close_file(lock);
+    bson_free(lock->database);
     bson_free(lock->path);
     *lock = (struct lock){.file = -1};
 }

@@ -1,0 +1,372 @@
+/* Other programs that write into the file of an open store: a commit is seen at once; what they do to the file itself
+ * is refused. */
+#include <pthread.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "engine/storage/kv_wal.h"
+#include "tests/support/damage.h"
+#include "tests/support/open_lock.h"
+#include "tests/support/test.h"
+#include "truce/store.h"
+
+static char directory[300], path[400], other[420];
+static truce_store *store;
+
+static void new_path(void)
+{
+    snprintf(directory, sizeof directory, "%s", test_directory());
+    snprintf(path, sizeof path, "%s/s.truce", directory);
+    snprintf(other, sizeof other, "%s/o.truce", directory);
+    fflush(NULL);
+}
+
+static bool open_it(void)
+{
+    bson_error_t error;
+
+    return CHECK_OK(truce_store_open(path, NULL, &store, &error), error);
+}
+
+static truce_status put(int id, int n, bson_error_t *error)
+{
+    static char pad[2000];
+    const truce_write_options options = {.relaxed = true, .upsert = true};
+    bson_t *filter = BCON_NEW("_id", BCON_INT32(id)), *update;
+    truce_status status;
+
+    memset(pad, 'a' + n % 26, sizeof pad - 1);
+    update = BCON_NEW("$set", "{", "n", BCON_INT32(n), "pad", BCON_UTF8(pad), "}");
+    status = truce_update(store, "c", filter, update, &options, NULL, error);
+    bson_destroy(update);
+    bson_destroy(filter);
+    return status;
+}
+
+static void put_many(int documents, int n)
+{
+    bson_error_t error;
+
+    for (int id = 0; id < documents; id++) {
+        if (!CHECK_OK(put(id, n, &error), error))
+            return;
+    }
+}
+
+/* -1: there is no such document. */
+static truce_status get(int id, int *n, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_INT32(id)), document;
+    truce_status status = truce_find_one(store, "c", filter, NULL, &document, error);
+    bson_iter_t iter;
+
+    *n = -1;
+    if (!status && CHECK(bson_iter_init_find(&iter, &document, "n")))
+        *n = bson_iter_int32(&iter);
+    bson_destroy(&document);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static void check_n(int id, int expected)
+{
+    bson_error_t error;
+    int n;
+
+    if (CHECK_OK(get(id, &n, &error), error))
+        CHECK_INT(n, ==, expected);
+}
+
+/* ---- commits ----------------------------------------------------------------------------------- */
+
+static sqlite3 *open_foreign(void)
+{
+    sqlite3 *db = NULL;
+
+    CHECK(!sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, truce__kv_wal_vfs()));
+    CHECK(!sqlite3_exec(db, "PRAGMA wal_autocheckpoint=0", NULL, NULL, NULL));
+    sqlite3_busy_timeout(db, 10000);
+    return db;
+}
+
+/* The first document becomes {_id: 0, n: N}. */
+static void commit_foreign(sqlite3 *db, int n)
+{
+    bson_t *document = BCON_NEW("_id", BCON_INT32(0), "n", BCON_INT32(n));
+    sqlite3_stmt *statement = NULL;
+
+    CHECK(!sqlite3_prepare_v2(db, "UPDATE c2 SET body = ? WHERE id = 1", -1, &statement, NULL));
+    sqlite3_bind_blob(statement, 1, bson_get_data(document), (int)document->len, SQLITE_TRANSIENT);
+    CHECK_INT(sqlite3_step(statement), ==, SQLITE_DONE);
+    sqlite3_finalize(statement);
+    bson_destroy(document);
+}
+
+TEST(a_commit_of_another_program_is_seen_by_the_next_read)
+{
+    sqlite3 *db;
+
+    new_path();
+    REQUIRE(open_it());
+    put_many(3, 1);
+    check_n(0, 1);
+    check_n(0, 1);
+    db = open_foreign();
+    for (int n = 2; n < 6; n++) {
+        commit_foreign(db, n);
+        check_n(0, n);
+        check_n(0, n);
+    }
+    sqlite3_close(db);
+    truce_store_close(store);
+}
+
+/* The leader takes documents from memory, too. */
+TEST(a_commit_of_another_program_is_seen_by_the_next_write)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_INT32(0)),
+           *one = BCON_NEW("$inc", "{", "n", BCON_INT32(1), "}");
+    bson_error_t error;
+    sqlite3 *db;
+
+    new_path();
+    REQUIRE(open_it());
+    put_many(3, 1);
+    check_n(0, 1);
+    db = open_foreign();
+    for (int n = 10; n < 40; n += 10) {
+        commit_foreign(db, n);
+        CHECK_OK(truce_update(store, "c", filter, one, NULL, NULL, &error), error);
+        check_n(0, n + 1);
+    }
+    sqlite3_close(db);
+    truce_store_close(store);
+    bson_destroy(filter);
+    bson_destroy(one);
+}
+
+static atomic_bool going_on;
+
+static void *write_on(void *arg)
+{
+    bson_error_t error;
+
+    (void)arg;
+    for (int n = 1; atomic_load(&going_on); n++)
+        CHECK_OK(put(1 + n % 2, n, &error), error);
+    return NULL;
+}
+
+/* Own commits come between, at any moment: a look never shows less than the other has committed. */
+TEST(commits_of_another_program_among_own_ones_are_seen)
+{
+    long commits = test_scale("TRUCE_FOREIGN_COMMITS", 300);
+    pthread_t thread;
+    sqlite3 *db;
+
+    new_path();
+    REQUIRE(open_it());
+    put_many(3, 1);
+    db = open_foreign();
+    atomic_store(&going_on, true);
+    pthread_create(&thread, NULL, write_on, NULL);
+    for (int n = 2; n < commits && !test_failures(); n++) {
+        commit_foreign(db, n);
+        check_n(0, n);
+    }
+    atomic_store(&going_on, false);
+    pthread_join(thread, NULL);
+    sqlite3_close(db);
+    truce_store_close(store);
+}
+
+/* ---- the file ---------------------------------------------------------------------------------- */
+
+/* As cp does it: the file stays, its content is another. */
+static void copy_over(const char *from, const char *to)
+{
+    struct image image;
+    FILE *file;
+
+    if (!image_read(&image, from))
+        return;
+    truce__clock_sleep_ms(20); /* more than a tick of the kernel's clock */
+    file = fopen(to, "r+");
+    CHECK(file && fwrite(image.bytes, 1, image.size, file) == image.size);
+    CHECK(file && !fflush(file) && !ftruncate(fileno(file), (off_t)image.size));
+    if (file)
+        fclose(file);
+    image_release(&image);
+}
+
+static void make_closed(const char *name, int documents, int n)
+{
+    char kept[400];
+
+    strcpy(kept, path);
+    strcpy(path, name);
+    if (open_it()) {
+        put_many(documents, n);
+        truce_store_close(store);
+    }
+    strcpy(path, kept);
+}
+
+TEST(a_file_that_is_written_over_while_it_is_open_is_refused)
+{
+    truce_store *second = NULL;
+    bson_error_t error;
+    int n;
+
+    new_path();
+    make_closed(other, 20, 7);
+    make_closed(path, 20, 1);
+    REQUIRE(open_it());
+    check_n(0, 1);
+    copy_over(other, path);
+    CHECK_STATUS(TRUCE_CORRUPT, put(0, 2, &error), error);
+    CHECK(strstr(error.message, "written over by another program") && strstr(error.message, path));
+    CHECK_STATUS(TRUCE_CORRUPT, get(0, &n, &error), error);
+    CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, NULL, &second, &error), error);
+    CHECK(strstr(error.message, "written over"));
+    truce_store_close(store);
+    REQUIRE(open_it()); /* nothing of the old one was moved into it */
+    for (int id = 0; id < 20; id++)
+        check_n(id, 7);
+    truce_store_close(store);
+}
+
+/* Nobody writes: who reads looks, too, before long. */
+TEST(a_reader_sees_that_the_file_was_written_over)
+{
+    int64_t deadline_ns;
+    truce_status status = TRUCE_OK;
+    bson_error_t error;
+    const bson_t all = BSON_INITIALIZER;
+    int64_t number;
+
+    new_path();
+    make_closed(other, 200, 7);
+    make_closed(path, 20, 1);
+    REQUIRE(open_it());
+    CHECK_OK(truce_count(store, "c", &all, NULL, &number, &error), error);
+    copy_over(other, path);
+    deadline_ns = truce__clock_monotonic_ns() + INT64_C(60000000000);
+    while (!status && truce__clock_monotonic_ns() < deadline_ns) {
+        status = truce_count(store, "c", &all, NULL, &number, &error);
+        truce__clock_sleep_ms(5);
+    }
+    CHECK_STATUS(TRUCE_CORRUPT, status, error);
+    CHECK(strstr(error.message, "written over"));
+    truce_store_close(store);
+}
+
+/* The log has what was committed: it is not moved into another content. */
+TEST(what_is_in_the_log_is_not_moved_into_a_file_that_was_written_over)
+{
+    char log[440];
+    bson_error_t error;
+
+    new_path();
+    make_closed(other, 20, 7);
+    make_closed(path, 20, 1);
+    REQUIRE(open_it());
+    put_many(20, 2);
+    copy_over(other, path);
+    truce_store_close(store);
+    snprintf(log, sizeof log, "%s-wal", path);
+    CHECK(!access(log, F_OK));
+    CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, NULL, &store, &error), error);
+    CHECK(strstr(error.message, "-wal"));
+    REQUIRE(!unlink(log));
+    REQUIRE(open_it());
+    check_n(3, 7);
+    truce_store_close(store);
+}
+
+static void die_with_log(int documents, int n)
+{
+    int state;
+    pid_t child = fork();
+
+    if (!child) {
+        if (!open_it())
+            _exit(1);
+        put_many(documents, n);
+        kill(getpid(), SIGKILL);
+    }
+    CHECK(waitpid(child, &state, 0) == child && WIFSIGNALED(state));
+}
+
+TEST(a_file_that_was_written_over_while_nobody_had_it_open_does_not_get_the_log)
+{
+    char kept[440];
+    bson_error_t error;
+
+    new_path();
+    snprintf(kept, sizeof kept, "%s/kept", directory);
+    make_closed(other, 20, 7);
+    make_closed(path, 20, 1);
+    copy_over(path, (fclose(fopen(kept, "w")), kept));
+    die_with_log(20, 2);
+    REQUIRE(open_it()); /* it is whole */
+    check_n(3, 2);
+    truce_store_close(store);
+    die_with_log(20, 3);
+    copy_over(other, path);
+    CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, NULL, &store, &error), error);
+    CHECK(strstr(error.message, "-wal"));
+}
+
+/* After a power cut the page and the file are of different moments. */
+TEST(what_was_left_before_the_machine_was_started_is_not_compared)
+{
+    bson_error_t error;
+    struct lock lock;
+    bool denied;
+
+    new_path();
+    make_closed(path, 20, 1);
+    die_with_log(20, 2);
+    CHECK_OK(truce__lock_enter(path, INT64_MAX, &lock, &denied, &error), error);
+    CHECK(lock.alone && lock.known);
+    atomic_store(&lock.page->stamp_size, 5);
+    atomic_fetch_add(&lock.page->stamp_boot, 1);
+    truce__lock_close(&lock);
+    REQUIRE(open_it());
+    check_n(3, 2);
+    truce_store_close(store);
+}
+
+/* So much that checkpoints run, beside readers and from two handles. */
+TEST(own_changes_of_the_file_are_no_foreign_ones)
+{
+    truce_store *first;
+    bson_error_t error;
+
+    new_path();
+    REQUIRE(open_it());
+    first = store;
+    REQUIRE(open_it());
+    for (int round = 0; round < 30; round++) {
+        truce_store *kept = store;
+
+        put_many(400, round);
+        store = round % 2 ? first : kept;
+        first = round % 2 ? kept : first;
+        check_n(round, round);
+    }
+    CHECK_OK(put(0, 5, &error), error);
+    truce_store_close(store);
+    truce_store_close(first);
+    REQUIRE(open_it());
+    check_n(399, 29);
+    truce_store_close(store);
+}
