@@ -22,6 +22,11 @@
  * This is a last-writer-wins element set (Shapiro, Preguica, Baquero, Zawirski 2011; SoundCloud's
  * Roshi).
  *
+ * Documents from before there were numbers are understood: an element without one, be it a bare name
+ * (classes: ["CS 101"]), is older than every operation. The first operation that is applied to a
+ * document converts its lists, truce_set_convert all of them; readers are shown them converted, with the
+ * number 0.
+ *
  * Tombstones go when it is proved that nothing older can arrive (truce_set_collect): consumers
  * apply, THEN record the numbers, THEN acknowledge their messages. For that, a source gives each
  * number to one operation only, and leaves no gaps but such as it declares void.
@@ -204,6 +209,20 @@ typedef struct truce_set_collected {
  */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_collect(truce_set *set,
                                                            truce_set_collected *collected,
+                                                           bson_error_t *error);
+
+typedef struct truce_set_converted {
+    int64_t documents;    /* that were written */
+    int64_t elements;     /* that got a number, or said nothing and are gone */
+    int64_t left;         /* documents that could not be written */
+    uint64_t reserved[4]; /* zeros */
+} truce_set_converted;
+
+/* Gives a number to every element that has none (see above): 0. May run at any time, beside everybody
+ * else; stopped and called again, it goes on. A document that cannot be written is left, and its reason
+ * is told at the end. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_convert(truce_set *set,
+                                                           truce_set_converted *converted,
                                                            bson_error_t *error);
 
 /* What was quarantined: {_id: {set, source, seq, verb, key, name}, element, reason, time}. */

@@ -37,6 +37,7 @@ extern const struct cli_command cli_manual;
 extern const struct cli_command cli_complete;
 extern const struct cli_command cli_set_define;
 extern const struct cli_command cli_set_forget;
+extern const struct cli_command cli_set_convert;
 extern const struct cli_command cli_set_add;
 extern const struct cli_command cli_set_remove;
 extern const struct cli_command cli_set_show;

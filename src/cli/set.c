@@ -268,6 +268,55 @@ const struct cli_command cli_set_collect = {
     .run = run_collect,
 };
 
+/* ---- convert ---- */
+
+static int run_convert(struct cli *cli)
+{
+    truce_set_converted converted;
+    bson_t answer = BSON_INITIALIZER;
+    truce_set *set = NULL;
+    bson_error_t error;
+    truce_status status;
+    int code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+
+    if (code)
+        goto out;
+    status = truce_set_convert(set, &converted, &error);
+    bson_append_int64(&answer, "documents", -1, converted.documents);
+    bson_append_int64(&answer, "elements", -1, converted.elements);
+    bson_append_int64(&answer, "left", -1, converted.left);
+    if (status && !converted.left) {
+        code = cli_error(cli, NULL, status, &error);
+        goto out;
+    }
+    cli_answer(cli, &answer, "converted %" PRId64 " elements of %" PRId64 " documents",
+               converted.elements, converted.documents);
+    if (status)
+        code = cli_say(cli, CLI_NO, "%" PRId64 " documents are left: %s", converted.left,
+                       error.message);
+out:
+    truce_set_free(set);
+    bson_destroy(&answer);
+    return code;
+}
+
+const struct cli_command cli_set_convert = {
+    .noun = "set",
+    .verb = "convert",
+    .arguments = "COLLECTION",
+    .summary = "give a number to the elements that have none",
+    .help =
+        "Lists such as classes: [\"CS 101\"] become [{name: \"CS 101\", seq: 0}]: older than every\n"
+        "operation. An operation does so for the document that it is applied to; this is for all.\n"
+        "May run while the set is in use; stopped and started again, it goes on.",
+    .example = "truce insert students '{student_id: 1, classes: [\"CS 101\"]}'\n"
+               "truce set define students --list classes --key student_id --name name\n"
+               "truce set convert students",
+    .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = run_convert,
+};
+
 /* ---- void, idle, start ---- */
 
 static int finish(struct cli *cli, truce_set *set, truce_status status, const bson_error_t *error,

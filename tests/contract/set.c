@@ -222,28 +222,154 @@ TEST(a_set_and_the_updates_of_the_description_understand_each_other)
     on_every_store(seed_documents);
 }
 
-static void without_numbers(truce_store *store)
+static const truce_set_form all_forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC,
+                                           TRUCE_SET_FORM_AUTO};
+
+static void put_student(truce_store *store, const char *text)
 {
-    bson_t *student = test_bson("{'student_id': 1, 'classes': [{'name': 'CS 101'}, 'Latin', "
-                                "{'name': 'CS 102'}]}");
-    truce_set_form forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC, TRUCE_SET_FORM_AUTO};
+    bson_t *student = test_bson(text), *all = test_bson("{}");
+    truce_write_options options = {.multi = true};
     bson_error_t error;
 
+    CHECK_OK(truce_remove(store, "students", all, &options, NULL, &error), error);
     CHECK_OK(truce_insert(store, "students", student, NULL, &error), error);
-    for (int i = 0; i < 3; i++) {
-        truce_set *set = tutorial_set(store, &(truce_set_options){.form = forms[i]});
+    bson_destroy(student);
+    bson_destroy(all);
+}
 
-        check_outcome(set, TRUCE_SET_ADD, "CS 101", 5 + i, TRUCE_SET_APPLIED);
+#define BARE                                                                                       \
+    "{'student_id': 1, 'classes': ['CS 101', {'name': 'CS 104'}, 'CS 102'], "                      \
+    "'deleted_classes': ['CS 103']}"
+
+/* Every form gives the same document. */
+static void without_numbers(truce_store *store)
+{
+    for (int i = 0; i < 3; i++) {
+        truce_set *set = tutorial_set(store, &(truce_set_options){.form = all_forms[i]});
+
+        put_student(store, BARE);
+        check_outcome(set, TRUCE_SET_ADD, "CS 105", 5, TRUCE_SET_APPLIED);
+        check_document(
+            store,
+            "{'student_id': 1, 'classes': [{'name': 'CS 101', 'seq': " LONG(0) "}, {'name': 'CS 104', 'seq': " LONG(
+                0) "}, {'name': 'CS 102', 'seq': " LONG(0) "}, {'name': 'CS 105', 'seq': " LONG(5) "}], 'deleted_classes': []}");
+        check_outcome(set, TRUCE_SET_ADD, "CS 102", 1, TRUCE_SET_APPLIED);
+        check_outcome(set, TRUCE_SET_REMOVE, "CS 101", 1, TRUCE_SET_APPLIED);
+        check_document(
+            store,
+            "{'student_id': 1, 'classes': [{'name': 'CS 104', 'seq': " LONG(0) "}, {'name': 'CS 102', 'seq': " LONG(
+                1) "}, {'name': 'CS 105', 'seq': " LONG(5) "}], 'deleted_classes': [{'name': 'CS 101', 'seq': " LONG(1) "}]}");
         truce_set_free(set);
     }
-    check_document(store, "{'student_id': 1, 'classes': [{'name': 'CS 101', 'seq': " LONG(
-                              7) "}, 'Latin', {'name': 'CS 102'}]}");
-    bson_destroy(student);
 }
 
 TEST(lists_from_before_there_were_numbers_are_taken_over)
 {
     on_every_store(without_numbers);
+}
+
+/* The operation is about the bare name itself. */
+static void bare_name_removed(truce_store *store)
+{
+    for (int i = 0; i < 3; i++) {
+        truce_set *set = tutorial_set(store, &(truce_set_options){.form = all_forms[i]});
+
+        put_student(store, "{'student_id': 1, 'classes': ['CS 101', 'CS 101']}");
+        check_outcome(set, TRUCE_SET_REMOVE, "CS 101", 1, TRUCE_SET_APPLIED);
+        check_document(store, "{'student_id': 1, 'classes': [], 'deleted_classes': [{'name': "
+                              "'CS 101', 'seq': " LONG(1) "}]}");
+        put_student(store, "{'student_id': 1, 'classes': ['CS 101']}");
+        check_outcome(set, TRUCE_SET_ADD, "CS 101", 1, TRUCE_SET_APPLIED);
+        check_document(store,
+                       "{'student_id': 1, 'classes': [{'name': 'CS 101', 'seq': " LONG(1) "}]}");
+        truce_set_free(set);
+    }
+}
+
+TEST(an_operation_on_a_bare_name_finds_it)
+{
+    on_every_store(bare_name_removed);
+}
+
+/* Somebody's older program puts a bare name in again, after its removal. */
+static void bare_name_is_oldest(truce_store *store)
+{
+    truce_set *set = tutorial_set(store, NULL);
+    bson_t *key = test_bson("{'student_id': 1}"), members;
+    bson_t *wanted = test_bson("{'0': {'name': 'CS 102', 'seq': 3}, '1': null}");
+    bson_error_t error;
+
+    put_student(store, "{'student_id': 1, 'classes': ['CS 101', {'name': 'CS 102', 'seq': 3}, "
+                       "'CS 102', null], 'deleted_classes': [{'name': 'CS 101', 'seq': 7}]}");
+    CHECK_OK(truce_set_members(set, key, &members, &error), error);
+    CHECK_BSON(wanted, &members);
+    check_outcome(set, TRUCE_SET_ADD, "CS 101", 5, TRUCE_SET_STALE);
+    check_outcome(set, TRUCE_SET_ADD, "CS 109", 9, TRUCE_SET_APPLIED);
+    check_document(store, "{'student_id': 1, 'classes': [{'name': 'CS 102', 'seq': 3}, null, "
+                          "{'name': 'CS 109', 'seq': " LONG(
+                              9) "}], 'deleted_classes': [{'name': 'CS 101', 'seq': 7}]}");
+    bson_destroy(&members);
+    bson_destroy(wanted);
+    bson_destroy(key);
+    truce_set_free(set);
+}
+
+TEST(a_bare_name_is_older_than_every_operation)
+{
+    on_every_store(bare_name_is_oldest);
+}
+
+static void put_bare_students(truce_store *store, int count)
+{
+    for (int i = 0; i < count; i++) {
+        char text[200];
+        bson_t *student;
+        bson_error_t error;
+
+        snprintf(text, sizeof text,
+                 i % 3 ? "{'student_id': %d, 'classes': ['CS %d', {'name': 'CS 2'}], "
+                         "'deleted_classes': [7]}"
+                       : "{'student_id': %d, 'classes': [{'name': 'CS %d', 'seq': 1}]}",
+                 i, i % 7);
+        student = test_bson(text);
+        CHECK_OK(truce_insert(store, "students", student, NULL, &error), error);
+        bson_destroy(student);
+    }
+}
+
+static int64_t count_bare(truce_store *store)
+{
+    bson_t *filter = test_bson("{'$or': [{'classes': {'$type': 'string'}}, {'deleted_classes': "
+                               "{'$type': 'number'}}, {'classes': {'$elemMatch': {'seq': "
+                               "{'$exists': false}}}}]}");
+    int64_t count = -1;
+    bson_error_t error;
+
+    CHECK_OK(truce_count(store, "students", filter, NULL, &count, &error), error);
+    bson_destroy(filter);
+    return count;
+}
+
+static void converts_all(truce_store *store)
+{
+    truce_set *set = tutorial_set(store, NULL);
+    truce_set_converted converted;
+    bson_error_t error;
+
+    put_bare_students(store, 250);
+    CHECK_OK(truce_set_convert(set, &converted, &error), error);
+    CHECK_INT(converted.documents, ==, 166);
+    CHECK_INT(converted.elements, ==, 166 * 3);
+    CHECK_INT(converted.left, ==, 0);
+    CHECK_INT(count_bare(store), ==, 0);
+    CHECK_OK(truce_set_convert(set, &converted, &error), error);
+    CHECK_INT(converted.documents, ==, 0);
+    truce_set_free(set);
+}
+
+TEST(all_lists_are_converted_once)
+{
+    on_every_store(converts_all);
 }
 
 /* ---- options ---- */

@@ -29,12 +29,33 @@ struct rig {
     truce_set_options options;
 };
 
+/* The documents are from before there were numbers, and somebody converts them. */
+static bool from_before;
+
+static void put_from_before(truce_store *store)
+{
+    static const char *const students[] = {
+        "{'student_id': 1, 'classes': ['CS 0', 'CS 1', 'CS 0']}",
+        "{'student_id': 2, 'classes': [{'name': 'CS 0'}], 'deleted_classes': ['CS 1']}",
+        "{'student_id': 3, 'classes': ['CS 0']}"};
+    bson_error_t error;
+
+    for (int i = 0; i < 3; i++) {
+        bson_t *student = test_bson(students[i]);
+
+        CHECK_OK(truce_insert(store, "students", student, NULL, &error), error);
+        bson_destroy(student);
+    }
+}
+
 static void rig_open(struct rig *rig, truce_set_options options)
 {
     truce_store *memory;
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
 
     memory = server_or_memory();
+    if (from_before)
+        put_from_before(memory);
     rig->inner = truce_fault_wrap(memory, &none);
     rig->store = truce_fault_wrap(rig->inner, &none);
     rig->options = options;
@@ -64,8 +85,11 @@ static truce_status work(struct rig *rig, bson_error_t *error)
     truce_status status = TRUCE_OK;
     int64_t first;
 
-    for (int i = 0; i < 3 && !status; i++)
+    for (int i = 0; i < 3 && !status; i++) {
         status = consume(set, pieces[i], sizes[i], error);
+        if (!status && i == 1 && from_before)
+            status = truce_set_convert(set, NULL, error);
+    }
     if (!status)
         status = truce_set_void(set, NULL, 4, 4, error);
     if (!status)
@@ -105,6 +129,14 @@ static void check(struct rig *rig, const char *what)
     CHECK_INT(collected.watermark, ==, 8);
     CHECK_OK(truce_count(rig->store, "truce_quarantine", NULL, NULL, &quarantined, &error), error);
     CHECK_INT(quarantined, ==, 0);
+    if (from_before) {
+        bson_t *bare = test_bson("{'$or': [{'classes': 'CS 0'}, {'classes': 'CS 1'}]}");
+        int64_t left = -1;
+
+        CHECK_OK(truce_count(rig->store, "students", bare, NULL, &left, &error), error);
+        CHECK_INT(left, ==, 0);
+        bson_destroy(bare);
+    }
     for (int key = 1; key <= 2; key++)
         model_check(set, messages, MESSAGES, NULL, key, 2, false, what);
     truce_set_free(set);
@@ -157,7 +189,7 @@ static void every_call(truce_set_options options)
         for (uint64_t at = 1 + (uint64_t)k % once; at <= calls && !test_failures(); at += once)
             trouble_twice(options, kinds[k], at, NONE, 0);
     }
-    for (uint64_t at = 1; at <= calls; at += once) {
+    for (uint64_t at = 1; at <= calls && !from_before; at += once) {
         for (uint64_t again = 1 + at % step; again <= calls && !test_failures(); again += step) {
             trouble_twice(options, DIE_AFTER, at, DIE_BEFORE, again);
             if ((at + again) % 3 == 0)
@@ -190,6 +222,17 @@ TEST(deaths_at_every_call_where_the_store_merges)
 TEST(deaths_at_every_call_in_the_layout_by_element)
 {
     every_call((truce_set_options){.layout = TRUCE_SET_BY_ELEMENT});
+}
+
+TEST(deaths_at_every_call_with_lists_from_before_there_were_numbers)
+{
+    static const truce_set_form forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC};
+
+    from_before = true;
+    for (int i = 0; i < 2; i++) {
+        every_call((truce_set_options){.form = forms[i]});
+    }
+    from_before = false;
 }
 
 /* A store that says it wrote and did not: the checks above must notice. */

@@ -21,6 +21,7 @@ struct scene {
     int count, names;
     int of[MESSAGES_MAX]; /* which client gets the message; BEFORE: it is there at the start */
     bool collector;       /* the last client collects */
+    bool converter;       /* the names stand bare at first, and the last client converts them */
     int clients;
     bool acknowledged[MESSAGES_MAX];
 };
@@ -69,6 +70,12 @@ static void begin(truce_store *store, void *arg)
         CHECK_OK(truce__source_known(set, source, &error), error);
     }
     memset(scene->acknowledged, 0, sizeof scene->acknowledged);
+    if (scene->converter) {
+        bson_t *student = test_bson("{'student_id': 1, 'classes': ['CS 0', 'CS 1', 'CS 9']}");
+
+        CHECK_OK(truce_insert(store, "students", student, NULL, &error), error);
+        bson_destroy(student);
+    }
     for (int i = 0; i < scene->count; i++) {
         if (scene->of[i] != BEFORE)
             continue;
@@ -91,6 +98,10 @@ static void client(truce_store *store, int number, void *arg)
         truce_status status = truce_set_collect(set, NULL, &error);
 
         CHECK(!status || status == TRUCE_UNKNOWN || turns_is_dead(store));
+    } else if (scene->converter && number == scene->clients - 1) {
+        truce_status status = truce_set_convert(set, NULL, &error);
+
+        CHECK(!status || truce__repeatable(status) || turns_is_dead(store));
     } else {
         for (int i = 0; i < scene->count; i++) {
             if (scene->of[i] == number)
@@ -105,6 +116,22 @@ static void client(truce_store *store, int number, void *arg)
             test_fail(__FILE__, __LINE__, "a live client failed: %s", error.message);
     }
     truce_set_free(set);
+}
+
+/* Nobody's names are lost, and none is bare. */
+static void check_converted(truce_store *store)
+{
+    bson_t *bare = test_bson("{'classes': {'$type': 'string'}}");
+    bson_t *other = test_bson("{'classes': {'$elemMatch': {'name': 'CS 9', 'seq': 0}}}");
+    int64_t count = -1;
+    bson_error_t error;
+
+    CHECK_OK(truce_count(store, "students", bare, NULL, &count, &error), error);
+    CHECK_INT(count, ==, 0);
+    CHECK_OK(truce_count(store, "students", other, NULL, &count, &error), error);
+    CHECK_INT(count, ==, 1);
+    bson_destroy(bare);
+    bson_destroy(other);
 }
 
 static void end(truce_store *store, const bool *crashed, void *arg)
@@ -123,6 +150,8 @@ static void end(truce_store *store, const bool *crashed, void *arg)
     }
     model_check(set, scene->messages, (size_t)scene->count, NULL, 1, scene->names,
                 !scene->collector, "at the end");
+    if (scene->converter)
+        check_converted(store);
     CHECK_OK(
         truce_count(store,
                     scene->options.layout == TRUCE_SET_BY_ELEMENT ? "students.classes" : "students",
@@ -261,6 +290,29 @@ TEST(consumers_beside_a_collector_in_many_interleavings)
 
         explore_collector(options, 2, runs / 2, test_seed(), (struct turns_budget){0, 0, 0});
         explore_collector(options, 4, runs / 2, test_seed(), (struct turns_budget){1, 1, 1});
+    }
+}
+
+/* Operations on bare names, beside somebody who converts the document. */
+TEST(bare_names_at_every_interleaving)
+{
+    static const truce_set_form forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC,
+                                           TRUCE_SET_FORM_AUTO};
+    struct scene scene = {.messages = {R(1), A(2), {true, 3, NULL, 1, 1}},
+                          .count = 3,
+                          .names = 2,
+                          .of = {0, 0, 1},
+                          .clients = 3,
+                          .converter = true};
+    long runs = test_scale("TRUCE_TURNS_RUNS", 1000) / 4;
+
+    for (int i = 0; i < 3; i++) {
+        for (int way = SINGLE; way <= BATCH; way++) {
+            scene.options = (truce_set_options){.form = forms[i]};
+            scene.way = (enum way)way;
+            explore(&scene, (struct turns_budget){0, 0, 0}, runs, test_seed());
+            explore(&scene, (struct turns_budget){1, 1, 1}, runs, test_seed());
+        }
     }
 }
 

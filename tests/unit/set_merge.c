@@ -34,7 +34,9 @@ static void append_one(bson_t *array, int index, struct element entry)
     snprintf(key, sizeof key, "%d", index);
     name_of(entry.name, name);
     if (entry.name < 0) {
-        bson_append_int32(array, key, -1, entry.seq);
+        BSON_APPEND_DOCUMENT_BEGIN(array, key, &document);
+        BSON_APPEND_INT32(&document, "other", entry.seq);
+        bson_append_document_end(array, &document);
         return;
     }
     bson_append_document_begin(array, key, -1, &document);

@@ -43,6 +43,7 @@
  *     set_progress.c    what consumers recorded
  *     set_source.c      sources, void numbers, the watermark
  *     set_collect.c     tombstones collected by proof, and the quarantine
+ *     set_convert.c     lists from before there were numbers
  *     set_forget.c      a set that is given up
  *
  * Deliberately not done: a set does not order its members (the lists keep the order of arrival);
@@ -486,15 +487,23 @@ truce_status truce_set_remove(truce_set *set, truce_commit *commit, const bson_t
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The document of a set without truce's fields. NOT_FOUND: a commit may insert it, or not. */
+/* The document of a set without truce's fields, and with numbers. NOT_FOUND: a commit may insert it, or not. */
 static truce_status plain_document(const truce_set *set, const bson_t *found, bson_t *document,
                                    bson_error_t *error)
 {
+    bson_t lists = BSON_INITIALIZER, whole = BSON_INITIALIZER;
     bson_iter_t iter, is_new;
 
     if (bson_iter_init(&iter, found) && bson_iter_find_descendant(&iter, "_intent.new", &is_new))
         return truce__fail(TRUCE_NOT_FOUND, error, "set %s has nothing under this key", set->id);
+    if (truce__set_has_bare(set, found)) {
+        truce__set_converted(set, found, &lists);
+        truce__set_with_lists(found, &lists, &whole);
+        found = &whole;
+    }
     bson_copy_to_excluding_noinit(found, document, "_rev", "_intent", NULL);
+    bson_destroy(&lists);
+    bson_destroy(&whole);
     return TRUCE_OK;
 }
 

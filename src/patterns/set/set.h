@@ -211,6 +211,24 @@ struct set_merge {
 truce_status truce__set_merge(const truce_set *set, const bson_t *document, struct set_merge *merge,
                               bson_error_t *error);
 
+/* ---- lists without numbers (set_convert.c) ---- */
+
+/* An element that is a name and nothing else. */
+bool truce__set_is_bare(struct value element);
+bool truce__set_has_bare(const truce_set *set, const bson_t *document);
+/* the types of bare elements, as numbers or as an aggregation names them */
+void truce__set_bare_types_append(bool by_name, bson_t *array);
+/* {list: [...], deleted: [...]}: those of the lists that are there, with a number for every entry;
+ * returns how many elements are different. */
+int64_t truce__set_converted(const truce_set *set, const bson_t *document, bson_t *lists);
+/* `document` with those lists in the place of its own */
+void truce__set_with_lists(const bson_t *document, const bson_t *lists, bson_t *to);
+
+/* The document as it was read, as a filter: _id, key, lists, watermark, revision, intent. */
+void truce__set_state_append(const truce_set *set, const bson_t *document, bson_t *filter);
+/* {$set: change}, with another revision if the document has one */
+void truce__set_change_append(const bson_t *document, const bson_t *change, bson_t *update);
+
 /* set_batch.c: sorts them; fills the results of their calls */
 void truce__set_apply_batch(truce_set *set, struct set_operation *operations, size_t count);
 

@@ -142,34 +142,6 @@ void truce__set_group_settle(struct set_batch *batch, struct set_group *group)
 
 /* ---- drafts ---- */
 
-static void append_as_read(const bson_t *document, const char *field, bson_t *filter)
-{
-    struct value value = truce__value_field(truce__value_document(document), field, strlen(field));
-    bson_t absent;
-
-    if (value.type != VALUE_MISSING) {
-        truce__value_append(filter, field, strlen(field), value);
-        return;
-    }
-    bson_append_document_begin(filter, field, -1, &absent);
-    bson_append_bool(&absent, "$exists", -1, false);
-    bson_append_document_end(filter, &absent);
-}
-
-static void append_set(const bson_t *document, const bson_t *change, bson_t *update)
-{
-    bson_t set;
-
-    if (!truce__set_has_revision(document)) {
-        bson_append_document(update, "$set", -1, change);
-        return;
-    }
-    bson_append_document_begin(update, "$set", -1, &set);
-    bson_concat(&set, change);
-    truce__set_revision_append(&set);
-    bson_append_document_end(update, &set);
-}
-
 static void add_draft(struct set_window *window, struct set_group *group, const bson_t *document,
                       const bson_t *change)
 {
@@ -185,16 +157,8 @@ static void add_draft(struct set_window *window, struct set_group *group, const 
                               &draft->filter);
         bson_append_document(&draft->update, "$setOnInsert", -1, change);
     } else {
-        if (strcmp(set->keys[0], "_id"))
-            truce__value_append(&draft->filter, "_id", 3, id);
-        truce__set_key_append(set, window->batch->operations[group->from].given->key,
-                              &draft->filter);
-        append_as_read(document, set->field, &draft->filter);
-        append_as_read(document, set->deleted, &draft->filter);
-        append_as_read(document, set->watermark, &draft->filter);
-        append_as_read(document, "_rev", &draft->filter);
-        append_as_read(document, "_intent", &draft->filter);
-        append_set(document, change, &draft->update);
+        truce__set_state_append(set, document, &draft->filter);
+        truce__set_change_append(document, change, &draft->update);
     }
     window->bytes += draft->filter.len + draft->update.len;
 }

@@ -26,6 +26,9 @@
  * duplicate key means "look again". Between the shapes others may move the entry from one list to
  * the other, so a shape that did not match proves nothing: only the look does.
  *
+ * Neither matches a document in whose lists bare names stand (set_convert.c): the look merges the
+ * operation into what it saw, and writes that if it still stands.
+ *
  * Both hold to the rule of single writes (set.c): a document that a commit holds is left alone, and
  * a revision is replaced. The pipeline sees both in the document that it changes. The classic shapes
  * compare whether there is a revision with what the last look saw.
@@ -136,6 +139,25 @@ static void append_watermark_guard(const truce_set *set, int64_t seq, bson_t *fi
     bson_append_document_end(filter, &outer);
 }
 
+/* {$nor: [{list: {$type: [...]}}, ...]}: no element of either list is a bare name */
+static void append_no_bare(const truce_set *set, bson_t *filter)
+{
+    const char *const lists[] = {set->field, set->deleted};
+    bson_t cases, one, condition, types;
+
+    bson_append_array_begin(filter, "$nor", -1, &cases);
+    for (int i = 0; i < 2; i++) {
+        bson_append_document_begin(&cases, i ? "1" : "0", 1, &one);
+        bson_append_document_begin(&one, lists[i], -1, &condition);
+        bson_append_array_begin(&condition, "$type", -1, &types);
+        truce__set_bare_types_append(false, &types);
+        bson_append_array_end(&condition, &types);
+        bson_append_document_end(&one, &condition);
+        bson_append_document_end(&cases, &one);
+    }
+    bson_append_array_end(filter, &cases);
+}
+
 struct set_lists truce__set_lists_of(const truce_set *set, const struct set_operation *operation)
 {
     if (operation->rank.add)
@@ -154,6 +176,7 @@ static void build_in_place(const truce_set *set, const struct set_operation *ope
     append_list_guard(set, operation, lists.own, false, "$nor", filter);
     append_list_guard(set, operation, lists.other, true, "$or", filter);
     append_watermark_guard(set, operation->rank.seq, filter);
+    append_no_bare(set, filter);
     truce__set_free_append(has_revision, filter);
     bson_append_document_begin(update, "$set", -1, &change);
     bson_append_document_begin(&change, place, -1, &entry);
@@ -175,6 +198,7 @@ static void build_move(const truce_set *set, const struct set_operation *operati
     append_list_guard(set, operation, lists.own, true, NULL, filter);
     append_list_guard(set, operation, lists.other, true, "$or", filter);
     append_watermark_guard(set, operation->rank.seq, filter);
+    append_no_bare(set, filter);
     truce__set_free_append(has_revision, filter);
     if (has_revision) {
         bson_append_document_begin(update, "$set", -1, &change);
@@ -248,7 +272,31 @@ struct sight {
     enum set_verdict verdict;
     bool has_revision;
     bool held; /* by a commit: the verdict is open */
+    bool applied;
 };
+
+/* Where bare names stand: the operation merged into what was looked at, written if that still stands. */
+static truce_status write_merged(truce_set *set, const struct set_operation *operation,
+                                 const bson_t *document, bool *applied, bson_error_t *error)
+{
+    struct set_scratch scratch = {0};
+    enum set_verdict verdict;
+    struct set_merge merge = {
+        .scratch = &scratch, .winners = &operation, .count = 1, .verdicts = &verdict};
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER;
+    truce_status status = truce__set_merge(set, document, &merge, error);
+
+    if (!status && merge.changed) {
+        truce__set_state_append(set, document, &filter);
+        truce__set_change_append(document, &merge.change, &update);
+        status = send(set, &filter, &update, NULL, applied, error);
+    }
+    bson_destroy(&merge.change);
+    bson_destroy(&filter);
+    bson_destroy(&update);
+    truce__set_scratch_release(&scratch);
+    return status;
+}
 
 /* NOT_FOUND: there is none. */
 static truce_status settle(truce_set *set, const struct set_operation *operation,
@@ -268,6 +316,8 @@ static truce_status settle(truce_set *set, const struct set_operation *operation
     } else if (!status && !sight->held) {
         truce__set_state_read(set, &document, operation->name, &state);
         sight->verdict = truce__set_verdict(&state, &operation->rank);
+        if (sight->verdict == SET_OPEN && truce__set_has_bare(set, &document))
+            status = write_merged(set, operation, &document, &sight->applied, error);
     }
     bson_destroy(&document);
     return status;
@@ -289,16 +339,17 @@ truce_status truce__set_apply_one(truce_set *set, const struct set_operation *op
         status = set->form == TRUCE_SET_FORM_PIPELINE
                      ? send_pipeline(set, operation, &applied, &refusal)
                      : send_classic(set, operation, sight.has_revision, &applied, &refusal);
-        if (applied) {
-            *outcome = TRUCE_SET_APPLIED;
-            return TRUCE_OK;
-        }
-        if (status && status != TRUCE_DUPLICATE && !truce__repeatable(status)) {
+        if (!applied && status && status != TRUCE_DUPLICATE && !truce__repeatable(status)) {
             if (error)
                 *error = refusal;
             return status;
         }
-        status = settle(set, operation, worker, &sight, error);
+        if (!applied)
+            status = settle(set, operation, worker, &sight, error);
+        if (applied || sight.applied) {
+            *outcome = TRUCE_SET_APPLIED;
+            return TRUCE_OK;
+        }
         /* a duplicate key without a document is another index's: not ours to wait for */
         if (status == TRUCE_NOT_FOUND && ++missing < 5)
             continue;

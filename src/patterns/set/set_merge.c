@@ -37,6 +37,7 @@ struct list {
     bool adds;
     const struct hit *hits;
     uint32_t hits_count, count;
+    bool bare; /* names stand in it that have no number */
 };
 
 void truce__set_scratch_release(struct set_scratch *scratch)
@@ -120,8 +121,10 @@ static void read_list(const truce_set *set, struct list *list, const struct look
         if (!truce__fields_next(&fields))
             return;
         name = truce__set_entry_name(set, fields.value);
-        if (name.type == VALUE_MISSING)
+        if (name.type == VALUE_MISSING) {
+            list->bare = list->bare || truce__set_is_bare(fields.value);
             continue;
+        }
         winner = lookup_find(lookup, name);
         if (winner == lookup->merge->count)
             continue;
@@ -268,6 +271,30 @@ static truce_status check_lists(const truce_set *set, struct value list, struct 
                        set->id, list_wrong ? set->field : set->deleted);
 }
 
+/* Both lists get their numbers first; what an operation does not change of them is written all the same. */
+static truce_status merge_converted(const truce_set *set, const bson_t *document,
+                                    struct set_merge *merge, bson_error_t *error)
+{
+    const char *const lists[] = {set->field, set->deleted};
+    bson_t converted = BSON_INITIALIZER, whole = BSON_INITIALIZER;
+    truce_status status;
+
+    truce__set_converted(set, document, &converted);
+    truce__set_with_lists(document, &converted, &whole);
+    bson_destroy(&merge->change);
+    status = truce__set_merge(set, &whole, merge, error);
+    for (int i = 0; !status && merge->changed && i < 2; i++) {
+        struct value list =
+            truce__value_field(truce__value_document(&converted), lists[i], strlen(lists[i]));
+
+        if (list.type != VALUE_MISSING && !bson_has_field(&merge->change, lists[i]))
+            truce__value_append(&merge->change, lists[i], strlen(lists[i]), list);
+    }
+    bson_destroy(&whole);
+    bson_destroy(&converted);
+    return status;
+}
+
 truce_status truce__set_merge(const truce_set *set, const bson_t *document, struct set_merge *merge,
                               bson_error_t *error)
 {
@@ -290,6 +317,8 @@ truce_status truce__set_merge(const truce_set *set, const bson_t *document, stru
     lookup_init(&lookup, merge, truce__set_watermark_read(set, document));
     read_list(set, &list, &lookup, hits);
     read_list(set, &deleted, &lookup, hits);
+    if (list.bare || deleted.bare)
+        return merge_converted(set, document, merge, error);
     list.hits = (const struct hit *)hits->bytes;
     deleted.hits = list.hits ? list.hits + list.hits_count : NULL;
     for (size_t i = 0; i < merge->count; i++) {

@@ -285,6 +285,48 @@ void truce__set_revision_append(bson_t *change)
     bson_append_oid(change, "_rev", 4, &fresh);
 }
 
+static void append_as_read(const bson_t *document, const char *field, bson_t *filter)
+{
+    struct value value = truce__value_field(truce__value_document(document), field, strlen(field));
+    bson_t absent;
+
+    if (value.type != VALUE_MISSING) {
+        truce__value_append(filter, field, strlen(field), value);
+        return;
+    }
+    bson_append_document_begin(filter, field, -1, &absent);
+    bson_append_bool(&absent, "$exists", -1, false);
+    bson_append_document_end(filter, &absent);
+}
+
+void truce__set_change_append(const bson_t *document, const bson_t *change, bson_t *update)
+{
+    bson_t set;
+
+    if (!truce__set_has_revision(document)) {
+        bson_append_document(update, "$set", -1, change);
+        return;
+    }
+    bson_append_document_begin(update, "$set", -1, &set);
+    bson_concat(&set, change);
+    truce__set_revision_append(&set);
+    bson_append_document_end(update, &set);
+}
+
+void truce__set_state_append(const truce_set *set, const bson_t *document, bson_t *filter)
+{
+    append_as_read(document, "_id", filter);
+    for (uint32_t i = 0; i < set->keys_count; i++) {
+        if (strcmp(set->keys[i], "_id"))
+            append_as_read(document, set->keys[i], filter);
+    }
+    append_as_read(document, set->field, filter);
+    append_as_read(document, set->deleted, filter);
+    append_as_read(document, set->watermark, filter);
+    append_as_read(document, "_rev", filter);
+    append_as_read(document, "_intent", filter);
+}
+
 void truce__set_pause(int round)
 {
     int64_t limit_ms = round < 8 ? 1 << round : 256;

@@ -234,7 +234,28 @@ static void append_other_list(const struct paths *paths, const struct set_operat
     bson_append_document_end(to, &outer);
 }
 
-/* {$and: [not held by a commit, not at or below the watermark, not blocked in either list]} */
+/* no element is a bare name */
+static void append_no_bare(const char *path, const char *key, bson_t *to)
+{
+    struct none none;
+    bson_t cond, operands, type, types;
+
+    begin_none(&none, path, key, to);
+    bson_append_document_begin(&none.filter, "cond", -1, &cond);
+    bson_append_array_begin(&cond, "$in", -1, &operands);
+    bson_append_document_begin(&operands, "0", 1, &type);
+    bson_append_utf8(&type, "$type", -1, "$$e", -1);
+    bson_append_document_end(&operands, &type);
+    bson_append_array_begin(&operands, "1", 1, &types);
+    truce__set_bare_types_append(true, &types);
+    bson_append_array_end(&operands, &types);
+    bson_append_array_end(&cond, &operands);
+    bson_append_document_end(&none.filter, &cond);
+    end_none(&none, to);
+}
+
+/* {$and: [not held by a commit, not at or below the watermark, not blocked in either list,
+ * no bare names in them]} */
 static void append_guard(const truce_set *set, const struct paths *paths,
                          const struct set_operation *operation, const char *key, bson_t *to)
 {
@@ -248,6 +269,8 @@ static void append_guard(const truce_set *set, const struct paths *paths,
                       truce__set_number_value(operation->rank.seq, bytes));
     append_not_blocked(paths, operation, paths->list, operation->rank.add, "2", &conditions);
     append_not_blocked(paths, operation, paths->deleted, !operation->rank.add, "3", &conditions);
+    append_no_bare(paths->list, "4", &conditions);
+    append_no_bare(paths->deleted, "5", &conditions);
     bson_append_array_end(&outer, &conditions);
     bson_append_document_end(to, &outer);
 }
