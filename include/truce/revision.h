@@ -192,7 +192,7 @@ typedef struct truce_http_request {
 } truce_http_request;
 
 /* What RFC 9110, section 13, says of a request about a document of that number (TRUCE_REVISION_NEW:
- * there is none): 0: go on; 304; 400: a malformed condition; 412; 428. */
+ * there is none): 0: go on; 304; 400: a malformed condition (or `reserved` is not zeros); 412; 428. */
 TRUCE_EXPORT int truce_revision_http(const truce_http_request *request, int64_t version);
 
 TRUCE_END_DECLS

@@ -5,7 +5,8 @@
  * All of truce.
  *
  * Structs that callers allocate (options, results, reports) end in reserved room, so that they can grow
- * without another layout: begin them with zeros ({0}, or designated initializers), and leave it alone.
+ * without another layout: begin them with zeros ({0}, or designated initializers), and leave it alone. A call that is given
+ * anything else in that room refuses it (INVALID).
  */
 #include "truce/changes.h"
 #include "truce/commit.h"

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/room.h"
 #include "care/parts.h"
 
 truce_status truce_check(truce_store *store, const truce_check_options *options,
@@ -18,10 +19,12 @@ truce_status truce_check(truce_store *store, const truce_check_options *options,
                           .function = function,
                           .arg = arg,
                           .report = report};
-    truce_status first = TRUCE_OK, status;
+    truce_status first = TRUCE_OK, status = ROOM_CHECK(options, "truce_check_options", error);
     bson_error_t reason;
 
     memset(report, 0, sizeof *report);
+    if (status)
+        return status;
     for (uint32_t i = 0; i < truce__care_parts_count; i++) {
         if (!truce__care_parts[i].check)
             continue;

@@ -42,6 +42,7 @@
 #include "base/field.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/room.h"
 #include "commit/journal.h"
 #include "truce/snapshot.h"
 
@@ -428,10 +429,12 @@ truce_status truce_copy(truce_store *from, truce_store *to, const truce_copy_opt
 {
     struct copy copy = {.from = from, .to = to, .report = report};
     truce_store *moment = NULL;
-    truce_status status;
+    truce_status status = ROOM_CHECK(options, "truce_copy_options", error);
     size_t notes;
 
     *report = (truce_copy_report){0};
+    if (status)
+        return status;
     if (options)
         copy.options = *options;
     set_defaults(&copy.options);

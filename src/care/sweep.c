@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/room.h"
 #include "care/parts.h"
 
 #define RETENTION_MS INT64_C(604800000) /* 7 days */
@@ -43,10 +44,12 @@ truce_status truce_sweep(truce_store *store, const truce_sweep_options *options,
                           .batch = options && options->batch ? options->batch : BATCH,
                           .cutoff_ms = INT64_MIN};
     int64_t retention_ms = sweep.options->retention_ms ? sweep.options->retention_ms : RETENTION_MS;
-    truce_status first = TRUCE_OK, status;
+    truce_status first = TRUCE_OK, status = ROOM_CHECK(options, "truce_sweep_options", error);
     bson_error_t reason;
 
     memset(report, 0, sizeof *report);
+    if (status)
+        return status;
     if (retention_ms >= 0)
         sweep.cutoff_ms = truce__clock_wall_ms() - retention_ms;
     for (uint32_t i = 0; i <= truce__care_parts_count; i++) {

@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/room.h"
 #include "commit/counters.h"
 #include "commit/memo.h"
 #include "commit/shadow.h"
@@ -28,8 +29,11 @@ truce_status truce_commit_begin(truce_store *store, const truce_commit_options *
                                 truce_commit **made, bson_error_t *error)
 {
     truce_commit *commit;
+    truce_status status = ROOM_CHECK(options, "truce_commit_options", error);
 
     *made = NULL;
+    if (status)
+        return status;
     if (options && options->mechanism == TRUCE_MECHANISM_NATIVE &&
         !(store->capabilities & TRUCE_CAN_ATOMIC_BULK))
         return truce__fail(
@@ -40,12 +44,10 @@ truce_status truce_commit_begin(truce_store *store, const truce_commit_options *
         return truce__fail(TRUCE_INVALID, error,
                            "an idempotency key is not empty, and comes with the time at which it "
                            "was first made (key_time_ms)");
-    if (options && options->input) {
-        truce_status status = truce__document_check(options->input, "input", error);
-
-        if (status)
-            return status;
-    }
+    if (options && options->input)
+        status = truce__document_check(options->input, "input", error);
+    if (status)
+        return status;
     commit = bson_malloc0(sizeof *commit);
     commit->store = store;
     if (options)

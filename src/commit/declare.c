@@ -1,6 +1,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/room.h"
 #include "commit/commit.h"
 #include "commit/memo.h"
 #include "commit/shadow.h"
@@ -127,7 +128,9 @@ truce_status truce_unique_declare(truce_store *store, const char *collection,
     truce_status status;
 
     *report = (truce_unique_report){0};
-    status = make_index(store, collection, options, &report->made, error);
+    status = ROOM_CHECK(options, "truce_unique_options", error);
+    if (!status)
+        status = make_index(store, collection, options, &report->made, error);
     if (!status)
         status = truce_find(store, collection, NULL, NULL, &cursor, error);
     while (!status) {

@@ -1,4 +1,5 @@
 #include "base/limits.h"
+#include "base/room.h"
 #include "commit/commit.h"
 #include "store/view.h"
 #include "truce/sys/store.h"
@@ -143,7 +144,7 @@ truce_status truce_read_many(truce_store *store, truce_look *looks, size_t count
 {
     bool snapshot = store->capabilities & TRUCE_CAN_SNAPSHOT_READ;
     uint32_t lease_ms = options && options->lease_ms ? options->lease_ms : COMMIT_LOOK_LEASE_MS;
-    truce_status status = TRUCE_OK;
+    truce_status status = ROOM_CHECK(options, "truce_read_many_options", error);
     struct worker worker;
     bson_error_t why;
     bool same = false;
@@ -151,7 +152,11 @@ truce_status truce_read_many(truce_store *store, truce_look *looks, size_t count
     for (size_t i = 0; i < count; i++) {
         bson_init(&looks[i].document);
         looks[i].found = false;
+        if (!status)
+            status = ROOM_CHECK(&looks[i], "truce_look", error);
     }
+    if (status)
+        return status;
     truce__worker_init(&worker, store, options ? options->deadline_ms : 0);
     while (!status) {
         status = snapshot ? look_at_snapshot(&worker, looks, count, &same, &why)

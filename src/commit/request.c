@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/room.h"
 #include "bson/value.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
@@ -217,18 +218,31 @@ static truce_status gather(truce_store *store, uint32_t limit, bson_t **requests
     return status;
 }
 
+static truce_status check_room(const truce_request_handler *handlers, size_t count,
+                               const truce_commit_options *options, bson_error_t *error)
+{
+    truce_status status = ROOM_CHECK(options, "truce_commit_options", error);
+
+    for (size_t i = 0; i < count && !status; i++)
+        status = ROOM_CHECK(&handlers[i], "truce_request_handler", error);
+    return status;
+}
+
 truce_status truce_request_run(truce_store *store, const truce_request_handler *handlers,
                                size_t handlers_count, uint32_t limit,
                                const truce_commit_options *options, truce_request_report *report,
                                bson_error_t *error)
 {
     uint32_t count = 0, room = limit ? limit : LIMIT;
-    bson_t *index = BCON_NEW("key", "{", "state", BCON_INT32(1), "due", BCON_INT32(1), "}");
-    truce_status status = truce_index_create(store, REQUESTS, index, error);
-    bson_t **requests;
+    truce_status status = check_room(handlers, handlers_count, options, error);
+    bson_t *index, **requests;
 
-    bson_destroy(index);
     memset(report, 0, sizeof *report);
+    if (status)
+        return status;
+    index = BCON_NEW("key", "{", "state", BCON_INT32(1), "due", BCON_INT32(1), "}");
+    status = truce_index_create(store, REQUESTS, index, error);
+    bson_destroy(index);
     if (status)
         return status;
     requests = bson_malloc0(room * sizeof *requests);

@@ -16,6 +16,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/room.h"
 #include "query/incoming.h"
 #include "store/decorators/slow.h"
 #include "store/view.h"
@@ -53,13 +54,13 @@ static const truce_find_options *find_options_or_default(const truce_find_option
     return options ? options : &defaults;
 }
 
-static truce_count_options count_options_or_default(const truce_count_options *options)
+static truce_status choose_count_options(const truce_count_options *options,
+                                         truce_count_options *chosen, bson_error_t *error)
 {
-    truce_count_options chosen = options ? *options : (truce_count_options){0};
-
-    if (chosen.limit < 0)
-        chosen.limit = chosen.limit == INT64_MIN ? INT64_MAX : -chosen.limit;
-    return chosen;
+    *chosen = options ? *options : (truce_count_options){0};
+    if (chosen->limit < 0)
+        chosen->limit = chosen->limit == INT64_MIN ? INT64_MAX : -chosen->limit;
+    return ROOM_CHECK(options, "truce_count_options", error);
 }
 
 truce_find_options truce__count_as_find(const truce_count_options *options)
@@ -86,6 +87,8 @@ static truce_status check_find(const char *collection, const bson_t *filter,
 {
     truce_status status = truce__collection_name_check(collection, error);
 
+    if (!status)
+        status = ROOM_CHECK(options, "truce_find_options", error);
     if (!status)
         status = truce__check_optional(filter, "filter", error);
     if (!status)
@@ -158,6 +161,11 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
     *store = NULL;
     if (!uri || !*uri)
         return truce__fail(TRUCE_INVALID, error, "the store's URI is empty");
+    status = ROOM_CHECK(options, "truce_store_options", error);
+    if (!status)
+        status = ROOM_CHECK(options ? options->hooks : NULL, "truce_store_hooks", error);
+    if (status)
+        return status;
     backend = length ? find_backend(uri, length) : find_backend("file", 4);
     if (!backend)
         return truce__fail(
@@ -337,13 +345,14 @@ truce_status truce_find_one(truce_store *store, const char *collection, const bs
 truce_status truce_count(truce_store *store, const char *collection, const bson_t *filter,
                          const truce_count_options *options, int64_t *count, bson_error_t *error)
 {
-    truce_count_options chosen = count_options_or_default(options);
-    truce_find_options as_find = truce__count_as_find(&chosen);
+    truce_count_options chosen;
     bson_error_t caught = {0};
-    truce_status status;
+    truce_status status = choose_count_options(options, &chosen, error);
+    truce_find_options as_find = truce__count_as_find(&chosen);
 
     *count = 0;
-    status = check_find(collection, filter, &as_find, error);
+    if (!status)
+        status = check_find(collection, filter, &as_find, error);
     if (!status)
         status = truce__store_interrupted(store, error);
     if (status)
@@ -386,6 +395,8 @@ truce_status truce_aggregate(truce_store *store, const char *collection, const b
 
     *cursor = NULL;
     options = options ? options : &defaults;
+    if (!status)
+        status = ROOM_CHECK(options, "truce_aggregate_options", error);
     if (!status)
         status = truce__check_optional(options->hint, "hint", error);
     if (!status)
@@ -435,9 +446,14 @@ truce_status truce_explain_count(truce_store *store, const char *collection, con
                                  const truce_count_options *options, bson_t *plan,
                                  bson_error_t *error)
 {
-    truce_count_options chosen = count_options_or_default(options);
+    truce_count_options chosen;
+    truce_status status = choose_count_options(options, &chosen, error);
     truce_find_options as_find = truce__count_as_find(&chosen);
 
+    if (status) {
+        bson_init(plan);
+        return status;
+    }
     return truce__store_explain(store, collection, filter, &as_find, true, plan, error);
 }
 

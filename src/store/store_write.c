@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/room.h"
 #include "query/incoming.h"
 #include "store/view.h"
 
@@ -19,8 +20,10 @@ void truce_write_result_release(truce_write_result *result)
 
 static truce_status check_write_options(const truce_write_options *options, bson_error_t *error)
 {
-    truce_status status = truce__check_optional(options->array_filters, "array of filters", error);
+    truce_status status = ROOM_CHECK(options, "truce_write_options", error);
 
+    if (!status)
+        status = truce__check_optional(options->array_filters, "array of filters", error);
     if (!status)
         status = truce__check_optional(options->hint, "hint", error);
     return status;
@@ -69,6 +72,8 @@ static truce_status check_write(const truce_store *store, const truce_write *wri
     status = truce__collection_name_check(write->collection, error);
     if (!status)
         status = check_write_options(&write->options, error);
+    if (!status)
+        status = ROOM_CHECK(write, "truce_write", error);
     if (!status)
         status = check_exact(store, write, error);
     if (status)
@@ -299,7 +304,9 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
 
     options = options ? options : &defaults;
     fill_outcomes(outcomes, count, options->atomic);
-    status = check_sizes(writes, count, options, error);
+    status = ROOM_CHECK(options, "truce_bulk_options", error);
+    if (!status)
+        status = check_sizes(writes, count, options, error);
     if (!status && count)
         status = guard(store, &writes[0], error);
     if (!status)
@@ -413,6 +420,8 @@ static truce_status check_modify(const char *collection, const bson_t *filter, c
 {
     truce_status status = truce__collection_name_check(collection, error);
 
+    if (!status)
+        status = ROOM_CHECK(options, "truce_modify_options", error);
     if (!status)
         status = check_combination(update, options, error);
     if (!status)

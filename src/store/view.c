@@ -13,6 +13,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "base/room.h"
 #include "query/index/index.h"
 #include "query/index/index_set.h"
 #include "store/answer.h"
@@ -22,9 +23,11 @@ truce_status truce_snapshot(truce_store *store, const truce_snapshot_options *op
 {
     static const truce_snapshot_options defaults;
     bson_error_t caught = {0};
-    truce_status status;
+    truce_status status = ROOM_CHECK(options, "truce_snapshot_options", error);
 
     *view = NULL;
+    if (status)
+        return status;
     if (!store->ops->snapshot)
         return truce__fail(TRUCE_INVALID, error,
                            "a store of the kind \"%s\" cannot take a snapshot", store->ops->scheme);

@@ -31,6 +31,7 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/room.h"
 #include "commit/journal.h"
 #include "query/match/match.h"
 
@@ -120,6 +121,7 @@ truce_item *truce_item_new(truce_store *store, const truce_item_options *options
     if (!options)
         options = &defaults;
     item->store = store;
+    item->refused = ROOM_CHECK(options, "truce_item_options", &item->refusal) != TRUCE_OK;
     item->collection = bson_strdup(must(item, "collection", options->collection));
     item->field = bson_strdup(must(item, "field", options->field));
     item->identity = bson_strdup(must(item, "identity", options->identity));

@@ -33,6 +33,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/fingerprint.h"
+#include "base/room.h"
 #include "bson/number.h"
 #include "query/incoming.h"
 
@@ -51,9 +52,10 @@ truce_revision *truce_revision_new(truce_store *store, const truce_revision_opti
     truce_revision *revision = bson_malloc0(sizeof *revision);
 
     truce_assert(store);
-    if (!options)
-        options = &defaults;
+    options = options ? options : &defaults;
     revision->store = store;
+    revision->refused =
+        ROOM_CHECK(options, "truce_revision_options", &revision->refusal) != TRUCE_OK;
     revision->collection = bson_strdup(options->collection ? options->collection : "?");
     if (!options->collection)
         refuse(revision, "the revisions' option \"%s\" is missing", "collection");

@@ -7,6 +7,8 @@
 
 #include "patterns/revision/revision.h"
 
+#include "base/room.h"
+
 void truce_revision_etag(int64_t version, char etag[TRUCE_ETAG_SIZE])
 {
     snprintf(etag, TRUCE_ETAG_SIZE, "\"%lld\"", (long long)version);
@@ -85,7 +87,8 @@ int truce_revision_http(const truce_http_request *request, int64_t version)
     enum answer match = request->if_match ? names(request->if_match, version, true) : YES;
     enum answer none = request->if_none_match ? names(request->if_none_match, version, false) : NO;
 
-    if (match == MALFORMED || none == MALFORMED)
+    if (match == MALFORMED || none == MALFORMED ||
+        ROOM_CHECK(request, "truce_http_request", NULL) != TRUCE_OK)
         return 400;
     if (match == NO)
         return 412;

@@ -53,6 +53,7 @@
 #include "patterns/set/set.h"
 
 #include "base/assert.h"
+#include "base/room.h"
 #include "commit/memo.h"
 
 static bool name_is_good(const char *name)
@@ -153,6 +154,7 @@ truce_set *truce_set_new(truce_store *store, const truce_set_options *options)
     if (!options)
         options = &defaults;
     set->store = store;
+    set->refused = ROOM_CHECK(options, "truce_set_options", &set->refusal) != TRUCE_OK;
     set->layout = options->layout;
     set->form = form_for(store, options->form);
     set->rewrites = options->form == TRUCE_SET_FORM_AUTO &&

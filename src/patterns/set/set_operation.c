@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/random.h"
+#include "base/room.h"
 #include "bson/number.h"
 #include "patterns/set/set.h"
 
@@ -89,7 +90,9 @@ truce_status truce__set_operation_check(const truce_set *set, const truce_set_op
             *error = set->refusal;
         return TRUCE_INVALID;
     }
-    status = truce__set_key_check(set, given->key, error);
+    status = ROOM_CHECK(given, "truce_set_operation", error);
+    if (!status)
+        status = truce__set_key_check(set, given->key, error);
     if (status)
         return status;
     if (given->verb != TRUCE_SET_ADD && given->verb != TRUCE_SET_REMOVE)

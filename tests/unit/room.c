@@ -1,0 +1,365 @@
+/* Reserved room that is not zeros is refused by every call that takes a struct with such room. */
+#include <string.h>
+
+#include "tests/support/test.h"
+#include "truce/truce.h"
+
+/* What the calls are given besides. */
+static truce_store *store, *other;
+static bson_t *one, *set, *array;
+
+/* Begins with a struct of zeros, whose room is used in its first word and then in its last. */
+typedef truce_status call_function(size_t word, bson_error_t *error);
+
+#define CALL(name, type, ...)                                                                      \
+    static truce_status name(size_t word, bson_error_t *error)                                     \
+    {                                                                                              \
+        type given = {0};                                                                          \
+                                                                                                   \
+        given.reserved[word ? sizeof given.reserved / sizeof given.reserved[0] - 1 : 0] = 1;       \
+        __VA_ARGS__                                                                                \
+    }
+
+CALL(store_options, truce_store_options, {
+    truce_store *opened;
+    truce_status status = truce_store_open("memory:", &given, &opened, error);
+
+    CHECK(!opened);
+    return status;
+})
+CALL(store_hooks, truce_store_hooks, {
+    truce_store_options options = {.hooks = &given};
+    truce_store *opened;
+
+    return truce_store_open("memory:", &options, &opened, error);
+})
+CALL(find, truce_find_options, {
+    truce_cursor *cursor;
+
+    return truce_find(store, "c", one, &given, &cursor, error);
+})
+CALL(find_one, truce_find_options, {
+    bson_t found;
+    truce_status status = truce_find_one(store, "c", one, &given, &found, error);
+
+    bson_destroy(&found);
+    return status;
+})
+CALL(explain, truce_find_options, {
+    bson_t plan;
+    truce_status status = truce_explain(store, "c", one, &given, &plan, error);
+
+    bson_destroy(&plan);
+    return status;
+})
+CALL(count, truce_count_options, {
+    int64_t number;
+
+    return truce_count(store, "c", one, &given, &number, error);
+})
+CALL(explain_count, truce_count_options, {
+    bson_t plan;
+    truce_status status = truce_explain_count(store, "c", one, &given, &plan, error);
+
+    bson_destroy(&plan);
+    return status;
+})
+CALL(aggregate, truce_aggregate_options, {
+    truce_cursor *cursor;
+
+    return truce_aggregate(store, "c", array, &given, &cursor, error);
+})
+CALL(insert, truce_write_options, { return truce_insert(store, "c", one, &given, error); })
+CALL(update, truce_write_options,
+     { return truce_update(store, "c", one, set, &given, NULL, error); })
+CALL(remove_one, truce_write_options,
+     { return truce_remove(store, "c", one, &given, NULL, error); })
+CALL(find_and_modify, truce_modify_options, {
+    bson_t found;
+    truce_status status = truce_find_and_modify(store, "c", one, set, &given, &found, NULL, error);
+
+    bson_destroy(&found);
+    return status;
+})
+
+static truce_status bulk_of(const truce_write *write, const truce_bulk_options *options,
+                            bson_error_t *error)
+{
+    truce_write_outcome outcome;
+
+    return truce_bulk(store, write, 1, options, &outcome, error);
+}
+
+CALL(bulk, truce_bulk_options, {
+    truce_write write = {.kind = TRUCE_WRITE_INSERT, .collection = "c", .document = one};
+
+    return bulk_of(&write, &given, error);
+})
+CALL(write_of_a_bulk, truce_write, {
+    given.kind = TRUCE_WRITE_INSERT;
+    given.collection = "c";
+    given.document = one;
+    return bulk_of(&given, NULL, error);
+})
+CALL(options_of_a_write, truce_write_options, {
+    truce_write write = {
+        .kind = TRUCE_WRITE_INSERT, .collection = "c", .document = one, .options = given};
+
+    return bulk_of(&write, NULL, error);
+})
+CALL(snapshot, truce_snapshot_options, {
+    truce_store *view;
+
+    return truce_snapshot(store, &given, &view, error);
+})
+
+static truce_status do_nothing(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    (void)commit, (void)arg, (void)error;
+    return TRUCE_OK;
+}
+
+static truce_status answer_nothing(truce_commit *commit, const bson_t *input, void *arg,
+                                   bson_error_t *error)
+{
+    (void)input;
+    return do_nothing(commit, arg, error);
+}
+
+CALL(commit_begin, truce_commit_options, {
+    truce_commit *commit;
+
+    return truce_commit_begin(store, &given, &commit, error);
+})
+CALL(transact, truce_commit_options,
+     { return truce_transact(store, do_nothing, NULL, &given, error); })
+CALL(changes_apply, truce_commit_options,
+     { return truce_changes_apply(store, "c", set, &given, error); })
+CALL(look, truce_look, {
+    bson_value_t id = truce_id_int64(1);
+    truce_status status;
+
+    given.collection = "c";
+    given.id = &id;
+    status = truce_read_many(store, &given, 1, NULL, error);
+    bson_destroy(&given.document);
+    return status;
+})
+CALL(read_many, truce_read_many_options, {
+    bson_value_t id = truce_id_int64(1);
+    truce_look looked = {.collection = "c", .id = &id};
+    truce_status status = truce_read_many(store, &looked, 1, &given, error);
+
+    bson_destroy(&looked.document);
+    return status;
+})
+CALL(unique_declare, truce_unique_options, {
+    truce_unique_report report;
+
+    return truce_unique_declare(store, "c", &given, &report, error);
+})
+CALL(request_run, truce_commit_options, {
+    const truce_request_handler handler = {.name = "f", .function = answer_nothing};
+    truce_request_report report;
+
+    return truce_request_run(store, &handler, 1, 0, &given, &report, error);
+})
+CALL(request_handler, truce_request_handler, {
+    truce_request_report report;
+
+    given.name = "f";
+    given.function = answer_nothing;
+    return truce_request_run(store, &given, 1, 0, NULL, &report, error);
+})
+CALL(set_options, truce_set_options, {
+    truce_set *carts;
+    truce_status status;
+
+    given.collection = "carts";
+    given.key = "_id";
+    given.field = "lines";
+    given.name = "sku";
+    carts = truce_set_new(store, &given);
+    status = truce_set_add(carts, NULL, one, set, 1, NULL, error);
+    truce_set_free(carts);
+    return status;
+})
+CALL(set_operation, truce_set_operation, {
+    const truce_set_options options = {
+        .collection = "carts", .key = "_id", .field = "lines", .name = "sku"};
+    truce_set *carts = truce_set_new(store, &options);
+    bson_t *element = test_bson("{'sku': 'A'}");
+    truce_set_result result;
+    truce_status status;
+
+    given.verb = TRUCE_SET_ADD;
+    given.key = one;
+    given.element = element;
+    given.seq = 1;
+    status = truce_set_apply(carts, NULL, &given, 1, &result, error);
+    if (!status)
+        status = result.status;
+    truce_set_free(carts);
+    bson_destroy(element);
+    return status;
+})
+CALL(item_options, truce_item_options, {
+    truce_item_result result;
+    truce_item *items;
+    truce_status status;
+
+    given.collection = "carts";
+    given.field = "lines";
+    given.identity = "sku";
+    items = truce_item_new(store, &given);
+    status = truce_item_remove(items, NULL, one, one, &result, error);
+    truce_item_free(items);
+    return status;
+})
+CALL(revision_options, truce_revision_options, {
+    truce_revision_result result;
+    truce_revision *posts;
+    truce_status status;
+
+    given.collection = "posts";
+    posts = truce_revision_new(store, &given);
+    status = truce_revision_save(posts, NULL, one, TRUCE_REVISION_NEW, NULL, &result, error);
+    truce_revision_result_release(&result);
+    truce_revision_free(posts);
+    return status;
+})
+CALL(http, truce_http_request, {
+    given.method = "GET";
+    if (truce_revision_http(&given, 1) != 400)
+        return TRUCE_OK;
+    snprintf(error->message, sizeof error->message, "reserved room of truce_http_request");
+    return TRUCE_INVALID;
+})
+CALL(sweep, truce_sweep_options, {
+    truce_sweep_report report;
+
+    return truce_sweep(store, &given, &report, error);
+})
+CALL(check, truce_check_options, {
+    truce_check_report report;
+
+    return truce_check(store, &given, NULL, NULL, &report, error);
+})
+CALL(copy, truce_copy_options, {
+    truce_copy_report report;
+    truce_status status = truce_copy(store, other, &given, &report, error);
+
+    return status;
+})
+
+static const struct {
+    const char *name; /* of the type, as the sentence has it */
+    call_function *call;
+} calls[] = {
+    {"truce_store_options", store_options},
+    {"truce_store_hooks", store_hooks},
+    {"truce_find_options", find},
+    {"truce_find_options", find_one},
+    {"truce_find_options", explain},
+    {"truce_count_options", count},
+    {"truce_count_options", explain_count},
+    {"truce_aggregate_options", aggregate},
+    {"truce_write_options", insert},
+    {"truce_write_options", update},
+    {"truce_write_options", remove_one},
+    {"truce_modify_options", find_and_modify},
+    {"truce_bulk_options", bulk},
+    {"truce_write", write_of_a_bulk},
+    {"truce_write_options", options_of_a_write},
+    {"truce_snapshot_options", snapshot},
+    {"truce_commit_options", commit_begin},
+    {"truce_commit_options", transact},
+    {"truce_commit_options", changes_apply},
+    {"truce_look", look},
+    {"truce_read_many_options", read_many},
+    {"truce_unique_options", unique_declare},
+    {"truce_commit_options", request_run},
+    {"truce_request_handler", request_handler},
+    {"truce_set_options", set_options},
+    {"truce_set_operation", set_operation},
+    {"truce_item_options", item_options},
+    {"truce_revision_options", revision_options},
+    {"truce_http_request", http},
+    {"truce_sweep_options", sweep},
+    {"truce_check_options", check},
+    {"truce_copy_options", copy},
+};
+
+TEST(reserved_room_that_is_not_zeros_is_refused_by_every_call)
+{
+    bson_error_t error = {0};
+    bson_t collections;
+
+    CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error);
+    CHECK_OK(truce_store_open("memory:", NULL, &other, &error), error);
+    one = test_bson("{'_id': 1}");
+    set = test_bson("{'$set': {'a': 1}}");
+    array = test_bson("[]");
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        for (size_t word = 0; word < 2; word++) {
+            truce_status status;
+
+            error = (bson_error_t){0};
+            status = calls[i].call(word, &error);
+            if (status != TRUCE_INVALID || !strstr(error.message, "reserved room of") ||
+                !strstr(error.message, calls[i].name))
+                test_fail(__FILE__, __LINE__, "number %zu, %s: %s, %s", i, calls[i].name,
+                          truce_status_name(status), error.message);
+        }
+    }
+    CHECK_OK(truce_collection_list(store, &collections, &error), error);
+    CHECK(bson_empty(&collections)); /* and nothing was done */
+    bson_destroy(&collections);
+    bson_destroy(one);
+    bson_destroy(set);
+    bson_destroy(array);
+    truce_store_close(store);
+    truce_store_close(other);
+}
+
+/* Structs that come out are not looked at: calls fill them. */
+static const char *const filled[] = {
+    "truce_write_result",   "truce_write_outcome",   "truce_store_counters",
+    "truce_snapshot_state", "truce_commit_counters", "truce_unique_report",
+    "truce_copy_report",    "truce_doctor_report",   "truce_item_result",
+    "truce_item_converted", "truce_request_report",  "truce_revision_result",
+    "truce_set_result",     "truce_set_collected",   "truce_sweep_report",
+    "truce_check_report",   "truce_slow_call",
+};
+
+static bool is_known(const char *name)
+{
+    bool known = false;
+
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        known |= !strcmp(calls[i].name, name);
+    for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
+        known |= !strcmp(filled[i], name);
+    return known;
+}
+
+TEST(every_struct_with_room_is_checked_or_only_filled)
+{
+    FILE *headers = popen("cat '" TRUCE_TEST_DATA "/../../'include/truce/*.h", "r");
+    char line[300], name[100];
+    bool room = false;
+    int seen = 0;
+
+    REQUIRE(headers != NULL);
+    while (fgets(line, sizeof line, headers)) {
+        room |= strstr(line, "uint64_t reserved[") != NULL;
+        if (sscanf(line, "} %99[a-z_];", name) != 1)
+            continue;
+        if (room && !is_known(name))
+            test_fail(__FILE__, __LINE__, "no call of this test has a %s", name);
+        seen += room;
+        room = false;
+    }
+    pclose(headers);
+    CHECK_INT(seen, >, 30);
+}
