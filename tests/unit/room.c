@@ -329,7 +329,7 @@ static const char *const filled[] = {
     "truce_copy_report",    "truce_doctor_report",   "truce_item_result",
     "truce_item_converted", "truce_request_report",  "truce_revision_result",
     "truce_set_result",     "truce_set_collected",   "truce_sweep_report",
-    "truce_check_report",   "truce_slow_call",
+    "truce_check_report",   "truce_slow_call",       "truce_set_converted",
 };
 
 static bool is_known(const char *name)
