@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/budget.h"
 
+struct field_finder;
 struct random;
 struct value;
 
@@ -17,6 +18,8 @@ struct query_context {
     struct arena *arena;   /* scratch for one document; the caller resets it between documents */
     struct budget *budget; /* time and memory of the call; NULL: as much as it takes */
     const struct value *variables; /* of the pipeline around a $lookup's; NULL: none */
+    struct field_finder *finder;   /* in the document that expressions are evaluated for, while many
+                                      are; NULL: each has its own */
 };
 
 #endif

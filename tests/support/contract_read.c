@@ -364,7 +364,7 @@ CONTRACT(looks_see_several_documents_of_one_moment)
 CONTRACT(a_deadline_ends_a_long_read)
 {
     truce_count_options options = {.deadline_ms = 1};
-    bson_t filter = BSON_INITIALIZER, any, one;
+    bson_t filter = BSON_INITIALIZER, any, one, above;
     truce_status status = TRUCE_OK;
     int64_t count;
 
@@ -376,7 +376,9 @@ CONTRACT(a_deadline_ends_a_long_read)
         snprintf(key, sizeof(key), "%d", i);
         BSON_APPEND_DOCUMENT_BEGIN(&any, key, &one);
         BSON_APPEND_REGEX(&one, "v", "(a+)+b", "");
-        BSON_APPEND_INT32(&one, "nowhere", i);
+        BSON_APPEND_DOCUMENT_BEGIN(&one, "nowhere", &above);
+        BSON_APPEND_INT32(&above, "$gt", i);
+        bson_append_document_end(&one, &above);
         bson_append_document_end(&any, &one);
     }
     bson_append_array_end(&filter, &any);

@@ -499,6 +499,57 @@ TEST(plans_bring_all_that_matches_and_each_once)
     check_same(__LINE__, "{'$or': [{'a': 3}, {'b': {'$lt': 50}}]}", "{'m': 1, '_id': -1}");
     check_same(__LINE__, "{}", "{'w': 1, 'b': -1}");
     check_same(__LINE__, "{'w': {'$gt': 'x1'}}", "{'w': -1, 'b': 1}");
+    /* what two lists and a range have in common */
+    check_same(__LINE__,
+               "{'$and': [{'b': {'$in': [9, 5, 31, 33, 200, 1]}}, {'b': {'$in': [1, 200, 33, 9, 7, "
+               "299]}}, {'b': {'$gt': 1, '$lte': 200}}]}",
+               "{'_id': 1}");
+    /* a list of which not all is in a partial index */
+    create_index("{'key': {'c': 1}, 'partialFilterExpression': {'a': {'$in': [1, 2, 4]}}}");
+    check_same(__LINE__, "{'c': 1, 'a': {'$in': [1, 4]}}", "{'_id': 1}");
+    check_same(__LINE__, "{'c': 1, 'a': {'$in': [1, 3]}}", "{'_id': 1}");
+    check_same(__LINE__, "{'c': 1, 'a': {'$in': [0, 1, 2, 4]}}", "{'_id': 1}");
+    check_same(__LINE__, "{'c': 1, 'a': {'$in': [4, 9]}}", "{'_id': 1}");
+    truce_store_close(store);
+}
+
+TEST(an_or_of_many_ranges_in_all_looks_at_all_rows)
+{
+    bson_t filter = BSON_INITIALIZER, list, part, in;
+    bson_error_t error;
+    char *text, key[16];
+
+    REQUIRE(open_new());
+    fill();
+    create_index("{'key': {'b': 1, 'a': 1}}");
+    BSON_APPEND_DOCUMENT_BEGIN(&filter, "a", &in);
+    BSON_APPEND_ARRAY_BEGIN(&in, "$in", &list);
+    for (int i = 0; i < 1000; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        BSON_APPEND_INT32(&list, key, i);
+    }
+    bson_append_array_end(&in, &list);
+    bson_append_document_end(&filter, &in);
+    for (int branches = 4; branches <= 800; branches += 796) {
+        bson_t whole, plan;
+
+        bson_copy_to(&filter, &whole);
+        BSON_APPEND_ARRAY_BEGIN(&whole, "$or", &list);
+        for (int i = 0; i < branches; i++) {
+            snprintf(key, sizeof key, "%d", i);
+            BSON_APPEND_DOCUMENT_BEGIN(&list, key, &part);
+            BSON_APPEND_INT32(&part, "b", i);
+            bson_append_document_end(&list, &part);
+        }
+        bson_append_array_end(&whole, &list);
+        CHECK_OK(truce_explain(store, "c", &whole, NULL, &plan, &error), error);
+        text = bson_as_relaxed_extended_json(&plan, NULL);
+        CHECK_INT(strstr(text, "COLLSCAN") != NULL, ==, branches > 4);
+        bson_free(text);
+        bson_destroy(&plan);
+        bson_destroy(&whole);
+    }
+    bson_destroy(&filter);
     truce_store_close(store);
 }
 

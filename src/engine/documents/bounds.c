@@ -116,20 +116,22 @@ void truce__bounds_intersect(struct bounds *a, const struct bounds *b)
 {
     struct bounds both = {.missing = a->missing && b->missing};
 
-    for (uint32_t i = 0; i < a->count; i++) {
-        for (uint32_t j = 0; j < b->count; j++) {
-            const struct interval *x = &a->intervals[i], *y = &b->intervals[j];
-            struct interval *made;
-            const struct buffer *from = compare(&x->from, &y->from) > 0 ? &x->from : &y->from;
-            const struct buffer *to = compare(&x->to, &y->to) < 0 ? &x->to : &y->to;
+    /* both ascend: the one that ends first meets nothing of the other any more */
+    for (uint32_t i = 0, j = 0; i < a->count && j < b->count;) {
+        const struct interval *x = &a->intervals[i], *y = &b->intervals[j];
+        struct interval *made;
+        const struct buffer *from = compare(&x->from, &y->from) > 0 ? &x->from : &y->from;
+        bool ends_first = compare(&x->to, &y->to) < 0;
+        const struct buffer *to = ends_first ? &x->to : &y->to;
 
-            if (compare(from, to) >= 0)
-                continue;
+        if (compare(from, to) < 0) {
             made = add(&both);
             copy(from, &made->from);
             copy(to, &made->to);
             made->point = x->point || y->point;
         }
+        i += ends_first;
+        j += !ends_first;
     }
     arrange(&both);
     truce__bounds_release(a);
@@ -138,14 +140,14 @@ void truce__bounds_intersect(struct bounds *a, const struct bounds *b)
 
 bool truce__bounds_within(const struct bounds *inner, const struct bounds *outer)
 {
+    uint32_t j = 0;
+
     for (uint32_t i = 0; i < inner->count; i++) {
         const struct interval *x = &inner->intervals[i];
-        bool found = false;
 
-        for (uint32_t j = 0; j < outer->count && !found; j++)
-            found = compare(&outer->intervals[j].from, &x->from) <= 0 &&
-                    compare(&x->to, &outer->intervals[j].to) <= 0;
-        if (!found)
+        while (j < outer->count && compare(&outer->intervals[j].to, &x->to) < 0)
+            j++;
+        if (j == outer->count || compare(&outer->intervals[j].from, &x->from) > 0)
             return false;
     }
     return true;

@@ -27,6 +27,9 @@
 #include "bson/number.h"
 #include "query/index/index_set.h"
 
+/* ranges and bounds of all branches of an $or; beyond that all rows are looked at */
+#define UNION_WEIGHT_MAX 1000000
+
 void truce__plan_release(struct plan *plan)
 {
     for (uint32_t i = 0; i < plan->count; i++) {
@@ -54,7 +57,11 @@ int truce__plan_natural(const bson_t *specification)
 
 static struct plan_scan *add_scan(struct plan *plan)
 {
-    plan->scans = bson_realloc(plan->scans, (plan->count + 1) * sizeof *plan->scans);
+    uint32_t count = plan->count;
+
+    /* room grows in powers of two */
+    if (!(count & (count - 1)))
+        plan->scans = bson_realloc(plan->scans, (count ? 2 * count : 1) * sizeof *plan->scans);
     plan->scans[plan->count] = (struct plan_scan){0};
     return &plan->scans[plan->count++];
 }
@@ -129,38 +136,55 @@ static const struct match_node *find_or(const struct match_node *root)
     return NULL;
 }
 
-/* One branch, together with the conditions outside of the $or. */
+/* What a branch adds to the plan, and to the work of making it. */
+static uint64_t weight_of(const struct candidate *candidate, const struct plan_scan *scan)
+{
+    uint64_t weight = scan->count;
+
+    for (uint32_t i = 0; i < candidate->fields; i++)
+        weight += candidate->bounds[i].count;
+    return weight;
+}
+
+/* One branch, together with the `conditions` outside of the $or, which stay as they are. */
 static bool add_branch(struct plan *plan, const struct collection *collection,
-                       const struct match_node *root, const struct match_node *branch)
+                       struct conditions *conditions, const struct match_node *branch,
+                       uint64_t *weight)
 {
     static const struct sort unsorted = {0};
     struct candidate *best = bson_malloc(sizeof *best);
-    struct conditions conditions = {0};
+    uint32_t outside = conditions->count;
     bool served;
 
-    truce__conditions_add(&conditions, root);
-    truce__conditions_add(&conditions, branch);
-    find_best(collection, &conditions, &unsorted, best);
+    truce__conditions_add(conditions, branch);
+    find_best(collection, conditions, &unsorted, best);
     served = best->fields > 0;
-    if (served)
+    if (served) {
         use(plan, best);
+        *weight += weight_of(best, &plan->scans[plan->count - 1]);
+    }
     truce__candidate_release(best);
     bson_free(best);
-    truce__conditions_release(&conditions);
-    return served;
+    truce__conditions_cut(conditions, outside);
+    return served && *weight <= UNION_WEIGHT_MAX;
 }
 
 static bool plan_union(const struct plan_request *request, struct plan *plan)
 {
     const struct match_node *root = truce__match_root(request->match), *any = find_or(root);
+    struct conditions conditions = {0};
+    uint64_t weight = 0;
+    bool served = true;
 
     if (!any)
         return false;
-    for (uint32_t i = 0; i < any->children_count; i++) {
-        if (!add_branch(plan, request->collection, root, any->children[i])) {
-            truce__plan_release(plan);
-            return false;
-        }
+    truce__conditions_add(&conditions, root);
+    for (uint32_t i = 0; i < any->children_count && served; i++)
+        served = add_branch(plan, request->collection, &conditions, any->children[i], &weight);
+    truce__conditions_release(&conditions);
+    if (!served) {
+        truce__plan_release(plan);
+        return false;
     }
     plan->repeats = true;
     plan->by_row = true;

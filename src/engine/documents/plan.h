@@ -89,6 +89,8 @@ struct candidate {
 };
 
 void truce__conditions_add(struct conditions *conditions, const struct match_node *node);
+/* Only the first `count` stay. */
+void truce__conditions_cut(struct conditions *conditions, uint32_t count);
 void truce__conditions_release(struct conditions *conditions);
 
 /* `forced`: a hint; then it is used whatever its score. */

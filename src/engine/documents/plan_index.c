@@ -137,12 +137,19 @@ void truce__conditions_add(struct conditions *conditions, const struct match_nod
     add_node(conditions, node, "");
 }
 
+void truce__conditions_cut(struct conditions *conditions, uint32_t count)
+{
+    while (conditions->count > count) {
+        struct condition *last = &conditions->items[--conditions->count];
+
+        bson_free(last->path);
+        truce__bounds_release(&last->bounds);
+    }
+}
+
 void truce__conditions_release(struct conditions *conditions)
 {
-    for (uint32_t i = 0; i < conditions->count; i++) {
-        bson_free(conditions->items[i].path);
-        truce__bounds_release(&conditions->items[i].bounds);
-    }
+    truce__conditions_cut(conditions, 0);
     bson_free(conditions->items);
     *conditions = (struct conditions){0};
 }

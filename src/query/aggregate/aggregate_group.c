@@ -28,6 +28,7 @@
  */
 #include "query/aggregate/aggregate_group.h"
 #include "base/limits.h"
+#include "bson/field_finder.h"
 #include "bson/number.h"
 
 #define PARTITION_BITS 4
@@ -422,9 +423,9 @@ static truce_status evaluate_key(struct group_stream *stream, struct value docum
     return TRUCE_OK;
 }
 
-static truce_status add_document(void *arg, struct value document, bson_error_t *error)
+static truce_status take_document(struct group_stream *stream, struct value document,
+                                  bson_error_t *error)
 {
-    struct group_stream *stream = arg;
     const struct accumulators *list = &stream->stage->list;
     struct query_context *context = &stream->base.context;
     struct entry *entry;
@@ -446,6 +447,22 @@ static truce_status add_document(void *arg, struct value document, bson_error_t 
     status = truce__accumulators_evaluate(list, document, context, &stream->sort_key,
                                           stream->inputs, error);
     return status ? status : add_inputs(stream, &key, error);
+}
+
+/* Many expressions look for their fields together. */
+static truce_status add_document(void *arg, struct value document, bson_error_t *error)
+{
+    struct group_stream *stream = arg;
+    struct field_finder finder = {NULL};
+    truce_status status;
+
+    if (document.size < FIELD_FINDER_BYTES)
+        return take_document(stream, document, error);
+    stream->base.context.finder = &finder;
+    status = take_document(stream, document, error);
+    stream->base.context.finder = NULL;
+    truce__field_finder_release(&finder);
+    return status;
 }
 
 /* ---- giving --------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/field_finder.h"
 #include "query/expression/expression_tree.h"
 
 /*
@@ -76,6 +77,17 @@ void *truce__evaluation_take(struct evaluation *run, size_t size)
 void truce__evaluation_build(struct evaluation *run, struct builder *builder, uint8_t type)
 {
     truce__builder_begin(builder, run->arena, run->bytes_max, type);
+}
+
+truce_status truce__evaluation_field(struct evaluation *run, uint32_t slot, struct value document,
+                                     const struct expression_key *name, struct value *result)
+{
+    /* what other variables hold may have gone when a $reduce goes on */
+    struct field_finder *finder = slot < SLOTS_FIXED ? run->finder : NULL;
+    uint32_t steps = 0;
+
+    *result = truce__field_finder_find(finder, document, name->name, name->length, &steps);
+    return steps ? truce__evaluation_spend(run, steps) : TRUCE_OK;
 }
 
 uint32_t truce__array_count(struct value array)
@@ -193,8 +205,10 @@ truce_status truce__expression_evaluate(const struct expression *expression, str
                                         struct value *result, bson_error_t *error)
 {
     if (expression->field && root.type == BSON_TYPE_DOCUMENT) {
-        *result = truce__value_field(root, expression->field->name, expression->field->length);
-        return TRUCE_OK;
+        uint32_t steps = 1;
+        *result = truce__field_finder_find(context->finder, root, expression->field->name,
+                                           expression->field->length, &steps);
+        return truce__budget_spend(context->budget, steps, error);
     }
     return truce__expression_evaluate_within(expression, root, root, values, context, result,
                                              error);
@@ -208,10 +222,13 @@ truce_status truce__expression_evaluate_within(const struct expression *expressi
 {
     struct value few[SLOTS_ON_STACK];
     struct value *slots = few;
+    struct field_finder own = {NULL};
     struct evaluation run = {.context = context,
                              .arena = context->arena,
                              .bytes_max = context->arena->bytes + TRUCE_STAGE_MEMORY_MAX,
+                             .finder = context->finder ? context->finder : &own,
                              .error = error};
+    truce_status status;
 
     if (expression->slots > SLOTS_ON_STACK)
         slots = truce__arena_take(context->arena, expression->slots * sizeof *slots);
@@ -221,5 +238,7 @@ truce_status truce__expression_evaluate_within(const struct expression *expressi
         slots[SLOTS_FIXED + i] = values[i];
     run.slots = slots;
     *result = truce__value_missing();
-    return expression->root->evaluate(expression->root, &run, result);
+    status = expression->root->evaluate(expression->root, &run, result);
+    truce__field_finder_release(&own);
+    return status;
 }

@@ -1,5 +1,6 @@
 #include "base/assert.h"
 #include "base/limits.h"
+#include "query/expression/expression_growth.h"
 #include "query/expression/expression_tree.h"
 
 /*
@@ -283,6 +284,8 @@ struct reduction {
     struct arena scratch[2];
     int next;    /* of them */
     size_t base; /* bytes of the arena when it was entered */
+    struct growth growth;
+    bool grows; /* the body only makes the value longer */
 };
 
 static void compact(struct reduction *reduction, struct value *value)
@@ -291,7 +294,8 @@ static void compact(struct reduction *reduction, struct value *value)
     struct arena *from = reduction->run.arena;
 
     truce_assert(to != from);
-    *value = truce__value_copy(to, *value);
+    if (!reduction->growth.begun)
+        *value = truce__value_copy(to, *value);
     if (from == reduction->callers)
         reduction->run.bytes_max -= BSON_MIN(reduction->run.bytes_max, from->bytes);
     else
@@ -328,12 +332,16 @@ static truce_status reduce_turn(const struct expression_node *node, struct reduc
 
     run->slots[node->slot] = item;
     run->slots[node->slot + 1] = before;
-    status = truce__expression_run(node->operands[REDUCE_BODY], run, value);
+    if (reduction->grows)
+        status = truce__growth_turn(&reduction->growth, node->operands[REDUCE_BODY], run, value);
+    else
+        status = truce__expression_run(node->operands[REDUCE_BODY], run, value);
     if (!status)
         status = truce__evaluation_check(run);
     if (status)
         return status;
-    if (value->data != before.data && is_deeper(*value, VALUE_DEPTH_MAX))
+    if (value->data != before.data && !reduction->growth.begun &&
+        is_deeper(*value, VALUE_DEPTH_MAX))
         return truce__refuse(CODE_OVERFLOW, run->error,
                              "the value of $reduce is nested deeper than %d levels",
                              VALUE_DEPTH_MAX);
@@ -345,13 +353,16 @@ static truce_status reduce_turn(const struct expression_node *node, struct reduc
 static truce_status reduce_items(const struct expression_node *node, struct evaluation *run,
                                  struct value input, struct value *value)
 {
-    struct reduction reduction = {.run = *run, .callers = run->arena, .base = run->arena->bytes};
+    struct reduction reduction = {.run = *run,
+                                  .callers = run->arena,
+                                  .base = run->arena->bytes,
+                                  .grows = node->extra != NULL};
     struct fields fields = truce__fields(input);
     truce_status status = TRUCE_OK;
 
     while (!status && truce__fields_next(&fields))
         status = reduce_turn(node, &reduction, fields.value, value);
-    if (!status && reduction.run.arena != run->arena && value->size) {
+    if (!status && (reduction.run.arena != run->arena || reduction.growth.begun) && value->size) {
         void *copy = truce__evaluation_take(run, value->size);
         if (copy)
             value->data = memcpy(copy, value->data, value->size);
@@ -360,6 +371,7 @@ static truce_status reduce_items(const struct expression_node *node, struct eval
     }
     truce__arena_release(&reduction.scratch[0]);
     truce__arena_release(&reduction.scratch[1]);
+    truce__growth_release(&reduction.growth);
     return status;
 }
 
@@ -405,6 +417,8 @@ static truce_status compile_reduce(struct expression_compiler *compiler,
     truce_assert(value.slot == item.slot + 1);
     node->slot = item.slot;
     status = compile_body(compiler, values[2], &node->operands[REDUCE_BODY]);
+    if (!status && truce__growth_possible(node->operands[REDUCE_BODY], value.slot))
+        node->extra = node->operands[REDUCE_BODY];
     compiler->scope = item.outer;
     *result = node;
     return status;

@@ -23,6 +23,7 @@ struct field_path {
 struct walk {
     const struct field_path *path;
     struct evaluation *run;
+    uint32_t slot;
     truce_status status;
 };
 
@@ -39,7 +40,11 @@ static struct value walk_value(struct walk *walk, uint32_t part, struct value va
             return walk_array(walk, part, value, outer);
         if (value.type != BSON_TYPE_DOCUMENT)
             return truce__value_missing();
-        value = truce__value_field(value, path->parts[part].name, path->parts[part].length);
+        if (!walk->status)
+            walk->status =
+                truce__evaluation_field(walk->run, walk->slot, value, &path->parts[part], &value);
+        if (walk->status)
+            return truce__value_missing();
     }
     if (outer && value.type != VALUE_MISSING)
         truce__builder_element(outer, value);
@@ -67,7 +72,8 @@ static struct value walk_array(struct walk *walk, uint32_t part, struct value ar
     if (!outer) {
         truce__evaluation_build(walk->run, &own, BSON_TYPE_ARRAY);
         walk_items(walk, part, array, &own);
-        walk->status = truce__builder_finish(&own, &result, walk->run->error);
+        if (!walk->status)
+            walk->status = truce__builder_finish(&own, &result, walk->run->error);
         return result;
     }
     mark = truce__builder_open_element(outer, BSON_TYPE_ARRAY);
@@ -79,7 +85,7 @@ static struct value walk_array(struct walk *walk, uint32_t part, struct value ar
 static truce_status evaluate_path(const struct expression_node *node, struct evaluation *run,
                                   struct value *result)
 {
-    struct walk walk = {.path = node->extra, .run = run};
+    struct walk walk = {.path = node->extra, .run = run, .slot = node->slot};
 
     *result = walk_value(&walk, 0, run->slots[node->slot], NULL);
     return walk.status;
@@ -94,8 +100,7 @@ static truce_status evaluate_field(const struct expression_node *node, struct ev
 
     if (document.type != BSON_TYPE_DOCUMENT)
         return evaluate_path(node, run, result);
-    *result = truce__value_field(document, path->parts[0].name, path->parts[0].length);
-    return TRUCE_OK;
+    return truce__evaluation_field(run, node->slot, document, &path->parts[0], result);
 }
 
 const struct expression_key *truce__expression_single_field(const struct expression_node *node)
@@ -109,6 +114,11 @@ static truce_status evaluate_variable(const struct expression_node *node, struct
 {
     *result = run->slots[node->slot];
     return TRUCE_OK;
+}
+
+bool truce__expression_is_variable(const struct expression_node *node, uint32_t slot)
+{
+    return node->evaluate == evaluate_variable && node->slot == slot;
 }
 
 static truce_status evaluate_now(const struct expression_node *node, struct evaluation *run,

@@ -50,6 +50,7 @@ struct evaluation {
     struct value *slots; /* the variables */
     struct evaluation_list list;
     struct evaluation_among among;
+    struct field_finder *finder; /* in ROOT and CURRENT; NULL: there are none */
     bson_error_t *error;
 };
 
@@ -170,6 +171,8 @@ truce_status truce__expression_compile_text(struct expression_compiler *compiler
                                             struct value source, struct expression_node **node);
 /* The name, if the node is nothing but one field of the variable in its slot; else NULL. */
 const struct expression_key *truce__expression_single_field(const struct expression_node *node);
+/* Is the node nothing but the variable in the slot? */
+bool truce__expression_is_variable(const struct expression_node *node, uint32_t slot);
 /* A field's name as it may stand in a path or an object: not empty, no `$` before it. */
 truce_status truce__expression_field_check(const char *name, size_t length, bson_error_t *error);
 
@@ -212,6 +215,10 @@ static inline truce_status truce__evaluation_spend(struct evaluation *run, size_
     return truce__budget_spend(run->context->budget,
                                steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX, run->error);
 }
+
+/* A field of a document: the variable in `slot`, or within it. Spends what it takes. */
+truce_status truce__evaluation_field(struct evaluation *run, uint32_t slot, struct value document,
+                                     const struct expression_key *name, struct value *result);
 
 /* The elements of an array as a list in the arena; NULL only when the bound is reached. */
 truce_status truce__evaluation_items(struct evaluation *run, struct value array,

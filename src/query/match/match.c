@@ -52,9 +52,16 @@ static bool sees_whole_arrays_only(const struct match_node *node)
            node->kind == MATCH_SIZE;
 }
 
-static struct value field_of_part(struct value document, const struct path_part *part)
+/* A missing one, too, when the time of the call is over; the test ends then. */
+static struct value field_of_part(struct value document, const struct path_part *part,
+                                  struct match_run *run)
 {
-    return truce__value_field(document, part->name, part->length);
+    uint32_t steps = 0;
+    struct value value =
+        truce__field_finder_find(&run->finder, document, part->name, part->length, &steps);
+
+    (void)truce__match_spend(run, steps); /* run->status has it */
+    return value;
 }
 
 static bool visit_array(const struct match_node *node, struct value array, uint32_t part,
@@ -65,7 +72,7 @@ static bool visit(const struct match_node *node, struct value value, uint32_t pa
                   struct match_run *run)
 {
     while (value.type == BSON_TYPE_DOCUMENT && part < node->path.count)
-        value = field_of_part(value, node->path.parts + part++);
+        value = field_of_part(value, node->path.parts + part++, run);
     if (value.type == BSON_TYPE_ARRAY)
         return visit_array(node, value, part, run);
     if (part < node->path.count)
@@ -145,39 +152,33 @@ static bool test_schema(const struct match_node *node, struct value value, struc
     return valid;
 }
 
-typedef bool node_test(const struct match_node *node, struct value value, struct match_run *run);
-
-/* Finding one field in a document goes over those before it. */
-static uint32_t steps_of(struct value value)
-{
-    return 1 + value.size / 1024;
-}
-
 /* The positions that conditions inside find do not come out of $or, $nor and $not. */
-static bool any_child(const struct match_node *node, struct value value, node_test *test,
+static bool any_child(const struct match_node *node, struct value value, match_node_test *test,
                       struct match_run *run)
 {
     int64_t array_index = run->array_index;
-    bool any = false;
+    bool any = node->extra && truce__match_table_any(node, value, test, run);
 
-    for (uint32_t i = 0; i < node->children_count && !any; i++)
-        any = truce__match_spend(run, steps_of(value)) && test(node->children[i], value, run);
+    for (uint32_t i = 0; !node->extra && i < node->children_count && !any; i++)
+        any = truce__match_spend(run, 1) && test(node->children[i], value, run);
     run->array_index = array_index;
     return any;
 }
 
-static bool all_children(const struct match_node *node, struct value value, node_test *test,
+static bool all_children(const struct match_node *node, struct value value, match_node_test *test,
                          struct match_run *run)
 {
+    if (node->extra)
+        return truce__match_table_all(node, value, test, run);
     for (uint32_t i = 0; i < node->children_count; i++) {
-        if (!truce__match_spend(run, steps_of(value)) || !test(node->children[i], value, run))
+        if (!truce__match_spend(run, 1) || !test(node->children[i], value, run))
             return false;
     }
     return true;
 }
 
 /* the kinds that look at no path; *known tells whether it is one */
-static bool test_logic(const struct match_node *node, struct value value, node_test *test,
+static bool test_logic(const struct match_node *node, struct value value, match_node_test *test,
                        struct match_run *run, bool *known)
 {
     *known = true;
@@ -222,7 +223,7 @@ bool truce__match_node_test(const struct match_node *node, struct value document
         return holds;
     /* an array that $elemMatch takes for a document has its numbers as names */
     if (document.type == BSON_TYPE_ARRAY)
-        return visit(node, field_of_part(document, node->path.parts), 1, run);
+        return visit(node, field_of_part(document, node->path.parts, run), 1, run);
     return visit(node, document, 0, run);
 }
 
@@ -270,6 +271,7 @@ truce_status truce__match_test(const struct match *match, struct value document,
                             .budget = context ? context->budget : NULL};
     bool matched = test_subject(match, document, &run);
 
+    truce__field_finder_release(&run.finder);
     result->matched = matched && run.status == TRUCE_OK;
     result->array_index = result->matched ? run.array_index : -1;
     return run.status;

@@ -258,6 +258,7 @@ static leaf_test *const leaf_tests[] = {
     [MATCH_BITS] = test_bits,
     [MATCH_ELEM_OBJECT] = test_elements,
     [MATCH_ELEM_VALUE] = test_elements,
+    [MATCH_GROUP] = truce__match_group_test,
 };
 
 bool truce__match_leaf_test(const struct match_node *node, struct value value,

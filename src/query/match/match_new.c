@@ -6,9 +6,18 @@ static truce_status parse_whole(struct match *match, struct match_parser *parser
     return truce__match_parse(parser, truce__value_document(match->filter), &match->root);
 }
 
+static void make_tables(struct match_node *node)
+{
+    for (uint32_t i = 0; i < node->children_count; i++)
+        make_tables(node->children[i]);
+    if (node->kind == MATCH_AND || node->kind == MATCH_OR || node->kind == MATCH_NOR)
+        node->extra = truce__match_table_new(node);
+}
+
 static truce_status finish(truce_status status, struct match *made, struct match **match)
 {
     if (status == TRUCE_OK) {
+        make_tables(made->root);
         *match = made;
         return TRUCE_OK;
     }

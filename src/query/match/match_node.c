@@ -14,6 +14,11 @@ struct match_node *truce__match_node_new(enum match_kind kind)
 static void free_extra(struct match_node *node)
 {
     switch (node->kind) {
+    case MATCH_AND:
+    case MATCH_OR:
+    case MATCH_NOR:
+        truce__match_table_free(node->extra);
+        return;
     case MATCH_REGEX:
         truce__regex_free(node->extra);
         return;

@@ -2,6 +2,7 @@
 #define TRUCE_QUERY_MATCH_MATCH_TREE_H
 
 /* What the files match*.c share; nobody else includes this. */
+#include "bson/field_finder.h"
 #include "query/match/match.h"
 #include "query/regex.h"
 
@@ -27,6 +28,8 @@ struct match_run {
     int64_t array_index;
     uint32_t forks; /* elements that were entered both by name and by number */
     struct budget *budget;
+    struct field_finder finder; /* in the document */
+    uint64_t *hits;             /* of the table that is asked: a bit for each child */
 };
 
 /* For work on so many values; false: the time of the call is over, and so is the test. */
@@ -56,6 +59,24 @@ struct match_bits {
     uint32_t count;
     uint32_t positions[];
 };
+
+/* Of an AND, OR or NOR with many equalities: match_table.c. */
+struct match_table;
+
+/* NULL: there are too few to be worth it. `node` has its children, which do not change any more. */
+struct match_table *truce__match_table_new(const struct match_node *node);
+void truce__match_table_free(struct match_table *table);
+
+/* How the node is tested by its table; `test` as for its children. */
+typedef bool match_node_test(const struct match_node *node, struct value value,
+                             struct match_run *run);
+bool truce__match_table_any(const struct match_node *node, struct value value,
+                            match_node_test *test, struct match_run *run);
+bool truce__match_table_all(const struct match_node *node, struct value value,
+                            match_node_test *test, struct match_run *run);
+/* one element against all equalities of one path */
+bool truce__match_group_test(const struct match_node *group, struct value value,
+                             struct match_run *run);
 
 static inline uint64_t truce__match_type_bit(uint8_t type)
 {

@@ -23,7 +23,9 @@
 #include "base/buffer.h"
 #include "base/limits.h"
 #include "bson/builder.h"
+#include "bson/field_finder.h"
 #include "bson/field_path.h"
+#include "bson/field_table.h"
 #include "query/expression/expression.h"
 
 struct node {
@@ -31,7 +33,9 @@ struct node {
     struct node *first, *last;
     const char *name;
     uint32_t length;
+    uint32_t number;               /* among its brothers */
     struct expression *expression; /* NULL: a branch */
+    struct field_table names;      /* of the children; where a value begins stands the child */
 };
 
 struct addition {
@@ -43,20 +47,25 @@ struct addition {
 
 static struct node *find_child(const struct node *node, const char *name, uint32_t length)
 {
-    for (struct node *child = node->first; child; child = child->next) {
-        if (child->length == length && !memcmp(child->name, name, length))
-            return child;
-    }
-    return NULL;
+    const struct field_entry *entry = truce__field_table_find(&node->names, name, length);
+
+    return entry ? (struct node *)(uintptr_t)entry->value.data : NULL;
 }
 
 static struct node *add_child(struct addition *addition, struct node *node, const char *name,
                               uint32_t length)
 {
     struct node *child = truce__arena_take(&addition->arena, sizeof *child);
+    bool known;
 
-    *child =
-        (struct node){.name = truce__arena_copy(&addition->arena, name, length), .length = length};
+    *child = (struct node){.name = truce__arena_copy(&addition->arena, name, length),
+                           .length = length,
+                           .number = node->names.count};
+    if (!node->first)
+        truce__field_table_begin(&node->names, &addition->arena, SIZE_MAX);
+    known = truce__field_table_set(&node->names, child->name, length,
+                                   (struct value){.data = (const uint8_t *)child});
+    truce_assert(known);
     if (node->last)
         node->last->next = child;
     else
@@ -244,9 +253,19 @@ static truce_status apply_node(struct run *run, const struct node *node, struct 
                             : apply_branch(run, node, node->name, node->length, value);
 }
 
+static truce_status find_field(struct run *run, struct value document, const struct fields *field,
+                               struct value *value)
+{
+    uint32_t steps = 0;
+
+    *value = truce__field_finder_find(run->context->finder, document, field->key, field->key_length,
+                                      &steps);
+    return truce__budget_spend(run->context->budget, steps, run->error);
+}
+
 /* Walks the fields in their places; a field that is only there is no longer in the document. */
 static truce_status apply_present(struct run *run, const struct node *node, struct value document,
-                                  struct value places)
+                                  struct value places, bool *present)
 {
     struct fields fields = truce__fields(places);
     bool all = places.data == document.data;
@@ -257,11 +276,13 @@ static truce_status apply_present(struct run *run, const struct node *node, stru
         struct value value = fields.value;
 
         if (!all)
-            value = truce__value_field(document, fields.key, fields.key_length);
-        if (child)
+            status = find_field(run, document, &fields, &value);
+        if (child && !status)
             status = apply_node(run, child, value);
         else
             truce__builder_append(run->builder, fields.key, fields.key_length, value);
+        if (child)
+            present[child->number] = true;
     }
     return status;
 }
@@ -269,11 +290,14 @@ static truce_status apply_present(struct run *run, const struct node *node, stru
 static truce_status apply_fields(struct run *run, const struct node *node, struct value document,
                                  struct value places)
 {
-    bool is_document = places.type == BSON_TYPE_DOCUMENT;
-    truce_status status = is_document ? apply_present(run, node, document, places) : TRUCE_OK;
+    bool *present = truce__arena_take(run->context->arena, node->names.count);
+    truce_status status = TRUCE_OK;
 
+    memset(present, 0, node->names.count);
+    if (places.type == BSON_TYPE_DOCUMENT)
+        status = apply_present(run, node, document, places, present);
     for (const struct node *child = node->first; child && !status; child = child->next) {
-        if (!is_document || !truce__value_field(places, child->name, child->length).type)
+        if (!present[child->number])
             status = apply_node(run, child, truce__value_missing());
     }
     return status;
@@ -285,10 +309,14 @@ truce_status truce__addition_apply(const struct addition *addition, struct value
 {
     struct builder builder;
     struct run run = {document, context, &builder, error};
+    struct field_finder finder = {NULL};
     truce_status status;
 
     truce_assert(document.type == BSON_TYPE_DOCUMENT && places.type == BSON_TYPE_DOCUMENT);
     truce__builder_begin(&builder, context->arena, TRUCE_STAGE_MEMORY_MAX, BSON_TYPE_DOCUMENT);
+    context->finder = &finder;
     status = apply_fields(&run, &addition->root, document, places);
+    context->finder = NULL;
+    truce__field_finder_release(&finder);
     return status ? status : truce__builder_finish(&builder, result, error);
 }

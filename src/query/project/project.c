@@ -17,6 +17,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "bson/builder.h"
+#include "bson/field_finder.h"
 #include "query/project/project_tree.h"
 
 static struct project *allocate(const bson_t *projection)
@@ -110,6 +111,7 @@ struct shown {
 struct shown_list {
     struct shown *items;
     uint32_t count;
+    uint32_t *places; /* for each branch: its item plus one; 0: none. Where some are computed */
 };
 
 static truce_status show(const struct walk *walk, const struct project_node *node,
@@ -259,23 +261,13 @@ static truce_status compute(const struct walk *walk, const struct project_branch
     return array_of_one(walk, element_at(array, found.array_index), result, error);
 }
 
-static struct shown *find_shown(struct shown_list *list, const struct project_branch *branch)
-{
-    for (uint32_t i = 0; i < list->count; i++) {
-        if (list->items[i].length == branch->length &&
-            !memcmp(list->items[i].name, branch->name, branch->length))
-            return &list->items[i];
-    }
-    return NULL;
-}
-
 /* computed fields, and the paths that lead to some where the document has nothing */
 static truce_status add_computed(const struct walk *walk, const struct project_node *node,
                                  struct way way, struct shown_list *list, bson_error_t *error)
 {
     for (uint32_t i = 0; i < node->count; i++) {
         const struct project_branch *branch = &node->branches[i];
-        struct shown *place = find_shown(list, branch);
+        struct shown *place = list->places[i] ? &list->items[list->places[i] - 1] : NULL;
         struct value value;
         truce_status status;
 
@@ -323,6 +315,10 @@ static truce_status show_document(const struct walk *walk, const struct project_
     struct builder builder;
     truce_status status = TRUCE_OK;
 
+    if (node->computed) {
+        list.places = truce__arena_take(walk->context->arena, node->count * sizeof *list.places);
+        memset(list.places, 0, node->count * sizeof *list.places);
+    }
     if (document.type == BSON_TYPE_DOCUMENT) {
         fields = truce__fields(document);
         while (!status && truce__fields_next(&fields)) {
@@ -333,8 +329,11 @@ static truce_status show_document(const struct walk *walk, const struct project_
             shown->name = fields.key;
             shown->length = fields.key_length;
             status = show_field(walk, branch, fields.value, way, &shown->value, error);
-            if (shown->value.type != VALUE_MISSING)
-                list.count++;
+            if (shown->value.type == VALUE_MISSING)
+                continue;
+            list.count++;
+            if (branch && list.places && !list.places[branch - node->branches])
+                list.places[branch - node->branches] = list.count;
         }
     }
     if (!status && node->computed)
@@ -425,6 +424,20 @@ static truce_status find_matched(struct walk *walk, const struct match_result *f
     return TRUCE_OK;
 }
 
+/* All expressions look into the same document. */
+static truce_status show_root(const struct walk *walk, struct way way, struct value *result,
+                              bson_error_t *error)
+{
+    struct field_finder finder = {NULL};
+    truce_status status;
+
+    walk->context->finder = &finder;
+    status = show(walk, &walk->project->root, walk->root, way, result, error);
+    walk->context->finder = NULL;
+    truce__field_finder_release(&finder);
+    return status;
+}
+
 truce_status truce__project_apply(const struct project *project, struct value document,
                                   const struct match_result *found, struct query_context *context,
                                   bson_t *result, bson_error_t *error)
@@ -437,7 +450,7 @@ truce_status truce__project_apply(const struct project *project, struct value do
 
     bson_init(result);
     if (!status)
-        status = show(&walk, &project->root, document, way, &shown, error);
+        status = show_root(&walk, way, &shown, error);
     if (status)
         return status;
     bytes = bson_reserve_buffer(result, shown.size);
@@ -453,5 +466,5 @@ truce_status truce__project_show(const struct project *project, struct value doc
     struct walk walk = {.project = project, .context = context, .root = document, .matched = -1};
 
     truce_assert(!project->positional);
-    return show(&walk, &project->root, document, (struct way){0}, result, error);
+    return show_root(&walk, (struct way){0}, result, error);
 }

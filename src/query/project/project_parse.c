@@ -39,17 +39,16 @@ static truce_status parse_field(struct parser *parser, const char *parent,
 static struct project_branch *find_branch(const struct project_node *node, const char *name,
                                           uint32_t length)
 {
-    for (uint32_t i = 0; i < node->count; i++) {
-        if (node->branches[i].length == length && !memcmp(node->branches[i].name, name, length))
-            return &node->branches[i];
-    }
-    return NULL;
+    struct field_entry *entry = truce__field_table_find(&node->names, name, length);
+
+    return entry ? &node->branches[entry - node->names.entries] : NULL;
 }
 
 static struct project_branch *add_branch(struct project *project, struct project_node *node,
                                          const char *name, uint32_t length)
 {
     struct project_branch *branch;
+    bool known;
     char *copy;
 
     if (node->count == node->room) {
@@ -65,6 +64,10 @@ static struct project_branch *add_branch(struct project *project, struct project
     copy = truce__arena_take(&project->memory, length + 1);
     memcpy(copy, name, length);
     copy[length] = '\0';
+    if (!node->count)
+        truce__field_table_begin(&node->names, &project->memory, SIZE_MAX);
+    known = truce__field_table_set(&node->names, copy, length, truce__value_null());
+    truce_assert(known);
     branch = &node->branches[node->count++];
     *branch = (struct project_branch){.name = copy, .length = length};
     return branch;

@@ -13,6 +13,7 @@
  *         └── n    computed
  */
 #include "base/arena.h"
+#include "bson/field_table.h"
 #include "query/expression/expression.h"
 #include "query/project/project.h"
 
@@ -47,6 +48,7 @@ struct project_node {
     struct project_branch *branches; /* in the order of the projection */
     uint32_t count, room;
     const struct project_branch **sorted; /* by name; made at the end */
+    struct field_table names;             /* of the branches, in their order; while parsing */
     bool computed;                        /* some branch at or below it is computed */
 };
 

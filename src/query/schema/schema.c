@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "bson/decimal.h"
+#include "bson/field_finder.h"
 #include "bson/number.h"
 #include "query/match/match_tree.h"
 #include "query/schema/schema_tree.h"
@@ -15,6 +16,7 @@ struct schema_run {
     struct budget *budget;
     truce_status status;
     bson_error_t *error;
+    struct field_finder finder;
 };
 
 static bool test(const struct schema *schema, struct value value, struct schema_run *run);
@@ -114,21 +116,32 @@ static bool test_array(const struct schema *schema, struct value array, struct s
            !(schema->unique_items && truce__schema_has_repeats(array));
 }
 
+/* the first that is not before the name; they are in the order of their names */
+static uint32_t first_property(const struct schema *schema, const char *name)
+{
+    uint32_t low = 0, high = schema->properties_size;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (strcmp(schema->properties[middle].name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* One field against properties and patternProperties; what neither names is additional. */
 static bool test_property(const struct schema *schema, const struct fields *field,
                           struct schema_run *run)
 {
     bool named = false;
 
-    if (!spend(run, schema->properties_size / 16))
-        return false;
-    for (uint32_t i = 0; i < schema->properties_size; i++) {
-        const struct schema_property *property = schema->properties + i;
-
-        if (property->name_length != field->key_length || strcmp(property->name, field->key) != 0)
-            continue;
+    for (uint32_t i = first_property(schema, field->key);
+         i < schema->properties_size && !strcmp(schema->properties[i].name, field->key); i++) {
         named = true;
-        if (!test(property->schema, field->value, run))
+        if (!test(schema->properties[i].schema, field->value, run))
             return false;
     }
     for (uint32_t i = 0; i < schema->patterns_size; i++) {
@@ -139,6 +152,16 @@ static bool test_property(const struct schema *schema, const struct fields *fiel
             return false;
     }
     return named || test_rest(&schema->other_properties, field->value, run);
+}
+
+/* False, too, when the time is over: run->status says so. */
+static bool has_field(struct value document, const char *name, uint32_t length,
+                      struct schema_run *run)
+{
+    uint32_t steps = 1;
+    struct value value = truce__field_finder_find(&run->finder, document, name, length, &steps);
+
+    return spend(run, steps) && value.type != VALUE_MISSING;
 }
 
 static bool has_all(struct value document, struct value names, struct schema_run *run)
@@ -152,8 +175,7 @@ static bool has_all(struct value document, struct value names, struct schema_run
         uint32_t length;
         const char *name = truce__value_text(fields.value, &length);
 
-        if (!spend(run, 1 + document.size / 1024) ||
-            !truce__value_field(document, name, length).type)
+        if (!has_field(document, name, length, run))
             return false;
     }
     return true;
@@ -165,9 +187,7 @@ static bool test_dependencies(const struct schema *schema, struct value document
     for (uint32_t i = 0; i < schema->dependencies_size; i++) {
         const struct schema_dependency *dependency = schema->dependencies + i;
 
-        if (!spend(run, 1 + document.size / 1024))
-            return false;
-        if (!truce__value_field(document, dependency->name, dependency->name_length).type)
+        if (!has_field(document, dependency->name, dependency->name_length, run))
             continue;
         if (!has_all(document, dependency->names, run) ||
             (dependency->schema && !test(dependency->schema, document, run)))
@@ -254,8 +274,9 @@ static bool test(const struct schema *schema, struct value value, struct schema_
 truce_status truce__schema_test(const struct schema *schema, struct value value,
                                 struct budget *budget, bool *valid, bson_error_t *error)
 {
-    struct schema_run run = {budget, TRUCE_OK, error};
+    struct schema_run run = {budget, TRUCE_OK, error, {NULL}};
 
     *valid = test(schema, value, &run) && run.status == TRUCE_OK;
+    truce__field_finder_release(&run.finder);
     return run.status;
 }

@@ -264,6 +264,12 @@ static truce_status parse_inner(const struct schema_parser *parser, struct value
     return truce__schema_new(value, schema, parser->error);
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct schema_property *)a)->name,
+                  ((const struct schema_property *)b)->name);
+}
+
 static truce_status parse_properties(struct schema *schema, const struct schema_parser *parser)
 {
     truce_status status = TRUCE_OK;
@@ -283,6 +289,7 @@ static truce_status parse_properties(struct schema *schema, const struct schema_
         property->name_length = fields.key_length;
         status = parse_inner(parser, fields.value, &property->schema);
     }
+    qsort(schema->properties, schema->properties_size, sizeof *schema->properties, by_name);
     return status;
 }
 

@@ -49,7 +49,7 @@ struct schema {
     struct value choices;  /* enum: an array */
     struct value required; /* an array of names */
     struct schema_property *properties;
-    uint32_t properties_size;
+    uint32_t properties_size; /* in the order of their names */
     struct schema_pattern *patterns;
     uint32_t patterns_size;
     struct schema_rest other_properties;

@@ -16,6 +16,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "base/random.h"
+#include "bson/field_table.h"
 
 struct equality {
     struct path *path;
@@ -27,6 +28,7 @@ struct equalities {
     bool only_id;
     struct equality *items;
     uint32_t count, room;
+    struct field_table taken; /* paths and what is above them; the value's data is a path's text */
     truce_status status;
     bson_error_t *error;
 };
@@ -36,9 +38,44 @@ static bool is_about_id(const struct path *path)
     return path->count && path->parts[0].length == 3 && !memcmp(path->parts[0].name, "_id", 3);
 }
 
+/* Does a path of that length, this one or one above it, end there? */
+static bool ends_at(const struct path *path, uint32_t length)
+{
+    return length == path->length || path->text[length] == '.';
+}
+
+/* The text of a path that is this one, above it or below it; NULL: none. */
+static const char *find_collision(const struct equalities *all, const struct path *path)
+{
+    for (uint32_t length = 0; length <= path->length; length++) {
+        const struct field_entry *entry =
+            ends_at(path, length) ? truce__field_table_find(&all->taken, path->text, length) : NULL;
+
+        if (entry && (length == path->length || !((const char *)entry->value.data)[length]))
+            return (const char *)entry->value.data;
+    }
+    return NULL;
+}
+
+/* The path and what is above it lead to the path's text. */
+static void remember(struct equalities *all, const struct path *path)
+{
+    struct value text = {.data = (const uint8_t *)path->text};
+    bool room = true;
+
+    if (!all->count)
+        truce__field_table_begin(&all->taken, &all->scratch.memory, SIZE_MAX);
+    for (uint32_t length = 0; length <= path->length; length++) {
+        if (ends_at(path, length))
+            room = truce__field_table_set(&all->taken, path->text, length, text);
+        truce_assert(room);
+    }
+}
+
 static truce_status take_equality(struct equalities *all, const struct path *path,
                                   struct value value)
 {
+    const char *other;
     struct path *copy;
 
     if (all->only_id && !is_about_id(path))
@@ -46,17 +83,15 @@ static truce_status take_equality(struct equalities *all, const struct path *pat
     if (all->only_id && path->count > 1)
         return truce__refuse(CODE_NOT_EXACT_VALUE_FIELD, all->error,
                              "the query gives only '%s': '_id' must be given whole", path->text);
-    for (uint32_t i = 0; i < all->count; i++) {
-        const struct path *other = all->items[i].path;
-
-        if (truce__path_is_prefix(other, path) || truce__path_is_prefix(path, other))
-            return truce__refuse(CODE_NOT_SINGLE_VALUE_FIELD, all->error,
-                                 "the query gives both '%s' and '%s': no one value to insert",
-                                 other->text, path->text);
-    }
+    other = find_collision(all, path);
+    if (other)
+        return truce__refuse(CODE_NOT_SINGLE_VALUE_FIELD, all->error,
+                             "the query gives both '%s' and '%s': no one value to insert", other,
+                             path->text);
     copy = truce__update_path(&all->scratch, path->text, path->length, all->error);
     if (!copy)
         return TRUCE_INVALID;
+    remember(all, copy);
     if (all->count == all->room) {
         uint32_t room = all->room ? all->room * 2 : 8;
         struct equality *items = truce__arena_take(&all->scratch.memory, room * sizeof *items);
