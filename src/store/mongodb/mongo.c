@@ -25,7 +25,7 @@
  * after it died, finds out what became of a commit.
  *
  * Files: mongo_uri.c (what a URI may say), mongo_command.c, mongo_error.c, mongo_cursor.c,
- * mongo_read.c, mongo_write.c, mongo_modify.c, mongo_transaction.c, mongo_together.c (several writes in one
+ * mongo_read.c, mongo_write.c, mongo_modify.c, mongo_transaction.c, mongo_guard.c, mongo_together.c (several writes in one
  * message), mongo_schema.c (indexes and collections), mongo_wait.c, mongo_listen.c (change streams),
  * mongo_count.c (round trips), mongo_facts.c (what truce_doctor judges).
  *
