@@ -480,6 +480,19 @@ static bool in_one_step(const truce_commit *commit)
            !entry->keyed && entry->changes_count > 0 && !truce__entry_has_diff(entry);
 }
 
+/* Or by the journal, where the store can change these documents and cannot guard them (N6). */
+static truce_status natively(truce_commit *commit, bson_error_t *error)
+{
+    bson_error_t why = {0};
+    truce_status status = truce__commit_native(commit, &why);
+
+    if (status && commit->unguarded && commit->options.mechanism == TRUCE_MECHANISM_AUTO)
+        return truce__commit_journal(commit, error);
+    if (status && error)
+        *error = why;
+    return status;
+}
+
 static truce_status apply_once(truce_commit *commit, bson_error_t *error)
 {
     bool fast = commit->count == 1 && !commit->options.key && comparable(commit) && !commit->owner;
@@ -496,8 +509,7 @@ static truce_status apply_once(truce_commit *commit, bson_error_t *error)
             return truce__commit_fast(commit, error);
         return TRUCE_OK; /* one look at one document is consistent by itself */
     }
-    return native(commit) ? truce__commit_native(commit, error)
-                          : truce__commit_journal(commit, error);
+    return native(commit) ? natively(commit, error) : truce__commit_journal(commit, error);
 }
 
 static truce_status apply(truce_commit *commit, bson_error_t *error)

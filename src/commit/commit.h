@@ -20,6 +20,7 @@ struct truce_commit {
     uint32_t searched; /* so often nobody was found who has a unique value that was refused */
     struct owner
         *owner;      /* of documents that were taken before the function runs (journal_take.c) */
+    bool unguarded;  /* the store could not guard a document that is only read (native.c, N6) */
     bool untakeable; /* the journal cannot do what the function does */
     bool fixed;      /* nobody can make its diffs again: a stale one is the end */
 };

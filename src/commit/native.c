@@ -23,6 +23,10 @@
  *   N5  A diff is compared in this process: its document is pinned, that is, read before, and
  *       compared in the same step. If it is another one then, it is read and the diff compared again; only an old value that is another one is a conflict.
  *
+ *   N6  Where a validator of the server's allows no guard of a document that is only read (it is a
+ *       write there), nothing was changed, and the journal does the commit, unless the caller wants
+ *       this mechanism.
+ *
  * A bulk without an answer: with a key, the key tells; else a known document that was written tells
  * by its revision; else TRUCE_UNKNOWN.
  */
@@ -306,6 +310,9 @@ static truce_status refused(truce_commit *commit, const struct plan *plan,
                    : status;
     }
     entry = commit->entries[plan->owners[at]];
+    commit->unguarded = plan->writes[at].kind == TRUCE_WRITE_REQUIRE &&
+                        outcomes[at].error.domain == TRUCE_ERROR_SERVER &&
+                        outcomes[at].error.code == CODE_DOCUMENT_VALIDATION_FAILURE;
     if (outcomes[at].status != TRUCE_CONFLICT && outcomes[at].status != TRUCE_NOT_FOUND &&
         outcomes[at].status != TRUCE_DUPLICATE)
         return status;

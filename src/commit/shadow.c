@@ -17,6 +17,39 @@
  * that one document has one `_keys`, whoever makes it.
  */
 
+/* What a server may say of an index and means nothing for its keys. */
+static void plain_definition(const bson_t *definition, bson_t *plain)
+{
+    bson_init(plain);
+    bson_copy_to_excluding_noinit(definition, plain, "hidden", "storageEngine", "clustered",
+                                  "prepareUnique", NULL);
+}
+
+static bool says_unique(const bson_t *definition)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, definition, "unique") && bson_iter_as_bool(&iter);
+}
+
+static const char *name_of(const bson_t *definition)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, definition, "name") && BSON_ITER_HOLDS_UTF8(&iter)
+               ? bson_iter_utf8(&iter, NULL)
+               : "";
+}
+
+/* The index on _id of a clustered collection says that it is unique; of truce's there is no need. */
+static bool is_ids(const bson_t *definition)
+{
+    bson_iter_t iter, key;
+
+    return bson_iter_init_find(&iter, definition, "key") && bson_iter_recurse(&iter, &key) &&
+           bson_iter_next(&key) && !strcmp(bson_iter_key(&key), "_id") && !bson_iter_next(&key);
+}
+
 truce_status truce__each_index(truce_store *store, const char *collection,
                                truce__spec_function *function, void *arg, bson_error_t *error)
 {
@@ -30,14 +63,24 @@ truce_status truce__each_index(truce_store *store, const char *collection,
         struct index_spec spec = {0};
         const uint8_t *bytes;
         uint32_t length;
-        bson_t definition;
+        bson_t definition, plain;
+        bson_error_t strange = {0};
 
         bson_iter_document(&iter, &length, &bytes);
         truce_assert(bson_init_static(&definition, bytes, length));
-        status = truce__index_spec_parse(&definition, &spec, error);
+        plain_definition(&definition, &plain);
+        status = truce__index_spec_parse(&plain, &spec, &strange);
         if (!status)
             status = function(&spec, arg, error);
+        else if (!says_unique(&plain) || is_ids(&plain))
+            status = TRUCE_OK; /* of a kind that truce does not have: in nobody's way */
+        else
+            status =
+                truce__fail(TRUCE_INVALID, error,
+                            "the journal cannot keep the unique index \"%s\" of \"%s\": %.200s",
+                            name_of(&plain), collection, strange.message);
         truce__index_spec_release(&spec);
+        bson_destroy(&plain);
     }
     bson_destroy(&indexes);
     return status;

@@ -11,7 +11,8 @@
 typedef truce_status truce__spec_function(const struct index_spec *spec, void *arg,
                                           bson_error_t *error);
 
-/* Calls for each index of the collection, until one fails. */
+/* Calls for each index of the collection, until one fails; not for those of kinds that truce does not have
+ * (hashed, text, geographical, with a collation), which are in nobody's way, unless they are unique: INVALID. */
 truce_status truce__each_index(truce_store *store, const char *collection,
                                truce__spec_function *function, void *arg, bson_error_t *error);
 

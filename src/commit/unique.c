@@ -48,6 +48,8 @@
  * prepare and each release is one write, and between two of them the value would stand twice.
  */
 
+#define CODE_HASHED_ARRAY 16766
+
 /* ---- keys before and after ------------------------------------------------------------------ */
 
 static bool same_keys(const struct index_keys *a, const struct index_keys *b)
@@ -79,11 +81,68 @@ static truce_status check_index(const struct index_spec *spec, void *arg, bson_e
     return status;
 }
 
+/* What a hashed index would refuse: an array on the way, or at its end. */
+static truce_status check_hashed(const bson_t *definition, const struct entry *entry,
+                                 bson_error_t *error)
+{
+    bson_iter_t iter, key;
+
+    if (!bson_iter_init_find(&iter, definition, "key") || !bson_iter_recurse(&iter, &key))
+        return TRUCE_OK;
+    while (bson_iter_next(&key)) {
+        struct index_field field = {0};
+        struct index_keys keys = {0};
+        truce_status status;
+
+        if (!BSON_ITER_HOLDS_UTF8(&key) || strcmp(bson_iter_utf8(&key, NULL), "hashed") != 0)
+            continue;
+        status =
+            truce__path_parse(bson_iter_key(&key), strlen(bson_iter_key(&key)), &field.path, error);
+        if (!status)
+            status = truce__fields_keys(&field, 1, false, truce__value_document(&entry->after),
+                                        &keys, error);
+        if (!status && keys.multikey)
+            status = truce__refuse(CODE_HASHED_ARRAY, error,
+                                   "hashed indexes take no arrays, and there is one on \"%s\"",
+                                   bson_iter_key(&key));
+        truce__index_keys_release(&keys);
+        truce__path_release(&field.path);
+        if (status)
+            return status;
+    }
+    return TRUCE_OK;
+}
+
+static truce_status check_all_hashed(truce_store *store, const struct entry *entry,
+                                     bson_error_t *error)
+{
+    bson_t indexes;
+    truce_status status = truce__memo_indexes(store, entry->collection, &indexes, error);
+    bson_iter_t iter;
+
+    if (!status)
+        truce_assert(bson_iter_init(&iter, &indexes));
+    while (!status && bson_iter_next(&iter)) {
+        const uint8_t *bytes;
+        uint32_t length;
+        bson_t definition;
+
+        bson_iter_document(&iter, &length, &bytes);
+        truce_assert(bson_init_static(&definition, bytes, length));
+        status = check_hashed(&definition, entry, error);
+    }
+    bson_destroy(&indexes);
+    return status;
+}
+
 truce_status truce__unique_check(truce_store *store, const struct entry *entry, bson_error_t *error)
 {
+    truce_status status;
+
     if (!entry->after_found)
         return TRUCE_OK;
-    return truce__each_index(store, entry->collection, check_index, (void *)entry, error);
+    status = truce__each_index(store, entry->collection, check_index, (void *)entry, error);
+    return status ? status : check_all_hashed(store, entry, error);
 }
 
 /* ---- the stub ------------------------------------------------------------------------------- */

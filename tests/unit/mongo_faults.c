@@ -296,3 +296,72 @@ TEST(a_mongos_that_ran_out_of_time_does_not_know_what_its_shard_did)
         strike(&stage);
     }
 }
+
+/* ---- validators ----------------------------------------------------------------------------- */
+
+#define BY_VALIDATOR                                                                               \
+    "{'ok': 1, 'n': 0, 'nModified': 0, 'writeErrors': [{'index': 0, 'code': 121, 'errmsg': "       \
+    "'Document failed validation'}]}"
+
+struct refusing {
+    int updates;
+};
+
+/* Finds a document of _id 1, and refuses every update. */
+static enum fake_act refuse_updates(const bson_t *command, bson_t *reply, void *arg)
+{
+    struct refusing *refusing = arg;
+    bson_t *said = NULL;
+
+    if (bson_has_field(command, "update")) {
+        refusing->updates++;
+        said = test_bson(BY_VALIDATOR);
+    } else if (bson_has_field(command, "find")) {
+        said = test_bson(
+            "{'cursor': {'id': 0, 'ns': 'db.things', 'firstBatch': [{'_id': 1, 'a': 1}]}}");
+    } else {
+        return FAKE_PASS;
+    }
+    bson_concat(reply, said);
+    bson_destroy(said);
+    return FAKE_ANSWER;
+}
+
+/* A guard alone, a guard whose document is found first, and one in a message with another write. */
+TEST(a_guard_that_a_validator_refuses_is_told_as_that_and_not_tried_again)
+{
+    bson_t *by_id = test_bson("{'_id': 1}"), *other = test_bson("{'a': 1}");
+    bson_t *update = test_bson("{'$set': {'b': 1}}");
+    const truce_write guard = {
+        .kind = TRUCE_WRITE_REQUIRE, .collection = "things", .filter = by_id};
+    const truce_write found = {
+        .kind = TRUCE_WRITE_REQUIRE, .collection = "things", .filter = other};
+    const truce_write change = {
+        .kind = TRUCE_WRITE_UPDATE, .collection = "things", .filter = by_id, .document = update};
+    const truce_write cases[][2] = {{guard, guard}, {found, guard}, {guard, change}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        truce_write_outcome outcomes[2];
+        struct stage stage = {{0}};
+        bson_error_t error = {0};
+
+        if (CHECK_OK(raise_stage(&stage, FAKE_REPLICA_SET, 21, "", &error), error)) {
+            struct refusing refusing = {0};
+
+            stage.script = (struct script){.own = refuse_updates, .arg = &refusing};
+            CHECK_STATUS(TRUCE_INVALID,
+                         truce_bulk(stage.store, cases[i], 2, &(truce_bulk_options){.atomic = true},
+                                    outcomes, &error),
+                         error);
+            CHECK_INT(error.code, ==, 121);
+            if (!strstr(error.message, MONGO_TOUCH) ||
+                !strstr(error.message, "Document failed validation"))
+                test_fail(__FILE__, __LINE__, "case %d: %s", (int)i, error.message);
+            CHECK_INT(refusing.updates, ==, 1);
+        }
+        strike(&stage);
+    }
+    bson_destroy(by_id);
+    bson_destroy(other);
+    bson_destroy(update);
+}

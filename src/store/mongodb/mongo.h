@@ -195,6 +195,10 @@ truce_status truce__mongo_send_together(struct mongo_store *store, mongoc_client
 /* The field of a guard without a change: set and taken away again. */
 #define MONGO_TOUCH "_truce_touch"
 
+/* A validator that refuses MONGO_TOUCH is told as such; other statuses stay. */
+truce_status truce__mongo_guard_refused(truce_status status, const char *collection,
+                                        bson_error_t *error);
+
 truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *writes, size_t count,
                                  const truce_bulk_options *options, truce_write_outcome *outcomes,
                                  bson_error_t *error);

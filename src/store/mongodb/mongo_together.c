@@ -111,13 +111,18 @@ static void add_touch(struct message *message, size_t owner, const truce_write *
 }
 
 /* An error of a statement is one of its write. */
-static void give_outcomes(const struct message *message, truce_write_outcome *outcomes)
+static void give_outcomes(const struct message *message, const truce_write *writes,
+                          truce_write_outcome *outcomes)
 {
     for (size_t i = 0; i < message->count; i++) {
         truce_write_outcome *outcome = &outcomes[message->owners[i]];
 
-        if (!outcome->error.message[0])
-            *outcome = message->outcomes[i];
+        if (outcome->error.message[0])
+            continue;
+        *outcome = message->outcomes[i];
+        if (outcome->status && writes[message->owners[i]].kind == TRUCE_WRITE_REQUIRE)
+            outcome->status = truce__mongo_guard_refused(
+                outcome->status, writes[message->owners[i]].collection, &outcome->error);
     }
 }
 
@@ -141,7 +146,7 @@ truce_status truce__mongo_send_together(struct mongo_store *store, mongoc_client
     statements.count = message.count;
     statements.all = all;
     status = truce__mongo_send(store, client, &statements, error);
-    give_outcomes(&message, batch->outcomes);
+    give_outcomes(&message, batch->writes, batch->outcomes);
     message_release(&message);
     return status;
 }
