@@ -277,6 +277,27 @@ TEST(what_was_surely_not_begun_is_told_by_the_answer_to_its_repetition)
     wait_for_all();
 }
 
+/* In one thread: what one call lost says nothing of the next. */
+TEST(a_loss_is_of_its_call_alone)
+{
+    static const enum verb verbs[] = {UPDATE, MODIFY};
+    static const char *const names[] = {"update", "findAndModify"};
+
+    for (size_t i = 0; i < 2; i++) {
+        struct stage stage = {{0}};
+        bson_error_t error = {0};
+
+        if (CHECK_OK(raise_stage(&stage, FAKE_STANDALONE, 21, "", &error), error)) {
+            stage.script = (struct script){names[i], NULL, 1, 0};
+            CHECK_STATUS(TRUCE_UNKNOWN, change(stage.store, verbs[i], &error), error);
+            stage.script = (struct script){
+                names[i], "{'ok': 0, 'code': 121, 'errmsg': 'Document failed validation'}", 1, 0};
+            CHECK_STATUS(TRUCE_INVALID, change(stage.store, verbs[i], &error), error);
+        }
+        strike(&stage);
+    }
+}
+
 TEST(a_mongos_that_ran_out_of_time_does_not_know_what_its_shard_did)
 {
     static const struct {

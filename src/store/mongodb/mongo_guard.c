@@ -29,6 +29,38 @@ static void append_change(bson_t *updates, const char *key, const bson_t *filter
     bson_append_document_end(updates, &statement);
 }
 
+truce_status truce__mongo_guard_refused(truce_status status, const char *collection,
+                                        bson_error_t *error)
+{
+    char why[sizeof error->message];
+
+    if (status != TRUCE_INVALID || error->domain != TRUCE_ERROR_SERVER ||
+        error->code != CODE_DOCUMENT_VALIDATION_FAILURE)
+        return status;
+    memcpy(why, error->message, sizeof why);
+    return truce__refuse(CODE_DOCUMENT_VALIDATION_FAILURE, error,
+                         "%.200s; a transaction guards a document of %s that it only reads by a "
+                         "field %s, which is set and taken away: the collection's validator has to "
+                         "allow it, or the journal is to commit",
+                         why, collection, MONGO_TOUCH);
+}
+
+/* The first refusal in the answer to a message of several statements. */
+static truce_status first_refusal(const bson_t *reply, const char *what, bson_error_t *error)
+{
+    int64_t code = truce__mongo_number(reply, "writeErrors.0.code", -1);
+    const char *message = NULL;
+    bson_iter_t iter, found;
+
+    if (code < 0)
+        return TRUCE_OK;
+    if (bson_iter_init(&iter, reply) &&
+        bson_iter_find_descendant(&iter, "writeErrors.0.errmsg", &found) &&
+        BSON_ITER_HOLDS_UTF8(&found))
+        message = bson_iter_utf8(&found, NULL);
+    return truce__mongo_refused(MONGO_STATEMENT, what, (uint32_t)code, message, error);
+}
+
 /* Sets the fresh field in what matches and takes it away from the document with this _id, in one
  * message. `*touched` counts what matched. */
 static truce_status touch_id(struct transaction *transaction, const char *collection,
@@ -50,9 +82,12 @@ static truce_status touch_id(struct transaction *transaction, const char *collec
     append_change(&updates, "0", filter, "$set", &fresh);
     append_change(&updates, "1", &by_id, "$unset", &fresh);
     bson_append_array_end(&body, &updates);
-    status = truce__mongo_statement(
-        transaction, truce__mongo_what(text, sizeof text, "look at a guard in", collection), &body,
-        true, &reply, error);
+    truce__mongo_what(text, sizeof text, "look at a guard in", collection);
+    status = truce__mongo_statement(transaction, text, &body, true, &reply, error);
+    if (!status)
+        status = first_refusal(&reply, text, error);
+    if (status)
+        status = truce__mongo_guard_refused(status, collection, error);
     *touched = !status && truce__mongo_number(&reply, "n", 0) == 2;
     bson_destroy(&reply);
     bson_destroy(&body);
