@@ -1,6 +1,7 @@
 #include "commit/journal_owner.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "commit/memo.h"
@@ -21,9 +22,12 @@
  *       for each other, and each try that fails has found a document that it did not know of.
  *   T3  Not everything can be taken first: values of unique indexes are reserved by the prepare, which
  *       does not know them here. Where a collection has declared keys, or the journal refuses what the
- *       store's own step could do, the commit goes on as before. Documents that are missing are not taken.
+ *       store's own step could do, the commit goes on as before. Documents that are missing are not taken,
+ *       so one that others insert and remove all the time can cost any number of tries.
  *   T4  A plain writer may change what is held while the function runs: each document is looked at once
  *       more before the decision.
+ *   T5  A document that is gone is not taken, and the others are: its prepare was answered, so it took
+ *       nothing and cannot land any more. The function reads that it is missing.
  */
 
 static int compare_entries(const void *a, const void *b)
@@ -66,13 +70,34 @@ static truce_status take_one(struct owner *owner, struct entry *entry, bson_erro
     entry->must_exist = true; /* for the prepare */
     status = truce__owner_prepare(owner, entry, error);
     entry->must_exist = false;
-    if (status == TRUCE_NOT_FOUND) { /* T3: the next try takes it for missing */
-        entry->known = true;
-        entry->token.found = false;
-        return truce__commit_conflict(entry, "was removed", error);
-    }
     entry->known = entry->read = !status;
     return status;
+}
+
+/* T5 */
+static void drop(truce_commit *commit, uint32_t at)
+{
+    truce__entry_free(commit->entries[at]);
+    commit->count--;
+    memmove(commit->entries + at, commit->entries + at + 1,
+            (commit->count - at) * sizeof *commit->entries);
+}
+
+static truce_status take_all(struct owner *owner, bson_error_t *error)
+{
+    truce_commit *commit = owner->commit;
+
+    for (uint32_t i = 0; i < commit->count;) {
+        truce_status status = take_one(owner, commit->entries[i], error);
+
+        if (status == TRUCE_NOT_FOUND)
+            drop(commit, i);
+        else if (status)
+            return status;
+        else
+            i++;
+    }
+    return TRUCE_OK;
 }
 
 truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error_t *error)
@@ -93,8 +118,8 @@ truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error
     bson_init(&owner->held);
     commit->owner = owner;
     status = truce__owner_open(owner, already, error);
-    for (uint32_t i = 0; !status && !*already && i < commit->count; i++)
-        status = take_one(owner, commit->entries[i], error);
+    if (!status && !*already)
+        status = take_all(owner, error);
     commit->worker.holding = !status && !*already;
     if (*already)
         truce__journal_let_go(commit);

@@ -146,3 +146,59 @@ TEST(what_was_taken_is_given_back_when_the_function_says_no)
 {
     on_every_setting(gives_back);
 }
+
+struct vanishing {
+    struct loser loser;
+    int last; /* in this run one document is removed, after it was read */
+};
+
+static truce_status read_one(truce_commit *commit, const char *name, bson_error_t *error)
+{
+    bson_value_t id = text_id(name);
+    bson_t document;
+    truce_status status = truce_commit_read(commit, "things", &id, &document, error);
+
+    bson_destroy(&document);
+    return status;
+}
+
+static truce_status see_it_vanish(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct vanishing *vanishing = arg;
+    struct loser *loser = &vanishing->loser;
+    truce_status status = read_one(commit, "a", error);
+    bson_t *filter = test_bson("{'_id': 'a'}");
+
+    loser->runs++;
+    CHECK_INT(status, ==, loser->runs > vanishing->last ? TRUCE_NOT_FOUND : TRUCE_OK);
+    status = read_one(commit, "c", error);
+    somebody_else(loser);
+    if (loser->runs == vanishing->last)
+        CHECK(truce_remove(loser->store, "things", filter, NULL, NULL, NULL) == TRUCE_OK);
+    bson_destroy(filter);
+    return status ? status : add_update(commit, "things", "c", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+/* The fourth try takes first. */
+static void takes_what_is_left(truce_store *store, const struct setting *setting)
+{
+    truce_commit_options options = {
+        .mechanism = setting->mechanism, .tries_max = 4, .deadline_ms = 60000};
+    struct vanishing vanishing = {{store, setting->mechanism, 0, 0, false}, 3};
+    bson_error_t error = {0};
+
+    no_sleep_begin();
+    fill(store);
+    CHECK_STATUS(TRUCE_OK, truce_transact(store, see_it_vanish, &vanishing, &options, &error),
+                 error);
+    truce__world_use(NULL);
+    CHECK_INT(vanishing.loser.runs, ==, 4);
+    CHECK_INT(count_json(store, "things", "{'n': 1}"), ==, 1);
+    CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 0);
+    CHECK_INT(count_json(store, "things", "{}"), ==, DOCUMENTS - 1);
+}
+
+TEST(a_document_that_is_gone_costs_no_try_of_those_that_take_first)
+{
+    on_every_setting(takes_what_is_left);
+}

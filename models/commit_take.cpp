@@ -1,0 +1,180 @@
+// Commits beside plain writers, and beside each other (src/commit): what is compared when a document is written
+// (entry.c E1, E2; journal.c), documents that are taken before the function runs (journal_take.c T1-T5), and looks that
+// hold stubs (read_many.c R3). A document is (rev, val): a plain writer changes val alone, or wipes rev and intent. See README.md.
+#include "mc.hpp"
+enum { ND = 3, NC = 6, NP = 4, FREE = 1 };
+enum Kind { COMMIT, NATIVE, FAST, LOOK, P_SET, P_BACK, P_REPLACE, P_REMOVE, P_INSERT };
+enum Mut : u32 {
+  M_REV_NATIVE = 1,    // the native form compares the revision only
+  M_REV_FAST = 2,      // the fast path, too
+  M_VALUE_FAST = 4,    // ... or the value only
+  M_REV_PREPARE = 8,   // the journal's prepare
+  M_REV_REQUIRE = 16,  // the look at what is only required
+  M_NO_STILL = 32,     // T4: no look at what was taken first, after the function
+  M_NO_WAS = 64,       // the release does not compare
+  M_ANY_ORDER = 128,   // T1: taken in the order of the function
+  M_WAITS = 256,       // T2: who holds documents waits
+  M_GONE_ENDS = 512,   // T5: a document that is gone ends the try, and stays on the list
+  M_FORGETS = 1024,    // only what the last try wanted besides is taken
+  M_OLD_READS = 2048,  // the function of a taking try goes by what an earlier try read
+  M_NEW_FREE = 4096,   // what the function wants besides is written without a comparison
+  M_DROPS_NOT = 8192,  // a try that fails is not undone
+  M_LOOK_FREE = 16384, // R3: the missing documents of a look are not held
+  V_REACH = 1u << 30,
+};
+struct Script { int kind; int n, ord[ND]; int w, ins, rm; int dep, extra; };  // dep: reads `extra`, too, when doc dep-1 is not as at the start
+struct Cfg { std::string name; std::vector<Script> sc; int ex[ND]; int crashes, lates; bool aborts, purge; u32 mut; };
+struct Doc { u8 ex, stub, it, rev, val; };
+struct Com { u8 st, p, dead, dec, mask, ins, rm, ap, rep, dirty; u8 brev[ND], bval[ND]; };  // st: 0 missing 1 pending 2 committed 3 aborted 4 done
+struct Prc { u8 pc, i, c, tr, taking, names, taken, want, seen, hold, why, res, dead, ever; u8 rex[ND], rrev[ND], rval[ND]; };
+struct Zmb { u8 on, c, d, cmp, rev, val; };
+enum { READ, INSC, TAKE, FUN, PREP, STILL, REQ, DEC, REL, DON, ABT, STR, WRITE, AGAIN, END };
+enum { W_NAME = 1, W_ABORT = 2, W_PLAIN = 4, W_COMES = 8, W_LATE = 16 };
+struct St { Doc d[ND]; Com c[NC]; Prc p[NP]; Zmb z; u8 nc, nrev, crashes, lates, bad; };
+static const char *bm[] = {"", "a write over something else than was read, silently", "a try that took first failed for no reason of its own", "decided on something else than was read",
+  "a decided commit is missing in a document", "an undecided commit was applied", "a document is held for ever", "nobody can go on", "a commit was applied twice", "REACHED (everybody is through)", "told a look that never was"};
+struct M {
+  typedef St S; Cfg cfg; St last; int np; bool plain = false;
+  M(const Cfg &c) : cfg(c) { np = (int)c.sc.size(); for (auto &s : c.sc) plain |= s.kind >= P_SET; }
+  bool m(u32 x) const { return cfg.mut & x; }
+  void init(S &s) { for (int d = 0; d < ND; d++) s.d[d].ex = cfg.ex[d]; s.crashes = cfg.crashes; s.lates = cfg.lates; s.nrev = 0; for (int p = 0; p < np; p++) begin(s, p); }
+  void begin(S &n, int p) const { Prc &q = n.p[p]; Prc k = q; q = Prc(); q.tr = k.tr; q.names = k.names; q.dead = k.dead; q.ever = k.ever | (q.tr >= FREE ? k.names : 0); q.taking = cfg.sc[p].kind == COMMIT && q.tr >= FREE && q.names; q.pc = q.taking ? INSC : READ; if (m(M_OLD_READS)) { memcpy(q.rex, k.rex, ND); memcpy(q.rrev, k.rrev, ND); memcpy(q.rval, k.rval, ND); } if (cfg.sc[p].kind >= P_SET) q.pc = WRITE; }
+  static bool same(const Doc &x, const Prc &q, int d) { return x.ex && !x.stub ? q.rex[d] && x.rev == q.rrev[d] && x.val == q.rval[d] : !q.rex[d]; }
+  static bool sameRev(const Doc &x, const Prc &q, int d) { return x.ex && !x.stub ? q.rex[d] && x.rev == q.rrev[d] : !q.rex[d]; }
+  static void note(Prc &q, const Doc &x, int d) { q.seen |= 1 << d; q.rex[d] = x.ex && !x.stub; q.rrev[d] = x.rev; q.rval[d] = x.val; }
+  // the documents of the function, in its order; -1: no more
+  int next(const St &s, const Prc &q, const Script &sc) const { for (int i = 0; i < sc.n; i++) { int d = sc.ord[i]; if (!(q.seen >> d & 1)) { if (sc.dep && (sc.extra >> d & 1)) { int e = sc.dep - 1; if (!(q.rval[e] || q.rrev[e] || q.rex[e] != cfg.ex[e])) continue; } return d; } } (void)s; return -1; }
+  int writes(const Prc &q, const Script &sc) const { int w = 0; for (int d = 0; d < ND; d++) if (q.seen >> d & 1) { if (q.rex[d] ? (sc.w | sc.rm) >> d & 1 : sc.ins >> d & 1) w |= 1 << d; } return w; }
+  void put(S &n, int d, int p, const Script &sc, bool was) const { Doc &x = n.d[d]; if (was && (sc.rm >> d & 1)) { x = Doc(); return; } x.ex = 1; x.stub = 0; x.it = 0; x.rev = ++n.nrev; x.val = 10 + p; }
+  void fail(S &n, int p, int why) const { Prc &q = n.p[p]; q.why |= why; q.pc = q.c ? ABT : AGAIN; q.i = 0; }
+  void release(S &n, int d, int c) const {
+    Doc &x = n.d[d]; Com &k = n.c[c]; if (!x.ex || x.it != c + 1) return;
+    if (!k.dec) n.bad = 5;
+    const Script &sc = cfg.sc[k.p]; bool stub = x.stub;
+    if (!stub && (x.rev != k.brev[d] || x.val != k.bval[d])) { if (m(M_NO_WAS)) { n.bad = 1; return; } k.rep = 1; }
+    if (k.mask >> d & 1) { if (k.ap >> d & 1) n.bad = 8; k.ap |= 1 << d; put(n, d, k.p, sc, !stub); } else if (stub) x = Doc(); else x.it = 0; }
+  void strip(S &n, int d, int c) const { Doc &x = n.d[d]; if (!x.ex || x.it != c + 1) return; if (x.stub) x = Doc(); else x.it = 0; }
+  void end(S &n, int p) const { int tr = n.p[p].tr; bool dead = n.p[p].dead; n.p[p] = Prc(); n.p[p].pc = END; n.p[p].tr = tr; n.p[p].dead = dead; n.p[p].res = 1; }
+  int lowest(int mask) const { for (int d = 0; d < ND; d++) if (mask >> d & 1) return d; return -1; }
+  int first(int p, int mask) const { if (!m(M_ANY_ORDER)) return lowest(mask); for (int i = 0; i < cfg.sc[p].n; i++) if (mask >> cfg.sc[p].ord[i] & 1) return cfg.sc[p].ord[i]; return -1; }
+  bool pending(const S &s, int d) const { return s.d[d].ex && s.d[d].it && s.c[s.d[d].it - 1].st == 1; }
+  template <class F> void succ(const S &s, F &&emit) { S n;
+    for (int p = 0; p < np; p++) { const Prc &q = s.p[p]; const Script &sc = cfg.sc[p]; int c = q.c - 1; if (q.dead || q.pc == END) continue;
+      if (s.crashes && sc.kind < P_SET) { n = s; n.crashes--; n.p[p].dead = 1; if (q.c) n.c[c].dead = 1; lab("P%d dies", p); emit(n); }
+      n = s; Prc &x = n.p[p];
+      switch (q.pc) {
+      case READ: { int d = next(s, q, sc); if (d < 0) { int w = writes(q, sc); x.pc = sc.kind == NATIVE || sc.kind == FAST ? WRITE : INSC; x.want = w; lab("P%d knows what it wants to write (%x)", p, w); emit(n); break; }
+        const Doc &y = s.d[d]; if (y.ex && y.it) break;  // waits, or helps (below)
+        note(x, y, d); x.names |= 1 << d; lab("P%d reads doc%d (%s rev %d val %d)", p, d, y.ex ? "there," : "missing,", y.rev, y.val); emit(n); break; }
+      case INSC: { if (s.nc >= NC) { end(n, p); x.res = 2; lab("P%d gives up (bound)", p); emit(n); break; }
+        n.c[s.nc] = Com(); n.c[s.nc].st = 1; n.c[s.nc].p = p; x.c = s.nc + 1; n.nc++; x.pc = q.taking ? TAKE : PREP; x.hold = 0; x.i = q.taking ? q.names : 0; lab("P%d inserts C%d%s", p, s.nc, q.taking ? " to take first" : ""); emit(n); break; }
+      case TAKE: { int d = first(p, q.i); if (d < 0) { x.pc = FUN; lab("P%d has what it takes", p); emit(n); break; }
+        const Doc &y = s.d[d]; if (y.ex && y.it) break;  // waits
+        x.i &= ~(1 << d);
+        if (!y.ex) { if (m(M_GONE_ENDS)) { fail(n, p, 0); lab("P%d: doc%d is gone, the try ends", p, d); } else { x.names &= ~(1 << d); x.ever &= ~(1 << d); lab("P%d: doc%d is gone", p, d); } emit(n); break; }
+        n.d[d].it = q.c; x.taken |= 1 << d; if (!m(M_OLD_READS)) { x.rex[d] = 1; x.rrev[d] = y.rev; x.rval[d] = y.val; } lab("P%d takes doc%d (rev %d val %d)", p, d, y.rev, y.val); emit(n);
+        if (s.lates && !s.z.on) { n = s; n.lates--; n.z = Zmb{1, (u8)c, (u8)d, 0, 0, 0}; fail(n, p, W_LATE); lab("P%d takes doc%d, no answer", p, d); emit(n); } break; }
+      case FUN: { int d = next(s, q, sc); if (d < 0) { x.want = writes(q, sc); x.pc = PREP; lab("P%d's function is at its end (writes %x)", p, x.want); emit(n); break; }
+        if (q.taken >> d & 1) { x.seen |= 1 << d; lab("P%d's function reads doc%d as taken", p, d); emit(n); break; }
+        const Doc &y = s.d[d]; if (y.ex && y.it && !pending(s, d)) break;  // helps
+        if (y.ex && y.it) { if (m(M_WAITS)) break; x.names |= 1 << d; fail(n, p, W_NAME); lab("P%d wants doc%d, which is held", p, d); emit(n); break; }
+        note(x, y, d); if (y.ex) x.names |= 1 << d; lab("P%d's function reads doc%d besides (%s)", p, d, y.ex ? "there" : "missing"); emit(n); break; }
+      case PREP: { int need = q.want | (sc.kind == LOOK && !m(M_LOOK_FREE) ? holds(q) : 0); int d = lowest(need & ~(q.taken | q.hold)); if (d < 0) { x.pc = q.taking && !m(M_NO_STILL) ? STILL : REQ; x.i = 0; lab("P%d has prepared everything", p); emit(n); break; }
+        const Doc &y = s.d[d]; int add = q.taking && q.rex[d] ? W_NAME : 0;
+        if (y.ex && y.it) { if (!pending(s, d)) break; if (q.taking && !m(M_WAITS)) { x.names |= 1 << d; fail(n, p, y.stub || !q.rex[d] ? W_COMES : W_NAME); lab("P%d: doc%d is held", p, d); emit(n); } break; }
+        if (m(M_NEW_FREE) && q.taking ? !y.ex != !q.rex[d] : m(M_REV_PREPARE) ? !sameRev(y, q, d) : !same(y, q, d)) { fail(n, p, (!y.ex || !q.rex[d] ? W_COMES : 0) | (q.taking ? add : W_NAME)); lab("P%d: doc%d is not as it was", p, d); emit(n); break; }
+        if (q.rex[d]) n.d[d].it = q.c; else { n.d[d] = Doc(); n.d[d].ex = n.d[d].stub = 1; n.d[d].it = q.c; } x.hold |= 1 << d; lab("P%d prepares doc%d", p, d); emit(n);
+        if (s.lates && !s.z.on) { n = s; n.lates--; n.z = Zmb{(u8)(q.rex[d] ? 2 : 3), (u8)c, (u8)d, 1, q.rrev[d], q.rval[d]}; fail(n, p, W_LATE); lab("P%d prepares doc%d, no answer", p, d); emit(n); } break; }
+      case STILL: { int left = q.taken & ~q.i; int d = lowest(left); if (d < 0) { x.pc = REQ; lab("P%d found all as taken", p); emit(n); break; }
+        const Doc &y = s.d[d]; if (!y.ex || y.it != q.c || !same(y, q, d)) { fail(n, p, y.ex && y.it == q.c ? W_PLAIN : s.c[c].st == 1 ? W_PLAIN : W_ABORT); lab("P%d: doc%d was changed while it was held", p, d); } else { x.i |= 1 << d; lab("P%d: doc%d is as taken", p, d); } emit(n); break; }
+      case REQ: { int d = lowest(q.seen & ~(q.taken | q.hold) & ~q.i); if (q.pc == REQ && x.pc == REQ && !(q.i & 128)) { x.i = 128; d = lowest(q.seen & ~(q.taken | q.hold)); }
+        if (d < 0) { x.pc = DEC; lab("P%d requires nothing more", p); emit(n); break; }
+        const Doc &y = s.d[d]; x.i |= 1 << d;
+        if (y.ex && y.it) { if (!pending(s, d)) break; if (q.taking && q.rex[d]) x.names |= 1 << d; fail(n, p, y.stub || !q.rex[d] ? W_COMES : W_NAME); lab("P%d: doc%d, required, is held", p, d); emit(n); break; }
+        if (m(M_REV_REQUIRE) ? !sameRev(y, q, d) : !same(y, q, d)) { fail(n, p, (!y.ex || !q.rex[d] ? W_COMES : 0) | W_NAME); lab("P%d: doc%d, required, is not as it was", p, d); emit(n); break; }
+        if (!same(y, q, d)) n.bad = 3;
+        if (!plain) for (int e = 0; e < ND; e++) if ((q.taken | q.hold) >> e & 1 && s.c[c].st == 1 && !(s.d[e].ex && s.d[e].it == q.c && (s.d[e].stub || same(s.d[e], q, e)))) n.bad = 3;
+        lab("P%d: doc%d is as required", p, d); emit(n); break; }
+      case DEC: if (s.c[c].st != 1) { fail(n, p, W_ABORT); lab("P%d: C%d cannot be decided", p, c); emit(n); break; }
+        { Com &k = n.c[c]; k.st = 2; k.dec = 1; k.mask = q.want; memcpy(k.brev, q.rrev, ND); memcpy(k.bval, q.rval, ND);
+          for (int e = 0; e < ND; e++) if ((q.taken | q.hold) >> e & 1) { const Doc &y = s.d[e]; bool ours = y.ex && y.it == q.c; if (!ours || (!y.stub && !same(y, q, e))) { k.dirty = 1; if (!plain) n.bad = 3; if (ours && !q.taking && m(M_REV_PREPARE)) n.bad = 1; if (ours && q.taking && (m(M_NO_STILL) || m(M_NEW_FREE))) n.bad = 1; } }
+          if (sc.kind == LOOK && m(M_LOOK_FREE)) for (int e = 0; e < ND; e++) if (q.seen >> e & 1 && !same(s.d[e], q, e)) n.bad = 10;
+          x.pc = REL; x.i = 0; lab("P%d decides C%d", p, c); emit(n); } break;
+      case REL: { int d = lowest((q.taken | q.hold) & ~q.i); if (d < 0) { x.pc = DON; lab("P%d has released all", p); emit(n); break; } x.i |= 1 << d; release(n, d, c); lab("P%d releases doc%d of C%d", p, d, c); emit(n); break; }
+      case DON: if (s.c[c].st == 2) n.c[c].st = 4; end(n, p); lab("P%d: C%d is done", p, c); emit(n); break;
+      case ABT: if (m(M_DROPS_NOT)) { x.pc = AGAIN; lab("P%d leaves C%d as it is", p, c); emit(n); break; }
+        if (s.c[c].st == 1) n.c[c].st = 3; x.pc = STR; x.i = 0; lab("P%d aborts C%d", p, c); emit(n); break;
+      case STR: { int d = lowest((q.taken | q.hold) & ~q.i); if (d < 0) { x.pc = AGAIN; lab("P%d gave back all", p); emit(n); break; } x.i |= 1 << d; if (s.c[c].st == 3 || !s.c[c].st) strip(n, d, c); lab("P%d strips doc%d", p, d); emit(n); break; }
+      case AGAIN: { if (q.taking && !(q.why & (W_ABORT | (plain ? W_PLAIN : 0) | W_COMES | W_LATE)) && !(q.why & W_NAME && q.names & ~q.ever)) { n.bad = 2; emit(n); break; }
+        int names = m(M_FORGETS) && q.taking ? q.names & ~q.taken : q.names; x.names = names; x.tr++; if (sc.kind == LOOK) x.tr = 0; begin(n, p); lab("P%d tries again (knows of %x)", p, names); emit(n); break; }
+      case WRITE: { int d = lowest(sc.w | sc.ins | sc.rm); Doc &y = n.d[d];
+        if (sc.kind == NATIVE) { bool ok = true; for (int e = 0; e < ND; e++) if (q.seen >> e & 1) ok &= m(M_REV_NATIVE) ? sameRev(s.d[e], q, e) && !(s.d[e].ex && s.d[e].it) : same(s.d[e], q, e) && !(s.d[e].ex && s.d[e].it);
+          if (!ok) { x.seen = 0; x.pc = READ; x.tr = 0; lab("P%d: native: conflict", p); if (q.seen) { emit(n); } break; }
+          for (int e = 0; e < ND; e++) { if (q.seen >> e & 1 && !same(s.d[e], q, e)) n.bad = 1; if (q.want >> e & 1) put(n, e, p, sc, q.rex[e]); } end(n, p); lab("P%d: native", p); emit(n); break; }
+        if (sc.kind == FAST) { bool can = !(s.d[d].ex && s.d[d].it) && (m(M_REV_FAST) ? sameRev(s.d[d], q, d) : m(M_VALUE_FAST) ? s.d[d].ex == q.rex[d] && s.d[d].val == q.rval[d] : same(s.d[d], q, d));
+          if (!q.want) { end(n, p); lab("P%d: nothing to do", p); emit(n); break; }
+          if (s.lates && !s.z.on && q.rex[d]) { S k = n; n.lates--; n.z = Zmb{4, (u8)p, (u8)d, 1, q.rrev[d], q.rval[d]}; lab("P%d writes doc%d, no answer: sends it again", p, d); emit(n); n = k; }
+          if (s.d[d].ex && s.d[d].it) break;
+          if (!can) { if (s.d[d].ex && s.d[d].val == 10 + p) end(n, p); else { x.seen = 0; x.pc = READ; if (s.z.on == 4 && s.z.c == p) { end(n, p); } } lab("P%d: fast: it is not as it was", p); emit(n); break; }
+          if (!same(s.d[d], q, d)) n.bad = 1;
+          put(n, d, p, sc, q.rex[d]); end(n, p); lab("P%d: fast write of doc%d", p, d); emit(n); break; }
+        // plain writers
+        if (sc.kind == P_SET || sc.kind == P_BACK) { if (y.ex) y.val = sc.kind == P_SET ? 1 + p : 0; lab("plain writer P%d: val %d into doc%d", p, y.val, d); }
+        if (sc.kind == P_REPLACE) { if (y.ex) { y = Doc(); y.ex = 1; y.val = 1 + p; } lab("plain writer P%d replaces doc%d", p, d); }
+        if (sc.kind == P_REMOVE) { y = Doc(); lab("plain writer P%d removes doc%d", p, d); }
+        if (sc.kind == P_INSERT) { if (!y.ex) { y = Doc(); y.ex = 1; y.val = 1 + p; } lab("plain writer P%d inserts doc%d", p, d); }
+        end(n, p); emit(n); break; }
+      } }
+    for (int d = 0; d < ND; d++) if (s.d[d].ex && s.d[d].it) { int c = s.d[d].it - 1, st = s.c[c].st; if (st == 1) continue; n = s; if (st == 2 || st == 4) release(n, d, c); else strip(n, d, c); lab("somebody %s doc%d of C%d", st == 2 || st == 4 ? "releases" : "strips", d, c); emit(n); }
+    for (int c = 0; c < s.nc; c++) { const Com &k = s.c[c]; bool left = s.p[k.p].c != c + 1;  // its owner went on
+      if (k.st == 1 && (k.dead || cfg.aborts)) { n = s; n.c[c].st = 3; lab("somebody aborts C%d: its lease is over", c); emit(n); }
+      if (cfg.purge && (k.st == 3 || k.st == 4) && (left || k.dead)) { n = s; n.c[c].st = 0; lab("C%d is purged", c); emit(n); } }
+    if (s.z.on) { n = s; const Zmb &z = s.z; Doc &y = n.d[z.d]; n.z = Zmb();
+      if (z.on == 1 && y.ex && !y.it) y.it = z.c + 1;
+      if (z.on == 2 && y.ex && !y.it && y.rev == z.rev && y.val == z.val) y.it = z.c + 1;
+      if (z.on == 3 && !y.ex) { y.ex = y.stub = 1; y.it = z.c + 1; }
+      if (z.on == 4 && y.ex && !y.it && (m(M_REV_FAST) || y.val == z.val) && (m(M_VALUE_FAST) || y.rev == z.rev)) { if (y.rev != z.rev || y.val != z.val) n.bad = 1; put(n, z.d, z.c, cfg.sc[z.c], true); }
+      lab("the unanswered call lands on doc%d", z.d); emit(n); }
+  }
+  static int holds(const Prc &q) { int mask = 0; bool one = false; for (int d = 0; d < ND; d++) if (q.seen >> d & 1 && !q.rex[d]) { if (one) mask |= 1 << d; one = true; } return mask; }
+  const char *check(const S &s) {
+    if (m(V_REACH)) { for (int p = 0; p < np; p++) if (s.p[p].pc != END || s.p[p].res != 1 || s.p[p].dead) return nullptr; return bm[9]; }
+    if (s.bad) return bm[s.bad];
+    S t = s; for (int c = 0; c < t.nc; c++) if (t.c[c].st == 1) t.c[c].st = 3;
+    for (int d = 0; d < ND; d++) if (t.d[d].ex && t.d[d].it) { int c = t.d[d].it - 1; if (t.c[c].st == 2 || t.c[c].st == 4) release(t, d, c); else strip(t, d, c); if (t.d[d].ex && t.d[d].it) return bm[6]; }
+    if (t.bad) return bm[t.bad];
+    for (int d = 0; d < ND; d++) if (t.d[d].stub) return bm[6];
+    for (int c = 0; c < t.nc; c++) { const Com &k = t.c[c]; if (k.dec && (k.ap & k.mask) != k.mask && !k.dirty && !wiped()) return bm[4]; }
+    return nullptr;
+  }
+  bool wiped() const { for (auto &s : cfg.sc) if (s.kind == P_REPLACE || s.kind == P_REMOVE) return true; return false; }  // as if it came after the commit
+  const char *terminal(const S &s) { if (m(V_REACH)) return nullptr; for (int p = 0; p < np; p++) if (s.p[p].pc != END && !s.p[p].dead) return bm[7]; return nullptr; }
+};
+static Script sc(int kind, std::initializer_list<int> ord, int w, int ins = 0, int rm = 0, int dep = 0, int extra = 0) { Script s = {}; s.kind = kind; for (int o : ord) s.ord[s.n++] = o; s.w = w; s.ins = ins; s.rm = rm; s.dep = dep; s.extra = extra; return s; }
+int main(int argc, char **argv) {
+  std::vector<Cfg> all; auto add = [&](const char *name, std::vector<Script> v, std::initializer_list<int> ex, int crashes, int lates, bool aborts) { Cfg c = {}; c.name = name; c.sc = v; int i = 0; for (int e : ex) c.ex[i++] = e; c.crashes = crashes; c.lates = lates; c.aborts = aborts; c.purge = true; all.push_back(c); };
+  const char *pn[] = {"$set", "$set back", "replace", "remove"};
+  for (int k = 0; k < 4; k++) { std::string t = pn[k]; int kind = P_SET + k; auto nm = [&](const char *x) { static std::vector<std::string *> keep; keep.push_back(new std::string(x + t)); return keep.back()->c_str(); };
+    add(nm("native a,b; plain $set of a; plain, b: "), {sc(NATIVE, {0, 1}, 3), sc(P_SET, {}, 1), sc(kind, {}, 2)}, {1, 1, 0}, 0, 0, false);
+    add(nm("fast a, sent twice; plain $set of a; plain, a: "), {sc(FAST, {0}, 1), sc(P_SET, {}, 1), sc(kind, {}, 1)}, {1, 0, 0}, 0, 1, false);
+    add(nm("commit a,b reads c; plain $set of c; plain, a: "), {sc(COMMIT, {2, 1, 0}, 3), sc(P_SET, {}, 4), sc(kind, {}, 1)}, {1, 1, 1}, 0, 1, k == 0);
+    add(nm("fast a twice beside a commit of a,b; plain, a: "), {sc(FAST, {0}, 1), sc(COMMIT, {1, 0}, 3), sc(kind, {}, 1)}, {1, 1, 0}, 0, 1, false); }
+  add("two commits of a,b,c in two orders", {sc(COMMIT, {2, 1, 0}, 7), sc(COMMIT, {0, 1, 2}, 7)}, {1, 1, 1}, 1, 0, false);
+  add("two commits beside a fast writer of b", {sc(COMMIT, {2, 1, 0}, 3), sc(COMMIT, {0, 1}, 3), sc(FAST, {1}, 2)}, {1, 1, 1}, 0, 0, false);
+  add("c is wanted once b was changed", {sc(COMMIT, {1, 0, 2}, 7, 0, 0, 2, 4), sc(COMMIT, {2, 1}, 6), sc(FAST, {1}, 2)}, {1, 1, 1}, 0, 0, false);
+  add("each wants the other's once its own was changed", {sc(COMMIT, {1, 2}, 6, 0, 0, 2, 4), sc(COMMIT, {2, 1}, 6, 0, 0, 3, 2), sc(FAST, {1}, 2), sc(FAST, {2}, 4)}, {0, 1, 1}, 0, 0, false);
+  add("b and c are wanted one after the other", {sc(COMMIT, {0, 1, 2}, 7, 0, 0, 1, 6), sc(FAST, {0}, 1), sc(FAST, {1}, 2), sc(FAST, {2}, 4)}, {1, 1, 1}, 0, 0, false);
+  add("the same, one dies, one call comes late", {sc(COMMIT, {1, 0, 2}, 7, 0, 0, 2, 4), sc(COMMIT, {2, 1}, 6)}, {1, 1, 1}, 1, 1, false);
+  add("b goes and comes", {sc(COMMIT, {1, 0}, 3, 2), sc(FAST, {1}, 0, 0, 2), sc(FAST, {1}, 0, 2)}, {1, 1, 0}, 0, 0, false);
+  add("b goes, leases are over at any time", {sc(COMMIT, {2, 1, 0}, 7), sc(FAST, {1}, 0, 0, 2)}, {1, 1, 1}, 1, 0, true);
+  add("look at a,b (missing), c; two commits insert", {sc(LOOK, {0, 1, 2}, 0), sc(COMMIT, {0, 2}, 4, 1), sc(COMMIT, {0, 1}, 0, 2, 1)}, {0, 0, 1}, 0, 0, false);
+  add("look at a,b (missing), undone at any time", {sc(LOOK, {0, 1}, 0), sc(COMMIT, {0, 1}, 0, 3)}, {0, 0, 1}, 1, 0, true);
+  if (argc > 1 && !strcmp(argv[1], "mutants")) {
+    struct { u32 m; const char *name; } mu[] = {{M_REV_NATIVE, "the native form compares revisions only"}, {M_REV_FAST, "the fast path compares the revision only"}, {M_VALUE_FAST, "the fast path compares the value only"}, {M_REV_PREPARE, "the prepare compares the revision only"}, {M_REV_REQUIRE, "a require is compared by its revision only"},
+      {M_NO_STILL, "T4: no look after the function"}, {M_NO_WAS, "the release does not compare"}, {M_ANY_ORDER, "T1: taken in the function's order"}, {M_WAITS, "T2: who holds documents waits"}, {M_GONE_ENDS, "T5: a document that is gone ends the try"}, {M_FORGETS, "only what was wanted besides is taken next"}, {M_OLD_READS, "the function goes by an earlier read"},
+      {M_NEW_FREE, "what is new is not compared"}, {M_LOOK_FREE, "R3: missing documents are not held"}, {M_DROPS_NOT, "a try that fails is not undone"}};
+    int alive = 0; for (auto &u : mu) { bool dead = false; for (auto c : all) { if (c.sc[0].kind == LOOK && !(u.m & (M_LOOK_FREE | M_REV_REQUIRE))) continue; c.mut = u.m; M md(c); MC<M> mc; Res r = mc.run(md, 20000000); if (!r.viol.empty()) { dead = true; printf("%-46s [%s] KILLED: %s (%zu steps, %llu states)\n", u.name, c.name.c_str(), r.viol.c_str(), r.trace.size(), (unsigned long long)r.n); if (argc > 2) report("", r, true); break; } } if (!dead) { printf("%-46s SURVIVES\n", u.name); alive++; } fflush(stdout); }
+    printf("%d survivors\n", alive); return alive != 0; }
+  bool reach = argc > 1 && !strcmp(argv[1], "reach"); bool ok = true; for (auto c : all) { if (reach) c.mut = V_REACH; M md(c); MC<M> mc; Res r = mc.run(md, 60000000); report(c.name.c_str(), r, !reach); ok &= reach ? !r.viol.empty() : r.complete && r.viol.empty(); }
+  return !ok;
+}
