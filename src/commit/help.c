@@ -32,7 +32,8 @@
  *       lease ago by our clock, or when this process has watched the commit for as long as its lease
  *       says without a renewal (memo.c keeps the watch from one sweep, or one meeting, to the next).
  *       An owner whose clock is wrong can thus block nobody for longer than one lease, and one that is
- *       at work, and renews its lease between its steps, is not taken for dead.
+ *       at work, and renews its lease between its steps, is not taken for dead, unless its clock is more
+ *       than a lease behind: then it loses its try to whoever meets it, and nothing else.
  *
  * A crash at any step leaves what the next one who comes finds and goes on with.
  */

@@ -234,8 +234,10 @@ static truce_status renew(struct owner *owner, bson_error_t *error)
     if (!status && !pending)
         return truce__fail(TRUCE_CONFLICT, error,
                            "the commit was undone by somebody else: its lease was over");
+    if (truce__unanswered(status))
+        return TRUCE_OK; /* it may land, or not: the next step renews again */
     owner->renewed_ns = now_ns;
-    return truce__unanswered(status) ? TRUCE_OK : status; /* it may land, or not: no matter */
+    return status;
 }
 
 /* Step 2, unless the document was taken before the function ran. */

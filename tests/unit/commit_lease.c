@@ -47,17 +47,23 @@ static truce_status commit_four(truce_store *store, bson_error_t *error)
     return status;
 }
 
-static truce_status while_others_look(int64_t step_ms)
+/* The owner's write `lost` (0: none) is not answered, and does not land. */
+static truce_status while_others_look(int64_t step_ms, uint64_t lost)
 {
     struct owner_life life = {0};
-    truce_store *store;
+    truce_fault_options none = {0}, fail = {.kind = TRUCE_FAULT_FAIL,
+                                            .at = lost,
+                                            .writes_only = true,
+                                            .status = TRUCE_UNKNOWN};
+    truce_store *store, *faults;
     bson_error_t error = {0};
     truce_status status;
 
     no_sleep_begin();
     life.inner = open_setting(&settings[1]);
-    store = truce_trace_wrap(life.inner,
-                             &(truce_trace_options){.function = after_each_call, .arg = &life});
+    faults = truce_fault_wrap(life.inner, &none);
+    store =
+        truce_trace_wrap(faults, &(truce_trace_options){.function = after_each_call, .arg = &life});
     for (char id = 'a'; id <= 'h'; id++) {
         char json[40];
 
@@ -65,6 +71,8 @@ static truce_status while_others_look(int64_t step_ms)
         insert_json(life.inner, "things", json);
     }
     life.step_ms = step_ms;
+    if (lost)
+        truce_fault_arm(faults, &fail);
     status = commit_four(store, &error);
     life.step_ms = 0;
     CHECK_INT(count_json(life.inner, "things", "{'n': 1}"), ==, status ? 0 : 8);
@@ -81,14 +89,23 @@ TEST(a_commit_that_is_at_work_is_not_undone)
 {
     bson_error_t error = {0};
 
-    CHECK_STATUS(TRUCE_OK, while_others_look(LEASE_MS / 4), error);
+    CHECK_STATUS(TRUCE_OK, while_others_look(LEASE_MS / 4, 0), error);
+}
+
+/* Each write of the owner's in turn, the renewals among them. */
+TEST(a_renewal_without_an_answer_is_made_again_at_the_next_step)
+{
+    bson_error_t error = {0};
+
+    for (uint64_t lost = 2; lost < 14; lost++)
+        CHECK_STATUS(TRUCE_OK, while_others_look(LEASE_MS / 5, lost), error);
 }
 
 TEST(a_commit_that_is_silent_for_longer_than_its_lease_is_undone)
 {
     bson_error_t error = {0};
 
-    CHECK_STATUS(TRUCE_CONFLICT, while_others_look(3 * LEASE_MS), error);
+    CHECK_STATUS(TRUCE_CONFLICT, while_others_look(3 * LEASE_MS, 0), error);
 }
 
 TEST(a_commit_whose_clock_was_ahead_is_undone_a_lease_after_it_was_first_seen)
