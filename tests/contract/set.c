@@ -2,6 +2,7 @@
 #include "tests/support/server.h"
 #include "tests/support/set_model.h"
 #include "tests/support/tutorial.h"
+#include "truce/sys/decorate.h"
 #include "truce/sys/store.h"
 
 static const char *uri_of(const char *scheme, char *text, size_t size)
@@ -14,6 +15,8 @@ static const char *uri_of(const char *scheme, char *text, size_t size)
 }
 
 typedef void store_function(truce_store *store);
+
+static bool counts_calls; /* the store is wrapped by truce_fault_wrap */
 
 static void on_every_store(store_function *function)
 {
@@ -31,9 +34,24 @@ static void on_every_store(store_function *function)
         if (!CHECK_OK(truce_store_open(uri_of(schemes[i], uri, sizeof uri), NULL, &store, &error),
                       error))
             continue;
+        if (counts_calls)
+            store = truce_fault_wrap(store, &(truce_fault_options){.kind = TRUCE_FAULT_NONE});
         function(store);
         truce_store_close(store);
     }
+}
+
+static void on_every_counted_store(store_function *function)
+{
+    counts_calls = !server_under_test();
+    on_every_store(function);
+    counts_calls = false;
+}
+
+static void check_calls(truce_store *store, uint64_t most)
+{
+    if (counts_calls)
+        CHECK_INT(truce_fault_calls(store), <, most);
 }
 
 /* {student_id: 1} and {name: "CS 101"}, or with other fields */
@@ -370,6 +388,214 @@ static void converts_all(truce_store *store)
 TEST(all_lists_are_converted_once)
 {
     on_every_store(converts_all);
+}
+
+/* ---- what does not fit ---- */
+
+#define MANY 224
+
+/* A student whose document has `room` bytes left; calls are counted from here on. */
+static void put_large_student(truce_store *store, int room)
+{
+    bson_t student = BSON_INITIALIZER, *all = test_bson("{}");
+    truce_write_options options = {.multi = true};
+    truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
+    size_t size = 16 * 1024 * 1024 - 100 - (size_t)room;
+    char *text = bson_malloc(size);
+    bson_error_t error;
+
+    memset(text, 'x', size);
+    CHECK_OK(truce_remove(store, "students", all, &options, NULL, &error), error);
+    BSON_APPEND_INT32(&student, "_id", 1);
+    BSON_APPEND_INT32(&student, "student_id", 1);
+    bson_append_utf8(&student, "text", -1, text, (int)size);
+    CHECK_OK(truce_insert(store, "students", &student, NULL, &error), error);
+    bson_destroy(&student);
+    bson_destroy(all);
+    bson_free(text);
+    if (counts_calls)
+        truce_fault_arm(store, &none);
+}
+
+struct many {
+    bson_t key, elements[MANY];
+    truce_set_operation operations[MANY];
+    truce_set_result results[MANY];
+};
+
+static struct many *make_many(int payload, int large, int large_payload)
+{
+    struct many *many = bson_malloc0(sizeof *many);
+    char *text = bson_malloc0((size_t)large_payload + 1);
+
+    bson_init(&many->key);
+    BSON_APPEND_INT32(&many->key, "student_id", 1);
+    memset(text, 'y', (size_t)large_payload);
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+
+        snprintf(name, sizeof name, "CS %03d", i);
+        bson_init(&many->elements[i]);
+        BSON_APPEND_UTF8(&many->elements[i], "name", name);
+        bson_append_utf8(&many->elements[i], "p", 1, text, i == large ? large_payload : payload);
+        many->operations[i] =
+            (truce_set_operation){TRUCE_SET_ADD, &many->key, &many->elements[i], i + 1, NULL};
+    }
+    bson_free(text);
+    return many;
+}
+
+static void free_many(struct many *many)
+{
+    for (int i = 0; i < MANY; i++)
+        bson_destroy(&many->elements[i]);
+    bson_destroy(&many->key);
+    bson_free(many);
+}
+
+static void check_members(truce_set *set, const struct many *many, uint32_t count)
+{
+    bson_t members;
+    bson_error_t error;
+    uint32_t applied = 0;
+
+    CHECK_OK(truce_set_members(set, &many->key, &members, &error), error);
+    CHECK_INT(bson_count_keys(&members), ==, count);
+    for (int i = 0; i < MANY; i++)
+        applied += !many->results[i].status && many->results[i].outcome == TRUCE_SET_APPLIED;
+    CHECK_INT(applied, ==, count);
+    bson_destroy(&members);
+}
+
+static void one_too_large(truce_store *store)
+{
+    for (int i = 0; i < 3; i++) {
+        truce_set *set = tutorial_set(store, &(truce_set_options){.form = all_forms[i]});
+        struct many *many = make_many(10, 77, 60000);
+        bson_error_t error;
+
+        put_large_student(store, 50000);
+        CHECK_STATUS(TRUCE_LIMIT,
+                     truce_set_apply(set, NULL, many->operations, MANY, many->results, &error),
+                     error);
+        CHECK(strstr(error.message, "operation 77: "));
+        CHECK_STATUS(TRUCE_LIMIT, many->results[77].status, error);
+        check_members(set, many, MANY - 1);
+        check_calls(store, 20);
+        free_many(many);
+        truce_set_free(set);
+    }
+}
+
+TEST(an_operation_that_is_too_large_fails_alone)
+{
+    on_every_counted_store(one_too_large);
+}
+
+/* 100 of those that are equally large: 55 bytes each, with their numbers in the array. */
+static void as_many_as_fit(truce_store *store)
+{
+    for (int i = 0; i < 3; i++) {
+        truce_set *set = tutorial_set(store, &(truce_set_options){.form = all_forms[i]});
+        struct many *many = make_many(50, 0, 50);
+        bson_error_t error;
+        bson_t found;
+        uint32_t count = 0;
+
+        put_large_student(store, 10000);
+        CHECK_STATUS(TRUCE_LIMIT,
+                     truce_set_apply(set, NULL, many->operations, MANY, many->results, &error),
+                     error);
+        for (int k = 0; k < MANY; k++)
+            count += !many->results[k].status;
+        check_members(set, many, count);
+        check_calls(store, 20);
+        CHECK_OK(truce_find_one(store, "students", &many->key, NULL, &found, &error), error);
+        CHECK_INT(found.len, <=, 16 * 1024 * 1024);
+        CHECK_INT(found.len, >, 16 * 1024 * 1024 - 100); /* one more has no room */
+        bson_destroy(&found);
+        CHECK_STATUS(TRUCE_LIMIT,
+                     truce_set_apply(set, NULL, many->operations, MANY, many->results, &error),
+                     error);
+        for (int k = 0; k < MANY; k++)
+            CHECK(many->results[k].status || many->results[k].outcome == TRUCE_SET_DUPLICATE);
+        free_many(many);
+        truce_set_free(set);
+    }
+}
+
+TEST(as_many_operations_are_applied_as_the_document_has_room_for)
+{
+    on_every_counted_store(as_many_as_fit);
+}
+
+#define REPEATED 200
+
+/* What was collected comes again: what was recorded is looked up once, not for each operation. */
+static void repeats_are_cheap(truce_store *store)
+{
+    truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
+    truce_set *set = tutorial_set(store, NULL);
+    truce_set_operation operations[REPEATED];
+    truce_set_result results[REPEATED];
+    bson_t *keys[REPEATED / 2], *element = test_bson("{'name': 'CS 1'}");
+    truce_set_collected collected;
+    bson_error_t error;
+
+    for (int i = 0; i < REPEATED; i++) {
+        if (i % 2 == 0)
+            keys[i / 2] = BCON_NEW("student_id", BCON_INT32(i));
+        operations[i] = (truce_set_operation){i % 2 ? TRUCE_SET_REMOVE : TRUCE_SET_ADD, keys[i / 2],
+                                              element, i + 1, NULL};
+    }
+    CHECK_OK(truce_set_consume(set, "c", operations, REPEATED, results, &error), error);
+    CHECK_OK(truce_set_collect(set, &collected, &error), error);
+    CHECK_INT(collected.tombstones, ==, REPEATED / 2);
+    if (counts_calls)
+        truce_fault_arm(store, &none);
+    CHECK_OK(truce_set_apply(set, NULL, operations, REPEATED, results, &error), error);
+    for (int i = 0; i < REPEATED; i++)
+        CHECK_INT(results[i].outcome, ==, TRUCE_SET_DUPLICATE);
+    check_calls(store, 10);
+    for (int i = 0; i < REPEATED / 2; i++)
+        bson_destroy(keys[i]);
+    bson_destroy(element);
+    truce_set_free(set);
+}
+
+TEST(what_was_collected_and_comes_again_is_looked_up_once)
+{
+    on_every_counted_store(repeats_are_cheap);
+}
+
+/* What is no operation fails alone; what it would have beaten is applied. */
+static void some_are_wrong(truce_store *store)
+{
+    truce_set *set = tutorial_set(store, NULL);
+    bson_t *key = test_bson("{'student_id': 9}"), *good = test_bson("{'name': 'CS 1'}");
+    bson_t *bad = test_bson("{'nme': 'CS 1'}");
+    truce_set_operation operations[] = {{TRUCE_SET_ADD, key, bad, 3, NULL},
+                                        {TRUCE_SET_ADD, key, good, 2, NULL},
+                                        {TRUCE_SET_REMOVE, key, good, 0, NULL}};
+    truce_set_result results[3];
+    bson_error_t error;
+
+    CHECK_STATUS(TRUCE_INVALID, truce_set_apply(set, NULL, operations, 3, results, &error), error);
+    CHECK(strstr(error.message, "operation 0: "));
+    CHECK_STATUS(TRUCE_INVALID, results[0].status, error);
+    CHECK_STATUS(TRUCE_OK, results[1].status, error);
+    CHECK_INT(results[1].outcome, ==, TRUCE_SET_APPLIED);
+    CHECK_STATUS(TRUCE_INVALID, results[2].status, error);
+    CHECK_STATUS(TRUCE_INVALID, truce_set_apply(set, NULL, operations, 1, results, &error), error);
+    bson_destroy(key);
+    bson_destroy(good);
+    bson_destroy(bad);
+    truce_set_free(set);
+}
+
+TEST(what_is_no_operation_fails_alone)
+{
+    on_every_store(some_are_wrong);
 }
 
 /* ---- options ---- */

@@ -186,6 +186,7 @@ void truce_set_free(truce_set *set)
     if (!set)
         return;
     truce__sources_free(set->known);
+    bson_free(set->recorded);
     pthread_mutex_destroy(&set->mutex);
     pthread_mutex_destroy(&set->queue_mutex);
     for (uint32_t i = 0; i < set->keys_count; i++)
@@ -380,25 +381,28 @@ truce_status truce_set_check(truce_set *set, const truce_set_operation *operatio
     return truce__set_operation_check(set, operation, &checked, error);
 }
 
-static truce_status check_all(truce_set *set, const truce_set_operation *given,
-                              struct set_call *call, bson_error_t *error)
+/* Those that cannot be applied, ever, have their answer; the others come first. Returns how many. */
+static size_t check_all(truce_set *set, const truce_set_operation *given, struct set_call *call)
 {
+    size_t good = 0;
     bson_error_t why;
 
     for (size_t i = 0; i < call->count; i++) {
-        truce_status status =
-            truce__set_operation_check(set, &given[i], &call->operations[i], &why);
+        struct set_operation *operation = &call->operations[good];
+        truce_status status = truce__set_operation_check(set, &given[i], operation, &why);
 
-        call->operations[i].call = call;
-        call->operations[i].number = i;
-        if (status && call->count > 1)
-            return truce__fail(status, error, "operation %zu: %s", i, why.message);
-        if (status && error)
-            *error = why;
-        if (status)
-            return status;
+        call->results[i] = (truce_set_result){status, 0};
+        operation->call = call;
+        operation->number = i;
+        good += !status;
+        if (!status || call->status)
+            continue;
+        call->status = status;
+        call->error = why;
+        if (call->given > 1)
+            (void)truce__fail(status, &call->error, "operation %zu: %s", i, why.message);
     }
-    return TRUCE_OK;
+    return good;
 }
 
 /* What met a document that a commit holds waits here, in its caller's thread. */
@@ -423,7 +427,7 @@ static void settle_held(truce_set *set, struct set_call *call)
             continue;
         call->status = result->status;
         call->error = why;
-        if (call->count > 1)
+        if (call->given > 1)
             (void)truce__fail(call->status, &call->error, "operation %zu: %s", operation->number,
                               why.message);
     }
@@ -433,28 +437,35 @@ truce_status truce_set_apply(truce_set *set, truce_commit *commit, const truce_s
                              size_t count, truce_set_result *results, bson_error_t *error)
 {
     struct set_operation single;
-    struct set_call call = {.operations = &single, .count = count, .results = results};
+    struct set_call call = {
+        .operations = &single, .count = count, .given = count, .results = results};
+    bson_error_t why = {0};
     truce_status status;
 
     if (!count)
         return TRUCE_OK;
     if (count > 1)
         call.operations = bson_malloc(count * sizeof *call.operations);
-    status = check_all(set, given, &call, error);
-    if (!status)
-        status = truce__set_ready(set, error);
-    for (size_t i = 0; i < count; i++)
-        results[i] = (truce_set_result){status, 0};
+    call.count = check_all(set, given, &call);
+    status = commit ? call.status : TRUCE_OK;
+    if (!status && call.count)
+        status = truce__set_ready(set, &why);
+    else if (status)
+        why = call.error;
+    for (size_t i = 0; status && i < count; i++) /* what is checked is not applied either */
+        results[i].status = results[i].status ? results[i].status : status;
     if (!status && commit) {
-        status = truce__set_apply_committed(set, commit, call.operations, count, results, error);
+        status = truce__set_apply_committed(set, commit, call.operations, count, results, &why);
     } else if (!status) {
-        truce__set_submit(set, &call);
+        if (call.count)
+            truce__set_submit(set, &call);
         if (call.held)
             settle_held(set, &call);
         status = call.status;
-        if (status && error)
-            *error = call.error;
+        why = call.error;
     }
+    if (status && error)
+        *error = why;
     if (count > 1)
         bson_free(call.operations);
     return status;

@@ -20,6 +20,7 @@
 #define SET_CONSUMER_MAX 120
 
 struct known_source;
+struct recorded_block;
 
 #define SET_ROUNDS_MAX  2
 #define SET_ROUND_WORDS 16
@@ -47,7 +48,8 @@ struct truce_set {
     atomic_bool ready;
     pthread_mutex_t mutex; /* making ready; `known` */
     struct known_source *known;
-    pthread_mutex_t queue_mutex; /* the calls that wait, and who leads */
+    struct recorded_block *recorded; /* numbers that are known to be recorded; NULL: none yet */
+    pthread_mutex_t queue_mutex;     /* the calls that wait, and who leads */
     struct set_call *queue_first, *queue_last;
     struct set_round rounds[SET_ROUNDS_MAX]; /* that are being applied */
 };
@@ -74,6 +76,7 @@ enum set_verdict {
     SET_STALE,     /* a higher rank stands */
     SET_DUPLICATE, /* this very rank stands */
     SET_BELOW,     /* at or below the watermark, and nothing stands that settles it */
+    SET_FULL,      /* open, and the document has no room for it */
 };
 
 enum set_verdict truce__set_verdict(const struct set_state *state, const struct set_rank *rank);
@@ -84,7 +87,8 @@ enum set_verdict truce__set_verdict(const struct set_state *state, const struct 
 struct set_call {
     struct set_call *next; /* in the queue */
     struct set_operation *operations;
-    size_t count;
+    size_t count; /* of operations: those that can be applied */
+    size_t given; /* and of results */
     truce_set_result *results;
     truce_status status; /* the first failure, and its sentence */
     bson_error_t error;
@@ -201,6 +205,7 @@ struct set_merge {
     struct set_scratch *scratch;
     const struct set_operation *const *winners; /* of different names */
     size_t count;
+    bool whole; /* the document is all that stands there: what it has no room for is left out */
     enum set_verdict *verdicts; /* out, one for each winner */
     bool changed;               /* out: the lists are different now, and `change` says how */
     bson_t change; /* out: {list: new, ...}, the lists that are different; initialised */
@@ -310,6 +315,9 @@ void truce__source_id(const truce_set *set, const char *source, bson_t *document
 /* {_id} -> {$max: {field: value}} */
 truce_status truce__source_raise(truce_set *set, const char *source, const char *field,
                                  int64_t value, bson_error_t *error);
+
+/* Is it known here that the number was recorded? Then it is for good. (set_source.c) */
+bool truce__number_recorded(truce_set *set, const char *source, int64_t seq);
 
 /* What became of a number. */
 struct number_fate {

@@ -32,6 +32,7 @@
 #include "patterns/set/set_batch.h"
 #include "base/assert.h"
 #include "base/id.h"
+#include "base/limits.h"
 #include "store/store.h"
 
 #define WINDOW_DOCUMENTS  512
@@ -56,7 +57,7 @@ static void fail_operation(const struct set_operation *operation, truce_status s
         return;
     call->status = status;
     call->error = *why;
-    if (call->count > 1)
+    if (call->given > 1)
         (void)truce__fail(status, &call->error, "operation %zu: %s", operation->number,
                           why->message);
 }
@@ -74,6 +75,19 @@ void truce__set_group_fail(struct set_batch *batch, struct set_group *group, tru
     for (size_t i = group->from; i < group->to; i++)
         fail_operation(&batch->operations[i], status, why);
     finish(batch, group);
+}
+
+bool truce__set_group_split(struct set_group *group, truce_status status)
+{
+    if (group->to - group->from == 1 || group->rounds > ROUNDS ||
+        (status != TRUCE_LIMIT && status != TRUCE_INVALID))
+        return false;
+    if (status == TRUCE_LIMIT && !group->whole)
+        group->rounds = 0;
+    else
+        group->rounds = ROUNDS; /* one by one */
+    group->whole = true;
+    return true;
 }
 
 static void hand_back(const struct set_operation *operation)
@@ -94,6 +108,10 @@ static void settle_below(struct set_batch *batch, const struct set_operation *op
     truce_set_result *result = result_of(operation);
     bson_error_t why = {0};
 
+    if (truce__number_recorded(batch->set, operation->rank.source, operation->rank.seq)) {
+        *result = (truce_set_result){TRUCE_OK, TRUCE_SET_DUPLICATE};
+        return;
+    }
     result->status = truce__set_below(batch->set, operation, &result->outcome, &why);
     if (result->status)
         fail_operation(operation, result->status, &why);
@@ -106,11 +124,40 @@ static truce_set_outcome outcome_of(enum set_verdict verdict)
                                   : TRUCE_SET_DUPLICATE;
 }
 
+static void apply_alone(struct set_batch *batch, const struct set_operation *operation)
+{
+    truce_set_result *result = result_of(operation);
+    bson_error_t why = {0};
+
+    result->status = truce__set_apply_one(batch->set, operation, NULL, &result->outcome, &why);
+    if (result->status)
+        fail_operation(operation, result->status, &why);
+    else if (result->outcome == SET_OUTCOME_HELD)
+        hand_back(operation);
+}
+
+/* The winner found no room; what it beat may do. */
+static void settle_full(struct set_batch *batch, size_t from, size_t to)
+{
+    bson_error_t why;
+    truce_status status =
+        truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, &why,
+                      "the document would have more than %d bytes", TRUCE_DOCUMENT_BYTES_MAX);
+
+    fail_operation(&batch->operations[from], status, &why);
+    for (size_t i = from + 1; i < to; i++)
+        apply_alone(batch, &batch->operations[i]);
+}
+
 /* The operations on one name, [from, to), whose winner met `verdict`. */
 static void settle_name(struct set_batch *batch, size_t from, size_t to, enum set_verdict verdict)
 {
     const struct set_operation *operations = batch->operations;
 
+    if (verdict == SET_FULL) {
+        settle_full(batch, from, to);
+        return;
+    }
     for (size_t i = from; i < to; i++) {
         truce_set_result *result = result_of(&operations[i]);
 
@@ -170,7 +217,9 @@ static void merge_group(struct set_window *window, struct set_group *group, cons
     struct set_merge merge = {.scratch = &batch->scratch,
                               .winners = batch->winners + group->first,
                               .count = group->last - group->first,
+                              .whole = window->whole,
                               .verdicts = batch->verdicts + group->first};
+    bson_t begun = BSON_INITIALIZER;
     bson_error_t why = {0};
     truce_status status;
 
@@ -179,12 +228,15 @@ static void merge_group(struct set_window *window, struct set_group *group, cons
         truce__set_group_hand_back(batch, group);
         return;
     }
-    status = truce__set_merge(batch->set, document, &merge, &why);
-    if (status)
+    if (window->whole && bson_empty(document))
+        truce__set_document_begin(batch->set, batch->operations[group->from].given->key, &begun);
+    status = truce__set_merge(batch->set, bson_empty(&begun) ? document : &begun, &merge, &why);
+    bson_destroy(&begun);
+    if (status && !truce__set_group_split(group, status))
         truce__set_group_fail(batch, group, status, &why);
-    else if (!merge.changed)
+    else if (!status && !merge.changed)
         group->unchanged = true;
-    else
+    else if (!status)
         add_draft(window, group, document, &merge.change);
     bson_destroy(&merge.change);
 }
@@ -255,7 +307,7 @@ static truce_status look(struct set_window *window, bson_error_t *error)
 {
     const truce_set *set = window->batch->set;
     bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
-    truce_find_options options = {.projection = &projection, .early = true};
+    truce_find_options options = {.projection = window->whole ? NULL : &projection, .early = true};
     truce_cursor *cursor = NULL;
     const bson_t *document;
     truce_status status;
@@ -294,7 +346,8 @@ static void take_outcome(struct set_window *window, struct set_draft *draft,
     }
     if (status == TRUCE_NOT_FOUND) /* not reached */
         status = bulk_status;
-    if (status && status != TRUCE_DUPLICATE && !truce__repeatable(status))
+    if (status && status != TRUCE_DUPLICATE && !truce__repeatable(status) &&
+        !truce__set_group_split(draft->group, status))
         truce__set_group_fail(batch, draft->group, status, &outcome->error);
 }
 
@@ -357,17 +410,8 @@ static void settle_unchanged(struct set_window *window, bool waited)
 
 static void apply_one_by_one(struct set_batch *batch, struct set_group *group)
 {
-    for (size_t i = group->from; i < group->to; i++) {
-        const struct set_operation *operation = &batch->operations[i];
-        truce_set_result *result = result_of(operation);
-        bson_error_t why = {0};
-
-        result->status = truce__set_apply_one(batch->set, operation, NULL, &result->outcome, &why);
-        if (result->status)
-            fail_operation(operation, result->status, &why);
-        else if (result->outcome == SET_OUTCOME_HELD)
-            hand_back(operation);
-    }
+    for (size_t i = group->from; i < group->to; i++)
+        apply_alone(batch, &batch->operations[i]);
     finish(batch, group);
 }
 
@@ -410,11 +454,17 @@ static bool next_window(struct set_window *window, size_t room, size_t *at)
     struct set_batch *batch = window->batch;
 
     window->count = 0;
-    for (; *at < batch->groups_count && window->count < room; (*at)++) {
+    window->whole = false;
+    for (; *at < batch->groups_count && window->count < room && !window->whole; (*at)++) {
         struct set_group *group = &batch->groups[*at];
 
         if (group->done)
             continue;
+        if (group->whole && group->rounds < ROUNDS) { /* alone */
+            if (window->count)
+                break;
+            window->whole = true;
+        }
         if (group->rounds++ < ROUNDS)
             window->groups[window->count++] = group;
         else

@@ -10,6 +10,7 @@ struct set_group {
     int rounds;
     bool done, seen; /* seen: in this window's answer */
     bool unchanged;  /* what was seen says it all */
+    bool whole;      /* its document is looked at whole: it is short of room */
 };
 
 struct set_batch {
@@ -32,6 +33,7 @@ struct set_window {
     struct set_batch *batch;
     struct set_group **groups; /* sorted by key hash */
     size_t count;
+    bool whole; /* it is of one document, which is short of room */
     struct set_draft *drafts;
     size_t drafts_count, bytes;
 };
@@ -40,6 +42,11 @@ void truce__set_group_settle(struct set_batch *batch, struct set_group *group);
 void truce__set_group_hand_back(struct set_batch *batch, struct set_group *group);
 void truce__set_group_fail(struct set_batch *batch, struct set_group *group, truce_status status,
                            const bson_error_t *why);
+/* It was refused for what may be the fault of one of its operations: they get a try apart. False: there
+ * is no other way. */
+bool truce__set_group_split(struct set_group *group, truce_status status);
+/* {_id, key}: what a document is before there are lists in it */
+void truce__set_document_begin(const truce_set *set, const bson_t *key, bson_t *document);
 /* Without an index of the key, or an answer, the window is left to the next round. */
 void truce__set_rewrite_window(struct set_window *window);
 

@@ -9,7 +9,12 @@
  * The walk reads no more of an entry than its name, unless a winner has it: a hit. What stands between
  * the hits that are replaced or left out is copied as it is; behind the first that is left out the
  * elements are numbered anew.
+ *
+ * Where the whole document is known, what it has no room for is left out (SET_FULL): as many of the
+ * winners are merged as can be.
  */
+#include <stdlib.h>
+
 #include "base/assert.h"
 #include "base/limits.h"
 #include "patterns/set/set.h"
@@ -134,6 +139,169 @@ static void read_list(const truce_set *set, struct list *list, const struct look
                              sizeof(struct hit));
         list->hits_count++;
     }
+}
+
+/* ---- room ----------------------------------------------------------------------------------- */
+
+/* A document in bytes, as it becomes. */
+struct outline {
+    size_t others;      /* all but the lists */
+    size_t heads[2];    /* type and name of the lists' fields */
+    size_t values[2];   /* of the elements, with their types */
+    uint32_t counts[2]; /* of the elements: members, tombstones */
+    bool exists[2];
+};
+
+/* What a winner adds to the outline. */
+struct share {
+    size_t winner;
+    int64_t values[2];
+    int32_t counts[2];
+    int64_t growth; /* about */
+};
+
+/* The numbers of an array's elements, as the keys that they are. */
+static size_t keys_size(uint32_t count)
+{
+    size_t size = count; /* the zeros behind them */
+    uint32_t from = 0, digits = 1;
+
+    for (uint64_t to = 10; from < count; to *= 10, digits++) {
+        uint32_t end = count < to ? count : (uint32_t)to;
+
+        size += (size_t)(end - from) * digits;
+        from = end;
+    }
+    return size;
+}
+
+static size_t list_size(const struct outline *outline, int list)
+{
+    return outline->exists[list]
+               ? outline->heads[list] + 5 + outline->values[list] + keys_size(outline->counts[list])
+               : 0;
+}
+
+static size_t outline_size(const struct outline *outline)
+{
+    return outline->others + list_size(outline, 0) + list_size(outline, 1);
+}
+
+static void outline_init(struct outline *outline, const truce_set *set, const bson_t *document,
+                         const struct list *lists)
+{
+    *outline = (struct outline){.heads = {strlen(set->field) + 2, strlen(set->deleted) + 2}};
+    for (int i = 0; i < 2; i++) {
+        outline->exists[i] = lists[i].value.type != VALUE_MISSING;
+        outline->counts[i] = lists[i].count;
+        if (outline->exists[i])
+            outline->values[i] = lists[i].value.size - 5 - keys_size(lists[i].count);
+    }
+    outline->others = document->len - list_size(outline, 0) - list_size(outline, 1);
+}
+
+static uint32_t digits_of(uint32_t index)
+{
+    uint32_t digits = 1;
+
+    for (; index >= 10; index /= 10)
+        digits++;
+    return digits;
+}
+
+static int by_growth(const void *left, const void *right)
+{
+    const struct share *a = left, *b = right;
+
+    if (a->growth != b->growth)
+        return a->growth < b->growth ? -1 : 1;
+    return a->winner < b->winner ? -1 : 1;
+}
+
+/* The shares of the winners that are open; returns how many there are. */
+static size_t divide(const truce_set *set, const struct set_merge *merge, const struct list *lists,
+                     struct share *shares)
+{
+    size_t count = 0, *at = bson_malloc(merge->count * sizeof *at);
+
+    for (size_t i = 0; i < merge->count; i++) {
+        bson_t entry = BSON_INITIALIZER;
+        int own = merge->winners[i]->rank.add ? 0 : 1;
+
+        if (merge->verdicts[i] != SET_OPEN)
+            continue;
+        at[i] = count;
+        truce__set_entry_append(set, merge->winners[i], &entry);
+        shares[count] = (struct share){.winner = i};
+        shares[count].values[own] = (int64_t)entry.len + 1;
+        shares[count++].counts[own] = 1;
+        bson_destroy(&entry);
+    }
+    for (int list = 0; list < 2; list++) {
+        for (uint32_t h = 0; h < lists[list].hits_count; h++) {
+            const struct hit *hit = &lists[list].hits[h];
+            struct share *share;
+
+            if (merge->verdicts[hit->winner] != SET_OPEN)
+                continue;
+            share = &shares[at[hit->winner]];
+            share->values[list] -= hit->end - hit->start - digits_of(hit->index) - 1;
+            share->counts[list]--;
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        shares[i].growth = shares[i].values[0] + shares[i].values[1] +
+                           (shares[i].counts[0] + shares[i].counts[1]) * 6;
+    bson_free(at);
+    return count;
+}
+
+static void take_share(struct outline *outline, const struct share *share)
+{
+    for (int list = 0; list < 2; list++) {
+        outline->values[list] = (size_t)((int64_t)outline->values[list] + share->values[list]);
+        outline->counts[list] = (uint32_t)((int64_t)outline->counts[list] + share->counts[list]);
+        outline->exists[list] = outline->exists[list] || share->counts[list] > 0;
+    }
+}
+
+/* Room for everything, whatever the lists are like? */
+static bool is_roomy(const bson_t *document, const struct set_merge *merge)
+{
+    size_t size = document->len + 1000;
+
+    for (size_t i = 0; i < merge->count; i++)
+        size += merge->winners[i]->given->element->len + merge->winners[i]->name.size + 200;
+    return size <= TRUCE_DOCUMENT_BYTES_MAX;
+}
+
+/* As many winners as the document has room for stay open, those that need least first. */
+static void choose_fitting(const truce_set *set, const bson_t *document, struct set_merge *merge,
+                           const struct list *lists)
+{
+    struct share *shares;
+    struct outline outline;
+    size_t count;
+
+    if (is_roomy(document, merge))
+        return;
+    shares = bson_malloc(merge->count * sizeof *shares);
+    outline_init(&outline, set, document, lists);
+    count = divide(set, merge, lists, shares);
+    qsort(shares, count, sizeof *shares, by_growth);
+    merge->changed = false;
+    for (size_t i = 0; i < count; i++) {
+        struct outline then = outline;
+
+        take_share(&then, &shares[i]);
+        if (outline_size(&then) > TRUCE_DOCUMENT_BYTES_MAX) {
+            merge->verdicts[shares[i].winner] = SET_FULL;
+            continue;
+        }
+        outline = then;
+        merge->changed = true;
+    }
+    bson_free(shares);
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
@@ -325,6 +493,8 @@ truce_status truce__set_merge(const truce_set *set, const bson_t *document, stru
         merge->verdicts[i] = truce__set_verdict(&lookup.states[i], &merge->winners[i]->rank);
         merge->changed |= merge->verdicts[i] == SET_OPEN;
     }
+    if (merge->changed && merge->whole)
+        choose_fitting(set, document, merge, (const struct list[]){list, deleted});
     if (merge->changed) {
         placed = truce__arena_take(&merge->scratch->arena, merge->count * sizeof *placed);
         status = write_list(set, set->field, &list, merge, placed, error);

@@ -37,7 +37,7 @@ static void begin_rewriting(truce_rewrite *rewrite)
         fate_of(rewrite, i)->kind = FATE_OPEN;
 }
 
-static void append_new(const truce_set *set, const bson_t *key, const bson_t *lists, bson_t *after)
+void truce__set_document_begin(const truce_set *set, const bson_t *key, bson_t *document)
 {
     struct value root = truce__value_document(key);
     struct value id = truce__value_field(root, "_id", 3);
@@ -45,18 +45,17 @@ static void append_new(const truce_set *set, const bson_t *key, const bson_t *li
 
     if (id.type == VALUE_MISSING) {
         truce__id_new(&fresh);
-        bson_append_oid(after, "_id", 3, &fresh);
+        bson_append_oid(document, "_id", 3, &fresh);
     } else {
-        truce__value_append(after, "_id", 3, id);
+        truce__value_append(document, "_id", 3, id);
     }
     for (uint32_t i = 0; i < set->keys_count; i++) {
         size_t length = strlen(set->keys[i]);
 
         if (strcmp(set->keys[i], "_id"))
-            truce__value_append(after, set->keys[i], length,
+            truce__value_append(document, set->keys[i], length,
                                 truce__value_field(root, set->keys[i], length));
     }
-    bson_concat(after, lists);
 }
 
 /* `before` with other lists, and another revision if it has one. */
@@ -96,7 +95,6 @@ static bool is_nested(const struct set_batch *batch, const struct set_group *gro
 static bool make_document(truce_rewrite *rewrite, size_t number, const bson_t *before,
                           bson_t *after)
 {
-    static const bson_t none = BSON_INITIALIZER;
     const struct set_window *window = ((struct rewriting *)rewrite)->window;
     struct set_batch *batch = window->batch;
     struct set_group *group = window->groups[number];
@@ -104,7 +102,9 @@ static bool make_document(truce_rewrite *rewrite, size_t number, const bson_t *b
     struct set_merge merge = {.scratch = &batch->scratch,
                               .winners = batch->winners + group->first,
                               .count = group->last - group->first,
+                              .whole = true,
                               .verdicts = batch->verdicts + group->first};
+    bson_t begun = BSON_INITIALIZER;
     bson_error_t why = {0};
     truce_status status;
 
@@ -112,12 +112,15 @@ static bool make_document(truce_rewrite *rewrite, size_t number, const bson_t *b
         fate->kind = FATE_HELD;
         return false;
     }
-    status = truce__set_merge(batch->set, before ? before : &none, &merge, &why);
-    if (!status && merge.changed && before)
+    if (!before) {
+        truce__set_document_begin(batch->set, rewrite->keys[number], &begun);
+        before = &begun;
+    }
+    status = truce__set_merge(batch->set, before, &merge, &why);
+    if (!status && merge.changed)
         append_changed(before, &merge.change, after);
-    else if (!status && merge.changed)
-        append_new(batch->set, rewrite->keys[number], &merge.change, after);
     bson_destroy(&merge.change);
+    bson_destroy(&begun);
     if (!status && merge.changed && is_nested(batch, group))
         status = truce__document_check(after, "document", &why);
     if (status)
@@ -148,6 +151,8 @@ static void meet_fate(struct set_batch *batch, struct set_group *group, const st
         truce__set_group_hand_back(batch, group);
         return;
     case FATE_FAILED:
+        if (truce__set_group_split(group, fate->status))
+            return;
         truce__set_group_fail(batch, group, fate->status, fate->why);
         return;
     }

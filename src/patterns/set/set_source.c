@@ -398,6 +398,57 @@ truce_status truce_set_void(truce_set *set, const char *source, int64_t from, in
 
 /* ---- what became of a number ---- */
 
+/* Blocks of which something was looked up, by source and number; what was recorded stays so. */
+#define RECORDED_BLOCKS 1024
+
+struct recorded_block {
+    char source[SET_CONSUMER_MAX + 1];
+    int64_t number; /* + 1; 0: it is free */
+    struct block bits;
+};
+
+/* With the set's mutex held. */
+static struct recorded_block *recorded_place(truce_set *set, const char *source, int64_t number)
+{
+    uint64_t hash = (uint64_t)number;
+
+    for (const char *at = source; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211);
+    if (!set->recorded)
+        set->recorded = bson_malloc0(RECORDED_BLOCKS * sizeof *set->recorded);
+    return &set->recorded[hash % RECORDED_BLOCKS];
+}
+
+static void keep_recorded(truce_set *set, const char *source, int64_t number,
+                          const struct block *bits)
+{
+    struct recorded_block *place;
+
+    pthread_mutex_lock(&set->mutex);
+    place = recorded_place(set, source, number);
+    if (place->number != number + 1 || strcmp(place->source, source) != 0) {
+        memset(place, 0, sizeof *place);
+        memcpy(place->source, source, strlen(source) + 1);
+        place->number = number + 1;
+    }
+    truce__block_unite(&place->bits, bits);
+    pthread_mutex_unlock(&set->mutex);
+}
+
+bool truce__number_recorded(truce_set *set, const char *source, int64_t seq)
+{
+    int64_t number = seq / BLOCK_NUMBERS;
+    const struct recorded_block *place;
+    bool found;
+
+    pthread_mutex_lock(&set->mutex);
+    place = recorded_place(set, source, number);
+    found = place->number == number + 1 && !strcmp(place->source, source) &&
+            truce__block_has(&place->bits, (int)(seq % BLOCK_NUMBERS));
+    pthread_mutex_unlock(&set->mutex);
+    return found;
+}
+
 truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
                                 struct number_fate *fate, bson_error_t *error)
 {
@@ -423,6 +474,8 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
         status = truce__progress_load(set, source, seq / BLOCK_NUMBERS, 1, &both, error);
         fate->recorded = !status && truce__block_has(&both.recorded, bit);
         fate->voided = !status && truce__block_has(&both.voided, bit);
+        if (!status)
+            keep_recorded(set, source, seq / BLOCK_NUMBERS, &both.recorded);
     }
     return status;
 }
