@@ -1,8 +1,9 @@
 /*
  * Which shard key each layout needs.
  *
- *     truce_commits                        none: idempotency keys need a unique index over everything
- *     truce_sequences, truce_sets,         {_id: 1} or {_id: "hashed"}: their documents are found, and
+ *     truce_commits, truce_sets            none: idempotency keys, and what a set's documents are, need a
+ *                                          unique index over everything
+ *     truce_sequences,                     {_id: 1} or {_id: "hashed"}: their documents are found, and
  *     truce_sources, truce_progress,       kept from being made twice, by _id
  *     truce_quarantine, truce_requests,
  *     truce_conflicts, X.revisions
@@ -35,8 +36,8 @@ static void judge_key(struct doctor *doctor, const char *collection, const bson_
         truce__doctor_tell(doctor, DOCTOR_ERROR, "shard-key", collection,
                            "leave this collection unsharded: copy it to a database of its own "
                            "primary shard, or unshardCollection (MongoDB 8.0)",
-                           "it is sharded by %s: no unique index over all shards can make an "
-                           "idempotency key count once",
+                           "it is sharded by %s: no unique index over all shards can make a key "
+                           "or a name of truce's count once",
                            text);
         break;
     case SHARD_BY_ID:

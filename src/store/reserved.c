@@ -7,7 +7,7 @@ static const struct reserved table[] = {
     {REQUESTS, SHARD_BY_ID, .remembers = true},
     {DISPLACED, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {SEQUENCES, SHARD_BY_ID, .remembers = true, .outside_commits = true},
-    {SET_DEFINITIONS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
+    {SET_DEFINITIONS, SHARD_NEVER, .remembers = true, .outside_commits = true},
     {SET_SOURCES, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {SET_PROGRESS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {SET_QUARANTINE, SHARD_BY_ID, .remembers = true},

@@ -26,7 +26,7 @@
  *
  * Files: mongo_uri.c (what a URI may say), mongo_command.c, mongo_error.c, mongo_cursor.c,
  * mongo_read.c, mongo_write.c, mongo_modify.c, mongo_transaction.c, mongo_guard.c, mongo_together.c (several writes in one
- * message), mongo_schema.c (indexes and collections), mongo_wait.c, mongo_listen.c (change streams),
+ * message), mongo_shards.c (shard keys), mongo_schema.c (indexes and collections), mongo_wait.c, mongo_listen.c (change streams),
  * mongo_count.c (round trips), mongo_facts.c (what truce_doctor judges).
  *
  * A write waits for the majority until the store's deadline, and is TRUCE_UNKNOWN then.
@@ -36,6 +36,7 @@
  * socket would end index builds and long reads, too); views, collations, text and geographic indexes.
  */
 #include "store/mongodb/mongo.h"
+#include "store/mongodb/mongo_shards.h"
 
 #include <string.h>
 
@@ -49,6 +50,7 @@ static void close_store(truce_store *base)
     struct mongo_store *store = (struct mongo_store *)base;
 
     truce__mongo_listener_close(store->listener);
+    truce__mongo_shards_free(store->shards);
     if (store->pool)
         mongoc_client_pool_destroy(store->pool);
     truce__mongoc_listen_end(&store->audience);
@@ -310,6 +312,8 @@ static truce_status open_with(mongoc_uri_t *uri, const truce_store_options *opti
     }
     if (!status)
         status = find_capabilities(store, error);
+    if (!status && store->server.deployment == MONGO_SHARDED)
+        store->shards = truce__mongo_shards_new();
     if (!status && (store->base.capabilities & TRUCE_CAN_WAIT))
         store->listener = truce__mongo_listener_new(uri, LISTEN_IDLE_MS);
     return status;

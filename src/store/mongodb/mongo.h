@@ -30,6 +30,7 @@ struct mongo_store {
     mongoc_client_pool_t *pool;
     char *database;
     struct mongo_listener *listener; /* NULL: no change streams */
+    struct mongo_shards *shards;     /* NULL: not sharded */
     struct mongo_server server;
     uint32_t deadline_ms;
     int32_t connections_max;

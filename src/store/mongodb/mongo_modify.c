@@ -2,11 +2,13 @@
  * Find-and-modify: one command. A write conflict, and what else says that somebody was faster, changed nothing:
  * it is sent again until the deadline.
  */
-#include "store/mongodb/mongo.h"
+#include "store/mongodb/mongo_shards.h"
 
 #include "base/clock.h"
 #include "base/random.h"
 #include "bson/value.h"
+
+#define CODE_SHARD_KEY_NOT_FOUND 61
 
 static void append_modify(const char *collection, const bson_t *filter, const bson_t *update,
                           const truce_modify_options *options, bson_t *body)
@@ -69,6 +71,48 @@ static truce_status take_modified(const bson_t *reply, const truce_modify_option
     return TRUCE_OK;
 }
 
+/* One message, and another one where a collection turns out to be sharded, or otherwise. */
+static truce_status modify_once(struct mongo_store *store, const char *collection,
+                                const bson_t *filter, const bson_t *update,
+                                const truce_modify_options *options, bson_t *document,
+                                truce_write_result *result, int *refused, bool *again,
+                                bson_error_t *error)
+{
+    char text[200];
+    bson_t body = BSON_INITIALIZER, aimed, reply;
+    struct mongo_command command = {
+        .what = truce__mongo_what(text, sizeof text, "find and modify in", collection),
+        .body = &body,
+        .kind = MONGO_WRITE,
+        .write_concern = true,
+        .relaxed = options->relaxed || store->relaxed,
+    };
+    bool changed;
+    truce_status status =
+        truce__mongo_aim(store, collection, filter, options, &aimed, &changed, error);
+
+    if (!status) {
+        append_modify(collection, &aimed, update, options, &body);
+        status = truce__mongo_run_alone(store, &command, &reply, error);
+        if (!status)
+            status = take_modified(&reply, options, document, result, error);
+        if (status == TRUCE_NOT_FOUND && truce__mongo_found_none(MONGO_WRITE, command.what, error))
+            status = TRUCE_UNKNOWN;
+        if (status == TRUCE_TIMEOUT && store->server.deployment == MONGO_SHARDED)
+            status = TRUCE_UNKNOWN; /* of mongos; the shard may go on */
+        *again = status == TRUCE_CONFLICT || (status == TRUCE_NOT_FOUND && changed);
+        if (status == TRUCE_INVALID && error->domain == TRUCE_ERROR_SERVER &&
+            error->code == CODE_SHARD_KEY_NOT_FOUND) {
+            truce__mongo_shards_forget(store, collection);
+            *again = !changed && !(*refused)++;
+        }
+        bson_destroy(&reply);
+    }
+    bson_destroy(&aimed);
+    bson_destroy(&body);
+    return status;
+}
+
 truce_status truce__mongo_find_and_modify(truce_store *base, const char *collection,
                                           const bson_t *filter, const bson_t *update,
                                           const truce_modify_options *options, bson_t *document,
@@ -77,41 +121,26 @@ truce_status truce__mongo_find_and_modify(truce_store *base, const char *collect
     struct mongo_store *store = (struct mongo_store *)base;
     uint32_t wait_ms = options->deadline_ms ? options->deadline_ms : store->deadline_ms;
     int64_t until_ns = truce__clock_monotonic_ns() + (int64_t)wait_ms * 1000000;
-    bson_t body = BSON_INITIALIZER, reply;
-    char text[200];
-    struct mongo_command command = {
-        .what = truce__mongo_what(text, sizeof text, "find and modify in", collection),
-        .body = &body,
-        .kind = MONGO_WRITE,
-        .write_concern = true,
-        .relaxed = options->relaxed || store->relaxed,
-    };
     truce_status status = truce__mongo_writable(store, error);
+    bool again = true;
+    int refused = 0;
 
     bson_init(document);
     if (!status && update && !options->pipeline)
         status = truce__mongo_depth_check(update, error);
     if (status)
         return status;
-    append_modify(collection, filter, update, options, &body);
     for (;;) {
         bson_error_t caught = {0};
 
-        status = truce__mongo_run_alone(store, &command, &reply, &caught);
-        if (!status)
-            status = take_modified(&reply, options, document, result, &caught);
-        if (status == TRUCE_NOT_FOUND &&
-            truce__mongo_found_none(MONGO_WRITE, command.what, &caught))
-            status = TRUCE_UNKNOWN;
-        if (status == TRUCE_TIMEOUT && store->server.deployment == MONGO_SHARDED)
-            status = TRUCE_UNKNOWN; /* of mongos; the shard may go on */
-        bson_destroy(&reply);
+        again = false;
+        status = modify_once(store, collection, filter, update, options, document, result, &refused,
+                             &again, &caught);
         if (status && error)
             *error = caught;
-        if (status != TRUCE_CONFLICT || truce__clock_monotonic_ns() > until_ns)
+        if (!again || truce__clock_monotonic_ns() > until_ns)
             break;
         truce__clock_sleep_ms((int64_t)(truce__random_entropy() % 20));
     }
-    bson_destroy(&body);
     return status;
 }

@@ -9,7 +9,7 @@
  * A write conflict (112) of a single write changed nothing: it is sent again until the deadline, as
  * MongoDB itself does. Not so of `multi`, which may have changed some.
  */
-#include "store/mongodb/mongo.h"
+#include "store/mongodb/mongo_shards.h"
 
 #include <string.h>
 
@@ -484,9 +484,14 @@ truce_status truce__mongo_bulk(truce_store *base, const truce_write *writes, siz
             (truce_write_outcome){.status = options->atomic ? TRUCE_CONFLICT : TRUCE_NOT_FOUND};
     if (status)
         return status;
-    if (options->atomic)
-        return truce__mongo_atomic(store, writes, count, options, outcomes, error);
+    if (options->atomic) {
+        status = truce__mongo_shards_check(store, NULL, writes, count, error);
+        return status ? status
+                      : truce__mongo_atomic(store, writes, count, options, outcomes, error);
+    }
     status = truce__mongo_borrow(store, &client, error);
+    if (!status)
+        status = truce__mongo_shards_check(store, client, writes, count, error);
     if (!status)
         status = send_all(store, client, writes, count, options, outcomes, error);
     truce__mongo_return(store, client);
