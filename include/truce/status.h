@@ -27,7 +27,8 @@ typedef enum truce_status {
     TRUCE_UNKNOWN,   /* it may have happened or not; ask by its id before sending it again */
     TRUCE_DUPLICATE, /* a unique key is taken, or an id was used before with other content */
     TRUCE_EXPIRED, /* the key is too old for the store to tell whether it was used, never retried; or a cursor
-                      or snapshot was open for too long (truce/snapshot.h): read it again */
+                      or snapshot was open for too long (truce/snapshot.h): read it again; or the job is not
+                      this worker's any more (truce/queue.h) */
     TRUCE_INVALID, /* the call or its input is wrong; sending it again will not help */
     TRUCE_LIMIT,   /* a maximum was reached (size, depth, memory, number); see limits in the docs */
     TRUCE_IO,      /* the disk or the network failed; nothing was acknowledged */

@@ -44,4 +44,18 @@
 #define COMMIT_TAKE_MS             100    /* ... so long, a commit takes its documents first */
 #define COMMIT_INDEXES_FRESH_MS    5000 /* for so long a list of indexes is taken for what is there */
 
+#define JOB_PAYLOAD_BYTES_MAX      (8 * 1024 * 1024) /* what the worker adds has to fit, too */
+#define JOB_METADATA_BYTES_MAX     (64 * 1024)
+#define JOB_TAGS_MAX               100
+#define JOB_PRIORITY_MAX           1000
+#define JOB_ERRORS_MAX             10    /* of a job are kept, ... */
+#define JOB_ERROR_BYTES_MAX        2000  /* ... each with so much text */
+#define JOB_CLAIMS_MAX             1000  /* jobs claimed at once */
+#define JOB_BULK_MAX               10000 /* jobs added at once */
+#define JOB_KEY_BYTES_MAX          200
+#define JOB_LEASE_MS               30000              /* default */
+#define JOB_ATTEMPTS               10                 /* default */
+#define JOB_KEEP_MS                INT64_C(604800000) /* default */
+#define QUEUE_NAME_BYTES_MAX       200
+
 #endif

@@ -15,6 +15,9 @@ static const struct reserved table[] = {
     {COPY_RECORDS, SHARD_FREE, .outside_commits = true},
     {IMPORTS, SHARD_FREE, .outside_commits = true},
     {SET_JOBS, SHARD_FREE, .outside_commits = true},
+    {QUEUE, SHARD_NEVER, .remembers = true},
+    {QUEUE_KEYS, SHARD_BY_ID, .remembers = true},
+    {QUEUE_SETTINGS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {PROBE, SHARD_FREE, .outside_commits = true},
 };
 

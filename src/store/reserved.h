@@ -23,6 +23,9 @@
 #define COPY_RECORDS    "truce_copies"
 #define IMPORTS         "truce_imports"
 #define SET_JOBS        "truce_jobs" /* of `truce set apply` */
+#define QUEUE           "truce_queue"
+#define QUEUE_KEYS      "truce_queue_keys"
+#define QUEUE_SETTINGS  "truce_queues"
 #define PROBE           "truce_probe"
 
 /* earlier versions of the documents of X stand in "X.revisions" */

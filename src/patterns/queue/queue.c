@@ -1,0 +1,348 @@
+/*
+ * The job queue: the handle, what its documents look like in each state, and who may change them.
+ *
+ *     add ----> delayed --due--> ready --claim--> running --done--> done
+ *       \----------------------^  ^                 |  |  \--discard--> discarded
+ *                                 |                 |  \--fail, the last attempt--> dead
+ *                                 \-- fail, snooze, |     (fail, snooze: also to delayed)
+ *                                     lease over ---/
+ *     any live one --cancel--> cancelled;  delayed, dead, cancelled, discarded --retry--> ready
+ *
+ *     add        queue_add.c, queue_unique.c           claim      queue_claim.c
+ *     due, lease over     queue_promote.c              the others     job.c, queue_control.c
+ *
+ * Every claim has an id of its own, lease.token, made by the claimer and never given again; the epoch rises
+ * with it. A claim is one find-and-modify; every other change of a job that exists is made by a commit, alone
+ * or with other documents, so a call that is not answered, or lands late, is the commit's affair.
+ *
+ * Invariants (models/queue.cpp is the model; its mutants are these rules, left out one by one):
+ *
+ *   L1. `undone` stands in live jobs only, and repeats state and queue; the claims' index is on it alone.
+ *   L2. Whatever a worker does to its job compares state "running" and the token, inside of the commit that
+ *       does it. The number alone is no fence: a claim that is lost (a failover) is followed by one of the
+ *       same epoch.
+ *   L3. truce_job_commit WRITES the job in the commit of the effects, so it holds the job until the decision:
+ *       nobody claims, rescues or cancels it between the look and the decision.
+ *   L4. A clock suspects, and never decides. A lease is over when it ended by our clock, AND this process has
+ *       watched it by its monotonic clock for as long as it lasts without a sign of life; or when it ended a
+ *       day ago. The rescue compares the token and the end that it watched.
+ *   L5. A claim takes no job that a commit holds, and what waits for a job resolves the commit it meets; the
+ *       sweep of commits resolves the rest.
+ *   L6. Whoever gives a job back counts its attempts: a job that kills its workers is dead after the last.
+ *   L7. A key counts while its job does: the truth is in the job; the key's document only says which one.
+ *
+ * A crash leaves: before a claim landed, nothing; after it, a lease that ends; inside a commit, what the next
+ * one who comes finishes or undoes. A claim may be lost in a power cut where the store keeps the order of
+ * writes (TRUCE_CAN_KEEP_ORDER): its worker is lost with it, and so is all that it did since.
+ *
+ * Deliberately not done: no priority rises with age, so a queue whose high priorities never end starves its
+ * low ones; that is what priorities ask for.
+ */
+#include "patterns/queue/queue.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/limits.h"
+#include "base/random.h"
+
+/* ---- the handle ------------------------------------------------------------------------------- */
+
+static char *worker_name(void)
+{
+    char host[65] = {0};
+
+    if (gethostname(host, sizeof host - 1) || !bson_utf8_validate(host, strlen(host), false))
+        bson_snprintf(host, sizeof host, "worker");
+    return bson_strdup_printf("%s:%ld", host, (long)getpid());
+}
+
+static void refuse(truce_queue *queue, const char *why)
+{
+    if (!queue->refused)
+        (void)truce__fail(TRUCE_INVALID, &queue->refusal, "%s", why);
+    queue->refused = true;
+}
+
+static bool name_is_good(const char *name)
+{
+    size_t length = strlen(name);
+
+    return length && length <= QUEUE_NAME_BYTES_MAX && bson_utf8_validate(name, length, false);
+}
+
+truce_queue *truce_queue_new(truce_store *store, const truce_queue_options *options)
+{
+    static const truce_queue_options defaults;
+    truce_queue *queue = bson_malloc0(sizeof *queue);
+
+    truce_assert(store);
+    if (!options)
+        options = &defaults;
+    queue->store = store;
+    queue->name = bson_strdup(options->queue ? options->queue : "?");
+    queue->worker = options->worker ? bson_strdup(options->worker) : worker_name();
+    queue->lease_ms = options->lease_ms ? options->lease_ms : JOB_LEASE_MS;
+    queue->attempts_max = options->attempts_max ? options->attempts_max : JOB_ATTEMPTS;
+    queue->backoff = options->backoff;
+    queue->backoff_ms = options->backoff_ms ? options->backoff_ms : 1000;
+    queue->backoff_max_ms = options->backoff_max_ms ? options->backoff_max_ms : 3600000;
+    queue->backoff_function = options->backoff_function;
+    queue->backoff_arg = options->backoff_arg;
+    queue->keep_ms = options->keep_ms ? options->keep_ms : JOB_KEEP_MS;
+    queue->mechanism = options->mechanism;
+    queue->deadline_ms = options->deadline_ms;
+    if (!options->queue)
+        refuse(queue, "the option \"queue\" of the job queue is missing");
+    else if (!name_is_good(queue->name))
+        refuse(queue, "a queue's name has 1 to 200 bytes of UTF-8");
+    if (!name_is_good(queue->worker))
+        refuse(queue, "a worker's name has 1 to 200 bytes of UTF-8");
+    if (queue->attempts_max > INT32_MAX)
+        refuse(queue, "attempts_max is too large");
+    return queue;
+}
+
+void truce_queue_free(truce_queue *queue)
+{
+    if (!queue)
+        return;
+    bson_free(queue->name);
+    bson_free(queue->worker);
+    bson_free(queue);
+}
+
+static truce_status make_index(truce_store *store, const char *keys[], size_t count,
+                               const char *name, bson_error_t *error)
+{
+    bson_t index = BSON_INITIALIZER, key;
+    truce_status status;
+
+    BSON_APPEND_DOCUMENT_BEGIN(&index, "key", &key);
+    for (size_t i = 0; i < count; i++)
+        BSON_APPEND_INT32(&key, keys[i], 1);
+    bson_append_document_end(&index, &key);
+    BSON_APPEND_UTF8(&index, "name", name);
+    BSON_APPEND_BOOL(&index, "sparse", true);
+    status = truce_index_create(store, QUEUE, &index, error);
+    bson_destroy(&index);
+    return status;
+}
+
+truce_status truce__queue_indexes(truce_store *store, bson_error_t *error)
+{
+    static const char *undone[] = {"undone.state", "undone.queue", "undone.rank", "undone.at"};
+    static const char *dead[] = {"dead.queue", "dead.at"}, *expires[] = {"expires"};
+    truce_status status = make_index(store, undone, 4, "undone", error);
+
+    if (!status)
+        status = make_index(store, dead, 2, "dead", error);
+    if (!status)
+        status = make_index(store, expires, 1, "expires", error);
+    return status;
+}
+
+truce_status truce__queue_ready(truce_queue *queue, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (queue->refused) {
+        if (error)
+            *error = queue->refusal;
+        return TRUCE_INVALID;
+    }
+    if (!atomic_load(&queue->indexed))
+        status = truce__queue_indexes(queue->store, error);
+    if (!status)
+        atomic_store(&queue->indexed, true);
+    return status;
+}
+
+truce_status truce__queue_run(truce_queue *queue, truce_commit *commit,
+                              truce_commit_function *function, void *arg, bson_error_t *error)
+{
+    truce_commit_options options = {.mechanism = queue->mechanism,
+                                    .lease_ms = truce__queue_commit_lease(queue),
+                                    .deadline_ms = queue->deadline_ms};
+
+    return commit ? function(commit, arg, error)
+                  : truce_transact(queue->store, function, arg, &options, error);
+}
+
+/* ---- what stands in a job ----------------------------------------------------------------------- */
+
+const char *truce__job_state(const bson_t *document)
+{
+    return truce__field_text(document, "state");
+}
+
+bool truce__job_live(const bson_t *document)
+{
+    const char *state = truce__job_state(document);
+
+    return !strcmp(state, "ready") || !strcmp(state, "delayed") || !strcmp(state, "running");
+}
+
+static bool find_in(const bson_t *document, const char *path, bson_iter_t *found)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init(&iter, document) && bson_iter_find_descendant(&iter, path, found);
+}
+
+bool truce__job_date(const bson_t *document, const char *path, int64_t *ms)
+{
+    bson_iter_t iter;
+
+    *ms = 0;
+    if (!find_in(document, path, &iter) || !BSON_ITER_HOLDS_DATE_TIME(&iter))
+        return false;
+    *ms = bson_iter_date_time(&iter);
+    return true;
+}
+
+bool truce__job_token(const bson_t *document, bson_oid_t *token)
+{
+    bson_iter_t iter;
+
+    if (!find_in(document, "lease.token", &iter) || !BSON_ITER_HOLDS_OID(&iter))
+        return false;
+    bson_oid_copy(bson_iter_oid(&iter), token);
+    return true;
+}
+
+/* ---- the changes of a job ----------------------------------------------------------------------- */
+
+void truce__job_waits(bson_t *set, const char *queue, int32_t priority, int64_t at_ms,
+                      int64_t now_ms)
+{
+    bool ready = at_ms <= now_ms;
+    const char *state = ready ? "ready" : "delayed";
+    bson_t undone;
+
+    BSON_APPEND_UTF8(set, "state", state);
+    BSON_APPEND_DOCUMENT_BEGIN(set, "undone", &undone);
+    BSON_APPEND_UTF8(&undone, "state", state);
+    BSON_APPEND_UTF8(&undone, "queue", queue);
+    BSON_APPEND_INT32(&undone, "rank", ready ? -priority : 0);
+    BSON_APPEND_DATE_TIME(&undone, "at", at_ms);
+    bson_append_document_end(set, &undone);
+}
+
+void truce__job_ends(bson_t *update, const bson_t *document, const char *state,
+                     const bson_t *result, int64_t now_ms)
+{
+    int64_t keep_ms = truce__field_number(document, "keep_ms");
+    bool dead = !strcmp(state, "dead");
+    bson_t set, unset, letter;
+
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
+    BSON_APPEND_UTF8(&set, "state", state);
+    BSON_APPEND_DATE_TIME(&set, "ended", now_ms);
+    if (dead) {
+        BSON_APPEND_DOCUMENT_BEGIN(&set, "dead", &letter);
+        BSON_APPEND_UTF8(&letter, "queue", truce__field_text(document, "queue"));
+        BSON_APPEND_DATE_TIME(&letter, "at", now_ms);
+        bson_append_document_end(&set, &letter);
+    } else if (keep_ms >= 0) {
+        BSON_APPEND_DATE_TIME(&set, "expires",
+                              now_ms > INT64_MAX - keep_ms ? INT64_MAX : now_ms + keep_ms);
+    }
+    if (result)
+        BSON_APPEND_DOCUMENT(&set, "result", result);
+    bson_append_document_end(update, &set);
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
+    BSON_APPEND_UTF8(&unset, "undone", "");
+    if (!dead)
+        BSON_APPEND_UTF8(&unset, "dead", "");
+    if (strcmp(state, "done"))
+        BSON_APPEND_UTF8(&unset, "lease", ""); /* of a job that is done, it says who did it */
+    bson_append_document_end(update, &unset);
+}
+
+/* At most so many bytes, whole characters; what is not UTF-8 is shown as "?". bson_free it. */
+static char *clip(const char *text)
+{
+    size_t length = strnlen(text ? text : "", JOB_ERROR_BYTES_MAX);
+    char *clipped = bson_strndup(text ? text : "", length);
+
+    while (text && text[length] && length && ((unsigned char)text[length] & 0xc0) == 0x80)
+        length--;
+    clipped[length] = '\0';
+    if (!bson_utf8_validate(clipped, length, false))
+        for (char *at = clipped; *at; at++)
+            *at = (unsigned char)*at < 0x80 ? *at : '?';
+    return clipped;
+}
+
+static void append_worker(bson_t *one, const bson_t *document)
+{
+    bson_iter_t iter;
+
+    if (find_in(document, "lease.worker", &iter) && BSON_ITER_HOLDS_UTF8(&iter))
+        BSON_APPEND_UTF8(one, "worker", bson_iter_utf8(&iter, NULL));
+}
+
+void truce__job_blames(bson_t *update, const bson_t *document, const char *text, int64_t now_ms)
+{
+    char *clipped = clip(text);
+    bson_t push, errors, each, one;
+
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$push", &push);
+    BSON_APPEND_DOCUMENT_BEGIN(&push, "errors", &errors);
+    BSON_APPEND_ARRAY_BEGIN(&errors, "$each", &each);
+    BSON_APPEND_DOCUMENT_BEGIN(&each, "0", &one);
+    BSON_APPEND_DATE_TIME(&one, "at", now_ms);
+    BSON_APPEND_INT32(&one, "attempt", (int32_t)truce__field_number(document, "attempt"));
+    BSON_APPEND_INT64(&one, "epoch", truce__field_number(document, "epoch"));
+    append_worker(&one, document);
+    BSON_APPEND_UTF8(&one, "text", clipped);
+    bson_append_document_end(&each, &one);
+    bson_append_array_end(&errors, &each);
+    BSON_APPEND_INT32(&errors, "$slice", -JOB_ERRORS_MAX);
+    bson_append_document_end(&push, &errors);
+    bson_append_document_end(update, &push);
+    bson_free(clipped);
+}
+
+int64_t truce__queue_backoff(const truce_queue *queue, uint32_t attempt)
+{
+    int64_t wait = queue->backoff_ms;
+
+    if (queue->backoff_function) {
+        wait = queue->backoff_function(attempt, queue->backoff_arg);
+        return wait < 0 ? 0 : wait;
+    }
+    if (queue->backoff == TRUCE_BACKOFF_EXPONENTIAL)
+        for (uint32_t i = 1; i < attempt && wait < queue->backoff_max_ms; i++)
+            wait *= 2;
+    if (wait > queue->backoff_max_ms)
+        wait = queue->backoff_max_ms;
+    return wait - (int64_t)(truce__random_entropy() % (uint64_t)(wait / 2 + 1));
+}
+
+void truce__job_fails(bson_t *update, const truce_queue *queue, const bson_t *document,
+                      const char *text, int64_t delay_ms, int64_t now_ms)
+{
+    int64_t attempt = truce__field_number(document, "attempt");
+    bson_t set, unset;
+
+    if (attempt >= truce__field_number(document, "attempts_max")) { /* L6 */
+        truce__job_ends(update, document, "dead", NULL, now_ms);
+    } else {
+        if (delay_ms < 0)
+            delay_ms = truce__queue_backoff(queue, (uint32_t)attempt);
+        BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
+        truce__job_waits(&set, truce__field_text(document, "queue"),
+                         (int32_t)truce__field_number(document, "priority"), now_ms + delay_ms,
+                         now_ms);
+        bson_append_document_end(update, &set);
+        BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
+        BSON_APPEND_UTF8(&unset, "lease", "");
+        bson_append_document_end(update, &unset);
+    }
+    truce__job_blames(update, document, text, now_ms);
+}

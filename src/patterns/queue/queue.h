@@ -1,0 +1,111 @@
+#ifndef TRUCE_PATTERNS_QUEUE_QUEUE_H
+#define TRUCE_PATTERNS_QUEUE_QUEUE_H
+
+/* What the files of the job queue share. The contract is in truce/queue.h; the essay in queue.c. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/limits.h"
+#include "base/status.h"
+#include "store/reserved.h"
+#include "truce/queue.h"
+#include "truce/sys/store.h"
+
+struct truce_queue {
+    truce_store *store;
+    char *name, *worker;
+    uint32_t lease_ms, attempts_max, backoff_ms, backoff_max_ms, deadline_ms;
+    truce_backoff backoff;
+    truce_backoff_function *backoff_function;
+    void *backoff_arg;
+    int64_t keep_ms;
+    truce_mechanism mechanism;
+    atomic_bool indexed, paused;
+    atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns; /* when it was last done (monotonic) */
+    bson_error_t refusal;
+    bool refused; /* the options were wrong, `refusal` says why */
+};
+
+struct truce_job {
+    truce_queue *queue;
+    bson_t document; /* as it was claimed */
+    bson_t payload;  /* a part of it, borrowed */
+    bson_t steps;    /* {name: result} as far as this worker knows */
+    bson_t *result;  /* of truce_job_commit; NULL: none */
+    bson_oid_t id, token;
+    int64_t epoch, since_ms, timeout_ms; /* since: by the clock of this process */
+    uint32_t attempt;
+    bool said_done; /* truce_job_done was called */
+    atomic_bool cancelled;
+    atomic_int_fast64_t looked_ns;
+};
+
+/* The refusal, and the indexes. Every call begins with it. */
+truce_status truce__queue_ready(truce_queue *queue, bson_error_t *error);
+truce_status truce__queue_indexes(truce_store *store, bson_error_t *error);
+
+/* Of the commits of its jobs: not longer than that of the jobs themselves. */
+static inline uint32_t truce__queue_commit_lease(const truce_queue *queue)
+{
+    return queue->lease_ms < COMMIT_LEASE_MS ? queue->lease_ms : COMMIT_LEASE_MS;
+}
+
+/* Runs a function in the given commit, or as one of its own. */
+truce_status truce__queue_run(truce_queue *queue, truce_commit *commit,
+                              truce_commit_function *function, void *arg, bson_error_t *error);
+
+/* ---- documents ---- */
+
+static inline bson_value_t truce__queue_id(const bson_oid_t *id)
+{
+    bson_value_t value = {.value_type = BSON_TYPE_OID};
+
+    bson_oid_copy(id, &value.value.v_oid);
+    return value;
+}
+
+/* "ready" ... of a document; "" */
+const char *truce__job_state(const bson_t *document);
+/* false: no field of that type at the path */
+bool truce__job_date(const bson_t *document, const char *path, int64_t *ms);
+bool truce__job_token(const bson_t *document, bson_oid_t *token);
+bool truce__job_live(const bson_t *document);
+
+/* Appends `state` and `undone` (as one field, or its parts for a $set by `path`) of a job that waits: ready if
+ * at_ms is not in the future. */
+void truce__job_waits(bson_t *set, const char *queue, int32_t priority, int64_t at_ms,
+                      int64_t now_ms);
+/* The update of a job that comes to an end in that state: its $set has `result` (NULL: none) besides. */
+void truce__job_ends(bson_t *update, const bson_t *document, const char *state,
+                     const bson_t *result, int64_t now_ms);
+/* The same after a failure: waits for its next attempt, or is dead. `delay_ms` -1: as the queue's backoff
+ * says. */
+void truce__job_fails(bson_t *update, const truce_queue *queue, const bson_t *document,
+                      const char *text, int64_t delay_ms, int64_t now_ms);
+/* Appends {errors: {$each, $slice}} as $push to an update. */
+void truce__job_blames(bson_t *update, const bson_t *document, const char *text, int64_t now_ms);
+
+int64_t truce__queue_backoff(const truce_queue *queue, uint32_t attempt);
+
+/* ---- queue_promote.c: what stands between a job and its claim ---- */
+
+/* Delayed jobs that are due become ready, up to 100. `queue` NULL: of all queues. *more: there were as many. */
+truce_status truce__queue_promote(truce_store *store, const char *queue, bool *more,
+                                  bson_error_t *error);
+/* Gives back a running job, as it was seen, if its lease is over (L4). *rescued. */
+truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bool *rescued,
+                                 bson_error_t *error);
+/* Looks for running jobs whose lease is over, up to 100. */
+truce_status truce__queue_rescue_some(const truce_queue *queue, bson_error_t *error);
+
+/* ---- queue_unique.c ---- */
+
+/* In a commit: the job of that key, if there is one that counts. NOT_FOUND: none; the key is this job's
+ * once the commit takes effect. `job` is always initialised. */
+truce_status truce__queue_key_take(truce_queue *queue, truce_commit *commit, const char *key,
+                                   truce_unique_scope scope, const bson_oid_t *id, bson_t *job,
+                                   bson_error_t *error);
+/* The key of a unique job; bson_free it. */
+char *truce__queue_key_of(const bson_t *payload, const truce_job_options *options, int64_t now_ms);
+
+#endif

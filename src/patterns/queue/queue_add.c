@@ -1,0 +1,337 @@
+/* Adding jobs: one, many, unique ones. */
+#include "patterns/queue/queue.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/id.h"
+#include "base/limits.h"
+#include "bson/value.h"
+
+const char *truce_added_name(truce_added added)
+{
+    static const char *const names[] = {"", "new", "existing", "replaced", "rescheduled"};
+
+    return added >= TRUCE_ADDED_NEW && added <= TRUCE_ADDED_RESCHEDULED ? names[added] : "";
+}
+
+/* ---- what may be added -------------------------------------------------------------------------- */
+
+static truce_status check_tags(const bson_t *tags, bson_error_t *error)
+{
+    bson_iter_t iter;
+    uint32_t count = 0;
+
+    if (!tags)
+        return TRUCE_OK;
+    if (!bson_iter_init(&iter, tags))
+        return truce__fail(TRUCE_INVALID, error, "the tags are no array of texts");
+    while (bson_iter_next(&iter)) {
+        if (!BSON_ITER_HOLDS_UTF8(&iter))
+            return truce__fail(TRUCE_INVALID, error, "the tags are no array of texts");
+        if (++count > JOB_TAGS_MAX)
+            return truce__fail(TRUCE_LIMIT, error, "a job has up to %d tags", JOB_TAGS_MAX);
+    }
+    return TRUCE_OK;
+}
+
+static truce_status check_times(const truce_job_options *options, bson_error_t *error)
+{
+    if (options->delay_ms < 0 || options->run_at_ms < 0 || options->unique_period_ms < 0)
+        return truce__fail(TRUCE_INVALID, error, "a delay, a time or a period is negative");
+    if (options->delay_ms && options->run_at_ms)
+        return truce__fail(TRUCE_INVALID, error, "a job has a delay or a time, not both");
+    if (options->delay_ms > INT64_C(1) << 48 || options->run_at_ms > INT64_C(1) << 48)
+        return truce__fail(TRUCE_INVALID, error, "a delay or a time is too far away");
+    if (options->keep_ms < -1)
+        return truce__fail(TRUCE_INVALID, error, "keep_ms is -1 (for ever), 0 or more");
+    return TRUCE_OK;
+}
+
+static truce_status check_options(const truce_job_options *options, bson_error_t *error)
+{
+    size_t key = options->unique ? strlen(options->unique) : 1;
+
+    if (options->priority < -JOB_PRIORITY_MAX || options->priority > JOB_PRIORITY_MAX)
+        return truce__fail(TRUCE_INVALID, error, "the priority %d is not in -%d to %d",
+                           options->priority, JOB_PRIORITY_MAX, JOB_PRIORITY_MAX);
+    if (options->attempts_max > INT32_MAX || options->timeout_ms > INT32_MAX)
+        return truce__fail(TRUCE_INVALID, error, "attempts_max or timeout_ms is too large");
+    if (!key || key > JOB_KEY_BYTES_MAX ||
+        (options->unique && !bson_utf8_validate(options->unique, key, false)))
+        return truce__fail(TRUCE_INVALID, error, "a unique key has 1 to %d bytes of UTF-8",
+                           JOB_KEY_BYTES_MAX);
+    if (options->unique_period_ms && !options->unique && !options->unique_payload)
+        return truce__fail(TRUCE_INVALID, error, "a period goes with a unique key");
+    if (options->metadata && options->metadata->len > JOB_METADATA_BYTES_MAX)
+        return truce__fail(TRUCE_LIMIT, error, "the metadata has %u bytes, and may have %d",
+                           options->metadata->len, JOB_METADATA_BYTES_MAX);
+    return check_times(options, error);
+}
+
+static truce_status check_payload(const bson_t *payload, bson_error_t *error)
+{
+    if (!payload)
+        return truce__fail(TRUCE_INVALID, error, "there is no payload");
+    if (payload->len > JOB_PAYLOAD_BYTES_MAX)
+        return truce__fail(TRUCE_LIMIT, error, "the payload has %u bytes, and may have %d",
+                           payload->len, JOB_PAYLOAD_BYTES_MAX);
+    return truce__document_check(payload, "payload", error);
+}
+
+static truce_status check(truce_queue *queue, const truce_job_options *options, bson_error_t *error)
+{
+    truce_status status = check_options(options, error);
+
+    if (!status)
+        status = check_tags(options->tags, error);
+    if (!status && options->metadata)
+        status = truce__document_check(options->metadata, "metadata", error);
+    return status ? status : truce__queue_ready(queue, error);
+}
+
+/* ---- the document ------------------------------------------------------------------------------- */
+
+static int64_t time_of(const truce_job_options *options, int64_t now_ms)
+{
+    return options->run_at_ms ? options->run_at_ms : now_ms + options->delay_ms;
+}
+
+/* What a replacement replaces. */
+static void append_content(bson_t *job, const bson_t *payload, const truce_job_options *options)
+{
+    BSON_APPEND_INT32(job, "priority", options->priority);
+    BSON_APPEND_DOCUMENT(job, "payload", payload);
+    if (options->metadata)
+        BSON_APPEND_DOCUMENT(job, "metadata", options->metadata);
+    if (options->tags)
+        BSON_APPEND_ARRAY(job, "tags", options->tags);
+}
+
+static void make_job(const truce_queue *queue, const bson_t *payload,
+                     const truce_job_options *options, const char *key, const bson_oid_t *id,
+                     int64_t now_ms, bson_t *job)
+{
+    bson_init(job);
+    BSON_APPEND_OID(job, "_id", id);
+    BSON_APPEND_UTF8(job, "queue", queue->name);
+    append_content(job, payload, options);
+    BSON_APPEND_DATE_TIME(job, "created", now_ms);
+    BSON_APPEND_INT32(job, "attempt", 0);
+    BSON_APPEND_INT32(
+        job, "attempts_max",
+        (int32_t)(options->attempts_max ? options->attempts_max : queue->attempts_max));
+    BSON_APPEND_INT64(job, "epoch", 0);
+    if (options->timeout_ms)
+        BSON_APPEND_INT64(job, "timeout_ms", options->timeout_ms);
+    BSON_APPEND_INT64(job, "keep_ms", options->keep_ms ? options->keep_ms : queue->keep_ms);
+    if (key)
+        BSON_APPEND_UTF8(job, "key", key);
+    truce__job_waits(job, queue->name, options->priority, time_of(options, now_ms), now_ms);
+}
+
+/* ---- one ---------------------------------------------------------------------------------------- */
+
+struct adding {
+    truce_queue *queue;
+    const bson_t *payload;
+    const truce_job_options *options;
+    char *key; /* NULL: not unique */
+    truce_job_added *added;
+    int64_t now_ms;
+};
+
+static void replacement(const struct adding *adding, const bson_t *old, bson_t *update)
+{
+    const truce_job_options *options = adding->options;
+    bool all = options->meeting == TRUCE_MEETING_REPLACE;
+    int32_t priority = all ? options->priority : (int32_t)truce__field_number(old, "priority");
+    bson_t set, unset;
+
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
+    if (all)
+        append_content(&set, adding->payload, options);
+    truce__job_waits(&set, adding->queue->name, priority, time_of(options, adding->now_ms),
+                     adding->now_ms);
+    bson_append_document_end(update, &set);
+    if (!all || (options->metadata && options->tags))
+        return;
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
+    if (!options->metadata)
+        BSON_APPEND_UTF8(&unset, "metadata", "");
+    if (!options->tags)
+        BSON_APPEND_UTF8(&unset, "tags", "");
+    bson_append_document_end(update, &unset);
+}
+
+/* A job of its key is there. */
+static truce_status meet(const struct adding *adding, truce_commit *commit, const bson_t *old,
+                         bson_error_t *error)
+{
+    truce_unique_meeting meeting = adding->options->meeting;
+    bool waits =
+        !strcmp(truce__job_state(old), "ready") || !strcmp(truce__job_state(old), "delayed");
+    bson_iter_t iter;
+    bson_t update = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+
+    if (meeting == TRUCE_MEETING_REFUSE)
+        status = truce__fail(TRUCE_DUPLICATE, error, "queue %s has a job of the key \"%s\"",
+                             adding->queue->name, adding->key);
+    adding->added->added = TRUCE_ADDED_EXISTING;
+    if (bson_iter_init_find(&iter, old, "_id") && BSON_ITER_HOLDS_OID(&iter))
+        bson_oid_copy(bson_iter_oid(&iter), &adding->added->id);
+    if (!status && waits && meeting != TRUCE_MEETING_IGNORE) {
+        bson_value_t id = truce__queue_id(&adding->added->id);
+
+        replacement(adding, old, &update);
+        status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
+        adding->added->added =
+            meeting == TRUCE_MEETING_REPLACE ? TRUCE_ADDED_REPLACED : TRUCE_ADDED_RESCHEDULED;
+    }
+    bson_destroy(&update);
+    return status;
+}
+
+static truce_status add_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct adding *adding = arg;
+    truce_job_added *added = adding->added;
+    bson_oid_t id = added->id;
+    bson_t old = BSON_INITIALIZER, job;
+    truce_status status = TRUCE_NOT_FOUND;
+
+    if (adding->key) {
+        bson_destroy(&old);
+        status = truce__queue_key_take(adding->queue, commit, adding->key,
+                                       adding->options->unique_scope, &id, &old, error);
+    }
+    if (!status) {
+        status = meet(adding, commit, &old, error);
+    } else if (status == TRUCE_NOT_FOUND) {
+        make_job(adding->queue, adding->payload, adding->options, adding->key, &id, adding->now_ms,
+                 &job);
+        status = truce_commit_insert(commit, QUEUE, &job, error);
+        added->added = TRUCE_ADDED_NEW;
+        bson_destroy(&job);
+    }
+    bson_destroy(&old);
+    return status;
+}
+
+/* Each try begins with the new job's id. */
+struct trying {
+    const struct adding *adding;
+    bson_oid_t id;
+};
+
+static truce_status try_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct trying *trying = arg;
+
+    bson_oid_copy(&trying->id, &trying->adding->added->id);
+    return add_in(commit, (void *)trying->adding, error);
+}
+
+truce_status truce_queue_add(truce_queue *queue, truce_commit *commit, const bson_t *payload,
+                             const truce_job_options *options, truce_job_added *added,
+                             bson_error_t *error)
+{
+    static const truce_job_options defaults;
+    truce_job_added own;
+    struct adding adding = {.queue = queue,
+                            .payload = payload,
+                            .options = options ? options : &defaults,
+                            .added = added ? added : &own,
+                            .now_ms = truce__clock_wall_ms()};
+    struct trying trying = {.adding = &adding};
+    truce_status status = check(queue, adding.options, error);
+
+    memset(adding.added, 0, sizeof *adding.added);
+    if (!status)
+        status = check_payload(payload, error);
+    if (status)
+        return status;
+    if (adding.options->id)
+        bson_oid_copy(adding.options->id, &trying.id);
+    else
+        truce__id_new(&trying.id);
+    if (adding.options->unique || adding.options->unique_payload)
+        adding.key = truce__queue_key_of(payload, adding.options, adding.now_ms);
+    status = truce__queue_run(queue, commit, try_in, &trying, error);
+    bson_free(adding.key);
+    return status;
+}
+
+/* ---- many --------------------------------------------------------------------------------------- */
+
+static truce_status check_many(truce_queue *queue, const bson_t *const *payloads, size_t count,
+                               const truce_job_options *options, bson_error_t *error)
+{
+    truce_status status = check(queue, options, error);
+    size_t bytes = 0;
+
+    if (!status && (options->unique || options->unique_payload || options->id))
+        status = truce__fail(TRUCE_INVALID, error,
+                             "many jobs at once have no unique key, and no id of their own");
+    if (!status && count > JOB_BULK_MAX)
+        status =
+            truce__fail(TRUCE_LIMIT, error, "%zu jobs at once, and may be %d", count, JOB_BULK_MAX);
+    for (size_t i = 0; !status && i < count; i++) {
+        status = check_payload(payloads[i], error);
+        bytes += status ? 0 : payloads[i]->len + 1000;
+    }
+    if (!status && bytes > TRUCE_BULK_BYTES_MAX)
+        status = truce__fail(TRUCE_LIMIT, error, "%zu bytes at once, and may be %d", bytes,
+                             TRUCE_BULK_BYTES_MAX);
+    return status;
+}
+
+static truce_status add_all(truce_queue *queue, const bson_t *jobs, size_t count,
+                            bson_error_t *error)
+{
+    truce_bulk_options options = {.atomic =
+                                      (queue->store->capabilities & TRUCE_CAN_ATOMIC_BULK) != 0};
+    truce_write *writes = bson_malloc0(count * sizeof *writes);
+    truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
+    truce_status status;
+
+    for (size_t i = 0; i < count; i++)
+        writes[i] = (truce_write){TRUCE_WRITE_INSERT, QUEUE, NULL, &jobs[i]};
+    status = truce_bulk(queue->store, writes, count, &options, outcomes, error);
+    for (size_t i = 0; i < count; i++)
+        truce_write_result_release(&outcomes[i].result);
+    bson_free(writes);
+    bson_free(outcomes);
+    return status;
+}
+
+truce_status truce_queue_add_many(truce_queue *queue, const bson_t *const *payloads, size_t count,
+                                  const truce_job_options *options, bson_oid_t *ids,
+                                  bson_error_t *error)
+{
+    static const truce_job_options defaults;
+    int64_t now_ms = truce__clock_wall_ms();
+    truce_status status;
+    bson_t *jobs;
+
+    options = options ? options : &defaults;
+    status = check_many(queue, payloads, count, options, error);
+    if (status || !count)
+        return status;
+    jobs = bson_malloc0(count * sizeof *jobs);
+    for (size_t i = 0; i < count; i++) {
+        bson_oid_t id;
+
+        truce__id_new(&id);
+        make_job(queue, payloads[i], options, NULL, &id, now_ms, &jobs[i]);
+        if (ids)
+            bson_oid_copy(&id, &ids[i]);
+    }
+    status = add_all(queue, jobs, count, error);
+    for (size_t i = 0; i < count; i++)
+        bson_destroy(&jobs[i]);
+    bson_free(jobs);
+    return status;
+}

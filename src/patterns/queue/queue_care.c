@@ -1,0 +1,288 @@
+/*
+ * The sweep: delayed jobs of queues that nobody claims from become ready, jobs whose worker is gone are given back,
+ * and those that were kept for long enough go, with their keys. A round is bounded, and safe beside any other.
+ *
+ * A job goes by a removal that compares `expires`; before it goes its key, if the key still names it. A crash between
+ * the two leaves a job without its key's document: it expired, so it stands in nobody's way.
+ *
+ * The check: L1, and keys without a job.
+ */
+#include "patterns/queue/queue_care.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/limits.h"
+#include "patterns/queue/queue.h"
+
+/* ---- the sweep ---------------------------------------------------------------------------------- */
+
+static void append_absent(bson_t *filter)
+{
+    BCON_APPEND(filter, "_intent", "{", "$exists", BCON_BOOL(false), "}");
+}
+
+static truce_status remove_key(truce_store *store, const bson_t *job, const bson_value_t *id,
+                               bson_error_t *error)
+{
+    const char *key = truce__field_text(job, "key");
+    bson_t *filter;
+    truce_status status;
+
+    if (!key[0])
+        return TRUCE_OK;
+    filter = BCON_NEW("_id", "{", "queue", BCON_UTF8(truce__field_text(job, "queue")), "key",
+                      BCON_UTF8(key), "}");
+    BSON_APPEND_VALUE(filter, "job", id);
+    append_absent(filter);
+    status = truce_remove(store, QUEUE_KEYS, filter, NULL, NULL, error);
+    bson_destroy(filter);
+    return status;
+}
+
+static truce_status prune(struct sweep *sweep, const char *collection, const bson_t *job, void *arg,
+                          bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(job);
+    truce_write_result result = {0};
+    bson_t filter = BSON_INITIALIZER;
+    int64_t expires_ms;
+    truce_status status = remove_key(sweep->store, job, &id, error);
+
+    (void)arg;
+    (void)truce__job_date(job, "expires", &expires_ms);
+    BSON_APPEND_VALUE(&filter, "_id", &id);
+    BSON_APPEND_DATE_TIME(&filter, "expires", expires_ms);
+    append_absent(&filter);
+    if (!status)
+        status = truce_remove(sweep->store, collection, &filter, NULL, &result, error);
+    sweep->report->expired += result.removed;
+    truce_write_result_release(&result);
+    bson_destroy(&filter);
+    return status;
+}
+
+static truce_status prune_all(struct sweep *sweep, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("expires", "{", "$lte", BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+    truce_status status;
+
+    append_absent(filter);
+    status = truce__sweep_each(sweep, QUEUE, filter, prune, NULL, error);
+    bson_destroy(filter);
+    return status;
+}
+
+static truce_status rescue(struct sweep *sweep, const char *collection, const bson_t *job,
+                           void *arg, bson_error_t *error)
+{
+    bool rescued;
+
+    (void)sweep, (void)collection;
+    return truce__queue_rescue(arg, job, &rescued, error);
+}
+
+static truce_status rescue_all(struct sweep *sweep, bson_error_t *error)
+{
+    truce_queue_options options = {.queue = "sweep"}; /* its backoff; the jobs say their queues */
+    truce_queue *queue = truce_queue_new(sweep->store, &options);
+    bson_t *filter = BCON_NEW("undone.state", BCON_UTF8("running"), "undone.at", "{", "$lte",
+                              BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+    truce_status status = truce__sweep_each(sweep, QUEUE, filter, rescue, queue, error);
+
+    bson_destroy(filter);
+    truce_queue_free(queue);
+    return status;
+}
+
+/* Nobody has added a job: then there is nothing to do, and no index to make. */
+static truce_status is_used(truce_store *store, bool *used, bson_error_t *error)
+{
+    bson_t found;
+    truce_status status = truce_find_one(store, QUEUE, NULL, NULL, &found, error);
+
+    *used = status == TRUCE_OK;
+    bson_destroy(&found);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+truce_status truce__queue_sweep(struct sweep *sweep, bson_error_t *error)
+{
+    bool used = false, more = false;
+    truce_status status = is_used(sweep->store, &used, error);
+
+    if (status || !used)
+        return status;
+    status = truce__queue_indexes(sweep->store, error);
+    if (!status)
+        status = truce__queue_promote(sweep->store, NULL, &more, error);
+    sweep->report->more = sweep->report->more || more;
+    if (!status)
+        status = rescue_all(sweep, error);
+    return status ? status : prune_all(sweep, error);
+}
+
+/* ---- the check ---------------------------------------------------------------------------------- */
+
+/* NULL: the job is as L1 says. */
+static const char *fault_of(const bson_t *job)
+{
+    const char *state = truce__job_state(job);
+    bool live = truce__job_live(job);
+    bson_iter_t iter, field;
+    bson_oid_t token;
+    int64_t at_ms;
+
+    if (!live && strcmp(state, "done") && strcmp(state, "dead") && strcmp(state, "cancelled") &&
+        strcmp(state, "discarded"))
+        return "the job has no state that there is";
+    if (live != bson_has_field(job, "undone"))
+        return live ? "a live job has no \"undone\": nobody would ever claim it"
+                    : "a job that has ended stands in the index of live ones";
+    if (!strcmp(state, "dead") != bson_has_field(job, "dead"))
+        return "\"dead\" does not say what the state says";
+    if (!live)
+        return NULL;
+    if (!bson_iter_init(&iter, job) || !bson_iter_find_descendant(&iter, "undone.state", &field) ||
+        !BSON_ITER_HOLDS_UTF8(&field) || strcmp(bson_iter_utf8(&field, NULL), state))
+        return "\"undone.state\" is not the state";
+    if (!bson_iter_init(&iter, job) || !bson_iter_find_descendant(&iter, "undone.queue", &field) ||
+        !BSON_ITER_HOLDS_UTF8(&field) ||
+        strcmp(bson_iter_utf8(&field, NULL), truce__field_text(job, "queue")))
+        return "\"undone.queue\" is not the queue";
+    if (!truce__job_date(job, "undone.at", &at_ms))
+        return "\"undone.at\" is no date";
+    if (!strcmp(state, "running") && !truce__job_token(job, &token))
+        return "a running job has no lease: nobody would ever give it back";
+    return NULL;
+}
+
+/* The state is right, and what repeats it is made anew; a job without a lease is ready again. */
+static void make_repair(const bson_t *job, bson_t *update)
+{
+    int64_t now_ms = truce__clock_wall_ms(), at_ms;
+    const char *queue = truce__field_text(job, "queue");
+    bool delayed = !strcmp(truce__job_state(job), "delayed") &&
+                   truce__job_date(job, "undone.at", &at_ms) && at_ms > now_ms;
+    bson_t set, unset, letter;
+
+    if (truce__job_live(job)) {
+        BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
+        truce__job_waits(&set, queue, (int32_t)truce__field_number(job, "priority"),
+                         delayed ? at_ms : now_ms, now_ms);
+        bson_append_document_end(update, &set);
+        BCON_APPEND(update, "$unset", "{", "lease", BCON_UTF8(""), "dead", BCON_UTF8(""), "}");
+        return;
+    }
+    if (!strcmp(truce__job_state(job), "dead")) {
+        BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
+        BSON_APPEND_DOCUMENT_BEGIN(&set, "dead", &letter);
+        BSON_APPEND_UTF8(&letter, "queue", queue);
+        BSON_APPEND_DATE_TIME(&letter, "at", now_ms);
+        bson_append_document_end(&set, &letter);
+        bson_append_document_end(update, &set);
+    }
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
+    BSON_APPEND_UTF8(&unset, "undone", "");
+    if (strcmp(truce__job_state(job), "dead"))
+        BSON_APPEND_UTF8(&unset, "dead", "");
+    bson_append_document_end(update, &unset);
+}
+
+struct mending {
+    bson_value_t id;
+    bool mended;
+};
+
+static truce_status mend_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct mending *mending = arg;
+    bson_t job, update = BSON_INITIALIZER;
+    truce_status status = truce_commit_read(commit, QUEUE, &mending->id, &job, error);
+
+    mending->mended = !status && fault_of(&job);
+    if (mending->mended) {
+        make_repair(&job, &update);
+        status = truce_commit_update(commit, QUEUE, &mending->id, NULL, &update, error);
+    }
+    bson_destroy(&update);
+    bson_destroy(&job);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static bool can_mend(const bson_t *job)
+{
+    const char *state = truce__job_state(job);
+
+    return truce__field_text(job, "queue")[0] &&
+           (truce__job_live(job) || !strcmp(state, "done") || !strcmp(state, "dead") ||
+            !strcmp(state, "cancelled") || !strcmp(state, "discarded"));
+}
+
+static truce_status check_job(struct check *check, const char *collection, const bson_t *job,
+                              void *arg, bson_error_t *error)
+{
+    struct mending mending = {.id = truce__document_id(job)};
+    const char *fault = bson_has_field(job, "_intent") ? NULL : fault_of(job);
+    struct finding finding = {.rule = "job",
+                              .collection = collection,
+                              .text = fault,
+                              .repair = can_mend(job) ? "make \"undone\" what the state says"
+                                                      : "none: look at the document by hand",
+                              .id = &mending.id};
+    truce_status status = TRUCE_OK;
+
+    (void)arg;
+    check->report->documents++;
+    if (!fault)
+        return TRUCE_OK;
+    if (check->repair && can_mend(job))
+        status = truce_transact(check->store, mend_in, &mending, NULL, error);
+    if (!status)
+        truce__check_tell(check, &finding, mending.mended);
+    return status;
+}
+
+static truce_status check_key(struct check *check, const char *collection, const bson_t *key,
+                              void *arg, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(key);
+    const struct finding finding = {.rule = "job-key",
+                                    .collection = collection,
+                                    .text = "the job of this key is gone",
+                                    .repair = "remove the key, if it still names that job",
+                                    .id = &id};
+    bson_t filter = BSON_INITIALIZER, found;
+    truce_write_result result = {0};
+    bson_iter_t job;
+    truce_status status;
+
+    (void)arg;
+    if (bson_has_field(key, "_intent"))
+        return TRUCE_OK;
+    if (bson_iter_init_find(&job, key, "job"))
+        BSON_APPEND_VALUE(&filter, "_id", bson_iter_value(&job));
+    status = truce_find_one(check->store, QUEUE, &filter, NULL, &found, error);
+    bson_destroy(&found);
+    if (status == TRUCE_NOT_FOUND) {
+        status = TRUCE_OK;
+        bson_reinit(&filter);
+        bson_concat(&filter, key);
+        append_absent(&filter);
+        if (check->repair)
+            status = truce_remove(check->store, collection, &filter, NULL, &result, error);
+        if (!status)
+            truce__check_tell(check, &finding, result.removed > 0);
+    }
+    truce_write_result_release(&result);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__queue_check(struct check *check, bson_error_t *error)
+{
+    truce_status status = truce__check_each(check, QUEUE, NULL, check_job, NULL, error);
+
+    return status ? status : truce__check_each(check, QUEUE_KEYS, NULL, check_key, NULL, error);
+}

@@ -1,0 +1,399 @@
+/*
+ * Claiming: one job by one find-and-modify along the claims' index,
+ *
+ *     {undone.state: "ready", undone.queue, _intent: absent}, by undone.rank, undone.at
+ *     -> running, undone: {state, rank: 0, at: the lease's end}, lease, epoch + 1, attempt + 1, _rev: fresh
+ *
+ * several by one look and one bulk of guarded updates, of which those that took are found by the token.
+ *
+ * A claim without an answer is looked for by its token, among the running jobs, which are few. If it is not
+ * there it may land later: then its lease ends like that of a worker that died (models/queue.cpp, late claims).
+ * It is never sent again under the same token.
+ *
+ * A job that waits for its time or for its worker's return is no concern of the index's order: delayed and running
+ * ones stand apart, by undone.state. So a claim takes the first entry of a range, however many jobs there are.
+ */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/id.h"
+#include "base/limits.h"
+#include "bson/value.h"
+#include "patterns/queue/queue.h"
+#include "store/care.h"
+
+#define NS_IN_MS    INT64_C(1000000)
+#define PROMOTE_MS  50   /* how often at most delayed jobs are looked for, while there are others */
+#define RESCUE_MS   1000 /* workers that are gone; more often if leases are short */
+#define SETTINGS_MS 500  /* whether the queue is paused */
+#define WAIT_MS     1000 /* delayed jobs and ended leases wake nobody */
+#define BULK_TRIES  4
+
+/* ---- on the way --------------------------------------------------------------------------------- */
+
+/* At most one thread in so many ms. */
+static bool is_time(atomic_int_fast64_t *last_ns, int64_t every_ms)
+{
+    int64_t now_ns = truce__clock_monotonic_ns(), last = atomic_load(last_ns);
+
+    return (!last || now_ns - last >= every_ms * NS_IN_MS) &&
+           atomic_compare_exchange_strong(last_ns, &last, now_ns);
+}
+
+static truce_status ask_settings(truce_queue *queue, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(queue->name)), found;
+    truce_status status = truce_find_one(queue->store, QUEUE_SETTINGS, filter, NULL, &found, error);
+    bson_iter_t iter;
+
+    if (!status || status == TRUCE_NOT_FOUND) {
+        atomic_store(&queue->paused, !status && bson_iter_init_find(&iter, &found, "paused") &&
+                                         bson_iter_as_bool(&iter));
+        status = TRUCE_OK;
+    }
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status;
+}
+
+static truce_status on_the_way(truce_queue *queue, bool nothing_else, bson_error_t *error)
+{
+    int64_t rescue_ms = queue->lease_ms / 4 < RESCUE_MS ? queue->lease_ms / 4 : RESCUE_MS;
+    truce_status status = TRUCE_OK;
+    bool more;
+
+    if (is_time(&queue->asked_ns, SETTINGS_MS))
+        status = ask_settings(queue, error);
+    if (!status && (is_time(&queue->promoted_ns, PROMOTE_MS) || nothing_else))
+        status = truce__queue_promote(queue->store, queue->name, &more, error);
+    if (!status && is_time(&queue->rescued_ns, rescue_ms))
+        status = truce__queue_rescue_some(queue, error);
+    return status;
+}
+
+/* ---- what a claim looks for, and what it does ------------------------------------------------------ */
+
+static void ready_filter(const truce_queue *queue, bson_t *filter)
+{
+    BCON_APPEND(filter, "undone.state", BCON_UTF8("ready"), "undone.queue", BCON_UTF8(queue->name),
+                "_intent", "{", "$exists", BCON_BOOL(false), "}");
+}
+
+static void running_filter(const truce_queue *queue, const bson_oid_t *token, bson_t *filter)
+{
+    BCON_APPEND(filter, "undone.state", BCON_UTF8("running"), "undone.queue",
+                BCON_UTF8(queue->name), "lease.token", BCON_OID(token));
+}
+
+static bson_t *ready_order(void)
+{
+    return BCON_NEW("undone.rank", BCON_INT32(1), "undone.at", BCON_INT32(1));
+}
+
+/* The end of a lease of at most the job's timeout is the extension's affair; the first one is short enough. */
+static void claim_update(const truce_queue *queue, const bson_oid_t *token, bson_t *update)
+{
+    int64_t now_ms = truce__clock_wall_ms();
+
+    BCON_APPEND(update, "$set", "{", "state", BCON_UTF8("running"), "undone.state",
+                BCON_UTF8("running"), "undone.rank", BCON_INT32(0), "undone.at",
+                BCON_DATE_TIME(now_ms + queue->lease_ms), "lease", "{", "worker",
+                BCON_UTF8(queue->worker), "token", BCON_OID(token), "since", BCON_DATE_TIME(now_ms),
+                "ms", BCON_INT64(queue->lease_ms), "}", "_rev", BCON_OID(token), "}", "$inc", "{",
+                "epoch", BCON_INT64(1), "attempt", BCON_INT32(1), "}");
+}
+
+/* `document` becomes the job's. */
+static truce_job *new_job(truce_queue *queue, bson_t *document, const bson_oid_t *token)
+{
+    truce_job *job = bson_malloc0(sizeof *job);
+    bson_value_t id = truce__document_id(document);
+    bson_t steps;
+
+    truce_assert(id.value_type == BSON_TYPE_OID);
+    job->queue = queue;
+    bson_copy_to(document, &job->document);
+    if (!truce__value_subdocument(&job->document, "payload", &job->payload))
+        bson_init(&job->payload);
+    bson_oid_copy(&id.value.v_oid, &job->id);
+    bson_oid_copy(token, &job->token);
+    job->epoch = truce__field_number(document, "epoch");
+    job->attempt = (uint32_t)truce__field_number(document, "attempt");
+    job->timeout_ms = truce__field_number(document, "timeout_ms");
+    (void)truce__job_date(document, "lease.since", &job->since_ms);
+    bson_init(&job->steps);
+    if (truce__value_subdocument(document, "steps", &steps))
+        bson_concat(&job->steps, &steps);
+    atomic_store(&job->looked_ns, truce__clock_monotonic_ns());
+    return job;
+}
+
+/* ---- one ---------------------------------------------------------------------------------------- */
+
+/* Somebody else's document under our names is passed over by being told. */
+static truce_status check_found(const bson_t *document, bson_error_t *error)
+{
+    if (truce__document_id(document).value_type == BSON_TYPE_OID)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "a job of " QUEUE " has an _id that truce did not make");
+}
+
+static truce_status claim_unanswered(truce_queue *queue, const bson_oid_t *token, bson_t *document)
+{
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status;
+
+    running_filter(queue, token, &filter);
+    bson_destroy(document);
+    status = truce_find_one(queue->store, QUEUE, &filter, NULL, document, NULL);
+    bson_destroy(&filter);
+    return status;
+}
+
+static truce_status claim_one(truce_queue *queue, truce_job **job, bson_error_t *error)
+{
+    bool keeps_order = (queue->store->capabilities & TRUCE_CAN_KEEP_ORDER) != 0;
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, *sort = ready_order(), document;
+    truce_modify_options options = {.sort = sort,
+                                    .return_new = true,
+                                    .relaxed = keeps_order,
+                                    .deadline_ms = queue->deadline_ms};
+    bson_oid_t token;
+    truce_status status;
+
+    truce__id_new(&token);
+    ready_filter(queue, &filter);
+    claim_update(queue, &token, &update);
+    status = truce_find_and_modify(queue->store, QUEUE, &filter, &update, &options, &document, NULL,
+                                   error);
+    if (truce__unanswered(status) && !claim_unanswered(queue, &token, &document))
+        status = TRUCE_OK;
+    if (!status)
+        status = check_found(&document, error);
+    if (!status)
+        *job = new_job(queue, &document, &token);
+    bson_destroy(&document);
+    bson_destroy(&filter);
+    bson_destroy(&update);
+    bson_destroy(sort);
+    return status;
+}
+
+/* ---- several ------------------------------------------------------------------------------------ */
+
+/* {_id, undone.state: "ready", _intent: absent} for each of the first jobs that are ready. */
+static truce_status gather_ready(truce_queue *queue, size_t most, bson_t *filters, size_t *count,
+                                 bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, *sort = ready_order(),
+           *projection = BCON_NEW("_id", BCON_INT32(1));
+    truce_find_options options = {
+        .sort = sort, .projection = projection, .limit = (int64_t)most, .early = true};
+    truce_cursor *cursor = NULL;
+    const bson_t *found = NULL;
+    truce_status status;
+
+    *count = 0;
+    ready_filter(queue, &filter);
+    status = truce_find(queue->store, QUEUE, &filter, &options, &cursor, error);
+    while (!status && *count < most) {
+        bson_value_t id;
+
+        status = truce_cursor_next(cursor, &found, error);
+        if (status || !found)
+            break;
+        status = check_found(found, error);
+        if (status)
+            break;
+        id = truce__document_id(found);
+        bson_init(&filters[*count]);
+        BSON_APPEND_VALUE(&filters[*count], "_id", &id);
+        ready_filter(queue, &filters[(*count)++]);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&filter);
+    bson_destroy(projection);
+    bson_destroy(sort);
+    return status;
+}
+
+/* An answer that is lost is no matter: what took is looked for. */
+static truce_status claim_all(truce_queue *queue, const bson_t *filters, size_t count,
+                              const bson_oid_t *token, bson_error_t *error)
+{
+    bool keeps_order = (queue->store->capabilities & TRUCE_CAN_KEEP_ORDER) != 0;
+    truce_bulk_options options = {
+        .unordered = true, .relaxed = keeps_order, .deadline_ms = queue->deadline_ms};
+    truce_write *writes = bson_malloc0(count * sizeof *writes);
+    truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
+    bson_t update = BSON_INITIALIZER;
+    truce_status status;
+
+    claim_update(queue, token, &update);
+    for (size_t i = 0; i < count; i++)
+        writes[i] = (truce_write){TRUCE_WRITE_UPDATE, QUEUE, &filters[i], &update};
+    status = truce_bulk(queue->store, writes, count, &options, outcomes, error);
+    for (size_t i = 0; i < count; i++)
+        truce_write_result_release(&outcomes[i].result);
+    bson_free(writes);
+    bson_free(outcomes);
+    bson_destroy(&update);
+    return truce__unanswered(status) ? TRUCE_OK : status;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const bson_t *left = &(*(truce_job *const *)a)->document;
+    const bson_t *right = &(*(truce_job *const *)b)->document;
+    int64_t x = truce__field_number(left, "priority"), y = truce__field_number(right, "priority");
+
+    if (x != y)
+        return x > y ? -1 : 1;
+    return bson_oid_compare(&(*(truce_job *const *)a)->id, &(*(truce_job *const *)b)->id);
+}
+
+static truce_status collect(truce_queue *queue, const bson_oid_t *token, size_t most,
+                            truce_job **jobs, size_t *count, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER;
+    truce_find_options options = {.limit = (int64_t)most, .early = true};
+    truce_cursor *cursor = NULL;
+    const bson_t *found = NULL;
+    truce_status status;
+
+    running_filter(queue, token, &filter);
+    status = truce_find(queue->store, QUEUE, &filter, &options, &cursor, error);
+    while (!status && *count < most) {
+        status = truce_cursor_next(cursor, &found, error);
+        if (status || !found)
+            break;
+        jobs[(*count)++] = new_job(queue, (bson_t *)found, token);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&filter);
+    qsort(jobs, *count, sizeof *jobs, by_place);
+    return *count ? TRUCE_OK : status;
+}
+
+/* NOT_FOUND: nothing was ready. OK with *count 0: others were faster. */
+static truce_status claim_several(truce_queue *queue, size_t most, truce_job **jobs, size_t *count,
+                                  bson_error_t *error)
+{
+    bson_t *filters = bson_malloc0(most * sizeof *filters);
+    size_t found = 0;
+    bson_oid_t token;
+    truce_status status = gather_ready(queue, most, filters, &found, error);
+
+    truce__id_new(&token);
+    if (!status && !found)
+        status = TRUCE_NOT_FOUND;
+    if (!status)
+        status = claim_all(queue, filters, found, &token, error);
+    if (!status)
+        status = collect(queue, &token, found, jobs, count, error);
+    for (size_t i = 0; i < found; i++)
+        bson_destroy(&filters[i]);
+    bson_free(filters);
+    return status;
+}
+
+static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs, size_t *count,
+                              bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (int i = 0; most > 1 && i < BULK_TRIES && !status && !*count; i++)
+        status = claim_several(queue, most, jobs, count, error);
+    if (status || *count)
+        return status;
+    status = claim_one(queue, jobs, error);
+    *count = status ? 0 : 1;
+    return status;
+}
+
+/* ---- the calls ---------------------------------------------------------------------------------- */
+
+static truce_status nothing(const truce_queue *queue, bson_error_t *error)
+{
+    return truce__fail(TRUCE_NOT_FOUND, error,
+                       atomic_load(&queue->paused) ? "queue %s is paused"
+                                                   : "queue %s has no job that is ready",
+                       queue->name);
+}
+
+truce_status truce_queue_claim_many(truce_queue *queue, size_t most, truce_job **jobs,
+                                    size_t *count, bson_error_t *error)
+{
+    truce_status status = truce__queue_ready(queue, error);
+
+    *count = 0;
+    if (!status && (most < 1 || most > JOB_CLAIMS_MAX))
+        status = truce__fail(TRUCE_INVALID, error, "%zu jobs at once, and may be 1 to %d", most,
+                             JOB_CLAIMS_MAX);
+    if (!status)
+        status = on_the_way(queue, false, error);
+    if (!status && !atomic_load(&queue->paused))
+        status = try_claim(queue, most, jobs, count, error);
+    if (status == TRUCE_NOT_FOUND) {
+        status = on_the_way(queue, true, error);
+        if (!status && !atomic_load(&queue->paused))
+            status = try_claim(queue, most, jobs, count, error);
+    }
+    return status == TRUCE_NOT_FOUND || (!status && !*count) ? nothing(queue, error) : status;
+}
+
+truce_status truce_queue_claim(truce_queue *queue, truce_job **job, bson_error_t *error)
+{
+    size_t count;
+
+    *job = NULL;
+    return truce_queue_claim_many(queue, 1, job, &count, error);
+}
+
+truce_status truce_queue_claim_wait(truce_queue *queue, uint32_t timeout_ms, truce_job **job,
+                                    bson_error_t *error)
+{
+    int64_t deadline_ns = truce__clock_monotonic_ns() + timeout_ms * NS_IN_MS;
+    bool waits = (queue->store->capabilities & TRUCE_CAN_WAIT) != 0;
+    uint64_t token = 0;
+    truce_status status = TRUCE_OK;
+    int64_t pause_ms = 5;
+
+    *job = NULL;
+    if (waits) /* fills the token: what is added from here on wakes */
+        status = truce_wait(queue->store, QUEUE, &token, 0, error);
+    while (!status) {
+        int64_t left_ms;
+
+        status = truce_queue_claim(queue, job, error);
+        left_ms = (deadline_ns - truce__clock_monotonic_ns()) / NS_IN_MS;
+        if (status != TRUCE_NOT_FOUND || left_ms <= 0)
+            return status;
+        if (waits) {
+            status = truce_wait(queue->store, QUEUE, &token,
+                                (uint32_t)(left_ms < WAIT_MS ? left_ms : WAIT_MS), error);
+        } else {
+            truce__clock_sleep_ms(left_ms < pause_ms ? left_ms : pause_ms);
+            pause_ms = pause_ms < WAIT_MS / 2 ? pause_ms * 2 : WAIT_MS;
+            status = TRUCE_OK;
+        }
+        if (status == TRUCE_TIMEOUT &&
+            !__atomic_load_n(&queue->store->interrupted, __ATOMIC_RELAXED))
+            status = TRUCE_OK;
+    }
+    return status;
+}
+
+void truce_job_free(truce_job *job)
+{
+    if (!job)
+        return;
+    bson_destroy(&job->document);
+    bson_destroy(&job->steps);
+    if (job->result)
+        bson_destroy(job->result);
+    bson_free(job);
+}

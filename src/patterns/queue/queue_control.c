@@ -1,0 +1,344 @@
+/* For those who look after a queue: jobs by their id, dead letters, pauses, figures. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/limits.h"
+#include "patterns/queue/queue.h"
+#include "store/care.h"
+
+#define REDRIVE_MAX 1000
+
+enum control { CANCEL, RETRY, DISCARD };
+
+struct call {
+    truce_queue *queue;
+    const bson_oid_t *id;
+    enum control control;
+};
+
+/* ---- one job ------------------------------------------------------------------------------------ */
+
+static truce_status read_job(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                             bson_t *job, bson_error_t *error)
+{
+    bson_value_t value = truce__queue_id(id);
+    truce_status status = truce_commit_read(commit, QUEUE, &value, job, error);
+    char text[25];
+
+    if (status && status != TRUCE_NOT_FOUND)
+        return status;
+    if (!status && !strcmp(truce__field_text(job, "queue"), queue->name))
+        return TRUCE_OK;
+    bson_reinit(job);
+    bson_oid_to_string(id, text);
+    return truce__fail(TRUCE_NOT_FOUND, error, "queue %s has no job %s", queue->name, text);
+}
+
+/* One of the words of the list. */
+static bool is(const char *state, const char *list)
+{
+    size_t length = strlen(state);
+
+    for (const char *at = list; length && (at = strstr(at, state)); at += length) {
+        if ((at == list || at[-1] == ' ') && (!at[length] || at[length] == ' '))
+            return true;
+    }
+    return false;
+}
+
+/* The states that allow it, and what the call is named after. */
+static const struct {
+    const char *from, *name, *already;
+} rules[] = {
+    [CANCEL] = {"ready delayed running", "cancelled", "cancelled"},
+    [RETRY] = {"delayed dead cancelled discarded", "retried", "ready"},
+    [DISCARD] = {"ready delayed dead cancelled", "discarded", "discarded"},
+};
+
+static void make_retry(const bson_t *job, int64_t now_ms, bson_t *update)
+{
+    bson_t set, unset;
+
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
+    truce__job_waits(&set, truce__field_text(job, "queue"),
+                     (int32_t)truce__field_number(job, "priority"), now_ms, now_ms);
+    BSON_APPEND_INT32(&set, "attempt", 0);
+    bson_append_document_end(update, &set);
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
+    BSON_APPEND_UTF8(&unset, "ended", "");
+    BSON_APPEND_UTF8(&unset, "expires", "");
+    BSON_APPEND_UTF8(&unset, "dead", "");
+    bson_append_document_end(update, &unset);
+}
+
+static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct call *call = arg;
+    int64_t now_ms = truce__clock_wall_ms();
+    bson_value_t id = truce__queue_id(call->id);
+    bson_t job, update = BSON_INITIALIZER;
+    truce_status status = read_job(call->queue, commit, call->id, &job, error);
+    const char *state = truce__job_state(&job);
+
+    if (status || !strcmp(state, rules[call->control].already))
+        goto out;
+    if (!is(state, rules[call->control].from)) {
+        status = truce__fail(TRUCE_INVALID, error, "the job is %s, and cannot be %s",
+                             state[0] ? state : "without a state", rules[call->control].name);
+        goto out;
+    }
+    if (call->control == RETRY)
+        make_retry(&job, now_ms, &update);
+    else
+        truce__job_ends(&update, &job, rules[call->control].name, NULL, now_ms);
+    status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
+out:
+    bson_destroy(&update);
+    bson_destroy(&job);
+    return status;
+}
+
+static truce_status control(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                            enum control what, bson_error_t *error)
+{
+    struct call call = {queue, id, what};
+    truce_status status = truce__queue_ready(queue, error);
+
+    return status ? status : truce__queue_run(queue, commit, control_in, &call, error);
+}
+
+truce_status truce_queue_cancel(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                                bson_error_t *error)
+{
+    return control(queue, commit, id, CANCEL, error);
+}
+
+truce_status truce_queue_retry(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                               bson_error_t *error)
+{
+    return control(queue, commit, id, RETRY, error);
+}
+
+truce_status truce_queue_discard(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                                 bson_error_t *error)
+{
+    return control(queue, commit, id, DISCARD, error);
+}
+
+struct getting {
+    truce_queue *queue;
+    const bson_oid_t *id;
+    bson_t *document;
+};
+
+static truce_status get_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct getting *getting = arg;
+
+    bson_destroy(getting->document);
+    return read_job(getting->queue, commit, getting->id, getting->document, error);
+}
+
+truce_status truce_queue_get(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                             bson_t *document, bson_error_t *error)
+{
+    struct getting getting = {queue, id, document};
+    truce_status status;
+
+    bson_init(document);
+    status = truce__queue_ready(queue, error);
+    return status ? status : truce__queue_run(queue, commit, get_in, &getting, error);
+}
+
+/* ---- dead letters ------------------------------------------------------------------------------- */
+
+static truce_status gather_dead(truce_queue *queue, uint32_t limit, bson_oid_t *ids,
+                                uint32_t *count, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("dead.queue", BCON_UTF8(queue->name)),
+           *sort = BCON_NEW("dead.at", BCON_INT32(1)), *projection = BCON_NEW("_id", BCON_INT32(1));
+    truce_find_options options = {.sort = sort, .projection = projection, .limit = limit};
+    truce_cursor *cursor = NULL;
+    const bson_t *found = NULL;
+    truce_status status = truce_find(queue->store, QUEUE, filter, &options, &cursor, error);
+
+    while (!status && *count < limit) {
+        bson_value_t id;
+
+        status = truce_cursor_next(cursor, &found, error);
+        if (status || !found)
+            break;
+        id = truce__document_id(found);
+        if (id.value_type == BSON_TYPE_OID)
+            bson_oid_copy(&id.value.v_oid, &ids[(*count)++]);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(filter);
+    bson_destroy(sort);
+    bson_destroy(projection);
+    return status;
+}
+
+truce_status truce_queue_redrive(truce_queue *queue, uint32_t limit, uint32_t *count,
+                                 bson_error_t *error)
+{
+    uint32_t most = limit && limit < REDRIVE_MAX ? limit : REDRIVE_MAX, found = 0;
+    bson_oid_t *ids = bson_malloc(most * sizeof *ids);
+    truce_status status = truce__queue_ready(queue, error);
+
+    if (count)
+        *count = 0;
+    if (!status)
+        status = gather_dead(queue, most, ids, &found, error);
+    for (uint32_t i = 0; !status && i < found; i++) {
+        status = truce_queue_retry(queue, NULL, &ids[i], error);
+        if (!status && count)
+            ++*count;
+        if (status == TRUCE_NOT_FOUND || status == TRUCE_INVALID)
+            status = TRUCE_OK; /* somebody else was at it meanwhile */
+    }
+    bson_free(ids);
+    return status;
+}
+
+/* ---- pauses ------------------------------------------------------------------------------------- */
+
+static truce_status set_paused(truce_queue *queue, bool paused, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(queue->name)),
+           *update = BCON_NEW("$set", "{", "paused", BCON_BOOL(paused), "}");
+    truce_write_options options = {.upsert = true};
+    truce_status status = truce__queue_ready(queue, error);
+
+    for (int i = 0; i < 5 && !status;
+         i++) { /* of two first upserts one may be refused; it does no harm twice */
+        status = truce_update(queue->store, QUEUE_SETTINGS, filter, update, &options, NULL, error);
+        if (status != TRUCE_DUPLICATE && !truce__repeatable(status))
+            break;
+        status = i < 4 ? TRUCE_OK : status;
+    }
+    if (!status) {
+        atomic_store(&queue->paused, paused);
+        atomic_store(&queue->asked_ns, 0);
+    }
+    bson_destroy(filter);
+    bson_destroy(update);
+    return status;
+}
+
+truce_status truce_queue_pause(truce_queue *queue, bson_error_t *error)
+{
+    return set_paused(queue, true, error);
+}
+
+truce_status truce_queue_resume(truce_queue *queue, bson_error_t *error)
+{
+    return set_paused(queue, false, error);
+}
+
+/* ---- figures ------------------------------------------------------------------------------------ */
+
+/* One group of the live jobs, and one of the dead. */
+static bson_t *stats_pipeline(void)
+{
+    return BCON_NEW("0", "{", "$match", "{", "$or", "[", "{", "undone.state", "{", "$in", "[",
+                    BCON_UTF8("ready"), BCON_UTF8("delayed"), BCON_UTF8("running"), "]", "}", "}",
+                    "{", "dead.queue", "{", "$exists", BCON_BOOL(true), "}", "}", "]", "}", "}",
+                    "1", "{", "$group", "{", "_id", "{", "queue", BCON_UTF8("$queue"), "state",
+                    BCON_UTF8("$state"), "}", "count", "{", "$sum", BCON_INT64(1), "}", "oldest",
+                    "{", "$min", BCON_UTF8("$undone.at"), "}", "}", "}", "2", "{", "$sort", "{",
+                    "_id.queue", BCON_INT32(1), "_id.state", BCON_INT32(1), "}", "}");
+}
+
+struct figures {
+    char *queue; /* NULL: none yet */
+    int64_t ready, delayed, running, dead, oldest_ms;
+};
+
+static bool is_paused(truce_store *store, const char *queue)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(queue), "paused", BCON_BOOL(true)), found;
+    truce_status status = truce_find_one(store, QUEUE_SETTINGS, filter, NULL, &found, NULL);
+
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status == TRUCE_OK;
+}
+
+static void put(truce_store *store, struct figures *figures, bson_t *stats)
+{
+    char key[16];
+    bson_t one;
+
+    if (!figures->queue)
+        return;
+    bson_snprintf(key, sizeof key, "%u", bson_count_keys(stats));
+    bson_append_document_begin(stats, key, -1, &one);
+    BSON_APPEND_UTF8(&one, "queue", figures->queue);
+    BSON_APPEND_BOOL(&one, "paused", is_paused(store, figures->queue));
+    BSON_APPEND_INT64(&one, "ready", figures->ready);
+    BSON_APPEND_INT64(&one, "delayed", figures->delayed);
+    BSON_APPEND_INT64(&one, "running", figures->running);
+    BSON_APPEND_INT64(&one, "dead", figures->dead);
+    BSON_APPEND_INT64(&one, "oldest_ms", figures->oldest_ms);
+    bson_append_document_end(stats, &one);
+    bson_free(figures->queue);
+    *figures = (struct figures){0};
+}
+
+static void count_group(truce_store *store, const bson_t *group, struct figures *figures,
+                        bson_t *stats)
+{
+    int64_t count = truce__field_number(group, "count"), oldest_ms;
+    const char *queue, *state;
+    bson_iter_t iter;
+    bson_t id;
+    uint32_t size;
+    const uint8_t *bytes;
+
+    if (!bson_iter_init_find(&iter, group, "_id") || !BSON_ITER_HOLDS_DOCUMENT(&iter))
+        return;
+    bson_iter_document(&iter, &size, &bytes);
+    if (!bson_init_static(&id, bytes, size))
+        return;
+    queue = truce__field_text(&id, "queue");
+    state = truce__field_text(&id, "state");
+    if (figures->queue && strcmp(figures->queue, queue))
+        put(store, figures, stats);
+    if (!figures->queue)
+        figures->queue = bson_strdup(queue);
+    if (!strcmp(state, "ready")) {
+        figures->ready += count;
+        if (truce__job_date(group, "oldest", &oldest_ms))
+            figures->oldest_ms = truce__clock_wall_ms() - oldest_ms;
+    } else if (!strcmp(state, "delayed")) {
+        figures->delayed += count;
+    } else if (!strcmp(state, "running")) {
+        figures->running += count;
+    } else {
+        figures->dead += count;
+    }
+}
+
+truce_status truce_queue_stats(truce_store *store, bson_t *stats, bson_error_t *error)
+{
+    bson_t *pipeline = stats_pipeline();
+    struct figures figures = {0};
+    truce_cursor *cursor = NULL;
+    const bson_t *group = NULL;
+    truce_status status;
+
+    bson_init(stats);
+    status = truce_aggregate(store, QUEUE, pipeline, NULL, &cursor, error);
+    while (!status) {
+        status = truce_cursor_next(cursor, &group, error);
+        if (status || !group)
+            break;
+        count_group(store, group, &figures, stats);
+    }
+    put(store, &figures, stats);
+    truce_cursor_close(cursor);
+    bson_destroy(pipeline);
+    return status;
+}

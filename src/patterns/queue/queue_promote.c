@@ -1,0 +1,219 @@
+/*
+ * What stands between a job and its claim: its time, and a worker that is gone. Claimers do both on their way
+ * (queue_claim.c), the sweep does it for queues that nobody claims from.
+ *
+ *     delayed, due        {_id, undone.state: "delayed", undone.at and priority as read, _intent: absent}
+ *                         -> ready, undone.rank: -priority
+ *     lease over (L4)     a commit that read: running, token and undone.at as watched -> as after a failure
+ *
+ * Both may be done by anybody, any number of times, at any time.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/id.h"
+#include "base/limits.h"
+#include "commit/memo.h"
+#include "patterns/queue/queue.h"
+#include "store/care.h"
+
+#define BATCH              100
+#define DAY_MS             INT64_C(86400000)
+#define NS_IN_MS           INT64_C(1000000)
+#define RESCUE_DEADLINE_MS 50 /* a job that a commit holds is for the next time */
+
+/* {undone.state, undone.queue?, undone.at: {$lte: now}} */
+static void due_filter(const char *state, const char *queue, bson_t *filter)
+{
+    bson_t inner;
+
+    bson_init(filter);
+    BSON_APPEND_UTF8(filter, "undone.state", state);
+    if (queue) { /* all but the ready ones have the rank 0: one range of the index */
+        BSON_APPEND_UTF8(filter, "undone.queue", queue);
+        BSON_APPEND_INT32(filter, "undone.rank", 0);
+    }
+    BSON_APPEND_DOCUMENT_BEGIN(filter, "undone.at", &inner);
+    BSON_APPEND_DATE_TIME(&inner, "$lte", truce__clock_wall_ms());
+    bson_append_document_end(filter, &inner);
+}
+
+/* At most a batch; the caller destroys each. */
+static truce_status gather(truce_store *store, const char *state, const char *queue, bson_t **found,
+                           size_t *count, bson_error_t *error)
+{
+    bson_t filter, *sort = BCON_NEW("undone.rank", BCON_INT32(1), "undone.at", BCON_INT32(1));
+    truce_find_options options = {.limit = BATCH, .sort = queue ? sort : NULL};
+    truce_cursor *cursor = NULL;
+    const bson_t *job = NULL;
+    truce_status status;
+
+    due_filter(state, queue, &filter);
+    *count = 0;
+    status = truce_find(store, QUEUE, &filter, &options, &cursor, error);
+    while (!status && *count < BATCH) {
+        status = truce_cursor_next(cursor, &job, error);
+        if (status || !job)
+            break;
+        found[(*count)++] = bson_copy(job);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&filter);
+    bson_destroy(sort);
+    return status;
+}
+
+static void release(bson_t **found, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        bson_destroy(found[i]);
+}
+
+/* ---- time --------------------------------------------------------------------------------------- */
+
+static void promotion(const bson_t *job, bson_t *filter, bson_t *update)
+{
+    bson_value_t id = truce__document_id(job);
+    int32_t priority = (int32_t)truce__field_number(job, "priority");
+    int64_t at_ms;
+    bson_oid_t rev;
+
+    (void)truce__job_date(job, "undone.at", &at_ms);
+    truce__id_new(&rev);
+    BSON_APPEND_VALUE(filter, "_id", &id);
+    BCON_APPEND(filter, "undone.state", BCON_UTF8("delayed"), "undone.at", BCON_DATE_TIME(at_ms),
+                "priority", BCON_INT32(priority), "_intent", "{", "$exists", BCON_BOOL(false), "}");
+    BCON_APPEND(update, "$set", "{", "state", BCON_UTF8("ready"), "undone.state",
+                BCON_UTF8("ready"), "undone.rank", BCON_INT32(-priority), "_rev", BCON_OID(&rev),
+                "}");
+}
+
+static truce_status promote_all(truce_store *store, bson_t **found, size_t count,
+                                bson_error_t *error)
+{
+    truce_bulk_options options = {.unordered = true};
+    truce_write writes[BATCH] = {0};
+    truce_write_outcome outcomes[BATCH];
+    bson_t filters[BATCH], updates[BATCH];
+    truce_status status;
+
+    for (size_t i = 0; i < count; i++) {
+        bson_init(&filters[i]);
+        bson_init(&updates[i]);
+        promotion(found[i], &filters[i], &updates[i]);
+        writes[i] = (truce_write){TRUCE_WRITE_UPDATE, QUEUE, &filters[i], &updates[i]};
+    }
+    status = truce_bulk(store, writes, count, &options, outcomes, error);
+    for (size_t i = 0; i < count; i++) {
+        truce_write_result_release(&outcomes[i].result);
+        bson_destroy(&filters[i]);
+        bson_destroy(&updates[i]);
+    }
+    return status;
+}
+
+truce_status truce__queue_promote(truce_store *store, const char *queue, bool *more,
+                                  bson_error_t *error)
+{
+    bson_t *found[BATCH];
+    size_t count;
+    truce_status status = gather(store, "delayed", queue, found, &count, error);
+
+    if (!status && count)
+        status = promote_all(store, found, count, error);
+    *more = count == BATCH;
+    release(found, count);
+    return status;
+}
+
+/* ---- workers that are gone ------------------------------------------------------------------------ */
+
+struct rescue {
+    const truce_queue *queue;
+    bson_oid_t token;
+    bson_value_t id;
+    int64_t at_ms;
+    bool rescued;
+};
+
+static char *reason(const bson_t *job, int64_t now_ms)
+{
+    int64_t timeout_ms = truce__field_number(job, "timeout_ms"), since_ms;
+
+    if (timeout_ms && truce__job_date(job, "lease.since", &since_ms) &&
+        now_ms >= since_ms + timeout_ms)
+        return bson_strdup_printf("timed out after %lld ms", (long long)timeout_ms);
+    return bson_strdup("its worker gave no sign of life until its lease ended");
+}
+
+static truce_status rescue_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct rescue *rescue = arg;
+    int64_t now_ms = truce__clock_wall_ms(), at_ms;
+    bson_t job, update = BSON_INITIALIZER;
+    bson_oid_t token;
+    truce_status status = truce_commit_read(commit, QUEUE, &rescue->id, &job, error);
+
+    rescue->rescued = !status && !strcmp(truce__job_state(&job), "running") &&
+                      truce__job_token(&job, &token) && bson_oid_equal(&token, &rescue->token) &&
+                      truce__job_date(&job, "undone.at", &at_ms) && at_ms == rescue->at_ms;
+    if (rescue->rescued) {
+        char *why = reason(&job, now_ms);
+
+        truce__job_fails(&update, rescue->queue, &job, why, -1, now_ms);
+        status = truce_commit_update(commit, QUEUE, &rescue->id, NULL, &update, error);
+        bson_free(why);
+    }
+    bson_destroy(&job);
+    bson_destroy(&update);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* L4 */
+static bool lease_is_over(const truce_queue *queue, const bson_t *job, const struct rescue *rescue)
+{
+    bson_iter_t iter, found;
+    int64_t lease_ms = queue->lease_ms, since_ns;
+
+    if (bson_iter_init(&iter, job) && bson_iter_find_descendant(&iter, "lease.ms", &found))
+        lease_ms = bson_iter_as_int64(&found);
+    since_ns = truce__memo_watch(queue->store, &rescue->token, rescue->at_ms);
+    return truce__clock_monotonic_ns() - since_ns >= lease_ms * NS_IN_MS ||
+           truce__clock_wall_ms() - rescue->at_ms >= DAY_MS;
+}
+
+truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bool *rescued,
+                                 bson_error_t *error)
+{
+    struct rescue rescue = {.queue = queue, .id = truce__document_id(job)};
+    truce_commit_options options = {.mechanism = queue->mechanism,
+                                    .lease_ms = truce__queue_commit_lease(queue),
+                                    .deadline_ms = RESCUE_DEADLINE_MS};
+    truce_status status;
+
+    *rescued = false;
+    if (!truce__job_token(job, &rescue.token) ||
+        !truce__job_date(job, "undone.at", &rescue.at_ms) || !lease_is_over(queue, job, &rescue))
+        return TRUCE_OK;
+    status = truce_transact(queue->store, rescue_in, &rescue, &options, error);
+    *rescued = !status && rescue.rescued;
+    return status;
+}
+
+truce_status truce__queue_rescue_some(const truce_queue *queue, bson_error_t *error)
+{
+    bson_t *found[BATCH];
+    size_t count;
+    truce_status status = gather(queue->store, "running", queue->name, found, &count, error);
+
+    for (size_t i = 0; !status && i < count; i++) {
+        bson_error_t ignored; /* one job that cannot be mended must not stop the others */
+        bool rescued;
+
+        if (truce__queue_rescue(queue, found[i], &rescued, &ignored))
+            continue;
+    }
+    release(found, count);
+    return status;
+}

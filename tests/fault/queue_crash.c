@@ -1,0 +1,227 @@
+/*
+ * A worker that dies at every one of its store calls, before or after the call's effect, and again in its
+ * second life; every single answer lost. The jobs are added under keys, so adding them again is harmless; each has
+ * one effect in its commit, and one in a step before it. At the end each job is done, and each effect is there once.
+ */
+#include "tests/support/queue_rig.h"
+#include "tests/support/trouble.h"
+
+#define JOBS      2
+#define ROUNDS    3000
+#define DOOMED_MS 15 /* one that will die need not wait for long */
+
+struct rig {
+    truce_store *inner, *store;
+    truce_mechanism mechanism;
+    bool usual; /* the way that is wrong */
+};
+
+static void rig_open(struct rig *rig, truce_mechanism mechanism)
+{
+    truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
+    truce_store *memory = server_or_memory();
+
+    insert_json(memory, "effects", "{'_id': 'effect', 'n': 0}");
+    rig->inner = truce_fault_wrap(memory, &none);
+    rig->store = truce_fault_wrap(rig->inner, &none);
+    rig->mechanism = mechanism;
+}
+
+static truce_status add_jobs(truce_queue *queue, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (int i = 0; i < JOBS && !status; i++) {
+        bson_t *payload = BCON_NEW("n", BCON_INT32(i));
+        truce_job_options options = {
+            .unique_payload = true, .unique_scope = TRUCE_UNIQUE_KEPT, .attempts_max = 1000};
+
+        status = truce_queue_add(queue, NULL, payload, &options, NULL, error);
+        bson_destroy(payload);
+    }
+    return status;
+}
+
+static truce_status step(truce_commit *commit, void *arg, bson_t *result, bson_error_t *error)
+{
+    BSON_APPEND_INT32(result, "run", ++*(int *)arg);
+    return rig_effect(commit, NULL, error);
+}
+
+/* Both effects, and then it is done. */
+static truce_status do_usual(struct rig *rig, truce_job *job, bson_error_t *error)
+{
+    bson_t *filter = test_bson("{'_id': 'effect'}"), *update = test_bson("{'$inc': {'n': 2}}");
+    truce_status status = truce_update(rig->store, "effects", filter, update, NULL, NULL, error);
+
+    bson_destroy(filter);
+    bson_destroy(update);
+    return status ? status : truce_job_done(job, NULL, NULL, error);
+}
+
+static truce_status do_job(struct rig *rig, truce_job *job, bson_error_t *error)
+{
+    int runs = 0;
+    truce_status status;
+
+    if (rig->usual)
+        return do_usual(rig, job, error);
+    status = truce_job_step(job, "first", step, &runs, NULL, error);
+
+    if (!status && truce_job_attempt(job) == 1)
+        return truce_job_fail(job, NULL, "once for every job", 0, error);
+    return status ? status : truce_job_commit(job, rig_effect, NULL, NULL, error);
+}
+
+static bool all_done(truce_store *store, truce_status *status, bson_error_t *error)
+{
+    bson_t *done = test_bson("{'state': 'done'}");
+    int64_t count = 0;
+
+    *status = truce_count(store, "truce_queue", done, NULL, &count, error);
+    bson_destroy(done);
+    return !*status && count == JOBS;
+}
+
+/* Until all jobs are done, or a call fails. */
+static truce_status work(struct rig *rig, uint32_t deadline_ms, bson_error_t *error)
+{
+    truce_queue_options options = {.queue = "mail",
+                                   .lease_ms = 4,
+                                   .backoff_ms = 1,
+                                   .backoff_max_ms = 1,
+                                   .deadline_ms = deadline_ms,
+                                   .mechanism = rig->mechanism};
+    truce_queue *queue = truce_queue_new(rig->store, &options);
+    truce_status status = add_jobs(queue, error);
+
+    for (int i = 0; i < ROUNDS && !status && !all_done(rig->store, &status, error); i++) {
+        truce_job *job;
+
+        if (status)
+            break;
+        status = truce_queue_claim(queue, &job, error);
+        if (!status)
+            status = do_job(rig, job, error);
+        else
+            truce__clock_sleep_ms(1);
+        truce_job_free(job);
+        if (status == TRUCE_NOT_FOUND || status == TRUCE_EXPIRED)
+            status = TRUCE_OK;
+    }
+    truce_queue_free(queue);
+    return status;
+}
+
+/* What a dead worker's commits leave is the commits' affair, and found by its own rules. */
+static void count_finding(const bson_t *finding, void *arg)
+{
+    int *count = arg;
+    bson_iter_t iter;
+
+    if (bson_iter_init_find(&iter, finding, "rule") &&
+        !strncmp(bson_iter_utf8(&iter, NULL), "job", 3))
+        ++*count;
+}
+
+static void check(struct rig *rig, const char *what, uint64_t at)
+{
+    truce_sweep_report swept;
+    truce_check_report checked;
+    bson_error_t error;
+    int64_t effects;
+    int found = 0;
+
+    CHECK_OK(truce_sweep(rig->store, NULL, &swept, &error), error);
+    CHECK_OK(truce_check(rig->store, NULL, count_finding, &found, &checked, &error), error);
+    CHECK_INT(found, ==, 0);
+    effects = rig_effects(rig->store);
+    if (!CHECK_INT(effects, ==, 2 * JOBS))
+        fprintf(stderr, "    %s %d\n", what, (int)at);
+    if (!CHECK_INT(count_json(rig->store, "truce_queue", "{'queue': 'mail'}"), ==, JOBS))
+        fprintf(stderr, "    %s %d\n", what, (int)at);
+}
+
+static void finish(struct rig *rig)
+{
+    bson_error_t error;
+    truce_status status = TRUCE_UNKNOWN;
+
+    trouble_arm(rig->inner, rig->store, NONE, 0);
+    for (int i = 0; i < 4 && status; i++)
+        status = work(rig, 20000, &error);
+    CHECK_OK(status, error);
+}
+
+/* True: the trouble came. */
+static bool suffer(truce_mechanism mechanism, enum trouble first, uint64_t at, enum trouble second,
+                   uint64_t then)
+{
+    struct rig rig;
+    bson_error_t error;
+    bool hit;
+
+    rig_open(&rig, mechanism);
+    trouble_arm(rig.inner, rig.store, first, at);
+    (void)!work(&rig, DOOMED_MS, &error);
+    hit = truce_fault_hits(rig.store) + truce_fault_hits(rig.inner) > 0;
+    if (second) {
+        trouble_arm(rig.inner, rig.store, second, then);
+        (void)!work(&rig, DOOMED_MS, &error);
+    }
+    finish(&rig);
+    check(&rig, first == LOSE ? "lost" : "died", at);
+    truce_store_close(rig.store);
+    return hit;
+}
+
+static void suffer_everywhere(truce_mechanism mechanism)
+{
+    uint64_t at,
+        stride = (uint64_t)test_scale("TRUCE_QUEUE_CRASH_STEP", server_under_test() ? 9 : 1);
+
+    for (at = 1; suffer(mechanism, DIE_BEFORE, at, NONE, 0) && !test_failures() && at < 400;
+         at += stride) {
+        suffer(mechanism, DIE_AFTER, at, NONE, 0);
+        suffer(mechanism, LOSE, at, NONE, 0);
+        suffer(mechanism, DIE_AFTER, at, DIE_AFTER, 1 + at % 7);
+    }
+    CHECK_INT(at, >, 40);
+}
+
+TEST(whatever_call_is_the_last_the_jobs_are_done_by_the_journal)
+{
+    suffer_everywhere(TRUCE_MECHANISM_JOURNAL);
+}
+
+TEST(whatever_call_is_the_last_the_jobs_are_done_by_the_stores_own_commits)
+{
+    truce_store *store = server_or_memory();
+    bool has = store->capabilities & TRUCE_CAN_ATOMIC_BULK;
+
+    truce_store_close(store);
+    if (has)
+        suffer_everywhere(TRUCE_MECHANISM_NATIVE);
+    else
+        test_skip("this store has none");
+}
+
+/* The canary: effects that are written before the job is done, not with it. */
+TEST(effects_outside_of_the_commit_are_caught)
+{
+    int caught = 0;
+
+    for (uint64_t at = 1; at < 60 && !caught; at++) {
+        struct rig rig;
+        bson_error_t error;
+
+        rig_open(&rig, TRUCE_MECHANISM_JOURNAL);
+        rig.usual = true;
+        trouble_arm(rig.inner, rig.store, DIE_AFTER, at);
+        (void)!work(&rig, DOOMED_MS, &error);
+        finish(&rig);
+        caught += rig_effects(rig.store) != 2 * JOBS;
+        truce_store_close(rig.store);
+    }
+    CHECK_INT(caught, >, 0);
+}

@@ -1,0 +1,141 @@
+#ifndef TRUCE_TESTS_SUPPORT_QUEUE_RIG_H
+#define TRUCE_TESTS_SUPPORT_QUEUE_RIG_H
+
+/* What the tests of the job queue share. A lease here is short, and nothing depends on its end coming soon. */
+#include "base/clock.h"
+#include "patterns/queue/queue.h"
+#include "tests/support/bank.h"
+
+#define RIG_LEASE_MS 30
+
+/* on_every_setting, where the store has the mechanism. */
+static inline void rig_everywhere(setting_function *function)
+{
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        int before = test_failures();
+        truce_store *store = open_setting(&settings[i]);
+
+        if (store && (settings[i].mechanism != TRUCE_MECHANISM_NATIVE ||
+                      store->capabilities & TRUCE_CAN_ATOMIC_BULK))
+            function(store, &settings[i]);
+        truce_store_close(store);
+        if (test_failures() > before)
+            fprintf(stderr, "    (with %s)\n", settings[i].name);
+    }
+}
+
+static inline truce_queue *rig_queue(truce_store *store, const struct setting *setting,
+                                     const char *name)
+{
+    truce_queue_options options = {
+        .queue = name, .worker = "tester", .mechanism = setting ? setting->mechanism : 0};
+
+    return truce_queue_new(store, &options);
+}
+
+/* One whose claims run out by themselves, and whose failed jobs are ready again at once. */
+static inline truce_queue *rig_hasty(truce_store *store, const struct setting *setting,
+                                     const char *name)
+{
+    truce_queue_options options = {.queue = name,
+                                   .worker = "hasty",
+                                   .lease_ms = RIG_LEASE_MS,
+                                   .attempts_max = 3,
+                                   .backoff_ms = 1,
+                                   .backoff_max_ms = 1,
+                                   .mechanism = setting ? setting->mechanism : 0};
+
+    return truce_queue_new(store, &options);
+}
+
+static inline bson_oid_t rig_add(truce_queue *queue, const char *payload,
+                                 const truce_job_options *options)
+{
+    bson_t *document = test_bson(payload);
+    truce_job_added added = {0};
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_queue_add(queue, NULL, document, options, &added, &error), error);
+    bson_destroy(document);
+    return added.id;
+}
+
+static inline truce_job *rig_claim(truce_queue *queue)
+{
+    truce_job *job = NULL;
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_queue_claim(queue, &job, &error), error);
+    return job;
+}
+
+/* Waits for a job that has yet to become ready; bounded, and slow machines only wait longer. */
+static inline truce_job *rig_claim_later(truce_queue *queue)
+{
+    truce_job *job = NULL;
+    bson_error_t error = {0};
+    truce_status status = TRUCE_NOT_FOUND;
+
+    for (int i = 0; i < 6000 && status == TRUCE_NOT_FOUND; i++) {
+        status = truce_queue_claim(queue, &job, &error);
+        if (status == TRUCE_NOT_FOUND)
+            truce__clock_sleep_ms(10);
+    }
+    CHECK_OK(status, error);
+    return job;
+}
+
+static inline void rig_no_job(truce_queue *queue)
+{
+    truce_job *job = NULL;
+    bson_error_t error = {0};
+
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_queue_claim(queue, &job, &error), error);
+    truce_job_free(job);
+}
+
+/* Its text is borrowed by nobody: compared at once. */
+static inline void rig_state(truce_queue *queue, const bson_oid_t *id, const char *expected,
+                             const char *file, int line)
+{
+    bson_t job;
+    bson_error_t error = {0};
+
+    if (test_check_status(0, truce_queue_get(queue, NULL, id, &job, &error), &error, "get", file,
+                          line))
+        test_check_text(expected, truce__job_state(&job), file, line);
+    bson_destroy(&job);
+}
+
+#define CHECK_STATE(expected, queue, id) rig_state(queue, id, expected, __FILE__, __LINE__)
+
+static inline int64_t rig_number(const bson_t *document, const char *path)
+{
+    bson_iter_t iter, found;
+
+    return bson_iter_init(&iter, document) && bson_iter_find_descendant(&iter, path, &found)
+               ? bson_iter_as_int64(&found)
+               : -1;
+}
+
+/* The effect of the tests: {$inc: {n: 1}} of the document "effect" of "effects". */
+static inline truce_status rig_effect(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    (void)arg;
+    return add_update(commit, "effects", "effect", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+static inline int64_t rig_effects(truce_store *store)
+{
+    bson_t *filter = test_bson("{'_id': 'effect'}"), found;
+    bson_error_t error = {0};
+    int64_t n;
+
+    CHECK_OK(truce_find_one(store, "effects", filter, NULL, &found, &error), error);
+    n = rig_number(&found, "n");
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return n;
+}
+
+#endif
