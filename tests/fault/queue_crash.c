@@ -25,6 +25,7 @@ static void rig_open(struct rig *rig, truce_mechanism mechanism)
     rig->inner = truce_fault_wrap(memory, &none);
     rig->store = truce_fault_wrap(rig->inner, &none);
     rig->mechanism = mechanism;
+    rig->usual = false;
 }
 
 static truce_status add_jobs(truce_queue *queue, bson_error_t *error)
