@@ -19,6 +19,7 @@
 #include "truce/queue.h"
 #include "truce/request.h"
 #include "truce/revision.h"
+#include "truce/salvage.h"
 #include "truce/sequence.h"
 #include "truce/set.h"
 #include "truce/snapshot.h"

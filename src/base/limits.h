@@ -34,6 +34,10 @@
 #define TRUCE_COPY_BATCH_MAX       10000 /* documents that a copy holds at a time */
 #define TRUCE_COPY_DIFFERENCES_MAX 10000 /* that it tells, each with values of up to 1,000 bytes */
 
+#define TRUCE_SALVAGE_PAGES_MAX    (1 << 30) /* of a damaged file: 4 TiB */
+#define TRUCE_SALVAGE_GAPS_MAX     10000 /* places that cannot be reached; then whole collections are */
+#define TRUCE_SALVAGE_TABLES_MAX   10000 /* collections */
+
 #define TRUCE_COMMIT_DOCUMENTS_MAX 1000   /* documents of one commit */
 #define COMMIT_LEASE_MS            10000  /* default lease of a journal commit */
 #define COMMIT_LOOK_LEASE_MS       1000   /* the same of what truce_read_many holds */

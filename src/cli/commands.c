@@ -58,6 +58,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_export,
     &cli_copy,
     &cli_backup,
+    &cli_salvage,
     &cli_index_create,
     &cli_index_list,
     &cli_index_drop,

@@ -5,6 +5,7 @@
 #include <sqlite3.h>
 
 #include "engine/storage/kv.h"
+#include "engine/storage/kv_format.h"
 #include "engine/storage/kv_seen.h"
 
 enum kv_statement {
@@ -90,11 +91,6 @@ static inline bool kv_is_sound(struct kv *kv, int64_t table, int64_t row, struct
     return !kv->sound || truce__seen_has(&kv->seen, table, row, body.data, body.size) ||
            truce__kv_look_at(kv, table, row, body);
 }
-
-#define KV_DEFINITION_BYTES 160
-
-/* The definition of a table of rows or of keys (kv_schema.c). */
-void truce__kv_definition(bool keys, int64_t table, char *sql, size_t size);
 
 /* Ends what the previous call lent out. */
 static inline void kv_settle(struct kv *kv)

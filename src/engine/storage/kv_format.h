@@ -1,14 +1,23 @@
 #ifndef TRUCE_ENGINE_KV_FORMAT_H
 #define TRUCE_ENGINE_KV_FORMAT_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 /* What makes an SQLite file a truce store.
  *
  *     format 1    pages without checksums; can be read, and copied into a file of format 2
  *     format 2    pages with checksums (kv_page.h)
  */
-#define KV_APPLICATION_ID 0x74727563 /* "truc" */
-#define KV_FORMAT         2          /* of a new file; the only one that is written */
-#define KV_FORMAT_OLDEST  1          /* that can be read */
-#define KV_FORMAT_SUMS    2          /* from which on pages have checksums */
+#define KV_APPLICATION_ID   0x74727563 /* "truc" */
+#define KV_FORMAT           2          /* of a new file; the only one that is written */
+#define KV_FORMAT_OLDEST    1          /* that can be read */
+#define KV_FORMAT_SUMS      2          /* from which on pages have checksums */
+
+#define KV_DEFINITION_BYTES 160
+
+/* The definition of a table of rows or of keys (kv_schema.c). */
+void truce__kv_definition(bool keys, int64_t table, char *sql, size_t size);
 
 #endif

@@ -225,6 +225,18 @@ truce_status truce__process_may_open(const char *path, const struct file_id *id,
     return TRUCE_OK;
 }
 
+bool truce__process_has_open(const struct file_id *id)
+{
+    const struct open_file *file;
+    bool has;
+
+    pthread_mutex_lock(&mutex);
+    file = find_file(id);
+    has = file && (file->times || file->inherited);
+    pthread_mutex_unlock(&mutex);
+    return has;
+}
+
 void truce__process_opening(void)
 {
     watch();

@@ -34,6 +34,9 @@ void truce__process_close(int descriptor);
 truce_status truce__process_may_open(const char *path, const struct file_id *id,
                                      bson_error_t *error);
 
+/* Has this process it open? */
+bool truce__process_has_open(const struct file_id *id);
+
 /* Before SQLite opens a database; then one of the next two, by the same thread. */
 void truce__process_opening(void);
 void truce__process_gave_up(void);

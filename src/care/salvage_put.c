@@ -1,0 +1,213 @@
+/* Salvage: what was found, into the other store. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "bson/value.h"
+#include "care/salvage.h"
+
+#define BATCH_DOCUMENTS 500
+#define BATCH_BYTES     (4 << 20)
+#define DOUBTFUL        ".doubtful"
+
+/* ---- documents ---------------------------------------------------------------------------------- */
+
+static void count_one(struct salvage *salvage, bool saved)
+{
+    struct salvage_table *table = salvage->batch.table;
+    bool doubtful = salvage->batch.doubtful;
+    truce_salvage_report *report = salvage->report;
+
+    if (!saved) {
+        report->lost++;
+        if (table)
+            table->lost++;
+        return;
+    }
+    *(!table ? &report->strays : doubtful ? &report->doubtful : &report->documents) += 1;
+    if (table)
+        *(doubtful ? &table->doubtful : &table->documents) += 1;
+}
+
+/* Where the other store itself fails nothing goes on; a document that it refuses is lost. */
+static bool is_refusal(truce_status status)
+{
+    return status == TRUCE_DUPLICATE || status == TRUCE_INVALID || status == TRUCE_LIMIT;
+}
+
+/* Two of one _id: one of them is older. */
+static void put_again(struct salvage *salvage, const bson_t *document)
+{
+    const truce_write_options options = {.relaxed = true};
+    char name[2 * TRUCE_COLLECTION_NAME_MAX];
+    truce_status status;
+
+    if (salvage->batch.doubtful) {
+        count_one(salvage, false);
+        return;
+    }
+    snprintf(name, sizeof name, "%s%s", salvage->batch.collection, DOUBTFUL);
+    status = truce_insert(salvage->to, name, document, &options, salvage->error);
+    salvage->batch.doubtful = true;
+    if (!status || is_refusal(status))
+        count_one(salvage, !status);
+    else
+        salvage->status = status;
+    salvage->batch.doubtful = false;
+}
+
+static void judge(struct salvage *salvage, const bson_t *document,
+                  const truce_write_outcome *outcome)
+{
+    if (outcome->status == TRUCE_DUPLICATE)
+        put_again(salvage, document);
+    else if (!outcome->status || is_refusal(outcome->status))
+        count_one(salvage, !outcome->status);
+    else if (!salvage->status) {
+        salvage->status = outcome->status;
+        *salvage->error = outcome->error;
+    }
+}
+
+static void write_batch(struct salvage *salvage)
+{
+    const truce_bulk_options options = {.unordered = true};
+    struct salvage_batch *batch = &salvage->batch;
+    truce_write *writes = bson_malloc0(batch->count * sizeof *writes);
+    truce_write_outcome *outcomes = bson_malloc0(batch->count * sizeof *outcomes);
+    bson_error_t ignored;
+
+    for (size_t i = 0; i < batch->count; i++)
+        writes[i] = (truce_write){.kind = TRUCE_WRITE_INSERT,
+                                  .collection = batch->collection,
+                                  .document = batch->documents[i]};
+    /* each outcome says what became of it */
+    if (truce_bulk(salvage->to, writes, batch->count, &options, outcomes, &ignored) ==
+        TRUCE_OK) { /* all of them */
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        judge(salvage, batch->documents[i], &outcomes[i]);
+        truce_write_result_release(&outcomes[i].result);
+    }
+    bson_free(writes);
+    bson_free(outcomes);
+}
+
+void truce__salvage_flush(struct salvage *salvage)
+{
+    struct salvage_batch *batch = &salvage->batch;
+
+    if (batch->count && !salvage->status)
+        write_batch(salvage);
+    for (size_t i = 0; i < batch->count; i++)
+        bson_destroy(batch->documents[i]);
+    bson_free(batch->documents);
+    bson_free(batch->collection);
+    *batch = (struct salvage_batch){0};
+}
+
+static bool fits_batch(const struct salvage *salvage, const struct salvage_table *table,
+                       const char *name, bool doubtful, size_t size)
+{
+    const struct salvage_batch *batch = &salvage->batch;
+
+    return batch->table == table && batch->doubtful == doubtful && batch->count < BATCH_DOCUMENTS &&
+           batch->bytes + size <= BATCH_BYTES && !strncmp(batch->collection, name, strlen(name)) &&
+           !strcmp(batch->collection + strlen(name), table && doubtful ? DOUBTFUL : "");
+}
+
+void truce__salvage_put(struct salvage *salvage, struct salvage_table *table, const char *name,
+                        const struct wreck_column *body, bool doubtful)
+{
+    struct salvage_batch *batch = &salvage->batch;
+    bson_t document;
+
+    if (!truce__document_sound(body->data, body->size) ||
+        !bson_init_static(&document, body->data, body->size)) {
+        salvage->report->lost++;
+        if (table)
+            table->lost++;
+        return;
+    }
+    if (batch->count && !fits_batch(salvage, table, name, doubtful, body->size))
+        truce__salvage_flush(salvage);
+    if (!batch->count) {
+        batch->collection = bson_strdup_printf("%s%s", name, table && doubtful ? DOUBTFUL : "");
+        batch->documents = bson_malloc0(BATCH_DOCUMENTS * sizeof *batch->documents);
+        batch->table = table;
+        batch->doubtful = doubtful;
+    }
+    batch->documents[batch->count++] = bson_copy(&document);
+    batch->bytes += body->size;
+}
+
+/* ---- indexes ------------------------------------------------------------------------------------ */
+
+static void make_index(struct salvage *salvage, const struct salvage_table *table,
+                       bson_iter_t *entry, bson_t *refused, uint32_t *count)
+{
+    const uint8_t *data;
+    bson_iter_t name;
+    bson_error_t error;
+    bson_t definition, one;
+    char key[16];
+    uint32_t size;
+
+    if (!bson_iter_find(entry, "definition") || !BSON_ITER_HOLDS_DOCUMENT(entry))
+        return;
+    bson_iter_document(entry, &size, &data);
+    if (!bson_init_static(&definition, data, size) ||
+        !bson_iter_init_find(&name, &definition, "name") || !BSON_ITER_HOLDS_UTF8(&name) ||
+        !strcmp(bson_iter_utf8(&name, NULL), "_id_"))
+        return;
+    if (!truce_index_create(salvage->to, table->name, &definition, &error)) {
+        salvage->report->indexes++;
+        return;
+    }
+    salvage->report->indexes_refused++;
+    snprintf(key, sizeof key, "%u", (*count)++);
+    BSON_APPEND_DOCUMENT_BEGIN(refused, key, &one);
+    BSON_APPEND_UTF8(&one, "name", bson_iter_utf8(&name, NULL));
+    BSON_APPEND_UTF8(&one, "text", error.message);
+    bson_append_document_end(refused, &one);
+}
+
+static void make_indexes(struct salvage *salvage, const struct salvage_table *table,
+                         bson_t *refused)
+{
+    bson_iter_t iter, list, entry;
+    bson_error_t ignored;
+    uint32_t count = 0;
+
+    if (!table->entry || !bson_iter_init_find(&iter, table->entry, "indexes") ||
+        !bson_iter_recurse(&iter, &list))
+        return;
+    if (truce_collection_create(salvage->to, table->name, &ignored)) {
+        /* it is there, or its name is none, and every index says so */
+    }
+    while (bson_iter_next(&list)) {
+        if (BSON_ITER_HOLDS_DOCUMENT(&list) && bson_iter_recurse(&list, &entry))
+            make_index(salvage, table, &entry, refused, &count);
+    }
+}
+
+void truce__salvage_end_table(struct salvage *salvage, const struct salvage_table *table)
+{
+    int64_t indexes = salvage->report->indexes;
+    bson_t answer = BSON_INITIALIZER, refused = BSON_INITIALIZER;
+    char name[40];
+
+    make_indexes(salvage, table, &refused);
+    snprintf(name, sizeof name, "salvaged_c%lld", (long long)table->id);
+    BSON_APPEND_UTF8(&answer, "collection", table->name ? table->name : name);
+    BSON_APPEND_INT64(&answer, "documents", table->documents);
+    BSON_APPEND_INT64(&answer, "doubtful", table->doubtful);
+    BSON_APPEND_INT64(&answer, "lost", table->lost);
+    BSON_APPEND_INT64(&answer, "lost_pages", table->lost_pages);
+    BSON_APPEND_INT64(&answer, "indexes", salvage->report->indexes - indexes);
+    BSON_APPEND_ARRAY(&answer, "refused_indexes", &refused);
+    if (salvage->options->collection)
+        salvage->options->collection(&answer, salvage->options->arg);
+    bson_destroy(&answer);
+    bson_destroy(&refused);
+}

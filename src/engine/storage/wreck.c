@@ -1,0 +1,299 @@
+/*
+ * The pages of a damaged file.
+ *
+ *     page      the last version of it that was committed to the log and whose frame is whole;
+ *               else what stands in the file, if its checksum is right;
+ *               else what stands there, in doubt
+ *
+ * A frame of the log has a checksum that goes on from that of the frame before it. So a damaged one is known, and the
+ * one behind it is judged by what stands in the damaged one's header: SQLite, which recovers up to the first
+ * damaged frame, would leave all that were committed after it. A page whose younger version is lost so is in
+ * doubt.
+ *
+ * Sizes come from the file system, and every number that stands in the file is compared with them.
+ */
+#include "engine/storage/wreck.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "engine/storage/kv_format.h"
+#include "engine/storage/kv_page.h"
+#include "engine/storage/lock_bytes.h"
+#include "engine/storage/process.h"
+
+#define LOG_HEADER   32
+#define FRAME_HEADER 24
+#define FRAME        (FRAME_HEADER + WRECK_PAGE_BYTES)
+#define LOG_MAGIC    0x377f0682u
+#define PLACE_SIZE   16 /* of the file's header: bytes of a page, */
+#define PLACE_ROOM   20 /* those at its end that are not SQLite's, */
+#define PLACE_FORMAT 60 /* truce's format */
+
+static uint32_t number_at(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+/* All of it, or false. */
+static bool read_at(int file, void *bytes, size_t size, int64_t offset)
+{
+    uint8_t *to = bytes;
+
+    while (size) {
+        ssize_t got = pread(file, to, size, offset);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return false;
+        to += got;
+        size -= (size_t)got;
+        offset += got;
+    }
+    return true;
+}
+
+/* ---- the log ---------------------------------------------------------------------------------- */
+
+struct chain {
+    bool big; /* the bytes of its words */
+    uint32_t salts[2], sum[2];
+};
+
+static uint32_t word_of(const struct chain *chain, const uint8_t *at)
+{
+    if (chain->big)
+        return number_at(at);
+    return (uint32_t)at[3] << 24 | (uint32_t)at[2] << 16 | (uint32_t)at[1] << 8 | at[0];
+}
+
+static void add_to(struct chain *chain, const uint8_t *bytes, size_t size)
+{
+    for (size_t i = 0; i + 8 <= size; i += 8) {
+        chain->sum[0] += word_of(chain, bytes + i) + chain->sum[1];
+        chain->sum[1] += word_of(chain, bytes + i + 4) + chain->sum[0];
+    }
+}
+
+static bool begin_chain(const struct wreck *wreck, struct chain *chain)
+{
+    uint8_t header[LOG_HEADER];
+
+    if (!read_at(wreck->log, header, sizeof header, 0) ||
+        (number_at(header) | 1) != (LOG_MAGIC | 1) || number_at(header + 8) != WRECK_PAGE_BYTES)
+        return false;
+    *chain = (struct chain){.big = number_at(header) & 1,
+                            .salts = {number_at(header + 16), number_at(header + 20)}};
+    add_to(chain, header, 24);
+    return chain->sum[0] == number_at(header + 24) && chain->sum[1] == number_at(header + 28);
+}
+
+/* Whether the frame is whole; then, and if not, the chain goes on from what stands in its header. */
+static bool check_frame(struct chain *chain, const uint8_t *frame)
+{
+    bool whole;
+
+    add_to(chain, frame, 8);
+    add_to(chain, frame + FRAME_HEADER, WRECK_PAGE_BYTES);
+    whole = chain->sum[0] == number_at(frame + 16) && chain->sum[1] == number_at(frame + 20);
+    chain->sum[0] = number_at(frame + 16);
+    chain->sum[1] = number_at(frame + 20);
+    return whole;
+}
+
+/* The frames from `from` to `to` are of one commit. */
+static void take_commit(struct wreck *wreck, const uint32_t *pages, const bool *whole,
+                        uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i <= to; i++) {
+        uint32_t page = pages[i - from];
+
+        if (!page || page > wreck->pages)
+            continue;
+        if (whole[i - from]) {
+            wreck->frames[page] = i;
+            wreck->marks[page] &= (uint8_t)~WRECK_STALE;
+        } else {
+            wreck->marks[page] |= WRECK_STALE;
+        }
+    }
+}
+
+static uint32_t count_frames(const struct wreck *wreck)
+{
+    struct stat found;
+
+    if (wreck->log < 0 || fstat(wreck->log, &found) || found.st_size < LOG_HEADER)
+        return 0;
+    return (uint32_t)((found.st_size - LOG_HEADER) / FRAME);
+}
+
+static void read_log(struct wreck *wreck, uint32_t frames)
+{
+    uint32_t *pages = bson_malloc0((frames + 1) * sizeof *pages);
+    bool *whole = bson_malloc0((frames + 1) * sizeof *whole);
+    uint8_t *frame = bson_malloc(FRAME);
+    uint32_t first = 1;
+    struct chain chain;
+    bool begun = begin_chain(wreck, &chain);
+
+    for (uint32_t i = 1; begun && i <= frames; i++) {
+        if (!read_at(wreck->log, frame, FRAME, LOG_HEADER + (int64_t)(i - 1) * FRAME) ||
+            number_at(frame + 8) != chain.salts[0] || number_at(frame + 12) != chain.salts[1])
+            break;
+        pages[i - first] = number_at(frame);
+        whole[i - first] = check_frame(&chain, frame);
+        wreck->frames_lost += !whole[i - first];
+        if (!number_at(frame + 4))
+            continue;
+        take_commit(wreck, pages, whole, first, i);
+        first = i + 1;
+    }
+    bson_free(frame);
+    bson_free(whole);
+    bson_free(pages);
+}
+
+/* ---- opening ---------------------------------------------------------------------------------- */
+
+static truce_status cannot(const char *path, bson_error_t *error)
+{
+    return truce__fail(errno == ENOENT ? TRUCE_NOT_FOUND : TRUCE_IO, error,
+                       "cannot read \"%s\": %s", path, strerror(errno));
+}
+
+static bool somebody_has_it(const char *path)
+{
+    char *name = bson_strdup_printf("%s-lock", path);
+    int lock = truce__lock_file_open(name, O_RDONLY);
+    bool there = lock >= 0 && lock_has_byte(lock, BYTE_PRESENT);
+
+    if (lock >= 0)
+        truce__process_close(lock);
+    bson_free(name);
+    return there;
+}
+
+/* A descriptor of the file that is closed drops SQLite's locks of this process: so nobody here may have it open. */
+static truce_status look_around(const char *path, bson_error_t *error)
+{
+    struct file_id id;
+
+    if (!truce__file_id(path, &id))
+        return cannot(path, error);
+    if (truce__process_has_open(&id) || somebody_has_it(path))
+        return truce__fail(TRUCE_LOCKED, error, "\"%s\" is open: close it in every program first",
+                           path);
+    return TRUCE_OK;
+}
+
+/* A file of the first format says so, and has no checksums. */
+static void learn_format(struct wreck *wreck)
+{
+    uint8_t page[WRECK_PAGE_BYTES] = {0};
+
+    wreck->sums = true;
+    wreck->usable = WRECK_PAGE_BYTES - KV_SUM_BYTES;
+    (void)truce__wreck_read(wreck, 1, page);
+    if (!memcmp(page, "SQLite format 3", 16) && !page[PLACE_ROOM] &&
+        number_at(page + PLACE_FORMAT) == KV_FORMAT_OLDEST && page[PLACE_SIZE] == 0x10) {
+        wreck->sums = false;
+        wreck->usable = WRECK_PAGE_BYTES;
+    }
+}
+
+static truce_status measure(struct wreck *wreck, const char *path, uint32_t frames,
+                            bson_error_t *error)
+{
+    struct stat found;
+    int64_t pages;
+
+    if (fstat(wreck->file, &found))
+        return cannot(path, error);
+    if (!S_ISREG(found.st_mode))
+        return truce__fail(TRUCE_CORRUPT, error, "\"%s\" is not a regular file", path);
+    pages = (found.st_size + WRECK_PAGE_BYTES - 1) / WRECK_PAGE_BYTES + frames;
+    if (pages > TRUCE_SALVAGE_PAGES_MAX)
+        return truce__fail(TRUCE_LIMIT, error, "\"%s\" has more than %d pages", path,
+                           TRUCE_SALVAGE_PAGES_MAX);
+    wreck->pages = (uint32_t)pages;
+    wreck->frames = bson_malloc0(((size_t)pages + 1) * sizeof *wreck->frames);
+    wreck->marks = bson_malloc0((size_t)pages + 1);
+    return TRUCE_OK;
+}
+
+truce_status truce__wreck_open(const char *path, struct wreck *wreck, bson_error_t *error)
+{
+    char *log = bson_strdup_printf("%s-wal", path);
+    truce_status status = look_around(path, error);
+    uint32_t frames;
+
+    *wreck = (struct wreck){.file = -1, .log = -1};
+    if (!status) {
+        wreck->file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        wreck->log = open(log, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        frames = count_frames(wreck);
+        status = wreck->file < 0 ? cannot(path, error) : measure(wreck, path, frames, error);
+    }
+    bson_free(log);
+    if (status) {
+        truce__wreck_close(wreck);
+        return status;
+    }
+    if (frames)
+        read_log(wreck, frames);
+    learn_format(wreck);
+    return TRUCE_OK;
+}
+
+void truce__wreck_close(struct wreck *wreck)
+{
+    if (wreck->file >= 0)
+        close(wreck->file);
+    if (wreck->log >= 0)
+        close(wreck->log);
+    bson_free(wreck->frames);
+    bson_free(wreck->marks);
+    *wreck = (struct wreck){.file = -1, .log = -1};
+}
+
+/* ---- pages ------------------------------------------------------------------------------------ */
+
+static bool is_empty(const uint8_t *bytes)
+{
+    return !bytes[0] && !memcmp(bytes, bytes + 1, WRECK_PAGE_BYTES - 1);
+}
+
+static bool has_right_sum(const uint8_t *bytes, uint32_t page)
+{
+    uint64_t sum;
+
+    memcpy(&sum, bytes + WRECK_PAGE_BYTES - KV_SUM_BYTES, sizeof sum);
+    return BSON_UINT64_FROM_LE(sum) == truce__kv_page_sum(bytes, page);
+}
+
+enum wreck_state truce__wreck_read(const struct wreck *wreck, uint32_t page,
+                                   uint8_t bytes[WRECK_PAGE_BYTES])
+{
+    bool stale = page && page <= wreck->pages && wreck->marks[page] & WRECK_STALE;
+    bool sound;
+
+    if (!page || page > wreck->pages)
+        return WRECK_GONE;
+    if (wreck->frames[page]) {
+        int64_t offset = LOG_HEADER + (int64_t)(wreck->frames[page] - 1) * FRAME + FRAME_HEADER;
+
+        if (read_at(wreck->log, bytes, WRECK_PAGE_BYTES, offset))
+            return stale ? WRECK_DOUBTFUL : WRECK_SOUND;
+    }
+    if (!read_at(wreck->file, bytes, WRECK_PAGE_BYTES, (int64_t)(page - 1) * WRECK_PAGE_BYTES) ||
+        is_empty(bytes))
+        return WRECK_GONE;
+    sound = !stale && (!wreck->sums || has_right_sum(bytes, page));
+    return sound ? WRECK_SOUND : WRECK_DOUBTFUL;
+}

@@ -1,0 +1,544 @@
+/*
+ * Damaged files, and what is saved of them: a document in its collection is right, whatever happened to the
+ * file; one page that is gone costs no document that stands on others; nothing crashes or hangs.
+ *
+ * TRUCE_SALVAGE_IMAGES: how many damaged images of each kind (20; thousands under a sanitizer for a long run).
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "engine/storage/kv_page.h"
+#include "engine/storage/wreck.h"
+#include "tests/support/command.h"
+#include "tests/support/damage.h"
+#include "tests/support/test.h"
+#include "truce/salvage.h"
+
+enum { IMAGES = 20, HANGS_S = 200, COLLECTIONS = 3 };
+
+static const struct {
+    const char *name;
+    int documents;
+} collections[COLLECTIONS] = {{"one", 1200}, {"two", 500}, {"few", 3}};
+
+static char directory[300], path[400], log_path[420];
+static struct image sound;
+static struct random generator;
+static truce_store *saved;
+static truce_salvage_report report;
+
+static uint64_t below(uint64_t bound)
+{
+    return truce__random_below(&generator, bound);
+}
+
+/* ---- the sound file --------------------------------------------------------------------------- */
+
+/* Each tenth of "two" has further pages. */
+static bson_t *make_document(int collection, int id)
+{
+    bool large = collection == 1 && id % 10 == 0;
+    size_t size = large ? 9000 + (size_t)id : 100 + (size_t)(id % 90);
+    bson_t *document = BCON_NEW("_id", BCON_INT32(id), "n", BCON_INT32(id * 7), "of",
+                                BCON_UTF8(collections[collection].name));
+    char *pad = bson_malloc(size + 1);
+
+    memset(pad, 'a' + id % 26, size);
+    pad[size] = 0;
+    BSON_APPEND_UTF8(document, "pad", pad);
+    bson_free(pad);
+    return document;
+}
+
+static void insert_all(truce_store *store, int collection, int from, int to)
+{
+    const truce_write_options relaxed = {.relaxed = true};
+    bson_error_t error;
+
+    for (int id = from; id < to; id++) {
+        bson_t *document = make_document(collection, id);
+
+        CHECK_OK(truce_insert(store, collections[collection].name, document, &relaxed, &error),
+                 error);
+        bson_destroy(document);
+    }
+}
+
+static void make_index(truce_store *store, const char *collection, const char *json)
+{
+    bson_t *index = test_bson(json);
+    bson_error_t error;
+
+    CHECK_OK(truce_index_create(store, collection, index, &error), error);
+    bson_destroy(index);
+}
+
+static void new_path(void)
+{
+    truce__random_seed(&generator, test_seed());
+    snprintf(directory, sizeof directory, "%s", test_directory());
+    snprintf(path, sizeof path, "%s/s.truce", directory);
+    snprintf(log_path, sizeof log_path, "%s-wal", path);
+}
+
+static bool make(void)
+{
+    truce_store *store;
+    bson_error_t error;
+
+    new_path();
+    if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
+        return false;
+    make_index(store, "one", "{'key': {'n': 1}, 'name': 'by_n', 'unique': true}");
+    make_index(store, "two", "{'key': {'of': 1, 'n': -1}, 'name': 'by_of'}");
+    for (int i = 0; i < COLLECTIONS; i++)
+        insert_all(store, i, 0, collections[i].documents);
+    truce_store_close(store);
+    return image_read(&sound, path);
+}
+
+static struct image copy_of_sound(void)
+{
+    struct image image = {bson_malloc(sound.size), sound.size};
+
+    memcpy(image.bytes, sound.bytes, sound.size);
+    return image;
+}
+
+/* ---- what is saved ---------------------------------------------------------------------------- */
+
+static void salvage(void)
+{
+    bson_error_t error;
+
+    alarm(HANGS_S);
+    saved = NULL;
+    if (CHECK_OK(truce_store_open("memory:", NULL, &saved, &error), error))
+        CHECK_OK(truce_salvage(path, saved, NULL, &report, &error), error);
+    alarm(0);
+}
+
+static int64_t count_in(const char *name)
+{
+    const bson_t all = BSON_INITIALIZER;
+    bson_error_t error;
+    int64_t number = 0;
+
+    CHECK_OK(truce_count(saved, name, &all, NULL, &number, &error), error);
+    return number;
+}
+
+/* Every document that is called sound is what was inserted. Returns how many there are. */
+static int64_t check_right(int collection)
+{
+    const bson_t all = BSON_INITIALIZER, *document;
+    truce_cursor *cursor;
+    bson_error_t error;
+    int64_t number = 0;
+
+    if (!CHECK_OK(truce_find(saved, collections[collection].name, &all, NULL, &cursor, &error),
+                  error))
+        return 0;
+    while (truce_cursor_next(cursor, &document, &error) == TRUCE_OK && document) {
+        bson_iter_t iter;
+        int id = bson_iter_init_find(&iter, document, "_id") ? bson_iter_int32(&iter) : -1;
+        bson_t *expected = make_document(collection, id);
+
+        if (!CHECK(bson_equal(expected, document)))
+            fprintf(stderr, "  %s %d\n", collections[collection].name, id);
+        bson_destroy(expected);
+        number++;
+    }
+    truce_cursor_close(cursor);
+    return number;
+}
+
+static int64_t check_all_right(void)
+{
+    int64_t number = 0;
+
+    for (int i = 0; i < COLLECTIONS; i++)
+        number += check_right(i);
+    return number;
+}
+
+static void check_everything_is_saved(void)
+{
+    for (int i = 0; i < COLLECTIONS; i++)
+        CHECK_INT(check_right(i), ==, collections[i].documents);
+}
+
+static void check_complete(void)
+{
+    check_everything_is_saved();
+    CHECK(report.complete);
+    CHECK_INT(report.collections, ==, COLLECTIONS);
+    CHECK_INT(report.documents, ==, 1703);
+    CHECK_INT(report.indexes, ==, 2);
+    CHECK_INT(report.doubtful + report.strays + report.lost + report.lost_pages + report.lost_log,
+              ==, 0);
+}
+
+/* ---- files that are sound ---------------------------------------------------------------------- */
+
+TEST(a_sound_file_is_saved_whole_and_left_as_it_is)
+{
+    struct image after;
+    bson_error_t error;
+    bson_t list;
+
+    REQUIRE(make());
+    salvage();
+    check_complete();
+    CHECK_OK(truce_index_list(saved, "one", &list, &error), error);
+    CHECK_INT(bson_count_keys(&list), ==, 2);
+    bson_destroy(&list);
+    truce_store_close(saved);
+    REQUIRE(image_read(&after, path));
+    CHECK(after.size == sound.size && !memcmp(after.bytes, sound.bytes, sound.size));
+    image_release(&after);
+    image_release(&sound);
+}
+
+/* A process dies with everything but the beginning in the log. */
+static bool make_with_log(void)
+{
+    int state;
+    pid_t child;
+
+    new_path();
+    fflush(NULL);
+    child = fork();
+    if (!child) {
+        truce_store *store;
+        bson_error_t error;
+
+        if (truce_store_open(path, NULL, &store, &error))
+            _exit(1);
+        make_index(store, "one", "{'key': {'n': 1}, 'name': 'by_n', 'unique': true}");
+        make_index(store, "two", "{'key': {'of': 1, 'n': -1}, 'name': 'by_of'}");
+        for (int i = 0; i < COLLECTIONS; i++)
+            insert_all(store, i, 0, collections[i].documents);
+        kill(getpid(), SIGKILL);
+    }
+    return CHECK(waitpid(child, &state, 0) == child && WIFSIGNALED(state));
+}
+
+TEST(what_is_in_the_log_is_saved)
+{
+    REQUIRE(make_with_log());
+    salvage();
+    check_complete();
+    truce_store_close(saved);
+}
+
+/* SQLite's recovery would end at the damaged frame: what was committed after it is saved. */
+TEST(a_damaged_frame_of_the_log_costs_no_other)
+{
+    enum { FRAME = 24 + 4096 };
+    struct image log;
+    FILE *file;
+    long frames;
+
+    REQUIRE(make_with_log());
+    REQUIRE(image_read(&log, log_path));
+    frames = (long)((log.size - 32) / FRAME);
+    log.bytes[32 + frames / 2 * FRAME + 24 + 300] ^= 4;
+    file = fopen(log_path, "r+");
+    REQUIRE(file && fwrite(log.bytes, 1, log.size, file) == log.size);
+    fclose(file);
+    image_release(&log);
+    salvage();
+    CHECK_INT(report.lost_log, ==, 1);
+    CHECK(!report.complete);
+    CHECK_INT(check_all_right(), >=, 1500);
+    CHECK_INT(check_right(2), ==, 3); /* inserted last of all */
+    truce_store_close(saved);
+}
+
+/* The last commit without its last frame, which makes it one: it never happened. */
+TEST(what_was_not_committed_is_not_saved)
+{
+    enum { FRAME = 24 + 4096 };
+    struct image log;
+
+    REQUIRE(make_with_log());
+    REQUIRE(image_read(&log, log_path));
+    for (size_t at = 32; at + FRAME <= log.size; at += FRAME) {
+        static const uint8_t other[4] = {0};
+
+        /* the first frame that is of no commit of this log, or its end */
+        if (memcmp(log.bytes + at + 8, log.bytes + 16, 8) != 0 ||
+            !memcmp(log.bytes + at, other, 4)) {
+            log.size = at;
+            break;
+        }
+    }
+    REQUIRE(!truncate(log_path, (off_t)(log.size - FRAME)));
+    image_release(&log);
+    salvage();
+    CHECK_INT(check_right(2), ==, 2);
+    CHECK_INT(check_right(0), ==, 1200);
+    CHECK(report.complete);
+    truce_store_close(saved);
+}
+
+TEST(a_store_that_is_open_is_not_salvaged)
+{
+    truce_store *store, *to;
+    bson_error_t error;
+
+    REQUIRE(make());
+    CHECK_OK(truce_store_open(path, NULL, &store, &error), error);
+    CHECK_OK(truce_store_open("memory:", NULL, &to, &error), error);
+    CHECK_STATUS(TRUCE_LOCKED, truce_salvage(path, to, NULL, &report, &error), error);
+    CHECK_INT(command_run(TRUCE_CLI, NULL, NULL, "salvage", path, "memory:", NULL)->code, ==, 3);
+    insert_all(store, 2, 100, 101);
+    truce_store_close(store);
+    CHECK_OK(truce_salvage(path, to, NULL, &report, &error), error);
+    CHECK_STATUS(TRUCE_CONFLICT, truce_salvage(path, to, NULL, &report, &error), error);
+    truce_store_close(to);
+    CHECK_OK(truce_store_open("memory:", NULL, &to, &error), error);
+    strcat(path, ".none");
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_salvage(path, to, NULL, &report, &error), error);
+    truce_store_close(to);
+    image_release(&sound);
+}
+
+/* ---- pages that are gone ------------------------------------------------------------------------ */
+
+static uint8_t kind_of(const struct image *image, uint32_t page)
+{
+    return image->bytes[(size_t)(page - 1) * KV_PAGE_BYTES + (page == 1 ? 100 : 0)];
+}
+
+static void without_page(uint32_t page)
+{
+    struct image image = copy_of_sound();
+
+    memset(image.bytes + (size_t)(page - 1) * KV_PAGE_BYTES, 0, KV_PAGE_BYTES);
+    CHECK(image_write(&image, path));
+    image_release(&image);
+    salvage();
+}
+
+TEST(inner_pages_are_not_needed)
+{
+    enum { INNER = 5 };
+    int tried = 0;
+
+    REQUIRE(make());
+    for (uint32_t page = 2; page <= sound.size / KV_PAGE_BYTES; page++) {
+        if (kind_of(&sound, page) != INNER)
+            continue;
+        without_page(page);
+        check_everything_is_saved();
+        CHECK(!report.complete && report.lost_pages == 1 && report.lost == 0);
+        CHECK_INT(report.indexes, ==, 2);
+        truce_store_close(saved);
+        tried++;
+    }
+    CHECK_INT(tried, >=, 2);
+    image_release(&sound);
+}
+
+TEST(what_was_removed_stays_so)
+{
+    bson_t *filter = test_bson("{'_id': {'$gte': 100}}");
+    const truce_write_options many = {.multi = true};
+    truce_store *store;
+    bson_error_t error;
+
+    REQUIRE(make());
+    CHECK_OK(truce_store_open(path, NULL, &store, &error), error);
+    CHECK_OK(truce_remove(store, "one", filter, &many, NULL, &error), error);
+    CHECK_OK(truce_remove(store, "two", filter, &many, NULL, &error), error);
+    truce_store_close(store);
+    salvage();
+    CHECK(report.complete);
+    CHECK_INT(report.documents, ==, 203);
+    truce_store_close(saved);
+    image_release(&sound);
+    REQUIRE(image_read(&sound, path));
+    for (uint32_t page = 3; page < 9;
+         page++) { /* inner pages of tables among them, and nothing comes back */
+        without_page(page);
+        CHECK_INT(check_all_right() + report.strays, <=, 203);
+        CHECK_INT(report.strays, ==, 0);
+        truce_store_close(saved);
+    }
+    image_release(&sound);
+    bson_destroy(filter);
+}
+
+/* Without the first page nothing says which pages are in use: documents are in doubt, or nobody's. */
+TEST(without_the_first_page_all_documents_are_saved)
+{
+    REQUIRE(make());
+    without_page(1);
+    CHECK_INT(report.documents, ==, 0);
+    CHECK_INT(report.doubtful + report.strays, ==, 1703);
+    CHECK(!report.complete);
+    truce_store_close(saved);
+    image_release(&sound);
+}
+
+/* The page of the catalog: rows of tables whose names nobody knows. */
+TEST(without_the_catalog_all_documents_are_saved)
+{
+    REQUIRE(make());
+    without_page(2);
+    CHECK_INT(report.documents, ==, 1703);
+    CHECK_INT(report.indexes, ==, 0);
+    CHECK(!report.complete && report.lost_pages == 1);
+    CHECK_INT(count_in("one"), ==, 0);
+    truce_store_close(saved);
+    image_release(&sound);
+}
+
+/* Any page, gone or with a wrong byte: documents that stand on other pages are saved as sound. */
+TEST(one_page_costs_what_stands_on_it)
+{
+    enum { ON_A_PAGE = 40 };
+    uint32_t pages, step;
+
+    REQUIRE(make());
+    pages = (uint32_t)(sound.size / KV_PAGE_BYTES);
+    step = pages / (uint32_t)test_scale("TRUCE_SALVAGE_IMAGES", IMAGES) + 1;
+    for (uint32_t page = 3; page <= pages; page += step) {
+        struct image image = copy_of_sound();
+
+        without_page(page);
+        CHECK_INT(check_all_right(), >=, 1703 - ON_A_PAGE);
+        truce_store_close(saved);
+        image.bytes[(size_t)(page - 1) * KV_PAGE_BYTES + 2000] ^= 1;
+        CHECK(image_write(&image, path));
+        image_release(&image);
+        salvage();
+        CHECK_INT(check_all_right(), >=, 1703 - ON_A_PAGE);
+        CHECK_INT(report.documents + report.doubtful + report.lost, >=, 1702);
+        truce_store_close(saved);
+    }
+    image_release(&sound);
+}
+
+/* ---- any bytes ------------------------------------------------------------------------------------ */
+
+static uint8_t harm(uint8_t byte)
+{
+    static const uint8_t chosen[] = {0, 1, 2, 5, 13, 0x7f, 0x80, 0xff};
+
+    if (below(3))
+        return (uint8_t)(byte ^ 1 << below(8));
+    return chosen[below(sizeof chosen)];
+}
+
+static void damage_pages(bool sealed)
+{
+    long images = test_scale("TRUCE_SALVAGE_IMAGES", IMAGES);
+    uint64_t pages = sound.size / KV_PAGE_BYTES;
+
+    for (long i = 0; i < images; i++) {
+        struct image image = copy_of_sound();
+        uint64_t changes = 1 + below(30);
+
+        for (uint64_t change = 0; change < changes; change++) {
+            uint64_t page = below(4) ? below(pages) : below(8);
+            uint64_t place = below(2) ? below(64) : below(KV_PAGE_BYTES);
+            uint8_t *at = image.bytes + page * KV_PAGE_BYTES + place;
+
+            *at = harm(*at);
+            if (sealed)
+                image_seal(&image, (uint32_t)page + 1);
+        }
+        if (below(10) == 0)
+            image.size = (size_t)below(image.size);
+        CHECK(image_write(&image, path));
+        image_release(&image);
+        salvage();
+        if (!sealed)
+            check_all_right();
+        truce_store_close(saved);
+    }
+}
+
+TEST(of_changed_bytes_nothing_wrong_is_called_sound)
+{
+    REQUIRE(make());
+    damage_pages(false);
+    image_release(&sound);
+}
+
+TEST(changed_bytes_with_right_checksums_crash_nothing)
+{
+    REQUIRE(make());
+    damage_pages(true);
+    image_release(&sound);
+}
+
+TEST(a_log_of_any_bytes_crashes_nothing)
+{
+    long images = test_scale("TRUCE_SALVAGE_IMAGES", IMAGES);
+    struct image log;
+
+    REQUIRE(make_with_log());
+    REQUIRE(image_read(&log, log_path));
+    for (long i = 0; i < images; i++) {
+        uint64_t changes = 1 + below(10);
+        FILE *file;
+
+        for (uint64_t change = 0; change < changes; change++) {
+            uint8_t *at = log.bytes + (below(2) ? below(32 + 60) : below(log.size));
+
+            *at = harm(*at);
+        }
+        file = fopen(log_path, "w");
+        REQUIRE(file && fwrite(log.bytes, 1, log.size - below(2) * below(5000), file));
+        fclose(file);
+        salvage();
+        check_all_right();
+        truce_store_close(saved);
+    }
+    image_release(&log);
+}
+
+/* ---- the program ----------------------------------------------------------------------------------- */
+
+TEST(the_program_says_what_was_not_saved)
+{
+    enum { LEAF = 13 };
+    const struct command *command;
+    struct image image;
+    bool damaged = false;
+    char to[420];
+
+    REQUIRE(make());
+    snprintf(to, sizeof to, "%s/to.truce", directory);
+    command = command_run(TRUCE_CLI, NULL, NULL, "salvage", path, to, NULL);
+    CHECK_INT(command->code, ==, 0);
+    CHECK(strstr(command->out, "one: 1200 documents") && strstr(command->out, "complete: 1703"));
+    image = copy_of_sound();
+    for (uint32_t page = 10; kind_of(&image, page) == LEAF || !damaged; page++) {
+        damaged = kind_of(&image, page) == LEAF;
+        image.bytes[(size_t)(page - 1) * KV_PAGE_BYTES + 3000] ^= damaged;
+    }
+    REQUIRE(image_write(&image, path));
+    image_release(&image);
+    command = command_run(TRUCE_CLI, NULL, NULL, "salvage", path, to, NULL);
+    CHECK(command->code == 1 && strstr(command->err, "give an empty one"));
+    strcat(to, ".2");
+    command = command_run(TRUCE_CLI, NULL, NULL, "salvage", path, to, "--json", NULL);
+    CHECK_INT(command->code, ==, 1);
+    CHECK(strstr(command->out, "\"complete\": false") ||
+          strstr(command->out, "\"complete\":false"));
+    command = command_run(TRUCE_CLI, NULL, NULL, "salvage", path, path, NULL);
+    CHECK_INT(command->code, ==, 2);
+    strcat(path, ".none");
+    command = command_run(TRUCE_CLI, NULL, NULL, "salvage", path, to, NULL);
+    CHECK_INT(command->code, ==, 1);
+    image_release(&sound);
+}
