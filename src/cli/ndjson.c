@@ -20,7 +20,6 @@
 #include "base/assert.h"
 
 #define CHUNK         (256 * 1024)
-#define REJECT_TEXT   (64 * 1024)
 #define REASON_LENGTH 600
 
 struct ndjson {
@@ -155,9 +154,9 @@ static truce_status find_end(struct ndjson *input, size_t *length, int64_t *whol
         }
         looked = have;
         if (have > NDJSON_LINE_MAX) {
-            dropped += (int64_t)(have - REJECT_TEXT);
-            input->filled -= have - REJECT_TEXT;
-            looked = REJECT_TEXT;
+            dropped += (int64_t)(have - NDJSON_TEXT_MAX);
+            input->filled -= have - NDJSON_TEXT_MAX;
+            looked = NDJSON_TEXT_MAX;
         }
         status = fill(input, error);
         if (status)
@@ -208,7 +207,7 @@ truce_status cli_ndjson_next(struct ndjson *input, struct ndjson_line *line, bso
         line->number = ++input->number;
         line->offset = input->offset;
         line->text = (const char *)input->window.bytes + input->next;
-        line->size = whole > NDJSON_LINE_MAX ? REJECT_TEXT : length;
+        line->size = whole > NDJSON_LINE_MAX ? NDJSON_TEXT_MAX : length;
         input->offset += whole + newline;
         line->end = input->offset;
         input->next += length + newline;
@@ -237,77 +236,4 @@ const char *cli_ndjson_document(struct ndjson *input, const struct ndjson_line *
         return NULL;
     snprintf(input->reason, sizeof input->reason, "%s", error.message);
     return input->reason;
-}
-
-/* ---- rejected lines ------------------------------------------------------------------------ */
-
-static truce_status open_rejects(struct rejects *rejects, bson_error_t *error)
-{
-    if (rejects->file >= 0)
-        return TRUCE_OK;
-    rejects->file = open(rejects->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (rejects->file < 0)
-        return truce__fail(TRUCE_IO, error, "the reject file %s cannot be written: %s",
-                           rejects->path, strerror(errno));
-    return TRUCE_OK;
-}
-
-/* a cut between two characters, not inside one */
-static size_t cut_length(const char *text, size_t size)
-{
-    size_t length = REJECT_TEXT;
-
-    if (size <= length)
-        return size;
-    while (length > REJECT_TEXT - 4 && ((unsigned char)text[length] & 0xc0) == 0x80)
-        length--;
-    return length;
-}
-
-static void describe(bson_t *document, int64_t line, const char *reason, const char *text,
-                     size_t size)
-{
-    size_t length = cut_length(text, size);
-
-    BSON_APPEND_INT64(document, "line", line);
-    BSON_APPEND_UTF8(document, "reason", reason);
-    if (truce__utf8_check(text, length) == length)
-        bson_append_utf8(document, "text", -1, text, (int)length);
-    else
-        BSON_APPEND_BINARY(document, "bytes", BSON_SUBTYPE_BINARY, (const uint8_t *)text,
-                           (uint32_t)length);
-    if (length < size)
-        BSON_APPEND_BOOL(document, "cut", true);
-}
-
-truce_status cli_reject(struct rejects *rejects, int64_t line, const char *reason, const char *text,
-                        size_t size, bson_error_t *error)
-{
-    bson_t document = BSON_INITIALIZER;
-    struct buffer out = {0};
-    truce_status status = open_rejects(rejects, error);
-
-    rejects->count++;
-    if (!status) {
-        describe(&document, line, reason, text, size);
-        truce__json_write(&out, &document, false, JSON_RELAXED);
-        truce__buffer_append_byte(&out, '\n');
-        if (write(rejects->file, out.bytes, out.size) != (ssize_t)out.size)
-            status = truce__fail(TRUCE_IO, error, "the reject file %s cannot be written: %s",
-                                 rejects->path, strerror(errno));
-    }
-    truce__buffer_release(&out);
-    bson_destroy(&document);
-    return status;
-}
-
-truce_status cli_rejects_close(struct rejects *rejects, bson_error_t *error)
-{
-    int file = rejects->file;
-
-    rejects->file = -1;
-    if (file >= 0 && close(file) != 0)
-        return truce__fail(TRUCE_IO, error, "the reject file %s cannot be written: %s",
-                           rejects->path, strerror(errno));
-    return TRUCE_OK;
 }

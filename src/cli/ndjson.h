@@ -11,6 +11,8 @@ struct ndjson;
 
 #define NDJSON_LINE_MAX (100 * 1024 * 1024) /* bytes; a document of 16 MB may need that many */
 
+#define NDJSON_TEXT_MAX (64 * 1024) /* what is kept of a line that is longer, or rejected */
+
 struct ndjson_line {
     int64_t number;    /* from 1 */
     int64_t offset;    /* where it starts, bytes from the start of the input */
