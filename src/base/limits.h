@@ -31,6 +31,8 @@
 #define TRUCE_SNAPSHOT_AGE_MS      600000 /* default: how old one of them may be, ... */
 #define TRUCE_SNAPSHOT_LOG_BYTES   (UINT64_C(1) << 30) /* ... and what may be written meanwhile */
 
+#define TRUCE_CSV_COLUMNS_MAX      1000
+
 #define TRUCE_COPY_BATCH_MAX       10000 /* documents that a copy holds at a time */
 #define TRUCE_COPY_DIFFERENCES_MAX 10000 /* that it tells, each with values of up to 1,000 bytes */
 

@@ -1,8 +1,14 @@
-/* truce export: documents as NDJSON that truce import reads back exactly. */
+/*
+ * truce export: documents as NDJSON, or as one array, that truce import reads back exactly; or as CSV.
+ *
+ * CSV has its columns in its first line, so the documents are read twice, in one moment: for their fields,
+ * and then for their values. Where the columns are named, once.
+ */
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/fingerprint.h"
+#include "cli/columns.h"
 #include "cli/commands.h"
 #include "cli/moment.h"
 #include "cli/plain.h"
@@ -16,6 +22,9 @@ struct export
     struct sink sink;
     bool to_file; /* then there is room for an answer on standard output */
     enum json_form form;
+    bool array;
+    struct columns *columns; /* NULL: not CSV */
+    struct plain *plain;     /* NULL: documents as they are */
     int64_t count, total;
     struct fingerprint hash;
     truce_store *view; /* the moment that is written; NULL: the store has none to give */
@@ -34,41 +43,123 @@ static int64_t count_all(const struct export *export, const struct cli_query *qu
                : count;
 }
 
-static int write_all(struct export *export, const struct cli_query *query, truce_cursor *cursor)
+/* What is done with each document, as it is shown. */
+typedef truce_status take_function(struct export *export, const bson_t *document, void *arg,
+                                   bson_error_t *error);
+
+static truce_status for_each(struct export *export, const struct cli_query *query,
+                             take_function *take, void *arg, bson_error_t *error)
 {
-    struct cli_progress progress;
-    struct buffer line = {0};
-    struct plain *plain = cli_plain_new(export->cli, export->cli->arguments[0]);
+    truce_store *store = export->view ? export->view : export->cli->store;
+    truce_cursor *cursor = NULL;
     const bson_t *document;
     bson_t shown;
+    truce_status status = truce_find(store, export->cli->arguments[0], &query->filter,
+                                     &query->options, &cursor, error);
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        if (export->plain)
+            cli_plain(export->plain, document, &shown);
+        status = take(export, export->plain ? &shown : document, arg, error);
+        if (export->plain)
+            bson_destroy(&shown);
+    }
+    truce_cursor_close(cursor);
+    return status;
+}
+
+static truce_status learn(struct export *export, const bson_t *document, void *arg,
+                          bson_error_t *error)
+{
+    (void)arg;
+    return cli_columns_learn(export->columns, document, error);
+}
+
+struct writing {
+    struct cli_progress progress;
+    struct buffer line;
+    bool good; /* else the output cannot be written, which cli_sink_close or cli_output_end tells */
+};
+
+static truce_status write_line(struct export *export, const bson_t *document, void *arg,
+                               bson_error_t *error)
+{
+    struct writing *writing = arg;
+    truce_status status = TRUCE_OK;
+
+    writing->line.size = 0;
+    if (export->columns) {
+        status = cli_columns_row(export->columns, document, &writing->line, error);
+    } else {
+        if (export->array)
+            truce__buffer_append(&writing->line, export->count ? ",\n" : "[\n", 2);
+        truce__json_write(&writing->line, document, false, export->form);
+        if (!export->array)
+            truce__buffer_append_byte(&writing->line, '\n');
+    }
+    truce__fingerprint_add(&export->hash, bson_get_data(document), document->len);
+    if (!status)
+        writing->good = fwrite(writing->line.bytes, 1, writing->line.size, export->sink.file) ==
+                        writing->line.size;
+    cli_progress(&writing->progress, ++export->count, export->total);
+    return writing->good ? status : TRUCE_IO;
+}
+
+static bool write_text(const struct export *export, const char *text)
+{
+    return fputs(text, export->sink.file) >= 0;
+}
+
+static int write_all(struct export *export, const struct cli_query *query)
+{
+    struct writing writing = {.good = true};
     bson_error_t error;
     truce_status status;
-    bool good = true;
 
-    cli_progress_begin(export->cli, &progress, "exported");
-    progress.view = export->view;
-    if (progress.on)
+    cli_progress_begin(export->cli, &writing.progress, "exported");
+    writing.progress.view = export->view;
+    if (writing.progress.on)
         export->total = count_all(export, query);
-    for (;;) {
-        status = truce_cursor_next(cursor, &document, &error);
-        if (status || !document || !good)
-            break;
-        line.size = 0;
-        if (plain) {
-            cli_plain(plain, document, &shown);
-            document = &shown;
-        }
-        truce__json_write(&line, document, false, export->form);
-        truce__buffer_append_byte(&line, '\n');
-        truce__fingerprint_add(&export->hash, bson_get_data(document), document->len);
-        good = fwrite(line.bytes, 1, line.size, export->sink.file) == line.size;
-        if (plain)
-            bson_destroy(&shown);
-        cli_progress(&progress, ++export->count, export->total);
+    if (export->columns) {
+        cli_columns_header(export->columns, &writing.line);
+        fwrite(writing.line.bytes, 1, writing.line.size, export->sink.file);
     }
-    cli_progress_end(&progress);
-    truce__buffer_release(&line);
-    cli_plain_free(plain);
+    status = for_each(export, query, write_line, &writing, &error);
+    if (!status && export->array)
+        (void)write_text(export, export->count ? "\n]\n" : "[]\n");
+    cli_progress_end(&writing.progress);
+    truce__buffer_release(&writing.line);
+    return status && writing.good ? cli_error(export->cli, NULL, status, &error) : CLI_DONE;
+}
+
+static int read_form(struct export *export)
+{
+    const struct cli *cli = export->cli;
+    const char *fields = cli_text(cli, "fields");
+    bson_error_t error;
+
+    export->array = cli_flag(cli, "array");
+    if (export->array && cli_flag(cli, "csv"))
+        return cli_usage(cli, "--array and --csv exclude each other");
+    if (fields && !cli_flag(cli, "csv"))
+        return cli_usage(cli, "--fields names the columns of --csv; see --projection");
+    if (!cli_flag(cli, "csv"))
+        return CLI_DONE;
+    export->columns = cli_columns_new(fields, &error);
+    return export->columns ? CLI_DONE : cli_error(cli, "--fields", TRUCE_INVALID, &error);
+}
+
+static int find_columns(struct export *export, const struct cli_query *query)
+{
+    bson_error_t error;
+    truce_status status;
+
+    if (!export->columns || cli_columns_are_named(export->columns))
+        return CLI_DONE;
+    status = for_each(export, query, learn, NULL, &error);
     return status ? cli_error(export->cli, NULL, status, &error) : CLI_DONE;
 }
 
@@ -92,24 +183,26 @@ static int run(struct cli *cli)
                             .form = cli_flag(cli, "relaxed") ? JSON_RELAXED : JSON_CANONICAL};
     const char *path = cli_text(cli, "output");
     struct cli_query query;
-    truce_cursor *cursor = NULL;
     bson_error_t error;
     truce_status status;
     int code = cli_query_read(cli, cli->arguments[1], &query);
 
     export.to_file = path && strcmp(path, "-") != 0;
     if (!code)
+        code = read_form(&export);
+    if (!code)
         code = cli_moment_take(cli, cli->store, &export.view);
+    export.plain = cli_plain_new(cli, cli->arguments[0]);
+    if (!code)
+        code = find_columns(&export, &query);
     if (!code) {
-        status = truce_find(export.view ? export.view : cli->store, cli->arguments[0],
-                            &query.filter, &query.options, &cursor, &error);
-        if (!status)
-            status = cli_sink_open(&export.sink, path, &error);
+        status = cli_sink_open(&export.sink, path, &error);
         code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
     }
     if (!code)
-        code = write_all(&export, &query, cursor);
-    truce_cursor_close(cursor);
+        code = write_all(&export, &query);
+    cli_plain_free(export.plain);
+    cli_columns_free(export.columns);
     export.pinned = cli_moment_pinned(export.view);
     truce_store_close(export.view);
     status = cli_sink_close(&export.sink, !code, &error);
@@ -126,17 +219,23 @@ static int run(struct cli *cli)
 const struct cli_command cli_export = {
     .noun = "export",
     .arguments = "COLLECTION [FILTER]",
-    .summary = "write the documents that match as NDJSON, every type kept",
-    .help = "The output is canonical Extended JSON, which truce import and MongoDB's tools read\n"
-            "back exactly. It shows one moment, whoever writes meanwhile; what is written is kept\n"
-            "in the log of the store until it is done. A file given by --output appears when it\n"
-            "is whole.",
+    .summary = "write the documents that match as NDJSON, an array, or CSV",
+    .help =
+        "The output is canonical Extended JSON, which truce import and MongoDB's tools read\n"
+        "back exactly. With --csv it is for other programs: a column for each field, or for\n"
+        "those of --fields; dates in ISO 8601, arrays and documents as Extended JSON.\n"
+        "\n"
+        "The output shows one moment, whoever writes meanwhile; what is written is kept in the\n"
+        "log of the store until it is done. A file given by --output appears when it is whole.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce export students --output students.ndjson",
     .options =
         (const struct cli_option[]){
             {"output", 'o', "FILE", "write to a file (else to standard output)", false},
+            {"array", 0, NULL, "one array, not a document a line", false},
+            {"csv", 0, NULL, "CSV, with the names of the fields in the first line", false},
+            {"fields", 0, "PATHS", "the columns of --csv: name,address.city", false},
             {"relaxed", 0, NULL, "numbers and dates as people write them", false},
             CLI_PLAIN_OPTION,
             CLI_SORT_OPTION,

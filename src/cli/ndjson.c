@@ -1,11 +1,13 @@
 /*
- * NDJSON in. A window of the input is held in one buffer:
+ * Documents in. A window of the input is held in one buffer:
  *
  *     | used up | the line that was returned | read, not looked at yet | room |
  *               ^ line                       ^ next                    ^ filled
  *
  * The used part is given up when room is needed, so memory is a chunk, or the longest line if that
- * is more. A line over the maximum is cut, and its rest is read and thrown away.
+ * is more. A line over the maximum is cut, and its rest is read and thrown away. An element of an array, or a record
+ * of CSV, that is so long ends the reading: most likely a quote or a bracket is not closed, and where the next
+ * one begins cannot be known.
  */
 #include "cli/ndjson.h"
 
@@ -18,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "cli/csv.h"
 
 #define CHUNK         (256 * 1024)
 #define REASON_LENGTH 600
@@ -28,6 +31,12 @@ struct ndjson {
     int64_t size;   /* of a regular file, else 0 */
     int64_t offset; /* in the input, of bytes[next] */
     int64_t number; /* of the line that was returned last */
+    int64_t row;    /* of bytes[next]; arrays and CSV only */
+    enum ndjson_form form;
+    bool opened, between, closed; /* array: behind its [, behind an element, behind its ] ... */
+    bool ended;                   /* ... or behind what cannot be read on from */
+    struct csv *csv;
+    int64_t body, body_row; /* CSV: behind the header */
     struct buffer window;
     size_t next, filled;
     bool at_end;
@@ -68,6 +77,7 @@ void cli_ndjson_close(struct ndjson *input)
         close(input->file);
     truce__buffer_release(&input->window);
     truce__json_reader_release(&input->reader);
+    cli_csv_free(input->csv);
     bson_free(input->path);
     bson_free(input);
 }
@@ -77,14 +87,22 @@ int64_t cli_ndjson_size(const struct ndjson *input)
     return input->size;
 }
 
-truce_status cli_ndjson_seek(struct ndjson *input, int64_t offset, int64_t number,
+truce_status cli_ndjson_seek(struct ndjson *input, int64_t offset, int64_t number, int64_t row,
                              bson_error_t *error)
 {
+    if (!offset && input->form == NDJSON_CSV) {
+        offset = input->body;
+        row = input->body_row;
+    }
     if (offset < 0 || offset > input->size || lseek(input->file, (off_t)offset, SEEK_SET) < 0)
         return truce__fail(TRUCE_IO, error, "%s has no byte %" PRId64 " to go on at", input->path,
                            offset);
     input->offset = offset;
     input->number = number - 1;
+    input->row = row;
+    input->opened = input->between = offset > 0;
+    input->closed = offset == input->size;
+    input->ended = false;
     input->next = input->filled = 0;
     input->at_end = false;
     return TRUCE_OK;
@@ -190,9 +208,8 @@ static const char *check_text(struct ndjson *input, const struct ndjson_line *li
     return input->reason;
 }
 
-truce_status cli_ndjson_next(struct ndjson *input, struct ndjson_line *line, bson_error_t *error)
+static truce_status next_line(struct ndjson *input, struct ndjson_line *line, bson_error_t *error)
 {
-    *line = (struct ndjson_line){0};
     for (;;) {
         size_t length, had;
         int64_t whole;
@@ -204,7 +221,8 @@ truce_status cli_ndjson_next(struct ndjson *input, struct ndjson_line *line, bso
         had = input->filled - input->next;
         if (!had && !newline)
             return TRUCE_OK;
-        line->number = ++input->number;
+        line->number = line->row = ++input->number;
+        line->row_end = line->number + 1;
         line->offset = input->offset;
         line->text = (const char *)input->window.bytes + input->next;
         line->size = whole > NDJSON_LINE_MAX ? NDJSON_TEXT_MAX : length;
@@ -222,6 +240,286 @@ truce_status cli_ndjson_next(struct ndjson *input, struct ndjson_line *line, bso
     }
 }
 
+/* ---- arrays and records --------------------------------------------------------------------- */
+
+/* Moves `next` on, over what is in the window. */
+static void consume(struct ndjson *input, size_t size)
+{
+    const uint8_t *at = input->window.bytes + input->next, *end = at + size;
+
+    input->next += size;
+    input->offset += (int64_t)size;
+    while ((at = memchr(at, '\n', (size_t)(end - at))) != NULL) {
+        input->row++;
+        at++;
+    }
+}
+
+/* Is there a byte at `next`? */
+static truce_status need_byte(struct ndjson *input, bool *there, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    while (!status && input->next == input->filled && !input->at_end)
+        status = fill(input, error);
+    *there = !status && input->next < input->filled;
+    return status;
+}
+
+/* The next byte that is no white space; 0: there is none. */
+static truce_status skip_space(struct ndjson *input, char *found, bson_error_t *error)
+{
+    bool there;
+    truce_status status;
+
+    *found = '\0';
+    for (;;) {
+        status = need_byte(input, &there, error);
+        if (status || !there)
+            return status;
+        *found = (char)input->window.bytes[input->next];
+        if (*found != ' ' && *found != '\t' && *found != '\r' && *found != '\n')
+            return TRUCE_OK;
+        consume(input, 1);
+    }
+}
+
+static truce_status skip_mark(struct ndjson *input, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    while (!status && input->filled < 3 && !input->at_end)
+        status = fill(input, error);
+    if (!status && !input->offset && input->filled >= 3 &&
+        !memcmp(input->window.bytes, "\xef\xbb\xbf", 3))
+        consume(input, 3);
+    return status;
+}
+
+/* What stands at `next`, `size` bytes, is the line that is returned. */
+static void take(struct ndjson *input, struct ndjson_line *line, size_t size)
+{
+    line->text = (const char *)input->window.bytes + input->next;
+    line->size = size;
+    line->number = ++input->number;
+    line->row = input->row;
+    line->offset = input->offset;
+    consume(input, size);
+    line->row_end = input->row;
+    line->end = input->offset;
+}
+
+static truce_status too_long(const struct ndjson *input, const char *what, const char *why,
+                             bson_error_t *error)
+{
+    return truce__fail(TRUCE_LIMIT, error,
+                       "%s: the %s that begins on line %" PRId64
+                       " is longer than %d bytes; perhaps %s is not closed",
+                       input->path, what, input->row, NDJSON_LINE_MAX, why);
+}
+
+struct element_scan {
+    size_t looked;
+    int64_t depth;
+    bool text, escaped; /* in a string; behind its backslash */
+};
+
+/* Is there the end of the element, a comma or a bracket? Then scan->looked is its length. */
+static bool find_element_end(const uint8_t *text, size_t size, struct element_scan *scan)
+{
+    for (; scan->looked < size; scan->looked++) {
+        uint8_t c = text[scan->looked];
+
+        if (scan->text) {
+            scan->text = c != '"' || scan->escaped;
+            scan->escaped = c == '\\' && !scan->escaped;
+        } else if (!scan->depth && (c == ',' || c == ']')) {
+            return true;
+        } else {
+            scan->text = c == '"';
+            scan->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+        }
+    }
+    return false;
+}
+
+static truce_status take_element(struct ndjson *input, struct ndjson_line *line,
+                                 bson_error_t *error)
+{
+    struct element_scan scan = {0};
+
+    while (
+        !find_element_end(input->window.bytes + input->next, input->filled - input->next, &scan) &&
+        !input->at_end) {
+        truce_status status = scan.looked > NDJSON_LINE_MAX
+                                  ? too_long(input, "document", "a quote or a bracket", error)
+                                  : fill(input, error);
+
+        if (status)
+            return status;
+    }
+    input->between = true;
+    take(input, line, scan.looked);
+    input->ended = input->next == input->filled && (scan.text || scan.depth);
+    if (input->ended)
+        line->wrong = "the text ends before the array does";
+    else if (is_blank(line->text, line->size))
+        line->wrong = "a document is missing beside a comma";
+    else
+        line->wrong = check_text(input, line, (int64_t)line->size);
+    return TRUCE_OK;
+}
+
+/* Behind the array there may be nothing. */
+static truce_status end_of_array(struct ndjson *input, struct ndjson_line *line,
+                                 bson_error_t *error)
+{
+    char next;
+    truce_status status = skip_space(input, &next, error);
+
+    if (status || input->next == input->filled)
+        return status;
+    take(input, line, input->filled - input->next);
+    line->wrong = "there is more behind the array";
+    input->ended = true;
+    return TRUCE_OK;
+}
+
+static truce_status next_element(struct ndjson *input, struct ndjson_line *line,
+                                 bson_error_t *error)
+{
+    bool first = !input->opened;
+    truce_status status = TRUCE_OK;
+    char next;
+
+    if (input->ended)
+        return TRUCE_OK;
+    if (first) {
+        status = skip_mark(input, error);
+        if (!status)
+            status = skip_space(input, &next, error);
+        if (status)
+            return status;
+        consume(input, 1); /* its [, which cli_ndjson_detect has seen */
+        input->opened = true;
+    }
+    if (!input->closed) {
+        status = skip_space(input, &next, error);
+        if (status)
+            return status;
+        if (input->next == input->filled) {
+            take(input, line, 0);
+            line->wrong = "the array is not closed by ]";
+            input->ended = true;
+            return TRUCE_OK;
+        }
+        input->closed = next == ']' && (first || input->between);
+        if (input->closed || input->between)
+            consume(input, 1);
+    }
+    if (input->closed)
+        return end_of_array(input, line, error);
+    input->between = false;
+    status = skip_space(input, &next, error);
+    return status ? status : take_element(input, line, error);
+}
+
+static truce_status next_record(struct ndjson *input, struct ndjson_line *line, bson_error_t *error)
+{
+    struct csv_scan scan = {0};
+    truce_status status = input->offset ? TRUCE_OK : skip_mark(input, error);
+
+    while (!status) {
+        const char *text = (const char *)input->window.bytes + input->next;
+        bool ended = cli_csv_end(text, input->filled - input->next, &scan);
+
+        if (!ended && !input->at_end) {
+            status = scan.looked > NDJSON_LINE_MAX ? too_long(input, "record", "a quote", error)
+                                                   : fill(input, error);
+            continue;
+        }
+        if (!scan.looked)
+            return TRUCE_OK;
+        if (scan.looked <= 2 && is_blank(text, scan.looked - ended)) {
+            consume(input, scan.looked);
+            scan = (struct csv_scan){0};
+            continue;
+        }
+        take(input, line, scan.looked);
+        line->wrong = check_text(input, line, (int64_t)line->size);
+        line->size -= ended;
+        line->size -= line->size && line->text[line->size - 1] == '\r';
+        return TRUCE_OK;
+    }
+    return status;
+}
+
+/* ---- of any form ---------------------------------------------------------------------------- */
+
+truce_status cli_ndjson_detect(struct ndjson *input, enum ndjson_form *form, bson_error_t *error)
+{
+    truce_status status = skip_mark(input, error);
+    char first = '\0';
+
+    for (size_t at = 0; !status; at++) {
+        while (!status && input->next + at == input->filled && !input->at_end && at < CHUNK)
+            status = fill(input, error);
+        if (status || input->next + at == input->filled)
+            break;
+        first = (char)input->window.bytes[input->next + at];
+        if (first != ' ' && first != '\t' && first != '\r' && first != '\n')
+            break;
+    }
+    input->form = first == '[' ? NDJSON_ARRAY : NDJSON_LINES;
+    input->row = 1;
+    *form = input->form;
+    return status;
+}
+
+truce_status cli_ndjson_csv(struct ndjson *input, const char *types, bson_error_t *error)
+{
+    struct ndjson_line line = {0};
+    bson_error_t why;
+    truce_status status;
+
+    input->form = NDJSON_CSV;
+    input->row = 1;
+    status = next_record(input, &line, error);
+    if (status)
+        return status;
+    if (!line.text)
+        return truce__fail(TRUCE_INVALID, error, "%s is empty: the first record names the columns",
+                           input->path);
+    if (line.wrong)
+        return truce__fail(TRUCE_INVALID, error, "%s: the header: %s", input->path, line.wrong);
+    input->csv = cli_csv_new(line.text, line.size, types, &why);
+    if (!input->csv)
+        return truce__fail(TRUCE_INVALID, error, "%s: %s", input->path, why.message);
+    input->number = 0;
+    input->body = input->offset;
+    input->body_row = input->row;
+    return TRUCE_OK;
+}
+
+truce_status cli_ndjson_next(struct ndjson *input, struct ndjson_line *line, bson_error_t *error)
+{
+    truce_status status;
+
+    *line = (struct ndjson_line){0};
+    if (input->form == NDJSON_ARRAY)
+        status = next_element(input, line, error);
+    else if (input->form == NDJSON_CSV)
+        status = next_record(input, line, error);
+    else
+        status = next_line(input, line, error);
+    if (!status && !line->text) {
+        line->number = input->number;
+        line->row_end = input->row;
+        line->end = input->form == NDJSON_ARRAY && input->size ? input->size : input->offset;
+    }
+    return status;
+}
+
 const char *cli_ndjson_document(struct ndjson *input, const struct ndjson_line *line,
                                 bson_t *document)
 {
@@ -232,6 +530,8 @@ const char *cli_ndjson_document(struct ndjson *input, const struct ndjson_line *
         bson_init(document);
         return line->wrong;
     }
+    if (input->csv)
+        return cli_csv_document(input->csv, line->text, line->size, document);
     if (!truce__json_read(&input->reader, line->text, line->size, document, NULL, &error))
         return NULL;
     snprintf(input->reason, sizeof input->reason, "%s", error.message);

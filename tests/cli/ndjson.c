@@ -50,7 +50,7 @@ TEST(lines_come_with_number_offset_and_document)
     }
     CHECK_OK(cli_ndjson_next(input, &line, &error), error);
     CHECK(!line.text);
-    CHECK_OK(cli_ndjson_seek(input, 16, 4, &error), error);
+    CHECK_OK(cli_ndjson_seek(input, 16, 4, 4, &error), error);
     CHECK_OK(cli_ndjson_next(input, &line, &error), error);
     CHECK_INT(line.number, ==, 4);
     CHECK_TEXT(NULL, cli_ndjson_document(input, &line, &document));

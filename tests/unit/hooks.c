@@ -219,11 +219,13 @@ static void keep_message(truce_log_level level, const char *text, void *arg)
 
 TEST(a_snapshot_that_was_ended_is_told)
 {
-    const truce_store_hooks hooks = {.log = keep_message, .arg = &told};
+    const truce_store_hooks hooks = {
+        .log = keep_message, .slow = keep, .slow_ms = 3600000, .arg = &told};
     const truce_store_options options = {.hooks = &hooks, .snapshot_age_ms = 1};
     bson_t *one = test_bson("{'_id': 1}"), *two = test_bson("{'_id': 2}");
     char file[400];
     truce_store *store, *view;
+    truce_snapshot_state state;
     bson_error_t error;
     int64_t count;
 
@@ -235,6 +237,8 @@ TEST(a_snapshot_that_was_ended_is_told)
     CHECK_OK(truce_insert(store, "things", two, NULL, &error), error);
     truce__clock_sleep_ms(20);
     CHECK_STATUS(TRUCE_EXPIRED, truce_count(view, "things", NULL, NULL, &count, &error), error);
+    CHECK_OK(truce_snapshot_look(view, &state, &error), error);
+    CHECK(state.ended);
     truce_store_close(view);
     truce_store_close(store);
     CHECK_INT(message_level, ==, TRUCE_LOG_INFO);
