@@ -48,6 +48,7 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/random.h"
+#include "base/room.h"
 
 /* ---- the handle ------------------------------------------------------------------------------- */
 
@@ -83,6 +84,7 @@ truce_queue *truce_queue_new(truce_store *store, const truce_queue_options *opti
     if (!options)
         options = &defaults;
     queue->store = store;
+    queue->refused = ROOM_CHECK(options, "truce_queue_options", &queue->refusal) != TRUCE_OK;
     queue->name = bson_strdup(options->queue ? options->queue : "?");
     queue->worker = options->worker ? bson_strdup(options->worker) : worker_name();
     queue->lease_ms = options->lease_ms ? options->lease_ms : JOB_LEASE_MS;

@@ -7,6 +7,7 @@
 #include "base/field.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/room.h"
 #include "bson/value.h"
 
 const char *truce_added_name(truce_added added)
@@ -82,8 +83,10 @@ static truce_status check_payload(const bson_t *payload, bson_error_t *error)
 
 static truce_status check(truce_queue *queue, const truce_job_options *options, bson_error_t *error)
 {
-    truce_status status = check_options(options, error);
+    truce_status status = ROOM_CHECK(options, "truce_job_options", error);
 
+    if (!status)
+        status = check_options(options, error);
     if (!status)
         status = check_tags(options->tags, error);
     if (!status && options->metadata)
