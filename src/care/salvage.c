@@ -26,6 +26,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "base/room.h"
 #include "bson/value.h"
 #include "engine/storage/kv_format.h"
 
@@ -525,7 +526,9 @@ truce_status truce_salvage(const char *from, truce_store *to, const truce_salvag
 
     truce_assert(from && to);
     *salvage.report = (truce_salvage_report){0};
-    status = check_empty(to, salvage.error);
+    status = ROOM_CHECK(options, "truce_salvage_options", error);
+    if (!status)
+        status = check_empty(to, salvage.error);
     if (!status)
         status = truce__wreck_open(strncmp(from, "file:", 5) ? from : from + 5, &salvage.wreck,
                                    salvage.error);

@@ -276,6 +276,8 @@ CALL(check, truce_check_options, {
 
     return truce_check(store, &given, NULL, NULL, &report, error);
 })
+CALL(salvage, truce_salvage_options,
+     { return truce_salvage("nowhere", other, &given, NULL, error); })
 CALL(copy, truce_copy_options, {
     truce_copy_report report;
     truce_status status = truce_copy(store, other, &given, &report, error);
@@ -322,6 +324,7 @@ static const struct {
     {"truce_sweep_options", sweep},
     {"truce_check_options", check},
     {"truce_copy_options", copy},
+    {"truce_salvage_options", salvage},
 };
 
 TEST(reserved_room_that_is_not_zeros_is_refused_by_every_call)
@@ -364,7 +367,7 @@ static const char *const filled[] = {
     "truce_item_converted", "truce_request_report",  "truce_revision_result",
     "truce_set_result",     "truce_set_collected",   "truce_sweep_report",
     "truce_check_report",   "truce_slow_call",       "truce_set_converted",
-    "truce_job_added",
+    "truce_job_added",      "truce_salvage_report",
 };
 
 static bool is_known(const char *name)
