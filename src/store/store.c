@@ -9,6 +9,7 @@
  *    success, an error text exactly on failure, counts that can be.
  */
 #include "store/answer.h"
+#include "store/hold.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -141,6 +142,14 @@ static size_t scheme_length(const char *uri)
     return length > 1 && uri[length] == ':' ? length : 0;
 }
 
+/* user:password@host, without mongodb://: no sentence is to have it as the path of a file. */
+static bool has_password(const char *path)
+{
+    size_t length = strcspn(path, "/:@");
+
+    return path[length] == ':' && strchr(path + length, '@');
+}
+
 static const struct backend *find_backend(const char *scheme, size_t length)
 {
     for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++)
@@ -166,6 +175,10 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
         status = ROOM_CHECK(options ? options->hooks : NULL, "truce_store_hooks", error);
     if (status)
         return status;
+    if (!length && has_password(uri))
+        return truce__fail(TRUCE_INVALID, error,
+                           "the store's URI has a name and a password, but does not begin with "
+                           "mongodb:// (a file of such a name is file:PATH)");
     backend = length ? find_backend(uri, length) : find_backend("file", 4);
     if (!backend)
         return truce__fail(
@@ -180,48 +193,6 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
     if (!status && options && options->hooks && options->hooks->slow)
         *store = truce__slow_wrap(*store, options->hooks);
     return truce__pass_error(status, &caught, error);
-}
-
-/* ---- the cursors of a store ---- */
-
-/* held: who closes last, the store or one of its cursors, closes the store itself. */
-enum { HELD_CLOSED = 1, HELD_CURSOR = 2 };
-
-static void close_now(truce_store *store)
-{
-    if (store->memo)
-        store->memo->free(store->memo);
-    store->memo = NULL;
-    store->ops->close(store);
-}
-
-void truce_store_close(truce_store *store)
-{
-    uint32_t before;
-
-    if (!store)
-        return;
-    before = __atomic_fetch_or(&store->held, HELD_CLOSED, __ATOMIC_ACQ_REL);
-    truce_assert(!(before & HELD_CLOSED));
-    if (!before)
-        close_now(store);
-}
-
-static void hold(truce_store *store, truce_cursor *cursor)
-{
-    cursor->store = store;
-    (void)__atomic_add_fetch(&store->held, HELD_CURSOR, __ATOMIC_ACQ_REL);
-}
-
-static void let_go(truce_store *store)
-{
-    if (__atomic_sub_fetch(&store->held, HELD_CURSOR, __ATOMIC_ACQ_REL) == HELD_CLOSED)
-        close_now(store);
-}
-
-static bool is_closed(const truce_store *store)
-{
-    return __atomic_load_n(&store->held, __ATOMIC_ACQUIRE) & HELD_CLOSED;
 }
 
 /* ---- ending calls --------------------------------------------------------------------------- */
@@ -289,7 +260,7 @@ truce_status truce_find(truce_store *store, const char *collection, const bson_t
     truce_status status = open_cursor(store, collection, filter, options, cursor, error);
 
     if (!status)
-        hold(store, *cursor);
+        truce__store_hold(store, *cursor);
     return status;
 }
 
@@ -299,7 +270,7 @@ truce_status truce_cursor_next(truce_cursor *cursor, const bson_t **document, bs
     truce_status status;
 
     *document = NULL;
-    if (cursor->store && is_closed(cursor->store))
+    if (cursor->store && truce__store_is_closed(cursor->store))
         return truce__fail(TRUCE_INVALID, error, "the store of the cursor was closed");
     status = cursor->ops->next(cursor, document, &caught);
     truce_assert(!status || !*document);
@@ -310,12 +281,13 @@ truce_status truce_cursor_next(truce_cursor *cursor, const bson_t **document, bs
 void truce_cursor_close(truce_cursor *cursor)
 {
     truce_store *store = cursor ? cursor->store : NULL;
+    uint32_t place = cursor ? cursor->hold : 0;
 
     if (!cursor)
         return;
     cursor->ops->close(cursor);
     if (store)
-        let_go(store);
+        truce__store_let_go(store, place);
 }
 
 truce_status truce_find_one(truce_store *store, const char *collection, const bson_t *filter,
@@ -411,7 +383,7 @@ truce_status truce_aggregate(truce_store *store, const char *collection, const b
     status = store->ops->aggregate(store, collection, pipeline, options, cursor, &caught);
     truce_assert(!status == (*cursor != NULL));
     if (!status)
-        hold(store, *cursor);
+        truce__store_hold(store, *cursor);
     return truce__pass_error(status, &caught, error);
 }
 

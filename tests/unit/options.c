@@ -1,4 +1,7 @@
 /* What callers hand over and get back: options, ids, texts, cursors, statuses of their own. */
+#include <pthread.h>
+#include <unistd.h>
+
 #include <truce/truce.h>
 
 #include "tests/support/test.h"
@@ -212,4 +215,60 @@ TEST(a_store_may_be_closed_before_its_cursors)
         }
     }
     bson_destroy(stages);
+}
+
+#define HOLDERS 40 /* more than there are places where cursors are counted */
+
+static truce_store *held_store;
+static pthread_barrier_t opened, closed;
+
+static void *hold_cursors(void *arg)
+{
+    truce_cursor *cursors[3] = {NULL};
+    bson_error_t error;
+    int count = 1 + (int)((intptr_t)arg % 3);
+
+    for (int i = 0; i < count; i++)
+        CHECK_OK(truce_find(held_store, "things", NULL, NULL, &cursors[i], &error), error);
+    truce_cursor_close(cursors[0]);
+    pthread_barrier_wait(&opened);
+    if (arg)
+        pthread_barrier_wait(&closed);
+    for (int i = 1; i < count; i++)
+        truce_cursor_close(cursors[i]);
+    return NULL;
+}
+
+/* Who closes last closes the store, and removes its log. */
+TEST(a_store_is_closed_by_the_last_of_its_cursors_of_any_thread)
+{
+    bson_t one = BSON_INITIALIZER;
+    char uri[600], log[600];
+    bson_error_t error;
+
+    snprintf(uri, sizeof uri, "file:%s/held.truce", test_directory());
+    snprintf(log, sizeof log, "%s-wal", uri + 5);
+    for (int turn = 0; turn < 6; turn++) {
+        pthread_t threads[HOLDERS];
+        int wait = turn % 2;
+
+        CHECK_OK(truce_store_open(uri, NULL, &held_store, &error), error);
+        CHECK_OK(truce_insert(held_store, "things", &one, NULL, &error), error);
+        pthread_barrier_init(&opened, NULL, HOLDERS + 1);
+        pthread_barrier_init(&closed, NULL, HOLDERS + 1);
+        for (intptr_t i = 0; i < HOLDERS; i++)
+            pthread_create(&threads[i], NULL, hold_cursors, (void *)(wait ? i + 3 : 0));
+        pthread_barrier_wait(&opened);
+        truce_store_close(held_store);
+        if (wait) {
+            CHECK(!access(log, F_OK));
+            pthread_barrier_wait(&closed);
+        }
+        for (int i = 0; i < HOLDERS; i++)
+            pthread_join(threads[i], NULL);
+        CHECK(access(log, F_OK));
+        pthread_barrier_destroy(&opened);
+        pthread_barrier_destroy(&closed);
+    }
+    bson_destroy(&one);
 }

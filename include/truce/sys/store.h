@@ -141,7 +141,8 @@ struct truce_memo {
 struct truce_store {
     const truce_store_ops *ops;
     uint32_t capabilities; /* TRUCE_CAN_ bits */
-    uint32_t held; /* the wrappers' own: twice the cursors that are open, and 1: it was closed */
+    struct truce_holds
+        *holds; /* the wrappers' own: the cursors that are open; NULL: none ever was */
     struct truce_memo *memo;
     /* By truce_interrupt, 1 until truce_resume. The wrappers refuse calls meanwhile; a backend looks at
      * it where a call takes long or waits (__atomic_load_n), and ends with TIMEOUT, code 11601. */
@@ -156,6 +157,7 @@ typedef struct truce_cursor_ops {
 struct truce_cursor {
     const truce_cursor_ops *ops;
     truce_store *store; /* the wrappers' own; NULL: a backend's, for itself */
+    uint32_t hold;      /* the wrappers' own: where it is counted */
 };
 
 TRUCE_END_DECLS

@@ -14,6 +14,7 @@
 
 #define DEADLINE_MS    30000
 #define CONNECT_MS_MAX 10000
+#define SECRET_LEAST   8 /* bytes of an option's value; what is shorter is a word or a number */
 
 static truce_status weak(const char *option, const char *value, bson_error_t *error)
 {
@@ -92,6 +93,72 @@ static void set_deadlines(mongoc_uri_t *uri, uint32_t deadline_ms)
         mongoc_uri_set_appname(uri, "truce");
 }
 
+/* ---- passwords ------------------------------------------------------------------------------ */
+
+static const char *behind_scheme(const char *text)
+{
+    const char *scheme = strstr(text, "://");
+
+    return scheme ? scheme + 3 : text;
+}
+
+/* What is not written in percents would be read as host, database or option, and told as that. */
+static truce_status check_credentials(const char *text, bson_error_t *error)
+{
+    const char *from = behind_scheme(text), *last = NULL;
+    size_t end = strcspn(from, "?");
+
+    for (size_t i = 0; i < end; i++) {
+        if (from[i] == '@')
+            last = from + i;
+    }
+    if (last && strcspn(from, "@/") < (size_t)(last - from))
+        return truce__fail(TRUCE_INVALID, error,
+                           "the store's URI is wrong: '@' and '/' in the name or the password are "
+                           "written %%40 and %%2F");
+    return TRUCE_OK;
+}
+
+static bool has_piece(const char *message, const char *piece, size_t length)
+{
+    char *copy = bson_strndup(piece, length);
+    bool has = length > 0 && strstr(message, copy);
+
+    bson_free(copy);
+    return has;
+}
+
+/* Does the sentence have the password in it, or the value of an option? */
+static bool tells_secret(const char *message, const char *text)
+{
+    const char *from = behind_scheme(text), *at = strchr(from, '@');
+    const char *colon = at ? memchr(from, ':', (size_t)(at - from)) : NULL;
+    const char *option = strchr(from, '?');
+
+    if (colon && has_piece(message, colon + 1, (size_t)(at - colon - 1)))
+        return true;
+    while (option) {
+        const char *value = option + 1 + strcspn(option + 1, "=&");
+        size_t length = *value == '=' ? strcspn(value + 1, "&") : 0;
+
+        if (length >= SECRET_LEAST && has_piece(message, value + 1, length))
+            return true;
+        /* not a value's name, but the end of a password with a '?' in it */
+        if (*value != '=' && has_piece(message, option + 1, (size_t)(value - option - 1)))
+            return true;
+        option = strchr(option + 1, '&');
+    }
+    return false;
+}
+
+static truce_status refuse(const char *reason, const char *text, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error, "the store's URI is wrong: %s",
+                       tells_secret(reason, text) ? "the reason repeats a part of it that may be "
+                                                    "secret, and is left out"
+                                                  : reason);
+}
+
 truce_status truce__mongo_uri_parse(const char *text, const truce_store_options *options,
                                     mongoc_uri_t **uri, bson_error_t *error)
 {
@@ -99,9 +166,13 @@ truce_status truce__mongo_uri_parse(const char *text, const truce_store_options 
     const char *database;
     truce_status status;
 
+    *uri = NULL;
+    status = check_credentials(text, error);
+    if (status)
+        return status;
     *uri = mongoc_uri_new_with_error(text, &caught);
     if (!*uri)
-        return truce__fail(TRUCE_INVALID, error, "the store's URI is wrong: %s", caught.message);
+        return refuse(caught.message, text, error);
     database = mongoc_uri_get_database(*uri);
     if (!database || !*database)
         status = truce__fail(TRUCE_INVALID, error,
