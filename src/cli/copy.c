@@ -37,12 +37,14 @@ struct copying {
 /* mongodb://user:password@host/database?options -> mongodb://host/database */
 static char *name_of_server(const char *uri)
 {
-    const char *rest = strstr(uri, "://") + 3, *slash = strchr(rest, '/');
-    const char *hosts = rest, *at;
+    const char *rest = strstr(uri, "://") + 3;
+    const char *hosts = rest;
     size_t end = strcspn(rest, "?");
 
-    for (at = rest; (at = strchr(at, '@')) && (!slash || at < slash); at++)
-        hosts = at + 1;
+    for (size_t i = 0; i < end; i++) {
+        if (rest[i] == '@')
+            hosts = rest + i + 1;
+    }
     return bson_strdup_printf("%.*s%.*s", (int)(rest - uri), uri, (int)(rest + end - hosts), hosts);
 }
 
@@ -95,7 +97,7 @@ static int open_both(struct copying *copying)
     copying->to_name = name_of(copying->to_uri);
     copying->options.name = copying->from_name;
     if (!strcmp(copying->from_name, copying->to_name) && strncmp(copying->from_name, "memory:", 7))
-        return cli_usage(copying->cli, "FROM and TO are the same store (%s)", copying->from_name);
+        return cli_usage(copying->cli, "FROM and TO are the same store");
     code = open_one(copying, copying->from_uri, CLI_STORE_READ, &copying->from);
     return code ? code : open_to(copying);
 }
