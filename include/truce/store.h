@@ -218,6 +218,8 @@ typedef enum truce_write_kind {
     TRUCE_WRITE_REMOVE,     /* filter, options.multi */
     TRUCE_WRITE_REQUIRE, /* filter: atomic only; a guard without a change: one must match, or ... */
     TRUCE_WRITE_REQUIRE_MISSING, /* ... none may */
+    TRUCE_WRITE_LOOK, /* as REQUIRE, but where the store keeps snapshots apart, a change that somebody
+                         makes beside the bulk is in nobody's way, and is not seen by it */
 } truce_write_kind;
 
 typedef struct truce_write {

@@ -17,7 +17,11 @@
  *   N1  Every write and every require says `_intent: absent`.
  *   N2  Every known document is compared as a whole (entry.c, E1) in the same step that changes the
  *       others.
- *   N3  A key is inserted, and compared with the horizon, in that same step.
+ *   N3  A key is inserted, and then the horizon is looked at, in that same step. Nothing is written there, so
+ *       that commits under keys are not in each other's way. No purge can come between: it raises the horizon,
+ *       and deletes after; so a record that is gone for the insert had the horizon raised before the look. Where
+ *       both see one snapshot, and the purge came after it, the record's key is still there, or is a conflict in
+ *       the unique index.
  *   N4  A value of a unique index that is taken is judged by who has it: held by a commit of the
  *       journal, it may come free again, and the commit runs again (unique.c, U5).
  *   N5  A diff is compared in this process: its document is pinned, that is, read before, and
@@ -215,7 +219,7 @@ static void plan_key(struct plan *plan, const truce_commit *commit)
     filter = own(plan);
     BCON_APPEND(filter, "_id", BCON_UTF8("horizon"), "time", "{", "$lt",
                 BCON_INT64(commit->options.key_time_ms), "}");
-    write = add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_REQUIRE);
+    write = add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_LOOK);
     write->filter = filter;
 }
 

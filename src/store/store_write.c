@@ -88,6 +88,7 @@ static truce_status check_write(const truce_store *store, const truce_write *wri
         return check_filter(write->filter, error);
     case TRUCE_WRITE_REQUIRE:
     case TRUCE_WRITE_REQUIRE_MISSING:
+    case TRUCE_WRITE_LOOK:
         return check_guard(write, options, error);
     }
     return truce__fail(TRUCE_INVALID, error, "there is no write of kind %d", (int)write->kind);

@@ -1,6 +1,7 @@
 /* Thirty-two threads on one store handle: plain writes, cursors, commits, and a pool that is smaller than
  * they are many. */
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "tests/support/bank.h"
 #include "tests/support/server.h"
@@ -108,4 +109,67 @@ TEST(thirty_two_threads_share_four_connections)
     crowd(store);
     truce_store_close(store);
     truce_store_close(emptied);
+}
+
+/* ---- keys ----------------------------------------------------------------------------------- */
+
+#define KEYED_THREADS 8
+#define KEYED_ROUNDS  6
+
+static atomic_int keyed_runs;
+
+static truce_status change_own(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct hand *hand = arg;
+    truce_status status = TRUCE_OK;
+
+    keyed_runs++;
+    for (int i = 0; !status && i < 2; i++) {
+        char name[30];
+
+        snprintf(name, sizeof name, "%d-%d", hand->number, i);
+        status = add_update(commit, "things", name, NULL, "{'$inc': {'n': 1}}", error);
+    }
+    return status;
+}
+
+static void *commit_under_keys(void *arg)
+{
+    struct hand *hand = arg;
+    bson_error_t error = {0};
+    char key[40];
+
+    for (int i = 0; i < KEYED_ROUNDS; i++) {
+        truce_commit_options options = {.key = key, .key_time_ms = 1700000000000 + i};
+
+        snprintf(key, sizeof key, "key %d of %d", i, hand->number);
+        CHECK_OK(truce_transact(hand->store, change_own, hand, &options, &error), error);
+    }
+    return NULL;
+}
+
+/* They all look at the horizon, and write nothing there. */
+TEST(commits_under_keys_are_not_in_each_others_way)
+{
+    truce_store *store = server_store();
+    struct hand hands[KEYED_THREADS];
+    pthread_t threads[KEYED_THREADS];
+
+    REQUIRE(store != NULL);
+    keyed_runs = 0;
+    for (int i = 0; i < 2 * KEYED_THREADS; i++) {
+        char json[60];
+
+        snprintf(json, sizeof json, "{'_id': '%d-%d', 'n': 0}", i / 2, i % 2);
+        insert_json(store, "things", json);
+    }
+    for (int i = 0; i < KEYED_THREADS; i++) {
+        hands[i] = (struct hand){.store = store, .number = i};
+        CHECK(pthread_create(&threads[i], NULL, commit_under_keys, &hands[i]) == 0);
+    }
+    for (int i = 0; i < KEYED_THREADS; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_INT(count_json(store, "things", "{'n': 6}"), ==, 2 * KEYED_THREADS);
+    CHECK_INT(keyed_runs, <, KEYED_THREADS * KEYED_ROUNDS * 3 / 2);
+    truce_store_close(store);
 }

@@ -23,6 +23,10 @@ const int contract_bulk_cases = 1;
     {                                                                                              \
         .kind = TRUCE_WRITE_REQUIRE, .collection = "things", .filter = J(query)                    \
     }
+#define LOOK_AT(query)                                                                             \
+    {                                                                                              \
+        .kind = TRUCE_WRITE_LOOK, .collection = "things", .filter = J(query)                       \
+    }
 #define REQUIRE_NONE(query)                                                                        \
     {                                                                                              \
         .kind = TRUCE_WRITE_REQUIRE_MISSING, .collection = "things", .filter = J(query)            \
@@ -145,6 +149,7 @@ CONTRACT(an_atomic_bulk_does_all)
 {
     truce_write writes[] = {
         REQUIRE_ONE("{'_id': 1, 'a': 1}"),
+        LOOK_AT("{'_id': 3, 'a': {'$exists': false}}"),
         REQUIRE_NONE("{'_id': 2}"),
         UPDATE("{'_id': 1}", "{'$set': {'a': 2}}"),
         INSERT("{'_id': 2}"),
@@ -157,7 +162,7 @@ CONTRACT(an_atomic_bulk_does_all)
         return;
     contract_fill(c, "things", "[{'_id': 1, 'a': 1}, {'_id': 3}]");
     CHECK_DONE(truce_bulk(c->store, writes, COUNT(writes), &atomic, outcomes, &c->error));
-    CHECK_INT(outcomes[5].result.removed, ==, 1);
+    CHECK_INT(outcomes[6].result.removed, ==, 1);
     CHECK_HOLDS("things", "[{'_id': 1, 'a': 2}, {'_id': 2}]");
     CHECK_HOLDS("fresh", "[{'_id': 1}]");
 }
@@ -188,6 +193,8 @@ CONTRACT(an_atomic_bulk_that_fails_does_nothing)
         .kind = TRUCE_WRITE_INSERT, .collection = "fresh", .document = J("{'_id': 1}")};
     truce_write failing[] = {
         REQUIRE_ONE("{'_id': 1, 'a': 5}"),
+        LOOK_AT("{'_id': 1, 'a': 5}"),
+        LOOK_AT("{'_id': 9}"),
         REQUIRE_NONE("{'_id': 1}"),
         UPDATE("{'_id': 5}", "{'$set': {'a': 1}}"),
         REMOVE("{'_id': 5}"),

@@ -148,7 +148,7 @@ static truce_status do_require(const struct step *step)
 static truce_status (*const do_write[])(const struct step *step) = {
     [TRUCE_WRITE_INSERT] = do_insert,           [TRUCE_WRITE_UPDATE] = do_update,
     [TRUCE_WRITE_REMOVE] = do_remove,           [TRUCE_WRITE_REQUIRE] = do_require,
-    [TRUCE_WRITE_REQUIRE_MISSING] = do_require,
+    [TRUCE_WRITE_REQUIRE_MISSING] = do_require, [TRUCE_WRITE_LOOK] = do_require,
 };
 
 /* In an atomic bulk every write must have found what it is about. */

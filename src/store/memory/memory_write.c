@@ -298,7 +298,7 @@ typedef truce_status write_function(struct writing *writing, const truce_write *
 static write_function *const write_functions[] = {
     [TRUCE_WRITE_INSERT] = do_insert,           [TRUCE_WRITE_UPDATE] = do_update,
     [TRUCE_WRITE_REMOVE] = do_remove,           [TRUCE_WRITE_REQUIRE] = do_require,
-    [TRUCE_WRITE_REQUIRE_MISSING] = do_require,
+    [TRUCE_WRITE_REQUIRE_MISSING] = do_require, [TRUCE_WRITE_LOOK] = do_require,
 };
 
 /* ---- bulk ----------------------------------------------------------------------------------- */

@@ -7,6 +7,8 @@
  *     one must match                     a fresh field is set and taken away again
  *     none may, of a given _id           a stub with this _id is inserted and removed again
  *
+ * A look (TRUCE_WRITE_LOOK) is none: it is read in the snapshot, and takes no part in conflicts.
+ *
  * Guards without a change that do not name an _id, and ask that nothing matches, are refused: no
  * write can stand for all documents that are not there.
  */
@@ -221,4 +223,15 @@ truce_status truce__mongo_require_missing(struct transaction *transaction, const
         bson_destroy(&by_id);
     }
     return hold_missing(transaction, write, &id, error);
+}
+
+truce_status truce__mongo_look(struct transaction *transaction, const truce_write *write,
+                               bson_error_t *error)
+{
+    bson_value_t id = {0};
+    truce_status status = find_id(transaction, write->collection, write->filter, &id, error);
+
+    if (!status)
+        bson_value_destroy(&id);
+    return status == TRUCE_NOT_FOUND ? truce__mongo_none_matches(write->collection, error) : status;
 }

@@ -146,6 +146,8 @@ static truce_status send_some(struct transaction *transaction, const truce_write
 
     if (writes->kind == TRUCE_WRITE_REQUIRE)
         status = outcomes->status = truce__mongo_require(transaction, writes, &outcomes->error);
+    else if (writes->kind == TRUCE_WRITE_LOOK)
+        status = outcomes->status = truce__mongo_look(transaction, writes, &outcomes->error);
     else if (writes->kind == TRUCE_WRITE_REQUIRE_MISSING)
         status = outcomes->status =
             truce__mongo_require_missing(transaction, writes, &outcomes->error);

@@ -21,9 +21,11 @@ truce_status truce__mongo_none_matches(const char *collection, bson_error_t *err
 
 /* ---- mongo_guard.c ---- */
 
-/* TRUCE_WRITE_REQUIRE and TRUCE_WRITE_REQUIRE_MISSING. */
+/* TRUCE_WRITE_REQUIRE, TRUCE_WRITE_LOOK and TRUCE_WRITE_REQUIRE_MISSING. */
 truce_status truce__mongo_require(struct transaction *transaction, const truce_write *write,
                                   bson_error_t *error);
+truce_status truce__mongo_look(struct transaction *transaction, const truce_write *write,
+                               bson_error_t *error);
 truce_status truce__mongo_require_missing(struct transaction *transaction, const truce_write *write,
                                           bson_error_t *error);
 

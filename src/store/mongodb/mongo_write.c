@@ -165,6 +165,7 @@ static truce_status add(const struct mongo_store *store, mongoc_bulk_operation_t
         break;
     case TRUCE_WRITE_REQUIRE:
     case TRUCE_WRITE_REQUIRE_MISSING:
+    case TRUCE_WRITE_LOOK:
         truce__assert_failed("a guard is no message of its own", __FILE__, __LINE__, __func__);
     }
     bson_destroy(&update);
