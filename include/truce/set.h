@@ -45,7 +45,9 @@ typedef enum truce_set_layout {
     TRUCE_SET_IN_DOCUMENT = 0, /* two lists in the document of the key */
     TRUCE_SET_BY_ELEMENT,      /* one document for each element, in the collection
                                   "<collection>.<field>": {key, name, seq, removed?, ...payload}; for
-                                  sets that outgrow a document. Its tombstones stay. */
+                                  sets that outgrow a document. An element with `_proved` was there
+                                  when tombstones were collected; one without whose number is at or
+                                  below `_wm` of "<collection>.<field>.guards" is not there */
 } truce_set_layout;
 
 /* How one operation is applied; all give the same documents. */

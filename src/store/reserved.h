@@ -30,6 +30,8 @@
 
 /* earlier versions of the documents of X stand in "X.revisions" */
 #define REVISIONS_SUFFIX ".revisions"
+/* the guards of an ordered set in the layout by element, whose elements stand in X */
+#define GUARDS_SUFFIX ".guards"
 
 enum shard_need {
     SHARD_FREE,  /* any key, or none */

@@ -291,6 +291,10 @@ TEST(consumers_beside_a_collector_in_many_interleavings)
         explore_collector(options, 2, runs / 2, test_seed(), (struct turns_budget){0, 0, 0});
         explore_collector(options, 4, runs / 2, test_seed(), (struct turns_budget){1, 1, 1});
     }
+    explore_collector((truce_set_options){.layout = TRUCE_SET_BY_ELEMENT}, 2, runs, test_seed(),
+                      (struct turns_budget){0, 0, 0});
+    explore_collector((truce_set_options){.layout = TRUCE_SET_BY_ELEMENT}, 4, runs, test_seed(),
+                      (struct turns_budget){1, 1, 1});
 }
 
 /* Operations on bare names, beside somebody who converts the document. */

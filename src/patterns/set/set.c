@@ -43,12 +43,11 @@
  *     set_progress.c    what consumers recorded
  *     set_source.c      sources, void numbers, the watermark
  *     set_collect.c     tombstones collected by proof, and the quarantine
+ *     set_guard.c       the tombstones of that layout collected
  *     set_convert.c     lists from before there were numbers
  *     set_forget.c      a set that is given up
  *
- * Deliberately not done: a set does not order its members (the lists keep the order of arrival);
- * the layout by element keeps its tombstones, because a deleted tombstone would take its guard
- * along.
+ * Deliberately not done: a set does not order its members (the lists keep the order of arrival).
  */
 #include "patterns/set/set.h"
 
@@ -173,6 +172,7 @@ truce_set *truce_set_new(truce_store *store, const truce_set_options *options)
     set->source = take_name(set, "element's source", options->source, "src");
     set->watermark = take_name(set, "watermark", options->watermark, "_wm");
     set->elements = bson_strdup_printf("%s.%s", set->collection, set->field);
+    set->guards = bson_strdup_printf("%s" GUARDS_SUFFIX, set->elements);
     set->id = bson_strdup(set->elements);
     check_names_differ(set);
     pthread_mutex_init(&set->mutex, NULL);
@@ -199,6 +199,7 @@ void truce_set_free(truce_set *set)
     bson_free(set->source);
     bson_free(set->watermark);
     bson_free(set->elements);
+    bson_free(set->guards);
     bson_free(set->id);
     bson_free(set);
 }

@@ -36,6 +36,7 @@ struct truce_set {
     truce_store *store;
     char *collection, *field, *deleted, *name, *seq, *source, *watermark;
     char *elements; /* collection of the layout by element */
+    char *guards;   /* and of its guards (set_guard.c) */
     char *id;       /* "students.classes": names the set in truce's own collections */
     uint32_t name_length;
     char *keys[SET_KEYS_MAX];
@@ -215,6 +216,28 @@ struct set_merge {
  * would be larger than any document. */
 truce_status truce__set_merge(const truce_set *set, const bson_t *document, struct set_merge *merge,
                               bson_error_t *error);
+
+/* ---- the guards of the layout by element (set_guard.c) ---- */
+
+/* field: {key} */
+void truce__set_guard_id(const truce_set *set, const bson_t *key, const char *field,
+                         bson_t *document);
+truce_status truce__set_guard_read(truce_set *set, const bson_t *key, int64_t *watermark,
+                                   bson_error_t *error);
+bool truce__set_element_is_proved(const bson_t *document);
+/* Removes an element that is not there by its guard, as it was read. */
+truce_status truce__set_element_withdraw(truce_set *set, const bson_t *document,
+                                         bson_error_t *error);
+/* Operations in the order of their keys whose elements were inserted: what that comes to. */
+void truce__set_element_inserted(truce_set *set, const struct set_operation *const *operations,
+                                 size_t count, truce_set_result **results, bson_error_t *errors);
+truce_status truce__set_element_collect(truce_set *set, int64_t watermark,
+                                        truce_set_collected *collected, bson_error_t *error);
+
+/* An update that may be made again, until it is answered. (set_operation.c) */
+truce_status truce__set_update_answered(truce_set *set, const char *collection,
+                                        const bson_t *filter, const bson_t *update,
+                                        const truce_write_options *options, bson_error_t *error);
 
 /* ---- lists without numbers (set_convert.c) ---- */
 

@@ -516,6 +516,14 @@ static void divide(struct set_batch *batch, size_t count)
     batch->left = batch->groups_count;
 }
 
+static enum set_verdict verdict_of(truce_set_outcome outcome)
+{
+    return outcome == TRUCE_SET_APPLIED       ? SET_OPEN
+           : outcome == TRUCE_SET_STALE       ? SET_STALE
+           : outcome == TRUCE_SET_QUARANTINED ? SET_BELOW
+                                              : SET_DUPLICATE;
+}
+
 /* The layout by element: a winner is a document. */
 static void run_elements(struct set_batch *batch)
 {
@@ -529,9 +537,7 @@ static void run_elements(struct set_batch *batch)
         struct set_group *group = &batch->groups[g];
 
         for (size_t w = group->first; w < group->last; w++) {
-            batch->verdicts[w] = of_winners[w].outcome == TRUCE_SET_APPLIED ? SET_OPEN
-                                 : of_winners[w].outcome == TRUCE_SET_STALE ? SET_STALE
-                                                                            : SET_DUPLICATE;
+            batch->verdicts[w] = verdict_of(of_winners[w].outcome);
         }
         truce__set_group_settle(batch, group);
     }

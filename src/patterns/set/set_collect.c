@@ -33,16 +33,13 @@
 static truce_status announce(truce_set *set, int64_t watermark, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, inner;
-    truce_status status = TRUCE_UNKNOWN;
+    truce_status status;
 
     bson_append_utf8(&filter, "_id", -1, set->id, -1);
     bson_append_document_begin(&update, "$max", -1, &inner);
     bson_append_int64(&inner, "announced", -1, watermark);
     bson_append_document_end(&update, &inner);
-    for (int round = 0; truce__repeatable(status) && round < SET_TRIES_MAX; round++) {
-        truce__set_pause(round);
-        status = truce_update(set->store, SET_DEFINITIONS, &filter, &update, NULL, NULL, error);
-    }
+    status = truce__set_update_answered(set, SET_DEFINITIONS, &filter, &update, NULL, error);
     bson_destroy(&filter);
     bson_destroy(&update);
     return status;
@@ -286,6 +283,8 @@ truce_status truce_set_collect(truce_set *set, truce_set_collected *collected, b
             bson_destroy(&sweep->updates[i]);
         bson_free(sweep);
     }
+    if (!status && list.watermark && set->layout == TRUCE_SET_BY_ELEMENT)
+        status = truce__set_element_collect(set, list.watermark, collected, error);
     collected->watermark = list.watermark;
     for (size_t i = 0; !status && i < list.count; i++)
         status = write_down(set, &list.sources[i], error);

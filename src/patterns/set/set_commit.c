@@ -22,6 +22,7 @@
  * A consumer that applies in a commit records after it, as always: apply, THEN record.
  */
 #include "base/assert.h"
+#include "base/field.h"
 #include "patterns/set/set.h"
 
 static truce_status check_store(const truce_set *set, const truce_commit *commit,
@@ -134,6 +135,23 @@ static truce_status write_element(const truce_set *set, truce_commit *commit,
     return status;
 }
 
+/* The guard of the key, read by the commit, which depends on it. */
+static truce_status read_guard(truce_set *set, truce_commit *commit, const bson_t *key,
+                               int64_t *watermark, bson_error_t *error)
+{
+    bson_t holder = BSON_INITIALIZER, found;
+    bson_iter_t iter;
+    truce_status status;
+
+    truce__set_guard_id(set, key, "_id", &holder);
+    truce_assert(bson_iter_init_find(&iter, &holder, "_id"));
+    status = truce_commit_read(commit, set->guards, bson_iter_value(&iter), &found, error);
+    *watermark = status ? 0 : truce__field_number(&found, set->watermark);
+    bson_destroy(&found);
+    bson_destroy(&holder);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 static truce_status apply_element(truce_set *set, truce_commit *commit,
                                   const struct set_operation *operation, enum set_verdict *verdict,
                                   bson_error_t *error)
@@ -151,6 +169,11 @@ static truce_status apply_element(truce_set *set, truce_commit *commit,
         truce__set_element_read(set, &document, &state);
     else if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
+    *verdict = truce__set_verdict(&state, &operation->rank);
+    if (!status && (!exists || (*verdict != SET_OPEN && !truce__set_element_is_proved(&document))))
+        status = read_guard(set, commit, operation->given->key, &state.watermark, error);
+    if (exists && *verdict != SET_OPEN && state.standing.seq <= state.watermark)
+        state.standing.seq = 0; /* it is not there */
     *verdict = truce__set_verdict(&state, &operation->rank);
     if (!status && *verdict == SET_OPEN)
         status = write_element(set, commit, operation, &key, &id, exists, error);

@@ -9,8 +9,8 @@
  * A guard that does not match makes the upsert insert, which the unique index on (key, name)
  * refuses: look again. The rule of single writes (set.c) holds here as well: the guard has
  * {_intent: absent}, and whether there is a revision is compared with what the last look saw, so that
- * the new document has one if the old one had. A tombstone is not deleted: nothing would then stand against an add that is
- * older.
+ * the new document has one if the old one had. An element that was inserted, and not put in the place of another, is
+ * judged by the guard of its key, which stands for tombstones that were collected (set_guard.c).
  */
 #include "base/assert.h"
 #include "patterns/set/set.h"
@@ -101,6 +101,20 @@ struct sight {
     bool held; /* by a commit: the verdict is open */
 };
 
+/* What settles the operation may itself not be there. */
+static truce_status judge_standing(truce_set *set, const struct set_operation *operation,
+                                   const bson_t *document, int64_t number, struct sight *sight,
+                                   bson_error_t *error)
+{
+    int64_t watermark;
+    truce_status status = truce__set_guard_read(set, operation->given->key, &watermark, error);
+
+    if (status || number > watermark)
+        return status;
+    sight->verdict = SET_OPEN;
+    return truce__set_element_withdraw(set, document, error);
+}
+
 /* NOT_FOUND: nothing was ever applied to that name. `refused`: the write waited for the disk, and what
  * refused it is there; what came since has a greater rank. */
 static truce_status settle(truce_set *set, const struct set_operation *operation, bool refused,
@@ -123,6 +137,8 @@ static truce_status settle(truce_set *set, const struct set_operation *operation
     } else if (!status && !sight->held) {
         truce__set_element_read(set, &document, &state);
         sight->verdict = truce__set_verdict(&state, &operation->rank);
+        if (sight->verdict != SET_OPEN && !truce__set_element_is_proved(&document))
+            status = judge_standing(set, operation, &document, state.standing.seq, sight, error);
     }
     bson_destroy(&document);
     bson_destroy(&filter);
@@ -130,7 +146,7 @@ static truce_status settle(truce_set *set, const struct set_operation *operation
 }
 
 static truce_status send(truce_set *set, const struct set_operation *operation, bool has_revision,
-                         bool *applied, bson_error_t *error)
+                         bool *applied, bool *inserted, bson_error_t *error)
 {
     static const truce_write_options options = {.upsert = true};
     bson_t filter = BSON_INITIALIZER, replacement = BSON_INITIALIZER;
@@ -140,11 +156,25 @@ static truce_status send(truce_set *set, const struct set_operation *operation, 
     build(set, operation, has_revision, &filter, &replacement);
     status =
         truce_update(set->store, set->elements, &filter, &replacement, &options, &result, error);
+    *inserted = !status && result.upserted;
     *applied = !status && (result.modified || result.upserted);
     truce_write_result_release(&result);
     bson_destroy(&filter);
     bson_destroy(&replacement);
     return status;
+}
+
+static truce_status judge_inserted(truce_set *set, const struct set_operation *operation,
+                                   truce_set_outcome *outcome, bson_error_t *error)
+{
+    truce_set_result result = {0}, *results = &result;
+    bson_error_t why = {0};
+
+    truce__set_element_inserted(set, &operation, 1, &results, &why);
+    *outcome = result.outcome;
+    if (result.status && error)
+        *error = why;
+    return result.status;
 }
 
 truce_status truce__set_element_apply(truce_set *set, const struct set_operation *operation,
@@ -155,10 +185,12 @@ truce_status truce__set_element_apply(truce_set *set, const struct set_operation
     truce_status status = TRUCE_OK;
 
     for (int round = 0; round < SET_TRIES_MAX; round++) {
-        bool applied = false;
+        bool applied = false, inserted = false;
 
         truce__set_pause(round);
-        status = send(set, operation, sight.has_revision, &applied, error);
+        status = send(set, operation, sight.has_revision, &applied, &inserted, error);
+        if (inserted)
+            return judge_inserted(set, operation, outcome, error);
         if (applied) {
             *outcome = TRUCE_SET_APPLIED;
             return TRUCE_OK;
@@ -217,13 +249,39 @@ static truce_status bulk(truce_set *set, const struct set_operation *const *winn
     return status;
 }
 
+/* Those whose elements were inserted, all at once. */
+static void judge_all(truce_set *set, const struct set_operation *const *winners, size_t count,
+                      const truce_write_outcome *outcomes, truce_set_result *results,
+                      bson_error_t *errors)
+{
+    const struct set_operation **inserted = bson_malloc(count * sizeof *inserted);
+    truce_set_result **of = bson_malloc(count * sizeof *of);
+    bson_error_t *why = bson_malloc0(count * sizeof *why);
+    size_t found = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (outcomes[i].status || !outcomes[i].result.upserted)
+            continue;
+        inserted[found] = winners[i];
+        of[found++] = &results[i];
+    }
+    truce__set_element_inserted(set, inserted, found, of, why);
+    for (size_t i = 0; i < found; i++)
+        errors[of[i] - results] = why[i];
+    bson_free(inserted);
+    bson_free(of);
+    bson_free(why);
+}
+
 static void take_outcome(truce_set *set, const struct set_operation *winner,
                          const truce_write_outcome *written, truce_status bulk_status,
                          truce_set_result *result, bson_error_t *error)
 {
     truce_status status = written->status == TRUCE_NOT_FOUND ? bulk_status : written->status;
 
-    if (!status && (written->result.modified || written->result.upserted)) {
+    if (!status && written->result.upserted)
+        return; /* it was judged */
+    if (!status && written->result.modified) {
         *result = (truce_set_result){TRUCE_OK, TRUCE_SET_APPLIED};
         return;
     }
@@ -240,25 +298,27 @@ truce_status truce__set_element_batch(truce_set *set, const struct set_operation
                                       size_t count, truce_set_result *results, bson_error_t *error)
 {
     truce_write_outcome *outcomes = bson_malloc0(BULK_DOCUMENTS * sizeof *outcomes);
+    bson_error_t *errors = bson_malloc0(BULK_DOCUMENTS * sizeof *errors);
     truce_status first = TRUCE_OK;
 
     for (size_t from = 0; from < count; from += BULK_DOCUMENTS) {
         size_t part = count - from < BULK_DOCUMENTS ? count - from : BULK_DOCUMENTS;
         truce_status status = bulk(set, winners + from, part, outcomes);
 
+        judge_all(set, winners + from, part, outcomes, results + from, errors);
         for (size_t i = 0; i < part; i++) {
-            bson_error_t why = {0};
-
-            take_outcome(set, winners[from + i], &outcomes[i], status, &results[from + i], &why);
+            take_outcome(set, winners[from + i], &outcomes[i], status, &results[from + i],
+                         &errors[i]);
             if (results[from + i].status && !first) {
                 first = results[from + i].status;
                 if (error)
-                    *error = why;
+                    *error = errors[i];
             }
             truce_write_result_release(&outcomes[i].result);
         }
     }
     bson_free(outcomes);
+    bson_free(errors);
     return first;
 }
 
@@ -271,7 +331,7 @@ static bool is_of_key(const truce_set *set, const char *field)
             return true;
     }
     return !strcmp(field, "_id") || !strcmp(field, "removed") || !strcmp(field, "_rev") ||
-           !strcmp(field, "_intent");
+           !strcmp(field, "_intent") || !strcmp(field, "_proved");
 }
 
 static void append_element(const truce_set *set, const bson_t *document, bson_t *list,
@@ -291,18 +351,37 @@ static void append_element(const truce_set *set, const bson_t *document, bson_t 
     bson_append_document_end(list, &entry);
 }
 
-truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *document,
-                                     bson_error_t *error)
+/* What is there of a key: elements as they were looked at, judged by a guard that is read after them. */
+struct shown {
+    bson_t lists[2];
+    uint32_t counts[2];
+    bson_t **found;
+    size_t found_count, room;
+};
+
+static void show_element(const truce_set *set, const bson_t *found, struct shown *shown)
+{
+    append_element(set, found, &shown->lists[is_removed(found)], &shown->counts[is_removed(found)]);
+}
+
+static void keep_found(struct shown *shown, const bson_t *found)
+{
+    if (shown->found_count == shown->room) {
+        shown->room = shown->room ? shown->room * 2 : 16;
+        shown->found = bson_realloc(shown->found, shown->room * sizeof *shown->found);
+    }
+    shown->found[shown->found_count++] = bson_copy(found);
+}
+
+static truce_status look_at_all(truce_set *set, const bson_t *key, struct shown *shown,
+                                bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, sort = BSON_INITIALIZER;
-    bson_t lists[2] = {BSON_INITIALIZER, BSON_INITIALIZER};
     truce_find_options options = {.sort = &sort};
     truce_cursor *cursor = NULL;
     const bson_t *found;
-    uint32_t counts[2] = {0, 0};
     truce_status status;
 
-    bson_init(document);
     truce__set_key_append(set, key, &filter);
     bson_append_int32(&sort, set->seq, -1, 1);
     status = truce_find(set->store, set->elements, &filter, &options, &cursor, error);
@@ -310,22 +389,47 @@ truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *
         status = truce_cursor_next(cursor, &found, error);
         if (status || !found)
             break;
-        if (!bson_has_field(found, set->seq)) /* a commit may insert it, or not */
-            continue;
-        append_element(set, found, &lists[is_removed(found)], &counts[is_removed(found)]);
-    }
-    if (!status && counts[0] + counts[1] == 0)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "set %s has nothing under this key", set->id);
-    if (!status) {
-        truce__set_key_append(set, key, document);
-        bson_append_array(document, set->field, -1, &lists[0]);
-        bson_append_array(document, set->deleted, -1, &lists[1]);
+        if (bson_has_field(found, set->seq)) /* else a commit may insert it, or not */
+            keep_found(shown, found);
     }
     if (cursor)
         truce_cursor_close(cursor);
     bson_destroy(&filter);
     bson_destroy(&sort);
-    bson_destroy(&lists[0]);
-    bson_destroy(&lists[1]);
+    return status;
+}
+
+truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *document,
+                                     bson_error_t *error)
+{
+    struct shown shown = {.lists = {BSON_INITIALIZER, BSON_INITIALIZER}};
+    int64_t watermark = 0;
+    truce_status status = look_at_all(set, key, &shown, error);
+
+    bson_init(document);
+    if (!status)
+        status = truce__set_guard_read(set, key, &watermark, error);
+    for (size_t i = 0; i < shown.found_count; i++) {
+        const bson_t *found = shown.found[i];
+        struct set_state state;
+
+        truce__set_element_read(set, found, &state);
+        if (state.standing.seq > watermark || !state.standing.seq ||
+            truce__set_element_is_proved(found))
+            show_element(set, found, &shown);
+        bson_destroy(shown.found[i]);
+    }
+    if (!status && shown.counts[0] + shown.counts[1] == 0 && !watermark)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "set %s has nothing under this key", set->id);
+    if (!status) {
+        truce__set_key_append(set, key, document);
+        bson_append_array(document, set->field, -1, &shown.lists[0]);
+        bson_append_array(document, set->deleted, -1, &shown.lists[1]);
+        if (watermark)
+            bson_append_int64(document, set->watermark, -1, watermark);
+    }
+    bson_free(shown.found);
+    bson_destroy(&shown.lists[0]);
+    bson_destroy(&shown.lists[1]);
     return status;
 }

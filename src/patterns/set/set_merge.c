@@ -218,6 +218,12 @@ static int by_growth(const void *left, const void *right)
     return a->winner < b->winner ? -1 : 1;
 }
 
+static void leave_place(struct share *share, int list, const struct hit *hit)
+{
+    share->values[list] -= hit->end - hit->start - digits_of(hit->index) - 1;
+    share->counts[list]--;
+}
+
 /* The shares of the winners that are open; returns how many there are. */
 static size_t divide(const truce_set *set, const struct set_merge *merge, const struct list *lists,
                      struct share *shares)
@@ -240,13 +246,9 @@ static size_t divide(const truce_set *set, const struct set_merge *merge, const 
     for (int list = 0; list < 2; list++) {
         for (uint32_t h = 0; h < lists[list].hits_count; h++) {
             const struct hit *hit = &lists[list].hits[h];
-            struct share *share;
 
-            if (merge->verdicts[hit->winner] != SET_OPEN)
-                continue;
-            share = &shares[at[hit->winner]];
-            share->values[list] -= hit->end - hit->start - digits_of(hit->index) - 1;
-            share->counts[list]--;
+            if (merge->verdicts[hit->winner] == SET_OPEN)
+                leave_place(&shares[at[hit->winner]], list, hit);
         }
     }
     for (size_t i = 0; i < count; i++)

@@ -61,7 +61,8 @@ static truce_status check_payload(const truce_set *set, const bson_t *element, b
                 "the element may not have a field \"%s\": set %s keeps its own there", fields.key,
                 set->id);
         if (set->layout == TRUCE_SET_BY_ELEMENT) {
-            if (!strcmp(fields.key, "_rev") || !strcmp(fields.key, "_intent"))
+            if (!strcmp(fields.key, "_rev") || !strcmp(fields.key, "_intent") ||
+                !strcmp(fields.key, "_proved"))
                 return truce__fail(TRUCE_INVALID, error,
                                    "the element may not have a field \"%s\": it belongs to truce",
                                    fields.key);
@@ -328,6 +329,21 @@ void truce__set_state_append(const truce_set *set, const bson_t *document, bson_
     append_as_read(document, set->watermark, filter);
     append_as_read(document, "_rev", filter);
     append_as_read(document, "_intent", filter);
+}
+
+truce_status truce__set_update_answered(truce_set *set, const char *collection,
+                                        const bson_t *filter, const bson_t *update,
+                                        const truce_write_options *options, bson_error_t *error)
+{
+    truce_status status = TRUCE_UNKNOWN;
+
+    for (int round = 0; round < SET_TRIES_MAX; round++) {
+        truce__set_pause(round);
+        status = truce_update(set->store, collection, filter, update, options, NULL, error);
+        if (status != TRUCE_DUPLICATE && !truce__repeatable(status)) /* two upserts may meet */
+            break;
+    }
+    return status;
 }
 
 void truce__set_pause(int round)

@@ -281,7 +281,7 @@ static truce_status set_floor(truce_set *set, const char *source, int64_t floor,
                               bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, inner;
-    truce_status status = TRUCE_UNKNOWN;
+    truce_status status;
 
     truce__source_id(set, source, &filter);
     bson_append_document_begin(&filter, "floor", -1, &inner);
@@ -291,10 +291,7 @@ static truce_status set_floor(truce_set *set, const char *source, int64_t floor,
     bson_append_int64(&inner, "first", -1, floor + 1);
     bson_append_int64(&inner, "floor", -1, floor);
     bson_append_document_end(&update, &inner);
-    for (int round = 0; truce__repeatable(status) && round < SET_TRIES_MAX; round++) {
-        truce__set_pause(round);
-        status = truce_update(set->store, SET_SOURCES, &filter, &update, NULL, NULL, error);
-    }
+    status = truce__set_update_answered(set, SET_SOURCES, &filter, &update, NULL, error);
     bson_destroy(&filter);
     bson_destroy(&update);
     return status;
@@ -336,16 +333,13 @@ truce_status truce__source_raise(truce_set *set, const char *source, const char 
                                  int64_t value, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, inner;
-    truce_status status = TRUCE_UNKNOWN;
+    truce_status status;
 
     truce__source_id(set, source, &filter);
     bson_append_document_begin(&update, "$max", -1, &inner);
     bson_append_int64(&inner, field, -1, value);
     bson_append_document_end(&update, &inner);
-    for (int round = 0; truce__repeatable(status) && round < SET_TRIES_MAX; round++) {
-        truce__set_pause(round);
-        status = truce_update(set->store, SET_SOURCES, &filter, &update, NULL, NULL, error);
-    }
+    status = truce__set_update_answered(set, SET_SOURCES, &filter, &update, NULL, error);
     bson_destroy(&filter);
     bson_destroy(&update);
     return status;
