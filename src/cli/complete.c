@@ -109,6 +109,19 @@ static void offer_ids(const struct completing *c, truce_store *store, const char
     truce_cursor_close(cursor);
 }
 
+static void offer_queues(const struct completing *c, truce_store *store)
+{
+    bson_t names;
+    bson_iter_t iter;
+    bool listed = !truce_distinct(store, QUEUE, "undone.queue", NULL, &names, NULL);
+
+    for (bson_iter_init(&iter, &names); listed && bson_iter_next(&iter);) {
+        if (BSON_ITER_HOLDS_UTF8(&iter))
+            offer(c, bson_iter_utf8(&iter, NULL), NULL);
+    }
+    bson_destroy(&names);
+}
+
 /* The fields at the top of some documents. */
 static void offer_fields(const struct completing *c, truce_store *store)
 {
@@ -167,6 +180,10 @@ static void offer_from_store(const struct completing *c, const char *placeholder
         offer_ids(c, store, COMMITS);
     else if (is(placeholder, "CONFLICT"))
         offer_ids(c, store, CONFLICTS);
+    else if (is(placeholder, "ID") && !strcmp(noun, "queue"))
+        offer_ids(c, store, QUEUE);
+    else if (is(placeholder, "QUEUE"))
+        offer_queues(c, store);
     else if (is(placeholder, "FIELD FIELDS PATH"))
         offer_fields(c, store);
     truce_store_close(store);
@@ -196,7 +213,11 @@ static void offer_value(const struct completing *c, const char *placeholder)
         offer_words(c, "enrolments badges keys post");
     else if (is(placeholder, "STATE"))
         offer_words(c, !strcmp(c->command->noun, "request") ? "waiting done failed"
-                                                            : "pending committed aborted done");
+                       : !strcmp(c->command->noun, "queue")
+                           ? "ready delayed running done dead cancelled discarded"
+                           : "pending committed aborted done");
+    else if (is(placeholder, "MEETING"))
+        offer_words(c, "ignore replace reschedule refuse");
     else
         offer_from_store(c, placeholder);
 }

@@ -256,6 +256,127 @@ TEST(a_worker_that_lost_its_lease_changes_nothing)
     rig_everywhere(lost_lease);
 }
 
+/* ---- commits that hold a job ---- */
+
+static void hold(truce_store *store, const bson_oid_t *id, bool on)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_OID(id)),
+           *update = BCON_NEW(on ? "$set" : "$unset", "{", "_intent.c", BCON_OID(id), "}");
+    bson_error_t error;
+
+    CHECK_OK(truce_update(store, "truce_queue", filter, update, NULL, NULL, &error), error);
+    bson_destroy(update);
+    update = BCON_NEW("$unset", "{", "_intent", BCON_UTF8(""), "}");
+    if (!on)
+        CHECK_OK(truce_update(store, "truce_queue", filter, update, NULL, NULL, &error), error);
+    bson_destroy(update);
+    bson_destroy(filter);
+}
+
+static void held_jobs(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = rig_queue(store, setting, "mail");
+    bson_oid_t id = rig_add(queue, "{'n': 1}", NULL);
+    truce_job *jobs[4];
+    bson_error_t error;
+    size_t count;
+
+    hold(store, &id, true);
+    rig_no_job(queue);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_queue_claim_many(queue, 4, jobs, &count, &error), error);
+    hold(store, &id, false);
+    CHECK_OK(truce_queue_claim_many(queue, 4, jobs, &count, &error), error);
+    CHECK_INT(count, ==, 1);
+    if (count)
+        truce_job_free(jobs[0]);
+    truce_queue_free(queue);
+}
+
+TEST(a_job_that_a_commit_holds_is_not_claimed)
+{
+    rig_everywhere(held_jobs);
+}
+
+/* ---- clocks ---- */
+
+static void set_end(truce_store *store, const bson_oid_t *id, int64_t at_ms)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_OID(id)),
+           *update = BCON_NEW("$set", "{", "undone.at", BCON_DATE_TIME(at_ms), "}");
+    bson_error_t error;
+
+    CHECK_OK(truce_update(store, "truce_queue", filter, update, NULL, NULL, &error), error);
+    bson_destroy(update);
+    bson_destroy(filter);
+}
+
+/* The worker's clock is hours behind, or ours ahead: its lease looks as if it had ended long ago. */
+static void wrong_clock(truce_store *store, const struct setting *setting)
+{
+    truce_queue_options options = {
+        .queue = "mail", .lease_ms = 600000, .mechanism = setting->mechanism};
+    truce_queue *queue = truce_queue_new(store, &options);
+    truce_queue *hasty = rig_hasty(store, setting, "mail");
+    bson_oid_t id = rig_add(queue, "{'n': 1}", NULL);
+    truce_job *job = rig_claim(queue);
+    bson_error_t error;
+
+    REQUIRE(job);
+    set_end(store, &id, truce__clock_wall_ms() - 5 * 3600000);
+    for (int i = 0; i < 5; i++) {
+        rig_no_job(hasty);
+        truce__clock_sleep_ms(10);
+    }
+    CHECK_STATE("running", queue, &id);
+    CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+    truce_job_free(job);
+    truce_queue_free(hasty);
+    truce_queue_free(queue);
+}
+
+TEST(a_clock_that_is_wrong_takes_no_job_from_a_worker)
+{
+    rig_everywhere(wrong_clock);
+}
+
+/* What was seen of a job when its lease was watched is compared when it is given back. */
+static void stale_rescue(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = rig_hasty(store, setting, "mail");
+    bson_oid_t id = rig_add(queue, "{'n': 1}", NULL);
+    truce_job *job = rig_claim(queue), *next;
+    bson_error_t error;
+    int64_t at_ms;
+    bool rescued;
+    bson_t seen;
+
+    REQUIRE(job);
+    CHECK_OK(truce_queue_get(queue, NULL, &id, &seen, &error), error);
+    CHECK(truce__job_date(&seen, "undone.at", &at_ms));
+    CHECK_OK(truce__queue_rescue(queue, &seen, &rescued, &error), error); /* the watch begins */
+    CHECK(!rescued);
+    truce__clock_sleep_ms(2 * RIG_LEASE_MS);
+    CHECK_OK(truce_job_extend(job, &error), error);
+    CHECK_OK(truce__queue_rescue(queue, &seen, &rescued, &error), error);
+    CHECK(!rescued); /* it was extended */
+    CHECK_OK(truce_job_snooze(job, NULL, 0, &error), error);
+    next = rig_claim(queue);
+    REQUIRE(next);
+    set_end(store, &id, at_ms);
+    CHECK_OK(truce__queue_rescue(queue, &seen, &rescued, &error), error);
+    CHECK(!rescued); /* it is another claim */
+    CHECK_OK(truce_job_done(next, NULL, NULL, &error), error);
+    truce_job_free(next);
+    truce_job_free(job);
+    bson_destroy(&seen);
+    truce_queue_free(queue);
+}
+
+TEST(a_rescue_takes_only_the_claim_that_was_watched)
+{
+    rig_everywhere(stale_rescue);
+}
+
 /* In the function of the slow worker's commit its lease ends, and somebody else claims the job. */
 struct overtaken {
     truce_queue *queue;

@@ -4,6 +4,7 @@
 
 #include "truce/changes.h"
 #include "truce/item.h"
+#include "truce/queue.h"
 #include "truce/request.h"
 #include "truce/revision.h"
 #include "truce/set.h"
@@ -340,6 +341,82 @@ static truce_status call_revision_diff(struct given *g)
     return status;
 }
 
+/* ---- jobs -------------------------------------------------------------------------------------- */
+
+static truce_status add_job(struct given *g, const bson_t *payload, const bson_t *metadata,
+                            const bson_t *tags)
+{
+    truce_queue *queue = truce_queue_new(g->store, &(truce_queue_options){.queue = "q"});
+    truce_job_options options = {.metadata = metadata, .tags = tags};
+    truce_status status = truce_queue_add(queue, NULL, payload, &options, NULL, &g->error);
+
+    truce_queue_free(queue);
+    return status;
+}
+
+static truce_status call_queue_add(struct given *g)
+{
+    return add_job(g, g->a, g->b, NULL);
+}
+
+static truce_status call_queue_tags(struct given *g)
+{
+    bson_t payload = BSON_INITIALIZER;
+    truce_status status = add_job(g, &payload, NULL, g->a);
+
+    bson_destroy(&payload);
+    return status;
+}
+
+static truce_status call_queue_add_many(struct given *g)
+{
+    truce_queue *queue = truce_queue_new(g->store, &(truce_queue_options){.queue = "q"});
+    const bson_t *payloads[] = {g->a, g->b};
+    truce_status status = truce_queue_add_many(queue, payloads, 2, NULL, NULL, &g->error);
+
+    truce_queue_free(queue);
+    return status;
+}
+
+typedef truce_status job_step(truce_job *job, struct given *g);
+
+static truce_status in_job(struct given *g, job_step *step)
+{
+    truce_queue *queue = truce_queue_new(g->store, &(truce_queue_options){.queue = "own"});
+    bson_t payload = BSON_INITIALIZER;
+    truce_job *job = NULL;
+    truce_status status = truce_queue_add(queue, NULL, &payload, NULL, NULL, &g->error);
+
+    if (!status)
+        status = truce_queue_claim(queue, &job, &g->error);
+    if (!status)
+        status = step(job, g);
+    truce_job_free(job);
+    truce_queue_free(queue);
+    bson_destroy(&payload);
+    return status;
+}
+
+static truce_status job_done(truce_job *job, struct given *g)
+{
+    return truce_job_done(job, NULL, g->a, &g->error);
+}
+
+static truce_status job_progress(truce_job *job, struct given *g)
+{
+    return truce_job_progress(job, g->a, &g->error);
+}
+
+static truce_status call_job_done(struct given *g)
+{
+    return in_job(g, job_done);
+}
+
+static truce_status call_job_progress(struct given *g)
+{
+    return in_job(g, job_progress);
+}
+
 /* ---- items and sets -------------------------------------------------------------------------- */
 
 typedef truce_status item_step(truce_item *item, struct given *g);
@@ -480,6 +557,11 @@ static const struct entry_point {
     {"item_remove", call_item_remove, A | B},
     {"item_index", call_item_index, A},
     {"item_key", call_item_key, ID},
+    {"queue_add", call_queue_add, A | B},
+    {"queue_tags", call_queue_tags, A},
+    {"queue_add_many", call_queue_add_many, A | B},
+    {"job_done", call_job_done, A},
+    {"job_progress", call_job_progress, A},
     {"set_add", call_set_add, A | B},
     {"set_show", call_set_show, A},
 };

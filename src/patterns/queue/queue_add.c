@@ -85,6 +85,8 @@ static truce_status check(truce_queue *queue, const truce_job_options *options, 
 {
     truce_status status = ROOM_CHECK(options, "truce_job_options", error);
 
+    if (!status && options->tags)
+        status = truce__document_check(options->tags, "list of tags", error);
     if (!status)
         status = check_options(options, error);
     if (!status)

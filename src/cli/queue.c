@@ -1,0 +1,443 @@
+/* truce queue add, list, show, stats, cancel, retry, discard, redrive, pause, resume. `truce work` is in work.c. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/field.h"
+#include "cli/commands.h"
+#include "store/reserved.h"
+
+static truce_queue *open_queue(const struct cli *cli, const char *name)
+{
+    return truce_queue_new(cli->store,
+                           &(truce_queue_options){.queue = name, .deadline_ms = cli->deadline_ms});
+}
+
+/* ---- add ---------------------------------------------------------------------------------------- */
+
+static bool read_meeting(const struct cli *cli, truce_unique_meeting *meeting)
+{
+    static const char *const names[] = {"ignore", "replace", "reschedule", "refuse"};
+    const char *text = cli_text(cli, "meeting");
+
+    *meeting = TRUCE_MEETING_IGNORE;
+    for (size_t i = 0; text && i < sizeof names / sizeof *names; i++) {
+        if (!strcmp(text, names[i])) {
+            *meeting = (truce_unique_meeting)i;
+            return true;
+        }
+    }
+    if (text)
+        cli_usage(cli, "--meeting is ignore, replace, reschedule or refuse, and not \"%s\"", text);
+    return !text;
+}
+
+static bool read_options(const struct cli *cli, truce_job_options *options, bson_t *metadata,
+                         bson_t *tags)
+{
+    int64_t priority, attempts, timeout;
+    bool given, good = cli_number(cli, "delay", 0, INT64_C(1) << 48, 0, &options->delay_ms);
+    int count = 0;
+
+    good &= cli_number(cli, "priority", -1000, 1000, 0, &priority);
+    good &= cli_number(cli, "attempts", 1, INT32_MAX, 0, &attempts);
+    good &= cli_number(cli, "timeout", 1, INT32_MAX, 0, &timeout);
+    good &= cli_number(cli, "keep", -1, INT64_C(1) << 48, 0, &options->keep_ms);
+    good &= cli_number(cli, "period", 1, INT64_C(1) << 48, 0, &options->unique_period_ms);
+    good &= cli_option_document(cli, "metadata", metadata, &given);
+    good = good && read_meeting(cli, &options->meeting);
+    for (const char *tag; (tag = cli_texts(cli, "tag", count)); count++) {
+        char key[12];
+
+        bson_snprintf(key, sizeof key, "%d", count);
+        BSON_APPEND_UTF8(tags, key, tag);
+    }
+    options->priority = (int32_t)priority;
+    options->attempts_max = (uint32_t)attempts;
+    options->timeout_ms = (uint32_t)timeout;
+    options->metadata = given ? metadata : NULL;
+    options->tags = count ? tags : NULL;
+    options->unique = cli_text(cli, "unique");
+    options->unique_payload = cli_flag(cli, "unique-payload");
+    options->unique_scope = cli_flag(cli, "once") ? TRUCE_UNIQUE_KEPT : TRUCE_UNIQUE_LIVE;
+    return good;
+}
+
+static int add_one(struct cli *cli, truce_queue *queue, const bson_t *payload,
+                   const truce_job_options *options)
+{
+    bson_t answer = BSON_INITIALIZER;
+    truce_job_added added;
+    bson_error_t error;
+    char id[25];
+    truce_status status = truce_queue_add(queue, NULL, payload, options, &added, &error);
+
+    bson_oid_to_string(&added.id, id);
+    BSON_APPEND_OID(&answer, "job", &added.id);
+    BSON_APPEND_UTF8(&answer, "added", truce_added_name(added.added));
+    if (!status)
+        cli_answer(cli, &answer, "%s %s", truce_added_name(added.added), id);
+    bson_destroy(&answer);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+static int run_add(struct cli *cli)
+{
+    truce_queue *queue = open_queue(cli, cli->arguments[0]);
+    truce_job_options options = {0};
+    bson_t metadata, tags = BSON_INITIALIZER;
+    int code = read_options(cli, &options, &metadata, &tags) ? CLI_DONE : CLI_USAGE;
+
+    for (int i = 1; i < cli->count && !code; i++) {
+        bson_t payload;
+
+        code = cli_document(cli, cli->arguments[i], "PAYLOAD", &payload)
+                   ? add_one(cli, queue, &payload, &options)
+                   : CLI_USAGE;
+        bson_destroy(&payload);
+    }
+    bson_destroy(&metadata);
+    bson_destroy(&tags);
+    truce_queue_free(queue);
+    return code;
+}
+
+const struct cli_command cli_queue_add = {
+    .noun = "queue",
+    .verb = "add",
+    .arguments = "QUEUE PAYLOAD...",
+    .summary = "add jobs to a queue",
+    .help =
+        "PAYLOAD is a document. With --unique a job that meets a live one of its key adds\n"
+        "nothing, or does what --meeting says: ignore, replace, reschedule, refuse. With --once\n"
+        "a key counts as long as its job is kept, done or not: such an add may be repeated.\n"
+        "Prints the job's id.",
+    .example = "truce queue add people '{command: \"ADD_FRIEND\", users: [1, 2]}'\n"
+               "truce queue add mail '{to: \"ada@x.org\"}' --unique ada --delay 60000",
+    .options =
+        (const struct cli_option[]){
+            {"delay", 0, "MS", "not before so long", false},
+            {"priority", 0, "NUMBER", "-1000 to 1000, the highest first (0)", false},
+            {"attempts", 0, "NUMBER", "dead after so many failures (10)", false},
+            {"timeout", 0, "MS", "of one attempt (none)", false},
+            {"keep", 0, "MS", "after it is done; -1: for ever (7 days)", false},
+            {"metadata", 0, "DOCUMENT", "kept in the job", false},
+            {"tag", 0, "TEXT", "kept in the job (many)", true},
+            {"unique", 0, "KEY", "the key of a unique job", false},
+            {"unique-payload", 0, NULL, "the payload is the key", false},
+            {"period", 0, "MS", "one job of the key in each period", false},
+            {"once", 0, NULL, "the key counts while its job is kept", false},
+            {"meeting", 0, "MEETING", "ignore, replace, reschedule, refuse (ignore)", false},
+            {0}},
+    .store = CLI_STORE_WRITE,
+    .run = run_add,
+};
+
+/* ---- looking ------------------------------------------------------------------------------------ */
+
+static int print_found(struct cli *cli, const bson_t *filter, int64_t limit)
+{
+    bson_t *sort = BCON_NEW("_id", BCON_INT32(1)), *projection = BCON_NEW("_rev", BCON_INT32(0));
+    truce_find_options options = {
+        .sort = sort, .projection = projection, .limit = limit, .deadline_ms = cli->deadline_ms};
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    bson_error_t error;
+    truce_status status = truce_find(cli->store, QUEUE, filter, &options, &cursor, &error);
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &document, &error);
+        if (status || !document || !cli_print(document, JSON_RELAXED))
+            break;
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(projection);
+    bson_destroy(sort);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+static bool check_state(const struct cli *cli, const char *state)
+{
+    static const char *const states[] = {"ready", "delayed",   "running",  "done",
+                                         "dead",  "cancelled", "discarded"};
+
+    for (size_t i = 0; state && i < sizeof states / sizeof *states; i++) {
+        if (!strcmp(state, states[i]))
+            return true;
+    }
+    if (state)
+        cli_usage(cli,
+                  "there is no state \"%s\" of jobs: ready, delayed, running, done, dead, "
+                  "cancelled, discarded",
+                  state);
+    return !state;
+}
+
+static int run_list(struct cli *cli)
+{
+    const char *state = cli_text(cli, "state"), *tag = cli_text(cli, "tag");
+    bson_t filter = BSON_INITIALIZER;
+    int64_t limit;
+    int code = CLI_USAGE;
+
+    if (cli->count)
+        BSON_APPEND_UTF8(&filter, "queue", cli->arguments[0]);
+    if (state)
+        BSON_APPEND_UTF8(&filter, "state", state);
+    if (tag)
+        BSON_APPEND_UTF8(&filter, "tags", tag);
+    if (check_state(cli, state) && cli_number(cli, "limit", 1, INT32_MAX, 100, &limit))
+        code = print_found(cli, &filter, limit);
+    bson_destroy(&filter);
+    return code;
+}
+
+const struct cli_command cli_queue_list = {
+    .noun = "queue",
+    .verb = "list",
+    .arguments = "[QUEUE]",
+    .summary = "print jobs, the oldest first",
+    .example = "truce queue add mail '{to: \"ada@x.org\"}'\n"
+               "truce queue list mail --state ready",
+    .options = (const struct cli_option[]){{"state", 0, "STATE", "only jobs in that state", false},
+                                           {"tag", 0, "TEXT", "only jobs with that tag", false},
+                                           {"limit", 'n', "N", "at most so many (100)", false},
+                                           {0}},
+    .store = CLI_STORE_READ,
+    .run = run_list,
+};
+
+static int run_stats(struct cli *cli)
+{
+    bson_t stats;
+    bson_error_t error;
+    bson_iter_t iter;
+    truce_status status = truce_queue_stats(cli->store, &stats, &error);
+
+    for (bson_iter_init(&iter, &stats); !status && bson_iter_next(&iter);) {
+        const uint8_t *bytes;
+        uint32_t size;
+        bson_t one;
+
+        bson_iter_document(&iter, &size, &bytes);
+        if (bson_init_static(&one, bytes, size) && !cli_print(&one, JSON_RELAXED))
+            break;
+    }
+    bson_destroy(&stats);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_queue_stats = {
+    .noun = "queue",
+    .verb = "stats",
+    .summary = "print how many jobs of each queue are ready, delayed, running and dead",
+    .help = "oldest_ms: how long the oldest ready job has been waiting.",
+    .example = "truce queue add mail '{to: \"ada@x.org\"}'\n"
+               "truce queue stats --table",
+    .store = CLI_STORE_READ,
+    .run = run_stats,
+};
+
+/* ---- jobs by their ids -------------------------------------------------------------------------- */
+
+typedef truce_status job_function(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                                  bson_error_t *error);
+
+/* The job, and the queue that it is of; the exit code. `job` is always initialised. */
+static int find_job(struct cli *cli, const char *text, bson_oid_t *id, bson_t *job)
+{
+    bson_t *filter;
+    bson_error_t error;
+    truce_status status;
+
+    bson_init(job);
+    if (!bson_oid_is_valid(text, strlen(text)))
+        return cli_usage(cli, "\"%s\" is no job's id: it has 24 hexadecimal digits", text);
+    bson_oid_init_from_string(id, text);
+    filter = BCON_NEW("_id", BCON_OID(id));
+    bson_destroy(job);
+    status = truce_find_one(cli->store, QUEUE, filter, NULL, job, &error);
+    bson_destroy(filter);
+    if (status == TRUCE_NOT_FOUND)
+        return cli_say(cli, CLI_NO, "there is no job %s", text);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+/* Each of the ids; the worst exit code. */
+static int each_job(struct cli *cli, job_function *function, const char *done)
+{
+    int worst = CLI_DONE;
+
+    for (int i = 0; i < cli->count; i++) {
+        const char *text = cli->arguments[i];
+        bson_t job, answer = BSON_INITIALIZER;
+        bson_oid_t id;
+        int code = find_job(cli, text, &id, &job);
+
+        if (!code) {
+            truce_queue *queue = open_queue(cli, truce__field_text(&job, "queue"));
+            bson_error_t error;
+            truce_status status = function(queue, NULL, &id, &error);
+
+            truce_queue_free(queue);
+            BSON_APPEND_UTF8(&answer, done, text);
+            if (status)
+                code = cli_error(cli, text, status, &error);
+            else
+                cli_answer(cli, &answer, "%s %s", done, text);
+            if (status == TRUCE_INVALID)
+                code = CLI_NO; /* the call is right, and its state says no */
+        }
+        worst = code > worst ? code : worst;
+        bson_destroy(&answer);
+        bson_destroy(&job);
+    }
+    return cli_output_end(worst);
+}
+
+static int run_show(struct cli *cli)
+{
+    bson_t job;
+    bson_oid_t id;
+    int code = find_job(cli, cli->arguments[0], &id, &job);
+
+    if (!code)
+        cli_print(&job, JSON_RELAXED);
+    bson_destroy(&job);
+    return code ? code : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_queue_show = {
+    .noun = "queue",
+    .verb = "show",
+    .arguments = "ID",
+    .summary = "print one job, with its errors, its steps and its result",
+    .example = "truce queue show $(truce queue add mail '{to: \"ada@x.org\"}' | cut -d' ' -f2)",
+    .store = CLI_STORE_CHANGE,
+    .run = run_show,
+};
+
+static int run_cancel(struct cli *cli)
+{
+    return each_job(cli, truce_queue_cancel, "cancelled");
+}
+
+const struct cli_command cli_queue_cancel = {
+    .noun = "queue",
+    .verb = "cancel",
+    .arguments = "ID...",
+    .summary = "cancel live jobs, also while they run",
+    .help = "A worker that has the job is told, on whatever machine, and its effects are refused.",
+    .example = "truce queue cancel $(truce queue add mail '{to: \"ada@x.org\"}' | cut -d' ' -f2)",
+    .store = CLI_STORE_CHANGE,
+    .run = run_cancel,
+};
+
+static int run_retry(struct cli *cli)
+{
+    return each_job(cli, truce_queue_retry, "retried");
+}
+
+const struct cli_command cli_queue_retry = {
+    .noun = "queue",
+    .verb = "retry",
+    .arguments = "ID...",
+    .summary = "make delayed, dead, cancelled or discarded jobs ready again",
+    .example = "truce queue retry $(truce queue add mail '{}' --delay 60000 | cut -d' ' -f2)",
+    .store = CLI_STORE_CHANGE,
+    .run = run_retry,
+};
+
+static int run_discard(struct cli *cli)
+{
+    return each_job(cli, truce_queue_discard, "discarded");
+}
+
+const struct cli_command cli_queue_discard = {
+    .noun = "queue",
+    .verb = "discard",
+    .arguments = "ID...",
+    .summary = "give up jobs that are not running and not done",
+    .example = "truce queue discard $(truce queue add mail '{}' | cut -d' ' -f2)",
+    .store = CLI_STORE_CHANGE,
+    .run = run_discard,
+};
+
+/* ---- queues ------------------------------------------------------------------------------------- */
+
+static int run_redrive(struct cli *cli)
+{
+    truce_queue *queue = open_queue(cli, cli->arguments[0]);
+    bson_t answer = BSON_INITIALIZER;
+    uint32_t count = 0, some = 0;
+    bson_error_t error;
+    truce_status status;
+
+    do {
+        status = truce_queue_redrive(queue, 0, &some, &error);
+        count += some;
+    } while (!status && some);
+    BSON_APPEND_INT64(&answer, "retried", count);
+    if (!status)
+        cli_answer(cli, &answer, "%u retried", count);
+    bson_destroy(&answer);
+    truce_queue_free(queue);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+const struct cli_command cli_queue_redrive = {
+    .noun = "queue",
+    .verb = "redrive",
+    .arguments = "QUEUE",
+    .summary = "retry all dead letters of a queue",
+    .example = "truce queue add mail '{}'\n"
+               "truce queue redrive mail",
+    .store = CLI_STORE_CHANGE,
+    .run = run_redrive,
+};
+
+static int set_paused(struct cli *cli, bool paused)
+{
+    truce_queue *queue = open_queue(cli, cli->arguments[0]);
+    bson_t answer = BSON_INITIALIZER;
+    bson_error_t error;
+    truce_status status =
+        paused ? truce_queue_pause(queue, &error) : truce_queue_resume(queue, &error);
+
+    BSON_APPEND_UTF8(&answer, paused ? "paused" : "resumed", cli->arguments[0]);
+    if (!status)
+        cli_answer(cli, &answer, "%s %s", paused ? "paused" : "resumed", cli->arguments[0]);
+    bson_destroy(&answer);
+    truce_queue_free(queue);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+static int run_pause(struct cli *cli)
+{
+    return set_paused(cli, true);
+}
+
+static int run_resume(struct cli *cli)
+{
+    return set_paused(cli, false);
+}
+
+const struct cli_command cli_queue_pause = {
+    .noun = "queue",
+    .verb = "pause",
+    .arguments = "QUEUE",
+    .summary = "give out no jobs of a queue; it still takes them",
+    .help = "Jobs that run go on. Every worker knows it within a second.",
+    .example = "truce queue pause mail",
+    .store = CLI_STORE_WRITE,
+    .run = run_pause,
+};
+
+const struct cli_command cli_queue_resume = {
+    .noun = "queue",
+    .verb = "resume",
+    .arguments = "QUEUE",
+    .summary = "give out the jobs of a paused queue again",
+    .example = "truce queue resume mail",
+    .store = CLI_STORE_WRITE,
+    .run = run_resume,
+};

@@ -1,0 +1,234 @@
+/* truce queue and truce work: what they print and how they end; workers that are killed and stopped. */
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+static char store[300]; /* of the running test */
+static char job[64];    /* the id that was printed last */
+
+static void check(int line, const struct command *c, int code, const char *out, const char *err)
+{
+    const char *space = strchr(c->out, ' ');
+
+    test_check_int(code, c->code, c->code == code, "exit code", __FILE__, line);
+    if (out && !strstr(c->out, out))
+        test_fail(__FILE__, line, "standard output is \"%s\", not \"%s\"", c->out, out);
+    if (err ? !strstr(c->err, err) : *c->err != '\0')
+        test_fail(__FILE__, line, "standard error is \"%s\", not \"%s\"", c->err, err ? err : "");
+    if (space && strlen(space) == 26)
+        snprintf(job, sizeof job, "%.24s", space + 1);
+}
+#define ANSWERS(code, out, err, ...)                                                               \
+    check(__LINE__, command_run(TRUCE_CLI, store, NULL, __VA_ARGS__, NULL), code, out, err)
+
+static void begin(void)
+{
+    snprintf(store, sizeof store, "%s/jobs.truce", test_directory());
+}
+
+#define DRAIN  "work", "--queue", "mail", "--drain"
+#define COUNTS "[{\"update\": \"effects\", \"id\": 1, \"with\": {\"$inc\": {\"n\": 1}}}]"
+
+TEST(a_program_does_a_job_and_prints_its_result)
+{
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{\"to\": \"ada\"}", "--tag", "a",
+            "--metadata", "{\"m\": 1}");
+    ANSWERS(0, "\"state\": \"ready\"", NULL, "queue", "list", "mail", "--tag", "a");
+    ANSWERS(0, "\"ready\": 1", NULL, "queue", "stats");
+    ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "cat");
+    ANSWERS(0, "\"result\": {\"to\": \"ada\"}", NULL, "queue", "show", job);
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{\"to\": \"bob\"}");
+    ANSWERS(0, " done\n", NULL, "work", "--queue", "mail=3", "-n", "1", "--exec", "sh", "--", "-c",
+            "echo $TRUCE_QUEUE $TRUCE_JOB_ATTEMPT $TRUCE_JOB_EPOCH");
+    ANSWERS(0, "\"result\": {\"output\": \"mail 1 1\\n\"}", NULL, "queue", "show", job);
+    ANSWERS(0, "", NULL, DRAIN, "--exec", "cat");
+}
+
+TEST(what_a_program_prints_can_be_one_with_the_end_of_its_job)
+{
+    begin();
+    ANSWERS(0, NULL, NULL, "insert", "effects", "{\"_id\": 1, \"n\": 0}");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    ANSWERS(0, " done\n", NULL, DRAIN, "--commit", "--exec", "echo", COUNTS);
+    ANSWERS(0, "\"n\": 1", NULL, "find", "effects");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    ANSWERS(1, " failed\n", "no array of changes", DRAIN, "--commit", "--exec", "echo", "17");
+    ANSWERS(0, "no array of changes", NULL, "queue", "show", job);
+    ANSWERS(0, "\"n\": 1", NULL, "find", "effects");
+}
+
+TEST(exit_codes_say_later_or_failed)
+{
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--attempts", "1");
+    ANSWERS(0, " later\n", NULL, DRAIN, "--exec", "sh", "--", "-c", "exit 75");
+    ANSWERS(0, "\"attempt\": 0", NULL, "queue", "show", job);
+    ANSWERS(0, "retried ", NULL, "queue", "retry", job);
+    ANSWERS(1, " failed\n", "exit code 3: oh dear", DRAIN, "--exec", "sh", "--", "-c",
+            "echo oh dear >&2; exit 3");
+    ANSWERS(0, "\"text\": \"exit code 3: oh dear\"", NULL, "queue", "show", job);
+    ANSWERS(0, "\"dead\": 1", NULL, "queue", "stats");
+    ANSWERS(0, "1 retried\n", NULL, "queue", "redrive", "mail");
+    ANSWERS(1, " failed\n", "killed by signal 9", DRAIN, "--exec", "sh", "--", "-c", "kill -9 $$");
+    ANSWERS(0, "discarded ", NULL, "queue", "discard", job);
+    ANSWERS(1, "", "is discarded", "queue", "cancel", job);
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    ANSWERS(2, "", "cannot be run", DRAIN, "--exec", "/nowhere/at/all");
+    ANSWERS(0, "\"attempt\": 0", NULL, "queue", "show", job);
+}
+
+TEST(a_job_that_takes_too_long_is_ended)
+{
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--timeout", "50", "--attempts", "1");
+    ANSWERS(1, " failed\n", "timed out", DRAIN, "--exec", "sleep", "100");
+    ANSWERS(0, "\"dead\": 1", NULL, "queue", "stats");
+    ANSWERS(0, "1 retried\n", NULL, "queue", "redrive", "mail");
+    ANSWERS(1, " failed\n", "timed out", DRAIN, "--grace", "50", "--exec", "sh", "--", "-c",
+            "trap '' TERM; while :; do sleep 0.05; done");
+}
+
+TEST(wrong_calls_are_refused)
+{
+    begin();
+    ANSWERS(2, "", "--exec PROGRAM is missing", "work", "--queue", "mail");
+    ANSWERS(2, "", "--queue QUEUE is missing", "work", "--exec", "cat");
+    ANSWERS(2, "", "weight", "work", "--queue", "mail=0", "--exec", "cat");
+    ANSWERS(2, "", "--meeting", "queue", "add", "mail", "{}", "--meeting", "perhaps");
+    ANSWERS(2, "", "PAYLOAD", "queue", "add", "mail", "{");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    ANSWERS(2, "", "24 hexadecimal", "queue", "show", "x");
+    ANSWERS(1, "", "there is no job", "queue", "cancel", "000000000000000000000000");
+    ANSWERS(2, "", "no state", "queue", "list", "--state", "tired");
+}
+
+TEST(a_paused_queue_gives_nothing)
+{
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    ANSWERS(0, "paused mail\n", NULL, "queue", "pause", "mail");
+    ANSWERS(0, "", NULL, DRAIN, "--exec", "cat");
+    ANSWERS(0, "\"paused\": true, \"ready\": 1", NULL, "queue", "stats");
+    ANSWERS(0, "resumed mail\n", NULL, "queue", "resume", "mail");
+    ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "cat");
+}
+
+/* ---- workers that come to an end ---- */
+
+/* Until the store's answer has `text`; bounded, a slow machine waits longer. */
+static bool waits_for(const char *text, const char *noun, const char *verb)
+{
+    for (int i = 0; i < 1200; i++) {
+        const struct command *c = command_run(TRUCE_CLI, store, NULL, noun, verb, NULL);
+
+        if (strstr(c->out, text))
+            return true;
+        truce__clock_sleep_ms(50);
+    }
+    return test_fail(__FILE__, __LINE__, "\"%s\" never came", text);
+}
+
+static void end_of(pid_t worker)
+{
+    int state;
+
+    kill(worker, SIGCONT);
+    waitpid(worker, &state, 0);
+}
+
+TEST(a_worker_that_is_asked_to_end_gives_its_job_back)
+{
+    pid_t worker;
+
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    worker = command_start(TRUCE_CLI, store, "work", "--queue", "mail", "--grace", "10", "--exec",
+                           "sleep", "1000", NULL);
+    waits_for("\"running\": 1", "queue", "stats");
+    kill(worker, SIGTERM);
+    end_of(worker);
+    ANSWERS(0, "\"ready\": 1", NULL, "queue", "stats");
+    ANSWERS(0, "\"attempt\": 0", NULL, "queue", "show", job);
+}
+
+TEST(a_job_that_is_cancelled_ends_its_program)
+{
+    pid_t worker;
+
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    worker = command_start(TRUCE_CLI, store, "work", "--queue", "mail", "-n", "1", "--exec",
+                           "sleep", "1000", NULL);
+    waits_for("\"running\": 1", "queue", "stats");
+    ANSWERS(0, "cancelled ", NULL, "queue", "cancel", job);
+    end_of(worker); /* it ends by itself: its only job has ended */
+    ANSWERS(0, "\"state\": \"cancelled\"", NULL, "queue", "show", job);
+}
+
+/* A worker is stopped while its program runs; others do the job; then it goes on, and its changes are refused. */
+TEST(a_worker_that_was_stopped_past_its_lease_changes_nothing)
+{
+    pid_t stopped, other;
+
+    begin();
+    ANSWERS(0, NULL, NULL, "insert", "effects", "{\"_id\": 1, \"n\": 0}");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    stopped =
+        command_start(TRUCE_CLI, store, "work", "--queue", "mail", "-n", "1", "--lease", "100",
+                      "--commit", "--exec", "sh", "--", "-c", "sleep 0.3; echo '" COUNTS "'", NULL);
+    waits_for("\"running\": 1", "queue", "stats");
+    kill(stopped, SIGSTOP);
+    other = command_start(TRUCE_CLI, store, "work", "--queue", "mail", "-n", "1", "--lease", "5000",
+                          "--commit", "--exec", "echo", COUNTS, NULL);
+    waits_for("\"state\": \"done\"", "queue", "list");
+    ANSWERS(0, "\"n\": 1", NULL, "find", "effects");
+    end_of(stopped);
+    kill(other, SIGTERM);
+    end_of(other);
+    ANSWERS(0, "\"n\": 1", NULL, "find", "effects");
+}
+
+/* Workers are killed with -9 again and again; each job has one effect in the end. */
+TEST(jobs_are_done_once_whoever_is_killed)
+{
+    enum { WORKERS = 3, JOBS = 12 };
+    pid_t workers[WORKERS] = {0};
+    long kills = test_scale("TRUCE_QUEUE_KILLS", 12);
+    bool done = false;
+
+    begin();
+    ANSWERS(0, NULL, NULL, "insert", "effects", "{\"_id\": 1, \"n\": 0}");
+    for (int i = 0; i < JOBS; i++)
+        ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--attempts", "1000");
+    for (long round = 0; round < 3000 && !done; round++) {
+        const struct command *c;
+
+        for (int i = 0; i < WORKERS; i++) {
+            if (workers[i] && waitpid(workers[i], NULL, WNOHANG) == workers[i])
+                workers[i] = 0;
+            if (!workers[i])
+                workers[i] =
+                    command_start(TRUCE_CLI, store, "work", "--queue", "mail", "--lease", "200",
+                                  "--backoff", "1", "--commit", "--exec", "echo", COUNTS, NULL);
+        }
+        truce__clock_sleep_ms(20);
+        if (round < kills)
+            kill(workers[round % WORKERS], SIGKILL);
+        c = command_run(TRUCE_CLI, store, NULL, "count", "truce_queue", "{\"state\": \"done\"}",
+                        NULL);
+        done = atoi(c->out) == JOBS && round >= kills;
+    }
+    CHECK(done);
+    for (int i = 0; i < WORKERS; i++) {
+        kill(workers[i], SIGTERM);
+        end_of(workers[i]);
+    }
+    ANSWERS(0, "\"n\": 12", NULL, "find", "effects");
+    ANSWERS(0, " 0 findings", NULL, "check");
+}
