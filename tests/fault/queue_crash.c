@@ -207,6 +207,103 @@ TEST(whatever_call_is_the_last_the_jobs_are_done_by_the_stores_own_commits)
         test_skip("this store has none");
 }
 
+/* ---- single answers ---- */
+
+static void lose_write(struct rig *rig, uint64_t at)
+{
+    truce_fault_options lose = {.kind = TRUCE_FAULT_LOSE, .at = at, .writes_only = true};
+
+    truce_fault_arm(rig->inner, &lose);
+}
+
+static truce_queue *begin_queue(struct rig *rig)
+{
+    truce_queue *queue = truce_queue_new(
+        rig->store, &(truce_queue_options){.queue = "mail", .mechanism = rig->mechanism});
+
+    rig_no_job(queue); /* the indexes are made */
+    rig_add(queue, "{'n': 1}", NULL);
+    return queue;
+}
+
+TEST(a_claim_whose_answer_is_lost_is_found)
+{
+    struct rig rig;
+    truce_queue *queue;
+    truce_job *job;
+
+    rig_open(&rig, TRUCE_MECHANISM_AUTO);
+    queue = begin_queue(&rig);
+    lose_write(&rig, 1);
+    job = rig_claim(queue);
+    CHECK_INT(truce_fault_hits(rig.inner), ==, 1);
+    REQUIRE(job);
+    CHECK_INT(truce_job_attempt(job), ==, 1);
+    truce_job_free(job);
+    truce_queue_free(queue);
+    truce_store_close(rig.store);
+}
+
+/* True: an answer was lost. */
+static bool lose_in_step(truce_mechanism mechanism, uint64_t at)
+{
+    bson_error_t error;
+    truce_queue *queue;
+    truce_status status;
+    truce_job *job;
+    struct rig rig;
+    bool hit;
+    int runs = 0;
+
+    rig_open(&rig, mechanism);
+    queue = begin_queue(&rig);
+    job = rig_claim(queue);
+    lose_write(&rig, at);
+    status = truce_job_step(job, "first", step, &runs, NULL, &error);
+    hit = truce_fault_hits(rig.inner) > 0;
+    if (status == TRUCE_UNKNOWN)
+        status = truce_job_step(job, "first", step, &runs, NULL, &error);
+    CHECK_OK(status, error);
+    CHECK_INT(rig_effects(rig.store), ==, 1);
+    truce_job_free(job);
+    truce_queue_free(queue);
+    truce_store_close(rig.store);
+    return hit;
+}
+
+TEST(a_step_whose_answer_is_lost_is_not_done_again)
+{
+    uint64_t at = 1;
+
+    while (at < 30 && lose_in_step(TRUCE_MECHANISM_JOURNAL, at))
+        at++;
+    CHECK_INT(at, >, 4);
+    (void)lose_in_step(TRUCE_MECHANISM_AUTO, 1);
+}
+
+/* The answer of a step is lost, and the worker asks for it again. */
+TEST(a_step_that_an_earlier_call_did_is_found_in_the_job)
+{
+    bson_error_t error;
+    truce_queue *queue;
+    truce_job *job;
+    struct rig rig;
+    int runs = 0;
+
+    rig_open(&rig, TRUCE_MECHANISM_AUTO);
+    queue = begin_queue(&rig);
+    job = rig_claim(queue);
+    REQUIRE(job);
+    CHECK_OK(truce_job_step(job, "first", step, &runs, NULL, &error), error);
+    bson_reinit(&job->steps); /* as if this worker had not heard of it */
+    CHECK_OK(truce_job_step(job, "first", step, &runs, NULL, &error), error);
+    CHECK_INT(runs, ==, 1);
+    CHECK_INT(rig_effects(rig.store), ==, 1);
+    truce_job_free(job);
+    truce_queue_free(queue);
+    truce_store_close(rig.store);
+}
+
 /* The canary: effects that are written before the job is done, not with it. */
 TEST(effects_outside_of_the_commit_are_caught)
 {
