@@ -138,7 +138,7 @@ bool cli_answer(const struct cli *cli, const bson_t *document, const char *forma
 /* The escape sequence of a colour, or "" where there are none: not on a terminal, on a dumb one, or
  * NO_COLOR is set. */
 const char *cli_colour(const char *sequence);
-/* Flushes; `code`, or CLI_FAILED if standard output could not be written: a disk that is full, or, without
+/* Flushes; `code`, or, whatever that is, CLI_FAILED if standard output could not be written: a disk that is full, or, without
  * a word, a reader that closed the pipe (`| head`). */
 int cli_output_end(int code);
 

@@ -136,7 +136,7 @@ int cli_output_end(int code)
     if (output_errno != EPIPE)
         fprintf(stderr, "truce: standard output cannot be written: %s\n",
                 strerror(output_errno ? output_errno : EIO));
-    return code ? code : CLI_FAILED;
+    return CLI_FAILED;
 }
 
 /* ---- errors -------------------------------------------------------------------------------- */

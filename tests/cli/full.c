@@ -1,0 +1,128 @@
+/*
+ * An answer that cannot be written is exit code 3: on a disk that is full, and where standard output is closed. Each
+ * command is called as in the example of its help.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+/* Stands for truce in the example's path: what the command under test is to print goes to where the test says,
+ * and its exit code and what it printed is told. */
+static const char wrapper[] =
+    "#!/bin/bash\n"
+    "words=\" $* \"\n"
+    "[[ $words == *\" $NOUN \"* && $words == *\" $VERB\"* ]] || exec \"$TRUCE\" \"$@\"\n"
+    "case $WHERE in\n"
+    "file) \"$TRUCE\" \"$@\" >printed; code=$?; cat printed; echo \"$(wc -c <printed)\" >>\"$TOLD\"; exit $code ;;\n"
+    "full) \"$TRUCE\" \"$@\" >/dev/full ;;\n"
+    "closed) \"$TRUCE\" \"$@\" >&- ;;\n"
+    "esac\n"
+    "echo \"$?\" >>\"$TOLD\"\n";
+
+static const char script[] =
+    "folder=$(mktemp -d \"$1/XXXXXX\") && cd \"$folder\"\n"
+    "mkdir path && printf '%s' \"$WRAPPER\" >path/truce && chmod +x path/truce\n"
+    "TRUCE=$2 TOLD=$folder/told TRUCE_STORE=school.truce PATH=$folder/path:$PATH\n"
+    "export TRUCE TOLD TRUCE_STORE PATH\n"
+    ": >told\n"
+    "( eval \"$3\" ) >/dev/null 2>&1\n"
+    "cat told\n";
+
+/* What was told of each call, one a line. */
+static char *run(const struct cli_command *c, const char *folder, const char *where)
+{
+    setenv("NOUN", c->noun, 1);
+    setenv("VERB", c->verb ? c->verb : "", 1);
+    setenv("WHERE", where, 1);
+    setenv("WRAPPER", wrapper, 1);
+    return bson_strdup(command_run("/bin/bash", NULL, NULL, "-c", script, "bash", folder, TRUCE_CLI,
+                                   c->example, NULL)
+                           ->out);
+}
+
+/* The next number of a list of lines; -1: there is none. */
+static long next(const char **at)
+{
+    char *end;
+    long number = strtol(*at, &end, 10);
+
+    if (end == *at)
+        return -1;
+    *at = end;
+    return number;
+}
+
+static void check(const struct cli_command *c, const char *folder, const char *sizes,
+                  const char *where, int *calls)
+{
+    char *codes = run(c, folder, where);
+    const char *size_at = sizes, *code_at = codes;
+
+    for (long size = next(&size_at); size >= 0; size = next(&size_at)) {
+        long code = next(&code_at);
+
+        if (size > 0 && code != CLI_FAILED)
+            test_fail(__FILE__, __LINE__, "truce %s %s, %s: exit code %ld", c->noun,
+                      c->verb ? c->verb : "", where, code);
+        *calls += size > 0;
+    }
+    bson_free(codes);
+}
+
+/* Does the example end without an answer? There is nothing to be listed, or to be said. */
+static bool is_silent(const struct cli_command *c)
+{
+    static const char *const silent[] = {"set quarantine", "item index", "doc conflicts"};
+    char name[40];
+
+    snprintf(name, sizeof name, "%s %s", c->noun, c->verb ? c->verb : "");
+    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
+        if (!strcmp(name, silent[i]))
+            return true;
+    }
+    return false;
+}
+
+TEST(an_answer_that_cannot_be_written_is_exit_code_3)
+{
+    char *folder = bson_strdup(test_directory());
+
+    for (int i = 0; cli_commands[i]; i++) {
+        const struct cli_command *c = cli_commands[i];
+        int calls = 0;
+        char *sizes;
+
+        /* demonstrations take seconds */
+        if (c->hidden || !c->example || !strcmp(c->noun, "demo"))
+            continue;
+        sizes = run(c, folder, "file");
+        check(c, folder, sizes, "full", &calls);
+        check(c, folder, sizes, "closed", &calls);
+        if (!calls && !is_silent(c))
+            test_fail(__FILE__, __LINE__, "truce %s %s prints nothing in its example", c->noun,
+                      c->verb ? c->verb : "");
+        bson_free(sizes);
+    }
+    bson_free(folder);
+}
+
+/* Whatever else the exit code would be. */
+TEST(a_finding_that_cannot_be_written_is_exit_code_3)
+{
+    static const char calls[] =
+        "cd \"$1\" && export TRUCE_STORE=s.truce\n"
+        "$2 insert c '{_id: 1}' && $2 help nothing >/dev/full\n"
+        "$2 --help >/dev/full; echo $?; $2 --version >/dev/full; echo $?\n"
+        "$2 find c >/dev/full; echo $?; $2 find c --table >/dev/full; echo $?\n"
+        "$2 find c --pretty >/dev/full; echo $?\n"
+        "$2 export c >/dev/full; echo $?; $2 export c --output /dev/full; echo $?\n"
+        "$2 demo badges --seconds 1 >/dev/full; echo $?\n"
+        "$2 doctor --json >/dev/full; echo $?\n";
+    const struct command *all = command_run("/bin/bash", NULL, NULL, "-c", calls, "bash",
+                                            test_directory(), TRUCE_CLI, NULL);
+
+    CHECK_TEXT("inserted 1\n3\n3\n3\n3\n3\n3\n3\n3\n3\n", all->out);
+}
