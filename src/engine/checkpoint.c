@@ -31,6 +31,10 @@
  * WAL is PAGES_WORST long: then all of it is moved while they stand still. What a WAL has grown beyond
  * TRUCE_LOG_BYTES_KEPT is given back when it has begun anew.
  *
+ * A frame of the log that is not what was written is not moved: then nothing is written any more, and who is alone does
+ * not open the store either, since SQLite's recovery would end at that frame without a word. What is behind it, truce
+ * salvage finds.
+ *
  * A crash in a checkpoint loses nothing: the WAL is synced before pages are copied, and kept until they
  * are fsynced in the file. Pages that are copied beside writers are fsynced with the last of them, and a later
  * pass does not copy them again: so an fsync that fails breaks the store, and all pages of the WAL are
@@ -65,6 +69,19 @@ struct checkpoint_op {
     int64_t file_pages;
 };
 
+truce_status truce__checkpoint_move(struct lock *lock, struct kv *kv, bool restart, int *pages,
+                                    int *moved, bson_error_t *error)
+{
+    truce_status status;
+
+    truce__stamp_begin(lock);
+    status = truce__kv_checkpoint(kv, restart, pages, moved, error);
+    truce__stamp_end(lock);
+    if (status == TRUCE_CORRUPT)
+        atomic_store(&lock->page->log_damaged, true);
+    return status;
+}
+
 static truce_status run_mark(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     (void)base;
@@ -85,9 +102,7 @@ static truce_status run_restart(struct write_op *base, struct writer *writer, bs
     if (!truce__readers_close_gate(op->readers, deadline_ns))
         return TRUCE_OK;
     truce__kv_patience(writer->kv, RESTART_MS);
-    truce__stamp_begin(writer->lock);
-    status = truce__kv_checkpoint(writer->kv, true, &pages, &moved, error);
-    truce__stamp_end(writer->lock);
+    status = truce__checkpoint_move(writer->lock, writer->kv, true, &pages, &moved, error);
     truce__readers_open_gate(op->readers);
     op->restarted = !status;
     if (!status)
@@ -132,11 +147,9 @@ static truce_status move_beside(struct checkpointer *checkpointer, int *pages, i
     if (!status)
         status = truce__durable_usable(checkpointer->writer->durable, NULL);
     *pages = 0;
-    if (!status) {
-        truce__stamp_begin(checkpointer->writer->lock);
-        status = truce__kv_checkpoint(checkpointer->kv, false, pages, &moved, NULL);
-        truce__stamp_end(checkpointer->writer->lock);
-    }
+    if (!status)
+        status = truce__checkpoint_move(checkpointer->writer->lock, checkpointer->kv, false, pages,
+                                        &moved, NULL);
     *left = *pages - moved;
     return status;
 }

@@ -35,4 +35,8 @@ void truce__checkpointer_release(struct checkpointer *checkpointer);
 /* After each commit; the thread is started the first time that it is needed. */
 void truce__checkpointer_note(struct checkpointer *checkpointer, int wal_pages);
 
+/* Moves pages from the log into the file: who has claimed the checkpoint, or is alone. */
+truce_status truce__checkpoint_move(struct lock *lock, struct kv *kv, bool restart, int *pages,
+                                    int *moved, bson_error_t *error);
+
 #endif

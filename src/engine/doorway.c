@@ -169,6 +169,7 @@ truce_status truce__doorway_begin(const char *path, int64_t deadline_ns, struct 
     }
     if (!status && lock->alone) {
         atomic_store(&lock->page->foreign, false);
+        atomic_store(&lock->page->log_damaged, false);
         truce__stamp_begin(lock);
     }
     if (status)

@@ -449,8 +449,11 @@ static bool may_remove_log(struct engine *engine)
 
 static void close_writer(struct engine *engine)
 {
-    bool alone = may_remove_log(engine);
+    bool alone = may_remove_log(engine) && !truce__lock_log_usable(&engine->lock, NULL);
+    int pages, moved;
 
+    if (alone && truce__checkpoint_move(&engine->lock, engine->kv, false, &pages, &moved, NULL))
+        alone = false;
     truce__kv_checkpoint_on_close(engine->kv, alone);
     if (alone)
         truce__stamp_begin(&engine->lock);

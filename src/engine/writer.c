@@ -379,6 +379,8 @@ static truce_status acquire(struct writer *writer, struct write_op *op)
         status = truce__kv_in_place(writer->kv, &op->error);
     if (!status)
         status = truce__stamp_check(writer->lock, &op->error);
+    if (!status && !op->alone) /* a checkpoint finds out by itself */
+        status = truce__lock_log_usable(writer->lock, &op->error);
     if (status)
         truce__lock_release(writer->lock);
     return status;

@@ -370,3 +370,59 @@ TEST(own_changes_of_the_file_are_no_foreign_ones)
     check_n(399, 29);
     truce_store_close(store);
 }
+
+/* ---- the log ------------------------------------------------------------------------------------- */
+
+enum { LOG_HEADER = 32, FRAME = 24 + 4096 };
+
+/* One bit of each page in the log, as a disk or memory gives it back. */
+static void damage_log(void)
+{
+    char log[440];
+    struct image image;
+    FILE *file;
+
+    snprintf(log, sizeof log, "%s-wal", path);
+    if (!image_read(&image, log))
+        return;
+    for (size_t at = LOG_HEADER; at + FRAME <= image.size; at += FRAME)
+        image.bytes[at + 24 + 4000] ^= 16;
+    file = fopen(log, "r+");
+    CHECK(file && fwrite(image.bytes, 1, image.size, file) == image.size);
+    if (file)
+        fclose(file);
+    image_release(&image);
+}
+
+TEST(a_damaged_log_is_not_moved_into_the_file_at_the_close)
+{
+    bson_error_t error;
+
+    new_path();
+    REQUIRE(open_it());
+    put_many(20, 2);
+    damage_log();
+    truce_store_close(store);
+    CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, NULL, &store, &error), error);
+    CHECK(strstr(error.message, "-wal\" is damaged"));
+    damage_log(); /* what was turned is turned back */
+    CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, NULL, &store, &error), error);
+}
+
+/* As much is written as makes a checkpoint begin. */
+TEST(a_checkpoint_that_meets_a_damaged_frame_ends_the_writing)
+{
+    truce_status status = TRUCE_OK;
+    bson_error_t error;
+
+    new_path();
+    REQUIRE(open_it());
+    put_many(20, 1);
+    damage_log();
+    for (int n = 0; n < 60000 && !status; n++)
+        status = put(20 + n % 500, n, &error);
+    CHECK_STATUS(TRUCE_CORRUPT, status, error);
+    CHECK(strstr(error.message, "-wal\" is damaged"));
+    check_n(19, 1);
+    truce_store_close(store);
+}

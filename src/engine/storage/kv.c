@@ -480,9 +480,11 @@ truce_status truce__kv_checkpoint(struct kv *kv, bool restart, int *pages, int *
     int result;
 
     truce_assert(kv->state == KV_IDLE && (!restart || kv->flags & KV_WRITER));
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_VERIFY, &(bool){true});
     result = sqlite3_wal_checkpoint_v2(
         kv->db, "main", restart ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE, pages,
         moved);
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_VERIFY, &(bool){false});
     if (!result)
         kv->wal_pages = *pages - *moved;
     return result ? truce__kv_fail(kv, result, "checkpoint", error) : TRUCE_OK;

@@ -101,7 +101,7 @@ bool truce__kv_changed(const struct kv *kv);
 truce_status truce__kv_mark(struct kv *kv, bson_error_t *error);
 
 /* Moves committed pages from the WAL into the file. `restart`, which the writer may: also lets the next writer begin the
- * WAL anew, which needs every reader to have ended; TRUCE_LOCKED if one has not. `*pages`: how many
+ * WAL anew, which needs every reader to have ended; TRUCE_LOCKED if one has not. CORRUPT: a frame is damaged. `*pages`: how many
  * the WAL had, `*moved` how many of them are in the file now. */
 truce_status truce__kv_checkpoint(struct kv *kv, bool restart, int *pages, int *moved,
                                   bson_error_t *error);

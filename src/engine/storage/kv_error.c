@@ -29,11 +29,17 @@ static truce_status status_of(int result)
     }
 }
 
-/* Which page has a wrong checksum; in `kv`. */
+/* Which page, or frame of the log, has a wrong checksum; in `kv`. */
 static const char *damage_of(struct kv *kv)
 {
-    uint32_t page = 0;
+    uint32_t page = 0, frame = 0;
 
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_FRAME, &frame);
+    if (frame) {
+        snprintf(kv->reason, sizeof kv->reason,
+                 "frame %u of the log is damaged (its checksum is wrong)", frame);
+        return kv->reason;
+    }
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_DAMAGED, &page);
     snprintf(kv->reason, sizeof kv->reason,
              "page %u of the file is damaged (its checksum is wrong)", page);

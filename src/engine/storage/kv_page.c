@@ -51,7 +51,8 @@
 struct kv_page_file {
     sqlite3_file base; /* first */
     bool sums;
-    uint32_t damaged;
+    uint32_t damaged, damaged_frame;
+    bool verifies;
     struct kv_watch watch;
     sqlite3_file *real; /* behind this */
     const atomic_uint *commits;
@@ -214,6 +215,12 @@ static int page_control(sqlite3_file *base, int what, void *arg)
     case KV_PAGE_DAMAGED:
         memcpy(arg, &file->damaged, sizeof file->damaged);
         return SQLITE_OK;
+    case KV_PAGE_FRAME:
+        memcpy(arg, &file->damaged_frame, sizeof file->damaged_frame);
+        return SQLITE_OK;
+    case KV_PAGE_VERIFY:
+        memcpy(&file->verifies, arg, sizeof file->verifies);
+        return SQLITE_OK;
     case KV_PAGE_SUMS:
         memcpy(arg, &file->sums, sizeof file->sums);
         return SQLITE_OK;
@@ -244,6 +251,16 @@ static int page_close(sqlite3_file *base)
 static int page_truncate(sqlite3_file *base, sqlite3_int64 size)
 {
     return page_of(base)->real->pMethods->xTruncate(page_of(base)->real, size);
+}
+
+bool truce__kv_page_verifies(sqlite3_file *base)
+{
+    return page_of(base)->verifies;
+}
+
+void truce__kv_page_frame_damaged(sqlite3_file *base, uint32_t frame)
+{
+    page_of(base)->damaged_frame = frame;
 }
 
 int truce__kv_page_synced(sqlite3_file *base, int result)
@@ -352,7 +369,8 @@ int truce__kv_page_open(sqlite3_vfs *real, const char *name, sqlite3_file *base,
 
     file->base.pMethods = NULL;
     file->sums = false;
-    file->damaged = 0;
+    file->damaged = file->damaged_frame = 0;
+    file->verifies = false;
     file->watch = (struct kv_watch){0};
     file->commits = NULL;
     file->real = bson_malloc0((size_t)real->szOsFile);

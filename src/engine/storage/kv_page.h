@@ -13,6 +13,10 @@
 int truce__kv_page_open(sqlite3_vfs *real, const char *name, sqlite3_file *file, int flags,
                         int *out);
 
+/* Does the connection move pages now? A frame of the log that is damaged is told to it. */
+bool truce__kv_page_verifies(sqlite3_file *file);
+void truce__kv_page_frame_damaged(sqlite3_file *file, uint32_t frame);
+
 /* What a sync of that file, or of the log beside it, answered: passes it on, and tells the watch. */
 int truce__kv_page_synced(sqlite3_file *file, int result);
 
@@ -22,9 +26,12 @@ int truce__kv_page_file_size(void);
 /* Questions to a connection, for sqlite3_file_control with "main". */
 enum {
     KV_PAGE_DAMAGED = 0x74720001, /* uint32_t *: the page whose checksum was wrong last; 0: none */
+    KV_PAGE_FRAME = 0x74720007,   /* uint32_t *: the same of a frame of the log */
     KV_PAGE_SUMS = 0x74720002,    /* bool *: the pages of this file carry checksums */
     KV_PAGE_LOOK = 0x74720003,    /* struct kv_page_look * */
     KV_PAGE_WATCH = 0x74720004,   /* const struct kv_watch *: is told when a sync fails */
+    KV_PAGE_VERIFY =
+        0x74720006, /* const bool *: what the log gives is compared with its checksum */
     KV_PAGE_COMMITS =
         0x74720005, /* const atomic_uint **: counts the commits of everybody; NULL: no log yet */
 };

@@ -8,6 +8,9 @@
  *
  *     | header | page | header | page | header, last of the commit | page |  -> one write
  *
+ * What a checkpoint reads is compared with its checksum first, which SQLite does only in recovery: a frame
+ * that is damaged would be moved into the file, and get a right checksum there.
+ *
  * What SQLite relies on stays true:
  *
  *  1. The frames of a commit are in the file before xSync, and before xWrite of its last page
@@ -40,6 +43,7 @@
 
 #define HEADER_BYTES     24 /* of a frame */
 #define WAL_HEADER_BYTES 32
+#define FRAME_BYTES      (HEADER_BYTES + KV_PAGE_BYTES)
 #define BUFFER_BYTES     (512 * 1024)
 #define WRITE_BYTES      65536 /* at once: SQLite's own VFS takes less than 128 KB */
 #define AHEAD_MAX        (512 * 1024)
@@ -174,12 +178,62 @@ static int wal_sync(sqlite3_file *file, int flags)
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
+static uint32_t number_at(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+/* The checksum of the WAL goes on over `bytes`, in words of the byte order that its header says. */
+static void add_to(uint32_t sum[2], bool big, const uint8_t *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i += 8) {
+        uint32_t words[2];
+
+        memcpy(words, bytes + i, sizeof words);
+        sum[0] += (big ? BSON_UINT32_FROM_BE(words[0]) : BSON_UINT32_FROM_LE(words[0])) + sum[1];
+        sum[1] += (big ? BSON_UINT32_FROM_BE(words[1]) : BSON_UINT32_FROM_LE(words[1])) + sum[0];
+    }
+}
+
+/* The page of a frame: its checksum goes on from that of the frame before it, or of the log's header. */
+static int verify_frame(struct wal_file *wal, const uint8_t *page, sqlite3_int64 offset)
+{
+    sqlite3_int64 start = offset - HEADER_BYTES;
+    uint8_t log[WAL_HEADER_BYTES], before[HEADER_BYTES], header[HEADER_BYTES];
+    bool first = start == WAL_HEADER_BYTES;
+    const uint8_t *from = first ? log + 24 : before + 16;
+    int result = wal->real->pMethods->xRead(wal->real, log, sizeof log, 0);
+    uint32_t sum[2];
+
+    if (!result)
+        result = wal->real->pMethods->xRead(wal->real, header, sizeof header, start);
+    if (!result && !first)
+        result = wal->real->pMethods->xRead(wal->real, before, sizeof before, start - FRAME_BYTES);
+    if (result)
+        return result;
+    sum[0] = number_at(from);
+    sum[1] = number_at(from + 4);
+    add_to(sum, number_at(log) & 1, header, 8);
+    add_to(sum, number_at(log) & 1, page, KV_PAGE_BYTES);
+    if (sum[0] == number_at(header + 16) && sum[1] == number_at(header + 20))
+        return SQLITE_OK;
+    truce__kv_page_frame_damaged(sqlite3_database_file_object(wal->name),
+                                 (uint32_t)(start / FRAME_BYTES + 1));
+    return SQLITE_IOERR_DATA;
+}
+
 static int wal_read(sqlite3_file *file, void *data, int size, sqlite3_int64 offset)
 {
     struct wal_file *wal = wal_of(file);
     int result = flush(wal);
 
-    return result ? result : wal->real->pMethods->xRead(wal->real, data, size, offset);
+    if (!result)
+        result = wal->real->pMethods->xRead(wal->real, data, size, offset);
+    if (result || size != KV_PAGE_BYTES ||
+        offset % FRAME_BYTES != WAL_HEADER_BYTES + HEADER_BYTES ||
+        !truce__kv_page_verifies(sqlite3_database_file_object(wal->name)))
+        return result;
+    return verify_frame(wal, data, offset);
 }
 
 static int wal_size(sqlite3_file *file, sqlite3_int64 *size)

@@ -33,7 +33,7 @@ struct lock_pin {
 };
 
 #define LOCK_MAGIC   UINT64_C(0x6b636f6c63757274) /* "truclock" */
-#define LOCK_VERSION 3                            /* of the page's layout */
+#define LOCK_VERSION 4                            /* of the page's layout */
 
 /* The shared page, at the start of the lock file. */
 struct lock_page {
@@ -52,6 +52,7 @@ struct lock_page {
     atomic_ullong durable;        /* ... on the disk (durable.c) */
     atomic_bool broken;           /* the disk refused what was written */
     atomic_bool foreign;          /* another program has written into the database ... */
+    atomic_bool log_damaged;      /* a frame of the log is not what was written */
     atomic_uint moving;           /* ... odd: truce does, ... */
     atomic_llong stamp_size;      /* ... which left it so (stamp.c) */
     atomic_llong stamp_ns;
@@ -106,7 +107,9 @@ void truce__lock_close(struct lock *lock);
 
 /* CORRUPT: somebody has cut the file, or written into the database (stamp.h). */
 truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error);
-/* The same, and the file is still the one that others find under its name. */
+/* CORRUPT: nothing may be written any more, since the log is damaged. */
+truce_status truce__lock_log_usable(const struct lock *lock, bson_error_t *error);
+/* As truce__lock_usable, and the file is still the one that others find under its name. */
 truce_status truce__lock_check(const struct lock *lock, bson_error_t *error);
 
 /* ---- the lock (lock.c) ------------------------------------------------------------------------ */

@@ -367,8 +367,10 @@ static truce_status match_content(struct lock *lock, const char *path, bson_erro
 {
     if (!lock->alone)
         return truce__stamp_check(lock, error);
-    if (!is_old_log(lock, path) || truce__stamp_fits(lock))
+    if (!is_old_log(lock, path))
         return TRUCE_OK;
+    if (truce__stamp_fits(lock))
+        return truce__lock_log_usable(lock, error);
     return truce__fail(TRUCE_CORRUPT, error,
                        "\"%s\" was written over by another program, and \"%s-wal\" is the log of "
                        "what was in it before: bring that back, or move the log away",
@@ -410,6 +412,16 @@ truce_status truce__lock_usable(const struct lock *lock, bson_error_t *error)
                   "was cut while the store was open: close the store in every program, and open it "
                   "again",
                   error);
+}
+
+truce_status truce__lock_log_usable(const struct lock *lock, bson_error_t *error)
+{
+    if (!atomic_load(&lock->page->log_damaged))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "the log \"%s-wal\" is damaged: nothing of it is moved into the file, and "
+                       "nothing is written; copy the store while it is open, or use truce salvage",
+                       lock->database);
 }
 
 truce_status truce__lock_check(const struct lock *lock, bson_error_t *error)
