@@ -1,5 +1,8 @@
 /* truce doctor: what it prints and how it ends. */
+#include <pwd.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/support/command.h"
 #include "tests/support/test.h"
@@ -44,4 +47,63 @@ TEST(a_store_that_is_not_there_is_not_made)
     CHECK_INT(stat(path, &found), ==, -1);
     CHECK_INT(command_run(TRUCE_CLI, NULL, NULL, "doctor", NULL)->code, ==, 2);
     CHECK_INT(command_run(TRUCE_CLI, NULL, NULL, "doctor", "a", "b", NULL)->code, ==, 2);
+}
+
+/* As the user nobody: the exit code, and in `out` what is printed. */
+static int as_nobody(char *out, size_t size)
+{
+    const struct passwd *nobody = getpwnam("nobody");
+    int ends[2], state = 0;
+    size_t got = 0;
+    pid_t child;
+
+    out[0] = '\0';
+    if (!nobody || pipe(ends) != 0)
+        return 126;
+    child = fork();
+    if (!child) {
+        if (dup2(ends[1], STDOUT_FILENO) < 0 || dup2(ends[1], STDERR_FILENO) < 0 ||
+            setgid(nobody->pw_gid) != 0 || setuid(nobody->pw_uid) != 0 ||
+            access(TRUCE_CLI, X_OK) != 0 || access(store, R_OK) != 0)
+            _exit(126);
+        execl(TRUCE_CLI, TRUCE_CLI, "doctor", store, (char *)NULL);
+        _exit(127);
+    }
+    close(ends[1]);
+    for (ssize_t more; got + 1 < size && (more = read(ends[0], out + got, size - got - 1)) > 0;)
+        got += (size_t)more;
+    out[got] = '\0';
+    close(ends[0]);
+    waitpid(child, &state, 0);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+TEST(who_may_only_read_is_told_all_the_same_and_changes_nothing)
+{
+    struct stat before, after;
+    char out[4000], folder[300];
+    int code;
+
+    if (geteuid() != 0) {
+        test_skip("only root can become another user");
+        return;
+    }
+    begin();
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(store, '/') - store), store);
+    CHECK_INT(chmod(folder, 0755), ==, 0);
+    CHECK_INT(chmod(store, 0644), ==, 0);
+    CHECK_INT(stat(store, &before), ==, 0);
+    code = as_nobody(out, sizeof out);
+    if (code == 126) {
+        test_skip("there is no user nobody who may run the program");
+        return;
+    }
+    if (code != 1 || !strstr(out, "this user may not write to the file") ||
+        !strstr(out, ": 0 errors, 1 warnings"))
+        test_fail(__FILE__, __LINE__, "%d: %s", code, out);
+    CHECK_INT(stat(store, &after), ==, 0);
+    CHECK_INT(after.st_mtim.tv_sec, ==, before.st_mtim.tv_sec);
+    CHECK_INT(after.st_mtim.tv_nsec, ==, before.st_mtim.tv_nsec);
+    CHECK_INT(command_run(TRUCE_CLI, store, NULL, "insert", "things", "{_id: 2}", NULL)->code, ==,
+              0);
 }
