@@ -132,6 +132,14 @@ bool cli_print(const bson_t *document, enum json_form form);
  * cli_output_end prints. */
 enum cli_shape { CLI_LINES, CLI_PRETTY, CLI_TABLE };
 void cli_print_as(enum cli_shape shape);
+/* Prints the documents that are left, and closes the cursor, which may be NULL. `status` is that of its opening.
+ * The exit code. */
+int cli_print_documents(const struct cli *cli, truce_status status, truce_cursor *cursor,
+                        bson_error_t *error);
+/* The same for an array of documents, which is destroyed. `print` NULL: as cli_print prints. */
+int cli_print_array(const struct cli *cli, truce_status status, bson_t *array,
+                    bool (*print)(const struct cli *cli, const bson_t *document),
+                    const bson_error_t *error);
 /* An answer: the document with --json or --table, else the text of the format and a newline. */
 TRUCE_PRINTF(3, 4)
 bool cli_answer(const struct cli *cli, const bson_t *document, const char *format, ...);

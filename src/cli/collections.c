@@ -23,20 +23,11 @@ static bool print_collection(const struct cli *cli, const bson_t *collection)
 
 static int run_list(struct cli *cli)
 {
-    bson_t collections, collection;
+    bson_t collections;
     bson_error_t error;
-    bson_iter_t iter;
-    const uint8_t *bytes;
-    uint32_t size;
     truce_status status = truce_collection_list(cli->store, &collections, &error);
-    bool good = !status && bson_iter_init(&iter, &collections);
 
-    while (good && bson_iter_next(&iter)) {
-        bson_iter_document(&iter, &size, &bytes);
-        good = bson_init_static(&collection, bytes, size) && print_collection(cli, &collection);
-    }
-    bson_destroy(&collections);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+    return cli_print_array(cli, status, &collections, print_collection, &error);
 }
 
 const struct cli_command cli_collections_list = {

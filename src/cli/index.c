@@ -74,20 +74,11 @@ const struct cli_command cli_index_create = {
 
 static int run_list(struct cli *cli)
 {
-    bson_t indexes, index;
+    bson_t indexes;
     bson_error_t error;
-    bson_iter_t iter;
-    const uint8_t *bytes;
-    uint32_t size;
     truce_status status = truce_index_list(cli->store, cli->arguments[0], &indexes, &error);
-    bool good = !status && bson_iter_init(&iter, &indexes);
 
-    while (good && bson_iter_next(&iter)) {
-        bson_iter_document(&iter, &size, &bytes);
-        good = bson_init_static(&index, bytes, size) && cli_print(&index, JSON_RELAXED);
-    }
-    bson_destroy(&indexes);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+    return cli_print_array(cli, status, &indexes, NULL, &error);
 }
 
 const struct cli_command cli_index_list = {

@@ -262,3 +262,37 @@ int cli_error(const struct cli *cli, const char *what, truce_status status,
     print_error(cli, truce_status_name(status), error, message);
     return cli_exit_of(status);
 }
+
+int cli_print_documents(const struct cli *cli, truce_status status, truce_cursor *cursor,
+                        bson_error_t *error)
+{
+    const bson_t *document;
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document || !cli_print(document, JSON_RELAXED))
+            break;
+    }
+    truce_cursor_close(cursor);
+    return status ? cli_error(cli, NULL, status, error) : CLI_DONE;
+}
+
+int cli_print_array(const struct cli *cli, truce_status status, bson_t *array,
+                    bool (*print)(const struct cli *cli, const bson_t *document),
+                    const bson_error_t *error)
+{
+    bson_iter_t iter;
+    bool good = !status && bson_iter_init(&iter, array);
+
+    while (good && bson_iter_next(&iter)) {
+        const uint8_t *bytes;
+        uint32_t size;
+        bson_t document;
+
+        bson_iter_document(&iter, &size, &bytes);
+        good = bson_init_static(&document, bytes, size) &&
+               (print ? print(cli, &document) : cli_print(&document, JSON_RELAXED));
+    }
+    bson_destroy(array);
+    return status ? cli_error(cli, NULL, status, error) : CLI_DONE;
+}

@@ -84,24 +84,19 @@ static int run_list(struct cli *cli)
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("created", BCON_INT32(1));
     truce_find_options options = {.sort = sort, .allow_disk_use = true};
     truce_cursor *cursor = NULL;
-    const bson_t *document;
     bson_error_t error;
-    truce_status status = TRUCE_OK;
-    bool good = cli_number(cli, "limit", 1, INT32_MAX, 100, &options.limit);
+    truce_status status;
+    int code = CLI_USAGE;
 
     if (state)
         BSON_APPEND_UTF8(&filter, "state", state);
-    if (good)
+    if (cli_number(cli, "limit", 1, INT32_MAX, 100, &options.limit)) {
         status = truce_find(cli->store, REQUESTS, &filter, &options, &cursor, &error);
-    while (good && !status) {
-        status = truce_cursor_next(cursor, &document, &error);
-        if (status || !document || !cli_print(document, JSON_RELAXED))
-            break;
+        code = cli_print_documents(cli, status, cursor, &error);
     }
-    truce_cursor_close(cursor);
     bson_destroy(&filter);
     bson_destroy(sort);
-    return !good ? CLI_USAGE : status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+    return code;
 }
 
 const struct cli_command cli_request_list = {

@@ -95,19 +95,13 @@ static int run_list(struct cli *cli)
     truce_find_options options = {
         .projection = projection, .sort = sort, .deadline_ms = cli->deadline_ms};
     truce_cursor *cursor = NULL;
-    const bson_t *document;
     bson_error_t error;
     truce_status status = truce_find(cli->store, SEQUENCES, NULL, &options, &cursor, &error);
+    int code = cli_print_documents(cli, status, cursor, &error);
 
-    while (!status) {
-        status = truce_cursor_next(cursor, &document, &error);
-        if (status || !document || !cli_print(document, JSON_RELAXED))
-            break;
-    }
-    truce_cursor_close(cursor);
     bson_destroy(projection);
     bson_destroy(sort);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+    return code;
 }
 
 const struct cli_command cli_sequence_list = {
