@@ -626,6 +626,44 @@ TEST(conditions_that_two_elements_meet_find_the_document)
     truce_store_close(store);
 }
 
+TEST(conditions_on_one_element_bound_all_its_fields)
+{
+    static const struct {
+        const char *filter, *ids;
+        int64_t keys;
+    } cases[] = {
+        {"{'a': {'$elemMatch': {'b': 1, 'c': 5}}}", "1 ", 1},
+        {"{'a': {'$elemMatch': {'b': 1, 'c': {'$gt': 4}}}}", "1 2 ", 2},
+        {"{'a': {'$elemMatch': {'b': 1, 'c': {'$in': [5, 6, 7]}}}}", "1 2 ", 2},
+        /* another element meets the other condition */
+        {"{'a': {'$elemMatch': {'b': 1}}, 'a.c': 9}", "1 3 ", 3},
+        {"{'a.c': 9, 'a': {'$elemMatch': {'b': 2, 'c': {'$gt': 8}}}}", "1 3 ", 2},
+        {"{'a': {'$elemMatch': {'b': 1, 'c': {'$lt': 6}}}, 'a.b': 2}", "1 3 ", 2},
+        {"{'$and': [{'a': {'$elemMatch': {'b': 1}}}, {'a': {'$elemMatch': {'c': 9}}}]}", "1 3 ", 3},
+        {"{'d': {'$elemMatch': {'e.x': 1, 'e.y': 1}}}", "1 ", 1},
+        {"{'d.e': {'$elemMatch': {'x': 1, 'y': 9}}}", "1 ", 1},
+        {"{'d.e': {'$elemMatch': {'x': 1, 'y': 1}}}", "", 0},
+    };
+
+    REQUIRE(open_new());
+    create_index("{'key': {'a.b': 1, 'a.c': 1}, 'name': 'i'}");
+    create_index("{'key': {'d.e.x': 1, 'd.e.y': 1}, 'name': 'j'}");
+    insert("{'_id': 1, 'a': [{'b': 1, 'c': 5}, {'b': 2, 'c': 9}],"
+           " 'd': [{'e': [{'x': 1, 'y': 9}, {'x': 9, 'y': 1}]}]}");
+    insert("{'_id': 2, 'a': [{'b': 1, 'c': 6}, {'b': 3, 'c': 1}]}");
+    insert("{'_id': 3, 'a': [{'b': 1, 'c': 1}, {'b': 2, 'c': 9}]}");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *ids = find_ids(cases[i].filter, (truce_find_options){0});
+
+        if (strcmp(ids, cases[i].ids))
+            test_fail(__FILE__, __LINE__, "%s: %s", cases[i].filter, ids);
+        check_explain(__LINE__, cases[i].filter, &(truce_find_options){0},
+                      (struct expected){"IXSCAN", NULL, cases[i].keys, cases[i].keys, 0});
+        bson_free(ids);
+    }
+    truce_store_close(store);
+}
+
 /* ---- pipelines ------------------------------------------------------------------------------ */
 
 /* Checks what a pipeline answers, as the _ids in order, and whether an index gave the order. */

@@ -65,6 +65,9 @@ int truce__plan_natural(const bson_t *specification);
 struct condition {
     char *path; /* dotted, from the document; owned */
     const struct match_node *node;
+    const struct match_node
+        *element;    /* the innermost $elemMatch whose element has it as a field of its
+                                         own; NULL: none */
     uint32_t number; /* of the path's parts */
     bool numbered;   /* some part is a number */
     bool bounded;    /* bounds help */

@@ -14,8 +14,9 @@
  * Arrays. Where a field of some document went through an array, a document has a key for each
  * element, and two conditions on the field may be met by two elements: only the bounds of one
  * condition are used. Two fields that go through the same array (a.b and a.c) may be met by two
- * elements as well: only the first is bounded. Fields of different arrays never meet in one
- * document, because indexes refuse parallel arrays.
+ * elements as well: only the first is bounded, unless one $elemMatch says both of one element, whose
+ * fields they are. Fields of different arrays never meet in one document, because indexes refuse parallel
+ * arrays.
  *
  * Sparse and partial indexes lack documents. A sparse one is used if some condition on one of its
  * fields cannot be met by a document without the field; a partial one if each part of its filter
@@ -82,7 +83,7 @@ static void distrust(struct condition *condition)
 }
 
 static void add_leaf(struct conditions *conditions, const struct match_node *node,
-                     const char *prefix)
+                     const char *prefix, const struct match_node *element)
 {
     const struct path *path = path_of(node);
     struct condition *made;
@@ -97,26 +98,27 @@ static void add_leaf(struct conditions *conditions, const struct match_node *nod
     made = &conditions->items[conditions->count++];
     *made = (struct condition){.node = node, .path = join(prefix, path)};
     made->numbered = has_number(path);
+    made->element = path->count == 1 ? element : NULL;
     made->bounded = truce__bounds_of(node, &made->bounds);
     if (made->bounded && made->numbered && !keeps_to_numbers(node, &made->bounds))
         distrust(made);
 }
 
 static void add_node(struct conditions *conditions, const struct match_node *node,
-                     const char *prefix)
+                     const char *prefix, const struct match_node *element)
 {
     char *inner;
 
     switch (node->kind) {
     case MATCH_AND:
         for (uint32_t i = 0; i < node->children_count; i++)
-            add_node(conditions, node->children[i], prefix);
+            add_node(conditions, node->children[i], prefix, element);
         break;
     case MATCH_ELEM_OBJECT:
         inner = join(prefix, &node->path);
         if (!has_number(&node->path))
             for (uint32_t i = 0; i < node->children_count; i++)
-                add_node(conditions, node->children[i], inner);
+                add_node(conditions, node->children[i], inner, node);
         bson_free(inner);
         break;
     case MATCH_OR:
@@ -127,14 +129,14 @@ static void add_node(struct conditions *conditions, const struct match_node *nod
     case MATCH_SCHEMA:
         break;
     default:
-        add_leaf(conditions, node, prefix);
+        add_leaf(conditions, node, prefix, element);
         break;
     }
 }
 
 void truce__conditions_add(struct conditions *conditions, const struct match_node *node)
 {
-    add_node(conditions, node, "");
+    add_node(conditions, node, "", NULL);
 }
 
 void truce__conditions_cut(struct conditions *conditions, uint32_t count)
@@ -262,16 +264,23 @@ static bool is_tighter(const struct bounds *a, const struct bounds *b)
     return a->count < b->count;
 }
 
+/* `within`: only conditions on that element count; NULL: all. `*element`: whose condition it was, if the
+ * field goes through an array. */
 static bool bound_field(const struct conditions *conditions, const char *path, bool arrays,
+                        const struct match_node *within, const struct match_node **element,
                         struct bounds *bounds)
 {
     bool any = false;
 
+    *element = NULL;
     for (uint32_t i = 0; i < conditions->count; i++) {
         const struct condition *condition = &conditions->items[i];
 
-        if (!condition->bounded || strcmp(condition->path, path))
+        if (!condition->bounded || strcmp(condition->path, path) ||
+            (within && condition->element != within))
             continue;
+        if (!any || (arrays && is_tighter(&condition->bounds, bounds)))
+            *element = condition->element;
         if (!any) {
             copy_bounds(&condition->bounds, bounds);
         } else if (!arrays) {
@@ -296,27 +305,31 @@ static bool same_start(const struct path *a, const struct path *b)
            !memcmp(a->parts[0].name, b->parts[0].name, a->parts[0].length);
 }
 
-/* Is the field in an array that an earlier bounded field is in, too? */
-static bool shares_array(const struct index *index, uint32_t field)
+/* The first bounded field that is in the same array; -1: none. */
+static int shares_array(const struct index *index, uint32_t field)
 {
     for (uint32_t i = 0; i < field; i++) {
         if (goes_through_array(index, i) && goes_through_array(index, field) &&
             same_start(&index->spec.fields[i].path, &index->spec.fields[field].path))
-            return true;
+            return (int)i;
     }
-    return false;
+    return -1;
 }
 
 static void bound_fields(struct candidate *candidate, const struct conditions *conditions)
 {
+    const struct match_node *elements[TRUCE_INDEX_FIELDS_MAX];
     const struct index *index = candidate->index;
     bool points = true;
 
     for (uint32_t i = 0; i < index->spec.count && points; i++) {
         struct bounds *bounds = &candidate->bounds[i];
+        int shared = shares_array(index, i);
 
-        if (shares_array(index, i) || !bound_field(conditions, index->spec.fields[i].path.text,
-                                                   goes_through_array(index, i), bounds))
+        if (shared >= 0 && !elements[shared])
+            break;
+        if (!bound_field(conditions, index->spec.fields[i].path.text, goes_through_array(index, i),
+                         shared >= 0 ? elements[shared] : NULL, &elements[i], bounds))
             break;
         candidate->fields++;
         points = truce__bounds_all_points(bounds);
