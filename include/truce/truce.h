@@ -16,6 +16,7 @@
 #include "truce/id.h"
 #include "truce/item.h"
 #include "truce/json.h"
+#include "truce/ledger.h"
 #include "truce/queue.h"
 #include "truce/request.h"
 #include "truce/revision.h"

@@ -63,5 +63,10 @@
 #define JOB_ATTEMPTS               10                 /* default */
 #define JOB_KEEP_MS                INT64_C(604800000) /* default */
 #define QUEUE_NAME_BYTES_MAX       200
+#define LEDGER_ENTRIES_MAX         1000  /* of a transaction of a ledger */
+#define LEDGER_BATCH_MAX           10000 /* transactions of one call */
+#define LEDGER_BULK                1000  /* of them, those that travel at a time */
+#define LEDGER_KNOWN_MAX           50000 /* accounts that a handle remembers */
+#define LEDGER_NAME_MAX            200   /* bytes of an account's name */
 
 #endif

@@ -1,6 +1,7 @@
 #include "care/parts.h"
 
 #include "commit/commit_care.h"
+#include "patterns/ledger/ledger_care.h"
 #include "patterns/queue/queue_care.h"
 
 /* The store itself first, for all else stands on it; then commits: what they hold stands in everybody's
@@ -9,6 +10,7 @@ const struct care truce__care_parts[] = {
     {"store", NULL, truce__store_check},
     {"commits", truce__commit_sweep, truce__commit_check},
     {"queues", truce__queue_sweep, truce__queue_check},
+    {"ledgers", truce__ledger_sweep, truce__ledger_check},
 };
 
 const uint32_t truce__care_parts_count = sizeof truce__care_parts / sizeof *truce__care_parts;

@@ -26,6 +26,7 @@
 #define QUEUE           "truce_queue"
 #define QUEUE_KEYS      "truce_queue_keys"
 #define QUEUE_SETTINGS  "truce_queues"
+#define LEDGERS         "truce_ledgers" /* the ledgers of the store, and their currencies */
 #define PROBE           "truce_probe"
 
 /* earlier versions of the documents of X stand in "X.revisions" */

@@ -247,6 +247,62 @@ CALL(jobs_options, truce_job_options, {
     truce_queue_free(queue);
     return status;
 })
+CALL(ledger_options, truce_ledger_options, {
+    truce_ledger *ledger;
+    truce_status status;
+
+    given.collection = "tx";
+    ledger = truce_ledger_new(store, &given);
+    status = truce_ledger_currency(ledger, "EUR", 2, error);
+    truce_ledger_free(ledger);
+    return status;
+})
+CALL(ledger_account, truce_ledger_account, {
+    truce_ledger *ledger = truce_ledger_new(store, &(truce_ledger_options){.collection = "tx"});
+    truce_status status;
+
+    given.account = "a";
+    status = truce_ledger_open(ledger, NULL, &given, error);
+    truce_ledger_free(ledger);
+    return status;
+})
+CALL(ledger_transaction, truce_ledger_transaction, {
+    truce_ledger *ledger = truce_ledger_new(store, &(truce_ledger_options){.collection = "tx"});
+    truce_status status = truce_ledger_post(ledger, NULL, &given, NULL, error);
+
+    truce_ledger_free(ledger);
+    return status;
+})
+CALL(ledger_transactions, truce_ledger_transaction, {
+    truce_ledger *ledger = truce_ledger_new(store, &(truce_ledger_options){.collection = "tx"});
+    truce_ledger_result result;
+    truce_status status = truce_ledger_post_many(ledger, &given, 1, &result, error);
+
+    truce_ledger_free(ledger);
+    return status;
+})
+CALL(ledger_linked, truce_ledger_transaction, {
+    truce_ledger *ledger = truce_ledger_new(store, &(truce_ledger_options){.collection = "tx"});
+    truce_status status = truce_ledger_post_linked(ledger, &given, 1, NULL, error);
+
+    truce_ledger_free(ledger);
+    return status;
+})
+CALL(ledger_moment, truce_ledger_moment, {
+    truce_ledger *ledger = truce_ledger_new(store, &(truce_ledger_options){.collection = "tx"});
+    truce_ledger_balance balance;
+    truce_status status = truce_ledger_balance_of(ledger, "a", &given, &balance, error);
+
+    truce_ledger_free(ledger);
+    return status;
+})
+CALL(ledger_page, truce_ledger_page, {
+    truce_ledger *ledger = truce_ledger_new(store, &(truce_ledger_options){.collection = "tx"});
+    truce_status status = truce_ledger_statement(ledger, "a", &given, NULL, NULL, error);
+
+    truce_ledger_free(ledger);
+    return status;
+})
 CALL(revision_options, truce_revision_options, {
     truce_revision_result result;
     truce_revision *posts;
@@ -320,6 +376,13 @@ static const struct {
     {"truce_queue_options", queue_options},
     {"truce_job_options", job_options},
     {"truce_job_options", jobs_options},
+    {"truce_ledger_options", ledger_options},
+    {"truce_ledger_account", ledger_account},
+    {"truce_ledger_transaction", ledger_transaction},
+    {"truce_ledger_transaction", ledger_transactions},
+    {"truce_ledger_transaction", ledger_linked},
+    {"truce_ledger_moment", ledger_moment},
+    {"truce_ledger_page", ledger_page},
     {"truce_http_request", http},
     {"truce_sweep_options", sweep},
     {"truce_check_options", check},
@@ -367,7 +430,8 @@ static const char *const filled[] = {
     "truce_item_converted", "truce_request_report",  "truce_revision_result",
     "truce_set_result",     "truce_set_collected",   "truce_sweep_report",
     "truce_check_report",   "truce_slow_call",       "truce_set_converted",
-    "truce_job_added",      "truce_salvage_report",
+    "truce_job_added",      "truce_salvage_report",  "truce_ledger_result",
+    "truce_ledger_balance", "truce_ledger_line",     "truce_ledger_report",
 };
 
 static bool is_known(const char *name)

@@ -1,0 +1,23 @@
+#ifndef TRUCE_BASE_SHA256_H
+#define TRUCE_BASE_SHA256_H
+
+/*
+ * SHA-256 (FIPS 180-4): for chains that are to show tampering, where a fingerprint (fingerprint.h) would
+ * be no defence.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#define SHA256_BYTES 32
+
+struct sha256 {
+    uint32_t state[8];
+    uint64_t length; /* bytes so far */
+    uint8_t block[64];
+};
+
+void truce__sha256_begin(struct sha256 *sha);
+void truce__sha256_add(struct sha256 *sha, const void *bytes, size_t size);
+void truce__sha256_end(struct sha256 *sha, uint8_t digest[SHA256_BYTES]);
+
+#endif

@@ -1,0 +1,229 @@
+#ifndef TRUCE_PATTERNS_LEDGER_LEDGER_H
+#define TRUCE_PATTERNS_LEDGER_LEDGER_H
+
+/* The ledger as its parts share it. The invariants (L1 ...) are in ledger.c. */
+#include <pthread.h>
+
+#include "base/limits.h"
+#include "base/sha256.h"
+#include "base/status.h"
+#include "bson/value.h"
+#include "commit/journal.h"
+#include "truce/ledger.h"
+
+#define LEDGER_WINDOW 200 /* numbers that are read at a time */
+
+struct ledger_rules {
+    char currency[25]; /* "": it is not open */
+    bool has_min, has_max, debit_only, credit_only, closed;
+    int64_t min, max;
+};
+
+/* An account after one of its numbers. */
+struct ledger_state {
+    int64_t number, balance, out, in;
+    int64_t booked_ms;
+    int64_t rules_at; /* the number that set the rules; 0: none did */
+    struct ledger_rules rules;
+    bool committed; /* the transaction of that number is: what stands after it can be, too */
+    uint8_t hash[SHA256_BYTES];
+};
+
+/* A change as it stands in a document; texts are borrowed from that. */
+struct ledger_change {
+    const char *account, *type, *currency;
+    int64_t number, value, release;
+    bool cached; /* cachedBal is a number; then the next ones are right: */
+    int64_t balance, out, in, rules_at;
+    bool hashed;
+    uint8_t hash[SHA256_BYTES];
+    bool sets; /* it sets the account's rules: `set`, borrowed */
+    bson_t set;
+};
+
+/* ---- accounts by name (ledger_table.c) ---- */
+
+struct ledger_known {
+    char *account;
+    struct ledger_state state, next; /* next: of the transaction that is being planned */
+    bool loaded, fresh, touched;     /* fresh: read, or written, in this call */
+};
+
+struct ledger_table {
+    struct ledger_known **slots;
+    uint32_t count, room; /* room: a power of two, or 0 */
+};
+
+struct ledger_known *truce__ledger_find(const struct ledger_table *table, const char *account);
+/* Makes it where there is none; it stays where it is until the table is cleared. */
+struct ledger_known *truce__ledger_at(struct ledger_table *table, const char *account);
+void truce__ledger_table_clear(struct ledger_table *table);
+
+/* ---- the handle (ledger.c) ---- */
+
+struct ledger_waiting;
+
+struct truce_ledger {
+    truce_store *store;
+    char *collection;
+    uint32_t deadline_ms;
+    bool refused;
+    bson_error_t refusal;
+    pthread_mutex_t mutex; /* of what follows */
+    pthread_cond_t changed;
+    bool ready, leading;
+    struct ledger_waiting *first, *last; /* posts that wait to travel */
+    struct ledger_table known; /* true of the numbers that they tell, perhaps not the last */
+    bson_t currencies;
+};
+
+truce_status truce__ledger_usable(const truce_ledger *ledger, bson_error_t *error);
+/* Indexes, and the ledger's line in LEDGERS. */
+truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error);
+truce_status truce__ledger_account_name(const char *account, bson_error_t *error);
+
+bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledger_state *state);
+void truce__ledger_remember(truce_ledger *ledger, const char *account,
+                            const struct ledger_state *state);
+
+/* ---- documents (ledger_document.c) ---- */
+
+struct ledger_documents {
+    bson_t **items;
+    uint32_t count, room;
+};
+
+void truce__ledger_keep(struct ledger_documents *documents, const bson_t *document);
+void truce__ledger_documents_release(struct ledger_documents *documents);
+
+struct fields truce__ledger_changes(const bson_t *document);
+/* False: it is none that a ledger can have. */
+bool truce__ledger_change(struct value value, struct ledger_change *change);
+/* The account's change with that number (0: its last one); false: there is none. */
+bool truce__ledger_change_of(const bson_t *document, const char *account, int64_t number,
+                             struct ledger_change *change);
+bool truce__ledger_is(const bson_t *document, const char *field, const char *text);
+int64_t truce__ledger_date(const bson_t *document, const char *field);
+bson_value_t truce__ledger_value(const bson_t *document, const char *field);
+
+void truce__ledger_rules_of(const bson_t *set, struct ledger_rules *rules);
+void truce__ledger_rules_append(const struct ledger_rules *rules, bson_t *set);
+
+/* Of all that is immutable in a document but what the chain has itself. */
+void truce__ledger_digest(const bson_t *document, uint8_t digest[SHA256_BYTES]);
+/* `state` is after the change; its hash becomes the link behind `before`. */
+void truce__ledger_chain(const uint8_t digest[SHA256_BYTES], const char *account,
+                         const uint8_t before[SHA256_BYTES], struct ledger_state *state);
+
+/* Adds the change to the state: LIMIT if a sum leaves 64 bits. `counts`: its transaction is VALID; `pending`: it is
+ * PENDING. */
+truce_status truce__ledger_add(struct ledger_state *state, const struct ledger_change *change,
+                               bool counts, bool pending, bson_error_t *error);
+
+/* ---- reading (ledger_head.c) ---- */
+
+struct ledger_look {
+    truce_ledger *ledger;
+    struct worker worker;
+    bool early; /* a write follows */
+};
+
+void truce__ledger_look(struct ledger_look *look, truce_ledger *ledger);
+
+/* All transactions with a change of the account whose number meets `condition`, in no order, free of intents;
+ * `limit` 0: all. */
+truce_status truce__ledger_fetch(struct ledger_look *look, const char *account,
+                                 const bson_t *condition, int64_t limit,
+                                 struct ledger_documents *documents, bson_error_t *error);
+/* Those numbers `from` to `to`. */
+truce_status truce__ledger_fetch_range(struct ledger_look *look, const char *account, int64_t from,
+                                       int64_t to, struct ledger_documents *documents,
+                                       bson_error_t *error);
+/* By any filter, free of intents. */
+truce_status truce__ledger_fetch_filter(struct ledger_look *look, const bson_t *filter,
+                                        const bson_t *sort, int64_t limit,
+                                        struct ledger_documents *documents, bson_error_t *error);
+/* The document with the account's change of that number; NULL: none. */
+const bson_t *truce__ledger_numbered(const struct ledger_documents *documents, const char *account,
+                                     int64_t number);
+
+/* The state of the account after its last number. `state` is what is known of it (zeros: nothing). */
+truce_status truce__ledger_head(struct ledger_look *look, const char *account,
+                                struct ledger_state *state, bson_error_t *error);
+/* After that number. NOT_FOUND: there is none. */
+truce_status truce__ledger_state_at(struct ledger_look *look, const char *account, int64_t number,
+                                    struct ledger_state *state, bson_error_t *error);
+/* The same, of a document that has it; `state` is what is known (for its rules). */
+truce_status truce__ledger_state_of(struct ledger_look *look, const bson_t *document,
+                                    const char *account, int64_t number, struct ledger_state *state,
+                                    bson_error_t *error);
+/* A transaction by its _id. NOT_FOUND */
+truce_status truce__ledger_transaction(struct ledger_look *look, const bson_value_t *id,
+                                       bson_t *document, bson_error_t *error);
+/* The one that settles, gives up or reverses it. NOT_FOUND */
+truce_status truce__ledger_settled(struct ledger_look *look, const bson_value_t *of,
+                                   bson_t *document, bson_error_t *error);
+
+/* ---- planning (ledger_plan.c) ---- */
+
+enum ledger_verb { LEDGER_POST, LEDGER_OPEN, LEDGER_RULES, LEDGER_EXPIRE };
+
+struct ledger_request {
+    enum ledger_verb verb;
+    const truce_ledger_transaction *transaction; /* of LEDGER_POST */
+    const char *account;                         /* of LEDGER_OPEN and LEDGER_RULES */
+    struct ledger_rules rules;
+    const bson_value_t *of; /* of LEDGER_EXPIRE */
+    truce_ledger_result *result;
+    bool settled; /* the result is known */
+    bool sent;    /* it was sent, perhaps without an answer */
+};
+
+/* Where a plan gets what it needs. */
+struct ledger_plan {
+    truce_ledger *ledger;
+    struct ledger_look look;
+    truce_commit *commit; /* NULL: alone */
+    struct ledger_table book;
+    bool fresh; /* what is remembered is not taken */
+    int64_t now_ms;
+};
+
+void truce__ledger_plan_begin(struct ledger_plan *plan, truce_ledger *ledger, truce_commit *commit);
+void truce__ledger_plan_release(struct ledger_plan *plan);
+
+/* The document that the request would be, judged by the states of the book, which go on to those after it. Any
+ * status but OK: refused, and the book is as it was. *stale: the states were remembered, so it may not be so. */
+truce_status truce__ledger_plan(struct ledger_plan *plan, const struct ledger_request *request,
+                                bson_t *document, bool *stale, bson_error_t *error);
+/* The _id of its document. */
+void truce__ledger_request_id(const struct ledger_request *request, bson_t *holder);
+/* OK: the document is what the request would make. DUPLICATE: it is another. */
+truce_status truce__ledger_same(const struct ledger_request *request, const bson_t *document,
+                                bson_error_t *error);
+
+/* ---- posting (ledger_post.c) ---- */
+
+/* Posts those that are not settled, each by itself; results are filled. */
+truce_status truce__ledger_post_all(truce_ledger *ledger, struct ledger_request *requests,
+                                    size_t count, bson_error_t *error);
+truce_status truce__ledger_post_one(truce_ledger *ledger, truce_commit *commit,
+                                    struct ledger_request *request, bson_error_t *error);
+
+/* ---- a consistent cut (ledger_cut.c) ---- */
+
+/* Every account that is open, as it stood in one cut. */
+truce_status truce__ledger_cut(struct ledger_look *look, struct ledger_table *cut, char ***names,
+                               uint32_t *count, bson_error_t *error);
+void truce__ledger_names_free(char **names, uint32_t count);
+
+/* ---- care (ledger_care.c) ---- */
+
+/* Commits what others left UNCOMMITTED, as far as it goes. *left: how many could not be. */
+truce_status truce__ledger_reconcile(struct ledger_look *look, int64_t limit, int64_t *done,
+                                     int64_t *left, bson_error_t *error);
+/* Gives up what is pending past its time; of one account, or NULL: of all. */
+truce_status truce__ledger_expire(truce_ledger *ledger, const char *account, int64_t limit,
+                                  int64_t *expired, bson_error_t *error);
+
+#endif

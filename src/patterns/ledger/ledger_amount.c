@@ -1,0 +1,70 @@
+/* Amounts as texts: whole numbers of the smallest unit, with the point where the currency has it. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "patterns/ledger/ledger.h"
+
+static uint64_t power(int digits)
+{
+    uint64_t number = 1;
+
+    while (digits-- > 0)
+        number *= 10;
+    return number;
+}
+
+const char *truce_ledger_show(int64_t value, int digits, char text[TRUCE_LEDGER_AMOUNT])
+{
+    uint64_t size = value < 0 ? -(uint64_t)value : (uint64_t)value, unit;
+
+    if (digits < 0 || digits > 18)
+        digits = 0;
+    unit = power(digits);
+    if (digits)
+        snprintf(text, TRUCE_LEDGER_AMOUNT, "%s%" PRIu64 ".%0*" PRIu64, value < 0 ? "-" : "",
+                 size / unit, digits, size % unit);
+    else
+        snprintf(text, TRUCE_LEDGER_AMOUNT, "%s%" PRIu64, value < 0 ? "-" : "", size);
+    return text;
+}
+
+static truce_status refuse(const char *text, const char *why, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error, "\"%.60s\" is no amount: %s", text, why);
+}
+
+truce_status truce_ledger_read(const char *text, int digits, int64_t *value, bson_error_t *error)
+{
+    const char *at = text;
+    bool negative = *at == '-', point = false, any = false, fits = true;
+    int64_t number = 0;
+    int behind = 0;
+
+    *value = 0;
+    at += *at == '-' || *at == '+';
+    for (; *at; at++) {
+        if (*at == '.' && !point && digits) {
+            point = true;
+            continue;
+        }
+        if (*at < '0' || *at > '9')
+            return refuse(text, "digits, a point if the currency has one, a sign in front", error);
+        if (point && ++behind > digits)
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "\"%.60s\" has too many digits: the currency has %d behind the point", text,
+                digits);
+        any = true;
+        fits = fits && !__builtin_mul_overflow(number, 10, &number) &&
+               !__builtin_sub_overflow(number, *at - '0',
+                                       &number); /* below zero: it reaches further */
+    }
+    for (; behind < digits; behind++)
+        fits = fits && !__builtin_mul_overflow(number, 10, &number);
+    if (!any)
+        return refuse(text, "it has no digits", error);
+    if (!fits || (!negative && number == INT64_MIN))
+        return truce__fail(TRUCE_LIMIT, error, "\"%.60s\" does not fit into 64 bits", text);
+    *value = negative ? number : -number;
+    return TRUCE_OK;
+}

@@ -1,0 +1,221 @@
+/* The document of a transaction, with the chain over its changes; and whether one that is there is the same. */
+#include <string.h>
+
+#include "patterns/ledger/ledger_draft.h"
+
+/* ---- the document --------------------------------------------------------------------------- */
+
+static void append_state(const struct ledger_state *state, bool hash, bson_t *document)
+{
+    BSON_APPEND_INT64(document, "cachedBal", state->balance);
+    if (state->out)
+        BSON_APPEND_INT64(document, "pendingOut", state->out);
+    if (state->in)
+        BSON_APPEND_INT64(document, "pendingIn", state->in);
+    BSON_APPEND_INT64(document, "rules", state->rules_at);
+    if (hash)
+        BSON_APPEND_BINARY(document, "hash", BSON_SUBTYPE_BINARY, state->hash, SHA256_BYTES);
+}
+
+const char *truce__ledger_type(const struct ledger_change *change)
+{
+    return change->type ? change->type : change->value < 0 ? "withdraw" : "deposit";
+}
+
+static void append_changes(const struct draft *draft, bool hashes, bson_t *document)
+{
+    bson_t changes, one;
+
+    bson_append_array_begin(document, "changes", 7, &changes);
+    for (uint32_t i = 0; i < draft->count; i++) {
+        const struct planned *planned = &draft->planned[i];
+        const struct ledger_change *change = &planned->change;
+        char buffer[16];
+        const char *key;
+        size_t length = bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+
+        bson_append_document_begin(&changes, key, (int)length, &one);
+        BSON_APPEND_UTF8(&one, "account", change->account);
+        BSON_APPEND_UTF8(&one, "type", truce__ledger_type(change));
+        BSON_APPEND_INT64(&one, "value", change->value);
+        BSON_APPEND_UTF8(&one, "currency", planned->after.rules.currency);
+        BSON_APPEND_INT64(&one, "seqId", change->number);
+        if (change->release)
+            BSON_APPEND_INT64(&one, "release", change->release);
+        if (change->sets)
+            BSON_APPEND_DOCUMENT(&one, "set", &change->set);
+        append_state(&planned->after, hashes, &one);
+        bson_append_document_end(&changes, &one);
+    }
+    bson_append_array_end(document, &changes);
+}
+
+void truce__ledger_request_id(const struct ledger_request *request, bson_t *holder)
+{
+    bson_t id;
+
+    if (request->verb == LEDGER_POST) {
+        BSON_APPEND_VALUE(holder, "_id", request->transaction->id);
+        return;
+    }
+    bson_append_document_begin(holder, "_id", 3, &id);
+    if (request->verb == LEDGER_EXPIRE)
+        BSON_APPEND_VALUE(&id, "expired", request->of);
+    else
+        BSON_APPEND_UTF8(&id, request->verb == LEDGER_OPEN ? "opens" : "rules", request->account);
+    bson_append_document_end(holder, &id);
+}
+
+static void append_id(const struct draft *draft, bson_t *document)
+{
+    bson_t id;
+
+    if (draft->request->verb != LEDGER_RULES) {
+        truce__ledger_request_id(draft->request, document);
+        return;
+    }
+    bson_append_document_begin(document, "_id", 3, &id);
+    BSON_APPEND_UTF8(&id, "rules", draft->request->account);
+    BSON_APPEND_INT64(&id, "number", draft->planned[0].change.number);
+    bson_append_document_end(document, &id);
+}
+
+#define NEVER_MS INT64_C(253402300799000) /* the end of the year 9999 */
+
+static void append_fields(const struct draft *draft, bson_t *document)
+{
+    const truce_ledger_transaction *given = draft->request->transaction;
+
+    append_id(draft, document);
+    BSON_APPEND_DATE_TIME(document, "ts", draft->booked_ms);
+    BSON_APPEND_UTF8(document, "kind", draft->kind);
+    BSON_APPEND_UTF8(document, "proc", "COMMITTED"); /* L3 */
+    BSON_APPEND_UTF8(document, "state", draft->state);
+    if (draft->request->verb == LEDGER_OPEN)
+        BSON_APPEND_UTF8(document, "opens", draft->request->account);
+    if (draft->of)
+        BSON_APPEND_VALUE(document, "resolves", draft->of);
+    if (draft->part)
+        BSON_APPEND_BOOL(document, "part", true);
+    if (given && given->effective_ms)
+        BSON_APPEND_DATE_TIME(document, "effective", given->effective_ms);
+    if (given && given->expires_ms)
+        BSON_APPEND_DATE_TIME(document, "expires", given->expires_ms);
+    if (draft->pending)
+        BSON_APPEND_DATE_TIME(document, "open", given->expires_ms ? given->expires_ms : NEVER_MS);
+    if (given && given->meta)
+        BSON_APPEND_DOCUMENT(document, "meta", given->meta);
+}
+
+static void link_hashes(struct draft *draft, const bson_t *document)
+{
+    uint8_t digest[SHA256_BYTES], before[SHA256_BYTES];
+
+    truce__ledger_digest(document, digest);
+    for (uint32_t i = 0; i < draft->count; i++) {
+        struct planned *planned = &draft->planned[i];
+
+        memcpy(before, planned->known->next.hash, sizeof before);
+        truce__ledger_chain(digest, planned->change.account, before, &planned->after);
+        memcpy(planned->known->next.hash, planned->after.hash, sizeof before);
+    }
+}
+
+truce_status truce__ledger_build(struct draft *draft, bson_t *document, bson_error_t *error)
+{
+    bson_t plain = BSON_INITIALIZER;
+
+    draft->booked_ms = draft->plan->now_ms;
+    for (uint32_t i = 0; i < draft->count; i++) { /* L10 */
+        if (draft->planned[i].known->state.booked_ms > draft->booked_ms)
+            draft->booked_ms = draft->planned[i].known->state.booked_ms;
+    }
+    append_fields(draft, &plain);
+    bson_concat(document, &plain);
+    append_changes(draft, false, &plain);
+    link_hashes(draft, &plain);
+    append_changes(draft, true, document);
+    bson_destroy(&plain);
+    return truce__document_check_size(document, "transaction", error);
+}
+
+/* ---- posted before -------------------------------------------------------------------------- */
+
+static bool same_entries(const truce_ledger_transaction *given, const bson_t *document)
+{
+    struct ledger_change change;
+    uint32_t count = 0;
+
+    for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);) {
+        const truce_ledger_entry *entry;
+        struct ledger_change wanted;
+
+        if (!truce__ledger_change(at.value, &change))
+            return false;
+        if (!change.value)
+            continue;
+        if (count == given->count)
+            return false;
+        entry = given->kind == TRUCE_LEDGER_SETTLE ? truce__ledger_entry(given, change.account)
+                                                   : &given->entries[count];
+        count++;
+        if (!entry || !entry->account || strcmp(entry->account, change.account) != 0)
+            return false;
+        wanted = (struct ledger_change){.type = entry->type, .value = entry->value};
+        if (entry->value != change.value || !change.type ||
+            strcmp(truce__ledger_type(&wanted), change.type) != 0)
+            return false;
+    }
+    return count == given->count;
+}
+
+static bool same_value(const bson_t *document, const char *field, const bson_value_t *given)
+{
+    bson_t one = BSON_INITIALIZER;
+    struct value there = truce__value_field(truce__value_document(document), field, strlen(field));
+    bool same;
+
+    if (given)
+        BSON_APPEND_VALUE(&one, "v", given);
+    same = given ? there.type != VALUE_MISSING &&
+                       truce__value_equal(there,
+                                          truce__value_field(truce__value_document(&one), "v", 1))
+                 : there.type == VALUE_MISSING;
+    bson_destroy(&one);
+    return same;
+}
+
+static bool same_meta(const bson_t *document, const bson_t *given)
+{
+    bson_t there;
+    bool has = truce__value_subdocument(document, "meta", &there);
+
+    return given ? has && bson_equal(&there, given) : !has;
+}
+
+truce_status truce__ledger_same(const struct ledger_request *request, const bson_t *document,
+                                bson_error_t *error)
+{
+    static const char *const kinds[] = {"transfer", "pending", "settle", "void", "reverse"};
+    const truce_ledger_transaction *given = request->transaction;
+    bool part, same;
+    char text[200];
+
+    if (request->verb != LEDGER_POST)
+        return TRUCE_OK;
+    part = given->of && given->count;
+    same = truce__ledger_is(document, "kind", kinds[given->kind]) &&
+           same_value(document, "resolves", given->of) &&
+           bson_has_field(document, "part") == part &&
+           truce__ledger_date(document, "effective") == given->effective_ms &&
+           truce__ledger_date(document, "expires") == given->expires_ms &&
+           same_meta(document, given->meta);
+    if (same && (part || !given->of))
+        same = same_entries(given, document);
+    if (same)
+        return TRUCE_OK;
+    return truce__fail(
+        TRUCE_DUPLICATE, error, "the id %s was used before, for a transaction with other content",
+        truce__value_show(truce__value_field(truce__value_document(document), "_id", 3), text,
+                          sizeof text));
+}

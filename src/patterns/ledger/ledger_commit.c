@@ -1,0 +1,158 @@
+/*
+ * Posts as a part of a commit: the id is read (that it is missing is guarded), the accounts are read afresh, what the
+ * commit itself has inserted is added; the insert is the commit's. A number that somebody else takes is a CONFLICT, the
+ * function runs again.
+ */
+#include <string.h>
+
+#include "base/assert.h"
+#include "commit/commit.h"
+#include "patterns/ledger/ledger_post.h"
+
+/* NOT_FOUND: the commit itself does not settle it either. */
+static truce_status settled_in_commit(struct ledger_plan *plan, const bson_value_t *of,
+                                      bson_error_t *error)
+{
+    bson_t document, one = BSON_INITIALIZER;
+    truce_status status = TRUCE_NOT_FOUND;
+
+    BSON_APPEND_VALUE(&one, "v", of);
+    for (uint32_t i = 0; i < plan->commit->count && status; i++) {
+        const struct entry *entry = plan->commit->entries[i];
+        struct value there;
+
+        if (strcmp(entry->collection, plan->ledger->collection) != 0 || !entry->after_found)
+            continue;
+        there = truce__value_field(truce__value_document(&entry->after), "resolves", 8);
+        if (there.type != VALUE_MISSING &&
+            truce__value_equal(there, truce__value_field(truce__value_document(&one), "v", 1)))
+            status = truce__ledger_tell_settled(&entry->after, error);
+        if (status == TRUCE_DUPLICATE)
+            break;
+    }
+    bson_destroy(&one);
+    if (status != TRUCE_NOT_FOUND)
+        return status;
+    status = truce__ledger_settled(&plan->look, of, &document, error);
+    if (!status)
+        status = truce__ledger_tell_settled(&document, error);
+    bson_destroy(&document);
+    return status;
+}
+
+/* Whatever takes one of its numbers, or settles what it settles, makes the commit a CONFLICT. */
+static void guard_of(const bson_t *document, bson_t *guard)
+{
+    bson_value_t of = truce__ledger_value(document, "resolves");
+    struct ledger_change change;
+    bson_t any, one, changes, element;
+    uint32_t index = 0;
+    char buffer[16];
+    const char *key;
+    size_t length;
+
+    bson_append_array_begin(guard, "$or", 3, &any);
+    for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);) {
+        if (!truce__ledger_change(at.value, &change))
+            continue;
+        length = bson_uint32_to_string(index++, &key, buffer, sizeof buffer);
+        bson_append_document_begin(&any, key, (int)length, &one);
+        bson_append_document_begin(&one, "changes", 7, &changes);
+        bson_append_document_begin(&changes, "$elemMatch", 10, &element);
+        BSON_APPEND_UTF8(&element, "account", change.account);
+        BSON_APPEND_INT64(&element, "seqId", change.number);
+        bson_append_document_end(&changes, &element);
+        bson_append_document_end(&one, &changes);
+        bson_append_document_end(&any, &one);
+    }
+    if (of.value_type != BSON_TYPE_EOD) {
+        length = bson_uint32_to_string(index, &key, buffer, sizeof buffer);
+        bson_append_document_begin(&any, key, (int)length, &one);
+        BSON_APPEND_VALUE(&one, "resolves", &of);
+        bson_append_document_end(&any, &one);
+    }
+    bson_append_array_end(guard, &any);
+}
+
+/* NOT_FOUND: it was not posted before. */
+static truce_status posted_in_commit(struct ledger_plan *plan, struct ledger_request *request,
+                                     bson_error_t *error)
+{
+    bson_t holder = BSON_INITIALIZER, document;
+    bson_iter_t iter;
+    truce_status status;
+
+    if (request->verb == LEDGER_RULES)
+        return TRUCE_NOT_FOUND;
+    truce__ledger_request_id(request, &holder);
+    truce_assert(bson_iter_init_find(&iter, &holder, "_id"));
+    status = truce_commit_read(plan->commit, plan->ledger->collection, bson_iter_value(&iter),
+                               &document, error);
+    if (!status && request->verb == LEDGER_POST) {
+        status = truce__ledger_same(request, &document, error);
+        if (!status)
+            truce__ledger_settle_posted(request, &document, true);
+    } else if (!status) {
+        status = TRUCE_NOT_FOUND; /* the plan tells whether the rules are the same */
+    }
+    bson_destroy(&document);
+    bson_destroy(&holder);
+    return status;
+}
+
+static truce_status close_in_commit(struct ledger_plan *plan, const bson_value_t *id,
+                                    bson_error_t *error)
+{
+    bson_t *update = BCON_NEW("$unset", "{", "open", BCON_UTF8(""), "}");
+    truce_status status =
+        truce_commit_update(plan->commit, plan->ledger->collection, id, NULL, update, error);
+
+    bson_destroy(update);
+    return status;
+}
+
+static truce_status post_in(struct ledger_plan *plan, struct ledger_request *request,
+                            bson_error_t *error)
+{
+    bson_t document, guard = BSON_INITIALIZER;
+    truce_status status = posted_in_commit(plan, request, error);
+    const bson_value_t *of = truce__ledger_of(request);
+    bool stale;
+
+    if (status == TRUCE_NOT_FOUND && of)
+        status = settled_in_commit(plan, of, error);
+    if (status != TRUCE_NOT_FOUND) {
+        bson_destroy(&guard);
+        return status;
+    }
+    status = truce__ledger_plan(plan, request, &document, &stale, error);
+    if (!status && bson_empty(&document)) {
+        truce__ledger_settle_posted(request, &document, true);
+    } else if (!status) {
+        guard_of(&document, &guard);
+        status = truce__commit_insert_keyed(plan->commit, plan->ledger->collection, &guard,
+                                            &document, error);
+        if (!status && truce__ledger_settles(request))
+            status = close_in_commit(plan, truce__ledger_settles(request), error);
+        if (!status)
+            truce__ledger_settle_posted(request, &document, false);
+    }
+    bson_destroy(&document);
+    bson_destroy(&guard);
+    return status;
+}
+
+truce_status truce__ledger_post_in(truce_ledger *ledger, truce_commit *commit,
+                                   struct ledger_request *request, bson_error_t *error)
+{
+    struct ledger_plan plan;
+    truce_status status;
+
+    if (commit->store != ledger->store)
+        return truce__fail(TRUCE_INVALID, error, "ledger %s and the commit are of different stores",
+                           ledger->collection);
+    truce__ledger_plan_begin(&plan, ledger, commit);
+    status = post_in(&plan, request, error);
+    truce__ledger_plan_release(&plan);
+    return status;
+}

@@ -1,0 +1,322 @@
+/*
+ * All accounts in one consistent cut, on a store that shows one document at a time.
+ *
+ *     1. the names of the accounts; the last number of each (the floor); the names again: other ones, begin anew
+ *     2. of each account everything behind the floor
+ *     3. a transaction that is not in the cut with all its changes goes out of it, and with it, on each of its accounts,
+ *        what stands behind it; until none is left
+ *
+ * Whatever has a number up to the floor was there when 2 began, so 2 has seen it whole: nothing below the floor goes out.
+ * So what was posted before the call is in, and a transaction is in wholly or not at all (L11). An account that was
+ * opened after 1 is not in the cut, and what touches it goes out.
+ */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "patterns/ledger/ledger.h"
+
+#define NAMES_TRIES 20
+
+struct cut {
+    struct ledger_look *look;
+    struct ledger_table *table; /* state: at the floor; next.number: the cut */
+    struct ledger_documents behind;
+    char **names;
+    uint32_t count;
+};
+
+void truce__ledger_names_free(char **names, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        bson_free(names[i]);
+    bson_free(names);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static truce_status list_names(struct ledger_look *look, char ***names, uint32_t *count,
+                               bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, exists;
+    struct ledger_documents found = {0};
+    truce_status status;
+
+    *names = NULL;
+    *count = 0;
+    bson_append_document_begin(&filter, "opens", 5, &exists);
+    BSON_APPEND_BOOL(&exists, "$exists", true);
+    bson_append_document_end(&filter, &exists);
+    status = truce__ledger_fetch_filter(look, &filter, NULL, 0, &found, error);
+    if (!status) {
+        *names = bson_malloc0((found.count + 1) * sizeof **names);
+        for (uint32_t i = 0; i < found.count; i++)
+            (*names)[(*count)++] = bson_strdup(truce__field_text(found.items[i], "opens"));
+        qsort(*names, *count, sizeof **names, compare_names);
+    }
+    truce__ledger_documents_release(&found);
+    bson_destroy(&filter);
+    return status;
+}
+
+static bool same_names(char **a, uint32_t a_count, char **b, uint32_t b_count)
+{
+    if (a_count != b_count)
+        return false;
+    for (uint32_t i = 0; i < a_count; i++) {
+        if (strcmp(a[i], b[i]) != 0)
+            return false;
+    }
+    return true;
+}
+
+static truce_status floor_of(struct cut *cut, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; !status && i < cut->count; i++) {
+        struct ledger_known *known = truce__ledger_at(cut->table, cut->names[i]);
+
+        if (!truce__ledger_recall(cut->look->ledger, known->account, &known->state))
+            known->state = (struct ledger_state){0};
+        status = truce__ledger_head(cut->look, known->account, &known->state, error);
+        if (!status)
+            truce__ledger_remember(cut->look->ledger, known->account, &known->state);
+    }
+    return status;
+}
+
+/* 1 */
+static truce_status take_floor(struct cut *cut, bson_error_t *error)
+{
+    truce_status status = list_names(cut->look, &cut->names, &cut->count, error);
+
+    for (int i = 0; !status && i < NAMES_TRIES; i++) {
+        char **again;
+        uint32_t count;
+        bool same;
+
+        truce__ledger_table_clear(cut->table);
+        status = floor_of(cut, error);
+        if (status)
+            break;
+        status = list_names(cut->look, &again, &count, error);
+        same = !status && same_names(cut->names, cut->count, again, count);
+        truce__ledger_names_free(cut->names, cut->count);
+        cut->names = again;
+        cut->count = count;
+        if (status || same)
+            return status;
+    }
+    return status ? status
+                  : truce__fail(TRUCE_LOCKED, error, "accounts are opened all the time: try again");
+}
+
+/* 2 */
+static truce_status take_behind(struct cut *cut, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; !status && i < cut->count; i++) {
+        struct ledger_known *known = truce__ledger_at(cut->table, cut->names[i]);
+        uint32_t from = cut->behind.count;
+        bson_t condition = BSON_INITIALIZER;
+
+        BSON_APPEND_INT64(&condition, "$gt", known->state.number);
+        status = truce__ledger_fetch(cut->look, known->account, &condition, 0, &cut->behind, error);
+        known->next = known->state;
+        for (bool more = true; !status && more;) {
+            struct ledger_change change;
+
+            more = false;
+            for (uint32_t j = from; j < cut->behind.count && !more; j++)
+                more = truce__ledger_change_of(cut->behind.items[j], known->account,
+                                               known->next.number + 1, &change);
+            known->next.number += more;
+        }
+        bson_destroy(&condition);
+    }
+    return status;
+}
+
+static bool is_in(const struct cut *cut, const struct ledger_change *change)
+{
+    const struct ledger_known *known = truce__ledger_find(cut->table, change->account);
+
+    return known && change->number <= known->next.number;
+}
+
+/* It goes out of the cut where it is in, unless it is in everywhere. */
+static bool push_out(struct cut *cut, const bson_t *document)
+{
+    struct ledger_change change;
+    bool in = true, moved = false;
+
+    for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);)
+        in = in && truce__ledger_change(at.value, &change) && is_in(cut, &change);
+    if (in)
+        return false;
+    for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);) {
+        if (!truce__ledger_change(at.value, &change) || !is_in(cut, &change))
+            continue;
+        truce__ledger_find(cut->table, change.account)->next.number = change.number - 1;
+        moved = true;
+    }
+    return moved;
+}
+
+/* 3 */
+static truce_status close_cut(struct cut *cut, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (uint32_t i = 0; i < cut->behind.count; i++)
+            moved = push_out(cut, cut->behind.items[i]) || moved;
+    }
+    for (uint32_t i = 0; !status && i < cut->count; i++) {
+        struct ledger_known *known = truce__ledger_find(cut->table, cut->names[i]);
+        int64_t number = known->next.number;
+        const bson_t *document = truce__ledger_numbered(&cut->behind, known->account, number);
+
+        known->loaded = true;
+        known->next = known->state;
+        if (number == known->state.number)
+            continue;
+        status = document ? truce__ledger_state_of(cut->look, document, known->account, number,
+                                                   &known->next, error)
+                          : truce__ledger_state_at(cut->look, known->account, number, &known->next,
+                                                   error);
+    }
+    return status;
+}
+
+truce_status truce__ledger_cut(struct ledger_look *look, struct ledger_table *table, char ***names,
+                               uint32_t *count, bson_error_t *error)
+{
+    struct cut cut = {.look = look, .table = table};
+    truce_status status = truce__ledger_usable(look->ledger, error);
+
+    if (!status)
+        status = take_floor(&cut, error);
+    if (!status)
+        status = take_behind(&cut, error);
+    if (!status)
+        status = close_cut(&cut, error);
+    truce__ledger_documents_release(&cut.behind);
+    *names = cut.names;
+    *count = cut.count;
+    return status;
+}
+
+/* ---- balances ------------------------------------------------------------------------------- */
+
+static bool is_below(const char *account, const char *prefix)
+{
+    size_t length = prefix ? strlen(prefix) : 0;
+
+    return !length ||
+           (!strncmp(account, prefix, length) && (!account[length] || account[length] == ':'));
+}
+
+static bool tell(const struct ledger_known *known, truce_ledger_balance_function *function,
+                 void *arg)
+{
+    const struct ledger_state *state = &known->next;
+    const struct ledger_rules *rules = &state->rules;
+    truce_ledger_account account = {.account = known->account,
+                                    .currency = rules->currency,
+                                    .has_min = rules->has_min,
+                                    .has_max = rules->has_max,
+                                    .min = rules->min,
+                                    .max = rules->max,
+                                    .debit_only = rules->debit_only,
+                                    .credit_only = rules->credit_only,
+                                    .closed = rules->closed};
+    truce_ledger_balance balance = {.number = state->number,
+                                    .balance = state->balance,
+                                    .out = state->out,
+                                    .in = state->in,
+                                    .booked_ms = state->booked_ms};
+
+    memcpy(balance.currency, rules->currency, sizeof balance.currency);
+    if (__builtin_sub_overflow(state->balance, state->out, &balance.available))
+        balance.available = INT64_MIN;
+    return function(&account, &balance, arg);
+}
+
+truce_status truce_ledger_balances(truce_ledger *ledger, const char *prefix,
+                                   truce_ledger_balance_function *function, void *arg,
+                                   bson_error_t *error)
+{
+    struct ledger_table table = {0};
+    struct ledger_look look;
+    char **names = NULL;
+    uint32_t count = 0;
+    bool more = true;
+    truce_status status;
+
+    truce__ledger_look(&look, ledger);
+    status = truce__ledger_cut(&look, &table, &names, &count, error);
+    for (uint32_t i = 0; !status && more && i < count; i++) {
+        if (is_below(names[i], prefix))
+            more = tell(truce__ledger_find(&table, names[i]), function, arg);
+    }
+    truce__ledger_names_free(names, count);
+    truce__ledger_table_clear(&table);
+    return status;
+}
+
+/* ---- seals ---------------------------------------------------------------------------------- */
+
+static void append_seal(const truce_ledger *ledger, const struct ledger_table *table,
+                        char *const *names, uint32_t count, bson_t *seal)
+{
+    uint8_t digest[SHA256_BYTES];
+    struct sha256 sha;
+    bson_t list, one;
+
+    BSON_APPEND_UTF8(seal, "ledger", ledger->collection);
+    BSON_APPEND_DATE_TIME(seal, "time", truce__clock_wall_ms());
+    bson_append_array_begin(seal, "accounts", 8, &list);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ledger_state *state = &truce__ledger_find(table, names[i])->next;
+        char buffer[16];
+        const char *key;
+        size_t length = bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+
+        bson_append_document_begin(&list, key, (int)length, &one);
+        BSON_APPEND_UTF8(&one, "account", names[i]);
+        BSON_APPEND_INT64(&one, "number", state->number);
+        BSON_APPEND_INT64(&one, "balance", state->balance);
+        BSON_APPEND_BINARY(&one, "hash", BSON_SUBTYPE_BINARY, state->hash, SHA256_BYTES);
+        bson_append_document_end(&list, &one);
+    }
+    bson_append_array_end(seal, &list);
+    truce__sha256_begin(&sha);
+    truce__sha256_add(&sha, bson_get_data(seal), seal->len);
+    truce__sha256_end(&sha, digest);
+    BSON_APPEND_BINARY(seal, "hash", BSON_SUBTYPE_BINARY, digest, SHA256_BYTES);
+}
+
+truce_status truce_ledger_seal(truce_ledger *ledger, bson_t *seal, bson_error_t *error)
+{
+    struct ledger_table table = {0};
+    struct ledger_look look;
+    char **names = NULL;
+    uint32_t count = 0;
+    truce_status status;
+
+    bson_init(seal);
+    truce__ledger_look(&look, ledger);
+    status = truce__ledger_cut(&look, &table, &names, &count, error);
+    if (!status)
+        append_seal(ledger, &table, names, count, seal);
+    truce__ledger_names_free(names, count);
+    truce__ledger_table_clear(&table);
+    return status ? status : truce__document_check_size(seal, "seal", error);
+}

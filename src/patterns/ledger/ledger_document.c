@@ -1,0 +1,313 @@
+/* What stands in a transaction's document: its changes, and the chain of hashes over them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/field.h"
+#include "patterns/ledger/ledger.h"
+
+void truce__ledger_keep(struct ledger_documents *documents, const bson_t *document)
+{
+    if (documents->count == documents->room) {
+        documents->room = documents->room ? 2 * documents->room : 8;
+        documents->items =
+            bson_realloc(documents->items, documents->room * sizeof *documents->items);
+    }
+    documents->items[documents->count++] = bson_copy(document);
+}
+
+void truce__ledger_documents_release(struct ledger_documents *documents)
+{
+    for (uint32_t i = 0; i < documents->count; i++)
+        bson_destroy(documents->items[i]);
+    bson_free(documents->items);
+    *documents = (struct ledger_documents){0};
+}
+
+/* ---- fields --------------------------------------------------------------------------------- */
+
+struct fields truce__ledger_changes(const bson_t *document)
+{
+    static const uint8_t none[] = {5, 0, 0, 0, 0};
+    struct value changes = truce__value_field(truce__value_document(document), "changes", 7);
+
+    if (changes.type != BSON_TYPE_ARRAY)
+        changes = (struct value){none, sizeof none, BSON_TYPE_ARRAY};
+    return truce__fields(changes);
+}
+
+/* Whole numbers of any type: a shell writes doubles. */
+static bool whole(struct value value, int64_t *number)
+{
+    double wide;
+
+    if (truce__value_is_integer(value)) {
+        *number = truce__value_integer(value);
+        return true;
+    }
+    if (value.type != BSON_TYPE_DOUBLE)
+        return false;
+    wide = truce__value_double(value);
+    if (!(wide > -9e15 && wide < 9e15) || wide != (double)(int64_t)wide)
+        return false;
+    *number = (int64_t)wide;
+    return true;
+}
+
+static const char *text_of(struct value value)
+{
+    uint32_t length;
+    const char *text;
+
+    if (value.type != BSON_TYPE_UTF8)
+        return NULL;
+    text = truce__value_text(value, &length);
+    return strlen(text) == length ? text : NULL;
+}
+
+static void take_hash(struct value value, struct ledger_change *change)
+{
+    /* a binary's payload: length, subtype, bytes */
+    if (value.type != BSON_TYPE_BINARY || value.size != 5 + SHA256_BYTES)
+        return;
+    change->hashed = true;
+    memcpy(change->hash, value.data + 5, SHA256_BYTES);
+}
+
+static void take_field(const struct fields *field, struct ledger_change *change)
+{
+    struct value value = field->value;
+
+    if (!strcmp(field->key, "account"))
+        change->account = text_of(value);
+    else if (!strcmp(field->key, "type"))
+        change->type = text_of(value);
+    else if (!strcmp(field->key, "currency"))
+        change->currency = text_of(value);
+    else if (!strcmp(field->key, "release"))
+        (void)whole(value, &change->release);
+    else if (!strcmp(field->key, "pendingOut"))
+        (void)whole(value, &change->out);
+    else if (!strcmp(field->key, "pendingIn"))
+        (void)whole(value, &change->in);
+    else if (!strcmp(field->key, "rules"))
+        (void)whole(value, &change->rules_at);
+    else if (!strcmp(field->key, "cachedBal"))
+        change->cached = whole(value, &change->balance);
+    else if (!strcmp(field->key, "hash"))
+        take_hash(value, change);
+    else if (!strcmp(field->key, "set") && value.type == BSON_TYPE_DOCUMENT) {
+        change->sets = true;
+        truce__value_bson(value, &change->set);
+    }
+}
+
+bool truce__ledger_change(struct value value, struct ledger_change *change)
+{
+    struct fields fields;
+    bool numbered = false, valued = false;
+
+    *change = (struct ledger_change){0};
+    if (value.type != BSON_TYPE_DOCUMENT)
+        return false;
+    for (fields = truce__fields(value); truce__fields_next(&fields);) {
+        if (!strcmp(fields.key, "seqId"))
+            numbered = whole(fields.value, &change->number);
+        else if (!strcmp(fields.key, "value"))
+            valued = whole(fields.value, &change->value);
+        else
+            take_field(&fields, change);
+    }
+    return numbered && valued && change->account && change->number > 0;
+}
+
+bool truce__ledger_change_of(const bson_t *document, const char *account, int64_t number,
+                             struct ledger_change *change)
+{
+    struct ledger_change one;
+    bool found = false;
+
+    for (struct fields fields = truce__ledger_changes(document); truce__fields_next(&fields);) {
+        if (!truce__ledger_change(fields.value, &one) || strcmp(one.account, account) != 0 ||
+            (number ? one.number != number : found && one.number < change->number))
+            continue;
+        *change = one;
+        found = true;
+    }
+    return found;
+}
+
+bool truce__ledger_is(const bson_t *document, const char *field, const char *text)
+{
+    return !strcmp(truce__field_text(document, field), text);
+}
+
+int64_t truce__ledger_date(const bson_t *document, const char *field)
+{
+    bson_iter_t iter;
+
+    if (!bson_iter_init_find(&iter, document, field))
+        return 0;
+    if (BSON_ITER_HOLDS_TIMESTAMP(&iter)) {
+        uint32_t seconds, increment;
+
+        bson_iter_timestamp(&iter, &seconds, &increment);
+        return INT64_C(1000) * seconds;
+    }
+    return BSON_ITER_HOLDS_DATE_TIME(&iter) ? bson_iter_date_time(&iter) : 0;
+}
+
+bson_value_t truce__ledger_value(const bson_t *document, const char *field)
+{
+    bson_value_t none = {.value_type = BSON_TYPE_EOD};
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, document, field) ? *bson_iter_value(&iter) : none;
+}
+
+/* ---- rules ---------------------------------------------------------------------------------- */
+
+void truce__ledger_rules_of(const bson_t *set, struct ledger_rules *rules)
+{
+    bson_iter_t iter;
+
+    *rules = (struct ledger_rules){0};
+    snprintf(rules->currency, sizeof rules->currency, "%s", truce__field_text(set, "currency"));
+    rules->has_min = bson_iter_init_find(&iter, set, "min");
+    rules->min = truce__field_number(set, "min");
+    rules->has_max = bson_iter_init_find(&iter, set, "max");
+    rules->max = truce__field_number(set, "max");
+    rules->debit_only = bson_iter_init_find(&iter, set, "debitOnly");
+    rules->credit_only = bson_iter_init_find(&iter, set, "creditOnly");
+    rules->closed = bson_iter_init_find(&iter, set, "closed");
+}
+
+void truce__ledger_rules_append(const struct ledger_rules *rules, bson_t *set)
+{
+    BSON_APPEND_UTF8(set, "currency", rules->currency);
+    if (rules->has_min)
+        BSON_APPEND_INT64(set, "min", rules->min);
+    if (rules->has_max)
+        BSON_APPEND_INT64(set, "max", rules->max);
+    if (rules->debit_only)
+        BSON_APPEND_BOOL(set, "debitOnly", true);
+    if (rules->credit_only)
+        BSON_APPEND_BOOL(set, "creditOnly", true);
+    if (rules->closed)
+        BSON_APPEND_BOOL(set, "closed", true);
+}
+
+/* ---- the chain ------------------------------------------------------------------------------ */
+
+/* What truce, the reconciler or a commit writes later, or what the chain itself has. */
+static bool is_mutable(const char *key, bool change)
+{
+    static const char *const fields[] = {"proc", "open", "_rev", "_intent", "_keys", NULL};
+    static const char *const changes[] = {"cachedBal", "pendingOut", "pendingIn",
+                                          "rules",     "hash",       NULL};
+
+    for (const char *const *name = change ? changes : fields; *name; name++) {
+        if (!strcmp(key, *name))
+            return true;
+    }
+    return false;
+}
+
+static void add_value(struct sha256 *sha, const struct fields *field)
+{
+    truce__sha256_add(sha, &field->value.type, 1);
+    truce__sha256_add(sha, field->key, field->key_length + 1);
+    truce__sha256_add(sha, field->value.data, field->value.size);
+}
+
+static void add_changes(struct sha256 *sha, struct value changes)
+{
+    for (struct fields at = truce__fields(changes); truce__fields_next(&at);) {
+        if (at.value.type != BSON_TYPE_DOCUMENT) {
+            add_value(sha, &at);
+            continue;
+        }
+        for (struct fields field = truce__fields(at.value); truce__fields_next(&field);) {
+            if (!is_mutable(field.key, true))
+                add_value(sha, &field);
+        }
+        truce__sha256_add(sha, "", 1);
+    }
+}
+
+void truce__ledger_digest(const bson_t *document, uint8_t digest[SHA256_BYTES])
+{
+    struct fields fields = truce__fields(truce__value_document(document));
+    struct sha256 sha;
+
+    truce__sha256_begin(&sha);
+    while (truce__fields_next(&fields)) {
+        if (!strcmp(fields.key, "changes") && fields.value.type == BSON_TYPE_ARRAY)
+            add_changes(&sha, fields.value);
+        else if (!is_mutable(fields.key, false))
+            add_value(&sha, &fields);
+    }
+    truce__sha256_end(&sha, digest);
+}
+
+static void add_number(struct sha256 *sha, int64_t number)
+{
+    uint8_t bytes[8];
+
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (uint8_t)((uint64_t)number >> 8 * i);
+    truce__sha256_add(sha, bytes, sizeof bytes);
+}
+
+void truce__ledger_chain(const uint8_t digest[SHA256_BYTES], const char *account,
+                         const uint8_t before[SHA256_BYTES], struct ledger_state *state)
+{
+    struct sha256 sha;
+
+    truce__sha256_begin(&sha);
+    truce__sha256_add(&sha, before, SHA256_BYTES);
+    truce__sha256_add(&sha, digest, SHA256_BYTES);
+    truce__sha256_add(&sha, account, strlen(account) + 1);
+    add_number(&sha, state->number);
+    add_number(&sha, state->balance);
+    add_number(&sha, state->out);
+    add_number(&sha, state->in);
+    add_number(&sha, state->rules_at);
+    truce__sha256_end(&sha, state->hash);
+}
+
+/* ---- sums ----------------------------------------------------------------------------------- */
+
+static bool add(int64_t *sum, int64_t value)
+{
+    return !__builtin_add_overflow(*sum, value, sum);
+}
+
+/* L8 */
+truce_status truce__ledger_add(struct ledger_state *state, const struct ledger_change *change,
+                               bool counts, bool pending, bson_error_t *error)
+{
+    struct ledger_state after = *state;
+    bool fits = true;
+
+    after.number = change->number;
+    if (counts)
+        fits = add(&after.balance, change->value);
+    if (pending && change->value < 0)
+        fits = fits && !__builtin_sub_overflow(after.out, change->value, &after.out);
+    else if (pending)
+        fits = fits && add(&after.in, change->value);
+    if (change->release < 0)
+        fits = fits && add(&after.out, change->release);
+    else
+        fits = fits && !__builtin_sub_overflow(after.in, change->release, &after.in);
+    if (!fits)
+        return truce__fail(TRUCE_LIMIT, error, "the balance of %s would leave 64 bits",
+                           change->account);
+    if (change->sets) {
+        truce__ledger_rules_of(&change->set, &after.rules);
+        after.rules_at = change->number;
+    }
+    *state = after;
+    return TRUCE_OK;
+}

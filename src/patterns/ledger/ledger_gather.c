@@ -1,0 +1,310 @@
+/* Which changes a transaction has: those of its entries, or of the transaction that it settles, gives up or reverses. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "commit/commit.h"
+#include "patterns/ledger/ledger_draft.h"
+#include "query/incoming.h"
+
+static struct planned *more(struct draft *draft)
+{
+    struct planned *planned = &draft->planned[draft->count++];
+
+    *planned = (struct planned){0};
+    return planned;
+}
+
+static truce_status gather_entries(struct draft *draft, bson_error_t *error)
+{
+    const truce_ledger_transaction *given = draft->request->transaction;
+
+    for (uint32_t i = 0; i < given->count; i++) {
+        struct planned *planned = more(draft);
+
+        if (!given->entries[i].value)
+            return truce__fail(TRUCE_INVALID, error, "an entry's value is not 0 (account %s)",
+                               given->entries[i].account ? given->entries[i].account : "");
+        planned->change.account = given->entries[i].account;
+        planned->change.value = given->entries[i].value;
+        planned->change.type = given->entries[i].type;
+    }
+    return TRUCE_OK;
+}
+
+const truce_ledger_entry *truce__ledger_entry(const truce_ledger_transaction *given,
+                                              const char *account)
+{
+    for (uint32_t i = 0; i < given->count; i++) {
+        if (given->entries[i].account && !strcmp(given->entries[i].account, account))
+            return &given->entries[i];
+    }
+    return NULL;
+}
+
+static struct planned *copy_of(struct draft *draft, const struct ledger_change *change)
+{
+    struct planned *planned = more(draft);
+
+    planned->owned = bson_strdup(change->account);
+    planned->change.account = planned->owned;
+    return planned;
+}
+
+static bool is_part(int64_t value, int64_t whole)
+{
+    return whole < 0 ? value < 0 && value >= whole : value > 0 && value <= whole;
+}
+
+static truce_status refuse_part(const truce_ledger_entry *entry, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error,
+                       "%" PRId64 " of account %s is no part of what stands there", entry->value,
+                       entry->account ? entry->account : "");
+}
+
+/* Every given entry is of an account that is there, each once. */
+static truce_status check_parts(const struct draft *draft, bson_error_t *error)
+{
+    const truce_ledger_transaction *given = draft->request->transaction;
+    struct ledger_change change;
+
+    for (uint32_t i = 0; i < given->count; i++) {
+        const truce_ledger_entry *entry = &given->entries[i];
+
+        if (!entry->account ||
+            !truce__ledger_change_of(&draft->settled, entry->account, 0, &change))
+            return refuse_part(entry, error);
+        if (truce__ledger_entry(given, entry->account) != entry)
+            return truce__fail(TRUCE_INVALID, error, "account %s stands there twice",
+                               entry->account);
+    }
+    return TRUCE_OK;
+}
+
+/* SETTLE, VOID and what expired: a change for each that is pending. */
+static truce_status gather_released(struct draft *draft, bool settles, bson_error_t *error)
+{
+    const truce_ledger_transaction *given = draft->request->transaction;
+    struct ledger_change change;
+
+    if (!truce__ledger_is(&draft->settled, "state", "PENDING"))
+        return truce__fail(TRUCE_INVALID, error, "it is no pending transaction");
+    for (struct fields at = truce__ledger_changes(&draft->settled); truce__fields_next(&at);) {
+        const truce_ledger_entry *entry = NULL;
+        struct planned *planned;
+
+        if (!truce__ledger_change(at.value, &change))
+            return truce__fail(TRUCE_CORRUPT, error, "a change of it is none");
+        planned = copy_of(draft, &change);
+        planned->change.release = change.value;
+        planned->change.type = settles ? NULL : draft->kind;
+        if (settles && draft->part)
+            entry = truce__ledger_entry(given, change.account);
+        if (settles && !draft->part)
+            planned->change.value = change.value;
+        else if (entry && !is_part(entry->value, change.value))
+            return refuse_part(entry, error);
+        else if (entry)
+            planned->change.value = entry->value;
+        if (entry)
+            planned->change.type = entry->type;
+    }
+    return TRUCE_OK;
+}
+
+static truce_status total_on(const bson_t *document, const char *account, int64_t *total,
+                             bson_error_t *error)
+{
+    struct ledger_change change;
+
+    *total = 0;
+    for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);) {
+        if (truce__ledger_change(at.value, &change) && !strcmp(change.account, account) &&
+            __builtin_add_overflow(*total, change.value, total))
+            return truce__fail(TRUCE_LIMIT, error, "the sum of account %s leaves 64 bits", account);
+    }
+    return TRUCE_OK;
+}
+
+static truce_status gather_part_reversed(struct draft *draft, bson_error_t *error)
+{
+    const truce_ledger_transaction *given = draft->request->transaction;
+    truce_status status = gather_entries(draft, error);
+
+    for (uint32_t i = 0; !status && i < given->count; i++) {
+        int64_t total;
+
+        status = total_on(&draft->settled, given->entries[i].account, &total, error);
+        if (!status && (total == INT64_MIN || !is_part(given->entries[i].value, -total)))
+            status = refuse_part(&given->entries[i], error);
+    }
+    return status;
+}
+
+static truce_status gather_reversed(struct draft *draft, bson_error_t *error)
+{
+    struct ledger_change change;
+
+    if (!truce__ledger_is(&draft->settled, "state", "VALID") ||
+        truce__ledger_is(&draft->settled, "kind", "open") ||
+        truce__ledger_is(&draft->settled, "kind", "rules"))
+        return truce__fail(TRUCE_INVALID, error,
+                           "it is no posted transaction, which alone can be reversed");
+    if (draft->part)
+        return gather_part_reversed(draft, error);
+    for (struct fields at = truce__ledger_changes(&draft->settled); truce__fields_next(&at);) {
+        struct planned *planned;
+
+        if (!truce__ledger_change(at.value, &change))
+            return truce__fail(TRUCE_CORRUPT, error, "a change of it is none");
+        if (!change.value)
+            continue;
+        planned = copy_of(draft, &change);
+        if (__builtin_sub_overflow((int64_t)0, change.value, &planned->change.value))
+            return truce__fail(TRUCE_LIMIT, error, "its opposite leaves 64 bits");
+    }
+    return TRUCE_OK;
+}
+
+static truce_status load_settled(struct draft *draft, bson_error_t *error)
+{
+    struct ledger_plan *plan = draft->plan;
+    truce_status status;
+    char text[200];
+
+    bson_destroy(&draft->settled);
+    if (plan->commit)
+        status = truce_commit_read(plan->commit, plan->ledger->collection, draft->of,
+                                   &draft->settled, error);
+    else
+        status = truce__ledger_transaction(&plan->look, draft->of, &draft->settled, error);
+    if (status == TRUCE_NOT_FOUND) {
+        bson_t shown = BSON_INITIALIZER;
+
+        BSON_APPEND_VALUE(&shown, "_id", draft->of);
+        status = truce__fail(status, error, "there is no transaction %s",
+                             truce__value_show(truce__value_document(&shown), text, sizeof text));
+        bson_destroy(&shown);
+    }
+    return status;
+}
+
+static truce_status check_time(const struct draft *draft, bson_error_t *error)
+{
+    int64_t expires_ms = truce__ledger_date(&draft->settled, "expires");
+
+    return expires_ms && expires_ms <= draft->plan->now_ms
+               ? truce__fail(TRUCE_EXPIRED, error, "the pending transaction's time is over")
+               : TRUCE_OK;
+}
+
+static truce_status gather_of(struct draft *draft, bson_error_t *error)
+{
+    truce_status status = load_settled(draft, error);
+    uint32_t count = draft->part ? draft->request->transaction->count : 0;
+
+    for (struct fields at = truce__ledger_changes(&draft->settled); truce__fields_next(&at);)
+        count++;
+    draft->planned = bson_malloc0((count + 1) * sizeof *draft->planned);
+    if (!status && draft->part)
+        status = check_parts(draft, error);
+    if (status)
+        return status;
+    if (!strcmp(draft->kind, "reverse"))
+        return gather_reversed(draft, error);
+    status = gather_released(draft, !strcmp(draft->kind, "settle"), error);
+    return status || strcmp(draft->kind, "settle") ? status : check_time(draft, error);
+}
+
+static truce_status gather_rules(struct draft *draft, bson_error_t *error)
+{
+    struct planned *planned;
+
+    draft->planned = bson_malloc0(sizeof *draft->planned);
+    draft->inner = true;
+    planned = more(draft);
+    planned->change.account = draft->request->account;
+    planned->change.type = draft->kind;
+    planned->change.sets = true;
+    bson_init(&planned->change.set); /* filled when the account is known */
+    (void)error;
+    return TRUCE_OK;
+}
+
+static truce_status check_given(const truce_ledger_transaction *given, bson_error_t *error)
+{
+    bool entries = given->kind == TRUCE_LEDGER_TRANSFER || given->kind == TRUCE_LEDGER_PENDING;
+    truce_status status;
+
+    if (!given->id || given->id->value_type == BSON_TYPE_EOD ||
+        given->id->value_type == BSON_TYPE_ARRAY || given->id->value_type == BSON_TYPE_REGEX ||
+        given->id->value_type == BSON_TYPE_UNDEFINED)
+        return truce__fail(TRUCE_INVALID, error,
+                           "a transaction has an id of the caller's, of any type but array, regex "
+                           "and undefined");
+    status = truce__check_value(given->id, "id", error);
+    if (!status && given->of)
+        status = truce__check_value(given->of, "of", error);
+    if (status)
+        return status;
+    if (entries && !given->count)
+        return truce__fail(TRUCE_INVALID, error, "a transaction has entries");
+    if (given->count > LEDGER_ENTRIES_MAX)
+        return truce__fail(TRUCE_LIMIT, error, "a transaction has at most %d entries",
+                           LEDGER_ENTRIES_MAX);
+    if (entries == (given->of != NULL))
+        return truce__fail(TRUCE_INVALID, error, "%s",
+                           entries ? "a transaction with `of` settles, gives up or reverses it"
+                                   : "`of` is missing: what is settled, given up or reversed");
+    if (given->kind == TRUCE_LEDGER_VOID && given->count)
+        return truce__fail(TRUCE_INVALID, error, "a pending transaction is given up as a whole");
+    if (given->expires_ms && given->kind != TRUCE_LEDGER_PENDING)
+        return truce__fail(TRUCE_INVALID, error, "only a pending transaction expires");
+    return given->meta ? truce__document_check(given->meta, "meta", error) : TRUCE_OK;
+}
+
+truce_status truce__ledger_gather(struct draft *draft, bson_error_t *error)
+{
+    static const struct {
+        const char *kind, *state;
+        bool counts, pending;
+    } kinds[] = {{"transfer", "VALID", true, false},
+                 {"pending", "PENDING", false, true},
+                 {"settle", "VALID", true, false},
+                 {"void", "VOID", false, false},
+                 {"reverse", "VALID", true, false}};
+    const truce_ledger_transaction *given = draft->request->transaction;
+    truce_status status;
+
+    draft->state = "VALID";
+    switch (draft->request->verb) {
+    case LEDGER_OPEN:
+        draft->kind = "open";
+        return gather_rules(draft, error);
+    case LEDGER_RULES:
+        draft->kind = "rules";
+        return gather_rules(draft, error);
+    case LEDGER_EXPIRE:
+        draft->kind = "expire";
+        draft->state = "VOID";
+        draft->of = draft->request->of;
+        return gather_of(draft, error);
+    case LEDGER_POST:
+        break;
+    }
+    if ((size_t)given->kind >= sizeof kinds / sizeof *kinds)
+        return truce__fail(TRUCE_INVALID, error, "there is no such kind of transaction");
+    status = check_given(given, error);
+    if (status)
+        return status;
+    draft->kind = kinds[given->kind].kind;
+    draft->state = kinds[given->kind].state;
+    draft->counts = kinds[given->kind].counts;
+    draft->pending = kinds[given->kind].pending;
+    draft->of = given->of;
+    draft->part = given->of && given->count;
+    if (given->of)
+        return gather_of(draft, error);
+    draft->planned = bson_malloc0(given->count * sizeof *draft->planned);
+    return gather_entries(draft, error);
+}

@@ -1,0 +1,471 @@
+/*
+ * Reading accounts: transactions by an account's numbers, and its last one.
+ *
+ * A sort by "changes.seqId" would be by the greatest number of any account of the document (the description's own
+ * query, and wrong: docs/ledger.md). The numbers of an account have no gaps, so the last one is searched for: look
+ * at 1, 2, 4, 16, 64 ... behind what is known, then between the last that is there and the first that is not.
+ *
+ *     known 801, nothing behind it              one look, which finds nothing
+ *     nothing known, a million entries          5 looks of 16 numbers
+ *
+ * A stub of a commit that is under way is resolved first (help or wait), so that what is found stands for ever.
+ */
+#include "base/assert.h"
+#include "base/field.h"
+#include "patterns/ledger/ledger.h"
+#include "store/view.h"
+
+void truce__ledger_look(struct ledger_look *look, truce_ledger *ledger)
+{
+    *look = (struct ledger_look){.ledger = ledger};
+    truce__worker_init(&look->worker, ledger->store, ledger->deadline_ms);
+}
+
+/* ---- many ----------------------------------------------------------------------------------- */
+
+/* An intent that is not a stub is on a document whose content stands. */
+static bool is_stub(const bson_t *document)
+{
+    bson_iter_t iter, inner;
+
+    return bson_iter_init_find(&iter, document, "_intent") &&
+           (!BSON_ITER_HOLDS_DOCUMENT(&iter) || !bson_iter_recurse(&iter, &inner) ||
+            bson_iter_find(&inner, "new"));
+}
+
+/* *again: a stub was met, and has been dealt with. */
+static truce_status take(struct ledger_look *look, const bson_t *found,
+                         struct ledger_documents *documents, bool *again, bson_error_t *error)
+{
+    const char *collection = look->ledger->collection;
+    truce_status status = TRUCE_OK;
+    bson_t copy;
+
+    if (!is_stub(found)) {
+        truce__ledger_keep(documents, found);
+        return TRUCE_OK;
+    }
+    bson_copy_to(found, &copy);
+    if (truce__is_view(look->ledger->store)) {
+        status = truce__intent_see(look->ledger->store, collection, &copy, error);
+        if (!status)
+            truce__ledger_keep(documents, &copy);
+    } else {
+        status = truce__intent_meet(&look->worker, collection, &copy, error);
+        *again = true;
+    }
+    bson_destroy(&copy);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status find_once(struct ledger_look *look, const bson_t *filter,
+                              const truce_find_options *options, struct ledger_documents *documents,
+                              bool *again, bson_error_t *error)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *found = NULL;
+    truce_status status =
+        truce_find(look->ledger->store, look->ledger->collection, filter, options, &cursor, error);
+
+    while (!status && !*again) {
+        status = truce_cursor_next(cursor, &found, error);
+        if (status || !found)
+            break;
+        status = take(look, found, documents, again, error);
+    }
+    truce_cursor_close(cursor);
+    return status;
+}
+
+truce_status truce__ledger_fetch_filter(struct ledger_look *look, const bson_t *filter,
+                                        const bson_t *sort, int64_t limit,
+                                        struct ledger_documents *documents, bson_error_t *error)
+{
+    truce_find_options options = {.sort = sort, .limit = limit, .early = look->early};
+
+    look->worker.waits = 0;
+    for (;;) {
+        struct ledger_documents found = {0};
+        bool again = false;
+        truce_status status = find_once(look, filter, &options, &found, &again, error);
+
+        if (status == TRUCE_UNKNOWN) {
+            status = truce__worker_wait(&look->worker, "the store", error);
+            again = true;
+        }
+        if (!status && !again) {
+            for (uint32_t i = 0; i < found.count; i++)
+                truce__ledger_keep(documents, found.items[i]);
+        }
+        truce__ledger_documents_release(&found);
+        if (status || !again)
+            return status;
+    }
+}
+
+static void filter_numbers(const char *account, const bson_t *condition, bson_t *filter)
+{
+    bson_t changes, element;
+
+    bson_append_document_begin(filter, "changes", 7, &changes);
+    bson_append_document_begin(&changes, "$elemMatch", 10, &element);
+    BSON_APPEND_UTF8(&element, "account", account);
+    BSON_APPEND_DOCUMENT(&element, "seqId", condition);
+    bson_append_document_end(&changes, &element);
+    bson_append_document_end(filter, &changes);
+}
+
+truce_status truce__ledger_fetch(struct ledger_look *look, const char *account,
+                                 const bson_t *condition, int64_t limit,
+                                 struct ledger_documents *documents, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status;
+
+    filter_numbers(account, condition, &filter);
+    status = truce__ledger_fetch_filter(look, &filter, NULL, limit, documents, error);
+    bson_destroy(&filter);
+    return status;
+}
+
+static truce_status fetch_numbers(struct ledger_look *look, const char *account,
+                                  const int64_t *numbers, uint32_t count,
+                                  struct ledger_documents *documents, bson_error_t *error)
+{
+    bson_t condition = BSON_INITIALIZER, list;
+    truce_status status;
+
+    bson_append_array_begin(&condition, "$in", 3, &list);
+    for (uint32_t i = 0; i < count; i++) {
+        char buffer[16];
+        const char *key;
+        size_t length = bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+
+        bson_append_int64(&list, key, (int)length, numbers[i]);
+    }
+    bson_append_array_end(&condition, &list);
+    status = truce__ledger_fetch(look, account, &condition, 0, documents, error);
+    bson_destroy(&condition);
+    return status;
+}
+
+truce_status truce__ledger_fetch_range(struct ledger_look *look, const char *account, int64_t from,
+                                       int64_t to, struct ledger_documents *documents,
+                                       bson_error_t *error)
+{
+    int64_t numbers[LEDGER_WINDOW];
+    truce_status status = TRUCE_OK;
+
+    while (!status && from <= to) {
+        uint32_t count = 0;
+
+        while (count < LEDGER_WINDOW && from <= to)
+            numbers[count++] = from++;
+        status = fetch_numbers(look, account, numbers, count, documents, error);
+    }
+    return status;
+}
+
+const bson_t *truce__ledger_numbered(const struct ledger_documents *documents, const char *account,
+                                     int64_t number)
+{
+    struct ledger_change change;
+
+    for (uint32_t i = 0; i < documents->count; i++) {
+        if (truce__ledger_change_of(documents->items[i], account, number, &change))
+            return documents->items[i];
+    }
+    return NULL;
+}
+
+/* ---- the last number ------------------------------------------------------------------------ */
+
+/* `low` is there (0: nothing need be), `high` is not (0: not known). `document`: of low, if it was read. */
+struct search {
+    int64_t low, high;
+    bson_t *document;
+};
+
+static void keep_document(struct search *search, const bson_t *document)
+{
+    bson_destroy(search->document);
+    search->document = bson_copy(document);
+}
+
+static uint32_t spread(const struct search *search, int64_t numbers[16])
+{
+    static const int64_t steps[] = {1,       2,       4,       16,        64,        256,      1024,
+                                    1 << 14, 1 << 18, 1 << 22, 1LL << 28, 1LL << 34, 1LL << 42};
+    uint32_t count = 0;
+
+    if (!search->high) {
+        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+            numbers[count++] = search->low + steps[i];
+        return count;
+    }
+    for (int i = 1; i <= 16; i++) {
+        int64_t number = search->low + (search->high - search->low) / 17 * i +
+                         (search->high - search->low) % 17 * i / 17;
+
+        if (number > search->low && number < search->high &&
+            (!count || number > numbers[count - 1]))
+            numbers[count++] = number;
+    }
+    return count;
+}
+
+/* Of the numbers that were looked for: the last that is there, the first behind it that is not. */
+static void narrow(struct search *search, const char *account, const int64_t *numbers,
+                   uint32_t count, const struct ledger_documents *found)
+{
+    uint32_t last = count;
+
+    for (uint32_t i = count; i-- > 0;) {
+        const bson_t *document = truce__ledger_numbered(found, account, numbers[i]);
+
+        if (document) {
+            search->low = numbers[i];
+            keep_document(search, document);
+            break;
+        }
+        last = i;
+    }
+    if (last < count)
+        search->high = numbers[last];
+}
+
+static truce_status search_last(struct ledger_look *look, const char *account,
+                                struct search *search, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    while (!status && (!search->high || search->high > search->low + 1)) {
+        struct ledger_documents found = {0};
+        int64_t numbers[16];
+        uint32_t count = spread(search, numbers);
+
+        status = fetch_numbers(look, account, numbers, count, &found, error);
+        if (!status)
+            narrow(search, account, numbers, count, &found);
+        truce__ledger_documents_release(&found);
+    }
+    return status;
+}
+
+/* Behind a number that is known there is mostly nothing, or one transaction. *settled: so it was. */
+static truce_status look_behind(struct ledger_look *look, const char *account,
+                                struct search *search, bool *settled, bson_error_t *error)
+{
+    bson_t condition = BSON_INITIALIZER;
+    struct ledger_documents found = {0};
+    struct ledger_change change;
+    truce_status status;
+
+    BSON_APPEND_INT64(&condition, "$gt", search->low);
+    status = truce__ledger_fetch(look, account, &condition, 2, &found, error);
+    *settled = !status && found.count == 0;
+    if (!status && found.count == 1 &&
+        truce__ledger_change_of(found.items[0], account, search->low + 1, &change) &&
+        truce__ledger_change_of(found.items[0], account, 0, &change)) {
+        search->low = change.number;
+        keep_document(search, found.items[0]);
+        *settled = true;
+    }
+    truce__ledger_documents_release(&found);
+    bson_destroy(&condition);
+    return status;
+}
+
+/* ---- states --------------------------------------------------------------------------------- */
+
+static truce_status load_rules(struct ledger_look *look, const char *account, int64_t number,
+                               struct ledger_state *state, bson_error_t *error)
+{
+    struct ledger_documents found = {0};
+    struct ledger_change change;
+    truce_status status;
+
+    if (!number) {
+        state->rules = (struct ledger_rules){0};
+        state->rules_at = 0;
+        return TRUCE_OK;
+    }
+    status = fetch_numbers(look, account, &number, 1, &found, error);
+    if (!status &&
+        (!found.count || !truce__ledger_change_of(found.items[0], account, number, &change) ||
+         !change.sets))
+        status = truce__fail(TRUCE_CORRUPT, error,
+                             "number %lld of account %s does not set the rules that it should",
+                             (long long)number, account);
+    if (!status) {
+        truce__ledger_rules_of(&change.set, &state->rules);
+        state->rules_at = number;
+    }
+    truce__ledger_documents_release(&found);
+    return status;
+}
+
+static truce_status state_of_cached(struct ledger_look *look, const bson_t *document,
+                                    const char *account, const struct ledger_change *change,
+                                    struct ledger_state *state, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (change->sets) {
+        truce__ledger_rules_of(&change->set, &state->rules);
+        state->rules_at = change->number;
+    } else if (change->rules_at != state->rules_at) {
+        status = load_rules(look, account, change->rules_at, state, error);
+    }
+    state->number = change->number;
+    state->balance = change->balance;
+    state->out = change->out;
+    state->in = change->in;
+    state->booked_ms = truce__ledger_date(document, "ts");
+    memcpy(state->hash, change->hash, sizeof state->hash);
+    state->committed = true;
+    return status;
+}
+
+static bool is_anchor(const bson_t *document, const struct ledger_change *change)
+{
+    return change->cached && truce__ledger_is(document, "proc", "COMMITTED");
+}
+
+static truce_status missing(const char *account, int64_t number, bson_error_t *error)
+{
+    return truce__fail(TRUCE_CORRUPT, error, "number %lld of account %s is missing",
+                       (long long)number, account);
+}
+
+/* L4: adds what stands between the last anchor below `number`, in `window`, and `number`. */
+static truce_status fold(struct ledger_look *look, const struct ledger_documents *window,
+                         const char *account, int64_t from, int64_t number,
+                         struct ledger_state *state, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (int64_t at = from; !status && at <= number; at++) {
+        const bson_t *document = truce__ledger_numbered(window, account, at);
+        struct ledger_change change;
+
+        if (!document || !truce__ledger_change_of(document, account, at, &change))
+            return missing(account, at, error);
+        if (is_anchor(document, &change)) {
+            status = state_of_cached(look, document, account, &change, state, error);
+            continue;
+        }
+        status = truce__ledger_add(state, &change, truce__ledger_is(document, "state", "VALID"),
+                                   truce__ledger_is(document, "state", "PENDING"), error);
+        if (truce__ledger_date(document, "ts") > state->booked_ms)
+            state->booked_ms = truce__ledger_date(document, "ts");
+        state->committed = false;
+    }
+    return status;
+}
+
+/* No cache there: back to the last one that is, and forward again. */
+static truce_status state_by_sum(struct ledger_look *look, const char *account, int64_t number,
+                                 struct ledger_state *state, bson_error_t *error)
+{
+    struct ledger_documents window = {0};
+    truce_status status = TRUCE_OK;
+    int64_t from = number + 1;
+    bool found = false;
+
+    *state = (struct ledger_state){0};
+    while (!status && !found && from > 1) {
+        int64_t to = from - 1;
+
+        from = to > LEDGER_WINDOW ? to - LEDGER_WINDOW + 1 : 1;
+        status = truce__ledger_fetch_range(look, account, from, to, &window, error);
+        for (int64_t at = to; !status && !found && at >= from; at--) {
+            const bson_t *document = truce__ledger_numbered(&window, account, at);
+            struct ledger_change change;
+
+            found = document && truce__ledger_change_of(document, account, at, &change) &&
+                    is_anchor(document, &change);
+            if (found)
+                from = at;
+        }
+    }
+    if (!status)
+        status = fold(look, &window, account, from, number, state, error);
+    truce__ledger_documents_release(&window);
+    return status;
+}
+
+truce_status truce__ledger_state_of(struct ledger_look *look, const bson_t *document,
+                                    const char *account, int64_t number, struct ledger_state *state,
+                                    bson_error_t *error)
+{
+    struct ledger_change change;
+
+    if (!truce__ledger_change_of(document, account, number, &change))
+        return missing(account, number, error);
+    return is_anchor(document, &change)
+               ? state_of_cached(look, document, account, &change, state, error)
+               : state_by_sum(look, account, change.number, state, error);
+}
+
+truce_status truce__ledger_head(struct ledger_look *look, const char *account,
+                                struct ledger_state *state, bson_error_t *error)
+{
+    struct search search = {.low = state->number};
+    bool settled = false;
+    truce_status status = TRUCE_OK;
+
+    if (search.low)
+        status = look_behind(look, account, &search, &settled, error);
+    if (!status && !settled)
+        status = search_last(look, account, &search, error);
+    if (!status && search.document)
+        status = truce__ledger_state_of(look, search.document, account, search.low, state, error);
+    if (search.document)
+        bson_destroy(search.document);
+    return status;
+}
+
+truce_status truce__ledger_state_at(struct ledger_look *look, const char *account, int64_t number,
+                                    struct ledger_state *state, bson_error_t *error)
+{
+    struct ledger_documents found = {0};
+    truce_status status = fetch_numbers(look, account, &number, 1, &found, error);
+
+    if (!status && !found.count)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "account %s has no number %lld", account,
+                             (long long)number);
+    if (!status)
+        status = truce__ledger_state_of(look, found.items[0], account, number, state, error);
+    truce__ledger_documents_release(&found);
+    return status;
+}
+
+/* ---- one ------------------------------------------------------------------------------------ */
+
+truce_status truce__ledger_transaction(struct ledger_look *look, const bson_value_t *id,
+                                       bson_t *document, bson_error_t *error)
+{
+    look->worker.waits = 0;
+    return truce__journal_read(&look->worker, look->ledger->collection, id, document, error);
+}
+
+truce_status truce__ledger_settled(struct ledger_look *look, const bson_value_t *of,
+                                   bson_t *document, bson_error_t *error)
+{
+    struct ledger_documents found = {0};
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status;
+
+    BSON_APPEND_VALUE(&filter, "resolves", of);
+    status = truce__ledger_fetch_filter(look, &filter, NULL, 1, &found, error);
+    if (!status && found.count) {
+        bson_copy_to(found.items[0], document);
+    } else {
+        bson_init(document);
+        status = status ? status : truce__fail(TRUCE_NOT_FOUND, error, "nothing settles it");
+    }
+    truce__ledger_documents_release(&found);
+    bson_destroy(&filter);
+    return status;
+}

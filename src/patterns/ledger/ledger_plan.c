@@ -1,0 +1,327 @@
+/*
+ * From a request to a document: which changes it has, whether the accounts allow them, and the numbers, balances and
+ * hashes that they get behind what stands there now.
+ *
+ *     entries, or those of `of`   the changes                          ledger_gather.c
+ *     the book                    each account after its last number    known_of
+ *     rules, sums                 refused, or states after it           judge
+ *     the document                with the chain over it                ledger_build.c
+ *
+ * The book is of one call: what is planned goes into it, so that the next one is judged behind it. It is true as long
+ * as what was planned took effect; the caller begins a new one if not.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/field.h"
+#include "commit/commit.h"
+#include "patterns/ledger/ledger_draft.h"
+
+void truce__ledger_plan_begin(struct ledger_plan *plan, truce_ledger *ledger, truce_commit *commit)
+{
+    *plan = (struct ledger_plan){.ledger = ledger, .commit = commit};
+    truce__ledger_look(&plan->look, ledger);
+    plan->look.early = true;
+    plan->now_ms = truce__clock_wall_ms();
+}
+
+void truce__ledger_plan_release(struct ledger_plan *plan)
+{
+    truce__ledger_table_clear(&plan->book);
+}
+
+/* ---- what accounts are ---------------------------------------------------------------------- */
+
+/* What the commit itself has inserted comes behind what stands in the store. */
+static truce_status add_own(struct ledger_plan *plan, const char *account,
+                            struct ledger_state *state, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (bool more = true; !status && more;) {
+        more = false;
+        for (uint32_t i = 0; !status && i < plan->commit->count; i++) {
+            const struct entry *entry = plan->commit->entries[i];
+            struct ledger_change change;
+
+            if (strcmp(entry->collection, plan->ledger->collection) != 0 || !entry->known ||
+                entry->token.found || !entry->after_found ||
+                !truce__ledger_change_of(&entry->after, account, state->number + 1, &change) ||
+                !truce__ledger_change_of(&entry->after, account, 0, &change))
+                continue;
+            status = truce__ledger_state_of(&plan->look, &entry->after, account, change.number,
+                                            state, error);
+            more = true;
+        }
+    }
+    return status;
+}
+
+static truce_status reconcile(struct ledger_plan *plan, const char *account,
+                              struct ledger_state *state, bson_error_t *error)
+{
+    int64_t done, left;
+    truce_status status = truce__ledger_reconcile(&plan->look, 0, &done, &left, error);
+
+    if (!status) {
+        *state = (struct ledger_state){0};
+        status = truce__ledger_head(&plan->look, account, state, error);
+    }
+    if (!status && state->number && !state->committed)
+        status = truce__fail(TRUCE_CORRUPT, error,
+                             "number %" PRId64 " of account %s cannot be committed: a transaction "
+                             "before it, on one of its accounts, is missing",
+                             state->number, account);
+    return status;
+}
+
+static truce_status load(struct ledger_plan *plan, struct ledger_known *known, bson_error_t *error)
+{
+    bool recalled = truce__ledger_recall(plan->ledger, known->account, &known->state);
+    truce_status status = TRUCE_OK;
+
+    known->fresh = !recalled || plan->fresh || plan->commit;
+    if (known->fresh)
+        status = truce__ledger_head(&plan->look, known->account, &known->state, error);
+    if (!status && known->fresh && known->state.number && !known->state.committed)
+        status = reconcile(plan, known->account, &known->state, error);
+    if (!status && known->fresh)
+        truce__ledger_remember(plan->ledger, known->account, &known->state);
+    if (!status && plan->commit)
+        status = add_own(plan, known->account, &known->state, error);
+    known->loaded = !status;
+    return status;
+}
+
+static truce_status known_of(struct draft *draft, struct planned *planned, bson_error_t *error)
+{
+    truce_status status = truce__ledger_account_name(planned->change.account, error);
+
+    if (status)
+        return status;
+    planned->known = truce__ledger_at(&draft->plan->book, planned->change.account);
+    if (!planned->known->loaded)
+        status = load(draft->plan, planned->known, error);
+    if (status)
+        return status;
+    draft->stale = draft->stale || !planned->known->fresh;
+    if (!planned->known->touched)
+        planned->known->next = planned->known->state;
+    planned->known->touched = true;
+    return TRUCE_OK;
+}
+
+/* ---- whether the accounts allow it ---------------------------------------------------------- */
+
+static truce_status judge_direction(const struct draft *draft, const struct planned *planned,
+                                    bson_error_t *error)
+{
+    const struct ledger_rules *rules = &planned->known->next.rules;
+    const char *account = planned->change.account;
+    int64_t value = planned->change.value;
+    bool given = !strcmp(draft->kind, "transfer") || draft->pending;
+
+    if (!rules->currency[0])
+        return truce__fail(TRUCE_NOT_FOUND, error, "account %s is not open", account);
+    if (rules->closed && value)
+        return truce__fail(TRUCE_INVALID, error, "account %s is closed", account);
+    if (given && rules->debit_only && value > 0)
+        return truce__fail(TRUCE_INVALID, error, "account %s is for debits only", account);
+    if (given && rules->credit_only && value < 0)
+        return truce__fail(TRUCE_INVALID, error, "account %s is for credits only", account);
+    return TRUCE_OK;
+}
+
+static truce_status refuse_amount(const struct draft *draft, const struct ledger_known *known,
+                                  const char *what, const char *than, int64_t bound,
+                                  __int128 reached, bson_error_t *error)
+{
+    char limit[TRUCE_LEDGER_AMOUNT], would[TRUCE_LEDGER_AMOUNT] = "too much";
+    const char *currency = known->next.rules.currency;
+    int digits = 0;
+
+    if (truce_ledger_digits(draft->plan->ledger, currency, &digits, NULL))
+        digits = 0;
+    if (reached >= INT64_MIN && reached <= INT64_MAX)
+        truce_ledger_show((int64_t)reached, digits, would);
+    return truce__fail(TRUCE_LIMIT, error, "account %s: %s would be %s %s, %s than %s",
+                       known->account, what, would, currency, than,
+                       truce_ledger_show(bound, digits, limit));
+}
+
+/* L5. What makes it better is allowed, however bad it is. */
+static truce_status judge_limits(const struct draft *draft, const struct ledger_known *known,
+                                 bson_error_t *error)
+{
+    const struct ledger_state *before = &known->state, *after = &known->next;
+    const struct ledger_rules *rules = &after->rules;
+    __int128 free_before = (__int128)before->balance - before->out,
+             free_after = (__int128)after->balance - after->out,
+             full_before = (__int128)before->balance + before->in,
+             full_after = (__int128)after->balance + after->in;
+
+    if (rules->has_min && free_after < rules->min && free_after < free_before)
+        return refuse_amount(draft, known, "what is available", "less", rules->min, free_after,
+                             error);
+    if (rules->has_max && full_after > rules->max && full_after > full_before)
+        return refuse_amount(draft, known, "the balance", "more", rules->max, full_after, error);
+    return TRUCE_OK;
+}
+
+static truce_status judge_balance(const struct draft *draft, bson_error_t *error)
+{
+    for (uint32_t i = 0; i < draft->count; i++) {
+        const char *currency = draft->planned[i].known->next.rules.currency;
+        __int128 sum = 0;
+
+        for (uint32_t j = 0; j < i; j++) {
+            if (!strcmp(draft->planned[j].known->next.rules.currency, currency)) {
+                currency = NULL; /* it was summed */
+                break;
+            }
+        }
+        for (uint32_t j = i; currency && j < draft->count; j++) {
+            if (!strcmp(draft->planned[j].known->next.rules.currency, currency))
+                sum += draft->planned[j].change.value;
+        }
+        if (sum)
+            return truce__fail(TRUCE_INVALID, error,
+                               "the transaction does not balance: its values in %s do not sum to "
+                               "zero, but to %lld",
+                               currency, (long long)sum);
+    }
+    return TRUCE_OK;
+}
+
+static bool same_rules(const struct ledger_rules *a, const struct ledger_rules *b)
+{
+    return !strcmp(a->currency, b->currency) && a->has_min == b->has_min &&
+           a->has_max == b->has_max && (!a->has_min || a->min == b->min) &&
+           (!a->has_max || a->max == b->max) && a->debit_only == b->debit_only &&
+           a->credit_only == b->credit_only && a->closed == b->closed;
+}
+
+/* *nothing: it is so already. */
+static truce_status judge_rules(struct draft *draft, bool *nothing, bson_error_t *error)
+{
+    struct planned *planned = &draft->planned[0];
+    const struct ledger_state *state = &planned->known->state;
+    struct ledger_rules rules = draft->request->rules;
+    const char *account = planned->change.account;
+    bool open = state->rules.currency[0];
+
+    if (draft->request->verb == LEDGER_RULES && !open)
+        return truce__fail(TRUCE_NOT_FOUND, error, "account %s is not open", account);
+    if (!rules.currency[0])
+        memcpy(rules.currency, state->rules.currency, sizeof rules.currency);
+    *nothing = open && same_rules(&rules, &state->rules);
+    if (*nothing)
+        return TRUCE_OK;
+    if (open && draft->request->verb == LEDGER_OPEN)
+        return truce__fail(TRUCE_DUPLICATE, error, "account %s is open, with other rules", account);
+    if (open && strcmp(rules.currency, state->rules.currency) != 0)
+        return truce__fail(TRUCE_INVALID, error, "account %s is in %s, and stays so", account,
+                           state->rules.currency);
+    if (rules.closed && (state->out || state->in))
+        return truce__fail(TRUCE_INVALID, error,
+                           "account %s has pending transactions: settle them or give them up first",
+                           account);
+    truce__ledger_rules_append(&rules, &planned->change.set);
+    return TRUCE_OK;
+}
+
+static truce_status add_up(struct draft *draft, bson_error_t *error)
+{
+    for (uint32_t i = 0; i < draft->count; i++) {
+        struct planned *planned = &draft->planned[i];
+        truce_status status;
+
+        if (!draft->inner) {
+            status = judge_direction(draft, planned, error);
+            if (status)
+                return status;
+        }
+        planned->change.number = planned->known->next.number + 1;
+        status = truce__ledger_add(&planned->known->next, &planned->change, draft->counts,
+                                   draft->pending, error);
+        if (status)
+            return status;
+        planned->after = planned->known->next;
+    }
+    return TRUCE_OK;
+}
+
+/* What is reserved in one account is released there as a whole. */
+static truce_status check_once(const struct draft *draft, bson_error_t *error)
+{
+    for (uint32_t i = 0; draft->pending && i < draft->count; i++) {
+        for (uint32_t j = 0; j < i; j++) {
+            if (!strcmp(draft->planned[i].change.account, draft->planned[j].change.account))
+                return truce__fail(TRUCE_INVALID, error,
+                                   "account %s stands twice in a pending transaction",
+                                   draft->planned[i].change.account);
+        }
+    }
+    return TRUCE_OK;
+}
+
+static truce_status judge(struct draft *draft, bool *nothing, bson_error_t *error)
+{
+    truce_status status = check_once(draft, error);
+
+    for (uint32_t i = 0; !status && i < draft->count; i++)
+        status = known_of(draft, &draft->planned[i], error);
+    if (!status && draft->inner)
+        status = judge_rules(draft, nothing, error);
+    if (status || *nothing)
+        return status;
+    status = add_up(draft, error);
+    if (!status && !draft->inner)
+        status = judge_balance(draft, error);
+    for (uint32_t i = 0; !status && !draft->inner && i < draft->count; i++)
+        status = judge_limits(draft, draft->planned[i].known, error);
+    return status;
+}
+
+/* ---- the plan ------------------------------------------------------------------------------- */
+
+/* The book goes on to what was planned, or stays. */
+static void close_draft(struct draft *draft, bool planned)
+{
+    for (uint32_t i = 0; i < draft->count; i++) {
+        struct ledger_known *known = draft->planned[i].known;
+
+        if (known && known->touched && planned) {
+            known->state = known->next;
+            known->state.booked_ms = draft->booked_ms;
+            known->state.committed = true;
+        }
+        if (known)
+            known->touched = false;
+        if (draft->planned[i].change.sets)
+            bson_destroy(&draft->planned[i].change.set);
+        bson_free(draft->planned[i].owned);
+    }
+    bson_free(draft->planned);
+    bson_destroy(&draft->settled);
+}
+
+truce_status truce__ledger_plan(struct ledger_plan *plan, const struct ledger_request *request,
+                                bson_t *document, bool *stale, bson_error_t *error)
+{
+    struct draft draft = {.plan = plan, .request = request, .settled = BSON_INITIALIZER};
+    bool nothing = false;
+    truce_status status = truce__ledger_gather(&draft, error);
+
+    bson_init(document);
+    if (!status)
+        status = judge(&draft, &nothing, error);
+    if (!status && !nothing)
+        status = truce__ledger_build(&draft, document, error);
+    *stale = draft.stale;
+    close_draft(&draft, !status && !nothing);
+    return status;
+}

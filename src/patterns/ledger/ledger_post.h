@@ -1,0 +1,22 @@
+#ifndef TRUCE_PATTERNS_LEDGER_LEDGER_POST_H
+#define TRUCE_PATTERNS_LEDGER_LEDGER_POST_H
+
+/* Posting, as its parts share it (ledger_post.c: the calls; ledger_round.c: alone; ledger_commit.c: in a commit). */
+#include "patterns/ledger/ledger.h"
+
+/* Posts those that are not settled, at most LEDGER_BULK; nobody else of this handle does so meanwhile. */
+truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **requests,
+                               uint32_t count, bson_error_t *error);
+truce_status truce__ledger_post_in(truce_ledger *ledger, truce_commit *commit,
+                                   struct ledger_request *request, bson_error_t *error);
+
+void truce__ledger_settle_posted(struct ledger_request *request, const bson_t *document,
+                                 bool exists);
+/* The pending transaction that the request settles or gives up; NULL: none. */
+const bson_value_t *truce__ledger_settles(const struct ledger_request *request);
+/* What it settles, gives up or reverses; NULL: nothing. */
+const bson_value_t *truce__ledger_of(const struct ledger_request *request);
+/* DUPLICATE: `document` settled it before. */
+truce_status truce__ledger_tell_settled(const bson_t *document, bson_error_t *error);
+
+#endif

@@ -1,0 +1,330 @@
+/*
+ * Balances and statements. Every answer says up to which number it goes, and is right for that number for ever.
+ *
+ *     now                 the last number
+ *     of a number         what is cached there
+ *     booked until        the last number not booked later: times never fall (L10), so it is searched for
+ *     effective until     as booked until then; without what was booked until then and is effective later, and with
+ *                         what was booked later and is effective until then. Few transactions have a value date of
+ *                         their own, and an index knows them
+ */
+#include <inttypes.h>
+
+#include "base/field.h"
+#include "base/room.h"
+#include "patterns/ledger/ledger.h"
+
+/* ---- a number by a time --------------------------------------------------------------------- */
+
+static truce_status booked_at(struct ledger_look *look, const char *account, int64_t number,
+                              int64_t *booked_ms, bson_error_t *error)
+{
+    struct ledger_documents found = {0};
+    truce_status status = truce__ledger_fetch_range(look, account, number, number, &found, error);
+
+    if (!status && !found.count)
+        status = truce__fail(TRUCE_CORRUPT, error, "number %" PRId64 " of account %s is missing",
+                             number, account);
+    if (!status)
+        *booked_ms = truce__ledger_date(found.items[0], "ts");
+    truce__ledger_documents_release(&found);
+    return status;
+}
+
+/* 0: nothing was booked until then. */
+static truce_status number_until(struct ledger_look *look, const char *account, int64_t last,
+                                 int64_t until_ms, int64_t *number, bson_error_t *error)
+{
+    int64_t low = 0, high = last + 1;
+    truce_status status = TRUCE_OK;
+
+    while (!status && low + 1 < high) {
+        int64_t middle = low + (high - low) / 2, booked_ms = 0;
+
+        status = booked_at(look, account, middle, &booked_ms, error);
+        if (booked_ms <= until_ms)
+            low = middle;
+        else
+            high = middle;
+    }
+    *number = low;
+    return status;
+}
+
+/* ---- balances ------------------------------------------------------------------------------- */
+
+static void tell(const struct ledger_state *state, truce_ledger_balance *balance)
+{
+    *balance = (truce_ledger_balance){.number = state->number,
+                                      .balance = state->balance,
+                                      .out = state->out,
+                                      .in = state->in,
+                                      .booked_ms = state->booked_ms};
+    if (__builtin_sub_overflow(state->balance, state->out, &balance->available))
+        balance->available = INT64_MIN;
+    memcpy(balance->currency, state->rules.currency, sizeof balance->currency);
+}
+
+static truce_status state_until(struct ledger_look *look, const char *account, int64_t until_ms,
+                                struct ledger_state *state, bson_error_t *error)
+{
+    struct ledger_rules rules = state->rules;
+    int64_t number;
+    truce_status status = number_until(look, account, state->number, until_ms, &number, error);
+
+    if (status || number == state->number)
+        return status;
+    if (number)
+        return truce__ledger_state_at(look, account, number, state, error);
+    *state = (struct ledger_state){.rules = rules};
+    return TRUCE_OK;
+}
+
+/* Those of the account with a value date of their own: `sign` 1: until then, -1: later. */
+static truce_status find_dated(struct ledger_look *look, const char *account, int64_t until_ms,
+                               int sign, struct ledger_documents *found, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, condition;
+    truce_status status;
+
+    bson_append_document_begin(&filter, "effective", -1, &condition);
+    BSON_APPEND_DATE_TIME(&condition, sign > 0 ? "$lte" : "$gt", until_ms);
+    bson_append_document_end(&filter, &condition);
+    BSON_APPEND_UTF8(&filter, "changes.account", account);
+    status = truce__ledger_fetch_filter(look, &filter, NULL, 0, found, error);
+    bson_destroy(&filter);
+    return status;
+}
+
+static truce_status add_dated(struct ledger_look *look, const char *account, int64_t until_ms,
+                              int sign, int64_t last, struct ledger_state *state,
+                              bson_error_t *error)
+{
+    struct ledger_documents found = {0};
+    truce_status status = find_dated(look, account, until_ms, sign, &found, error);
+
+    for (uint32_t i = 0; !status && i < found.count; i++) {
+        struct fields at = truce__ledger_changes(found.items[i]);
+        bool later = truce__ledger_date(found.items[i], "ts") > until_ms;
+        struct ledger_change change;
+
+        if (later != (sign > 0) || !truce__ledger_is(found.items[i], "state", "VALID"))
+            continue;
+        while (!status && truce__fields_next(&at)) {
+            int64_t value;
+
+            if (!truce__ledger_change(at.value, &change) || strcmp(change.account, account) != 0 ||
+                change.number > last)
+                continue;
+            if (__builtin_mul_overflow(change.value, (int64_t)sign, &value) ||
+                __builtin_add_overflow(state->balance, value, &state->balance))
+                status =
+                    truce__fail(TRUCE_LIMIT, error, "the balance of %s leaves 64 bits", account);
+        }
+    }
+    truce__ledger_documents_release(&found);
+    return status;
+}
+
+static truce_status effective_until(struct ledger_look *look, const char *account, int64_t until_ms,
+                                    struct ledger_state *state, bson_error_t *error)
+{
+    int64_t last = state->number;
+    truce_status status = state_until(look, account, until_ms, state, error);
+
+    if (!status)
+        status = add_dated(look, account, until_ms, -1, last, state, error);
+    if (!status)
+        status = add_dated(look, account, until_ms, 1, last, state, error);
+    state->out = state->in = 0;
+    return status;
+}
+
+static truce_status last_of(struct ledger_look *look, const char *account,
+                            struct ledger_state *state, bson_error_t *error)
+{
+    truce_status status = truce__ledger_usable(look->ledger, error);
+
+    if (!status)
+        status = truce__ledger_account_name(account, error);
+    if (status)
+        return status;
+    if (!truce__ledger_recall(look->ledger, account, state))
+        *state = (struct ledger_state){0};
+    status = truce__ledger_head(look, account, state, error);
+    if (!status && !state->number)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "there is no account %s", account);
+    if (!status)
+        truce__ledger_remember(look->ledger, account, state);
+    return status;
+}
+
+truce_status truce_ledger_balance_of(truce_ledger *ledger, const char *account,
+                                     const truce_ledger_moment *moment,
+                                     truce_ledger_balance *balance, bson_error_t *error)
+{
+    static const truce_ledger_moment now;
+    struct ledger_look look;
+    struct ledger_state state;
+    truce_status status;
+
+    *balance = (truce_ledger_balance){0};
+    if (!moment)
+        moment = &now;
+    status = ROOM_CHECK(moment, "truce_ledger_moment", error);
+    if (status)
+        return status;
+    if ((moment->number != 0) + (moment->booked_ms != 0) + (moment->effective_ms != 0) > 1)
+        return truce__fail(TRUCE_INVALID, error,
+                           "a balance is that of a number, of a time of booking or of a value "
+                           "date, and not of two of them");
+    truce__ledger_look(&look, ledger);
+    status = last_of(&look, account, &state, error);
+    if (!status && moment->number)
+        status = truce__ledger_state_at(&look, account, moment->number, &state, error);
+    else if (!status && moment->booked_ms)
+        status = state_until(&look, account, moment->booked_ms, &state, error);
+    else if (!status && moment->effective_ms)
+        status = effective_until(&look, account, moment->effective_ms, &state, error);
+    if (!status)
+        tell(&state, balance);
+    return status;
+}
+
+/* ---- statements ----------------------------------------------------------------------------- */
+
+struct statement {
+    struct ledger_look *look;
+    const char *account;
+    truce_ledger_line_function *function;
+    void *arg;
+    struct ledger_state state; /* after the line before */
+    bool ended;
+};
+
+static truce_status tell_line(struct statement *statement, const bson_t *document, int64_t number,
+                              bson_error_t *error)
+{
+    bson_value_t id = truce__ledger_value(document, "_id");
+    truce_ledger_line line = {.id = &id,
+                              .state = truce__field_text(document, "state"),
+                              .number = number,
+                              .booked_ms = truce__ledger_date(document, "ts"),
+                              .document = document};
+    truce_ledger_balance balance;
+    struct ledger_change change;
+    truce_status status;
+
+    if (!truce__ledger_change_of(document, statement->account, number, &change))
+        return truce__fail(TRUCE_CORRUPT, error, "number %" PRId64 " of account %s is missing",
+                           number, statement->account);
+    status = change.cached
+                 ? truce__ledger_state_of(statement->look, document, statement->account, number,
+                                          &statement->state, error)
+                 : truce__ledger_add(&statement->state, &change, !strcmp(line.state, "VALID"),
+                                     !strcmp(line.state, "PENDING"), error);
+    if (status)
+        return status;
+    tell(&statement->state, &balance);
+    line.type = change.type ? change.type : "";
+    line.value = change.value;
+    line.balance = balance.balance;
+    line.available = balance.available;
+    line.effective_ms = truce__ledger_date(document, "effective");
+    if (!line.effective_ms)
+        line.effective_ms = line.booked_ms;
+    statement->ended = !statement->function(&line, statement->arg);
+    return TRUCE_OK;
+}
+
+static truce_status tell_window(struct statement *statement, int64_t from, int64_t to,
+                                bson_error_t *error)
+{
+    struct ledger_documents found = {0};
+    truce_status status =
+        truce__ledger_fetch_range(statement->look, statement->account, from, to, &found, error);
+
+    for (int64_t at = from; !status && !statement->ended && at <= to; at++) {
+        const bson_t *document = truce__ledger_numbered(&found, statement->account, at);
+
+        status = document ? tell_line(statement, document, at, error)
+                          : truce__fail(TRUCE_CORRUPT, error,
+                                        "number %" PRId64 " of account %s is missing", at,
+                                        statement->account);
+    }
+    truce__ledger_documents_release(&found);
+    return status;
+}
+
+truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
+                                    const truce_ledger_page *page,
+                                    truce_ledger_line_function *function, void *arg,
+                                    bson_error_t *error)
+{
+    static const truce_ledger_page all;
+    struct ledger_look look;
+    struct statement statement = {
+        .look = &look, .account = account, .function = function, .arg = arg};
+    struct ledger_state last;
+    truce_status status;
+    int64_t end;
+
+    if (!page)
+        page = &all;
+    status = ROOM_CHECK(page, "truce_ledger_page", error);
+    if (status)
+        return status;
+    truce__ledger_look(&look, ledger);
+    status = last_of(&look, account, &last, error);
+    if (!status && (page->after < 0 || page->limit < 0 || page->last < 0))
+        status = truce__fail(TRUCE_INVALID, error, "a page's numbers are not below 0");
+    if (status)
+        return status;
+    end = page->last && page->last < last.number ? page->last : last.number;
+    if (page->limit && page->limit < end - page->after)
+        end = page->after + page->limit;
+    if (page->after && page->after <= end)
+        status = truce__ledger_state_at(&look, account, page->after, &statement.state, error);
+    for (int64_t from = page->after + 1; !status && !statement.ended && from <= end;
+         from += LEDGER_WINDOW)
+        status = tell_window(&statement, from,
+                             end - from >= LEDGER_WINDOW ? from + LEDGER_WINDOW - 1 : end, error);
+    return status;
+}
+
+/* ---- pending -------------------------------------------------------------------------------- */
+
+truce_status truce_ledger_pending(truce_ledger *ledger, const char *account,
+                                  truce_ledger_document_function *function, void *arg,
+                                  bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("open", BCON_INT32(1)), exists;
+    struct ledger_documents found = {0};
+    struct ledger_look look;
+    bool more = true;
+    truce_status status = truce__ledger_usable(ledger, error);
+
+    truce__ledger_look(&look, ledger);
+    bson_append_document_begin(&filter, "open", 4, &exists);
+    BSON_APPEND_BOOL(&exists, "$exists", true);
+    bson_append_document_end(&filter, &exists);
+    if (account)
+        BSON_APPEND_UTF8(&filter, "changes.account", account);
+    if (!status)
+        status = truce__ledger_fetch_filter(&look, &filter, sort, 0, &found, error);
+    for (uint32_t i = 0; !status && more && i < found.count; i++) {
+        bson_value_t id = truce__ledger_value(found.items[i], "_id");
+        bson_t settled;
+
+        status = truce__ledger_settled(&look, &id, &settled, error);
+        bson_destroy(&settled);
+        if (status == TRUCE_NOT_FOUND) {
+            more = function(found.items[i], arg);
+            status = TRUCE_OK;
+        }
+    }
+    truce__ledger_documents_release(&found);
+    bson_destroy(sort);
+    bson_destroy(&filter);
+    return status;
+}

@@ -1,0 +1,494 @@
+/*
+ * Posts alone, or many together: planned one behind the other in memory, sent as one ordered bulk.
+ *
+ * What a handle remembers of an account is true of the number that it tells, so a post begins with the insert itself: one
+ * round trip. A number that is taken sends it back to look.
+ *
+ *     plan --(refused by what was remembered)--> send what is planned, look, plan again
+ *       |  --(refused by what was looked at)---> it exists? else it is refused
+ *       v
+ *     send --(taken at n)--> those before n are posted; n: it exists, `of` is settled, or a number is taken: look again;
+ *       |                    those behind n were not reached: plan again
+ *       v  --(no answer)---> all may be there: plan again under the same ids, which find themselves (L7)
+ *     posted
+ *
+ * A refusal is told when those that were planned before it have taken effect: till then it is only a guess.
+ */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "patterns/ledger/ledger_post.h"
+
+/* ---- results -------------------------------------------------------------------------------- */
+
+static void settle(struct ledger_request *request, truce_status status, const bson_error_t *error)
+{
+    request->settled = true;
+    request->result->status = status;
+    if (status && error)
+        request->result->error = *error;
+}
+
+void truce__ledger_settle_posted(struct ledger_request *request, const bson_t *document,
+                                 bool exists)
+{
+    request->result->exists = exists;
+    request->result->booked_ms = truce__ledger_date(document, "ts");
+    settle(request, TRUCE_OK, NULL);
+}
+
+/* ---- the hint of a pending transaction ------------------------------------------------------ */
+
+const bson_value_t *truce__ledger_settles(const struct ledger_request *request)
+{
+    if (request->verb == LEDGER_EXPIRE)
+        return request->of;
+    return request->verb == LEDGER_POST && (request->transaction->kind == TRUCE_LEDGER_SETTLE ||
+                                            request->transaction->kind == TRUCE_LEDGER_VOID)
+               ? request->transaction->of
+               : NULL;
+}
+
+/* If it fails, the sweep does it: it is a hint. */
+static void close_pending(truce_ledger *ledger, const bson_value_t *id)
+{
+    bson_t filter = BSON_INITIALIZER, *update = BCON_NEW("$unset", "{", "open", BCON_UTF8(""), "}");
+    truce_write_options options = {.relaxed = true};
+    bson_error_t ignored;
+    bson_t absent;
+
+    BSON_APPEND_VALUE(&filter, "_id", id);
+    bson_append_document_begin(&filter, "_intent", -1, &absent);
+    BSON_APPEND_BOOL(&absent, "$exists", false);
+    bson_append_document_end(&filter, &absent);
+    (void)!truce_update(ledger->store, ledger->collection, &filter, update, &options, NULL,
+                        &ignored);
+    bson_destroy(update);
+    bson_destroy(&filter);
+}
+
+/* ---- a round -------------------------------------------------------------------------------- */
+
+struct round {
+    truce_ledger *ledger;
+    struct ledger_request **requests;
+    uint32_t count;
+    struct ledger_plan plan;
+    bool fresh;    /* the next plan looks at every account */
+    bool *guessed; /* refused in this round */
+    bool *expired; /* what is overdue was looked for, for that request */
+    bson_t **documents;
+    uint32_t *owners;
+    uint32_t planned;
+    size_t bytes; /* of the documents */
+};
+
+#define ROUND_BYTES (16 * 1024 * 1024)
+
+static truce_status look_up(struct round *round, const struct ledger_request *request,
+                            bson_t *document, bson_error_t *error)
+{
+    bson_t holder = BSON_INITIALIZER;
+    bson_iter_t iter;
+    truce_status status;
+
+    truce__ledger_request_id(request, &holder);
+    truce_assert(bson_iter_init_find(&iter, &holder, "_id"));
+    status = truce__ledger_transaction(&round->plan.look, bson_iter_value(&iter), document, error);
+    bson_destroy(&holder);
+    return status;
+}
+
+/* NOT_FOUND: it was not posted before. OK: it is settled. */
+static truce_status find_posted(struct round *round, struct ledger_request *request,
+                                bson_error_t *error)
+{
+    bson_t document;
+    truce_status status;
+
+    if (request->verb == LEDGER_OPEN || request->verb == LEDGER_RULES)
+        return TRUCE_NOT_FOUND; /* the plan tells whether the rules are the same */
+    status = look_up(round, request, &document, error);
+    if (!status) {
+        truce_status same = truce__ledger_same(request, &document, error);
+
+        if (same)
+            settle(request, same, error);
+        else
+            truce__ledger_settle_posted(request, &document, !request->sent);
+    }
+    bson_destroy(&document);
+    return status;
+}
+
+const bson_value_t *truce__ledger_of(const struct ledger_request *request)
+{
+    return request->verb == LEDGER_EXPIRE ? request->of
+           : request->verb == LEDGER_POST ? request->transaction->of
+                                          : NULL;
+}
+
+truce_status truce__ledger_tell_settled(const bson_t *document, bson_error_t *error)
+{
+    char text[200];
+    bson_t id = BSON_INITIALIZER;
+    bson_value_t by = truce__ledger_value(document, "_id");
+
+    BSON_APPEND_VALUE(&id, "_id", &by);
+    (void)truce__fail(TRUCE_DUPLICATE, error, "it was settled, given up or reversed before, by %s",
+                      truce__value_show(truce__value_document(&id), text, sizeof text));
+    bson_destroy(&id);
+    return TRUCE_DUPLICATE;
+}
+
+/* L6. NOT_FOUND: nothing has settled what it would settle. OK: it is settled as a DUPLICATE. */
+static truce_status find_settled(struct round *round, struct ledger_request *request,
+                                 bson_error_t *error)
+{
+    const bson_value_t *of = truce__ledger_of(request);
+    bson_t document;
+    truce_status status;
+
+    if (!of)
+        return TRUCE_NOT_FOUND;
+    status = truce__ledger_settled(&round->plan.look, of, &document, error);
+    if (!status)
+        settle(request, truce__ledger_tell_settled(&document, error), error);
+    bson_destroy(&document);
+    return status;
+}
+
+/* ---- planning a round ----------------------------------------------------------------------- */
+
+static void keep(struct round *round, uint32_t owner, const bson_t *document)
+{
+    round->documents[round->planned] = bson_copy(document);
+    round->owners[round->planned++] = owner;
+    round->bytes += document->len;
+}
+
+/* ---- what is overdue ------------------------------------------------------------------------ */
+
+typedef truce_status run_function(truce_ledger *ledger, struct ledger_request **requests,
+                                  uint32_t count, bson_error_t *error);
+
+static truce_status find_overdue(truce_ledger *ledger, const char *account, int64_t limit,
+                                 struct ledger_documents *found, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("open", BCON_INT32(1)), until;
+    struct ledger_look look;
+    truce_status status;
+
+    truce__ledger_look(&look, ledger);
+    bson_append_document_begin(&filter, "open", 4, &until);
+    BSON_APPEND_DATE_TIME(&until, "$lte", truce__clock_wall_ms());
+    bson_append_document_end(&filter, &until);
+    if (account)
+        BSON_APPEND_UTF8(&filter, "changes.account", account);
+    status = truce__ledger_fetch_filter(&look, &filter, sort, limit, found, error);
+    bson_destroy(sort);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* L6: who was faster, settled it; then its hint goes. */
+static truce_status expire(truce_ledger *ledger, const char *account, int64_t limit,
+                           run_function *function, int64_t *expired, bson_error_t *error)
+{
+    struct ledger_documents found = {0};
+    truce_status status = find_overdue(ledger, account, limit, &found, error);
+
+    *expired = 0;
+    for (uint32_t i = 0; !status && i < found.count; i++) {
+        truce_ledger_result result = {0};
+        bson_value_t id = truce__ledger_value(found.items[i], "_id");
+        struct ledger_request request = {.verb = LEDGER_EXPIRE, .of = &id, .result = &result};
+        struct ledger_request *one = &request;
+
+        status = function(ledger, &one, 1, error);
+        *expired += !status && !result.status && !result.exists;
+        if (!status && (result.exists || result.status == TRUCE_DUPLICATE))
+            close_pending(ledger, &id);
+    }
+    truce__ledger_documents_release(&found);
+    return status;
+}
+
+static truce_status run_alone(truce_ledger *ledger, struct ledger_request **requests,
+                              uint32_t count, bson_error_t *error)
+{
+    return truce__ledger_post_all(ledger, requests[0], count, error);
+}
+
+truce_status truce__ledger_expire(truce_ledger *ledger, const char *account, int64_t limit,
+                                  int64_t *expired, bson_error_t *error)
+{
+    return expire(ledger, account, limit, run_alone, expired, error);
+}
+
+/* Too little is available: perhaps only because of what is pending past its time. */
+static bool expire_for(struct round *round, uint32_t at)
+{
+    const struct ledger_request *request = round->requests[at];
+    int64_t expired = 0, total = 0;
+
+    if (round->expired[at] || request->verb != LEDGER_POST)
+        return false;
+    round->expired[at] = true;
+    for (uint32_t i = 0; i < request->transaction->count; i++) {
+        bson_error_t ignored;
+
+        if (!expire(round->ledger, request->transaction->entries[i].account, LEDGER_BULK,
+                    truce__ledger_run, &expired, &ignored))
+            total += expired;
+    }
+    return total > 0;
+}
+
+/* *stop: no more is planned in this round. */
+static truce_status refused(struct round *round, uint32_t at, truce_status status, bool stale,
+                            bool *stop, bson_error_t *error)
+{
+    struct ledger_request *request = round->requests[at];
+    bson_error_t why = *error;
+    truce_status found;
+
+    if (stale) {
+        round->fresh = true;
+        *stop = true;
+        return TRUCE_OK;
+    }
+    if (status == TRUCE_IO || status == TRUCE_UNKNOWN || status == TRUCE_TIMEOUT)
+        return status;
+    found = find_posted(round, request, error);
+    if (found == TRUCE_NOT_FOUND)
+        found = find_settled(round, request, error);
+    if (found != TRUCE_NOT_FOUND)
+        return found;
+    if (status == TRUCE_LIMIT && !round->planned && expire_for(round, at)) {
+        round->fresh = true;
+        *stop = true;
+        return TRUCE_OK;
+    }
+    if (status == TRUCE_LIMIT && round->planned && !round->expired[at]) {
+        *stop = true; /* those before it first */
+        return TRUCE_OK;
+    }
+    round->guessed[at] = true;
+    settle(request, status, &why);
+    return TRUCE_OK;
+}
+
+static truce_status plan_round(struct round *round, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool stop = false;
+
+    round->planned = 0;
+    round->bytes = 0;
+    round->plan.fresh = round->fresh;
+    memset(round->guessed, 0, round->count);
+    for (uint32_t i = 0; !status && !stop && i < round->count && round->bytes < ROUND_BYTES; i++) {
+        bson_error_t why = {0};
+        bson_t document;
+        bool stale;
+
+        if (round->requests[i]->settled)
+            continue;
+        status = truce__ledger_plan(&round->plan, round->requests[i], &document, &stale, &why);
+        if (status)
+            status = refused(round, i, status, stale, &stop, &why);
+        else if (!bson_empty(&document))
+            keep(round, i, &document);
+        else if (stale)
+            round->fresh = stop = true;
+        else
+            truce__ledger_settle_posted(round->requests[i], &document, true);
+        if (status && error)
+            *error = why;
+        bson_destroy(&document);
+    }
+    return status;
+}
+
+/* ---- sending a round ------------------------------------------------------------------------ */
+
+static void posted(struct round *round, uint32_t place)
+{
+    struct ledger_request *request = round->requests[round->owners[place]];
+
+    truce__ledger_settle_posted(request, round->documents[place], false);
+    if (truce__ledger_settles(request))
+        close_pending(round->ledger, truce__ledger_settles(request));
+}
+
+static void remember_book(struct round *round)
+{
+    for (uint32_t i = 0; i < round->plan.book.room; i++) {
+        const struct ledger_known *known = round->plan.book.slots[i];
+
+        if (known && known->loaded)
+            truce__ledger_remember(round->ledger, known->account, &known->state);
+    }
+}
+
+/* What was refused behind a write that did not take effect is judged again. */
+static void take_back_guesses(struct round *round, uint32_t behind)
+{
+    for (uint32_t i = behind + 1; i < round->count; i++) {
+        if (round->guessed[i])
+            round->requests[i]->settled = false;
+    }
+}
+
+static truce_status taken(struct round *round, uint32_t place, bson_error_t *error)
+{
+    struct ledger_request *request = round->requests[round->owners[place]];
+    truce_status status = find_posted(round, request, error);
+
+    if (status == TRUCE_NOT_FOUND)
+        status = find_settled(round, request, error);
+    if (status != TRUCE_NOT_FOUND)
+        return status;
+    round->fresh = true; /* a number of it is taken */
+    return truce__worker_wait(&round->plan.look.worker, "a number of an account", error);
+}
+
+static truce_status failed(struct round *round, uint32_t place, truce_status status,
+                           bson_error_t *error)
+{
+    struct ledger_request *request = round->requests[round->owners[place]];
+
+    round->fresh = true;
+    take_back_guesses(round, round->owners[place]);
+    if (truce__unanswered(status)) {
+        for (uint32_t i = place; i < round->planned; i++)
+            round->requests[round->owners[i]]->sent = true;
+    }
+    switch (status) {
+    case TRUCE_DUPLICATE:
+        return taken(round, place, error);
+    case TRUCE_UNKNOWN:
+    case TRUCE_CONFLICT:
+        return truce__worker_wait(&round->plan.look.worker, "the store", NULL) ? status : TRUCE_OK;
+    case TRUCE_INVALID:
+    case TRUCE_LIMIT:
+        settle(request, status, error);
+        return TRUCE_OK;
+    default:
+        return status;
+    }
+}
+
+static truce_status send_round(struct round *round, bson_error_t *error)
+{
+    truce_write *writes = bson_malloc0(round->planned * sizeof *writes);
+    truce_write_outcome *outcomes = bson_malloc0(round->planned * sizeof *outcomes);
+    truce_bulk_options options = {0};
+    truce_status status;
+    uint32_t place = 0;
+
+    for (uint32_t i = 0; i < round->planned; i++)
+        writes[i] = (truce_write){.kind = TRUCE_WRITE_INSERT,
+                                  .collection = round->ledger->collection,
+                                  .document = round->documents[i]};
+    status = truce_bulk(round->ledger->store, writes, round->planned, &options, outcomes, error);
+    while (place < round->planned && !outcomes[place].status &&
+           (!status || outcomes[place].result.inserted))
+        posted(round, place++);
+    if (!status)
+        remember_book(round);
+    else if (place < round->planned)
+        status = failed(round, place, status, error);
+    for (uint32_t i = 0; i < round->planned; i++)
+        truce_write_result_release(&outcomes[i].result);
+    bson_free(outcomes);
+    bson_free(writes);
+    return status;
+}
+
+/* ---- rounds --------------------------------------------------------------------------------- */
+
+/* Many at a time are looked for first: an import that is run again need not find out one by one. */
+static truce_status find_all_posted(struct round *round, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, condition, list;
+    struct ledger_documents found = {0};
+    truce_status status;
+
+    bson_append_document_begin(&filter, "_id", 3, &condition);
+    bson_append_array_begin(&condition, "$in", 3, &list);
+    for (uint32_t i = 0; i < round->count; i++) {
+        char buffer[16];
+        const char *key;
+        size_t length = bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+
+        if (round->requests[i]->verb == LEDGER_POST && round->requests[i]->transaction->id)
+            bson_append_value(&list, key, (int)length, round->requests[i]->transaction->id);
+    }
+    bson_append_array_end(&condition, &list);
+    bson_append_document_end(&filter, &condition);
+    status = truce__ledger_fetch_filter(&round->plan.look, &filter, NULL, 1, &found, error);
+    for (uint32_t i = 0; !status && found.count && i < round->count; i++) {
+        status = find_posted(round, round->requests[i], error);
+        status = status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    }
+    truce__ledger_documents_release(&found);
+    bson_destroy(&filter);
+    return status;
+}
+
+static bool all_settled(const struct round *round)
+{
+    for (uint32_t i = 0; i < round->count; i++) {
+        if (!round->requests[i]->settled)
+            return false;
+    }
+    return true;
+}
+
+static truce_status one_round(struct round *round, bson_error_t *error)
+{
+    truce_status status = plan_round(round, error);
+
+    if (!status && round->planned)
+        status = send_round(round, error);
+    else if (status && round->planned)
+        take_back_guesses(round, round->owners[0]);
+    for (uint32_t i = 0; i < round->planned; i++)
+        bson_destroy(round->documents[i]);
+    round->planned = 0;
+    truce__ledger_table_clear(&round->plan.book);
+    return status;
+}
+
+truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **requests,
+                               uint32_t count, bson_error_t *error)
+{
+    struct round round = {.ledger = ledger, .requests = requests, .count = count};
+    bson_error_t why = {0};
+    truce_status status = TRUCE_OK;
+
+    round.guessed = bson_malloc0(count * sizeof *round.guessed);
+    round.expired = bson_malloc0(count * sizeof *round.expired);
+    round.documents = bson_malloc0(count * sizeof *round.documents);
+    round.owners = bson_malloc0(count * sizeof *round.owners);
+    truce__ledger_plan_begin(&round.plan, ledger, NULL);
+    if (count > 1)
+        status = find_all_posted(&round, &why);
+    while (!status && !all_settled(&round))
+        status = one_round(&round, &why);
+    for (uint32_t i = 0; status && i < count; i++) {
+        if (!requests[i]->settled)
+            settle(requests[i], status, &why);
+    }
+    if (status && error)
+        *error = why;
+    truce__ledger_plan_release(&round.plan);
+    bson_free(round.owners);
+    bson_free(round.documents);
+    bson_free(round.expired);
+    bson_free(round.guessed);
+    return status;
+}

@@ -1,0 +1,66 @@
+/* Accounts by their names: open addressing over pointers, which stay. */
+#include "patterns/ledger/ledger.h"
+
+static uint64_t hash_of(const char *account)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    for (; *account; account++)
+        hash = (hash ^ (uint8_t)*account) * UINT64_C(1099511628211);
+    return hash ^ hash >> 29;
+}
+
+static struct ledger_known **place(const struct ledger_table *table, const char *account)
+{
+    uint32_t at = (uint32_t)hash_of(account) & (table->room - 1);
+
+    while (table->slots[at] && strcmp(table->slots[at]->account, account) != 0)
+        at = (at + 1) & (table->room - 1);
+    return &table->slots[at];
+}
+
+struct ledger_known *truce__ledger_find(const struct ledger_table *table, const char *account)
+{
+    return table->room ? *place(table, account) : NULL;
+}
+
+static void grow(struct ledger_table *table)
+{
+    struct ledger_table larger = {.count = table->count,
+                                  .room = table->room ? 2 * table->room : 16};
+
+    larger.slots = bson_malloc0(larger.room * sizeof *larger.slots);
+    for (uint32_t i = 0; i < table->room; i++) {
+        if (table->slots[i])
+            *place(&larger, table->slots[i]->account) = table->slots[i];
+    }
+    bson_free(table->slots);
+    *table = larger;
+}
+
+struct ledger_known *truce__ledger_at(struct ledger_table *table, const char *account)
+{
+    struct ledger_known **slot;
+
+    if (2 * (table->count + 1) > table->room)
+        grow(table);
+    slot = place(table, account);
+    if (!*slot) {
+        *slot = bson_malloc0(sizeof **slot);
+        (*slot)->account = bson_strdup(account);
+        table->count++;
+    }
+    return *slot;
+}
+
+void truce__ledger_table_clear(struct ledger_table *table)
+{
+    for (uint32_t i = 0; i < table->room; i++) {
+        if (table->slots[i]) {
+            bson_free(table->slots[i]->account);
+            bson_free(table->slots[i]);
+        }
+    }
+    bson_free(table->slots);
+    *table = (struct ledger_table){0};
+}

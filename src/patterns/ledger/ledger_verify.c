@@ -1,0 +1,314 @@
+/*
+ * The proof: every entry of an account again from the first, in windows of numbers. What each entry must be follows from
+ * those before it, so the first that is wrong is the one that somebody changed, or the one behind what is missing.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/field.h"
+#include "patterns/ledger/ledger.h"
+
+struct proof {
+    struct ledger_look *look;
+    truce_ledger_finding_function *function;
+    void *arg;
+    truce_ledger_report *report;
+    const char *account;
+    struct ledger_state state; /* after the entries so far */
+    const bson_t *seal;        /* NULL: none */
+    bool found;                /* something about this account was told */
+    bool sums_only;            /* from here on nothing was committed, so there is no chain */
+};
+
+static void tell(struct proof *proof, const char *rule, int64_t number, const bson_t *document,
+                 const char *text)
+{
+    bson_t finding = BSON_INITIALIZER;
+    bson_value_t id = {.value_type = BSON_TYPE_EOD};
+
+    if (document)
+        id = truce__ledger_value(document, "_id");
+    BSON_APPEND_UTF8(&finding, "rule", rule);
+    BSON_APPEND_UTF8(&finding, "account", proof->account);
+    BSON_APPEND_INT64(&finding, "number", number);
+    if (id.value_type != BSON_TYPE_EOD)
+        BSON_APPEND_VALUE(&finding, "id", &id);
+    BSON_APPEND_UTF8(&finding, "text", text);
+    proof->found = true;
+    proof->report->findings++;
+    if (proof->function)
+        proof->function(&finding, proof->arg);
+    bson_destroy(&finding);
+}
+
+/* ---- one entry ------------------------------------------------------------------------------ */
+
+struct sums {
+    struct {
+        const char *currency;
+        __int128 sum;
+    } * items;
+    uint32_t count;
+};
+
+static __int128 *sum_of(struct sums *sums, const char *currency)
+{
+    uint32_t i = 0;
+
+    while (i < sums->count && strcmp(sums->items[i].currency, currency) != 0)
+        i++;
+    if (i == sums->count) {
+        sums->items = bson_realloc(sums->items, ++sums->count * sizeof *sums->items);
+        sums->items[i].currency = currency;
+        sums->items[i].sum = 0;
+    }
+    return &sums->items[i].sum;
+}
+
+/* The values of each currency sum to zero. */
+static bool balances(const bson_t *document)
+{
+    struct sums sums = {0};
+    struct ledger_change change;
+    bool zero = true;
+
+    for (struct fields at = truce__ledger_changes(document); zero && truce__fields_next(&at);) {
+        zero = truce__ledger_change(at.value, &change);
+        if (zero)
+            *sum_of(&sums, change.currency ? change.currency : "") += change.value;
+    }
+    for (uint32_t i = 0; i < sums.count; i++)
+        zero = zero && !sums.items[i].sum;
+    bson_free(sums.items);
+    return zero;
+}
+
+static bool same_sums(const struct ledger_change *change, const struct ledger_state *state)
+{
+    return change->balance == state->balance && change->out == state->out &&
+           change->in == state->in && change->rules_at == state->rules_at;
+}
+
+/* Checks what the change says of the state after it. */
+static void prove_cached(struct proof *proof, const bson_t *document,
+                         const struct ledger_change *change)
+{
+    uint8_t digest[SHA256_BYTES], before[SHA256_BYTES];
+
+    if (!change->cached) {
+        tell(proof, "balance", change->number, document, "it is COMMITTED, and has no balance");
+        return;
+    }
+    if (!same_sums(change, &proof->state)) {
+        tell(proof, "balance", change->number, document,
+             "its balance is not the sum of what stands before it");
+        return;
+    }
+    memcpy(before, proof->state.hash, sizeof before);
+    truce__ledger_digest(document, digest);
+    truce__ledger_chain(digest, change->account, before, &proof->state);
+    if (!change->hashed || memcmp(change->hash, proof->state.hash, SHA256_BYTES) != 0)
+        tell(
+            proof, "hash", change->number, document,
+            "its hash is not that of what it stands for: it, or an entry of the account before it, "
+            "was changed");
+}
+
+static void prove_entry(struct proof *proof, const bson_t *document, int64_t number)
+{
+    bool committed = document && truce__ledger_is(document, "proc", "COMMITTED");
+    struct ledger_change change;
+    int64_t booked_ms;
+
+    if (!document || !truce__ledger_change_of(document, proof->account, number, &change)) {
+        tell(proof, "missing", number, NULL, "there is no entry of that number");
+        return;
+    }
+    proof->report->entries++;
+    booked_ms = truce__ledger_date(document, "ts");
+    if (!balances(document))
+        tell(proof, "sum", number, document, "its values do not sum to zero");
+    else if (booked_ms < proof->state.booked_ms && !proof->sums_only)
+        tell(proof, "time", number, document, "it is booked before the entry before it");
+    else if (truce__ledger_add(&proof->state, &change, truce__ledger_is(document, "state", "VALID"),
+                               truce__ledger_is(document, "state", "PENDING"), NULL))
+        tell(proof, "balance", number, document, "the balance leaves 64 bits");
+    else if (committed && proof->sums_only)
+        tell(proof, "order", number, document, "it is COMMITTED, and one before it is not");
+    else if (committed)
+        prove_cached(proof, document, &change);
+    proof->sums_only = proof->sums_only || !committed;
+    proof->state.booked_ms = booked_ms;
+}
+
+/* ---- one account ---------------------------------------------------------------------------- */
+
+/* What the seal says of the account; false: nothing. */
+static bool sealed(const struct proof *proof, int64_t *number, uint8_t hash[SHA256_BYTES])
+{
+    struct value list;
+    struct fields at;
+
+    if (!proof->seal)
+        return false;
+    list = truce__value_field(truce__value_document(proof->seal), "accounts", 8);
+    if (list.type != BSON_TYPE_ARRAY)
+        return false;
+    for (at = truce__fields(list); truce__fields_next(&at);) {
+        const uint8_t *bytes = NULL;
+        bson_subtype_t subtype;
+        uint32_t length = 0;
+        bson_iter_t iter;
+        bson_t one;
+
+        if (at.value.type != BSON_TYPE_DOCUMENT)
+            continue;
+        truce__value_bson(at.value, &one);
+        if (strcmp(truce__field_text(&one, "account"), proof->account) != 0)
+            continue;
+        *number = truce__field_number(&one, "number");
+        if (bson_iter_init_find(&iter, &one, "hash") && BSON_ITER_HOLDS_BINARY(&iter))
+            bson_iter_binary(&iter, &subtype, &length, &bytes);
+        if (length == SHA256_BYTES)
+            memcpy(hash, bytes, SHA256_BYTES);
+        return length == SHA256_BYTES && *number > 0;
+    }
+    return false;
+}
+
+static truce_status prove_window(struct proof *proof, int64_t from, int64_t to, int64_t seal_number,
+                                 const uint8_t seal_hash[SHA256_BYTES], bson_error_t *error)
+{
+    struct ledger_documents found = {0};
+    truce_status status =
+        truce__ledger_fetch_range(proof->look, proof->account, from, to, &found, error);
+
+    for (int64_t at = from; !status && !proof->found && at <= to; at++) {
+        const bson_t *document = truce__ledger_numbered(&found, proof->account, at);
+
+        prove_entry(proof, document, at);
+        if (!proof->found && at == seal_number &&
+            memcmp(seal_hash, proof->state.hash, SHA256_BYTES) != 0)
+            tell(proof, "seal", at, document,
+                 "the account up to here is not what was sealed: it was written anew since");
+    }
+    truce__ledger_documents_release(&found);
+    return status;
+}
+
+static truce_status prove_account(struct proof *proof, const char *account, bson_error_t *error)
+{
+    struct ledger_state last = {0};
+    uint8_t hash[SHA256_BYTES] = {0};
+    int64_t number = 0;
+    truce_status status;
+
+    proof->account = account;
+    proof->state = (struct ledger_state){0};
+    proof->found = proof->sums_only = false;
+    proof->report->accounts++;
+    if (!sealed(proof, &number, hash))
+        number = 0;
+    /* not what is remembered: the last number is looked for from the first */
+    status = truce__ledger_head(proof->look, account, &last, error);
+    if (status == TRUCE_CORRUPT) {
+        tell(proof, "missing", last.number, NULL, error ? error->message : "an entry is missing");
+        return TRUCE_OK;
+    }
+    for (int64_t from = 1; !status && !proof->found && from <= last.number; from += LEDGER_WINDOW)
+        status = prove_window(proof, from,
+                              last.number - from >= LEDGER_WINDOW ? from + LEDGER_WINDOW - 1
+                                                                  : last.number,
+                              number, hash, error);
+    if (!status && !proof->found && number > last.number)
+        tell(proof, "seal", number, NULL, "it was sealed, and is not there any more");
+    return status;
+}
+
+/* ---- all ------------------------------------------------------------------------------------ */
+
+/* Its hash stands at its end, over all before it. */
+static bool seal_is_whole(const bson_t *seal)
+{
+    uint8_t digest[SHA256_BYTES];
+    const uint8_t *bytes = NULL;
+    bson_t plain = BSON_INITIALIZER;
+    bson_subtype_t subtype;
+    uint32_t length = 0;
+    struct sha256 sha;
+    bson_iter_t iter;
+
+    bson_copy_to_excluding_noinit(seal, &plain, "hash", NULL);
+    truce__sha256_begin(&sha);
+    truce__sha256_add(&sha, bson_get_data(&plain), plain.len);
+    truce__sha256_end(&sha, digest);
+    bson_destroy(&plain);
+    if (bson_iter_init_find(&iter, seal, "hash") && BSON_ITER_HOLDS_BINARY(&iter))
+        bson_iter_binary(&iter, &subtype, &length, &bytes);
+    return length == SHA256_BYTES && !memcmp(bytes, digest, SHA256_BYTES);
+}
+
+static truce_status prove_sealed_only(struct proof *proof, const struct ledger_table *table,
+                                      bson_error_t *error)
+{
+    struct value list = truce__value_field(truce__value_document(proof->seal), "accounts", 8);
+    truce_status status = TRUCE_OK;
+
+    if (list.type != BSON_TYPE_ARRAY)
+        return TRUCE_OK;
+    for (struct fields at = truce__fields(list); !status && truce__fields_next(&at);) {
+        bson_t one;
+
+        if (at.value.type != BSON_TYPE_DOCUMENT)
+            continue;
+        truce__value_bson(at.value, &one);
+        if (!truce__ledger_find(table, truce__field_text(&one, "account")))
+            status = prove_account(proof, truce__field_text(&one, "account"), error);
+    }
+    return status;
+}
+
+static truce_status prove_all(struct proof *proof, bson_error_t *error)
+{
+    struct ledger_table table = {0};
+    char **names = NULL;
+    uint32_t count = 0;
+    truce_status status = truce__ledger_cut(proof->look, &table, &names, &count, error);
+
+    for (uint32_t i = 0; !status && i < count; i++)
+        status = prove_account(proof, names[i], error);
+    if (!status && proof->seal)
+        status = prove_sealed_only(proof, &table, error);
+    truce__ledger_names_free(names, count);
+    truce__ledger_table_clear(&table);
+    return status;
+}
+
+truce_status truce_ledger_verify(truce_ledger *ledger, const char *account, const bson_t *seal,
+                                 truce_ledger_finding_function *function, void *arg,
+                                 truce_ledger_report *report, bson_error_t *error)
+{
+    truce_ledger_report own;
+    struct ledger_look look;
+    struct proof proof = {.look = &look,
+                          .function = function,
+                          .arg = arg,
+                          .report = report ? report : &own,
+                          .seal = seal};
+    truce_status status = truce__ledger_usable(ledger, error);
+
+    *proof.report = (truce_ledger_report){0};
+    truce__ledger_look(&look, ledger);
+    if (!status && seal)
+        status = truce__document_check(seal, "seal", error);
+    if (!status && seal && !seal_is_whole(seal))
+        status = truce__fail(TRUCE_INVALID, error, "the seal is damaged: its own hash is another");
+    if (!status && seal && !truce__ledger_is(seal, "ledger", ledger->collection))
+        status = truce__fail(TRUCE_INVALID, error, "the seal is of ledger \"%.100s\", not \"%s\"",
+                             truce__field_text(seal, "ledger"), ledger->collection);
+    if (!status && account)
+        status = truce__ledger_account_name(account, error);
+    if (status)
+        return status;
+    return account ? prove_account(&proof, account, error) : prove_all(&proof, error);
+}
