@@ -2,12 +2,12 @@
 // document of the key. One name; messages in any order, again and again; anybody stops anywhere; calls land late. See README.md.
 #include "mc.hpp"
 #include <algorithm>
-enum Mut : u32 { M_NO_GUARD = 1, M_GUARD_BEFORE = 2, M_NO_PROOF = 4, M_TOMB_FIRST = 8, M_PROVE_BLIND = 16, M_GUARD_LOOKED_FIRST = 32, M_WITHDRAW_BLIND = 64, M_UNPROVED_SEEN = 128, M_PROOF_INHERITED = 256, M_DELETE_BLIND = 512 };
+enum Mut : u32 { M_NO_GUARD = 1, M_GUARD_BEFORE = 2, M_NO_PROOF = 4, M_TOMB_FIRST = 8, M_PROVE_BLIND = 16, M_GUARD_LOOKED_FIRST = 32, M_WITHDRAW_BLIND = 64, M_UNPROVED_SEEN = 128, M_PROOF_INHERITED = 256, M_DELETE_BLIND = 512, M_NO_ID = 1024 };
 struct Msg { u8 add, seq; };
-struct Doc { u8 ex, add, seq, proved; };
+struct Doc { u8 ex, add, seq, proved, id; }; // id: each insert makes another one
 struct Cn { u8 pc, m, g; };
 struct Col { u8 pc, w, g; Doc seen; };
-struct S3 { Doc d; u8 guard, rec, acked, applied, dups, lost; Cn c[3]; Col k[2]; Doc late; u8 lateleft, lateon; };
+struct S3 { Doc d; u8 ids; u8 guard, rec, acked, applied, dups, lost; Cn c[3]; Col k[2]; Doc late; u8 lateleft, lateon; };
 enum { IDLE, SEND, GUARD, WITHDRAW, REC, ACK };
 struct P {
   typedef S3 S; u32 mut; std::vector<Msg> ms; int nc, nk, dups, lates; S last;
@@ -18,9 +18,9 @@ struct P {
   bool visible(const S &s) const { return s.d.ex && s.d.add && (s.d.proved || s.d.seq > s.guard || M(M_UNPROVED_SEEN)); }
   // the guarded upsert: 1 inserted, 2 replaced, 0 what stands has at least its rank
   int upsert(S &n, const Msg &m) const {
-    if (!n.d.ex) { n.d = Doc{1, m.add, m.seq, (u8)(M(M_NO_GUARD) ? 1 : 0)}; return 1; }
+    if (!n.d.ex) { n.d = Doc{1, m.add, m.seq, (u8)(M(M_NO_GUARD) ? 1 : 0), ++n.ids}; return 1; }
     if (rank(n.d.add, n.d.seq) >= rank(m.add, m.seq)) return 0;
-    n.d = Doc{1, m.add, m.seq, (u8)(M(M_PROOF_INHERITED) ? 1 : 0)}; return 2;
+    n.d = Doc{1, m.add, m.seq, (u8)(M(M_PROOF_INHERITED) ? 1 : 0), n.d.id}; return 2;
   }
   template <class F> void succ(const S &s, F &&emit0) {
     S n; auto emit = [&](S &x) { std::sort(x.c, x.c + nc, [](const Cn &a, const Cn &b) { return memcmp(&a, &b, sizeof a) < 0; }); std::sort(x.k, x.k + nk, [](const Col &a, const Col &b) { return memcmp(&a, &b, sizeof a) < 0; }); emit0(x); };
@@ -30,7 +30,7 @@ struct P {
       case IDLE: for (int j = 0; j < (int)ms.size(); j++) { bool re = s.acked >> j & 1; if (re && !s.dups) continue; B; if (re) n.dups--; x = Cn{SEND, (u8)j, s.guard}; lab("a consumer gets %s %d%s", ms[j].add ? "add" : "remove", ms[j].seq, re ? " once more" : ""); emit(n); } break;
       case SEND: { { B; int r = upsert(n, *m); if (M(M_GUARD_BEFORE) && r == 1) { if (m->seq <= q.g) { n.d = s.d; x.pc = REC; } else { n.d.proved = 1; x.pc = REC; n.applied |= 1 << i; } lab("%s %d: %s, the guard was read before", nm, m->seq, x.pc == REC ? "done" : ""); emit(n); break; }
           x.pc = r == 1 && !M(M_NO_GUARD) ? GUARD : REC; if (r != 1 || m->seq > s.guard || M(M_NO_GUARD)) n.applied |= 1 << i; lab("%s %d %s", nm, m->seq, r == 1 ? "inserted" : r == 2 ? "replaces what stands" : "is stale"); emit(n); }
-        if (s.lateleft && !s.lateon) { B; n.lateleft--; n.lateon = 1; n.late = Doc{1, m->add, m->seq, 0}; lab("%s %d sent, no answer: sends again", nm, m->seq); emit(n); }
+        if (s.lateleft && !s.lateon) { B; n.lateleft--; n.lateon = 1; n.late = Doc{1, m->add, m->seq, 0, 0}; lab("%s %d sent, no answer: sends again", nm, m->seq); emit(n); }
         break; }
       case GUARD: { B; if (m->seq <= s.guard) { x.pc = WITHDRAW; lab("%s %d: the guard is at %d: below", nm, m->seq, s.guard); if (!(s.applied >> i & 1)) n.lost = 1; } else { x.pc = REC; lab("%s %d: the guard is at %d: applied", nm, m->seq, s.guard); } emit(n); break; }
       case WITHDRAW: { B; if (s.d.ex && (M(M_WITHDRAW_BLIND) || (s.d.add == m->add && s.d.seq == m->seq && !s.d.proved))) { memset(&n.d, 0, sizeof n.d); lab("%s %d withdrawn", nm, m->seq); } else lab("%s %d: nothing to withdraw", nm, m->seq); x.pc = REC; emit(n); break; }
@@ -44,10 +44,10 @@ struct P {
 #define B n = s; Col &x = n.k[k]; (void)x
     for (int k = 0; k < nk; k++) { const Col &q = s.k[k];
       switch (q.pc) {
-      case 0: { int w = watermark(s); if (w) { B; x = Col{1, (u8)w, 0, {0, 0, 0, 0}}; if (M(M_GUARD_LOOKED_FIRST)) x.g = s.guard; lab("a collector computes watermark %d", w); emit(n); } break; }
+      case 0: { int w = watermark(s); if (w) { B; x = Col{1, (u8)w, 0, {0, 0, 0, 0, 0}}; if (M(M_GUARD_LOOKED_FIRST)) x.g = s.guard; lab("a collector computes watermark %d", w); emit(n); } break; }
       case 1: { B; x.seen = s.d; x.pc = M(M_NO_PROOF) ? (M(M_TOMB_FIRST) ? 5 : 4) : M(M_GUARD_LOOKED_FIRST) ? 3 : 2; lab("the collector of %d looks at the documents", q.w); emit(n); break; }
       case 2: { B; x.g = s.guard; x.pc = 3; lab("the collector of %d reads the guard: %d", q.w, s.guard); emit(n); break; }
-      case 3: { B; x.pc = M(M_TOMB_FIRST) ? 5 : 4; const Doc &v = q.seen; bool same = s.d.ex == v.ex && s.d.add == v.add && s.d.seq == v.seq && s.d.proved == v.proved;
+      case 3: { B; x.pc = M(M_TOMB_FIRST) ? 5 : 4; const Doc &v = q.seen; bool same = s.d.ex == v.ex && s.d.add == v.add && s.d.seq == v.seq && s.d.proved == v.proved && (s.d.id == v.id || M(M_NO_ID));
         if (v.ex && !v.proved && v.add && v.seq <= q.w) { if (v.seq <= q.g) { if (same || (M(M_DELETE_BLIND) && s.d.ex)) memset(&n.d, 0, sizeof n.d); lab("the collector of %d removes what is below the guard", q.w); } else if (same || (M(M_PROVE_BLIND) && s.d.ex)) { n.d.proved = 1; lab("the collector of %d proves %d", q.w, v.seq); } else { x.pc = 1; lab("the collector of %d: it changed meanwhile", q.w); } } else lab("the collector of %d has nothing to prove", q.w);
         if (x.pc != 1) memset(&x.seen, 0, sizeof x.seen); emit(n); break; }
       case 4: { B; if (n.guard < q.w) n.guard = q.w; if (M(M_TOMB_FIRST)) memset(&x, 0, sizeof x); else x.pc = 5; lab("the collector raises the guard to %d", n.guard); emit(n); break; }
@@ -77,5 +77,6 @@ int main(int argc, char **) {
   go("mutant: the guard rises, and members are not proved", M_NO_PROOF, 2, 1, 2, 0, 3); go("mutant: tombstones go before the guard rises", M_TOMB_FIRST, 2, 1, 2, 0, 3);
   go("mutant: proved without comparing", M_PROVE_BLIND, 2, 2, 2, 1, 2); go("mutant: the guard is looked at before the documents", M_GUARD_LOOKED_FIRST, 2, 2, 2, 1, 2);
   go("mutant: readers do not compare the guard", M_UNPROVED_SEEN, 2, 1, 2, 0, 3); go("mutant: what replaces is proved", M_PROOF_INHERITED, 2, 2, 2, 1, 3);
+  go("mutant: another element of the same number is proved", M_NO_ID, 2, 2, 2, 1, 2);
   go("mutant: withdrawn without comparing", M_WITHDRAW_BLIND, 2, 1, 2, 0, 3); go("mutant: removed below the guard without comparing", M_DELETE_BLIND, 2, 2, 2, 1, 3);
 }

@@ -168,9 +168,10 @@ typedef enum truce_resolution {
     TRUCE_RESOLVE_DOCUMENT, /* the document that is given */
 } truce_resolution;
 
-/* Saves the resolution, merged with what was saved since, and closes the conflict, in one commit.
+/* Saves the resolution, merged with what was saved since, and closes the conflict, in one commit; with it
+ * those of the document that say the same: the same edit, or one whose changes all stand now.
  * NOT_FOUND: there is no such open conflict. A new disagreement is a CONFLICT outcome; the old one
- * stays open. */
+ * stays open, against what stands now. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_revision_resolve(truce_revision *revision, truce_commit *commit, const bson_oid_t *conflict,
                        truce_resolution resolution, const bson_t *document,

@@ -39,35 +39,6 @@ bool cli_doc_open(const struct cli *cli, truce_revision **revision)
     return true;
 }
 
-/* ID as Extended JSON, or a word as it stands; `holder` has it as "v". */
-bool cli_doc_id(const struct cli *cli, const char *text, bson_t *holder)
-{
-    char *wrapped = bson_strdup_printf("{\"v\": %s}", text);
-    struct json_reader reader = {.typed = true};
-    bson_error_t ignored;
-    bson_t read;
-    bool good = true;
-
-    bson_init(holder);
-    if (!text[0] || !strchr("{[\"'-0123456789tfn", text[0]))
-        BSON_APPEND_UTF8(holder, "v", text);
-    else if (truce__json_read(&reader, wrapped, strlen(wrapped), &read, NULL, &ignored))
-        good = cli_usage(cli, "ID is a value of Extended JSON, or a word, not \"%s\"", text) < 0;
-    else
-        bson_concat(holder, &read);
-    truce__json_reader_release(&reader);
-    bson_free(wrapped);
-    return good;
-}
-
-bson_value_t cli_doc_id_in(const bson_t *holder)
-{
-    bson_value_t none = {0};
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, holder, "v") ? *bson_iter_value(&iter) : none;
-}
-
 /* ---- conflicts as text ------------------------------------------------------------------------ */
 
 static void show_side(const bson_t *conflict, const char *name, char *text, size_t size)
@@ -122,12 +93,15 @@ int cli_doc_answer(const struct cli *cli, const truce_revision_result *result)
     bson_oid_to_string(&result->inbox, inbox);
     kept = strspn(inbox, "0") != 24;
     BSON_APPEND_UTF8(&document, "outcome", name);
-    BSON_APPEND_INT64(&document, "version", result->version);
+    if (result->version != TRUCE_REVISION_NEW)
+        BSON_APPEND_INT64(&document, "version", result->version);
     if (conflict)
         BSON_APPEND_DOCUMENT(&document, "conflict", &result->conflict);
     if (kept)
         BSON_APPEND_OID(&document, "inbox", &result->inbox);
-    if (cli->json || !conflict) {
+    if (!conflict && result->version == TRUCE_REVISION_NEW) {
+        cli_answer(cli, &document, "%s, there is no such document", name);
+    } else if (cli->json || !conflict) {
         cli_answer(cli, &document, "%s, version %" PRId64, name, result->version);
     } else {
         if (result->version == TRUCE_REVISION_NEW)
@@ -136,7 +110,8 @@ int cli_doc_answer(const struct cli *cli, const truce_revision_result *result)
             printf("conflict with version %" PRId64 "\n", result->version);
         print_conflicts(&result->conflict);
         if (kept)
-            printf("kept as %s: truce doc resolve\n", inbox);
+            printf("kept as %s; decide it by truce doc resolve %s %s --mine, --theirs or --edit\n",
+                   inbox, cli->arguments[0], inbox);
     }
     bson_destroy(&document);
     return cli_output_end(conflict ? CLI_NO : CLI_DONE);
@@ -298,10 +273,14 @@ static int print_all(struct cli *cli, truce_status status, truce_cursor *cursor,
         if (as_text) {
             char id[60];
 
-            show_side(document, "_id", id, sizeof id);
+            bson_iter_t iter;
+
+            id[0] = '\0';
+            if (bson_iter_init_find(&iter, document, "_id") && BSON_ITER_HOLDS_OID(&iter))
+                bson_oid_to_string(bson_iter_oid(&iter), id);
             printf("%s of document ", id);
             show_side(document, "id", id, sizeof id);
-            printf("%s\n", id);
+            printf("%s of %s\n", id, cli->arguments[0]);
             print_conflicts(document);
         } else if (!cli_print(document, JSON_RELAXED)) {
             break;
@@ -516,6 +495,25 @@ static int edit(struct cli *cli, const bson_oid_t *id, bson_t *document)
     return code;
 }
 
+/* 24 hexadecimal digits, or {"$oid": ...} as the documents print it. */
+static bool conflict_id(const struct cli *cli, const char *text, bson_oid_t *oid)
+{
+    bson_t holder;
+    bson_value_t id = {0};
+    bool good;
+
+    if (text[0] != '{' && !bson_oid_is_valid(text, strlen(text)))
+        return false;
+    good = cli_doc_id(cli, text, &holder);
+    if (good)
+        id = cli_doc_id_in(&holder);
+    good = good && id.value_type == BSON_TYPE_OID;
+    if (good)
+        bson_oid_copy(&id.value.v_oid, oid);
+    bson_destroy(&holder);
+    return good;
+}
+
 static int run_resolve(struct cli *cli)
 {
     const char *id = cli->arguments[1];
@@ -531,13 +529,12 @@ static int run_resolve(struct cli *cli)
     bool given = false;
     int code = CLI_DONE;
 
-    if (!bson_oid_is_valid(id, strlen(id)))
+    if (!conflict_id(cli, id, &oid))
         return cli_usage(cli, "\"%s\" is no id of a conflict (24 hexadecimal digits)", id);
     if (cli_flag(cli, "mine") + cli_flag(cli, "theirs") + cli_flag(cli, "edit") +
             (cli_text(cli, "with") != NULL) !=
         1)
         return cli_usage(cli, "say one of --mine, --theirs, --edit and --with DOCUMENT");
-    bson_oid_init_from_string(&oid, id);
     if (cli_flag(cli, "edit"))
         code = edit(cli, &oid, &document);
     else if (!cli_option_document(cli, "with", &document, &given))

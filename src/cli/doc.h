@@ -15,7 +15,7 @@
 
 /* By the options of the call; false: they are wrong, and it was said. */
 bool cli_doc_open(const struct cli *cli, truce_revision **revision);
-/* ID as Extended JSON, or a word as it stands; `holder` has it as "v". */
+/* ID as Extended JSON, 24 hexadecimal digits, or a word as it stands; `holder` has it as "v". */
 bool cli_doc_id(const struct cli *cli, const char *text, bson_t *holder);
 bson_value_t cli_doc_id_in(const bson_t *holder);
 /* Prints what became of a save or removal; the exit code. */

@@ -162,6 +162,51 @@ TEST(an_editor_that_fails_or_leaves_nothing_saves_nothing)
     ANSWERS(1, id, NULL, "doc", "conflicts", "posts");
 }
 
+TEST(ids_are_taken_as_they_are_printed)
+{
+    static const char *const ids[] = {
+        "{\"$oid\": \"6560f0c2a1b2c3d4e5f60718\"}",
+        "\"first\"",
+        "7",
+        "\"2024-05-01\"",
+        "-2.5",
+        "true",
+    };
+    static const char *const pasted[] = {
+        "6560f0c2a1b2c3d4e5f60718", "first", "7", "2024-05-01", "-2.5", "true",
+    };
+    char document[100];
+
+    snprintf(store, sizeof store, "%s/ids.truce", test_directory());
+    for (int i = 0; i < 6; i++) {
+        snprintf(document, sizeof document, "{\"_id\": %s}", ids[i]);
+        ANSWERS(0, "saved, version 1\n", NULL, "doc", "save", "posts", document, "--new");
+        ANSWERS(0, ids[i], NULL, "doc", "get", "posts", ids[i]);
+        ANSWERS(0, ids[i], NULL, "doc", "get", "posts", "--", pasted[i]);
+    }
+}
+
+TEST(hints_can_be_pasted_and_no_version_is_below_0)
+{
+    const struct command *c;
+    char id[30] = "", oid[60], hint[120];
+
+    begin();
+    ANSWERS(0, "removed", NULL, "doc", "remove", "posts", "1", "--version", "2");
+    c = ANSWERS(1, "there is no such document", NULL, "doc", "merge", "posts",
+                "{\"_id\": 1, \"a\": 9, \"b\": 4}", "--version", "1");
+    if (strstr(c->out, "kept as "))
+        snprintf(id, sizeof id, "%.24s", strstr(c->out, "kept as ") + 8);
+    snprintf(hint, sizeof hint, "truce doc resolve posts %s --mine", id);
+    CHECK(strstr(c->out, hint));
+    snprintf(hint, sizeof hint, "%s of document 1 of posts", id);
+    ANSWERS(1, hint, NULL, "doc", "conflicts", "posts");
+    snprintf(oid, sizeof oid, "{\"$oid\": \"%s\"}", id);
+    c = ANSWERS(0, "unchanged, there is no such document", NULL, "doc", "resolve", "posts", oid,
+                "--theirs");
+    CHECK(!strstr(c->out, "-1"));
+}
+
 TEST(wrong_calls_are_named)
 {
     begin();

@@ -529,6 +529,97 @@ TEST(a_resolution_that_comes_too_late_for_a_new_change_leaves_the_conflict_open)
     on_every_store(new_disagreement);
 }
 
+/* The entry follows its document: the second decision is against what the first met. */
+static void follows(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 5);
+    bson_oid_t id = make_conflict(revision);
+    truce_revision_result result;
+    bson_error_t error;
+
+    SAVES("{'_id': 1, 'a': 8, 'b': 1, 'c': 1}", 2, SAVED, 3);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(
+            truce_revision_resolve(revision, NULL, &id, TRUCE_RESOLVE_MINE, NULL, &result, &error),
+            error);
+        CHECK_INT(result.outcome, ==, i ? TRUCE_REVISION_SAVED : TRUCE_REVISION_CONFLICT);
+        truce_revision_result_release(&result);
+    }
+    check_now(revision, "{'_id': 1, 'a': 3, 'b': 3, 'version': {'$numberLong': '4'}}", 4);
+    CHECK_INT(open_conflicts(revision), ==, 0);
+    truce_revision_free(revision);
+}
+
+TEST(an_entry_of_the_inbox_follows_its_document)
+{
+    on_every_store(follows);
+}
+
+static bson_oid_t conflicts_with(truce_revision *revision, const char *text, int64_t version)
+{
+    bson_t *mine = test_bson(text);
+    truce_revision_result result;
+    bson_error_t error;
+    bson_oid_t id;
+
+    CHECK_OK(truce_revision_merge(revision, NULL, mine, version, NULL, &result, &error), error);
+    CHECK_INT(result.outcome, ==, TRUCE_REVISION_CONFLICT);
+    id = result.inbox;
+    truce_revision_result_release(&result);
+    bson_destroy(mine);
+    return id;
+}
+
+/* The same edit under another number, an edit that the decision has in it, and one that it has not. */
+static void decided_together(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 9);
+    truce_revision_result result;
+    bson_error_t error;
+    bson_oid_t first;
+
+    SAVES("{'_id': 1, 'a': 1, 'b': 1}", TRUCE_REVISION_NEW, SAVED, 1);
+    SAVES("{'_id': 1, 'a': 2, 'b': 2}", 1, SAVED, 2);
+    SAVES("{'_id': 1, 'a': 4, 'b': 4}", 2, SAVED, 3);
+    first = conflicts_with(revision, "{'_id': 1, 'a': 3, 'b': 3}", 1);
+    (void)conflicts_with(revision, "{'_id': 1, 'a': 3, 'b': 3}", 2);
+    (void)conflicts_with(revision, "{'_id': 1, 'a': 3, 'b': 1}", 1);
+    (void)conflicts_with(revision, "{'_id': 1, 'a': 5, 'b': 1}", 1);
+    CHECK_INT(open_conflicts(revision), ==, 4);
+    CHECK_OK(
+        truce_revision_resolve(revision, NULL, &first, TRUCE_RESOLVE_MINE, NULL, &result, &error),
+        error);
+    truce_revision_result_release(&result);
+    CHECK_INT(open_conflicts(revision), ==, 1);
+    truce_revision_free(revision);
+}
+
+TEST(what_says_the_same_is_decided_together)
+{
+    on_every_store(decided_together);
+}
+
+/* Somebody removes the document who knows nothing of numbers. */
+static void removed_by_others(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 9);
+    bson_t *all = test_bson("{'_id': 1}");
+    bson_error_t error;
+
+    SAVES("{'_id': 1, 'a': 1}", TRUCE_REVISION_NEW, SAVED, 1);
+    SAVES("{'_id': 1, 'a': 2}", 1, SAVED, 2);
+    SAVES("{'_id': 1, 'a': 3}", 2, SAVED, 3);
+    CHECK_OK(truce_remove(store, "posts", all, NULL, NULL, &error), error);
+    SAVES("{'_id': 1, 'a': 4}", TRUCE_REVISION_NEW, SAVED, 4);
+    bson_destroy(all);
+    truce_revision_free(revision);
+}
+
+TEST(a_number_is_not_given_again_though_somebody_else_removed_the_document)
+{
+    on_every_store(removed_by_others);
+}
+
 /* ---- in commits, and many at once ---- */
 
 struct both {

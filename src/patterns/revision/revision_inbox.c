@@ -9,7 +9,9 @@
  * A resolution is made against what theirs was when the conflict arose. If the document has changed
  * since, it is merged with that like any late save: base is the old theirs. The save and the closing
  * of the conflict (state "resolved") are one commit, so of two who decide at once one finds nothing
- * open any more.
+ * open any more. So is the closing of those that say the same: the same edit of the document, read under
+ * another number, or one that is in what stands now whole. A new disagreement leaves the entry open, against what stands
+ * now.
  */
 #include "patterns/revision/revision.h"
 
@@ -99,6 +101,129 @@ static truce_status close_entry(truce_commit *commit, const bson_value_t *id, bs
     return status;
 }
 
+/* ---- those that say the same ---- */
+
+#define SAME_MAX 100
+
+/* Is everything that the entry's edit changed in `now`? */
+static bool is_contained(const struct resolving *resolving, const bson_t *entry, const bson_t *now)
+{
+    struct merge_options options = {.rules = resolving->revision->rules, .mine_is_newer = true};
+    bson_t base, mine, merged, conflicts;
+    bson_error_t ignored;
+    bool same;
+
+    if (!truce__value_subdocument(entry, "base", &base) ||
+        !truce__value_subdocument(entry, "mine", &mine))
+        return false;
+    same = !truce__merge(truce__value_document(&base), truce__value_document(&mine),
+                         truce__value_document(now), &options, &merged, &conflicts, &ignored) &&
+           bson_empty(&conflicts) && bson_equal(&merged, now);
+    bson_destroy(&merged);
+    bson_destroy(&conflicts);
+    return same;
+}
+
+static bool says_the_same(const struct resolving *resolving, const bson_t *decided,
+                          const bson_t *other, const bson_t *now)
+{
+    bson_t a, b;
+
+    if (truce__value_subdocument(decided, "mine", &a) &&
+        truce__value_subdocument(other, "mine", &b) && bson_equal(&a, &b))
+        return true;
+    return resolving->result->version != TRUCE_REVISION_NEW && is_contained(resolving, other, now);
+}
+
+/* The other open entries of the document. */
+static truce_status list_others(const struct resolving *resolving, const bson_t *entry,
+                                bson_oid_t *others, size_t *count, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, inner;
+    const truce_find_options options = {.limit = SAME_MAX};
+    truce_cursor *cursor = NULL;
+    bson_iter_t iter;
+    truce_status status;
+
+    *count = 0;
+    if (!bson_iter_init_find(&iter, entry, "id"))
+        return TRUCE_OK;
+    BSON_APPEND_UTF8(&filter, "collection", resolving->revision->collection);
+    BSON_APPEND_UTF8(&filter, "state", "open");
+    bson_append_document_begin(&filter, "id", 2, &inner);
+    BSON_APPEND_VALUE(&inner, "$eq", bson_iter_value(&iter));
+    bson_append_document_end(&filter, &inner);
+    status = truce_find(resolving->revision->store, CONFLICTS, &filter, &options, &cursor, error);
+    while (!status) {
+        const bson_t *document;
+
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        if (bson_iter_init_find(&iter, document, "_id") && BSON_ITER_HOLDS_OID(&iter) &&
+            !bson_oid_equal(bson_iter_oid(&iter), resolving->conflict) && *count < SAME_MAX)
+            others[(*count)++] = *bson_iter_oid(&iter);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&filter);
+    return status;
+}
+
+static truce_status close_same(const struct resolving *resolving, truce_commit *commit,
+                               const bson_t *decided, bson_error_t *error)
+{
+    bson_oid_t others[SAME_MAX];
+    bson_t now;
+    size_t count;
+    truce_status status = list_others(resolving, decided, others, &count, error);
+
+    truce__revision_content(resolving->revision, &resolving->result->document, &now);
+    for (size_t i = 0; !status && i < count; i++) {
+        bson_value_t id = {.value_type = BSON_TYPE_OID, .value.v_oid = others[i]};
+        bson_t other;
+
+        status = truce_commit_read(commit, CONFLICTS, &id, &other, error);
+        if (!status && is_open(resolving, &other) &&
+            says_the_same(resolving, decided, &other, &now))
+            status = close_entry(commit, &id, error);
+        bson_destroy(&other);
+        status = status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    }
+    bson_destroy(&now);
+    return status;
+}
+
+/* The entry stays open: what the decision disagrees with is what stands now. */
+static truce_status follow(const struct resolving *resolving, truce_commit *commit,
+                           const bson_value_t *id, const bson_t *entry, bson_error_t *error)
+{
+    struct merge_options options = {.rules = resolving->revision->rules, .mine_is_newer = true};
+    bson_t base, mine, theirs, merged, conflicts, changed, *update;
+    truce_status status;
+
+    if (!truce__value_subdocument(entry, "base", &base) ||
+        !truce__value_subdocument(entry, "mine", &mine) ||
+        resolving->result->version == TRUCE_REVISION_NEW)
+        return TRUCE_OK;
+    truce__revision_content(resolving->revision, &resolving->result->document, &theirs);
+    status = truce__merge(truce__value_document(&base), truce__value_document(&mine),
+                          truce__value_document(&theirs), &options, &merged, &conflicts, error);
+    if (!status) {
+        bson_init(&changed);
+        BSON_APPEND_INT64(&changed, "version", resolving->result->version);
+        BSON_APPEND_DOCUMENT(&changed, "theirs", &theirs);
+        BSON_APPEND_ARRAY(&changed, "conflicts", &conflicts);
+        update = BCON_NEW("$set", BCON_DOCUMENT(&changed));
+        status = truce_commit_update(commit, CONFLICTS, id, NULL, update, error);
+        bson_destroy(update);
+        bson_destroy(&changed);
+    }
+    bson_destroy(&merged);
+    bson_destroy(&conflicts);
+    bson_destroy(&theirs);
+    return status;
+}
+
 static truce_status resolve_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct resolving *resolving = arg;
@@ -116,8 +241,12 @@ static truce_status resolve_in(truce_commit *commit, void *arg, bson_error_t *er
         resolving->result->outcome = TRUCE_REVISION_UNCHANGED;
     else if (!status)
         status = save_decision(resolving, commit, &entry, error);
-    if (!status && resolving->result->outcome != TRUCE_REVISION_CONFLICT)
+    if (!status && resolving->result->outcome == TRUCE_REVISION_CONFLICT)
+        status = follow(resolving, commit, &id, &entry, error);
+    else if (!status)
         status = close_entry(commit, &id, error);
+    if (!status && resolving->result->outcome != TRUCE_REVISION_CONFLICT)
+        status = close_same(resolving, commit, &entry, error);
     bson_destroy(&entry);
     return status;
 }

@@ -122,22 +122,58 @@ truce_status truce__revision_bury(truce_revision *revision, truce_commit *commit
     return status;
 }
 
+/* Behind the versions that are kept: their successor may have been removed by somebody who knows no
+ * graves. What is kept only grows at its end, so it need not be guarded. */
+static truce_status count_kept(truce_revision *revision, const bson_value_t *id, int64_t *last,
+                               bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, bounds, *sort = BCON_NEW("_id", BCON_INT32(-1));
+    const truce_find_options options = {.sort = sort};
+    bson_t lowest, highest, newest;
+    bson_iter_t iter, version;
+    bson_value_t from, to;
+    truce_status status;
+
+    begin_document(id, 0, &lowest);
+    begin_document(id, INT64_MAX, &highest);
+    from = id_of(&lowest);
+    to = id_of(&highest);
+    bson_append_document_begin(&filter, "_id", 3, &bounds);
+    BSON_APPEND_VALUE(&bounds, "$gte", &from);
+    BSON_APPEND_VALUE(&bounds, "$lt", &to);
+    bson_append_document_end(&filter, &bounds);
+    status = truce_find_one(revision->store, revision->kept, &filter, &options, &newest, error);
+    if (!status && bson_iter_init(&iter, &newest) &&
+        bson_iter_find_descendant(&iter, "_id.version", &version) &&
+        bson_iter_as_int64(&version) > *last)
+        *last = bson_iter_as_int64(&version) + 1;
+    bson_destroy(&newest);
+    bson_destroy(&lowest);
+    bson_destroy(&highest);
+    bson_destroy(&filter);
+    bson_destroy(sort);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 truce_status truce__revision_first(truce_revision *revision, truce_commit *commit,
                                    const bson_value_t *id, int64_t *number, bson_error_t *error)
 {
     bson_t key, grave;
     bson_value_t of;
     bson_iter_t iter;
+    int64_t last = -1;
     truce_status status;
 
     begin_document(id, TRUCE_REVISION_NEW, &key);
     of = id_of(&key);
     status = truce_commit_read(commit, revision->kept, &of, &grave, error);
-    *number = 1;
     if (!status && bson_iter_init_find(&iter, &grave, "last") && BSON_ITER_HOLDS_INT64(&iter))
-        *number = bson_iter_int64(&iter) + 1;
+        last = bson_iter_int64(&iter);
     bson_destroy(&grave);
     bson_destroy(&key);
+    if ((!status || status == TRUCE_NOT_FOUND) && revision->keep)
+        status = count_kept(revision, id, &last, error);
+    *number = last < 0 ? 1 : last + 1;
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 

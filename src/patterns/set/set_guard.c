@@ -13,7 +13,7 @@
  *       whoever meets it removes it.
  *   E2  The collector of watermark W, for one key: looks at the elements, THEN reads the guard; those above it and
  *       up to W are real, since no tombstone above the guard can have gone before they were inserted: they get
- *       `_proved`, each by a write that compares number and source. THEN it raises the guard to W. THEN it
+ *       `_proved`, each by a write that compares `_id` (each insert makes another one), number and source. THEN it raises the guard to W. THEN it
  *       removes the tombstones at or below W.
  *   E3  What replaces an element is not proved: its number is above the guard, or it is a repeat that
  *       replaces one that is not there.
