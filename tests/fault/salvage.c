@@ -400,6 +400,65 @@ TEST(without_the_catalog_all_documents_are_saved)
     image_release(&sound);
 }
 
+/* The first inner page whose first leaf has a document of the collection. */
+static uint32_t inner_of(const struct image *image, int collection)
+{
+    char of[20];
+
+    snprintf(of, sizeof of, "%s", collections[collection].name);
+    for (uint32_t page = 2; page <= image->size / KV_PAGE_BYTES; page++) {
+        const uint8_t *last = image->bytes + (size_t)(page - 1) * KV_PAGE_BYTES + 8;
+        uint32_t leaf = (uint32_t)last[2] << 8 | last[3];
+
+        if (kind_of(image, page) == 5 && memmem(image->bytes + (size_t)(leaf - 1) * KV_PAGE_BYTES,
+                                                KV_PAGE_BYTES, of, strlen(of) + 1))
+            return page;
+    }
+    return 0;
+}
+
+/* The place of the child of an inner page that has the smallest rows. */
+static uint8_t *first_child(struct image *image, uint32_t page)
+{
+    uint8_t *bytes = image->bytes + (size_t)(page - 1) * KV_PAGE_BYTES;
+
+    return bytes + ((size_t)bytes[12] << 8 | bytes[13]);
+}
+
+/* The first page of "two" stands where "one" has its own. */
+static void mislead(bool sealed)
+{
+    struct image image = copy_of_sound();
+    uint32_t one = inner_of(&image, 0), two = inner_of(&image, 1);
+
+    if (CHECK(one && two && one != two)) {
+        memcpy(first_child(&image, one), first_child(&image, two), 4);
+        if (sealed)
+            image_seal(&image, one);
+        CHECK(image_write(&image, path));
+        salvage();
+    }
+    image_release(&image);
+}
+
+TEST(a_wrong_number_does_not_lead_into_another_collection)
+{
+    REQUIRE(make());
+    mislead(false);
+    check_everything_is_saved();
+    truce_store_close(saved);
+    image_release(&sound);
+}
+
+TEST(no_document_is_of_two_collections)
+{
+    REQUIRE(make());
+    mislead(true);
+    CHECK_INT(report.documents + report.doubtful + report.strays + report.lost, <=, 1703);
+    truce_store_close(saved);
+    image_release(&sound);
+}
+
 /* Any page, gone or with a wrong byte: documents that stand on other pages are saved as sound. */
 TEST(one_page_costs_what_stands_on_it)
 {
@@ -421,6 +480,7 @@ TEST(one_page_costs_what_stands_on_it)
         salvage();
         CHECK_INT(check_all_right(), >=, 1703 - ON_A_PAGE);
         CHECK_INT(report.documents + report.doubtful + report.lost, >=, 1702);
+        CHECK(!report.complete || !(report.doubtful + report.lost));
         truce_store_close(saved);
     }
     image_release(&sound);

@@ -345,6 +345,13 @@ TEST(what_was_left_before_the_machine_was_started_is_not_compared)
     truce_store_close(store);
 }
 
+static int64_t size_of(const char *name)
+{
+    struct stat found;
+
+    return stat(name, &found) ? 0 : found.st_size;
+}
+
 /* So much that checkpoints run, beside readers and from two handles. */
 TEST(own_changes_of_the_file_are_no_foreign_ones)
 {
@@ -368,6 +375,42 @@ TEST(own_changes_of_the_file_are_no_foreign_ones)
     truce_store_close(first);
     REQUIRE(open_it());
     check_n(399, 29);
+    truce_store_close(store);
+}
+
+/* Until the one that runs has ended: then its claim can be had. */
+static void wait_for_checkpoints(void)
+{
+    int64_t deadline_ns = truce__clock_monotonic_ns() + INT64_C(100000000000);
+    bson_error_t error;
+    struct lock lock;
+    int claim = -1;
+
+    if (!CHECK_OK(open_lock(path, &lock, &error), error))
+        return;
+    while (claim < 0 && truce__clock_monotonic_ns() < deadline_ns) {
+        truce__clock_sleep_ms(10);
+        claim = truce__lock_claim(&lock, LOCK_CHECKPOINT);
+    }
+    CHECK(claim >= 0);
+    truce__lock_disclaim(claim);
+    truce__lock_close(&lock);
+}
+
+/* That a checkpoint was made is no reason to look away. */
+TEST(a_file_that_is_written_over_after_a_checkpoint_is_refused)
+{
+    bson_error_t error;
+
+    new_path();
+    make_closed(other, 20, 7);
+    REQUIRE(open_it());
+    for (int round = 0; round < 300 && size_of(path) < INT64_C(4096) * 50; round++)
+        put_many(400, round);
+    CHECK_INT(size_of(path), >=, 4096 * 50); /* pages were moved */
+    wait_for_checkpoints();
+    copy_over(other, path);
+    CHECK_STATUS(TRUCE_CORRUPT, put(0, 1, &error), error);
     truce_store_close(store);
 }
 
