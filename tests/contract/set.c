@@ -568,6 +568,113 @@ TEST(what_was_collected_and_comes_again_is_looked_up_once)
     on_every_counted_store(repeats_are_cheap);
 }
 
+/* A name stands with much payload, and gets a little more. */
+static void larger_in_its_place(truce_store *store)
+{
+    for (int i = 0; i < 3; i++) {
+        truce_set *set = tutorial_set(store, &(truce_set_options){.form = all_forms[i]});
+        struct many *many = make_many(10, 0, 60000), *more = make_many(10, 0, 60010);
+        bson_error_t error;
+
+        put_large_student(store, 65000);
+        CHECK_OK(truce_set_apply(set, NULL, many->operations, 1, many->results, &error), error);
+        for (int k = 0; k < 20; k++)
+            more->operations[k].seq += 300;
+        CHECK_OK(truce_set_apply(set, NULL, more->operations, 20, more->results, &error), error);
+        free_many(many);
+        free_many(more);
+        truce_set_free(set);
+    }
+}
+
+TEST(what_takes_the_place_of_another_needs_only_what_it_is_larger)
+{
+    on_every_store(larger_in_its_place);
+}
+
+static truce_set_outcome apply_below(truce_set *set, int64_t seq, const char *source)
+{
+    truce_set_outcome outcome = 0;
+    bson_error_t error;
+
+    CHECK_OK(apply(set, TRUCE_SET_ADD, "{'student_id': 1}", "{'name': 'CS 9'}", seq, source,
+                   &outcome, &error),
+             error);
+    return outcome;
+}
+
+static void record_one(truce_set *set, int64_t seq)
+{
+    bson_t *key = test_bson("{'student_id': 1}"), *element = test_bson("{'name': 'CS 9'}");
+    truce_set_operation operation = {TRUCE_SET_REMOVE, key, element, seq, NULL};
+    truce_set_result result;
+    bson_error_t error;
+
+    CHECK_OK(truce_set_consume(set, "c", &operation, 1, &result, &error), error);
+    bson_destroy(key);
+    bson_destroy(element);
+}
+
+/* Numbers whose blocks have one place in what is known, and a source whose name has it, too. */
+#define FAR          (INT64_C(4096) * 1024)
+#define OTHER_SOURCE "s597"
+
+static void known_by_its_block(truce_store *store)
+{
+    truce_set *set = tutorial_set(store, NULL);
+    bson_error_t error;
+
+    record_one(set, 5);
+    record_one(set, FAR + 9);
+    CHECK_OK(truce_set_source_idle(set, NULL, 2 * FAR, &error), error);
+    CHECK_OK(truce_set_source_idle(set, OTHER_SOURCE, 2 * FAR, &error), error);
+    CHECK_OK(truce_set_collect(set, NULL, &error), error);
+    CHECK_INT(apply_below(set, 5, NULL), ==, TRUCE_SET_DUPLICATE);
+    CHECK_INT(apply_below(set, 5, OTHER_SOURCE), ==, TRUCE_SET_QUARANTINED);
+    CHECK_INT(apply_below(set, 5, NULL), ==, TRUCE_SET_DUPLICATE);
+    CHECK_INT(apply_below(set, FAR + 5, NULL), ==, TRUCE_SET_QUARANTINED);
+    CHECK_INT(apply_below(set, FAR + 9, NULL), ==, TRUCE_SET_DUPLICATE);
+    CHECK_INT(apply_below(set, 5, NULL), ==, TRUCE_SET_DUPLICATE);
+    CHECK_INT(apply_below(set, 9, NULL), ==, TRUCE_SET_QUARANTINED);
+    truce_set_free(set);
+}
+
+TEST(a_number_is_known_by_its_block_and_its_source)
+{
+    on_every_store(known_by_its_block);
+}
+
+static truce_status apply_two_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    bson_t *key = test_bson("{'student_id': 9}"), *good = test_bson("{'name': 'CS 1'}");
+    bson_t *bad = test_bson("{'nme': 'CS 1'}");
+    truce_set_operation operations[] = {{TRUCE_SET_ADD, key, good, 2, NULL},
+                                        {TRUCE_SET_ADD, key, bad, 3, NULL}};
+    truce_set_result results[2];
+    truce_status status = truce_set_apply(arg, commit, operations, 2, results, error);
+
+    CHECK_INT(results[0].status, ==, TRUCE_INVALID);
+    CHECK_INT(results[1].status, ==, TRUCE_INVALID);
+    bson_destroy(key);
+    bson_destroy(good);
+    bson_destroy(bad);
+    return status;
+}
+
+static void wrong_in_a_commit(truce_store *store)
+{
+    truce_set *set = tutorial_set(store, NULL);
+    bson_error_t error;
+
+    CHECK_STATUS(TRUCE_INVALID, truce_transact(store, apply_two_in, set, NULL, &error), error);
+    truce_set_free(set);
+}
+
+TEST(in_a_commit_one_wrong_operation_is_the_end_of_all)
+{
+    on_every_store(wrong_in_a_commit);
+}
+
 /* What is no operation fails alone; what it would have beaten is applied. */
 static void some_are_wrong(truce_store *store)
 {
