@@ -171,12 +171,18 @@ TEST(a_job_that_is_cancelled_ends_its_program)
     ANSWERS(0, "\"state\": \"cancelled\"", NULL, "queue", "show", job);
 }
 
-/* A worker is stopped while its program runs; others do the job; then it goes on, and its changes are refused. */
+/* A worker is stopped while its program runs; others do the job; then it goes on, and its changes are
+ * refused. The program waits for a file, so that nothing depends on who is fast. */
 TEST(a_worker_that_was_stopped_past_its_lease_changes_nothing)
 {
+    char program[600], go[320];
     pid_t stopped, other;
+    FILE *file;
 
     begin();
+    snprintf(go, sizeof go, "%s.go", store);
+    snprintf(program, sizeof program, "while [ ! -e %s ]; do sleep 0.05; done; echo '%s'", go,
+             COUNTS);
     ANSWERS(0, NULL, NULL, "insert", "effects", "{\"_id\": 1, \"n\": 0}");
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
     stopped =
@@ -188,6 +194,9 @@ TEST(a_worker_that_was_stopped_past_its_lease_changes_nothing)
                           "--commit", "--exec", "echo", COUNTS, NULL);
     waits_for("\"state\": \"done\"", "queue", "list");
     ANSWERS(0, "\"n\": 1", NULL, "find", "effects");
+    file = fopen(go, "w");
+    REQUIRE(file);
+    fclose(file);
     end_of(stopped);
     kill(other, SIGTERM);
     end_of(other);

@@ -677,6 +677,53 @@ TEST(many_jobs_are_added_and_claimed_at_once)
     rig_everywhere(many);
 }
 
+/* ---- threads ---- */
+
+struct crowd {
+    truce_queue *queue;
+    atomic_int done, failed;
+};
+
+/* One handle, many threads: until there is no job. */
+static void *do_jobs(void *arg)
+{
+    struct crowd *crowd = arg;
+    bson_error_t error;
+    truce_job *job;
+
+    while (truce_queue_claim(crowd->queue, &job, &error) == TRUCE_OK) {
+        if (truce_job_commit(job, rig_effect, NULL, NULL, &error) == TRUCE_OK)
+            atomic_fetch_add(&crowd->done, 1);
+        else
+            atomic_fetch_add(&crowd->failed, 1);
+        truce_job_free(job);
+    }
+    return NULL;
+}
+
+static void crowded(truce_store *store, const struct setting *setting)
+{
+    struct crowd crowd = {.queue = rig_queue(store, setting, "mail")};
+    pthread_t threads[4];
+
+    insert_json(store, "effects", "{'_id': 'effect', 'n': 0}");
+    for (int i = 0; i < 16; i++)
+        rig_add(crowd.queue, "{'n': 1}", NULL);
+    for (int i = 0; i < 4; i++)
+        REQUIRE(!pthread_create(&threads[i], NULL, do_jobs, &crowd));
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_INT(atomic_load(&crowd.done), ==, 16);
+    CHECK_INT(atomic_load(&crowd.failed), ==, 0);
+    CHECK_INT(rig_effects(store), ==, 16);
+    truce_queue_free(crowd.queue);
+}
+
+TEST(threads_share_a_queue)
+{
+    rig_everywhere(crowded);
+}
+
 /* ---- looking after ---- */
 
 static void pauses(truce_store *store, const struct setting *setting)

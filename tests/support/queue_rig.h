@@ -27,8 +27,10 @@ static inline void rig_everywhere(setting_function *function)
 static inline truce_queue *rig_queue(truce_store *store, const struct setting *setting,
                                      const char *name)
 {
-    truce_queue_options options = {
-        .queue = name, .worker = "tester", .mechanism = setting ? setting->mechanism : 0};
+    truce_queue_options options = {.queue = name,
+                                   .worker = "tester",
+                                   .lease_ms = 600000,
+                                   .mechanism = setting ? setting->mechanism : 0};
 
     return truce_queue_new(store, &options);
 }
