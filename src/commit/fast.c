@@ -145,7 +145,8 @@ static truce_status write_certainly(truce_commit *commit, struct entry *entry, b
             *took = true;
             return TRUCE_OK;
         }
-        if (truce__worker_wait(&commit->worker, "the store", error))
+        if (truce__disk_refused(commit->store, status) ||
+            truce__worker_wait(&commit->worker, "the store", error))
             return silent ? unknown(entry, error) : failed(&why, error);
     }
 }

@@ -20,6 +20,7 @@
  */
 #include "commit/entry.h"
 #include "store/reserved.h"
+#include "truce/sys/store.h"
 
 struct random;
 
@@ -115,6 +116,13 @@ truce_status truce__journal_read(struct worker *worker, const char *collection,
 /* Sleeps a moment, longer each time in a row, with jitter. TRUCE_LOCKED once the deadline passed;
  * `what` is waited for. */
 truce_status truce__worker_wait(struct worker *worker, const char *what, bson_error_t *error);
+
+/* IO of a store in one file (TRUCE_CAN_KEEP_ORDER): its disk is full or has failed. Nothing lands later as from
+ * a network, and to go on trying is for the caller, who is to hear of it. */
+static inline bool truce__disk_refused(const truce_store *store, truce_status status)
+{
+    return status == TRUCE_IO && (store->capabilities & TRUCE_CAN_KEEP_ORDER);
+}
 
 /* The state of a commit document: "pending" ...; NULL: none there */
 const char *truce__commit_state(const bson_t *commit);

@@ -169,7 +169,8 @@ static truce_status send_certainly(struct direct *direct, bool *saved, bson_erro
         *saved = verdict == TOOK;
         if (*saved)
             return TRUCE_OK;
-        if (verdict != OTHERWISE && !truce__worker_wait(&direct->worker, "the store", NULL))
+        if (verdict != OTHERWISE && !truce__disk_refused(direct->worker.store, status) &&
+            !truce__worker_wait(&direct->worker, "the store", NULL))
             continue;
         if (!silent && error) /* the disk failed each time: that is told, with its reason */
             *error = why;
