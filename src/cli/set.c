@@ -340,10 +340,21 @@ static int run_void(struct cli *cli)
 {
     truce_set *set;
     bson_error_t error;
-    int64_t from, to;
+    int64_t from, to, below;
     truce_status status;
     int code;
 
+    if (cli_text(cli, "below") && (cli_text(cli, "from") || cli_text(cli, "to")))
+        return cli_usage(cli, "--below says all numbers below it, --from and --to some of them");
+    if (cli_text(cli, "below")) {
+        if (!required_number(cli, "below", &below))
+            return CLI_USAGE;
+        code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+        if (code)
+            return code;
+        status = truce_set_source_idle(set, cli_text(cli, "source"), below, &error);
+        return finish(cli, set, status, &error, "below", below);
+    }
     if (!required_number(cli, "from", &from) || !cli_number(cli, "to", from, INT64_MAX, from, &to))
         return CLI_USAGE;
     code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
@@ -358,11 +369,15 @@ const struct cli_command cli_set_void = {
     .verb = "void",
     .arguments = "COLLECTION",
     .summary = "declare numbers that were never published, so that collecting goes on",
-    .help = "What arrives with such a number after the watermark has passed it is quarantined.",
+    .help =
+        "What arrives with such a number after the watermark has passed it is quarantined. Where\n"
+        "numbers have gaps (timestamps, ids of a database), --below N declares every number below\n"
+        "N that nobody recorded void at once, whatever the distance.",
     .example = "truce set define students --list classes --key student_id --name name\n"
                "truce set void students --from 17 --to 19",
     .options = (const struct cli_option[]){{"from", 0, "NUMBER", "the first of them", false},
                                            {"to", 0, "NUMBER", "the last of them (--from)", false},
+                                           {"below", 0, "NUMBER", "all gaps below it", false},
                                            CLI_SET_SOURCE_OPTION,
                                            CLI_SET_OPTIONS,
                                            {0}},

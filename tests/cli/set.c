@@ -84,6 +84,14 @@ TEST(consumers_records_watermark_collecting_and_quarantine_by_command)
     command = command_run(TRUCE_CLI, store, NULL, "set", "add", "students", key,
                           "{\"name\": \"a\"}", "--seq", "3", NULL);
     check_answer(command, 1, "quarantined\n");
+    command = command_run(TRUCE_CLI, store, NULL, "set", "void", "students", "--below",
+                          "1700000000001", NULL);
+    check_answer(command, 0, "below 1700000000001\n");
+    command = command_run(TRUCE_CLI, store, NULL, "set", "watermark", "students", "-q", NULL);
+    CHECK(!strncmp(command->out, "watermark 1700000000000\n", 24));
+    command = command_run(TRUCE_CLI, store, NULL, "set", "void", "students", "--below", "9",
+                          "--from", "3", NULL);
+    CHECK_INT(command->code, ==, 2);
     command = command_run(TRUCE_CLI, store, NULL, "set", "quarantine", "students", NULL);
     CHECK_INT(command->code, ==, 1);
     CHECK(strstr(command->out, "number 3 was declared void"));
