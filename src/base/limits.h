@@ -9,6 +9,7 @@
 #define TRUCE_DOCUMENT_DEPTH_MAX   100 /* nested documents and arrays, MongoDB's own maximum */
 #define TRUCE_INTERNAL_BYTES_EXTRA (16 * 1024) /* room that MongoDB leaves for internal fields */
 #define TRUCE_COLLECTION_NAME_MAX  120         /* bytes */
+#define TRUCE_PLACE_NAME_MAX       185         /* the same with "@DATABASE." in front of it */
 #define TRUCE_INDEX_NAME_MAX       127         /* bytes */
 #define TRUCE_INDEXES_MAX          64          /* per collection, the _id index included */
 #define TRUCE_INDEX_FIELDS_MAX     32          /* fields of a compound index */
@@ -26,6 +27,12 @@
 #define TRUCE_PIPELINE_MEMORY_MAX  (256 * 1024 * 1024) /* all stages of one together */
 #define TRUCE_BULK_MAX             100000              /* writes in one bulk call */
 #define TRUCE_BULK_BYTES_MAX       (48 * 1024 * 1024)
+
+#define TRUCE_MESSAGE_BYTES_MAX     (48 * 1024 * 1024 + 16 * 1024) /* of the wire, as MongoDB */
+#define TRUCE_MESSAGE_DEPTH_EXTRA   10   /* levels of a command around the documents in it */
+#define TRUCE_CONNECTIONS_MAX       1000 /* default: of a server */
+#define TRUCE_SERVER_CURSORS_MAX    1000 /* that are open in a server, of all its clients */
+#define TRUCE_SERVER_CURSOR_IDLE_MS 600000 /* then nobody will ask for more */
 
 #define TRUCE_SNAPSHOTS_MAX        128 /* cursors and snapshots of an open store that keep a moment */
 #define TRUCE_SNAPSHOT_AGE_MS      600000 /* default: how old one of them may be, ... */

@@ -47,8 +47,8 @@ static const char *const fault_texts[] = {
 };
 
 struct scan {
-    uint32_t depth;
-    const char *name; /* of the field at fault; NULL: the document itself */
+    uint32_t depth, extra; /* levels beyond TRUCE_DOCUMENT_DEPTH_MAX that are allowed */
+    const char *name;      /* of the field at fault; NULL: the document itself */
 };
 
 static bool has_high_bit(uint64_t word)
@@ -269,7 +269,7 @@ static enum fault skip_container(struct scan *scan, const uint8_t **at, const ui
         return BAD_LENGTH;
     if (start[length - 1])
         return BAD_END;
-    if (++scan->depth > TRUCE_DOCUMENT_DEPTH_MAX)
+    if (++scan->depth > TRUCE_DOCUMENT_DEPTH_MAX + scan->extra)
         return TOO_DEEP;
     fault = skip_elements(scan, start + 4, start + length - 1);
     scan->depth--;
@@ -302,20 +302,28 @@ truce_status truce__document_check_size(const bson_t *document, const char *what
                          TRUCE_DOCUMENT_BYTES_MAX);
 }
 
-truce_status truce__document_check(const bson_t *document, const char *what, bson_error_t *error)
+static truce_status check(struct scan *scan, const bson_t *document, const char *what,
+                          bson_error_t *error)
 {
-    struct scan scan = {0};
     const uint8_t *at = bson_get_data(document);
     const uint8_t *end = at + document->len;
-    truce_status status = truce__document_check_size(document, what, error);
-    enum fault fault;
+    enum fault fault = skip_container(scan, &at, end);
 
-    if (status)
-        return status;
-    fault = skip_container(&scan, &at, end);
     if (!fault && at != end)
         fault = BAD_LENGTH;
-    return fault ? refuse_fault(fault, &scan, what, error) : TRUCE_OK;
+    return fault ? refuse_fault(fault, scan, what, error) : TRUCE_OK;
+}
+
+truce_status truce__document_check(const bson_t *document, const char *what, bson_error_t *error)
+{
+    truce_status status = truce__document_check_size(document, what, error);
+
+    return status ? status : check(&(struct scan){0}, document, what, error);
+}
+
+truce_status truce__message_check(const bson_t *message, bson_error_t *error)
+{
+    return check(&(struct scan){.extra = TRUCE_MESSAGE_DEPTH_EXTRA}, message, "command", error);
 }
 
 bool truce__document_sound(const uint8_t *bytes, size_t size)

@@ -65,6 +65,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_delete,
     &cli_modify,
     &cli_wait,
+    &cli_serve,
     &cli_import,
     &cli_export,
     &cli_copy,

@@ -87,6 +87,7 @@ extern const struct cli_command cli_request_list;
 extern const struct cli_command cli_request_run;
 extern const struct cli_command cli_modify;
 extern const struct cli_command cli_wait;
+extern const struct cli_command cli_serve;
 extern const struct cli_command cli_demo;
 
 #endif

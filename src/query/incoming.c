@@ -98,7 +98,7 @@ truce_status truce__collection_name_check(const char *name, bson_error_t *error)
 
     if (length == 0)
         wrong = "is empty";
-    else if (length > TRUCE_COLLECTION_NAME_MAX)
+    else if (length > (name[0] == '@' ? TRUCE_PLACE_NAME_MAX : TRUCE_COLLECTION_NAME_MAX))
         wrong = "is too long";
     else if (!bson_utf8_validate(name, length, false))
         wrong = "is not valid UTF-8";

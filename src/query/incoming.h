@@ -23,7 +23,8 @@ truce_status truce__check_sort(const bson_t *sort, bson_error_t *error);
 
 /* ---- what is stored ---- */
 
-/* CODE_INVALID_NAMESPACE: empty, longer than TRUCE_COLLECTION_NAME_MAX, not UTF-8, with `$`, or
+/* CODE_INVALID_NAMESPACE: empty, longer than TRUCE_COLLECTION_NAME_MAX (of a served database, which begins
+ * with @: TRUCE_PLACE_NAME_MAX), not UTF-8, with `$`, or
  * with a dot at an end, or of MongoDB's own "system." */
 truce_status truce__collection_name_check(const char *name, bson_error_t *error);
 

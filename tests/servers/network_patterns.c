@@ -445,7 +445,7 @@ static truce_status change_pair(truce_store *store, int64_t at)
         .kind = TRUCE_FAULT_FAIL, .at = (uint64_t)at, .from_then_on = true};
     truce_store *dying = truce_fault_wrap(store, &fault);
     truce_commit_options options = {
-        .mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = 1, .deadline_ms = 50};
+        .mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = 1, .deadline_ms = 300};
     truce_commit *commit = NULL;
     bson_error_t error = {0};
     truce_status status = truce_commit_begin(dying, &options, &commit, &error);

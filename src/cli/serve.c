@@ -1,0 +1,108 @@
+/* truce serve: the store for clients of MongoDB, until SIGTERM or Ctrl-C. */
+#include <pthread.h>
+#include <signal.h>
+
+#include "cli/commands.h"
+#include "server/server.h"
+
+#define DRAIN_MS 10000
+
+/* From here on these signals wait for sigwait; threads that are made later inherit it. */
+static void hold_signals(sigset_t *ends)
+{
+    sigemptyset(ends);
+    sigaddset(ends, SIGTERM);
+    sigaddset(ends, SIGINT);
+    pthread_sigmask(SIG_BLOCK, ends, NULL);
+}
+
+static bool tell(const struct cli *cli, const struct server_options *options, int port)
+{
+    const char *address = options->address ? options->address : "127.0.0.1";
+    char uri[128];
+    bson_t *document;
+    bool told;
+
+    snprintf(uri, sizeof uri, "mongodb://%s:%d", address, port);
+    document = BCON_NEW("listening", BCON_UTF8(uri), "port", BCON_INT32(port));
+    told = cli_answer(cli, document, "listening on %s (Ctrl-C ends it)", uri);
+    bson_destroy(document);
+    fflush(stdout);
+    return told;
+}
+
+static int serve(struct cli *cli, truce_store *store, const struct server_options *options)
+{
+    struct server *server;
+    bson_error_t error;
+    sigset_t ends;
+    int received;
+    truce_status status;
+
+    hold_signals(&ends);
+    status = server_start(store, options, &server, &error);
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    if (!tell(cli, options, server_port(server))) {
+        server_stop(server, 0);
+        return CLI_FAILED;
+    }
+    sigwait(&ends, &received);
+    cli_remark(cli, "ends: waits up to %d s for what runs", DRAIN_MS / 1000);
+    server_stop(server, DRAIN_MS);
+    return CLI_DONE;
+}
+
+static int run(struct cli *cli)
+{
+    truce_store_options store_options = {.deadline_ms = cli->deadline_ms};
+    struct server_options options = {.address = cli_text(cli, "bind"),
+                                     .database = cli_text(cli, "database")};
+    const char *uri = cli->arguments[0] ? cli->arguments[0] : cli->uri;
+    int64_t port, most;
+    truce_store *store;
+    bson_error_t error;
+    truce_status status;
+    int code;
+
+    if (!cli_number(cli, "port", 0, 65535, 27017, &port) ||
+        !cli_number(cli, "connections", 1, 100000, 0, &most))
+        return CLI_USAGE;
+    if (!uri)
+        return cli_usage(cli, "say which store to serve: truce serve PATH");
+    options.port = (int)port;
+    options.connections_max = (int)most;
+    status = truce_store_open(uri, &store_options, &store, &error);
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    code = serve(cli, store, &options);
+    truce_store_close(store);
+    return cli_output_end(code);
+}
+
+const struct cli_command cli_serve = {
+    .noun = "serve",
+    .arguments = "[PATH]",
+    .summary = "serve a store to clients of MongoDB: drivers of any language, mongosh",
+    .help =
+        "Clients connect to mongodb://127.0.0.1:27017. The store's own collections are those of\n"
+        "the database that --database names; collections of other databases stand in the\n"
+        "store as @DATABASE.NAME. Other processes may use the file at the same time.\n"
+        "\n"
+        "A write is on the disk before it is answered, unless the client asks for {w: 0} or\n"
+        "{j: false}. The server looks like a MongoDB 7.0 that stands alone: transactions,\n"
+        "change streams, views and collations are refused by name.\n"
+        "\n"
+        "It asks for no password, so it listens on this machine's loopback only.",
+    .example = "truce serve school.truce --port 27018 &\n"
+               "sleep 1; kill %1",
+    .options =
+        (const struct cli_option[]){
+            {"port", 'p', "N", "the port; 0: any that is free, which is printed (27017)", false},
+            {"bind", 0, "ADDRESS", "an address of the loopback (127.0.0.1)", false},
+            {"database", 0, "NAME", "whose collections have the store's own names (test)", false},
+            {"connections", 0, "N", "at most so many clients at a time (1000)", false},
+            {0}},
+    .store = CLI_STORE_NONE,
+    .run = run,
+};

@@ -1,0 +1,102 @@
+#ifndef TRUCE_SERVER_CALL_H
+#define TRUCE_SERVER_CALL_H
+
+/* One command of a client, from its fields to its reply. */
+#include <stddef.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "server/places.h"
+#include "server/state.h"
+#include "server/wire.h"
+
+struct call {
+    struct server *server;
+    struct connection *connection;
+    const struct wire_request *request;
+    const struct command *command;
+    bson_iter_t value; /* of the command's own field: {find: "students"} */
+    char database[DATABASE_NAME_MAX + 1];
+    uint32_t deadline_ms; /* maxTimeMS; 0: none */
+    bool relaxed;         /* the client asked not to wait for the disk */
+    struct arena arena;   /* for views; released at the end */
+};
+
+struct command {
+    const char *name;
+    /* Fills the reply but for `ok`; what it has put there is thrown away if it fails. */
+    truce_status (*run)(struct call *call, bson_t *reply, bson_error_t *error);
+    enum server_counted counted;
+    const char *help;
+};
+
+/* commands.c: NULL as name ends it */
+extern const struct command server_commands[];
+/* NULL: there is none */
+const struct command *server_command(const char *name);
+
+/* Answers the request; `reply` is initialised, whatever comes. */
+void call_run(struct connection *connection, const struct wire_request *request, bson_t *reply);
+
+/* The sentence of an error with the names that the client knows: "school.students" for the place
+ * "@school.students". Lives as long as the call. */
+const char *call_sentence(struct call *call, const char *message);
+/* MongoDB's code for what a call of the store answered. */
+uint32_t call_code(truce_status status, const bson_error_t *error);
+
+/* ---- fields --------------------------------------------------------------------------------- */
+
+enum field_type {
+    FIELD_TEXT,     /* const char *; NULL: not given */
+    FIELD_DOCUMENT, /* const bson_t *; NULL: not given */
+    FIELD_ARRAY,    /* const bson_t * */
+    FIELD_EITHER,   /* struct either: a document or an array */
+    FIELD_HINT,     /* const bson_t *: a document, or a text as truce_find_options has it */
+    FIELD_NUMBER,   /* int64_t; left as it is if not given */
+    FIELD_FLAG,     /* bool, also from a number; left as it is if not given */
+    FIELD_PLAIN, /* nothing is kept; it must be absent, null, false or empty: truce cannot do it */
+    FIELD_IGNORED, /* nothing is kept */
+};
+
+struct either {
+    const bson_t *document;
+    bool is_array;
+};
+
+/* A field of a command, or of a statement in it, and where it goes; a name of NULL ends a table. */
+struct field {
+    const char *name;
+    enum field_type type;
+    size_t at;
+};
+
+/* Reads the fields of `document` into `into`. `skip`: its first field is the command's own, and those that
+ * every command may have are passed over. TypeMismatch (14); 40415 for a field that is not in the table. */
+truce_status call_fields(struct call *call, const bson_t *document, const struct field *fields,
+                         bool skip, void *into, bson_error_t *error);
+/* The same of the command itself. */
+truce_status call_own_fields(struct call *call, const struct field *fields, void *into,
+                             bson_error_t *error);
+
+/* A view that lives as long as the call. */
+const bson_t *call_view(struct call *call, const uint8_t *bytes, uint32_t size);
+const bson_t *call_view_of(struct call *call, const bson_iter_t *iter);
+
+/* The place of the collection that the command's own field names. */
+truce_status call_place(struct call *call, char place[PLACE_MAX], bson_error_t *error);
+/* The same for another name of the database. */
+truce_status call_place_of(struct call *call, const char *collection, char place[PLACE_MAX],
+                           bson_error_t *error);
+/* "school.students" */
+const char *call_namespace(struct call *call, const char *collection);
+
+/* Documents of a command that stand in an array of its own or behind it ("documents", "updates"). */
+struct documents {
+    const bson_t **all;
+    uint32_t count;
+};
+
+truce_status call_documents(struct call *call, const char *name, struct documents *documents,
+                            bson_error_t *error);
+
+#endif

@@ -1,0 +1,57 @@
+#ifndef TRUCE_SERVER_GROUPS_H
+#define TRUCE_SERVER_GROUPS_H
+
+/* The commands, by the files that they stand in; commands.c lists them. */
+#include "server/call.h"
+
+#define SERVED(name) truce_status name(struct call *call, bson_t *reply, bson_error_t *error)
+
+/* serve_read.c */
+SERVED(serve_find);
+SERVED(serve_get_more);
+SERVED(serve_kill_cursors);
+SERVED(serve_aggregate);
+SERVED(serve_count);
+SERVED(serve_distinct);
+SERVED(serve_explain);
+
+/* serve_write.c */
+SERVED(serve_insert);
+SERVED(serve_update);
+SERVED(serve_delete);
+SERVED(serve_find_and_modify);
+
+/* serve_catalog.c */
+SERVED(serve_create);
+SERVED(serve_drop);
+SERVED(serve_drop_database);
+SERVED(serve_rename);
+SERVED(serve_list_collections);
+SERVED(serve_list_databases);
+SERVED(serve_create_indexes);
+SERVED(serve_drop_indexes);
+SERVED(serve_list_indexes);
+SERVED(serve_collection_stats);
+SERVED(serve_database_stats);
+
+/* serve_status.c */
+SERVED(serve_hello);
+SERVED(serve_nothing); /* ok: 1, and that is all */
+SERVED(serve_build_info);
+SERVED(serve_get_parameter);
+SERVED(serve_server_status);
+SERVED(serve_connection_status);
+SERVED(serve_host_info);
+SERVED(serve_log);
+SERVED(serve_options);
+SERVED(serve_whats_my_uri);
+SERVED(serve_replica_status);
+SERVED(serve_last_error);
+SERVED(serve_users);
+SERVED(serve_start_session);
+SERVED(serve_list_commands);
+
+/* {cursor: {firstBatch: the array, ns, id: 0}} */
+truce_status serve_documents(struct call *call, const bson_t *array, const char *ns, bson_t *reply);
+
+#endif

@@ -1,0 +1,171 @@
+#include "server/held.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/random.h"
+#include "base/status.h"
+
+struct held_cursors {
+    pthread_mutex_t mutex;
+    struct random random;
+    struct held_cursor **all;
+    int count, most;
+};
+
+struct held_cursors *held_new(int most)
+{
+    struct held_cursors *cursors = bson_malloc0(sizeof *cursors);
+
+    pthread_mutex_init(&cursors->mutex, NULL);
+    truce__random_seed(&cursors->random, truce__random_entropy());
+    cursors->all = bson_malloc0((size_t)most * sizeof(*cursors->all));
+    cursors->most = most;
+    return cursors;
+}
+
+void held_free(struct held_cursors *cursors)
+{
+    for (int i = 0; i < cursors->count; i++)
+        held_close(cursors->all[i]);
+    pthread_mutex_destroy(&cursors->mutex);
+    bson_free(cursors->all);
+    bson_free(cursors);
+}
+
+/* ---- one cursor ----------------------------------------------------------------------------- */
+
+static truce_status next(struct held_cursor *held, const bson_t **document, bson_error_t *error)
+{
+    if (!held->waiting)
+        return truce_cursor_next(held->cursor, document, error);
+    *document = held->waiting;
+    return TRUCE_OK;
+}
+
+truce_status held_read(struct held_cursor *held, int64_t most, bson_t *batch, bool *end,
+                       bson_error_t *error)
+{
+    char buffer[16];
+    const char *key;
+
+    *end = false;
+    for (uint32_t i = 0; most < 0 || i < most; i++) {
+        const bson_t *document;
+        truce_status status = next(held, &document, error);
+
+        if (status)
+            return status;
+        if (!document) {
+            *end = true;
+            return TRUCE_OK;
+        }
+        if (i && batch->len + document->len > TRUCE_DOCUMENT_BYTES_MAX) {
+            if (!held->waiting)
+                held->waiting = bson_copy(document);
+            return TRUCE_OK;
+        }
+        bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+        BSON_APPEND_DOCUMENT(batch, key, document);
+        if (held->waiting)
+            bson_destroy(held->waiting);
+        held->waiting = NULL;
+    }
+    return TRUCE_OK;
+}
+
+void held_close(struct held_cursor *held)
+{
+    truce_cursor_close(held->cursor);
+    if (held->waiting)
+        bson_destroy(held->waiting);
+    bson_free(held->place);
+    bson_free(held);
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+static int find(const struct held_cursors *cursors, int64_t id)
+{
+    int i = 0;
+
+    while (i < cursors->count && cursors->all[i]->id != id)
+        i++;
+    return i;
+}
+
+truce_status held_keep(struct held_cursors *cursors, struct held_cursor *held, bson_error_t *error)
+{
+    bool full;
+
+    held->idle_since_ns = truce__clock_monotonic_ns();
+    pthread_mutex_lock(&cursors->mutex);
+    full = cursors->count == cursors->most;
+    while (!full && !held->id) { /* hard to guess, and never negative: some clients print it */
+        int64_t id = (int64_t)(truce__random_next(&cursors->random) >> 1);
+
+        if (find(cursors, id) == cursors->count)
+            held->id = id;
+    }
+    if (!full)
+        cursors->all[cursors->count++] = held;
+    pthread_mutex_unlock(&cursors->mutex);
+    if (!full)
+        return TRUCE_OK;
+    held_close(held);
+    return truce__fail(
+        TRUCE_LIMIT, error,
+        "%d cursors are open, which is the maximum: read them to their end, or close "
+        "them",
+        cursors->most);
+}
+
+static struct held_cursor *take_out(struct held_cursors *cursors, int i)
+{
+    struct held_cursor *held = cursors->all[i];
+
+    cursors->all[i] = cursors->all[--cursors->count];
+    return held;
+}
+
+struct held_cursor *held_take(struct held_cursors *cursors, int64_t id, const char *place)
+{
+    struct held_cursor *held = NULL;
+    int i;
+
+    pthread_mutex_lock(&cursors->mutex);
+    i = find(cursors, id);
+    if (i < cursors->count && !strcmp(cursors->all[i]->place, place))
+        held = take_out(cursors, i);
+    pthread_mutex_unlock(&cursors->mutex);
+    return held;
+}
+
+void held_expire(struct held_cursors *cursors, int64_t idle_ms)
+{
+    int64_t before_ns = truce__clock_monotonic_ns() - idle_ms * 1000000;
+    struct held_cursor *old;
+
+    do {
+        old = NULL;
+        pthread_mutex_lock(&cursors->mutex);
+        for (int i = 0; i < cursors->count && !old; i++)
+            if (cursors->all[i]->idle_since_ns < before_ns)
+                old = take_out(cursors, i);
+        pthread_mutex_unlock(&cursors->mutex);
+        if (old)
+            held_close(old);
+    } while (old);
+}
+
+int held_count(struct held_cursors *cursors)
+{
+    int count;
+
+    pthread_mutex_lock(&cursors->mutex);
+    count = cursors->count;
+    pthread_mutex_unlock(&cursors->mutex);
+    return count;
+}

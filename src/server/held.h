@@ -1,0 +1,38 @@
+#ifndef TRUCE_SERVER_HELD_H
+#define TRUCE_SERVER_HELD_H
+
+/* Cursors that clients come back to, by number. */
+#include <stdint.h>
+
+#include "truce/store.h"
+
+struct held_cursor {
+    int64_t id;           /* 0 until it is kept */
+    truce_cursor *cursor; /* its own */
+    bson_t *waiting;      /* was read, and did not fit into the last batch */
+    char *place;          /* the namespace as the client knows it */
+    int64_t idle_since_ns;
+};
+
+struct held_cursors;
+
+struct held_cursors *held_new(int most);
+void held_free(struct held_cursors *cursors); /* closes what is left */
+
+/* Documents into `batch`, an array that was begun: at most `most` (negative: no maximum) and 16 MB. `*end`: there are
+ * no more. */
+truce_status held_read(struct held_cursor *held, int64_t most, bson_t *batch, bool *end,
+                       bson_error_t *error);
+void held_close(struct held_cursor *held); /* frees it too */
+
+/* Keeps it under a number of its own, or under the one that it had. LIMIT: there are too many, and it was
+ * closed. */
+truce_status held_keep(struct held_cursors *cursors, struct held_cursor *held, bson_error_t *error);
+/* Takes it out: nobody else finds it until it is kept again. NULL: there is none of this number and
+ * namespace, or another connection reads it just now. */
+struct held_cursor *held_take(struct held_cursors *cursors, int64_t id, const char *place);
+/* Closes those that nobody asked for so long. */
+void held_expire(struct held_cursors *cursors, int64_t idle_ms);
+int held_count(struct held_cursors *cursors);
+
+#endif

@@ -1,0 +1,221 @@
+#include "server/places.h"
+
+#include <stdio.h>
+#include <string.h>
+
+truce_status database_check(const char *name, bson_error_t *error)
+{
+    size_t length = strlen(name);
+
+    if (length && length <= DATABASE_NAME_MAX && !strpbrk(name, "/\\. \"$*<>:|?") &&
+        bson_utf8_validate(name, length, false))
+        return TRUCE_OK;
+    return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                         "the database name \"%.80s\" is not valid: it must have 1 to %d bytes and "
+                         "none of / \\ . \" $ * < > : | ? and space",
+                         bson_utf8_validate(name, length, false) ? name : "", DATABASE_NAME_MAX);
+}
+
+truce_status place_of(const char *own, const char *database, const char *collection,
+                      char place[PLACE_MAX], bson_error_t *error)
+{
+    bool is_own = !strcmp(own, database);
+
+    if (is_own && collection[0] == '@')
+        return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                             "the collection name \"%.80s\" begins with @, which stands for other "
+                             "databases in the store",
+                             collection);
+    if (strlen(collection) > TRUCE_COLLECTION_NAME_MAX)
+        return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                             "the collection name \"%.40s...\" has more than %d bytes", collection,
+                             TRUCE_COLLECTION_NAME_MAX);
+    if (!collection[0])
+        return truce__refuse(CODE_INVALID_NAMESPACE, error, "the collection name is empty");
+    snprintf(place, PLACE_MAX, "%s%s%s%s", is_own ? "" : "@", is_own ? "" : database,
+             is_own ? "" : ".", collection);
+    return TRUCE_OK;
+}
+
+const char *place_within(const char *own, const char *database, const char *place)
+{
+    size_t length = strlen(database);
+
+    if (!strcmp(own, database))
+        return place[0] == '@' ? NULL : place;
+    return place[0] == '@' && !strncmp(place + 1, database, length) && place[1 + length] == '.'
+               ? place + length + 2
+               : NULL;
+}
+
+void place_database(const char *own, const char *place, char database[DATABASE_NAME_MAX + 1])
+{
+    const char *dot = strchr(place, '.');
+
+    if (place[0] == '@' && dot)
+        snprintf(database, DATABASE_NAME_MAX + 1, "%.*s", (int)(dot - place - 1), place + 1);
+    else
+        snprintf(database, DATABASE_NAME_MAX + 1, "%s", own);
+}
+
+/* ---- pipelines ------------------------------------------------------------------------------ */
+
+struct naming {
+    const char *own, *database;
+    bson_error_t *error;
+};
+
+static truce_status name_stages(const struct naming *naming, const bson_iter_t *stages,
+                                bson_t *result);
+
+static truce_status append_place(const struct naming *naming, const char *database,
+                                 const char *collection, bson_t *to, const char *key)
+{
+    char place[PLACE_MAX];
+    truce_status status = place_of(naming->own, database, collection, place, naming->error);
+
+    if (!status)
+        BSON_APPEND_UTF8(to, key, place);
+    return status;
+}
+
+/* "name", or {db: "school", coll: "name"}; what is neither is left for the store to refuse. */
+static truce_status append_target(const struct naming *naming, const bson_iter_t *value, bson_t *to,
+                                  const char *key)
+{
+    const char *database = naming->database, *collection = NULL;
+    bson_iter_t field;
+
+    if (BSON_ITER_HOLDS_UTF8(value))
+        return append_place(naming, database, bson_iter_utf8(value, NULL), to, key);
+    if (BSON_ITER_HOLDS_DOCUMENT(value) && bson_iter_recurse(value, &field))
+        while (bson_iter_next(&field)) {
+            if (!strcmp(bson_iter_key(&field), "db") && BSON_ITER_HOLDS_UTF8(&field))
+                database = bson_iter_utf8(&field, NULL);
+            else if (!strcmp(bson_iter_key(&field), "coll") && BSON_ITER_HOLDS_UTF8(&field))
+                collection = bson_iter_utf8(&field, NULL);
+        }
+    if (collection) {
+        truce_status status = database_check(database, naming->error);
+
+        return status ? status : append_place(naming, database, collection, to, key);
+    }
+    BSON_APPEND_VALUE(to, key, bson_iter_value((bson_iter_t *)value));
+    return TRUCE_OK;
+}
+
+/* The fields of a stage, of which `target` names a collection and `pipeline`, if it is there, reads it. */
+static truce_status append_fields(const struct naming *naming, const bson_iter_t *value,
+                                  const char *target, bson_t *to)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t field;
+
+    if (!bson_iter_recurse(value, &field))
+        return TRUCE_OK;
+    while (!status && bson_iter_next(&field)) {
+        const char *key = bson_iter_key(&field);
+        bson_t inner;
+
+        if (!strcmp(key, target)) {
+            status = append_target(naming, &field, to, key);
+        } else if (!strcmp(key, "pipeline") && BSON_ITER_HOLDS_ARRAY(&field)) {
+            BSON_APPEND_ARRAY_BEGIN(to, key, &inner);
+            status = name_stages(naming, &field, &inner);
+            bson_append_array_end(to, &inner);
+        } else {
+            BSON_APPEND_VALUE(to, key, bson_iter_value(&field));
+        }
+    }
+    return status;
+}
+
+static truce_status append_facets(const struct naming *naming, const bson_iter_t *value, bson_t *to)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t facet;
+    bson_t inner;
+
+    if (!bson_iter_recurse(value, &facet))
+        return TRUCE_OK;
+    while (!status && bson_iter_next(&facet)) {
+        if (!BSON_ITER_HOLDS_ARRAY(&facet)) {
+            BSON_APPEND_VALUE(to, bson_iter_key(&facet), bson_iter_value(&facet));
+            continue;
+        }
+        BSON_APPEND_ARRAY_BEGIN(to, bson_iter_key(&facet), &inner);
+        status = name_stages(naming, &facet, &inner);
+        bson_append_array_end(to, &inner);
+    }
+    return status;
+}
+
+/* The field of a stage that names a collection; NULL: it names none. */
+static const char *target_of(const char *stage)
+{
+    static const char *const targets[][2] = {
+        {"$lookup", "from"}, {"$graphLookup", "from"}, {"$unionWith", "coll"}, {"$merge", "into"}};
+
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (!strcmp(stage, targets[i][0]))
+            return targets[i][1];
+    return NULL;
+}
+
+static truce_status append_stage(const struct naming *naming, const bson_iter_t *stage, bson_t *to)
+{
+    const char *name = bson_iter_key(stage), *target = target_of(name);
+    bool is_document = BSON_ITER_HOLDS_DOCUMENT(stage);
+    truce_status status;
+    bson_t inner;
+
+    if (!strcmp(name, "$out") || (target && BSON_ITER_HOLDS_UTF8(stage)))
+        return append_target(naming, stage, to, name);
+    if (!is_document || (!target && strcmp(name, "$facet") != 0)) {
+        BSON_APPEND_VALUE(to, name, bson_iter_value((bson_iter_t *)stage));
+        return TRUCE_OK;
+    }
+    BSON_APPEND_DOCUMENT_BEGIN(to, name, &inner);
+    status = target ? append_fields(naming, stage, target, &inner)
+                    : append_facets(naming, stage, &inner);
+    bson_append_document_end(to, &inner);
+    return status;
+}
+
+static truce_status name_stages(const struct naming *naming, const bson_iter_t *stages,
+                                bson_t *result)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t at, field;
+    bson_t inner;
+
+    if (!bson_iter_recurse(stages, &at))
+        return TRUCE_OK;
+    while (!status && bson_iter_next(&at)) {
+        if (!BSON_ITER_HOLDS_DOCUMENT(&at) || !bson_iter_recurse(&at, &field)) {
+            BSON_APPEND_VALUE(result, bson_iter_key(&at), bson_iter_value(&at));
+            continue;
+        }
+        BSON_APPEND_DOCUMENT_BEGIN(result, bson_iter_key(&at), &inner);
+        while (!status && bson_iter_next(&field))
+            status = append_stage(naming, &field, &inner);
+        bson_append_document_end(result, &inner);
+    }
+    return status;
+}
+
+truce_status place_pipeline(const char *own, const char *database, const bson_t *pipeline,
+                            bson_t *result, bson_error_t *error)
+{
+    struct naming naming = {own, database, error};
+    bson_t around = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+    bson_iter_t stages;
+
+    bson_init(result);
+    BSON_APPEND_ARRAY(&around, "p", pipeline);
+    if (bson_iter_init_find(&stages, &around, "p"))
+        status = name_stages(&naming, &stages, result);
+    bson_destroy(&around);
+    return status;
+}

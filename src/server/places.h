@@ -1,0 +1,41 @@
+#ifndef TRUCE_SERVER_PLACES_H
+#define TRUCE_SERVER_PLACES_H
+
+/*
+ * Where the collections of the wire stand in the store.
+ *
+ *     database "test", the server's own     students            -> students
+ *     any other database, "school"          students            -> @school.students
+ *
+ * So a file that a program uses through the library and one that is served are the same file. A database's
+ * name has no dot, so there is one way back. In the server's own database a name that begins with @ is
+ * refused.
+ */
+#include <stdbool.h>
+
+#include "base/limits.h"
+#include "base/status.h"
+
+#define DATABASE_NAME_MAX 63
+#define PLACE_MAX         (TRUCE_PLACE_NAME_MAX + 1)
+
+/* CODE_INVALID_NAMESPACE, as MongoDB. */
+truce_status database_check(const char *name, bson_error_t *error);
+
+/* `own`: the server's own database. */
+truce_status place_of(const char *own, const char *database, const char *collection,
+                      char place[PLACE_MAX], bson_error_t *error);
+
+/* The way back: the collection's name, borrowed from `place`; NULL: it is not of this database. */
+const char *place_within(const char *own, const char *database, const char *place);
+
+/* The database in which the place is. */
+void place_database(const char *own, const char *place, char database[DATABASE_NAME_MAX + 1]);
+
+/* A pipeline of one database with the names of the collections that its stages read and write ($lookup,
+ * $graphLookup, $unionWith, $out, $merge, and those within $facet) turned into places; another database may be
+ * named where MongoDB allows it. `result` is initialised in any case. */
+truce_status place_pipeline(const char *own, const char *database, const bson_t *pipeline,
+                            bson_t *result, bson_error_t *error);
+
+#endif

@@ -1,0 +1,589 @@
+/* Databases, collections and indexes. */
+#include "server/groups.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/random.h"
+#include "bson/value.h"
+#include "query/match/match.h"
+
+/* ---- what is there -------------------------------------------------------------------------- */
+
+/* The collections of the store, each {name, documents, bytes, indexes}. */
+struct places {
+    bson_t list;
+    bson_iter_t at;
+};
+
+static truce_status places_begin(struct call *call, struct places *places, bson_error_t *error)
+{
+    truce_status status = truce_collection_list(call->server->store, &places->list, error);
+
+    (void)bson_iter_init(&places->at, &places->list);
+    return status;
+}
+
+/* The next one; `facts` is a view. */
+static bool places_next(struct places *places, const char **place, bson_t *facts)
+{
+    const uint8_t *bytes;
+    uint32_t size;
+
+    if (!bson_iter_next(&places->at) || !BSON_ITER_HOLDS_DOCUMENT(&places->at))
+        return false;
+    bson_iter_document(&places->at, &size, &bytes);
+    (void)bson_init_static(facts, bytes, size);
+    *place = truce__field_text(facts, "name");
+    return true;
+}
+
+static truce_status is_there(struct call *call, const char *place, bool *there, bson_t *facts,
+                             bson_error_t *error)
+{
+    struct places places;
+    truce_status status = places_begin(call, &places, error);
+    const char *name;
+    bson_t view;
+
+    *there = false;
+    while (!status && !*there && places_next(&places, &name, &view)) {
+        *there = !strcmp(name, place);
+        if (*there && facts)
+            bson_copy_to(&view, facts);
+    }
+    if (!*there && facts)
+        bson_init(facts);
+    bson_destroy(&places.list);
+    return status;
+}
+
+static truce_status no_such_place(struct call *call, bson_error_t *error)
+{
+    return truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "ns does not exist: %s",
+                         call_namespace(call, bson_iter_utf8(&call->value, NULL)));
+}
+
+/* ---- collections ---------------------------------------------------------------------------- */
+
+static const struct field create_fields[] = {{"autoIndexId", FIELD_IGNORED, 0},
+                                             {"capped", FIELD_PLAIN, 0},
+                                             {"changeStreamPreAndPostImages", FIELD_PLAIN, 0},
+                                             {"clusteredIndex", FIELD_PLAIN, 0},
+                                             {"collation", FIELD_PLAIN, 0},
+                                             {"encryptedFields", FIELD_PLAIN, 0},
+                                             {"expireAfterSeconds", FIELD_PLAIN, 0},
+                                             {"idIndex", FIELD_IGNORED, 0},
+                                             {"indexOptionDefaults", FIELD_PLAIN, 0},
+                                             {"max", FIELD_PLAIN, 0},
+                                             {"pipeline", FIELD_PLAIN, 0},
+                                             {"size", FIELD_PLAIN, 0},
+                                             {"storageEngine", FIELD_PLAIN, 0},
+                                             {"timeseries", FIELD_PLAIN, 0},
+                                             {"validationAction", FIELD_PLAIN, 0},
+                                             {"validationLevel", FIELD_PLAIN, 0},
+                                             {"validator", FIELD_PLAIN, 0},
+                                             {"viewOn", FIELD_PLAIN, 0},
+                                             {NULL, FIELD_IGNORED, 0}};
+
+truce_status serve_create(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    char place[PLACE_MAX];
+    bool there = false;
+    truce_status status = call_place(call, place, error);
+
+    (void)reply;
+    if (!status)
+        status = call_own_fields(call, create_fields, NULL, error);
+    if (!status)
+        status = is_there(call, place, &there, NULL, error);
+    if (!status && there)
+        return truce__refuse(CODE_NAMESPACE_EXISTS, error, "Collection %s already exists.",
+                             call_namespace(call, bson_iter_utf8(&call->value, NULL)));
+    return status ? status : truce_collection_create(call->server->store, place, error);
+}
+
+truce_status serve_drop(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    char place[PLACE_MAX];
+    truce_status status = call_place(call, place, error);
+
+    if (!status)
+        status = truce_collection_drop(call->server->store, place, error);
+    if (!status)
+        BSON_APPEND_UTF8(reply, "ns", call_namespace(call, bson_iter_utf8(&call->value, NULL)));
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* as MongoDB since 7.0 */
+}
+
+truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct places places;
+    const char *place;
+    bson_t facts;
+    truce_status status = places_begin(call, &places, error);
+
+    while (!status && places_next(&places, &place, &facts))
+        if (place_within(call->server->database, call->database, place)) {
+            status = truce_collection_drop(call->server->store, place, error);
+            if (status == TRUCE_NOT_FOUND)
+                status = TRUCE_OK; /* somebody else was faster */
+        }
+    bson_destroy(&places.list);
+    BSON_APPEND_UTF8(reply, "dropped", call->database);
+    return status;
+}
+
+struct rename {
+    const char *to;
+    bool drop;
+};
+
+static const struct field rename_fields[] = {
+    {"to", FIELD_TEXT, offsetof(struct rename, to)},
+    {"dropTarget", FIELD_FLAG, offsetof(struct rename, drop)},
+    {NULL, FIELD_IGNORED, 0}};
+
+/* "school.students" */
+static truce_status place_of_namespace(struct call *call, const char *ns, char place[PLACE_MAX],
+                                       bson_error_t *error)
+{
+    char database[DATABASE_NAME_MAX + 1];
+    const char *dot = strchr(ns, '.');
+    size_t length = dot ? (size_t)(dot - ns) : 0;
+    truce_status status;
+
+    if (!length || length > DATABASE_NAME_MAX)
+        return truce__refuse(CODE_INVALID_NAMESPACE, error,
+                             "\"%.80s\" is not of the form DATABASE.COLLECTION", ns);
+    snprintf(database, sizeof database, "%.*s", (int)length, ns);
+    status = database_check(database, error);
+    return status ? status : place_of(call->server->database, database, dot + 1, place, error);
+}
+
+truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    char from[PLACE_MAX], to[PLACE_MAX];
+    struct rename rename = {0};
+    truce_status status = call_own_fields(call, rename_fields, &rename, error);
+
+    (void)reply;
+    if (!status && (!rename.to || !BSON_ITER_HOLDS_UTF8(&call->value)))
+        status = truce__refuse(40414, error, "renameCollection must have two namespaces");
+    if (!status)
+        status = place_of_namespace(call, bson_iter_utf8(&call->value, NULL), from, error);
+    if (!status)
+        status = place_of_namespace(call, rename.to, to, error);
+    return status ? status
+                  : truce_collection_rename(call->server->store, from, to, rename.drop, error);
+}
+
+/* ---- lists ---------------------------------------------------------------------------------- */
+
+struct list {
+    const bson_t *filter;
+    bool names_only;
+};
+
+static const struct field list_fields[] = {
+    {"filter", FIELD_DOCUMENT, offsetof(struct list, filter)},
+    {"nameOnly", FIELD_FLAG, offsetof(struct list, names_only)},
+    {"authorizedCollections", FIELD_IGNORED, 0},
+    {"authorizedDatabases", FIELD_IGNORED, 0},
+    {"cursor", FIELD_IGNORED, 0},
+    {NULL, FIELD_IGNORED, 0}};
+
+/* A list that grows by what matches the client's filter. */
+struct sifted {
+    struct match *match;
+    struct query_context context;
+    bson_t array;
+    uint32_t count;
+};
+
+static truce_status sifted_begin(struct call *call, struct sifted *sifted, struct list *list,
+                                 bson_error_t *error)
+{
+    truce_status status = call_own_fields(call, list_fields, list, error);
+
+    *sifted = (struct sifted){.context = {.now_ms = truce__clock_wall_ms(), .arena = &call->arena}};
+    bson_init(&sifted->array);
+    return status ? status : truce__match_new(list->filter, &sifted->match, error);
+}
+
+static truce_status sift(struct sifted *sifted, const bson_t *document, bson_error_t *error)
+{
+    struct match_result result;
+    char buffer[16];
+    const char *key;
+    truce_status status = truce__match_test(sifted->match, truce__value_document(document),
+                                            &sifted->context, &result, error);
+
+    if (status || !result.matched)
+        return status;
+    bson_uint32_to_string(sifted->count++, &key, buffer, sizeof buffer);
+    BSON_APPEND_DOCUMENT(&sifted->array, key, document);
+    return TRUCE_OK;
+}
+
+static void sifted_end(struct sifted *sifted)
+{
+    if (sifted->match)
+        truce__match_free(sifted->match);
+    bson_destroy(&sifted->array);
+}
+
+static void describe_collection(const char *name, bool name_only, bson_t *document)
+{
+    bson_init(document);
+    BCON_APPEND(document, "name", BCON_UTF8(name), "type", BCON_UTF8("collection"));
+    if (!name_only)
+        BCON_APPEND(document, "options", "{", "}", "info", "{", "readOnly", BCON_BOOL(false), "}",
+                    "idIndex", "{", "v", BCON_INT32(2), "key", "{", "_id", BCON_INT32(1), "}",
+                    "name", BCON_UTF8("_id_"), "}");
+}
+
+truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct places places = {.list = BSON_INITIALIZER};
+    struct sifted sifted;
+    struct list list = {0};
+    const char *place;
+    bson_t facts, document;
+    truce_status status = sifted_begin(call, &sifted, &list, error);
+
+    if (!status) {
+        bson_destroy(&places.list);
+        status = places_begin(call, &places, error);
+    }
+    while (!status && places_next(&places, &place, &facts)) {
+        const char *name = place_within(call->server->database, call->database, place);
+
+        if (!name)
+            continue;
+        describe_collection(name, list.names_only, &document);
+        status = sift(&sifted, &document, error);
+        bson_destroy(&document);
+    }
+    if (!status)
+        status = serve_documents(call, &sifted.array, "$cmd.listCollections", reply);
+    bson_destroy(&places.list);
+    sifted_end(&sifted);
+    return status;
+}
+
+/* Databases with their sizes, in the order in which they are met. */
+struct databases {
+    struct database {
+        char name[DATABASE_NAME_MAX + 1];
+        int64_t bytes, documents, collections, indexes;
+    } * all;
+    uint32_t count;
+};
+
+static struct database *database_of(struct databases *databases, const char *name)
+{
+    for (uint32_t i = 0; i < databases->count; i++)
+        if (!strcmp(databases->all[i].name, name))
+            return &databases->all[i];
+    databases->all = bson_realloc(databases->all, (databases->count + 1) * sizeof *databases->all);
+    databases->all[databases->count] = (struct database){0};
+    snprintf(databases->all[databases->count].name, DATABASE_NAME_MAX + 1, "%s", name);
+    return &databases->all[databases->count++];
+}
+
+static truce_status count_databases(struct call *call, struct databases *databases,
+                                    bson_error_t *error)
+{
+    struct places places;
+    const char *place;
+    bson_t facts;
+    truce_status status = places_begin(call, &places, error);
+
+    while (!status && places_next(&places, &place, &facts)) {
+        char name[DATABASE_NAME_MAX + 1];
+        struct database *database;
+
+        place_database(call->server->database, place, name);
+        database = database_of(databases, name);
+        database->bytes += truce__field_number(&facts, "bytes");
+        database->documents += truce__field_number(&facts, "documents");
+        database->indexes += truce__field_number(&facts, "indexes");
+        database->collections++;
+    }
+    bson_destroy(&places.list);
+    return status;
+}
+
+truce_status serve_list_databases(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct databases databases = {0};
+    struct sifted sifted;
+    struct list list = {0};
+    int64_t total = 0;
+    bson_t document;
+    truce_status status = sifted_begin(call, &sifted, &list, error);
+
+    if (!status)
+        status = count_databases(call, &databases, error);
+    for (uint32_t i = 0; i < databases.count && !status; i++) {
+        const struct database *database = &databases.all[i];
+
+        bson_init(&document);
+        BSON_APPEND_UTF8(&document, "name", database->name);
+        if (!list.names_only) {
+            BSON_APPEND_INT64(&document, "sizeOnDisk", database->bytes);
+            BSON_APPEND_BOOL(&document, "empty", database->documents == 0);
+        }
+        status = sift(&sifted, &document, error);
+        bson_destroy(&document);
+        total += database->bytes;
+    }
+    BSON_APPEND_ARRAY(reply, "databases", &sifted.array);
+    if (!list.names_only)
+        BSON_APPEND_INT64(reply, "totalSize", total);
+    bson_free(databases.all);
+    sifted_end(&sifted);
+    return status;
+}
+
+/* ---- indexes -------------------------------------------------------------------------------- */
+
+static int32_t count_indexes(struct call *call, const char *place)
+{
+    bson_t indexes;
+    truce_status status = truce_index_list(call->server->store, place, &indexes, NULL);
+    int32_t count = status ? 0 : (int32_t)bson_count_keys(&indexes);
+
+    bson_destroy(&indexes);
+    return count;
+}
+
+static const struct field create_index_fields[] = {
+    {"indexes", FIELD_IGNORED, 0}, {"commitQuorum", FIELD_IGNORED, 0}, {NULL, FIELD_IGNORED, 0}};
+
+/* Without what MongoDB's drivers may say and the store has no use for. */
+static void trim_index(const bson_t *given, bson_t *index)
+{
+    bson_init(index);
+    bson_copy_to_excluding_noinit(given, index, "v", "background", "ns", NULL);
+}
+
+truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct documents indexes;
+    char place[PLACE_MAX];
+    bool there = false;
+    int32_t before = 0, after;
+    truce_status status = call_place(call, place, error);
+
+    if (!status)
+        status = call_own_fields(call, create_index_fields, NULL, error);
+    if (!status)
+        status = call_documents(call, "indexes", &indexes, error);
+    if (!status)
+        status = is_there(call, place, &there, NULL, error);
+    if (!status)
+        before = there ? count_indexes(call, place) : 1;
+    for (uint32_t i = 0; !status && i < indexes.count; i++) {
+        bson_t index;
+
+        trim_index(indexes.all[i], &index);
+        status = truce_index_create(call->server->store, place, &index, error);
+        bson_destroy(&index);
+    }
+    if (status)
+        return status;
+    after = count_indexes(call, place);
+    BCON_APPEND(reply, "numIndexesBefore", BCON_INT32(before), "numIndexesAfter", BCON_INT32(after),
+                "createdCollectionAutomatically", BCON_BOOL(!there));
+    if (before == after)
+        BSON_APPEND_UTF8(reply, "note", "all indexes already exist");
+    return TRUCE_OK;
+}
+
+/* The name of the index with this key pattern, or NULL. */
+static const char *name_by_key(const bson_t *indexes, const bson_t *key)
+{
+    bson_iter_t at, field;
+
+    (void)bson_iter_init(&at, indexes);
+    while (bson_iter_next(&at)) {
+        const uint8_t *bytes;
+        const char *name = NULL;
+        bool same = false;
+        uint32_t size;
+
+        if (!bson_iter_recurse(&at, &field))
+            continue;
+        while (bson_iter_next(&field)) {
+            if (!strcmp(bson_iter_key(&field), "name"))
+                name = bson_iter_utf8(&field, NULL);
+            if (!strcmp(bson_iter_key(&field), "key") && BSON_ITER_HOLDS_DOCUMENT(&field)) {
+                bson_t view;
+
+                bson_iter_document(&field, &size, &bytes);
+                same = bson_init_static(&view, bytes, size) &&
+                       truce__value_compare(truce__value_document(&view),
+                                            truce__value_document(key)) == 0;
+            }
+        }
+        if (same)
+            return name;
+    }
+    return NULL;
+}
+
+static truce_status drop_all(struct call *call, const char *place, const bson_t *indexes,
+                             bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t at, name;
+
+    (void)bson_iter_init(&at, indexes);
+    while (!status && bson_iter_next(&at))
+        if (bson_iter_recurse(&at, &name) && bson_iter_find(&name, "name") &&
+            strcmp(bson_iter_utf8(&name, NULL), "_id_") != 0)
+            status =
+                truce_index_drop(call->server->store, place, bson_iter_utf8(&name, NULL), error);
+    return status;
+}
+
+/* `which`: "*", a name, a key pattern, or an array of names */
+static truce_status drop_some(struct call *call, const char *place, const bson_t *indexes,
+                              const bson_iter_t *which, bson_error_t *error)
+{
+    const char *name = NULL;
+    truce_status status = TRUCE_OK;
+    bson_iter_t inner;
+
+    if (BSON_ITER_HOLDS_ARRAY(which) && bson_iter_recurse(which, &inner)) {
+        while (!status && bson_iter_next(&inner))
+            status = BSON_ITER_HOLDS_UTF8(&inner)
+                         ? truce_index_drop(call->server->store, place,
+                                            bson_iter_utf8(&inner, NULL), error)
+                         : truce__refuse(CODE_TYPE_MISMATCH, error,
+                                         "the names of indexes must be texts");
+        return status;
+    }
+    if (BSON_ITER_HOLDS_UTF8(which))
+        name = bson_iter_utf8(which, NULL);
+    else if (BSON_ITER_HOLDS_DOCUMENT(which))
+        name = name_by_key(indexes, call_view_of(call, which));
+    if (!name)
+        return truce__refuse(CODE_INDEX_NOT_FOUND, error,
+                             "can't find an index with the name or key that was given");
+    if (!strcmp(name, "*"))
+        return drop_all(call, place, indexes, error);
+    return truce_index_drop(call->server->store, place, name, error);
+}
+
+static const struct field drop_index_fields[] = {{"index", FIELD_IGNORED, 0},
+                                                 {NULL, FIELD_IGNORED, 0}};
+
+truce_status serve_drop_indexes(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bson_t indexes = BSON_INITIALIZER;
+    char place[PLACE_MAX];
+    bson_iter_t which;
+    bool there = false;
+    truce_status status = call_place(call, place, error);
+
+    if (!status)
+        status = call_own_fields(call, drop_index_fields, NULL, error);
+    if (!status && !bson_iter_init_find(&which, &call->request->body, "index"))
+        status = truce__refuse(40414, error, "dropIndexes must name its index");
+    if (!status)
+        status = is_there(call, place, &there, NULL, error);
+    if (!status && !there)
+        status = no_such_place(call, error);
+    if (!status) {
+        bson_destroy(&indexes);
+        status = truce_index_list(call->server->store, place, &indexes, error);
+    }
+    if (!status) {
+        BSON_APPEND_INT32(reply, "nIndexesWas", (int32_t)bson_count_keys(&indexes));
+        status = drop_some(call, place, &indexes, &which, error);
+    }
+    bson_destroy(&indexes);
+    return status;
+}
+
+truce_status serve_list_indexes(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bson_t indexes = BSON_INITIALIZER, versioned = BSON_INITIALIZER, element, view;
+    char place[PLACE_MAX];
+    bool there = false;
+    bson_iter_t at;
+    truce_status status = call_place(call, place, error);
+
+    if (!status)
+        status = is_there(call, place, &there, NULL, error);
+    if (!status && !there)
+        status = no_such_place(call, error);
+    if (!status) {
+        bson_destroy(&indexes);
+        status = truce_index_list(call->server->store, place, &indexes, error);
+    }
+    (void)bson_iter_init(&at, &indexes);
+    while (!status && bson_iter_next(&at)) {
+        const uint8_t *bytes;
+        uint32_t size;
+
+        bson_iter_document(&at, &size, &bytes);
+        (void)bson_init_static(&view, bytes, size);
+        BSON_APPEND_DOCUMENT_BEGIN(&versioned, bson_iter_key(&at), &element);
+        if (!bson_has_field(&view, "v"))
+            BSON_APPEND_INT32(&element, "v", 2);
+        bson_concat(&element, &view);
+        bson_append_document_end(&versioned, &element);
+    }
+    if (!status)
+        status = serve_documents(call, &versioned, bson_iter_utf8(&call->value, NULL), reply);
+    bson_destroy(&versioned);
+    bson_destroy(&indexes);
+    return status;
+}
+
+/* ---- sizes ---------------------------------------------------------------------------------- */
+
+truce_status serve_collection_stats(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    char place[PLACE_MAX];
+    bool there;
+    bson_t facts = BSON_INITIALIZER;
+    int64_t bytes, documents;
+    truce_status status = call_place(call, place, error);
+
+    if (!status) {
+        bson_destroy(&facts);
+        status = is_there(call, place, &there, &facts, error);
+    }
+    bytes = truce__field_number(&facts, "bytes");
+    documents = truce__field_number(&facts, "documents");
+    if (!status) {
+        BSON_APPEND_UTF8(reply, "ns", call_namespace(call, bson_iter_utf8(&call->value, NULL)));
+        BCON_APPEND(reply, "count", BCON_INT64(documents), "size", BCON_INT64(bytes), "avgObjSize",
+                    BCON_INT64(documents ? bytes / documents : 0), "storageSize", BCON_INT64(bytes),
+                    "nindexes", BCON_INT32((int32_t)truce__field_number(&facts, "indexes")),
+                    "capped", BCON_BOOL(false));
+    }
+    bson_destroy(&facts);
+    return status;
+}
+
+truce_status serve_database_stats(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct databases databases = {0};
+    truce_status status = count_databases(call, &databases, error);
+    const struct database *database = database_of(&databases, call->database);
+
+    BCON_APPEND(reply, "db", BCON_UTF8(call->database), "collections",
+                BCON_INT64(database->collections), "views", BCON_INT64(0), "objects",
+                BCON_INT64(database->documents), "dataSize", BCON_DOUBLE((double)database->bytes),
+                "storageSize", BCON_DOUBLE((double)database->bytes), "indexes",
+                BCON_INT64(database->indexes));
+    bson_free(databases.all);
+    return status;
+}

@@ -1,0 +1,200 @@
+/* What the server is and does: the handshake, versions, counters, and what clients ask out of habit. */
+#include "server/groups.h"
+
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+
+#define WIRE_VERSION_MAX 21      /* MongoDB 7.0: clients of all ages come with it */
+#define SPOKEN_VERSION   "7.0.0" /* whose commands these are */
+#define SESSION_MINUTES  30
+
+truce_status serve_nothing(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)call;
+    (void)reply;
+    (void)error;
+    return TRUCE_OK;
+}
+
+truce_status serve_hello(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)error;
+    if (!strcmp(call->command->name, "hello"))
+        BSON_APPEND_BOOL(reply, "isWritablePrimary", true);
+    else
+        BSON_APPEND_BOOL(reply, "ismaster", true);
+    BCON_APPEND(reply, "helloOk", BCON_BOOL(true), "maxBsonObjectSize",
+                BCON_INT32(TRUCE_DOCUMENT_BYTES_MAX), "maxMessageSizeBytes", BCON_INT32(48000000),
+                "maxWriteBatchSize", BCON_INT32(TRUCE_BULK_MAX), "localTime",
+                BCON_DATE_TIME(truce__clock_wall_ms()), "logicalSessionTimeoutMinutes",
+                BCON_INT32(SESSION_MINUTES), "connectionId", BCON_INT32(call->connection->number),
+                "minWireVersion", BCON_INT32(0), "maxWireVersion", BCON_INT32(WIRE_VERSION_MAX),
+                "readOnly", BCON_BOOL(false));
+    return TRUCE_OK;
+}
+
+truce_status serve_build_info(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)call;
+    (void)error;
+    BCON_APPEND(reply, "version", BCON_UTF8(SPOKEN_VERSION), "versionArray", "[", BCON_INT32(7),
+                BCON_INT32(0), BCON_INT32(0), BCON_INT32(0), "]", "gitVersion",
+                BCON_UTF8("truce-" TRUCE_VERSION), "truce", "{", "version",
+                BCON_UTF8(TRUCE_VERSION), "}", "modules", "[", "]", "bits", BCON_INT32(64), "debug",
+                BCON_BOOL(false), "maxBsonObjectSize", BCON_INT32(TRUCE_DOCUMENT_BYTES_MAX),
+                "storageEngines", "[", BCON_UTF8("truce"), "]");
+    return TRUCE_OK;
+}
+
+truce_status serve_get_parameter(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bool all =
+        BSON_ITER_HOLDS_UTF8(&call->value) && !strcmp(bson_iter_utf8(&call->value, NULL), "*");
+
+    if (!all && !bson_has_field(&call->request->body, "featureCompatibilityVersion"))
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "no option found to get");
+    BCON_APPEND(reply, "featureCompatibilityVersion", "{", "version", BCON_UTF8("7.0"), "}");
+    return TRUCE_OK;
+}
+
+truce_status serve_server_status(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    static const char *const names[COUNTED_KINDS] = {"insert", "query",   "update",
+                                                     "delete", "getmore", "command"};
+    struct server *server = call->server;
+    int64_t up_ms = (truce__clock_monotonic_ns() - server->started_ns) / 1000000;
+    char host[256] = "";
+    bson_t counters;
+
+    (void)error;
+    (void)gethostname(host, sizeof host - 1);
+    BCON_APPEND(reply, "host", BCON_UTF8(host), "version", BCON_UTF8(SPOKEN_VERSION), "process",
+                BCON_UTF8("truce"), "pid", BCON_INT64(getpid()), "uptime",
+                BCON_DOUBLE((double)up_ms / 1000), "uptimeMillis", BCON_INT64(up_ms), "localTime",
+                BCON_DATE_TIME(truce__clock_wall_ms()));
+    pthread_mutex_lock(&server->mutex);
+    BCON_APPEND(reply, "connections", "{", "current", BCON_INT32(server->connected), "available",
+                BCON_INT32(server->connections_max - server->connected), "totalCreated",
+                BCON_INT64(server->created), "rejected", BCON_INT64(server->refused), "}");
+    pthread_mutex_unlock(&server->mutex);
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "opcounters", &counters);
+    for (int i = 0; i < COUNTED_KINDS; i++)
+        BSON_APPEND_INT64(&counters, names[i], atomic_load(&server->counted[i]));
+    bson_append_document_end(reply, &counters);
+    BCON_APPEND(reply, "metrics", "{", "cursor", "{", "open", "{", "total",
+                BCON_INT64(held_count(server->cursors)), "}", "}", "}", "storageEngine", "{",
+                "name", BCON_UTF8("truce"), "}");
+    return TRUCE_OK;
+}
+
+truce_status serve_connection_status(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)call;
+    (void)error;
+    BCON_APPEND(reply, "authInfo", "{", "authenticatedUsers", "[", "]", "authenticatedUserRoles",
+                "[", "]", "authenticatedUserPrivileges", "[", "]", "}");
+    return TRUCE_OK;
+}
+
+truce_status serve_host_info(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct utsname name = {0};
+
+    (void)call;
+    (void)error;
+    (void)uname(&name);
+    BCON_APPEND(reply, "system", "{", "currentTime", BCON_DATE_TIME(truce__clock_wall_ms()),
+                "hostname", BCON_UTF8(name.nodename), "cpuAddrSize", BCON_INT32(64), "numCores",
+                BCON_INT32((int32_t)sysconf(_SC_NPROCESSORS_ONLN)), "cpuArch",
+                BCON_UTF8(name.machine), "}", "os", "{", "type", BCON_UTF8(name.sysname), "name",
+                BCON_UTF8(name.sysname), "version", BCON_UTF8(name.release), "}");
+    return TRUCE_OK;
+}
+
+truce_status serve_log(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)error;
+    if (BSON_ITER_HOLDS_UTF8(&call->value) && !strcmp(bson_iter_utf8(&call->value, NULL), "*"))
+        BCON_APPEND(reply, "names", "[", BCON_UTF8("global"), BCON_UTF8("startupWarnings"), "]");
+    else
+        BCON_APPEND(reply, "totalLinesWritten", BCON_INT32(0), "log", "[", "]");
+    return TRUCE_OK;
+}
+
+truce_status serve_options(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)error;
+    BCON_APPEND(reply, "argv", "[", BCON_UTF8("truce"), BCON_UTF8("serve"), "]", "parsed", "{",
+                "net", "{", "port", BCON_INT32(call->server->port), "}", "}");
+    return TRUCE_OK;
+}
+
+truce_status serve_whats_my_uri(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)error;
+    BSON_APPEND_UTF8(reply, "you", call->connection->peer);
+    return TRUCE_OK;
+}
+
+truce_status serve_replica_status(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)call;
+    (void)reply;
+    return truce__refuse(76, error, "not running with --replSet");
+}
+
+truce_status serve_last_error(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)error;
+    BCON_APPEND(reply, "connectionId", BCON_INT32(call->connection->number), "n", BCON_INT32(0),
+                "err", BCON_NULL);
+    return TRUCE_OK;
+}
+
+truce_status serve_users(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)call;
+    (void)error;
+    BCON_APPEND(reply, "users", "[", "]");
+    return TRUCE_OK;
+}
+
+truce_status serve_start_session(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    uint64_t chance[2] = {truce__random_entropy(), truce__random_entropy()};
+    uint8_t id[16];
+    bson_t inner;
+
+    (void)call;
+    (void)error;
+    memcpy(id, chance, sizeof id);
+    id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* a UUID of version 4 */
+    id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "id", &inner);
+    BSON_APPEND_BINARY(&inner, "id", BSON_SUBTYPE_UUID, id, sizeof id);
+    bson_append_document_end(reply, &inner);
+    BSON_APPEND_INT32(reply, "timeoutMinutes", SESSION_MINUTES);
+    return TRUCE_OK;
+}
+
+truce_status serve_list_commands(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bson_t commands, one;
+
+    (void)call;
+    (void)error;
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "commands", &commands);
+    for (const struct command *at = server_commands; at->name; at++) {
+        if (!at->help)
+            continue; /* another spelling */
+        BSON_APPEND_DOCUMENT_BEGIN(&commands, at->name, &one);
+        BSON_APPEND_UTF8(&one, "help", at->help);
+        bson_append_document_end(&commands, &one);
+    }
+    bson_append_document_end(reply, &commands);
+    return TRUCE_OK;
+}

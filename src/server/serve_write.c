@@ -1,0 +1,358 @@
+/* insert, update, delete, findAndModify. */
+#include "server/groups.h"
+
+#include <string.h>
+
+#include "bson/value.h"
+
+/* ---- a bulk --------------------------------------------------------------------------------- */
+
+/* Refusals of one statement; anything else is said of the command as a whole. */
+static bool is_refusal(const truce_write_outcome *outcome)
+{
+    return outcome->status &&
+           (outcome->error.domain == TRUCE_ERROR_SERVER || outcome->status == TRUCE_DUPLICATE ||
+            outcome->status == TRUCE_INVALID || outcome->status == TRUCE_LIMIT) &&
+           outcome->status != TRUCE_TIMEOUT;
+}
+
+static void begin_element(bson_t *array, uint32_t *count, bson_t *element)
+{
+    char buffer[16];
+    const char *key;
+
+    bson_uint32_to_string((*count)++, &key, buffer, sizeof buffer);
+    bson_append_document_begin(array, key, -1, element);
+}
+
+static void append_write_errors(struct call *call, const truce_write_outcome *outcomes,
+                                uint32_t count, bson_t *reply)
+{
+    uint32_t wrong = 0;
+    bson_t array, element;
+
+    BSON_APPEND_ARRAY_BEGIN(reply, "writeErrors", &array);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_refusal(&outcomes[i]))
+            continue;
+        begin_element(&array, &wrong, &element);
+        BSON_APPEND_INT32(&element, "index", (int32_t)i);
+        BSON_APPEND_INT32(&element, "code",
+                          (int32_t)call_code(outcomes[i].status, &outcomes[i].error));
+        BSON_APPEND_UTF8(&element, "errmsg", call_sentence(call, outcomes[i].error.message));
+        bson_append_document_end(&array, &element);
+    }
+    bson_append_array_end(reply, &array);
+}
+
+static void append_upserted(const truce_write_outcome *outcomes, uint32_t count, bson_t *reply)
+{
+    uint32_t upserted = 0;
+    bson_t array, element;
+
+    BSON_APPEND_ARRAY_BEGIN(reply, "upserted", &array);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!outcomes[i].result.upserted)
+            continue;
+        begin_element(&array, &upserted, &element);
+        BSON_APPEND_INT32(&element, "index", (int32_t)i);
+        BSON_APPEND_VALUE(&element, "_id", &outcomes[i].result.upserted_id);
+        bson_append_document_end(&array, &element);
+    }
+    bson_append_array_end(reply, &array);
+}
+
+struct sums {
+    int64_t n, modified;
+    bool refused, upserted;
+};
+
+static int64_t count_of(const truce_write *write, const truce_write_result *result)
+{
+    switch (write->kind) {
+    case TRUCE_WRITE_UPDATE:
+        return result->matched + (result->upserted ? 1 : 0);
+    case TRUCE_WRITE_REMOVE:
+        return result->removed;
+    default:
+        return result->inserted;
+    }
+}
+
+static struct sums add_up(const truce_write *writes, const truce_write_outcome *outcomes,
+                          uint32_t count)
+{
+    struct sums sums = {0};
+
+    for (uint32_t i = 0; i < count; i++) {
+        const truce_write_result *result = &outcomes[i].result;
+
+        sums.refused = sums.refused || is_refusal(&outcomes[i]);
+        sums.upserted = sums.upserted || result->upserted;
+        sums.n += count_of(&writes[i], result);
+        sums.modified += result->modified;
+    }
+    return sums;
+}
+
+/* Does the writes in one bulk, and fills the reply: {n, nModified, upserted, writeErrors}. */
+static truce_status write_all(struct call *call, const truce_write *writes, uint32_t count,
+                              bool ordered, bson_t *reply, bson_error_t *error)
+{
+    truce_bulk_options options = {
+        .unordered = !ordered, .relaxed = call->relaxed, .deadline_ms = call->deadline_ms};
+    truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
+    truce_status status = truce_bulk(call->server->store, writes, count, &options, outcomes, error);
+    struct sums sums = add_up(writes, outcomes, count);
+
+    for (uint32_t i = 0; i < count && status; i++)
+        if (outcomes[i].status && !is_refusal(&outcomes[i]) &&
+            outcomes[i].error.message[0]) { /* not the statement's fault */
+            *error = outcomes[i].error;
+            status = outcomes[i].status;
+            sums.refused = false;
+        }
+    if (sums.refused)
+        status = TRUCE_OK;
+    BSON_APPEND_INT32(reply, "n", (int32_t)sums.n);
+    if (writes[0].kind == TRUCE_WRITE_UPDATE)
+        BSON_APPEND_INT32(reply, "nModified", (int32_t)sums.modified);
+    if (sums.upserted)
+        append_upserted(outcomes, count, reply);
+    if (sums.refused)
+        append_write_errors(call, outcomes, count, reply);
+    for (uint32_t i = 0; i < count; i++)
+        truce_write_result_release(&outcomes[i].result);
+    bson_free(outcomes);
+    return status;
+}
+
+/* ---- the three commands --------------------------------------------------------------------- */
+
+struct write_command {
+    bool ordered;
+};
+
+static const struct field write_fields[] = {
+    {"ordered", FIELD_FLAG, offsetof(struct write_command, ordered)},
+    {"documents", FIELD_IGNORED, 0},
+    {"updates", FIELD_IGNORED, 0},
+    {"deletes", FIELD_IGNORED, 0},
+    {"bypassDocumentValidation", FIELD_IGNORED, 0},
+    {"let", FIELD_PLAIN, 0},
+    {NULL, FIELD_IGNORED, 0}};
+
+/* Fills one write from a statement of the command. */
+typedef truce_status (*read_statement)(struct call *call, const bson_t *statement,
+                                       truce_write *write, bson_error_t *error);
+
+static truce_status run(struct call *call, const char *name, read_statement read, bson_t *reply,
+                        bson_error_t *error)
+{
+    struct write_command command = {.ordered = true};
+    struct documents statements;
+    truce_write *writes;
+    char place[PLACE_MAX];
+    truce_status status = call_place(call, place, error);
+
+    if (!status)
+        status = call_own_fields(call, write_fields, &command, error);
+    if (!status)
+        status = call_documents(call, name, &statements, error);
+    if (status)
+        return status;
+    writes = bson_malloc0(statements.count * sizeof *writes);
+    for (uint32_t i = 0; i < statements.count && !status; i++) {
+        writes[i].collection = place;
+        status = read(call, statements.all[i], &writes[i], error);
+    }
+    if (!status)
+        status = write_all(call, writes, statements.count, command.ordered, reply, error);
+    bson_free(writes);
+    return status;
+}
+
+static truce_status read_insert(struct call *call, const bson_t *statement, truce_write *write,
+                                bson_error_t *error)
+{
+    (void)call;
+    (void)error;
+    write->kind = TRUCE_WRITE_INSERT;
+    write->document = statement;
+    return TRUCE_OK;
+}
+
+struct update {
+    const bson_t *filter, *array_filters, *hint;
+    struct either update;
+    bool multi, upsert;
+};
+
+static const struct field update_fields[] = {
+    {"q", FIELD_DOCUMENT, offsetof(struct update, filter)},
+    {"u", FIELD_EITHER, offsetof(struct update, update)},
+    {"multi", FIELD_FLAG, offsetof(struct update, multi)},
+    {"upsert", FIELD_FLAG, offsetof(struct update, upsert)},
+    {"arrayFilters", FIELD_ARRAY, offsetof(struct update, array_filters)},
+    {"hint", FIELD_HINT, offsetof(struct update, hint)},
+    {"collation", FIELD_PLAIN, 0},
+    {"c", FIELD_PLAIN, 0},
+    {"sort", FIELD_PLAIN, 0},
+    {NULL, FIELD_IGNORED, 0}};
+
+static truce_status read_update(struct call *call, const bson_t *statement, truce_write *write,
+                                bson_error_t *error)
+{
+    struct update update = {0};
+    truce_status status = truce__message_check(statement, error);
+
+    if (!status)
+        status = call_fields(call, statement, update_fields, false, &update, error);
+    if (!status && (!update.filter || !update.update.document))
+        status = truce__refuse(40414, error, "a statement of update must have q and u");
+    write->kind = TRUCE_WRITE_UPDATE;
+    write->filter = update.filter;
+    write->document = update.update.document;
+    write->options = (truce_write_options){.upsert = update.upsert,
+                                           .multi = update.multi,
+                                           .pipeline = update.update.is_array,
+                                           .array_filters = update.array_filters,
+                                           .hint = update.hint};
+    return status;
+}
+
+struct delete
+{
+    const bson_t *filter, *hint;
+    int64_t limit;
+};
+
+static const struct field delete_fields[] = {
+    {"q", FIELD_DOCUMENT, offsetof(struct delete, filter)},
+    {"limit", FIELD_NUMBER, offsetof(struct delete, limit)},
+    {"hint", FIELD_HINT, offsetof(struct delete, hint)},
+    {"collation", FIELD_PLAIN, 0},
+    {NULL, FIELD_IGNORED, 0}};
+
+static truce_status read_delete(struct call *call, const bson_t *statement, truce_write *write,
+                                bson_error_t *error)
+{
+    struct delete delete = {.limit = -1};
+    truce_status status = truce__message_check(statement, error);
+
+    if (!status)
+        status = call_fields(call, statement, delete_fields, false, &delete, error);
+    if (!status && !delete.filter)
+        status = truce__refuse(40414, error, "a statement of delete must have q");
+    if (!status && delete.limit != 0 && delete.limit != 1)
+        status = truce__refuse(CODE_FAILED_TO_PARSE, error,
+                               "the limit of a statement of delete must be 0 or 1");
+    write->kind = TRUCE_WRITE_REMOVE;
+    write->filter = delete.filter;
+    write->options = (truce_write_options){.multi = delete.limit == 0, .hint = delete.hint};
+    return status;
+}
+
+truce_status serve_insert(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    return run(call, "documents", read_insert, reply, error);
+}
+
+truce_status serve_update(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    return run(call, "updates", read_update, reply, error);
+}
+
+truce_status serve_delete(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    return run(call, "deletes", read_delete, reply, error);
+}
+
+/* ---- findAndModify -------------------------------------------------------------------------- */
+
+struct modify {
+    const bson_t *query, *sort, *fields, *array_filters, *hint;
+    struct either update;
+    bool remove, new, upsert;
+};
+
+static const struct field modify_fields[] = {
+    {"query", FIELD_DOCUMENT, offsetof(struct modify, query)},
+    {"sort", FIELD_DOCUMENT, offsetof(struct modify, sort)},
+    {"fields", FIELD_DOCUMENT, offsetof(struct modify, fields)},
+    {"arrayFilters", FIELD_ARRAY, offsetof(struct modify, array_filters)},
+    {"hint", FIELD_HINT, offsetof(struct modify, hint)},
+    {"update", FIELD_EITHER, offsetof(struct modify, update)},
+    {"remove", FIELD_FLAG, offsetof(struct modify, remove)},
+    {"new", FIELD_FLAG, offsetof(struct modify, new)},
+    {"upsert", FIELD_FLAG, offsetof(struct modify, upsert)},
+    {"bypassDocumentValidation", FIELD_IGNORED, 0},
+    {"collation", FIELD_PLAIN, 0},
+    {"let", FIELD_PLAIN, 0},
+    {NULL, FIELD_IGNORED, 0}};
+
+static void append_last(const struct modify *modify, const truce_write_result *result,
+                        bson_t *reply)
+{
+    bson_t last;
+
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "lastErrorObject", &last);
+    BSON_APPEND_INT32(&last, "n",
+                      (int32_t)(result->matched || result->removed || result->upserted ? 1 : 0));
+    if (!modify->remove)
+        BSON_APPEND_BOOL(&last, "updatedExisting", result->matched > 0);
+    if (result->upserted)
+        BSON_APPEND_VALUE(&last, "upserted", &result->upserted_id);
+    bson_append_document_end(reply, &last);
+}
+
+static truce_status check_modify(const struct modify *modify, bson_error_t *error)
+{
+    if (modify->remove && (modify->update.document || modify->upsert || modify->new))
+        return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                             "findAndModify with remove has no update, upsert or new");
+    if (!modify->remove && !modify->update.document)
+        return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                             "findAndModify must have an update, or remove");
+    return TRUCE_OK;
+}
+
+truce_status serve_find_and_modify(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    static const bson_t all = BSON_INITIALIZER;
+    truce_write_result result = {0};
+    truce_modify_options options;
+    struct modify modify = {0};
+    char place[PLACE_MAX];
+    bson_t document;
+    truce_status status = call_place(call, place, error);
+
+    if (!status)
+        status = call_own_fields(call, modify_fields, &modify, error);
+    if (!status)
+        status = check_modify(&modify, error);
+    if (status)
+        return status;
+    options = (truce_modify_options){.sort = modify.sort,
+                                     .projection = modify.fields,
+                                     .hint = modify.hint,
+                                     .remove = modify.remove,
+                                     .return_new = modify.new,
+                                     .upsert = modify.upsert,
+                                     .pipeline = modify.update.is_array,
+                                     .relaxed = call->relaxed,
+                                     .array_filters = modify.array_filters,
+                                     .deadline_ms = call->deadline_ms};
+    status = truce_find_and_modify(call->server->store, place, modify.query ? modify.query : &all,
+                                   modify.update.document, &options, &document, &result, error);
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    append_last(&modify, &result, reply);
+    if (result.matched || result.removed || (result.upserted && modify.new))
+        BSON_APPEND_DOCUMENT(reply, "value", &document);
+    else
+        BSON_APPEND_NULL(reply, "value");
+    truce_write_result_release(&result);
+    bson_destroy(&document);
+    return status;
+}

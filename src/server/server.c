@@ -1,0 +1,237 @@
+#include "server/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "server/places.h"
+#include "server/state.h"
+
+#define ACCEPT_MS 200 /* so often it looks whether to stop, and for cursors that are too old */
+
+/* ---- listening ------------------------------------------------------------------------------ */
+
+static bool is_loopback(const struct in_addr *address)
+{
+    return ntohl(address->s_addr) >> 24 == 127;
+}
+
+static truce_status listen_at(struct server *server, const char *address, int port,
+                              bson_error_t *error)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    socklen_t size = sizeof at;
+    int on = 1;
+
+    if (inet_pton(AF_INET, address, &at.sin_addr) != 1)
+        return truce__fail(TRUCE_INVALID, error, "\"%s\" is not an IPv4 address", address);
+    if (!is_loopback(&at.sin_addr))
+        return truce__fail(TRUCE_INVALID, error,
+                           "the server listens on this machine only (127.0.0.1), and not on %s: it "
+                           "cannot ask for passwords yet. Reach it from elsewhere through ssh -L",
+                           address);
+    server->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (server->listener < 0 ||
+        setsockopt(server->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
+        bind(server->listener, (struct sockaddr *)&at, sizeof at) ||
+        listen(server->listener, SOMAXCONN) ||
+        getsockname(server->listener, (struct sockaddr *)&at, &size))
+        return truce__fail(TRUCE_IO, error, "cannot listen on %s:%d: %s", address, port,
+                           strerror(errno));
+    server->port = ntohs(at.sin_port);
+    return TRUCE_OK;
+}
+
+/* ---- connections ---------------------------------------------------------------------------- */
+
+/* Links it; false: there are too many, or the server stops. */
+static bool enter(struct server *server, struct connection *connection)
+{
+    bool enters;
+
+    pthread_mutex_lock(&server->mutex);
+    enters = !server->stopping && server->connected < server->connections_max;
+    if (enters) {
+        connection->number = (int32_t)++server->created;
+        connection->next = server->connections;
+        server->connections = connection;
+        server->connected++;
+    } else {
+        server->refused++;
+    }
+    pthread_mutex_unlock(&server->mutex);
+    return enters;
+}
+
+void server_forget(struct connection *connection)
+{
+    struct server *server = connection->server;
+    struct connection **at = &server->connections;
+
+    pthread_mutex_lock(&server->mutex);
+    while (*at != connection)
+        at = &(*at)->next;
+    *at = connection->next;
+    server->connected--;
+    close(connection->socket);
+    pthread_cond_broadcast(&server->gone);
+    pthread_mutex_unlock(&server->mutex);
+    bson_free(connection);
+}
+
+static void welcome(struct server *server, int socket, const struct sockaddr_in *from)
+{
+    struct connection *connection = bson_malloc0(sizeof *connection);
+    char address[INET_ADDRSTRLEN] = "";
+    pthread_attr_t attributes;
+    pthread_t thread;
+    int on = 1;
+
+    connection->server = server;
+    connection->socket = socket;
+    inet_ntop(AF_INET, &from->sin_addr, address, sizeof address);
+    snprintf(connection->peer, sizeof connection->peer, "%s:%d", address, ntohs(from->sin_port));
+    (void)setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (!enter(server, connection)) {
+        close(socket);
+        bson_free(connection);
+        return;
+    }
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    if (pthread_create(&thread, &attributes, connection_run, connection))
+        server_forget(connection); /* no thread can be had: it is as if there were too many */
+    pthread_attr_destroy(&attributes);
+}
+
+static bool is_stopping(struct server *server)
+{
+    bool stopping;
+
+    pthread_mutex_lock(&server->mutex);
+    stopping = server->stopping;
+    pthread_mutex_unlock(&server->mutex);
+    return stopping;
+}
+
+static void *accept_all(void *arg)
+{
+    struct server *server = arg;
+    struct pollfd look = {.fd = server->listener, .events = POLLIN};
+
+    while (!is_stopping(server)) {
+        struct sockaddr_in from = {0};
+        socklen_t size = sizeof from;
+        int socket = -1;
+
+        if (poll(&look, 1, ACCEPT_MS) > 0)
+            socket = accept4(server->listener, (struct sockaddr *)&from, &size, SOCK_CLOEXEC);
+        if (socket >= 0)
+            welcome(server, socket, &from);
+        else if (errno == EMFILE || errno == ENFILE)
+            truce__clock_sleep_ms(ACCEPT_MS); /* somebody will close something */
+        held_expire(server->cursors, TRUCE_SERVER_CURSOR_IDLE_MS);
+    }
+    return NULL;
+}
+
+/* ---- beginning and end ---------------------------------------------------------------------- */
+
+static void server_free(struct server *server)
+{
+    held_free(server->cursors);
+    if (server->listener >= 0)
+        close(server->listener);
+    pthread_cond_destroy(&server->gone);
+    pthread_mutex_destroy(&server->mutex);
+    bson_free(server);
+}
+
+truce_status server_start(truce_store *store, const struct server_options *options,
+                          struct server **server, bson_error_t *error)
+{
+    static const struct server_options defaults;
+    const char *database;
+    struct server *made;
+    truce_status status;
+
+    *server = NULL;
+    if (!options)
+        options = &defaults;
+    database = options->database ? options->database : "test";
+    status = database_check(database, error);
+    if (status)
+        return status;
+    made = bson_malloc0(sizeof *made);
+    made->store = store;
+    made->listener = -1;
+    snprintf(made->database, sizeof made->database, "%s", database);
+    made->connections_max =
+        options->connections_max ? options->connections_max : TRUCE_CONNECTIONS_MAX;
+    made->started_ms = truce__clock_wall_ms();
+    made->started_ns = truce__clock_monotonic_ns();
+    made->cursors = held_new(TRUCE_SERVER_CURSORS_MAX);
+    pthread_mutex_init(&made->mutex, NULL);
+    pthread_cond_init(&made->gone, NULL);
+    status =
+        listen_at(made, options->address ? options->address : "127.0.0.1", options->port, error);
+    if (!status && pthread_create(&made->accepter, NULL, accept_all, made))
+        status = truce__fail(TRUCE_IO, error, "no thread can be had for the server");
+    if (status)
+        server_free(made);
+    else
+        *server = made;
+    return status;
+}
+
+int server_port(const struct server *server)
+{
+    return server->port;
+}
+
+/* Nobody sends any more; an idle connection ends by it. */
+static void hang_up(struct server *server, int how)
+{
+    for (struct connection *at = server->connections; at; at = at->next)
+        shutdown(at->socket, how);
+}
+
+void server_stop(struct server *server, int64_t drain_ms)
+{
+    int64_t until_ns = truce__clock_monotonic_ns() + drain_ms * 1000000;
+    bool interrupted = false;
+
+    pthread_mutex_lock(&server->mutex);
+    server->stopping = true;
+    pthread_mutex_unlock(&server->mutex);
+    pthread_join(server->accepter, NULL);
+    pthread_mutex_lock(&server->mutex);
+    hang_up(server, SHUT_RD);
+    while (server->connected) {
+        struct timespec wake;
+
+        clock_gettime(CLOCK_REALTIME, &wake);
+        wake.tv_nsec += 20000000;
+        wake.tv_sec += wake.tv_nsec / 1000000000;
+        wake.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&server->gone, &server->mutex, &wake);
+        if (server->connected && !interrupted && truce__clock_monotonic_ns() > until_ns) {
+            interrupted = true;
+            truce_interrupt(server->store);
+            hang_up(server, SHUT_RDWR);
+        }
+    }
+    pthread_mutex_unlock(&server->mutex);
+    if (interrupted)
+        truce_resume(server->store);
+    server_free(server);
+}

@@ -1,0 +1,47 @@
+#ifndef TRUCE_SERVER_SERVER_H
+#define TRUCE_SERVER_SERVER_H
+
+/*
+ * A store behind MongoDB's wire protocol: a thread that accepts, a thread for each connection.
+ *
+ *     wire.c         bytes to requests, replies to bytes
+ *     server.c       who listens, who is connected, how it ends
+ *     connection.c   reads a request, has it answered, writes the reply
+ *     call.c         one command: finds it in the table, reads its fields, makes its reply
+ *     commands.c     the table
+ *     serve_*.c      the commands, a file for each group of them
+ *     held.c         cursors that clients come back to
+ *     places.c       databases and collections of the wire as collections of the store
+ *
+ * Invariants:
+ *  1. A write is answered with ok: 1 only when the store has acknowledged it.
+ *  2. Whatever a client sends, its connection ends or is answered; the others go on.
+ *  3. Nothing that a client sends decides how much memory is taken beyond TRUCE_MESSAGE_BYTES_MAX for a
+ *     message, TRUCE_SERVER_CURSORS_MAX cursors, and what the store allows a query.
+ *  4. A cursor is used by one connection at a time.
+ */
+#include <stdatomic.h>
+
+#include "truce/truce.h"
+
+struct server;
+
+struct server_options {
+    const char *address; /* that it listens on; of this machine's loopback only. NULL: 127.0.0.1 */
+    int port;            /* 0: any that is free */
+    /* The database whose collections have the store's own names. Those of the others are "@DATABASE.NAME" in
+     * the store. NULL: "test" */
+    const char *database;
+    int connections_max; /* 0: TRUCE_CONNECTIONS_MAX */
+};
+
+/* The store is borrowed until server_stop. INVALID: the address or database is wrong; IO: the port is
+ * taken. */
+truce_status server_start(truce_store *store, const struct server_options *options,
+                          struct server **server, bson_error_t *error);
+int server_port(const struct server *server);
+
+/* Accepts nobody any more, lets what runs end for `drain_ms`, interrupts the rest, and waits for it. */
+void server_stop(struct server *server, int64_t drain_ms);
+
+#endif

@@ -1,0 +1,51 @@
+#ifndef TRUCE_SERVER_STATE_H
+#define TRUCE_SERVER_STATE_H
+
+/* What the files of server/ share. */
+#include <pthread.h>
+
+#include "server/held.h"
+#include "server/server.h"
+
+enum server_counted {
+    COUNTED_INSERT,
+    COUNTED_QUERY,
+    COUNTED_UPDATE,
+    COUNTED_DELETE,
+    COUNTED_GETMORE,
+    COUNTED_COMMAND,
+    COUNTED_KINDS,
+};
+
+struct connection {
+    struct connection *next;
+    struct server *server;
+    int socket;
+    int32_t number;
+    char peer[64];
+};
+
+struct server {
+    truce_store *store;
+    char database[64];
+    int listener, port, connections_max;
+    int64_t started_ms, started_ns;
+    pthread_t accepter;
+    struct held_cursors *cursors;
+    atomic_int last_message; /* ids of replies */
+    atomic_llong counted[COUNTED_KINDS];
+
+    pthread_mutex_t mutex; /* over all below */
+    pthread_cond_t gone;
+    struct connection *connections;
+    int connected;
+    int64_t created, refused;
+    bool stopping;
+};
+
+/* The life of a connection, which is freed at its end. */
+void *connection_run(void *connection);
+/* By connection_run, as its last step. */
+void server_forget(struct connection *connection);
+
+#endif

@@ -1,0 +1,62 @@
+/*
+ * The input is one message after another, without their lengths: each is read as a server reads it, and answered from
+ * a store in memory. Whatever comes, the answer is one sound document with `ok`.
+ */
+#include "server/wire.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/limits.h"
+#include "bson/value.h"
+#include "server/call.h"
+
+static struct server *start(void)
+{
+    truce_store *store;
+    struct server *server;
+
+    truce_assert(!truce_store_open("memory:", NULL, &store, NULL));
+    truce_assert(!server_start(store, NULL, &server, NULL));
+    return server;
+}
+
+static void check_reply(const struct wire_request *request, const bson_t *reply)
+{
+    struct buffer out = {0};
+
+    truce_assert(!truce__message_check(reply, NULL));
+    truce_assert(bson_has_field(reply, "ok"));
+    wire_write(&out, request, 1, reply);
+    truce_assert(wire_length(out.bytes) == out.size);
+    truce__buffer_release(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct server *server;
+    struct connection connection = {0};
+    struct buffer message = {0};
+    struct wire_request request;
+    bson_error_t error;
+    bson_t reply;
+
+    if (!server)
+        server = start();
+    if (size > 4096)
+        return -1;
+    connection.server = server;
+    /* a copy, so that what is read beyond the end is seen */
+    truce__buffer_append(&message, &(uint32_t){BSON_UINT32_TO_LE((uint32_t)size + 4)}, 4);
+    truce__buffer_append(&message, data, size);
+    if (message.size > WIRE_HEAD &&
+        wire_read(message.bytes, (uint32_t)message.size, &request, &error)) {
+        call_run(&connection, &request, &reply);
+        check_reply(&request, &reply);
+        bson_destroy(&reply);
+    }
+    truce__buffer_release(&message);
+    return 0;
+}

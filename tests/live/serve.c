@@ -1,0 +1,487 @@
+/*
+ * A server in this process, and clients that do not keep to the protocol: raw sockets, one message at a time. What
+ * well-behaved clients see is the business of tests/servers, where `truce serve` is one of the servers.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "server/server.h"
+#include "server/wire.h"
+#include "tests/support/test.h"
+
+#define OP_QUERY 2004
+#define OP_MSG   2013
+
+static truce_store *store;
+static struct server *server;
+
+static void begin(int connections_max)
+{
+    struct server_options options = {.connections_max = connections_max};
+    bson_error_t error = {0};
+
+    REQUIRE(!truce_store_open("memory:", NULL, &store, &error));
+    REQUIRE(!server_start(store, &options, &server, &error));
+}
+
+static void end(void)
+{
+    server_stop(server, 5000);
+    truce_store_close(store);
+}
+
+static int dial(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)server_port(server))};
+    int socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(connect(socket_, (struct sockaddr *)&at, sizeof at) == 0);
+    return socket_;
+}
+
+static void put(struct buffer *out, uint32_t number)
+{
+    number = BSON_UINT32_TO_LE(number);
+    truce__buffer_append(out, &number, 4);
+}
+
+/* A message of a command; `flags`: 1 has a checksum, 2 wants no answer. */
+static struct buffer message_of(const bson_t *command, uint32_t flags)
+{
+    uint32_t size = WIRE_HEAD + 5 + command->len + (flags & 1 ? 4 : 0);
+    struct buffer out = {0};
+
+    put(&out, size);
+    put(&out, 7);
+    put(&out, 0);
+    put(&out, OP_MSG);
+    put(&out, flags);
+    truce__buffer_append_byte(&out, 0);
+    truce__buffer_append(&out, bson_get_data(command), command->len);
+    if (flags & 1)
+        put(&out, wire_crc32c(out.bytes, out.size));
+    return out;
+}
+
+static bool send_all(int end_, const uint8_t *bytes, size_t size)
+{
+    while (size) {
+        ssize_t sent = send(end_, bytes, size, MSG_NOSIGNAL);
+
+        if (sent <= 0)
+            return false;
+        bytes += sent;
+        size -= (size_t)sent;
+    }
+    return true;
+}
+
+/* The reply of an OP_MSG or OP_QUERY; NULL: the connection was ended. */
+static bson_t *receive_reply(int end_)
+{
+    uint8_t head[WIRE_HEAD], *rest;
+    uint32_t length, skip;
+    bson_t *reply;
+
+    if (recv(end_, head, sizeof head, MSG_WAITALL) != sizeof head)
+        return NULL;
+    length = wire_length(head);
+    if (!CHECK(length > WIRE_HEAD))
+        return NULL;
+    rest = bson_malloc(length);
+    if (recv(end_, rest, length - WIRE_HEAD, MSG_WAITALL) != (ssize_t)(length - WIRE_HEAD)) {
+        bson_free(rest);
+        return NULL;
+    }
+    skip = head[12] == 1 ? 20 : 5;
+    memcpy(&length, rest + skip, 4);
+    reply = bson_new_from_data(rest + skip, length);
+    bson_free(rest);
+    return reply;
+}
+
+/* One command on a connection of its own, or on `end_`. */
+static bson_t *ask_on(int end_, const char *json, uint32_t flags)
+{
+    bson_t *command = test_bson(json), *reply;
+    struct buffer message = message_of(command, flags);
+
+    reply = send_all(end_, message.bytes, message.size) ? receive_reply(end_) : NULL;
+    truce__buffer_release(&message);
+    bson_destroy(command);
+    return reply;
+}
+
+static bson_t *ask(const char *json)
+{
+    int end_ = dial();
+    bson_t *reply = ask_on(end_, json, 0);
+
+    close(end_);
+    return reply;
+}
+
+static int64_t number(const bson_t *reply, const char *path)
+{
+    bson_iter_t iter, found;
+
+    return reply && bson_iter_init(&iter, reply) && bson_iter_find_descendant(&iter, path, &found)
+               ? bson_iter_as_int64(&found)
+               : -1;
+}
+
+/* What the command is answered: its code, 0 for ok. */
+static void expect_code(const char *json, int64_t code)
+{
+    bson_t *reply = ask(json);
+
+    CHECK(reply != NULL);
+    if (reply && !(code ? number(reply, "code") == code : number(reply, "ok") == 1))
+        test_fail(__FILE__, __LINE__, "%s is answered with %d, not %d", json,
+                  (int)number(reply, "code"), (int)code);
+    bson_destroy(reply);
+}
+
+TEST(commands_that_cannot_be_are_refused_by_their_codes)
+{
+    static const struct {
+        const char *command;
+        int code;
+    } cases[] = {
+        {"{'ping': 1, '$db': 'test'}", 0},
+        {"{'ping': 1}", 40571},
+        {"{'ping': 1, '$db': 'a.b'}", 73},
+        {"{'ping': 1, '$db': ''}", 73},
+        {"{'ping': 1, '$db': 7}", 14},
+        {"{}", 59},
+        {"{'nothing': 1, '$db': 'test'}", 59},
+        {"{'find': 'c', '$db': 'test', 'nothing': 1}", 40415},
+        {"{'find': 'c', '$db': 'test', 'filter': 1}", 14},
+        {"{'find': 'c', '$db': 'test', 'batchSize': -1}", 51024},
+        {"{'find': 'c', '$db': 'test', 'limit': 'x'}", 14},
+        {"{'find': 'c', '$db': 'test', 'limit': null}", 0},
+        {"{'find': 'c', '$db': 'test', 'collation': {'locale': 'de'}}", 115},
+        {"{'find': 'c', '$db': 'test', 'collation': {'locale': 'simple'}}", 0},
+        {"{'find': 'c', '$db': 'test', 'tailable': true}", 115},
+        {"{'find': 'c', '$db': 'test', 'tailable': false}", 0},
+        {"{'find': 'c', '$db': 'test', 'maxTimeMS': -1}", 2},
+        {"{'find': 'c', '$db': 'test', 'filter': {'$nope': 1}}", 2},
+        {"{'find': '', '$db': 'test'}", 73},
+        {"{'find': '@x.y', '$db': 'test'}", 73},
+        {"{'find': 'a$b', '$db': 'test'}", 73},
+        {"{'find': 1, '$db': 'test'}", 73},
+        {"{'getMore': {'$numberLong': '5'}, 'collection': 'c', '$db': 'test'}", 43},
+        {"{'getMore': 'x', 'collection': 'c', '$db': 'test'}", 43},
+        {"{'insert': 'c', '$db': 'test'}", 16},
+        {"{'insert': 'c', 'documents': [], '$db': 'test'}", 16},
+        {"{'insert': 'c', 'documents': [1], '$db': 'test'}", 14},
+        {"{'update': 'c', 'updates': [{'q': {}}], '$db': 'test'}", 40414},
+        {"{'delete': 'c', 'deletes': [{'q': {}, 'limit': 2}], '$db': 'test'}", 9},
+        {"{'delete': 'c', 'deletes': [{'q': {}}], '$db': 'test'}", 9},
+        {"{'findAndModify': 'c', '$db': 'test'}", 9},
+        {"{'findAndModify': 'c', 'remove': true, 'new': true, '$db': 'test'}", 9},
+        {"{'aggregate': 'c', 'pipeline': [], '$db': 'test'}", 9},
+        {"{'aggregate': 'c', 'pipeline': [{'$nope': 1}], 'cursor': {}, '$db': 'test'}", 40324},
+        {"{'insert': 'c', 'documents': [{}], 'txnNumber': {'$numberLong': '1'}, '$db': 'test'}",
+         20},
+        {"{'create': 'v', 'viewOn': 'c', '$db': 'test'}", 115},
+        {"{'create': 'v', 'capped': true, 'size': 5, '$db': 'test'}", 115},
+        {"{'listIndexes': 'none', '$db': 'test'}", 26},
+        {"{'drop': 'none', '$db': 'test'}", 0},
+        {"{'dropIndexes': 'none', 'index': '*', '$db': 'test'}", 26},
+        {"{'renameCollection': 'x', 'to': 'test.y', '$db': 'admin'}", 73},
+        {"{'renameCollection': 'test.none', 'to': 'test.y', '$db': 'admin'}", 26},
+        {"{'replSetGetStatus': 1, '$db': 'admin'}", 76},
+        {"{'explain': {'update': 'c'}, '$db': 'test'}", 115},
+        {"{'explain': 1, '$db': 'test'}", 14},
+    };
+
+    begin(0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_code(cases[i].command, cases[i].code);
+    end();
+}
+
+TEST(statements_fail_one_by_one)
+{
+    bson_t *reply;
+
+    begin(0);
+    reply =
+        ask("{'insert': 'c', 'documents': [{'_id': 1}, {'_id': 1}, {'_id': 2}], '$db': 'test'}");
+    CHECK_INT(number(reply, "n"), ==, 1);
+    CHECK_INT(number(reply, "writeErrors.0.index"), ==, 1);
+    CHECK_INT(number(reply, "writeErrors.0.code"), ==, 11000);
+    bson_destroy(reply);
+    reply = ask(
+        "{'insert': 'c', 'documents': [{'_id': 1}, {'_id': 3}], 'ordered': false, '$db': 'test'}");
+    CHECK_INT(number(reply, "n"), ==, 1);
+    CHECK_INT(number(reply, "writeErrors.0.index"), ==, 0);
+    bson_destroy(reply);
+    reply = ask(
+        "{'update': 'c', 'updates': [{'q': {'_id': 9}, 'u': {'$set': {'a': 1}}, 'upsert': true},"
+        " {'q': {}, 'u': {'$inc': {'n': 1}}, 'multi': true}], '$db': 'test'}");
+    CHECK_INT(number(reply, "n"), ==, 4);
+    CHECK_INT(number(reply, "nModified"), ==, 3);
+    CHECK_INT(number(reply, "upserted.0._id"), ==, 9);
+    bson_destroy(reply);
+    reply = ask(
+        "{'delete': 'c', 'deletes': [{'q': {}, 'limit': 1}, {'q': {}, 'limit': 0}], '$db': 'test'}");
+    CHECK_INT(number(reply, "n"), ==, 3);
+    bson_destroy(reply);
+    end();
+}
+
+TEST(databases_are_kept_apart_in_one_store)
+{
+    bson_error_t error = {0};
+    bson_t *reply, list;
+    int64_t n;
+
+    begin(0);
+    expect_code("{'insert': 'c', 'documents': [{'_id': 1}], '$db': 'test'}", 0);
+    expect_code("{'insert': 'c', 'documents': [{'_id': 1}, {'_id': 2}], '$db': 'school'}", 0);
+    CHECK_OK(truce_count(store, "@school.c", NULL, NULL, &n, &error), error);
+    CHECK_INT(n, ==, 2);
+    reply = ask("{'listDatabases': 1, '$db': 'admin'}");
+    CHECK_INT(number(reply, "databases.1.sizeOnDisk"), >, 0);
+    CHECK_INT(number(reply, "databases.2.sizeOnDisk"), ==, -1);
+    bson_destroy(reply);
+    reply = ask(
+        "{'aggregate': 'c', 'pipeline': [{'$facet': {'f': [{'$lookup': {'from': 'c', 'pipeline': "
+        "[{'$unionWith': 'c'}], 'as': 'l'}}]}}], 'cursor': {}, '$db': 'school'}");
+    CHECK_INT(number(reply, "cursor.firstBatch.0.f.1.l.3._id"), ==, 2);
+    bson_destroy(reply);
+    expect_code(
+        "{'aggregate': 'c', 'pipeline': [{'$out': {'db': 'other', 'coll': 'd'}}], 'cursor': {},"
+        " '$db': 'school'}",
+        0);
+    CHECK_OK(truce_count(store, "@other.d", NULL, NULL, &n, &error), error);
+    CHECK_INT(n, ==, 2);
+    expect_code("{'renameCollection': 'other.d', 'to': 'test.d', '$db': 'admin'}", 0);
+    expect_code("{'dropDatabase': 1, '$db': 'school'}", 0);
+    CHECK_OK(truce_collection_list(store, &list, &error), error);
+    CHECK_INT(bson_count_keys(&list), ==, 2);
+    bson_destroy(&list);
+    end();
+}
+
+TEST(a_cursor_goes_on_from_another_connection_and_ends_once)
+{
+    char more[200];
+    bson_t *reply;
+    int64_t id;
+
+    begin(0);
+    expect_code("{'insert': 'c', 'documents': [{'_id': 1}, {'_id': 2}, {'_id': 3}], '$db': 'test'}",
+                0);
+    reply = ask("{'find': 'c', 'batchSize': 2, '$db': 'test'}");
+    id = number(reply, "cursor.id");
+    CHECK_INT(id, >, 0);
+    bson_destroy(reply);
+    snprintf(more, sizeof more,
+             "{'getMore': {'$numberLong': '%lld'}, 'collection': '%s', '$db': 'test'}",
+             (long long)id, "another");
+    expect_code(more, 43);
+    snprintf(more, sizeof more,
+             "{'getMore': {'$numberLong': '%lld'}, 'collection': '%s', '$db': 'test'}",
+             (long long)id, "c");
+    reply = ask(more);
+    CHECK_INT(number(reply, "cursor.nextBatch.0._id"), ==, 3);
+    CHECK_INT(number(reply, "cursor.id"), ==, 0);
+    bson_destroy(reply);
+    expect_code(more, 43);
+    end();
+}
+
+TEST(old_handshakes_and_checksums_are_answered_and_a_wrong_sum_ends_the_connection)
+{
+    bson_t *hello = test_bson("{'isMaster': 1}"), *ping = test_bson("{'ping': 1, '$db': 'admin'}");
+    struct buffer old = {0}, summed = message_of(ping, 1), wrong = message_of(ping, 1);
+    int end_;
+    bson_t *reply;
+
+    begin(0);
+    put(&old, WIRE_HEAD + 4 + 11 + 8 + hello->len);
+    put(&old, 1);
+    put(&old, 0);
+    put(&old, OP_QUERY);
+    put(&old, 4);
+    truce__buffer_append(&old, "admin.$cmd", 11);
+    put(&old, 0);
+    put(&old, 0xffffffffu);
+    truce__buffer_append(&old, bson_get_data(hello), hello->len);
+    end_ = dial();
+    CHECK(send_all(end_, old.bytes, old.size));
+    reply = receive_reply(end_);
+    CHECK_INT(number(reply, "maxWireVersion"), ==, 21);
+    bson_destroy(reply);
+    CHECK(send_all(end_, summed.bytes, summed.size));
+    reply = receive_reply(end_);
+    CHECK_INT(number(reply, "ok"), ==, 1);
+    bson_destroy(reply);
+    close(end_);
+    end_ = dial();
+    wrong.bytes[wrong.size - 1] ^= 1;
+    CHECK(send_all(end_, wrong.bytes, wrong.size));
+    CHECK(receive_reply(end_) == NULL);
+    close(end_);
+    truce__buffer_release(&old);
+    truce__buffer_release(&summed);
+    truce__buffer_release(&wrong);
+    bson_destroy(hello);
+    bson_destroy(ping);
+    end();
+}
+
+TEST(who_wants_no_answer_gets_none)
+{
+    bson_t *insert = test_bson(
+        "{'insert': 'c', 'documents': [{'_id': 1}], 'writeConcern': {'w': 0}, '$db': 'test'}");
+    struct buffer message = message_of(insert, 2);
+    int end_;
+    bson_t *reply;
+
+    begin(0);
+    end_ = dial();
+    CHECK(send_all(end_, message.bytes, message.size));
+    reply =
+        ask_on(end_, "{'count': 'c', '$db': 'test'}", 0); /* the next answer is that of the next */
+    CHECK_INT(number(reply, "n"), ==, 1);
+    bson_destroy(reply);
+    close(end_);
+    truce__buffer_release(&message);
+    bson_destroy(insert);
+    end();
+}
+
+/* A message with some of its bytes spoilt, cut off, or with another length. */
+static void send_garbage(struct random *random, const struct buffer *message)
+{
+    uint8_t *bytes = bson_malloc(message->size);
+    size_t size = message->size;
+    int end_ = dial();
+    bson_t *reply = NULL;
+
+    memcpy(bytes, message->bytes, message->size);
+    for (uint64_t i = truce__random_below(random, 4); i > 0; i--)
+        bytes[truce__random_below(random, size)] = (uint8_t)truce__random_next(random);
+    if (truce__random_below(random, 3) == 0)
+        size = truce__random_below(random, size) + 1;
+    CHECK(send_all(end_, bytes, size));
+    shutdown(end_, SHUT_WR); /* so that nobody waits for what a wrong length promised */
+    reply = receive_reply(end_);
+    if (reply)
+        CHECK(bson_has_field(reply, "ok"));
+    bson_destroy(reply);
+    close(end_);
+    bson_free(bytes);
+}
+
+TEST(garbage_ends_its_own_connection_at_most)
+{
+    long rounds = test_scale("TRUCE_SERVE_GARBAGE", 1500);
+    bson_t *command = test_bson(
+        "{'aggregate': 'c', 'pipeline': [{'$match': {'a': [1, 'x', {'b': null}]}}, {'$sort': {'a': 1}}],"
+        " 'cursor': {'batchSize': 5}, 'hint': {'_id': 1}, 'lsid': {'id': 1}, '$db': 'test'}");
+    struct buffer message = message_of(command, 0);
+    struct random random;
+    int other;
+    bson_t *reply;
+
+    begin(0);
+    other = dial();
+    truce__random_seed(&random, test_seed());
+    for (long i = 0; i < rounds && test_failures() < 10; i++)
+        send_garbage(&random, &message);
+    reply = ask_on(other, "{'ping': 1, '$db': 'admin'}", 0);
+    CHECK_INT(number(reply, "ok"), ==, 1);
+    bson_destroy(reply);
+    close(other);
+    truce__buffer_release(&message);
+    bson_destroy(command);
+    end();
+}
+
+TEST(more_connections_than_there_may_be_are_ended_and_the_others_stay)
+{
+    int ends[6];
+    int answered = 0;
+
+    begin(5);
+    for (int i = 0; i < 6; i++) {
+        bson_t *reply;
+
+        ends[i] = dial();
+        reply = ask_on(ends[i], "{'ping': 1, '$db': 'admin'}", 0);
+        answered += reply != NULL;
+        bson_destroy(reply);
+    }
+    CHECK_INT(answered, ==, 5);
+    for (int i = 0; i < 6; i++)
+        close(ends[i]);
+    end();
+}
+
+static int reader;
+
+static void *long_read(void *arg)
+{
+    *(bson_t **)arg = ask_on(
+        reader,
+        "{'aggregate': 'c', 'pipeline': [{'$lookup': {'from': 'c', 'pipeline': [{'$lookup': {'from': 'c',"
+        " 'pipeline': [{'$lookup': {'from': 'c', 'pipeline': [], 'as': 'z'}}, {'$unset': 'z'}], 'as': 'y'}},"
+        " {'$unset': 'y'}], 'as': 'x'}}, {'$unset': 'x'}], 'cursor': {}, '$db': 'test'}",
+        0);
+    return NULL;
+}
+
+/* Idle connections end at once; what runs is interrupted when its time is over, and told so. */
+TEST(a_server_that_stops_waits_for_what_runs_but_not_for_ever)
+{
+    bson_t *reply = NULL;
+    pthread_t thread;
+    int idle;
+
+    begin(0);
+    for (int i = 0; i < 400; i++) {
+        bson_t *document = BCON_NEW("_id", BCON_INT32(i));
+        bson_error_t error = {0};
+
+        CHECK_OK(truce_insert(store, "c", document, NULL, &error), error);
+        bson_destroy(document);
+    }
+    idle = dial();
+    reader = dial();
+    pthread_create(&thread, NULL, long_read, &reply);
+    truce__clock_sleep_ms(100);
+    server_stop(server, 100);
+    pthread_join(thread, NULL);
+    CHECK(receive_reply(idle) == NULL);
+    bson_destroy(reply);
+    close(idle);
+    close(reader);
+    truce_store_close(store);
+}
+
+TEST(a_server_listens_on_the_loopback_only_and_says_why)
+{
+    struct server_options everywhere = {.address = "0.0.0.0"}, text = {.address = "localhost"},
+                          name = {.database = "a.b"};
+    bson_error_t error = {0};
+
+    REQUIRE(!truce_store_open("memory:", NULL, &store, &error));
+    CHECK_STATUS(TRUCE_INVALID, server_start(store, &everywhere, &server, &error), error);
+    CHECK(strstr(error.message, "passwords") != NULL);
+    CHECK_STATUS(TRUCE_INVALID, server_start(store, &text, &server, &error), error);
+    CHECK_STATUS(TRUCE_INVALID, server_start(store, &name, &server, &error), error);
+    truce_store_close(store);
+}
