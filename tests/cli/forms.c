@@ -198,6 +198,9 @@ TEST(what_is_wrong_in_a_record_is_told_with_its_line)
     import_record(__LINE__, "a", "\"1}, {\"\n", "a=json", "is no Extended JSON");
     import_record(__LINE__, "a", "\"1, \"\"b\"\": 2\"\n", "a=json", "is no Extended JSON");
     ANSWERS(0, "0\n", NULL, "count", "s");
+    write_text(input, "a\nx\"y\n7\n"); /* and the record ends with its line */
+    ANSWERS(1, NULL, NULL, "import", "s", input, "--again", "--csv");
+    ANSWERS(0, "1\n", NULL, "count", "s");
 }
 
 static void refuse_header(int line, const char *text, const char *types, const char *sentence)
