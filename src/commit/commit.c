@@ -1,6 +1,7 @@
 #include "commit/commit.h"
 
 #include "base/assert.h"
+#include "base/deadline.h"
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/room.h"
@@ -155,12 +156,15 @@ truce_status truce__commit_entry(truce_commit *commit, const char *collection,
 static truce_status know(truce_commit *commit, struct entry *entry, bson_error_t *error)
 {
     truce_status status;
+    int64_t before_ns;
     bson_error_t why;
     bson_t document;
 
     if (entry->known)
         return TRUCE_OK;
+    before_ns = truce__deadline_set(commit->worker.deadline_ns);
     status = truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, &why);
+    truce__deadline_set(before_ns);
     if (!status || status == TRUCE_NOT_FOUND) {
         status = truce__entry_know(entry, status ? NULL : &document, true, &why);
         commit->failed = status;
@@ -537,12 +541,15 @@ static truce_status apply(truce_commit *commit, bson_error_t *error)
 
 truce_status truce_commit_apply(truce_commit *commit, bson_error_t *error)
 {
+    int64_t before_ns;
     bson_error_t why;
 
     if (commit->applied)
         return truce__fail(TRUCE_INVALID, error, "this commit was applied already");
     commit->applied = true;
+    before_ns = truce__deadline_set(commit->worker.deadline_ns);
     commit->outcome = apply(commit, &why);
+    truce__deadline_set(before_ns);
     if (commit->outcome && error)
         *error = why;
     return commit->outcome;

@@ -29,11 +29,10 @@
  * message), mongo_shards.c (shard keys), mongo_schema.c (indexes and collections), mongo_wait.c, mongo_listen.c (change streams),
  * mongo_count.c (round trips), mongo_facts.c (what truce_doctor judges).
  *
- * A write waits for the majority until the store's deadline, and is TRUCE_UNKNOWN then.
+ * A write waits for the majority, and for an answer, until its deadline or the store's, and is TRUCE_UNKNOWN
+ * then (mongo_limit.c).
  *
- * Deliberately not done: a limit in time for a server that does not answer at all to a single write,
- * beyond the URI's socketTimeoutMS (libmongoc's bulks cannot pass one, and a shorter time on the
- * socket would end index builds and long reads, too); views, collations, text and geographic indexes.
+ * Deliberately not done: views, collations, text and geographic indexes.
  */
 #include "store/mongodb/mongo.h"
 #include "store/mongodb/mongo_shards.h"
@@ -44,13 +43,20 @@
 
 /* A store on which nobody has waited for so long listens to no changes. */
 #define LISTEN_IDLE_MS 60000
+/* A step of waiting for a server, which has no other limit (mongo_limit.c). */
+#define SELECT_MS 2000
+
+#define CLOSE_MS  1000 /* to tell a server that its sessions are over */
 
 static void close_store(truce_store *base)
 {
     struct mongo_store *store = (struct mongo_store *)base;
 
     truce__mongo_listener_close(store->listener);
+    truce__mongo_limit(CLOSE_MS);
     truce__mongo_shards_free(store->shards);
+    truce__mongo_limit_forget(store);
+    pthread_mutex_destroy(&store->limited.mutex);
     if (store->pool)
         mongoc_client_pool_destroy(store->pool);
     truce__mongoc_listen_end(&store->audience);
@@ -111,6 +117,8 @@ static truce_status meet_server(struct mongo_store *store, bson_error_t *error)
 
     if (status)
         return status;
+    truce__mongo_limit(store->deadline_ms);
+    (void)truce__mongo_await_server(store, client);
     description = mongoc_client_select_server(client, true, NULL, &caught);
     if (description)
         read_hello(mongoc_server_description_hello_response(description), &store->server);
@@ -131,6 +139,7 @@ static truce_status probe(struct mongo_store *store, const bson_t *body, const c
                                     .body = body,
                                     .kind = MONGO_READ, /* nothing depends on it */
                                     .write_concern = true,
+                                    .wait_ms = store->deadline_ms,
                                     .relaxed = store->relaxed};
     bson_t reply;
     truce_status status = truce__mongo_run_alone(store, &command, &reply, error);
@@ -240,6 +249,7 @@ static truce_status reach(struct mongo_store *store, const mongoc_uri_t *uri, bs
 {
     bson_error_t caught = {0};
 
+    truce__mongo_limit_forget(store);
     if (store->pool)
         mongoc_client_pool_destroy(store->pool);
     store->pool = mongoc_client_pool_new_with_error(uri, &caught);
@@ -337,6 +347,7 @@ static truce_status open_store(const char *scheme, const char *path,
         return status;
     made = bson_malloc0(sizeof *made);
     made->base.ops = &mongo_ops;
+    pthread_mutex_init(&made->limited.mutex, NULL);
     made->audience.notices = truce__notices_of(options->hooks);
     truce__mongoc_listen(&made->audience);
     made->database = bson_strdup(mongoc_uri_get_database(uri));
@@ -344,6 +355,9 @@ static truce_status open_store(const char *scheme, const char *path,
         (uint32_t)mongoc_uri_get_option_as_int32(uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS, 30000);
     if (options->deadline_ms)
         made->deadline_ms = options->deadline_ms;
+    mongoc_uri_set_option_as_int32(uri, MONGOC_URI_SERVERSELECTIONTIMEOUTMS,
+                                   made->deadline_ms < SELECT_MS ? (int32_t)made->deadline_ms
+                                                                 : SELECT_MS);
     made->read_only = options->read_only;
     made->relaxed = options->relaxed;
     status = open_with(uri, options, made, error);

@@ -35,6 +35,11 @@ struct mongo_store {
     uint32_t deadline_ms;
     int32_t connections_max;
     atomic_uint_fast64_t round_trips;
+    struct {
+        pthread_mutex_t mutex;
+        const mongoc_client_t **clients; /* whose streams end with the call (mongo_limit.c) */
+        uint32_t count;
+    } limited;
     struct mongoc_audience audience;
     bool read_only, relaxed;
     bool linearizable; /* reads of one document by _id may ask for it */
@@ -93,6 +98,7 @@ struct mongo_command {
     bool relaxed;                     /* but not for the disk */
     mongoc_client_session_t *session; /* or NULL */
     uint32_t server_id;               /* 0: any that fits */
+    uint32_t wait_ms;                 /* how long it may take; 0: no limit of its own */
 };
 
 /* Runs it. `reply` is always initialised; the caller destroys it. */
@@ -161,6 +167,7 @@ struct mongo_batch {
     size_t count;
     truce_write_outcome *outcomes;
     bool unordered, relaxed;
+    uint32_t wait_ms;                 /* 0: the store's deadline */
     mongoc_client_session_t *session; /* of a transaction, or NULL */
     bool *all; /* several updates or removes: out, each changed a document; the server does not tell
                   which did not */
@@ -235,6 +242,19 @@ truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson
 
 /* LIMIT: operators (or a replacement) that would nest a document too deep. */
 truce_status truce__mongo_depth_check(const bson_t *update, bson_error_t *error);
+
+/* ---- mongo_limit.c ---- */
+
+/* The messages that this thread sends from now on end after so long (0: with the URI's time-outs only), and with
+ * the deadline of the work around them. */
+void truce__mongo_limit(uint32_t wait_ms);
+/* How long the server may wait, for others or for the majority. */
+uint32_t truce__mongo_wait_ms(const struct mongo_store *store);
+/* A server that takes writes is known, or becomes known before the end of the call. */
+bool truce__mongo_await_server(struct mongo_store *store, mongoc_client_t *client);
+/* This connection's streams keep to the limits. */
+void truce__mongo_limit_client(struct mongo_store *store, mongoc_client_t *client);
+void truce__mongo_limit_forget(struct mongo_store *store);
 
 /* ---- mongo_count.c ---- */
 

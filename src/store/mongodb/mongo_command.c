@@ -19,6 +19,8 @@ truce_status truce__mongo_borrow(struct mongo_store *store, mongoc_client_t **cl
                                  bson_error_t *error)
 {
     *client = mongoc_client_pool_pop(store->pool);
+    if (*client && !store->at.seconds)
+        truce__mongo_limit_client(store, *client);
     if (*client)
         return TRUCE_OK;
     return truce__fail(
@@ -44,7 +46,7 @@ mongoc_write_concern_t *truce__mongo_write_concern(const struct mongo_store *sto
     /* also relaxed, the majority has it: a read of what the majority has must see it */
     mongoc_write_concern_set_w(concern, MONGOC_WRITE_CONCERN_W_MAJORITY);
     mongoc_write_concern_set_journal(concern, !relaxed);
-    mongoc_write_concern_set_wtimeout_int64(concern, store->deadline_ms);
+    mongoc_write_concern_set_wtimeout_int64(concern, truce__mongo_wait_ms(store));
     return concern;
 }
 
@@ -111,6 +113,19 @@ static bool run(mongoc_client_t *client, const char *database, const struct mong
                                                 reply, caught);
 }
 
+/* No server was found, so nothing was sent; or a read was lost. Then it is sent again, once there is a server. */
+static bool may_run_again(const struct mongo_command *command, const bson_error_t *caught)
+{
+    if (command->session || command->server_id || caught->domain == MONGOC_ERROR_SERVER)
+        return false;
+    if (caught->domain == MONGOC_ERROR_SERVER_SELECTION)
+        return !truce__mongo_lost();
+    return command->kind == MONGO_READ && !command->write_concern &&
+           caught->domain == MONGOC_ERROR_STREAM;
+}
+
+#define RUNS 3 /* of a read whose connection breaks */
+
 truce_status truce__mongo_run(struct mongo_store *store, mongoc_client_t *client,
                               const struct mongo_command *command, bson_t *reply,
                               bson_error_t *error)
@@ -119,13 +134,21 @@ truce_status truce__mongo_run(struct mongo_store *store, mongoc_client_t *client
     bson_error_t caught = {0};
     truce_status status = TRUCE_OK;
     bson_t options;
-    bool done = make_options(store, command, &options, &caught);
+    bool done;
 
+    truce__mongo_limit(command->wait_ms);
     truce__mongo_call();
+    done = make_options(store, command, &options, &caught);
     if (done)
         done = run(client, database, command, &options, reply, &caught);
     else
         bson_init(reply);
+    for (int i = 1; !done && i < RUNS && may_run_again(command, &caught) &&
+                    truce__mongo_await_server(store, client);
+         i++) {
+        bson_destroy(reply);
+        done = run(client, database, command, &options, reply, &caught);
+    }
     if (!done && is_too_old(store, &caught))
         status = truce__fail(TRUCE_EXPIRED, error,
                              "%s: the snapshot is older than the history that the server keeps",

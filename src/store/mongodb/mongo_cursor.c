@@ -150,13 +150,16 @@ static void close_cursor(truce_cursor *base)
 static const truce_cursor_ops cursor_ops = {next, close_cursor};
 
 /* A server without sessions has cursors without them; the server is the one that writes. */
-static truce_status prepare(struct mongo_cursor *cursor, bson_error_t *error)
+static truce_status prepare(struct mongo_cursor *cursor, uint32_t wait_ms, bson_error_t *error)
 {
     bson_error_t caught = {0};
     mongoc_server_description_t *server =
         mongoc_client_select_server(cursor->client, true, NULL, &caught);
     bson_t none = BSON_INITIALIZER;
 
+    truce__mongo_limit(wait_ms);
+    if (!server && truce__mongo_await_server(cursor->store, cursor->client))
+        server = mongoc_client_select_server(cursor->client, true, NULL, &caught);
     if (!server)
         return truce__mongo_failed(MONGO_READ, cursor->what, &none, &caught, error);
     cursor->server_id = mongoc_server_description_id(server);
@@ -198,7 +201,7 @@ truce_status truce__mongo_cursor(struct mongo_store *store, const struct mongo_c
     bson_strncpy(made->what, command->what, sizeof made->what);
     status = truce__mongo_borrow(store, &made->client, error);
     if (!status)
-        status = prepare(made, error);
+        status = prepare(made, command->wait_ms, error);
     if (!status) {
         bound.session = made->session;
         bound.server_id = made->server_id;

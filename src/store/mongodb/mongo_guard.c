@@ -178,6 +178,7 @@ static truce_status hold_missing(struct transaction *transaction, const truce_wr
         truce_write_outcome outcome = {0};
         struct mongo_batch batch = {.writes = &writes[i],
                                     .count = 1,
+                                    .wait_ms = truce__mongo_left_ms(transaction),
                                     .outcomes = &outcome,
                                     .session = transaction->session};
 

@@ -75,8 +75,8 @@ static truce_status take_modified(const bson_t *reply, const truce_modify_option
 static truce_status modify_once(struct mongo_store *store, const char *collection,
                                 const bson_t *filter, const bson_t *update,
                                 const truce_modify_options *options, bson_t *document,
-                                truce_write_result *result, int *refused, bool *again,
-                                bson_error_t *error)
+                                truce_write_result *result, uint32_t wait_ms, int *refused,
+                                bool *again, bson_error_t *error)
 {
     char text[200];
     bson_t body = BSON_INITIALIZER, aimed, reply;
@@ -85,6 +85,7 @@ static truce_status modify_once(struct mongo_store *store, const char *collectio
         .body = &body,
         .kind = MONGO_WRITE,
         .write_concern = true,
+        .wait_ms = wait_ms,
         .relaxed = options->relaxed || store->relaxed,
     };
     bool changed;
@@ -134,8 +135,8 @@ truce_status truce__mongo_find_and_modify(truce_store *base, const char *collect
         bson_error_t caught = {0};
 
         again = false;
-        status = modify_once(store, collection, filter, update, options, document, result, &refused,
-                             &again, &caught);
+        status = modify_once(store, collection, filter, update, options, document, result, wait_ms,
+                             &refused, &again, &caught);
         if (status && error)
             *error = caught;
         if (!again || truce__clock_monotonic_ns() > until_ns)

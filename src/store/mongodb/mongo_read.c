@@ -75,6 +75,7 @@ truce_status truce__mongo_find(truce_store *base, const char *collection, const 
         .body = &body,
         .read_concern = true,
         .linearizable = truce__mongo_names_id(filter, NULL),
+        .wait_ms = options->deadline_ms,
     };
     truce_status status;
 

@@ -125,8 +125,11 @@ static truce_status ask(struct mongo_store *store, mongoc_client_t *client, cons
     char *namespace = bson_strdup_printf("%s.%s", store->database, collection);
     bson_t *body = BCON_NEW("find", "collections", "filter", "{", "_id", BCON_UTF8(namespace), "}",
                             "limit", BCON_INT32(1), "singleBatch", BCON_BOOL(true));
-    struct mongo_command command = {
-        .what = "read the shard key", .body = body, .database = "config", .read_concern = true};
+    struct mongo_command command = {.what = "read the shard key",
+                                    .body = body,
+                                    .database = "config",
+                                    .wait_ms = store->deadline_ms,
+                                    .read_concern = true};
     bson_iter_t iter, found;
     bson_t reply;
     truce_status status = client ? truce__mongo_run(store, client, &command, &reply, error)

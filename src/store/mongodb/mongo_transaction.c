@@ -26,7 +26,17 @@
 /* MongoDB before 4.4 makes no collection within a transaction. */
 #define CODE_NOT_IN_TRANSACTION 263
 
+/* A message gets so long, also when it is late. */
+#define LEAST_MS 100
+
 /* ---- begin, commit, abort ------------------------------------------------------------------- */
+
+uint32_t truce__mongo_left_ms(const struct transaction *transaction)
+{
+    int64_t left_ms = (transaction->until_ns - truce__clock_monotonic_ns()) / 1000000;
+
+    return left_ms > LEAST_MS ? (uint32_t)left_ms : LEAST_MS;
+}
 
 static mongoc_transaction_opt_t *make_options(const struct mongo_store *store, bool relaxed)
 {
@@ -37,14 +47,18 @@ static mongoc_transaction_opt_t *make_options(const struct mongo_store *store, b
     mongoc_read_concern_set_level(read, MONGOC_READ_CONCERN_LEVEL_SNAPSHOT);
     mongoc_transaction_opts_set_read_concern(options, read);
     mongoc_transaction_opts_set_write_concern(options, write);
-    mongoc_transaction_opts_set_max_commit_time_ms(options, store->deadline_ms);
+    mongoc_transaction_opts_set_max_commit_time_ms(options, truce__mongo_wait_ms(store));
     mongoc_read_concern_destroy(read);
     mongoc_write_concern_destroy(write);
     return options;
 }
 
+/* Out of time, nobody waits for the abort: the server ends the transaction by itself. */
 static void release(struct transaction *transaction)
 {
+    if (transaction->session && truce__mongo_left_ms(transaction) <= LEAST_MS)
+        mongoc_client_reset(transaction->client);
+    truce__mongo_limit(truce__mongo_left_ms(transaction));
     if (transaction->session)
         mongoc_client_session_destroy(transaction->session); /* aborts what was begun */
     truce__mongo_return(transaction->store, transaction->client);
@@ -55,16 +69,19 @@ static truce_status begin(struct mongo_store *store, uint32_t deadline_ms, bool 
 {
     uint32_t wait_ms = deadline_ms ? deadline_ms : store->deadline_ms;
     mongoc_session_opt_t *session = mongoc_session_opts_new();
-    mongoc_transaction_opt_t *options = make_options(store, relaxed);
+    mongoc_transaction_opt_t *options;
     const bson_t none = BSON_INITIALIZER;
     bson_error_t caught = {0};
     truce_status status;
 
     *transaction = (struct transaction){
         .store = store, .until_ns = truce__clock_monotonic_ns() + (int64_t)wait_ms * 1000000};
+    truce__mongo_limit(wait_ms);
+    options = make_options(store, relaxed);
     mongoc_session_opts_set_causal_consistency(session, false);
     status = truce__mongo_borrow(store, &transaction->client, error);
     if (!status) {
+        (void)truce__mongo_await_server(store, transaction->client); /* or the next line tells */
         transaction->session = mongoc_client_start_session(transaction->client, session, &caught);
         if (!transaction->session ||
             !mongoc_client_session_start_transaction(transaction->session, options, &caught))
@@ -86,6 +103,7 @@ static truce_status commit_once(struct transaction *transaction, bool *lost, boo
     bool transient, done;
     bson_t reply;
 
+    truce__mongo_limit(truce__mongo_left_ms(transaction));
     truce__mongo_call();
     done = mongoc_client_session_commit_transaction(transaction->session, &reply, &caught);
     *again = truce__mongo_has_label(&reply, "UnknownTransactionCommitResult");
@@ -130,6 +148,7 @@ truce_status truce__mongo_statement(struct transaction *transaction, const char 
                                     .body = body,
                                     .kind = MONGO_STATEMENT,
                                     .write_concern = write,
+                                    .wait_ms = truce__mongo_left_ms(transaction),
                                     .session = transaction->session};
 
     return truce__mongo_run(transaction->store, transaction->client, &command, reply, error);
@@ -140,8 +159,11 @@ truce_status truce__mongo_statement(struct transaction *transaction, const char 
 static truce_status send_some(struct transaction *transaction, const truce_write *writes,
                               size_t count, truce_write_outcome *outcomes, bson_error_t *error)
 {
-    struct mongo_batch batch = {
-        .writes = writes, .count = count, .outcomes = outcomes, .session = transaction->session};
+    struct mongo_batch batch = {.writes = writes,
+                                .count = count,
+                                .outcomes = outcomes,
+                                .wait_ms = truce__mongo_left_ms(transaction),
+                                .session = transaction->session};
     truce_status status;
 
     if (writes->kind == TRUCE_WRITE_REQUIRE)
@@ -185,8 +207,10 @@ static truce_status send_next(struct transaction *transaction, const truce_write
                               size_t count, bool *all, truce_write_outcome *outcomes, size_t *sent,
                               bson_error_t *error)
 {
-    struct mongo_batch batch = {
-        .writes = writes, .outcomes = outcomes, .session = transaction->session};
+    struct mongo_batch batch = {.writes = writes,
+                                .outcomes = outcomes,
+                                .wait_ms = truce__mongo_left_ms(transaction),
+                                .session = transaction->session};
 
     batch.count = *all ? truce__mongo_together(writes, count) : 0;
     if (batch.count > 1) {

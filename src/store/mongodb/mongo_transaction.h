@@ -11,6 +11,9 @@ struct transaction {
     int64_t until_ns;
 };
 
+/* What is left of its time, and always a little. */
+uint32_t truce__mongo_left_ms(const struct transaction *transaction);
+
 /* A statement of it; `write`: one that changes something. `reply` is always initialised. */
 truce_status truce__mongo_statement(struct transaction *transaction, const char *what,
                                     const bson_t *body, bool write, bson_t *reply,

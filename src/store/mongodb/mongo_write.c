@@ -370,8 +370,9 @@ static mongoc_bulk_operation_t *make_bulk(const struct mongo_store *store, mongo
     return bulk;
 }
 
-truce_status truce__mongo_send(struct mongo_store *store, mongoc_client_t *client,
-                               const struct mongo_batch *batch, bson_error_t *error)
+/* *unsent: there was no server to send it to. */
+static truce_status send_once(struct mongo_store *store, mongoc_client_t *client,
+                              const struct mongo_batch *batch, bool *unsent)
 {
     mongoc_bulk_operation_t *bulk = make_bulk(store, client, batch);
     bson_error_t caught = {0};
@@ -380,7 +381,6 @@ truce_status truce__mongo_send(struct mongo_store *store, mongoc_client_t *clien
     bson_t reply;
     bool done;
 
-    truce_assert(batch->count == 1 || batch->all || batch->writes[0].kind == TRUCE_WRITE_INSERT);
     while (number < batch->count && !status) {
         status = add(store, bulk, &batch->writes[number], &batch->outcomes[number].error);
         if (status)
@@ -391,14 +391,41 @@ truce_status truce__mongo_send(struct mongo_store *store, mongoc_client_t *clien
         truce__mongo_call();
         done = mongoc_bulk_operation_execute(bulk, &reply, &caught) != 0;
         status = take_answer(batch, done, &reply, &caught);
+        *unsent = !done && caught.domain == MONGOC_ERROR_SERVER_SELECTION && !truce__mongo_lost() &&
+                  !batch->session && status == TRUCE_IO;
         bson_destroy(&reply);
+    }
+    mongoc_bulk_operation_destroy(bulk);
+    return status;
+}
+
+/* Work without end: of many documents, of which nobody knows how many. */
+static bool has_no_end(const struct mongo_batch *batch)
+{
+    return batch->writes[0].options.multi && !batch->wait_ms;
+}
+
+truce_status truce__mongo_send(struct mongo_store *store, mongoc_client_t *client,
+                               const struct mongo_batch *batch, bson_error_t *error)
+{
+    truce_status status;
+    bool unsent = false;
+
+    truce_assert(batch->count == 1 || batch->all || batch->writes[0].kind == TRUCE_WRITE_INSERT);
+    truce__mongo_limit(has_no_end(batch) ? 0
+                       : batch->wait_ms  ? batch->wait_ms
+                                         : store->deadline_ms);
+    status = send_once(store, client, batch, &unsent);
+    if (unsent && truce__mongo_await_server(store, client)) {
+        for (size_t i = 0; i < batch->count; i++)
+            batch->outcomes[i] = (truce_write_outcome){.status = TRUCE_NOT_FOUND};
+        status = send_once(store, client, batch, &unsent);
     }
     for (size_t i = 0; status && error && i < batch->count; i++)
         if (batch->outcomes[i].error.message[0]) {
             *error = batch->outcomes[i].error;
             break;
         }
-    mongoc_bulk_operation_destroy(bulk);
     return status;
 }
 
@@ -460,6 +487,7 @@ static truce_status send_all(struct mongo_store *store, mongoc_client_t *client,
                                     .count = truce__mongo_batch_size(writes + from, count - from),
                                     .outcomes = outcomes + from,
                                     .unordered = options->unordered,
+                                    .wait_ms = options->deadline_ms,
                                     .relaxed = options->relaxed || store->relaxed};
         truce_status status = send_batch(store, client, &batch, until_ns, first ? NULL : error);
 

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 struct mongoc_functions truce__mongoc;
+mongoc_stream_initiator_t truce__mongoc_make_stream;
 
 static const struct {
     const char *name;
@@ -109,6 +110,7 @@ static truce_status load(const char *library, bson_error_t *error)
     bool own = handle != NULL;
     struct mongoc_functions found;
     truce_status status;
+    void *function;
 
     if (!own) {
         remove_counters();
@@ -128,6 +130,8 @@ static truce_status load(const char *library, bson_error_t *error)
         return status;
     }
     truce__mongoc = found;
+    function = dlsym(handle, "mongoc_client_default_stream_initiator");
+    memcpy(&truce__mongoc_make_stream, &function, sizeof function);
     truce__mongoc.init(); /* for the life of the process: others may use libmongoc, too */
     if (!own) {
         truce__mongoc.log_set_handler(tell_audiences, NULL);

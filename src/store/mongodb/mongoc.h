@@ -47,6 +47,7 @@
     each(client_pool_set_apm_callbacks) \
     each(client_pool_set_error_api) \
     each(client_read_command_with_opts) \
+    each(client_reset) \
     each(client_select_server) \
     each(client_session_append) \
     each(client_session_commit_transaction) \
@@ -54,6 +55,7 @@
     each(client_session_in_transaction) \
     each(client_session_start_transaction) \
     each(client_set_error_api) \
+    each(client_set_stream_initiator) \
     each(client_start_session) \
     each(client_write_command_with_opts) \
     each(database_destroy) \
@@ -71,6 +73,14 @@
     each(session_opts_destroy) \
     each(session_opts_new) \
     each(session_opts_set_causal_consistency) \
+    each(stream_check_closed) \
+    each(stream_close) \
+    each(stream_destroy) \
+    each(stream_failed) \
+    each(stream_flush) \
+    each(stream_setsockopt) \
+    each(stream_should_retry) \
+    each(stream_timed_out) \
     each(transaction_opts_destroy) \
     each(transaction_opts_new) \
     each(transaction_opts_set_max_commit_time_ms) \
@@ -111,6 +121,9 @@ struct mongoc_functions {
 #undef MONGOC_MEMBER
 
 extern struct mongoc_functions truce__mongoc;
+
+/* libmongoc's own way to make a stream, which it does not promise to show; NULL: it does not. */
+extern mongoc_stream_initiator_t truce__mongoc_make_stream;
 
 /* Loads it, once in the life of the process; NULL: the library that truce was built for. INVALID: it
  * is not there, or lacks a function; the next call tries again. */
@@ -161,6 +174,7 @@ void truce__mongoc_listen_end(struct mongoc_audience *audience);
 #define mongoc_client_pool_set_apm_callbacks truce__mongoc.client_pool_set_apm_callbacks
 #define mongoc_client_pool_set_error_api truce__mongoc.client_pool_set_error_api
 #define mongoc_client_read_command_with_opts truce__mongoc.client_read_command_with_opts
+#define mongoc_client_reset truce__mongoc.client_reset
 #define mongoc_client_select_server truce__mongoc.client_select_server
 #define mongoc_client_session_append truce__mongoc.client_session_append
 #define mongoc_client_session_commit_transaction truce__mongoc.client_session_commit_transaction
@@ -168,6 +182,7 @@ void truce__mongoc_listen_end(struct mongoc_audience *audience);
 #define mongoc_client_session_in_transaction truce__mongoc.client_session_in_transaction
 #define mongoc_client_session_start_transaction truce__mongoc.client_session_start_transaction
 #define mongoc_client_set_error_api truce__mongoc.client_set_error_api
+#define mongoc_client_set_stream_initiator truce__mongoc.client_set_stream_initiator
 #define mongoc_client_start_session truce__mongoc.client_start_session
 #define mongoc_client_write_command_with_opts truce__mongoc.client_write_command_with_opts
 #define mongoc_database_destroy truce__mongoc.database_destroy
@@ -185,6 +200,14 @@ void truce__mongoc_listen_end(struct mongoc_audience *audience);
 #define mongoc_session_opts_destroy truce__mongoc.session_opts_destroy
 #define mongoc_session_opts_new truce__mongoc.session_opts_new
 #define mongoc_session_opts_set_causal_consistency truce__mongoc.session_opts_set_causal_consistency
+#define mongoc_stream_check_closed truce__mongoc.stream_check_closed
+#define mongoc_stream_close truce__mongoc.stream_close
+#define mongoc_stream_destroy truce__mongoc.stream_destroy
+#define mongoc_stream_failed truce__mongoc.stream_failed
+#define mongoc_stream_flush truce__mongoc.stream_flush
+#define mongoc_stream_setsockopt truce__mongoc.stream_setsockopt
+#define mongoc_stream_should_retry truce__mongoc.stream_should_retry
+#define mongoc_stream_timed_out truce__mongoc.stream_timed_out
 #define mongoc_transaction_opts_destroy truce__mongoc.transaction_opts_destroy
 #define mongoc_transaction_opts_new truce__mongoc.transaction_opts_new
 #define mongoc_transaction_opts_set_max_commit_time_ms truce__mongoc.transaction_opts_set_max_commit_time_ms

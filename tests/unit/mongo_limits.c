@@ -1,0 +1,242 @@
+/* A server that stands still or dies holds no call for longer than its deadline, and is found again. The limits of
+ * time here are far longer than what is waited for, and far shorter than a connection's own time-out. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "store/mongodb/mongo.h"
+#include "tests/support/bank.h"
+#include "tests/support/stage.h"
+
+#define DEADLINE_MS 500
+#define LONGEST_MS  60000
+
+/* ---- a server that stands still ------------------------------------------------------------- */
+
+enum call { INSERT, UPDATE_ONE, MODIFY, TRANSACTION, FIND, COMMIT, COMMIT_BY_JOURNAL, CALLS };
+
+static truce_status look_and_change(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    truce_status status = add_update(commit, "things", "a", NULL, "{'$inc': {'n': 1}}", error);
+
+    (void)arg;
+    return status ? status : add_update(commit, "things", "b", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+static truce_status do_call(truce_store *store, enum call call, bson_error_t *error)
+{
+    bson_t *document = test_bson("{'_id': 1}"), *update = test_bson("{'$set': {'a': 1}}"), shown;
+    truce_write_options options = {.deadline_ms = DEADLINE_MS};
+    truce_write writes[2] = {
+        {.kind = TRUCE_WRITE_INSERT, .collection = "things", .document = document},
+        {.kind = TRUCE_WRITE_INSERT, .collection = "others", .document = document}};
+    truce_bulk_options bulk = {.atomic = true, .deadline_ms = DEADLINE_MS};
+    truce_commit_options commit = {.deadline_ms = DEADLINE_MS};
+    truce_write_outcome outcomes[2];
+    truce_cursor *cursor = NULL;
+    truce_status status = TRUCE_OK;
+
+    commit.mechanism = call == COMMIT_BY_JOURNAL ? TRUCE_MECHANISM_JOURNAL : TRUCE_MECHANISM_AUTO;
+    switch (call) {
+    case INSERT:
+        status = truce_insert(store, "things", document, &options, error);
+        break;
+    case UPDATE_ONE:
+        status = truce_update(store, "things", document, update, &options, NULL, error);
+        break;
+    case MODIFY:
+        status = truce_find_and_modify(store, "things", document, update,
+                                       &(truce_modify_options){.deadline_ms = DEADLINE_MS}, &shown,
+                                       NULL, error);
+        bson_destroy(&shown);
+        break;
+    case TRANSACTION:
+        status = truce_bulk(store, writes, 2, &bulk, outcomes, error);
+        break;
+    case FIND:
+        status = truce_find(store, "things", document,
+                            &(truce_find_options){.deadline_ms = DEADLINE_MS}, &cursor, error);
+        truce_cursor_close(cursor);
+        break;
+    case COMMIT:
+    case COMMIT_BY_JOURNAL:
+        status = truce_transact(store, look_and_change, NULL, &commit, error);
+        break;
+    case CALLS:
+        break;
+    }
+    bson_destroy(document);
+    bson_destroy(update);
+    return status;
+}
+
+static void *run_call(void *arg)
+{
+    enum call call = *(enum call *)arg;
+    struct stage stage = {{0}};
+    bson_error_t error = {0};
+
+    if (CHECK_OK(raise_stage(&stage, FAKE_REPLICA_SET, 21, "", &error), error)) {
+        int64_t begun_ns = truce__clock_monotonic_ns();
+        truce_status status;
+
+        fake_freeze(stage.fake, true);
+        status = do_call(stage.store, call, &error);
+        if (status != TRUCE_UNKNOWN && status != TRUCE_IO && status != TRUCE_LOCKED &&
+            status != TRUCE_TIMEOUT && !(call == TRANSACTION && status == TRUCE_CONFLICT))
+            test_fail(__FILE__, __LINE__, "call %d: %s: %s", (int)call, truce_status_name(status),
+                      error.message);
+        CHECK_INT((truce__clock_monotonic_ns() - begun_ns) / 1000000, <, LONGEST_MS);
+        fake_freeze(stage.fake, false);
+        status = do_call(stage.store, UPDATE_ONE, &error);
+        if (status == TRUCE_UNKNOWN || status == TRUCE_IO) /* by a connection of before */
+            status = do_call(stage.store, INSERT, &error);
+        CHECK_OK(status, error);
+    }
+    strike(&stage);
+    return NULL;
+}
+
+TEST(a_server_that_stands_still_holds_no_call_beyond_its_deadline)
+{
+    enum call calls[CALLS];
+    pthread_t threads[CALLS];
+
+    for (int i = 0; i < CALLS; i++) {
+        calls[i] = (enum call)i;
+        if (pthread_create(&threads[i], NULL, run_call, &calls[i]))
+            abort();
+    }
+    for (int i = 0; i < CALLS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* ---- a commit that stands still at one of its messages -------------------------------------- */
+
+struct standing {
+    const char *at; /* this command is the first that is not answered */
+    bool still;
+};
+
+static void say(bson_t *reply, const char *json)
+{
+    bson_t *said = test_bson(json);
+
+    bson_concat(reply, said);
+    bson_destroy(said);
+}
+
+static enum fake_act stand(const bson_t *command, bson_t *reply, void *arg)
+{
+    struct standing *standing = arg;
+    bson_iter_t iter;
+
+    standing->still = standing->still || (standing->at && bson_has_field(command, standing->at) &&
+                                          bson_iter_init_find(&iter, command, "$db"));
+    if (standing->still)
+        return FAKE_SILENT;
+    if (bson_has_field(command, "find"))
+        say(reply,
+            "{'cursor': {'id': 0, 'ns': 'db.things', 'firstBatch': [{'_id': 'a', 'n': 1}]}}");
+    else if (bson_has_field(command, "update"))
+        say(reply, "{'n': 2, 'nModified': 2}");
+    else
+        return FAKE_PASS;
+    return FAKE_ANSWER;
+}
+
+static void *run_standing(void *arg)
+{
+    struct standing standing = {.at = NULL};
+    truce_commit_options options = {.deadline_ms = DEADLINE_MS,
+                                    .mechanism = TRUCE_MECHANISM_NATIVE};
+    struct stage stage = {.script = {.own = stand, .arg = &standing}};
+    bson_error_t error = {0};
+
+    if (CHECK_OK(raise_stage(&stage, FAKE_REPLICA_SET, 21, "", &error), error)) {
+        int64_t begun_ns = truce__clock_monotonic_ns();
+        truce_status status;
+
+        standing.at = arg;
+        status = truce_transact(stage.store, look_and_change, NULL, &options, &error);
+        if (status != TRUCE_UNKNOWN && status != TRUCE_IO && status != TRUCE_LOCKED &&
+            status != TRUCE_TIMEOUT)
+            test_fail(__FILE__, __LINE__, "%s: %s: %s", (const char *)arg,
+                      truce_status_name(status), error.message);
+        if (!strcmp(arg, "commitTransaction") && status != TRUCE_UNKNOWN && status != TRUCE_IO)
+            test_fail(__FILE__, __LINE__, "%s: %s", truce_status_name(status), error.message);
+        CHECK_INT((truce__clock_monotonic_ns() - begun_ns) / 1000000, <, LONGEST_MS);
+    }
+    strike(&stage);
+    return NULL;
+}
+
+TEST(a_commit_ends_in_time_wherever_its_server_stands_still)
+{
+    static const char *const places[] = {"update", "commitTransaction", "listIndexes"};
+    pthread_t threads[3];
+
+    for (int i = 0; i < 3; i++)
+        if (pthread_create(&threads[i], NULL, run_standing, (void *)places[i]))
+            abort();
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* ---- a server that dies and comes back ------------------------------------------------------ */
+
+static void *revive(void *arg)
+{
+    truce__clock_sleep_ms(3000); /* longer than one step of looking for it */
+    fake_die(arg, false);
+    return NULL;
+}
+
+static void *run_revived(void *arg)
+{
+    enum call call = *(enum call *)arg;
+    bson_t *document = test_bson("{'_id': 1}"), *update = test_bson("{'$set': {'a': 1}}"), shown;
+    struct stage stage = {{0}};
+    truce_cursor *cursor = NULL;
+    bson_error_t error = {0};
+
+    if (CHECK_OK(raise_stage(&stage, FAKE_REPLICA_SET, 21, "", &error), error)) {
+        truce_status status;
+        pthread_t thread;
+
+        fake_die(stage.fake, true);
+        /* the first call learns that it is dead */
+        (void)!truce_insert(stage.store, "things", document,
+                            &(truce_write_options){.deadline_ms = 1}, &error);
+        if (pthread_create(&thread, NULL, revive, stage.fake))
+            abort();
+        if (call == INSERT) {
+            status = truce_insert(stage.store, "things", document, NULL, &error);
+        } else if (call == FIND) {
+            status = truce_find(stage.store, "things", document, NULL, &cursor, &error);
+            truce_cursor_close(cursor);
+        } else {
+            status = truce_find_and_modify(stage.store, "things", document, update, NULL, &shown,
+                                           NULL, &error);
+            bson_destroy(&shown);
+        }
+        CHECK_STATUS(call == MODIFY ? TRUCE_NOT_FOUND : TRUCE_OK, status, error);
+        pthread_join(thread, NULL);
+    }
+    strike(&stage);
+    bson_destroy(document);
+    bson_destroy(update);
+    return NULL;
+}
+
+TEST(a_server_that_comes_back_is_waited_for)
+{
+    static enum call calls[] = {INSERT, MODIFY, FIND};
+    pthread_t threads[3];
+
+    for (int i = 0; i < 3; i++)
+        if (pthread_create(&threads[i], NULL, run_revived, &calls[i]))
+            abort();
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+}
