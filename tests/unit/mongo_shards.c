@@ -234,6 +234,7 @@ static void check_insert(const char *key, const char *collection, const char *js
             test_fail(__FILE__, line, "%s", error.message);
     }
     strike(&stage);
+    bson_destroy(document);
 }
 
 TEST(what_is_to_be_one_of_its_id_is_refused_where_two_may_be)
