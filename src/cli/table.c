@@ -15,6 +15,7 @@ struct row {
 struct table {
     FILE *file;
     char *names[TABLE_COLUMNS];
+    char *titles[TABLE_COLUMNS]; /* the names as they are shown */
     int widths[TABLE_COLUMNS];
     int columns, count;
     int left_out;
@@ -74,6 +75,18 @@ static void fill(struct cell *cell, const bson_iter_t *value, enum json_form for
     truce__buffer_release(&text);
 }
 
+/* A name with its control characters escaped. */
+static char *shown_of(const char *name)
+{
+    struct buffer text = {0};
+    char *shown;
+
+    truce__json_write_text(&text, name, strlen(name));
+    shown = bson_strndup((const char *)text.bytes + 1, text.size - 2);
+    truce__buffer_release(&text);
+    return shown;
+}
+
 /* The field's column, a new one if there is room; -1: none. */
 static int column_of(struct table *table, const char *name)
 {
@@ -84,7 +97,8 @@ static int column_of(struct table *table, const char *name)
     if (table->begun || table->columns == TABLE_COLUMNS)
         return -1;
     table->names[table->columns] = bson_strdup(name);
-    table->widths[table->columns] = width_of(name);
+    table->titles[table->columns] = shown_of(name);
+    table->widths[table->columns] = width_of(table->titles[table->columns]);
     return table->columns++;
 }
 
@@ -139,7 +153,7 @@ static bool begin(struct table *table)
 
     table->begun = true;
     for (int i = 0; i < table->columns; i++)
-        good &= print_cell(table, i, table->names[i], width_of(table->names[i]), false);
+        good &= print_cell(table, i, table->titles[i], width_of(table->titles[i]), false);
     for (int i = 0; i < table->count; i++)
         good &= print_row(table, table->rows[i]);
     table->count = 0;
@@ -164,6 +178,8 @@ void cli_table_end(struct table *table, int *left_out)
     *left_out = table->left_out;
     for (int i = 0; i < table->columns; i++)
         bson_free(table->names[i]);
+    for (int i = 0; i < table->columns; i++)
+        bson_free(table->titles[i]);
     bson_free(table->rows);
     bson_free(table);
 }
