@@ -262,7 +262,8 @@ TEST(nothing_that_a_terminal_obeys_is_printed)
     ANSWERS(0, "{\"_id\": 1, \"t\": \"a\\u001b[2J\\u009b\\u202eb\\u2066\\u061cä€\"}\n", NULL,
             "find", "s");
     /* names of fields, too */
-    ANSWERS(0, NULL, NULL, "insert", "names", "{\"_id\": 1, \"x\\u009b\\u202ey\\u001b[2J\": 2}");
+    ANSWERS(0, "inserted 1\n", NULL, "insert", "names",
+            "{\"_id\": 1, \"x\\u009b\\u202ey\\u001b[2J\": 2}");
     ANSWERS(0, "_id  x\\u009b\\u202ey\\u001b[2J\n  1                        2\n", NULL, "find",
             "names", "--table");
     c = RUN("find", "a\x1b[2J\xe2\x80\xae");
