@@ -13,6 +13,7 @@ static const struct story {
     {"badges", demo_badges},
     {"keys", demo_keys},
     {"post", demo_post},
+    {"friends", demo_friends},
 };
 
 static int run(struct cli *cli)
@@ -35,9 +36,9 @@ static int run(struct cli *cli)
         code = own > code ? own : code;
     }
     if (!found)
-        return cli_usage(cli,
-                         "there is no story \"%s\"; there are enrolments, badges, keys and post",
-                         cli->arguments[0]);
+        return cli_usage(
+            cli, "there is no story \"%s\"; there are enrolments, badges, keys, post and friends",
+            cli->arguments[0]);
     return code;
 }
 
@@ -55,15 +56,16 @@ const struct cli_command cli_demo = {
         "  keys         processes change two of three documents at once, and are killed with -9;\n"
         "               with --store in a store of yours, in a collection truce_demo_keys that must\n"
         "               not be there before, and is dropped at the end\n"
-        "  post         two editors save one document",
+        "  post         two editors save one document\n"
+        "  friends      jobs change two lists each, and their workers are killed with -9",
     .example = "truce demo post",
-    .options =
-        (const struct cli_option[]){{"messages", 0, "NUMBER", "how many (20000)", false},
-                                    {"students", 0, "NUMBER", "how many (2000)", false},
-                                    {"consumers", 0, "NUMBER", "processes (5)", false},
-                                    {"seconds", 0, "NUMBER", "badges, keys: each way (3)", false},
-                                    {"keep", 0, NULL, "keep the stores", false},
-                                    {0}},
+    .options = (const struct cli_option[]){{"messages", 0, "NUMBER", "how many (20000)", false},
+                                           {"students", 0, "NUMBER", "how many (2000)", false},
+                                           {"consumers", 0, "NUMBER", "processes (5)", false},
+                                           {"seconds", 0, "NUMBER",
+                                            "badges, keys, friends: each way (3)", false},
+                                           {"keep", 0, NULL, "keep the stores", false},
+                                           {0}},
     .store = CLI_STORE_NONE,
     .run = run,
 };

@@ -9,5 +9,6 @@ int demo_enrolments(struct cli *cli);
 int demo_badges(struct cli *cli);
 int demo_post(struct cli *cli);
 int demo_keys(struct cli *cli);
+int demo_friends(struct cli *cli);
 
 #endif

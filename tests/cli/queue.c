@@ -241,3 +241,9 @@ TEST(jobs_are_done_once_whoever_is_killed)
     ANSWERS(0, "\"n\": 12", NULL, "find", "effects");
     ANSWERS(0, " 0 findings", NULL, "check");
 }
+
+TEST(the_story_of_the_friends_is_right)
+{
+    begin();
+    ANSWERS(0, "all jobs are done: right", NULL, "demo", "friends", "--seconds", "1");
+}
