@@ -86,6 +86,10 @@ truce_status truce__evaluation_field(struct evaluation *run, uint32_t slot, stru
     struct field_finder *finder = slot < SLOTS_FIXED ? run->finder : NULL;
     uint32_t steps = 0;
 
+    if (document.size < FIELD_FINDER_BYTES) {
+        *result = truce__value_field(document, name->name, name->length);
+        return TRUCE_OK;
+    }
     *result = truce__field_finder_find(finder, document, name->name, name->length, &steps);
     return steps ? truce__evaluation_spend(run, steps) : TRUCE_OK;
 }
@@ -206,6 +210,10 @@ truce_status truce__expression_evaluate(const struct expression *expression, str
 {
     if (expression->field && root.type == BSON_TYPE_DOCUMENT) {
         uint32_t steps = 1;
+        if (root.size < FIELD_FINDER_BYTES) {
+            *result = truce__value_field(root, expression->field->name, expression->field->length);
+            return TRUCE_OK;
+        }
         *result = truce__field_finder_find(context->finder, root, expression->field->name,
                                            expression->field->length, &steps);
         return truce__budget_spend(context->budget, steps, error);

@@ -57,9 +57,11 @@ static struct value field_of_part(struct value document, const struct path_part 
                                   struct match_run *run)
 {
     uint32_t steps = 0;
-    struct value value =
-        truce__field_finder_find(&run->finder, document, part->name, part->length, &steps);
+    struct value value;
 
+    if (document.size < FIELD_FINDER_BYTES)
+        return truce__value_field(document, part->name, part->length);
+    value = truce__field_finder_find(&run->finder, document, part->name, part->length, &steps);
     (void)truce__match_spend(run, steps); /* run->status has it */
     return value;
 }
