@@ -211,7 +211,8 @@ static void make_closed(const char *name, int documents, int n)
     char kept[400];
 
     strcpy(kept, path);
-    strcpy(path, name);
+    if (name != path)
+        strcpy(path, name);
     if (open_it()) {
         put_many(documents, n);
         truce_store_close(store);
