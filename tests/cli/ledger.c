@@ -1,0 +1,76 @@
+/* truce ledger: what it prints and how it ends. */
+#include <stdlib.h>
+
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+static char store[300]; /* of the running test */
+
+static void check(int line, const struct command *c, int code, const char *out, const char *err)
+{
+    test_check_int(code, c->code, c->code == code, "exit code", __FILE__, line);
+    if (out)
+        test_check_text(out, c->out, __FILE__, line);
+    if (err ? !strstr(c->err, err) : *c->err != '\0')
+        test_fail(__FILE__, line, "standard error is \"%s\", not \"%s\"", c->err, err ? err : "");
+}
+#define ANSWERS(code, out, err, ...)                                                               \
+    check(__LINE__, command_run(TRUCE_CLI, store, NULL, "ledger", __VA_ARGS__, NULL), code, out,   \
+          err)
+
+static void begin(void)
+{
+    snprintf(store, sizeof store, "%s/shop.truce", test_directory());
+    ANSWERS(0, "", NULL, "currency", "book", "EUR", "2");
+    ANSWERS(0, "", NULL, "open", "book", "bank", "--currency", "EUR");
+    ANSWERS(0, "", NULL, "open", "book", "people:ada", "--currency", "EUR", "--min", "0");
+    ANSWERS(0, "posted\n", NULL, "post", "book", "bank", "people:ada", "100.5", "--id", "1");
+}
+
+TEST(amounts_have_the_digits_of_their_currency)
+{
+    begin();
+    ANSWERS(0, "100.50 EUR\n", NULL, "balance", "book", "people:ada");
+    ANSWERS(0,
+            "{\"balance\": \"100.50\", \"currency\": \"EUR\", \"available\": \"100.50\", \"out\": "
+            "\"0.00\", \"in\": \"0.00\", \"number\": 2}\n",
+            NULL, "balance", "book", "people:ada", "--json");
+    ANSWERS(2, "", "too many digits", "post", "book", "bank", "people:ada", "1.005", "--id", "2");
+    ANSWERS(2, "", "more than 0", "post", "book", "bank", "people:ada", "-5", "--id", "2");
+    ANSWERS(2, "", "--id ID is missing", "post", "book", "bank", "people:ada", "5");
+    ANSWERS(2, "", "is no date", "post", "book", "bank", "people:ada", "5", "--id", "2",
+            "--effective", "soon");
+    ANSWERS(1, "", "no account nobody", "post", "book", "nobody", "people:ada", "5", "--id", "2");
+    ANSWERS(0,
+            "account     balance         available       currency  is\n"
+            "bank               -100.50         -100.50  EUR       open\n"
+            "people              100.50          100.50  EUR       sum\n"
+            "people:ada          100.50          100.50  EUR       open\n",
+            NULL, "accounts", "book");
+}
+
+TEST(a_pending_amount_is_listed_until_it_is_settled)
+{
+    begin();
+    ANSWERS(0, "posted\n", NULL, "post", "book", "people:ada", "bank", "40", "--id", "p",
+            "--pending");
+    ANSWERS(0, "100.50 EUR, available 60.50\n", NULL, "balance", "book", "people:ada");
+    ANSWERS(0, NULL, NULL, "pending", "book");
+    ANSWERS(0, "posted\n", NULL, "settle", "book", "p", "--id", "s");
+    ANSWERS(0, "exists\n", NULL, "settle", "book", "p", "--id", "s");
+    ANSWERS(1, "", "before, by", "void", "book", "p", "--id", "v");
+    ANSWERS(0, "", NULL, "pending", "book");
+    ANSWERS(1, "", "less than 0.00", "reverse", "book", "1", "--id", "r");
+}
+
+TEST(a_book_is_proved_and_compared_with_a_seal)
+{
+    char *seal;
+
+    begin();
+    seal = bson_strdup(command_run(TRUCE_CLI, store, NULL, "ledger", "seal", "book", NULL)->out);
+    ANSWERS(0, "4 entries of 2 accounts, 0 findings\n", NULL, "verify", "book", "--seal", seal);
+    ANSWERS(0, "posted\n", NULL, "post", "book", "people:ada", "bank", "1", "--id", "2");
+    ANSWERS(0, "6 entries of 2 accounts, 0 findings\n", NULL, "verify", "book", "--seal", seal);
+    bson_free(seal);
+}
