@@ -5,75 +5,75 @@
  * Every maximum of truce. Nothing that a peer, a file or a user sends decides an allocation beyond
  * these. With TRUCE_SMALL_LIMITS (test builds) those that a test could not reach are small.
  */
-#define TRUCE_DOCUMENT_BYTES_MAX   (16 * 1024 * 1024)
-#define TRUCE_DOCUMENT_DEPTH_MAX   100 /* nested documents and arrays, MongoDB's own maximum */
-#define TRUCE_INTERNAL_BYTES_EXTRA (16 * 1024) /* room that MongoDB leaves for internal fields */
-#define TRUCE_COLLECTION_NAME_MAX  120         /* bytes */
-#define TRUCE_PLACE_NAME_MAX       185         /* the same with "@DATABASE." in front of it */
-#define TRUCE_INDEX_NAME_MAX       127         /* bytes */
-#define TRUCE_INDEXES_MAX          64          /* per collection, the _id index included */
-#define TRUCE_INDEX_FIELDS_MAX     32          /* fields of a compound index */
-#define TRUCE_INDEX_KEY_BYTES_MAX  (16 * 1024 * 1024) /* a zero byte of a text takes two */
-#define TRUCE_INDEX_KEYS_MAX       100000   /* keys of one document in one multikey index */
-#define TRUCE_REGEX_BYTES_MAX      32764    /* as MongoDB */
-#define TRUCE_REGEX_MATCH_MAX      1000000  /* PCRE2's match limit: at one place of the text */
-#define TRUCE_REGEX_STEPS_MAX      10000000 /* items tried in one search, 32 more for each byte */
-#define TRUCE_REGEX_MEMORY_MAX     (64 * 1024 * 1024) /* backtracking points of one search */
-#define TRUCE_MATCH_FORKS_MAX      16000000 /* ways of numeric paths through one document */
-#define TRUCE_ARRAY_FILL_MAX       1500000 /* as MongoDB: $set of a.N beyond the end pads with null */
-#define TRUCE_LOG_BYTES_KEPT       (64 * 1024 * 1024) /* of a log that grew; the rest is given back */
-#define TRUCE_PIPELINE_STAGES_MAX  1000
-#define TRUCE_STAGE_MEMORY_MAX     (100 * 1024 * 1024) /* $sort, $group: spill or fail beyond it */
-#define TRUCE_PIPELINE_MEMORY_MAX  (256 * 1024 * 1024) /* all stages of one together */
-#define TRUCE_BULK_MAX             100000              /* writes in one bulk call */
-#define TRUCE_BULK_BYTES_MAX       (48 * 1024 * 1024)
+#define TRUCE_DOCUMENT_BYTES_MAX    (16 * 1024 * 1024)
+#define TRUCE_DOCUMENT_DEPTH_MAX    100 /* nested documents and arrays, MongoDB's own maximum */
+#define TRUCE_INTERNAL_BYTES_EXTRA  (16 * 1024) /* room that MongoDB leaves for internal fields */
+#define TRUCE_COLLECTION_NAME_MAX   120         /* bytes */
+#define TRUCE_PLACE_NAME_MAX        185         /* the same with "@DATABASE." in front of it */
+#define TRUCE_INDEX_NAME_MAX        127         /* bytes */
+#define TRUCE_INDEXES_MAX           64          /* per collection, the _id index included */
+#define TRUCE_INDEX_FIELDS_MAX      32          /* fields of a compound index */
+#define TRUCE_INDEX_KEY_BYTES_MAX   (16 * 1024 * 1024) /* a zero byte of a text takes two */
+#define TRUCE_INDEX_KEYS_MAX        100000   /* keys of one document in one multikey index */
+#define TRUCE_REGEX_BYTES_MAX       32764    /* as MongoDB */
+#define TRUCE_REGEX_MATCH_MAX       1000000  /* PCRE2's match limit: at one place of the text */
+#define TRUCE_REGEX_STEPS_MAX       10000000 /* items tried in one search, 32 more for each byte */
+#define TRUCE_REGEX_MEMORY_MAX      (64 * 1024 * 1024) /* backtracking points of one search */
+#define TRUCE_MATCH_FORKS_MAX       16000000 /* ways of numeric paths through one document */
+#define TRUCE_ARRAY_FILL_MAX        1500000 /* as MongoDB: $set of a.N beyond the end pads with null */
+#define TRUCE_LOG_BYTES_KEPT        (64 * 1024 * 1024) /* of a log that grew; the rest is given back */
+#define TRUCE_PIPELINE_STAGES_MAX   1000
+#define TRUCE_STAGE_MEMORY_MAX      (100 * 1024 * 1024) /* $sort, $group: spill or fail beyond it */
+#define TRUCE_PIPELINE_MEMORY_MAX   (256 * 1024 * 1024) /* all stages of one together */
+#define TRUCE_BULK_MAX              100000              /* writes in one bulk call */
+#define TRUCE_BULK_BYTES_MAX        (48 * 1024 * 1024)
 
 #define TRUCE_MESSAGE_BYTES_MAX     (48 * 1024 * 1024 + 16 * 1024) /* of the wire, as MongoDB */
-#define TRUCE_MESSAGE_DEPTH_EXTRA   10   /* levels of a command around the documents in it */
-#define TRUCE_CONNECTIONS_MAX       1000 /* default: of a server */
-#define TRUCE_SERVER_CURSORS_MAX    1000 /* that are open in a server, of all its clients */
+#define TRUCE_MESSAGE_DEPTH_EXTRA   10     /* levels of a command around the documents in it */
+#define TRUCE_CONNECTIONS_MAX       1000   /* default: of a server */
+#define TRUCE_SERVER_CURSORS_MAX    1000   /* that are open in a server, of all its clients */
 #define TRUCE_SERVER_CURSOR_IDLE_MS 600000 /* then nobody will ask for more */
 
-#define TRUCE_SNAPSHOTS_MAX        128 /* cursors and snapshots of an open store that keep a moment */
-#define TRUCE_SNAPSHOT_AGE_MS      600000 /* default: how old one of them may be, ... */
-#define TRUCE_SNAPSHOT_LOG_BYTES   (UINT64_C(1) << 30) /* ... and what may be written meanwhile */
+#define TRUCE_SNAPSHOTS_MAX         128 /* cursors and snapshots of an open store that keep a moment */
+#define TRUCE_SNAPSHOT_AGE_MS       600000 /* default: how old one of them may be, ... */
+#define TRUCE_SNAPSHOT_LOG_BYTES    (UINT64_C(1) << 30) /* ... and what may be written meanwhile */
 
-#define TRUCE_CSV_COLUMNS_MAX      1000
+#define TRUCE_CSV_COLUMNS_MAX       1000
 
-#define TRUCE_COPY_BATCH_MAX       10000 /* documents that a copy holds at a time */
-#define TRUCE_COPY_DIFFERENCES_MAX 10000 /* that it tells, each with values of up to 1,000 bytes */
+#define TRUCE_COPY_BATCH_MAX        10000 /* documents that a copy holds at a time */
+#define TRUCE_COPY_DIFFERENCES_MAX  10000 /* that it tells, each with values of up to 1,000 bytes */
 
-#define TRUCE_SALVAGE_PAGES_MAX    (1 << 30) /* of a damaged file: 4 TiB */
-#define TRUCE_SALVAGE_GAPS_MAX     10000 /* places that cannot be reached; then whole collections are */
-#define TRUCE_SALVAGE_TABLES_MAX   10000 /* collections */
+#define TRUCE_SALVAGE_PAGES_MAX     (1 << 30) /* of a damaged file: 4 TiB */
+#define TRUCE_SALVAGE_GAPS_MAX      10000 /* places that cannot be reached; then whole collections are */
+#define TRUCE_SALVAGE_TABLES_MAX    10000 /* collections */
 
-#define TRUCE_COMMIT_DOCUMENTS_MAX 1000   /* documents of one commit */
-#define COMMIT_LEASE_MS            10000  /* default lease of a journal commit */
-#define COMMIT_LOOK_LEASE_MS       1000   /* the same of what truce_read_many holds */
-#define COMMIT_LEASE_MS_MAX        600000 /* nobody can block others for longer */
-#define COMMIT_DEADLINE_MS         30000  /* default deadline */
-#define COMMIT_TRIES               100    /* default: how often truce_transact runs its function */
-#define COMMIT_TRIES_FREE          3      /* so often it only compares; then, and after ... */
-#define COMMIT_TAKE_MS             100    /* ... so long, a commit takes its documents first */
-#define COMMIT_INDEXES_FRESH_MS    5000 /* for so long a list of indexes is taken for what is there */
+#define TRUCE_COMMIT_DOCUMENTS_MAX  1000   /* documents of one commit */
+#define COMMIT_LEASE_MS             10000  /* default lease of a journal commit */
+#define COMMIT_LOOK_LEASE_MS        1000   /* the same of what truce_read_many holds */
+#define COMMIT_LEASE_MS_MAX         600000 /* nobody can block others for longer */
+#define COMMIT_DEADLINE_MS          30000  /* default deadline */
+#define COMMIT_TRIES                100    /* default: how often truce_transact runs its function */
+#define COMMIT_TRIES_FREE           3      /* so often it only compares; then, and after ... */
+#define COMMIT_TAKE_MS              100    /* ... so long, a commit takes its documents first */
+#define COMMIT_INDEXES_FRESH_MS     5000 /* for so long a list of indexes is taken for what is there */
 
-#define JOB_PAYLOAD_BYTES_MAX      (8 * 1024 * 1024) /* what the worker adds has to fit, too */
-#define JOB_METADATA_BYTES_MAX     (64 * 1024)
-#define JOB_TAGS_MAX               100
-#define JOB_PRIORITY_MAX           1000
-#define JOB_ERRORS_MAX             10    /* of a job are kept, ... */
-#define JOB_ERROR_BYTES_MAX        2000  /* ... each with so much text */
-#define JOB_CLAIMS_MAX             1000  /* jobs claimed at once */
-#define JOB_BULK_MAX               10000 /* jobs added at once */
-#define JOB_KEY_BYTES_MAX          200
-#define JOB_LEASE_MS               30000              /* default */
-#define JOB_ATTEMPTS               10                 /* default */
-#define JOB_KEEP_MS                INT64_C(604800000) /* default */
-#define QUEUE_NAME_BYTES_MAX       200
-#define LEDGER_ENTRIES_MAX         1000  /* of a transaction of a ledger */
-#define LEDGER_BATCH_MAX           10000 /* transactions of one call */
-#define LEDGER_BULK                1000  /* of them, those that travel at a time */
-#define LEDGER_KNOWN_MAX           50000 /* accounts that a handle remembers */
-#define LEDGER_NAME_MAX            200   /* bytes of an account's name */
+#define JOB_PAYLOAD_BYTES_MAX       (8 * 1024 * 1024) /* what the worker adds has to fit, too */
+#define JOB_METADATA_BYTES_MAX      (64 * 1024)
+#define JOB_TAGS_MAX                100
+#define JOB_PRIORITY_MAX            1000
+#define JOB_ERRORS_MAX              10    /* of a job are kept, ... */
+#define JOB_ERROR_BYTES_MAX         2000  /* ... each with so much text */
+#define JOB_CLAIMS_MAX              1000  /* jobs claimed at once */
+#define JOB_BULK_MAX                10000 /* jobs added at once */
+#define JOB_KEY_BYTES_MAX           200
+#define JOB_LEASE_MS                30000              /* default */
+#define JOB_ATTEMPTS                10                 /* default */
+#define JOB_KEEP_MS                 INT64_C(604800000) /* default */
+#define QUEUE_NAME_BYTES_MAX        200
+#define LEDGER_ENTRIES_MAX          1000  /* of a transaction of a ledger */
+#define LEDGER_BATCH_MAX            10000 /* transactions of one call */
+#define LEDGER_BULK                 1000  /* of them, those that travel at a time */
+#define LEDGER_KNOWN_MAX            50000 /* accounts that a handle remembers */
+#define LEDGER_NAME_MAX             200   /* bytes of an account's name */
 
 #endif
