@@ -48,14 +48,19 @@ typedef struct truce_commit_options {
     const char *key; /* the caller's idempotency key: the commit happens once for ever under it */
     int64_t key_time_ms; /* with a key: when the caller first made it (ms since 1970), the same in
                             every retry */
-    const bson_t *input; /* kept in the commit document, for people; NULL: none */
+    const bson_t
+        *input; /* kept in a commit document by every mechanism, for people; with a key, what
+                            the key stands for; NULL: none */
     uint32_t
         lease_ms; /* how long others wait for a silent commit before they undo it; one that is at
                           work renews it; 0: 10,000 */
     uint32_t deadline_ms; /* how long to wait for others' commits, and to go on trying; 0: 30,000 */
     uint32_t tries_max;   /* truce_transact: how often the function runs; 0: 100 */
     bool relaxed;         /* do not wait for the disk */
-    uint64_t reserved[4]; /* zeros */
+    bool
+        *earlier; /* NULL, or set by truce_transact and truce_commit_apply: with OK, whether it took
+                             effect before, under the same key, and nothing was done now */
+    uint64_t reserved[3]; /* zeros */
 } truce_commit_options;
 
 /* ---- run a function as one commit ---------------------------------------------------------- */
@@ -142,6 +147,23 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_remove(truce_commit *commi
  */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_apply(truce_commit *commit,
                                                             bson_error_t *error);
+
+/* What the commit leaves for whoever comes with its key again, or asks for it: the number of an order, for
+ * example. The last one that is given counts; a function that runs again gives it again. INVALID:
+ * the commit has no key. LIMIT: more than 64 KiB. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_leave(truce_commit *commit,
+                                                            const bson_t *result,
+                                                            bson_error_t *error);
+
+/* What the commit under this key left (empty: nothing); `result` is always initialised. NOT_FOUND: no
+ * commit under it took effect, or it was purged. LOCKED: one is under way. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_result(truce_store *store, const char *key,
+                                                             bson_t *result, bson_error_t *error);
+
+/* The commit under this key as it is kept: {_id, key, key_time, state, input?, result?, created, ...}, where
+ * state is "pending", "committed" or "done". NOT_FOUND: there is none, it was undone, or was purged. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_find(truce_store *store, const char *key,
+                                                           bson_t *document, bson_error_t *error);
 
 /* The id under which the journal knows it, and the _rev that it leaves. */
 TRUCE_EXPORT const bson_oid_t *truce_commit_id(const truce_commit *commit);

@@ -48,6 +48,7 @@
 #define TRUCE_SALVAGE_TABLES_MAX    10000 /* collections */
 
 #define TRUCE_COMMIT_DOCUMENTS_MAX  1000   /* documents of one commit */
+#define COMMIT_RESULT_BYTES_MAX     65536  /* what a commit leaves under its key */
 #define COMMIT_LEASE_MS             10000  /* default lease of a journal commit */
 #define COMMIT_LOOK_LEASE_MS        1000   /* the same of what truce_read_many holds */
 #define COMMIT_LEASE_MS_MAX         600000 /* nobody can block others for longer */

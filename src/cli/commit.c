@@ -86,6 +86,7 @@ static int transact(struct cli *cli, const struct given *given)
     truce_commit_options options = {.key = cli_text(cli, "key")};
     bson_t answer = BSON_INITIALIZER, input = BSON_INITIALIZER;
     int64_t key_time;
+    bool earlier = false;
     bson_error_t error;
     truce_status status;
 
@@ -103,11 +104,14 @@ static int transact(struct cli *cli, const struct given *given)
         options.input = &given->diffs.input;
     options.key_time_ms = options.key ? key_time : 0;
     options.deadline_ms = cli->deadline_ms;
+    options.earlier = &earlier;
     options.mechanism = cli_flag(cli, "journal") ? TRUCE_MECHANISM_JOURNAL : TRUCE_MECHANISM_AUTO;
     status = apply_given(cli, given, &options, &error);
     BSON_APPEND_BOOL(&answer, "committed", true);
+    if (earlier)
+        BSON_APPEND_BOOL(&answer, "earlier", true);
     if (!status)
-        cli_answer(cli, &answer, "committed");
+        cli_answer(cli, &answer, earlier ? "committed earlier" : "committed");
     bson_destroy(&answer);
     bson_destroy(&input);
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;

@@ -84,6 +84,7 @@ void truce_commit_free(truce_commit *commit)
     bson_free(commit->entries);
     bson_free((char *)commit->options.key);
     bson_destroy((bson_t *)commit->options.input);
+    bson_destroy(commit->result);
     bson_free(commit);
 }
 
@@ -499,7 +500,8 @@ static truce_status natively(truce_commit *commit, bson_error_t *error)
 
 static truce_status apply_once(truce_commit *commit, bson_error_t *error)
 {
-    bool fast = commit->count == 1 && !commit->options.key && comparable(commit) && !commit->owner;
+    bool fast = commit->count == 1 && !truce__commit_is_kept(commit) && comparable(commit) &&
+                !commit->owner;
     truce_status status = prepare_keys(commit, fast, error);
 
     if (status)
@@ -550,6 +552,7 @@ truce_status truce_commit_apply(truce_commit *commit, bson_error_t *error)
     before_ns = truce__deadline_set(commit->worker.deadline_ns);
     commit->outcome = apply(commit, &why);
     truce__deadline_set(before_ns);
+    truce__commit_tell_earlier(commit, !commit->outcome && commit->earlier);
     if (commit->outcome && error)
         *error = why;
     return commit->outcome;

@@ -22,6 +22,8 @@ struct truce_commit {
         *owner;      /* of documents that were taken before the function runs (journal_take.c) */
     bool unguarded;  /* the store could not guard a document that is only read (native.c, N6) */
     bool untakeable; /* the journal cannot do what the function does */
+    bool earlier;    /* its key says that it took effect before */
+    bson_t *result;  /* what it leaves under its key; NULL: nothing */
     bool fixed;      /* nobody can make its diffs again: a stale one is the end */
 };
 
@@ -107,6 +109,18 @@ truce_status truce__commit_keyed_duplicate(truce_commit *commit, bson_error_t *e
  * not end. */
 truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error);
+
+static inline void truce__commit_tell_earlier(const truce_commit *commit, bool earlier)
+{
+    if (commit->options.earlier)
+        *commit->options.earlier = earlier;
+}
+
+/* It has a document of its own, for its key or its input. */
+static inline bool truce__commit_is_kept(const truce_commit *commit)
+{
+    return commit->options.key || commit->options.input;
+}
 
 /* {_id, key?, key_time?, state, input?, created ...}: what every commit document begins with */
 void truce__commit_begin_document(const truce_commit *commit, const char *state, bson_t *document);

@@ -172,6 +172,8 @@ static truce_status send_decide(struct owner *owner, bool *decided, bson_error_t
     bson_append_document_begin(&update, "$set", 4, &set);
     BSON_APPEND_UTF8(&set, "state", "committed");
     BSON_APPEND_ARRAY(&set, "post", &owner->post);
+    if (owner->commit->result)
+        BSON_APPEND_DOCUMENT(&set, "result", owner->commit->result);
     bson_append_document_end(&update, &set);
     status =
         truce_update(owner->commit->store, COMMITS, &filter, &update, &options, &result, error);

@@ -3,7 +3,9 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "commit/memo.h"
+#include "query/incoming.h"
 
 /*
  * Idempotency keys. The commit document carries the caller's key under a unique sparse index, so
@@ -46,6 +48,15 @@ static truce_status compare_input(const truce_commit *commit, const bson_t *hold
                        commit->options.key);
 }
 
+/* Not an earlier one: what it was asked for was not answered. */
+static bool is_ours(const truce_commit *commit, const bson_t *holder)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, holder, "_id") && BSON_ITER_HOLDS_OID(&iter) &&
+           bson_oid_equal(bson_iter_oid(&iter), &commit->id);
+}
+
 truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error)
 {
     truce_status status = truce__memo_commits(commit->store, error);
@@ -63,6 +74,7 @@ truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error)
         state = truce__commit_state(&holder);
         if (state && (!strcmp(state, "committed") || !strcmp(state, "done"))) {
             status = compare_input(commit, &holder, error);
+            commit->earlier = !is_ours(commit, &holder);
             bson_destroy(&holder);
             return status;
         }
@@ -114,4 +126,74 @@ void truce__commit_begin_document(const truce_commit *commit, const char *state,
     if (commit->options.input)
         BSON_APPEND_DOCUMENT(document, "input", commit->options.input);
     BSON_APPEND_DATE_TIME(document, "created", truce__clock_wall_ms());
+}
+
+/* ---- what is kept --------------------------------------------------------------------------- */
+
+truce_status truce_commit_leave(truce_commit *commit, const bson_t *result, bson_error_t *error)
+{
+    truce_status status = truce__check_required(result, "result", error);
+
+    if (!status && !commit->options.key)
+        status = truce__fail(TRUCE_INVALID, error,
+                             "a commit without a key leaves nothing: nobody could ask for it");
+    if (!status && commit->applied)
+        status = truce__fail(TRUCE_INVALID, error, "this commit was applied already");
+    if (!status && result->len > COMMIT_RESULT_BYTES_MAX)
+        status = truce__fail(TRUCE_LIMIT, error,
+                             "what a commit leaves has %u bytes, at most %d are kept", result->len,
+                             COMMIT_RESULT_BYTES_MAX);
+    if (!status)
+        status = truce__document_check(result, "result", error);
+    if (status)
+        return status;
+    bson_destroy(commit->result);
+    commit->result = bson_copy(result);
+    return TRUCE_OK;
+}
+
+truce_status truce_commit_find(truce_store *store, const char *key, bson_t *document,
+                               bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status;
+
+    if (!key || !key[0]) {
+        bson_init(document);
+        bson_destroy(&filter);
+        return truce__fail(TRUCE_INVALID, error, "an idempotency key is not empty");
+    }
+    BSON_APPEND_UTF8(&filter, "key", key);
+    status = truce_find_one(store, COMMITS, &filter, NULL, document, error);
+    bson_destroy(&filter);
+    return status != TRUCE_NOT_FOUND
+               ? status
+               : truce__fail(
+                     status, error,
+                     "no commit has the key \"%.200s\": it never took effect, or was purged", key);
+}
+
+truce_status truce_commit_result(truce_store *store, const char *key, bson_t *result,
+                                 bson_error_t *error)
+{
+    bson_t document;
+    truce_status status = truce_commit_find(store, key, &document, error);
+    const char *state = status ? NULL : truce__commit_state(&document);
+    struct value left;
+
+    bson_init(result);
+    if (state && !strcmp(state, "pending")) {
+        status =
+            truce__fail(TRUCE_LOCKED, error, "the commit of the key \"%.200s\" is under way", key);
+    } else if (!status) {
+        left = truce__value_field(truce__value_document(&document), "result", 6);
+        if (left.type == BSON_TYPE_DOCUMENT) {
+            bson_t view;
+
+            truce__value_bson(left, &view);
+            bson_concat(result, &view);
+        }
+    }
+    bson_destroy(&document);
+    return status;
 }

@@ -208,14 +208,18 @@ static void plan_blind(struct plan *plan, uint32_t owner, const struct entry *en
 }
 
 /* N3 */
-static void plan_key(struct plan *plan, const truce_commit *commit)
+static void plan_record(struct plan *plan, const truce_commit *commit)
 {
     truce_write *write;
     bson_t made, *filter;
 
     truce__commit_begin_document(commit, "done", &made);
     write = add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_INSERT);
+    if (commit->result)
+        BSON_APPEND_DOCUMENT(&made, "result", commit->result);
     write->document = own_copy(plan, &made);
+    if (!commit->options.key)
+        return;
     filter = own(plan);
     BCON_APPEND(filter, "_id", BCON_UTF8("horizon"), "time", "{", "$lt",
                 BCON_INT64(commit->options.key_time_ms), "}");
@@ -246,8 +250,8 @@ static bool pinned(const struct entry *entry)
 
 static void make_plan(const truce_commit *commit, struct plan *plan)
 {
-    if (commit->options.key)
-        plan_key(plan, commit);
+    if (truce__commit_is_kept(commit))
+        plan_record(plan, commit);
     for (enum turn turn = TURN_REMOVE; turn < TURNS; turn++) {
         for (uint32_t i = 0; i < commit->count; i++) {
             if (turn_of(commit->entries[i]) != turn)
@@ -306,13 +310,15 @@ static truce_status refused(truce_commit *commit, const struct plan *plan,
         at++;
     if (at == plan->count)
         return status;
-    if (plan->owners[at] == UINT32_MAX) { /* the key is taken, or too old */
+    if (plan->owners[at] == UINT32_MAX && commit->options.key) { /* the key is taken, or too old */
         status = truce__commit_key_holder(commit, error);
         return status == TRUCE_NOT_FOUND
                    ? truce__fail(TRUCE_CONFLICT, error, "the key \"%s\" was taken for a moment",
                                  commit->options.key)
                    : status;
     }
+    if (plan->owners[at] == UINT32_MAX)
+        return status;
     entry = commit->entries[plan->owners[at]];
     commit->unguarded = plan->writes[at].kind == TRUCE_WRITE_REQUIRE &&
                         outcomes[at].error.domain == TRUCE_ERROR_SERVER &&
@@ -403,7 +409,7 @@ static truce_status send(truce_commit *commit, bool *again, bson_error_t *error)
 truce_status truce__commit_native(truce_commit *commit, bson_error_t *error)
 {
     truce_status status =
-        commit->options.key ? truce__memo_commits(commit->store, error) : TRUCE_OK;
+        truce__commit_is_kept(commit) ? truce__memo_commits(commit->store, error) : TRUCE_OK;
 
     COUNT(native);
     if (!status)

@@ -23,6 +23,8 @@ static truce_status begin_try(truce_commit *commit, bool take, bool *already, bs
     *already = false;
     commit->applied = false;
     commit->failed = TRUCE_OK;
+    bson_destroy(commit->result);
+    commit->result = NULL;
     truce__id_new(&commit->id);
     if (take)
         return truce__journal_take(commit, already, error);
@@ -129,6 +131,7 @@ truce_status truce_transact(truce_store *store, truce_commit_function *function,
         status = truce__commit_key_holder(commit, &why);
     if (!commit->options.key || status == TRUCE_NOT_FOUND)
         status = try_often(commit, function, arg, tries, &why);
+    truce__commit_tell_earlier(commit, !status && commit->earlier);
     truce_commit_free(commit);
     if (status && error)
         *error = why;

@@ -81,8 +81,8 @@ TEST(a_key_stands_for_its_diffs)
 {
     fresh();
     for (int i = 0; i < 2; i++)
-        ANSWERS(0, "committed\n", NULL, DIFFS, "commit", "apply", "--key", "k", "--key-time",
-                "1700000000000");
+        ANSWERS(0, i ? "committed earlier\n" : "committed\n", NULL, DIFFS, "commit", "apply",
+                "--key", "k", "--key-time", "1700000000000");
     ANSWERS(1, "", "the key \"k\" was used before", NULL, "commit", "apply",
             "{\"collection\": \"data\", \"changes\": {}}", "--key", "k", "--key-time",
             "1700000000000");

@@ -1,0 +1,193 @@
+/*
+ * What a commit keeps of itself: its input, by every mechanism, and what it leaves under its key.
+ */
+#include "tests/support/bank.h"
+
+#define KEY_TIME 1700000000000
+
+struct order {
+    int runs;
+    int conflicts; /* so often it says that others were faster */
+    int number;
+};
+
+static truce_status take_order(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct order *order = arg;
+    truce_status status = add_update(commit, "stock", "shoes", NULL, "{'$inc': {'n': -1}}", error);
+    bson_t *left = BCON_NEW("number", BCON_INT32(order->number + order->runs));
+
+    order->runs++;
+    if (!status && order->runs != 2)
+        status = truce_commit_leave(commit, left, error);
+    bson_destroy(left);
+    return !status && order->runs <= order->conflicts ? TRUCE_CONFLICT : status;
+}
+
+static truce_status order_once(truce_store *store, const struct setting *setting, const char *key,
+                               struct order *order, bool *earlier)
+{
+    truce_commit_options options = {.mechanism = setting->mechanism,
+                                    .key = key,
+                                    .key_time_ms = key ? KEY_TIME : 0,
+                                    .earlier = earlier};
+    bson_error_t error = {0};
+
+    return truce_transact(store, take_order, order, &options, &error);
+}
+
+static void check_result(truce_store *store, const char *key, truce_status expected,
+                         const char *json, const char *file, int line)
+{
+    bson_error_t error = {0};
+    bson_t result, *wanted = test_bson(json);
+
+    test_check_status(expected, truce_commit_result(store, key, &result, &error), &error, key, file,
+                      line);
+    test_bson_equal(wanted, &result, file, line);
+    bson_destroy(&result);
+    bson_destroy(wanted);
+}
+
+#define CHECK_RESULT(store, key, expected, json)                                                   \
+    check_result(store, key, expected, json, __FILE__, __LINE__)
+
+static void leaves(truce_store *store, const struct setting *setting)
+{
+    struct order first = {.number = 17}, again = {.number = 40};
+    bson_error_t error = {0};
+    bool earlier = true;
+    bson_t found;
+
+    insert_json(store, "stock", "{'_id': 'shoes', 'n': 10}");
+    CHECK_RESULT(store, "order a", TRUCE_NOT_FOUND, "{}");
+    CHECK(order_once(store, setting, "order a", &first, &earlier) == TRUCE_OK);
+    CHECK(!earlier);
+    CHECK_INT(first.runs, ==, 1);
+    CHECK_RESULT(store, "order a", TRUCE_OK, "{'number': 17}");
+    CHECK(order_once(store, setting, "order a", &again, &earlier) == TRUCE_OK);
+    CHECK(earlier);
+    CHECK_INT(again.runs, ==, 0);
+    CHECK_RESULT(store, "order a", TRUCE_OK, "{'number': 17}");
+    CHECK_DOCUMENT(store, "stock", "shoes", "{'_id': 'shoes', 'n': 9}");
+    CHECK_OK(truce_commit_find(store, "order a", &found, &error), error);
+    CHECK(bson_has_field(&found, "key_time") && bson_has_field(&found, "result.number"));
+    bson_destroy(&found);
+}
+
+TEST(a_key_that_was_used_gives_back_what_its_commit_left)
+{
+    on_every_setting(leaves);
+}
+
+/* Another process has it between the look for the key and the commit. */
+static truce_status lose_the_key(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct setting *setting = ((void **)arg)[1];
+    struct order other = {.number = 3};
+
+    if (!*(int *)((void **)arg)[2])
+        CHECK(order_once(((void **)arg)[0], setting, "order b", &other, NULL) == TRUCE_OK);
+    ++*(int *)((void **)arg)[2];
+    return add_update(commit, "stock", "coats", NULL, "{'$inc': {'n': -1}}", error);
+}
+
+static void loses_the_key(truce_store *store, const struct setting *setting)
+{
+    int runs = 0;
+    void *arg[] = {store, (void *)setting, &runs};
+    bool earlier = false;
+    truce_commit_options options = {.mechanism = setting->mechanism,
+                                    .key = "order b",
+                                    .key_time_ms = KEY_TIME,
+                                    .earlier = &earlier};
+    bson_error_t error = {0};
+
+    insert_json(store, "stock", "{'_id': 'shoes', 'n': 10}");
+    insert_json(store, "stock", "{'_id': 'coats', 'n': 10}");
+    CHECK_OK(truce_transact(store, lose_the_key, arg, &options, &error), error);
+    CHECK(earlier);
+    CHECK_RESULT(store, "order b", TRUCE_OK, "{'number': 3}");
+    CHECK_DOCUMENT(store, "stock", "coats", "{'_id': 'coats', 'n': 10}");
+}
+
+TEST(a_key_that_somebody_else_used_meanwhile_is_told_as_used_earlier)
+{
+    on_every_setting(loses_the_key);
+}
+
+static void of_the_last_run(truce_store *store, const struct setting *setting)
+{
+    struct order order = {.number = 17, .conflicts = 1};
+
+    insert_json(store, "stock", "{'_id': 'shoes', 'n': 10}");
+    CHECK(order_once(store, setting, "order c", &order, NULL) == TRUCE_OK);
+    CHECK_INT(order.runs, ==, 2);
+    CHECK_RESULT(store, "order c", TRUCE_OK, "{}");
+}
+
+TEST(what_an_earlier_run_of_the_function_left_is_forgotten)
+{
+    on_every_setting(of_the_last_run);
+}
+
+static void refuses(truce_store *store, const struct setting *setting)
+{
+    struct order order = {0};
+    truce_commit_options options = {
+        .mechanism = setting->mechanism, .key = "large", .key_time_ms = KEY_TIME};
+    char *text = bson_malloc(70000);
+    truce_commit *commit = NULL;
+    bson_error_t error = {0};
+    bson_t large = BSON_INITIALIZER;
+
+    insert_json(store, "stock", "{'_id': 'shoes', 'n': 10}");
+    insert_json(store, "truce_commits", "{'_id': 1, 'key': 'under way', 'state': 'pending'}");
+    memset(text, 'x', 70000);
+    BSON_APPEND_UTF8(&large, "", "");
+    bson_append_utf8(&large, "text", 4, text, 70000);
+    CHECK_INT(order_once(store, setting, NULL, &order, NULL), ==, TRUCE_INVALID);
+    CHECK_OK(truce_commit_begin(store, &options, &commit, &error), error);
+    CHECK_STATUS(TRUCE_LIMIT, truce_commit_leave(commit, &large, &error), error);
+    CHECK_STATUS(TRUCE_INVALID, truce_commit_leave(commit, NULL, &error), error);
+    truce_commit_free(commit);
+    CHECK_RESULT(store, "", TRUCE_INVALID, "{}");
+    CHECK_RESULT(store, "under way", TRUCE_LOCKED, "{}");
+    bson_destroy(&large);
+    bson_free(text);
+}
+
+TEST(what_cannot_be_left_or_asked_for_is_refused)
+{
+    on_every_setting(refuses);
+}
+
+static void keeps_input(truce_store *store, const struct setting *setting)
+{
+    bson_t *input = test_bson("{'who': 'ada'}");
+    truce_commit_options options = {.mechanism = setting->mechanism, .input = input};
+    bson_error_t error = {0};
+
+    insert_json(store, "things", "{'_id': 'a', 'n': 0}");
+    insert_json(store, "things", "{'_id': 'b', 'n': 0}");
+    for (int documents = 1; documents <= 2; documents++) {
+        truce_commit *commit = NULL;
+
+        CHECK_OK(truce_commit_begin(store, &options, &commit, &error), error);
+        for (int i = 0; i < documents; i++)
+            CHECK_OK(
+                add_update(commit, "things", i ? "b" : "a", NULL, "{'$inc': {'n': 1}}", &error),
+                error);
+        CHECK_OK(truce_commit_apply(commit, &error), error);
+        truce_commit_free(commit);
+        CHECK_INT(count_json(store, "truce_commits", "{'input.who': 'ada', 'state': 'done'}"), ==,
+                  documents);
+    }
+    CHECK_DOCUMENT(store, "things", "a", "{'_id': 'a', 'n': 2}");
+    bson_destroy(input);
+}
+
+TEST(the_input_is_kept_by_every_mechanism)
+{
+    on_every_setting(keeps_input);
+}
