@@ -1,5 +1,6 @@
 /* What stands in a transaction's document: its changes, and the chain of hashes over them. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -213,40 +214,55 @@ static bool is_mutable(const char *key, bool change)
     return false;
 }
 
-static void add_value(struct sha256 *sha, const struct fields *field)
+static int compare_fields(const void *a, const void *b)
 {
-    truce__sha256_add(sha, &field->value.type, 1);
-    truce__sha256_add(sha, field->key, field->key_length + 1);
-    truce__sha256_add(sha, field->value.data, field->value.size);
+    return strcmp(((const struct fields *)a)->key, ((const struct fields *)b)->key);
+}
+
+static void add_changes(struct sha256 *sha, struct value changes);
+
+/* In the order of names: an update of a server may leave them in another one than they came in. */
+static void add_document(struct sha256 *sha, struct value document, bool change)
+{
+    struct fields *sorted = NULL;
+    uint32_t count = 0;
+
+    for (struct fields field = truce__fields(document); truce__fields_next(&field);) {
+        if (is_mutable(field.key, change))
+            continue;
+        sorted = bson_realloc(sorted, (count + 1) * sizeof *sorted);
+        sorted[count++] = field;
+    }
+    if (count)
+        qsort(sorted, count, sizeof *sorted, compare_fields);
+    for (uint32_t i = 0; i < count; i++) {
+        truce__sha256_add(sha, &sorted[i].value.type, 1);
+        truce__sha256_add(sha, sorted[i].key, sorted[i].key_length + 1);
+        if (!change && !strcmp(sorted[i].key, "changes") && sorted[i].value.type == BSON_TYPE_ARRAY)
+            add_changes(sha, sorted[i].value);
+        else
+            truce__sha256_add(sha, sorted[i].value.data, sorted[i].value.size);
+    }
+    truce__sha256_add(sha, "", 1);
+    bson_free(sorted);
 }
 
 static void add_changes(struct sha256 *sha, struct value changes)
 {
     for (struct fields at = truce__fields(changes); truce__fields_next(&at);) {
-        if (at.value.type != BSON_TYPE_DOCUMENT) {
-            add_value(sha, &at);
-            continue;
-        }
-        for (struct fields field = truce__fields(at.value); truce__fields_next(&field);) {
-            if (!is_mutable(field.key, true))
-                add_value(sha, &field);
-        }
-        truce__sha256_add(sha, "", 1);
+        if (at.value.type == BSON_TYPE_DOCUMENT)
+            add_document(sha, at.value, true);
+        else
+            truce__sha256_add(sha, at.value.data, at.value.size);
     }
 }
 
 void truce__ledger_digest(const bson_t *document, uint8_t digest[SHA256_BYTES])
 {
-    struct fields fields = truce__fields(truce__value_document(document));
     struct sha256 sha;
 
     truce__sha256_begin(&sha);
-    while (truce__fields_next(&fields)) {
-        if (!strcmp(fields.key, "changes") && fields.value.type == BSON_TYPE_ARRAY)
-            add_changes(&sha, fields.value);
-        else if (!is_mutable(fields.key, false))
-            add_value(&sha, &fields);
-    }
+    add_document(&sha, truce__value_document(document), false);
     truce__sha256_end(&sha, digest);
 }
 
