@@ -132,8 +132,7 @@ bool truce__ledger_change_of(const bson_t *document, const char *account, int64_
         if (!truce__ledger_change(fields.value, &one) || strcmp(one.account, account) != 0 ||
             (number ? one.number != number : found && one.number < change->number))
             continue;
-        *change = one;
-        found = true;
+        found = truce__ledger_change(fields.value, change); /* a bson_t cannot be copied by value */
     }
     return found;
 }
