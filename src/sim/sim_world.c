@@ -457,10 +457,9 @@ void truce__sim_run(const struct sim_scenario *scenario, struct sim_chooser *cho
         finish(run);
     for (int i = 0; i < SIM_LATE_MAX; i++)
         truce__sim_drop_late(&run->late[i]);
-    for (int c = 0; c < SIM_CLIENTS; c++) {
-        if (run->clients[c].store.memo)
-            run->clients[c].store.memo->free(run->clients[c].store.memo);
-    }
+    for (int c = 0; c < SIM_CLIENTS; c++)
+        if (run->clients[c].store.ops)
+            truce_store_close(&run->clients[c].store);
     truce_store_close(run->inner);
     truce__world_use(before);
     if (trace && result->violation)

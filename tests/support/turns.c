@@ -416,8 +416,7 @@ static void run_once(const struct turns_run *run, struct path *path)
     for (int i = 0; i < run->clients; i++) {
         pthread_join(turns.clients[i].thread, NULL);
         crashed[i] = turns.clients[i].dead;
-        if (turns.clients[i].base.memo)
-            turns.clients[i].base.memo->free(turns.clients[i].base.memo);
+        truce_store_close(&turns.clients[i].base);
     }
     run->end(turns.inner, crashed, run->arg);
     pthread_cond_destroy(&turns.changed);
