@@ -72,10 +72,13 @@ static void check(const struct cli_command *c, const char *folder, const char *s
     bson_free(codes);
 }
 
-/* Does the example end without an answer? There is nothing to be listed, or to be said. */
+/* Does the example end without an answer? There is nothing to be listed, or to be said, or it runs until it is
+ * killed. */
 static bool is_silent(const struct cli_command *c)
 {
-    static const char *const silent[] = {"set quarantine", "item index", "doc conflicts"};
+    static const char *const silent[] = {"set quarantine", "item index",      "doc conflicts",
+                                         "serve ",         "ledger currency", "ledger open",
+                                         "ledger rules"};
     char name[40];
 
     snprintf(name, sizeof name, "%s %s", c->noun, c->verb ? c->verb : "");

@@ -132,8 +132,9 @@ TEST(who_reads_or_measures_finds_what_was_written)
 
     REQUIRE(open_wal());
     CHECK_INT(write_frame(0, 'a', false), ==, SQLITE_OK);
-    CHECK_INT(file->pMethods->xRead(file, page, PAGE, place(0) + HEADER), ==, SQLITE_OK);
-    CHECK_INT(page[PAGE - 1], ==, 'a');
+    /* not the whole page, which would be verified, and there is no database to ask whether it is */
+    CHECK_INT(file->pMethods->xRead(file, page, PAGE - 1, place(0) + HEADER), ==, SQLITE_OK);
+    CHECK_INT(page[PAGE - 2], ==, 'a');
     CHECK_INT(write_frame(1, 'b', false), ==, SQLITE_OK);
     CHECK_INT(file->pMethods->xFileSize(file, &size), ==, SQLITE_OK);
     CHECK_INT(size, >=, place(2));
