@@ -94,7 +94,7 @@ const struct cli_command cli_serve = {
         "change streams, views and collations are refused by name.\n"
         "\n"
         "It asks for no password, so it listens on this machine's loopback only.",
-    .example = "truce serve school.truce --port 27018 &\n"
+    .example = "truce serve school.truce --port 0 &\n"
                "sleep 1; kill %1",
     .options =
         (const struct cli_option[]){

@@ -220,8 +220,8 @@ void truce__sim_land(struct run *run, struct late_call *late)
 
 static void trace_bulk(struct run *run, const truce_write *writes, size_t count)
 {
-    static const char *const verbs[] = {"",       "insert",  "update",
-                                        "remove", "require", "require missing"};
+    static const char *const verbs[] = {"",        "insert",          "update", "remove",
+                                        "require", "require missing", "look"};
 
     for (size_t i = 0; i < count; i++)
         trace_call(run, verbs[writes[i].kind], writes[i].collection, writes[i].filter,

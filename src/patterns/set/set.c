@@ -382,6 +382,17 @@ truce_status truce_set_check(truce_set *set, const truce_set_operation *operatio
     return truce__set_operation_check(set, operation, &checked, error);
 }
 
+void truce__set_call_fail(struct set_call *call, size_t number, truce_status status,
+                          const bson_error_t *why)
+{
+    if (call->status)
+        return;
+    call->status = status;
+    call->error = *why;
+    if (call->given > 1)
+        (void)truce__fail(status, &call->error, "operation %zu: %s", number, why->message);
+}
+
 /* Those that cannot be applied, ever, have their answer; the others come first. Returns how many. */
 static size_t check_all(truce_set *set, const truce_set_operation *given, struct set_call *call)
 {
@@ -396,12 +407,8 @@ static size_t check_all(truce_set *set, const truce_set_operation *given, struct
         operation->call = call;
         operation->number = i;
         good += !status;
-        if (!status || call->status)
-            continue;
-        call->status = status;
-        call->error = why;
-        if (call->given > 1)
-            (void)truce__fail(status, &call->error, "operation %zu: %s", i, why.message);
+        if (status)
+            truce__set_call_fail(call, i, status, &why);
     }
     return good;
 }
@@ -424,13 +431,8 @@ static void settle_held(truce_set *set, struct set_call *call)
             set->layout == TRUCE_SET_BY_ELEMENT
                 ? truce__set_element_apply(set, operation, &worker, &result->outcome, &why)
                 : truce__set_apply_one(set, operation, &worker, &result->outcome, &why);
-        if (!result->status || call->status)
-            continue;
-        call->status = result->status;
-        call->error = why;
-        if (call->given > 1)
-            (void)truce__fail(call->status, &call->error, "operation %zu: %s", operation->number,
-                              why.message);
+        if (result->status)
+            truce__set_call_fail(call, operation->number, result->status, &why);
     }
 }
 

@@ -100,6 +100,10 @@ struct set_call {
     bool done; /* the call is gone when its owner sees it */
 };
 
+/* The operation of this number failed: what the call answers, if none did before. */
+void truce__set_call_fail(struct set_call *call, size_t number, truce_status status,
+                          const bson_error_t *why);
+
 /* Of an operation that met a document held by a commit: its caller waits, not the round. */
 #define SET_OUTCOME_HELD ((truce_set_outcome)100)
 

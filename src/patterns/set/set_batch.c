@@ -50,16 +50,8 @@ static truce_set_result *result_of(const struct set_operation *operation)
 static void fail_operation(const struct set_operation *operation, truce_status status,
                            const bson_error_t *why)
 {
-    struct set_call *call = operation->call;
-
     result_of(operation)->status = status;
-    if (call->status)
-        return;
-    call->status = status;
-    call->error = *why;
-    if (call->given > 1)
-        (void)truce__fail(status, &call->error, "operation %zu: %s", operation->number,
-                          why->message);
+    truce__set_call_fail(operation->call, operation->number, status, why);
 }
 
 static void finish(struct set_batch *batch, struct set_group *group)

@@ -97,18 +97,19 @@ static struct set_call *take_round(truce_set *set, struct set_round *round, size
 static void apply_alone(truce_set *set, struct set_call *call)
 {
     const struct set_operation *operation = &call->operations[0];
-    truce_set_result *result = &call->results[0];
+    truce_set_result *result = &call->results[operation->number];
+    bson_error_t why = {0};
 
     if (set->rewrites) {
         truce__set_apply_batch(set, call->operations, 1);
         return;
     }
-    result->status =
-        set->layout == TRUCE_SET_BY_ELEMENT
-            ? truce__set_element_apply(set, operation, NULL, &result->outcome, &call->error)
-            : truce__set_apply_one(set, operation, NULL, &result->outcome, &call->error);
-    call->status = result->status;
+    result->status = set->layout == TRUCE_SET_BY_ELEMENT
+                         ? truce__set_element_apply(set, operation, NULL, &result->outcome, &why)
+                         : truce__set_apply_one(set, operation, NULL, &result->outcome, &why);
     call->held = !result->status && result->outcome == SET_OUTCOME_HELD;
+    if (result->status)
+        truce__set_call_fail(call, operation->number, result->status, &why);
 }
 
 static void apply_round(truce_set *set, struct set_call *calls, size_t count)
