@@ -1,5 +1,6 @@
 #include "tests/support/stage.h"
 
+#include <pthread.h>
 #include <string.h>
 
 static void append_json(bson_t *reply, const char *json)
@@ -10,9 +11,8 @@ static void append_json(bson_t *reply, const char *json)
     bson_destroy(said);
 }
 
-static enum fake_act answer(const bson_t *command, bson_t *reply, void *arg)
+static enum fake_act play(struct script *script, const bson_t *command, bson_t *reply)
 {
-    struct script *script = arg;
     enum fake_act act = script->own ? script->own(command, reply, script->arg) : FAKE_PASS;
     const char *said = NULL, *name;
     bson_iter_t iter;
@@ -46,6 +46,26 @@ static enum fake_act answer(const bson_t *command, bson_t *reply, void *arg)
     else
         BCON_APPEND(reply, "n", BCON_INT32(0), "nModified", BCON_INT32(0));
     return FAKE_ANSWER;
+}
+
+/* Of all stages: scripts are changed while the server's threads are there. */
+static pthread_mutex_t scripts = PTHREAD_MUTEX_INITIALIZER;
+
+static enum fake_act answer(const bson_t *command, bson_t *reply, void *arg)
+{
+    enum fake_act act;
+
+    pthread_mutex_lock(&scripts);
+    act = play(arg, command, reply);
+    pthread_mutex_unlock(&scripts);
+    return act;
+}
+
+void stage_script(struct stage *stage, struct script script)
+{
+    pthread_mutex_lock(&scripts);
+    stage->script = script;
+    pthread_mutex_unlock(&scripts);
 }
 
 truce_status raise_stage(struct stage *stage, enum fake_deployment deployment, int32_t wire,

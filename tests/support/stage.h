@@ -28,6 +28,8 @@ struct stage {
 truce_status raise_stage(struct stage *stage, enum fake_deployment deployment, int32_t wire,
                          const char *options, bson_error_t *error);
 void strike(struct stage *stage);
+/* From now on it answers so. */
+void stage_script(struct stage *stage, struct script script);
 
 /* The command's field is as in JSON; "": it has none. */
 void check_asked(struct stage *stage, const char *name, const char *field, const char *json,

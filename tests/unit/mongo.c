@@ -412,7 +412,7 @@ static void check_insert(struct script script, enum fake_deployment deployment, 
     bson_error_t error = {0};
 
     if (CHECK_OK(raise_stage(&stage, deployment, 21, "", &error), error)) {
-        stage.script = script;
+        stage_script(&stage, script);
         test_check_status((int)wanted,
                           (int)truce_insert(stage.store, "things", document, NULL, &error), &error,
                           "insert", __FILE__, line);
@@ -465,7 +465,7 @@ static void check_atomic(struct script script, truce_status wanted, int least, i
     bson_error_t error = {0};
 
     if (CHECK_OK(raise_stage(&stage, FAKE_REPLICA_SET, 21, "", &error), error)) {
-        stage.script = script;
+        stage_script(&stage, script);
         test_check_status((int)wanted,
                           (int)truce_bulk(stage.store, writes, 2, &options, outcomes, &error),
                           &error, "bulk", __FILE__, line);
@@ -514,9 +514,12 @@ TEST(a_pool_that_is_used_up_is_waited_for_and_told)
     int64_t count;
 
     if (CHECK_OK(raise_stage(&stage, FAKE_STANDALONE, 21, "maxPoolSize=1", &error), error)) {
-        stage.script = (struct script){
-            "find", "{'cursor': {'id': {'$numberLong': '7'}, 'ns': 'db.things', 'firstBatch': []}}",
-            1, 0};
+        stage_script(
+            &stage,
+            (struct script){
+                "find",
+                "{'cursor': {'id': {'$numberLong': '7'}, 'ns': 'db.things', 'firstBatch': []}}", 1,
+                0});
         CHECK_OK(truce_find(stage.store, "things", NULL, NULL, &cursor, &error), error);
         CHECK_STATUS(TRUCE_TIMEOUT, truce_count(stage.store, "things", NULL, NULL, &count, &error),
                      error);

@@ -60,7 +60,7 @@ static void *run_atomic(void *arg)
     bson_error_t error = {0};
 
     if (CHECK_OK(raise_stage(&stage, FAKE_SHARDED, 9, "", &error), error)) {
-        stage.script = one->script;
+        stage_script(&stage, one->script);
         test_check_status((int)one->wanted,
                           (int)truce_bulk(stage.store, writes, 2, &options, outcomes, &error),
                           &error, "bulk", __FILE__, one->line);
@@ -213,7 +213,7 @@ static void *run_change(void *arg)
     bson_error_t error = {0};
 
     if (CHECK_OK(raise_stage(&stage, FAKE_REPLICA_SET, 21, "", &error), error)) {
-        stage.script = (struct script){.name = name, .reply = one->reply, .times = 1};
+        stage_script(&stage, (struct script){.name = name, .reply = one->reply, .times = 1});
         stage.script.then = one->then;
         test_check_status((int)one->wanted, (int)change(stage.store, one->verb, &error), &error,
                           name, __FILE__, one->line);
@@ -288,10 +288,13 @@ TEST(a_loss_is_of_its_call_alone)
         bson_error_t error = {0};
 
         if (CHECK_OK(raise_stage(&stage, FAKE_STANDALONE, 21, "", &error), error)) {
-            stage.script = (struct script){names[i], NULL, 1, 0};
+            stage_script(&stage, (struct script){names[i], NULL, 1, 0});
             CHECK_STATUS(TRUCE_UNKNOWN, change(stage.store, verbs[i], &error), error);
-            stage.script = (struct script){
-                names[i], "{'ok': 0, 'code': 121, 'errmsg': 'Document failed validation'}", 1, 0};
+            stage_script(
+                &stage,
+                (struct script){names[i],
+                                "{'ok': 0, 'code': 121, 'errmsg': 'Document failed validation'}", 1,
+                                0});
             CHECK_STATUS(TRUCE_INVALID, change(stage.store, verbs[i], &error), error);
         }
         strike(&stage);
@@ -310,8 +313,9 @@ TEST(a_mongos_that_ran_out_of_time_does_not_know_what_its_shard_did)
         bson_error_t error = {0};
 
         if (CHECK_OK(raise_stage(&stage, cases[i].deployment, 21, "", &error), error)) {
-            stage.script = (struct script){"findAndModify",
-                                           "{'ok': 0, 'code': 50, 'errmsg': 'out of time'}", 1, 0};
+            stage_script(&stage,
+                         (struct script){"findAndModify",
+                                         "{'ok': 0, 'code': 50, 'errmsg': 'out of time'}", 1, 0});
             CHECK_STATUS(cases[i].told, change(stage.store, MODIFY, &error), error);
         }
         strike(&stage);
@@ -369,7 +373,7 @@ TEST(a_guard_that_a_validator_refuses_is_told_as_that_and_not_tried_again)
         if (CHECK_OK(raise_stage(&stage, FAKE_REPLICA_SET, 21, "", &error), error)) {
             struct refusing refusing = {0};
 
-            stage.script = (struct script){.own = refuse_updates, .arg = &refusing};
+            stage_script(&stage, (struct script){.own = refuse_updates, .arg = &refusing});
             CHECK_STATUS(TRUCE_INVALID,
                          truce_bulk(stage.store, cases[i], 2, &(truce_bulk_options){.atomic = true},
                                     outcomes, &error),

@@ -111,7 +111,7 @@ static bool open_cluster(struct stage *stage, struct cluster *cluster)
 {
     bson_error_t error = {0};
 
-    stage->script = (struct script){.own = be_mongos, .arg = cluster};
+    stage_script(stage, (struct script){.own = be_mongos, .arg = cluster});
     return CHECK_OK(raise_stage(stage, FAKE_SHARDED, 9, "", &error), error);
 }
 
