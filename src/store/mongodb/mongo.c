@@ -110,7 +110,7 @@ static void read_hello(const bson_t *hello, struct mongo_server *server)
 static truce_status meet_server(struct mongo_store *store, bson_error_t *error)
 {
     const bson_t none = BSON_INITIALIZER;
-    mongoc_server_description_t *description;
+    mongoc_server_description_t *description = NULL;
     mongoc_client_t *client = NULL;
     bson_error_t caught = {0};
     truce_status status = truce__mongo_borrow(store, &client, error);
@@ -118,8 +118,9 @@ static truce_status meet_server(struct mongo_store *store, bson_error_t *error)
     if (status)
         return status;
     truce__mongo_limit(store->deadline_ms);
-    (void)truce__mongo_await_server(store, client);
-    description = mongoc_client_select_server(client, true, NULL, &caught);
+    if (truce__mongo_await_server(store, client,
+                                  &caught)) /* not twice: a server that is away is told soon */
+        description = mongoc_client_select_server(client, true, NULL, &caught);
     if (description)
         read_hello(mongoc_server_description_hello_response(description), &store->server);
     else

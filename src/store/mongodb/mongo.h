@@ -250,8 +250,10 @@ truce_status truce__mongo_depth_check(const bson_t *update, bson_error_t *error)
 void truce__mongo_limit(uint32_t wait_ms);
 /* How long the server may wait, for others or for the majority. */
 uint32_t truce__mongo_wait_ms(const struct mongo_store *store);
-/* A server that takes writes is known, or becomes known before the end of the call. */
-bool truce__mongo_await_server(struct mongo_store *store, mongoc_client_t *client);
+/* A server that takes writes is known, or becomes known before the end of the call; else `why` (may be NULL) says
+ * what stood in the way. */
+bool truce__mongo_await_server(struct mongo_store *store, mongoc_client_t *client,
+                               bson_error_t *why);
 /* This connection's streams keep to the limits. */
 void truce__mongo_limit_client(struct mongo_store *store, mongoc_client_t *client);
 void truce__mongo_limit_forget(struct mongo_store *store);

@@ -144,7 +144,7 @@ truce_status truce__mongo_run(struct mongo_store *store, mongoc_client_t *client
     else
         bson_init(reply);
     for (int i = 1; !done && i < RUNS && may_run_again(command, &caught) &&
-                    truce__mongo_await_server(store, client);
+                    truce__mongo_await_server(store, client, NULL);
          i++) {
         bson_destroy(reply);
         done = run(client, database, command, &options, reply, &caught);

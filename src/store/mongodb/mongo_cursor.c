@@ -158,7 +158,7 @@ static truce_status prepare(struct mongo_cursor *cursor, uint32_t wait_ms, bson_
     bson_t none = BSON_INITIALIZER;
 
     truce__mongo_limit(wait_ms);
-    if (!server && truce__mongo_await_server(cursor->store, cursor->client))
+    if (!server && truce__mongo_await_server(cursor->store, cursor->client, NULL))
         server = mongoc_client_select_server(cursor->client, true, NULL, &caught);
     if (!server)
         return truce__mongo_failed(MONGO_READ, cursor->what, &none, &caught, error);

@@ -51,16 +51,19 @@ uint32_t truce__mongo_wait_ms(const struct mongo_store *store)
 
 /* ---- a server ------------------------------------------------------------------------------- */
 
-bool truce__mongo_await_server(struct mongo_store *store, mongoc_client_t *client)
+#define LOOK_SLACK_NS INT64_C(500000000)
+
+bool truce__mongo_await_server(struct mongo_store *store, mongoc_client_t *client,
+                               bson_error_t *why)
 {
     int64_t now_ns = truce__clock_monotonic_ns();
     int64_t until_ns = now_ns + INT64_C(1000000) * truce__mongo_wait_ms(store);
     mongoc_server_description_t *found = NULL;
-    bson_error_t ignored;
-
-    while (!found && truce__clock_monotonic_ns() < until_ns &&
-           !truce__store_interrupted(&store->base, NULL))
-        found = mongoc_client_select_server(client, true, NULL, &ignored);
+    /* each look takes seconds: none begins that could only end late */
+    while (!found && now_ns < until_ns && !truce__store_interrupted(&store->base, NULL)) {
+        found = mongoc_client_select_server(client, true, NULL, why);
+        now_ns = truce__clock_monotonic_ns() + LOOK_SLACK_NS;
+    }
     mongoc_server_description_destroy(found);
     return found != NULL;
 }

@@ -81,7 +81,8 @@ static truce_status begin(struct mongo_store *store, uint32_t deadline_ms, bool 
     mongoc_session_opts_set_causal_consistency(session, false);
     status = truce__mongo_borrow(store, &transaction->client, error);
     if (!status) {
-        (void)truce__mongo_await_server(store, transaction->client); /* or the next line tells */
+        (void)truce__mongo_await_server(store, transaction->client,
+                                        NULL); /* or the next line tells */
         transaction->session = mongoc_client_start_session(transaction->client, session, &caught);
         if (!transaction->session ||
             !mongoc_client_session_start_transaction(transaction->session, options, &caught))

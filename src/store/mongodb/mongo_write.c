@@ -416,7 +416,7 @@ truce_status truce__mongo_send(struct mongo_store *store, mongoc_client_t *clien
                        : batch->wait_ms  ? batch->wait_ms
                                          : store->deadline_ms);
     status = send_once(store, client, batch, &unsent);
-    if (unsent && truce__mongo_await_server(store, client)) {
+    if (unsent && truce__mongo_await_server(store, client, NULL)) {
         for (size_t i = 0; i < batch->count; i++)
             batch->outcomes[i] = (truce_write_outcome){.status = TRUCE_NOT_FOUND};
         status = send_once(store, client, batch, &unsent);
