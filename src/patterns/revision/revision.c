@@ -1,5 +1,5 @@
 /*
- * Revisions: the handle, and one save inside of a commit.
+ * Revisions: one save inside of a commit.
  *
  *     read theirs in the commit, which guards it
  *          |
@@ -22,6 +22,7 @@
  *
  * A crash leaves the commit done or not done.
  *
+ *     revision_handle.c the handle and its options
  *     revision_direct.c the usual save as one write
  *     revision_keep.c   versions that were replaced
  *     revision_inbox.c  conflicts kept for somebody to decide
@@ -30,80 +31,10 @@
  */
 #include "patterns/revision/revision.h"
 
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/fingerprint.h"
-#include "base/room.h"
 #include "bson/number.h"
 #include "query/incoming.h"
-
-/* ---- the handle ------------------------------------------------------------------------------- */
-
-static void refuse(truce_revision *revision, const char *why, const char *name)
-{
-    if (!revision->refused)
-        (void)truce__fail(TRUCE_INVALID, &revision->refusal, why, name);
-    revision->refused = true;
-}
-
-truce_revision *truce_revision_new(truce_store *store, const truce_revision_options *options)
-{
-    static const truce_revision_options defaults;
-    truce_revision *revision = bson_malloc0(sizeof *revision);
-
-    truce_assert(store);
-    options = options ? options : &defaults;
-    revision->store = store;
-    revision->refused =
-        ROOM_CHECK(options, "truce_revision_options", &revision->refusal) != TRUCE_OK;
-    revision->collection = bson_strdup(options->collection ? options->collection : "?");
-    if (!options->collection)
-        refuse(revision, "the revisions' option \"%s\" is missing", "collection");
-    revision->version = bson_strdup(options->version ? options->version : "version");
-    revision->kept = bson_strdup_printf("%s" REVISIONS_SUFFIX, revision->collection);
-    revision->strict = options->strict;
-    revision->inbox = options->inbox;
-    revision->keep = options->keep;
-    revision->keep_ms = options->keep_ms;
-    revision->tries_max = options->tries_max;
-    revision->deadline_ms = options->deadline_ms;
-    revision->relaxed = options->relaxed;
-    if (!revision->version[0] || revision->version[0] == '$' || revision->version[0] == '_' ||
-        strchr(revision->version, '.'))
-        refuse(revision, "the field of the number cannot be \"%s\"", revision->version);
-    if (options->keep_ms < 0)
-        refuse(revision, "versions cannot be kept for a time below 0%s", "");
-    if (truce__check_optional(options->rules, "document of rules", &revision->refusal) ||
-        truce__merge_rules_new(options->rules, &revision->rules, &revision->refusal))
-        revision->refused = true;
-    return revision;
-}
-
-void truce_revision_free(truce_revision *revision)
-{
-    if (!revision)
-        return;
-    truce__merge_rules_free(revision->rules);
-    bson_free(revision->collection);
-    bson_free(revision->version);
-    bson_free(revision->kept);
-    bson_free(revision);
-}
-
-const char *truce_revision_outcome_name(truce_revision_outcome outcome)
-{
-    switch (outcome) {
-    case TRUCE_REVISION_SAVED:
-        return "saved";
-    case TRUCE_REVISION_MERGED:
-        return "merged";
-    case TRUCE_REVISION_UNCHANGED:
-        return "unchanged";
-    case TRUCE_REVISION_CONFLICT:
-        return "conflict";
-    }
-    return "unknown";
-}
 
 /* ---- results ---------------------------------------------------------------------------------- */
 
