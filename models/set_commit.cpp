@@ -22,7 +22,7 @@ struct P { typedef T S; u32 mut; u8 ranks[2], d0, rev0; int crashes, lates; bool
       if (s.spc[i] == 0) { n = s; if (s.dint && !M(M_NO_INTENT)) { lab("set %d waits for the commit", ranks[i]); } else { bool took = land(n, i); n.spc[i] = 1; lab("set %d %s", ranks[i], took ? "lands" : "is stale"); emit(n); }
         if (s.lates) { n = s; n.lates--; n.late[i] = 1; lab("set %d is not answered, may land late", ranks[i]); emit(n); }
         if (s.crashes) { n = s; n.crashes--; n.spc[i] = 1; lab("the client of set %d dies", ranks[i]); emit(n); } }
-      if (s.late[i]) { n = s; n.late[i] = 0; lab("the late set %d %s", ranks[i], land(n, i) ? "lands" : "finds nothing to do"); emit(n); } }
+      if (s.late[i]) { n = s; n.late[i] = 0; bool took = land(n, i); lab("the late set %d %s", ranks[i], took ? "lands" : "finds nothing to do"); emit(n); } }
     switch (s.jpc) { // the owner of the journal's commit
     case 0: if (!s.dint) { n = s; n.jd = s.d; n.jdrev = s.drev; n.jpc = 1; lab("journal reads d (rank %d)", s.d); emit(n); } break;
     case 1: if (!s.eint) { n = s; n.jerev = s.erev; n.c = PENDING; n.jpc = 2; lab("journal reads e, inserts its commit"); emit(n); } break;

@@ -24,8 +24,9 @@
  * Threads: a handle may be used from any number of threads at once. It must be freed before its store
  * is closed.
  *
- * Every write path must raise the number; what does not is not seen by a save. All calls here do; items
- * do with their option `version`; updates of your own, in commits or plain, with {$inc: {version: 1}}.
+ * Every write path should raise the number. All calls here do; items do with their option `version`;
+ * updates of your own, in commits or plain, with {$inc: {version: 1}}. What another program changed
+ * without raising it is seen by a save that says what was read (`base`), and is never overwritten by it.
  */
 #include "truce/commit.h"
 #include "truce/store.h"
@@ -75,7 +76,7 @@ typedef struct truce_revision_result {
     bson_t document; /* as it stands now */
     /* {version, base?, mine, theirs?, conflicts: [{path, kind, base?, mine?, theirs?}]} for a conflict, else
      * empty; kind: both-changed, both-added, delete-edit, type, order, and for the whole document
-     * stale (save: the numbers differ), removed, no-base (what was read is not known any more). Of
+     * stale (save: somebody changed it since), removed, no-base (what was read is not known any more). Of
      * a text also hunks: [{base, mine, theirs}], and marked: the text with both between markers. */
     bson_t conflict;
     bson_oid_t inbox;     /* of the conflict in the inbox; zeros: it is not there */
@@ -102,13 +103,15 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_get(truce_revision *revi
                                                             bson_t *document, int64_t *version,
                                                             bson_error_t *error);
 
-/* Saves `mine`, a whole document with its _id, if `version` is still the number. `base` is what was
- * read: for the conflict's data; NULL: from what is kept. */
+/* Saves `mine`, a whole document with its _id, if `version` is still the number and `base`, what was read, is
+ * what stands (the order of fields and the types of equal numbers are no difference; a number that has
+ * got another type since keeps it where mine leaves it as it was). NULL: the number alone is compared, and
+ * the base for a conflict's data or a merge is what is kept. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_save(
     truce_revision *revision, truce_commit *commit, const bson_t *mine, int64_t version,
     const bson_t *base, truce_revision_result *result, bson_error_t *error);
 
-/* Saves `mine`, merged with what others saved since `version`. */
+/* Saves `mine`, merged with what others saved since `version`, or changed under the same number. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_merge(
     truce_revision *revision, truce_commit *commit, const bson_t *mine, int64_t version,
     const bson_t *base, truce_revision_result *result, bson_error_t *error);

@@ -58,6 +58,8 @@
 #define COMMIT_TAKE_MS              100    /* ... so long, a commit takes its documents first */
 #define COMMIT_INDEXES_FRESH_MS     5000 /* for so long a list of indexes is taken for what is there */
 
+#define REVISION_NUMBERS_MAX        256 /* in what was read, for a save that is one write */
+
 #define JOB_PAYLOAD_BYTES_MAX       (8 * 1024 * 1024) /* what the worker adds has to fit, too */
 #define JOB_METADATA_BYTES_MAX      (64 * 1024)
 #define JOB_TAGS_MAX                100

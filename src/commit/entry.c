@@ -25,9 +25,6 @@
  *       requires, a repeated send). So the revision, which never comes back, is always part of it.
  */
 
-/* A filter is a document, too, and has its limits. */
-#define VALUE_GUARD_BYTES_MAX (8u * 1024 * 1024)
-
 static struct value value_of(const bson_value_t *id, bson_t *holder)
 {
     struct fields fields;

@@ -93,6 +93,9 @@ bool truce__entry_has_diff(const struct entry *entry);
 truce_status truce__token_of(const bson_t *document, struct token *token, bson_error_t *error);
 bool truce__token_same(const struct token *a, const struct token *b);
 
+/* A filter is a document, too, and has its limits. */
+#define VALUE_GUARD_BYTES_MAX (8u * 1024 * 1024)
+
 /* {_id: id} */
 void truce__filter_id(const bson_value_t *id, bson_t *filter);
 /* {_id, _rev as in the token, _intent absent, $and: guards}: the entry's document, as it must be.

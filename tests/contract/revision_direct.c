@@ -72,11 +72,11 @@ static truce_store *open_store(const enum loss *wanted)
 }
 
 /* {_id: 1, a: 1} of number 2, saved over with {a: 2}. */
-static truce_status save(truce_store *store, const char *mine_json, truce_revision_outcome *outcome,
-                         bson_error_t *error)
+static truce_status save_over(truce_store *store, const char *base_json, const char *mine_json,
+                              truce_revision_outcome *outcome, bson_error_t *error)
 {
     truce_revision *revision = tutorial_revision(store, NULL);
-    bson_t *mine = test_bson(mine_json), *base = test_bson("{'_id': 1, 'a': 1}");
+    bson_t *mine = test_bson(mine_json), *base = test_bson(base_json);
     truce_revision_result result;
     truce_status status = truce_revision_save(revision, NULL, mine, 2, base, &result, error);
 
@@ -88,6 +88,12 @@ static truce_status save(truce_store *store, const char *mine_json, truce_revisi
     bson_destroy(mine);
     truce_revision_free(revision);
     return status;
+}
+
+static truce_status save(truce_store *store, const char *mine_json, truce_revision_outcome *outcome,
+                         bson_error_t *error)
+{
+    return save_over(store, "{'_id': 1, 'a': 1}", mine_json, outcome, error);
 }
 
 static void put(truce_store *store, const char *json)
@@ -163,6 +169,70 @@ TEST(a_lost_answer_that_cannot_be_found_out_is_unknown)
     check_losses((enum loss[4]){LOST_UNDONE, OTHERS_FIRST}, false, TRUCE_UNKNOWN);
 }
 
+TEST(an_answer_lost_beside_a_plain_write_of_the_same_number_is_unknown)
+{
+    truce_store *store = open_store((enum loss[4]){LOST_UNDONE});
+    truce_revision_outcome outcome;
+    bson_error_t error = {0};
+
+    put(store, "{'_id': 1, 'a': 3, " NUMBER(2) "}");
+    store->ops = &lossy_ops;
+    CHECK_STATUS(TRUCE_UNKNOWN, save(store, "{'_id': 1, 'a': 2}", &outcome, &error), error);
+    CHECK_INT(next_loss, ==, 1);
+    store->ops = plain_ops;
+    truce_store_close(store);
+}
+
+/* How many writes a save takes of what stands exactly as it was read. */
+static int64_t calls_of(const char *content, truce_revision_outcome wanted)
+{
+    truce_store *store = open_store(NULL), *fault;
+    char stands[400], mine[400], base[400];
+    truce_revision_outcome outcome;
+    bson_error_t error = {0};
+    int64_t calls;
+
+    snprintf(stands, sizeof stands, "{'_id': 1, %s, " NUMBER(2) ", 'tail': 1}", content);
+    snprintf(base, sizeof base, "{%s, 'tail': 1, '_id': 1}", content);
+    snprintf(mine, sizeof mine, "{'_id': 1, %s, 'tail': 2}", content);
+    put(store, stands);
+    fault = truce_fault_wrap(store, &(truce_fault_options){.writes_only = true});
+    CHECK_OK(save_over(fault, base, mine, &outcome, &error), error);
+    CHECK_INT(outcome, ==, wanted);
+    calls = truce_fault_calls(fault);
+    truce_store_close(fault);
+    return calls;
+}
+
+TEST(documents_of_all_shapes_are_saved_by_one_write)
+{
+    static const char *const shapes[] = {
+        "'a': 1",
+        "'a': 'text', 'b': null, 'c': true",
+        "'a': {'b': {'$numberLong': '5'}, 'c': {'d': 1.5}}",
+        "'a': [1, 2.5, {'n': {'$numberLong': '5'}}, [3, [4]], 'x', {}], 'e': []",
+        "'a': {'$numberDecimal': '1.50'}, 'b': {'$date': {'$numberLong': '5'}}",
+        "'a': '$b', 'b': ['$a', {'c': '$$ROOT'}], 'x': {'$literal': 'no'}",
+    };
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        CHECK_INT(calls_of(shapes[i], TRUCE_REVISION_SAVED), ==, 1);
+}
+
+TEST(what_a_filter_cannot_say_is_saved_by_a_commit)
+{
+    char many[400] = "'a': [";
+
+    CHECK_INT(calls_of("'a': {'0': 5}", TRUCE_REVISION_SAVED), >=, 1);
+    CHECK_INT(calls_of("'a.b': 5", TRUCE_REVISION_SAVED), >=, 1);
+    CHECK_INT(calls_of("'': 5", TRUCE_REVISION_SAVED), >=, 1);
+    CHECK_INT(calls_of("'a': {'$b': 5}", TRUCE_REVISION_SAVED), >=, 1);
+    for (int i = 0; i < 150; i++)
+        strcat(many, "1,");
+    strcat(many, "1]");
+    CHECK_INT(calls_of(many, TRUCE_REVISION_SAVED), ==, 1);
+}
+
 /* ---- what the filter leaves to the commit --------------------------------------------------------- */
 
 static void check_refused(const char *stands, const char *mine, truce_status told)
@@ -232,7 +302,9 @@ TEST(declared_keys_are_kept_by_a_save)
     put(store, "{'_id': 1, 'a': 1, 'slug': 'old', " NUMBER(2) "}");
     CHECK_OK(truce_index_create(store, "posts", index, &error), error);
     CHECK_OK(truce_unique_declare(store, "posts", &options, &report, &error), error);
-    CHECK_OK(save(store, "{'_id': 1, 'a': 1, 'slug': 'new'}", &outcome, &error), error);
+    CHECK_OK(save_over(store, "{'_id': 1, 'a': 1, 'slug': 'old'}",
+                       "{'_id': 1, 'a': 1, 'slug': 'new'}", &outcome, &error),
+             error);
     CHECK_INT(outcome, ==, TRUCE_REVISION_SAVED);
     CHECK_OK(truce_count(store, "posts", filter, NULL, &count, &error), error);
     CHECK_INT(count, ==, 1);

@@ -3,7 +3,7 @@
  *
  *     read theirs in the commit, which guards it
  *          |
- *     theirs has the number that was read    replace: number + 1         SAVED
+ *     theirs is what was read (4)            replace: number + 1         SAVED
  *     mine says nothing new                  nothing                     UNCHANGED
  *     save                                   nothing                     CONFLICT, with the paths
  *     merge: base, mine, theirs into one     replace: number + 1         MERGED
@@ -19,10 +19,13 @@
  *      with that number, or merged.
  *   3. With `keep`, number n of a document is kept exactly if n + 1 replaced it, and n is among the
  *      last `keep`.
+ *   4. What another program changed without raising the number is not lost either, as far as the caller
+ *      has what was read: theirs is that only if the number and all else is the same.
  *
  * A crash leaves the commit done or not done.
  *
  *     revision_handle.c the handle and its options
+ *     revision_base.c   is what stands there what was read?
  *     revision_direct.c the usual save as one write
  *     revision_keep.c   versions that were replaced
  *     revision_inbox.c  conflicts kept for somebody to decide
@@ -261,7 +264,7 @@ static truce_status find_base(struct revision_save *save, truce_commit *commit,
             truce__revision_content(save->revision, &kept, &contents->base);
         contents->has_base = !status;
         bson_destroy(&kept);
-    } else if (save->base) {
+    } else if (save->base && !contents->has_base) {
         truce__revision_content(save->revision, save->base, &contents->base);
         contents->has_base = true;
     }
@@ -344,12 +347,42 @@ static truce_status save_stale(struct revision_save *save, truce_commit *commit,
     return status;
 }
 
+/* Of the same values, what mine leaves alone stays as it is: a number may have got another type. */
+static truce_status keep_types(struct contents *contents, bson_error_t *error)
+{
+    struct merge_options options = {.settle = MERGE_SETTLE_MINE};
+    bson_t merged, conflicts;
+    truce_status status = truce__merge(
+        truce__value_document(&contents->base), truce__value_document(&contents->mine),
+        truce__value_document(&contents->theirs), &options, &merged, &conflicts, error);
+
+    bson_destroy(&conflicts);
+    bson_destroy(&contents->mine);
+    bson_steal(&contents->mine, &merged);
+    return status;
+}
+
+/* Of the same number: somebody may have changed it all the same. */
+static truce_status compare_base(struct revision_save *save, struct contents *contents, bool *stale,
+                                 bson_error_t *error)
+{
+    *stale = false;
+    if (!save->base)
+        return TRUCE_OK;
+    truce__revision_content(save->revision, save->base, &contents->base);
+    contents->has_base = true;
+    *stale = !truce__revision_same_values(&contents->base, &contents->theirs);
+    return *stale || bson_equal(&contents->base, &contents->theirs) ? TRUCE_OK
+                                                                    : keep_types(contents, error);
+}
+
 static truce_status save_over(struct revision_save *save, truce_commit *commit,
                               const bson_value_t *id, const bson_t *theirs, bool found,
                               struct contents *contents, bson_error_t *error)
 {
     int64_t number = TRUCE_REVISION_NEW;
     truce_status status = TRUCE_OK;
+    bool stale = false;
 
     if (found)
         status = truce__revision_number(save->revision, theirs, &number, error);
@@ -360,7 +393,11 @@ static truce_status save_over(struct revision_save *save, truce_commit *commit,
         contents->has_theirs = true;
         truce__revision_set_document(save->revision, save->result, &contents->theirs, number);
     }
-    if (number != save->version)
+    if (found && number == save->version)
+        status = compare_base(save, contents, &stale, error);
+    if (status)
+        return status;
+    if (stale || number != save->version)
         return save_stale(save, commit, id, theirs, number, contents, error);
     if (!found)
         return insert_new(save, commit, id, &contents->mine, error);

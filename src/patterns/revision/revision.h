@@ -43,6 +43,16 @@ truce_status truce__revision_write(truce_revision *revision, truce_commit *commi
 /* `result` as at the beginning of a call; whatever was in it is released. */
 void truce__revision_reset(truce_revision_result *result);
 
+/* ---- revision_base.c: what stands there against what was read ---- */
+
+/* The contents of two documents are equal, whatever the types of numbers and the order of fields. */
+bool truce__revision_same_values(const bson_t *base, const bson_t *theirs);
+/* The content without `_id`, which a save compares by itself. */
+void truce__revision_plain(const truce_revision *revision, const bson_t *document, bson_t *plain);
+/* Adds to a filter by `_id` and number that all else is as in `base`. False: a filter cannot say it. */
+bool truce__revision_filter_base(const truce_revision *revision, const bson_t *base,
+                                 bson_t *filter);
+
 /* ---- revision_keep.c: replaced versions ---- */
 
 /* Versions that are kept for a time get the index by which truce_store_expire finds them. */
@@ -65,7 +75,7 @@ truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit
 
 struct revision_save {
     truce_revision *revision;
-    const bson_t *mine, *base; /* base NULL: from what is kept */
+    const bson_t *mine, *base; /* base NULL: from what is kept, and the number alone is compared */
     int64_t version;
     bool merges;
     bool inbox;

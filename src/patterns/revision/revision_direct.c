@@ -1,14 +1,15 @@
 /*
  * The usual save in one round trip: nobody saved since, nothing is kept, and the caller has the
- * document as it was read. Then everything that a save looks at can stand in the filter of one write:
+ * document as it was read (revision_base.c). Then everything that a save looks at can stand in the filter of one write:
  *
- *     {_id, version: n, _intent: absent, _rev: absent or truce's} -> mine, version: n + 1, _rev: fresh
+ *     {_id, version: n, all else as read, _intent: absent, _rev: absent or truce's}
+ *                             -> mine, version: n + 1, _rev: fresh
  *
  *     matched                 SAVED
  *     not matched             the save is made by a commit, which looks why (revision.c)
  *     refused                 likewise: a unique key may be held by somebody for a moment only
  *     no answer, then:        _rev is ours      SAVED
- *                             version is n      it has no effect yet: send it again (D1)
+ *                             as it was read    it has no effect yet: send it again (D1)
  *                             otherwise         TRUCE_UNKNOWN: it may have been saved, and others after
  *
  * Invariants:
@@ -85,7 +86,8 @@ static void append_own_rev(bson_t *filter)
                 "_rev", "{", "$type", BCON_INT32(BSON_TYPE_OID), "}", "}", "]");
 }
 
-static void make_filter(struct direct *direct)
+/* False: a filter cannot say what was read. */
+static bool make_filter(struct direct *direct)
 {
     const char *version = direct->save->revision->version;
     char *first = bson_strdup_printf("%s.0", version);
@@ -96,6 +98,7 @@ static void make_filter(struct direct *direct)
     append_absent(&direct->filter, "_intent");
     append_own_rev(&direct->filter);
     bson_free(first);
+    return truce__revision_filter_base(direct->save->revision, direct->save->base, &direct->filter);
 }
 
 static void make_replacement(struct direct *direct)
@@ -128,12 +131,29 @@ static truce_status send(const struct direct *direct, bool *matched, bson_error_
 
 enum verdict { TOOK, AS_READ, OTHERWISE };
 
+/* Somebody who does not raise the number may have put it back: all else tells, too. */
+static bool is_as_read(const struct direct *direct, const bson_t *document)
+{
+    const struct revision_save *save = direct->save;
+    int64_t number;
+    bson_t base, plain;
+    bool same;
+
+    if (truce__revision_number(save->revision, document, &number, NULL) || number != save->version)
+        return false;
+    truce__revision_plain(save->revision, save->base, &base);
+    truce__revision_plain(save->revision, document, &plain);
+    same = bson_equal(&base, &plain);
+    bson_destroy(&base);
+    bson_destroy(&plain);
+    return same;
+}
+
 static enum verdict judge(struct direct *direct)
 {
     const truce_revision *revision = direct->save->revision;
     enum verdict verdict = OTHERWISE;
     struct token token;
-    int64_t number;
     bson_t document;
     truce_status status =
         truce__journal_read(&direct->worker, revision->collection, &direct->id, &document, NULL);
@@ -141,8 +161,7 @@ static enum verdict judge(struct direct *direct)
     if (!status && !truce__token_of(&document, &token, NULL)) {
         if (token.has_rev && bson_oid_equal(&token.rev, &direct->rev))
             verdict = TOOK;
-        else if (!truce__revision_number(revision, &document, &number, NULL) &&
-                 number == direct->save->version)
+        else if (is_as_read(direct, &document))
             verdict = AS_READ; /* D1 */
     }
     bson_destroy(&document);
@@ -196,9 +215,8 @@ truce_status truce__revision_save_direct(struct revision_save *save, bool *saved
     bson_value_copy(bson_iter_value(&iter), &direct.id);
     truce__worker_init(&direct.worker, save->revision->store, save->revision->deadline_ms);
     truce__id_new(&direct.rev);
-    make_filter(&direct);
     make_replacement(&direct);
-    status = send_certainly(&direct, saved, error);
+    status = make_filter(&direct) ? send_certainly(&direct, saved, error) : TRUCE_OK;
     if (*saved) {
         bson_t content;
 
