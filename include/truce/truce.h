@@ -11,6 +11,7 @@
 #include "truce/changes.h"
 #include "truce/commit.h"
 #include "truce/copy.h"
+#include "truce/cron.h"
 #include "truce/doctor.h"
 #include "truce/hooks.h"
 #include "truce/id.h"

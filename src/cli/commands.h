@@ -4,6 +4,11 @@
 /* Every command: defined in the file that is named after it, listed in commands.c. */
 #include "cli/cli.h"
 
+/* --priority, --attempts, --timeout, --keep, --metadata, --tag of a command that adds jobs; the documents are always
+ * initialised, and the options borrow them. false: one is wrong, and told. */
+bool cli_job_options(const struct cli *cli, truce_job_options *options, bson_t *metadata,
+                     bson_t *tags);
+
 extern const struct cli_command cli_help_command;
 extern const struct cli_command cli_find;
 extern const struct cli_command cli_count;
@@ -93,6 +98,12 @@ extern const struct cli_command cli_queue_discard;
 extern const struct cli_command cli_queue_redrive;
 extern const struct cli_command cli_queue_pause;
 extern const struct cli_command cli_queue_resume;
+extern const struct cli_command cli_cron_set;
+extern const struct cli_command cli_cron_list;
+extern const struct cli_command cli_cron_next;
+extern const struct cli_command cli_cron_pause;
+extern const struct cli_command cli_cron_resume;
+extern const struct cli_command cli_cron_remove;
 extern const struct cli_command cli_work;
 extern const struct cli_command cli_request_add;
 extern const struct cli_command cli_request_show;

@@ -174,6 +174,8 @@ static void offer_from_store(const struct completing *c, const char *placeholder
         offer_indexes(c, store);
     else if (is(placeholder, "NAME") && !strcmp(noun, "sequence"))
         offer_ids(c, store, SEQUENCES);
+    else if (is(placeholder, "NAME") && !strcmp(noun, "cron"))
+        offer_ids(c, store, QUEUE_CRONS);
     else if (is(placeholder, "KEY") && !strcmp(noun, "request"))
         offer_ids(c, store, REQUESTS);
     else if (is(placeholder, "ID") && !strcmp(noun, "commit"))
@@ -216,6 +218,8 @@ static void offer_value(const struct completing *c, const char *placeholder)
                        : !strcmp(c->command->noun, "queue")
                            ? "ready delayed running done dead cancelled discarded"
                            : "pending committed aborted done");
+    else if (is(placeholder, "WHAT") && !strcmp(c->command->noun, "cron"))
+        offer_words(c, "once skip all");
     else if (is(placeholder, "MEETING"))
         offer_words(c, "ignore replace reschedule refuse");
     else

@@ -31,20 +31,17 @@ static bool read_meeting(const struct cli *cli, truce_unique_meeting *meeting)
     return !text;
 }
 
-static bool read_options(const struct cli *cli, truce_job_options *options, bson_t *metadata,
-                         bson_t *tags)
+bool cli_job_options(const struct cli *cli, truce_job_options *options, bson_t *metadata,
+                     bson_t *tags)
 {
     int64_t priority, attempts, timeout;
-    bool given, good = cli_number(cli, "delay", 0, INT64_C(1) << 48, 0, &options->delay_ms);
+    bool given, good = cli_number(cli, "priority", -1000, 1000, 0, &priority);
     int count = 0;
 
-    good &= cli_number(cli, "priority", -1000, 1000, 0, &priority);
     good &= cli_number(cli, "attempts", 1, INT32_MAX, 0, &attempts);
     good &= cli_number(cli, "timeout", 1, INT32_MAX, 0, &timeout);
     good &= cli_number(cli, "keep", -1, INT64_C(1) << 48, 0, &options->keep_ms);
-    good &= cli_number(cli, "period", 1, INT64_C(1) << 48, 0, &options->unique_period_ms);
     good &= cli_option_document(cli, "metadata", metadata, &given);
-    good = good && read_meeting(cli, &options->meeting);
     for (const char *tag; (tag = cli_texts(cli, "tag", count)); count++) {
         char key[12];
 
@@ -56,6 +53,18 @@ static bool read_options(const struct cli *cli, truce_job_options *options, bson
     options->timeout_ms = (uint32_t)timeout;
     options->metadata = given ? metadata : NULL;
     options->tags = count ? tags : NULL;
+    return good;
+}
+
+/* Those of a job that is added now. */
+static bool read_options(const struct cli *cli, truce_job_options *options, bson_t *metadata,
+                         bson_t *tags)
+{
+    bool good = cli_job_options(cli, options, metadata, tags);
+
+    good &= cli_number(cli, "delay", 0, INT64_C(1) << 48, 0, &options->delay_ms);
+    good &= cli_number(cli, "period", 1, INT64_C(1) << 48, 0, &options->unique_period_ms);
+    good = good && read_meeting(cli, &options->meeting);
     options->unique = cli_text(cli, "unique");
     options->unique_payload = cli_flag(cli, "unique-payload");
     options->unique_scope = cli_flag(cli, "once") ? TRUCE_UNIQUE_KEPT : TRUCE_UNIQUE_LIVE;
@@ -140,19 +149,13 @@ static int print_found(struct cli *cli, const bson_t *filter, int64_t limit)
     truce_find_options options = {
         .sort = sort, .projection = projection, .limit = limit, .deadline_ms = cli->deadline_ms};
     truce_cursor *cursor = NULL;
-    const bson_t *document = NULL;
     bson_error_t error;
     truce_status status = truce_find(cli->store, QUEUE, filter, &options, &cursor, &error);
+    int code = cli_print_documents(cli, status, cursor, &error);
 
-    while (!status) {
-        status = truce_cursor_next(cursor, &document, &error);
-        if (status || !document || !cli_print(document, JSON_RELAXED))
-            break;
-    }
-    truce_cursor_close(cursor);
     bson_destroy(projection);
     bson_destroy(sort);
-    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+    return code;
 }
 
 static bool check_state(const struct cli *cli, const char *state)

@@ -18,6 +18,7 @@ static const struct reserved table[] = {
     {QUEUE, SHARD_NEVER, .remembers = true},
     {QUEUE_KEYS, SHARD_BY_ID, .remembers = true},
     {QUEUE_SETTINGS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
+    {QUEUE_CRONS, SHARD_BY_ID, .remembers = true},
     {LEDGERS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {PROBE, SHARD_FREE, .outside_commits = true},
 };

@@ -26,6 +26,7 @@
 #define QUEUE           "truce_queue"
 #define QUEUE_KEYS      "truce_queue_keys"
 #define QUEUE_SETTINGS  "truce_queues"
+#define QUEUE_CRONS     "truce_queue_crons"
 #define LEDGERS         "truce_ledgers" /* the ledgers of the store, and their currencies */
 #define PROBE           "truce_probe"
 

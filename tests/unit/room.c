@@ -228,6 +228,17 @@ static truce_status add_job(const truce_queue_options *of, const truce_job_optio
     return status;
 }
 
+CALL(cron_options, truce_cron_options, {
+    const truce_queue_options options = {.queue = "mails"};
+    truce_queue *queue = truce_queue_new(store, &options);
+    bson_t *payload = test_bson("{'n': 1}");
+    truce_status status = truce_cron_set(queue, "line", "@daily", payload, &given, error);
+
+    bson_destroy(payload);
+    truce_queue_free(queue);
+    return status;
+})
+
 CALL(queue_options, truce_queue_options, {
     given.queue = "mails";
     return add_job(&given, NULL, error);
@@ -373,6 +384,7 @@ static const struct {
     {"truce_set_operation", set_operation},
     {"truce_item_options", item_options},
     {"truce_revision_options", revision_options},
+    {"truce_cron_options", cron_options},
     {"truce_queue_options", queue_options},
     {"truce_job_options", job_options},
     {"truce_job_options", jobs_options},

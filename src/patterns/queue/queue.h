@@ -21,7 +21,8 @@ struct truce_queue {
     int64_t keep_ms;
     truce_mechanism mechanism;
     atomic_bool indexed, paused;
-    atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns; /* when it was last done (monotonic) */
+    atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns,
+        fired_ns; /* when it was last done (monotonic) */
     bson_error_t refusal;
     bool refused; /* the options were wrong, `refusal` says why */
 };
@@ -86,6 +87,29 @@ void truce__job_fails(bson_t *update, const truce_queue *queue, const bson_t *do
 void truce__job_blames(bson_t *update, const bson_t *document, const char *text, int64_t now_ms);
 
 int64_t truce__queue_backoff(const truce_queue *queue, uint32_t attempt);
+
+/* ---- queue_add.c ---- */
+
+/* Appends what all jobs of one kind have: queue, priority, payload, metadata, tags, attempts_max, timeout_ms,
+ * keep_ms; checked. `options` may be NULL. */
+truce_status truce__job_template(truce_queue *queue, const bson_t *payload,
+                                 const truce_job_options *options, bson_t *job,
+                                 bson_error_t *error);
+/* In a commit: a new job that is ready, with the fields of `more` besides. */
+truce_status truce__job_from_template(truce_commit *commit, const bson_t *template,
+                                      const bson_t *more, bson_error_t *error);
+
+/* ---- cron.c ---- */
+
+/* Fires the lines of a queue that are due, up to 100. */
+truce_status truce__cron_fire(const truce_queue *queue, bson_error_t *error);
+/* One that was found, if it is still as it was found. */
+truce_status truce__cron_fire_one(truce_store *store, const bson_t *cron,
+                                  const truce_commit_options *options, bson_error_t *error);
+/* The filter of all that are due. */
+bson_t *truce__cron_due(void);
+/* NULL: the line is as it should be. */
+const char *truce__cron_fault(const bson_t *cron);
 
 /* ---- queue_promote.c: what stands between a job and its claim ---- */
 

@@ -114,26 +114,75 @@ static void append_content(bson_t *job, const bson_t *payload, const truce_job_o
         BSON_APPEND_ARRAY(job, "tags", options->tags);
 }
 
+static void append_template(const truce_queue *queue, const bson_t *payload,
+                            const truce_job_options *options, bson_t *job)
+{
+    BSON_APPEND_UTF8(job, "queue", queue->name);
+    append_content(job, payload, options);
+    BSON_APPEND_INT32(
+        job, "attempts_max",
+        (int32_t)(options->attempts_max ? options->attempts_max : queue->attempts_max));
+    if (options->timeout_ms)
+        BSON_APPEND_INT64(job, "timeout_ms", options->timeout_ms);
+    BSON_APPEND_INT64(job, "keep_ms", options->keep_ms ? options->keep_ms : queue->keep_ms);
+}
+
+/* What every job begins with, beside its template. */
+static void append_beginning(bson_t *job, const char *queue, int32_t priority, int64_t at_ms,
+                             int64_t now_ms)
+{
+    BSON_APPEND_DATE_TIME(job, "created", now_ms);
+    BSON_APPEND_INT32(job, "attempt", 0);
+    BSON_APPEND_INT64(job, "epoch", 0);
+    truce__job_waits(job, queue, priority, at_ms, now_ms);
+}
+
 static void make_job(const truce_queue *queue, const bson_t *payload,
                      const truce_job_options *options, const char *key, const bson_oid_t *id,
                      int64_t now_ms, bson_t *job)
 {
     bson_init(job);
     BSON_APPEND_OID(job, "_id", id);
-    BSON_APPEND_UTF8(job, "queue", queue->name);
-    append_content(job, payload, options);
-    BSON_APPEND_DATE_TIME(job, "created", now_ms);
-    BSON_APPEND_INT32(job, "attempt", 0);
-    BSON_APPEND_INT32(
-        job, "attempts_max",
-        (int32_t)(options->attempts_max ? options->attempts_max : queue->attempts_max));
-    BSON_APPEND_INT64(job, "epoch", 0);
-    if (options->timeout_ms)
-        BSON_APPEND_INT64(job, "timeout_ms", options->timeout_ms);
-    BSON_APPEND_INT64(job, "keep_ms", options->keep_ms ? options->keep_ms : queue->keep_ms);
+    append_template(queue, payload, options, job);
     if (key)
         BSON_APPEND_UTF8(job, "key", key);
-    truce__job_waits(job, queue->name, options->priority, time_of(options, now_ms), now_ms);
+    append_beginning(job, queue->name, options->priority, time_of(options, now_ms), now_ms);
+}
+
+/* ---- from a template ------------------------------------------------------------------------------ */
+
+truce_status truce__job_template(truce_queue *queue, const bson_t *payload,
+                                 const truce_job_options *options, bson_t *job, bson_error_t *error)
+{
+    static const truce_job_options defaults;
+    truce_status status;
+
+    options = options ? options : &defaults;
+    status = check(queue, options, error);
+    if (!status)
+        status = check_payload(payload, error);
+    if (!status)
+        append_template(queue, payload, options, job);
+    return status;
+}
+
+truce_status truce__job_from_template(truce_commit *commit, const bson_t *template,
+                                      const bson_t *more, bson_error_t *error)
+{
+    bson_t job = BSON_INITIALIZER;
+    int64_t now_ms = truce__clock_wall_ms();
+    bson_oid_t id;
+    truce_status status;
+
+    truce__id_new(&id);
+    BSON_APPEND_OID(&job, "_id", &id);
+    bson_concat(&job, template);
+    bson_concat(&job, more);
+    append_beginning(&job, truce__field_text(template, "queue"),
+                     (int32_t)truce__field_number(template, "priority"), now_ms, now_ms);
+    status = truce_commit_insert(commit, QUEUE, &job, error);
+    bson_destroy(&job);
+    return status;
 }
 
 /* ---- one ---------------------------------------------------------------------------------------- */

@@ -1,11 +1,11 @@
 /*
- * The sweep: delayed jobs of queues that nobody claims from become ready, jobs whose worker is gone are given back,
+ * The sweep: cron lines are fired, delayed jobs of queues that nobody claims from become ready, jobs whose worker is gone are given back,
  * and those that were kept for long enough go, with their keys. A round is bounded, and safe beside any other.
  *
  * A job goes by a removal that compares `expires`; before it goes its key, if the key still names it. A crash between
  * the two leaves a job without its key's document: it expired, so it stands in nobody's way.
  *
- * The check: L1, and keys without a job.
+ * The check: L1, keys without a job, and cron lines that can never fire.
  */
 #include "patterns/queue/queue_care.h"
 
@@ -96,6 +96,23 @@ static truce_status rescue_all(struct sweep *sweep, bson_error_t *error)
     return status;
 }
 
+/* A line may stand there before its queue has a job. */
+static truce_status fire(struct sweep *sweep, const char *collection, const bson_t *cron, void *arg,
+                         bson_error_t *error)
+{
+    (void)collection, (void)arg;
+    return truce__cron_fire_one(sweep->store, cron, NULL, error);
+}
+
+static truce_status fire_all(struct sweep *sweep, bson_error_t *error)
+{
+    bson_t *filter = truce__cron_due();
+    truce_status status = truce__sweep_each(sweep, QUEUE_CRONS, filter, fire, NULL, error);
+
+    bson_destroy(filter);
+    return status;
+}
+
 /* Nobody has added a job: then there is nothing to do, and no index to make. */
 static truce_status is_used(truce_store *store, bool *used, bson_error_t *error)
 {
@@ -110,8 +127,10 @@ static truce_status is_used(truce_store *store, bool *used, bson_error_t *error)
 truce_status truce__queue_sweep(struct sweep *sweep, bson_error_t *error)
 {
     bool used = false, more = false;
-    truce_status status = is_used(sweep->store, &used, error);
+    truce_status status = fire_all(sweep, error);
 
+    if (!status)
+        status = is_used(sweep->store, &used, error);
     if (status || !used)
         return status;
     status = truce__queue_indexes(sweep->store, error);
@@ -280,9 +299,28 @@ static truce_status check_key(struct check *check, const char *collection, const
     return status;
 }
 
+static truce_status check_cron(struct check *check, const char *collection, const bson_t *cron,
+                               void *arg, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(cron);
+    const struct finding finding = {.rule = "cron",
+                                    .collection = collection,
+                                    .text = truce__cron_fault(cron),
+                                    .repair = "none: set the line anew, or remove it",
+                                    .id = &id};
+
+    (void)arg, (void)error;
+    check->report->documents++;
+    if (finding.text && !bson_has_field(cron, "_intent"))
+        truce__check_tell(check, &finding, false);
+    return TRUCE_OK;
+}
+
 truce_status truce__queue_check(struct check *check, bson_error_t *error)
 {
     truce_status status = truce__check_each(check, QUEUE, NULL, check_job, NULL, error);
 
-    return status ? status : truce__check_each(check, QUEUE_KEYS, NULL, check_key, NULL, error);
+    if (!status)
+        status = truce__check_each(check, QUEUE_KEYS, NULL, check_key, NULL, error);
+    return status ? status : truce__check_each(check, QUEUE_CRONS, NULL, check_cron, NULL, error);
 }

@@ -27,6 +27,7 @@
 #define NS_IN_MS    INT64_C(1000000)
 #define PROMOTE_MS  50   /* how often at most delayed jobs are looked for, while there are others */
 #define RESCUE_MS   1000 /* workers that are gone; more often if leases are short */
+#define FIRE_MS     500  /* cron lines */
 #define SETTINGS_MS 500  /* whether the queue is paused */
 #define WAIT_MS     1000 /* delayed jobs and ended leases wake nobody */
 #define BULK_TRIES  4
@@ -68,6 +69,8 @@ static truce_status on_the_way(truce_queue *queue, bool nothing_else, bson_error
         status = ask_settings(queue, error);
     if (!status && (is_time(&queue->promoted_ns, PROMOTE_MS) || nothing_else))
         status = truce__queue_promote(queue->store, queue->name, &more, error);
+    if (!status && is_time(&queue->fired_ns, FIRE_MS))
+        status = truce__cron_fire(queue, error);
     if (!status && is_time(&queue->rescued_ns, rescue_ms))
         status = truce__queue_rescue_some(queue, error);
     return status;

@@ -1,0 +1,450 @@
+/*
+ * Jobs that are added by the clock.
+ *
+ *     next <= now        a commit that read `next` as it was found: the jobs that are due, `next`: the first time
+ *                        after now, fired + their number, last: the time of the last
+ *
+ * Invariants:
+ *
+ *   T1. A time gives a job in the commit that moves `next` beyond it, and in no other: of two who fire at once one
+ *       finds `next` moved.
+ *   T2. `next` is a time of the line as it stands, so a line that was changed is fired by its new times only.
+ *   T3. A line that is paused has no `next`; so none of its times is due, then or later.
+ *
+ * A crash leaves a commit that somebody ends or undoes: before that nobody else fires the line. Clocks decide when a
+ * time has come, by the clock of whoever looks; never whether it gives a job twice.
+ */
+#include "truce/cron.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/limits.h"
+#include "base/room.h"
+#include "bson/value.h"
+#include "patterns/queue/queue.h"
+#include "patterns/queue/schedule.h"
+#include "store/care.h"
+
+#define BATCH    100
+#define GRACE_MS 60000
+
+static const char *const missed_names[] = {
+    [TRUCE_MISSED_ONCE] = "once", [TRUCE_MISSED_SKIP] = "skip", [TRUCE_MISSED_ALL] = "all"};
+
+static bson_value_t name_value(const char *name)
+{
+    bson_value_t value = {.value_type = BSON_TYPE_UTF8};
+
+    value.value.v_utf8.str = (char *)name;
+    value.value.v_utf8.len = (uint32_t)strlen(name);
+    return value;
+}
+
+static const char *zone_of(const bson_t *cron)
+{
+    const char *zone = truce__field_text(cron, "zone");
+
+    return zone[0] ? zone : NULL;
+}
+
+static truce_status schedule_of(const bson_t *cron, struct schedule *schedule, bson_error_t *error)
+{
+    return truce__schedule_parse(truce__field_text(cron, "line"), zone_of(cron), schedule, error);
+}
+
+truce_status truce_cron_next(const char *line, const char *zone, int64_t after_ms, int64_t *next_ms,
+                             bson_error_t *error)
+{
+    struct schedule schedule;
+    truce_status status = truce__schedule_parse(line, zone, &schedule, error);
+
+    *next_ms = 0;
+    if (!status && (after_ms < DATE_YEAR_0_MS || after_ms >= DATE_YEAR_10000_MS))
+        status = truce__fail(TRUCE_INVALID, error, "a time has a year from 0 to 9999");
+    if (!status)
+        *next_ms = truce__schedule_next(&schedule, after_ms);
+    return status;
+}
+
+/* ---- setting ------------------------------------------------------------------------------------ */
+
+struct setting_cron {
+    const char *name, *line;
+    const truce_cron_options *options;
+    struct schedule schedule;
+    bson_t job; /* the template */
+};
+
+static truce_status check_name(const char *name, bson_error_t *error)
+{
+    size_t length = name ? strlen(name) : 0;
+
+    if (length && length <= QUEUE_NAME_BYTES_MAX && bson_utf8_validate(name, length, false))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_INVALID, error, "a cron line's name has 1 to %d bytes of UTF-8",
+                       QUEUE_NAME_BYTES_MAX);
+}
+
+static truce_status check_options(const truce_cron_options *options, bson_error_t *error)
+{
+    const truce_job_options *job = options->job;
+    truce_status status = ROOM_CHECK(options, "truce_cron_options", error);
+
+    if (status)
+        return status;
+    if ((unsigned)options->missed > TRUCE_MISSED_ALL)
+        return truce__fail(TRUCE_INVALID, error, "there is no such truce_cron_missed");
+    if (options->most > CRON_MISSED_MAX)
+        return truce__fail(TRUCE_INVALID, error, "most is %u, and may be %d", options->most,
+                           CRON_MISSED_MAX);
+    if (job && (job->delay_ms || job->run_at_ms || job->unique || job->unique_payload ||
+                job->unique_period_ms || job->id))
+        return truce__fail(TRUCE_INVALID, error,
+                           "jobs of a cron line have no delay, time, key or id of their own");
+    return TRUCE_OK;
+}
+
+/* The next time of a line that stays as it is stays, too. */
+static int64_t next_of(const struct setting_cron *setting, const bson_t *old)
+{
+    const char *zone = setting->options->zone ? setting->options->zone : "";
+    int64_t next_ms;
+
+    if (old && !strcmp(truce__field_text(old, "line"), setting->line) &&
+        !strcmp(truce__field_text(old, "zone"), zone) && truce__job_date(old, "next", &next_ms))
+        return next_ms;
+    return truce__schedule_next(&setting->schedule, truce__clock_wall_ms());
+}
+
+static void keep_field(bson_t *made, const bson_t *old, const char *name)
+{
+    bson_iter_t iter;
+
+    if (old && bson_iter_init_find(&iter, old, name))
+        BSON_APPEND_VALUE(made, name, bson_iter_value(&iter));
+}
+
+/* `old` NULL: there is none. */
+static void make_cron(const struct setting_cron *setting, const bson_t *old, bson_t *made)
+{
+    const truce_cron_options *options = setting->options;
+    bool paused = old && bson_has_field(old, "paused");
+
+    BSON_APPEND_UTF8(made, "_id", setting->name);
+    BSON_APPEND_UTF8(made, "line", setting->line);
+    if (options->zone)
+        BSON_APPEND_UTF8(made, "zone", options->zone);
+    BSON_APPEND_UTF8(made, "missed", missed_names[options->missed]);
+    if (options->missed == TRUCE_MISSED_ALL)
+        BSON_APPEND_INT32(made, "most", options->most ? (int32_t)options->most : CRON_MISSED);
+    BSON_APPEND_DOCUMENT(made, "job", &setting->job);
+    if (paused)
+        BSON_APPEND_BOOL(made, "paused", true);
+    else
+        BSON_APPEND_DATE_TIME(made, "next", next_of(setting, old));
+    keep_field(made, old, "fired");
+    keep_field(made, old, "last");
+}
+
+static truce_status set_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct setting_cron *setting = arg;
+    bson_value_t id = name_value(setting->name);
+    bson_t old, made = BSON_INITIALIZER;
+    truce_status status = truce_commit_read(commit, QUEUE_CRONS, &id, &old, error);
+
+    if (!status) {
+        make_cron(setting, &old, &made);
+        status = truce_commit_replace(commit, QUEUE_CRONS, &id, NULL, &made, error);
+    } else if (status == TRUCE_NOT_FOUND) {
+        make_cron(setting, NULL, &made);
+        status = truce_commit_insert(commit, QUEUE_CRONS, &made, error);
+    }
+    bson_destroy(&made);
+    bson_destroy(&old);
+    return status;
+}
+
+/* One commit has to hold all that may be due at once. */
+static truce_status check_room(const struct setting_cron *setting, bson_error_t *error)
+{
+    const truce_cron_options *options = setting->options;
+    uint32_t most = options->missed != TRUCE_MISSED_ALL ? 1
+                    : options->most                     ? options->most
+                                                        : CRON_MISSED;
+
+    if ((uint64_t)most * setting->job.len <= 2 * JOB_PAYLOAD_BYTES_MAX)
+        return TRUCE_OK;
+    return truce__fail(
+        TRUCE_LIMIT, error,
+        "%u missed jobs of %u bytes at once, and may be %d bytes: let `most` be less", most,
+        setting->job.len, 2 * JOB_PAYLOAD_BYTES_MAX);
+}
+
+static truce_status make_index(truce_store *store, bson_error_t *error)
+{
+    bson_t *index = BCON_NEW("key", "{", "next", BCON_INT32(1), "}", "name", BCON_UTF8("next"));
+    truce_status status = truce_index_create(store, QUEUE_CRONS, index, error);
+
+    bson_destroy(index);
+    return status;
+}
+
+truce_status truce_cron_set(truce_queue *queue, const char *name, const char *line,
+                            const bson_t *payload, const truce_cron_options *options,
+                            bson_error_t *error)
+{
+    static const truce_cron_options defaults;
+    struct setting_cron setting = {name, line, options ? options : &defaults,
+                                   .job = BSON_INITIALIZER};
+    truce_status status = check_name(name, error);
+
+    if (!status)
+        status = check_options(setting.options, error);
+    if (!status && !line)
+        status = truce__fail(TRUCE_INVALID, error, "there is no cron line");
+    if (!status)
+        status = truce__schedule_parse(line, setting.options->zone, &setting.schedule, error);
+    if (!status)
+        status = truce__job_template(queue, payload, setting.options->job, &setting.job, error);
+    if (!status)
+        status = check_room(&setting, error);
+    if (!status)
+        status = make_index(queue->store, error);
+    if (!status)
+        status = truce__queue_run(queue, NULL, set_in, &setting, error);
+    bson_destroy(&setting.job);
+    return status;
+}
+
+/* ---- removing, pausing ---------------------------------------------------------------------------- */
+
+enum cron_control { CRON_REMOVE, CRON_PAUSE, CRON_RESUME };
+
+struct controlling {
+    const char *name;
+    enum cron_control control;
+};
+
+static truce_status control_update(const struct controlling *controlling, const bson_t *cron,
+                                   bson_t *update, bson_error_t *error)
+{
+    struct schedule schedule;
+    bson_t set, unset;
+    truce_status status = schedule_of(cron, &schedule, error);
+
+    if (status)
+        return status;
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
+    if (controlling->control == CRON_PAUSE)
+        BSON_APPEND_BOOL(&set, "paused", true);
+    else
+        BSON_APPEND_DATE_TIME(&set, "next",
+                              truce__schedule_next(&schedule, truce__clock_wall_ms()));
+    bson_append_document_end(update, &set);
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset); /* T3 */
+    BSON_APPEND_UTF8(&unset, controlling->control == CRON_PAUSE ? "next" : "paused", "");
+    bson_append_document_end(update, &unset);
+    return TRUCE_OK;
+}
+
+static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct controlling *controlling = arg;
+    bson_value_t id = name_value(controlling->name);
+    bson_t cron, update = BSON_INITIALIZER;
+    truce_status status = truce_commit_read(commit, QUEUE_CRONS, &id, &cron, error);
+    bool paused = !status && bson_has_field(&cron, "paused");
+
+    if (status == TRUCE_NOT_FOUND)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "there is no cron line named %s",
+                             controlling->name);
+    if (status ||
+        (controlling->control != CRON_REMOVE && paused == (controlling->control == CRON_PAUSE)))
+        goto out;
+    if (controlling->control == CRON_REMOVE)
+        status = truce_commit_remove(commit, QUEUE_CRONS, &id, NULL, error);
+    else
+        status = control_update(controlling, &cron, &update, error);
+    if (!status && controlling->control != CRON_REMOVE)
+        status = truce_commit_update(commit, QUEUE_CRONS, &id, NULL, &update, error);
+out:
+    bson_destroy(&update);
+    bson_destroy(&cron);
+    return status;
+}
+
+static truce_status control(truce_store *store, const char *name, enum cron_control what,
+                            bson_error_t *error)
+{
+    struct controlling controlling = {name, what};
+    truce_status status = check_name(name, error);
+
+    return status ? status : truce_transact(store, control_in, &controlling, NULL, error);
+}
+
+truce_status truce_cron_remove(truce_store *store, const char *name, bson_error_t *error)
+{
+    return control(store, name, CRON_REMOVE, error);
+}
+
+truce_status truce_cron_pause(truce_store *store, const char *name, bson_error_t *error)
+{
+    return control(store, name, CRON_PAUSE, error);
+}
+
+truce_status truce_cron_resume(truce_store *store, const char *name, bson_error_t *error)
+{
+    return control(store, name, CRON_RESUME, error);
+}
+
+/* ---- firing ------------------------------------------------------------------------------------- */
+
+struct firing {
+    bson_value_t id;
+    int64_t next_ms; /* as it was found */
+};
+
+static uint32_t most_of(const bson_t *cron)
+{
+    int64_t most = truce__field_number(cron, "most");
+
+    if (strcmp(truce__field_text(cron, "missed"), missed_names[TRUCE_MISSED_ALL]))
+        return 1;
+    return most < 1 ? 1 : most > CRON_MISSED_MAX ? CRON_MISSED_MAX : (uint32_t)most;
+}
+
+static truce_status add_one(truce_commit *commit, const bson_t *cron, const bson_t *template,
+                            int64_t at_ms, bson_error_t *error)
+{
+    bson_t *more = BCON_NEW("cron", "{", "name", BCON_UTF8(truce__field_text(cron, "_id")), "at",
+                            BCON_DATE_TIME(at_ms), "}");
+    truce_status status = truce__job_from_template(commit, template, more, error);
+
+    bson_destroy(more);
+    return status;
+}
+
+static truce_status add_due(truce_commit *commit, const bson_t *cron, const int64_t *ticks,
+                            uint32_t count, bson_error_t *error)
+{
+    bson_t template;
+    truce_status status = TRUCE_OK;
+
+    if (!truce__value_subdocument(cron, "job", &template))
+        return truce__fail(TRUCE_CORRUPT, error, "the cron line %s of " QUEUE_CRONS " has no job",
+                           truce__field_text(cron, "_id"));
+    for (uint32_t i = 0; i < count && !status; i++)
+        status = add_one(commit, cron, &template, ticks[i], error);
+    return status;
+}
+
+static truce_status fire_now(truce_commit *commit, const struct firing *firing, const bson_t *cron,
+                             bson_error_t *error)
+{
+    int64_t now_ms = truce__clock_wall_ms(), ticks[CRON_MISSED_MAX];
+    bool skips = !strcmp(truce__field_text(cron, "missed"), missed_names[TRUCE_MISSED_SKIP]), left;
+    struct schedule schedule;
+    bson_t *update = NULL;
+    uint32_t count;
+    truce_status status = schedule_of(cron, &schedule, error);
+
+    if (status)
+        return status;
+    count =
+        truce__schedule_between(&schedule, firing->next_ms, now_ms, most_of(cron), ticks, &left);
+    if (!count)
+        return TRUCE_OK; /* this clock was put back */
+    update = BCON_NEW("$set", "{", "next",
+                      BCON_DATE_TIME(truce__schedule_next(
+                          &schedule, schedule.every_ms ? ticks[count - 1] : now_ms)),
+                      "last", BCON_DATE_TIME(ticks[count - 1]), "}");
+    if (skips && now_ms - ticks[count - 1] >= GRACE_MS)
+        count = 0;
+    BCON_APPEND(update, "$inc", "{", "fired", BCON_INT64(count), "}");
+    status = add_due(commit, cron, ticks, count, error);
+    if (!status) /* T1 */
+        status = truce_commit_update(commit, QUEUE_CRONS, &firing->id, NULL, update, error);
+    bson_destroy(update);
+    return status;
+}
+
+static truce_status fire_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct firing *firing = arg;
+    int64_t next_ms;
+    bson_t cron;
+    truce_status status = truce_commit_read(commit, QUEUE_CRONS, &firing->id, &cron, error);
+
+    if (!status && truce__job_date(&cron, "next", &next_ms) && next_ms == firing->next_ms)
+        status = fire_now(commit, firing, &cron, error);
+    bson_destroy(&cron);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+truce_status truce__cron_fire_one(truce_store *store, const bson_t *cron,
+                                  const truce_commit_options *options, bson_error_t *error)
+{
+    struct firing firing = {.id = truce__document_id(cron)};
+    truce_status status;
+
+    if (firing.id.value_type != BSON_TYPE_UTF8 || !truce__job_date(cron, "next", &firing.next_ms))
+        return TRUCE_OK; /* not ours */
+    status = truce_transact(store, fire_in, &firing, options, error);
+    return status == TRUCE_LOCKED ? TRUCE_OK : status; /* somebody else is at it */
+}
+
+bson_t *truce__cron_due(void)
+{
+    return BCON_NEW("next", "{", "$lte", BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+}
+
+truce_status truce__cron_fire(const truce_queue *queue, bson_error_t *error)
+{
+    bson_t *filter = truce__cron_due(), *found[BATCH];
+    truce_find_options options = {.limit = BATCH};
+    truce_commit_options firing = {.mechanism = queue->mechanism,
+                                   .lease_ms = truce__queue_commit_lease(queue)};
+    truce_cursor *cursor = NULL;
+    const bson_t *cron = NULL;
+    size_t count = 0;
+    truce_status status;
+
+    BSON_APPEND_UTF8(filter, "job.queue", queue->name);
+    status = truce_find(queue->store, QUEUE_CRONS, filter, &options, &cursor, error);
+    while (!status && count < BATCH) {
+        status = truce_cursor_next(cursor, &cron, error);
+        if (status || !cron)
+            break;
+        found[count++] = bson_copy(cron);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(filter);
+    for (size_t i = 0; i < count; i++) {
+        bson_error_t
+            ignored; /* a line that is wrong takes no job from a worker; the sweep tells it */
+
+        (void)truce__cron_fire_one(queue->store, found[i], &firing, &ignored);
+        bson_destroy(found[i]);
+    }
+    return status;
+}
+
+const char *truce__cron_fault(const bson_t *cron)
+{
+    struct schedule schedule;
+    bson_error_t reason;
+    int64_t next_ms;
+    bson_t job;
+
+    if (schedule_of(cron, &schedule, &reason))
+        return "the line or its zone cannot be read: it never fires";
+    if (!truce__value_subdocument(cron, "job", &job) || !truce__field_text(&job, "queue")[0] ||
+        !bson_has_field(&job, "payload"))
+        return "there is no job: it never fires";
+    if (truce__job_date(cron, "next", &next_ms) == bson_has_field(cron, "paused"))
+        return "a line has a next time, or is paused";
+    return NULL;
+}
