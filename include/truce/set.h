@@ -182,14 +182,14 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_source_start(truce_set *set, 
                                                                 int64_t *first,
                                                                 bson_error_t *error);
 
-/* The source says: every number below `below` has been recorded or will never be published. An idle
- * source says so from time to time, or nothing can be collected. */
+/* The source says: every number below `below` has been recorded or will never be published; gaps below it are
+ * void, however long. An idle source says so from time to time, and so does one whose numbers are not dense
+ * (timestamps, ids of a database, offsets of a log), or nothing can be collected. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_source_idle(truce_set *set, const char *source,
                                                                int64_t below, bson_error_t *error);
 
-/* Numbers `from` to `to` of a source were never published (or are given up). What still arrives
- * with one of them, after the watermark has passed, is quarantined. At most 10,000,000 in one call.
- */
+/* Numbers `from` to `to` of a source were never published (or are given up), however many. What
+ * still arrives with one of them, after the watermark has passed, is quarantined. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_void(truce_set *set, const char *source,
                                                         int64_t from, int64_t to,
                                                         bson_error_t *error);

@@ -269,8 +269,37 @@ void truce__set_submit(truce_set *set, struct set_call *call);
 
 /* ---- sets of numbers (set_ranges.c) ---- */
 
-/* Numbers are kept in blocks: block b holds the numbers b * BLOCK_NUMBERS and up. */
-#define BLOCK_NUMBERS 4096
+struct range {
+    int64_t from, to; /* both included */
+};
+
+/* Rising, and no two of them touch. Zero-initialise. */
+struct ranges {
+    struct range *at;
+    size_t count, room;
+};
+
+void truce__ranges_release(struct ranges *ranges);
+void truce__ranges_add(struct ranges *ranges, int64_t from, int64_t to);
+/* Does it overlap one of them, or stand right beside it? */
+bool truce__ranges_touch(const struct ranges *ranges, int64_t from, int64_t to);
+bool truce__ranges_has(const struct ranges *ranges, int64_t number);
+/* the last of the numbers from `from` on that are all in it; from - 1: `from` is not */
+int64_t truce__ranges_end(const struct ranges *ranges, int64_t from);
+/* Many at once, in any order: append, append, settle. */
+void truce__ranges_append(struct ranges *ranges, int64_t from, int64_t to);
+void truce__ranges_settle(struct ranges *ranges);
+
+/* As a binary value, the numbers counted from `base` on, and back: appends to `ranges`, which is to be
+ * settled. False: it is no such value, or has numbers beyond `end`. */
+void truce__ranges_store(const struct ranges *ranges, int64_t base, bson_t *document,
+                         const char *field);
+bool truce__ranges_read(const bson_t *document, const char *field, int64_t base, int64_t end,
+                        struct ranges *ranges);
+
+/* The same for the numbers of a block, with a bit for each. */
+#define BLOCK_SHIFT   12
+#define BLOCK_NUMBERS (1 << BLOCK_SHIFT)
 #define BLOCK_BYTES   (BLOCK_NUMBERS / 8)
 
 struct block {
@@ -279,52 +308,80 @@ struct block {
 
 void truce__block_add(struct block *block, int from, int to); /* both included */
 bool truce__block_has(const struct block *block, int number);
-/* adds all of `from`; true if that changed anything */
-bool truce__block_unite(struct block *block, const struct block *from);
-/* the first number at or above `from` that is not in it; BLOCK_NUMBERS if all are */
-int truce__block_missing(const struct block *block, int from);
-/* as a binary value without the zeros at its end, and back */
-void truce__block_append(const struct block *block, bson_t *document, const char *field);
-void truce__block_read(const bson_t *document, const char *field, struct block *block);
+/* those of `ranges` that are in the block from `base` on */
+void truce__block_take(struct block *block, int64_t base, const struct ranges *ranges);
+/* without the zeros at its end */
+void truce__block_store(const struct ranges *ranges, int64_t base, bson_t *document,
+                        const char *field);
+bool truce__block_read(const bson_t *document, const char *field, int64_t base,
+                       struct ranges *ranges);
 
-/* ---- what consumers recorded (set_progress.c) ---- */
+/* ---- what consumers recorded (set_progress.c, set_records.c) ---- */
 
 #define CONSUMER_VOID    ":void"    /* numbers that will never come */
-#define CONSUMER_ARCHIVE ":archive" /* of blocks that the watermark has passed */
+#define CONSUMER_ARCHIVE ":archive" /* of what the watermark has passed */
 
-/* {set, source, block, consumer}, or the start of it: block < 0, consumer NULL leave it out */
-void truce__progress_id(const truce_set *set, const char *source, int64_t block,
-                        const char *consumer, const char *field, bson_t *document);
+#define WIDE_SHIFT_STEP  6
+#define WIDE_SHIFT_MIN   18
+#define WIDE_SHIFT_MAX   60
 
-/* The union of what all consumers recorded of one block, void numbers apart or not. */
-struct block_union {
-    struct block recorded, voided;
+/* One document of truce_progress. */
+struct progress_block {
+    int shift; /* it is for 2^shift numbers */
+    int64_t number;
+    const char *source, *consumer; /* of the document */
+    struct ranges ranges;
 };
 
-/* Blocks first to first + count - 1; `unions` has room for them. */
-truce_status truce__progress_load(truce_set *set, const char *source, int64_t first, int64_t count,
-                                  struct block_union *unions, bson_error_t *error);
+/* the next smaller width */
+int truce__progress_narrower(int shift);
+/* CORRUPT: it is none of ours. */
+truce_status truce__progress_read(const bson_t *document, struct progress_block *block,
+                                  bson_error_t *error);
+/* {set, source, shift, block, consumer}, or the start of it: consumer NULL leaves it out */
+void truce__progress_id(const truce_set *set, const char *source, int shift, int64_t block,
+                        const char *consumer, const char *field, bson_t *document);
+/* `ranges` as the content of such a document */
+void truce__progress_store(int shift, int64_t block, const struct ranges *ranges, bson_t *document);
 
-/* Adds the numbers of `block` to what the consumer recorded. */
-truce_status truce__progress_add(truce_set *set, const char *source, int64_t number,
-                                 const char *consumer, const struct block *block,
-                                 bson_error_t *error);
+struct progress {
+    struct ranges recorded, voided;
+};
 
-/* Blocks [from, to) into the archive, one document each. */
-truce_status truce__progress_archive(truce_set *set, const char *source, int64_t from, int64_t to,
-                                     bson_error_t *error);
+/* What all consumers recorded of the 2^shift numbers around `number`, and perhaps more. */
+truce_status truce__progress_load(truce_set *set, const char *source, int64_t number, int shift,
+                                  struct progress *progress, bson_error_t *error);
+void truce__progress_release(struct progress *progress);
+
+/* Adds to what the consumer recorded. */
+truce_status truce__progress_add(truce_set *set, const char *source, const char *consumer,
+                                 const struct ranges *ranges, bson_error_t *error);
+
+/* Blocks of BLOCK_NUMBERS that the watermark has passed, from the first on. */
+static inline int64_t truce__progress_passed(int64_t watermark)
+{
+    return watermark / BLOCK_NUMBERS + (watermark % BLOCK_NUMBERS == BLOCK_NUMBERS - 1);
+}
+
+/* What consumers recorded up to `watermark` goes into the archive; `from` is where the last time ended, in
+ * blocks. (set_archive.c) */
+truce_status truce__progress_archive(truce_set *set, const char *source, int64_t from,
+                                     int64_t watermark, bson_error_t *error);
 
 /* ---- sources (set_source.c) ---- */
 
 /* A source that is new here is announced before its first operation is applied. */
 truce_status truce__source_known(truce_set *set, const char *source, bson_error_t *error);
+/* How wide the block was that a number of the source went to last; 0: none yet. */
+int truce__source_shift(truce_set *set, const char *source);
+void truce__source_shift_keep(truce_set *set, const char *source, int shift);
 void truce__sources_free(struct known_source *known);
 
 struct source_state {
     char *name;
     int64_t floor;    /* nothing at or below it is to come */
     int64_t proven;   /* the watermark when it was last written down */
-    int64_t archived; /* blocks below it are in the archive */
+    int64_t archived; /* blocks of BLOCK_NUMBERS below it are in the archive */
     int64_t watermark;
 };
 

@@ -7,7 +7,7 @@
  *     2. announce W; read the sources again; another one: begin anew
  *     3. for each document with a tombstone at or below W, in one update:
  *        {_id, _intent: absent} -> {$pull: {deleted_classes: {seq: {$lte: W}}}, $max: {_wm: W}}
- *     4. write down how far each source is proven; archive the blocks below
+ *     4. write down how far each source is proven; archive what is below
  *
  * The tombstone goes and `_wm` rises in the same update, and every apply compares `_wm` in its own
  * guard: an older add that is still under way finds one or the other. A crash anywhere leaves
@@ -249,14 +249,16 @@ static truce_status sweep_documents(struct sweep *sweep, bson_error_t *error)
 static truce_status write_down(truce_set *set, const struct source_state *source,
                                bson_error_t *error)
 {
-    int64_t blocks = (source->watermark + 1) / BLOCK_NUMBERS;
+    int64_t blocks = truce__progress_passed(source->watermark);
     truce_status status = TRUCE_OK;
 
     if (source->watermark > source->proven)
         status = truce__source_raise(set, source->name, "proven", source->watermark, error);
+    if (!status && source->watermark)
+        status =
+            truce__progress_archive(set, source->name, source->archived, source->watermark, error);
     if (status || blocks <= source->archived)
         return status;
-    status = truce__progress_archive(set, source->name, source->archived, blocks, error);
     return status ? status : truce__source_raise(set, source->name, "archived", blocks, error);
 }
 

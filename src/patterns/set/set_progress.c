@@ -3,80 +3,155 @@
  *
  * A consumer applies an operation, THEN records its number here, THEN acknowledges the message. So
  * a recorded number is an applied one, and a message that is not acknowledged is delivered again.
- * Numbers are kept in blocks of 4,096, one document for each consumer, source and block, in
- * `truce_progress`:
+ * Numbers are kept in blocks, in `truce_progress`, one document for each consumer, source and block. Narrow
+ * blocks, of 4,096 numbers, have a bit for each; wide ones, of 2^18, 2^24, ... 2^60 numbers, have ranges:
  *
  *     {_id: {set: "students.classes", source: "web", block: 0, consumer: "c1"}, bits: Binary}
+ *     {_id: {set: "students.classes", source: "web", shift: 18, block: 0, consumer: "c1"}, ranges: Binary}
  *
- * Only the consumer writes its documents, but a write of its own may land late, and two processes
- * may use one name by mistake: so each write is guarded by the bits that were read, and bits are
- * only ever added. What was recorded is never lost, in any order of landing.
+ * A number goes to the widest block that has room for it: RANGES_MAX ranges, or one that it only makes
+ * longer. So records take the room of what was recorded, however large the numbers are and however far apart:
+ * sparse numbers stand in wide blocks, and only where they are dense do they reach the narrow ones. A
+ * range that is longer than a block of the next smaller width stays where it is; of such there are
+ * at most 64 in a block.
  *
- * Two names are truce's own: ":void" holds the numbers that will never come, ":archive" the union
- * of blocks that the watermark has passed. Archiving writes the union first and then removes the
- * consumers' documents, guarded by the bits that went into it; a crash between leaves both.
+ * P1. What is in any document was recorded; in how many, and in which, means nothing. So whoever looks
+ *     takes the union of all widths and consumers.
+ * P2. What was recorded is never lost, in any order of landing: each write is guarded by the content that
+ *     was read (a write of the consumer's own may land late, and two processes may use one name by
+ *     mistake), and adds to it. Only the archiver takes out, what is in the archive already
+ *     (set_archive.c; models/set_progress.cpp).
+ * P3. A look is not of one moment, and may miss what the archiver moves meanwhile. Computing a watermark
+ *     it is too low then, which is safe; who asks for one number looks twice.
+ *
+ * Two names are truce's own: ":void" holds the numbers that will never come, ":archive" what the
+ * watermark has passed.
+ *
+ * Stores of before there were wide blocks have narrow ones only, which are read and written as they were.
  */
 #include <stdlib.h>
 
 #include "base/assert.h"
 #include "patterns/set/set.h"
 
-#define WINDOW_BLOCKS 256
+#define WINDOW_PIECES 256
+#define RANGES_MAX    512 /* of a wide block */
+#define WIDTHS        ((WIDE_SHIFT_MAX - WIDE_SHIFT_MIN) / WIDE_SHIFT_STEP + 2)
 
-void truce__progress_id(const truce_set *set, const char *source, int64_t block,
-                        const char *consumer, const char *field, bson_t *document)
-{
-    bson_t id;
+/* ---- recording ---- */
 
-    bson_append_document_begin(document, field, -1, &id);
-    bson_append_utf8(&id, "set", -1, set->id, -1);
-    bson_append_utf8(&id, "source", -1, source, -1);
-    if (block >= 0)
-        bson_append_int64(&id, "block", -1, block);
-    if (consumer)
-        bson_append_utf8(&id, "consumer", -1, consumer, -1);
-    bson_append_document_end(document, &id);
-}
-
-/* One block of one source, and what is to be added to it. */
-struct addition {
+/* A range that is to be recorded, inside one block of the widest width. */
+struct piece {
     const char *source;
-    int64_t number; /* of the block */
-    struct block add, there;
-    bool done, exists;
+    struct range range;
+};
+
+/* A document that it may go to, as it was read. */
+struct place {
+    const char *source;
+    int shift;
+    int64_t number;
+    bool exists, changed;
+    bson_t content; /* the field as it was read; initialised if it exists */
+    struct ranges ranges;
 };
 
 struct recording {
     truce_set *set;
     const char *consumer;
-    struct addition *additions; /* sorted by source and number */
+    struct piece *pieces; /* by source and number */
     size_t count;
+    struct place *places; /* by source, width and number */
+    size_t places_count;
 };
 
-static int compare_additions(const struct addition *a, const struct addition *b)
+/* Does it lie in one block of that width? */
+static bool is_inside(struct range range, int shift)
 {
+    return range.from >> shift == range.to >> shift;
+}
+
+static int compare_places(const void *left, const void *right)
+{
+    const struct place *a = left, *b = right;
     int order = strcmp(a->source, b->source);
 
+    if (!order)
+        order = (a->shift > b->shift) - (a->shift < b->shift);
     return order ? order : (a->number > b->number) - (a->number < b->number);
 }
 
-static struct addition *find_addition(struct recording *recording, const char *source,
-                                      int64_t number)
+static struct place *find_place(const struct recording *recording, const char *source, int shift,
+                                int64_t number)
 {
-    struct addition wanted = {.source = source, .number = number};
-    size_t low = 0, high = recording->count;
+    const struct place wanted = {.source = source, .shift = shift, .number = number};
 
-    while (low < high) {
-        size_t middle = (low + high) / 2;
+    return recording->places_count ? bsearch(&wanted, recording->places, recording->places_count,
+                                             sizeof wanted, compare_places)
+                                   : NULL;
+}
 
-        if (compare_additions(&recording->additions[middle], &wanted) < 0)
-            low = middle + 1;
-        else
-            high = middle;
+/* Where the pieces may go; `hint`: only to the width that their source's numbers went to last. */
+static void list_places(struct recording *recording, bool hint)
+{
+    size_t kept = 0;
+
+    recording->places = bson_malloc(recording->count * WIDTHS * sizeof *recording->places);
+    recording->places_count = 0;
+    for (size_t i = 0; i < recording->count; i++) {
+        const struct piece *piece = &recording->pieces[i];
+        int only = hint ? truce__source_shift(recording->set, piece->source) : 0;
+
+        for (int shift = WIDE_SHIFT_MAX; is_inside(piece->range, shift);
+             shift = truce__progress_narrower(shift)) {
+            if (!hint || shift == only)
+                recording->places[recording->places_count++] = (struct place){
+                    .source = piece->source, .shift = shift, .number = piece->range.from >> shift};
+            if (shift == BLOCK_SHIFT)
+                break;
+        }
     }
-    if (low < recording->count && !compare_additions(&recording->additions[low], &wanted))
-        return &recording->additions[low];
-    return NULL;
+    if (recording->places_count)
+        qsort(recording->places, recording->places_count, sizeof *recording->places,
+              compare_places);
+    for (size_t i = 0; i < recording->places_count; i++) {
+        if (!kept || compare_places(&recording->places[kept - 1], &recording->places[i]))
+            recording->places[kept++] = recording->places[i];
+    }
+    recording->places_count = kept;
+}
+
+static void release_places(struct recording *recording)
+{
+    for (size_t i = 0; i < recording->places_count; i++) {
+        truce__ranges_release(&recording->places[i].ranges);
+        if (recording->places[i].exists)
+            bson_destroy(&recording->places[i].content);
+    }
+    bson_free(recording->places);
+    recording->places = NULL;
+    recording->places_count = 0;
+}
+
+static truce_status take_place(struct recording *recording, const bson_t *document,
+                               bson_error_t *error)
+{
+    struct progress_block block;
+    struct place *place;
+    truce_status status = truce__progress_read(document, &block, error);
+
+    if (status)
+        return status;
+    place = find_place(recording, block.source, block.shift, block.number);
+    if (!place || place->exists) {
+        truce__ranges_release(&block.ranges);
+        return TRUCE_OK;
+    }
+    place->exists = true;
+    place->ranges = block.ranges;
+    bson_init(&place->content);
+    bson_copy_to_excluding_noinit(document, &place->content, "_id", NULL);
+    return TRUCE_OK;
 }
 
 static truce_status look(struct recording *recording, bson_error_t *error)
@@ -89,39 +164,23 @@ static truce_status look(struct recording *recording, bson_error_t *error)
 
     bson_append_document_begin(&filter, "_id", -1, &in);
     bson_append_array_begin(&in, "$in", -1, &list);
-    for (size_t i = 0; i < recording->count; i++) {
-        struct addition *addition = &recording->additions[i];
+    for (size_t i = 0; i < recording->places_count; i++) {
+        const struct place *place = &recording->places[i];
         char text[16];
         const char *key;
 
         bson_uint32_to_string((uint32_t)i, &key, text, sizeof text);
-        if (!addition->done)
-            truce__progress_id(set, addition->source, addition->number, recording->consumer, key,
-                               &list);
-        addition->exists = false;
-        memset(&addition->there, 0, sizeof addition->there);
+        truce__progress_id(set, place->source, place->shift, place->number, recording->consumer,
+                           key, &list);
     }
     bson_append_array_end(&in, &list);
     bson_append_document_end(&filter, &in);
     status = truce_find(set->store, SET_PROGRESS, &filter, NULL, &cursor, error);
     while (!status) {
-        struct addition *addition = NULL;
-        bson_iter_t iter, block, source;
-
         status = truce_cursor_next(cursor, &document, error);
         if (status || !document)
             break;
-        if (bson_iter_init(&iter, document) &&
-            bson_iter_find_descendant(&iter, "_id.block", &block) &&
-            bson_iter_init(&iter, document) &&
-            bson_iter_find_descendant(&iter, "_id.source", &source) &&
-            BSON_ITER_HOLDS_UTF8(&source))
-            addition =
-                find_addition(recording, bson_iter_utf8(&source, NULL), bson_iter_as_int64(&block));
-        if (addition) {
-            addition->exists = true;
-            truce__block_read(document, "bits", &addition->there);
-        }
+        status = take_place(recording, document, error);
     }
     if (cursor)
         truce_cursor_close(cursor);
@@ -129,73 +188,111 @@ static truce_status look(struct recording *recording, bson_error_t *error)
     return status;
 }
 
-/* {_id, bits: as read} -> {$set: {bits: the union}}, or an insert */
-static void build(const struct recording *recording, const struct addition *addition,
-                  bson_t *filter, bson_t *document)
+/* The end of the numbers from `next` on that one of the documents for the piece has. */
+static int64_t recorded_to(const struct recording *recording, const struct piece *piece,
+                           int64_t next)
 {
-    struct block both = addition->there;
+    int64_t end = next - 1;
+
+    for (int shift = WIDE_SHIFT_MAX; is_inside(piece->range, shift);
+         shift = truce__progress_narrower(shift)) {
+        const struct place *place =
+            find_place(recording, piece->source, shift, piece->range.from >> shift);
+        int64_t its = place ? truce__ranges_end(&place->ranges, next) : next - 1;
+
+        end = its > end ? its : end;
+        if (shift == BLOCK_SHIFT)
+            break;
+    }
+    return end;
+}
+
+/* Is all of it in what was read? */
+static bool is_recorded(const struct recording *recording, const struct piece *piece)
+{
+    int64_t end = piece->range.from - 1, before;
+
+    do {
+        before = end;
+        end = recorded_to(recording, piece, before + 1);
+    } while (end > before && end < piece->range.to);
+    return end >= piece->range.to;
+}
+
+/* To the widest block that has room; false: to none of those that were read. */
+static bool put(struct recording *recording, const struct piece *piece)
+{
+    struct range range = piece->range;
+
+    for (int shift = WIDE_SHIFT_MAX; is_inside(range, shift);
+         shift = truce__progress_narrower(shift)) {
+        bool last = shift == BLOCK_SHIFT || !is_inside(range, truce__progress_narrower(shift));
+        struct place *place = find_place(recording, piece->source, shift, range.from >> shift);
+
+        if (place && (last || place->ranges.count < RANGES_MAX ||
+                      truce__ranges_touch(&place->ranges, range.from, range.to))) {
+            truce__ranges_add(&place->ranges, range.from, range.to);
+            place->changed = true;
+            truce__source_shift_keep(recording->set, piece->source, shift);
+            return true;
+        }
+        if (last)
+            break;
+    }
+    return false;
+}
+
+/* {_id, content: as read} -> {$set: {content: with what was added}}, or an insert */
+static void build(const struct recording *recording, const struct place *place, bson_t *filter,
+                  bson_t *document)
+{
     bson_t change;
 
-    truce__block_unite(&both, &addition->add);
     bson_init(filter);
     bson_init(document);
-    if (!addition->exists) {
-        truce__progress_id(recording->set, addition->source, addition->number, recording->consumer,
-                           "_id", document);
-        truce__block_append(&both, document, "bits");
+    truce__progress_id(recording->set, place->source, place->shift, place->number,
+                       recording->consumer, "_id", place->exists ? filter : document);
+    if (!place->exists) {
+        truce__progress_store(place->shift, place->number, &place->ranges, document);
         return;
     }
-    truce__progress_id(recording->set, addition->source, addition->number, recording->consumer,
-                       "_id", filter);
-    truce__block_append(&addition->there, filter, "bits");
+    bson_concat(filter, &place->content);
     bson_append_document_begin(document, "$set", -1, &change);
-    truce__block_append(&both, &change, "bits");
+    truce__progress_store(place->shift, place->number, &place->ranges, &change);
     bson_append_document_end(document, &change);
 }
 
-static bool is_open(const struct addition *addition)
-{
-    struct block both = addition->there;
-
-    return !addition->done && (!addition->exists || truce__block_unite(&both, &addition->add));
-}
-
-/* One round: what is not recorded yet is written; what another write changed meanwhile stays open.
- */
-static truce_status write_open(struct recording *recording, bson_error_t *error)
+/* `all`: every place that changed is written now. */
+static truce_status write_places(struct recording *recording, bool *all, bson_error_t *error)
 {
     static const truce_bulk_options options = {.unordered = true};
-    truce_write *writes = bson_malloc0(recording->count * sizeof *writes);
-    truce_write_outcome *outcomes = bson_malloc0(recording->count * sizeof *outcomes);
-    struct addition **of = bson_malloc(recording->count * sizeof *of);
-    bson_t *documents = bson_malloc(recording->count * 2 * sizeof *documents);
+    truce_write *writes = bson_malloc0(recording->places_count * sizeof *writes);
+    truce_write_outcome *outcomes = bson_malloc0(recording->places_count * sizeof *outcomes);
+    bson_t *documents = bson_malloc(recording->places_count * 2 * sizeof *documents);
     size_t count = 0;
     truce_status first = TRUCE_OK, status = TRUCE_OK;
 
-    for (size_t i = 0; i < recording->count; i++) {
-        struct addition *addition = &recording->additions[i];
+    for (size_t i = 0; i < recording->places_count; i++) {
+        const struct place *place = &recording->places[i];
+        bson_t *filter = &documents[2 * count], *document = filter + 1;
 
-        if (!is_open(addition)) {
-            addition->done = true;
+        if (!place->changed)
             continue;
-        }
-        of[count] = addition;
-        build(recording, addition, &documents[2 * count], &documents[2 * count + 1]);
-        writes[count] =
-            (truce_write){.kind = addition->exists ? TRUCE_WRITE_UPDATE : TRUCE_WRITE_INSERT,
+        build(recording, place, filter, document);
+        writes[count++] =
+            (truce_write){.kind = place->exists ? TRUCE_WRITE_UPDATE : TRUCE_WRITE_INSERT,
                           .collection = SET_PROGRESS,
-                          .filter = addition->exists ? &documents[2 * count] : NULL,
-                          .document = &documents[2 * count + 1]};
-        count++;
+                          .filter = place->exists ? filter : NULL,
+                          .document = document};
     }
     if (count)
         status = truce_bulk(recording->set->store, writes, count, &options, outcomes, error);
     for (size_t i = 0; i < count; i++) {
         truce_status own = outcomes[i].status == TRUCE_NOT_FOUND ? status : outcomes[i].status;
 
-        if (!own)
-            of[i]->done = outcomes[i].result.modified || outcomes[i].result.inserted;
-        else if (own != TRUCE_DUPLICATE && !truce__repeatable(own) && !first)
+        if (own || (!outcomes[i].result.modified && !outcomes[i].result.inserted))
+            *all = false;
+        if (own && own != TRUCE_DUPLICATE && !truce__repeatable(own) && !first)
             first = own;
         truce_write_result_release(&outcomes[i].result);
         bson_destroy(&documents[2 * i]);
@@ -203,46 +300,83 @@ static truce_status write_open(struct recording *recording, bson_error_t *error)
     }
     bson_free(writes);
     bson_free(outcomes);
-    bson_free(of);
     bson_free(documents);
     return first;
 }
 
-static bool all_done(const struct recording *recording)
+/* One look, and what it leads to. */
+static truce_status attempt(struct recording *recording, bool hint, bool *done, bson_error_t *error)
 {
-    for (size_t i = 0; i < recording->count; i++) {
-        if (!recording->additions[i].done)
-            return false;
+    truce_status status = TRUCE_OK;
+
+    *done = true;
+    list_places(recording, hint);
+    if (recording->places_count)
+        status = look(recording, error);
+    for (size_t i = 0; !status && i < recording->count; i++) {
+        if (!is_recorded(recording, &recording->pieces[i]))
+            *done &= put(recording, &recording->pieces[i]);
     }
-    return true;
+    if (!status && recording->places_count)
+        status = write_places(recording, done, error);
+    release_places(recording);
+    return status;
 }
 
 static truce_status run(struct recording *recording, bson_error_t *error)
 {
-    for (int round = 0; round < SET_TRIES_MAX; round++) {
-        truce_status status;
+    bool done = false;
+    truce_status status;
 
-        truce__set_pause(round);
-        status = look(recording, error);
-        if (!status)
-            status = write_open(recording, error);
-        if (status && !truce__repeatable(status))
+    if (recording->consumer[0] != ':') {
+        status = attempt(recording, true, &done, error);
+        if (status ? !truce__repeatable(status) : done)
             return status;
-        if (!status && all_done(recording))
-            return TRUCE_OK;
+    }
+    for (int round = 0; round < SET_TRIES_MAX; round++) {
+        truce__set_pause(round);
+        status = attempt(recording, false, &done, error);
+        if (status ? !truce__repeatable(status) : done)
+            return status;
     }
     return truce__fail(TRUCE_CONFLICT, error, "consumer %s of set %s: others write its records",
                        recording->consumer, recording->set->id);
 }
 
-truce_status truce__progress_add(truce_set *set, const char *source, int64_t number,
-                                 const char *consumer, const struct block *block,
-                                 bson_error_t *error)
+/* A range that crosses blocks of the widest width is a piece in each of them. True: there is room for more. */
+static bool add_piece(struct recording *recording, const char *source, struct range *range)
 {
-    struct addition addition = {.source = source, .number = number, .add = *block};
-    struct recording recording = {set, consumer, &addition, 1};
+    int64_t block = range->from >> WIDE_SHIFT_MAX;
+    int64_t end = (block << WIDE_SHIFT_MAX) + ((INT64_C(1) << WIDE_SHIFT_MAX) - 1);
+    int64_t to = range->to < end ? range->to : end;
 
-    return run(&recording, error);
+    recording->pieces[recording->count++] = (struct piece){source, {range->from, to}};
+    range->from = to < range->to ? to + 1 : to;
+    return recording->count < WINDOW_PIECES;
+}
+
+truce_status truce__progress_add(truce_set *set, const char *source, const char *consumer,
+                                 const struct ranges *ranges, bson_error_t *error)
+{
+    struct recording recording = {.set = set, .consumer = consumer};
+    truce_status status = TRUCE_OK;
+
+    recording.pieces = bson_malloc(WINDOW_PIECES * sizeof *recording.pieces);
+    for (size_t i = 0; !status && i < ranges->count; i++) {
+        struct range left = ranges->at[i];
+
+        for (bool ended = false; !status && !ended;) {
+            bool room = add_piece(&recording, source, &left);
+
+            ended = recording.pieces[recording.count - 1].range.to == ranges->at[i].to;
+            if (room && !(ended && i + 1 == ranges->count))
+                continue;
+            status = run(&recording, error);
+            recording.count = 0;
+        }
+    }
+    bson_free(recording.pieces);
+    return status;
 }
 
 /* ---- recording operations ---- */
@@ -256,28 +390,25 @@ static int by_source_and_number(const void *left, const void *right)
     return order ? order : (a->seq > b->seq) - (a->seq < b->seq);
 }
 
-/* The blocks of sorted operations, up to a window of them; returns how many operations went in. */
+/* The ranges of sorted operations, up to a window of them; returns how many operations went in. */
 static size_t gather(struct recording *recording, const truce_set_operation *const *sorted,
                      size_t count)
 {
-    struct addition *last = NULL;
     size_t i;
 
     recording->count = 0;
     for (i = 0; i < count; i++) {
         const char *source = sorted[i]->source ? sorted[i]->source : "";
-        int64_t number = sorted[i]->seq / BLOCK_NUMBERS;
-        int bit = (int)(sorted[i]->seq % BLOCK_NUMBERS);
+        struct piece *last = recording->count ? &recording->pieces[recording->count - 1] : NULL;
+        struct range range = {sorted[i]->seq, sorted[i]->seq};
 
-        if (!last || last->number != number || strcmp(last->source, source)) {
-            if (recording->count == WINDOW_BLOCKS)
-                break;
-            last = &recording->additions[recording->count++];
-            memset(last, 0, sizeof *last);
-            last->source = source;
-            last->number = number;
-        }
-        truce__block_add(&last->add, bit, bit);
+        if (last && !strcmp(last->source, source) && range.from - last->range.to <= 1 &&
+            is_inside((struct range){last->range.from, range.to}, WIDE_SHIFT_MAX))
+            last->range.to = range.to;
+        else if (recording->count < WINDOW_PIECES)
+            add_piece(recording, source, &range);
+        else
+            break;
     }
     return i;
 }
@@ -310,18 +441,18 @@ truce_status truce_set_record(truce_set *set, const char *consumer,
     if (status || !count)
         return status;
     sorted = bson_malloc(count * sizeof *sorted);
-    recording.additions = bson_malloc(WINDOW_BLOCKS * sizeof *recording.additions);
+    recording.pieces = bson_malloc(WINDOW_PIECES * sizeof *recording.pieces);
     for (size_t i = 0; i < count; i++)
         sorted[i] = &operations[i];
     qsort(sorted, count, sizeof *sorted, by_source_and_number);
     for (size_t at = 0; !status && at < count;) {
         at += gather(&recording, sorted + at, count - at);
         for (size_t i = 0; !status && i < recording.count; i++)
-            status = truce__source_known(set, recording.additions[i].source, error);
+            status = truce__source_known(set, recording.pieces[i].source, error);
         if (!status)
             status = run(&recording, error);
     }
-    bson_free(recording.additions);
+    bson_free(recording.pieces);
     bson_free(sorted);
     return status;
 }
@@ -358,175 +489,5 @@ truce_status truce_set_consume(truce_set *set, const char *consumer,
             *error = why;
     }
     bson_free(applied);
-    return status;
-}
-
-/* ---- reading the records ---- */
-
-static void take_block(const bson_t *document, int64_t first, int64_t count,
-                       struct block_union *unions)
-{
-    bson_iter_t iter, block, consumer;
-    struct block bits;
-    int64_t number;
-    bool is_void;
-
-    if (!bson_iter_init(&iter, document) || !bson_iter_find_descendant(&iter, "_id.block", &block))
-        return;
-    if (!bson_iter_init(&iter, document) ||
-        !bson_iter_find_descendant(&iter, "_id.consumer", &consumer) ||
-        !BSON_ITER_HOLDS_UTF8(&consumer))
-        return;
-    number = bson_iter_as_int64(&block);
-    if (number < first || number >= first + count)
-        return;
-    is_void = !strcmp(bson_iter_utf8(&consumer, NULL), CONSUMER_VOID);
-    truce__block_read(document, "bits", &bits);
-    truce__block_unite(is_void ? &unions[number - first].voided : &unions[number - first].recorded,
-                       &bits);
-}
-
-/* {_id: {$gte: {set, source, block: first}, $lt: {set, source, block: end}}}, in the order of blocks */
-static truce_status open_blocks(truce_set *set, const char *source, int64_t first, int64_t end,
-                                truce_cursor **cursor, bson_error_t *error)
-{
-    bson_t filter = BSON_INITIALIZER, sort = BSON_INITIALIZER, bounds;
-    const truce_find_options options = {.sort = &sort};
-    truce_status status;
-
-    bson_append_document_begin(&filter, "_id", -1, &bounds);
-    truce__progress_id(set, source, first, NULL, "$gte", &bounds);
-    truce__progress_id(set, source, end, NULL, "$lt", &bounds);
-    bson_append_document_end(&filter, &bounds);
-    bson_append_int32(&sort, "_id", 3, 1);
-    status = truce_find(set->store, SET_PROGRESS, &filter, &options, cursor, error);
-    bson_destroy(&filter);
-    bson_destroy(&sort);
-    return status;
-}
-
-truce_status truce__progress_load(truce_set *set, const char *source, int64_t first, int64_t count,
-                                  struct block_union *unions, bson_error_t *error)
-{
-    truce_cursor *cursor = NULL;
-    truce_status status;
-
-    memset(unions, 0, (size_t)count * sizeof *unions);
-    status = open_blocks(set, source, first, first + count, &cursor, error);
-    while (!status) {
-        const bson_t *document;
-
-        status = truce_cursor_next(cursor, &document, error);
-        if (status || !document)
-            break;
-        take_block(document, first, count, unions);
-    }
-    if (cursor)
-        truce_cursor_close(cursor);
-    return status;
-}
-
-/* ---- the archive ---- */
-
-/* {_id, bits: as read}: the consumer's document, if nothing was added to it meanwhile */
-static truce_status remove_archived(truce_set *set, const bson_t *document, bson_error_t *error)
-{
-    bson_t filter = BSON_INITIALIZER;
-    struct fields fields = truce__fields(truce__value_document(document));
-    truce_status status;
-
-    while (truce__fields_next(&fields))
-        truce__value_append(&filter, fields.key, fields.key_length, fields.value);
-    status = truce_remove(set->store, SET_PROGRESS, &filter, NULL, NULL, error);
-    bson_destroy(&filter);
-    return status;
-}
-
-static bool is_archivable(const bson_t *document)
-{
-    bson_iter_t iter, consumer;
-
-    return bson_iter_init(&iter, document) &&
-           bson_iter_find_descendant(&iter, "_id.consumer", &consumer) &&
-           BSON_ITER_HOLDS_UTF8(&consumer) && bson_iter_utf8(&consumer, NULL)[0] != ':';
-}
-
-static truce_status archive_block(truce_set *set, const char *source, int64_t number,
-                                  bson_error_t *error)
-{
-    struct block_union both;
-    struct block all = {{0}};
-    bson_t *documents[64];
-    size_t count = 0;
-    truce_cursor *cursor = NULL;
-    const bson_t *document;
-    truce_status status = open_blocks(set, source, number, number + 1, &cursor, error);
-
-    while (!status && count < sizeof documents / sizeof *documents) {
-        status = truce_cursor_next(cursor, &document, error);
-        if (status || !document)
-            break;
-        memset(&both, 0, sizeof both);
-        take_block(document, number, 1, &both);
-        if (is_archivable(document)) {
-            documents[count++] = bson_copy(document);
-            truce__block_unite(&all, &both.recorded);
-        }
-    }
-    if (cursor)
-        truce_cursor_close(cursor);
-    if (!status && count)
-        status = truce__progress_add(set, source, number, CONSUMER_ARCHIVE, &all, error);
-    for (size_t i = 0; i < count; i++) {
-        if (!status)
-            status = remove_archived(set, documents[i], error);
-        bson_destroy(documents[i]);
-    }
-    return status;
-}
-
-/* The blocks of [from, to) that consumers still have documents of, up to a window of them, rising.
- * Numbers may be far apart, so what is walked is what was recorded, not the numbers. */
-static truce_status list_blocks(truce_set *set, const char *source, int64_t from, int64_t to,
-                                int64_t *blocks, size_t *count, bson_error_t *error)
-{
-    truce_cursor *cursor = NULL;
-    const bson_t *document;
-    truce_status status = open_blocks(set, source, from, to, &cursor, error);
-
-    *count = 0;
-    while (!status && *count < WINDOW_BLOCKS) {
-        bson_iter_t iter, block;
-
-        status = truce_cursor_next(cursor, &document, error);
-        if (status || !document)
-            break;
-        if (!is_archivable(document) || !bson_iter_init(&iter, document) ||
-            !bson_iter_find_descendant(&iter, "_id.block", &block))
-            continue;
-        if (!*count || blocks[*count - 1] != bson_iter_as_int64(&block))
-            blocks[(*count)++] = bson_iter_as_int64(&block);
-    }
-    if (cursor)
-        truce_cursor_close(cursor);
-    return status;
-}
-
-truce_status truce__progress_archive(truce_set *set, const char *source, int64_t from, int64_t to,
-                                     bson_error_t *error)
-{
-    int64_t blocks[WINDOW_BLOCKS];
-    size_t count = WINDOW_BLOCKS;
-    truce_status status = TRUCE_OK;
-
-    while (!status && count == WINDOW_BLOCKS) {
-        status = list_blocks(set, source, from, to, blocks, &count, error);
-        for (size_t i = 0; !status && i < count; i++)
-            status = archive_block(set, source, blocks[i], error);
-        if (!status && count) { /* what is done so far need not be looked through again */
-            from = blocks[count - 1] + 1;
-            status = truce__source_raise(set, source, "archived", from, error);
-        }
-    }
     return status;
 }

@@ -6,7 +6,7 @@
  *
  *     floor     nothing at or below it is to come: first - 1, raised by truce_set_source_idle
  *     proven    its watermark when a collector last computed it; computing starts there
- *     archived  blocks of numbers below it are in the archive (set_progress.c)
+ *     archived  blocks of 4,096 numbers below it are in the archive (set_archive.c)
  *
  * The watermark of a source is the end of the longest gapless run of recorded and void numbers
  * above its floor, in the UNION of all consumers' records. The watermark of the set is the least of
@@ -25,12 +25,12 @@
 #include "base/field.h"
 #include "patterns/set/set.h"
 
-#define LOAD_BLOCKS      64
-#define VOID_NUMBERS_MAX 10000000
+#define LOAD_SHIFT 18 /* numbers that are looked at together: 2^18 */
 
 /* Sources that this handle has seen in the store. */
 struct known_source {
     struct known_source *next;
+    int shift; /* how wide the block was that took the last number */
     char name[];
 };
 
@@ -55,15 +55,47 @@ void truce__source_id(const truce_set *set, const char *source, bson_t *document
     bson_append_document_end(document, &id);
 }
 
+/* With the set's mutex held. */
+static struct known_source *find_known(const truce_set *set, const char *source)
+{
+    struct known_source *at = set->known;
+
+    while (at && strcmp(at->name, source) != 0)
+        at = at->next;
+    return at;
+}
+
 static bool is_known(truce_set *set, const char *source)
 {
-    bool found = false;
+    bool found;
 
     pthread_mutex_lock(&set->mutex);
-    for (struct known_source *at = set->known; at && !found; at = at->next)
-        found = !strcmp(at->name, source);
+    found = find_known(set, source);
     pthread_mutex_unlock(&set->mutex);
     return found;
+}
+
+int truce__source_shift(truce_set *set, const char *source)
+{
+    const struct known_source *known;
+    int shift;
+
+    pthread_mutex_lock(&set->mutex);
+    known = find_known(set, source);
+    shift = known ? known->shift : 0;
+    pthread_mutex_unlock(&set->mutex);
+    return shift;
+}
+
+void truce__source_shift_keep(truce_set *set, const char *source, int shift)
+{
+    struct known_source *known;
+
+    pthread_mutex_lock(&set->mutex);
+    known = find_known(set, source);
+    if (known)
+        known->shift = shift;
+    pthread_mutex_unlock(&set->mutex);
 }
 
 static void remember(truce_set *set, const char *source)
@@ -72,6 +104,7 @@ static void remember(truce_set *set, const char *source)
     struct known_source *known = bson_malloc(sizeof *known + size);
 
     memcpy(known->name, source, size);
+    known->shift = 0;
     pthread_mutex_lock(&set->mutex);
     known->next = set->known;
     set->known = known;
@@ -118,30 +151,28 @@ truce_status truce__source_known(truce_set *set, const char *source, bson_error_
 
 /* ---- computing watermarks ---- */
 
-/* From source->floor or source->proven up, block by block, as far as there is no gap. */
+/* From source->floor or source->proven up, as far as there is no gap. */
 static truce_status compute(truce_set *set, struct source_state *source, bson_error_t *error)
 {
-    struct block_union *unions = bson_malloc(LOAD_BLOCKS * sizeof *unions);
     int64_t at = source->floor > source->proven ? source->floor : source->proven;
     truce_status status = TRUCE_OK;
     bool gap = false;
 
-    while (!gap && !status) {
-        int64_t first = (at + 1) / BLOCK_NUMBERS;
+    while (!gap && !status && at < INT64_MAX) {
+        struct progress progress;
+        int64_t end = (at + 1) | ((INT64_C(1) << LOAD_SHIFT) - 1); /* of what is looked at */
 
-        status = truce__progress_load(set, source->name, first, LOAD_BLOCKS, unions, error);
-        for (int64_t i = 0; !status && !gap && i < LOAD_BLOCKS; i++) {
-            int64_t base = (first + i) * BLOCK_NUMBERS;
-            int missing;
-
-            truce__block_unite(&unions[i].recorded, &unions[i].voided);
-            missing = truce__block_missing(&unions[i].recorded, (int)(at + 1 - base));
-            at = base + missing - 1;
-            gap = missing < BLOCK_NUMBERS;
-        }
+        status = truce__progress_load(set, source->name, at + 1, LOAD_SHIFT, &progress, error);
+        for (size_t i = 0; i < progress.voided.count; i++)
+            truce__ranges_append(&progress.recorded, progress.voided.at[i].from,
+                                 progress.voided.at[i].to);
+        truce__ranges_settle(&progress.recorded);
+        if (!status)
+            at = truce__ranges_end(&progress.recorded, at + 1);
+        gap = at < end;
+        truce__progress_release(&progress);
     }
     source->watermark = at;
-    bson_free(unions);
     return status;
 }
 
@@ -371,22 +402,14 @@ truce_status truce_set_void(truce_set *set, const char *source, int64_t from, in
 
     if (!status)
         status = check_source(set, source, error);
-    if (!status && (from < 1 || to < from || to - from >= VOID_NUMBERS_MAX))
-        status =
-            truce__fail(TRUCE_INVALID, error,
-                        "void numbers %lld to %lld: from at least 1, and at most %d in one call",
-                        (long long)from, (long long)to, VOID_NUMBERS_MAX);
+    if (!status && (from < 1 || to < from))
+        status = truce__fail(TRUCE_INVALID, error, "void numbers %lld to %lld: from at least 1",
+                             (long long)from, (long long)to);
     if (!status)
         status = truce__source_known(set, source ? source : "", error);
-    for (int64_t number = from / BLOCK_NUMBERS; !status && number <= to / BLOCK_NUMBERS; number++) {
-        int64_t base = number * BLOCK_NUMBERS;
-        int64_t last = to - base < BLOCK_NUMBERS - 1 ? to - base : BLOCK_NUMBERS - 1;
-        struct block block = {{0}};
-
-        truce__block_add(&block, (int)(from > base ? from - base : 0), (int)last);
-        status =
-            truce__progress_add(set, source ? source : "", number, CONSUMER_VOID, &block, error);
-    }
+    if (!status)
+        status = truce__progress_add(set, source ? source : "", CONSUMER_VOID,
+                                     &(struct ranges){&(struct range){from, to}, 1, 1}, error);
     return status;
 }
 
@@ -414,7 +437,7 @@ static struct recorded_block *recorded_place(truce_set *set, const char *source,
 }
 
 static void keep_recorded(truce_set *set, const char *source, int64_t number,
-                          const struct block *bits)
+                          const struct ranges *ranges)
 {
     struct recorded_block *place;
 
@@ -425,7 +448,7 @@ static void keep_recorded(truce_set *set, const char *source, int64_t number,
         memcpy(place->source, source, strlen(source) + 1);
         place->number = number + 1;
     }
-    truce__block_unite(&place->bits, bits);
+    truce__block_take(&place->bits, number << BLOCK_SHIFT, ranges);
     pthread_mutex_unlock(&set->mutex);
 }
 
@@ -447,8 +470,6 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
                                 struct number_fate *fate, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, document;
-    struct block_union both;
-    int bit = (int)(seq % BLOCK_NUMBERS);
     truce_status status;
 
     *fate = (struct number_fate){0};
@@ -465,11 +486,14 @@ truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
     /* two looks: between the pages of one, the archive may be written behind it and a consumer's
      * document removed before it */
     for (int i = 0; i < 2 && !status && !fate->recorded; i++) {
-        status = truce__progress_load(set, source, seq / BLOCK_NUMBERS, 1, &both, error);
-        fate->recorded = !status && truce__block_has(&both.recorded, bit);
-        fate->voided = !status && truce__block_has(&both.voided, bit);
+        struct progress progress;
+
+        status = truce__progress_load(set, source, seq, BLOCK_SHIFT, &progress, error);
+        fate->recorded = !status && truce__ranges_has(&progress.recorded, seq);
+        fate->voided = !status && truce__ranges_has(&progress.voided, seq);
         if (!status)
-            keep_recorded(set, source, seq / BLOCK_NUMBERS, &both.recorded);
+            keep_recorded(set, source, seq / BLOCK_NUMBERS, &progress.recorded);
+        truce__progress_release(&progress);
     }
     return status;
 }

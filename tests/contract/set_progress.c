@@ -1,0 +1,446 @@
+/* What consumers recorded, where numbers are dense, sparse, large, of several sources, or from before there
+ * were wide blocks: it costs what was recorded, and nothing is forgotten. In memory, in a file, at a server. */
+#include <stdlib.h>
+
+#include "tests/support/server.h"
+#include "tests/support/tutorial.h"
+
+struct place {
+    truce_store *store;
+    truce_set *set;
+    bson_t *key;
+};
+
+static void open_place(struct place *place, bool file)
+{
+    static int number;
+    char uri[600];
+    bson_error_t error;
+
+    if (file) {
+        snprintf(uri, sizeof uri, "file:%s/progress%d.truce", test_directory(), ++number);
+        CHECK_OK(truce_store_open(uri, NULL, &place->store, &error), error);
+    } else {
+        place->store = server_or_memory();
+    }
+    place->set = tutorial_set(place->store, NULL);
+    place->key = test_bson("{'student_id': 1}");
+}
+
+static void close_place(struct place *place)
+{
+    truce_set_free(place->set);
+    truce_store_close(place->store);
+    bson_destroy(place->key);
+}
+
+static bool has_files(void)
+{
+    return !server_under_test();
+}
+
+/* Records numbers that a consumer applied, many at a time. */
+static void record(struct place *place, const char *consumer, const char *source,
+                   const int64_t *numbers, size_t count)
+{
+    truce_set_operation *operations = bson_malloc0(count * sizeof *operations);
+    bson_t *element = test_bson("{'name': 'a'}");
+    bson_error_t error;
+
+    for (size_t i = 0; i < count; i++)
+        operations[i] = (truce_set_operation){.verb = TRUCE_SET_REMOVE,
+                                              .key = place->key,
+                                              .element = element,
+                                              .seq = numbers[i],
+                                              .source = source};
+    CHECK_OK(truce_set_record(place->set, consumer, operations, count, &error), error);
+    bson_free(operations);
+    bson_destroy(element);
+}
+
+/* What becomes of an operation on a name that nothing is known of. */
+static truce_set_outcome fate(struct place *place, const char *source, int64_t number)
+{
+    bson_t *element = test_bson("{'name': 'nothing'}");
+    truce_set_operation operation = {.verb = TRUCE_SET_ADD,
+                                     .key = place->key,
+                                     .element = element,
+                                     .seq = number,
+                                     .source = source};
+    truce_set_result result = {0};
+    truce_set *set = tutorial_set(place->store, NULL); /* one that remembers nothing */
+    bson_error_t error;
+
+    CHECK_OK(truce_set_apply(set, NULL, &operation, 1, &result, &error), error);
+    truce_set_free(set);
+    bson_destroy(element);
+    return result.outcome;
+}
+
+/* A removal whose tombstone is collected: the document has its watermark then. */
+static void leave_tombstone(struct place *place, const char *source, int64_t number)
+{
+    bson_t *element = test_bson("{'name': 'gone'}");
+    truce_set_operation operation = {.verb = TRUCE_SET_REMOVE,
+                                     .key = place->key,
+                                     .element = element,
+                                     .seq = number,
+                                     .source = source};
+    truce_set_result result = {0};
+    bson_error_t error;
+
+    CHECK_OK(truce_set_consume(place->set, "first", &operation, 1, &result, &error), error);
+    CHECK_INT(result.outcome, ==, TRUCE_SET_APPLIED);
+    bson_destroy(element);
+}
+
+static int64_t watermark(struct place *place)
+{
+    int64_t number = -1;
+    bson_error_t error;
+
+    CHECK_OK(truce_set_watermark(place->set, &number, NULL, &error), error);
+    return number;
+}
+
+static truce_set_collected collect(struct place *place)
+{
+    truce_set_collected collected = {0};
+    bson_error_t error;
+
+    CHECK_OK(truce_set_collect(place->set, &collected, &error), error);
+    return collected;
+}
+
+/* Documents and bytes of what was recorded. */
+static int64_t progress(struct place *place, int64_t *bytes)
+{
+    static const bson_t everything = BSON_INITIALIZER;
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    int64_t count = 0;
+    bson_error_t error;
+
+    *bytes = 0;
+    CHECK_OK(truce_find(place->store, "truce_progress", &everything, NULL, &cursor, &error), error);
+    while (!truce_cursor_next(cursor, &document, &error) && document) {
+        *bytes += document->len;
+        count++;
+    }
+    truce_cursor_close(cursor);
+    return count;
+}
+
+/* ---- nanoseconds ---- */
+
+static void nanoseconds(bool file)
+{
+    enum { COUNT = 6000, BATCH = 250 };
+    const int64_t start = INT64_C(1763800000000000000), step = 1000003; /* some 1,000 a second */
+    static int64_t numbers[COUNT];
+    struct place place;
+    int64_t documents, bytes, archived;
+    bson_error_t error;
+
+    open_place(&place, file);
+    leave_tombstone(&place, NULL, start - 7);
+    for (int i = 0; i < COUNT; i++)
+        numbers[i] = start + i * step + i * 7919 % 1000;
+    for (int i = 0; i < COUNT; i += BATCH)
+        record(&place, i / BATCH % 2 ? "c1" : "c2", NULL, numbers + i, BATCH);
+    documents = progress(&place, &bytes);
+    CHECK_INT(documents, <, COUNT / 20);
+    CHECK_INT(bytes, <, COUNT * 20); /* an element with its number has 60 and more */
+    CHECK_INT(collect(&place).tombstones, ==, 0);
+    CHECK_OK(truce_set_source_idle(place.set, NULL, numbers[COUNT - 1] + 1, &error), error);
+    CHECK_INT(watermark(&place), ==, numbers[COUNT - 1]);
+    CHECK_INT(collect(&place).tombstones, ==, 1);
+    archived = progress(&place, &documents);
+    CHECK_INT(archived, <, COUNT / 20);
+    CHECK_INT(documents, <, COUNT * 20);
+    for (int i = 0; i < COUNT; i += 997) {
+        CHECK_INT(fate(&place, NULL, numbers[i]), ==, TRUCE_SET_DUPLICATE);
+        CHECK_INT(fate(&place, NULL, numbers[i] + 1), ==, TRUCE_SET_QUARANTINED);
+    }
+    close_place(&place);
+}
+
+TEST(nanoseconds_cost_what_was_recorded)
+{
+    nanoseconds(false);
+    if (has_files())
+        nanoseconds(true);
+}
+
+/* One after the other, as a queue brings them. */
+TEST(numbers_recorded_one_by_one_go_to_few_documents)
+{
+    enum { COUNT = 1500 };
+    const int64_t start = INT64_C(1763800000000000000), step = 31000003;
+    struct place place;
+    int64_t bytes, number;
+
+    if (server_under_test()) {
+        test_skip("a call for each");
+        return;
+    }
+    open_place(&place, false);
+    for (int i = 0; i < COUNT; i++) {
+        number = start + i * step;
+        record(&place, "c1", NULL, &number, 1);
+    }
+    CHECK_INT(progress(&place, &bytes), <, COUNT / 20);
+    CHECK_INT(bytes, <, COUNT * 12);
+    close_place(&place);
+}
+
+/* ---- a sequence of a database ---- */
+
+static void database_sequence(bool file)
+{
+    enum { COUNT = 4000, CACHE = 20 };
+    static int64_t mine[COUNT], others[COUNT];
+    struct place place;
+    size_t count = 0, lost = 0;
+    bson_error_t error;
+
+    /* sessions take 20 numbers at a time; one in ten ends before it has used them all */
+    open_place(&place, file);
+    for (int64_t n = 1; n <= COUNT; n++) {
+        if (n / CACHE % 10 == 3 && n % CACHE > 11)
+            others[lost++] = n;
+        else
+            mine[count++] = n;
+    }
+    leave_tombstone(&place, NULL, 1);
+    record(&place, "c1", NULL, mine, count / 2);
+    record(&place, "c2", NULL, mine + count / 2, count - count / 2);
+    CHECK_INT(watermark(&place), ==, others[0] - 1);
+    CHECK_OK(truce_set_void(place.set, NULL, others[0], others[7], &error), error);
+    CHECK_INT(others[7] - others[0], ==, 7);
+    CHECK_INT(watermark(&place), ==, others[8] - 1);
+    CHECK_OK(truce_set_source_idle(place.set, NULL, COUNT + 1, &error), error);
+    CHECK_INT(collect(&place).watermark, ==, COUNT);
+    CHECK_INT(fate(&place, NULL, others[0]), ==, TRUCE_SET_QUARANTINED);
+    CHECK_INT(fate(&place, NULL, others[9]), ==, TRUCE_SET_QUARANTINED);
+    CHECK_INT(fate(&place, NULL, others[0] - 1), ==, TRUCE_SET_DUPLICATE);
+    CHECK_INT(fate(&place, NULL, mine[count - 1]), ==, TRUCE_SET_DUPLICATE);
+    CHECK_INT(fate(&place, NULL, COUNT + 1), ==, TRUCE_SET_APPLIED);
+    close_place(&place);
+}
+
+TEST(a_sequence_of_a_database_with_gaps)
+{
+    database_sequence(false);
+    if (has_files())
+        database_sequence(true);
+}
+
+/* ---- partitions of a log ---- */
+
+static void partitions(bool file)
+{
+    enum { PARTITIONS = 3, COUNT = 1200 };
+    static const char *const sources[PARTITIONS] = {"orders-0", "orders-1", "orders-2"};
+    const int64_t starts[PARTITIONS] = {1, INT64_C(48000000001), INT64_C(99000000000000)};
+    static int64_t numbers[COUNT];
+    struct place place;
+    int64_t bytes;
+    bson_error_t error;
+
+    /* each partition has offsets of its own, and compaction and markers of transactions leave gaps */
+    open_place(&place, file);
+    leave_tombstone(&place, sources[0], 1);
+    for (int p = 0; p < PARTITIONS; p++) {
+        for (int i = 0; i < COUNT; i++)
+            numbers[i] = starts[p] + i + i / 100; /* a marker behind each hundred */
+        record(&place, p == 1 ? "c2" : "c1", sources[p], numbers, COUNT);
+        CHECK_OK(truce_set_source_idle(place.set, sources[p], starts[p], &error), error);
+    }
+    CHECK_INT(watermark(&place), ==, 100); /* the first marker of the first one */
+    for (int p = 0; p < PARTITIONS; p++)
+        CHECK_OK(truce_set_void(place.set, sources[p], starts[p] + 100, starts[p] + 100, &error),
+                 error);
+    CHECK_INT(watermark(&place), ==, 201);
+    /* the others are far ahead: their numbers count for nothing below, which was said */
+    CHECK_OK(truce_set_source_idle(place.set, sources[0], numbers[COUNT - 1] + 1, &error), error);
+    CHECK_INT(watermark(&place), ==, starts[1] + 200);
+    CHECK_INT(collect(&place).tombstones, ==, 1);
+    CHECK_INT(fate(&place, sources[1], starts[1] + 3), ==, TRUCE_SET_DUPLICATE);
+    CHECK_INT(fate(&place, sources[0], 1202), ==, TRUCE_SET_DUPLICATE);
+    CHECK_INT(fate(&place, sources[0], 1203), ==, TRUCE_SET_DUPLICATE);
+    CHECK_INT(fate(&place, sources[0], 202), ==, TRUCE_SET_QUARANTINED);
+    CHECK_INT(fate(&place, sources[1], starts[1] + 100), ==, TRUCE_SET_QUARANTINED);
+    CHECK_INT(progress(&place, &bytes), <, 12);
+    CHECK_INT(bytes, <, 4000);
+    close_place(&place);
+}
+
+TEST(offsets_of_several_partitions)
+{
+    partitions(false);
+    if (has_files())
+        partitions(true);
+}
+
+/* ---- ranges ---- */
+
+TEST(dense_numbers_end_as_one_range)
+{
+    enum { COUNT = 12000 };
+    static int64_t numbers[COUNT];
+    struct place place;
+    int64_t bytes;
+
+    /* three consumers of one queue: each has every third number, in another order */
+    open_place(&place, false);
+    leave_tombstone(&place, NULL, 1);
+    for (int c = 0; c < 3; c++) {
+        char name[8];
+
+        for (int i = 0; i < COUNT / 3; i++)
+            numbers[i] = 1 + (int64_t)((i * 7 + c) % (COUNT / 3)) * 3 + c;
+        snprintf(name, sizeof name, "c%d", c);
+        record(&place, name, NULL, numbers, COUNT / 3);
+        CHECK_INT(watermark(&place), ==, c == 2 ? COUNT : c == 1 ? 2 : 1);
+        if (c == 1)
+            collect(&place);
+    }
+    leave_tombstone(&place, NULL, COUNT);
+    CHECK_INT(collect(&place).watermark, ==, COUNT);
+    CHECK_INT(progress(&place, &bytes), ==, 1);
+    CHECK_INT(bytes, <, 200);
+    CHECK_INT(fate(&place, NULL, 5), ==, TRUCE_SET_DUPLICATE);
+    close_place(&place);
+}
+
+TEST(void_numbers_are_one_range_however_many)
+{
+    struct place place;
+    int64_t bytes;
+    bson_error_t error;
+
+    open_place(&place, false);
+    leave_tombstone(&place, NULL, 1);
+    CHECK_OK(truce_set_void(place.set, NULL, 2, INT64_C(3) << 60, &error), error);
+    CHECK_INT(progress(&place, &bytes), <, 8);
+    CHECK_INT(watermark(&place), ==, INT64_C(3) << 60);
+    CHECK_INT(collect(&place).tombstones, ==, 1);
+    CHECK_INT(fate(&place, NULL, 77), ==, TRUCE_SET_QUARANTINED);
+    CHECK_OK(truce_set_void(place.set, NULL, (INT64_C(3) << 60) + 1, INT64_MAX, &error), error);
+    CHECK_INT(watermark(&place), ==, INT64_MAX);
+    collect(&place);
+    CHECK_INT(watermark(&place), ==, INT64_MAX);
+    CHECK_STATUS(TRUCE_INVALID, truce_set_void(place.set, NULL, 9, 8, &error), error);
+    close_place(&place);
+}
+
+TEST(a_consumer_that_goes_on_after_collecting_loses_nothing)
+{
+    enum { COUNT = 1600 };
+    static int64_t numbers[COUNT];
+    const int64_t start = INT64_C(1) << 40;
+    struct place place;
+    bson_error_t error;
+
+    /* what the archive takes out of a document leaves in it what is above the watermark */
+    open_place(&place, false);
+    leave_tombstone(&place, NULL, 3);
+    for (int i = 0; i < COUNT; i++)
+        numbers[i] = start + (int64_t)i * 5000;
+    for (int i = 0; i < COUNT; i += 100) {
+        leave_tombstone(&place, NULL, numbers[i]);
+        record(&place, "c1", NULL, numbers + i, 100);
+        CHECK_OK(truce_set_source_idle(place.set, NULL, numbers[i + 49], &error), error);
+        collect(&place);
+    }
+    for (int i = 0; i < COUNT - 60; i += 79)
+        CHECK_INT(fate(&place, NULL, numbers[i]), ==, TRUCE_SET_DUPLICATE);
+    CHECK_OK(
+        truce_set_void(place.set, NULL, numbers[COUNT - 51] + 1, numbers[COUNT - 50] - 1, &error),
+        error);
+    CHECK_INT(watermark(&place), ==, numbers[COUNT - 50]);
+    close_place(&place);
+}
+
+/* ---- from before there were wide blocks ---- */
+
+TEST(records_from_before_count_and_are_archived)
+{
+    static const char *const old[] = {
+        "{'_id': 'students.classes', 'collection': 'students', 'key': 'student_id', 'field': 'classes'}",
+        "{'_id': {'set': 'students.classes', 'source': 'web'}, 'first': {'$numberLong': '1'},"
+        " 'floor': {'$numberLong': '0'}, 'proven': {'$numberLong': '3'}}",
+        /* 1 to 7, 9 of c1 and 8, 10 of c2; 4097 of c1; 11 to 4096 void */
+        "{'_id': {'set': 'students.classes', 'source': 'web', 'block': {'$numberLong': '0'},"
+        " 'consumer': 'c1'}, 'bits': {'$binary': {'base64': '/gI=', 'subType': '00'}}}",
+        "{'_id': {'set': 'students.classes', 'source': 'web', 'block': {'$numberLong': '0'},"
+        " 'consumer': 'c2'}, 'bits': {'$binary': {'base64': 'AAU=', 'subType': '00'}}}",
+        "{'_id': {'set': 'students.classes', 'source': 'web', 'block': {'$numberLong': '1'},"
+        " 'consumer': 'c1'}, 'bits': {'$binary': {'base64': 'Ag==', 'subType': '00'}}}"};
+    struct place place;
+    int64_t bytes, number = 4098;
+    bson_error_t error;
+
+    open_place(&place, false);
+    for (int i = 1; i < 5; i++) {
+        bson_t *document = test_bson(old[i]);
+
+        CHECK_OK(truce_insert(place.store, i == 1 ? "truce_sources" : "truce_progress", document,
+                              NULL, &error),
+                 error);
+        bson_destroy(document);
+    }
+    leave_tombstone(&place, "web", 9);
+    CHECK_INT(watermark(&place), ==, 10);
+    CHECK_OK(truce_set_void(place.set, "web", 11, 4096, &error), error);
+    CHECK_INT(watermark(&place), ==, 4097);
+    record(&place, "c1", "web", &number, 1);
+    CHECK_INT(watermark(&place), ==, 4098);
+    CHECK_INT(collect(&place).tombstones, ==, 1);
+    CHECK_INT(watermark(&place), ==, 4098);
+    for (int i = 1; i <= 10; i++)
+        CHECK_INT(fate(&place, "web", i), ==, TRUCE_SET_DUPLICATE);
+    CHECK_INT(fate(&place, "web", 11), ==, TRUCE_SET_QUARANTINED);
+    CHECK_INT(fate(&place, "web", 4097), ==, TRUCE_SET_DUPLICATE);
+    CHECK_INT(fate(&place, "web", 4098), ==, TRUCE_SET_DUPLICATE);
+    CHECK_INT(progress(&place, &bytes), <=, 4); /* the archive, what is void, the block in work */
+    close_place(&place);
+}
+
+/* ---- two of one name, and damage ---- */
+
+TEST(a_record_that_cannot_be_read_proves_nothing_and_stops_no_collector)
+{
+    static const char *const damaged[] = {
+        "{'_id': {'set': 'students.classes', 'source': '', 'shift': 18, 'block': 0, 'consumer': 'x'},"
+        " 'ranges': {'$binary': {'base64': '////////////////', 'subType': '00'}}}",
+        "{'_id': {'set': 'students.classes', 'source': '', 'shift': 19, 'block': 0, 'consumer': 'x'},"
+        " 'ranges': {'$binary': {'base64': 'Ag==', 'subType': '00'}}}",
+        "{'_id': {'set': 'students.classes', 'source': '', 'shift': 18, 'block': 0, 'consumer': 'y'}}",
+        "{'_id': {'set': 'students.classes', 'source': '', 'shift': 60, 'block': 0, 'consumer': 'z'},"
+        " 'ranges': 'all'}"};
+    int64_t number = 2;
+    struct place place;
+    truce_set_operation operation = {.verb = TRUCE_SET_REMOVE, .seq = 3};
+    bson_t *element = test_bson("{'name': 'a'}");
+    bson_error_t error;
+
+    open_place(&place, false);
+    leave_tombstone(&place, NULL, 1);
+    for (int i = 0; i < 4; i++) {
+        bson_t *document = test_bson(damaged[i]);
+
+        CHECK_OK(truce_insert(place.store, "truce_progress", document, NULL, &error), error);
+        bson_destroy(document);
+    }
+    CHECK_INT(watermark(&place), ==, 1);
+    record(&place, "c1", NULL, &number, 1);
+    CHECK_INT(collect(&place).watermark, ==, 2);
+    operation.key = place.key;
+    operation.element = element;
+    CHECK_STATUS(TRUCE_CORRUPT, truce_set_record(place.set, "z", &operation, 1, &error), error);
+    CHECK(strstr(error.message, "truce_progress") != NULL);
+    bson_destroy(element);
+    close_place(&place);
+}
