@@ -10,6 +10,7 @@
  */
 #include "truce/changes.h"
 #include "truce/commit.h"
+#include "truce/compact.h"
 #include "truce/copy.h"
 #include "truce/cron.h"
 #include "truce/doctor.h"

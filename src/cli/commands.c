@@ -89,6 +89,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_export,
     &cli_copy,
     &cli_backup,
+    &cli_compact,
     &cli_salvage,
     &cli_index_create,
     &cli_index_list,

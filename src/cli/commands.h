@@ -34,6 +34,7 @@ extern const struct cli_command cli_commit_show;
 extern const struct cli_command cli_commit_resolve;
 extern const struct cli_command cli_commit_unique;
 extern const struct cli_command cli_salvage;
+extern const struct cli_command cli_compact;
 extern const struct cli_command cli_sweep;
 extern const struct cli_command cli_check;
 extern const struct cli_command cli_doctor;

@@ -214,6 +214,13 @@ static void pause_a_moment(struct checkpointer *checkpointer, int milliseconds)
         pthread_cond_timedwait(&checkpointer->wanted_change, &checkpointer->mutex, &until);
 }
 
+/* Else somebody asked for a checkpoint that was not due. */
+static bool is_long(const struct checkpointer *checkpointer)
+{
+    return truce__pins_log_length(checkpointer->writer->lock) >=
+           (uint64_t)atomic_load(&checkpointer->due) * PIN_PAGE_BYTES;
+}
+
 static void note_growth(const struct checkpointer *checkpointer)
 {
     const struct durable *durable = checkpointer->writer->durable;
@@ -250,10 +257,12 @@ static void *run_thread(void *arg)
             continue;
         }
         again = 0;
-        if (!restarted && !checkpointer->stop)
+        if (!restarted && !checkpointer->stop && is_long(checkpointer)) {
             note_growth(checkpointer);
+            due += PAGES_FEW;
+        }
         checkpointer->wanted = false;
-        atomic_store(&checkpointer->due, restarted ? due : due + PAGES_FEW);
+        atomic_store(&checkpointer->due, due);
     }
     pthread_mutex_unlock(&checkpointer->mutex);
     return NULL;
@@ -310,12 +319,10 @@ static void want(struct checkpointer *checkpointer)
     pthread_cond_signal(&checkpointer->wanted_change);
 }
 
-void truce__checkpointer_note(struct checkpointer *checkpointer, int wal_pages)
+void truce__checkpointer_ask(struct checkpointer *checkpointer)
 {
     bool inline_needed = false;
 
-    if (wal_pages < atomic_load_explicit(&checkpointer->due, memory_order_relaxed))
-        return;
     pthread_mutex_lock(&checkpointer->mutex);
     if (!checkpointer->wanted && !checkpointer->stop) {
         want(checkpointer);
@@ -324,4 +331,10 @@ void truce__checkpointer_note(struct checkpointer *checkpointer, int wal_pages)
     pthread_mutex_unlock(&checkpointer->mutex);
     if (inline_needed)
         (void)checkpoint(checkpointer, &(int){0});
+}
+
+void truce__checkpointer_note(struct checkpointer *checkpointer, int wal_pages)
+{
+    if (wal_pages >= atomic_load_explicit(&checkpointer->due, memory_order_relaxed))
+        truce__checkpointer_ask(checkpointer);
 }

@@ -127,6 +127,12 @@ truce_status truce__engine_collection_list(struct engine *engine, bson_t *collec
 truce_status truce__engine_wait(struct engine *engine, const char *collection, uint64_t *token,
                                 uint32_t timeout_ms, bson_error_t *error);
 
+/* ---- giving space back (compaction.c) ------------------------------------------------------- */
+
+/* As truce_compact; the report is zeros. */
+truce_status truce__engine_compact(struct engine *engine, const truce_compact_options *options,
+                                   truce_compact_report *report, bson_error_t *error);
+
 /* ---- checking (check.c) --------------------------------------------------------------------- */
 
 /* Is everything as the invariants of documents.c and catalog.c say, in one snapshot? CORRUPT with

@@ -11,10 +11,12 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/school.h"
 #include "tests/support/test.h"
+#include "truce/compact.h"
 
 #define WORKERS 4
 #define LUCK    3 /* outcomes that are looked at for each cut */
@@ -27,6 +29,8 @@ static struct run {
     int64_t rounds_max, calls_max;
     bool late;        /* the cut comes at the last call: nothing of a life is missed */
     int checkpointed; /* lives in which pages have moved into the file */
+    bool compacts;    /* beside the workers */
+    int64_t given;    /* bytes that were given back in all lives */
 } run;
 
 static void *work(void *arg)
@@ -41,15 +45,38 @@ static void *work(void *arg)
     return NULL;
 }
 
+/* What large documents leave when they are replaced by others. */
+static void *give_back(void *arg)
+{
+    const truce_compact_options options = {.deadline_ms = 2000};
+    truce_compact_report report;
+    bson_error_t error;
+
+    while (!disk_is_cut()) {
+        truce_status status = truce_compact(run.store, &options, &report, &error);
+
+        if (report.bytes_before > report.bytes_after)
+            run.given += report.bytes_before - report.bytes_after;
+        if (status && status != TRUCE_TIMEOUT)
+            break;
+        truce__clock_sleep_ms(1);
+    }
+    return arg;
+}
+
 static void work_until_cut(void)
 {
-    pthread_t threads[WORKERS];
+    pthread_t threads[WORKERS], giver;
 
+    if (run.compacts)
+        pthread_create(&giver, NULL, give_back, NULL);
     for (intptr_t i = 0; i < WORKERS; i++)
         pthread_create(&threads[i], NULL, work, (void *)i);
     for (int i = 0; i < WORKERS; i++)
         pthread_join(threads[i], NULL);
     disk_cut();
+    if (run.compacts)
+        pthread_join(giver, NULL);
 }
 
 /* One life of a store that ends in a cut; how many things are wrong afterwards. */
@@ -122,6 +149,21 @@ TEST(writes_with_checkpoints_survive_power_cuts)
     run.checkpointed = 0;
     cut_many_times(test_scale("TRUCE_POWER_CUTS", 10));
     CHECK_INT(run.checkpointed, >, 0);
+}
+
+TEST(space_is_given_back_under_power_cuts)
+{
+    run.relaxed = false;
+    run.pad = 300000;
+    run.rounds_max = INT64_MAX;
+    run.calls_max = 5000;
+    run.compacts = true;
+    run.given = 0;
+    cut_many_times(test_scale("TRUCE_POWER_CUTS", 8));
+    for (int i = 0; i < 10 && !run.given; i++) /* where one thread was slow */
+        cut_many_times(1);
+    run.compacts = false;
+    CHECK_INT(run.given, >, 0);
 }
 
 TEST(relaxed_writes_are_lost_whole_or_not_at_all)

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "tests/support/school.h"
 #include "tests/support/test.h"
+#include "truce/compact.h"
 
 #define PROCESSES 2
 #define THREADS   2
@@ -24,6 +25,8 @@
 static struct school_notes *notes;
 static truce_store *store;
 static uint32_t pad;
+static bool compacts;       /* each process, beside its work */
+static atomic_llong *given; /* bytes that were given back, shared */
 
 static void *work(void *arg)
 {
@@ -35,16 +38,37 @@ static void *work(void *arg)
     return NULL;
 }
 
+static void *give_back(void *arg)
+{
+    const truce_compact_options options = {.deadline_ms = 10000};
+    truce_compact_report report;
+    bson_error_t error;
+
+    for (;;) {
+        truce_status status = truce_compact(store, &options, &report, &error);
+
+        if (status && status != TRUCE_TIMEOUT && status != TRUCE_LOCKED)
+            break;
+        if (report.bytes_before > report.bytes_after)
+            atomic_fetch_add(given, report.bytes_before - report.bytes_after);
+    }
+    fprintf(stderr, "giver: %s\n", error.message);
+    _exit(1);
+    return arg;
+}
+
 /* A child: works until it is killed. */
 static _Noreturn void live(const char *path, int process)
 {
-    pthread_t threads[THREADS];
+    pthread_t threads[THREADS], giver;
     bson_error_t error;
 
     if (truce_store_open(path, NULL, &store, &error) || school_open(store, &error)) {
         fprintf(stderr, "child: %s\n", error.message);
         _exit(1);
     }
+    if (compacts)
+        pthread_create(&giver, NULL, give_back, NULL);
     for (intptr_t i = 0; i < THREADS; i++)
         pthread_create(&threads[i], NULL, work, (void *)(process * THREADS + i));
     for (int i = 0; i < THREADS; i++)
@@ -115,6 +139,8 @@ static void kill_many(long cycles, uint32_t big)
         if (i % 50 == 49)
             CHECK(!school_judge(path, notes, 0, true, true));
     }
+    for (int i = 0; i < 60000 && compacts && !atomic_load(given); i++)
+        truce__clock_sleep_ms(1);
     for (int i = 0; i < PROCESSES; i++)
         CHECK(kill_one(children[i]));
     CHECK(!school_judge(path, notes, PROCESSES * THREADS, true, true));
@@ -129,4 +155,15 @@ TEST(writers_killed_at_any_moment_leave_everything_that_was_acknowledged)
 TEST(writers_killed_among_checkpoints_leave_everything_that_was_acknowledged)
 {
     kill_many(test_scale("TRUCE_KILL_CYCLES", 300) / 3, 300000);
+}
+
+TEST(writers_killed_while_space_is_given_back_leave_everything_that_was_acknowledged)
+{
+    given = mmap(NULL, sizeof *given, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(given != MAP_FAILED);
+    compacts = true;
+    kill_many(test_scale("TRUCE_KILL_CYCLES", 300) / 5, 200000);
+    compacts = false;
+    CHECK_INT(atomic_load(given), >, 0);
+    munmap(given, sizeof *given);
 }

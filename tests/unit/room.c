@@ -343,6 +343,9 @@ CALL(check, truce_check_options, {
 
     return truce_check(store, &given, NULL, NULL, &report, error);
 })
+static truce_compact_report compacted;
+
+CALL(compact, truce_compact_options, { return truce_compact(other, &given, &compacted, error); })
 CALL(salvage, truce_salvage_options,
      { return truce_salvage("nowhere", other, &given, NULL, error); })
 CALL(copy, truce_copy_options, {
@@ -399,6 +402,7 @@ static const struct {
     {"truce_sweep_options", sweep},
     {"truce_check_options", check},
     {"truce_copy_options", copy},
+    {"truce_compact_options", compact},
     {"truce_salvage_options", salvage},
 };
 
@@ -443,7 +447,8 @@ static const char *const filled[] = {
     "truce_set_result",     "truce_set_collected",   "truce_sweep_report",
     "truce_check_report",   "truce_slow_call",       "truce_set_converted",
     "truce_job_added",      "truce_salvage_report",  "truce_ledger_result",
-    "truce_ledger_balance", "truce_ledger_line",     "truce_ledger_report",
+    "truce_compact_report", "truce_ledger_balance",  "truce_ledger_line",
+    "truce_ledger_report",
 };
 
 static bool is_known(const char *name)

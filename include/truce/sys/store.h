@@ -9,6 +9,7 @@
  * sizes, that documents are well-formed) and assert what the comments here promise, for every
  * backend, so a backend need not check again. Every function may be called from several threads.
  */
+#include "truce/compact.h"
 #include "truce/snapshot.h"
 
 TRUCE_BEGIN_DECLS
@@ -122,6 +123,9 @@ typedef struct truce_store_ops {
     truce_status (*examine)(truce_store *store, bool repair,
                             void (*tell)(const bson_t *finding, void *arg), void *arg,
                             bson_error_t *error);
+    /* As truce_compact, for a store that is no view; the report is zeros. NULL: it has no file of its own. */
+    truce_status (*compact)(truce_store *store, const truce_compact_options *options,
+                            truce_compact_report *report, bson_error_t *error);
     /* fills what it counts of the zeroed counters; NULL: nothing */
     void (*counters)(truce_store *store, truce_store_counters *counters);
     /* As truce_snapshot. The view has TRUCE_IS_VIEW, and none of its functions that write is ever called; it may

@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buffer.h"
 #include "base/status.h"
 
 struct kv;
@@ -171,6 +172,36 @@ truce_status truce__kv_schema_check(struct kv *kv, bson_error_t *error);
 /* Looks at a page of the file itself, whatever the log has: is it there, and is its checksum right? */
 truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool *sound,
                                  bson_error_t *error);
+
+/* ---- giving space back (kv_compact.c) ------------------------------------------------------ */
+
+struct kv_space {
+    int64_t pages, free; /* in the file, and those of them that are not in use */
+    bool shrinks; /* it says of each page what names it: pages can be moved, and the end cut off */
+};
+
+truce_status truce__kv_space(struct kv *kv, struct kv_space *space, bson_error_t *error);
+
+/* One table, a part after the other, each in a write transaction. */
+struct kv_pack {
+    bool keys; /* of its kind */
+    int64_t table;
+    int64_t row;       /* the place behind which the next part begins: a row, or ... */
+    struct buffer key; /* ... an entry */
+    int64_t bytes;     /* of the last part */
+    int64_t
+        emptied; /* pages that the last part does not need any more; less than 0: it needs more */
+    bool end;    /* there is nothing left */
+};
+
+/* Takes the next part out of its pages and puts it in again, close together. If the transaction is rolled back, `pack`
+ * has gone on all the same. */
+truce_status truce__kv_pack(struct kv *kv, struct kv_pack *pack, bson_error_t *error);
+void truce__kv_pack_release(struct kv_pack *pack);
+
+/* Moves up to so many pages from the end to free places, in a write transaction; the file is cut by the checkpoint that
+ * moves all of the log. */
+truce_status truce__kv_shrink(struct kv *kv, int pages, bson_error_t *error);
 
 /* SQLite's own verdict on the whole file; CORRUPT with the first fault. */
 truce_status truce__kv_integrity(struct kv *kv, bson_error_t *error);

@@ -1,7 +1,8 @@
 #ifndef TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 #define TRUCE_ENGINE_STORAGE_KV_CONNECTION_H
 
-/* What the files of a connection share: kv.c, kv_error.c, kv_statement.c, kv_file.c, kv_table.c. */
+/* What the files of a connection share: kv.c, kv_error.c, kv_statement.c, kv_file.c, kv_table.c,
+ * kv_compact.c. */
 #include <sqlite3.h>
 
 #include "engine/storage/kv.h"
@@ -16,6 +17,8 @@ enum kv_statement {
     ROWS_UP,
     ROWS_DOWN,
     ROWS_EACH,
+    ROWS_PART,
+    ROWS_DELETE,
     ROWS_MEASURE,
     ROWS_COUNT,
     KEY_GET,
@@ -27,6 +30,7 @@ enum kv_statement {
     KEYS_DOWN,
     KEYS_COUNT,
     KEYS_WITHIN,
+    KEYS_DELETE,
     PAIRS_UP,
     PAIRS_DOWN,
     KV_STATEMENTS,

@@ -78,7 +78,7 @@ truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error)
     (void)sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
     status = truce__kv_execute(
         kv,
-        "PRAGMA page_size=4096; PRAGMA auto_vacuum=NONE; PRAGMA synchronous=EXTRA;"
+        "PRAGMA page_size=4096; PRAGMA auto_vacuum=INCREMENTAL; PRAGMA synchronous=EXTRA;"
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
         error);
     if (!status)

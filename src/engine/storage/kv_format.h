@@ -8,7 +8,8 @@
 /* What makes an SQLite file a truce store.
  *
  *     format 1    pages without checksums; can be read, and copied into a file of format 2
- *     format 2    pages with checksums (kv_page.h)
+ *     format 2    pages with checksums (kv_page.h), in new files also maps of what names each page
+ *                 (kv_compact.c); without them it is used as well, but does not become smaller
  */
 #define KV_APPLICATION_ID   0x74727563 /* "truc" */
 #define KV_FORMAT           2          /* of a new file; the only one that is written */

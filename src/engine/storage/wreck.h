@@ -46,7 +46,7 @@ enum wreck_state truce__wreck_read(const struct wreck *wreck, uint32_t page,
 /* ---- entries (wreck_entry.c) ------------------------------------------------------------------ */
 
 enum wreck_kind {
-    WRECK_OTHER, /* or not to be understood */
+    WRECK_OTHER, /* a map, an index, or not to be understood */
     WRECK_INNER, /* of a table of rows: (child, greatest row) ... and a last child */
     WRECK_LEAF,  /* of a table of rows */
 };

@@ -5,6 +5,7 @@
  *     inner     child, greatest row (varint)
  *     leaf      size of the record (varint), row (varint), record or its beginning, (first further page)
  *     further   next further page or 0, bytes
+ *     map       (kind of a page, what names it) for each of the pages behind it; page 2, and each 818th from there
  *     record    size of its header, a number for each column: type and size | columns
  *
  * Every place and size is compared with the page's or the record's end. A further page is used once, so that
@@ -22,6 +23,8 @@
 #define PLACE_LAST   8 /* of an inner page: its last child */
 #define INNER_HEADER 12
 #define LEAF_HEADER  8
+#define MAP_ENTRY    5
+#define MAP_KIND_MAX 5
 #define RECORD_MAX   (TRUCE_DOCUMENT_BYTES_MAX + (4 << 20) + 64)
 
 static uint32_t short_at(const uint8_t *at)
@@ -77,6 +80,22 @@ static bool places_make_sense(const struct wreck *wreck, const struct wreck_page
     return true;
 }
 
+/* A file has maps or not; what is one can be read as a page of a tree, too, but not the other way round. */
+static bool is_map(const struct wreck *wreck, uint32_t number, const uint8_t *bytes)
+{
+    uint32_t entries = wreck->usable / MAP_ENTRY;
+    bool more = true;
+
+    if (number < 2 || (number - 2) % (entries + 1) || !bytes[0])
+        return false;
+    for (uint32_t i = 0; i < entries; i++, bytes += MAP_ENTRY) {
+        if (*bytes > MAP_KIND_MAX || (!more && *bytes))
+            return false;
+        more = *bytes;
+    }
+    return true;
+}
+
 void truce__wreck_page(const struct wreck *wreck, uint32_t number, struct wreck_page *page)
 {
     page->number = number;
@@ -84,7 +103,7 @@ void truce__wreck_page(const struct wreck *wreck, uint32_t number, struct wreck_
     page->kind = WRECK_OTHER;
     page->count = 0;
     page->start = number == 1 ? FILE_HEADER : 0;
-    if (page->state == WRECK_GONE)
+    if (page->state == WRECK_GONE || is_map(wreck, number, page->bytes))
         return;
     if (page->bytes[page->start] == KIND_INNER)
         page->kind = WRECK_INNER;

@@ -317,6 +317,14 @@ static truce_status examine(truce_store *store, bool repair,
     return inner->ops->examine ? inner->ops->examine(inner, repair, tell, arg, error) : TRUCE_OK;
 }
 
+static truce_status compact(truce_store *store, const truce_compact_options *options,
+                            truce_compact_report *report, bson_error_t *error)
+{
+    truce_store *inner = decorator_of(store)->inner;
+
+    return inner->ops->compact(inner, options, report, error);
+}
+
 static void interrupt(truce_store *store, bool on)
 {
     truce_store *inner = decorator_of(store)->inner;
@@ -362,6 +370,7 @@ static const truce_store_ops decorator_ops = {
     .settle = settle,
     .facts = facts,
     .examine = examine,
+    .compact = compact,
     .interrupt = interrupt,
     .counters = counters,
     .snapshot = snapshot,
@@ -377,5 +386,7 @@ void truce__decorator_init(struct decorator *decorator, const struct decorator_k
     decorator->ops.scheme = inner->ops->scheme;
     if (!inner->ops->snapshot)
         decorator->ops.snapshot = NULL;
+    if (!inner->ops->compact)
+        decorator->ops.compact = NULL;
     decorator->base = (truce_store){.ops = &decorator->ops, .capabilities = inner->capabilities};
 }

@@ -247,6 +247,12 @@ static truce_status examine(truce_store *store, bool repair,
     return truce__engine_examine(engine_of(store), repair, tell_fault, &examining, error);
 }
 
+static truce_status compact(truce_store *store, const truce_compact_options *options,
+                            truce_compact_report *report, bson_error_t *error)
+{
+    return truce__engine_compact(engine_of(store), options, report, error);
+}
+
 static truce_status facts_of_file(truce_store *store, bson_t *facts, bson_error_t *error)
 {
     (void)error;
@@ -291,6 +297,7 @@ static const truce_store_ops file_ops = {
     .settle = settle,
     .facts = facts_of_file,
     .examine = examine,
+    .compact = compact,
     .snapshot = take_snapshot,
     .snapshot_state = state_of_view,
 };

@@ -1,0 +1,355 @@
+/*
+ * Giving space back while the store is in use.
+ *
+ *     pack      each table, a part after the other (kv_compact.c): a part that needs fewer pages afterwards is
+ *               committed, any other rolled back as if it had not been looked at
+ *     shrink    free pages go, from the end of the file on
+ *     cut       a checkpoint moves the log into the file, and cuts off what is behind its end
+ *
+ * Invariants:
+ *  1. A step is one transaction under the lock, of STEP_MS or one part: others write in between. It changes no
+ *     document, row number or catalog, so nobody's cache, cursor or index build notices.
+ *  2. A step waits for no disk. A power cut takes the last steps back, whole, as relaxed commits.
+ *  3. What a step knows of tables it finds out in its transaction: a table may be dropped between two of them.
+ *  4. The log does not grow by what is moved: where it is longer than TRUCE_LOG_BYTES_KEPT, the next step waits for a
+ *     checkpoint; and where a read keeps that from being made, the call ends and says so.
+ *
+ * Readers that began before a step go on with the pages as they were, in the log and in the file: the file is cut by a
+ * checkpoint that has moved everything, which no such reader lets happen.
+ *
+ * Deliberately not done: the catalog's own table, whose pages are few.
+ */
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/storage/kv_page.h"
+
+#define STEP_MS     4     /* of moving pages; a part takes about as long */
+#define STEP_PAGES  16    /* between two looks at the clock */
+#define WORTH       8     /* a part is put together if that saves one page of so many */
+#define PINNED_MS   1000  /* patience with reads that last, */
+#define PATIENCE_MS 30000 /* and with all else that may keep a checkpoint from being made */
+#define LOOK_MS     5
+
+struct table {
+    int64_t collection, index; /* 0: the documents */
+};
+
+struct compaction {
+    struct engine *engine;
+    const truce_compact_options *options;
+    truce_compact_report *report;
+    struct budget budget;
+    int64_t done, total; /* pages */
+    struct table *tables;
+    size_t count;  /* of them */
+    bool given_up; /* something stands in the way */
+};
+
+struct step {
+    struct write_op base; /* first */
+    const struct table *table;
+    struct kv_pack pack;
+    struct kv_space space; /* after it */
+    bool gone;             /* the table is */
+};
+
+/* ---- steps, under the lock ------------------------------------------------------------------- */
+
+static truce_status commit(struct writer *writer, bson_error_t *error)
+{
+    truce_status status = truce__kv_write_commit(writer->kv, error);
+
+    if (!status)
+        truce__pins_note_log(writer->lock, truce__kv_wal_pages(writer->kv));
+    return status;
+}
+
+static truce_status find_table(struct step *step, struct writer *writer, uint32_t version,
+                               bson_error_t *error)
+{
+    const struct collection *collection;
+    truce_status status;
+
+    if (writer->catalog && writer->catalog->version != version)
+        truce__writer_catalog_changed(writer);
+    /* any name: it loads the catalog */
+    status = truce__writer_collection(writer, "", &collection, error);
+    if (status)
+        return status;
+    collection = truce__catalog_find_id(writer->catalog, step->table->collection);
+    step->gone = !collection || (step->table->index &&
+                                 !truce__collection_index_id(collection, step->table->index));
+    return TRUCE_OK;
+}
+
+static bool is_worth_it(const struct kv_pack *pack)
+{
+    return pack->emptied > 0 && pack->emptied * WORTH * KV_PAGE_BYTES >= pack->bytes;
+}
+
+static truce_status run_pack(struct write_op *base, struct writer *writer, bson_error_t *error)
+{
+    struct step *step = (struct step *)base;
+    uint32_t version;
+    truce_status status = truce__kv_write_begin(writer->kv, &version, error);
+
+    if (status)
+        return status;
+    status = find_table(step, writer, version, error);
+    if (!status && !step->gone)
+        status = truce__kv_pack(writer->kv, &step->pack, error);
+    if (!status && !step->gone && is_worth_it(&step->pack))
+        return commit(writer, error);
+    truce__kv_write_rollback(writer->kv);
+    return status;
+}
+
+static truce_status run_shrink(struct write_op *base, struct writer *writer, bson_error_t *error)
+{
+    struct step *step = (struct step *)base;
+    int64_t until_ns = truce__clock_monotonic_ns() + STEP_MS * INT64_C(1000000);
+    uint32_t version;
+    truce_status status = truce__kv_write_begin(writer->kv, &version, error);
+
+    if (status)
+        return status;
+    do {
+        status = truce__kv_shrink(writer->kv, STEP_PAGES, error);
+        if (!status)
+            status = truce__kv_space(writer->kv, &step->space, error);
+    } while (!status && step->space.free && truce__clock_monotonic_ns() < until_ns);
+    if (!status)
+        return commit(writer, error);
+    truce__kv_write_rollback(writer->kv);
+    return status;
+}
+
+/* ---- between steps --------------------------------------------------------------------------- */
+
+static truce_status look(struct compaction *compaction, bson_error_t *error)
+{
+    if (compaction->options->progress)
+        compaction->options->progress(compaction->done, compaction->total,
+                                      compaction->options->arg);
+    return truce__budget_look(&compaction->budget, error);
+}
+
+/* A moment, in which a checkpoint may be made; `*waited_ms` so far. */
+static truce_status wait_for_checkpoint(struct compaction *compaction, int *waited_ms,
+                                        bson_error_t *error)
+{
+    bool pinned = truce__pins_in_the_way(&compaction->engine->lock);
+
+    if (*waited_ms >= (pinned ? PINNED_MS : PATIENCE_MS)) {
+        compaction->given_up = true;
+        return TRUCE_OK;
+    }
+    truce__checkpointer_ask(&compaction->engine->checkpointer);
+    truce__clock_sleep_ms(LOOK_MS);
+    *waited_ms += LOOK_MS;
+    return look(compaction, error);
+}
+
+/* Until the log is short enough for more. */
+static truce_status wait_for_log(struct compaction *compaction, bson_error_t *error)
+{
+    const struct lock *lock = &compaction->engine->lock;
+    truce_status status = TRUCE_OK;
+    int waited_ms = 0;
+
+    while (!status && !compaction->given_up && truce__pins_log_length(lock) > TRUCE_LOG_BYTES_KEPT)
+        status = wait_for_checkpoint(compaction, &waited_ms, error);
+    return status;
+}
+
+static truce_status take_step(struct compaction *compaction, struct step *step, bson_error_t *error)
+{
+    truce_status status = look(compaction, error);
+
+    if (!status)
+        status = wait_for_log(compaction, error);
+    if (status || compaction->given_up)
+        return status;
+    step->base.alone = true;
+    step->base.deadline_ns = truce__engine_deadline(compaction->engine, 0);
+    if (compaction->budget.deadline_ns && compaction->budget.deadline_ns < step->base.deadline_ns)
+        step->base.deadline_ns = compaction->budget.deadline_ns;
+    return truce__writer_run(&compaction->engine->writer, &step->base, error);
+}
+
+static truce_status measure(struct engine *engine, struct kv_space *space, bson_error_t *error)
+{
+    struct reader *reader;
+    truce_status status = truce__engine_read_begin(engine, false, &reader, error);
+
+    if (status)
+        return status;
+    status = truce__kv_space(reader->kv, space, error);
+    truce__engine_read_end(engine, reader);
+    return status;
+}
+
+/* ---- the parts ------------------------------------------------------------------------------- */
+
+static truce_status pack_table(struct compaction *compaction, const struct table *table,
+                               bson_error_t *error)
+{
+    struct step step = {.base.run = run_pack, .table = table};
+    truce_status status = TRUCE_OK;
+
+    step.pack = (struct kv_pack){.keys = table->index,
+                                 .table = table->index ? table->index : table->collection,
+                                 .row = INT64_MIN};
+    while (!status && !step.pack.end && !step.gone && !compaction->given_up) {
+        status = take_step(compaction, &step, error);
+        compaction->done += step.pack.bytes / KV_PAGE_BYTES + 1;
+    }
+    truce__kv_pack_release(&step.pack);
+    return status;
+}
+
+/* Others may free pages meanwhile: it ends when as many are gone as were free at its beginning. */
+static truce_status shrink(struct compaction *compaction, bson_error_t *error)
+{
+    struct step step = {.base.run = run_shrink};
+    struct kv_space first;
+    truce_status status = measure(compaction->engine, &first, error);
+    int64_t gone = 0;
+
+    step.space = first;
+    compaction->total = compaction->done + first.free;
+    while (!status && step.space.free && gone < first.free && !compaction->given_up) {
+        status = take_step(compaction, &step, error);
+        gone = first.pages - step.space.pages;
+        compaction->done = compaction->total - step.space.free;
+    }
+    return status;
+}
+
+/* The pages of the file that are there, in use or not. */
+static int64_t pages_there(const struct engine *engine, const struct kv_space *space)
+{
+    struct stat found;
+    int64_t there = stat(engine->path, &found) ? 0 : found.st_size / KV_PAGE_BYTES;
+
+    return there > space->pages ? there : space->pages;
+}
+
+/* A checkpoint that has moved all of the log cuts the file. */
+static truce_status cut(struct compaction *compaction, bson_error_t *error)
+{
+    struct engine *engine = compaction->engine;
+    struct kv_space space;
+    truce_status status = measure(engine, &space, error);
+    int waited_ms = 0;
+
+    while (!status && !compaction->given_up && pages_there(engine, &space) > space.pages) {
+        status = wait_for_checkpoint(compaction, &waited_ms, error);
+        if (!status)
+            status = measure(engine, &space, error);
+    }
+    return status;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static truce_status list_tables(struct compaction *compaction, bson_error_t *error)
+{
+    struct reader *reader;
+    truce_status status = truce__engine_read_begin(compaction->engine, false, &reader, error);
+    const struct catalog *catalog;
+    size_t count = 0;
+
+    if (status)
+        return status;
+    catalog = reader->catalog;
+    for (uint32_t i = 0; i < catalog->count; i++)
+        count += 1 + catalog->collections[i].indexes_count;
+    compaction->tables = bson_malloc0((count + 1) * sizeof *compaction->tables);
+    for (uint32_t i = 0; i < catalog->count; i++) {
+        const struct collection *collection = &catalog->collections[i];
+
+        compaction->tables[compaction->count++] = (struct table){.collection = collection->id};
+        for (uint32_t j = 0; j < collection->indexes_count; j++)
+            compaction->tables[compaction->count++] =
+                (struct table){collection->id, collection->indexes[j].id};
+    }
+    truce__engine_read_end(compaction->engine, reader);
+    return TRUCE_OK;
+}
+
+static truce_status begin(struct compaction *compaction, bson_error_t *error)
+{
+    struct engine *engine = compaction->engine;
+    struct kv_space space;
+    truce_status status = truce__engine_writable(engine, error);
+
+    if (!status)
+        status = measure(engine, &space, error);
+    if (status)
+        return status;
+    compaction->total = 2 * space.pages;
+    compaction->report->bytes_before = compaction->report->bytes_after =
+        pages_there(engine, &space) * KV_PAGE_BYTES;
+    if (!space.shrinks)
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "\"%s\" was made by an older truce, and its pages cannot be moved: truce "
+            "copy makes a file of it whose space can be given back",
+            engine->path);
+    return list_tables(compaction, error);
+}
+
+/* Reads that began before something that is in the log by now. */
+static void tell_reads(const struct lock *lock, truce_compact_report *report)
+{
+    struct pin_facts pins[PIN_HOMES];
+    size_t count = truce__pins_list(lock, pins, PIN_HOMES);
+    int64_t since_ms = INT64_MAX;
+
+    for (size_t i = 0; i < count; i++) {
+        if (!pins[i].log_behind)
+            continue;
+        report->reads += pins[i].count;
+        if (pins[i].since_ms < since_ms)
+            report->process = pins[i].process;
+        since_ms = pins[i].since_ms < since_ms ? pins[i].since_ms : since_ms;
+    }
+}
+
+static void end(struct compaction *compaction, truce_status status)
+{
+    truce_compact_report *report = compaction->report;
+    struct kv_space space;
+
+    bson_free(compaction->tables);
+    report->complete = !status && !compaction->given_up;
+    if (!report->complete)
+        tell_reads(&compaction->engine->lock, report);
+    if (measure(compaction->engine, &space, NULL))
+        return;
+    report->bytes_after = pages_there(compaction->engine, &space) * KV_PAGE_BYTES;
+    report->bytes_free = report->bytes_after - (space.pages - space.free) * KV_PAGE_BYTES;
+}
+
+truce_status truce__engine_compact(struct engine *engine, const truce_compact_options *options,
+                                   truce_compact_report *report, bson_error_t *error)
+{
+    struct compaction compaction = {.engine = engine, .options = options, .report = report};
+    truce_status status;
+
+    truce__engine_budget(engine, options->deadline_ms, &compaction.budget);
+    status = begin(&compaction, error);
+    if (status)
+        return status;
+    for (size_t i = 0; i < compaction.count && !status; i++)
+        status = pack_table(&compaction, &compaction.tables[i], error);
+    if (!status)
+        status = shrink(&compaction, error);
+    if (!status)
+        status = cut(&compaction, error);
+    end(&compaction, status);
+    return status;
+}
