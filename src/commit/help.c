@@ -180,9 +180,7 @@ static truce_status release_one(struct worker *worker, const char *collection,
                                 const bson_t *document, const bson_oid_t *id, const bson_t *commit,
                                 bson_error_t *error)
 {
-    bson_t post, note = BSON_INITIALIZER, push;
-    bool overwritten = false;
-    truce_status status;
+    bson_t post;
 
     if (!truce__journal_post(commit, collection, document, &post)) {
         bson_iter_t iter;
@@ -191,20 +189,7 @@ static truce_status release_one(struct worker *worker, const char *collection,
         return truce__journal_strip(worker, collection, bson_iter_value(&iter), id,
                                     truce__shadow_reserved(document), error);
     }
-    status = truce__journal_release(worker, id, &post, &overwritten, error);
-    if (!status && overwritten) {
-        truce_write_options options = {.relaxed = worker->relaxed};
-        bson_t filter = BSON_INITIALIZER;
-
-        BSON_APPEND_OID(&filter, "_id", id);
-        bson_append_document_begin(&note, "$addToSet", 9, &push);
-        BCON_APPEND(&push, "overwritten", "{", "ns", BCON_UTF8(collection), "}");
-        bson_append_document_end(&note, &push);
-        status = truce_update(worker->store, COMMITS, &filter, &note, &options, NULL, error);
-        bson_destroy(&filter);
-    }
-    bson_destroy(&note);
-    return status;
+    return truce__journal_release(worker, id, &post, error);
 }
 
 truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,

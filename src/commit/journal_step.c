@@ -270,17 +270,40 @@ static truce_status blocked(const bson_oid_t *commit, const char *collection, bs
                        hex, collection);
 }
 
+/* The release went over a plain write: that is told, at once and by whoever released, because anybody may
+ * mark the commit done. One who dies before tells nobody. */
+static truce_status note_overwritten(struct worker *worker, const bson_oid_t *commit,
+                                     const char *collection, const bson_value_t *id,
+                                     bson_error_t *error)
+{
+    truce_write_options options = write_options(worker);
+    bson_t filter = BSON_INITIALIZER, note = BSON_INITIALIZER, push, one;
+    truce_status status;
+
+    BSON_APPEND_OID(&filter, "_id", commit);
+    bson_append_document_begin(&note, "$addToSet", 9, &push);
+    bson_append_document_begin(&push, "overwritten", 11, &one);
+    BSON_APPEND_UTF8(&one, "ns", collection);
+    BSON_APPEND_VALUE(&one, "id", id);
+    bson_append_document_end(&push, &one);
+    bson_append_document_end(&note, &push);
+    status = truce_update(worker->store, COMMITS, &filter, &note, &options, NULL, error);
+    bson_destroy(&note);
+    bson_destroy(&filter);
+    return status;
+}
+
 truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
-                                    const bson_t *post, bool *overwritten, bson_error_t *error)
+                                    const bson_t *post, bson_error_t *error)
 {
     truce_modify_options options = {.relaxed = truce__worker_relaxed_step(worker)};
     const char *op = truce__field_text(post, "op"), *collection;
     bson_t filter, update = BSON_INITIALIZER, before;
+    bool overwritten = false;
     bson_error_t reason;
     bson_value_t id;
     truce_status status;
 
-    *overwritten = false;
     if (!truce__journal_target(post, &collection, &id))
         return truce__fail(TRUCE_CORRUPT, error, "an entry of a commit has no target");
     truce__filter_intent(&id, commit, &filter);
@@ -302,22 +325,23 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
         *error = reason;
     worker->did += !status;
     if (!status)
-        *overwritten = was_overwritten(post, &before);
+        overwritten = was_overwritten(post, &before);
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
     if (status == TRUCE_DUPLICATE)
         status = blocked(commit, collection, error);
     if (!strcmp(op, "set") && (status == TRUCE_INVALID || status == TRUCE_LIMIT)) {
-        status = truce__journal_force(worker, commit, post, &reason, overwritten, error);
+        status = truce__journal_force(worker, commit, post, &reason, &overwritten, error);
     }
+    if (!status && overwritten)
+        status = note_overwritten(worker, commit, collection, &id, error);
     bson_destroy(&before);
     bson_destroy(&update);
     bson_destroy(&filter);
     return status;
 }
 
-truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit,
-                                 const bson_t *overwritten, bson_error_t *error)
+static truce_status mark_done(struct worker *worker, const bson_oid_t *commit, bson_error_t *error)
 {
     truce_write_options options = write_options(worker);
     truce_write_result result = {0};
@@ -328,8 +352,6 @@ truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit
     bson_init(&update);
     bson_append_document_begin(&update, "$set", 4, &set);
     BSON_APPEND_UTF8(&set, "state", "done");
-    if (!bson_empty(overwritten))
-        BSON_APPEND_ARRAY(&set, "overwritten", overwritten);
     bson_append_document_end(&update, &set);
     status = truce_update(worker->store, COMMITS, &filter, &update, &options, &result, error);
     worker->ended += !status && result.matched > 0;
@@ -342,10 +364,10 @@ truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit
 /* ---- whole commits -------------------------------------------------------------------------- */
 
 typedef truce_status element_function(struct worker *worker, const bson_oid_t *commit,
-                                      const bson_t *element, bson_t *notes, bson_error_t *error);
+                                      const bson_t *element, bson_error_t *error);
 
 static truce_status each_element(struct worker *worker, const bson_t *commit, const char *list,
-                                 element_function *function, bson_t *notes, bson_error_t *error)
+                                 element_function *function, bson_error_t *error)
 {
     truce_status first = TRUCE_OK;
     bson_iter_t iter, element;
@@ -366,34 +388,14 @@ static truce_status each_element(struct worker *worker, const bson_t *commit, co
             continue;
         bson_iter_document(&element, &length, &bytes);
         truce_assert(bson_init_static(&document, bytes, length));
-        status = function(worker, id, &document, notes, first ? NULL : error);
+        status = function(worker, id, &document, first ? NULL : error);
         first = first ? first : status;
     }
     return first;
 }
 
-static truce_status release_element(struct worker *worker, const bson_oid_t *commit,
-                                    const bson_t *element, bson_t *notes, bson_error_t *error)
-{
-    bool overwritten;
-    truce_status status = truce__journal_release(worker, commit, element, &overwritten, error);
-    const char *collection;
-    bson_value_t id;
-    char index[16];
-    bson_t note;
-
-    if (status || !overwritten || !truce__journal_target(element, &collection, &id))
-        return status;
-    snprintf(index, sizeof index, "%u", bson_count_keys(notes));
-    bson_append_document_begin(notes, index, -1, &note);
-    BSON_APPEND_UTF8(&note, "ns", collection);
-    BSON_APPEND_VALUE(&note, "id", &id);
-    bson_append_document_end(notes, &note);
-    return TRUCE_OK;
-}
-
 static truce_status strip_element(struct worker *worker, const bson_oid_t *commit,
-                                  const bson_t *element, bson_t *notes, bson_error_t *error)
+                                  const bson_t *element, bson_error_t *error)
 {
     const char *collection;
     truce_status status;
@@ -402,7 +404,6 @@ static truce_status strip_element(struct worker *worker, const bson_oid_t *commi
     int32_t keys = -1;
     bson_t filter, document;
 
-    (void)notes;
     if (!truce__journal_target(element, &collection, &id))
         return TRUCE_OK;
     if (bson_iter_init_find(&keyed, element, "keyed")) { /* how many keys are to stay? */
@@ -419,17 +420,15 @@ static truce_status strip_element(struct worker *worker, const bson_oid_t *commi
 
 truce_status truce__journal_finish(struct worker *worker, const bson_t *commit, bson_error_t *error)
 {
-    bson_t notes = BSON_INITIALIZER;
-    truce_status status = each_element(worker, commit, "post", release_element, &notes, error);
+    truce_status status = each_element(worker, commit, "post", truce__journal_release, error);
     bson_iter_t iter;
 
     if (!status && bson_iter_init_find(&iter, commit, "_id") && BSON_ITER_HOLDS_OID(&iter))
-        status = truce__journal_done(worker, bson_iter_oid(&iter), &notes, error);
-    bson_destroy(&notes);
+        status = mark_done(worker, bson_iter_oid(&iter), error);
     return status;
 }
 
 truce_status truce__journal_clean(struct worker *worker, const bson_t *commit, bson_error_t *error)
 {
-    return each_element(worker, commit, "writes", strip_element, NULL, error);
+    return each_element(worker, commit, "writes", strip_element, error);
 }

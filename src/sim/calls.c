@@ -72,6 +72,7 @@ static void observe(struct run *run, int txn, const char *collection, const bson
         truce__patterns_observe(run, collection);
     if (run->scenario->keyed && !run->history.wrong_keys)
         run->history.wrong_keys = truce__history_keys(run->inner, run->scenario->bare);
+    truce__sim_plain_observe(run);
 }
 
 /* After each call that was made; `digest` of its answer. */

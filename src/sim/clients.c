@@ -16,6 +16,13 @@ static void id_of(int document, bson_value_t *id, char text[2])
     id->value.v_utf8.len = 1;
 }
 
+static int plain_in(const bson_t *document)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, document, "p") ? (int)bson_iter_as_int64(&iter) : 0;
+}
+
 static truce_status read_document(struct client *client, truce_commit *commit, struct sim_txn *txn,
                                   int document, const bson_value_t *id, bson_error_t *error)
 {
@@ -25,13 +32,15 @@ static truce_status read_document(struct client *client, truce_commit *commit, s
     if (!status || status == TRUCE_NOT_FOUND) {
         txn->read[document] =
             truce__history_version(&client->run->history, document, status ? NULL : &seen);
+        txn->plain[document] = status ? 0 : plain_in(&seen);
         status = TRUCE_OK;
     }
     bson_destroy(&seen);
     return status;
 }
 
-static truce_status write_document(truce_commit *commit, enum sim_op op, int key,
+/* `plain` >= 0: beside plain writers, what reads writes back what it read of `p`, and 100 more. */
+static truce_status write_document(truce_commit *commit, enum sim_op op, int key, int plain,
                                    const bson_value_t *id, bson_error_t *error)
 {
     bson_t *document;
@@ -41,8 +50,17 @@ static truce_status write_document(truce_commit *commit, enum sim_op op, int key
     case SIM_READ_WRITE:
     case SIM_BLIND_WRITE:
         document = BCON_NEW("$inc", "{", "n", BCON_INT32(1), "}");
-        if (key)
-            BCON_APPEND(document, "$set", "{", "u", BCON_INT32(key), "}");
+        plain = op == SIM_READ_WRITE ? plain : -1;
+        if (key || plain >= 0) {
+            bson_t set;
+
+            bson_append_document_begin(document, "$set", 4, &set);
+            if (key)
+                BSON_APPEND_INT32(&set, "u", key);
+            if (plain >= 0)
+                BSON_APPEND_INT32(&set, "p", plain + 100);
+            bson_append_document_end(document, &set);
+        }
         status = truce_commit_update(commit, "docs", id, NULL, document, error);
         break;
     case SIM_SET_ZERO:
@@ -58,6 +76,8 @@ static truce_status write_document(truce_commit *commit, enum sim_op op, int key
         break;
     case SIM_REPLACE:
         document = BCON_NEW("m", BCON_INT32(7));
+        if (plain >= 0)
+            BSON_APPEND_INT32(document, "p", plain + 100);
         if (key)
             BSON_APPEND_INT32(document, "u", key);
         status = truce_commit_replace(commit, "docs", id, NULL, document, error);
@@ -98,7 +118,8 @@ static truce_status fill_commit(struct client *client, truce_commit *commit, str
         char text[2];
 
         id_of(d, &id, text);
-        status = write_document(commit, txn->script->ops[d], txn->script->keys[d], &id, error);
+        status = write_document(commit, txn->script->ops[d], txn->script->keys[d],
+                                client->run->scenario->plains ? txn->plain[d] : -1, &id, error);
     }
     return status;
 }

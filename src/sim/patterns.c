@@ -305,7 +305,9 @@ static truce_status send_edit(truce_revision *revision, const bson_value_t *id,
     } else {
         edit_document(&read, client->number, txn, call == MERGE_HOT, &mine);
         status = (call == SAVE ? truce_revision_save : truce_revision_merge)(
-            revision, NULL, &mine, version, call == MERGE_KEPT ? NULL : &read, result, error);
+            revision, NULL, &mine, version,
+            /* the number alone does not tell of plain writes */
+            call == MERGE_KEPT && !client->run->scenario->plains ? NULL : &read, result, error);
         bson_destroy(&mine);
     }
     bson_destroy(&read);
@@ -340,7 +342,7 @@ static uint64_t content_of(const bson_t *document)
     bson_t plain = BSON_INITIALIZER;
     uint64_t digest;
 
-    bson_copy_to_excluding_noinit(document, &plain, "_rev", "_intent", NULL);
+    bson_copy_to_excluding_noinit(document, &plain, "_rev", "_intent", "p", NULL);
     digest = truce__sim_digest(&plain);
     bson_destroy(&plain);
     return digest;

@@ -26,6 +26,11 @@ struct sim_patterns {
     uint64_t contents[SIM_VERSIONS]; /* edits: digest of what stood under each number */
 };
 
+/* Plain writes of one place: how many are in, and how many a release went over and has not told. */
+struct sim_plain {
+    int count, untold;
+};
+
 struct late_call {
     bool used, is_modify;
     int txn;
@@ -58,6 +63,8 @@ struct run {
     struct late_call late[SIM_LATE_MAX];
     struct sim_history history;
     struct sim_patterns patterns;
+    struct sim_plain plain[SIM_DOCUMENTS];
+    const char *plain_wrong;
     int64_t now_ms;
     uint64_t changes;  /* writes that reached the store */
     bool free_running; /* no scheduling: setup and the end */
@@ -87,6 +94,15 @@ truce_status truce__patterns_call(struct client *client, const struct sim_script
 void truce__patterns_observe(struct run *run, const char *collection);
 /* When all is at rest. NULL, or what is wrong. */
 const char *truce__patterns_judge(struct run *run, char *detail, size_t size);
+
+/* ---- sim_plain.c ---- */
+
+/* How many places a plain writer may write to now; 0: there is none, or he has written enough. */
+int truce__sim_plains(const struct run *run);
+void truce__sim_plain(struct run *run, int place);
+/* After each write that reached the store. */
+void truce__sim_plain_observe(struct run *run);
+const char *truce__sim_plain_judge(const struct run *run);
 
 /* ---- world.c ---- */
 

@@ -155,6 +155,7 @@ static void make(enum sim_subject subject, uint64_t seed, struct made *made)
 {
     struct random *random = &made->dice.random;
     struct sim_scenario *scenario = &made->scenario;
+    int plains;
 
     memset(made, 0, sizeof *made);
     made->dice.base.choose = choose;
@@ -175,10 +176,18 @@ static void make(enum sim_subject subject, uint64_t seed, struct made *made)
     scenario->lates = (int)truce__random_below(random, 4);
     scenario->jumps = (int)truce__random_below(random, 4);
     scenario->subject = subject;
+    plains = (int)truce__random_below(random, 6);
     if (subject != SIM_COMMITS)
         random_calls(random, made);
     else if (truce__random_below(random, 3) == 0)
         random_keys(random, scenario, made->scripts);
+    if (plains >= 3) { /* in half of all */
+        scenario->plains = plains - 2;
+        for (int c = 0; c < scenario->clients_count; c++)
+            scenario->clients[c].values = truce__random_below(random, 2);
+        if (truce__random_below(random, 2)) /* so that every loss has to be told */
+            scenario->crashes = scenario->losses = scenario->lates = 0;
+    }
 }
 
 void truce__sim_seed(enum sim_subject subject, uint64_t seed, FILE *trace,
@@ -244,7 +253,8 @@ static bool smaller(struct sim_scenario *scenario, uint64_t *seed)
     }
     return less(scenario, &scenario->crashes, 0, seed) ||
            less(scenario, &scenario->losses, 0, seed) ||
-           less(scenario, &scenario->lates, 0, seed) || less(scenario, &scenario->jumps, 0, seed);
+           less(scenario, &scenario->lates, 0, seed) || less(scenario, &scenario->jumps, 0, seed) ||
+           less(scenario, &scenario->plains, 0, seed);
 }
 
 void truce__sim_shrink(enum sim_subject subject, uint64_t seed, FILE *trace,
@@ -261,8 +271,10 @@ void truce__sim_shrink(enum sim_subject subject, uint64_t seed, FILE *trace,
         truce__sim_seed(subject, seed, trace, result);
         return;
     }
-    fprintf(trace, "%d clients, %d crashes, %d lost answers, %d late calls, %d jumps are enough:\n",
+    fprintf(trace,
+            "%d clients, %d crashes, %d lost answers, %d late calls, %d jumps, %d plain writes are "
+            "enough:\n",
             made.scenario.clients_count, made.scenario.crashes, made.scenario.losses,
-            made.scenario.lates, made.scenario.jumps);
+            made.scenario.lates, made.scenario.jumps, made.scenario.plains);
     truce__sim_walks(&made.scenario, walk, 1, trace, result);
 }

@@ -64,6 +64,7 @@ struct sim_client_script {
     const struct sim_script *scripts;
     int count;
     bool journal; /* items and edits: the store has no commits of its own */
+    bool values;  /* the store compares no bytes */
     int form;     /* items: a truce_item_form */
     bool keeps;   /* edits: replaced versions are kept */
 };
@@ -80,6 +81,7 @@ struct sim_scenario {
     struct sim_client_script clients[SIM_CLIENTS];
     int clients_count;
     int crashes, losses, lates, jumps; /* how many of each at most */
+    int plains;                        /* writes of programs that know nothing of truce */
 };
 
 /* ---- choosing ------------------------------------------------------------------------------- */
@@ -91,12 +93,13 @@ enum sim_action {
     SIM_LOSE,
     SIM_LATE,
     SIM_LAND,
-    SIM_JUMP
+    SIM_JUMP,
+    SIM_PLAIN
 };
 
 struct sim_choice {
     enum sim_action action;
-    int who; /* client, or number of the late call */
+    int who; /* client, number of the late call, or place of the plain write */
 };
 
 struct sim_chooser {
@@ -115,8 +118,9 @@ struct sim_txn {
     bson_oid_t id;
     truce_status status;
     bool ended;
-    int began_at, ended_at;  /* order of events, for real time */
-    int read[SIM_DOCUMENTS]; /* version number that was read; -1: none */
+    int began_at, ended_at;   /* order of events, for real time */
+    int read[SIM_DOCUMENTS];  /* version number that was read; -1: none */
+    int plain[SIM_DOCUMENTS]; /* of the field `p` that was read */
 };
 
 /* A removed version carries no revision: then it is the commit whose release took it, or the
@@ -136,7 +140,8 @@ struct sim_result {
     int steps;
     int committed, conflicts, unknown; /* transactions */
     int crashes, losses, lates, jumps; /* injected */
-    bool cut;                          /* the chooser ended it */
+    int plains;
+    bool cut; /* the chooser ended it */
 };
 
 /* `trace` (or NULL) gets a line for each event. */

@@ -18,7 +18,10 @@
  *     crash after   the call is made, then the client dies
  *     lose          the call is made, the answer is UNKNOWN
  *     late          the call is not made yet, the answer is UNKNOWN; it may land at any later time,
- * or never land          a late call is made jump          time goes on past every lease
+ * or never land
+ *     land          a late call is made
+ *     jump          time goes on past every lease
+ *     plain         a program that knows nothing of truce writes (sim_plain.c)
  *
  * A dead client still unwinds, so that nothing leaks: its calls fail at once and reach nothing. A
  * sleeping client may go on when the store has changed since, or when nobody else can: then time
@@ -30,8 +33,9 @@
  * documents must go through (liveness).
  */
 
-const char *const truce__sim_action_names[] = {
-    "step", "crash before", "crash after", "lose answer", "answer late", "land", "time jumps"};
+const char *const truce__sim_action_names[] = {"step",        "crash before", "crash after",
+                                               "lose answer", "answer late",  "land",
+                                               "time jumps",  "plain write"};
 
 /* ---- the world ------------------------------------------------------------------------------ */
 
@@ -146,9 +150,10 @@ static uint64_t state_of(const struct run *run)
                 state, truce__sim_mix(write->filter ? truce__sim_digest(write->filter) : 5,
                                       write->document ? truce__sim_digest(write->document) : 6));
     }
-    return truce__sim_mix(
-        truce__sim_mix(state, (uint64_t)run->result->crashes << 8 | (uint64_t)run->result->jumps),
-        (uint64_t)run->result->losses << 8 | (uint64_t)run->result->lates);
+    return truce__sim_mix(truce__sim_mix(state, (uint64_t)run->result->crashes << 8 |
+                                                    (uint64_t)run->result->jumps |
+                                                    (uint64_t)run->result->plains << 16),
+                          (uint64_t)run->result->losses << 8 | (uint64_t)run->result->lates);
 }
 
 static void offer(struct sim_choice *choices, int *count, enum sim_action action, int who)
@@ -199,6 +204,8 @@ static int gather_choices(struct run *run, struct sim_choice *choices)
     }
     if (run->result->jumps < run->scenario->jumps)
         offer(choices, &count, SIM_JUMP, 0);
+    for (int place = 0; place < truce__sim_plains(run); place++)
+        offer(choices, &count, SIM_PLAIN, place);
     return count;
 }
 
@@ -219,15 +226,18 @@ static void count_fault(struct sim_result *result, enum sim_action action)
     result->losses += action == SIM_LOSE;
     result->lates += action == SIM_LATE;
     result->jumps += action == SIM_JUMP;
+    result->plains += action == SIM_PLAIN;
 }
 
 static void act(struct run *run, struct sim_choice choice)
 {
     if (run->trace && choice.action >= SIM_LAND)
-        fprintf(run->trace, "  -- %s\n", truce__sim_action_names[choice.action]);
+        fprintf(run->trace, "  -- %s %d\n", truce__sim_action_names[choice.action], choice.who);
     count_fault(run->result, choice.action);
     if (choice.action == SIM_LAND) {
         truce__sim_land(run, &run->late[choice.who]);
+    } else if (choice.action == SIM_PLAIN) {
+        truce__sim_plain(run, choice.who);
     } else if (choice.action == SIM_JUMP) {
         run->now_ms += JUMP_MS;
         run->changes++; /* sleepers look again */
@@ -250,7 +260,7 @@ static void kill_all(struct run *run)
 
 static void schedule(struct run *run)
 {
-    struct sim_choice choices[SIM_CLIENTS * 5 + SIM_LATE_MAX + 1];
+    struct sim_choice choices[SIM_CLIENTS * 5 + SIM_LATE_MAX + 1 + SIM_DOCUMENTS];
 
     for (;;) {
         int count = gather_choices(run, choices), chosen;
@@ -333,6 +343,8 @@ static void start_clients(struct run *run)
             ~(uint32_t)(TRUCE_CAN_SNAPSHOT_READ | TRUCE_CAN_WAIT | TRUCE_CAN_REWRITE);
         if (run->scenario->clients[c].journal)
             client->store.capabilities &= ~(uint32_t)TRUCE_CAN_ATOMIC_BULK;
+        if (run->scenario->clients[c].values)
+            client->store.capabilities &= ~(uint32_t)TRUCE_CAN_COMPARE;
         client->run = run;
         client->number = c;
         if (c >= run->scenario->clients_count) {
@@ -418,6 +430,8 @@ static void finish(struct run *run)
     if (!result->violation)
         result->violation =
             truce__history_judge(&run->history, result->detail, sizeof result->detail);
+    if (!result->violation)
+        result->violation = truce__sim_plain_judge(run);
     if (!result->violation && run->scenario->subject != SIM_COMMITS)
         result->violation = truce__patterns_judge(run, result->detail, sizeof result->detail);
     if (!result->violation)

@@ -100,7 +100,18 @@ static truce_store *open_store(uint32_t lacks, truce_store **below)
 
 static const char *const collections[] = {"employees", "students", "students.classes", "posts"};
 
-/* All documents, in the order of their fields' texts, without what is different each time. */
+static void copy_post(const bson_t *document, bson_t *kept)
+{
+    static const char *const names[] = {"_id", "a", "b", "c", "d"};
+    bson_iter_t iter;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (bson_iter_init_find(&iter, document, names[i]))
+            BSON_APPEND_VALUE(kept, names[i], bson_iter_value(&iter));
+    }
+}
+
+/* All documents, without what is different each time. */
 static void dump(truce_store *store, bson_t *all)
 {
     bson_init(all);
@@ -119,7 +130,10 @@ static void dump(truce_store *store, bson_t *all)
             bson_iter_t iter;
             bool made = bson_iter_init_find(&iter, document, "_id") && BSON_ITER_HOLDS_OID(&iter);
 
-            bson_copy_to_excluding_noinit(document, &kept, "_rev", made ? "_id" : "_rev", NULL);
+            if (!strcmp(collections[i], "posts")) /* a merge may put the fields in another order */
+                copy_post(document, &kept);
+            else
+                bson_copy_to_excluding_noinit(document, &kept, "_rev", made ? "_id" : "_rev", NULL);
             snprintf(key, sizeof key, "%d", n);
             BSON_APPEND_DOCUMENT(&list, key, &kept);
             bson_destroy(&kept);
@@ -137,7 +151,7 @@ struct call {
     truce_status (*run)(truce_store *store, const struct call *call, bson_error_t *error);
     uint32_t lacks;
     int form;
-    bool in_commit;
+    bool in_commit, has_read; /* what the call stands on was read before all */
     const char *verb, *first, *second;
 };
 
@@ -359,7 +373,8 @@ static void check_all(const struct call *call, const struct stands *stands,
         good =
             !entered || (status ? bson_equal(&left, &alone)
                                 : bson_equal(&left, &after) ||
-                                      (!first && bson_equal(&left, &before)) || (journal && told));
+                                      (!first && !call->has_read && bson_equal(&left, &before)) ||
+                                      (journal && told));
         if (!good) {
             char *is = bson_as_relaxed_extended_json(&left, NULL);
             char *one = bson_as_relaxed_extended_json(&before, NULL);
@@ -612,6 +627,7 @@ TEST(a_plain_write_in_the_midst_of_a_save_is_kept)
         for (int merges = 0; merges < 2; merges++) {
             struct call call = post_forms[f];
 
+            call.has_read = true;
             call.verb = merges ? "merge" : "save";
             call.first = "{'_id': 1, 'a': 1, 'b': [1, {'c': 2}]}";
             call.second = "{'_id': 1, 'a': 2, 'b': [1, {'c': 2}]}";

@@ -1,0 +1,193 @@
+#include "sim/run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+/*
+ * Plain writers beside every pattern: programs that know nothing of `_rev`, `_intent` or a version. Each of
+ * their writes adds 1 to a field `p` of a document, or of the item B, that is there.
+ *
+ *     commits    what reads and writes a document writes back what it read of `p`, and 100 more
+ *     items      the item B, and the document, which is no business of the calls
+ *     revisions  the document: the version stays, and edits carry `p` as it was read
+ *
+ * So `p % 100` is the number of plain writes that are in, and it is looked at after each write that reaches the
+ * store. Less than there were: a call has overwritten what it did not see. Only a journal commit that is
+ * decided may (journal_step.c), and tells so, unless somebody dies, is not answered, or is slower than a purge.
+ */
+
+static const char *const letters[] = {"a", "b", "c"};
+
+static const char *collection_of(const struct run *run)
+{
+    return run->scenario->subject == SIM_COMMITS ? "docs"
+           : run->scenario->subject == SIM_ITEMS ? "employees"
+                                                 : "posts";
+}
+
+static int places_of(const struct run *run)
+{
+    return run->scenario->subject == SIM_COMMITS ? SIM_DOCUMENTS
+           : run->scenario->subject == SIM_ITEMS ? 2
+                                                 : 1;
+}
+
+int truce__sim_plains(const struct run *run)
+{
+    return run->result->plains < run->scenario->plains ? places_of(run) : 0;
+}
+
+static bool look(struct run *run, int place, bson_t *document)
+{
+    bson_t filter = BSON_INITIALIZER;
+    bson_error_t error;
+    bson_iter_t iter;
+    bool found;
+
+    if (run->scenario->subject == SIM_COMMITS)
+        BSON_APPEND_UTF8(&filter, "_id", letters[place]);
+    else
+        BSON_APPEND_INT32(&filter, "_id", 1);
+    found = !truce_find_one(run->inner, collection_of(run), &filter, NULL, document, &error);
+    bson_destroy(&filter);
+    /* a stub is no document */
+    return found && !(bson_iter_init(&iter, document) &&
+                      bson_iter_find_descendant(&iter, "_intent.new", &iter));
+}
+
+/* The path of `p` in a document. */
+static void path_of(const struct run *run, int place, const bson_t *document, char path[32])
+{
+    struct value items = truce__value_field(truce__value_document(document), "badges", 6);
+
+    snprintf(path, 32, "p");
+    if (run->scenario->subject != SIM_ITEMS || place == 0)
+        return;
+    for (struct fields fields = truce__fields(items); truce__fields_next(&fields);) {
+        struct value type = truce__value_field(fields.value, "type", 4);
+        uint32_t length;
+
+        if (type.type == BSON_TYPE_UTF8 && *truce__value_text(type, &length) == 'B')
+            snprintf(path, 32, "badges.%.8s.p", fields.key);
+    }
+}
+
+static int count_in(const bson_t *document, const char *path)
+{
+    bson_iter_t iter, at;
+
+    if (!bson_iter_init(&iter, document) || !bson_iter_find_descendant(&iter, path, &at))
+        return 0;
+    return (int)bson_iter_as_int64(&at) % 100;
+}
+
+/* ---- writing ---------------------------------------------------------------------------------- */
+
+void truce__sim_plain(struct run *run, int place)
+{
+    bson_t document, *update;
+    char path[32];
+    bson_error_t error;
+    bson_iter_t iter;
+
+    run->changes++;
+    if (look(run, place, &document)) {
+        bson_t filter = BSON_INITIALIZER;
+
+        path_of(run, place, &document, path);
+        truce_assert(bson_iter_init_find(&iter, &document, "_id"));
+        BSON_APPEND_VALUE(&filter, "_id", bson_iter_value(&iter));
+        update = BCON_NEW("$inc", "{", path, BCON_INT32(1), "}");
+        truce_assert(
+            !truce_update(run->inner, collection_of(run), &filter, update, NULL, NULL, &error));
+        run->plain[place].count++;
+        bson_destroy(update);
+        bson_destroy(&filter);
+    }
+    bson_destroy(&document);
+}
+
+/* ---- judging ---------------------------------------------------------------------------------- */
+
+static int64_t commits_with(struct run *run, bson_t *filter)
+{
+    bson_error_t error;
+    int64_t count = 0;
+
+    truce_assert(!truce_count(run->inner, "truce_commits", filter, NULL, &count, &error));
+    bson_destroy(filter);
+    return count;
+}
+
+/* The last write of the document was the release of a journal commit. */
+static bool was_released(struct run *run, const bson_t *document)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, document, "_rev") && BSON_ITER_HOLDS_OID(&iter) &&
+           commits_with(run, BCON_NEW("_id", BCON_OID(bson_iter_oid(&iter)))) == 1;
+}
+
+static void wrong(struct run *run, const char *what, const bson_t *document)
+{
+    char text[300];
+
+    if (run->plain_wrong)
+        return;
+    run->plain_wrong = what;
+    snprintf(run->result->detail, sizeof run->result->detail, "%s",
+             truce__value_show(truce__value_document(document), text, sizeof text));
+}
+
+static void observe_place(struct run *run, int place)
+{
+    struct sim_plain *plain = &run->plain[place];
+    bson_t document;
+    char path[32];
+    int count;
+
+    if (!look(run, place, &document)) { /* gone, and everything with it */
+        *plain = (struct sim_plain){0};
+        bson_destroy(&document);
+        return;
+    }
+    path_of(run, place, &document, path);
+    count = count_in(&document, path);
+    if (count > plain->count) {
+        wrong(run, "a plain write came back that was not there", &document);
+    } else if (count < plain->count) {
+        if (!was_released(run, &document))
+            wrong(run, "a plain write is overwritten", &document);
+        plain->untold += plain->count - count;
+        plain->count = count;
+    }
+    bson_destroy(&document);
+}
+
+void truce__sim_plain_observe(struct run *run)
+{
+    if (!run->scenario->plains)
+        return;
+    for (int place = 0; place < places_of(run); place++) {
+        observe_place(run, place);
+        if (run->plain[place].untold &&
+            commits_with(run, BCON_NEW("overwritten", "{", "$exists", BCON_BOOL(true), "}")))
+            run->plain[place].untold = 0;
+    }
+}
+
+const char *truce__sim_plain_judge(const struct run *run)
+{
+    const struct sim_result *result = run->result;
+
+    if (run->plain_wrong)
+        return run->plain_wrong;
+    for (int place = 0; place < places_of(run); place++) {
+        if (run->plain[place].untold && !result->crashes && !result->losses && !result->lates &&
+            !result->jumps)
+            return "a plain write is overwritten without a word";
+    }
+    return NULL;
+}
