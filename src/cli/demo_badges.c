@@ -5,12 +5,10 @@
  * Every answer that the readers get is checked: the badge is there, once, and stands in its place.
  */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -191,7 +189,6 @@ static truce_status play(struct badges *demo, enum way way, struct looks *looks,
                          bson_error_t *error)
 {
     struct tally *tally = demo->tally;
-    pid_t parent = getpid();
     truce_status status;
 
     memset(tally, 0, sizeof *tally);
@@ -199,23 +196,16 @@ static truce_status play(struct badges *demo, enum way way, struct looks *looks,
     status = hire(demo, error);
     if (status)
         return status;
-    fflush(NULL);
     for (int i = 0; i <= READERS; i++) {
-        demo->children[i] = fork();
-        if (!demo->children[i]) {
-            pool_end_with(parent);
-            if (i)
-                read_badges(demo);
+        demo->children[i] = pool_fork();
+        if (!demo->children[i] && i)
+            read_badges(demo);
+        if (!demo->children[i])
             write_badges(demo, way);
-        }
     }
     truce__clock_sleep_ms(demo->seconds * 1000);
-    for (int i = 0; i <= READERS; i++) {
-        if (demo->children[i] > 0) {
-            kill(demo->children[i], SIGKILL);
-            waitpid(demo->children[i], NULL, 0);
-        }
-    }
+    for (int i = 0; i <= READERS; i++)
+        pool_end(&demo->children[i]);
     *looks = (struct looks){.reads = atomic_load(&tally->reads),
                             .absent = atomic_load(&tally->absent),
                             .twice = atomic_load(&tally->twice),

@@ -8,10 +8,8 @@
  * looked at from both sides.
  */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -159,23 +157,9 @@ _Noreturn static void child(const struct friends *demo, enum way way)
 
 static void start(struct friends *demo, int slot, enum way way)
 {
-    pid_t parent = getpid();
-
-    fflush(NULL);
-    demo->children[slot] = fork();
-    if (demo->children[slot] == 0) {
-        pool_end_with(parent);
+    demo->children[slot] = pool_fork();
+    if (!demo->children[slot])
         child(demo, way);
-    }
-}
-
-static void stop(struct friends *demo, int slot)
-{
-    if (demo->children[slot] > 0) {
-        kill(demo->children[slot], SIGKILL);
-        waitpid(demo->children[slot], NULL, 0);
-    }
-    demo->children[slot] = 0;
 }
 
 /* ---- the parent --------------------------------------------------------------------------------- */
@@ -311,12 +295,12 @@ static truce_status play(struct friends *demo, enum way way, struct findings *fi
         int slot = (int)truce__random_below(&random, WORKERS);
 
         truce__clock_sleep_ms(KILL_EVERY_MS);
-        stop(demo, slot);
+        pool_end(&demo->children[slot]);
         start(demo, slot, way);
         findings->kills++;
     }
     for (int i = 0; i < WORKERS; i++)
-        stop(demo, i);
+        pool_end(&demo->children[i]);
     return finish(demo, way, findings, error);
 }
 

@@ -6,12 +6,10 @@
  * and every counter agrees with its list.
  */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -183,23 +181,9 @@ _Noreturn static void child(const struct keys *demo, enum way way)
 
 static void start(struct keys *demo, int slot, enum way way)
 {
-    pid_t parent = getpid();
-
-    fflush(NULL);
-    demo->children[slot] = fork();
-    if (demo->children[slot] == 0) {
-        pool_end_with(parent);
+    demo->children[slot] = pool_fork();
+    if (!demo->children[slot])
         child(demo, way);
-    }
-}
-
-static void stop(struct keys *demo, int slot)
-{
-    if (demo->children[slot] > 0) {
-        kill(demo->children[slot], SIGKILL);
-        waitpid(demo->children[slot], NULL, 0);
-    }
-    demo->children[slot] = 0;
 }
 
 static truce_status begin_books(const struct keys *demo, bson_error_t *error)
@@ -331,12 +315,12 @@ static truce_status play(struct keys *demo, enum way way, struct books *books, b
         int slot = (int)truce__random_below(&random, PROCESSES);
 
         truce__clock_sleep_ms(KILL_EVERY_MS);
-        stop(demo, slot);
+        pool_end(&demo->children[slot]);
         start(demo, slot, way);
         books->kills++;
     }
     for (int i = 0; i < PROCESSES; i++)
-        stop(demo, i);
+        pool_end(&demo->children[i]);
     books->seconds = (double)(truce__clock_monotonic_ns() - began_ns) / 1e9;
     books->added = atomic_load(&demo->tally->added);
     books->conflicts = atomic_load(&demo->tally->conflicts);

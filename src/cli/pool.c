@@ -57,10 +57,24 @@ struct pool {
 
 /* ---- processes ---- */
 
-void pool_end_with(pid_t parent)
+pid_t pool_fork(void)
 {
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+    pid_t parent = getpid(), child;
+
+    fflush(NULL);
+    child = fork();
+    if (!child && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent))
         _exit(127); /* it is gone already */
+    return child;
+}
+
+void pool_end(pid_t *child)
+{
+    if (*child > 0) {
+        kill(*child, SIGKILL);
+        waitpid(*child, NULL, 0);
+    }
+    *child = 0;
 }
 
 static _Noreturn void become_worker(const struct pool *pool, int number, int in, int out)
@@ -85,17 +99,14 @@ static _Noreturn void become_worker(const struct pool *pool, int number, int in,
 static truce_status start(struct pool *pool, int number, bson_error_t *error)
 {
     struct slot *slot = &pool->slots[number];
-    pid_t parent = getpid();
     int to[2] = {-1, -1}, from[2] = {-1, -1};
     pid_t pid = -1;
 
     cli_interrupt_forget(); /* Ctrl-C ends all of the pool */
     if (!pipe2(to, O_CLOEXEC) && !pipe2(from, O_CLOEXEC))
-        pid = fork();
-    if (pid == 0) {
-        pool_end_with(parent);
+        pid = pool_fork();
+    if (pid == 0)
         become_worker(pool, number, to[0], from[1]);
-    }
     if (to[0] >= 0)
         close(to[0]);
     if (from[1] >= 0)

@@ -50,10 +50,15 @@ pid_t pool_pid(const struct pool *pool, int worker);
 /* workers that were killed and replaced so far */
 int64_t pool_deaths(const struct pool *pool);
 
-/* ---- the worker's side ---- */
+/* ---- a child without pipes ---- */
 
-/* First of all in a child: it is killed as soon as `parent` is gone, however that ended. */
-void pool_end_with(pid_t parent);
+/* As fork, with the output flushed before; the child is killed as soon as its parent is gone, however that
+ * ended. */
+pid_t pool_fork(void);
+/* kill -9, and waits for it; `*child` is 0 afterwards, and may be before. */
+void pool_end(pid_t *child);
+
+/* ---- the worker's side ---- */
 
 /* Reads the next frame from `file` into `frame`. False: the end, or (with `error` filled) a broken
  * pipe. */
