@@ -15,6 +15,7 @@
 
 #include "cli/cli.h"
 #include "cli/interrupt.h"
+#include "cli/pool.h"
 #include "cli/slow.h"
 
 #define NOTHING_CHANGED 101 /* the child's exit code: CLI_NO, and its store is empty */
@@ -87,9 +88,8 @@ static int rehearse(struct cli *cli, truce_store **store, bool *done)
     int code = CLI_DONE;
 
     *done = false;
-    fflush(NULL);
     if (out >= 0 && err >= 0)
-        child = fork();
+        child = pool_fork();
     if (!child && !become_rehearsal(cli, out, err, store))
         _exit(CLI_FAILED);
     if (child > 0)

@@ -5,6 +5,7 @@
  */
 #include "base/clock.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/query.h"
 
 #define SLICE_MS 60000
@@ -18,7 +19,7 @@ static truce_status look(const struct cli *cli, const bson_t *filter, bson_t *fo
     return truce_find_one(cli->store, cli->arguments[0], filter, &options, found, error);
 }
 
-/* Waits for one write, at most until `until_ns`. */
+/* Waits for one write, at most until `until_ns`, or Ctrl-C. */
 static truce_status wait_once(const struct cli *cli, uint64_t *token, int64_t until_ns,
                               bson_error_t *error)
 {
@@ -30,7 +31,7 @@ static truce_status wait_once(const struct cli *cli, uint64_t *token, int64_t un
             return TRUCE_TIMEOUT;
         status = truce_wait(cli->store, cli->arguments[0], token,
                             (uint32_t)(left_ms < SLICE_MS ? left_ms : SLICE_MS), error);
-        if (status != TRUCE_TIMEOUT)
+        if (status != TRUCE_TIMEOUT || cli_interrupt_code(CLI_DONE))
             return status;
     }
 }
@@ -38,7 +39,7 @@ static truce_status wait_once(const struct cli *cli, uint64_t *token, int64_t un
 static int tell(const struct cli *cli, truce_status status, const bson_t *found,
                 const bson_error_t *error)
 {
-    if (status == TRUCE_TIMEOUT) {
+    if (status == TRUCE_TIMEOUT && !cli_interrupt_code(CLI_DONE)) {
         cli_remark(cli, "the time is over");
         return CLI_NO;
     }
@@ -54,7 +55,7 @@ static int run(struct cli *cli)
     bool for_match = cli->arguments[1] != NULL;
     bson_t filter, found = BSON_INITIALIZER;
     uint64_t token = 0;
-    int64_t seconds, until_ns;
+    int64_t seconds, longest_ms, until_ns;
     bson_error_t error;
     truce_status status;
     int code = CLI_USAGE;
@@ -62,7 +63,10 @@ static int run(struct cli *cli)
     if (!cli_document(cli, cli->arguments[1], "FILTER", &filter) ||
         !cli_number(cli, "timeout", 0, INT32_MAX, INT32_MAX, &seconds))
         goto out;
-    until_ns = truce__clock_monotonic_ns() + seconds * 1000000000;
+    longest_ms = seconds * 1000;
+    if (cli->deadline_ms && cli->deadline_ms < longest_ms)
+        longest_ms = cli->deadline_ms;
+    until_ns = truce__clock_monotonic_ns() + longest_ms * 1000000;
     status = truce_wait(cli->store, cli->arguments[0], &token, 0, &error); /* the first token */
     while (!status || status == TRUCE_TIMEOUT) {
         if (for_match) {
@@ -88,7 +92,8 @@ const struct cli_command cli_wait = {
     .summary = "wait until a document matches, and print it; or until something is written",
     .help = "With FILTER it returns at once if a document matches already, so nothing is missed\n"
             "between two calls. Without FILTER it returns after the next write to the collection,\n"
-            "by any process. The exit code is 1 when the time is over.",
+            "by any process. The exit code is 1 when the time is over, that of --timeout or of\n"
+            "--deadline.",
     .example = "truce insert jobs '{_id: 1, state: \"done\"}'\n"
                "truce wait jobs '{_id: 1, state: \"done\"}' --timeout 10",
     .options =

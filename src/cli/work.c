@@ -542,9 +542,12 @@ static int run(struct cli *cli)
     int code = CLI_USAGE;
 
     if (read_call(&work)) {
-        cli_interrupt_forget();
-        hear_signals();
-        code = loop(&work);
+        code = CLI_DONE;
+        if (!cli->rehearsal) { /* it would wait for jobs for ever */
+            cli_interrupt_forget();
+            hear_signals();
+            code = loop(&work);
+        }
     }
     for (int i = 0; i < work.count; i++) {
         truce_queue_free(work.sources[i].queue);

@@ -142,6 +142,24 @@ static void end_of(pid_t worker)
     waitpid(worker, &state, 0);
 }
 
+TEST(a_worker_may_come_before_the_store)
+{
+    pid_t worker;
+
+    begin();
+    worker =
+        command_start(TRUCE_CLI, store, "work", "--queue", "mail", "-n1", "--exec", "true", NULL);
+    for (int i = 0; i < 1200 && access(store, F_OK); i++)
+        truce__clock_sleep_ms(50);
+    if (CHECK(!access(store, F_OK))) {
+        ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+        waits_for("\"state\": \"done\"", "queue", "list");
+    } else {
+        kill(worker, SIGTERM);
+    }
+    end_of(worker);
+}
+
 TEST(a_worker_that_is_asked_to_end_gives_its_job_back)
 {
     pid_t worker;

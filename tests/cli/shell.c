@@ -90,6 +90,23 @@ TEST(waiting_ends_with_a_match_a_write_or_the_time)
     CHECK(waitpid(waiting, &state, 0) == waiting && WIFEXITED(state) && !WEXITSTATUS(state));
 }
 
+TEST(waiting_ends_with_the_deadline_or_an_interrupt)
+{
+    const struct command *c;
+
+    fresh();
+    STORE("insert", "j", "{_id: 1}");
+    ANSWERS(1, "", "wait", "j", "{_id: 2}", "--deadline", "50");
+    ANSWERS(1, "", "wait", "j", "{_id: 2}", "--deadline", "100000", "--timeout", "0");
+    /* 124: it ended by the interrupt; 137: it had to be killed */
+    c = command_run("/usr/bin/timeout", store, NULL, "-s", "INT", "-k", "100", "1", TRUCE_CLI,
+                    "wait", "j", "{_id: 2}", NULL);
+    CHECK_INT(c->code, ==, 124);
+    c = command_run("/usr/bin/timeout", store, NULL, "-s", "INT", "-k", "100", "1", TRUCE_CLI,
+                    "wait", "j", NULL);
+    CHECK_INT(c->code, ==, 124);
+}
+
 TEST(tables_line_up_and_pretty_documents_have_lines)
 {
     fresh();
