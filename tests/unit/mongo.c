@@ -164,6 +164,36 @@ TEST(what_was_not_sent_had_no_effect_and_what_was_may_have_had_one)
     }
 }
 
+TEST(servers_that_are_not_reached_are_told_in_words_of_our_own)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } cases[] = {
+        {"No suitable servers found: `serverSelectionTimeoutMS` expired",
+         "x: no server that takes writes is there"},
+        {"No suitable servers found: `serverSelectionTimeoutMS` expired: [Failed to connect to "
+         "target host: [::1]:27017] [Failed to resolve a.b]",
+         "x: nobody answers at [::1]:27017, there is no host a.b"},
+        {"No suitable servers found (`serverSelectionTryOnce` set): [connection refused calling "
+         "hello on 'h:1']",
+         "x: nobody answers at 'h:1'"},
+        {"y: [Failed to read 1347703876 bytes: socket error or timeout]",
+         "x: what answers is no MongoDB server, or fell silent"},
+        {"y: [TLS handshake failed.]", "x: TLS handshake failed"},
+        {"y: [", "x: no server that takes writes is there"},
+        {"y: [Failed to resolve ", "x: there is no host "},
+    };
+    bson_t none = BSON_INITIALIZER;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bson_error_t error, caught = {.domain = MONGOC_ERROR_SERVER_SELECTION, .code = 13053};
+
+        bson_strncpy(caught.message, cases[i].theirs, sizeof caught.message);
+        CHECK_STATUS(TRUCE_IO, truce__mongo_failed(MONGO_READ, "x", &none, &caught, &error), error);
+        CHECK_TEXT(cases[i].ours, error.message);
+    }
+}
+
 TEST(a_transaction_that_the_server_gave_up_is_a_conflict_whatever_its_code)
 {
     bson_t *reply = test_bson("{'errorLabels': ['TransientTransactionError']}");

@@ -40,6 +40,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 
 /* A store on which nobody has waited for so long listens to no changes. */
 #define LISTEN_IDLE_MS 60000
@@ -106,10 +107,37 @@ static void read_hello(const bson_t *hello, struct mongo_server *server)
         server->deployment = MONGO_SHARDED;
 }
 
-/* Finds the server that takes writes. */
-static truce_status meet_server(struct mongo_store *store, bson_error_t *error)
+/* Nobody was reached: who was tried, and for how long. */
+static truce_status tell_of_none(const mongoc_uri_t *uri, int64_t begun_ns,
+                                 const bson_error_t *caught, bson_error_t *error)
 {
     const bson_t none = BSON_INITIALIZER;
+    const mongoc_host_list_t *host = mongoc_uri_get_hosts(uri);
+    double seconds = (double)(truce__clock_monotonic_ns() - begun_ns) / 1e9;
+    char *what, *longer;
+    bson_error_t why;
+    truce_status status;
+
+    if (caught->domain != MONGOC_ERROR_SERVER_SELECTION)
+        return truce__mongo_failed(MONGO_READ, "find a server", &none, caught, error);
+    what = bson_strdup_printf("no server was reached in %.1f s, at %.200s", seconds,
+                              host ? host->host_and_port : "no address");
+    for (host = host ? host->next : NULL; host; host = host->next) {
+        longer = bson_strdup_printf("%s, %s", what, host->host_and_port);
+        bson_free(what);
+        what = longer;
+    }
+    status = truce__mongo_failed(MONGO_READ, what, &none, caught, &why);
+    bson_free(what);
+    return truce__fail(status, error, "%.420s (does it run, and is its address right?)",
+                       why.message);
+}
+
+/* Finds the server that takes writes. */
+static truce_status meet_server(struct mongo_store *store, const mongoc_uri_t *uri,
+                                bson_error_t *error)
+{
+    int64_t begun_ns = truce__clock_monotonic_ns();
     mongoc_server_description_t *description = NULL;
     mongoc_client_t *client = NULL;
     bson_error_t caught = {0};
@@ -124,7 +152,7 @@ static truce_status meet_server(struct mongo_store *store, bson_error_t *error)
     if (description)
         read_hello(mongoc_server_description_hello_response(description), &store->server);
     else
-        status = truce__mongo_failed(MONGO_READ, "find a server", &none, &caught, error);
+        status = tell_of_none(uri, begun_ns, &caught, error);
     mongoc_server_description_destroy(description);
     truce__mongo_return(store, client);
     return status;
@@ -260,7 +288,7 @@ static truce_status reach(struct mongo_store *store, const mongoc_uri_t *uri, bs
     mongoc_client_pool_set_error_api(store->pool, MONGOC_ERROR_API_VERSION_2);
     truce__mongo_watch(store);
     store->connections_max = mongoc_uri_get_option_as_int32(uri, MONGOC_URI_MAXPOOLSIZE, 100);
-    return meet_server(store, error);
+    return meet_server(store, uri, error);
 }
 
 /* One host of a replica set, and nobody said that it is to be this host alone. */

@@ -201,6 +201,50 @@ static truce_status tell(truce_status status, const char *what, uint32_t code, c
     return status;
 }
 
+/* What libmongoc says of servers that it does not reach, and what is said of it here, with the address behind
+ * it. */
+static const struct {
+    const char *theirs, *ours;
+    bool addressed;
+} unreached[] = {
+    {"Failed to connect to target host: ", "nobody answers at ", true},
+    {"Failed to connect to: ", "nobody answers at ", true},
+    {"connection refused calling hello on ", "nobody answers at ", true},
+    {"connection timeout calling hello on ", "nobody answers at ", true},
+    {"Failed to resolve ", "there is no host ", true},
+    {"Failed to read ", "what answers is no MongoDB server, or fell silent", false},
+    {"", "", true},
+};
+
+static void append_reason(const char *reason, size_t length, char *text, size_t size)
+{
+    size_t at = strlen(text), row = 0, skipped;
+
+    while (strncmp(reason, unreached[row].theirs, strlen(unreached[row].theirs)) != 0)
+        row++;
+    skipped = strlen(unreached[row].theirs);
+    snprintf(text + at, size - at, "%s%s%.*s", at ? ", " : "", unreached[row].ours,
+             unreached[row].addressed && length > skipped ? (int)(length - skipped) : 0,
+             reason + skipped);
+}
+
+/* "No suitable servers found: ...: [REASON] [REASON]" */
+static void say_unreached(const char *message, char *text, size_t size)
+{
+    const char *at = strchr(message, '['), *end;
+
+    text[0] = '\0';
+    for (; at; at = *end ? strchr(end, '[') : NULL) {
+        end = strstr(at, "] [");
+        end = end ? end : strrchr(at, ']');
+        end = end ? end : at + strlen(at);
+        append_reason(at + 1, (size_t)(end - at) - 1, text, size);
+        end += *end != '\0';
+    }
+    if (!text[0])
+        snprintf(text, size, "no server that takes writes is there");
+}
+
 /* What is refused now may have been done, or be done later, by a sending that had no answer. */
 static truce_status after_lost(enum mongo_kind kind, truce_status status)
 {
@@ -287,6 +331,8 @@ truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const b
 {
     bool answered = caught->domain == MONGOC_ERROR_SERVER;
     bool durable = caught->domain == MONGOC_ERROR_WRITE_CONCERN;
+    const char *message = caught->message;
+    char ours[sizeof caught->message];
     truce_status status;
 
     if (durable) /* done, but not known to be durable */
@@ -300,6 +346,9 @@ truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const b
     if (kind != MONGO_WRITE && truce__mongo_has_label(reply, "TransientTransactionError"))
         return tell(TRUCE_CONFLICT, what, answered ? caught->code : 0, caught->message, error);
     status = answered ? status_of(kind, caught->code) : local_status(kind, caught);
-    return tell(after_lost(kind, status), what, answered ? caught->code : 0, caught->message,
-                error);
+    if (caught->domain == MONGOC_ERROR_SERVER_SELECTION) {
+        say_unreached(caught->message, ours, sizeof ours);
+        message = ours;
+    }
+    return tell(after_lost(kind, status), what, answered ? caught->code : 0, message, error);
 }
