@@ -143,9 +143,14 @@ int cli_print_array(const struct cli *cli, truce_status status, bson_t *array,
 /* An answer: the document with --json or --table, else the text of the format and a newline. */
 TRUCE_PRINTF(3, 4)
 bool cli_answer(const struct cli *cli, const bson_t *document, const char *format, ...);
-/* The escape sequence of a colour, or "" where there are none: not on a terminal, on a dumb one, or
- * NO_COLOR is set. */
-const char *cli_colour(const char *sequence);
+/* Bytes as they are; what documents are made of. False as for cli_print. */
+bool cli_write(const void *bytes, size_t size);
+/* Text for people, which may have words of the store in it: without what a terminal would obey. */
+TRUCE_PRINTF(1, 2)
+bool cli_put(const char *format, ...);
+/* The escape sequence of a colour, which holds from here on; nothing where there are none: not on a terminal, on a
+ * dumb one, or NO_COLOR is set. */
+void cli_paint(const char *sequence);
 /* Flushes; `code`, or, whatever that is, CLI_FAILED if standard output could not be written: a disk that is full, or, without
  * a word, a reader that closed the pipe (`| head`). */
 int cli_output_end(int code);

@@ -12,7 +12,7 @@ static bool print_values(const bson_t *values, enum json_form form)
         line.size = 0;
         truce__json_write_value(&line, &iter, form);
         truce__buffer_append_byte(&line, '\n');
-        good = fwrite(line.bytes, 1, line.size, stdout) == line.size;
+        good = cli_write(line.bytes, line.size);
     }
     truce__buffer_release(&line);
     return good;

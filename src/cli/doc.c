@@ -51,6 +51,18 @@ static void show_side(const bson_t *conflict, const char *name, char *text, size
         snprintf(text, size, "(nothing)");
 }
 
+static void print_sides(const char *base, const char *mine, const char *theirs)
+{
+    cli_put(": was %s\n    ", base);
+    cli_paint("\033[32m");
+    cli_put("mine   %-36s", mine);
+    cli_paint("\033[0m");
+    cli_put(" ");
+    cli_paint("\033[36m");
+    cli_put("theirs %s", theirs);
+    cli_paint("\033[0m");
+}
+
 /* path, then base, and mine and theirs side by side */
 static void print_conflicts(const bson_t *entry)
 {
@@ -71,15 +83,13 @@ static void print_conflicts(const bson_t *entry)
         show_side(&one, "base", base, sizeof base);
         show_side(&one, "mine", mine, sizeof mine);
         show_side(&one, "theirs", theirs, sizeof theirs);
-        printf("  %s",
-               *bson_iter_utf8(&path, NULL) ? bson_iter_utf8(&path, NULL) : "(the whole document)");
+        cli_put("  %s", *bson_iter_utf8(&path, NULL) ? bson_iter_utf8(&path, NULL)
+                                                     : "(the whole document)");
         if (bson_iter_init_find(&path, &one, "kind"))
-            printf(" (%s)", bson_iter_utf8(&path, NULL));
+            cli_put(" (%s)", bson_iter_utf8(&path, NULL));
         if (bson_has_field(&one, "mine") || bson_has_field(&one, "theirs"))
-            printf(": was %s\n    %smine   %-36s%s %stheirs %s%s", base, cli_colour("\033[32m"),
-                   mine, cli_colour("\033[0m"), cli_colour("\033[36m"), theirs,
-                   cli_colour("\033[0m"));
-        putchar('\n');
+            print_sides(base, mine, theirs);
+        cli_put("\n");
     }
 }
 
@@ -105,13 +115,13 @@ int cli_doc_answer(const struct cli *cli, const truce_revision_result *result)
         cli_answer(cli, &document, "%s, version %" PRId64, name, result->version);
     } else {
         if (result->version == TRUCE_REVISION_NEW)
-            printf("conflict: there is no such document\n");
+            cli_put("conflict: there is no such document\n");
         else
-            printf("conflict with version %" PRId64 "\n", result->version);
+            cli_put("conflict with version %" PRId64 "\n", result->version);
         print_conflicts(&result->conflict);
         if (kept)
-            printf("kept as %s; decide it by truce doc resolve %s %s --mine, --theirs or --edit\n",
-                   inbox, cli->arguments[0], inbox);
+            cli_put("kept as %s; decide it by truce doc resolve %s %s --mine, --theirs or --edit\n",
+                    inbox, cli->arguments[0], inbox);
     }
     bson_destroy(&document);
     return cli_output_end(conflict ? CLI_NO : CLI_DONE);
@@ -278,9 +288,9 @@ static int print_all(struct cli *cli, truce_status status, truce_cursor *cursor,
             id[0] = '\0';
             if (bson_iter_init_find(&iter, document, "_id") && BSON_ITER_HOLDS_OID(&iter))
                 bson_oid_to_string(bson_iter_oid(&iter), id);
-            printf("%s of document ", id);
+            cli_put("%s of document ", id);
             show_side(document, "id", id, sizeof id);
-            printf("%s of %s\n", id, cli->arguments[0]);
+            cli_put("%s of %s\n", id, cli->arguments[0]);
             print_conflicts(document);
         } else if (!cli_print(document, JSON_RELAXED)) {
             break;

@@ -15,25 +15,27 @@ static const char *text_of(const bson_t *document, const char *name)
                : "";
 }
 
-static const char *colour(const char *level)
+static const char *colour_of(const char *level)
 {
-    return cli_colour(!strcmp(level, "error")     ? "\033[31m"
-                      : !strcmp(level, "warning") ? "\033[33m"
-                                                  : "\033[2m");
+    return !strcmp(level, "error")     ? "\033[31m"
+           : !strcmp(level, "warning") ? "\033[33m"
+                                       : "\033[2m";
 }
 
 static void show(const bson_t *finding, void *arg)
 {
     const struct cli *cli = arg;
-    const char *level = text_of(finding, "level"), *on = colour(level);
+    const char *level = text_of(finding, "level");
 
     if (cli->json) {
         cli_print(finding, JSON_RELAXED);
         return;
     }
-    printf("%s%-8s%s %s: %s: %s\n         change: %s\n", on, level, *on ? "\033[0m" : "",
-           text_of(finding, "rule"), text_of(finding, "subject"), text_of(finding, "text"),
-           text_of(finding, "change"));
+    cli_paint(colour_of(level));
+    cli_put("%-8s", level);
+    cli_paint("\033[0m");
+    cli_put(" %s: %s: %s\n         change: %s\n", text_of(finding, "rule"),
+            text_of(finding, "subject"), text_of(finding, "text"), text_of(finding, "change"));
 }
 
 /* What the store is, in a few words. */

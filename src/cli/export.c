@@ -102,15 +102,14 @@ static truce_status write_line(struct export *export, const bson_t *document, vo
     }
     truce__fingerprint_add(&export->hash, bson_get_data(document), document->len);
     if (!status)
-        writing->good = fwrite(writing->line.bytes, 1, writing->line.size, export->sink.file) ==
-                        writing->line.size;
+        writing->good = cli_sink_write(&export->sink, writing->line.bytes, writing->line.size);
     cli_progress(&writing->progress, ++export->count, export->total);
     return writing->good ? status : TRUCE_IO;
 }
 
-static bool write_text(const struct export *export, const char *text)
+static bool write_text(struct export *export, const char *text)
 {
-    return fputs(text, export->sink.file) >= 0;
+    return cli_sink_write(&export->sink, text, strlen(text));
 }
 
 static int write_all(struct export *export, const struct cli_query *query)
@@ -125,7 +124,7 @@ static int write_all(struct export *export, const struct cli_query *query)
         export->total = count_all(export, query);
     if (export->columns) {
         cli_columns_header(export->columns, &writing.line);
-        fwrite(writing.line.bytes, 1, writing.line.size, export->sink.file);
+        (void)cli_sink_write(&export->sink, writing.line.bytes, writing.line.size);
     }
     status = for_each(export, query, write_line, &writing, &error);
     if (!status && export->array)

@@ -147,6 +147,9 @@ int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
     *store = NULL;
     if (!cli->uri)
         return cli_usage(cli, "which store? Say --store FILE, or set TRUCE_STORE");
+    if (!strcmp(cli->uri, "memory:") && options.must_exist)
+        return cli_usage(cli, "memory: is empty when a command begins and gone when it ends: "
+                              "there is nothing in it");
     if (use == CLI_STORE_WRITE && path_of(cli->uri) && stat(path_of(cli->uri), &about) != 0 &&
         errno == ENOENT)
         code = rehearse(cli, store, &done);

@@ -45,6 +45,21 @@ static void put_clean_format(FILE *file, const char *format, va_list arguments)
     bson_free(text);
 }
 
+bool cli_write(const void *bytes, size_t size)
+{
+    return written(fwrite(bytes, 1, size, stdout) == size);
+}
+
+bool cli_put(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    put_clean_format(stdout, format, arguments);
+    va_end(arguments);
+    return written(!ferror(stdout));
+}
+
 /* ---- answers ------------------------------------------------------------------------------- */
 
 static bool write_line(FILE *file, const bson_t *document, enum json_form form)
@@ -75,7 +90,7 @@ static bool print_pretty(const bson_t *document, enum json_form form)
     bool good;
 
     cli_pretty(&text, document, false, form);
-    good = written(fwrite(text.bytes, 1, text.size, stdout) == text.size);
+    good = cli_write(text.bytes, text.size);
     truce__buffer_release(&text);
     return good;
 }
@@ -118,24 +133,28 @@ bool cli_answer(const struct cli *cli, const bson_t *document, const char *forma
     return written(putchar('\n') != EOF && !ferror(stdout));
 }
 
-const char *cli_colour(const char *sequence)
+void cli_paint(const char *sequence)
 {
     const char *none = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    bool plain =
+        !isatty(STDOUT_FILENO) || (none && *none) || (terminal && !strcmp(terminal, "dumb"));
 
-    if (!isatty(STDOUT_FILENO) || (none && *none) || (terminal && !strcmp(terminal, "dumb")))
-        return "";
-    return sequence;
+    if (!plain)
+        fputs(sequence, stdout);
 }
 
 int cli_output_end(int code)
 {
+    static bool told; /* a command may ask before main does */
+
     end_table();
     errno = 0;
     if (written(fflush(stdout) == 0) && !ferror(stdout))
         return code;
-    if (output_errno != EPIPE)
+    if (output_errno != EPIPE && !told)
         fprintf(stderr, "truce: standard output cannot be written: %s\n",
                 strerror(output_errno ? output_errno : EIO));
+    told = true;
     return CLI_FAILED;
 }
 

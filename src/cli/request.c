@@ -165,13 +165,17 @@ static truce_status take_changes(const struct cli *cli, int out, truce_commit *c
     char path[40], *text = NULL;
     struct json_reader reader = {.typed = true};
     bool is_array = false;
+    bson_error_t why;
     bson_t changes;
     truce_status status;
 
     snprintf(path, sizeof path, "/proc/self/fd/%d", out);
     status = cli_text_file(path, &text, error);
     if (!status && text[strspn(text, " \t\r\n")]) {
-        status = truce__json_read(&reader, text, strlen(text), &changes, &is_array, error);
+        status = truce__json_read(&reader, text, strlen(text), &changes, &is_array, &why);
+        if (status)
+            truce__fail(status, error, "what %s printed is no array of changes: %s",
+                        cli->arguments[1], why.message);
         if (!status && (!is_array || cli_parts_check(cli, &changes)))
             status = truce__fail(TRUCE_INVALID, error, "%s printed no array of changes",
                                  cli->arguments[1]);

@@ -170,9 +170,9 @@ static void print_sources(const bson_t *report)
         truce__value_bson(fields.value, &source);
         if (bson_iter_init_find(&watermark, &source, "watermark") &&
             bson_iter_init_find(&floor, &source, "floor"))
-            printf("  source %-20s watermark %" PRId64 ", waits for %" PRId64 "\n",
-                   *text_of(&source, "source") ? text_of(&source, "source") : "(none)",
-                   bson_iter_as_int64(&watermark), bson_iter_as_int64(&watermark) + 1);
+            cli_put("  source %-20s watermark %" PRId64 ", waits for %" PRId64 "\n",
+                    *text_of(&source, "source") ? text_of(&source, "source") : "(none)",
+                    bson_iter_as_int64(&watermark), bson_iter_as_int64(&watermark) + 1);
     }
 }
 

@@ -204,7 +204,8 @@ void reject_append(bson_t *array, uint32_t *index, int64_t line, const char *rea
     bson_append_document_end(array, &one);
 }
 
-static truce_status write_chunk(struct job *job, int64_t chunk, FILE *file, bson_error_t *error)
+static truce_status write_chunk(struct job *job, int64_t chunk, struct sink *sink,
+                                bson_error_t *error)
 {
     bson_t document;
     struct value list;
@@ -222,7 +223,7 @@ static truce_status write_chunk(struct job *job, int64_t chunk, FILE *file, bson
             line.size = 0;
             truce__json_write(&line, &one, false, JSON_RELAXED);
             truce__buffer_append_byte(&line, '\n');
-            fwrite(line.bytes, 1, line.size, file); /* the caller asks ferror */
+            (void)cli_sink_write(sink, line.bytes, line.size); /* closing it tells */
         }
     }
     truce__buffer_release(&line);
@@ -237,7 +238,7 @@ truce_status job_write_rejects(struct job *job, int64_t count, const char *path,
     truce_status closed, status = cli_sink_open(&sink, path, error);
 
     for (int64_t chunk = 0; !status && chunk < count; chunk++)
-        status = write_chunk(job, chunk, sink.file, error);
+        status = write_chunk(job, chunk, &sink, error);
     closed = cli_sink_close(&sink, !status, status ? NULL : error);
     return status ? status : closed;
 }

@@ -1,4 +1,5 @@
 #include "cli/sink.h"
+#include "cli/cli.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -100,10 +101,22 @@ static bool name_it(struct sink *sink)
     return good;
 }
 
+bool cli_sink_write(struct sink *sink, const void *bytes, size_t size)
+{
+    bool good;
+
+    if (sink->file == stdout)
+        return cli_write(bytes, size);
+    good = fwrite(bytes, 1, size, sink->file) == size;
+    if (!good && !sink->why)
+        sink->why = errno;
+    return good;
+}
+
 truce_status cli_sink_close(struct sink *sink, bool good, bson_error_t *error)
 {
     bool written = true;
-    int why = 0;
+    int why = sink->why;
     truce_status status = TRUCE_OK;
 
     if (!sink->file || sink->file == stdout)
@@ -113,7 +126,7 @@ truce_status cli_sink_close(struct sink *sink, bool good, bson_error_t *error)
     if (good && written && sink->path)
         written = !fsync(fileno(sink->file)) &&
                   (sink->temporary ? !rename(sink->temporary, sink->path) : name_it(sink));
-    why = errno;
+    why = why ? why : errno;
     if (fclose(sink->file) != 0 && written && good) {
         why = errno;
         written = false;

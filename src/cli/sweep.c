@@ -63,14 +63,13 @@ static void show_failed(const bson_t *finding, void *arg)
 {
     char *text = bson_as_relaxed_extended_json(finding, NULL);
 
-    (void)arg;
-    fprintf(stderr, "truce: could not be mended: %s\n", text ? text : "");
+    cli_say(arg, CLI_FAILED, "could not be mended: %s", text ? text : "");
     bson_free(text);
 }
 
 static int run_sweep(struct cli *cli)
 {
-    truce_sweep_options options = {.function = show_failed};
+    truce_sweep_options options = {.function = show_failed, .arg = cli};
     truce_sweep_report report;
     int64_t days, every_s;
     int code;
@@ -131,11 +130,11 @@ static void show_finding(const bson_t *finding, void *arg)
         bson_append_iter(&id, "_id", 3, &iter);
     text = bson_empty(&id) ? NULL : bson_as_relaxed_extended_json(&id, NULL);
     name = truce__field_text(finding, "ns");
-    printf("%s: %s%s%s: %s\n    repair: %s%s\n", truce__field_text(finding, "rule"),
-           text ? text : "", text ? " of " : "", *name ? name : "the file",
-           truce__field_text(finding, "text"), truce__field_text(finding, "repair"),
-           bson_iter_init_find(&iter, finding, "repaired") && bson_iter_bool(&iter) ? " (done)"
-                                                                                    : "");
+    cli_put("%s: %s%s%s: %s\n    repair: %s%s\n", truce__field_text(finding, "rule"),
+            text ? text : "", text ? " of " : "", *name ? name : "the file",
+            truce__field_text(finding, "text"), truce__field_text(finding, "repair"),
+            bson_iter_init_find(&iter, finding, "repaired") && bson_iter_bool(&iter) ? " (done)"
+                                                                                     : "");
     bson_free(text);
     bson_destroy(&id);
 }

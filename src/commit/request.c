@@ -89,6 +89,8 @@ truce_status truce_request_state(truce_store *store, const char *key, bson_t *do
 
     BSON_APPEND_UTF8(&filter, "_id", key);
     status = truce_find_one(store, REQUESTS, &filter, NULL, document, error);
+    if (status == TRUCE_NOT_FOUND)
+        status = truce__fail(status, error, "there is no request \"%s\"", key);
     bson_destroy(&filter);
     return status;
 }

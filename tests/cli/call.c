@@ -110,6 +110,12 @@ TEST(an_input_that_is_missing_is_wrong_usage_everywhere)
               ==, 2);
     CHECK_INT(STORE("commit", "apply", "--file", "no/such/file")->code, ==, 2);
     CHECK_INT(STORE("verify", "no/such/file")->code, ==, 2);
+    /* a store that is missing is another matter */
+    CHECK_INT(RUN("salvage", "no/such/file", store)->code, ==, 3);
+    CHECK_INT(RUN("copy", "no/such/file", store)->code, ==, 3);
+    CHECK_INT(RUN("find", "c", "--store", "no/such/file")->code, ==, 3);
+    ANSWERS(2, "", RUN("count", "c", "--store", "memory:"));
+    CHECK(strstr(RUN("count", "c", "--store", "memory:")->err, "there is nothing in it"));
 }
 
 TEST(a_server_that_nobody_reaches_is_told_soon)

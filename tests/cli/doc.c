@@ -207,6 +207,21 @@ TEST(hints_can_be_pasted_and_no_version_is_below_0)
     CHECK(!strstr(c->out, "-1"));
 }
 
+TEST(names_in_conflicts_have_nothing_that_a_terminal_obeys)
+{
+    const struct command *c;
+
+    snprintf(store, sizeof store, "%s/posts.truce", test_directory());
+    ANSWERS(0, NULL, NULL, "doc", "save", "posts", "{_id: 1, 'x\\u001b[2J\\u202e\\u009b': 1}",
+            "--new");
+    ANSWERS(0, NULL, NULL, "doc", "save", "posts", "{_id: 1, 'x\\u001b[2J\\u202e\\u009b': 2}",
+            "--version", "1");
+    c = command_run(TRUCE_CLI, store, NULL, "doc", "merge", "posts",
+                    "{_id: 1, 'x\\u001b[2J\\u202e\\u009b': 3}", "--version", "1", NULL);
+    CHECK(strstr(c->out, "x\\u001b[2J\\u202e\\u009b"));
+    CHECK(!strchr(c->out, 0x1b) && !strstr(c->out, "\xe2\x80\xae") && !strstr(c->out, "\xc2\x9b"));
+}
+
 TEST(wrong_calls_are_named)
 {
     begin();
@@ -218,6 +233,8 @@ TEST(wrong_calls_are_named)
     ANSWERS(1, "", "does not exist", "doc", "get", "posts", "story");
     ANSWERS(2, "", "--new says", "doc", "save", "posts", "{\"_id\": 1}", "--new", "--version", "1");
     ANSWERS(2, "", "no id of a conflict", "doc", "resolve", "posts", "x", "--mine");
+    ANSWERS(1, "", "there is no conflict 6560f0c2a1b2c3d4e5f60718", "doc", "resolve", "posts",
+            "6560f0c2a1b2c3d4e5f60718", "--mine");
 }
 
 TEST(the_story_of_the_post_goes_wrong_the_usual_way_only)

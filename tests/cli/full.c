@@ -129,3 +129,25 @@ TEST(a_finding_that_cannot_be_written_is_exit_code_3)
 
     CHECK_TEXT("inserted 1\n3\n3\n3\n3\n3\n3\n3\n3\n3\n", all->out);
 }
+
+TEST(what_cannot_be_written_is_told_once_and_with_the_reason)
+{
+    static const char calls[] =
+        "cd \"$1\" && export TRUCE_STORE=s.truce\n"
+        "seq 3000 | sed 's/.*/{\"_id\": &, \"t\": \"a longer text, to fill a pipe\"}/' |\n"
+        "    $2 import c - -q >/dev/null\n"
+        "for call in help check doctor 'export c' 'export c --csv' 'export c --array' 'distinct c _id'; do\n"
+        "    $2 $call 2>&1 >/dev/full\n"
+        "done\n"
+        "for call in 'find c' 'export c' 'export c --csv'; do\n"
+        "    { $2 $call 2>&3 | head -c 1 >/dev/null; } 3>&1; echo \"${PIPESTATUS[0]}\"\n"
+        "done\n";
+    const struct command *all = command_run("/bin/bash", NULL, NULL, "-c", calls, "bash",
+                                            test_directory(), TRUCE_CLI, NULL);
+    char wanted[1000] = "";
+
+    for (int i = 0; i < 7; i++)
+        strcat(wanted, "truce: standard output cannot be written: No space left on device\n");
+    strcat(wanted, "3\n3\n3\n"); /* a reader that had enough is not told */
+    CHECK_TEXT(wanted, all->out);
+}

@@ -58,7 +58,8 @@ TEST(a_pending_amount_is_listed_until_it_is_settled)
     ANSWERS(0, NULL, NULL, "pending", "book");
     ANSWERS(0, "posted\n", NULL, "settle", "book", "p", "--id", "s");
     ANSWERS(0, "exists\n", NULL, "settle", "book", "p", "--id", "s");
-    ANSWERS(1, "", "before, by", "void", "book", "p", "--id", "v");
+    ANSWERS(1, "", "before, by \"s\"", "void", "book", "p", "--id", "v");
+    ANSWERS(1, "", "there is no transaction \"q\"", "settle", "book", "q", "--id", "v");
     ANSWERS(0, "", NULL, "pending", "book");
     ANSWERS(1, "", "less than 0.00", "reverse", "book", "1", "--id", "r");
 }

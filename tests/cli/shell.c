@@ -56,6 +56,11 @@ TEST(a_request_is_done_by_a_program_and_in_one_commit)
     ANSWERS(1, "0 done, 1 failed\n", "request", "run", "print", "echo", "{}");
     CHECK(strstr(STORE("request", "show", "g")->out, "echo printed no array of changes"));
     ANSWERS(1, "", "request", "show", "h");
+    CHECK_TEXT("truce: there is no request \"h\"\n", STORE("request", "show", "h")->err);
+    ANSWERS(0, "added n\n", "request", "add", "n", "text");
+    ANSWERS(1, "0 done, 1 failed\n", "request", "run", "text", "echo", "no JSON");
+    CHECK(strstr(STORE("request", "show", "n")->out,
+                 "\"error\": \"what echo printed is no array of changes: column 1: "));
 }
 
 TEST(a_document_is_found_and_modified_in_one_step)

@@ -182,8 +182,10 @@ static truce_status load_settled(struct draft *draft, bson_error_t *error)
         bson_t shown = BSON_INITIALIZER;
 
         BSON_APPEND_VALUE(&shown, "_id", draft->of);
-        status = truce__fail(status, error, "there is no transaction %s",
-                             truce__value_show(truce__value_document(&shown), text, sizeof text));
+        status = truce__fail(
+            status, error, "there is no transaction %s",
+            truce__value_show(truce__value_field(truce__value_document(&shown), "_id", 3), text,
+                              sizeof text));
         bson_destroy(&shown);
     }
     return status;

@@ -137,7 +137,8 @@ truce_status truce__ledger_tell_settled(const bson_t *document, bson_error_t *er
 
     BSON_APPEND_VALUE(&id, "_id", &by);
     (void)truce__fail(TRUCE_DUPLICATE, error, "it was settled, given up or reversed before, by %s",
-                      truce__value_show(truce__value_document(&id), text, sizeof text));
+                      truce__value_show(truce__value_field(truce__value_document(&id), "_id", 3),
+                                        text, sizeof text));
     bson_destroy(&id);
     return TRUCE_DUPLICATE;
 }

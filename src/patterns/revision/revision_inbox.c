@@ -228,12 +228,17 @@ static truce_status resolve_in(truce_commit *commit, void *arg, bson_error_t *er
 {
     const struct resolving *resolving = arg;
     bson_value_t id = {.value_type = BSON_TYPE_OID};
+    char hex[25];
     bson_t entry;
     truce_status status;
 
     bson_oid_copy(resolving->conflict, &id.value.v_oid);
     truce__revision_reset(resolving->result);
     status = truce_commit_read(commit, CONFLICTS, &id, &entry, error);
+    if (status == TRUCE_NOT_FOUND) {
+        bson_oid_to_string(resolving->conflict, hex);
+        status = truce__fail(status, error, "there is no conflict %s", hex);
+    }
     if (!status && !is_open(resolving, &entry))
         status = truce__fail(TRUCE_NOT_FOUND, error, "the conflict is resolved, or not of \"%s\"",
                              resolving->revision->collection);
