@@ -72,6 +72,10 @@ typedef struct truce_set_options {
     const char *watermark;  /* the field of the document with the watermark; NULL: "_wm" */
     truce_set_layout layout;
     truce_set_form form;
+    uint32_t
+        deadline_ms; /* of each call: TIMEOUT, or LOCKED; 0: waits 30,000 for others, and works as long
+                             as it takes. Calls of other threads that are applied together with one that
+                             ends so are to be sent again, too */
     uint64_t reserved[4]; /* zeros */
 } truce_set_options;
 

@@ -317,12 +317,20 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_wait(truce_store *store, const ch
  * MongoDB's code 11601 (Interrupted), as if their deadline had passed: what so ends has changed
  * nothing. A call that is about to commit, or waits for a server, ends with its own answer. The same
  * is said to every call that begins afterwards, until truce_resume: so a loop of calls ends, too.
- * Closing cursors and the store, and calls for collections and indexes, are not refused. A commit of
+ * Closing cursors and the store, and calls for collections and indexes, are not refused; a build of an
+ * index that takes long ends. A commit of
  * several documents that is cut off so is what a process that dies leaves: whoever meets it finishes or
  * undoes it. */
 TRUCE_EXPORT void truce_interrupt(truce_store *store);
 /* Takes it back: calls that begin from now on run. Call it when those that were to end have. */
 TRUCE_EXPORT void truce_resume(truce_store *store);
+
+/* Until truce_deadline_end, whatever this thread does on any store ends by then (TRUCE_TIMEOUT, code 50; waiting
+ * for a lock: TRUCE_LOCKED), the calls that have no deadline in their options included: truce_index_create,
+ * truce_distinct, truce_check, ordered sets. Of this and a call's own deadline the earlier one counts; a
+ * cursor keeps the one that it was opened under. 0: as it is. What it gives back is truce_deadline_end's. */
+TRUCE_EXPORT TRUCE_MUST_USE int64_t truce_deadline_begin(uint32_t deadline_ms);
+TRUCE_EXPORT void truce_deadline_end(int64_t before);
 
 /* ---- what it cost --------------------------------------------------------------------------- */
 

@@ -25,14 +25,17 @@ static int run(struct cli *cli)
     bson_error_t error;
     truce_status status;
     int code = CLI_DONE;
+    int64_t before;
 
     if (!cli_document(cli, cli->arguments[2], "FILTER", &filter)) {
         code = CLI_USAGE;
         goto out;
     }
     bson_destroy(&values);
+    before = truce_deadline_begin(cli->deadline_ms);
     status =
         truce_distinct(cli->store, cli->arguments[0], cli->arguments[1], &filter, &values, &error);
+    truce_deadline_end(before);
     if (status) {
         code = cli_error(cli, NULL, status, &error);
     } else if (cli->json) {

@@ -36,8 +36,10 @@ static int run_create(struct cli *cli)
     int code = CLI_USAGE;
 
     if (describe(cli, &index)) {
+        int64_t before = truce_deadline_begin(cli->deadline_ms);
         truce_status status = truce_index_create(cli->store, cli->arguments[0], &index, &error);
 
+        truce_deadline_end(before);
         code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
         BSON_APPEND_BOOL(&answer, "created", true);
         if (!code)

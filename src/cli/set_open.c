@@ -143,6 +143,7 @@ static truce_set *make(const struct cli *cli, truce_store *store, const char *co
                    .source = source,
                    .watermark = watermark,
                    .layout = by_element ? TRUCE_SET_BY_ELEMENT : TRUCE_SET_IN_DOCUMENT,
+                   .deadline_ms = cli->deadline_ms,
                });
 
     bson_free(deleted);

@@ -145,8 +145,10 @@ static int run_check(struct cli *cli)
     bson_t answer = BSON_INITIALIZER;
     truce_check_report report;
     bson_error_t error;
+    int64_t before = truce_deadline_begin(cli->deadline_ms);
     truce_status status = truce_check(cli->store, &options, show_finding, cli, &report, &error);
 
+    truce_deadline_end(before);
     if (status) {
         bson_destroy(&answer);
         return cli_error(cli, "check", status, &error);

@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/random.h"
@@ -42,11 +43,10 @@
 
 void truce__worker_init(struct worker *worker, truce_store *store, uint32_t deadline_ms)
 {
-    *worker = (struct worker){
-        .store = store,
-        .deadline_ns = truce__clock_monotonic_ns() +
-                       (int64_t)(deadline_ms ? deadline_ms : COMMIT_DEADLINE_MS) * 1000000,
-    };
+    int64_t until_ns = truce__clock_monotonic_ns() +
+                       (int64_t)(deadline_ms ? deadline_ms : COMMIT_DEADLINE_MS) * 1000000;
+
+    *worker = (struct worker){.store = store, .deadline_ns = truce__deadline_least(until_ns)};
 }
 
 bool truce__worker_relaxed_step(const struct worker *worker)

@@ -35,6 +35,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "engine/documents/index_build.h"
 #include "engine/doorway.h"
 #include "engine/storage/stamp.h"
@@ -68,8 +69,12 @@ truce_status truce__engine_writable(const struct engine *engine, bson_error_t *e
 int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms)
 {
     uint32_t chosen = deadline_ms ? deadline_ms : engine->deadline_ms;
+    int64_t now_ns = truce__clock_monotonic_ns(), around_ns = truce__deadline();
+    int64_t until_ns = now_ns + chosen * INT64_C(1000000);
 
-    return truce__clock_monotonic_ns() + chosen * INT64_C(1000000);
+    if (!around_ns || around_ns >= until_ns)
+        return until_ns;
+    return around_ns > now_ns + DEADLINE_LEAST_NS ? around_ns : now_ns + DEADLINE_LEAST_NS;
 }
 
 truce_status truce__engine_read_begin(struct engine *engine, bool early, struct reader **reader,
@@ -90,8 +95,10 @@ void truce__engine_read_end(struct engine *engine, struct reader *reader)
 
 void truce__engine_budget(const struct engine *engine, uint32_t deadline_ms, struct budget *budget)
 {
-    truce__budget_init(budget, deadline_ms ? truce__engine_deadline(engine, deadline_ms) : 0,
-                       engine->interrupted);
+    int64_t deadline_ns =
+        deadline_ms ? truce__clock_monotonic_ns() + deadline_ms * INT64_C(1000000) : 0;
+
+    truce__budget_init(budget, truce__deadline_least(deadline_ns), engine->interrupted);
     budget->above = engine->above;
 }
 

@@ -12,6 +12,9 @@
 
 #include "base/limits.h"
 
+#define STEPS_OF_DOCUMENT 8
+#define BYTES_OF_STEP     32
+
 struct distinct {
     struct path path;
     struct arena arena;
@@ -124,8 +127,13 @@ static void collect(struct distinct *distinct, struct value container, uint32_t 
 }
 
 truce_status truce__distinct_add(struct distinct *distinct, struct value document,
-                                 bson_error_t *error)
+                                 struct budget *budget, bson_error_t *error)
 {
+    truce_status status =
+        truce__budget_spend(budget, STEPS_OF_DOCUMENT + document.size / BYTES_OF_STEP, error);
+
+    if (status)
+        return status;
     collect(distinct, document, 0);
     if (distinct->bytes > TRUCE_DOCUMENT_BYTES_MAX)
         return truce__refuse(17217, error, "the distinct values of \"%s\" are more than %d bytes",

@@ -376,6 +376,7 @@ truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t
     char place[PLACE_MAX];
     bool there = false;
     int32_t before = 0, after;
+    int64_t around;
     truce_status status = call_place(call, place, error);
 
     if (!status)
@@ -386,6 +387,7 @@ truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t
         status = is_there(call, place, &there, NULL, error);
     if (!status)
         before = there ? count_indexes(call, place) : 1;
+    around = truce_deadline_begin(call->deadline_ms);
     for (uint32_t i = 0; !status && i < indexes.count; i++) {
         bson_t index;
 
@@ -393,6 +395,7 @@ truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t
         status = truce_index_create(call->server->store, place, &index, error);
         bson_destroy(&index);
     }
+    truce_deadline_end(around);
     if (status)
         return status;
     after = count_indexes(call, place);

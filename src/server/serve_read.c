@@ -358,6 +358,7 @@ truce_status serve_distinct(struct call *call, bson_t *reply, bson_error_t *erro
 {
     struct distinct distinct = {0};
     char place[PLACE_MAX];
+    int64_t before;
     bson_t values;
     truce_status status = call_place(call, place, error);
 
@@ -367,8 +368,10 @@ truce_status serve_distinct(struct call *call, bson_t *reply, bson_error_t *erro
         status = truce__refuse(40414, error, "distinct must have a key");
     if (status)
         return status;
+    before = truce_deadline_begin(call->deadline_ms);
     status =
         truce_distinct(call->server->store, place, distinct.key, distinct.query, &values, error);
+    truce_deadline_end(before);
     BSON_APPEND_ARRAY(reply, "values", &values);
     bson_destroy(&values);
     return status;

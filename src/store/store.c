@@ -16,8 +16,10 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/limits.h"
 #include "base/room.h"
+#include "query/expression/expression.h"
 #include "query/incoming.h"
 #include "store/decorators/slow.h"
 #include "store/view.h"
@@ -221,12 +223,28 @@ truce_status truce__store_interrupted(const truce_store *store, bson_error_t *er
     return TRUCE_OK;
 }
 
+truce_status truce__store_begin(const truce_store *store, bson_error_t *error)
+{
+    truce__expression_fold_anew();
+    return truce__store_interrupted(store, error);
+}
+
 void truce__store_budget(const truce_store *store, uint32_t deadline_ms, struct budget *budget)
 {
     int64_t deadline_ns =
         deadline_ms ? truce__clock_monotonic_ns() + deadline_ms * INT64_C(1000000) : 0;
 
-    truce__budget_init(budget, deadline_ns, &store->interrupted);
+    truce__budget_init(budget, truce__deadline_least(deadline_ns), &store->interrupted);
+}
+
+int64_t truce_deadline_begin(uint32_t deadline_ms)
+{
+    return truce__deadline_narrow(deadline_ms);
+}
+
+void truce_deadline_end(int64_t before)
+{
+    (void)truce__deadline_set(before);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -244,7 +262,7 @@ static truce_status open_cursor(truce_store *store, const char *collection, cons
     options = find_options_or_default(options);
     status = check_find(collection, filter, options, error);
     if (!status)
-        status = truce__store_interrupted(store, error);
+        status = truce__store_begin(store, error);
     if (status)
         return status;
     status = store->ops->find(store, collection, truce__filter_or_empty(filter), options, cursor,
@@ -326,7 +344,7 @@ truce_status truce_count(truce_store *store, const char *collection, const bson_
     if (!status)
         status = check_find(collection, filter, &as_find, error);
     if (!status)
-        status = truce__store_interrupted(store, error);
+        status = truce__store_begin(store, error);
     if (status)
         return status;
     status = store->ops->count(store, collection, truce__filter_or_empty(filter), &chosen, count,
@@ -346,7 +364,7 @@ truce_status truce_distinct(truce_store *store, const char *collection, const ch
     if (!status && !bson_utf8_validate(path, strlen(path), false))
         status = truce__refuse(CODE_BAD_VALUE, error, "the path is not valid UTF-8");
     if (!status)
-        status = truce__store_interrupted(store, error);
+        status = truce__store_begin(store, error);
     if (status) {
         bson_init(values);
         return status;
@@ -374,7 +392,7 @@ truce_status truce_aggregate(truce_store *store, const char *collection, const b
     if (!status)
         status = truce__check_required(pipeline, "pipeline", error);
     if (!status)
-        status = truce__store_interrupted(store, error);
+        status = truce__store_begin(store, error);
     if (status)
         return status;
     status = truce__view_guard_pipeline(store, pipeline, collection, error);
@@ -396,7 +414,7 @@ truce_status truce__store_explain(truce_store *store, const char *collection, co
 
     status = check_find(collection, filter, options, error);
     if (!status)
-        status = truce__store_interrupted(store, error);
+        status = truce__store_begin(store, error);
     if (status) {
         bson_init(plan);
         return status;
@@ -447,7 +465,7 @@ truce_status truce__store_look(truce_store *store, truce_look *looks, size_t cou
     for (size_t i = 0; i < count && !status; i++)
         status = truce__collection_name_check(looks[i].collection, error);
     if (!status)
-        status = truce__store_interrupted(store, error);
+        status = truce__store_begin(store, error);
     if (status) {
         for (size_t i = 0; i < count; i++) {
             bson_init(&looks[i].document);

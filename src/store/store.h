@@ -24,6 +24,9 @@ void truce__store_budget(const truce_store *store, uint32_t deadline_ms, struct 
 /* TIMEOUT while the store is interrupted. */
 truce_status truce__store_interrupted(const truce_store *store, bson_error_t *error);
 
+/* The same, where a call begins that may compile expressions. */
+truce_status truce__store_begin(const truce_store *store, bson_error_t *error);
+
 /* read_many of the backend, with checks; TRUCE_INVALID without TRUCE_CAN_SNAPSHOT_READ. */
 truce_status truce__store_look(truce_store *store, truce_look *looks, size_t count,
                                bson_error_t *error);

@@ -311,7 +311,7 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
     if (!status && count)
         status = guard(store, &writes[0], error);
     if (!status)
-        status = truce__store_interrupted(store, error);
+        status = truce__store_begin(store, error);
     if (status)
         return status;
     prepared_init(&prepared, store, count);
@@ -339,7 +339,7 @@ truce_status truce__store_rewrite(truce_store *store, truce_rewrite *rewrite, bs
     if (!status)
         status = truce__view_guard(store, "write to", rewrite->collection, error);
     if (!status)
-        status = truce__store_interrupted(store, error);
+        status = truce__store_begin(store, error);
     if (status || !rewrite->count)
         return status;
     status = store->ops->rewrite(store, rewrite, &caught);
@@ -468,7 +468,7 @@ truce_status truce_find_and_modify(truce_store *store, const char *collection, c
     if (!status)
         status = truce__view_guard(store, "find and modify in", collection, error);
     if (!status)
-        status = truce__store_interrupted(store, error);
+        status = truce__store_begin(store, error);
     if (status) {
         bson_init(document);
         return status;

@@ -4,6 +4,7 @@
  * checked, by the time that the whole program may take.
  */
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -369,4 +370,100 @@ TEST(the_stages_of_a_pipeline_share_one_maximum_of_memory)
         run_pipeline(store, "[{'$unwind':'$a'},{'$sort':{'a':1}},{'$skip':1000000}]", 0, &error),
         error);
     truce_store_close(store);
+}
+
+/* What all stages hold together, one more stage that finds out too late, and what the process has anyway. */
+#define MEMORY_MAX_KB        ((256 + 100 + 64) * 1024)
+
+#define LOOKUP(as, pipeline) "{'$lookup':{'from':'c','pipeline':[" pipeline "],'as':'" as "'}}"
+#define WIDE                 "{'$unwind':'$a'},{'$set':{'x':'" TEXT_500 "'}}"
+#define TEXT_50              "12345678901234567890123456789012345678901234567890"
+#define TEXT_500             TEXT_50 TEXT_50 TEXT_50 TEXT_50 TEXT_50 TEXT_50 TEXT_50 TEXT_50 TEXT_50 TEXT_50
+#define PUSH                 "{'$group':{'_id':'$_id','all':{'$push':'$$ROOT'}}}"
+
+static const char *const wide_pipelines[] = {
+    "[{'$limit':1}," LOOKUP("f1", WIDE) "," LOOKUP("f2", WIDE) "," LOOKUP("f3", WIDE) "," LOOKUP(
+        "f4",
+        WIDE) "," LOOKUP("f5",
+                         WIDE) "," LOOKUP("f6",
+                                          WIDE) "," LOOKUP("f7",
+                                                           WIDE) "," LOOKUP("f8",
+                                                                            WIDE) ",{'$project':{'_id':1}}]",
+    "[{'$limit':1}," LOOKUP(
+        "f1",
+        "{'$limit':1}," LOOKUP(
+            "f2",
+            "{'$limit':1}," LOOKUP(
+                "f3", "{'$limit':1}," LOOKUP("f4", WIDE) "," LOOKUP(
+                          "g4", WIDE)) "," LOOKUP("g3",
+                                                  WIDE)) "," LOOKUP("g2",
+                                                                    WIDE)) "," LOOKUP("g1",
+                                                                                      WIDE) "]",
+    "[{'$facet':{'a':[" WIDE "],'b':[" WIDE "],'c':[" WIDE "],'d':[" WIDE ",{'$sort':{'x':1}}],"
+    "'e':[" WIDE "," PUSH "]}}]",
+    "[{'$unionWith':{'coll':'c','pipeline':[" WIDE "," PUSH
+    ",{'$unionWith':{'coll':'c','pipeline':[" WIDE "," PUSH
+    ",{'$unionWith':{'coll':'c','pipeline':[" WIDE ",{'$sort':{'x':1}}]}}]}}]}},"
+    "{'$unionWith':{'coll':'c','pipeline':[" WIDE "," PUSH
+    "]}},{'$sort':{'x':1}},{'$skip':100000}]",
+    "[" WIDE ",{'$sort':{'x':1}}," PUSH ",{'$bucketAuto':{'groupBy':'$_id','buckets':1,'output':{"
+    "'all':{'$push':'$all'}}}}]",
+};
+
+/* The sanitizers take memory of their own. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__linux__)
+#define MEMORY_IS_OTHERS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define MEMORY_IS_OTHERS 1
+#endif
+#endif
+#ifndef MEMORY_IS_OTHERS
+#define MEMORY_IS_OTHERS 0
+#endif
+
+static long peak_kb(void)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[200];
+    long peak = -1;
+
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "VmHWM: %ld kB", &peak) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return peak;
+}
+
+static void run_wide(const char *json)
+{
+    truce_store *store = open_store("memory:");
+    bson_error_t error = {0};
+
+    fill(store);
+    (void)!run_pipeline(store, json, 0, &error);
+    truce_store_close(store);
+    CHECK_INT(peak_kb(), <, MEMORY_MAX_KB);
+}
+
+/* Each in a process of its own, whose memory is measured. */
+TEST(no_pipeline_takes_more_memory_than_a_pipeline_may)
+{
+#if MEMORY_IS_OTHERS
+    test_skip("memory is not measured here");
+#else
+    for (size_t i = 0; i < sizeof wide_pipelines / sizeof *wide_pipelines; i++) {
+        pid_t child = fork();
+        int status = 1;
+
+        REQUIRE(child >= 0);
+        if (!child) {
+            run_wide(wide_pipelines[i]);
+            test_child_exit();
+        }
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK_INT(status, ==, 0);
+    }
+#endif
 }

@@ -1,4 +1,6 @@
 #include "engine/storage/kv.h"
+#include "base/budget.h"
+#include "base/status.h"
 #include "engine/storage/kv_wal.h"
 
 #include <sqlite3.h>
@@ -385,6 +387,79 @@ TEST(a_transaction_may_be_larger_than_the_page_cache)
     CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
     for (int64_t row = 1; row <= LARGE_ROWS && !test_failures(); row++)
         has_body(reader, row, row % 2);
+    truce__kv_snapshot_end(reader);
+    close_both();
+}
+
+/* ---- the time of a call --------------------------------------------------------------------- */
+
+static int ticks;
+
+static int64_t tick(void)
+{
+    return ++ticks;
+}
+
+/* Over at the third look. */
+static struct budget of_three_looks(void)
+{
+    struct budget budget;
+
+    truce__budget_init(&budget, 2, NULL);
+    budget.clock_ns = tick;
+    ticks = 0;
+    return budget;
+}
+
+/* The pages are in the file, and more than a reader's cache holds. */
+static void write_many(void)
+{
+    enum { ROWS = 2000 };
+    uint8_t body[LARGE_BYTES];
+    bson_error_t error;
+    int pages, moved;
+
+    begin();
+    CHECK_OK(truce__kv_keys_create(writer, 1, &error), error);
+    for (int64_t row = 1; row <= ROWS; row++) {
+        char key[16];
+        int64_t made = row;
+
+        fill_body(body, row, 0);
+        CHECK_OK(truce__kv_row_insert(writer, 0, &made, (struct bytes){body, sizeof body}, &error),
+                 error);
+        snprintf(key, sizeof key, "%06d", (int)row);
+        CHECK_OK(truce__kv_key_insert(writer, 1, text(key), row, &error), error);
+    }
+    commit();
+    CHECK_OK(truce__kv_checkpoint(writer, true, &pages, &moved, &error), error);
+}
+
+TEST(what_sqlite_counts_ends_with_the_budget)
+{
+    struct budget budget;
+    int64_t number, bytes;
+    bson_error_t error;
+    uint32_t version;
+
+    REQUIRE(open_both());
+    write_many();
+    CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
+    budget = of_three_looks();
+    truce__kv_bound(reader, &budget);
+    CHECK_STATUS(TRUCE_TIMEOUT, truce__kv_rows_count(reader, 0, &number, &error), error);
+    CHECK_INT(error.code, ==, CODE_MAX_TIME_MS_EXPIRED);
+    CHECK_INT(ticks, ==, 3);
+    budget = of_three_looks();
+    CHECK_STATUS(TRUCE_TIMEOUT, truce__kv_rows_measure(reader, 0, &number, &bytes, &error), error);
+    budget = of_three_looks();
+    CHECK_STATUS(TRUCE_TIMEOUT,
+                 truce__kv_keys_within(reader, 1, text("0"), text("9"), 0, &number, &error), error);
+    CHECK_INT(error.code, ==, CODE_MAX_TIME_MS_EXPIRED);
+    truce__kv_bound(reader, NULL);
+    CHECK_OK(truce__kv_keys_within(reader, 1, text("0"), text("9"), 0, &number, &error), error);
+    CHECK_INT(number, ==, 2000);
+    CHECK_INT(count(reader), ==, 2000);
     truce__kv_snapshot_end(reader);
     close_both();
 }

@@ -184,10 +184,14 @@ truce_status truce__engine_collection_list(struct engine *engine, bson_t *collec
 {
     truce_status status = truce__engine_usable(engine, error);
     struct reader *reader = NULL;
+    struct budget budget;
 
     bson_init(collections);
+    truce__engine_budget(engine, 0, &budget);
     if (!status)
         status = truce__engine_read_begin(engine, false, &reader, error);
+    if (reader)
+        truce__kv_bound(reader->kv, &budget);
     for (uint32_t i = 0; !status && i < reader->catalog->count; i++) {
         char buffer[16];
         const char *key;
@@ -198,8 +202,10 @@ truce_status truce__engine_collection_list(struct engine *engine, bson_t *collec
         status = describe(reader->kv, &reader->catalog->collections[i], &description, error);
         bson_append_document_end(collections, &description);
     }
-    if (reader)
+    if (reader) {
+        truce__kv_bound(reader->kv, NULL);
         truce__engine_read_end(engine, reader);
+    }
     return status;
 }
 

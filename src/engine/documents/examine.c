@@ -23,8 +23,12 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
-#define LOOKS         5
-#define LOOK_AGAIN_MS 20
+#define LOOKS          5
+#define LOOK_AGAIN_MS  20
+#define STEPS_OF_PAGE  64
+#define STEPS_OF_KEY   16 /* that is looked for in an index */
+#define STEPS_OF_ENTRY 4
+#define BYTES_OF_STEP  64
 
 struct index_state_found {
     int64_t keys;    /* of all documents */
@@ -45,7 +49,18 @@ struct examine {
     examine_take *take;
     void *arg;
     bool repair;
+    struct budget budget;
+    truce_status over; /* TIMEOUT: the budget is */
+    bson_error_t why;
 };
+
+/* False: the time is over, and everything ends. */
+static bool goes_on(struct examine *examine, uint32_t steps)
+{
+    if (!examine->over)
+        examine->over = truce__budget_spend(&examine->budget, steps, &examine->why);
+    return !examine->over;
+}
 
 static void tell(struct examine *examine, const char *rule, const char *collection,
                  const char *change, bool repaired, const char *text)
@@ -84,7 +99,9 @@ static truce_status examine_pages(struct examine *examine, bson_error_t *error)
     for (uint32_t page = 1; !status && page < UINT32_MAX; page++) {
         char text[80];
 
-        status = look_at_page(examine->reader->kv, page, &there, &sound, error);
+        status = truce__budget_spend(&examine->budget, STEPS_OF_PAGE, error);
+        if (!status)
+            status = look_at_page(examine->reader->kv, page, &there, &sound, error);
         if (status || !there)
             break;
         snprintf(text, sizeof text, "page %u of the file has a wrong checksum", page);
@@ -115,7 +132,8 @@ static void examine_keys(struct examine *examine, uint32_t number, int64_t row,
         return;
     if (examine->keys.multikey_fields & ~index->multikey_fields)
         found->arrays = true;
-    for (uint32_t i = 0; i < examine->keys.count && !found->unread; i++) {
+    for (uint32_t i = 0;
+         i < examine->keys.count && !found->unread && goes_on(examine, STEPS_OF_KEY); i++) {
         status = truce__kv_key_find(examine->reader->kv, index->id, key_at(&examine->keys, i), row,
                                     NULL);
         found->missing += status == TRUCE_NOT_FOUND;
@@ -145,7 +163,7 @@ static void examine_documents(struct examine *examine)
     cursor.raw = true;
     while (!status) {
         status = truce__kv_cursor_next(&cursor, &error);
-        if (status)
+        if (status || !goes_on(examine, 1 + (uint32_t)(cursor.body.size / BYTES_OF_STEP)))
             break;
         if (!truce__document_sound(cursor.body.data, cursor.body.size)) {
             tell_row(examine, cursor.row);
@@ -160,7 +178,7 @@ static void examine_documents(struct examine *examine)
         }
     }
     truce__kv_cursor_close(&cursor);
-    if (status == TRUCE_NOT_FOUND)
+    if (status == TRUCE_NOT_FOUND || examine->over)
         return;
     examine->unread = true;
     tell(examine, "unreadable", collection->name,
@@ -180,7 +198,7 @@ static void examine_entries(struct examine *examine, uint32_t number)
 
     while (!status) {
         status = truce__kv_cursor_next(&cursor, NULL);
-        if (status)
+        if (status || !goes_on(examine, STEPS_OF_ENTRY))
             break;
         if (index->spec.unique && found->entries && last.size == cursor.key.size &&
             !memcmp(last.bytes, cursor.key.data, cursor.key.size))
@@ -221,6 +239,7 @@ struct rebuild {
     const char *collection;
     int64_t index;
     bool leave; /* the old table where it is */
+    struct budget *budget;
 };
 
 static truce_status enter_all(struct rebuild *rebuild, struct writer *writer, bson_error_t *error)
@@ -238,6 +257,11 @@ static truce_status enter_all(struct rebuild *rebuild, struct writer *writer, bs
             status = truce__kv_cursor_next(&cursor, error);
         if (!status) {
             after = cursor.row;
+            status = truce__budget_spend(
+                rebuild->budget, STEPS_OF_PAGE + (uint32_t)(cursor.body.size / BYTES_OF_STEP),
+                error);
+        }
+        if (!status) {
             document = bson_new_from_data(cursor.body.data, cursor.body.size);
         }
         truce__kv_cursor_close(&cursor);
@@ -284,18 +308,19 @@ static void reset_rebuild(struct write_op *base)
     (void)base; /* it keeps nothing between its runs */
 }
 
-static truce_status rebuild(struct engine *engine, const char *collection, int64_t index)
+/* TIMEOUT: the time of the call is over, and the index is as it was. */
+static truce_status rebuild(struct engine *engine, struct budget *budget, const char *collection,
+                            int64_t index, bson_error_t *error)
 {
-    struct rebuild op = {.collection = collection, .index = index};
-    bson_error_t ignored;
-    truce_status status = truce__engine_writable(engine, &ignored);
+    struct rebuild op = {.collection = collection, .index = index, .budget = budget};
+    truce_status status = truce__engine_writable(engine, error);
 
     op.base.run = run_rebuild;
     op.base.reset = reset_rebuild;
     for (int i = 0; i < 2 && (!i ? !status : status == TRUCE_CORRUPT); i++) {
         op.leave = i;
         op.base.deadline_ns = truce__engine_deadline(engine, 0);
-        status = truce__writer_run(&engine->writer, &op.base, &ignored);
+        status = truce__writer_run(&engine->writer, &op.base, error);
     }
     return status;
 }
@@ -327,9 +352,18 @@ static void tell_index(struct examine *examine, const struct work *work, bool un
     bool repaired = false;
     char text[200];
 
+    if (work->wrong && examine->repair && !unread && goes_on(examine, 1)) {
+        bson_error_t why;
+        truce_status status =
+            rebuild(examine->engine, &examine->budget, work->collection, work->id, &why);
+
+        repaired = !status;
+        if (examine->budget.over) {
+            examine->over = status;
+            examine->why = why;
+        }
+    }
     if (work->wrong) {
-        repaired =
-            examine->repair && !unread && !rebuild(examine->engine, work->collection, work->id);
         tell(examine, "wrong-index", work->collection,
              unread ? "none: documents of the collection cannot be read"
                     : "build the index anew from its documents",
@@ -361,9 +395,11 @@ static truce_status examine_collection(struct examine *examine, int64_t id, bson
     for (uint32_t i = 0; i < count; i++) {
         const struct index *index = &examine->collection->indexes[i];
 
-        if (index->state != INDEX_READY)
+        if (index->state != INDEX_READY || examine->over)
             continue;
         examine_entries(examine, i);
+        if (examine->over)
+            break;
         work[i] = (struct work){.collection = bson_strdup(examine->collection->name),
                                 .index = bson_strdup(index->spec.name),
                                 .id = index->id,
@@ -376,11 +412,14 @@ static truce_status examine_collection(struct examine *examine, int64_t id, bson
     }
     end(examine);
     for (uint32_t i = 0; i < count; i++) {
-        tell_index(examine, &work[i], examine->unread);
+        if (work[i].collection)
+            tell_index(examine, &work[i], examine->unread);
         bson_free(work[i].collection);
         bson_free(work[i].index);
     }
-    return TRUCE_OK;
+    if (examine->over && error)
+        *error = examine->why;
+    return examine->over;
 }
 
 truce_status truce__engine_examine(struct engine *engine, bool repair, examine_take *take,
@@ -391,6 +430,7 @@ truce_status truce__engine_examine(struct engine *engine, bool repair, examine_t
     int64_t *ids = NULL;
     uint32_t count = 0;
 
+    truce__engine_budget(engine, 0, &examine.budget);
     if (!status)
         status = begin(&examine, error);
     if (status)

@@ -6,8 +6,8 @@
  *     admit     the definition is checked against those that are there; the index is entered into
  *               the catalog as BUILDING with an empty key table. From here on every writer of every
  *               process keeps it up to date for the documents that it changes.
- *     fill      CHUNK documents after the last row that was done are entered, again and again,
- *               until there are none left
+ *     fill      CHUNK documents (or CHUNK_BYTES of them) after the last row that was done are entered,
+ *               again and again, until there are none left
  *     check     (unique only) CHECKING: all documents are in it, so from here on writers refuse new
  *               repeats; older ones are looked for in snapshots, in the order of keys
  *     ready     READY: queries use it
@@ -17,7 +17,7 @@
  * A step works on a copy of what is committed (`at`), since it may be rolled back and run again with others
  * of its group; it counts as done when its transaction is committed.
  *
- * What fails (a repeated key, parallel arrays, a full disk) drops the index again. While it builds,
+ * What fails (a repeated key, parallel arrays, a full disk, a call whose time is over) drops the index again. While it builds,
  * the builder holds a claim on the lock file by the index's number, which dies with it: an index
  * that is not READY and has no claim is nobody's, and is dropped by whoever opens the store for
  * creates an index or opens the store for writing next.
@@ -34,7 +34,10 @@
 #include "engine/documents/documents.h"
 #include "query/index/index_set.h"
 
-#define CHUNK 1000
+#define CHUNK             1000
+#define CHUNK_BYTES       (16 * 1024 * 1024)
+#define STEPS_OF_DOCUMENT 64 /* that is entered, besides those for its size */
+#define STEPS_OF_ENTRY    4  /* that is compared with the one before */
 
 /* How far a build has come. */
 struct progress {
@@ -52,6 +55,7 @@ struct build {
     struct progress done; /* what is committed */
     struct progress at;   /* with the step that runs, which may be rolled back and run again */
     int claim;            /* -1: none */
+    struct budget budget; /* of the whole build, but for its abandoning */
 };
 
 /* ---- documents, a chunk at a time ----------------------------------------------------------- */
@@ -62,6 +66,8 @@ struct chunk {
         bson_t *document;
     } items[CHUNK];
     uint32_t count;
+    size_t bytes;
+    bool last; /* there are none behind it */
 };
 
 static void release_chunk(struct chunk *chunk)
@@ -78,6 +84,7 @@ static truce_status add_to_chunk(struct chunk *chunk, const struct kv_cursor *cu
 {
     bson_t *document = bson_new_from_data(cursor->body.data, cursor->body.size);
 
+    chunk->bytes += cursor->body.size;
     chunk->items[chunk->count].row = cursor->row;
     chunk->items[chunk->count++].document = document;
     if (!document)
@@ -92,13 +99,14 @@ static truce_status read_chunk(struct kv *kv, int64_t table, int64_t after, stru
     struct kv_cursor cursor = {0};
     truce_status status = truce__kv_rows_seek(kv, table, after, false, &cursor, error);
 
-    while (!status && chunk->count < CHUNK) {
+    while (!status && chunk->count < CHUNK && chunk->bytes < CHUNK_BYTES) {
         status = truce__kv_cursor_next(&cursor, error);
         if (!status)
             status = add_to_chunk(chunk, &cursor, error);
     }
     truce__kv_cursor_close(&cursor);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    chunk->last = status == TRUCE_NOT_FOUND;
+    return chunk->last ? TRUCE_OK : status;
 }
 
 /* ---- keys that stand twice ------------------------------------------------------------------ */
@@ -111,16 +119,18 @@ struct repeats {
     bool done;
 };
 
-static truce_status look_for_repeats(struct kv *kv, int64_t index, uint32_t entries_max,
+static truce_status look_for_repeats(struct build *build, struct kv *kv, uint32_t entries_max,
                                      struct repeats *repeats, bson_error_t *error)
 {
     struct bytes from = {repeats->key.bytes, repeats->key.size};
     struct kv_cursor cursor = {0};
     truce_status status =
-        truce__kv_keys_seek(kv, index, 0, from, repeats->row, false, &cursor, error);
+        truce__kv_keys_seek(kv, build->at.index, 0, from, repeats->row, false, &cursor, error);
 
     for (uint32_t i = 0; !status && i < entries_max && !repeats->repeated; i++) {
-        status = truce__kv_cursor_next(&cursor, error);
+        status = truce__budget_spend(&build->budget, STEPS_OF_ENTRY, error);
+        if (!status)
+            status = truce__kv_cursor_next(&cursor, error);
         if (status)
             break;
         if (repeats->row && cursor.key.size == repeats->key.size &&
@@ -218,12 +228,17 @@ static truce_status enter_chunk(struct build *build, struct writer *writer,
 {
     truce_status status = TRUCE_OK;
 
-    for (uint32_t i = 0; i < chunk->count && !status; i++)
-        status = truce__documents_index(writer, build->collection, build->at.index,
-                                        chunk->items[i].row, chunk->items[i].document, error);
+    for (uint32_t i = 0; i < chunk->count && !status; i++) {
+        const bson_t *document = chunk->items[i].document;
+
+        status = truce__budget_spend(&build->budget, STEPS_OF_DOCUMENT + document->len / 64, error);
+        if (!status)
+            status = truce__documents_index(writer, build->collection, build->at.index,
+                                            chunk->items[i].row, document, error);
+    }
     if (!status && chunk->count)
         build->at.after = chunk->items[chunk->count - 1].row;
-    build->at.filled = chunk->count < CHUNK;
+    build->at.filled = chunk->last;
     return status;
 }
 
@@ -258,7 +273,7 @@ static truce_status check_and_make_ready(struct build *build, struct writer *wri
     truce_status status = find_built(build, writer, &collection, error);
 
     while (!status && build->spec->unique && !repeats.done && !repeats.repeated)
-        status = look_for_repeats(writer->kv, build->at.index, CHUNK, &repeats, error);
+        status = look_for_repeats(build, writer->kv, CHUNK, &repeats, error);
     if (!status && repeats.repeated)
         status = refuse_repeat(build, writer->kv, collection->id, &repeats, error);
     truce__buffer_release(&repeats.key);
@@ -368,7 +383,7 @@ static truce_status look_in_snapshot(struct engine *engine, struct build *build,
         status = truce__fail(TRUCE_CONFLICT, error,
                              "the index \"%s\" was dropped while it was built", build->spec->name);
     if (!status)
-        status = look_for_repeats(reader->kv, build->at.index, 4 * CHUNK, repeats, error);
+        status = look_for_repeats(build, reader->kv, 4 * CHUNK, repeats, error);
     if (!status && repeats->repeated)
         status = refuse_repeat(build, reader->kv, collection->id, repeats, error);
     truce__readers_end(&engine->readers, reader);
@@ -418,6 +433,7 @@ truce_status truce__engine_index_create(struct engine *engine, const char *colle
         status = truce__index_spec_parse(index, &spec, error);
     if (status)
         return status;
+    truce__engine_budget(engine, 0, &build.budget);
     status = build_index(engine, &build, error);
     truce__lock_disclaim(build.claim);
     truce__index_spec_release(&spec);

@@ -7,20 +7,24 @@
 /* ---- count ---------------------------------------------------------------------------------- */
 
 /* All of a collection without a filter: SQLite counts faster. */
-static truce_status count_all(struct engine *engine, const char *name, int64_t *count,
-                              bson_error_t *error)
+static truce_status count_all(struct engine *engine, const char *name, uint32_t deadline_ms,
+                              int64_t *count, bson_error_t *error)
 {
     const struct collection *collection;
     struct reader *reader;
+    struct budget budget;
     truce_status status = truce__engine_usable(engine, error);
 
     if (!status)
         status = truce__engine_read_begin(engine, false, &reader, error);
     if (status)
         return status;
+    truce__engine_budget(engine, deadline_ms, &budget);
+    truce__kv_bound(reader->kv, &budget);
     collection = truce__catalog_find(reader->catalog, name);
     if (collection)
         status = truce__kv_rows_count(reader->kv, collection->id, count, error);
+    truce__kv_bound(reader->kv, NULL);
     truce__engine_read_end(engine, reader);
     return status;
 }
@@ -34,7 +38,7 @@ truce_status truce__engine_count(struct engine *engine, const char *collection,
 
     *count = 0;
     if (bson_empty(filter) && !options->hint) {
-        status = count_all(engine, collection, count, error);
+        status = count_all(engine, collection, options->deadline_ms, count, error);
         *count = truce__count_cut(*count, options);
         return status;
     }
@@ -49,6 +53,7 @@ truce_status truce__engine_count(struct engine *engine, const char *collection,
 
 struct collecting {
     struct distinct *distinct;
+    struct budget *budget;
     truce_status status;
     bson_error_t error;
 };
@@ -57,8 +62,8 @@ static bool collect_one(const struct found *found, void *arg)
 {
     struct collecting *collecting = arg;
 
-    collecting->status =
-        truce__distinct_add(collecting->distinct, found->document, &collecting->error);
+    collecting->status = truce__distinct_add(collecting->distinct, found->document,
+                                             collecting->budget, &collecting->error);
     return !collecting->status;
 }
 
@@ -66,8 +71,8 @@ truce_status truce__engine_distinct(struct engine *engine, const char *collectio
                                     const bson_t *filter, bson_t *values, bson_error_t *error)
 {
     static const truce_find_options all = {0};
-    struct collecting collecting = {0};
     struct query query;
+    struct collecting collecting = {.budget = &query.budget};
     truce_status status =
         truce__query_init(&query, engine, collection, filter, &all, PLAN_DOCUMENTS, error);
 

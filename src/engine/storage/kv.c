@@ -41,6 +41,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/budget.h"
 #include "base/limits.h"
 #include "engine/storage/kv_format.h"
 #include "engine/storage/kv_page.h"
@@ -56,6 +57,23 @@
 static void configure(void)
 {
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); /* refused where the host was faster: no matter */
+}
+
+/* ---- the time of a call ------------------------------------------------------------------- */
+
+#define INSTRUCTIONS 1000 /* of SQLite's, between two looks */
+
+static int is_over(void *budget)
+{
+    return truce__budget_spend(budget, INSTRUCTIONS, NULL) != TRUCE_OK;
+}
+
+void truce__kv_bound(struct kv *kv, struct budget *budget)
+{
+    truce_assert(kv->state != KV_WRITING);
+    kv->budget = budget;
+    sqlite3_progress_handler(kv->db, budget ? INSTRUCTIONS : 0, budget ? is_over : NULL, budget);
+    (void)sqlite3_file_control(kv->db, "main", KV_PAGE_BOUND, &budget);
 }
 
 /* ---- statements ---------------------------------------------------------------------------- */

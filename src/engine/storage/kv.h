@@ -24,6 +24,8 @@
 #include "base/buffer.h"
 #include "base/status.h"
 
+struct budget;
+
 struct kv;
 
 enum {
@@ -60,6 +62,10 @@ void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t si
 /* How long SQLite's own locks are waited for (other programs on the file; recovery after a crash).
  */
 void truce__kv_patience(struct kv *kv, int64_t milliseconds);
+
+/* From now on what is read takes from the budget, inside SQLite's own loops, too: TIMEOUT when it is over.
+ * NULL: there is no such bound. Not in a write transaction: SQLite reads pages to roll it back, and has to get them. */
+void truce__kv_bound(struct kv *kv, struct budget *budget);
 
 /* A stable view, until snapshot_end. `*version` changes with every change of the tables or of the
  * catalog: see truce__kv_version_bump. */

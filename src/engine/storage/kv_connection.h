@@ -70,8 +70,9 @@ struct kv {
     void *names_arg;
     bool (*sound)(const uint8_t *body, size_t size); /* NULL: any bytes are */
     struct seen seen;                                /* bodies that were sound */
-    bool spoiled;    /* truce__kv_rows_each ended at a body that is not sound */
-    char reason[80]; /* of a failure */
+    bool spoiled;          /* truce__kv_rows_each ended at a body that is not sound */
+    char reason[80];       /* of a failure */
+    struct budget *budget; /* what is read takes from; NULL: nothing does */
 };
 
 /* Makes the SQL function of truce__kv_rows_each; an SQLite result. */

@@ -2,6 +2,7 @@
 #include "engine/storage/kv_connection.h"
 
 #include "base/assert.h"
+#include "base/budget.h"
 #include "engine/storage/kv_page.h"
 
 /* A table that is missing, or an entry that stands where none can: we have asked for neither. */
@@ -72,6 +73,8 @@ static const char *reason_of(struct kv *kv, int result)
 truce_status truce__kv_fail(struct kv *kv, int result, const char *what, bson_error_t *error)
 {
     truce_assert(result != SQLITE_OK && result != SQLITE_ROW && result != SQLITE_DONE);
+    if (result == SQLITE_INTERRUPT && kv->budget && kv->budget->over)
+        return truce__budget_look(kv->budget, error);
     return truce__fail(status_of(result), error, "cannot %s \"%s\": %s", what, kv->path,
                        reason_of(kv, result));
 }

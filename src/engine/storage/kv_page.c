@@ -35,6 +35,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/budget.h"
 #include "engine/storage/kv.h"
 #include "engine/storage/kv_format.h"
 
@@ -44,6 +45,7 @@
 #define PLACE_ID       68
 #define STRIPE         32 /* bytes of one step of all lanes */
 #define PLACE_COMMITS  8  /* in the index of the log */
+#define STEPS_OF_PAGE  64
 
 /* new in SQLite 3.48: parts of pages may be read, which no checksum covers */
 #define SUBPAGE_READ 0x00008000
@@ -55,6 +57,7 @@ struct kv_page_file {
     bool verifies;
     struct kv_watch watch;
     sqlite3_file *real; /* behind this */
+    struct budget *budget;
     const atomic_uint *commits;
     uint8_t page[KV_PAGE_BYTES];
 };
@@ -162,6 +165,8 @@ static int page_read(sqlite3_file *base, void *data, int size, sqlite3_int64 off
     bool header = offset + size <= HEADER_BYTES;
     int result;
 
+    if (truce__budget_spend(file->budget, STEPS_OF_PAGE, NULL))
+        return SQLITE_INTERRUPT;
     if (file->sums && !header && size < KV_PAGE_BYTES &&
         offset % KV_PAGE_BYTES + size <= KV_PAGE_BYTES)
         return read_part(file, data, size, offset);
@@ -232,6 +237,9 @@ static int page_control(sqlite3_file *base, int what, void *arg)
         return SQLITE_OK;
     case KV_PAGE_LOOK:
         return look(file, arg);
+    case KV_PAGE_BOUND:
+        file->budget = *(struct budget **)arg;
+        return SQLITE_OK;
     default:
         return file->real->pMethods->xFileControl(file->real, what, arg);
     }
@@ -373,6 +381,7 @@ int truce__kv_page_open(sqlite3_vfs *real, const char *name, sqlite3_file *base,
     file->verifies = false;
     file->watch = (struct kv_watch){0};
     file->commits = NULL;
+    file->budget = NULL;
     file->real = bson_malloc0((size_t)real->szOsFile);
     result = real->xOpen(real, name, file->real, flags, out);
     if (result) {

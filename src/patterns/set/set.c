@@ -156,6 +156,7 @@ truce_set *truce_set_new(truce_store *store, const truce_set_options *options)
     set->refused = ROOM_CHECK(options, "truce_set_options", &set->refusal) != TRUCE_OK;
     set->layout = options->layout;
     set->form = form_for(store, options->form);
+    set->deadline_ms = options->deadline_ms;
     set->rewrites = options->form == TRUCE_SET_FORM_AUTO &&
                     options->layout == TRUCE_SET_IN_DOCUMENT &&
                     (store->capabilities & TRUCE_CAN_REWRITE);
@@ -439,6 +440,7 @@ static void settle_held(truce_set *set, struct set_call *call)
 truce_status truce_set_apply(truce_set *set, truce_commit *commit, const truce_set_operation *given,
                              size_t count, truce_set_result *results, bson_error_t *error)
 {
+    DEADLINE_SCOPE(set->deadline_ms);
     struct set_operation single;
     struct set_call call = {
         .operations = &single, .count = count, .given = count, .results = results};
@@ -526,6 +528,7 @@ static truce_status plain_document(const truce_set *set, const bson_t *found, bs
 truce_status truce_set_show(truce_set *set, const bson_t *key, bson_t *document,
                             bson_error_t *error)
 {
+    DEADLINE_SCOPE(set->deadline_ms);
     truce_status status;
     bson_t found;
 

@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/buffer.h"
+#include "base/deadline.h"
 #include "base/status.h"
 #include "bson/value.h"
 #include "commit/commit.h"
@@ -43,6 +44,7 @@ struct truce_set {
     uint32_t keys_count;
     truce_set_layout layout;
     truce_set_form form; /* never AUTO */
+    uint32_t deadline_ms;
     bool rewrites; /* operations are merged inside the store, which can; `form` is for the rest */
     bson_error_t refusal;
     bool refused; /* the options were wrong, `refusal` says why */

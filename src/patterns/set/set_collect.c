@@ -264,6 +264,7 @@ static truce_status write_down(truce_set *set, const struct source_state *source
 
 truce_status truce_set_collect(truce_set *set, truce_set_collected *collected, bson_error_t *error)
 {
+    DEADLINE_SCOPE(set->deadline_ms);
     struct source_list list = {0};
     truce_set_collected unused;
     struct sweep *sweep;

@@ -427,6 +427,7 @@ static truce_status walk(struct conversion *conversion, bson_error_t *error)
 
 truce_status truce_set_convert(truce_set *set, truce_set_converted *converted, bson_error_t *error)
 {
+    DEADLINE_SCOPE(set->deadline_ms);
     truce_set_converted unused;
     struct conversion *conversion;
     truce_status status = truce__set_ready(set, error);

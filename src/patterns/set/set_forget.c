@@ -48,6 +48,7 @@ static truce_status remove_all(truce_set *set, const char *collection, const cha
 
 truce_status truce_set_forget(truce_set *set, bool anyway, bson_error_t *error)
 {
+    DEADLINE_SCOPE(set->deadline_ms);
     int64_t removed = 0;
     bool used = false;
     truce_status status = TRUCE_OK;

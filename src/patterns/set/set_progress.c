@@ -432,6 +432,7 @@ truce_status truce_set_record(truce_set *set, const char *consumer,
                               const truce_set_operation *operations, size_t count,
                               bson_error_t *error)
 {
+    DEADLINE_SCOPE(set->deadline_ms);
     struct recording recording = {.set = set, .consumer = consumer};
     const truce_set_operation **sorted;
     truce_status status = truce__set_ready(set, error);
@@ -461,6 +462,7 @@ truce_status truce_set_consume(truce_set *set, const char *consumer,
                                const truce_set_operation *operations, size_t count,
                                truce_set_result *results, bson_error_t *error)
 {
+    DEADLINE_SCOPE(set->deadline_ms);
     truce_set_operation *applied;
     size_t applied_count = 0;
     bson_error_t why;

@@ -249,6 +249,7 @@ void truce__sources_release(struct source_list *list)
 truce_status truce_set_watermark(truce_set *set, int64_t *watermark, bson_t *report,
                                  bson_error_t *error)
 {
+    DEADLINE_SCOPE(set->deadline_ms);
     struct source_list list = {0};
     bson_t array, one;
     truce_status status = TRUCE_OK;
@@ -331,6 +332,7 @@ static truce_status set_floor(truce_set *set, const char *source, int64_t floor,
 truce_status truce_set_source_start(truce_set *set, const char *source, int64_t *first,
                                     bson_error_t *error)
 {
+    DEADLINE_SCOPE(set->deadline_ms);
     const char *name = source ? source : "";
     bson_t filter = BSON_INITIALIZER, document = BSON_INITIALIZER;
     int64_t announced;
@@ -379,6 +381,7 @@ truce_status truce__source_raise(truce_set *set, const char *source, const char 
 truce_status truce_set_source_idle(truce_set *set, const char *source, int64_t below,
                                    bson_error_t *error)
 {
+    DEADLINE_SCOPE(set->deadline_ms);
     truce_status status = truce__set_ready(set, error);
 
     if (!status)
@@ -398,6 +401,7 @@ truce_status truce_set_source_idle(truce_set *set, const char *source, int64_t b
 truce_status truce_set_void(truce_set *set, const char *source, int64_t from, int64_t to,
                             bson_error_t *error)
 {
+    DEADLINE_SCOPE(set->deadline_ms);
     truce_status status = truce__set_ready(set, error);
 
     if (!status)

@@ -342,7 +342,7 @@ static truce_status apply_next(struct stream *base, struct value *document, bson
         if (status || !truce__stream_is_document(*document))
             return status;
         truce__arena_reset(&base->arena);
-        status = truce__stream_spend(base, error);
+        status = truce__budget_spend(base->context.budget, 8 + document->size / 256, error);
         if (!status)
             status = stream->stage->kind->apply(stream->stage->data, *document, &base->context,
                                                 document, error);

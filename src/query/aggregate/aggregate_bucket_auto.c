@@ -131,6 +131,8 @@ static truce_status take_row(struct auto_stream *stream, bson_error_t *error)
                                 &stream->arena, &stream->base.context, error);
 
     save(&stream->max, stream->value);
+    if (!status)
+        status = truce__stream_hold(&stream->base, stream->arena.bytes, error);
     if (!status && stream->arena.bytes > TRUCE_STAGE_MEMORY_MAX)
         status = truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error,
                                "one bucket of $bucketAuto takes more than %d bytes of memory",

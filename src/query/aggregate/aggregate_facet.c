@@ -175,7 +175,9 @@ static truce_status facet_next(struct stream *base, struct value *document, bson
             status = run_branch(stream, &stream->branches[i], error);
     }
     stream->given = true;
-    return status ? status : make_document(stream, document, error);
+    if (!status)
+        status = make_document(stream, document, error);
+    return status ? status : truce__stream_hold(base, stream->results_bytes, error);
 }
 
 static void facet_release(struct stream *base)

@@ -29,6 +29,7 @@
 
 #define VARIABLES_MAX       100
 #define CODE_TOO_MUCH_FOUND 4568
+#define BYTES_OF_STEP       256
 #define FINDS_FIRST         2 /* documents that look into the collection before a table is made */
 
 /* ---- compiled ------------------------------------------------------------------------------- */
@@ -317,6 +318,9 @@ static truce_status lookup_next(struct stream *base, struct value *document, bso
         return status;
     truce__arena_reset(&base->arena);
     status = find_foreign(stream, *document, &found, error);
+    if (!status)
+        status = truce__budget_spend(base->context.budget,
+                                     (document->size + found.size) / BYTES_OF_STEP, error);
     if (!status)
         status = truce__document_with(&base->arena, document, &stream->stage->as, found, error);
     return status ? status : truce__stream_hold(base, held_by(stream), error);

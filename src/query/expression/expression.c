@@ -17,7 +17,7 @@
  *     evaluation      slots: | ROOT | CURRENT | caller's ... | $let, $map ... |
  *
  * Constants are folded while compiling, as MongoDB does, and therefore {$divide: [1, 0]} is an
- * error of the compilation even if no document is ever evaluated.
+ * error of the compilation even if no document is ever evaluated. One that takes long is not folded.
  *
  * Invariants
  *  1. A node and everything it points to lives in the expression's arena or in its copy of the
@@ -32,6 +32,8 @@
 
 #define SLOTS_ON_STACK 16
 #define OWNED_GROWTH   4
+#define FOLD_STEPS_OWN 256
+#define BYTES_OF_STEP  64 /* that a result takes */
 
 enum { SLOT_ROOT, SLOT_CURRENT, SLOTS_FIXED };
 
@@ -167,7 +169,8 @@ truce_status truce__expression_new(struct value source, const char *const *varia
                                    struct expression **expression, bson_error_t *error)
 {
     struct expression *made = bson_malloc0(sizeof *made);
-    struct expression_compiler compiler = {.arena = &made->arena, .owner = made, .error = error};
+    struct expression_compiler compiler = {
+        .arena = &made->arena, .owner = made, .fold_steps = FOLD_STEPS_OWN, .error = error};
     truce_status status;
 
     enter_variables(&compiler, variables);
@@ -231,6 +234,7 @@ truce_status truce__expression_evaluate_within(const struct expression *expressi
     struct value few[SLOTS_ON_STACK];
     struct value *slots = few;
     struct field_finder own = {NULL};
+    size_t before = context->arena->bytes;
     struct evaluation run = {.context = context,
                              .arena = context->arena,
                              .bytes_max = context->arena->bytes + TRUCE_STAGE_MEMORY_MAX,
@@ -248,5 +252,8 @@ truce_status truce__expression_evaluate_within(const struct expression *expressi
     *result = truce__value_missing();
     status = expression->root->evaluate(expression->root, &run, result);
     truce__field_finder_release(&own);
-    return status;
+    if (status || context->arena->bytes < before + BYTES_OF_STEP)
+        return status;
+    return truce__budget_spend(context->budget,
+                               (uint32_t)((context->arena->bytes - before) / BYTES_OF_STEP), error);
 }

@@ -18,6 +18,9 @@ truce_status truce__expression_new(struct value source, const char *const *varia
                                    struct expression **expression, bson_error_t *error);
 void truce__expression_free(struct expression *expression);
 
+/* What constants a thread may compute while compiling is bounded; from here on it is anew: another call. */
+void truce__expression_fold_anew(void);
+
 /* The result lives in context->arena, in `root` or in the expression; VALUE_MISSING is a result. Of
  * the context, `random` is needed for $rand only. `error` is untouched on TRUCE_OK. */
 truce_status truce__expression_evaluate(const struct expression *expression, struct value root,

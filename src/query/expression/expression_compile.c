@@ -274,16 +274,55 @@ truce_status truce__expression_compile_named(struct expression_compiler *compile
 
 /* -- folding ---------------------------------------------------------------------------------- */
 
+/*
+ * Folding takes time and memory before there is anybody to end the call, and a pipeline may have a hundred
+ * thousand constants. So what a thread may fold until truce__expression_fold_anew is bounded; beside it each
+ * expression may always fold a little. A node that is too much is left as it is, and is evaluated in the time of the
+ * call.
+ */
+#define FOLD_STEPS         (1024 * 1024)
+#define FOLD_BYTES_OF_STEP 64
+
+static _Thread_local uint32_t steps_folded;
+
+void truce__expression_fold_anew(void)
+{
+    steps_folded = 0;
+}
+
+static uint32_t least(uint64_t a, uint32_t b)
+{
+    return a < b ? (uint32_t)a : b;
+}
+
+/* TIMEOUT: it takes too much. */
 static truce_status evaluate_constants(struct expression_compiler *compiler,
                                        const struct expression_node *node, struct value *result)
 {
-    struct query_context context = {.arena = compiler->arena};
+    static const int always = 1;
+    size_t before = compiler->arena->bytes;
+    uint32_t common = FOLD_STEPS - steps_folded, taken;
+    uint32_t steps = common > compiler->fold_steps ? common : compiler->fold_steps;
+    struct budget budget = {.left = steps + 1, .interrupted = &always};
+    struct query_context context = {.arena = compiler->arena, .budget = &budget};
+    bson_error_t why = {0};
     struct evaluation run = {.context = &context,
                              .arena = compiler->arena,
-                             .bytes_max = TRUCE_STAGE_MEMORY_MAX,
-                             .error = compiler->error};
+                             .bytes_max = before + (size_t)steps * FOLD_BYTES_OF_STEP,
+                             .error = &why};
+    truce_status status = node->evaluate(node, &run, result);
 
-    return node->evaluate(node, &run, result);
+    if (budget.over || status == TRUCE_LIMIT)
+        budget.left = 0;
+    taken = least(steps + 1 - budget.left + (compiler->arena->bytes - before) / FOLD_BYTES_OF_STEP,
+                  steps);
+    steps_folded += least(taken, common);
+    compiler->fold_steps -= least(taken, compiler->fold_steps);
+    if (!budget.left)
+        return TRUCE_TIMEOUT;
+    if (status && compiler->error)
+        *compiler->error = why;
+    return status;
 }
 
 static bool all_constant(const struct expression_node *node)
@@ -305,7 +344,7 @@ truce_status truce__expression_fold(struct expression_compiler *compiler,
         return TRUCE_OK;
     status = evaluate_constants(compiler, *node, &value);
     if (status)
-        return status;
+        return status == TRUCE_TIMEOUT ? TRUCE_OK : status;
     *node = truce__expression_constant(compiler, value);
     return TRUCE_OK;
 }

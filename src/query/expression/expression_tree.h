@@ -83,6 +83,7 @@ struct expression_compiler {
     const struct expression_scope *scope; /* the variables in sight, innermost first */
     uint32_t slots;                       /* used so far */
     uint32_t depth;
+    uint32_t fold_steps; /* that are left for folding this expression, whatever others took */
     bson_error_t *error;
 };
 

@@ -34,10 +34,11 @@
 #include "base/limits.h"
 #include "query/sort/sort.h"
 
-#define TOP_ROWS_MIN 256
-#define MERGE_WIDTH  16
-#define STEPS_OF_ROW 4
-#define PART_ROWS    16384 /* sorted without a look whether the time is over */
+#define TOP_ROWS_MIN  256
+#define MERGE_WIDTH   16
+#define STEPS_OF_ROW  4
+#define BYTES_OF_STEP 256
+#define PART_ROWS     16384 /* sorted without a look whether the time is over */
 
 struct row {
     uint32_t key_size;
@@ -83,6 +84,11 @@ static int compare_rows(const struct row *a, const struct row *b)
 static int compare_row_pointers(const void *a, const void *b)
 {
     return compare_rows(*(struct row *const *)a, *(struct row *const *)b);
+}
+
+static truce_status spend(const struct sorter *sorter, uint32_t size, bson_error_t *error)
+{
+    return truce__budget_spend(sorter->options.budget, STEPS_OF_ROW + size / BYTES_OF_STEP, error);
 }
 
 static size_t row_bytes(const struct row *row)
@@ -351,7 +357,7 @@ static truce_status merge_last(struct sorter *sorter, size_t count, bson_error_t
     if (!status)
         status = start_heap(sorter, sorter->runs + first, count, error);
     while (!status && sorter->heap_count && !(sorter->limit && written == sorter->limit)) {
-        status = truce__budget_spend(sorter->options.budget, STEPS_OF_ROW, error);
+        status = spend(sorter, sorter->heap[0]->head->payload_size, error);
         if (!status)
             status = write_row(&merged, sorter->heap[0]->head, error);
         written++;
@@ -437,7 +443,7 @@ static truce_status limit_memory(struct sorter *sorter, bson_error_t *error)
 static truce_status add_payload(struct sorter *sorter, const void *payload, uint32_t size,
                                 bson_error_t *error)
 {
-    truce_status status = truce__budget_spend(sorter->options.budget, STEPS_OF_ROW, error);
+    truce_status status = spend(sorter, size, error);
 
     truce_assert(!sorter->giving);
     append_arrival(sorter);
@@ -493,11 +499,10 @@ truce_status truce__sorter_next(struct sorter *sorter, const void **payload, uin
     *payload = NULL;
     *size = 0;
     if (sorter->given && sorter->heap_count) {
-        truce_status status = truce__budget_spend(sorter->options.budget, 1, error);
+        truce_status status = spend(sorter, sorter->heap[0]->head->payload_size, error);
 
         if (!status)
             status = step_heap(sorter, error);
-
         if (status)
             return status;
     }

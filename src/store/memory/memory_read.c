@@ -291,8 +291,9 @@ truce_status truce__memory_distinct(truce_store *base, const char *name, const c
     if (!status)
         status = truce__distinct_new(path, &distinct, error);
     for (size_t i = 0; i < reading.matches.count && !status; i++)
-        status = truce__distinct_add(
-            distinct, truce__value_document(reading.matches.items[i].document->bson), error);
+        status = truce__distinct_add(distinct,
+                                     truce__value_document(reading.matches.items[i].document->bson),
+                                     &reading.budget, error);
     if (!status)
         truce__distinct_values(distinct, values);
     else
