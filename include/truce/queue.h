@@ -261,6 +261,24 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_pause(truce_queue *queue, b
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_resume(truce_queue *queue,
                                                             bson_error_t *error);
 
+/* How much of a queue may be under way, over all processes. All zeros: no limits. */
+typedef struct truce_queue_limits {
+    uint32_t running; /* jobs that run at once; 0: any number */
+    uint32_t rate;    /* claims in per_ms, and in a burst; 0: no limit */
+    uint32_t per_ms;
+    const char *
+        pool; /* the limits are those of a pool, which other queues may be in, too; NULL: the queue's own */
+    uint64_t reserved[4]; /* zeros */
+} truce_queue_limits;
+
+/* `limits` NULL: none any more. Every process knows it within a second; what runs by then counts for nothing. The
+ * limits of a pool are what was said last. A claim is a commit then, and one document of the queue (or the
+ * pool) is written by every claim and every end: some thousands a second. In the collection
+ * `truce_queue_gates`. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_limit(truce_queue *queue,
+                                                           const truce_queue_limits *limits,
+                                                           bson_error_t *error);
+
 /* Of every queue of the store, in the order of their names: an array of {queue, paused, ready, delayed,
  * running, dead, oldest_ms: how long the oldest ready job has been ready}; what has ended well is not counted. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_stats(truce_store *store, bson_t *stats,

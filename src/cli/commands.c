@@ -62,6 +62,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_queue_redrive,
     &cli_queue_pause,
     &cli_queue_resume,
+    &cli_queue_limit,
     &cli_cron_set,
     &cli_cron_list,
     &cli_cron_next,

@@ -99,6 +99,7 @@ extern const struct cli_command cli_queue_discard;
 extern const struct cli_command cli_queue_redrive;
 extern const struct cli_command cli_queue_pause;
 extern const struct cli_command cli_queue_resume;
+extern const struct cli_command cli_queue_limit;
 extern const struct cli_command cli_cron_set;
 extern const struct cli_command cli_cron_list;
 extern const struct cli_command cli_cron_next;

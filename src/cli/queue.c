@@ -1,5 +1,6 @@
-/* truce queue add, list, show, stats, cancel, retry, discard, redrive, pause, resume. `truce work` is in work.c. */
+/* truce queue add, list, show, stats, cancel, retry, discard, redrive, pause, resume, limit. `truce work` is in work.c. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/field.h"
@@ -443,4 +444,77 @@ const struct cli_command cli_queue_resume = {
     .example = "truce queue resume mail",
     .store = CLI_STORE_WRITE,
     .run = run_resume,
+};
+
+/* "100/1m": so many in so long (ms, s, m, h). */
+static bool read_rate(const struct cli *cli, truce_queue_limits *limits)
+{
+    static const struct {
+        const char *unit;
+        uint32_t ms;
+    } units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};
+    const char *text = cli_text(cli, "rate");
+    unsigned long long rate, period = 1;
+    char unit[4] = "";
+
+    if (!text)
+        return true;
+    if (sscanf(text, "%9llu/%9llu%3s", &rate, &period, unit) < 3 &&
+        sscanf(text, "%9llu/%3s", &rate, unit) < 2)
+        rate = 0;
+    for (size_t i = 0; rate && i < sizeof units / sizeof *units; i++) {
+        if (!strcmp(unit, units[i].unit) && period && period <= UINT32_MAX / units[i].ms) {
+            limits->rate = (uint32_t)rate;
+            limits->per_ms = (uint32_t)period * units[i].ms;
+            return true;
+        }
+    }
+    cli_usage(cli,
+              "--rate is so many jobs in so long, for example 100/1m (ms, s, m, h), and not \"%s\"",
+              text);
+    return false;
+}
+
+static int run_limit(struct cli *cli)
+{
+    truce_queue *queue = open_queue(cli, cli->arguments[0]);
+    truce_queue_limits limits = {.pool = cli_text(cli, "pool")};
+    bson_t answer = BSON_INITIALIZER;
+    bson_error_t error;
+    int64_t running;
+    int code = CLI_USAGE;
+
+    if (cli_number(cli, "running", 1, INT32_MAX, 0, &running) && read_rate(cli, &limits)) {
+        bool limited = running || limits.rate;
+        truce_status status;
+
+        limits.running = (uint32_t)running;
+        status = truce_queue_limit(queue, &limits, &error);
+        code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+        BSON_APPEND_UTF8(&answer, limited ? "limited" : "unlimited", cli->arguments[0]);
+        if (!status)
+            cli_answer(cli, &answer, "%s %s", limited ? "limited" : "unlimited", cli->arguments[0]);
+    }
+    bson_destroy(&answer);
+    truce_queue_free(queue);
+    return code;
+}
+
+const struct cli_command cli_queue_limit = {
+    .noun = "queue",
+    .verb = "limit",
+    .arguments = "QUEUE",
+    .summary = "let only so many jobs of a queue run at once, or in a time",
+    .help =
+        "Over all processes. Without options the queue has no limits any more. Queues of one --pool\n"
+        "share one count. Every worker knows it within a second.",
+    .example = "truce queue limit mail --running 5 --rate 100/1m\n"
+               "truce queue limit mail --running 2 --pool smtp",
+    .options =
+        (const struct cli_option[]){{"running", 0, "N", "jobs that run at once", false},
+                                    {"rate", 0, "N/TIME", "jobs begun in a time: 100/1m", false},
+                                    {"pool", 0, "NAME", "the limits are this pool's", false},
+                                    {0}},
+    .store = CLI_STORE_WRITE,
+    .run = run_limit,
 };

@@ -27,6 +27,7 @@
 #define QUEUE_KEYS      "truce_queue_keys"
 #define QUEUE_SETTINGS  "truce_queues"
 #define QUEUE_CRONS     "truce_queue_crons"
+#define QUEUE_GATES     "truce_queue_gates"
 #define LEDGERS         "truce_ledgers" /* the ledgers of the store, and their currencies */
 #define PROBE           "truce_probe"
 

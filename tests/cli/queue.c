@@ -63,6 +63,25 @@ TEST(what_a_program_prints_can_be_one_with_the_end_of_its_job)
     ANSWERS(0, "\"n\": 1", NULL, "find", "effects");
 }
 
+TEST(a_queue_has_limits)
+{
+    begin();
+    ANSWERS(0, "limited mail\n", NULL, "queue", "limit", "mail", "--running", "1", "--rate",
+            "2/1h");
+    ANSWERS(0, "\"running_max\": 1, \"rate\": 2, \"per_ms\": 3600000", NULL, "find",
+            "truce_queue_gates");
+    for (int i = 0; i < 3; i++)
+        ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "cat");
+    ANSWERS(0, "\"ready\": 1", NULL, "queue", "stats");
+    ANSWERS(0, "unlimited mail\n", NULL, "queue", "limit", "mail");
+    ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "cat");
+    ANSWERS(2, "", "100/1m", "queue", "limit", "mail", "--rate", "5");
+    ANSWERS(2, "", "100/1m", "queue", "limit", "mail", "--rate", "0/1s");
+    ANSWERS(2, "", "100/1m", "queue", "limit", "mail", "--rate", "5/1w");
+    ANSWERS(2, "", "1 to", "queue", "limit", "mail", "--running", "0");
+}
+
 TEST(exit_codes_say_later_or_failed)
 {
     begin();

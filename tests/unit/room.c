@@ -228,6 +228,15 @@ static truce_status add_job(const truce_queue_options *of, const truce_job_optio
     return status;
 }
 
+CALL(queue_limits, truce_queue_limits, {
+    const truce_queue_options options = {.queue = "mails"};
+    truce_queue *queue = truce_queue_new(store, &options);
+    truce_status status = truce_queue_limit(queue, &given, error);
+
+    truce_queue_free(queue);
+    return status;
+})
+
 CALL(cron_options, truce_cron_options, {
     const truce_queue_options options = {.queue = "mails"};
     truce_queue *queue = truce_queue_new(store, &options);
@@ -388,6 +397,7 @@ static const struct {
     {"truce_item_options", item_options},
     {"truce_revision_options", revision_options},
     {"truce_cron_options", cron_options},
+    {"truce_queue_limits", queue_limits},
     {"truce_queue_options", queue_options},
     {"truce_job_options", job_options},
     {"truce_job_options", jobs_options},

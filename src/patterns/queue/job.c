@@ -146,7 +146,7 @@ static truce_status end_in(truce_commit *commit, void *arg, bson_error_t *error)
 
     if (!status) {
         make_end(ending, &document, &update);
-        status = update_mine(ending->job, commit, &update, error);
+        status = truce__job_move(commit, &document, &update, error);
     }
     bson_destroy(&update);
     bson_destroy(&document);
@@ -246,7 +246,7 @@ static truce_status work_in(truce_commit *commit, void *arg, bson_error_t *error
         status = working->function(commit, working->arg, error);
     if (!status) {
         truce__job_ends(&update, &document, "done", working->job->result, truce__clock_wall_ms());
-        status = update_mine(working->job, commit, &update, error); /* L3 */
+        status = truce__job_move(commit, &document, &update, error); /* L3 */
     }
     bson_destroy(&update);
     bson_destroy(&document);

@@ -20,7 +20,7 @@ struct truce_queue {
     void *backoff_arg;
     int64_t keep_ms;
     truce_mechanism mechanism;
-    atomic_bool indexed, paused;
+    atomic_bool indexed, paused, gated;
     atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns,
         fired_ns; /* when it was last done (monotonic) */
     bson_error_t refusal;
@@ -54,6 +54,10 @@ static inline uint32_t truce__queue_commit_lease(const truce_queue *queue)
 /* Runs a function in the given commit, or as one of its own. */
 truce_status truce__queue_run(truce_queue *queue, truce_commit *commit,
                               truce_commit_function *function, void *arg, bson_error_t *error);
+
+/* A field of the queue's settings; NULL: without it. */
+truce_status truce__queue_set(truce_queue *queue, const char *field, const bson_value_t *value,
+                              bson_error_t *error);
 
 /* ---- documents ---- */
 
@@ -110,6 +114,29 @@ truce_status truce__cron_fire_one(truce_store *store, const bson_t *cron,
 bson_t *truce__cron_due(void);
 /* NULL: the line is as it should be. */
 const char *truce__cron_fault(const bson_t *cron);
+
+/* ---- queue_claim.c ---- */
+
+/* Appends what a claim looks for, and in which order; the caller destroys it. */
+void truce__job_ready(const truce_queue *queue, bson_t *filter);
+bson_t *truce__job_order(void);
+/* The update that claims a job. `gate` NULL: none, and a single write makes it. */
+void truce__job_claims(const truce_queue *queue, const bson_oid_t *token, const bson_value_t *gate,
+                       bson_t *update);
+/* Of a document that was claimed under the token; copied. */
+truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson_oid_t *token);
+
+/* ---- gate.c, queue_gated.c ---- */
+
+bool truce__gate_has_room(const bson_t *gate, int64_t now_ms);
+/* In a commit: one more is running. NOT_FOUND: there is no room, or no gate. */
+truce_status truce__gate_enter(truce_commit *commit, const bson_value_t *id, bson_error_t *error);
+/* In a commit that read the job: an update by which it is not running any more, if it was. */
+truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson_t *update,
+                             bson_error_t *error);
+/* As try_claim; *gated false: the queue has no limit. */
+truce_status truce__queue_claim_gated(truce_queue *queue, size_t most, truce_job **jobs,
+                                      size_t *count, bool *gated, bson_error_t *error);
 
 /* ---- queue_promote.c: what stands between a job and its claim ---- */
 

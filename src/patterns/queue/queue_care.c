@@ -5,7 +5,7 @@
  * A job goes by a removal that compares `expires`; before it goes its key, if the key still names it. A crash between
  * the two leaves a job without its key's document: it expired, so it stands in nobody's way.
  *
- * The check: L1, keys without a job, and cron lines that can never fire.
+ * The check: L1, keys without a job, cron lines that can never fire, and gates that are miscounted.
  */
 #include "patterns/queue/queue_care.h"
 
@@ -316,11 +316,71 @@ static truce_status check_cron(struct check *check, const char *collection, cons
     return TRUCE_OK;
 }
 
+/* ---- the check of gates ---- */
+
+struct counting {
+    const bson_t *seen; /* the gate, before the count */
+    int64_t running;
+    bool mended;
+};
+
+static truce_status count_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct counting *counting = arg;
+    bson_value_t id = truce__document_id(counting->seen);
+    bson_t *update = BCON_NEW("$set", "{", "running", BCON_INT64(counting->running), "}"), gate;
+    truce_status status = truce_commit_read(commit, QUEUE_GATES, &id, &gate, error);
+
+    counting->mended = !status && bson_equal(&gate, counting->seen);
+    if (counting->mended)
+        status = truce_commit_update(commit, QUEUE_GATES, &id, NULL, update, error);
+    bson_destroy(&gate);
+    bson_destroy(update);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* Every claim and every end writes the gate: a count between two looks at one and the same gate is right. */
+static truce_status check_gate(struct check *check, const char *collection, const bson_t *gate,
+                               void *arg, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(gate);
+    bson_t *running = BCON_NEW("undone.state", BCON_UTF8("running")), *filter = bson_new(), again;
+    struct counting counting = {.seen = gate};
+    const struct finding finding = {
+        .rule = "job-gate",
+        .collection = collection,
+        .text = "\"running\" is not the number of jobs that run through this gate",
+        .repair = "count them",
+        .id = &id};
+    truce_status status;
+
+    (void)arg;
+    BSON_APPEND_VALUE(running, "lease.gate", &id);
+    BSON_APPEND_VALUE(filter, "_id", &id);
+    status = truce_count(check->store, QUEUE, running, NULL, &counting.running, error);
+    if (!status) {
+        status = truce_find_one(check->store, collection, filter, NULL, &again, error);
+        if (!status && bson_equal(&again, gate) && !bson_has_field(gate, "_intent") &&
+            counting.running != truce__field_number(gate, "running")) {
+            if (check->repair)
+                status = truce_transact(check->store, count_in, &counting, NULL, error);
+            if (!status)
+                truce__check_tell(check, &finding, counting.mended);
+        }
+        bson_destroy(&again);
+    }
+    bson_destroy(running);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 truce_status truce__queue_check(struct check *check, bson_error_t *error)
 {
     truce_status status = truce__check_each(check, QUEUE, NULL, check_job, NULL, error);
 
     if (!status)
         status = truce__check_each(check, QUEUE_KEYS, NULL, check_key, NULL, error);
-    return status ? status : truce__check_each(check, QUEUE_CRONS, NULL, check_cron, NULL, error);
+    if (!status)
+        status = truce__check_each(check, QUEUE_CRONS, NULL, check_cron, NULL, error);
+    return status ? status : truce__check_each(check, QUEUE_GATES, NULL, check_gate, NULL, error);
 }

@@ -52,6 +52,7 @@ static truce_status ask_settings(truce_queue *queue, bson_error_t *error)
     if (!status || status == TRUCE_NOT_FOUND) {
         atomic_store(&queue->paused, !status && bson_iter_init_find(&iter, &found, "paused") &&
                                          bson_iter_as_bool(&iter));
+        atomic_store(&queue->gated, !status && bson_has_field(&found, "gate"));
         status = TRUCE_OK;
     }
     bson_destroy(&found);
@@ -78,7 +79,7 @@ static truce_status on_the_way(truce_queue *queue, bool nothing_else, bson_error
 
 /* ---- what a claim looks for, and what it does ------------------------------------------------------ */
 
-static void ready_filter(const truce_queue *queue, bson_t *filter)
+void truce__job_ready(const truce_queue *queue, bson_t *filter)
 {
     BCON_APPEND(filter, "undone.state", BCON_UTF8("ready"), "undone.queue", BCON_UTF8(queue->name),
                 "_intent", "{", "$exists", BCON_BOOL(false), "}");
@@ -90,26 +91,35 @@ static void running_filter(const truce_queue *queue, const bson_oid_t *token, bs
                 BCON_UTF8(queue->name), "lease.token", BCON_OID(token));
 }
 
-static bson_t *ready_order(void)
+bson_t *truce__job_order(void)
 {
     return BCON_NEW("undone.rank", BCON_INT32(1), "undone.at", BCON_INT32(1));
 }
 
 /* The end of a lease of at most the job's timeout is the extension's affair; the first one is short enough. */
-static void claim_update(const truce_queue *queue, const bson_oid_t *token, bson_t *update)
+void truce__job_claims(const truce_queue *queue, const bson_oid_t *token, const bson_value_t *gate,
+                       bson_t *update)
 {
     int64_t now_ms = truce__clock_wall_ms();
+    bson_t set, lease;
 
-    BCON_APPEND(update, "$set", "{", "state", BCON_UTF8("running"), "undone.state",
-                BCON_UTF8("running"), "undone.rank", BCON_INT32(0), "undone.at",
-                BCON_DATE_TIME(now_ms + queue->lease_ms), "lease", "{", "worker",
-                BCON_UTF8(queue->worker), "token", BCON_OID(token), "since", BCON_DATE_TIME(now_ms),
-                "ms", BCON_INT64(queue->lease_ms), "}", "_rev", BCON_OID(token), "}", "$inc", "{",
-                "epoch", BCON_INT64(1), "attempt", BCON_INT32(1), "}");
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
+    BCON_APPEND(&set, "state", BCON_UTF8("running"), "undone.state", BCON_UTF8("running"),
+                "undone.rank", BCON_INT32(0), "undone.at",
+                BCON_DATE_TIME(now_ms + queue->lease_ms));
+    BSON_APPEND_DOCUMENT_BEGIN(&set, "lease", &lease);
+    BCON_APPEND(&lease, "worker", BCON_UTF8(queue->worker), "token", BCON_OID(token), "since",
+                BCON_DATE_TIME(now_ms), "ms", BCON_INT64(queue->lease_ms));
+    if (gate)
+        BSON_APPEND_VALUE(&lease, "gate", gate);
+    bson_append_document_end(&set, &lease);
+    if (!gate) /* a single write makes it, no commit */
+        BSON_APPEND_OID(&set, "_rev", token);
+    bson_append_document_end(update, &set);
+    BCON_APPEND(update, "$inc", "{", "epoch", BCON_INT64(1), "attempt", BCON_INT32(1), "}");
 }
 
-/* `document` becomes the job's. */
-static truce_job *new_job(truce_queue *queue, bson_t *document, const bson_oid_t *token)
+truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson_oid_t *token)
 {
     truce_job *job = bson_malloc0(sizeof *job);
     bson_value_t id = truce__document_id(document);
@@ -159,7 +169,8 @@ static truce_status claim_unanswered(truce_queue *queue, const bson_oid_t *token
 static truce_status claim_one(truce_queue *queue, truce_job **job, bson_error_t *error)
 {
     bool keeps_order = (queue->store->capabilities & TRUCE_CAN_KEEP_ORDER) != 0;
-    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, *sort = ready_order(), document;
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, *sort = truce__job_order(),
+           document;
     truce_modify_options options = {.sort = sort,
                                     .return_new = true,
                                     .relaxed = keeps_order,
@@ -168,8 +179,8 @@ static truce_status claim_one(truce_queue *queue, truce_job **job, bson_error_t 
     truce_status status;
 
     truce__id_new(&token);
-    ready_filter(queue, &filter);
-    claim_update(queue, &token, &update);
+    truce__job_ready(queue, &filter);
+    truce__job_claims(queue, &token, NULL, &update);
     status = truce_find_and_modify(queue->store, QUEUE, &filter, &update, &options, &document, NULL,
                                    error);
     if (truce__unanswered(status) && !claim_unanswered(queue, &token, &document))
@@ -177,7 +188,7 @@ static truce_status claim_one(truce_queue *queue, truce_job **job, bson_error_t 
     if (!status)
         status = check_found(&document, error);
     if (!status)
-        *job = new_job(queue, &document, &token);
+        *job = truce__job_new(queue, &document, &token);
     bson_destroy(&document);
     bson_destroy(&filter);
     bson_destroy(&update);
@@ -191,7 +202,7 @@ static truce_status claim_one(truce_queue *queue, truce_job **job, bson_error_t 
 static truce_status gather_ready(truce_queue *queue, size_t most, bson_t *filters, size_t *count,
                                  bson_error_t *error)
 {
-    bson_t filter = BSON_INITIALIZER, *sort = ready_order(),
+    bson_t filter = BSON_INITIALIZER, *sort = truce__job_order(),
            *projection = BCON_NEW("_id", BCON_INT32(1));
     truce_find_options options = {
         .sort = sort, .projection = projection, .limit = (int64_t)most, .early = true};
@@ -200,7 +211,7 @@ static truce_status gather_ready(truce_queue *queue, size_t most, bson_t *filter
     truce_status status;
 
     *count = 0;
-    ready_filter(queue, &filter);
+    truce__job_ready(queue, &filter);
     status = truce_find(queue->store, QUEUE, &filter, &options, &cursor, error);
     while (!status && *count < most) {
         bson_value_t id;
@@ -214,7 +225,7 @@ static truce_status gather_ready(truce_queue *queue, size_t most, bson_t *filter
         id = truce__document_id(found);
         bson_init(&filters[*count]);
         BSON_APPEND_VALUE(&filters[*count], "_id", &id);
-        ready_filter(queue, &filters[(*count)++]);
+        truce__job_ready(queue, &filters[(*count)++]);
     }
     truce_cursor_close(cursor);
     bson_destroy(&filter);
@@ -235,7 +246,7 @@ static truce_status claim_all(truce_queue *queue, const bson_t *filters, size_t 
     bson_t update = BSON_INITIALIZER;
     truce_status status;
 
-    claim_update(queue, token, &update);
+    truce__job_claims(queue, token, NULL, &update);
     for (size_t i = 0; i < count; i++)
         writes[i] = (truce_write){TRUCE_WRITE_UPDATE, QUEUE, &filters[i], &update};
     status = truce_bulk(queue->store, writes, count, &options, outcomes, error);
@@ -273,7 +284,7 @@ static truce_status collect(truce_queue *queue, const bson_oid_t *token, size_t 
         status = truce_cursor_next(cursor, &found, error);
         if (status || !found)
             break;
-        jobs[(*count)++] = new_job(queue, (bson_t *)found, token);
+        jobs[(*count)++] = truce__job_new(queue, found, token);
     }
     truce_cursor_close(cursor);
     bson_destroy(&filter);
@@ -307,7 +318,12 @@ static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs,
                               bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
+    bool gated = atomic_load(&queue->gated);
 
+    if (gated)
+        status = truce__queue_claim_gated(queue, most, jobs, count, &gated, error);
+    if (status || gated)
+        return status;
     for (int i = 0; most > 1 && i < BULK_TRIES && !status && !*count; i++)
         status = claim_several(queue, most, jobs, count, error);
     if (status || *count)
@@ -321,10 +337,12 @@ static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs,
 
 static truce_status nothing(const truce_queue *queue, bson_error_t *error)
 {
-    return truce__fail(TRUCE_NOT_FOUND, error,
-                       atomic_load(&queue->paused) ? "queue %s is paused"
-                                                   : "queue %s has no job that is ready",
-                       queue->name);
+    const char *why = atomic_load(&queue->paused) ? "queue %s is paused"
+                      : atomic_load(&queue->gated)
+                          ? "queue %s has no job that is ready, or is at its limit"
+                          : "queue %s has no job that is ready";
+
+    return truce__fail(TRUCE_NOT_FOUND, error, why, queue->name);
 }
 
 truce_status truce_queue_claim_many(truce_queue *queue, size_t most, truce_job **jobs,

@@ -76,7 +76,6 @@ static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *er
 {
     const struct call *call = arg;
     int64_t now_ms = truce__clock_wall_ms();
-    bson_value_t id = truce__queue_id(call->id);
     bson_t job, update = BSON_INITIALIZER;
     truce_status status = read_job(call->queue, commit, call->id, &job, error);
     const char *state = truce__job_state(&job);
@@ -92,7 +91,7 @@ static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *er
         make_retry(&job, now_ms, &update);
     else
         truce__job_ends(&update, &job, rules[call->control].name, NULL, now_ms);
-    status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
+    status = truce__job_move(commit, &job, &update, error);
 out:
     bson_destroy(&update);
     bson_destroy(&job);
@@ -204,26 +203,39 @@ truce_status truce_queue_redrive(truce_queue *queue, uint32_t limit, uint32_t *c
 
 /* ---- pauses ------------------------------------------------------------------------------------- */
 
-static truce_status set_paused(truce_queue *queue, bool paused, bson_error_t *error)
+truce_status truce__queue_set(truce_queue *queue, const char *field, const bson_value_t *value,
+                              bson_error_t *error)
 {
-    bson_t *filter = BCON_NEW("_id", BCON_UTF8(queue->name)),
-           *update = BCON_NEW("$set", "{", "paused", BCON_BOOL(paused), "}");
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(queue->name)), update = BSON_INITIALIZER, inner;
     truce_write_options options = {.upsert = true};
     truce_status status = truce__queue_ready(queue, error);
 
+    BSON_APPEND_DOCUMENT_BEGIN(&update, value ? "$set" : "$unset", &inner);
+    if (value)
+        BSON_APPEND_VALUE(&inner, field, value);
+    else
+        BSON_APPEND_UTF8(&inner, field, "");
+    bson_append_document_end(&update, &inner);
     for (int i = 0; i < 5 && !status;
          i++) { /* of two first upserts one may be refused; it does no harm twice */
-        status = truce_update(queue->store, QUEUE_SETTINGS, filter, update, &options, NULL, error);
+        status = truce_update(queue->store, QUEUE_SETTINGS, filter, &update, &options, NULL, error);
         if (status != TRUCE_DUPLICATE && !truce__repeatable(status))
             break;
         status = i < 4 ? TRUCE_OK : status;
     }
-    if (!status) {
-        atomic_store(&queue->paused, paused);
-        atomic_store(&queue->asked_ns, 0);
-    }
+    atomic_store(&queue->asked_ns, 0);
     bson_destroy(filter);
-    bson_destroy(update);
+    bson_destroy(&update);
+    return status;
+}
+
+static truce_status set_paused(truce_queue *queue, bool paused, bson_error_t *error)
+{
+    bson_value_t value = {.value_type = BSON_TYPE_BOOL, .value.v_bool = paused};
+    truce_status status = truce__queue_set(queue, "paused", &value, error);
+
+    if (!status)
+        atomic_store(&queue->paused, paused);
     return status;
 }
 

@@ -162,7 +162,7 @@ static truce_status rescue_in(truce_commit *commit, void *arg, bson_error_t *err
         char *why = reason(&job, now_ms);
 
         truce__job_fails(&update, rescue->queue, &job, why, -1, now_ms);
-        status = truce_commit_update(commit, QUEUE, &rescue->id, NULL, &update, error);
+        status = truce__job_move(commit, &job, &update, error);
         bson_free(why);
     }
     bson_destroy(&job);

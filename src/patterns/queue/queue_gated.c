@@ -1,0 +1,151 @@
+/*
+ * Claiming through a gate (gate.c): a look for the first jobs that are ready, then for one of them
+ *
+ *     a commit that read: the gate, which has room; the job, which is ready
+ *     -> the gate counts it; the job is running, its lease names the gate
+ *
+ * Where the gate has no room nothing is begun: a full queue costs its workers two reads.
+ */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/id.h"
+#include "base/limits.h"
+#include "patterns/queue/queue.h"
+#include "store/care.h"
+
+#define LOOKED_AT 16
+
+struct entering {
+    truce_queue *queue;
+    const bson_value_t *gate;
+    bson_value_t id;
+    bson_oid_t token;
+    bson_t job;  /* as it is then */
+    bool missed; /* it was not ready any more */
+};
+
+static bool is_ready(const truce_queue *queue, const bson_t *job)
+{
+    return !strcmp(truce__job_state(job), "ready") &&
+           !strcmp(truce__field_text(job, "queue"), queue->name);
+}
+
+static truce_status enter_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct entering *entering = arg;
+    bson_t job, update = BSON_INITIALIZER;
+    truce_status status = truce_commit_read(commit, QUEUE, &entering->id, &job, error);
+
+    entering->missed = status == TRUCE_NOT_FOUND || (!status && !is_ready(entering->queue, &job));
+    if (entering->missed)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "the job is not ready any more");
+    if (!status)
+        status = truce__gate_enter(commit, entering->gate, error);
+    if (!status) {
+        truce__job_claims(entering->queue, &entering->token, entering->gate, &update);
+        status = truce_commit_update(commit, QUEUE, &entering->id, NULL, &update, error);
+    }
+    if (!status) {
+        bson_destroy(&entering->job);
+        status = truce_commit_read(commit, QUEUE, &entering->id, &entering->job, error);
+    }
+    bson_destroy(&update);
+    bson_destroy(&job);
+    return status;
+}
+
+/* NOT_FOUND: there is no room, or (*missed) the job was not ready any more. */
+static truce_status enter(truce_queue *queue, const bson_value_t *gate, const bson_value_t *id,
+                          truce_job **job, bool *missed, bson_error_t *error)
+{
+    struct entering entering = {.queue = queue, .gate = gate, .id = *id, .job = BSON_INITIALIZER};
+    truce_status status;
+
+    truce__id_new(&entering.token);
+    status = truce__queue_run(queue, NULL, enter_in, &entering, error);
+    *missed = entering.missed;
+    if (!status)
+        *job = truce__job_new(queue, &entering.job, &entering.token);
+    bson_destroy(&entering.job);
+    return status;
+}
+
+/* The ids of the first jobs that are ready, as documents that the caller destroys. */
+static truce_status look(truce_queue *queue, bson_t **found, size_t *count, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, *sort = truce__job_order(),
+           *projection = BCON_NEW("_id", BCON_INT32(1));
+    truce_find_options options = {
+        .sort = sort, .projection = projection, .limit = LOOKED_AT, .early = true};
+    truce_cursor *cursor = NULL;
+    const bson_t *one = NULL;
+    truce_status status;
+
+    *count = 0;
+    truce__job_ready(queue, &filter);
+    status = truce_find(queue->store, QUEUE, &filter, &options, &cursor, error);
+    while (!status && *count < LOOKED_AT) {
+        status = truce_cursor_next(cursor, &one, error);
+        if (status || !one)
+            break;
+        found[(*count)++] = bson_copy(one);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&filter);
+    bson_destroy(projection);
+    bson_destroy(sort);
+    return status;
+}
+
+static truce_status claim_some(truce_queue *queue, const bson_value_t *gate, size_t most,
+                               truce_job **jobs, size_t *count, bson_error_t *error)
+{
+    bson_t *found[LOOKED_AT];
+    size_t looked_at;
+    truce_status status = look(queue, found, &looked_at, error);
+    bool full = false;
+
+    for (size_t i = 0; i < looked_at; i++) {
+        bson_value_t id = truce__document_id(found[i]);
+        bool missed = false;
+
+        if (!status && !full && *count < most) {
+            status = enter(queue, gate, &id, &jobs[*count], &missed, error);
+            *count += !status;
+            full = status == TRUCE_NOT_FOUND && !missed;
+            if (status == TRUCE_NOT_FOUND)
+                status = TRUCE_OK;
+        }
+        bson_destroy(found[i]);
+    }
+    return status;
+}
+
+truce_status truce__queue_claim_gated(truce_queue *queue, size_t most, truce_job **jobs,
+                                      size_t *count, bool *gated, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(queue->name)), settings, gate = BSON_INITIALIZER;
+    truce_status status =
+        truce_find_one(queue->store, QUEUE_SETTINGS, filter, NULL, &settings, error);
+    bson_iter_t iter;
+
+    *gated = !status && bson_iter_init_find(&iter, &settings, "gate");
+    if (*gated) {
+        bson_reinit(filter);
+        BSON_APPEND_VALUE(filter, "_id", bson_iter_value(&iter));
+        bson_destroy(&gate);
+        status = truce_find_one(queue->store, QUEUE_GATES, filter, NULL, &gate, error);
+        *gated = status != TRUCE_NOT_FOUND;
+    }
+    if (!status && *gated && truce__gate_has_room(&gate, truce__clock_wall_ms()))
+        status = claim_some(queue, bson_iter_value(&iter), most, jobs, count, error);
+    bson_destroy(&gate);
+    bson_destroy(&settings);
+    bson_destroy(filter);
+    if (status == TRUCE_NOT_FOUND) /* there is no limit */
+        status = TRUCE_OK;
+    return status || *count || !*gated ? status : TRUCE_NOT_FOUND;
+}
