@@ -15,10 +15,11 @@
  *
  *     ready     may be claimed           delayed    becomes ready at undone.at
  *     running   claimed: lease {worker, token, since, ms}, which ends at undone.at
+ *     waiting   for its turn in its lane
  *     done      with `result`            dead       failed for good: the dead letters
  *     cancelled, discarded               these four have `ended`, and may have `expires`
  *
- * Besides, where there is such: metadata, tags, key, timeout_ms, keep_ms, steps: {name: result}, progress,
+ * Besides, where there is such: metadata, tags, key, lane {name, width}, timeout_ms, keep_ms, steps: {name: result}, progress,
  * dead: {queue, at} of a dead letter, by which it is found,
  * errors: [{at, attempt, epoch, worker, text}], the last ten.
  *
@@ -106,6 +107,10 @@ typedef struct truce_job_options {
                                  most one job in each period; 0: no period */
     truce_unique_scope unique_scope;
     truce_unique_meeting meeting;
+    /* Jobs of one lane run one after the other, in the order in which they were added, whatever their priorities. One
+     * that fails keeps its turn until its next attempt. NULL: no lane. */
+    const char *lane;
+    uint32_t lane_width;  /* so many of the lane at a time; 0: 1. What was said last counts */
     const bson_oid_t *id; /* NULL: a new one */
     uint64_t reserved[4]; /* zeros */
 } truce_job_options;
@@ -135,7 +140,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_add(truce_queue *queue, tru
                                                          truce_job_added *added,
                                                          bson_error_t *error);
 
-/* Many jobs with one set of options, in one call to the store; not unique ones, and without an id. `ids` (may be NULL) has room for
+/* Many jobs with one set of options, in one call to the store; not unique ones, and without a lane or an id. `ids` (may be NULL) has room for
  * `count`, at most 10,000. All or none where the store can write so; else those before the one that
  * failed are added, and on UNKNOWN any of them may be. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_add_many(truce_queue *queue,
@@ -279,7 +284,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_limit(truce_queue *queue,
                                                            const truce_queue_limits *limits,
                                                            bson_error_t *error);
 
-/* Of every queue of the store, in the order of their names: an array of {queue, paused, ready, delayed,
+/* Of every queue of the store, in the order of their names: an array of {queue, paused, ready, delayed, waiting,
  * running, dead, oldest_ms: how long the oldest ready job has been ready}; what has ended well is not counted. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_stats(truce_store *store, bson_t *stats,
                                                            bson_error_t *error);

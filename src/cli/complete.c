@@ -216,7 +216,7 @@ static void offer_value(const struct completing *c, const char *placeholder)
     else if (is(placeholder, "STATE"))
         offer_words(c, !strcmp(c->command->noun, "request") ? "waiting done failed"
                        : !strcmp(c->command->noun, "queue")
-                           ? "ready delayed running done dead cancelled discarded"
+                           ? "ready delayed waiting running done dead cancelled discarded"
                            : "pending committed aborted done");
     else if (is(placeholder, "WHAT") && !strcmp(c->command->noun, "cron"))
         offer_words(c, "once skip all");

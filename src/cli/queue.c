@@ -62,10 +62,14 @@ static bool read_options(const struct cli *cli, truce_job_options *options, bson
                          bson_t *tags)
 {
     bool good = cli_job_options(cli, options, metadata, tags);
+    int64_t width = 0;
 
     good &= cli_number(cli, "delay", 0, INT64_C(1) << 48, 0, &options->delay_ms);
     good &= cli_number(cli, "period", 1, INT64_C(1) << 48, 0, &options->unique_period_ms);
     good = good && read_meeting(cli, &options->meeting);
+    good = good && cli_number(cli, "width", 1, INT32_MAX, 0, &width);
+    options->lane = cli_text(cli, "lane");
+    options->lane_width = good ? (uint32_t)width : 0;
     options->unique = cli_text(cli, "unique");
     options->unique_payload = cli_flag(cli, "unique-payload");
     options->unique_scope = cli_flag(cli, "once") ? TRUCE_UNIQUE_KEPT : TRUCE_UNIQUE_LIVE;
@@ -132,6 +136,8 @@ const struct cli_command cli_queue_add = {
             {"keep", 0, "MS", "after it is done; -1: for ever (7 days)", false},
             {"metadata", 0, "DOCUMENT", "kept in the job", false},
             {"tag", 0, "TEXT", "kept in the job (many)", true},
+            {"lane", 0, "NAME", "its jobs run one after the other", false},
+            {"width", 0, "N", "so many of the lane at a time (1)", false},
             {"unique", 0, "KEY", "the key of a unique job", false},
             {"unique-payload", 0, NULL, "the payload is the key", false},
             {"period", 0, "MS", "one job of the key in each period", false},
@@ -161,8 +167,8 @@ static int print_found(struct cli *cli, const bson_t *filter, int64_t limit)
 
 static bool check_state(const struct cli *cli, const char *state)
 {
-    static const char *const states[] = {"ready", "delayed",   "running",  "done",
-                                         "dead",  "cancelled", "discarded"};
+    static const char *const states[] = {"ready", "delayed", "waiting",   "running",
+                                         "done",  "dead",    "cancelled", "discarded"};
 
     for (size_t i = 0; state && i < sizeof states / sizeof *states; i++) {
         if (!strcmp(state, states[i]))
@@ -170,7 +176,7 @@ static bool check_state(const struct cli *cli, const char *state)
     }
     if (state)
         cli_usage(cli,
-                  "there is no state \"%s\" of jobs: ready, delayed, running, done, dead, "
+                  "there is no state \"%s\" of jobs: ready, delayed, waiting, running, done, dead, "
                   "cancelled, discarded",
                   state);
     return !state;
@@ -233,7 +239,7 @@ static int run_stats(struct cli *cli)
 const struct cli_command cli_queue_stats = {
     .noun = "queue",
     .verb = "stats",
-    .summary = "print how many jobs of each queue are ready, delayed, running and dead",
+    .summary = "print how many jobs of each queue are ready, delayed, waiting, running and dead",
     .help = "oldest_ms: how long the oldest ready job has been waiting.",
     .example = "truce queue add mail '{to: \"ada@x.org\"}'\n"
                "truce queue stats --table",

@@ -28,6 +28,7 @@
 #define QUEUE_SETTINGS  "truce_queues"
 #define QUEUE_CRONS     "truce_queue_crons"
 #define QUEUE_GATES     "truce_queue_gates"
+#define QUEUE_LANES     "truce_queue_lanes"
 #define LEDGERS         "truce_ledgers" /* the ledgers of the store, and their currencies */
 #define PROBE           "truce_probe"
 

@@ -82,6 +82,20 @@ TEST(a_queue_has_limits)
     ANSWERS(2, "", "1 to", "queue", "limit", "mail", "--running", "0");
 }
 
+TEST(jobs_of_a_lane_run_one_after_the_other)
+{
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{\"n\": 1}", "--lane", "ada");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{\"n\": 2}", "--lane", "ada", "--priority",
+            "9");
+    ANSWERS(0, "\"waiting\": 1", NULL, "queue", "stats");
+    ANSWERS(0, "\"n\": 2", NULL, "queue", "list", "mail", "--state", "waiting");
+    ANSWERS(0, "\"lane\": {\"name\": \"ada\", \"width\": 1}", NULL, "queue", "list", "mail");
+    ANSWERS(0, " done\n", NULL, "work", "--queue", "mail", "-n", "1", "--exec", "cat");
+    ANSWERS(0, "\"result\": {\"n\": 1}", NULL, "queue", "list", "--state", "done");
+    ANSWERS(2, "", "width", "queue", "add", "mail", "{}", "--width", "2");
+}
+
 TEST(exit_codes_say_later_or_failed)
 {
     begin();

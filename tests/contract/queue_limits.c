@@ -175,6 +175,7 @@ static void rate(truce_store *store, const struct setting *setting)
         truce_job_free(jobs[i]);
     }
     rig_no_job(queue);
+    CHECK_INT(count_json(store, "truce_queue_gates", "{'tokens': {'$gte': 0, '$lt': 1}}"), ==, 1);
     CHECK_OK(truce_update(store, "truce_queue_gates", filter, past, NULL, NULL, &error), error);
     CHECK_OK(truce_queue_claim_many(queue, 8, jobs, &count, &error), error);
     CHECK_INT(count, ==, 3); /* one bucket, however long ago */

@@ -13,7 +13,8 @@
 struct rig {
     truce_store *inner, *store;
     truce_mechanism mechanism;
-    bool usual; /* the way that is wrong */
+    bool usual;   /* the way that is wrong */
+    bool limited; /* one lane, and one job at once */
 };
 
 static void rig_open(struct rig *rig, truce_mechanism mechanism)
@@ -28,14 +29,16 @@ static void rig_open(struct rig *rig, truce_mechanism mechanism)
     rig->usual = false;
 }
 
-static truce_status add_jobs(truce_queue *queue, bson_error_t *error)
+static truce_status add_jobs(struct rig *rig, truce_queue *queue, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     for (int i = 0; i < JOBS && !status; i++) {
         bson_t *payload = BCON_NEW("n", BCON_INT32(i));
-        truce_job_options options = {
-            .unique_payload = true, .unique_scope = TRUCE_UNIQUE_KEPT, .attempts_max = 1000};
+        truce_job_options options = {.unique_payload = true,
+                                     .unique_scope = TRUCE_UNIQUE_KEPT,
+                                     .attempts_max = 1000,
+                                     .lane = rig->limited ? "lane" : NULL};
 
         status = truce_queue_add(queue, NULL, payload, &options, NULL, error);
         bson_destroy(payload);
@@ -94,8 +97,11 @@ static truce_status work(struct rig *rig, uint32_t deadline_ms, bson_error_t *er
                                    .deadline_ms = deadline_ms,
                                    .mechanism = rig->mechanism};
     truce_queue *queue = truce_queue_new(rig->store, &options);
-    truce_status status = add_jobs(queue, error);
+    truce_queue_limits one = {.running = 1};
+    truce_status status = add_jobs(rig, queue, error);
 
+    if (!status && rig->limited)
+        status = truce_queue_limit(queue, &one, error);
     for (int i = 0; i < ROUNDS && !status && !all_done(rig->store, &status, error); i++) {
         truce_job *job;
 
@@ -141,6 +147,8 @@ static void check(struct rig *rig, const char *what, uint64_t at)
         fprintf(stderr, "    %s %d\n", what, (int)at);
     if (!CHECK_INT(count_json(rig->store, "truce_queue", "{'queue': 'mail'}"), ==, JOBS))
         fprintf(stderr, "    %s %d\n", what, (int)at);
+    CHECK_INT(count_json(rig->store, "truce_queue_lanes", "{}"), ==, 0);
+    CHECK_INT(count_json(rig->store, "truce_queue_gates", "{'running': 0}"), ==, rig->limited);
 }
 
 static void finish(struct rig *rig)
@@ -155,14 +163,15 @@ static void finish(struct rig *rig)
 }
 
 /* True: the trouble came. */
-static bool suffer(truce_mechanism mechanism, enum trouble first, uint64_t at, enum trouble second,
-                   uint64_t then)
+static bool suffer(truce_mechanism mechanism, bool limited, enum trouble first, uint64_t at,
+                   enum trouble second, uint64_t then)
 {
     struct rig rig;
     bson_error_t error;
     bool hit;
 
     rig_open(&rig, mechanism);
+    rig.limited = limited;
     trouble_arm(rig.inner, rig.store, first, at);
     (void)!work(&rig, DOOMED_MS, &error);
     hit = truce_fault_hits(rig.store) + truce_fault_hits(rig.inner) > 0;
@@ -176,23 +185,30 @@ static bool suffer(truce_mechanism mechanism, enum trouble first, uint64_t at, e
     return hit;
 }
 
-static void suffer_everywhere(truce_mechanism mechanism)
+static void suffer_everywhere(truce_mechanism mechanism, bool limited)
 {
-    uint64_t at,
-        stride = (uint64_t)test_scale("TRUCE_QUEUE_CRASH_STEP", server_under_test() ? 61 : 1);
+    uint64_t at, stride = (uint64_t)test_scale("TRUCE_QUEUE_CRASH_STEP", server_under_test() ? 61
+                                                                         : limited           ? 3
+                                                                                             : 1);
 
-    for (at = 1; suffer(mechanism, DIE_BEFORE, at, NONE, 0) && !test_failures() && at < 400;
+    for (at = 1;
+         suffer(mechanism, limited, DIE_BEFORE, at, NONE, 0) && !test_failures() && at < 600;
          at += stride) {
-        suffer(mechanism, DIE_AFTER, at, NONE, 0);
-        suffer(mechanism, LOSE, at, NONE, 0);
-        suffer(mechanism, DIE_AFTER, at, DIE_AFTER, 1 + at % 7);
+        suffer(mechanism, limited, DIE_AFTER, at, NONE, 0);
+        suffer(mechanism, limited, LOSE, at, NONE, 0);
+        suffer(mechanism, limited, DIE_AFTER, at, DIE_AFTER, 1 + at % 7);
     }
     CHECK_INT(at, >, 40);
 }
 
 TEST(whatever_call_is_the_last_the_jobs_are_done_by_the_journal)
 {
-    suffer_everywhere(TRUCE_MECHANISM_JOURNAL);
+    suffer_everywhere(TRUCE_MECHANISM_JOURNAL, false);
+}
+
+TEST(whatever_call_is_the_last_a_lane_goes_on_and_a_gate_counts_right)
+{
+    suffer_everywhere(TRUCE_MECHANISM_JOURNAL, true);
 }
 
 TEST(whatever_call_is_the_last_the_jobs_are_done_by_the_stores_own_commits)
@@ -202,7 +218,7 @@ TEST(whatever_call_is_the_last_the_jobs_are_done_by_the_stores_own_commits)
 
     truce_store_close(store);
     if (has)
-        suffer_everywhere(TRUCE_MECHANISM_NATIVE);
+        suffer_everywhere(TRUCE_MECHANISM_NATIVE, false);
     else
         test_skip("this store has none");
 }

@@ -198,15 +198,30 @@ static truce_status leave(truce_commit *commit, const bson_value_t *id, bson_err
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* somebody removed it */
 }
 
+/* The state that an update makes it. */
+static bool ends(const bson_t *update)
+{
+    bson_t set;
+
+    return truce__value_subdocument(update, "$set", &set) && bson_has_field(&set, "state") &&
+           !truce__job_live(&set);
+}
+
 truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson_t *update,
                              bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
     bson_iter_t iter, gate;
+    const char *lane;
+    int64_t width;
     truce_status status = truce_commit_update(commit, QUEUE, &id, NULL, update, error);
 
-    if (!status && !strcmp(truce__job_state(job), "running") && bson_iter_init(&iter, job) &&
-        bson_iter_find_descendant(&iter, "lease.gate", &gate)) /* G1 */
+    if (!status && bson_iter_init(&iter, job) &&
+        bson_iter_find_descendant(&iter, "lease.gate",
+                                  &gate)) /* G1; what does not run has no lease */
         status = leave(commit, bson_iter_value(&gate), error);
+    if (!status && ends(update) && truce__job_live(job) &&
+        strcmp(truce__job_state(job), "waiting") && truce__job_lane(job, &lane, &width))
+        status = truce__lane_leave(commit, truce__field_text(job, "queue"), lane, error);
     return status;
 }

@@ -7,9 +7,11 @@
  *                                 \-- fail, snooze, |     (fail, snooze: also to delayed)
  *                                     lease over ---/
  *     any live one --cancel--> cancelled;  delayed, dead, cancelled, discarded --retry--> ready
+ *     in a lane that is full: add --> waiting, instead of ready or delayed, until it is its turn
  *
  *     add        queue_add.c, queue_unique.c           claim      queue_claim.c
  *     due, lease over     queue_promote.c              the others     job.c, queue_control.c
+ *     limits              gate.c, queue_gated.c        lanes          lane.c            by the clock  cron.c
  *
  * Every claim has an id of its own, lease.token, made by the claimer and never given again; the epoch rises
  * with it. A claim is one find-and-modify; every other change of a job that exists is made by a commit, alone
@@ -49,6 +51,7 @@
 #include "base/limits.h"
 #include "base/random.h"
 #include "base/room.h"
+#include "bson/value.h"
 
 /* ---- the handle ------------------------------------------------------------------------------- */
 
@@ -185,7 +188,19 @@ bool truce__job_live(const bson_t *document)
 {
     const char *state = truce__job_state(document);
 
-    return !strcmp(state, "ready") || !strcmp(state, "delayed") || !strcmp(state, "running");
+    return !strcmp(state, "ready") || !strcmp(state, "delayed") || !strcmp(state, "running") ||
+           !strcmp(state, "waiting");
+}
+
+bool truce__job_lane(const bson_t *document, const char **name, int64_t *width)
+{
+    bson_t lane;
+
+    if (!truce__value_subdocument(document, "lane", &lane))
+        return false;
+    *name = truce__field_text(&lane, "name");
+    *width = truce__field_number(&lane, "width");
+    return **name && *width > 0;
 }
 
 static bool find_in(const bson_t *document, const char *path, bson_iter_t *found)
@@ -218,20 +233,31 @@ bool truce__job_token(const bson_t *document, bson_oid_t *token)
 
 /* ---- the changes of a job ----------------------------------------------------------------------- */
 
-void truce__job_waits(bson_t *set, const char *queue, int32_t priority, int64_t at_ms,
-                      int64_t now_ms)
+static void append_state(bson_t *set, const char *state, const char *queue, int32_t rank,
+                         int64_t at_ms)
 {
-    bool ready = at_ms <= now_ms;
-    const char *state = ready ? "ready" : "delayed";
     bson_t undone;
 
     BSON_APPEND_UTF8(set, "state", state);
     BSON_APPEND_DOCUMENT_BEGIN(set, "undone", &undone);
     BSON_APPEND_UTF8(&undone, "state", state);
     BSON_APPEND_UTF8(&undone, "queue", queue);
-    BSON_APPEND_INT32(&undone, "rank", ready ? -priority : 0);
+    BSON_APPEND_INT32(&undone, "rank", rank);
     BSON_APPEND_DATE_TIME(&undone, "at", at_ms);
     bson_append_document_end(set, &undone);
+}
+
+void truce__job_waits(bson_t *set, const char *queue, int32_t priority, int64_t at_ms,
+                      int64_t now_ms)
+{
+    bool ready = at_ms <= now_ms;
+
+    append_state(set, ready ? "ready" : "delayed", queue, ready ? -priority : 0, at_ms);
+}
+
+void truce__job_stands_in_line(bson_t *set, const char *queue, int64_t at_ms)
+{
+    append_state(set, "waiting", queue, 0, at_ms);
 }
 
 void truce__job_ends(bson_t *update, const bson_t *document, const char *state,

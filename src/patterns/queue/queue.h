@@ -20,7 +20,7 @@ struct truce_queue {
     void *backoff_arg;
     int64_t keep_ms;
     truce_mechanism mechanism;
-    atomic_bool indexed, paused, gated;
+    atomic_bool indexed, paused, gated, laned;
     atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns,
         fired_ns; /* when it was last done (monotonic) */
     bson_error_t refusal;
@@ -80,6 +80,10 @@ bool truce__job_live(const bson_t *document);
  * at_ms is not in the future. */
 void truce__job_waits(bson_t *set, const char *queue, int32_t priority, int64_t at_ms,
                       int64_t now_ms);
+/* The same of a job that waits for its turn in a lane. */
+void truce__job_stands_in_line(bson_t *set, const char *queue, int64_t at_ms);
+/* Its lane; false: it has none. Borrowed from the document. */
+bool truce__job_lane(const bson_t *document, const char **name, int64_t *width);
 /* The update of a job that comes to an end in that state: its $set has `result` (NULL: none) besides. */
 void truce__job_ends(bson_t *update, const bson_t *document, const char *state,
                      const bson_t *result, int64_t now_ms);
@@ -131,12 +135,32 @@ truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson
 bool truce__gate_has_room(const bson_t *gate, int64_t now_ms);
 /* In a commit: one more is running. NOT_FOUND: there is no room, or no gate. */
 truce_status truce__gate_enter(truce_commit *commit, const bson_value_t *id, bson_error_t *error);
-/* In a commit that read the job: an update by which it is not running any more, if it was. */
+/* In a commit that read the job: an update that changes its state. What ran leaves its gate; what ends leaves its
+ * lane, and the next ones go out. */
 truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson_t *update,
                              bson_error_t *error);
 /* As try_claim; *gated false: the queue has no limit. */
 truce_status truce__queue_claim_gated(truce_queue *queue, size_t most, truce_job **jobs,
                                       size_t *count, bool *gated, bson_error_t *error);
+
+/* ---- lane.c ---- */
+
+/* In a commit that adds the job: *waits, it is not its turn yet. */
+truce_status truce__lane_enter(truce_commit *commit, const char *queue, const char *name,
+                               int64_t width, const bson_oid_t *job, bool *waits,
+                               bson_error_t *error);
+/* In a commit in which one that was out ends. */
+truce_status truce__lane_leave(truce_commit *commit, const char *queue, const char *name,
+                               bson_error_t *error);
+struct sweep;
+/* A sweep_function: lets out who may go. */
+truce_status truce__lane_go_on(struct sweep *sweep, const char *collection, const bson_t *lane,
+                               void *arg, bson_error_t *error);
+/* In a commit that read the lane: so many are out. */
+truce_status truce__lane_count(truce_commit *commit, const bson_t *lane, int64_t out,
+                               bson_error_t *error);
+/* The indexes of queues with lanes. */
+truce_status truce__lane_indexes(truce_queue *queue, bson_error_t *error);
 
 /* ---- queue_promote.c: what stands between a job and its claim ---- */
 

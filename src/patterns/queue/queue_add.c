@@ -1,5 +1,6 @@
 /* Adding jobs: one, many, unique ones. */
 #include "patterns/queue/queue.h"
+#include "store/care.h"
 
 #include <string.h>
 
@@ -52,7 +53,8 @@ static truce_status check_times(const truce_job_options *options, bson_error_t *
 
 static truce_status check_options(const truce_job_options *options, bson_error_t *error)
 {
-    size_t key = options->unique ? strlen(options->unique) : 1;
+    size_t key = options->unique ? strlen(options->unique) : 1,
+           lane = options->lane ? strlen(options->lane) : 1;
 
     if (options->priority < -JOB_PRIORITY_MAX || options->priority > JOB_PRIORITY_MAX)
         return truce__fail(TRUCE_INVALID, error, "the priority %d is not in -%d to %d",
@@ -65,6 +67,13 @@ static truce_status check_options(const truce_job_options *options, bson_error_t
                            JOB_KEY_BYTES_MAX);
     if (options->unique_period_ms && !options->unique && !options->unique_payload)
         return truce__fail(TRUCE_INVALID, error, "a period goes with a unique key");
+    if (lane > QUEUE_NAME_BYTES_MAX || !lane ||
+        (options->lane && !bson_utf8_validate(options->lane, lane, false)))
+        return truce__fail(TRUCE_INVALID, error, "a lane's name has 1 to %d bytes of UTF-8",
+                           QUEUE_NAME_BYTES_MAX);
+    if (options->lane_width > INT32_MAX || (options->lane_width && !options->lane))
+        return truce__fail(TRUCE_INVALID, error, "a width goes with a lane, and is at most %d",
+                           INT32_MAX);
     if (options->metadata && options->metadata->len > JOB_METADATA_BYTES_MAX)
         return truce__fail(TRUCE_LIMIT, error, "the metadata has %u bytes, and may have %d",
                            options->metadata->len, JOB_METADATA_BYTES_MAX);
@@ -93,7 +102,9 @@ static truce_status check(truce_queue *queue, const truce_job_options *options, 
         status = check_tags(options->tags, error);
     if (!status && options->metadata)
         status = truce__document_check(options->metadata, "metadata", error);
-    return status ? status : truce__queue_ready(queue, error);
+    if (!status)
+        status = truce__queue_ready(queue, error);
+    return status || !options->lane ? status : truce__lane_indexes(queue, error);
 }
 
 /* ---- the document ------------------------------------------------------------------------------- */
@@ -117,6 +128,8 @@ static void append_content(bson_t *job, const bson_t *payload, const truce_job_o
 static void append_template(const truce_queue *queue, const bson_t *payload,
                             const truce_job_options *options, bson_t *job)
 {
+    bson_t lane;
+
     BSON_APPEND_UTF8(job, "queue", queue->name);
     append_content(job, payload, options);
     BSON_APPEND_INT32(
@@ -125,28 +138,58 @@ static void append_template(const truce_queue *queue, const bson_t *payload,
     if (options->timeout_ms)
         BSON_APPEND_INT64(job, "timeout_ms", options->timeout_ms);
     BSON_APPEND_INT64(job, "keep_ms", options->keep_ms ? options->keep_ms : queue->keep_ms);
+    if (options->lane) {
+        BSON_APPEND_DOCUMENT_BEGIN(job, "lane", &lane);
+        BSON_APPEND_UTF8(&lane, "name", options->lane);
+        BSON_APPEND_INT64(&lane, "width", options->lane_width ? options->lane_width : 1);
+        bson_append_document_end(job, &lane);
+    }
 }
 
 /* What every job begins with, beside its template. */
-static void append_beginning(bson_t *job, const char *queue, int32_t priority, int64_t at_ms,
-                             int64_t now_ms)
+static void append_beginning(bson_t *job, bool in_line, int64_t at_ms, int64_t now_ms)
 {
+    char *queue = bson_strdup(truce__field_text(job, "queue"));
+    int32_t priority = (int32_t)truce__field_number(job, "priority");
+
     BSON_APPEND_DATE_TIME(job, "created", now_ms);
     BSON_APPEND_INT32(job, "attempt", 0);
     BSON_APPEND_INT64(job, "epoch", 0);
-    truce__job_waits(job, queue, priority, at_ms, now_ms);
+    if (in_line)
+        truce__job_stands_in_line(job, queue, at_ms);
+    else
+        truce__job_waits(job, queue, priority, at_ms, now_ms);
+    bson_free(queue);
 }
 
 static void make_job(const truce_queue *queue, const bson_t *payload,
                      const truce_job_options *options, const char *key, const bson_oid_t *id,
-                     int64_t now_ms, bson_t *job)
+                     bson_t *job)
 {
     bson_init(job);
     BSON_APPEND_OID(job, "_id", id);
     append_template(queue, payload, options, job);
     if (key)
         BSON_APPEND_UTF8(job, "key", key);
-    append_beginning(job, queue->name, options->priority, time_of(options, now_ms), now_ms);
+}
+
+/* In a commit; a job of a lane may have to wait for its turn. */
+static truce_status insert_job(truce_commit *commit, bson_t *job, int64_t at_ms, int64_t now_ms,
+                               bson_error_t *error)
+{
+    const char *lane;
+    int64_t width;
+    bool in_line = false;
+    truce_status status = TRUCE_OK;
+
+    if (truce__job_lane(job, &lane, &width)) {
+        bson_value_t id = truce__document_id(job);
+
+        status = truce__lane_enter(commit, truce__field_text(job, "queue"), lane, width,
+                                   &id.value.v_oid, &in_line, error);
+    }
+    append_beginning(job, in_line, at_ms, now_ms);
+    return status ? status : truce_commit_insert(commit, QUEUE, job, error);
 }
 
 /* ---- from a template ------------------------------------------------------------------------------ */
@@ -178,9 +221,7 @@ truce_status truce__job_from_template(truce_commit *commit, const bson_t *templa
     BSON_APPEND_OID(&job, "_id", &id);
     bson_concat(&job, template);
     bson_concat(&job, more);
-    append_beginning(&job, truce__field_text(template, "queue"),
-                     (int32_t)truce__field_number(template, "priority"), now_ms, now_ms);
-    status = truce_commit_insert(commit, QUEUE, &job, error);
+    status = insert_job(commit, &job, now_ms, now_ms, error);
     bson_destroy(&job);
     return status;
 }
@@ -206,8 +247,11 @@ static void replacement(const struct adding *adding, const bson_t *old, bson_t *
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
     if (all)
         append_content(&set, adding->payload, options);
-    truce__job_waits(&set, adding->queue->name, priority, time_of(options, adding->now_ms),
-                     adding->now_ms);
+    if (!strcmp(truce__job_state(old), "waiting")) /* it keeps its turn */
+        truce__job_stands_in_line(&set, adding->queue->name, time_of(options, adding->now_ms));
+    else
+        truce__job_waits(&set, adding->queue->name, priority, time_of(options, adding->now_ms),
+                         adding->now_ms);
     bson_append_document_end(update, &set);
     if (!all || (options->metadata && options->tags))
         return;
@@ -224,8 +268,7 @@ static truce_status meet(const struct adding *adding, truce_commit *commit, cons
                          bson_error_t *error)
 {
     truce_unique_meeting meeting = adding->options->meeting;
-    bool waits =
-        !strcmp(truce__job_state(old), "ready") || !strcmp(truce__job_state(old), "delayed");
+    bool waits = truce__job_live(old) && strcmp(truce__job_state(old), "running");
     bson_iter_t iter;
     bson_t update = BSON_INITIALIZER;
     truce_status status = TRUCE_OK;
@@ -264,9 +307,9 @@ static truce_status add_in(truce_commit *commit, void *arg, bson_error_t *error)
     if (!status) {
         status = meet(adding, commit, &old, error);
     } else if (status == TRUCE_NOT_FOUND) {
-        make_job(adding->queue, adding->payload, adding->options, adding->key, &id, adding->now_ms,
-                 &job);
-        status = truce_commit_insert(commit, QUEUE, &job, error);
+        make_job(adding->queue, adding->payload, adding->options, adding->key, &id, &job);
+        status = insert_job(commit, &job, time_of(adding->options, adding->now_ms), adding->now_ms,
+                            error);
         added->added = TRUCE_ADDED_NEW;
         bson_destroy(&job);
     }
@@ -326,9 +369,10 @@ static truce_status check_many(truce_queue *queue, const bson_t *const *payloads
     truce_status status = check(queue, options, error);
     size_t bytes = 0;
 
-    if (!status && (options->unique || options->unique_payload || options->id))
-        status = truce__fail(TRUCE_INVALID, error,
-                             "many jobs at once have no unique key, and no id of their own");
+    if (!status && (options->unique || options->unique_payload || options->id || options->lane))
+        status =
+            truce__fail(TRUCE_INVALID, error,
+                        "many jobs at once have no unique key, no lane, and no id of their own");
     if (!status && count > JOB_BULK_MAX)
         status =
             truce__fail(TRUCE_LIMIT, error, "%zu jobs at once, and may be %d", count, JOB_BULK_MAX);
@@ -379,7 +423,8 @@ truce_status truce_queue_add_many(truce_queue *queue, const bson_t *const *paylo
         bson_oid_t id;
 
         truce__id_new(&id);
-        make_job(queue, payloads[i], options, NULL, &id, now_ms, &jobs[i]);
+        make_job(queue, payloads[i], options, NULL, &id, &jobs[i]);
+        append_beginning(&jobs[i], false, time_of(options, now_ms), now_ms);
         if (ids)
             bson_oid_copy(&id, &ids[i]);
     }

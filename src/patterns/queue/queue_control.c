@@ -51,18 +51,37 @@ static bool is(const char *state, const char *list)
 static const struct {
     const char *from, *name, *already;
 } rules[] = {
-    [CANCEL] = {"ready delayed running", "cancelled", "cancelled"},
+    [CANCEL] = {"ready delayed running waiting", "cancelled", "cancelled"},
     [RETRY] = {"delayed dead cancelled discarded", "retried", "ready"},
-    [DISCARD] = {"ready delayed dead cancelled", "discarded", "discarded"},
+    [DISCARD] = {"ready delayed waiting dead cancelled", "discarded", "discarded"},
 };
 
-static void make_retry(const bson_t *job, int64_t now_ms, bson_t *update)
+/* A delayed one has its turn in its lane; one that had ended goes to the end of it. */
+static truce_status enter_again(truce_commit *commit, const bson_t *job, bool *in_line,
+                                bson_error_t *error)
 {
+    bson_value_t id = truce__document_id(job);
+    const char *lane;
+    int64_t width;
+
+    *in_line = false;
+    if (truce__job_live(job) || !truce__job_lane(job, &lane, &width))
+        return TRUCE_OK;
+    return truce__lane_enter(commit, truce__field_text(job, "queue"), lane, width, &id.value.v_oid,
+                             in_line, error);
+}
+
+static void make_retry(const bson_t *job, bool in_line, int64_t now_ms, bson_t *update)
+{
+    const char *queue = truce__field_text(job, "queue");
     bson_t set, unset;
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-    truce__job_waits(&set, truce__field_text(job, "queue"),
-                     (int32_t)truce__field_number(job, "priority"), now_ms, now_ms);
+    if (in_line)
+        truce__job_stands_in_line(&set, queue, now_ms);
+    else
+        truce__job_waits(&set, queue, (int32_t)truce__field_number(job, "priority"), now_ms,
+                         now_ms);
     BSON_APPEND_INT32(&set, "attempt", 0);
     bson_append_document_end(update, &set);
     BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
@@ -87,11 +106,16 @@ static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *er
                              state[0] ? state : "without a state", rules[call->control].name);
         goto out;
     }
-    if (call->control == RETRY)
-        make_retry(&job, now_ms, &update);
-    else
+    if (call->control == RETRY) {
+        bool in_line;
+
+        status = enter_again(commit, &job, &in_line, error);
+        make_retry(&job, in_line, now_ms, &update);
+    } else {
         truce__job_ends(&update, &job, rules[call->control].name, NULL, now_ms);
-    status = truce__job_move(commit, &job, &update, error);
+    }
+    if (!status)
+        status = truce__job_move(commit, &job, &update, error);
 out:
     bson_destroy(&update);
     bson_destroy(&job);
@@ -255,17 +279,18 @@ truce_status truce_queue_resume(truce_queue *queue, bson_error_t *error)
 static bson_t *stats_pipeline(void)
 {
     return BCON_NEW("0", "{", "$match", "{", "$or", "[", "{", "undone.state", "{", "$in", "[",
-                    BCON_UTF8("ready"), BCON_UTF8("delayed"), BCON_UTF8("running"), "]", "}", "}",
-                    "{", "dead.queue", "{", "$exists", BCON_BOOL(true), "}", "}", "]", "}", "}",
-                    "1", "{", "$group", "{", "_id", "{", "queue", BCON_UTF8("$queue"), "state",
-                    BCON_UTF8("$state"), "}", "count", "{", "$sum", BCON_INT64(1), "}", "oldest",
-                    "{", "$min", BCON_UTF8("$undone.at"), "}", "}", "}", "2", "{", "$sort", "{",
-                    "_id.queue", BCON_INT32(1), "_id.state", BCON_INT32(1), "}", "}");
+                    BCON_UTF8("ready"), BCON_UTF8("delayed"), BCON_UTF8("running"),
+                    BCON_UTF8("waiting"), "]", "}", "}", "{", "dead.queue", "{", "$exists",
+                    BCON_BOOL(true), "}", "}", "]", "}", "}", "1", "{", "$group", "{", "_id", "{",
+                    "queue", BCON_UTF8("$queue"), "state", BCON_UTF8("$state"), "}", "count", "{",
+                    "$sum", BCON_INT64(1), "}", "oldest", "{", "$min", BCON_UTF8("$undone.at"), "}",
+                    "}", "}", "2", "{", "$sort", "{", "_id.queue", BCON_INT32(1), "_id.state",
+                    BCON_INT32(1), "}", "}");
 }
 
 struct figures {
     char *queue; /* NULL: none yet */
-    int64_t ready, delayed, running, dead, oldest_ms;
+    int64_t ready, delayed, waiting, running, dead, oldest_ms;
 };
 
 static bool is_paused(truce_store *store, const char *queue)
@@ -291,6 +316,7 @@ static void put(truce_store *store, struct figures *figures, bson_t *stats)
     BSON_APPEND_BOOL(&one, "paused", is_paused(store, figures->queue));
     BSON_APPEND_INT64(&one, "ready", figures->ready);
     BSON_APPEND_INT64(&one, "delayed", figures->delayed);
+    BSON_APPEND_INT64(&one, "waiting", figures->waiting);
     BSON_APPEND_INT64(&one, "running", figures->running);
     BSON_APPEND_INT64(&one, "dead", figures->dead);
     BSON_APPEND_INT64(&one, "oldest_ms", figures->oldest_ms);
@@ -326,6 +352,8 @@ static void count_group(truce_store *store, const bson_t *group, struct figures 
             figures->oldest_ms = truce__clock_wall_ms() - oldest_ms;
     } else if (!strcmp(state, "delayed")) {
         figures->delayed += count;
+    } else if (!strcmp(state, "waiting")) {
+        figures->waiting += count;
     } else if (!strcmp(state, "running")) {
         figures->running += count;
     } else {

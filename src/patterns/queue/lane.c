@@ -1,0 +1,286 @@
+/*
+ * Lanes: the jobs of one lane run one after the other (or so many at a time), in the order in which they were added,
+ * whatever fails between. A lane stands in `truce_queue_lanes` while it has jobs:
+ *
+ *     {_id: {queue: "mail", lane: "ada"}, out: 1, width: 1, head: 7, tail: 9}
+ *     {_id: {queue: "mail", lane: "ada", n: 8}, job: ObjectId}         one for each that waits: head < n <= tail
+ *
+ * Invariants:
+ *
+ *   K1. `out` is the number of the lane's jobs that are ready, delayed or running, and is at most the width. The
+ *       others wait: state "waiting", which no claim looks for.
+ *   K2. Who goes out is the next in number. Numbers are given, and gone by, in commits that read the lane: of two
+ *       who add or end at once one sees what the other did.
+ *   K3. A job's end, whichever it is, takes it out of `out` in its own commit, and lets the next ones out there. So no
+ *       lane with room has a job that waits, but where it is `stalled`: many that were cancelled while they waited
+ *       stood at its head, more than one commit passes over, or it became wider. The sweep, or the next end, goes on.
+ *   K4. An empty lane has no document; its numbers begin anew.
+ *
+ * A job that failed keeps its place while it waits for its next attempt: that is what an order is for. Dead, it makes
+ * room; retried, it goes to the end.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/limits.h"
+#include "bson/value.h"
+#include "patterns/queue/queue.h"
+#include "store/care.h"
+
+#define PASSED_MAX 100 /* jobs that are looked at in one commit */
+
+struct lane {
+    truce_commit *commit;
+    const char *queue, *name;
+    bson_t id_document;
+    bson_value_t id;
+    bool stands; /* it has a document */
+    int64_t out, width, head, tail;
+};
+
+static bson_value_t value_of(const bson_t *document)
+{
+    bson_value_t value = {.value_type = BSON_TYPE_DOCUMENT};
+
+    value.value.v_doc.data = (uint8_t *)bson_get_data(document);
+    value.value.v_doc.data_len = document->len;
+    return value;
+}
+
+/* ---- the lane ----------------------------------------------------------------------------------- */
+
+static truce_status lane_read(struct lane *lane, truce_commit *commit, const char *queue,
+                              const char *name, bson_error_t *error)
+{
+    bson_t document;
+    truce_status status;
+
+    *lane = (struct lane){.commit = commit, .queue = queue, .name = name, .width = 1};
+    bson_init(&lane->id_document);
+    BSON_APPEND_UTF8(&lane->id_document, "queue", queue);
+    BSON_APPEND_UTF8(&lane->id_document, "lane", name);
+    lane->id = value_of(&lane->id_document);
+    status = truce_commit_read(commit, QUEUE_LANES, &lane->id, &document, error);
+    lane->stands = !status;
+    if (lane->stands) {
+        lane->out = truce__field_number(&document, "out");
+        lane->width = truce__field_number(&document, "width");
+        lane->head = truce__field_number(&document, "head");
+        lane->tail = truce__field_number(&document, "tail");
+    }
+    bson_destroy(&document);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static bool lane_waits(const struct lane *lane)
+{
+    return lane->head < lane->tail;
+}
+
+static truce_status lane_write(const struct lane *lane, bson_error_t *error)
+{
+    bson_t document = BSON_INITIALIZER;
+    truce_status status;
+
+    BSON_APPEND_VALUE(&document, "_id", &lane->id);
+    BSON_APPEND_INT64(&document, "out", lane->out);
+    BSON_APPEND_INT64(&document, "width", lane->width);
+    BSON_APPEND_INT64(&document, "head", lane->head);
+    BSON_APPEND_INT64(&document, "tail", lane->tail);
+    if (lane_waits(lane) && lane->out < lane->width)
+        BSON_APPEND_BOOL(&document, "stalled", true);
+    if (!lane->out && !lane_waits(lane)) /* K4 */
+        status = lane->stands
+                     ? truce_commit_remove(lane->commit, QUEUE_LANES, &lane->id, NULL, error)
+                     : TRUCE_OK;
+    else if (lane->stands)
+        status = truce_commit_replace(lane->commit, QUEUE_LANES, &lane->id, NULL, &document, error);
+    else
+        status = truce_commit_insert(lane->commit, QUEUE_LANES, &document, error);
+    bson_destroy(&document);
+    return status;
+}
+
+static void place_id(const struct lane *lane, int64_t n, bson_t *document)
+{
+    bson_copy_to(&lane->id_document, document);
+    BSON_APPEND_INT64(document, "n", n);
+}
+
+/* ---- in ------------------------------------------------------------------------------------------- */
+
+static truce_status wait_in_lane(struct lane *lane, const bson_oid_t *job, bson_error_t *error)
+{
+    bson_t id, place = BSON_INITIALIZER;
+    truce_status status;
+
+    place_id(lane, ++lane->tail, &id);
+    BSON_APPEND_DOCUMENT(&place, "_id", &id);
+    BSON_APPEND_OID(&place, "job", job);
+    status = truce_commit_insert(lane->commit, QUEUE_LANES, &place, error);
+    bson_destroy(&place);
+    bson_destroy(&id);
+    return status;
+}
+
+truce_status truce__lane_enter(truce_commit *commit, const char *queue, const char *name,
+                               int64_t width, const bson_oid_t *job, bool *waits,
+                               bson_error_t *error)
+{
+    struct lane lane;
+    truce_status status = lane_read(&lane, commit, queue, name, error);
+
+    lane.width = width;
+    *waits = lane_waits(&lane) || lane.out >= lane.width;
+    if (!status && *waits)
+        status = wait_in_lane(&lane, job, error);
+    else
+        lane.out++;
+    if (!status)
+        status = lane_write(&lane, error);
+    bson_destroy(&lane.id_document);
+    return status;
+}
+
+/* ---- out ------------------------------------------------------------------------------------------ */
+
+/* *went: it was waiting still. */
+static truce_status let_out(struct lane *lane, const bson_value_t *id, bool *went,
+                            bson_error_t *error)
+{
+    int64_t now_ms = truce__clock_wall_ms(), at_ms;
+    bson_t job, update = BSON_INITIALIZER, set;
+    truce_status status = truce_commit_read(lane->commit, QUEUE, id, &job, error);
+
+    *went = !status && !strcmp(truce__job_state(&job), "waiting");
+    if (*went) {
+        (void)truce__job_date(&job, "undone.at", &at_ms);
+        BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+        truce__job_waits(&set, lane->queue, (int32_t)truce__field_number(&job, "priority"), at_ms,
+                         now_ms);
+        bson_append_document_end(&update, &set);
+        status = truce_commit_update(lane->commit, QUEUE, id, NULL, &update, error);
+    }
+    bson_destroy(&update);
+    bson_destroy(&job);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* cancelled, and pruned since */
+}
+
+static truce_status let_next_out(struct lane *lane, bson_error_t *error)
+{
+    bson_t id, place;
+    bson_value_t value;
+    bson_iter_t iter;
+    bool went = false;
+    truce_status status;
+
+    place_id(lane, lane->head + 1, &id);
+    value = value_of(&id);
+    status = truce_commit_read(lane->commit, QUEUE_LANES, &value, &place, error);
+    if (!status && bson_iter_init_find(&iter, &place, "job"))
+        status = let_out(lane, bson_iter_value(&iter), &went, error);
+    if (!status)
+        status = truce_commit_remove(lane->commit, QUEUE_LANES, &value, NULL, error);
+    if (!status || status == TRUCE_NOT_FOUND) { /* a place that somebody removed holds nobody up */
+        status = TRUCE_OK;
+        lane->head++;
+        lane->out += went;
+    }
+    bson_destroy(&place);
+    bson_destroy(&id);
+    return status;
+}
+
+static truce_status let_out_all(struct lane *lane, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (int i = 0; i < PASSED_MAX && !status && lane_waits(lane) && lane->out < lane->width; i++)
+        status = let_next_out(lane, error);
+    return status ? status : lane_write(lane, error);
+}
+
+truce_status truce__lane_leave(truce_commit *commit, const char *queue, const char *name,
+                               bson_error_t *error)
+{
+    struct lane lane;
+    truce_status status = lane_read(&lane, commit, queue, name, error);
+
+    lane.out -= lane.out > 0;
+    if (!status && lane.stands)
+        status = let_out_all(&lane, error);
+    bson_destroy(&lane.id_document);
+    return status;
+}
+
+/* ---- stalled lanes ---------------------------------------------------------------------------------- */
+
+static truce_status go_on_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const bson_t *id = arg;
+    struct lane lane;
+    truce_status status = lane_read(&lane, commit, truce__field_text(id, "queue"),
+                                    truce__field_text(id, "lane"), error);
+
+    if (!status && lane.stands)
+        status = let_out_all(&lane, error);
+    bson_destroy(&lane.id_document);
+    return status;
+}
+
+truce_status truce__lane_go_on(struct sweep *sweep, const char *collection, const bson_t *lane,
+                               void *arg, bson_error_t *error)
+{
+    bson_t id;
+
+    (void)collection, (void)arg;
+    if (!truce__value_subdocument(lane, "_id", &id))
+        return TRUCE_OK;
+    return truce_transact(sweep->store, go_on_in, &id, NULL, error);
+}
+
+truce_status truce__lane_count(truce_commit *commit, const bson_t *document, int64_t out,
+                               bson_error_t *error)
+{
+    struct lane lane;
+    bson_t id;
+    truce_status status;
+
+    if (!truce__value_subdocument(document, "_id", &id))
+        return TRUCE_OK;
+    status = lane_read(&lane, commit, truce__field_text(&id, "queue"),
+                       truce__field_text(&id, "lane"), error);
+    lane.out = out;
+    if (!status && lane.stands)
+        status = let_out_all(&lane, error);
+    bson_destroy(&lane.id_document);
+    return status;
+}
+
+/* ---- indexes -------------------------------------------------------------------------------------- */
+
+static truce_status make_index(truce_store *store, const char *collection, const char *field,
+                               bson_error_t *error)
+{
+    bson_t *index = BCON_NEW("key", "{", field, BCON_INT32(1), "}", "name", BCON_UTF8(field),
+                             "sparse", BCON_BOOL(true));
+    truce_status status = truce_index_create(store, collection, index, error);
+
+    bson_destroy(index);
+    return status;
+}
+
+truce_status truce__lane_indexes(truce_queue *queue, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (atomic_load(&queue->laned))
+        return TRUCE_OK;
+    status = make_index(queue->store, QUEUE_LANES, "stalled", error);
+    if (!status)
+        status = make_index(queue->store, QUEUE, "lane.name", error);
+    if (!status)
+        atomic_store(&queue->laned, true);
+    return status;
+}

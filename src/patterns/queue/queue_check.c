@@ -1,0 +1,422 @@
+/*
+ * The check: L1, keys without a job, cron lines that can never fire, gates and lanes that are miscounted, jobs that wait in a
+ * lane that is gone.
+ */
+#include "patterns/queue/queue_care.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/limits.h"
+#include "bson/value.h"
+#include "patterns/queue/queue.h"
+
+static void append_absent(bson_t *filter)
+{
+    BCON_APPEND(filter, "_intent", "{", "$exists", BCON_BOOL(false), "}");
+}
+
+/* ---- jobs --------------------------------------------------------------------------------------- */
+
+/* NULL: the job is as L1 says. */
+static const char *fault_of(const bson_t *job)
+{
+    const char *state = truce__job_state(job);
+    bool live = truce__job_live(job);
+    bson_iter_t iter, field;
+    bson_oid_t token;
+    int64_t at_ms;
+
+    if (!live && strcmp(state, "done") && strcmp(state, "dead") && strcmp(state, "cancelled") &&
+        strcmp(state, "discarded"))
+        return "the job has no state that there is";
+    if (live != bson_has_field(job, "undone"))
+        return live ? "a live job has no \"undone\": nobody would ever claim it"
+                    : "a job that has ended stands in the index of live ones";
+    if (!strcmp(state, "dead") != bson_has_field(job, "dead"))
+        return "\"dead\" does not say what the state says";
+    if (!live)
+        return NULL;
+    if (!bson_iter_init(&iter, job) || !bson_iter_find_descendant(&iter, "undone.state", &field) ||
+        !BSON_ITER_HOLDS_UTF8(&field) || strcmp(bson_iter_utf8(&field, NULL), state))
+        return "\"undone.state\" is not the state";
+    if (!bson_iter_init(&iter, job) || !bson_iter_find_descendant(&iter, "undone.queue", &field) ||
+        !BSON_ITER_HOLDS_UTF8(&field) ||
+        strcmp(bson_iter_utf8(&field, NULL), truce__field_text(job, "queue")))
+        return "\"undone.queue\" is not the queue";
+    if (!truce__job_date(job, "undone.at", &at_ms))
+        return "\"undone.at\" is no date";
+    if (!strcmp(state, "running") && !truce__job_token(job, &token))
+        return "a running job has no lease: nobody would ever give it back";
+    return NULL;
+}
+
+/* The state is right, and what repeats it is made anew; a job without a lease is ready again, one in a lane keeps
+ * its turn. */
+static void make_repair(const bson_t *job, bson_t *update)
+{
+    int64_t now_ms = truce__clock_wall_ms(), at_ms;
+    const char *queue = truce__field_text(job, "queue");
+    bool delayed = !strcmp(truce__job_state(job), "delayed") &&
+                   truce__job_date(job, "undone.at", &at_ms) && at_ms > now_ms;
+    bson_t set, unset, letter;
+
+    if (truce__job_live(job)) {
+        BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
+        if (!strcmp(truce__job_state(job), "waiting"))
+            truce__job_stands_in_line(&set, queue, now_ms);
+        else
+            truce__job_waits(&set, queue, (int32_t)truce__field_number(job, "priority"),
+                             delayed ? at_ms : now_ms, now_ms);
+        bson_append_document_end(update, &set);
+        BCON_APPEND(update, "$unset", "{", "lease", BCON_UTF8(""), "dead", BCON_UTF8(""), "}");
+        return;
+    }
+    if (!strcmp(truce__job_state(job), "dead")) {
+        BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
+        BSON_APPEND_DOCUMENT_BEGIN(&set, "dead", &letter);
+        BSON_APPEND_UTF8(&letter, "queue", queue);
+        BSON_APPEND_DATE_TIME(&letter, "at", now_ms);
+        bson_append_document_end(&set, &letter);
+        bson_append_document_end(update, &set);
+    }
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
+    BSON_APPEND_UTF8(&unset, "undone", "");
+    if (strcmp(truce__job_state(job), "dead"))
+        BSON_APPEND_UTF8(&unset, "dead", "");
+    bson_append_document_end(update, &unset);
+}
+
+struct mending {
+    bson_value_t id;
+    bool mended;
+};
+
+static truce_status mend_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct mending *mending = arg;
+    bson_t job, update = BSON_INITIALIZER;
+    truce_status status = truce_commit_read(commit, QUEUE, &mending->id, &job, error);
+
+    mending->mended = !status && fault_of(&job);
+    if (mending->mended) {
+        make_repair(&job, &update);
+        status = truce_commit_update(commit, QUEUE, &mending->id, NULL, &update, error);
+    }
+    bson_destroy(&update);
+    bson_destroy(&job);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static bool can_mend(const bson_t *job)
+{
+    const char *state = truce__job_state(job);
+
+    return truce__field_text(job, "queue")[0] &&
+           (truce__job_live(job) || !strcmp(state, "done") || !strcmp(state, "dead") ||
+            !strcmp(state, "cancelled") || !strcmp(state, "discarded"));
+}
+
+static truce_status check_job(struct check *check, const char *collection, const bson_t *job,
+                              void *arg, bson_error_t *error)
+{
+    struct mending mending = {.id = truce__document_id(job)};
+    const char *fault = bson_has_field(job, "_intent") ? NULL : fault_of(job);
+    struct finding finding = {.rule = "job",
+                              .collection = collection,
+                              .text = fault,
+                              .repair = can_mend(job) ? "make \"undone\" what the state says"
+                                                      : "none: look at the document by hand",
+                              .id = &mending.id};
+    truce_status status = TRUCE_OK;
+
+    (void)arg;
+    check->report->documents++;
+    if (!fault)
+        return TRUCE_OK;
+    if (check->repair && can_mend(job))
+        status = truce_transact(check->store, mend_in, &mending, NULL, error);
+    if (!status)
+        truce__check_tell(check, &finding, mending.mended);
+    return status;
+}
+
+static truce_status check_key(struct check *check, const char *collection, const bson_t *key,
+                              void *arg, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(key);
+    const struct finding finding = {.rule = "job-key",
+                                    .collection = collection,
+                                    .text = "the job of this key is gone",
+                                    .repair = "remove the key, if it still names that job",
+                                    .id = &id};
+    bson_t filter = BSON_INITIALIZER, found;
+    truce_write_result result = {0};
+    bson_iter_t job;
+    truce_status status;
+
+    (void)arg;
+    if (bson_has_field(key, "_intent"))
+        return TRUCE_OK;
+    if (bson_iter_init_find(&job, key, "job"))
+        BSON_APPEND_VALUE(&filter, "_id", bson_iter_value(&job));
+    status = truce_find_one(check->store, QUEUE, &filter, NULL, &found, error);
+    bson_destroy(&found);
+    if (status == TRUCE_NOT_FOUND) {
+        status = TRUCE_OK;
+        bson_reinit(&filter);
+        bson_concat(&filter, key);
+        append_absent(&filter);
+        if (check->repair)
+            status = truce_remove(check->store, collection, &filter, NULL, &result, error);
+        if (!status)
+            truce__check_tell(check, &finding, result.removed > 0);
+    }
+    truce_write_result_release(&result);
+    bson_destroy(&filter);
+    return status;
+}
+
+static truce_status check_cron(struct check *check, const char *collection, const bson_t *cron,
+                               void *arg, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(cron);
+    const struct finding finding = {.rule = "cron",
+                                    .collection = collection,
+                                    .text = truce__cron_fault(cron),
+                                    .repair = "none: set the line anew, or remove it",
+                                    .id = &id};
+
+    (void)arg, (void)error;
+    check->report->documents++;
+    if (finding.text && !bson_has_field(cron, "_intent"))
+        truce__check_tell(check, &finding, false);
+    return TRUCE_OK;
+}
+
+/* ---- the check of gates ---- */
+
+struct counting {
+    const bson_t *seen; /* the gate, before the count */
+    int64_t running;
+    bool mended;
+};
+
+static truce_status count_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct counting *counting = arg;
+    bson_value_t id = truce__document_id(counting->seen);
+    bson_t *update = BCON_NEW("$set", "{", "running", BCON_INT64(counting->running), "}"), gate;
+    truce_status status = truce_commit_read(commit, QUEUE_GATES, &id, &gate, error);
+
+    counting->mended = !status && bson_equal(&gate, counting->seen);
+    if (counting->mended)
+        status = truce_commit_update(commit, QUEUE_GATES, &id, NULL, update, error);
+    bson_destroy(&gate);
+    bson_destroy(update);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* Every claim and every end writes the gate: a count between two looks at one and the same gate is right. */
+static truce_status check_gate(struct check *check, const char *collection, const bson_t *gate,
+                               void *arg, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(gate);
+    bson_t *running = BCON_NEW("undone.state", BCON_UTF8("running")), *filter = bson_new(), again;
+    struct counting counting = {.seen = gate};
+    const struct finding finding = {
+        .rule = "job-gate",
+        .collection = collection,
+        .text = "\"running\" is not the number of jobs that run through this gate",
+        .repair = "count them",
+        .id = &id};
+    truce_status status;
+
+    (void)arg;
+    BSON_APPEND_VALUE(running, "lease.gate", &id);
+    BSON_APPEND_VALUE(filter, "_id", &id);
+    status = truce_count(check->store, QUEUE, running, NULL, &counting.running, error);
+    if (!status) {
+        status = truce_find_one(check->store, collection, filter, NULL, &again, error);
+        if (!status && bson_equal(&again, gate) && !bson_has_field(gate, "_intent") &&
+            counting.running != truce__field_number(gate, "running")) {
+            if (check->repair)
+                status = truce_transact(check->store, count_in, &counting, NULL, error);
+            if (!status)
+                truce__check_tell(check, &finding, counting.mended);
+        }
+        bson_destroy(&again);
+    }
+    bson_destroy(running);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* ---- the check of lanes ---- */
+
+struct lining {
+    const bson_t *seen; /* the lane, before the count */
+    int64_t out;
+    bool mended;
+};
+
+static truce_status line_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct lining *lining = arg;
+    bson_value_t id = truce__document_id(lining->seen);
+    bson_t lane;
+    truce_status status = truce_commit_read(commit, QUEUE_LANES, &id, &lane, error);
+
+    lining->mended = !status && bson_equal(&lane, lining->seen);
+    if (lining->mended)
+        status = truce__lane_count(commit, &lane, lining->out, error);
+    bson_destroy(&lane);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static bson_t *out_of(const bson_t *id)
+{
+    return BCON_NEW("lane.name", BCON_UTF8(truce__field_text(id, "lane")), "queue",
+                    BCON_UTF8(truce__field_text(id, "queue")), "undone.state", "{", "$in", "[",
+                    BCON_UTF8("ready"), BCON_UTF8("delayed"), BCON_UTF8("running"), "]", "}");
+}
+
+/* Every job that goes out of a lane, or ends there, writes the lane: as with gates. */
+static truce_status check_lane(struct check *check, const char *collection, const bson_t *lane,
+                               void *arg, bson_error_t *error)
+{
+    bson_value_t value = truce__document_id(lane);
+    struct lining lining = {.seen = lane};
+    const struct finding finding = {.rule = "job-lane",
+                                    .collection = collection,
+                                    .text = "\"out\" is not the number of the lane's jobs that are "
+                                            "ready, delayed or running",
+                                    .repair = "count them, and let out who may go",
+                                    .id = &value};
+    bson_t id, again, *filter;
+    truce_status status;
+
+    (void)arg;
+    if (bson_has_field(lane, "_intent") || bson_has_field(lane, "job") ||
+        !truce__value_subdocument(lane, "_id", &id))
+        return TRUCE_OK;
+    filter = out_of(&id);
+    status = truce_count(check->store, QUEUE, filter, NULL, &lining.out, error);
+    bson_reinit(filter);
+    BSON_APPEND_VALUE(filter, "_id", &value);
+    if (!status) {
+        status = truce_find_one(check->store, collection, filter, NULL, &again, error);
+        if (!status && bson_equal(&again, lane) && lining.out != truce__field_number(lane, "out")) {
+            if (check->repair)
+                status = truce_transact(check->store, line_in, &lining, NULL, error);
+            if (!status)
+                truce__check_tell(check, &finding, lining.mended);
+        }
+        bson_destroy(&again);
+    }
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+struct turning {
+    bson_value_t id;
+    bool mended;
+};
+
+/* The first of them makes the lane anew, and the others stand behind it. */
+static truce_status turn_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct turning *turning = arg;
+    int64_t now_ms = truce__clock_wall_ms(), width;
+    bson_t job, update = BSON_INITIALIZER, set;
+    const char *lane, *queue;
+    bool in_line = false;
+    truce_status status = truce_commit_read(commit, QUEUE, &turning->id, &job, error);
+
+    turning->mended = !status && !strcmp(truce__job_state(&job), "waiting");
+    if (!turning->mended)
+        goto out;
+    queue = truce__field_text(&job, "queue");
+    if (truce__job_lane(&job, &lane, &width))
+        status = truce__lane_enter(commit, queue, lane, width, &turning->id.value.v_oid, &in_line,
+                                   error);
+    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+    if (in_line)
+        truce__job_stands_in_line(&set, queue, now_ms);
+    else
+        truce__job_waits(&set, queue, (int32_t)truce__field_number(&job, "priority"), now_ms,
+                         now_ms);
+    bson_append_document_end(&update, &set);
+    if (!status)
+        status = truce_commit_update(commit, QUEUE, &turning->id, NULL, &update, error);
+out:
+    bson_destroy(&update);
+    bson_destroy(&job);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* Its lane's document is there, and the job was not let out meanwhile. */
+static truce_status check_turn(struct check *check, const char *collection, const bson_t *job,
+                               void *arg, bson_error_t *error)
+{
+    struct turning turning = {.id = truce__document_id(job)};
+    const struct finding finding = {.rule = "job-lane",
+                                    .collection = collection,
+                                    .text = "the job waits for its turn in a lane that is gone",
+                                    .repair = "let it go, or wait behind those that do",
+                                    .id = &turning.id};
+    const char *lane = "";
+    bson_t *filter, found;
+    int64_t width;
+    truce_status status;
+
+    (void)arg;
+    (void)truce__job_lane(job, &lane, &width);
+    filter = BCON_NEW("_id", "{", "queue", BCON_UTF8(truce__field_text(job, "queue")), "lane",
+                      BCON_UTF8(lane), "}");
+    status = truce_find_one(check->store, QUEUE_LANES, filter, NULL, &found, error);
+    bson_destroy(&found);
+    if (status == TRUCE_NOT_FOUND) { /* is it waiting still? */
+        bson_reinit(filter);
+        BSON_APPEND_VALUE(filter, "_id", &turning.id);
+        BSON_APPEND_UTF8(filter, "state", "waiting");
+        status = truce_find_one(check->store, QUEUE, filter, NULL, &found, error);
+        bson_destroy(&found);
+        if (!status && turning.id.value_type == BSON_TYPE_OID) {
+            if (check->repair)
+                status = truce_transact(check->store, turn_in, &turning, NULL, error);
+            if (!status)
+                truce__check_tell(check, &finding, turning.mended);
+        }
+    }
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status check_lanes(struct check *check, bson_error_t *error)
+{
+    bson_t *waiting = BCON_NEW("undone.state", BCON_UTF8("waiting"));
+    truce_status status = truce__check_each(check, QUEUE_LANES, NULL, check_lane, NULL, error);
+
+    append_absent(waiting);
+    if (!status)
+        status = truce__check_each(check, QUEUE, waiting, check_turn, NULL, error);
+    bson_destroy(waiting);
+    return status;
+}
+
+/* ---- all of them ---------------------------------------------------------------------------------- */
+
+truce_status truce__queue_check(struct check *check, bson_error_t *error)
+{
+    truce_status status = truce__check_each(check, QUEUE, NULL, check_job, NULL, error);
+
+    if (!status)
+        status = truce__check_each(check, QUEUE_KEYS, NULL, check_key, NULL, error);
+    if (!status)
+        status = truce__check_each(check, QUEUE_CRONS, NULL, check_cron, NULL, error);
+    if (!status)
+        status = truce__check_each(check, QUEUE_GATES, NULL, check_gate, NULL, error);
+    return status ? status : check_lanes(check, error);
+}

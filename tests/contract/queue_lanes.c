@@ -1,0 +1,391 @@
+/* Lanes: every call, by every mechanism, on every store. */
+#include <pthread.h>
+#include <string.h>
+
+#include "tests/support/queue_rig.h"
+
+static bson_oid_t add(truce_queue *queue, const char *lane, uint32_t width, int n)
+{
+    truce_job_options options = {.lane = lane, .lane_width = width, .attempts_max = 2};
+    bson_t *payload = BCON_NEW("n", BCON_INT32(n));
+    truce_job_added added = {0};
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_queue_add(queue, NULL, payload, &options, &added, &error), error);
+    bson_destroy(payload);
+    return added.id;
+}
+
+static truce_job *claim(truce_queue *queue, int n)
+{
+    truce_job *job = rig_claim(queue);
+
+    if (job)
+        CHECK_INT(rig_number(truce_job_payload(job), "n"), ==, n);
+    return job;
+}
+
+/* ---- one after the other ---- */
+
+/* Whatever the end of a job is, the next one goes; and no end lets two go. */
+static void in_turn(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = rig_queue(store, setting, "mail");
+    truce_job_options high = {.priority = 9};
+    bson_error_t error;
+    bson_oid_t ids[8];
+    truce_job *job;
+
+    for (int i = 0; i < 8; i++)
+        ids[i] = add(queue, "ada", 0, i);
+    rig_add(queue, "{'n': 50}", &high);
+    CHECK_STATE("ready", queue, &ids[0]);
+    CHECK_STATE("waiting", queue, &ids[1]);
+    truce_job_free(claim(queue, 50)); /* one without a lane waits for nobody */
+    job = claim(queue, 0);
+    REQUIRE(job);
+    rig_no_job(queue);
+    CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+    CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+    truce_job_free(job);
+    CHECK_STATE("waiting", queue, &ids[2]);
+    job = claim(queue, 1);
+    REQUIRE(job);
+    CHECK_OK(truce_job_snooze(job, NULL, 3600000, &error), error); /* it keeps its turn */
+    truce_job_free(job);
+    rig_no_job(queue);
+    CHECK_OK(truce_queue_retry(queue, NULL, &ids[1], &error), error);
+    job = claim(queue, 1);
+    REQUIRE(job);
+    CHECK_OK(truce_job_fail(job, NULL, "no", 3600000, &error), error);
+    truce_job_free(job);
+    rig_no_job(queue);
+    CHECK_OK(truce_queue_retry(queue, NULL, &ids[1], &error), error);
+    for (int i = 0; i < 2; i++) { /* dead: it makes room */
+        job = claim(queue, 1);
+        REQUIRE(job);
+        CHECK_OK(truce_job_fail(job, NULL, "no", 0, &error), error);
+        truce_job_free(job);
+    }
+    CHECK_STATE("dead", queue, &ids[1]);
+    CHECK_OK(truce_queue_cancel(queue, NULL, &ids[3], &error), error); /* one that waits */
+    CHECK_OK(truce_queue_retry(queue, NULL, &ids[1], &error), error);  /* at the end now */
+    CHECK_STATE("waiting", queue, &ids[1]);
+    job = claim(queue, 2);
+    REQUIRE(job);
+    CHECK_OK(truce_queue_cancel(queue, NULL, &ids[2], &error), error); /* while it runs */
+    CHECK_STATUS(TRUCE_EXPIRED, truce_job_done(job, NULL, NULL, &error), error);
+    truce_job_free(job);
+    job = claim(queue, 4);
+    REQUIRE(job);
+    CHECK_OK(truce_job_discard(job, NULL, "no", &error), error);
+    truce_job_free(job);
+    CHECK_OK(truce_queue_discard(queue, NULL, &ids[5], &error), error); /* ready, not running */
+    job = claim(queue, 6);
+    REQUIRE(job);
+    insert_json(store, "effects", "{'_id': 'effect', 'n': 0}");
+    CHECK_OK(truce_job_commit(job, rig_effect, NULL, NULL, &error), error);
+    truce_job_free(job);
+    job = claim(queue, 7);
+    REQUIRE(job);
+    CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+    truce_job_free(job);
+    job = claim(queue, 1);
+    REQUIRE(job);
+    CHECK_INT(count_json(store, "truce_queue_lanes", "{}"), ==, 1);
+    CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+    truce_job_free(job);
+    CHECK_INT(count_json(store, "truce_queue_lanes", "{}"), ==,
+              0); /* an empty lane leaves nothing */
+    truce_queue_free(queue);
+}
+
+TEST(the_jobs_of_a_lane_run_one_after_the_other)
+{
+    rig_everywhere(in_turn);
+}
+
+static void gone(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = rig_hasty(store, setting, "mail");
+    bson_error_t error;
+    truce_job *job;
+
+    add(queue, "ada", 0, 0);
+    add(queue, "ada", 0, 1);
+    truce_job_free(claim(queue, 0));
+    for (int i = 0; i < 2; i++) { /* its worker is gone: the next attempt, and then the next job */
+        job = rig_claim_later(queue);
+        REQUIRE(job);
+        CHECK_INT(rig_number(truce_job_payload(job), "n"), ==, i);
+        if (!i)
+            CHECK_OK(truce_job_fail(job, NULL, "no", 0, &error), error);
+        truce_job_free(job);
+    }
+    truce_queue_free(queue);
+}
+
+TEST(a_worker_that_is_gone_holds_no_lane)
+{
+    rig_everywhere(gone);
+}
+
+static void wide(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = rig_queue(store, setting, "mail");
+    truce_sweep_report report;
+    bson_error_t error;
+    truce_job *jobs[4];
+    size_t count;
+
+    for (int i = 0; i < 4; i++)
+        add(queue, "ada", 2, i);
+    add(queue, "bob", 2, 10);
+    CHECK_OK(truce_queue_claim_many(queue, 4, jobs, &count, &error), error);
+    CHECK_INT(count, ==, 3);
+    for (size_t i = 0; i < count; i++)
+        truce_job_free(jobs[i]);
+    rig_no_job(queue);
+    add(queue, "ada", 3, 4); /* wider from now on; the sweep goes on */
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    truce_job_free(claim(queue, 2));
+    rig_no_job(queue);
+    truce_queue_free(queue);
+}
+
+TEST(a_lane_may_be_wider)
+{
+    rig_everywhere(wide);
+}
+
+/* ---- many that were cancelled ---- */
+
+static void cancelled(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = rig_queue(store, setting, "mail");
+    truce_sweep_report report;
+    bson_error_t error;
+    bson_oid_t ids[122];
+    truce_job *job;
+
+    for (int i = 0; i < 122; i++)
+        ids[i] = add(queue, "ada", 0, i);
+    for (int i = 1; i < 121; i++)
+        CHECK_OK(truce_queue_cancel(queue, NULL, &ids[i], &error), error);
+    job = claim(queue, 0);
+    REQUIRE(job);
+    CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+    truce_job_free(job);
+    CHECK_INT(count_json(store, "truce_queue_lanes", "{'stalled': true}"), ==, 1);
+    rig_no_job(queue);
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    job = claim(queue, 121);
+    REQUIRE(job);
+    CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+    truce_job_free(job);
+    CHECK_INT(count_json(store, "truce_queue_lanes", "{}"), ==, 0);
+    truce_queue_free(queue);
+}
+
+TEST(many_that_were_cancelled_while_they_waited_are_passed_over)
+{
+    truce_store *store = server_or_memory();
+
+    cancelled(store, NULL); /* once: a hundred documents in one commit */
+    truce_store_close(store);
+}
+
+/* ---- unique jobs, and delayed ones ---- */
+
+static void replaced(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = rig_queue(store, setting, "mail");
+    truce_job_options options = {.lane = "ada", .unique = "k", .meeting = TRUCE_MEETING_REPLACE};
+    truce_job_options later = {.lane = "ada", .delay_ms = 3600000};
+    bson_error_t error;
+    bson_oid_t first = add(queue, "ada", 0, 0), id = rig_add(queue, "{'n': 1}", &options), delayed;
+    truce_job *job;
+
+    CHECK_STATE("waiting", queue, &id);
+    rig_add(queue, "{'n': 2}", &options); /* it keeps its turn */
+    CHECK_STATE("waiting", queue, &id);
+    delayed = rig_add(queue, "{'n': 3}", &later);
+    job = claim(queue, 0);
+    REQUIRE(job);
+    CHECK(bson_oid_equal(truce_job_id(job), &first));
+    CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+    truce_job_free(job);
+    job = claim(queue, 2);
+    REQUIRE(job);
+    CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+    truce_job_free(job);
+    CHECK_STATE("delayed", queue, &delayed); /* its turn, and not its time */
+    truce_queue_free(queue);
+}
+
+TEST(a_job_that_waits_is_replaced_and_keeps_its_turn)
+{
+    rig_everywhere(replaced);
+}
+
+/* ---- many at once ---- */
+
+#define THREADS 4
+#define LANES   3
+#define EACH    8
+
+struct crowd {
+    truce_store *store;
+    const struct setting *setting;
+    atomic_int added, done, running[LANES], last[LANES], faults;
+};
+
+static int lane_of(const truce_job *job)
+{
+    return (int)rig_number(truce_job_payload(job), "n") / 1000;
+}
+
+static void *work(void *arg)
+{
+    struct crowd *crowd = arg;
+    truce_queue *queue = rig_queue(crowd->store, crowd->setting, "mail");
+
+    for (int i = 0; i < 20000 && atomic_load(&crowd->done) < LANES * EACH; i++) {
+        static const char *const names[] = {"a", "b", "c"};
+        bson_error_t error = {0};
+        truce_job *job;
+        truce_status status;
+        int lane, n, next = atomic_fetch_add(&crowd->added, 1);
+
+        if (next < LANES) /* one thread a lane adds, so that there is an order */
+            for (int k = 1; k <= EACH; k++)
+                add(queue, names[next], 0, next * 1000 + k);
+        status = truce_queue_claim(queue, &job, &error);
+        if (status) {
+            CHECK_STATUS(TRUCE_NOT_FOUND, status, error);
+            truce__clock_sleep_ms(1);
+            continue;
+        }
+        lane = lane_of(job);
+        n = (int)rig_number(truce_job_payload(job), "n") % 1000;
+        atomic_fetch_add(&crowd->faults, atomic_fetch_add(&crowd->running[lane], 1) != 0);
+        atomic_fetch_add(&crowd->faults, atomic_exchange(&crowd->last[lane], n) != n - 1);
+        truce__clock_sleep_ms(1);
+        atomic_fetch_sub(&crowd->running[lane], 1);
+        CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+        atomic_fetch_add(&crowd->done, 1);
+        truce_job_free(job);
+    }
+    truce_queue_free(queue);
+    return NULL;
+}
+
+static void crowded(truce_store *store, const struct setting *setting)
+{
+    struct crowd crowd = {.store = store, .setting = setting};
+    pthread_t threads[THREADS];
+
+    for (int i = 0; i < THREADS; i++)
+        CHECK_INT(pthread_create(&threads[i], NULL, work, &crowd), ==, 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_INT(atomic_load(&crowd.done), ==, LANES * EACH);
+    CHECK_INT(atomic_load(&crowd.faults), ==, 0);
+    CHECK_INT(count_json(store, "truce_queue_lanes", "{}"), ==, 0);
+}
+
+TEST(an_order_holds_however_many_workers_there_are)
+{
+    rig_everywhere(crowded);
+}
+
+/* ---- what is wrong ---- */
+
+static void count_lane(const bson_t *finding, void *arg)
+{
+    int *count = arg;
+    bson_iter_t iter;
+
+    if (bson_iter_init_find(&iter, finding, "rule") &&
+        !strcmp(bson_iter_utf8(&iter, NULL), "job-lane"))
+        ++*count;
+}
+
+static int check(truce_store *store, bool repair)
+{
+    truce_check_options options = {.repair = repair};
+    truce_check_report report;
+    bson_error_t error;
+    int found = 0;
+
+    CHECK_OK(truce_check(store, &options, count_lane, &found, &report, &error), error);
+    return found;
+}
+
+static void broken(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = rig_queue(store, setting, "mail");
+    bson_oid_t ids[4];
+    bson_t *filter, *lanes = bson_new();
+    bson_error_t error;
+
+    for (int i = 0; i < 4; i++)
+        ids[i] = add(queue, "ada", 0, i);
+    CHECK_INT(check(store, false), ==, 0);
+    filter = BCON_NEW("_id", BCON_OID(&ids[0])); /* somebody removes the one that is out */
+    CHECK_OK(truce_remove(store, "truce_queue", filter, NULL, NULL, &error), error);
+    rig_no_job(queue);
+    CHECK_INT(check(store, false), ==, 1);
+    CHECK_INT(check(store, true), ==, 1);
+    CHECK_INT(check(store, false), ==, 0);
+    CHECK_STATE("ready", queue, &ids[1]);
+    CHECK_STATE("waiting", queue, &ids[2]);
+    CHECK_OK(truce_remove(store, "truce_queue_lanes", lanes, &(truce_write_options){.multi = true},
+                          NULL, &error),
+             error);
+    truce_job_free(claim(queue, 1));
+    CHECK_INT(check(store, false), ==, 2);
+    CHECK_INT(check(store, true), >, 0);
+    CHECK_INT(check(store, true), ==, 1); /* one of before is out, too: counted */
+    CHECK_INT(check(store, false), ==, 0);
+    bson_destroy(lanes);
+    bson_destroy(filter);
+    truce_queue_free(queue);
+}
+
+TEST(a_lane_that_somebody_broke_is_found_and_mended)
+{
+    rig_everywhere(broken);
+}
+
+static void bad(truce_store *store, const struct setting *setting)
+{
+    char much[300] = {0};
+    truce_queue *queue = rig_queue(store, setting, "mail");
+    truce_job_options lane = {.lane = "a"};
+    bson_t *payload = test_bson("{'n': 1}");
+    const bson_t *payloads[] = {payload};
+    bson_error_t error;
+
+    memset(much, 'a', sizeof much - 1);
+    for (int i = 0; i < 4; i++) {
+        truce_job_options options = {.lane = i == 0   ? ""
+                                             : i == 1 ? "\xff"
+                                             : i == 2 ? much
+                                                      : NULL,
+                                     .lane_width = i == 3};
+
+        CHECK_STATUS(TRUCE_INVALID, truce_queue_add(queue, NULL, payload, &options, NULL, &error),
+                     error);
+    }
+    CHECK_STATUS(TRUCE_INVALID, truce_queue_add_many(queue, payloads, 1, &lane, NULL, &error),
+                 error);
+    CHECK_INT(count_json(store, "truce_queue", "{}"), ==, 0);
+    bson_destroy(payload);
+    truce_queue_free(queue);
+}
+
+TEST(lanes_that_cannot_be_are_refused)
+{
+    rig_everywhere(bad);
+}
