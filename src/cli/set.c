@@ -156,6 +156,22 @@ const struct cli_command cli_set_show = {
     .run = run_show,
 };
 
+/* What one command does with the open set: its answer, and the exit code. `*answer` is an empty document. */
+typedef int act_function(struct cli *cli, truce_set *set, bson_t *answer);
+
+static int with_set(struct cli *cli, act_function *act)
+{
+    bson_t answer = BSON_INITIALIZER;
+    truce_set *set = NULL;
+    int code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+
+    if (!code)
+        code = act(cli, set, &answer);
+    truce_set_free(set);
+    bson_destroy(&answer);
+    return code;
+}
+
 /* ---- watermark ---- */
 
 static void print_sources(const bson_t *report)
@@ -176,30 +192,25 @@ static void print_sources(const bson_t *report)
     }
 }
 
-static int run_watermark(struct cli *cli)
+static int tell_watermark(struct cli *cli, truce_set *set, bson_t *answer)
 {
-    bson_t report = BSON_INITIALIZER;
-    truce_set *set = NULL;
     bson_error_t error;
     int64_t watermark;
     truce_status status;
-    int code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
 
-    if (code)
-        goto out;
-    bson_destroy(&report);
-    status = truce_set_watermark(set, &watermark, &report, &error);
-    if (status) {
-        code = cli_error(cli, NULL, status, &error);
-        goto out;
-    }
-    cli_answer(cli, &report, "watermark %" PRId64, watermark);
+    bson_destroy(answer);
+    status = truce_set_watermark(set, &watermark, answer, &error);
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    cli_answer(cli, answer, "watermark %" PRId64, watermark);
     if (!cli->json)
-        print_sources(&report);
-out:
-    truce_set_free(set);
-    bson_destroy(&report);
-    return code;
+        print_sources(answer);
+    return CLI_DONE;
+}
+
+static int run_watermark(struct cli *cli)
+{
+    return with_set(cli, tell_watermark);
 }
 
 const struct cli_command cli_set_watermark = {
@@ -222,33 +233,27 @@ const struct cli_command cli_set_watermark = {
 
 /* ---- collect ---- */
 
-static int run_collect(struct cli *cli)
+static int collect(struct cli *cli, truce_set *set, bson_t *answer)
 {
     truce_set_collected collected;
-    bson_t answer = BSON_INITIALIZER;
-    truce_set *set = NULL;
     bson_error_t error;
-    truce_status status;
-    int code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+    truce_status status = truce_set_collect(set, &collected, &error);
 
-    if (code)
-        goto out;
-    status = truce_set_collect(set, &collected, &error);
-    if (status) {
-        code = cli_error(cli, NULL, status, &error);
-        goto out;
-    }
-    bson_append_int64(&answer, "watermark", -1, collected.watermark);
-    bson_append_int64(&answer, "documents", -1, collected.documents);
-    bson_append_int64(&answer, "tombstones", -1, collected.tombstones);
-    cli_answer(cli, &answer,
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    bson_append_int64(answer, "watermark", -1, collected.watermark);
+    bson_append_int64(answer, "documents", -1, collected.documents);
+    bson_append_int64(answer, "tombstones", -1, collected.tombstones);
+    cli_answer(cli, answer,
                "collected %" PRId64 " tombstones of %" PRId64
                " documents, up to watermark %" PRId64,
                collected.tombstones, collected.documents, collected.watermark);
-out:
-    truce_set_free(set);
-    bson_destroy(&answer);
-    return code;
+    return CLI_DONE;
+}
+
+static int run_collect(struct cli *cli)
+{
+    return with_set(cli, collect);
 }
 
 const struct cli_command cli_set_collect = {
@@ -270,34 +275,27 @@ const struct cli_command cli_set_collect = {
 
 /* ---- convert ---- */
 
-static int run_convert(struct cli *cli)
+static int convert(struct cli *cli, truce_set *set, bson_t *answer)
 {
     truce_set_converted converted;
-    bson_t answer = BSON_INITIALIZER;
-    truce_set *set = NULL;
     bson_error_t error;
-    truce_status status;
-    int code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+    truce_status status = truce_set_convert(set, &converted, &error);
 
-    if (code)
-        goto out;
-    status = truce_set_convert(set, &converted, &error);
-    bson_append_int64(&answer, "documents", -1, converted.documents);
-    bson_append_int64(&answer, "elements", -1, converted.elements);
-    bson_append_int64(&answer, "left", -1, converted.left);
-    if (status && !converted.left) {
-        code = cli_error(cli, NULL, status, &error);
-        goto out;
-    }
-    cli_answer(cli, &answer, "converted %" PRId64 " elements of %" PRId64 " documents",
+    if (status && !converted.left)
+        return cli_error(cli, NULL, status, &error);
+    bson_append_int64(answer, "documents", -1, converted.documents);
+    bson_append_int64(answer, "elements", -1, converted.elements);
+    bson_append_int64(answer, "left", -1, converted.left);
+    cli_answer(cli, answer, "converted %" PRId64 " elements of %" PRId64 " documents",
                converted.elements, converted.documents);
-    if (status)
-        code = cli_say(cli, CLI_NO, "%" PRId64 " documents are left: %s", converted.left,
-                       error.message);
-out:
-    truce_set_free(set);
-    bson_destroy(&answer);
-    return code;
+    return !status ? CLI_DONE
+                   : cli_say(cli, CLI_NO, "%" PRId64 " documents are left: %s", converted.left,
+                             error.message);
+}
+
+static int run_convert(struct cli *cli)
+{
+    return with_set(cli, convert);
 }
 
 const struct cli_command cli_set_convert = {
