@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "store/decorators/decorator.h"
 
 /* A client's store: a decorator around the one memory store, at whose every call the scheduler decides what
  * becomes of it (the list is in world.c). */
@@ -221,11 +222,8 @@ void truce__sim_land(struct run *run, struct late_call *late)
 
 static void trace_bulk(struct run *run, const truce_write *writes, size_t count)
 {
-    static const char *const verbs[] = {"",        "insert",          "update", "remove",
-                                        "require", "require missing", "look"};
-
     for (size_t i = 0; i < count; i++)
-        trace_call(run, verbs[writes[i].kind], writes[i].collection, writes[i].filter,
+        trace_call(run, truce__write_name(writes[i].kind), writes[i].collection, writes[i].filter,
                    writes[i].document);
 }
 

@@ -41,6 +41,20 @@ const char *truce__decorated_name(const struct decorated_call *call)
     return verbs[call->verb].name;
 }
 
+const char *truce__write_name(truce_write_kind kind)
+{
+    static const char *const names[] = {
+        [TRUCE_WRITE_INSERT] = "insert",
+        [TRUCE_WRITE_UPDATE] = "update",
+        [TRUCE_WRITE_REMOVE] = "remove",
+        [TRUCE_WRITE_REQUIRE] = "require",
+        [TRUCE_WRITE_REQUIRE_MISSING] = "require_missing",
+        [TRUCE_WRITE_LOOK] = "look",
+    };
+
+    return names[kind];
+}
+
 bool truce__decorated_writes(const struct decorated_call *call)
 {
     return verbs[call->verb].writes;

@@ -98,7 +98,8 @@ void truce__decorator_init(struct decorator *decorator, const struct decorator_k
                            truce_store *inner);
 
 const char *truce__decorated_name(const struct decorated_call *call); /* of the verb */
-bool truce__decorated_writes(const struct decorated_call *call);      /* may change something */
+const char *truce__write_name(truce_write_kind kind);            /* "insert", "require_missing" */
+bool truce__decorated_writes(const struct decorated_call *call); /* may change something */
 
 /* The call on the inner store. A cursor that it opens is decorated. */
 truce_status truce__decorated_run(struct decorator *decorator, const struct decorated_call *call,

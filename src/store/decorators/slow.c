@@ -14,14 +14,8 @@ struct slow_store {
 /* As the caller named it: insert, update and remove are bulks of one. */
 static const char *name_of(const struct decorated_call *call)
 {
-    static const char *const kinds[] = {
-        [TRUCE_WRITE_INSERT] = "insert",
-        [TRUCE_WRITE_UPDATE] = "update",
-        [TRUCE_WRITE_REMOVE] = "remove",
-    };
-
     if (call->verb == VERB_BULK && call->number == 1 && call->writes->kind <= TRUCE_WRITE_REMOVE)
-        return kinds[call->writes->kind];
+        return truce__write_name(call->writes->kind);
     return truce__decorated_name(call);
 }
 

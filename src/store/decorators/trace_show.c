@@ -49,10 +49,7 @@ static void add_update(bson_t *parent, const bson_t *update, bool pipeline)
 
 static void add_write(bson_t *parent, const truce_write *write)
 {
-    static const char *const kinds[] = {"",        "insert",          "update", "remove",
-                                        "require", "require_missing", "look"};
-
-    BSON_APPEND_UTF8(parent, "kind", kinds[write->kind]);
+    BSON_APPEND_UTF8(parent, "kind", truce__write_name(write->kind));
     BSON_APPEND_UTF8(parent, "collection", write->collection);
     if (write->kind != TRUCE_WRITE_INSERT)
         BSON_APPEND_DOCUMENT(parent, "filter", write->filter);
