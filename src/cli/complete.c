@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/control.h"
 #include "base/field.h"
 #include "cli/call.h"
 #include "cli/commands.h"
@@ -26,8 +27,20 @@ struct completing {
     int arguments; /* that stand before the word */
 };
 
+/* A shell prints it as it is. */
+static bool commands_a_terminal(const char *text)
+{
+    size_t length = strlen(text), at = 0;
+
+    while (at < length && !truce__text_control(text + at, length - at))
+        at++;
+    return at < length;
+}
+
 static void offer(const struct completing *c, const char *candidate, const char *meaning)
 {
+    if (commands_a_terminal(candidate))
+        return;
     if (strncmp(candidate, c->word, strlen(c->word)) != 0)
         return;
     if (meaning)
@@ -186,7 +199,7 @@ static void offer_from_store(const struct completing *c, const char *placeholder
         offer_ids(c, store, QUEUE);
     else if (is(placeholder, "QUEUE"))
         offer_queues(c, store);
-    else if (is(placeholder, "FIELD FIELDS PATH"))
+    else if (is(placeholder, "FIELD FIELDS PATH PATHS"))
         offer_fields(c, store);
     truce_store_close(store);
 }

@@ -254,4 +254,14 @@ TEST(commands_options_and_what_is_in_the_store_are_completed)
     COMPLETES("post\n", "demo", "p", NULL, NULL);
     COMPLETES("set\n", "help", "s", NULL, NULL);
     COMPLETES("define\t", "help", "set", "d", NULL);
+    COMPLETES("year\n", "export", "students", "--fields", "");
+    command_run(TRUCE_CLI, store, NULL, "request", "add", "or\x1b[2Jder", "ship", NULL);
+    command_run(TRUCE_CLI, store, NULL, "insert", "students", "{_id: 2, 'y\\u202e\\u009bear': 2}",
+                NULL);
+    CHECK_TEXT(
+        "order-17\n",
+        command_run(TRUCE_CLI, store, NULL, "complete", "--", "request", "show", "o", NULL)->out);
+    CHECK_TEXT("year\n", command_run(TRUCE_CLI, store, NULL, "complete", "--", "distinct",
+                                     "students", "y", NULL)
+                             ->out);
 }
