@@ -2,19 +2,27 @@
 #define TRUCE_QUERY_EXPRESSION_EXPRESSION_GROWTH_H
 
 /*
- * The array that a $reduce makes longer turn by turn:
+ * The array, the text or the document that a $reduce makes longer turn by turn:
  *
  *     in: {$concatArrays: ["$$value", ["$$this"]]}
  *     in: {$cond: [..., {$concatArrays: ["$$value", ["$$this"]]}, "$$value"]}
+ *     in: {$concat: ["$$value", ", ", "$$this"]}
+ *     in: {$mergeObjects: ["$$value", "$$this"]}
  *
- * What is added is written behind what is there, so that n turns cost n, not n * n.
+ * What is added is written behind what is there, so that n turns cost n, not n * n. A document is a table of its
+ * fields until the last turn is over; so nothing else may read it meanwhile.
  */
+#include "base/buffer.h"
+#include "bson/field_table.h"
 #include "query/expression/expression_tree.h"
 
 struct growth {
     struct arena arena;
-    struct builder builder;
-    bool begun; /* the value is what the builder has */
+    struct builder builder;   /* of an array */
+    struct buffer text;       /* of a text, as a value has it */
+    struct field_table table; /* of a document; keys and values in the arena */
+    size_t live;              /* bytes of them */
+    bool begun;               /* the value is what one of these has */
 };
 
 /* Does the body do nothing else to the variable in `slot`? */
@@ -24,6 +32,8 @@ bool truce__growth_possible(const struct expression_node *body, uint32_t slot);
  * no longer valid. */
 truce_status truce__growth_turn(struct growth *growth, const struct expression_node *body,
                                 struct evaluation *run, struct value *value);
+/* The value after the last turn, which lives as long as the growth. */
+truce_status truce__growth_end(struct growth *growth, struct evaluation *run, struct value *value);
 void truce__growth_release(struct growth *growth);
 
 #endif

@@ -285,7 +285,7 @@ struct reduction {
     int next;    /* of them */
     size_t base; /* bytes of the arena when it was entered */
     struct growth growth;
-    bool grows; /* the body only makes the value longer */
+    bool grows; /* the body only makes the value longer (expression_growth.h) */
 };
 
 static void compact(struct reduction *reduction, struct value *value)
@@ -362,6 +362,8 @@ static truce_status reduce_items(const struct expression_node *node, struct eval
 
     while (!status && truce__fields_next(&fields))
         status = reduce_turn(node, &reduction, fields.value, value);
+    if (!status)
+        status = truce__growth_end(&reduction.growth, &reduction.run, value);
     if (!status && (reduction.run.arena != run->arena || reduction.growth.begun) && value->size) {
         void *copy = truce__evaluation_take(run, value->size);
         if (copy)
