@@ -65,7 +65,7 @@ TEST(a_lock_that_another_process_holds_is_waited_for_until_the_deadline)
     CHECK_STATUS(TRUCE_LOCKED, truce__lock_acquire(&lock, in_ms(150), &error), error);
     waited = (truce__clock_monotonic_ns() - start) / 1000000;
     CHECK_INT(waited, >=, 150);
-    snprintf(named, sizeof named, "held by process %d", (int)holder);
+    snprintf(named, sizeof named, "process %d is writing to ", (int)holder);
     CHECK(strstr(error.message, named));
     kill(holder, SIGKILL);
     waitpid(holder, NULL, 0);

@@ -125,16 +125,21 @@ static truce_status not_acquired(const struct lock *lock, bson_error_t *error)
 {
     int holder = atomic_load(&lock->page->holder);
     int64_t since = atomic_load(&lock->page->held_since);
+    int length = (int)(strlen(lock->path) - strlen("-lock")); /* the store's own path */
 
     if (errno == ECANCELED)
         return truce__refuse(CODE_INTERRUPTED, error, "the call was interrupted");
     if (errno != EAGAIN)
         return fail(lock, error);
     if (!holder)
-        return truce__fail(TRUCE_LOCKED, error, "\"%s\" is held by other processes in turn",
-                           lock->path);
-    return truce__fail(TRUCE_LOCKED, error, "\"%s\" is held by process %d since %lld ms",
-                       lock->path, holder, (long long)(truce__clock_wall_ms() - since));
+        return truce__fail(
+            TRUCE_LOCKED, error,
+            "other processes write to \"%.*s\" in turn, and this call's time is over", length,
+            lock->path);
+    return truce__fail(
+        TRUCE_LOCKED, error,
+        "process %d is writing to \"%.*s\", for %lld ms now, and this call's time is over", holder,
+        length, lock->path, (long long)(truce__clock_wall_ms() - since));
 }
 
 static truce_status wait_in_turn(const struct lock *lock, int64_t deadline_ns, bson_error_t *error)
