@@ -21,8 +21,8 @@
  *
  *     native    the store changes several documents in one atomic step by itself
  *     journal   write intents and a commit document in `truce_commits`: works on any store that
- *               updates single documents atomically (after dynamodb-transactions, Percolator and
- * the write-intent journal of A. Hammarquist, EuroPython 2012)
+ *               updates single documents atomically (after dynamodb-transactions, Percolator
+ *               and the write-intent journal of A. Hammarquist, EuroPython 2012)
  *
  * Both may be used on one collection at the same time, and by any number of processes. A plain
  * write that ignores `_intent` can break the journal's isolation; `truce check` finds it. It never

@@ -8,9 +8,11 @@
  * optional last parameter, `bson_error_t *error` (may be NULL; untouched on TRUCE_OK):
  *
  *   error->message  one sentence, lower case, no full stop: what failed, on which document or path
- *   error->domain   TRUCE_ERROR_SERVER: error->code is a MongoDB error code (11000, 2, 66 ...),
- * also when the embedded store gave it; truce_error_name() has its name TRUCE_ERROR: error->code is
- * the truce_status itself
+ *   error->domain   says what error->code is:
+ *
+ *     TRUCE_ERROR          the truce_status itself
+ *     TRUCE_ERROR_SERVER   one of MongoDB's error codes (11000, 2, 66 ...), also where the embedded store
+ *                          gave it; truce_error_name() has its name
  */
 #include <bson/bson.h>
 

@@ -11,14 +11,16 @@
  *   1. commits: pending with its lease over -> aborted; committed -> released and done; aborted ->
  *      stripped, and marked `cleaned`, so that the next round need not look again;
  *   2. documents, by the sparse index on `_intent`: what still is held by a missing, aborted or
- * done commit. Only this finds a prepare that landed after its commit was undone and purged;
+ *      done commit. Only this finds a prepare that landed after its commit was undone and purged;
  *   3. purge of what ended before the retention.
  *
  *   S1  Only `done` and `aborted` commits are purged: a committed one still owes its releases.
  *   S2  A commit with a caller's key is purged behind the horizon: the horizon is raised to its
- * key's time first, it is deleted after. Whoever comes later with the key is refused, not run
- * twice. S3  The horizon never passes a key that was not used and ended: it is raised to times that
- * stand in commits, not to what our clock says.
+ *       key's time first, it is deleted after. Whoever comes later with the key is refused, not run
+ *       twice.
+ *
+ *   S3  The horizon never passes a key that was not used and ended: it is raised to times that stand
+ *       in commits, not to what our clock says.
  */
 
 #define ABORTED_MS INT64_C(3600000)

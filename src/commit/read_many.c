@@ -10,10 +10,13 @@
  * all of the documents or in none. Elsewhere:
  *
  *   R1  Look at all, then at all again: every document without intent and with the same revision
- * both times. Then between the two looks there was a moment at which all were so. R2  Never through
- * a pending intent: its commit may be decided before the look is over. R3  A missing document has
- * no revision: it could have come and gone. So it is looked at first in the second pass, and of
- * several all but one are held by the stubs of a commit that changes nothing.
+ *       both times. Then between the two looks there was a moment at which all were so.
+ *
+ *   R2  Never through a pending intent: its commit may be decided before the look is over.
+ *
+ *   R3  A missing document has no revision: it could have come and gone. So it is looked at first in
+ *       the second pass, and of several all but one are held by the stubs of a commit that changes
+ *       nothing.
  */
 
 static void forget(truce_look *looks, size_t count)

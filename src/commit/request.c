@@ -17,10 +17,14 @@
  *     {_id: key, name, input, state: "waiting", attempts: 0, created, due}
  *
  *   Q1  The end of a request is part of the commit of its effects: the commit reads the request,
- * which must be waiting, and sets it to done. Two processes that run it at once conflict; one of
- * them runs again, finds it done, and does nothing. Q2  Nothing is claimed, so nothing has to be
- * given back: a process that dies leaves a waiting request. Q3  A failing function costs only its
- * own request: its next turn comes later each time, and after the last attempt it is set aside.
+ *       which must be waiting, and sets it to done. Two processes that run it at once conflict; one of
+ *       them runs again, finds it done, and does nothing.
+ *
+ *   Q2  Nothing is claimed, so nothing has to be given back: a process that dies leaves a waiting
+ *       request.
+ *
+ *   Q3  A failing function costs only its own request: its next turn comes later each time, and after
+ *       the last attempt it is set aside.
  */
 
 #define LIMIT        100
