@@ -73,8 +73,8 @@
 #define JOB_ATTEMPTS                10                 /* default */
 #define JOB_KEEP_MS                 INT64_C(604800000) /* default */
 #define QUEUE_NAME_BYTES_MAX        200
-#define CRON_MISSED                 100 /* default */
-#define CRON_MISSED_MAX             500 /* times of a cron line fired at once */
+#define CRON_MISSED                 100   /* default */
+#define CRON_MISSED_MAX             500   /* times of a cron line fired at once */
 #define LEDGER_ENTRIES_MAX          1000  /* of a transaction of a ledger */
 #define LEDGER_BATCH_MAX            10000 /* transactions of one call */
 #define LEDGER_BULK                 1000  /* of them, those that travel at a time */
