@@ -27,6 +27,7 @@ static void rig_open(struct rig *rig, truce_mechanism mechanism)
     rig->store = truce_fault_wrap(rig->inner, &none);
     rig->mechanism = mechanism;
     rig->usual = false;
+    rig->limited = false;
 }
 
 static truce_status add_jobs(struct rig *rig, truce_queue *queue, bson_error_t *error)
@@ -187,9 +188,10 @@ static bool suffer(truce_mechanism mechanism, bool limited, enum trouble first, 
 
 static void suffer_everywhere(truce_mechanism mechanism, bool limited)
 {
-    uint64_t at, stride = (uint64_t)test_scale("TRUCE_QUEUE_CRASH_STEP", server_under_test() ? 61
-                                                                         : limited           ? 3
-                                                                                             : 1);
+    uint64_t at, stride = (uint64_t)test_scale("TRUCE_QUEUE_CRASH_STEP", server_under_test()
+                                                                             ? (limited ? 199 : 61)
+                                                                         : limited ? 3
+                                                                                   : 1);
 
     for (at = 1;
          suffer(mechanism, limited, DIE_BEFORE, at, NONE, 0) && !test_failures() && at < 600;
