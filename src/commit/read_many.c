@@ -1,3 +1,4 @@
+#include "base/deadline.h"
 #include "base/limits.h"
 #include "base/room.h"
 #include "commit/commit.h"
@@ -160,6 +161,7 @@ truce_status truce_read_many(truce_store *store, truce_look *looks, size_t count
     }
     if (status)
         return status;
+    DEADLINE_SCOPE(options && options->deadline_ms ? options->deadline_ms : COMMIT_DEADLINE_MS);
     truce__worker_init(&worker, store, options ? options->deadline_ms : 0);
     while (!status) {
         status = snapshot ? look_at_snapshot(&worker, looks, count, &same, &why)

@@ -7,13 +7,27 @@
 #include "store/mongodb/mongo.h"
 #include "tests/support/bank.h"
 #include "tests/support/stage.h"
+#include "tests/support/tutorial.h"
 
 #define DEADLINE_MS 500
 #define LONGEST_MS  60000
 
 /* ---- a server that stands still ------------------------------------------------------------- */
 
-enum call { INSERT, UPDATE_ONE, MODIFY, TRANSACTION, FIND, COMMIT, COMMIT_BY_JOURNAL, CALLS };
+enum call {
+    INSERT,
+    UPDATE_ONE,
+    MODIFY,
+    TRANSACTION,
+    FIND,
+    COMMIT,
+    COMMIT_BY_JOURNAL,
+    ITEM,
+    SAVE,
+    SET,
+    LOOK,
+    CALLS
+};
 
 static truce_status look_and_change(truce_commit *commit, void *arg, bson_error_t *error)
 {
@@ -21,6 +35,43 @@ static truce_status look_and_change(truce_commit *commit, void *arg, bson_error_
 
     (void)arg;
     return status ? status : add_update(commit, "things", "b", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+/* They are made of several messages, and have one deadline. */
+static truce_status do_pattern(truce_store *store, enum call call, bson_error_t *error)
+{
+    bson_t *filter = test_bson("{'_id': 1}"), *mine = test_bson("{'_id': 1, 'a': 2}");
+    bson_t *key = test_bson("{'student_id': 1}"), *thing = test_bson("{'type': 'A', 'name': 'A'}");
+    truce_item *item = tutorial_item(store, &(truce_item_options){.deadline_ms = DEADLINE_MS});
+    truce_revision *revision =
+        tutorial_revision(store, &(truce_revision_options){.deadline_ms = DEADLINE_MS});
+    truce_set *set = tutorial_set(store, &(truce_set_options){.deadline_ms = DEADLINE_MS});
+    bson_value_t a = text_id("a"), b = text_id("b");
+    truce_look looks[2] = {{.collection = "things", .id = &a}, {.collection = "things", .id = &b}};
+    truce_revision_result result;
+    truce_status status;
+
+    if (call == ITEM) {
+        status = truce_item_add(item, NULL, filter, thing, NULL, error);
+    } else if (call == SAVE) {
+        status = truce_revision_save(revision, NULL, mine, 1, filter, &result, error);
+        truce_revision_result_release(&result);
+    } else if (call == SET) {
+        status = truce_set_add(set, NULL, key, thing, 1, NULL, error);
+    } else {
+        status = truce_read_many(store, looks, 2,
+                                 &(truce_read_many_options){.deadline_ms = DEADLINE_MS}, error);
+        bson_destroy(&looks[0].document);
+        bson_destroy(&looks[1].document);
+    }
+    truce_set_free(set);
+    truce_revision_free(revision);
+    truce_item_free(item);
+    bson_destroy(thing);
+    bson_destroy(key);
+    bson_destroy(mine);
+    bson_destroy(filter);
+    return status;
 }
 
 static truce_status do_call(truce_store *store, enum call call, bson_error_t *error)
@@ -62,6 +113,12 @@ static truce_status do_call(truce_store *store, enum call call, bson_error_t *er
     case COMMIT_BY_JOURNAL:
         status = truce_transact(store, look_and_change, NULL, &commit, error);
         break;
+    case ITEM:
+    case SAVE:
+    case SET:
+    case LOOK:
+        status = do_pattern(store, call, error);
+        break;
     case CALLS:
         break;
     }
@@ -89,8 +146,8 @@ static void *run_call(void *arg)
         CHECK_INT((truce__clock_monotonic_ns() - begun_ns) / 1000000, <, LONGEST_MS);
         fake_freeze(stage.fake, false);
         status = do_call(stage.store, UPDATE_ONE, &error);
-        if (status == TRUCE_UNKNOWN || status == TRUCE_IO) /* by a connection of before */
-            status = do_call(stage.store, INSERT, &error);
+        for (int i = 0; i < 10 && (status == TRUCE_UNKNOWN || status == TRUCE_IO); i++)
+            status = do_call(stage.store, INSERT, &error); /* by connections of before */
         CHECK_OK(status, error);
     }
     strike(&stage);

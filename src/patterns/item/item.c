@@ -29,6 +29,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/room.h"
@@ -427,6 +428,7 @@ static truce_status look(struct run *run, bson_error_t *error)
 static truce_status run_alone(const struct item_call *call, truce_item_result *result,
                               bson_error_t *error)
 {
+    DEADLINE_SCOPE(call->item->deadline_ms ? call->item->deadline_ms : COMMIT_DEADLINE_MS);
     struct run run = {.call = call, .layout = call->item->layout};
     bson_error_t why = {0};
     truce_status status = TRUCE_OK;

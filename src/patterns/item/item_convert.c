@@ -13,7 +13,9 @@
 #include "patterns/item/item.h"
 
 #include "base/assert.h"
+#include "base/deadline.h"
 #include "base/id.h"
+#include "base/limits.h"
 #include "commit/journal.h"
 #include "query/incoming.h"
 
@@ -87,6 +89,8 @@ static truce_status convert_as_read(struct conversion *conversion, const bson_t 
 static truce_status convert_one(struct conversion *conversion, const bson_value_t *id,
                                 bson_error_t *error)
 {
+    const truce_item *item = conversion->item;
+    DEADLINE_SCOPE(item->deadline_ms ? item->deadline_ms : COMMIT_DEADLINE_MS);
     truce_status status = TRUCE_OK;
     bool done = false;
 

@@ -35,7 +35,9 @@
 #include "patterns/revision/revision.h"
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/fingerprint.h"
+#include "base/limits.h"
 #include "bson/number.h"
 #include "query/incoming.h"
 
@@ -443,6 +445,7 @@ static truce_status save(truce_revision *revision, truce_commit *commit, const b
                                 .merges = merges,
                                 .inbox = merges && revision->inbox,
                                 .result = result};
+    DEADLINE_SCOPE(commit ? 0 : revision->deadline_ms ? revision->deadline_ms : COMMIT_DEADLINE_MS);
     truce_status status = TRUCE_OK;
     bool saved = false;
 
