@@ -145,9 +145,16 @@ static int run_check(struct cli *cli)
     bson_t answer = BSON_INITIALIZER;
     truce_check_report report;
     bson_error_t error;
-    int64_t before = truce_deadline_begin(cli->deadline_ms);
-    truce_status status = truce_check(cli->store, &options, show_finding, cli, &report, &error);
+    int64_t before;
+    truce_status status;
+    int code = cli_store_open(cli, options.repair ? CLI_STORE_CHANGE : CLI_STORE_READ, &cli->store);
 
+    if (code) {
+        bson_destroy(&answer);
+        return code;
+    }
+    before = truce_deadline_begin(cli->deadline_ms);
+    status = truce_check(cli->store, &options, show_finding, cli, &report, &error);
     truce_deadline_end(before);
     if (status) {
         bson_destroy(&answer);
@@ -182,6 +189,6 @@ const struct cli_command cli_check = {
         "truce check",
     .options =
         (const struct cli_option[]){{"repair", 0, NULL, "mend what can be mended", false}, {0}},
-    .store = CLI_STORE_CHANGE,
+    .store = CLI_STORE_NONE, /* opened as --repair says */
     .run = run_check,
 };

@@ -49,8 +49,8 @@ TEST(a_store_that_is_not_there_is_not_made)
     CHECK_INT(command_run(TRUCE_CLI, NULL, NULL, "doctor", "a", "b", NULL)->code, ==, 2);
 }
 
-/* As the user nobody: the exit code, and in `out` what is printed. */
-static int as_nobody(char *out, size_t size)
+/* A command on the store as the user nobody: the exit code, and in `out` what is printed. */
+static int as_nobody(const char *command, char *out, size_t size)
 {
     const struct passwd *nobody = getpwnam("nobody");
     int ends[2], state = 0;
@@ -66,7 +66,7 @@ static int as_nobody(char *out, size_t size)
             setgid(nobody->pw_gid) != 0 || setuid(nobody->pw_uid) != 0 ||
             access(TRUCE_CLI, X_OK) != 0 || access(store, R_OK) != 0)
             _exit(126);
-        execl(TRUCE_CLI, TRUCE_CLI, "doctor", store, (char *)NULL);
+        execl(TRUCE_CLI, TRUCE_CLI, command, "--store", store, (char *)NULL);
         _exit(127);
     }
     close(ends[1]);
@@ -93,13 +93,16 @@ TEST(who_may_only_read_is_told_all_the_same_and_changes_nothing)
     CHECK_INT(chmod(folder, 0755), ==, 0);
     CHECK_INT(chmod(store, 0644), ==, 0);
     CHECK_INT(stat(store, &before), ==, 0);
-    code = as_nobody(out, sizeof out);
+    code = as_nobody("doctor", out, sizeof out);
     if (code == 126) {
         test_skip("there is no user nobody who may run the program");
         return;
     }
     if (code != 1 || !strstr(out, "this user may not write to the file") ||
         !strstr(out, ": 0 errors, 1 warnings"))
+        test_fail(__FILE__, __LINE__, "%d: %s", code, out);
+    code = as_nobody("check", out, sizeof out);
+    if (code || !strstr(out, " 0 findings, 0 repaired"))
         test_fail(__FILE__, __LINE__, "%d: %s", code, out);
     CHECK_INT(stat(store, &after), ==, 0);
     CHECK_INT(after.st_mtim.tv_sec, ==, before.st_mtim.tv_sec);
