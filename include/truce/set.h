@@ -235,6 +235,17 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_convert(truce_set *set,
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_quarantine(truce_set *set, truce_cursor **cursor,
                                                               bson_error_t *error);
 
+/* Applies a quarantined operation (its document, as listed; its _id counts) and takes it out of the quarantine,
+ * as one commit. If something newer than its own number stands for the name, it is STALE or a DUPLICATE, and
+ * nothing changes; else it is applied under `seq`, a new number of its source, as if it were published now. Then
+ * `seq` is recorded for `consumer` (NULL: it is not), since it is used up. INVALID: `seq` is not above what was
+ * collected, and the operation stays quarantined. NOT_FOUND: it is not there (any more). After UNKNOWN it may be
+ * called again. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_replay(truce_set *set, const bson_t *quarantined,
+                                                          int64_t seq, const char *consumer,
+                                                          truce_set_outcome *outcome,
+                                                          bson_error_t *error);
+
 /* Takes the set's definition out of the store again, with its sources and what consumers recorded. The lists
  * in the documents stay, and so does the unique index on the key. Nobody may be working with the set.
  * CONFLICT: a document holds one of its lists, and `anyway` is false. NOT_FOUND: there is no such set. */

@@ -448,7 +448,72 @@ const struct cli_command cli_set_start = {
 
 /* ---- quarantine ---- */
 
-static int run_quarantine(struct cli *cli)
+/* Every operation that is quarantined now, by new numbers from `seq` on. */
+static truce_status replay_all(struct cli *cli, truce_set *set, int64_t seq, int64_t *counts,
+                               bson_error_t *error)
+{
+    const char *consumer = cli_text(cli, "consumer");
+    truce_cursor *cursor = NULL;
+    truce_status status = truce_set_quarantine(set, &cursor, error);
+
+    while (!status) {
+        truce_set_outcome outcome;
+        const bson_t *document;
+
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        status =
+            truce_set_replay(set, document, seq, consumer ? consumer : "replay", &outcome, error);
+        if (status == TRUCE_NOT_FOUND) { /* somebody else replayed it */
+            status = TRUCE_OK;
+        } else if (!status) {
+            counts[outcome]++;
+            seq++;
+        }
+    }
+    if (cursor)
+        truce_cursor_close(cursor);
+    return status;
+}
+
+static int run_replay(struct cli *cli)
+{
+    int64_t counts[TRUCE_SET_QUARANTINED + 1] = {0}, seq, next;
+    bson_t answer = BSON_INITIALIZER;
+    truce_set *set = NULL;
+    bson_error_t error;
+    int code = CLI_DONE;
+    truce_status status;
+
+    if (!required_number(cli, "seq", &seq))
+        code = CLI_USAGE;
+    if (code == CLI_DONE)
+        code = cli_set_open(cli, cli->store, cli->arguments[0], &set);
+    if (code != CLI_DONE)
+        goto out;
+    status = replay_all(cli, set, seq, counts, &error);
+    if (status) {
+        code = cli_error(cli, NULL, status, &error);
+        goto out;
+    }
+    next = seq + counts[TRUCE_SET_APPLIED] + counts[TRUCE_SET_STALE] + counts[TRUCE_SET_DUPLICATE];
+    bson_append_int64(&answer, "applied", -1, counts[TRUCE_SET_APPLIED]);
+    bson_append_int64(&answer, "stale", -1, counts[TRUCE_SET_STALE]);
+    bson_append_int64(&answer, "duplicate", -1, counts[TRUCE_SET_DUPLICATE]);
+    bson_append_int64(&answer, "next", -1, next);
+    cli_answer(cli, &answer,
+               "applied %" PRId64 ", stale %" PRId64 ", duplicate %" PRId64
+               "; the next number is %" PRId64,
+               counts[TRUCE_SET_APPLIED], counts[TRUCE_SET_STALE], counts[TRUCE_SET_DUPLICATE],
+               next);
+out:
+    truce_set_free(set);
+    bson_destroy(&answer);
+    return code;
+}
+
+static int list_quarantine(struct cli *cli)
 {
     truce_cursor *cursor = NULL;
     const bson_t *document;
@@ -477,17 +542,42 @@ static int run_quarantine(struct cli *cli)
     return count ? CLI_NO : CLI_DONE;
 }
 
+static int run_quarantine(struct cli *cli)
+{
+    bool replay = cli_flag(cli, "replay");
+    int code;
+
+    if (!replay && (cli_text(cli, "seq") || cli_text(cli, "consumer")))
+        return cli_usage(cli, "--seq and --consumer are for --replay");
+    code = cli_store_open(cli, replay ? CLI_STORE_CHANGE : CLI_STORE_READ, &cli->store);
+    if (code != CLI_DONE)
+        return code;
+    return replay ? run_replay(cli) : list_quarantine(cli);
+}
+
 const struct cli_command cli_set_quarantine = {
     .noun = "set",
     .verb = "quarantine",
     .arguments = "COLLECTION",
-    .summary = "list the operations that came after their numbers had been given up",
+    .summary =
+        "list the operations that came after their numbers had been given up, or replay them",
     .help =
         "One document a line: what it was and why it was not applied. The exit code is 1 if there\n"
-        "are any. Publish such an operation again under a new number if it still matters.",
+        "are any.\n"
+        "\n"
+        "With --replay each of them is applied and taken out: nothing happens to a name of which\n"
+        "something newer stands (stale); others are applied under new numbers, from --seq on, as if\n"
+        "they were published now. The numbers are recorded by --consumer, since they are used up.\n"
+        "Give numbers that their source has given out for this, and gives to nothing else.",
     .example = "truce set define students --list classes --key student_id --name name\n"
-               "truce set quarantine students",
-    .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
-    .store = CLI_STORE_READ,
+               "truce set quarantine students\n"
+               "truce set quarantine students --replay --seq 2000",
+    .options =
+        (const struct cli_option[]){{"replay", 0, NULL, "apply what is quarantined", false},
+                                    {"seq", 0, "NUMBER", "the first of the new numbers", false},
+                                    {"consumer", 0, "NAME", "who records them (replay)", false},
+                                    CLI_SET_OPTIONS,
+                                    {0}},
+    .store = CLI_STORE_NONE, /* replaying changes it */
     .run = run_quarantine,
 };

@@ -96,6 +96,18 @@ TEST(consumers_records_watermark_collecting_and_quarantine_by_command)
     CHECK_INT(command->code, ==, 1);
     CHECK(strstr(command->out, "number 3 was declared void"));
     command =
+        command_run(TRUCE_CLI, store, NULL, "set", "quarantine", "students", "--seq", "5", NULL);
+    CHECK_INT(command->code, ==, 2);
+    command = command_run(TRUCE_CLI, store, NULL, "set", "quarantine", "students", "--replay",
+                          "--seq", "4", NULL);
+    CHECK_INT(command->code, ==, 2);
+    CHECK(strstr(command->err, "number 4 is not above"));
+    command = command_run(TRUCE_CLI, store, NULL, "set", "quarantine", "students", "--replay",
+                          "--seq", "5", NULL);
+    check_answer(command, 0, "applied 1, stale 0, duplicate 0; the next number is 6\n");
+    command = command_run(TRUCE_CLI, store, NULL, "set", "quarantine", "students", NULL);
+    CHECK_INT(command->code, ==, 0);
+    command =
         command_run(TRUCE_CLI, store, NULL, "set", "start", "students", "--source", "web", NULL);
     check_answer(command, 0, "first 5\n");
     command = command_run(TRUCE_CLI, store, NULL, "set", "idle", "students", "--source", "web",

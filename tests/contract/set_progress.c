@@ -4,6 +4,7 @@
 
 #include "tests/support/server.h"
 #include "tests/support/tutorial.h"
+#include "truce/sys/decorate.h"
 
 struct place {
     truce_store *store;
@@ -314,6 +315,27 @@ TEST(dense_numbers_end_as_one_range)
     close_place(&place);
 }
 
+TEST(what_only_makes_a_range_longer_goes_where_it_is)
+{
+    enum { EVEN = 600, ODD = 500 };
+    static int64_t numbers[EVEN];
+    struct place place;
+    int64_t bytes;
+
+    /* more than one document has room for; then what lies between them */
+    open_place(&place, false);
+    for (int i = 0; i < EVEN; i++)
+        numbers[i] = 2 + 2 * (int64_t)i;
+    record(&place, "c1", NULL, numbers, EVEN);
+    CHECK_INT(progress(&place, &bytes), ==, 2);
+    for (int i = 0; i < ODD; i++)
+        numbers[i] = 1 + 2 * (int64_t)i;
+    record(&place, "c1", NULL, numbers, ODD);
+    CHECK_INT(progress(&place, &bytes), ==, 2);
+    CHECK_INT(watermark(&place), ==, 2 * ODD);
+    close_place(&place);
+}
+
 TEST(void_numbers_are_one_range_however_many)
 {
     struct place place;
@@ -379,13 +401,13 @@ TEST(records_from_before_count_and_are_archived)
         "{'_id': {'set': 'students.classes', 'source': 'web', 'block': {'$numberLong': '1'},"
         " 'consumer': 'c1'}, 'bits': {'$binary': {'base64': 'Ag==', 'subType': '00'}}}"};
     struct place place;
+    bson_t *document;
     int64_t bytes, number = 4098;
     bson_error_t error;
 
     open_place(&place, false);
     for (int i = 1; i < 5; i++) {
-        bson_t *document = test_bson(old[i]);
-
+        document = test_bson(old[i]);
         CHECK_OK(truce_insert(place.store, i == 1 ? "truce_sources" : "truce_progress", document,
                               NULL, &error),
                  error);
@@ -405,6 +427,16 @@ TEST(records_from_before_count_and_are_archived)
     CHECK_INT(fate(&place, "web", 4097), ==, TRUCE_SET_DUPLICATE);
     CHECK_INT(fate(&place, "web", 4098), ==, TRUCE_SET_DUPLICATE);
     CHECK_INT(progress(&place, &bytes), <=, 4); /* the archive, what is void, the block in work */
+    /* somebody of before goes on in that block, until the watermark has passed all of it */
+    document = test_bson(
+        "{'_id': {'set': 'students.classes', 'source': 'web', 'block': {'$numberLong': '1'},"
+        " 'consumer': 'c9'}, 'bits': {'$binary': {'base64': 'CA==', 'subType': '00'}}}");
+    CHECK_OK(truce_insert(place.store, "truce_progress", document, NULL, &error), error);
+    bson_destroy(document);
+    CHECK_INT(watermark(&place), ==, 4099);
+    CHECK_OK(truce_set_source_idle(place.set, "web", 8192, &error), error);
+    collect(&place);
+    CHECK_INT(progress(&place, &bytes), ==, 2);
     close_place(&place);
 }
 
@@ -415,8 +447,8 @@ TEST(a_record_that_cannot_be_read_proves_nothing_and_stops_no_collector)
     static const char *const damaged[] = {
         "{'_id': {'set': 'students.classes', 'source': '', 'shift': 18, 'block': 0, 'consumer': 'x'},"
         " 'ranges': {'$binary': {'base64': '////////////////', 'subType': '00'}}}",
-        "{'_id': {'set': 'students.classes', 'source': '', 'shift': 19, 'block': 0, 'consumer': 'x'},"
-        " 'ranges': {'$binary': {'base64': 'Ag==', 'subType': '00'}}}",
+        "{'_id': {'set': 'students.classes', 'source': '', 'shift': 24, 'block': 0, 'consumer': 5},"
+        " 'ranges': {'$binary': {'base64': 'BA==', 'subType': '00'}}}",
         "{'_id': {'set': 'students.classes', 'source': '', 'shift': 18, 'block': 0, 'consumer': 'y'}}",
         "{'_id': {'set': 'students.classes', 'source': '', 'shift': 60, 'block': 0, 'consumer': 'z'},"
         " 'ranges': 'all'}"};
@@ -442,5 +474,84 @@ TEST(a_record_that_cannot_be_read_proves_nothing_and_stops_no_collector)
     CHECK_STATUS(TRUCE_CORRUPT, truce_set_record(place.set, "z", &operation, 1, &error), error);
     CHECK(strstr(error.message, "truce_progress") != NULL);
     bson_destroy(element);
+    close_place(&place);
+}
+
+/* ---- beside a collector ---- */
+
+/* Records one number more whenever the collector is about to write to the records. */
+struct intruder {
+    struct place *place;
+    int64_t next, last;
+    bool inside;
+};
+
+static void intrude(const bson_t *event, void *arg)
+{
+    struct intruder *intruder = arg;
+    bson_iter_t iter;
+
+    if (intruder->inside || intruder->next > intruder->last ||
+        bson_iter_init_find(&iter, event, "status") || !bson_iter_init_find(&iter, event, "verb") ||
+        strcmp(bson_iter_utf8(&iter, NULL), "bulk") != 0 ||
+        !bson_iter_init_find(&iter, event, "collection") ||
+        strcmp(bson_iter_utf8(&iter, NULL), "truce_progress") != 0)
+        return;
+    intruder->inside = true;
+    record(intruder->place, "first", NULL, &intruder->next, 1);
+    intruder->next++;
+    intruder->inside = false;
+}
+
+TEST(what_a_consumer_adds_while_it_is_archived_stays)
+{
+    struct place place;
+    struct intruder intruder = {.place = &place, .next = 2, .last = 9};
+    truce_trace_options options = {.function = intrude, .arg = &intruder, .beginnings = true};
+    truce_store *traced;
+    truce_set *set;
+    int64_t end;
+    bson_error_t error;
+
+    open_place(&place, false);
+    leave_tombstone(&place, NULL, 1);
+    traced = truce_trace_wrap(place.store, &options);
+    set = tutorial_set(traced, NULL);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(truce_set_collect(set, NULL, &error), error);
+    end = intruder.next;
+    intruder.last = 0;
+    CHECK_INT(end, >, 3);
+    CHECK_INT(watermark(&place), ==, end - 1);
+    truce_set_free(set);
+    truce_set_free(place.set);
+    truce_store_close(traced);
+    bson_destroy(place.key);
+}
+
+TEST(an_archive_that_cannot_be_written_takes_nothing_away)
+{
+    bson_t *damaged =
+        test_bson("{'_id': {'set': 'students.classes', 'source': 'a', 'shift': 60, 'block': 0,"
+                  " 'consumer': ':archive'}, 'ranges': 'all'}");
+    bson_t *filter = test_bson("{'_id.source': 'b', '_id.consumer': ':archive'}");
+    struct place place;
+    int64_t archived = 0;
+    bson_error_t error;
+
+    open_place(&place, false);
+    leave_tombstone(&place, "a", 1);
+    leave_tombstone(&place, "b", 2);
+    CHECK_OK(truce_set_source_idle(place.set, "b", 2, &error), error);
+    CHECK_OK(truce_set_source_idle(place.set, "a", 3, &error), error);
+    CHECK_OK(truce_insert(place.store, "truce_progress", damaged, NULL, &error), error);
+    CHECK_STATUS(TRUCE_CORRUPT, truce_set_collect(place.set, NULL, &error), error);
+    CHECK_INT(fate(&place, "a", 1), ==, TRUCE_SET_DUPLICATE);
+    CHECK_INT(fate(&place, "b", 2), ==, TRUCE_SET_DUPLICATE);
+    /* the other source has its archive */
+    CHECK_OK(truce_count(place.store, "truce_progress", filter, NULL, &archived, &error), error);
+    CHECK_INT(archived, ==, 1);
+    bson_destroy(damaged);
+    bson_destroy(filter);
     close_place(&place);
 }

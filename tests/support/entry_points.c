@@ -511,6 +511,15 @@ static truce_status call_set_show(struct given *g)
     return status;
 }
 
+static truce_status call_set_replay(struct given *g)
+{
+    truce_set *set = new_set(g->store);
+    truce_status status = truce_set_replay(set, g->a, 9, NULL, NULL, &g->error);
+
+    truce_set_free(set);
+    return status;
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 enum { A = 1, B = 2, C = 4, ID = 8, DOCUMENTS = 3, PLACES = 4 };
@@ -564,6 +573,7 @@ static const struct entry_point {
     {"job_progress", call_job_progress, A},
     {"set_add", call_set_add, A | B},
     {"set_show", call_set_show, A},
+    {"set_replay", call_set_replay, A},
 };
 
 const uint32_t entry_points_count = sizeof entry_points / sizeof *entry_points;

@@ -187,6 +187,13 @@ truce_status truce__set_apply_committed(truce_set *set, truce_commit *commit,
                                         struct set_operation *operations, size_t count,
                                         truce_set_result *results, bson_error_t *error);
 
+/* An operation by its own number, or, where that is below the watermark and nothing stands that settles it,
+ * by another. INVALID: that is below it, too. */
+truce_status truce__set_replay_committed(truce_set *set, truce_commit *commit,
+                                         const struct set_operation *own,
+                                         const struct set_operation *renewed,
+                                         truce_set_outcome *outcome, bson_error_t *error);
+
 truce_status truce__set_element_show(truce_set *set, const bson_t *key, bson_t *document,
                                      bson_error_t *error);
 /* many winners at once; `results[i]` is of winners[i] */
@@ -414,7 +421,7 @@ struct number_fate {
 truce_status truce__number_fate(truce_set *set, const char *source, int64_t seq,
                                 struct number_fate *fate, bson_error_t *error);
 
-/* ---- set_collect.c ---- */
+/* ---- set_quarantine.c ---- */
 
 /* The document of the quarantine, and its _id alone. */
 void truce__set_quarantine_id(const truce_set *set, const struct set_operation *operation,

@@ -1,5 +1,5 @@
 /*
- * Tombstones collected by proof, and the quarantine for what comes too late.
+ * Tombstones collected by proof.
  *
  * One round of the collector:
  *
@@ -12,16 +12,7 @@
  * The tombstone goes and `_wm` rises in the same update, and every apply compares `_wm` in its own
  * guard: an older add that is still under way finds one or the other. A crash anywhere leaves
  * documents with tombstones that the next round takes.
- *
- * An operation at or below `_wm` that no entry settles is either a repeat of what was collected,
- * and then its number was recorded, or it breaks what its source or an operator declared. That one
- * is not applied, and not dropped in silence either:
- *
- *     truce_quarantine: {_id: {set, source, seq, verb, key, name}, element, reason, time}
- *
- * The `_id` makes a repeat of it the same document.
  */
-#include "base/clock.h"
 #include "patterns/set/set.h"
 
 #define WINDOW_DOCUMENTS 500
@@ -268,7 +259,7 @@ truce_status truce_set_collect(truce_set *set, truce_set_collected *collected, b
     struct source_list list = {0};
     truce_set_collected unused;
     struct sweep *sweep;
-    truce_status status = truce__set_ready(set, error);
+    truce_status status = truce__set_ready(set, error), first = TRUCE_OK;
 
     if (!collected)
         collected = &unused;
@@ -289,124 +280,11 @@ truce_status truce_set_collect(truce_set *set, truce_set_collected *collected, b
     if (!status && list.watermark && set->layout == TRUCE_SET_BY_ELEMENT)
         status = truce__set_element_collect(set, list.watermark, collected, error);
     collected->watermark = list.watermark;
-    for (size_t i = 0; !status && i < list.count; i++)
-        status = write_down(set, &list.sources[i], error);
-    truce__sources_release(&list);
-    return status;
-}
+    for (size_t i = 0; !status && i < list.count; i++) { /* one that fails stops no other */
+        truce_status own = write_down(set, &list.sources[i], first ? NULL : error);
 
-/* ---- the quarantine ---- */
-
-static void append_reason(const struct number_fate *fate, const struct set_rank *rank,
-                          bson_t *document)
-{
-    char *reason;
-
-    if (fate->voided)
-        reason = bson_strdup_printf("number %lld was declared void", (long long)rank->seq);
-    else if (fate->known && rank->seq <= fate->floor)
-        reason = bson_strdup_printf("its source said that nothing below %lld would come",
-                                    (long long)fate->floor + 1);
-    else if (!fate->known)
-        reason = bson_strdup("its source was not announced before the watermark passed its number");
-    else
-        reason = bson_strdup("the watermark passed its number, which nobody recorded");
-    bson_append_utf8(document, "reason", -1, reason, -1);
-    bson_free(reason);
-}
-
-void truce__set_quarantine_id(const truce_set *set, const struct set_operation *operation,
-                              bson_t *document)
-{
-    bson_t id, key;
-
-    bson_append_document_begin(document, "_id", -1, &id);
-    bson_append_utf8(&id, "set", -1, set->id, -1);
-    bson_append_utf8(&id, "source", -1, operation->rank.source, -1);
-    bson_append_int64(&id, "seq", -1, operation->rank.seq);
-    bson_append_utf8(&id, "verb", -1, operation->rank.add ? "add" : "remove", -1);
-    bson_append_document_begin(&id, "key", -1, &key);
-    truce__set_key_append(set, operation->given->key, &key);
-    bson_append_document_end(&id, &key);
-    truce__value_append(&id, "name", 4, operation->name);
-    bson_append_document_end(document, &id);
-}
-
-void truce__set_quarantine_document(const truce_set *set, const struct set_operation *operation,
-                                    const struct number_fate *fate, bson_t *document)
-{
-    truce__set_quarantine_id(set, operation, document);
-    bson_append_document(document, "element", -1, operation->given->element);
-    append_reason(fate, &operation->rank, document);
-    bson_append_date_time(document, "time", -1, truce__clock_wall_ms());
-}
-
-/* It is there: for good, or as the stub of a commit that may come to nothing. NOT_FOUND: it did. */
-static truce_status is_there(truce_set *set, const bson_t *document, bson_error_t *error)
-{
-    struct worker worker;
-    bson_iter_t iter;
-    truce_status status;
-    bson_t found;
-
-    if (!bson_iter_init_find(&iter, document, "_id"))
-        return TRUCE_NOT_FOUND;
-    truce__worker_init(&worker, set->store, 0);
-    status = truce__journal_read(&worker, SET_QUARANTINE, bson_iter_value(&iter), &found, error);
-    bson_destroy(&found);
-    return status;
-}
-
-static truce_status quarantine(truce_set *set, const struct set_operation *operation,
-                               const struct number_fate *fate, bson_error_t *error)
-{
-    bson_t document = BSON_INITIALIZER;
-    truce_status status = TRUCE_UNKNOWN;
-
-    truce__set_quarantine_document(set, operation, fate, &document);
-    for (int round = 0; round < SET_TRIES_MAX; round++) {
-        truce__set_pause(round);
-        status = truce_insert(set->store, SET_QUARANTINE, &document, NULL, error);
-        if (status == TRUCE_DUPLICATE)
-            status = is_there(set, &document, error);
-        if (status != TRUCE_NOT_FOUND && !truce__repeatable(status))
-            break;
+        first = first ? first : own;
     }
-    bson_destroy(&document);
-    return status;
-}
-
-truce_status truce__set_below(truce_set *set, const struct set_operation *operation,
-                              truce_set_outcome *outcome, bson_error_t *error)
-{
-    struct number_fate fate;
-    truce_status status =
-        truce__number_fate(set, operation->rank.source, operation->rank.seq, &fate, error);
-
-    if (status)
-        return status;
-    *outcome = fate.recorded ? TRUCE_SET_DUPLICATE : TRUCE_SET_QUARANTINED;
-    return fate.recorded ? TRUCE_OK : quarantine(set, operation, &fate, error);
-}
-
-truce_status truce_set_quarantine(truce_set *set, truce_cursor **cursor, bson_error_t *error)
-{
-    bson_t filter = BSON_INITIALIZER, bounds, id;
-    truce_status status;
-
-    *cursor = NULL;
-    if (set->refused)
-        return truce__fail(TRUCE_INVALID, error, "%s", set->refusal.message);
-    bson_append_document_begin(&filter, "_id", -1, &bounds);
-    bson_append_document_begin(&bounds, "$gte", -1, &id);
-    bson_append_utf8(&id, "set", -1, set->id, -1);
-    bson_append_document_end(&bounds, &id);
-    bson_append_document_begin(&bounds, "$lt", -1, &id);
-    bson_append_utf8(&id, "set", -1, set->id, -1);
-    bson_append_maxkey(&id, "source", -1);
-    bson_append_document_end(&bounds, &id);
-    bson_append_document_end(&filter, &bounds);
-    status = truce_find(set->store, SET_QUARANTINE, &filter, NULL, cursor, error);
-    bson_destroy(&filter);
-    return status;
+    truce__sources_release(&list);
+    return status ? status : first;
 }

@@ -183,14 +183,23 @@ static truce_status apply_element(truce_set *set, truce_commit *commit,
     return status;
 }
 
+/* BELOW: nothing is written. */
+static truce_status judge(truce_set *set, truce_commit *commit,
+                          const struct set_operation *operation, enum set_verdict *verdict,
+                          bson_error_t *error)
+{
+    *verdict = SET_OPEN;
+    return set->layout == TRUCE_SET_BY_ELEMENT
+               ? apply_element(set, commit, operation, verdict, error)
+               : apply_in_document(set, commit, operation, verdict, error);
+}
+
 static truce_status apply(truce_set *set, truce_commit *commit,
                           const struct set_operation *operation, truce_set_outcome *outcome,
                           bson_error_t *error)
 {
-    enum set_verdict verdict = SET_OPEN;
-    truce_status status = set->layout == TRUCE_SET_BY_ELEMENT
-                              ? apply_element(set, commit, operation, &verdict, error)
-                              : apply_in_document(set, commit, operation, &verdict, error);
+    enum set_verdict verdict;
+    truce_status status = judge(set, commit, operation, &verdict, error);
 
     if (status)
         return status;
@@ -198,6 +207,26 @@ static truce_status apply(truce_set *set, truce_commit *commit,
         return below(set, commit, operation, outcome, error);
     *outcome = outcome_of(verdict);
     return TRUCE_OK;
+}
+
+truce_status truce__set_replay_committed(truce_set *set, truce_commit *commit,
+                                         const struct set_operation *own,
+                                         const struct set_operation *renewed,
+                                         truce_set_outcome *outcome, bson_error_t *error)
+{
+    enum set_verdict verdict;
+    truce_status status = judge(set, commit, own, &verdict, error);
+
+    if (!status && verdict == SET_BELOW) {
+        status = judge(set, commit, renewed, &verdict, error);
+        if (!status && verdict == SET_BELOW)
+            status = truce__fail(TRUCE_INVALID, error,
+                                 "number %lld is not above what was collected already",
+                                 (long long)renewed->rank.seq);
+    }
+    if (!status)
+        *outcome = outcome_of(verdict);
+    return status;
 }
 
 truce_status truce__set_apply_committed(truce_set *set, truce_commit *commit,

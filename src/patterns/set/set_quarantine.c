@@ -1,0 +1,228 @@
+/*
+ * The quarantine for what comes too late, and how it is replayed.
+ *
+ * An operation at or below `_wm` that no entry settles is either a repeat of what was collected,
+ * and then its number was recorded, or it breaks what its source or an operator declared. That one
+ * is not applied, and not dropped in silence either:
+ *
+ *     truce_quarantine: {_id: {set, source, seq, verb, key, name}, element, reason, time}
+ *
+ * The `_id` makes a repeat of it the same document.
+ *
+ * A replay is a commit that applies the operation and takes it out of the quarantine. By its own number
+ * first: if something stands for the name that is newer than it, there is nothing to do. Else under a
+ * new number, which its source gives out now. So an operation that was replayed twice, or while a newer one
+ * was on its way, ends as if it had come in time.
+ */
+#include "base/clock.h"
+#include "base/field.h"
+#include "patterns/set/set.h"
+
+static void append_reason(const struct number_fate *fate, const struct set_rank *rank,
+                          bson_t *document)
+{
+    char *reason;
+
+    if (fate->voided)
+        reason = bson_strdup_printf("number %lld was declared void", (long long)rank->seq);
+    else if (fate->known && rank->seq <= fate->floor)
+        reason = bson_strdup_printf("its source said that nothing below %lld would come",
+                                    (long long)fate->floor + 1);
+    else if (!fate->known)
+        reason = bson_strdup("its source was not announced before the watermark passed its number");
+    else
+        reason = bson_strdup("the watermark passed its number, which nobody recorded");
+    bson_append_utf8(document, "reason", -1, reason, -1);
+    bson_free(reason);
+}
+
+void truce__set_quarantine_id(const truce_set *set, const struct set_operation *operation,
+                              bson_t *document)
+{
+    bson_t id, key;
+
+    bson_append_document_begin(document, "_id", -1, &id);
+    bson_append_utf8(&id, "set", -1, set->id, -1);
+    bson_append_utf8(&id, "source", -1, operation->rank.source, -1);
+    bson_append_int64(&id, "seq", -1, operation->rank.seq);
+    bson_append_utf8(&id, "verb", -1, operation->rank.add ? "add" : "remove", -1);
+    bson_append_document_begin(&id, "key", -1, &key);
+    truce__set_key_append(set, operation->given->key, &key);
+    bson_append_document_end(&id, &key);
+    truce__value_append(&id, "name", 4, operation->name);
+    bson_append_document_end(document, &id);
+}
+
+void truce__set_quarantine_document(const truce_set *set, const struct set_operation *operation,
+                                    const struct number_fate *fate, bson_t *document)
+{
+    truce__set_quarantine_id(set, operation, document);
+    bson_append_document(document, "element", -1, operation->given->element);
+    append_reason(fate, &operation->rank, document);
+    bson_append_date_time(document, "time", -1, truce__clock_wall_ms());
+}
+
+/* It is there: for good, or as the stub of a commit that may come to nothing. NOT_FOUND: it did. */
+static truce_status is_there(truce_set *set, const bson_t *document, bson_error_t *error)
+{
+    struct worker worker;
+    bson_iter_t iter;
+    truce_status status;
+    bson_t found;
+
+    if (!bson_iter_init_find(&iter, document, "_id"))
+        return TRUCE_NOT_FOUND;
+    truce__worker_init(&worker, set->store, 0);
+    status = truce__journal_read(&worker, SET_QUARANTINE, bson_iter_value(&iter), &found, error);
+    bson_destroy(&found);
+    return status;
+}
+
+static truce_status quarantine(truce_set *set, const struct set_operation *operation,
+                               const struct number_fate *fate, bson_error_t *error)
+{
+    bson_t document = BSON_INITIALIZER;
+    truce_status status = TRUCE_UNKNOWN;
+
+    truce__set_quarantine_document(set, operation, fate, &document);
+    for (int round = 0; round < SET_TRIES_MAX; round++) {
+        truce__set_pause(round);
+        status = truce_insert(set->store, SET_QUARANTINE, &document, NULL, error);
+        if (status == TRUCE_DUPLICATE)
+            status = is_there(set, &document, error);
+        if (status != TRUCE_NOT_FOUND && !truce__repeatable(status))
+            break;
+    }
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce__set_below(truce_set *set, const struct set_operation *operation,
+                              truce_set_outcome *outcome, bson_error_t *error)
+{
+    struct number_fate fate;
+    truce_status status =
+        truce__number_fate(set, operation->rank.source, operation->rank.seq, &fate, error);
+
+    if (status)
+        return status;
+    *outcome = fate.recorded ? TRUCE_SET_DUPLICATE : TRUCE_SET_QUARANTINED;
+    return fate.recorded ? TRUCE_OK : quarantine(set, operation, &fate, error);
+}
+
+truce_status truce_set_quarantine(truce_set *set, truce_cursor **cursor, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, bounds, id;
+    truce_status status;
+
+    *cursor = NULL;
+    if (set->refused)
+        return truce__fail(TRUCE_INVALID, error, "%s", set->refusal.message);
+    bson_append_document_begin(&filter, "_id", -1, &bounds);
+    bson_append_document_begin(&bounds, "$gte", -1, &id);
+    bson_append_utf8(&id, "set", -1, set->id, -1);
+    bson_append_document_end(&bounds, &id);
+    bson_append_document_begin(&bounds, "$lt", -1, &id);
+    bson_append_utf8(&id, "set", -1, set->id, -1);
+    bson_append_maxkey(&id, "source", -1);
+    bson_append_document_end(&bounds, &id);
+    bson_append_document_end(&filter, &bounds);
+    status = truce_find(set->store, SET_QUARANTINE, &filter, NULL, cursor, error);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- replaying ---- */
+
+struct replay {
+    truce_set *set;
+    const bson_value_t *id;
+    int64_t seq;
+    truce_set_outcome outcome;
+    char *source; /* of the operation; owned */
+};
+
+/* The operation that a quarantined document speaks of; it borrows from the parts. */
+static truce_status read_operation(const truce_set *set, const bson_t *kept, bson_t *key,
+                                   bson_t *element, truce_set_operation *given, bson_error_t *error)
+{
+    bson_t id;
+
+    if (!truce__value_subdocument(kept, "_id", &id) ||
+        strcmp(truce__field_text(&id, "set"), set->id) != 0 ||
+        !truce__value_subdocument(&id, "key", key) ||
+        !truce__value_subdocument(kept, "element", element))
+        return truce__fail(TRUCE_INVALID, error, "it is no quarantined operation of set %s",
+                           set->id);
+    *given = (truce_set_operation){
+        .verb = strcmp(truce__field_text(&id, "verb"), "add") ? TRUCE_SET_REMOVE : TRUCE_SET_ADD,
+        .key = key,
+        .element = element,
+        .seq = truce__field_number(&id, "seq"),
+        .source = truce__field_text(&id, "source")};
+    if (!given->source[0])
+        given->source = NULL;
+    return TRUCE_OK;
+}
+
+/* A truce_commit_function. */
+static truce_status replay_committed(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct replay *replay = arg;
+    bson_t kept, key, element;
+    truce_set_operation given;
+    struct set_operation own, renewed;
+    truce_status status = truce_commit_read(commit, SET_QUARANTINE, replay->id, &kept, error);
+
+    if (!status)
+        status = read_operation(replay->set, &kept, &key, &element, &given, error);
+    if (!status)
+        status = truce__set_operation_check(replay->set, &given, &own, error);
+    if (!status) {
+        truce_set_operation again = given;
+
+        again.seq = replay->seq;
+        bson_free(replay->source);
+        replay->source = bson_strdup(given.source ? given.source : "");
+        status = truce__set_operation_check(replay->set, &again, &renewed, error);
+        if (!status)
+            status = truce__set_replay_committed(replay->set, commit, &own, &renewed,
+                                                 &replay->outcome, error);
+    }
+    if (!status)
+        status = truce_commit_remove(commit, SET_QUARANTINE, replay->id, NULL, error);
+    bson_destroy(&kept);
+    return status;
+}
+
+/* The number is used up, whatever became of the operation. */
+static truce_status record_replay(const struct replay *replay, const char *consumer,
+                                  bson_error_t *error)
+{
+    const truce_set_operation used = {.seq = replay->seq, .source = replay->source};
+
+    return truce_set_record(replay->set, consumer, &used, 1, error);
+}
+
+truce_status truce_set_replay(truce_set *set, const bson_t *quarantined, int64_t seq,
+                              const char *consumer, truce_set_outcome *outcome, bson_error_t *error)
+{
+    struct replay replay = {.set = set, .seq = seq};
+    bson_iter_t iter;
+    truce_status status = truce__document_check(quarantined, "quarantined document", error);
+
+    if (!status)
+        status = truce__set_ready(set, error);
+    if (!status && !bson_iter_init_find(&iter, quarantined, "_id"))
+        status = truce__fail(TRUCE_INVALID, error, "the quarantined document has no _id");
+    if (status)
+        return status;
+    replay.id = bson_iter_value(&iter);
+    status = truce_transact(set->store, replay_committed, &replay, NULL, error);
+    if (!status && consumer)
+        status = record_replay(&replay, consumer, error);
+    if (!status && outcome)
+        *outcome = replay.outcome;
+    bson_free(replay.source);
+    return status;
+}
