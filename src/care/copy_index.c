@@ -25,6 +25,27 @@ static bool expires(const bson_t *index)
     return bson_has_field(index, "expireAfterSeconds");
 }
 
+/* An index of a sharded collection's key, or another hashed one: it belongs to the cluster, and no other store
+ * makes one. */
+static bool is_hashed(const bson_t *index)
+{
+    bson_iter_t iter, field;
+
+    if (!bson_iter_init_find(&iter, index, "key") || !bson_iter_recurse(&iter, &field))
+        return false;
+    while (bson_iter_next(&field)) {
+        if (BSON_ITER_HOLDS_UTF8(&field) && !strcmp(bson_iter_utf8(&field, NULL), "hashed"))
+            return true;
+    }
+    return false;
+}
+
+/* It stays where it is. */
+static bool is_left_out(const bson_t *index)
+{
+    return !strcmp(name_of(index), "_id_") || is_hashed(index);
+}
+
 /* The index of that name in a list. */
 static bool find_in(const bson_t *indexes, const char *name, bson_t *found)
 {
@@ -93,7 +114,7 @@ truce_status truce__copy_indexes(struct copy *copy, struct copy_part *part, bool
         bson_t index, there;
 
         truce__value_bson(fields.value, &index);
-        if (!strcmp(name_of(&index), "_id_") || expires(&index) != expiring)
+        if (is_left_out(&index) || expires(&index) != expiring)
             continue;
         if (!find_in(&to, name_of(&index), &there) || !bson_equal(&index, &there))
             status = make_index(copy, part, &index, error);
@@ -118,7 +139,7 @@ truce_status truce__copy_indexes_compare(struct copy *copy, struct copy_part *pa
         bson_t index, there;
 
         truce__value_bson(fields.value, &index);
-        if (!strcmp(name_of(&index), "_id_"))
+        if (is_left_out(&index))
             continue;
         if (!find_in(&to, name_of(&index), &there))
             truce__copy_index_differs(copy, part, name_of(&index), "it is missing");

@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "commit/journal.h"
+#include "store/reserved.h"
 #include "store/store.h"
 
 #define SCAN_MS 5000
@@ -222,6 +223,38 @@ static truce_status look_at_commits(struct doctor *doctor, truce_store *store, b
     return status;
 }
 
+/* ---- sets, for their shard keys ---- */
+
+/* facts.sets: the definitions, where collections are sharded. */
+static truce_status gather_sets(truce_store *store, bson_t *facts, bson_error_t *error)
+{
+    static const bson_t everything = BSON_INITIALIZER;
+    truce_cursor *cursor = NULL;
+    const bson_t *definition;
+    uint32_t count = 0;
+    bson_t list;
+    truce_status status;
+
+    if (!bson_has_field(facts, "sharded"))
+        return TRUCE_OK;
+    status = truce_find(store, SET_DEFINITIONS, &everything, NULL, &cursor, error);
+    BSON_APPEND_ARRAY_BEGIN(facts, "sets", &list);
+    while (!status) {
+        char text[16];
+        const char *key;
+
+        status = truce_cursor_next(cursor, &definition, error);
+        if (status || !definition)
+            break;
+        bson_uint32_to_string(count++, &key, text, sizeof text);
+        bson_append_document(&list, key, -1, definition);
+    }
+    bson_append_array_end(facts, &list);
+    if (cursor)
+        truce_cursor_close(cursor);
+    return status;
+}
+
 /* ---- all ------------------------------------------------------------------------------------ */
 
 truce_status truce_doctor(truce_store *store, truce_doctor_function *function, void *arg,
@@ -233,6 +266,8 @@ truce_status truce_doctor(truce_store *store, truce_doctor_function *function, v
     memset(report, 0, sizeof *report);
     status = truce__store_facts(store, &report->facts, error);
     doctor.facts = &report->facts;
+    if (!status)
+        status = gather_sets(store, &report->facts, error);
     if (!status) {
         truce__doctor_server(&doctor);
         truce__doctor_shards(&doctor);

@@ -26,6 +26,62 @@ static bool is_id_alone(const bson_t *key)
     return bson_has_field(key, "_id") && bson_count_keys(key) == 1;
 }
 
+/* Do the set's documents stay whole and single? Its key begins with the fields of the shard key, in their order, and
+ * none of them is hashed: then the unique index on the key is one over all shards. */
+static bool fits_set(const bson_t *definition, const bson_t *key, bool by_element)
+{
+    bson_iter_t shard, field, keys;
+
+    if (!bson_iter_init(&shard, key) || !bson_iter_init_find(&field, definition, "key") ||
+        !bson_iter_recurse(&field, &keys))
+        return false;
+    while (bson_iter_next(&shard)) {
+        const char *wanted = bson_iter_key(&shard);
+
+        if (!BSON_ITER_HOLDS_NUMBER(&shard))
+            return false;
+        if (bson_iter_next(&keys)) {
+            if (!BSON_ITER_HOLDS_UTF8(&keys) || strcmp(bson_iter_utf8(&keys, NULL), wanted) != 0)
+                return false;
+        } else if (!by_element || strcmp(truce__doctor_text(definition, "name", ""), wanted) != 0) {
+            return false;
+        } else {
+            by_element = false; /* the name is the last one */
+        }
+    }
+    return true;
+}
+
+/* Is the collection one of an ordered set, sharded as its layout needs? */
+static bool is_of_set(const struct doctor *doctor, const char *collection, const bson_t *key)
+{
+    bson_iter_t list, iter;
+
+    if (!truce__doctor_fact(doctor->facts, "sets", &list) || !bson_iter_recurse(&list, &iter))
+        return false;
+    while (bson_iter_next(&iter)) {
+        const uint8_t *bytes;
+        uint32_t length;
+        bson_t definition;
+        const char *id;
+        bool by_element;
+
+        if (!BSON_ITER_HOLDS_DOCUMENT(&iter))
+            continue;
+        bson_iter_document(&iter, &length, &bytes);
+        if (!bson_init_static(&definition, bytes, length))
+            continue;
+        id = truce__doctor_text(&definition, "_id", ""); /* "<collection>.<field>" */
+        by_element = !strcmp(truce__doctor_text(&definition, "layout", ""), "element");
+        length = (uint32_t)strlen(collection);
+        if ((by_element ? strcmp(id, collection)
+                        : strncmp(id, collection, length) != 0 || id[length] != '.') == 0 &&
+            fits_set(&definition, key, by_element))
+            return true;
+    }
+    return false;
+}
+
 static void judge_key(struct doctor *doctor, const char *collection, const bson_t *key)
 {
     char *shown = bson_as_relaxed_extended_json(key, NULL);
@@ -49,7 +105,7 @@ static void judge_key(struct doctor *doctor, const char *collection, const bson_
                                text);
         break;
     case SHARD_FREE:
-        if (!is_id_alone(key))
+        if (!is_id_alone(key) && !is_of_set(doctor, collection, key))
             truce__doctor_tell(
                 doctor, DOCTOR_WARNING, "shard-key", collection,
                 "right for an ordered set whose key begins with these fields; reshard "

@@ -337,7 +337,7 @@ static truce_status play(struct keys *demo, enum way way, struct books *books, b
 /* What was acknowledged is there; what is there beyond it was committed by somebody who died. */
 static bool right(const struct books *books)
 {
-    return books->red + books->green == books->any && books->lists_agree &&
+    return books->added > 0 && books->red + books->green == books->any && books->lists_agree &&
            books->any >= books->added && books->any <= books->added + books->kills + PROCESSES &&
            books->findings == 0;
 }

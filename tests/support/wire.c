@@ -43,6 +43,10 @@ bool wire_open(struct wire *wire)
     const char *path;
 
     *wire = (struct wire){.direct = server_store()};
+    if (strchr(getenv("TRUCE_TEST_MONGODB") ? getenv("TRUCE_TEST_MONGODB") : "", ',')) {
+        test_skip("the proxy stands before one server, and the URI names several");
+        return false;
+    }
     if (!CHECK(wire->direct != NULL) || !CHECK(port_of_server() > 0))
         return false;
     wire->proxy = proxy_start(port_of_server());
@@ -158,10 +162,12 @@ void wire_spoil_all(const struct wire_operation *operation)
 
         for (int i = 0; i < 2; i++) /* what is looked at once is known then */
             spoil(&wire, operation, &none, 0);
-        some = select_some(operation->name, wire.messages);
-        for (size_t i = 0; i < WAYS && !test_failures(); i++)
-            runs += spoil_in_way(&wire, operation, i, &some);
-        CHECK_INT(runs, >, 0);
+        if (CHECK_INT(wire.messages, >, 0)) { /* or they do not go through the proxy */
+            some = select_some(operation->name, wire.messages);
+            for (size_t i = 0; i < WAYS && !test_failures(); i++)
+                runs += spoil_in_way(&wire, operation, i, &some);
+            CHECK_INT(runs, >, 0);
+        }
         printf("%s: %d messages spoilt\n", operation->name, runs);
     } else {
         test_skip("the server cannot do this");

@@ -204,6 +204,22 @@ TEST(each_layout_has_its_shard_key)
     JUDGED(SHARDED("{'_id': 'school.students', 'key': {'student_id': 1}, 'unique': true}"),
            "warning shard-key students\n");
     JUDGED(SHARDED(""), "note shard-key school\n");
+#define SETS(list, sets) HEAD("sharded") BUILD ", 'sharded': [" list "], 'sets': [" sets "]}"
+#define STUDENTS(key)    "{'_id': 'school.students', 'key': " key "}"
+#define CLASSES          "{'_id': 'students.classes', 'key': ['school', 'student_id'], 'layout': 'document'}"
+    /* an ordered set, whose key begins with the shard key */
+    JUDGED(SETS(STUDENTS("{'school': 1}"), CLASSES), "");
+    JUDGED(SETS(STUDENTS("{'school': 1, 'student_id': 1}"), CLASSES), "");
+    JUDGED(SETS(STUDENTS("{'student_id': 1}"), CLASSES), "warning shard-key students\n");
+    JUDGED(SETS(STUDENTS("{'school': 1, 'student_id': 1, 'x': 1}"), CLASSES),
+           "warning shard-key students\n");
+    JUDGED(SETS(STUDENTS("{'school': 'hashed'}"), CLASSES), "warning shard-key students\n");
+    JUDGED(SETS("{'_id': 'school.student', 'key': {'school': 1}}", CLASSES),
+           "warning shard-key student\n");
+    JUDGED(SETS("{'_id': 'school.pages.seen', 'key': {'visitor': 1, 'page': 1}},"
+                "{'_id': 'school.pages', 'key': {'visitor': 1}}",
+                "{'_id': 'pages.seen', 'key': ['visitor'], 'name': 'page', 'layout': 'element'}"),
+           "warning shard-key pages\n");
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */

@@ -267,3 +267,64 @@ TEST(truces_own_collections_are_refused_with_a_key_that_does_not_keep_them_whole
     check_insert(by_place, "posts.revisions", "{'_id': 1}", false, false, __LINE__);
     check_insert(by_id, "posts.revisions", "{'_id': 1}", false, true, __LINE__);
 }
+
+/* ---- what is listed, and copied ---- */
+
+/* "things" has 10 documents, two of them on their way between shards, and a hashed index. */
+static enum fake_act be_moving(const bson_t *command, bson_t *reply, void *arg)
+{
+    bson_iter_t iter;
+
+    (void)arg;
+    if (bson_has_field(command, "listCollections"))
+        say_batch(reply, "{'name': 'things', 'type': 'collection', 'options': {}, 'info': {}}");
+    else if (bson_has_field(command, "listIndexes"))
+        say_batch(reply, "{'v': 2, 'key': {'_id': 1}, 'name': '_id_'},"
+                         "{'v': 2, 'key': {'place': 'hashed'}, 'name': 'place_hashed'}");
+    else if (bson_has_field(command, "collStats"))
+        say(reply, "{'count': 12, 'size': 300, 'nindexes': 2}");
+    else if (bson_iter_init_find(&iter, command, "aggregate") &&
+             !strcmp(bson_iter_utf8(&iter, NULL), "things"))
+        say_batch(reply, "{'_id': 1, 'n': 10}");
+    else
+        return FAKE_PASS;
+    return FAKE_ANSWER;
+}
+
+TEST(documents_between_two_shards_are_counted_once)
+{
+    struct stage stage = {{0}};
+    bson_error_t error = {0};
+    bson_t list = BSON_INITIALIZER;
+    bson_iter_t iter, found;
+
+    stage_script(&stage, (struct script){.own = be_moving});
+    if (CHECK_OK(raise_stage(&stage, FAKE_SHARDED, 9, "", &error), error)) {
+        bson_destroy(&list);
+        CHECK_OK(truce_collection_list(stage.store, &list, &error), error);
+        REQUIRE(bson_iter_init(&iter, &list) &&
+                bson_iter_find_descendant(&iter, "0.documents", &found));
+        CHECK_INT(bson_iter_as_int64(&found), ==, 10);
+    }
+    bson_destroy(&list);
+    strike(&stage);
+}
+
+TEST(a_copy_leaves_hashed_indexes_where_they_are)
+{
+    struct stage stage = {{0}};
+    truce_store *to = NULL;
+    truce_copy_report report = {0};
+    bson_error_t error = {0};
+
+    stage_script(&stage, (struct script){.own = be_moving});
+    CHECK_OK(truce_store_open("memory:", NULL, &to, &error), error);
+    if (CHECK_OK(raise_stage(&stage, FAKE_SHARDED, 9, "", &error), error)) {
+        CHECK_OK(
+            truce_copy(stage.store, to, &(truce_copy_options){.name = "here"}, &report, &error),
+            error);
+        CHECK_INT(report.differences, ==, 0);
+    }
+    strike(&stage);
+    truce_store_close(to);
+}

@@ -289,19 +289,26 @@ static int compare_names(const void *a, const void *b)
 static truce_status describe(struct mongo_store *store, const char *name, bson_t *description,
                              bson_error_t *error)
 {
+    static const bson_t everything = BSON_INITIALIZER;
+    static const truce_count_options all = {0};
     bson_t body = BSON_INITIALIZER, reply;
     char text[200];
     struct mongo_command command = {
         .what = truce__mongo_what(text, sizeof text, "measure the collection", name),
         .body = &body,
     };
+    int64_t documents;
     truce_status status;
 
     BSON_APPEND_UTF8(&body, "collStats", name);
     status = truce__mongo_run_alone(store, &command, &reply, error);
+    documents = truce__mongo_number(&reply, "count", 0);
+    if (!status && store->shards) /* the number counts what is on its way between shards twice */
+        status =
+            truce__mongo_count((truce_store *)store, name, &everything, &all, &documents, error);
     if (!status) {
         BSON_APPEND_UTF8(description, "name", name);
-        BSON_APPEND_INT64(description, "documents", truce__mongo_number(&reply, "count", 0));
+        BSON_APPEND_INT64(description, "documents", documents);
         BSON_APPEND_INT64(description, "bytes", truce__mongo_number(&reply, "size", 0));
         BSON_APPEND_INT32(description, "indexes",
                           (int32_t)truce__mongo_number(&reply, "nindexes", 0));
