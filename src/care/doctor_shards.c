@@ -26,8 +26,17 @@ static bool is_id_alone(const bson_t *key)
     return bson_has_field(key, "_id") && bson_count_keys(key) == 1;
 }
 
+/* Is it an array of one? */
+static bool is_key_alone(const bson_iter_t *fields)
+{
+    bson_iter_t iter;
+
+    return bson_iter_recurse(fields, &iter) && bson_iter_next(&iter) && !bson_iter_next(&iter);
+}
+
 /* Do the set's documents stay whole and single? Its key begins with the fields of the shard key, in their order, and
- * none of them is hashed: then the unique index on the key is one over all shards. */
+ * none of them is hashed: then the unique index on the key is one over all shards. Or its one field is the hashed
+ * shard key: equal ones are on one shard. */
 static bool fits_set(const bson_t *definition, const bson_t *key, bool by_element)
 {
     bson_iter_t shard, field, keys;
@@ -38,8 +47,9 @@ static bool fits_set(const bson_t *definition, const bson_t *key, bool by_elemen
     while (bson_iter_next(&shard)) {
         const char *wanted = bson_iter_key(&shard);
 
-        if (!BSON_ITER_HOLDS_NUMBER(&shard))
-            return false;
+        if (!BSON_ITER_HOLDS_NUMBER(&shard) &&
+            (by_element || bson_count_keys(key) > 1 || !is_key_alone(&field)))
+            return false; /* hashed */
         if (bson_iter_next(&keys)) {
             if (!BSON_ITER_HOLDS_UTF8(&keys) || strcmp(bson_iter_utf8(&keys, NULL), wanted) != 0)
                 return false;

@@ -214,6 +214,11 @@ TEST(each_layout_has_its_shard_key)
     JUDGED(SETS(STUDENTS("{'school': 1, 'student_id': 1, 'x': 1}"), CLASSES),
            "warning shard-key students\n");
     JUDGED(SETS(STUDENTS("{'school': 'hashed'}"), CLASSES), "warning shard-key students\n");
+    JUDGED(SETS(STUDENTS("{'_id': 'hashed', 'student_id': 1}"), CLASSES),
+           "warning shard-key students\n");
+    JUDGED(SETS(STUDENTS("{'student_id': 'hashed'}"),
+                "{'_id': 'students.classes', 'key': ['student_id'], 'layout': 'document'}"),
+           "");
     JUDGED(SETS("{'_id': 'school.student', 'key': {'school': 1}}", CLASSES),
            "warning shard-key student\n");
     JUDGED(SETS("{'_id': 'school.pages.seen', 'key': {'visitor': 1, 'page': 1}},"

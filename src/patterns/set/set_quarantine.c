@@ -207,6 +207,7 @@ static truce_status record_replay(const struct replay *replay, const char *consu
 truce_status truce_set_replay(truce_set *set, const bson_t *quarantined, int64_t seq,
                               const char *consumer, truce_set_outcome *outcome, bson_error_t *error)
 {
+    DEADLINE_SCOPE(set->deadline_ms);
     struct replay replay = {.set = set, .seq = seq};
     bson_iter_t iter;
     truce_status status = truce__document_check(quarantined, "quarantined document", error);
