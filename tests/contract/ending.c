@@ -450,9 +450,10 @@ static void run_wide(const char *json)
 /* Each in a process of its own, whose memory is measured. */
 TEST(no_pipeline_takes_more_memory_than_a_pipeline_may)
 {
-#if MEMORY_IS_OTHERS
-    test_skip("memory is not measured here");
-#else
+    if (MEMORY_IS_OTHERS) {
+        test_skip("memory is not measured here");
+        return;
+    }
     for (size_t i = 0; i < sizeof wide_pipelines / sizeof *wide_pipelines; i++) {
         pid_t child = fork();
         int status = 1;
@@ -465,5 +466,4 @@ TEST(no_pipeline_takes_more_memory_than_a_pipeline_may)
         CHECK(waitpid(child, &status, 0) == child);
         CHECK_INT(status, ==, 0);
     }
-#endif
 }

@@ -6,12 +6,19 @@
 
 #include "base/random.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #define CHUNK 512             /* bytes that one set of keys covers */
-#define KEYS  (CHUNK / 8 + 4) /* and for the last pair, and for mixing */
+#define PAIR  16              /* bytes of two products: 4 words of 32 bits */
+#define KEYS  (CHUNK / 4 + 4) /* and for what ends where the bytes end */
+#define MIXES 2
 
 __extension__ typedef unsigned __int128 wide;
 
-static uint64_t keys[KEYS];
+static _Alignas(16) uint32_t keys[KEYS];
+static uint64_t mixes[MIXES]; /* odd */
 
 static void choose_keys(void)
 {
@@ -19,46 +26,95 @@ static void choose_keys(void)
 
     truce__random_seed(&random, truce__random_entropy());
     for (size_t i = 0; i < KEYS; i++)
-        keys[i] = truce__random_next(&random);
+        keys[i] = (uint32_t)(truce__random_next(&random) >> 32);
+    for (size_t i = 0; i < MIXES; i++)
+        mixes[i] = truce__random_next(&random) | 1;
 }
 
-static uint64_t word_at(const uint8_t *at)
+static uint64_t mixed(uint64_t print, uint64_t by)
 {
-    uint64_t word;
+    wide product = (wide)print * by;
+
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* Two sums of products of neighbouring words, each with the key of its place. */
+#if defined(__SSE2__)
+
+typedef __m128i sums;
+
+static inline sums products(const uint8_t *at, const uint32_t *key)
+{
+    __m128i words = _mm_add_epi32(_mm_loadu_si128((const __m128i *)(const void *)at),
+                                  _mm_load_si128((const __m128i *)(const void *)key));
+
+    return _mm_mul_epu32(words, _mm_srli_epi64(words, 32));
+}
+
+static inline sums added(sums a, sums b)
+{
+    return _mm_add_epi64(a, b);
+}
+
+static inline uint64_t total(sums both)
+{
+    uint64_t two[2];
+
+    memcpy(two, &both, sizeof two);
+    return two[0] + two[1];
+}
+
+#else
+
+typedef uint64_t sums;
+
+static uint32_t word_at(const uint8_t *at)
+{
+    uint32_t word;
 
     memcpy(&word, at, sizeof word);
     return word;
 }
 
-static wide product(uint64_t a, uint64_t b)
+static inline sums products(const uint8_t *at, const uint32_t *key)
 {
-    return (wide)a * b;
+    return (uint64_t)(word_at(at) + key[0]) * (word_at(at + 4) + key[1]) +
+           (uint64_t)(word_at(at + 8) + key[2]) * (word_at(at + 12) + key[3]);
 }
 
-static uint64_t folded(wide sum)
+static inline sums added(sums a, sums b)
 {
-    return (uint64_t)sum ^ (uint64_t)(sum >> 64);
+    return a + b;
 }
 
-/* Products of pairs of words, each with keys of its place: they do not wait for each other. The last pair
- * ends where the bytes end, over some of what was before. At least 16 bytes, at most CHUNK. */
+static inline uint64_t total(sums both)
+{
+    return both;
+}
+
+#endif
+
+/* What is left at the end is taken with keys of its own, over some of what was before. At least PAIR bytes,
+ * at most CHUNK. */
 static inline uint64_t chunk_print(const uint8_t *at, size_t size)
 {
-    const uint8_t *end = at + size - 16;
-    const uint64_t *key = keys;
-    wide even, odd = 0;
+    const uint8_t *end = at + size - PAIR;
+    sums even = products(end, keys + KEYS - 4), odd = products(at, keys);
+    const uint32_t *key = keys + 4;
 
-    for (; at + 16 < end; at += 32, key += 4) {
-        odd += product(word_at(at) + key[0], word_at(at + 8) + key[1]);
-        odd += product(word_at(at + 16) + key[2], word_at(at + 24) + key[3]);
+    for (at += PAIR; at + 3 * PAIR < end; at += 4 * PAIR, key += 16) {
+        even = added(even, products(at, key));
+        odd = added(odd, products(at + PAIR, key + 4));
+        even = added(even, products(at + 2 * PAIR, key + 8));
+        odd = added(odd, products(at + 3 * PAIR, key + 12));
     }
-    if (at < end)
-        odd += product(word_at(at) + key[0], word_at(at + 8) + key[1]);
-    even = product(word_at(end) + keys[KEYS - 2], word_at(end + 8) + keys[KEYS - 1]);
-    return folded(odd + even);
+    for (; at < end; at += PAIR, key += 4)
+        even = added(even, products(at, key));
+    return total(added(even, odd));
 }
 
-static uint64_t print_of_few(const uint8_t *body, size_t size)
+/* Apart, so that the way of most bodies is short. */
+__attribute__((noinline)) static uint64_t print_of_few(const uint8_t *body, size_t size)
 {
     uint8_t padded[16] = {0};
 
@@ -68,12 +124,12 @@ static uint64_t print_of_few(const uint8_t *body, size_t size)
 
 /* Each part is mixed with all before it. What is left at the end is taken together with the part before
  * it, so that none is shorter than 16 bytes. */
-static uint64_t print_of_many(const uint8_t *body, size_t size)
+__attribute__((noinline)) static uint64_t print_of_many(const uint8_t *body, size_t size)
 {
     uint64_t print = 0;
 
     for (; size > CHUNK; body += CHUNK / 2, size -= CHUNK / 2)
-        print = folded(product(print ^ chunk_print(body, CHUNK / 2), keys[KEYS - 3] | 1));
+        print = mixed(print ^ chunk_print(body, CHUNK / 2), mixes[0]);
     return print ^ chunk_print(body, size);
 }
 
@@ -85,7 +141,7 @@ uint32_t truce__seen_print(const uint8_t *body, size_t size)
         print = print_of_few(body, size);
     else
         print = size <= CHUNK ? chunk_print(body, size) : print_of_many(body, size);
-    print = folded(product(print ^ size, keys[KEYS - 4] | 1));
+    print = mixed(print ^ size, mixes[1]);
     return (uint32_t)print ? (uint32_t)print : 1;
 }
 

@@ -9,7 +9,7 @@
  * A file that was made to do harm may show other bytes under the number of the same row, so the number alone
  * says nothing. The fingerprint is one of a family of universal hashes (NH of Black et al., 1999) that is chosen
  * at random by each process: who makes a file cannot know it, and bytes that were never looked at pass for others
- * once in 2^32.
+ * once in 2^31.
  */
 #include <stdbool.h>
 #include <stddef.h>

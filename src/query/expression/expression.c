@@ -207,22 +207,33 @@ bool truce__expression_constant_value(const struct expression *expression, struc
     return true;
 }
 
+/* Apart from the way of all small documents, which calls nothing but the look for the field. */
+__attribute__((noinline)) static truce_status find_in_large(const struct expression *expression,
+                                                            struct value root,
+                                                            struct query_context *context,
+                                                            struct value *result,
+                                                            bson_error_t *error)
+{
+    uint32_t steps = 1;
+
+    *result = truce__field_finder_find(context->finder, root, expression->field->name,
+                                       expression->field->length, &steps);
+    return truce__budget_spend(context->budget, steps, error);
+}
+
 truce_status truce__expression_evaluate(const struct expression *expression, struct value root,
                                         const struct value *values, struct query_context *context,
                                         struct value *result, bson_error_t *error)
 {
-    if (expression->field && root.type == BSON_TYPE_DOCUMENT) {
-        uint32_t steps = 1;
-        if (root.size < FIELD_FINDER_BYTES) {
-            *result = truce__value_field(root, expression->field->name, expression->field->length);
-            return TRUCE_OK;
-        }
-        *result = truce__field_finder_find(context->finder, root, expression->field->name,
-                                           expression->field->length, &steps);
-        return truce__budget_spend(context->budget, steps, error);
-    }
-    return truce__expression_evaluate_within(expression, root, root, values, context, result,
-                                             error);
+    const struct expression_key *field = expression->field;
+
+    if (!field || root.type != BSON_TYPE_DOCUMENT)
+        return truce__expression_evaluate_within(expression, root, root, values, context, result,
+                                                 error);
+    if (root.size >= FIELD_FINDER_BYTES)
+        return find_in_large(expression, root, context, result, error);
+    *result = truce__value_field(root, field->name, field->length);
+    return TRUCE_OK;
 }
 
 truce_status truce__expression_evaluate_within(const struct expression *expression,

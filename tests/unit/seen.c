@@ -1,0 +1,79 @@
+/* Fingerprints of bodies: each byte, its place and the size count. */
+#include "engine/storage/kv_seen.h"
+
+#include "base/random.h"
+#include "tests/support/test.h"
+
+#define BYTES_MAX 1400
+
+static uint8_t body[BYTES_MAX + 1];
+static struct seen seen;
+
+static void fill(void)
+{
+    struct random random;
+
+    truce__random_seed(&random, test_seed());
+    for (size_t i = 0; i < sizeof body; i++)
+        body[i] = (uint8_t)truce__random_next(&random);
+}
+
+static bool has(size_t size)
+{
+    return truce__seen_has(&seen, 1, 7, body, size);
+}
+
+TEST(a_body_is_known_again_and_no_other_for_it)
+{
+    fill();
+    for (size_t size = 0; size <= BYTES_MAX; size += size < 100 ? 1 : 37) {
+        truce__seen_add(&seen, 1, 7, body, size);
+        CHECK(has(size));
+        CHECK(truce__seen_print(body, size) != 0);
+        CHECK(!has(size + 1));
+        for (size_t i = 0; i < size; i++) {
+            body[i] ^= (uint8_t)(1u << i % 8);
+            if (has(size))
+                test_fail(__FILE__, __LINE__, "byte %zu of %zu does not count", i, size);
+            body[i] ^= (uint8_t)(1u << i % 8);
+        }
+        CHECK(has(size));
+    }
+    truce__seen_forget(&seen);
+    CHECK(!has(BYTES_MAX));
+}
+
+/* Pairs of words, and of parts, that stand in each other's place. */
+TEST(the_place_of_bytes_counts)
+{
+    static const size_t apart[] = {4, 8, 16, 32, 64, 256};
+
+    fill();
+    for (size_t k = 0; k < sizeof apart / sizeof *apart; k++) {
+        for (size_t at = 0; at + apart[k] + 4 <= BYTES_MAX; at += 4) {
+            uint8_t first[4];
+
+            truce__seen_add(&seen, 1, 7, body, BYTES_MAX);
+            memcpy(first, body + at, 4);
+            memcpy(body + at, body + at + apart[k], 4);
+            memcpy(body + at + apart[k], first, 4);
+            if (has(BYTES_MAX))
+                test_fail(__FILE__, __LINE__, "words at %zu and %zu", at, at + apart[k]);
+        }
+    }
+    truce__seen_forget(&seen);
+}
+
+TEST(a_row_is_known_by_table_and_number)
+{
+    fill();
+    truce__seen_add(&seen, 1, 7, body, 100);
+    CHECK(!truce__seen_has(&seen, 2, 7, body, 100));
+    CHECK(!truce__seen_has(&seen, 1, 8, body, 100));
+    CHECK(!truce__seen_has(&seen, 1, 7 + SEEN_ROWS, body, 100));
+    CHECK(!truce__seen_has(&seen, 1, 7 + (int64_t)SEEN_ROWS * SEEN_BLOCKS, body, 100));
+    CHECK(has(100));
+    truce__seen_add(&seen, 1, 7 + (int64_t)SEEN_ROWS * SEEN_BLOCKS, body, 100);
+    CHECK(!has(100));
+    truce__seen_forget(&seen);
+}
