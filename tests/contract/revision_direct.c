@@ -183,6 +183,19 @@ TEST(an_answer_lost_beside_a_plain_write_of_the_same_number_is_unknown)
     truce_store_close(store);
 }
 
+TEST(what_was_read_is_stale_under_another_number_whatever_it_says)
+{
+    truce_store *store = open_store(NULL);
+    truce_revision_outcome outcome;
+    bson_error_t error = {0};
+
+    put(store, "{'_id': 1, 'a': 1, " NUMBER(9) "}");
+    CHECK_OK(save(store, "{'_id': 1, 'a': 2}", &outcome, &error), error);
+    CHECK_INT(outcome, ==, TRUCE_REVISION_CONFLICT);
+    check_post(store, "{'_id': 1, 'a': 1, " NUMBER(9) "}");
+    truce_store_close(store);
+}
+
 /* How many writes a save takes of what stands exactly as it was read. */
 static int64_t calls_of(const char *content, truce_revision_outcome wanted)
 {

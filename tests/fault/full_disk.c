@@ -57,12 +57,14 @@ static truce_status save(bool new, bson_error_t *error)
     truce_revision *revision = truce_revision_new(
         store, &(truce_revision_options){.collection = "posts", .deadline_ms = HOUR_MS});
     bson_t *mine = test_bson(new ? "{'_id': 2, 'a': 1}" : "{'_id': 1, 'a': 2}");
+    bson_t *base = new ? NULL : test_bson("{'_id': 1, 'a': 1}"); /* so that it is one write */
     truce_revision_result result;
     truce_status status = truce_revision_save(revision, NULL, mine, new ? TRUCE_REVISION_NEW : 1,
-                                              NULL, &result, error);
+                                              base, &result, error);
 
     truce_revision_result_release(&result);
     truce_revision_free(revision);
+    bson_destroy(base);
     bson_destroy(mine);
     return status;
 }

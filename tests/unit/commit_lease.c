@@ -98,7 +98,8 @@ TEST(a_renewal_without_an_answer_is_made_again_at_the_next_step)
     bson_error_t error = {0};
 
     for (uint64_t lost = 2; lost < 14; lost++)
-        CHECK_STATUS(TRUCE_OK, while_others_look(LEASE_MS / 5, lost), error);
+        for (int64_t step = LEASE_MS / 10; step <= LEASE_MS / 5; step += LEASE_MS / 30)
+            CHECK_STATUS(TRUCE_OK, while_others_look(step, lost), error);
 }
 
 TEST(a_commit_that_is_silent_for_longer_than_its_lease_is_undone)
@@ -140,6 +141,26 @@ TEST(a_commit_whose_clock_was_ahead_is_undone_a_lease_after_it_was_first_seen)
     bson_destroy(&commit);
     truce_store_close(store);
     truce__world_use(NULL);
+}
+
+/* Each write of a sweep fails in turn. */
+TEST(what_a_sweep_could_not_write_it_does_not_count)
+{
+    for (uint64_t at = 1; at < 6; at++) {
+        truce_store *store = open_setting(&settings[1]), *fault;
+        truce_fault_options fail = {.kind = TRUCE_FAULT_FAIL, .at = at, .writes_only = true};
+        truce_sweep_report report = {0};
+        bson_error_t error = {0};
+
+        insert_json(store, "truce_commits",
+                    "{'_id': {'$oid': '0123456789abcdef01234567'}, 'state': 'aborted', "
+                    "'created': {'$date': {'$numberLong': '4102444800000'}}, 'writes': []}");
+        fault = truce_fault_wrap(store, &fail);
+        (void)!truce_sweep(fault, NULL, &report, &error);
+        CHECK_INT(report.cleaned, ==,
+                  count_json(store, "truce_commits", "{'cleaned': {'$exists': true}}"));
+        truce_store_close(fault);
+    }
 }
 
 TEST(an_attempt_that_came_to_nothing_is_purged_within_the_hour_and_what_is_done_is_not)
