@@ -64,11 +64,29 @@ TEST(the_place_of_bytes_counts)
     truce__seen_forget(&seen);
 }
 
+TEST(zeros_more_or_less_count_and_so_does_the_order_of_parts)
+{
+    uint8_t part[256];
+
+    memset(body, 0, sizeof body);
+    truce__seen_add(&seen, 1, 7, body, 5);
+    CHECK(!has(4));
+    CHECK(!has(6));
+    fill();
+    truce__seen_add(&seen, 1, 7, body, BYTES_MAX);
+    memcpy(part, body, sizeof part);
+    memcpy(body, body + sizeof part, sizeof part);
+    memcpy(body + sizeof part, part, sizeof part);
+    CHECK(!has(BYTES_MAX));
+    truce__seen_forget(&seen);
+}
+
 TEST(a_row_is_known_by_table_and_number)
 {
     fill();
     truce__seen_add(&seen, 1, 7, body, 100);
     CHECK(!truce__seen_has(&seen, 2, 7, body, 100));
+    CHECK(!truce__seen_has(&seen, 1 + SEEN_BLOCKS, 7, body, 100)); /* of the same slot */
     CHECK(!truce__seen_has(&seen, 1, 8, body, 100));
     CHECK(!truce__seen_has(&seen, 1, 7 + SEEN_ROWS, body, 100));
     CHECK(!truce__seen_has(&seen, 1, 7 + (int64_t)SEEN_ROWS * SEEN_BLOCKS, body, 100));

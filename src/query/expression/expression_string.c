@@ -92,7 +92,7 @@ static truce_status evaluate_concat(const struct expression_node *node, struct e
         done += parts[i].size - 5;
     }
     *result = end_text(data, total);
-    return TRUCE_OK;
+    return truce__evaluation_spend(run, total / 64);
 }
 
 /* -- cases and lengths ------------------------------------------------------------------------ */
