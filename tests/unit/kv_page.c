@@ -10,8 +10,10 @@
 
 #include "base/random.h"
 #include "engine/engine.h"
+#include "engine/storage/kv_wal.h"
 #include "tests/support/damage.h"
 #include "tests/support/test.h"
+#include "truce/sweep.h"
 
 enum { DOCUMENTS = 120 };
 
@@ -184,6 +186,160 @@ TEST(no_bit_of_the_header_turns_the_checksums_off)
         refused += status == TRUCE_CORRUPT;
     }
     CHECK_INT(refused, ==, 800);
+    image_release(&image);
+}
+
+/* How the store is refused whose header was changed, with or without a checksum that is right. */
+static void check_header(size_t place, uint8_t byte, bool sealed, const char *words)
+{
+    struct image image;
+    truce_store *store;
+    bson_error_t error = {0};
+
+    REQUIRE(make());
+    image = (struct image){bson_malloc(sound.size), sound.size};
+    memcpy(image.bytes, sound.bytes, sound.size);
+    CHECK(image.bytes[place] != byte);
+    image.bytes[place] = byte;
+    if (sealed)
+        image_seal(&image, 1);
+    REQUIRE(image_write(&image, path));
+    image_release(&image);
+    CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, NULL, &store, &error), error);
+    if (!CHECK(strstr(error.message, words)))
+        fprintf(stderr, "  %s\n", error.message);
+}
+
+/* Byte 20 says how much of each page is not SQLite's. */
+TEST(a_header_without_room_for_checksums_is_damage_all_the_same)
+{
+    check_header(20, 0, false, "page 1 of the file is damaged");
+    check_header(20, 0, true, "the size of its pages");
+    check_header(20, 12, true, "the size of its pages");
+}
+
+/* ---- pages that were cut --------------------------------------------------------------------- */
+
+/* A document of several pages is the last that is written, and has the last page of the file. */
+static bson_t *last_document(void)
+{
+    bson_t *document = BCON_NEW("_id", BCON_INT32(1));
+    char *pad = memset(bson_malloc(30001), 'z', 30000);
+
+    pad[30000] = 0;
+    BSON_APPEND_UTF8(document, "pad", pad);
+    bson_free(pad);
+    return document;
+}
+
+static bool make_with_last(struct image *image)
+{
+    bson_t *last = last_document(), *empty = test_bson("{'_id': 0}");
+    truce_store *store;
+    bson_error_t error;
+
+    if (!make() || !image_write(&sound, path) ||
+        !CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
+        return false;
+    CHECK_OK(truce_insert(store, "last", empty, NULL, &error), error);
+    CHECK_OK(truce_insert(store, "last", last, NULL, &error), error);
+    truce_store_close(store);
+    bson_destroy(last);
+    bson_destroy(empty);
+    return image_read(image, path);
+}
+
+static truce_status read_last(uint32_t page)
+{
+    bson_t *filter = test_bson("{'_id': 1}"), found, *expected = last_document();
+    const truce_store_options options = {.read_only = true};
+    truce_store *store;
+    bson_error_t error = {0};
+    truce_status status;
+    char words[60];
+
+    snprintf(words, sizeof words, "page %u of the file is damaged", page);
+    if (!CHECK_OK(truce_store_open(path, &options, &store, &error), error))
+        return TRUCE_OK;
+    status = truce_find_one(store, "last", filter, NULL, &found, &error);
+    if (!status)
+        CHECK_BSON(expected, &found);
+    else
+        CHECK(strstr(error.message, words));
+    bson_destroy(&found);
+    CHECK_OK(read_all(store, "south", false, &error), error);
+    truce_store_close(store);
+    bson_destroy(filter);
+    bson_destroy(expected);
+    return status;
+}
+
+static void count_damaged_pages(const bson_t *finding, void *arg)
+{
+    bson_iter_t rule;
+
+    if (bson_iter_init_find(&rule, finding, "rule") &&
+        !strcmp(bson_iter_utf8(&rule, NULL), "damaged-page"))
+        (*(int *)arg)++;
+}
+
+static int damaged_pages(void)
+{
+    truce_check_report report;
+    truce_store *store;
+    bson_error_t error;
+    int count = 0;
+
+    if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
+        return -1;
+    if (truce_check(store, NULL, count_damaged_pages, &count, &report, &error))
+        CHECK(count); /* other parts of the check cannot read what they look for */
+    truce_store_close(store);
+    return count;
+}
+
+/* SQLite takes what is missing for zeros, and so the end of a text. */
+TEST(a_last_page_that_was_cut_is_damage)
+{
+    static const size_t cuts[] = {1, KV_SUM_BYTES, 9, 500, 2000, KV_PAGE_BYTES - 1};
+    struct image image;
+    uint32_t pages;
+
+    REQUIRE(make_with_last(&image));
+    pages = (uint32_t)(image.size / KV_PAGE_BYTES);
+    CHECK_INT(read_last(pages), ==, TRUCE_OK);
+    CHECK_INT(damaged_pages(), ==, 0);
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        struct image cut = {image.bytes, image.size - cuts[i]};
+
+        REQUIRE(image_write(&cut, path));
+        CHECK_INT(read_last(pages), ==, TRUCE_CORRUPT);
+        CHECK_INT(damaged_pages(), ==, 1);
+    }
+    image_release(&image);
+}
+
+/* What SQLite reads of pages by itself, where it was built so. */
+TEST(a_part_of_a_page_that_was_cut_is_damage)
+{
+    struct image image;
+    uint8_t bytes[200];
+    sqlite3_file *file;
+    sqlite3_int64 start;
+    sqlite3 *db;
+
+    REQUIRE(make_with_last(&image));
+    start = (sqlite3_int64)image.size - KV_PAGE_BYTES;
+    image.size -= 100;
+    REQUIRE(image_write(&image, path));
+    CHECK(!sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, truce__kv_wal_vfs()));
+    CHECK(!sqlite3_exec(db, "SELECT count(*) FROM sqlite_schema", NULL, NULL, NULL));
+    CHECK(!sqlite3_file_control(db, "main", SQLITE_FCNTL_FILE_POINTER, &file));
+    CHECK_INT(file->pMethods->xRead(file, bytes, sizeof bytes, start - KV_PAGE_BYTES + 4), ==, 0);
+    CHECK_INT(file->pMethods->xRead(file, bytes, sizeof bytes, start + 4), ==, SQLITE_IOERR_DATA);
+    CHECK_INT(file->pMethods->xRead(file, bytes, sizeof bytes, start + KV_PAGE_BYTES + 4), ==,
+              SQLITE_IOERR_SHORT_READ);
+    sqlite3_close(db);
     image_release(&image);
 }
 

@@ -152,7 +152,9 @@ static int read_part(struct kv_page_file *file, void *data, int size, sqlite3_in
     sqlite3_int64 start = offset - offset % KV_PAGE_BYTES;
     int result = file->real->pMethods->xRead(file->real, file->page, KV_PAGE_BYTES, start);
 
-    if (!result)
+    if (result == SQLITE_IOERR_SHORT_READ)
+        result = refuse_part(file, start);
+    else if (!result)
         result = verify(file, file->page, start);
     if (!result || result == SQLITE_IOERR_SHORT_READ)
         memcpy(data, file->page + (offset - start), (size_t)size);
@@ -205,11 +207,16 @@ static int look(struct kv_page_file *file, struct kv_page_look *look)
 {
     sqlite3_int64 offset = (sqlite3_int64)(look->page - 1) * KV_PAGE_BYTES;
     int result = file->real->pMethods->xRead(file->real, look->bytes, KV_PAGE_BYTES, offset);
+    sqlite3_int64 size = 0;
 
-    look->there = result != SQLITE_IOERR_SHORT_READ;
     look->sound =
         !result && (!file->sums || is_sound(look->bytes, look->page) || is_empty(look->bytes));
-    return look->there ? result : SQLITE_OK;
+    look->there = result != SQLITE_IOERR_SHORT_READ;
+    if (look->there)
+        return result;
+    /* what ends within a page was cut */
+    look->there = !file->real->pMethods->xFileSize(file->real, &size) && offset < size;
+    return SQLITE_OK;
 }
 
 static int page_control(sqlite3_file *base, int what, void *arg)
