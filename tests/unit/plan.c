@@ -192,6 +192,19 @@ TEST(counts_that_an_index_cannot_answer_alone_read_documents)
     truce_store_close(store);
 }
 
+TEST(a_document_with_a_name_that_stands_twice_comes_once)
+{
+    REQUIRE(open_new());
+    create_index("{'key': {'$**': 1}}");
+    insert("{'_id': 1, 'y': 1, 'y': 2, 'y': 3}");
+    insert("{'_id': 2, 'y': 2}");
+    COUNTS("{'y': {'$gte': 1}}", NULL, "FETCH", "$**_1", 4, 2, 2);
+    COUNTS("{'y': {'$in': [1, 2, 3]}}", NULL, "FETCH", "$**_1", 4, 2, 2);
+    check_explain(__LINE__, "{'y': {'$gte': 1}}", &(truce_find_options){0},
+                  (struct expected){"FETCH", "$**_1", 4, 2, 0});
+    truce_store_close(store);
+}
+
 TEST(counts_keep_to_the_rules_of_sparse_and_partial_indexes)
 {
     REQUIRE(open_new());

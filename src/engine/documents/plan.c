@@ -73,9 +73,10 @@ static bool use(struct plan *plan, const struct candidate *candidate)
 {
     bool whole = truce__candidate_scan(candidate, add_scan(plan));
 
-    /* one key has each row once, and in order */
+    /* One key has each row once, and in order. A wildcard has a row for each value of a name that stands twice. */
     if (!candidate->complete) {
-        plan->repeats = plan->repeats || candidate->index->multikey_fields;
+        plan->repeats = plan->repeats || candidate->index->multikey_fields ||
+                        candidate->index->spec.fields[0].wildcard;
         plan->by_row = true;
     }
     return whole;
