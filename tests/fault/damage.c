@@ -90,14 +90,6 @@ static bool make(void)
     return image_read(&sound, path);
 }
 
-static struct image copy_of_sound(void)
-{
-    struct image image = {bson_malloc(sound.size), sound.size};
-
-    memcpy(image.bytes, sound.bytes, sound.size);
-    return image;
-}
-
 /* ---- everything that can be asked ------------------------------------------------------------ */
 
 /* `exact`: what is answered must be right. */
@@ -263,35 +255,14 @@ static void ask_everything(void)
 
 /* ---- pages ----------------------------------------------------------------------------------- */
 
-/* Bytes that do the most harm: numbers near zero and near their end, and anything. */
-static uint8_t harm(uint8_t byte)
-{
-    static const uint8_t chosen[] = {0, 1, 2, 0x7f, 0x80, 0xff};
-
-    if (below(3))
-        return (uint8_t)(byte ^ 1 << below(8));
-    return chosen[below(sizeof chosen)];
-}
-
 static void damage_pages(bool sealed)
 {
     long images = test_scale("TRUCE_DAMAGED_IMAGES", IMAGES);
-    uint64_t pages = sound.size / KV_PAGE_BYTES;
 
     for (long i = 0; i < images; i++) {
-        struct image image = copy_of_sound();
-        uint64_t changes = 1 + below(8);
+        struct image image = image_copy(&sound);
 
-        for (uint64_t change = 0; change < changes; change++) {
-            uint64_t page = below(4) ? below(pages) : below(3);
-            /* half of them among the first bytes, where a tree page has its pointers */
-            uint64_t place = below(2) ? below(64) : below(KV_PAGE_BYTES);
-            uint8_t *at = image.bytes + page * KV_PAGE_BYTES + place;
-
-            *at = harm(*at);
-            if (sealed)
-                image_seal(&image, (uint32_t)page + 1);
-        }
+        image_harm(&image, &generator, 1 + (int)below(8), sealed);
         if (image_write(&image, path))
             ask_everything();
         image_release(&image);
@@ -321,7 +292,7 @@ TEST(a_file_that_was_cut_is_damage)
     REQUIRE(make());
     exact = true;
     for (long i = 0; i < images; i++) {
-        struct image image = copy_of_sound();
+        struct image image = image_copy(&sound);
 
         image.size = 1 + below(image.size - 1);
         if (image.size < 100) /* no header: it may be any file, or none */
@@ -371,7 +342,7 @@ static void damage_row(sqlite3 *db, const char *table)
         for (uint64_t i = 0; i < changes; i++) {
             uint8_t *at = body + below(size > 300 && below(2) ? 300 : (uint64_t)size);
 
-            *at = harm(*at);
+            *at = harmed(&generator, *at);
         }
         if (!below(10))
             size = (int)below((uint64_t)size);
@@ -400,6 +371,63 @@ TEST(documents_of_any_bytes_crash_nothing)
         sqlite3_close(db);
         ask_everything();
     }
+    image_release(&sound);
+}
+
+/* The entry of a collection with one index more than there may be. */
+static void give_many_indexes(sqlite3 *db, int count)
+{
+    sqlite3_stmt *get, *put;
+    bson_t entry, changed = BSON_INITIALIZER, list;
+    bson_iter_t iter, first;
+    char key[16];
+
+    CHECK(!sqlite3_prepare_v2(db, "SELECT body FROM c0 WHERE id=2", -1, &get, NULL) &&
+          sqlite3_step(get) == SQLITE_ROW);
+    CHECK(bson_init_static(&entry, sqlite3_column_blob(get, 0),
+                           (size_t)sqlite3_column_bytes(get, 0)));
+    bson_copy_to_excluding_noinit(&entry, &changed, "indexes", NULL);
+    CHECK(bson_iter_init_find(&iter, &entry, "indexes") && bson_iter_recurse(&iter, &first) &&
+          bson_iter_next(&first));
+    BSON_APPEND_ARRAY_BEGIN(&changed, "indexes", &list);
+    for (int i = 0; i < count; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        bson_append_iter(&list, key, -1, &first);
+    }
+    bson_append_array_end(&changed, &list);
+    CHECK(!sqlite3_prepare_v2(db, "UPDATE c0 SET body=?1 WHERE id=2", -1, &put, NULL));
+    sqlite3_bind_blob(put, 1, bson_get_data(&changed), (int)changed.len, SQLITE_TRANSIENT);
+    sqlite3_finalize(get);
+    CHECK(sqlite3_step(put) == SQLITE_DONE && sqlite3_changes(db) == 1);
+    sqlite3_finalize(put);
+    bson_destroy(&changed);
+}
+
+static truce_status open_with_indexes(int count)
+{
+    bson_error_t error = {0};
+    truce_store *store;
+    truce_status status;
+    int64_t number;
+    sqlite3 *db;
+
+    CHECK(image_write(&sound, path));
+    db = open_raw();
+    give_many_indexes(db, count);
+    sqlite3_close(db);
+    if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
+        return TRUCE_IO;
+    status = truce_count(store, "one", NULL, NULL, &number, &error);
+    truce_store_close(store);
+    return status;
+}
+
+TEST(an_entry_of_too_many_indexes_is_damage)
+{
+    REQUIRE(make());
+    CHECK_INT(open_with_indexes(TRUCE_INDEXES_MAX), ==, TRUCE_OK);
+    CHECK_INT(open_with_indexes(TRUCE_INDEXES_MAX + 1), ==, TRUCE_CORRUPT);
+    CHECK_INT(open_with_indexes(10 * TRUCE_INDEXES_MAX), ==, TRUCE_CORRUPT);
     image_release(&sound);
 }
 

@@ -101,14 +101,6 @@ static bool make(void)
     return image_read(&sound, path);
 }
 
-static struct image copy_of_sound(void)
-{
-    struct image image = {bson_malloc(sound.size), sound.size};
-
-    memcpy(image.bytes, sound.bytes, sound.size);
-    return image;
-}
-
 /* ---- what is saved ---------------------------------------------------------------------------- */
 
 static void salvage(void)
@@ -260,6 +252,46 @@ TEST(a_damaged_frame_of_the_log_costs_no_other)
     truce_store_close(saved);
 }
 
+/* Where the frames of this log end. */
+static size_t end_of_log(const struct image *log)
+{
+    enum { FRAME = 24 + 4096 };
+    size_t at = 32;
+
+    while (at + FRAME <= log->size && !memcmp(log->bytes + at + 8, log->bytes + 16, 8))
+        at += FRAME;
+    return at;
+}
+
+/* Of the last commit nothing can be read: what its pages were before is in doubt. */
+TEST(an_older_version_of_a_page_is_in_doubt)
+{
+    enum { FRAME = 24 + 4096 };
+    static const uint8_t zeros[4];
+    struct image log;
+    FILE *file;
+    size_t at;
+
+    REQUIRE(make_with_log());
+    REQUIRE(image_read(&log, log_path));
+    at = end_of_log(&log);
+    do {
+        at -= FRAME;
+        log.bytes[at + 24 + 2000] ^= 1;
+    } while (!memcmp(log.bytes + at - FRAME + 4, zeros, sizeof zeros));
+    file = fopen(log_path, "r+");
+    REQUIRE(file && fwrite(log.bytes, 1, log.size, file) == log.size);
+    fclose(file);
+    image_release(&log);
+    salvage();
+    CHECK_INT(report.lost_log, >, 0);
+    CHECK_INT(count_in("few"), ==, 0); /* the last that was inserted is in it */
+    CHECK_INT(count_in("few.doubtful"), ==, 2);
+    CHECK_INT(check_right(0), ==, 1200);
+    CHECK(!report.complete);
+    truce_store_close(saved);
+}
+
 /* The last commit without its last frame, which makes it one: it never happened. */
 TEST(what_was_not_committed_is_not_saved)
 {
@@ -318,7 +350,7 @@ static uint8_t kind_of(const struct image *image, uint32_t page)
 
 static void without_page(uint32_t page)
 {
-    struct image image = copy_of_sound();
+    struct image image = image_copy(&sound);
 
     memset(image.bytes + (size_t)(page - 1) * KV_PAGE_BYTES, 0, KV_PAGE_BYTES);
     CHECK(image_write(&image, path));
@@ -475,7 +507,7 @@ static uint8_t *first_child(struct image *image, uint32_t page)
 /* The first page of "two" stands where "one" has its own. */
 static void mislead(bool sealed)
 {
-    struct image image = copy_of_sound();
+    struct image image = image_copy(&sound);
     uint32_t one = inner_of(&image, 0), two = inner_of(&image, 1);
 
     if (CHECK(one && two && one != two)) {
@@ -516,7 +548,7 @@ TEST(one_page_costs_what_stands_on_it)
     pages = (uint32_t)(sound.size / KV_PAGE_BYTES);
     step = pages / (uint32_t)test_scale("TRUCE_SALVAGE_IMAGES", IMAGES) + 1;
     for (uint32_t page = 4; page <= pages; page += step) {
-        struct image image = copy_of_sound();
+        struct image image = image_copy(&sound);
 
         without_page(page);
         CHECK_INT(check_all_right(), >=, 1703 - ON_A_PAGE);
@@ -535,33 +567,14 @@ TEST(one_page_costs_what_stands_on_it)
 
 /* ---- any bytes ------------------------------------------------------------------------------------ */
 
-static uint8_t harm(uint8_t byte)
-{
-    static const uint8_t chosen[] = {0, 1, 2, 5, 13, 0x7f, 0x80, 0xff};
-
-    if (below(3))
-        return (uint8_t)(byte ^ 1 << below(8));
-    return chosen[below(sizeof chosen)];
-}
-
 static void damage_pages(bool sealed)
 {
     long images = test_scale("TRUCE_SALVAGE_IMAGES", IMAGES);
-    uint64_t pages = sound.size / KV_PAGE_BYTES;
 
     for (long i = 0; i < images; i++) {
-        struct image image = copy_of_sound();
-        uint64_t changes = 1 + below(30);
+        struct image image = image_copy(&sound);
 
-        for (uint64_t change = 0; change < changes; change++) {
-            uint64_t page = below(4) ? below(pages) : below(8);
-            uint64_t place = below(2) ? below(64) : below(KV_PAGE_BYTES);
-            uint8_t *at = image.bytes + page * KV_PAGE_BYTES + place;
-
-            *at = harm(*at);
-            if (sealed)
-                image_seal(&image, (uint32_t)page + 1);
-        }
+        image_harm(&image, &generator, 1 + (int)below(30), sealed);
         if (below(10) == 0)
             image.size = (size_t)below(image.size);
         CHECK(image_write(&image, path));
@@ -601,7 +614,7 @@ TEST(a_log_of_any_bytes_crashes_nothing)
         for (uint64_t change = 0; change < changes; change++) {
             uint8_t *at = log.bytes + (below(2) ? below(32 + 60) : below(log.size));
 
-            *at = harm(*at);
+            *at = harmed(&generator, *at);
         }
         file = fopen(log_path, "w");
         REQUIRE(file && fwrite(log.bytes, 1, log.size - below(2) * below(5000), file));
@@ -628,7 +641,7 @@ TEST(the_program_says_what_was_not_saved)
     command = command_run(TRUCE_CLI, NULL, NULL, "salvage", path, to, NULL);
     CHECK_INT(command->code, ==, 0);
     CHECK(strstr(command->out, "one: 1200 documents") && strstr(command->out, "complete: 1703"));
-    image = copy_of_sound();
+    image = image_copy(&sound);
     for (uint32_t page = 10; kind_of(&image, page) == LEAF || !damaged; page++) {
         damaged = kind_of(&image, page) == LEAF;
         image.bytes[(size_t)(page - 1) * KV_PAGE_BYTES + 3000] ^= damaged;

@@ -44,6 +44,14 @@ bool image_write(const struct image *image, const char *path)
     return CHECK(!fclose(file) && good);
 }
 
+struct image image_copy(const struct image *image)
+{
+    struct image copy = {bson_malloc(image->size + 1), image->size};
+
+    memcpy(copy.bytes, image->bytes, image->size);
+    return copy;
+}
+
 void image_release(struct image *image)
 {
     bson_free(image->bytes);
@@ -56,4 +64,32 @@ void image_seal(struct image *image, uint32_t number)
     uint64_t sum = BSON_UINT64_TO_LE(truce__kv_page_sum(page, number));
 
     memcpy(page + KV_PAGE_BYTES - KV_SUM_BYTES, &sum, sizeof sum);
+}
+
+/* ---- harm ------------------------------------------------------------------------------------ */
+
+uint8_t harmed(struct random *random, uint8_t byte)
+{
+    static const uint8_t chosen[] = {0, 1, 2, 5, 13, 0x7f, 0x80, 0xff};
+
+    if (truce__random_below(random, 3))
+        return (uint8_t)(byte ^ 1 << truce__random_below(random, 8));
+    return chosen[truce__random_below(random, sizeof chosen)];
+}
+
+/* Half of them among the first bytes, where a page of a tree has its pointers. */
+void image_harm(struct image *image, struct random *random, int changes, bool sealed)
+{
+    uint64_t pages = image->size / KV_PAGE_BYTES, first = pages < 8 ? pages : 8;
+
+    for (int i = 0; i < changes; i++) {
+        uint64_t page = truce__random_below(random, truce__random_below(random, 4) ? pages : first);
+        uint64_t place =
+            truce__random_below(random, truce__random_below(random, 2) ? 64 : KV_PAGE_BYTES);
+        uint8_t *at = image->bytes + page * KV_PAGE_BYTES + place;
+
+        *at = harmed(random, *at);
+        if (sealed)
+            image_seal(image, (uint32_t)page + 1);
+    }
 }
