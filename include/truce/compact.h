@@ -30,7 +30,8 @@ typedef struct truce_compact_options {
 typedef struct truce_compact_report {
     int64_t bytes_before, bytes_after; /* of the file */
     int64_t bytes_free;                /* of `bytes_after`, what is not in use */
-    int64_t reads; /* cursors and snapshots that keep the file from being cut, of all processes; */
+    int64_t
+        reads; /* cursors and snapshots of handles that keep the file from being cut, of all processes; */
     int64_t process;      /* that of the oldest; 0: none does */
     bool complete;        /* all that could be given back is; else call again later */
     uint64_t reserved[4]; /* zeros */

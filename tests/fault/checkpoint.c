@@ -194,6 +194,9 @@ TEST(a_store_closes_beside_a_process_that_holds_the_lock)
     REQUIRE(CHECK_OK(open_lock(path, &other, &error), error));
     REQUIRE(CHECK_OK(truce__lock_acquire(&other, INT64_MAX, &error), error));
     ask();
+    while (!truce__lock_is_claimed(&other, LOCK_CHECKPOINT))
+        truce__clock_sleep_ms(1);
+    truce__clock_sleep_ms(50); /* most likely it waits for the lock by now */
     start_ns = truce__clock_monotonic_ns();
     truce__engine_close(engine);
     CHECK_INT(truce__clock_monotonic_ns() - start_ns, <, INT64_C(30000000000));

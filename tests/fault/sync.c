@@ -278,3 +278,124 @@ TEST(a_refused_sync_of_a_checkpoint_breaks_the_store_for_everybody)
     CHECK_OK(set_n(2, 2, &error), error);
     truce__engine_close(engine);
 }
+
+/* One whose process dies before it can say that its sync failed tells nobody: whoever has the log open hears of it
+ * from his own descriptor, however long he has written nothing. */
+TEST(a_refused_sync_is_heard_of_by_everybody_who_had_the_log_open)
+{
+    const truce_store_options relaxed = {.relaxed = true};
+    struct engine *quiet, *other;
+    struct kv_log *dying;
+    bson_error_t error;
+
+    begin();
+    REQUIRE(CHECK_OK(open_at(path, &quiet, &error), error));
+    REQUIRE(CHECK_OK(truce__engine_open(path, &relaxed, &other, &error), error));
+    engine = other;
+    CHECK_OK(set_n(1, 1, &error), error);
+    REQUIRE(CHECK_OK(truce__kv_log_open(path, &dying, &error), error));
+    disk_fail_only("-wal");
+    disk_fail(DISK_SYNC_LOSES, 1, false);
+    CHECK_STATUS(TRUCE_IO, truce__kv_log_sync(dying, &error), error);
+    truce__kv_log_close(dying);
+    engine = quiet;
+    CHECK_STATUS(TRUCE_IO, set_n(2, 2, &error), error);
+    truce__engine_close(other);
+    truce__engine_close(quiet);
+    REQUIRE(CHECK_OK(open_at(path, &engine, &error), error));
+    CHECK_OK(set_n(2, 2, &error), error);
+    truce__engine_close(engine);
+}
+
+/* ---- recovery -------------------------------------------------------------------------------- */
+
+enum { BEFORE = 240, AFTER = 200 };
+
+static truce_status insert_some(int from, int to, bool remove, bson_error_t *error)
+{
+    enum { ROOM = BEFORE + AFTER };
+    const truce_bulk_options options = {.atomic = true};
+    truce_write_outcome outcomes[ROOM];
+    truce_write writes[ROOM] = {0};
+    bson_t *documents[ROOM] = {NULL};
+    truce_status status;
+    size_t count = 0;
+
+    for (int id = from; id < to; id++) {
+        documents[count] = BCON_NEW("_id", BCON_INT32(id), "n", BCON_INT32(id * 7919 % 1009), "pad",
+                                    BCON_UTF8("a text that fills the pages of a tree soon enough"));
+        writes[count] = (truce_write){
+            .kind = TRUCE_WRITE_INSERT, .collection = "d", .document = documents[count]};
+        count++;
+    }
+    for (int id = 0; remove && id < from; id += 2) {
+        documents[count] = BCON_NEW("_id", BCON_INT32(id));
+        writes[count] = (truce_write){
+            .kind = TRUCE_WRITE_REMOVE, .collection = "d", .filter = documents[count]};
+        count++;
+    }
+    status = truce__engine_bulk(engine, writes, count, &options, outcomes, error);
+    for (size_t i = 0; i < count; i++) {
+        truce_write_result_release(&outcomes[i].result);
+        bson_destroy(documents[i]);
+    }
+    return status;
+}
+
+/* A commit that changes many pages is refused by the disk, which keeps parts of it; then the power goes in the midst of
+ * the recovery. It is there afterwards, or it is not. */
+static void cut_recovery(int64_t calls, struct random *random)
+{
+    bson_t *index = test_bson("{'key': {'n': 1}, 'name': 'by_n'}"), *all = test_bson("{}");
+    const truce_find_options options = {0};
+    char directory[420], where[440];
+    bson_error_t error;
+
+    begin();
+    REQUIRE(CHECK_OK(open_at(path, &engine, &error), error));
+    CHECK_OK(truce__engine_index_create(engine, "d", index, &error), error);
+    CHECK_OK(insert_some(0, BEFORE - 1, false, &error), error);
+    truce__engine_close(engine); /* so that the log begins anew */
+    REQUIRE(CHECK_OK(open_at(path, &engine, &error), error));
+    CHECK_OK(insert_some(BEFORE - 1, BEFORE, false, &error), error); /* it has begun */
+    disk_fail_only("-wal");
+    disk_fail(DISK_SYNC_LOSES, 1, false);
+    CHECK_STATUS(TRUCE_IO, insert_some(BEFORE, BEFORE + AFTER, true, &error), error);
+    truce__engine_close(engine);
+    engine = NULL;
+    disk_cut_after(calls);
+    if (open_at(path, &engine, &error))
+        engine = NULL;
+    disk_cut();
+    for (int i = 0; i < 3; i++) {
+        snprintf(directory, sizeof directory, "%s/%d", home, i);
+        mkdir(directory, 0700);
+        disk_restore(directory, random);
+    }
+    if (engine)
+        truce__engine_close(engine);
+    disk_reset();
+    for (int i = 0; i < 3 && !test_failures(); i++) {
+        int64_t count = 0;
+
+        snprintf(where, sizeof where, "%s/%d/s.truce", home, i);
+        if (!CHECK_OK(open_at(where, &engine, &error), error))
+            break;
+        CHECK_OK(truce__engine_check(engine, NULL, NULL, &error), error);
+        CHECK_OK(truce__engine_count(engine, "d", all, &options, &count, &error), error);
+        CHECK(count == BEFORE || count == BEFORE / 2 + AFTER);
+        truce__engine_close(engine);
+    }
+    bson_destroy(index);
+    bson_destroy(all);
+}
+
+TEST(a_power_cut_in_a_recovery_damages_nothing)
+{
+    long runs = 3 * test_scale("TRUCE_SYNC_FAULTS", 8);
+    struct random random;
+
+    truce__random_seed(&random, test_seed());
+    for (long i = 0; i < runs && !test_failures(); i++)
+        cut_recovery(1 + (int64_t)truce__random_below(&random, 80), &random);
+}

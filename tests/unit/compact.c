@@ -313,6 +313,8 @@ TEST(others_read_and_write_meanwhile)
     truce_store_close(store);
 }
 
+static truce_store *other; /* another handle of the same file */
+
 static void drop_at_once(int64_t at, int64_t total, void *arg)
 {
     int *calls = arg;
@@ -320,9 +322,9 @@ static void drop_at_once(int64_t at, int64_t total, void *arg)
 
     CHECK_INT(at, <=, total);
     if (++*calls == 2)
-        CHECK_OK(truce_index_drop(store, "one", "by_pad", &error), error);
+        CHECK_OK(truce_index_drop(other, "one", "by_pad", &error), error);
     if (*calls == 3)
-        CHECK_OK(truce_collection_drop(store, "one", &error), error);
+        CHECK_OK(truce_collection_drop(other, "one", &error), error);
 }
 
 TEST(what_is_dropped_meanwhile_is_passed_over)
@@ -332,11 +334,13 @@ TEST(what_is_dropped_meanwhile_is_passed_over)
     bson_error_t error;
 
     REQUIRE(make());
+    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &other, &error), error));
     CHECK_OK(truce_compact(store, &options, &report, &error), error);
     CHECK_INT(calls, >, 3);
     CHECK(report.complete);
     CHECK_INT(report.bytes_after * 10, <, report.bytes_before);
     check_documents(store, "two", every, 200);
+    truce_store_close(other);
     check_file();
     truce_store_close(store);
 }
@@ -450,6 +454,36 @@ TEST(a_long_log_is_moved_first)
     bson_destroy(one);
 }
 
+static void interrupt_at_once(int64_t at, int64_t total, void *arg)
+{
+    (void)at;
+    (void)total;
+    (void)arg;
+    truce_interrupt(store);
+}
+
+/* Of the snapshots of two handles the first keeps what was replaced since; nothing was since the second. */
+TEST(reads_that_keep_nothing_are_not_told)
+{
+    const truce_compact_options options = {.progress = interrupt_at_once};
+    truce_store *first, *second;
+    bson_error_t error;
+
+    REQUIRE(make());
+    CHECK_OK(truce_snapshot(store, NULL, &first, &error), error);
+    remove_many("one", "{'half': 0}");
+    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &other, &error), error));
+    CHECK_OK(truce_snapshot(other, NULL, &second, &error), error);
+    CHECK_STATUS(TRUCE_TIMEOUT, truce_compact(store, &options, &report, &error), error);
+    CHECK_INT(report.reads, ==, 1);
+    truce_resume(store);
+    check_documents(second, "one", odd, DOCUMENTS);
+    truce_store_close(first);
+    truce_store_close(second);
+    truce_store_close(other);
+    truce_store_close(store);
+}
+
 static int warnings;
 
 static void count_warning(truce_log_level level, const char *message, void *arg)
@@ -535,7 +569,7 @@ TEST(a_file_of_an_older_truce_is_refused_and_a_copy_of_it_is_not)
 {
     const struct command *called;
     bson_error_t error;
-    char other[420];
+    char copied[420];
 
     REQUIRE(make());
     remove_many("one", "{'half': 0}");
@@ -546,10 +580,10 @@ TEST(a_file_of_an_older_truce_is_refused_and_a_copy_of_it_is_not)
     CHECK_INT(report.bytes_after, ==, file_size());
     check_documents(store, "one", odd, DOCUMENTS);
     truce_store_close(store);
-    snprintf(other, sizeof other, "%s.new", path);
-    called = command_run(TRUCE_CLI, NULL, NULL, "copy", path, other, NULL);
+    snprintf(copied, sizeof copied, "%s.new", path);
+    called = command_run(TRUCE_CLI, NULL, NULL, "copy", path, copied, NULL);
     CHECK_INT(called->code, ==, 0);
-    strcpy(path, other);
+    strcpy(path, copied);
     REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));
     compact();
     CHECK(report.complete);

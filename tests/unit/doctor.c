@@ -269,6 +269,20 @@ TEST(a_full_disk_a_long_log_and_rights_are_told)
     JUDGED(FILE_HEAD("420") ", 'read_only': true}", "");
 }
 
+#define PIN(process, reads, bytes)                                                                 \
+    "{'process': " #process ", 'reads': " #reads ", 'unlimited': 1, 'age_ms': 65000, 'bytes': "    \
+    "{'$numberLong': '" #bytes "'}}"
+
+TEST(who_pins_the_log_is_told)
+{
+    JUDGED(FILE_HEAD("420") LOCK ", 'pins': []}", "");
+    JUDGED(FILE_HEAD("420") LOCK ", 'pins': [" PIN(77, 2, 5000000) "]}",
+           "note pinned process 77\n");
+    JUDGED(FILE_HEAD("420") LOCK
+           ", 'pins': [" PIN(77, 2, 268435456) ", " PIN(78, 1, 268435457) "]}",
+           "note pinned process 77\nwarning pinned process 78\n");
+}
+
 /* ---- stores --------------------------------------------------------------------------------- */
 
 static void insert(truce_store *store, const char *collection, const char *json)
@@ -384,5 +398,47 @@ TEST(a_store_that_commits_have_used_is_in_good_order)
         CHECK(truce__doctor_fact(&report.facts, "filesystem.type", &iter));
         bson_destroy(&report.facts);
     }
+    truce_store_close(store);
+}
+
+static void hear_pin(const bson_t *finding, void *arg)
+{
+    char *text = arg;
+
+    if (!strcmp(field(finding, "rule"), "pinned"))
+        snprintf(text, 600, "%s %s: %s", field(finding, "level"), field(finding, "subject"),
+                 field(finding, "text"));
+}
+
+/* What an open snapshot of this process keeps, as another handle sees it. */
+TEST(a_snapshot_that_is_open_is_told_with_its_process)
+{
+    const truce_snapshot_options unlimited = {.unlimited = true};
+    truce_store *store = NULL, *other = NULL, *view;
+    truce_doctor_report report;
+    char text[600] = "", path[400], process[60];
+    bson_error_t error;
+
+    snprintf(path, sizeof path, "%s/doctor.truce", test_directory());
+    if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error) ||
+        !CHECK_OK(truce_store_open(path, NULL, &other, &error), error))
+        return;
+    CHECK_OK(truce_doctor(other, hear_pin, text, &report, &error), error);
+    CHECK_TEXT("", text);
+    bson_destroy(&report.facts);
+    CHECK_OK(truce_snapshot(store, &unlimited, &view, &error), error);
+    insert(store, "things", "{'_id': 1}");
+    CHECK_OK(truce_doctor(other, hear_pin, text, &report, &error), error);
+    snprintf(process, sizeof process,
+             "note process %d: 1 cursors and snapshots are open (1 of them", (int)getpid());
+    if (!CHECK(strstr(text, process) && strstr(text, "0 MB were written since")))
+        fprintf(stderr, "  %s\n", text);
+    bson_destroy(&report.facts);
+    truce_store_close(view);
+    text[0] = 0;
+    CHECK_OK(truce_doctor(other, hear_pin, text, &report, &error), error);
+    CHECK_TEXT("", text);
+    bson_destroy(&report.facts);
+    truce_store_close(other);
     truce_store_close(store);
 }

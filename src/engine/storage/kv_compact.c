@@ -83,28 +83,24 @@ static struct entry entry_at(const struct part *part, size_t at, struct bytes *b
     return entry;
 }
 
-/* Up to the first large body, which is passed over if it is the first of all. */
+/* Up to the first large body, which is passed over. */
 static truce_status read_rows(struct kv *kv, struct kv_pack *pack, struct part *part,
                               bson_error_t *error)
 {
     sqlite3_stmt *statement;
     truce_status status = truce__kv_statement(kv, ROWS_PART, pack->table, 0, &statement, error);
     int result = SQLITE_ROW;
-    bool large = false;
 
     if (status)
         return status;
     sqlite3_bind_int64(statement, 1, pack->row);
     sqlite3_bind_int64(statement, 2, LARGE_BYTES);
-    while (!is_full(part) && !large && (result = sqlite3_step(statement)) == SQLITE_ROW) {
+    while (!is_full(part) && (result = sqlite3_step(statement)) == SQLITE_ROW) {
         int64_t row = sqlite3_column_int64(statement, 0);
 
-        large = sqlite3_column_int64(statement, 1) > LARGE_BYTES;
-        if (large && part->count)
-            break;
         pack->row = row;
-        if (large)
-            continue;
+        if (sqlite3_column_int64(statement, 1) > LARGE_BYTES)
+            break;
         if (sqlite3_column_type(statement, 2) != SQLITE_BLOB) {
             status = truce__kv_fail_row(kv, pack->table, row, error);
             break;
