@@ -659,6 +659,6 @@ TEST(the_program_says_what_was_not_saved)
     CHECK_INT(command->code, ==, 2);
     strcat(path, ".none");
     command = command_run(TRUCE_CLI, NULL, NULL, "salvage", path, to, NULL);
-    CHECK_INT(command->code, ==, 1);
+    CHECK_INT(command->code, ==, 3);
     image_release(&sound);
 }
