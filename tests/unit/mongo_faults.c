@@ -390,3 +390,40 @@ TEST(a_guard_that_a_validator_refuses_is_told_as_that_and_not_tried_again)
     bson_destroy(other);
     bson_destroy(update);
 }
+
+/* ---- snapshots whose history is gone ---------------------------------------------------------- */
+
+#define AT_FIVE "'atClusterTime': {'$timestamp': {'t': 5, 'i': 1}}"
+
+static void check_gone(const char *then, int line)
+{
+    bson_t *filter = test_bson("{}"), found;
+    struct stage stage = {{0}};
+    truce_store *view = NULL;
+    bson_error_t error = {0};
+
+    if (CHECK_OK(raise_stage(&stage, FAKE_REPLICA_SET, 21, "", &error), error)) {
+        stage_script(
+            &stage,
+            (struct script){"find",
+                            "{'ok': 1, 'cursor': {'id': 0, 'ns': 'a.b', 'firstBatch': [], " AT_FIVE
+                            "}}",
+                            1, 0, then});
+        CHECK_OK(truce_snapshot(stage.store, NULL, &view, &error), error);
+    }
+    if (view) {
+        test_check_status(TRUCE_EXPIRED,
+                          (int)truce_find_one(view, "things", filter, NULL, &found, &error), &error,
+                          "find", __FILE__, line);
+        bson_destroy(&found);
+    }
+    truce_store_close(view);
+    strike(&stage);
+    bson_destroy(filter);
+}
+
+TEST(a_snapshot_that_the_server_has_no_history_for_any_more_has_expired)
+{
+    check_gone("{'ok': 0, 'code': 239, 'errmsg': 'older than the oldest'}", __LINE__);
+    check_gone("{'ok': 0, 'code': 246, 'errmsg': 'the collection was changed since'}", __LINE__);
+}

@@ -27,6 +27,7 @@
 
 #define STEP_MS     4     /* of moving pages; a part takes about as long */
 #define STEP_PAGES  16    /* between two looks at the clock */
+#define PAUSE_MS    20    /* at most, after a step */
 #define WORTH       8     /* a part is put together if that saves one page of so many */
 #define PINNED_MS   1000  /* patience with reads that last, */
 #define PATIENCE_MS 30000 /* and with all else that may keep a checkpoint from being made */
@@ -164,9 +165,11 @@ static truce_status wait_for_log(struct compaction *compaction, bson_error_t *er
     return status;
 }
 
+/* It leaves others as much time as it took. */
 static truce_status take_step(struct compaction *compaction, struct step *step, bson_error_t *error)
 {
     truce_status status = look(compaction, error);
+    int64_t begun_ns, took_ms;
 
     if (!status)
         status = wait_for_log(compaction, error);
@@ -176,7 +179,11 @@ static truce_status take_step(struct compaction *compaction, struct step *step, 
     step->base.deadline_ns = truce__engine_deadline(compaction->engine, 0);
     if (compaction->budget.deadline_ns && compaction->budget.deadline_ns < step->base.deadline_ns)
         step->base.deadline_ns = compaction->budget.deadline_ns;
-    return truce__writer_run(&compaction->engine->writer, &step->base, error);
+    begun_ns = truce__clock_monotonic_ns();
+    status = truce__writer_run(&compaction->engine->writer, &step->base, error);
+    took_ms = (truce__clock_monotonic_ns() - begun_ns) / 1000000;
+    truce__clock_sleep_ms(took_ms < PAUSE_MS ? took_ms : PAUSE_MS);
+    return status;
 }
 
 static truce_status measure(struct engine *engine, struct kv_space *space, bson_error_t *error)

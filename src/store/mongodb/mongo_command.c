@@ -12,6 +12,8 @@
 #include "base/assert.h"
 
 #define CODE_SNAPSHOT_TOO_OLD 239
+#define CODE_SNAPSHOT_UNAVAILABLE                                                                  \
+    246 /* a collection was made or changed since: never again at that time */
 
 /* ---- connections ---------------------------------------------------------------------------- */
 
@@ -74,7 +76,7 @@ static void append_read_concern(const struct mongo_store *store,
 static bool is_too_old(const struct mongo_store *store, const bson_error_t *caught)
 {
     return store->at.seconds && caught->domain == MONGOC_ERROR_SERVER &&
-           caught->code == CODE_SNAPSHOT_TOO_OLD;
+           (caught->code == CODE_SNAPSHOT_TOO_OLD || caught->code == CODE_SNAPSHOT_UNAVAILABLE);
 }
 
 /* Of a transaction, its commit says it. */
