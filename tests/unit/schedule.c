@@ -129,7 +129,7 @@ TEST(a_line_is_what_a_look_at_every_second_finds)
 {
     compare("*/7 * * * *", "Europe/Berlin", "2026-10-24T22:00:00Z", 8);
     compare("*/7 * * * *", "Europe/Berlin", "2026-03-28T22:00:00Z", 8);
-    compare("5 */3 * * 1-3", "Australia/Lord_Howe", "2026-07-04T00:00:00Z", 24 * 9);
+    compare("5 */3 * * 1-3", "Australia/Lord_Howe", "2026-07-04T00:00:00Z", 24 * 2);
 }
 
 TEST(what_was_missed_is_counted_from_its_end)
