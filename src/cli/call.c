@@ -369,6 +369,8 @@ static int read_common(struct cli *cli)
         return CLI_USAGE;
     if (cli_flag(cli, "pretty") && cli_flag(cli, "table"))
         return cli_usage(cli, "--pretty and --table exclude each other");
+    if (cli->json && cli_flag(cli, "table"))
+        return cli_usage(cli, "--json and --table exclude each other");
     cli_print_as(cli_flag(cli, "table")    ? CLI_TABLE
                  : cli_flag(cli, "pretty") ? CLI_PRETTY
                                            : CLI_LINES);

@@ -388,7 +388,8 @@ const char *cli_csv_document(struct csv *csv, const char *text, size_t size, bso
     bson_reinit(&csv->document);
     why = split(csv, text, size, csv->count, &count);
     if (!why && count != csv->count)
-        why = wrong(csv, "%d cells, and the header has %d", count, csv->count);
+        why = wrong(csv, "%d cell%s, and the header has %d", count, count == 1 ? "" : "s",
+                    csv->count);
     if (!why)
         why = append_nodes(csv, csv->top, &csv->document);
     if (why)

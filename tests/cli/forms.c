@@ -186,7 +186,7 @@ static void import_record(int line, const char *header, const char *record, cons
 TEST(what_is_wrong_in_a_record_is_told_with_its_line)
 {
     fresh("in.csv");
-    import_record(__LINE__, "a,b", "1", NULL, "1 cells, and the header has 2");
+    import_record(__LINE__, "a,b", "1", NULL, "1 cell, and the header has 2");
     import_record(__LINE__, "a,b", "1,2,3\n", NULL, "3 cells, and the header has 2");
     import_record(__LINE__, "a", "x\"y\n", NULL, "a quote stands inside of a cell");
     import_record(__LINE__, "a", "\"x\" \n", NULL, "a cell goes on behind its quotes");
@@ -249,6 +249,7 @@ TEST(csv_has_a_column_for_each_field_or_for_those_that_are_named)
     ANSWERS(0, "", NULL, "export", "none", "--csv");
     ANSWERS(0, "a,b\n", NULL, "export", "none", "--csv", "--fields", "a,b");
     ANSWERS(2, "", "exclude each other", "export", "s", "--csv", "--array");
+    ANSWERS(2, "", "exclude each other", "--json", "find", "s", "--table");
     ANSWERS(2, "", "names the columns of --csv", "export", "s", "--fields", "a");
     ANSWERS(2, "", "has no name", "export", "s", "--csv", "--fields", "a,,b");
     ANSWERS(0, NULL, NULL, "update", "s", "{_id: 3}", "[{$set: {t: {$literal: {'a.b': 1}}}}]");
