@@ -266,15 +266,6 @@ TEST(a_time_gives_one_job_however_many_there_are)
 
 /* ---- what is wrong ---- */
 
-static void count_cron(const bson_t *finding, void *arg)
-{
-    int *count = arg;
-    bson_iter_t iter;
-
-    if (bson_iter_init_find(&iter, finding, "rule") && !strcmp(bson_iter_utf8(&iter, NULL), "cron"))
-        ++*count;
-}
-
 static void broken(truce_store *store, const struct setting *setting)
 {
     static const char *const updates[] = {
@@ -285,7 +276,7 @@ static void broken(truce_store *store, const struct setting *setting)
     size_t count = sizeof updates / sizeof *updates;
     truce_check_report report;
     bson_error_t error;
-    int found = 0;
+    struct rig_findings found = {"cron", 0};
     char name[8];
 
     for (size_t i = 0; i < count; i++) {
@@ -302,8 +293,8 @@ static void broken(truce_store *store, const struct setting *setting)
     }
     set(queue, "good", "@every 1000h", NULL);
     back(store, "good", past_ms);
-    CHECK_OK(truce_check(store, NULL, count_cron, &found, &report, &error), error);
-    CHECK_INT(found, ==, (int)count);
+    CHECK_OK(truce_check(store, NULL, rig_count_finding, &found, &report, &error), error);
+    CHECK_INT(found.count, ==, (int)count);
     truce_job_free(rig_claim_later(queue)); /* one that is wrong stops no other */
     CHECK_INT(count_json(store, "truce_queue", "{'cron.name': 'good'}"), ==, 1);
     CHECK_INT(

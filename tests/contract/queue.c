@@ -861,16 +861,6 @@ TEST(the_sweep_gives_back_what_a_dead_worker_held)
     rig_everywhere(swept_leases);
 }
 
-static void count_finding(const bson_t *finding, void *arg)
-{
-    int *count = arg;
-    bson_iter_t iter;
-
-    if (bson_iter_init_find(&iter, finding, "rule") &&
-        !strncmp(bson_iter_utf8(&iter, NULL), "job", 3))
-        ++*count;
-}
-
 static void checked(truce_store *store, const struct setting *setting)
 {
     static const char *const broken[] = {
@@ -889,7 +879,7 @@ static void checked(truce_store *store, const struct setting *setting)
     truce_check_report report;
     bson_error_t error;
     bson_oid_t id;
-    int found = 0;
+    struct rig_findings found = {"job", 0};
 
     for (size_t i = 0; i < count; i++) {
         bson_t *update = test_bson(broken[i]), *filter;
@@ -910,9 +900,9 @@ static void checked(truce_store *store, const struct setting *setting)
     for (int round = 0; round < 3; round++) {
         truce_check_options repair = {.repair = round == 1};
 
-        found = 0;
-        CHECK_OK(truce_check(store, &repair, count_finding, &found, &report, &error), error);
-        CHECK_INT(found, ==, round < 2 ? (int)count + 1 : 0);
+        found.count = 0;
+        CHECK_OK(truce_check(store, &repair, rig_count_finding, &found, &report, &error), error);
+        CHECK_INT(found.count, ==, round < 2 ? (int)count + 1 : 0);
         CHECK_INT(report.repaired, ==, round == 1 ? (int)count + 1 : 0);
     }
     CHECK_INT(count_json(store, "truce_queue", "{'state': 'ready', 'undone.state': 'ready'}"), ==,

@@ -306,25 +306,15 @@ TEST(an_order_holds_however_many_workers_there_are)
 
 /* ---- what is wrong ---- */
 
-static void count_lane(const bson_t *finding, void *arg)
-{
-    int *count = arg;
-    bson_iter_t iter;
-
-    if (bson_iter_init_find(&iter, finding, "rule") &&
-        !strcmp(bson_iter_utf8(&iter, NULL), "job-lane"))
-        ++*count;
-}
-
 static int check(truce_store *store, bool repair)
 {
     truce_check_options options = {.repair = repair};
     truce_check_report report;
     bson_error_t error;
-    int found = 0;
+    struct rig_findings found = {"job-lane", 0};
 
-    CHECK_OK(truce_check(store, &options, count_lane, &found, &report, &error), error);
-    return found;
+    CHECK_OK(truce_check(store, &options, rig_count_finding, &found, &report, &error), error);
+    return found.count;
 }
 
 static void broken(truce_store *store, const struct setting *setting)

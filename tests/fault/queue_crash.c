@@ -122,27 +122,17 @@ static truce_status work(struct rig *rig, uint32_t deadline_ms, bson_error_t *er
 }
 
 /* What a dead worker's commits leave is the commits' affair, and found by its own rules. */
-static void count_finding(const bson_t *finding, void *arg)
-{
-    int *count = arg;
-    bson_iter_t iter;
-
-    if (bson_iter_init_find(&iter, finding, "rule") &&
-        !strncmp(bson_iter_utf8(&iter, NULL), "job", 3))
-        ++*count;
-}
-
 static void check(struct rig *rig, const char *what, uint64_t at)
 {
     truce_sweep_report swept;
     truce_check_report checked;
     bson_error_t error;
     int64_t effects;
-    int found = 0;
+    struct rig_findings found = {"job", 0};
 
     CHECK_OK(truce_sweep(rig->store, NULL, &swept, &error), error);
-    CHECK_OK(truce_check(rig->store, NULL, count_finding, &found, &checked, &error), error);
-    CHECK_INT(found, ==, 0);
+    CHECK_OK(truce_check(rig->store, NULL, rig_count_finding, &found, &checked, &error), error);
+    CHECK_INT(found.count, ==, 0);
     effects = rig_effects(rig->store);
     if (!CHECK_INT(effects, ==, 2 * JOBS))
         fprintf(stderr, "    %s %d\n", what, (int)at);

@@ -120,6 +120,22 @@ static inline int64_t rig_number(const bson_t *document, const char *path)
                : -1;
 }
 
+/* Findings of truce_check whose rule begins so; their number is added. */
+struct rig_findings {
+    const char *rule;
+    int count;
+};
+
+static inline void rig_count_finding(const bson_t *finding, void *arg)
+{
+    struct rig_findings *found = arg;
+    bson_iter_t iter;
+
+    if (bson_iter_init_find(&iter, finding, "rule") &&
+        !strncmp(bson_iter_utf8(&iter, NULL), found->rule, strlen(found->rule)))
+        found->count++;
+}
+
 /* The effect of the tests: {$inc: {n: 1}} of the document "effect" of "effects". */
 static inline truce_status rig_effect(truce_commit *commit, void *arg, bson_error_t *error)
 {

@@ -33,15 +33,6 @@
 static const char *const missed_names[] = {
     [TRUCE_MISSED_ONCE] = "once", [TRUCE_MISSED_SKIP] = "skip", [TRUCE_MISSED_ALL] = "all"};
 
-static bson_value_t name_value(const char *name)
-{
-    bson_value_t value = {.value_type = BSON_TYPE_UTF8};
-
-    value.value.v_utf8.str = (char *)name;
-    value.value.v_utf8.len = (uint32_t)strlen(name);
-    return value;
-}
-
 static const char *zone_of(const bson_t *cron)
 {
     const char *zone = truce__field_text(cron, "zone");
@@ -151,7 +142,7 @@ static void make_cron(const struct setting_cron *setting, const bson_t *old, bso
 static truce_status set_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct setting_cron *setting = arg;
-    bson_value_t id = name_value(setting->name);
+    bson_value_t id = truce_id_utf8(setting->name);
     bson_t old, made = BSON_INITIALIZER;
     truce_status status = truce_commit_read(commit, QUEUE_CRONS, &id, &old, error);
 
@@ -253,7 +244,7 @@ static truce_status control_update(const struct controlling *controlling, const 
 static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct controlling *controlling = arg;
-    bson_value_t id = name_value(controlling->name);
+    bson_value_t id = truce_id_utf8(controlling->name);
     bson_t cron, update = BSON_INITIALIZER;
     truce_status status = truce_commit_read(commit, QUEUE_CRONS, &id, &cron, error);
     bool paused = !status && bson_has_field(&cron, "paused");

@@ -54,15 +54,6 @@ static bson_t *gate_id(const truce_queue *queue, const truce_queue_limits *limit
                         : BCON_NEW("queue", BCON_UTF8(queue->name));
 }
 
-static bson_value_t value_of(const bson_t *document)
-{
-    bson_value_t value = {.value_type = BSON_TYPE_DOCUMENT};
-
-    value.value.v_doc.data = (uint8_t *)bson_get_data(document);
-    value.value.v_doc.data_len = document->len;
-    return value;
-}
-
 struct limiting {
     const truce_queue_limits *limits;
     bson_value_t id;
@@ -117,7 +108,7 @@ truce_status truce_queue_limit(truce_queue *queue, const truce_queue_limits *lim
     if (status)
         return status;
     id = gate_id(queue, limiting.limits);
-    limiting.id = value_of(id);
+    limiting.id = truce__queue_document_id(id);
     if (limited)
         status = truce__queue_run(queue, NULL, limit_in, &limiting, error);
     if (!status)

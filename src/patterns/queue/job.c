@@ -70,7 +70,7 @@ static truce_status lost(truce_job *job, const bson_t *document, bson_error_t *e
 static truce_status read_mine(truce_job *job, truce_commit *commit, bson_t *document,
                               bson_error_t *error)
 {
-    bson_value_t id = truce__queue_id(&job->id);
+    bson_value_t id = truce_id_oid(&job->id);
     truce_status status = truce_commit_read(commit, QUEUE, &id, document, error);
 
     if (status && status != TRUCE_NOT_FOUND)
@@ -83,7 +83,7 @@ static truce_status read_mine(truce_job *job, truce_commit *commit, bson_t *docu
 static truce_status update_mine(truce_job *job, truce_commit *commit, const bson_t *update,
                                 bson_error_t *error)
 {
-    bson_value_t id = truce__queue_id(&job->id);
+    bson_value_t id = truce_id_oid(&job->id);
 
     return truce_commit_update(commit, QUEUE, &id, NULL, update, error);
 }

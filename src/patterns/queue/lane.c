@@ -39,15 +39,6 @@ struct lane {
     int64_t out, width, head, tail;
 };
 
-static bson_value_t value_of(const bson_t *document)
-{
-    bson_value_t value = {.value_type = BSON_TYPE_DOCUMENT};
-
-    value.value.v_doc.data = (uint8_t *)bson_get_data(document);
-    value.value.v_doc.data_len = document->len;
-    return value;
-}
-
 /* ---- the lane ----------------------------------------------------------------------------------- */
 
 static truce_status lane_read(struct lane *lane, truce_commit *commit, const char *queue,
@@ -60,7 +51,7 @@ static truce_status lane_read(struct lane *lane, truce_commit *commit, const cha
     bson_init(&lane->id_document);
     BSON_APPEND_UTF8(&lane->id_document, "queue", queue);
     BSON_APPEND_UTF8(&lane->id_document, "lane", name);
-    lane->id = value_of(&lane->id_document);
+    lane->id = truce__queue_document_id(&lane->id_document);
     status = truce_commit_read(commit, QUEUE_LANES, &lane->id, &document, error);
     lane->stands = !status;
     if (lane->stands) {
@@ -176,7 +167,7 @@ static truce_status let_next_out(struct lane *lane, bson_error_t *error)
     truce_status status;
 
     place_id(lane, lane->head + 1, &id);
-    value = value_of(&id);
+    value = truce__queue_document_id(&id);
     status = truce_commit_read(lane->commit, QUEUE_LANES, &value, &place, error);
     if (!status && bson_iter_init_find(&iter, &place, "job"))
         status = let_out(lane, bson_iter_value(&iter), &went, error);

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "store/reserved.h"
+#include "truce/id.h"
 #include "truce/queue.h"
 #include "truce/sys/store.h"
 
@@ -61,12 +62,20 @@ truce_status truce__queue_set(truce_queue *queue, const char *field, const bson_
 
 /* ---- documents ---- */
 
-static inline bson_value_t truce__queue_id(const bson_oid_t *id)
+/* An _id that is a document; borrowed from it. */
+static inline bson_value_t truce__queue_document_id(const bson_t *document)
 {
-    bson_value_t value = {.value_type = BSON_TYPE_OID};
+    bson_value_t value = {.value_type = BSON_TYPE_DOCUMENT};
 
-    bson_oid_copy(id, &value.value.v_oid);
+    value.value.v_doc.data = (uint8_t *)bson_get_data(document);
+    value.value.v_doc.data_len = document->len;
     return value;
+}
+
+/* Appends: no commit holds it. */
+static inline void truce__queue_append_free(bson_t *filter)
+{
+    BCON_APPEND(filter, "_intent", "{", "$exists", BCON_BOOL(false), "}");
 }
 
 /* "ready" ... of a document; "" */

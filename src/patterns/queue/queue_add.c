@@ -280,7 +280,7 @@ static truce_status meet(const struct adding *adding, truce_commit *commit, cons
     if (bson_iter_init_find(&iter, old, "_id") && BSON_ITER_HOLDS_OID(&iter))
         bson_oid_copy(bson_iter_oid(&iter), &adding->added->id);
     if (!status && waits && meeting != TRUCE_MEETING_IGNORE) {
-        bson_value_t id = truce__queue_id(&adding->added->id);
+        bson_value_t id = truce_id_oid(&adding->added->id);
 
         replacement(adding, old, &update);
         status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);

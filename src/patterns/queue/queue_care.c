@@ -17,11 +17,6 @@
 
 /* ---- the sweep ---------------------------------------------------------------------------------- */
 
-static void append_absent(bson_t *filter)
-{
-    BCON_APPEND(filter, "_intent", "{", "$exists", BCON_BOOL(false), "}");
-}
-
 static truce_status remove_key(truce_store *store, const bson_t *job, const bson_value_t *id,
                                bson_error_t *error)
 {
@@ -34,7 +29,7 @@ static truce_status remove_key(truce_store *store, const bson_t *job, const bson
     filter = BCON_NEW("_id", "{", "queue", BCON_UTF8(truce__field_text(job, "queue")), "key",
                       BCON_UTF8(key), "}");
     BSON_APPEND_VALUE(filter, "job", id);
-    append_absent(filter);
+    truce__queue_append_free(filter);
     status = truce_remove(store, QUEUE_KEYS, filter, NULL, NULL, error);
     bson_destroy(filter);
     return status;
@@ -53,7 +48,7 @@ static truce_status prune(struct sweep *sweep, const char *collection, const bso
     (void)truce__job_date(job, "expires", &expires_ms);
     BSON_APPEND_VALUE(&filter, "_id", &id);
     BSON_APPEND_DATE_TIME(&filter, "expires", expires_ms);
-    append_absent(&filter);
+    truce__queue_append_free(&filter);
     if (!status)
         status = truce_remove(sweep->store, collection, &filter, NULL, &result, error);
     sweep->report->expired += result.removed;
@@ -67,7 +62,7 @@ static truce_status prune_all(struct sweep *sweep, bson_error_t *error)
     bson_t *filter = BCON_NEW("expires", "{", "$lte", BCON_DATE_TIME(truce__clock_wall_ms()), "}");
     truce_status status;
 
-    append_absent(filter);
+    truce__queue_append_free(filter);
     status = truce__sweep_each(sweep, QUEUE, filter, prune, NULL, error);
     bson_destroy(filter);
     return status;
@@ -117,7 +112,7 @@ static truce_status go_on_all(struct sweep *sweep, bson_error_t *error)
     bson_t *filter = BCON_NEW("stalled", BCON_BOOL(true));
     truce_status status;
 
-    append_absent(filter);
+    truce__queue_append_free(filter);
     status = truce__sweep_each(sweep, QUEUE_LANES, filter, truce__lane_go_on, NULL, error);
     bson_destroy(filter);
     return status;

@@ -12,11 +12,6 @@
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
 
-static void append_absent(bson_t *filter)
-{
-    BCON_APPEND(filter, "_intent", "{", "$exists", BCON_BOOL(false), "}");
-}
-
 /* ---- jobs --------------------------------------------------------------------------------------- */
 
 /* NULL: the job is as L1 says. */
@@ -167,7 +162,7 @@ static truce_status check_key(struct check *check, const char *collection, const
         status = TRUCE_OK;
         bson_reinit(&filter);
         bson_concat(&filter, key);
-        append_absent(&filter);
+        truce__queue_append_free(&filter);
         if (check->repair)
             status = truce_remove(check->store, collection, &filter, NULL, &result, error);
         if (!status)
@@ -195,84 +190,80 @@ static truce_status check_cron(struct check *check, const char *collection, cons
     return TRUCE_OK;
 }
 
-/* ---- the check of gates ---- */
+/* ---- what is counted ------------------------------------------------------------------------------ */
 
-struct counting {
-    const bson_t *seen; /* the gate, before the count */
-    int64_t running;
+/* A gate or a lane, and the jobs that it should have counted. Every job that comes or goes writes it: a count between
+ * two looks at one and the same document is right. */
+struct tally {
+    const bson_t *seen; /* before the count */
+    const bson_t *jobs; /* the filter of the jobs */
+    const char *field;  /* where their number should stand */
+    bool is_lane;
+    struct finding finding;
+    int64_t count;
     bool mended;
 };
 
 static truce_status count_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    struct counting *counting = arg;
-    bson_value_t id = truce__document_id(counting->seen);
-    bson_t *update = BCON_NEW("$set", "{", "running", BCON_INT64(counting->running), "}"), gate;
-    truce_status status = truce_commit_read(commit, QUEUE_GATES, &id, &gate, error);
+    struct tally *tally = arg;
+    bson_t *update = BCON_NEW("$set", "{", tally->field, BCON_INT64(tally->count), "}"), found;
+    truce_status status =
+        truce_commit_read(commit, tally->finding.collection, tally->finding.id, &found, error);
 
-    counting->mended = !status && bson_equal(&gate, counting->seen);
-    if (counting->mended)
-        status = truce_commit_update(commit, QUEUE_GATES, &id, NULL, update, error);
-    bson_destroy(&gate);
+    tally->mended = !status && bson_equal(&found, tally->seen);
+    if (tally->mended)
+        status = tally->is_lane ? truce__lane_count(commit, &found, tally->count, error)
+                                : truce_commit_update(commit, tally->finding.collection,
+                                                      tally->finding.id, NULL, update, error);
+    bson_destroy(&found);
     bson_destroy(update);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Every claim and every end writes the gate: a count between two looks at one and the same gate is right. */
+static truce_status check_tally(struct check *check, struct tally *tally, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, again;
+    truce_status status = truce_count(check->store, QUEUE, tally->jobs, NULL, &tally->count, error);
+
+    if (status)
+        goto out;
+    BSON_APPEND_VALUE(&filter, "_id", tally->finding.id);
+    status = truce_find_one(check->store, tally->finding.collection, &filter, NULL, &again, error);
+    if (!status && bson_equal(&again, tally->seen) && !bson_has_field(tally->seen, "_intent") &&
+        tally->count != truce__field_number(tally->seen, tally->field)) {
+        if (check->repair)
+            status = truce_transact(check->store, count_in, tally, NULL, error);
+        if (!status)
+            truce__check_tell(check, &tally->finding, tally->mended);
+    }
+    bson_destroy(&again);
+out:
+    bson_destroy(&filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 static truce_status check_gate(struct check *check, const char *collection, const bson_t *gate,
                                void *arg, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(gate);
-    bson_t *running = BCON_NEW("undone.state", BCON_UTF8("running")), *filter = bson_new(), again;
-    struct counting counting = {.seen = gate};
-    const struct finding finding = {
-        .rule = "job-gate",
-        .collection = collection,
-        .text = "\"running\" is not the number of jobs that run through this gate",
-        .repair = "count them",
-        .id = &id};
+    bson_t *jobs = BCON_NEW("undone.state", BCON_UTF8("running"));
+    struct tally tally = {
+        .seen = gate,
+        .jobs = jobs,
+        .field = "running",
+        .finding = {.rule = "job-gate",
+                    .collection = collection,
+                    .text = "\"running\" is not the number of jobs that run through this gate",
+                    .repair = "count them",
+                    .id = &id}};
     truce_status status;
 
     (void)arg;
-    BSON_APPEND_VALUE(running, "lease.gate", &id);
-    BSON_APPEND_VALUE(filter, "_id", &id);
-    status = truce_count(check->store, QUEUE, running, NULL, &counting.running, error);
-    if (!status) {
-        status = truce_find_one(check->store, collection, filter, NULL, &again, error);
-        if (!status && bson_equal(&again, gate) && !bson_has_field(gate, "_intent") &&
-            counting.running != truce__field_number(gate, "running")) {
-            if (check->repair)
-                status = truce_transact(check->store, count_in, &counting, NULL, error);
-            if (!status)
-                truce__check_tell(check, &finding, counting.mended);
-        }
-        bson_destroy(&again);
-    }
-    bson_destroy(running);
-    bson_destroy(filter);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
-}
-
-/* ---- the check of lanes ---- */
-
-struct lining {
-    const bson_t *seen; /* the lane, before the count */
-    int64_t out;
-    bool mended;
-};
-
-static truce_status line_in(truce_commit *commit, void *arg, bson_error_t *error)
-{
-    struct lining *lining = arg;
-    bson_value_t id = truce__document_id(lining->seen);
-    bson_t lane;
-    truce_status status = truce_commit_read(commit, QUEUE_LANES, &id, &lane, error);
-
-    lining->mended = !status && bson_equal(&lane, lining->seen);
-    if (lining->mended)
-        status = truce__lane_count(commit, &lane, lining->out, error);
-    bson_destroy(&lane);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    BSON_APPEND_VALUE(jobs, "lease.gate", &id);
+    status = check_tally(check, &tally, error);
+    bson_destroy(jobs);
+    return status;
 }
 
 static bson_t *out_of(const bson_t *id)
@@ -282,42 +273,34 @@ static bson_t *out_of(const bson_t *id)
                     BCON_UTF8("ready"), BCON_UTF8("delayed"), BCON_UTF8("running"), "]", "}");
 }
 
-/* Every job that goes out of a lane, or ends there, writes the lane: as with gates. */
 static truce_status check_lane(struct check *check, const char *collection, const bson_t *lane,
                                void *arg, bson_error_t *error)
 {
     bson_value_t value = truce__document_id(lane);
-    struct lining lining = {.seen = lane};
-    const struct finding finding = {.rule = "job-lane",
-                                    .collection = collection,
-                                    .text = "\"out\" is not the number of the lane's jobs that are "
-                                            "ready, delayed or running",
-                                    .repair = "count them, and let out who may go",
-                                    .id = &value};
-    bson_t id, again, *filter;
+    struct tally tally = {.seen = lane,
+                          .field = "out",
+                          .is_lane = true,
+                          .finding = {.rule = "job-lane",
+                                      .collection = collection,
+                                      .text =
+                                          "\"out\" is not the number of the lane's jobs that are "
+                                          "ready, delayed or running",
+                                      .repair = "count them, and let out who may go",
+                                      .id = &value}};
     truce_status status;
+    bson_t id, *jobs;
 
     (void)arg;
-    if (bson_has_field(lane, "_intent") || bson_has_field(lane, "job") ||
-        !truce__value_subdocument(lane, "_id", &id))
-        return TRUCE_OK;
-    filter = out_of(&id);
-    status = truce_count(check->store, QUEUE, filter, NULL, &lining.out, error);
-    bson_reinit(filter);
-    BSON_APPEND_VALUE(filter, "_id", &value);
-    if (!status) {
-        status = truce_find_one(check->store, collection, filter, NULL, &again, error);
-        if (!status && bson_equal(&again, lane) && lining.out != truce__field_number(lane, "out")) {
-            if (check->repair)
-                status = truce_transact(check->store, line_in, &lining, NULL, error);
-            if (!status)
-                truce__check_tell(check, &finding, lining.mended);
-        }
-        bson_destroy(&again);
-    }
-    bson_destroy(filter);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    if (bson_has_field(lane, "job") || !truce__value_subdocument(lane, "_id", &id))
+        return TRUCE_OK; /* a place in a lane */
+    jobs = out_of(&id);
+    tally.jobs = jobs;
+    status = check_tally(check, &tally, error);
+    bson_destroy(jobs);
+    return status;
 }
+
+/* ---- jobs that wait in a lane --------------------------------------------------------------------- */
 
 struct turning {
     bson_value_t id;
@@ -399,7 +382,7 @@ static truce_status check_lanes(struct check *check, bson_error_t *error)
     bson_t *waiting = BCON_NEW("undone.state", BCON_UTF8("waiting"));
     truce_status status = truce__check_each(check, QUEUE_LANES, NULL, check_lane, NULL, error);
 
-    append_absent(waiting);
+    truce__queue_append_free(waiting);
     if (!status)
         status = truce__check_each(check, QUEUE, waiting, check_turn, NULL, error);
     bson_destroy(waiting);

@@ -22,7 +22,7 @@ struct call {
 static truce_status read_job(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                              bson_t *job, bson_error_t *error)
 {
-    bson_value_t value = truce__queue_id(id);
+    bson_value_t value = truce_id_oid(id);
     truce_status status = truce_commit_read(commit, QUEUE, &value, job, error);
     char text[25];
 

@@ -16,9 +16,7 @@ static void key_id(const char *queue, const char *key, bson_t *document, bson_va
     bson_init(document);
     BSON_APPEND_UTF8(document, "queue", queue);
     BSON_APPEND_UTF8(document, "key", key);
-    *id = (bson_value_t){.value_type = BSON_TYPE_DOCUMENT};
-    id->value.v_doc.data = (uint8_t *)bson_get_data(document);
-    id->value.v_doc.data_len = document->len;
+    *id = truce__queue_document_id(document);
 }
 
 char *truce__queue_key_of(const bson_t *payload, const truce_job_options *options, int64_t now_ms)

@@ -379,6 +379,9 @@ truce_status truce__progress_archive(truce_set *set, const char *source, int64_t
 
 /* ---- sources (set_source.c) ---- */
 
+/* Appends: of this set, by _id, in a collection whose _ids begin with the set. */
+void truce__set_own(const truce_set *set, bson_t *filter);
+
 /* A source that is new here is announced before its first operation is applied. */
 truce_status truce__source_known(truce_set *set, const char *source, bson_error_t *error);
 /* How wide the block was that a number of the source went to last; 0: none yet. */

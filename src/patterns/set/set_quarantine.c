@@ -112,21 +112,13 @@ truce_status truce__set_below(truce_set *set, const struct set_operation *operat
 
 truce_status truce_set_quarantine(truce_set *set, truce_cursor **cursor, bson_error_t *error)
 {
-    bson_t filter = BSON_INITIALIZER, bounds, id;
+    bson_t filter = BSON_INITIALIZER;
     truce_status status;
 
     *cursor = NULL;
     if (set->refused)
         return truce__fail(TRUCE_INVALID, error, "%s", set->refusal.message);
-    bson_append_document_begin(&filter, "_id", -1, &bounds);
-    bson_append_document_begin(&bounds, "$gte", -1, &id);
-    bson_append_utf8(&id, "set", -1, set->id, -1);
-    bson_append_document_end(&bounds, &id);
-    bson_append_document_begin(&bounds, "$lt", -1, &id);
-    bson_append_utf8(&id, "set", -1, set->id, -1);
-    bson_append_maxkey(&id, "source", -1);
-    bson_append_document_end(&bounds, &id);
-    bson_append_document_end(&filter, &bounds);
+    truce__set_own(set, &filter);
     status = truce_find(set->store, SET_QUARANTINE, &filter, NULL, cursor, error);
     bson_destroy(&filter);
     return status;

@@ -188,14 +188,11 @@ static void add_source(struct source_list *list, const char *name, const bson_t 
                                     .archived = truce__field_number(document, "archived")};
 }
 
-static truce_status list_sources(truce_set *set, struct source_list *list, bson_error_t *error)
+void truce__set_own(const truce_set *set, bson_t *filter)
 {
-    bson_t filter = BSON_INITIALIZER, sort = BSON_INITIALIZER, bounds, id;
-    truce_find_options options = {.sort = &sort};
-    truce_cursor *cursor = NULL;
-    truce_status status;
+    bson_t bounds, id;
 
-    bson_append_document_begin(&filter, "_id", -1, &bounds);
+    bson_append_document_begin(filter, "_id", -1, &bounds);
     bson_append_document_begin(&bounds, "$gte", -1, &id);
     bson_append_utf8(&id, "set", -1, set->id, -1);
     bson_append_document_end(&bounds, &id);
@@ -203,7 +200,17 @@ static truce_status list_sources(truce_set *set, struct source_list *list, bson_
     bson_append_utf8(&id, "set", -1, set->id, -1);
     bson_append_maxkey(&id, "source", -1);
     bson_append_document_end(&bounds, &id);
-    bson_append_document_end(&filter, &bounds);
+    bson_append_document_end(filter, &bounds);
+}
+
+static truce_status list_sources(truce_set *set, struct source_list *list, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, sort = BSON_INITIALIZER;
+    truce_find_options options = {.sort = &sort};
+    truce_cursor *cursor = NULL;
+    truce_status status;
+
+    truce__set_own(set, &filter);
     bson_append_int32(&sort, "_id", -1, 1);
     status = truce_find(set->store, SET_SOURCES, &filter, &options, &cursor, error);
     while (!status) {
