@@ -304,6 +304,7 @@ truce_status truce__ledger_add(struct ledger_state *state, const struct ledger_c
 {
     struct ledger_state after = *state;
     bool fits = true;
+    int64_t reached;
 
     after.number = change->number;
     if (counts)
@@ -316,6 +317,8 @@ truce_status truce__ledger_add(struct ledger_state *state, const struct ledger_c
         fits = fits && add(&after.out, change->release);
     else
         fits = fits && !__builtin_sub_overflow(after.in, change->release, &after.in);
+    fits = fits && !__builtin_sub_overflow(after.balance, after.out, &reached) &&
+           !__builtin_add_overflow(after.balance, after.in, &reached);
     if (!fits)
         return truce__fail(TRUCE_LIMIT, error, "the balance of %s would leave 64 bits",
                            change->account);

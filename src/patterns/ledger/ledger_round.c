@@ -12,7 +12,8 @@
  *       v  --(no answer)---> all may be there: plan again under the same ids, which find themselves (L7)
  *     posted
  *
- * A refusal is told when those that were planned before it have taken effect: till then it is only a guess.
+ * Who is refused behind others that are planned waits until those have taken effect: what they do may be what it needs
+ * (a pending transaction that it settles, money that comes in), and they may not come to be.
  */
 #include <string.h>
 
@@ -76,7 +77,6 @@ struct round {
     uint32_t count;
     struct ledger_plan plan;
     bool fresh;    /* the next plan looks at every account */
-    bool *guessed; /* refused in this round */
     bool *expired; /* what is overdue was looked for, for that request */
     bson_t **documents;
     uint32_t *owners;
@@ -262,21 +262,20 @@ static truce_status refused(struct round *round, uint32_t at, truce_status statu
     }
     if (status == TRUCE_IO || status == TRUCE_UNKNOWN || status == TRUCE_TIMEOUT)
         return status;
+    if (round->planned) {
+        *stop = true; /* those before it first */
+        return TRUCE_OK;
+    }
     found = find_posted(round, request, error);
     if (found == TRUCE_NOT_FOUND)
         found = find_settled(round, request, error);
     if (found != TRUCE_NOT_FOUND)
         return found;
-    if (status == TRUCE_LIMIT && !round->planned && expire_for(round, at)) {
+    if (status == TRUCE_LIMIT && expire_for(round, at)) {
         round->fresh = true;
         *stop = true;
         return TRUCE_OK;
     }
-    if (status == TRUCE_LIMIT && round->planned && !round->expired[at]) {
-        *stop = true; /* those before it first */
-        return TRUCE_OK;
-    }
-    round->guessed[at] = true;
     settle(request, status, &why);
     return TRUCE_OK;
 }
@@ -289,7 +288,6 @@ static truce_status plan_round(struct round *round, bson_error_t *error)
     round->planned = 0;
     round->bytes = 0;
     round->plan.fresh = round->fresh;
-    memset(round->guessed, 0, round->count);
     for (uint32_t i = 0; !status && !stop && i < round->count && round->bytes < ROUND_BYTES; i++) {
         bson_error_t why = {0};
         bson_t document;
@@ -334,15 +332,6 @@ static void remember_book(struct round *round)
     }
 }
 
-/* What was refused behind a write that did not take effect is judged again. */
-static void take_back_guesses(struct round *round, uint32_t behind)
-{
-    for (uint32_t i = behind + 1; i < round->count; i++) {
-        if (round->guessed[i])
-            round->requests[i]->settled = false;
-    }
-}
-
 static truce_status taken(struct round *round, uint32_t place, bson_error_t *error)
 {
     struct ledger_request *request = round->requests[round->owners[place]];
@@ -362,7 +351,6 @@ static truce_status failed(struct round *round, uint32_t place, truce_status sta
     struct ledger_request *request = round->requests[round->owners[place]];
 
     round->fresh = true;
-    take_back_guesses(round, round->owners[place]);
     if (truce__unanswered(status)) {
         for (uint32_t i = place; i < round->planned; i++)
             round->requests[round->owners[i]]->sent = true;
@@ -455,8 +443,6 @@ static truce_status one_round(struct round *round, bson_error_t *error)
 
     if (!status && round->planned)
         status = send_round(round, error);
-    else if (status && round->planned)
-        take_back_guesses(round, round->owners[0]);
     for (uint32_t i = 0; i < round->planned; i++)
         bson_destroy(round->documents[i]);
     round->planned = 0;
@@ -471,7 +457,6 @@ truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **req
     bson_error_t why = {0};
     truce_status status = TRUCE_OK;
 
-    round.guessed = bson_malloc0(count * sizeof *round.guessed);
     round.expired = bson_malloc0(count * sizeof *round.expired);
     round.documents = bson_malloc0(count * sizeof *round.documents);
     round.owners = bson_malloc0(count * sizeof *round.owners);
@@ -490,6 +475,5 @@ truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **req
     bson_free(round.owners);
     bson_free(round.documents);
     bson_free(round.expired);
-    bson_free(round.guessed);
     return status;
 }

@@ -1,0 +1,152 @@
+/* Ledgers: money that moves in a commit with anything else, and linked transactions. */
+#include "tests/support/ledger_rig.h"
+
+/* ---- in a commit ---------------------------------------------------------------------------- */
+
+struct order {
+    truce_ledger *ledger, *other;
+    int runs;
+    int64_t amount;
+    truce_status second;
+};
+
+static truce_status pay(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct order *order = arg;
+    bson_t *paid = BCON_NEW("$set", "{", "paid", BCON_BOOL(true), "}");
+    bson_value_t id = text_id("o1");
+    truce_status status = book_post(order->ledger, commit, "pay 1", TRUCE_LEDGER_TRANSFER,
+                                    "people:a", "people:b", order->amount, NULL, error);
+
+    if (!status)
+        status = book_post(order->ledger, commit, "pay 2", TRUCE_LEDGER_TRANSFER, "people:b",
+                           "bank", order->amount, NULL, error);
+    if (!status)
+        status = truce_commit_update(commit, "orders", &id, NULL, paid, error);
+    bson_destroy(paid);
+    /* somebody else takes the numbers between the look and the commit */
+    if (!status && order->runs++ == 0 && order->other)
+        CHECK_OK(book_transfer(order->other, "between", "people:a", "bank", 100, error), *error);
+    return status;
+}
+
+static void in_a_commit(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *ledger = begin(store), *other = book_ledger(store);
+    truce_commit_options options = {.mechanism = setting->mechanism, .deadline_ms = 20000};
+    struct order order = {.ledger = ledger, .other = other, .amount = 400};
+    bson_error_t error = {0};
+
+    if (setting->mechanism == TRUCE_MECHANISM_NATIVE &&
+        !(store->capabilities & TRUCE_CAN_ATOMIC_BULK)) {
+        truce_ledger_free(other);
+        truce_ledger_free(ledger);
+        return;
+    }
+    insert_json(store, "orders", "{'_id': 'o1'}");
+    CHECK_OK(truce_transact(store, pay, &order, &options, &error), error);
+    CHECK_INT(order.runs, ==, 2);
+    BALANCE("people:a", 500, 500);
+    BALANCE("people:b", 0, 0);
+    BALANCE("bank", -500, -500);
+    /* posted before: nothing happens */
+    order.other = NULL;
+    CHECK_OK(truce_transact(store, pay, &order, &options, &error), error);
+    BALANCE("people:a", 500, 500);
+    /* refused: nothing of it */
+    CHECK_OK(book_transfer(other, "again", "bank", "people:a", 100, &error), error);
+    order.amount = 9999;
+    CHECK_STATUS(TRUCE_DUPLICATE, truce_transact(store, pay, &order, &options, &error), error);
+    CHECK_OK(book_transfer(ledger, "after", "people:a", "people:b", 50, &error), error);
+    BALANCE("people:a", 550, 550);
+    BOOK_CHECK(ledger);
+    BOOK_CHECK(other);
+    truce_ledger_free(other);
+    truce_ledger_free(ledger);
+}
+
+TEST(money_moves_in_a_commit_with_anything_else)
+{
+    everywhere(in_a_commit);
+}
+
+static truce_status reserve_and_settle(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct order *order = arg;
+    truce_status status = book_post(order->ledger, commit, "p1", TRUCE_LEDGER_PENDING, "people:a",
+                                    "people:b", 100, NULL, error);
+
+    if (!status)
+        status = book_resolve(order->ledger, commit, "s1", TRUCE_LEDGER_SETTLE, "p1", error);
+    if (!status)
+        order->second = book_resolve(order->ledger, commit, "s2", TRUCE_LEDGER_VOID, "p1", error);
+    if (!status)
+        status =
+            truce_ledger_open(order->ledger, commit,
+                              &(truce_ledger_account){.account = "new", .currency = "EUR"}, error);
+    if (!status)
+        status = book_post(order->ledger, commit, "t9", TRUCE_LEDGER_TRANSFER, "people:a", "new", 7,
+                           NULL, error);
+    return status;
+}
+
+static void chain_in_a_commit(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *ledger = begin(store);
+    truce_commit_options options = {.mechanism = setting->mechanism, .deadline_ms = 20000};
+    struct order order = {.ledger = ledger};
+    bson_error_t error = {0};
+
+    if (setting->mechanism == TRUCE_MECHANISM_NATIVE &&
+        !(store->capabilities & TRUCE_CAN_ATOMIC_BULK)) {
+        truce_ledger_free(ledger);
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(truce_transact(store, reserve_and_settle, &order, &options, &error), error);
+        CHECK_INT(order.second, ==, TRUCE_DUPLICATE);
+    }
+    BALANCE("people:a", 893, 893);
+    BALANCE("people:b", 100, 100);
+    BALANCE("new", 7, 7);
+    CHECK_INT(book_count(store, "{'open': {'$exists': true}}"), ==, 0);
+    BOOK_CHECK(ledger);
+    truce_ledger_free(ledger);
+}
+
+TEST(posts_of_one_commit_stand_on_each_other)
+{
+    everywhere(chain_in_a_commit);
+}
+
+static void linked(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *ledger = begin(store);
+    bson_value_t ids[] = {text_id("l1"), text_id("l2"), text_id("l3")};
+    truce_ledger_entry entries[][2] = {{{"people:a", -600, NULL}, {"people:b", 600, NULL}},
+                                       {{"people:b", -500, NULL}, {"bank", 500, NULL}},
+                                       {{"people:a", -500, NULL}, {"bank", 500, NULL}}};
+    truce_ledger_transaction transactions[3];
+    bson_error_t error = {0};
+    size_t at = 99;
+
+    (void)setting;
+    for (int i = 0; i < 3; i++)
+        transactions[i] =
+            (truce_ledger_transaction){.id = &ids[i], .entries = entries[i], .count = 2};
+    CHECK_STATUS(TRUCE_LIMIT, truce_ledger_post_linked(ledger, transactions, 3, &at, &error),
+                 error);
+    CHECK_INT(at, ==, 2);
+    BALANCE("people:a", 1000, 1000);
+    BALANCE("people:b", 0, 0);
+    CHECK_OK(truce_ledger_post_linked(ledger, transactions, 2, &at, &error), error);
+    BALANCE("people:a", 400, 400);
+    BALANCE("people:b", 100, 100);
+    BOOK_CHECK(ledger);
+    truce_ledger_free(ledger);
+}
+
+TEST(linked_transactions_are_all_posted_or_none)
+{
+    everywhere(linked);
+}

@@ -1,0 +1,315 @@
+/* Ledgers: balances of a moment, pages of statements, and the documents of the description as others use them. */
+#include "base/clock.h"
+#include "tests/support/ledger_rig.h"
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static void moments(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *ledger = begin(store);
+    int64_t times[12], day_ms = 86400000;
+    truce_ledger_balance balance;
+    bson_error_t error = {0};
+    char id[20];
+
+    (void)setting;
+    for (int i = 0; i < 10; i++) {
+        truce_ledger_result result;
+
+        snprintf(id, sizeof id, "t%d", i);
+        truce__clock_sleep_ms(2);
+        CHECK_OK(book_post(ledger, NULL, id, TRUCE_LEDGER_TRANSFER, "people:a", "people:b", 1,
+                           &result, &error),
+                 error);
+        times[i] = result.booked_ms;
+    }
+    for (int i = 0; i < 10; i++) {
+        CHECK_OK(truce_ledger_balance_of(ledger, "people:b",
+                                         &(truce_ledger_moment){.number = i + 2}, &balance, &error),
+                 error);
+        CHECK_INT(balance.balance, ==, i + 1);
+        CHECK_OK(truce_ledger_balance_of(ledger, "people:b",
+                                         &(truce_ledger_moment){.booked_ms = times[i]}, &balance,
+                                         &error),
+                 error);
+        CHECK_INT(balance.balance, ==, i + 1);
+        CHECK_INT(balance.number, ==, i + 2);
+    }
+    CHECK_OK(truce_ledger_balance_of(ledger, "people:b", &(truce_ledger_moment){.booked_ms = 1},
+                                     &balance, &error),
+             error);
+    CHECK_INT(balance.balance, ==, 0);
+    CHECK_STATUS(TRUCE_NOT_FOUND,
+                 truce_ledger_balance_of(ledger, "people:b", &(truce_ledger_moment){.number = 99},
+                                         &balance, &error),
+                 error);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_ledger_balance_of(ledger, "none", NULL, &balance, &error),
+                 error);
+    /* value dates: yesterday and tomorrow */
+    for (int i = -1; i <= 1; i += 2) {
+        bson_value_t name = text_id(i < 0 ? "old" : "new");
+        truce_ledger_entry entries[] = {{"people:a", -100 * (i + 2), NULL},
+                                        {"people:b", 100 * (i + 2), NULL}};
+        truce_ledger_transaction transaction = {
+            .id = &name, .entries = entries, .count = 2, .effective_ms = times[9] + i * day_ms};
+
+        CHECK_OK(truce_ledger_post(ledger, NULL, &transaction, NULL, &error), error);
+    }
+    {
+        const struct {
+            int64_t at_ms, balance;
+        } cases[] = {{times[9] - 2 * day_ms, 0},
+                     {times[9] - day_ms, 100},
+                     {times[4], 105},
+                     {times[9] + day_ms / 2, 110},
+                     {times[9] + day_ms, 410}};
+
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            CHECK_OK(truce_ledger_balance_of(ledger, "people:b",
+                                             &(truce_ledger_moment){.effective_ms = cases[i].at_ms},
+                                             &balance, &error),
+                     error);
+            CHECK_INT(balance.balance, ==, cases[i].balance);
+        }
+    }
+    BALANCE("people:b", 410, 410);
+    BOOK_CHECK(ledger);
+    truce_ledger_free(ledger);
+}
+
+TEST(a_balance_is_that_of_a_number_of_a_time_or_of_a_value_date)
+{
+    everywhere(moments);
+}
+
+struct lines {
+    int64_t numbers[300], balances[300];
+    int count;
+};
+
+static bool keep_line(const truce_ledger_line *line, void *arg)
+{
+    struct lines *lines = arg;
+
+    lines->numbers[lines->count] = line->number;
+    lines->balances[lines->count++] = line->balance;
+    return true;
+}
+
+static void pages(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *ledger = begin(store);
+    static struct lines whole, paged;
+    truce_ledger_page page = {.limit = 7};
+    bson_error_t error = {0};
+    int64_t last;
+    char id[20];
+
+    (void)setting;
+    whole.count = paged.count = 0;
+    for (int i = 0; i < 30; i++) {
+        snprintf(id, sizeof id, "t%d", i);
+        CHECK_OK(book_transfer(ledger, id, "people:a", "people:b", i + 1, &error), error);
+    }
+    last = book_balance(ledger, "people:b").number;
+    CHECK_INT(last, ==, 31);
+    CHECK_OK(truce_ledger_statement(ledger, "people:b", NULL, keep_line, &whole, &error), error);
+    page.last = last;
+    for (int i = 0; i < 10; i++) {
+        CHECK_OK(truce_ledger_statement(ledger, "people:b", &page, keep_line, &paged, &error),
+                 error);
+        page.after = paged.count ? paged.numbers[paged.count - 1] : 0;
+        snprintf(id, sizeof id, "u%d", i);
+        CHECK_OK(book_transfer(ledger, id, "people:b", "people:a", 1, &error), error);
+    }
+    CHECK_INT(whole.count, ==, 31);
+    CHECK_INT(paged.count, ==, 31);
+    for (int i = 0; i < 31; i++) {
+        CHECK_INT(whole.numbers[i], ==, i + 1);
+        CHECK_INT(paged.numbers[i], ==, i + 1);
+        CHECK_INT(whole.balances[i], ==, i * (i + 1) / 2);
+        CHECK_INT(paged.balances[i], ==, whole.balances[i]);
+    }
+    truce_ledger_free(ledger);
+}
+
+TEST(pages_of_a_statement_stand_while_writes_go_on)
+{
+    everywhere(pages);
+}
+
+/* ---- the description's own documents -------------------------------------------------------- */
+
+static truce_status post_foreign(truce_store *store, const char *json)
+{
+    bson_t *document = test_bson(json);
+    bson_error_t error = {0};
+    truce_status status = truce_insert(store, "tx", document, NULL, &error);
+
+    bson_destroy(document);
+    return status;
+}
+
+static int64_t find_number(truce_store *store, const char *filter_json, const char *projection_json,
+                           const char *sort_json, const char *path)
+{
+    bson_t *filter = test_bson(filter_json), *projection = test_bson(projection_json),
+           *sort = test_bson(sort_json), found;
+    truce_find_options options = {.projection = projection, .sort = sort, .limit = 1};
+    bson_error_t error = {0};
+    bson_iter_t iter, at;
+    int64_t number = -1;
+
+    CHECK_OK(truce_find_one(store, "tx", filter, &options, &found, &error), error);
+    if (bson_iter_init(&iter, &found) && bson_iter_find_descendant(&iter, path, &at))
+        number = bson_iter_as_int64(&at);
+    bson_destroy(&found);
+    bson_destroy(filter);
+    bson_destroy(projection);
+    bson_destroy(sort);
+    return number;
+}
+
+static void as_described(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *ledger = begin(store);
+    bson_t *index =
+        test_bson("{'key': {'changes.account': 1, 'changes.seqId': 1}, 'unique': true}");
+    bson_t *stages = test_bson(
+        "[{'$match': {'changes.account': 'people:b', 'changes.seqId': {'$gt': 1}, 'state': "
+        "'VALID'}}, {'$unwind': '$changes'}, {'$match': {'changes.account': 'people:b'}},"
+        " {'$group': {'_id': 'total', 'total': {'$sum': '$changes.value'}}}]");
+    truce_sweep_report report;
+    truce_cursor *cursor = NULL;
+    const bson_t *total = NULL;
+    bson_error_t error = {0};
+    bson_t *document;
+
+    (void)setting;
+    CHECK_OK(truce_index_create(store, "tx", index, &error), error);
+    CHECK_OK(book_transfer(ledger, "t1", "people:a", "people:b", 100, &error), error);
+    document = read_transaction(store, "t1");
+    CHECK_TEXT("COMMITTED", bson_has_field(document, "proc") ? "COMMITTED" : "");
+    bson_destroy(document);
+    /* what others insert as the description has it */
+    CHECK_OK(post_foreign(store,
+                          "{'_id': 'f1', 'ts': {'$timestamp': {'t': 1, 'i': 1}}, 'proc': "
+                          "'UNCOMMITTED', 'state': 'VALID', 'changes': [{'account': 'people:a', "
+                          "'type': 'withdraw', 'value': -50.0, 'seqId': 4, 'cachedBal': null},"
+                          "{'account': 'people:b', 'type': 'deposit', 'value': 50, 'seqId': 3, "
+                          "'cachedBal': null}]}"),
+             error);
+    CHECK_OK(post_foreign(store,
+                          "{'_id': 'f2', 'proc': 'UNCOMMITTED', 'state': 'CANCELLED', 'changes': "
+                          "[{'account': 'people:b', 'value': -9, 'seqId': 4, 'cachedBal': null},"
+                          "{'account': 'people:a', 'value': 9, 'seqId': 5, 'cachedBal': null}]}"),
+             error);
+    CHECK_INT(post_foreign(store, "{'_id': 'f3', 'proc': 'UNCOMMITTED', 'state': 'VALID', "
+                                  "'changes': [{'account': 'people:b', 'value': 1, 'seqId': 4}]}"),
+              ==, TRUCE_DUPLICATE);
+    BALANCE("people:b", 150, 150);
+    BALANCE("people:a", 850, 850);
+    CHECK_INT(book_count(store, "{'proc': 'UNCOMMITTED'}"), ==, 2);
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    CHECK_INT(report.finished, ==, 2);
+    CHECK_INT(book_count(store, "{'proc': 'UNCOMMITTED'}"), ==, 0);
+    CHECK_OK(book_transfer(ledger, "t2", "people:b", "people:a", 30, &error), error);
+    BALANCE("people:b", 120, 120);
+    /* its queries; of one change only if $elemMatch says so: its own filter is met by two changes, too */
+    CHECK_INT(book_count(store, "{'changes.account': 'people:b', 'changes.seqId': {'$gt': 4}}"), ==,
+              2);
+    CHECK_INT(find_number(store,
+                          "{'changes': {'$elemMatch': {'account': 'people:b', "
+                          "'seqId': {'$gt': 4}}}}",
+                          "{'changes.$': 1}", "{'changes.seqId': 1}", "changes.0.cachedBal"),
+              ==, 120);
+    CHECK_OK(truce_aggregate(store, "tx", stages, NULL, &cursor, &error), error);
+    CHECK_OK(truce_cursor_next(cursor, &total, &error), error);
+    if (CHECK(total != NULL)) {
+        bson_iter_t iter;
+
+        CHECK(bson_iter_init_find(&iter, total, "total"));
+        CHECK_INT(bson_iter_as_int64(&iter), ==, 120);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(stages);
+    bson_destroy(index);
+    truce_ledger_free(ledger);
+}
+
+/* The second one stands in front of the first in the store. */
+static void out_of_order(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *ledger = begin(store);
+    truce_sweep_report report;
+    bson_error_t error = {0};
+
+    (void)setting;
+    CHECK_OK(post_foreign(
+                 store,
+                 "{'_id': 'f2', 'ts': {'$date': '2100-01-02T00:00:00Z'}, 'proc': 'UNCOMMITTED', "
+                 "'state': 'VALID', 'changes': "
+                 "[{'account': 'people:b', 'value': 5, 'seqId': 3},"
+                 "{'account': 'people:a', 'value': -5, 'seqId': 4}]}"),
+             error);
+    CHECK_OK(post_foreign(
+                 store,
+                 "{'_id': 'f1', 'ts': {'$date': '2100-01-01T00:00:00Z'}, 'proc': 'UNCOMMITTED', "
+                 "'state': 'VALID', 'changes': "
+                 "[{'account': 'people:b', 'value': 50, 'seqId': 2},"
+                 "{'account': 'people:a', 'value': -50, 'seqId': 3}]}"),
+             error);
+    BALANCE("people:b", 55, 55);
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    CHECK_INT(report.finished, ==, 2);
+    BALANCE("people:b", 55, 55);
+    BOOK_CHECK(ledger);
+    truce_ledger_free(ledger);
+}
+
+TEST(what_others_inserted_is_committed_in_the_order_of_its_numbers)
+{
+    everywhere(out_of_order);
+}
+
+TEST(documents_index_and_queries_of_the_description_work)
+{
+    everywhere(as_described);
+}
+
+TEST(the_sort_of_the_description_finds_a_number_that_is_taken_for_ever)
+{
+    truce_store *store = NULL;
+    truce_ledger *ledger;
+    bson_error_t error = {0};
+    char id[20];
+
+    REQUIRE(CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error));
+    ledger = begin(store);
+    CHECK_OK(book_transfer(ledger, "first", "bank", "people:b", 1, &error), error);
+    for (int i = 0; i < 5; i++) {
+        snprintf(id, sizeof id, "t%d", i);
+        CHECK_OK(book_transfer(ledger, id, "people:a", "bank", 1, &error), error);
+    }
+    CHECK_OK(book_transfer(ledger, "small", "people:b", "people:a", 1, &error), error);
+    /* sorted by the greatest number of ANY account: b's last is 3, "first" has bank's 3 and b's 2 */
+    OPEN(ledger, "rare", ANY);
+    CHECK_OK(book_transfer(ledger, "high", "bank", "rare", 5, &error), error);
+    CHECK_OK(book_transfer(ledger, "low", "rare", "people:b", 2, &error), error);
+    CHECK_INT(book_balance(ledger, "rare").number, ==, 3);
+    {
+        bson_t *filter = test_bson("{'changes.account': 'rare'}"),
+               *sort = test_bson("{'changes.seqId': -1}"), found;
+        truce_find_options options = {.sort = sort, .limit = 1};
+        bson_iter_t iter;
+
+        CHECK_OK(truce_find_one(store, "tx", filter, &options, &found, &error), error);
+        CHECK(bson_iter_init_find(&iter, &found, "_id"));
+        CHECK_TEXT("high", bson_iter_utf8(&iter, NULL)); /* rare's number 2, and 3 is taken */
+        bson_destroy(&found);
+        bson_destroy(filter);
+        bson_destroy(sort);
+    }
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}
