@@ -257,6 +257,62 @@ TEST(rows_are_taken_in_their_order_until_there_are_enough)
     close_both();
 }
 
+static bool is_no_x(const uint8_t *body, size_t size)
+{
+    return size == 1 && *body != 'x';
+}
+
+static void change(int64_t row, const char *body)
+{
+    bson_error_t error;
+
+    CHECK_OK(truce__kv_row_update(writer, 0, row, text(body), &error), error);
+}
+
+static void check_moment(int64_t after, int64_t enough, truce_status expected, const char *bodies)
+{
+    bson_error_t error;
+    uint32_t version;
+
+    CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
+    check_each(after, enough, expected, bodies);
+    truce__kv_snapshot_end(reader);
+}
+
+/* A walk that was made before is not looked at again, and vouches for nothing else. */
+TEST(a_walk_vouches_for_the_same_walk_of_the_same_version_alone)
+{
+    struct taken taken = {.count = 0};
+    bson_error_t error;
+
+    REQUIRE(open_both());
+    truce__kv_sound(reader, is_no_x);
+    truce__kv_sound(writer, is_no_x);
+    begin();
+    insert("a");
+    insert("b");
+    insert("c");
+    insert("x");
+    commit();
+    check_moment(0, 3, TRUCE_OK, "abc");
+    check_moment(0, 3, TRUCE_OK, "abc");
+    check_moment(0, 0, TRUCE_CORRUPT, "abc");
+    check_moment(1, 0, TRUCE_CORRUPT, "bc");
+    check_moment(3, 0, TRUCE_CORRUPT, "");
+    begin();
+    change(2, "x");
+    commit();
+    check_moment(0, 3, TRUCE_CORRUPT, "a");
+    begin();
+    change(2, "b");
+    CHECK_OK(truce__kv_rows_each(writer, 0, 0, take_row, &(struct taken){.enough = 3}, &error),
+             error);
+    change(2, "x");
+    CHECK_STATUS(TRUCE_CORRUPT, truce__kv_rows_each(writer, 0, 0, take_row, &taken, &error), error);
+    commit();
+    close_both();
+}
+
 TEST(a_key_leads_to_its_row_in_one_step)
 {
     struct bytes body;

@@ -81,6 +81,26 @@ TEST(zeros_more_or_less_count_and_so_does_the_order_of_parts)
     truce__seen_forget(&seen);
 }
 
+TEST(a_walk_is_known_by_version_table_and_beginning)
+{
+    truce__seen_walk(&seen, 3, 1, 10, 50);
+    CHECK_INT(truce__seen_walked(&seen, 3, 1, 10), ==, 50);
+    CHECK_INT(truce__seen_walked(&seen, 4, 1, 10), ==, 10);
+    CHECK_INT(truce__seen_walked(&seen, 3, 2, 10), ==, 10);
+    CHECK_INT(truce__seen_walked(&seen, 3, 1, 11), ==, 11);
+    truce__seen_walk(&seen, 3, 1, 10, 40); /* it was longer before */
+    CHECK_INT(truce__seen_walked(&seen, 3, 1, 10), ==, 50);
+    for (int64_t after = 100; after < 100 + 4 * SEEN_WALKS; after++) { /* of all slots */
+        truce__seen_walk(&seen, 3, 2, after, after + 7);
+        CHECK_INT(truce__seen_walked(&seen, 3, 2, after), ==, after + 7);
+        CHECK_INT(truce__seen_walked(&seen, 3, 1, after), ==, after);
+        CHECK_INT(truce__seen_walked(&seen, 3, 2, after + 4 * SEEN_WALKS), ==,
+                  after + 4 * SEEN_WALKS);
+    }
+    truce__seen_forget(&seen);
+    CHECK_INT(truce__seen_walked(&seen, 3, 2, 99 + 4 * SEEN_WALKS), ==, 99 + 4 * SEEN_WALKS);
+}
+
 TEST(a_row_is_known_by_table_and_number)
 {
     fill();

@@ -64,7 +64,8 @@ struct kv {
     uint32_t tables_count, tables_room;
     kv_take_function *take; /* of the call of truce__kv_rows_each that runs, */
     void *take_arg;         /* and its argument, */
-    int64_t taken;          /* and the row that it was given last */
+    int64_t taken;          /* and the row that it was given last, */
+    int64_t walked;         /* and up to which all are known to be sound */
     int64_t table;          /* of the statement that was asked for last */
     kv_name_function *names;
     void *names_arg;

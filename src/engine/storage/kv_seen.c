@@ -162,6 +162,28 @@ void truce__seen_add(struct seen *seen, int64_t table, int64_t row, const uint8_
     (*block)->prints[(uint64_t)row % SEEN_ROWS] = truce__seen_print(body, size);
 }
 
+static size_t walk_slot(int64_t table, int64_t after)
+{
+    return (size_t)(mixed((uint64_t)after ^ 0x9e3779b97f4a7c15u,
+                          (uint64_t)table ^ 0xe7037ed1a0b428dbu) %
+                    SEEN_WALKS);
+}
+
+int64_t truce__seen_walked(const struct seen *seen, uint32_t version, int64_t table, int64_t after)
+{
+    const struct seen_walk *walk = &seen->walks[walk_slot(table, after)];
+    bool known = walk->version == version && walk->table == table && walk->after == after;
+
+    return known && walk->upto > after ? walk->upto : after;
+}
+
+void truce__seen_walk(struct seen *seen, uint32_t version, int64_t table, int64_t after,
+                      int64_t upto)
+{
+    if (upto > truce__seen_walked(seen, version, table, after))
+        seen->walks[walk_slot(table, after)] = (struct seen_walk){table, after, upto, version};
+}
+
 void truce__seen_forget(struct seen *seen)
 {
     for (int i = 0; i < SEEN_BLOCKS; i++)

@@ -10,6 +10,11 @@
  * says nothing. The fingerprint is one of a family of universal hashes (NH of Black et al., 1999) that is chosen
  * at random by each process: who makes a file cannot know it, and bytes that were never looked at pass for others
  * once in 2^31.
+ *
+ * A walk over rows in their order takes no fingerprints where another walk of the same version of the file has
+ * been: from one row on it comes by the same pages to the same bodies. (A row that is looked for by its number may come
+ * by others in a file whose tree is not in order, so this is said of walks alone.) The version changes with every commit
+ * of anybody, and with everything else that makes SQLite forget its pages.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,9 +28,18 @@ struct seen_block {
     uint32_t prints[SEEN_ROWS]; /* 0: not seen */
 };
 
+#define SEEN_WALKS 256
+
+/* behind row `after` up to row `upto` of a table all bodies were sound */
+struct seen_walk {
+    int64_t table, after, upto;
+    uint32_t version;
+};
+
 /* Zero-initialised is empty. */
 struct seen {
     struct seen_block *blocks[SEEN_BLOCKS];
+    struct seen_walk walks[SEEN_WALKS];
 };
 
 /* Never 0. */
@@ -48,6 +62,11 @@ static inline bool truce__seen_has(const struct seen *seen, int64_t table, int64
     print = block->prints[(uint64_t)row % SEEN_ROWS];
     return print && print == truce__seen_print(body, size);
 }
+
+/* Up to which row a walk behind `after` need not look; `after` itself: nothing is known of it. */
+int64_t truce__seen_walked(const struct seen *seen, uint32_t version, int64_t table, int64_t after);
+void truce__seen_walk(struct seen *seen, uint32_t version, int64_t table, int64_t after,
+                      int64_t upto);
 
 void truce__seen_add(struct seen *seen, int64_t table, int64_t row, const uint8_t *body,
                      size_t size);
