@@ -165,6 +165,21 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_result(truce_store *store,
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_find(truce_store *store, const char *key,
                                                            bson_t *document, bson_error_t *error);
 
+typedef struct truce_commit_list_options {
+    const char *state; /* "pending", "committed", "done" or "aborted"; NULL: any */
+    const char
+        *key_prefix; /* those whose key begins with this; NULL: all, also those without a key */
+    int64_t limit;   /* 0: no limit */
+    uint64_t reserved[4]; /* zeros */
+} truce_commit_list_options;
+
+/* The commits that are kept, newest first, each as truce_commit_find gives it: those of the journal, and those that
+ * had a key or an input. An aborted one says `why`. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_list(truce_store *store,
+                                                           const truce_commit_list_options *options,
+                                                           truce_cursor **cursor,
+                                                           bson_error_t *error);
+
 /* The id under which the journal knows it, and the _rev that it leaves. */
 TRUCE_EXPORT const bson_oid_t *truce_commit_id(const truce_commit *commit);
 

@@ -1,27 +1,14 @@
 /* truce commit apply, list, show, resolve. */
 #include <string.h>
 
+#include "base/buffer.h"
 #include "base/clock.h"
+#include "bson/json.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/commit_parts.h"
 #include "cli/ndjson.h"
 #include "store/reserved.h"
-
-/* ---- apply ---------------------------------------------------------------------------------- */
-
-struct application {
-    const struct cli *cli;
-    const bson_t *changes;
-};
-
-static truce_status apply(truce_commit *commit, void *arg, bson_error_t *error)
-{
-    const struct application *application = arg;
-
-    truce_commit_changes_fixed(commit);
-    return cli_parts_add(application->cli, application->changes, commit, error);
-}
 
 /* ---- diffs: {"collection": ..., "changes": {id: {key: [old, new]}}, "input": ...} ---- */
 
@@ -63,28 +50,55 @@ static int read_diffs(const struct cli *cli, const bson_t *document, struct diff
 
 /* ---- both ---- */
 
-/* What `truce commit apply` was given, array or document. */
+/* What `truce commit apply` was given: an array or a document, and what it leaves under its key. */
 struct given {
-    bson_t content;
-    bool is_array;
+    const struct cli *cli;
+    bson_t content, result;
+    bool is_array, leaves;
     struct diffs diffs; /* borrows from content */
 };
 
-static truce_status apply_given(struct cli *cli, const struct given *given,
-                                const truce_commit_options *options, bson_error_t *error)
+static truce_status apply(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    struct application application = {.cli = cli, .changes = &given->content};
+    const struct given *given = arg;
+    truce_status status;
 
-    if (given->is_array)
-        return truce_transact(cli->store, apply, &application, options, error);
-    return truce_changes_apply(cli->store, given->diffs.collection, &given->diffs.changes, options,
-                               error);
+    truce_commit_changes_fixed(commit);
+    status = given->is_array ? cli_parts_add(given->cli, &given->content, commit, error)
+                             : truce_commit_changes(commit, given->diffs.collection,
+                                                    &given->diffs.changes, error);
+    if (!status && given->leaves)
+        status = truce_commit_leave(commit, &given->result, error);
+    return status;
 }
 
-static int transact(struct cli *cli, const struct given *given)
+/* With what stands under the key now, if anything does: left now, or by whoever was earlier. */
+static void answer(struct cli *cli, const char *key, bool earlier)
+{
+    const char *text = earlier ? "committed earlier" : "committed";
+    bson_t document = BSON_INITIALIZER, result = BSON_INITIALIZER;
+    struct buffer shown = {0};
+
+    BSON_APPEND_BOOL(&document, "committed", true);
+    if (earlier)
+        BSON_APPEND_BOOL(&document, "earlier", true);
+    if (earlier && !truce_commit_result(cli->store, key, &result, NULL) && !bson_empty(&result)) {
+        BSON_APPEND_DOCUMENT(&document, "result", &result);
+        truce__json_write(&shown, &result, false, JSON_RELAXED);
+        cli_answer(cli, &document, "%s, and left %.*s", text, (int)shown.size,
+                   (const char *)shown.bytes);
+    } else {
+        cli_answer(cli, &document, "%s", text);
+    }
+    truce__buffer_release(&shown);
+    bson_destroy(&result);
+    bson_destroy(&document);
+}
+
+static int transact(struct cli *cli, struct given *given)
 {
     truce_commit_options options = {.key = cli_text(cli, "key")};
-    bson_t answer = BSON_INITIALIZER, input = BSON_INITIALIZER;
+    bson_t input = BSON_INITIALIZER;
     int64_t key_time;
     bool earlier = false;
     bson_error_t error;
@@ -106,13 +120,9 @@ static int transact(struct cli *cli, const struct given *given)
     options.deadline_ms = cli->deadline_ms;
     options.earlier = &earlier;
     options.mechanism = cli_flag(cli, "journal") ? TRUCE_MECHANISM_JOURNAL : TRUCE_MECHANISM_AUTO;
-    status = apply_given(cli, given, &options, &error);
-    BSON_APPEND_BOOL(&answer, "committed", true);
-    if (earlier)
-        BSON_APPEND_BOOL(&answer, "earlier", true);
+    status = truce_transact(cli->store, apply, given, &options, &error);
     if (!status)
-        cli_answer(cli, &answer, earlier ? "committed earlier" : "committed");
-    bson_destroy(&answer);
+        answer(cli, options.key, earlier);
     bson_destroy(&input);
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
@@ -123,6 +133,10 @@ static int check_given(const struct cli *cli, struct given *given)
         return cli_usage(cli,
                          "--key needs --key-time: the time, in ms since 1970, at which the key "
                          "was made, the same in every retry");
+    if (!cli_option_document(cli, "leave", &given->result, &given->leaves))
+        return CLI_USAGE;
+    if (given->leaves && !cli_text(cli, "key"))
+        return cli_usage(cli, "--leave needs --key: nobody could ask for it without one");
     if (!given->is_array)
         return read_diffs(cli, &given->content, &given->diffs);
     if (bson_empty(&given->content))
@@ -159,7 +173,7 @@ static int read_given(const struct cli *cli, struct given *given)
 
 static int run_apply(struct cli *cli)
 {
-    struct given given = {.content = BSON_INITIALIZER};
+    struct given given = {.cli = cli, .content = BSON_INITIALIZER, .result = BSON_INITIALIZER};
     int code = read_given(cli, &given);
 
     if (!code)
@@ -169,6 +183,7 @@ static int run_apply(struct cli *cli)
     if (!code)
         code = transact(cli, &given);
     bson_destroy(&given.content);
+    bson_destroy(&given.result);
     return code;
 }
 
@@ -203,6 +218,7 @@ const struct cli_command cli_commit_apply = {
             {"file", 0, "FILE", "take CHANGES from a file; - is standard input", false},
             {"key", 0, "KEY", "an idempotency key: it happens once for ever under it", false},
             {"key-time", 0, "MS", "when the key was made (ms since 1970)", false},
+            {"leave", 0, "DOCUMENT", "with a key: told to whoever comes with it again", false},
             {"journal", 0, NULL, "through the journal, also where the store can do without", false},
             {0}},
     .store = CLI_STORE_NONE, /* opened when the changes are read */
@@ -211,81 +227,71 @@ const struct cli_command cli_commit_apply = {
 
 /* ---- list ----------------------------------------------------------------------------------- */
 
-static int print_found(struct cli *cli, const bson_t *filter, int64_t limit, int64_t *count)
-{
-    bson_t *sort = BCON_NEW("_id", BCON_INT32(-1));
-    truce_find_options options = {.sort = sort, .limit = limit};
-    truce_cursor *cursor = NULL;
-    const bson_t *commit = NULL;
-    bson_error_t error;
-    truce_status status = truce_find(cli->store, COMMITS, filter, &options, &cursor, &error);
-
-    while (!status) {
-        status = truce_cursor_next(cursor, &commit, &error);
-        if (status || !commit || !cli_print(commit, JSON_RELAXED))
-            break;
-        ++*count;
-    }
-    truce_cursor_close(cursor);
-    bson_destroy(sort);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
-}
-
 static int run_list(struct cli *cli)
 {
-    bson_t *filter = BCON_NEW("state", "{", "$exists", BCON_BOOL(true), "}");
-    int64_t limit, count = 0;
-    int code = CLI_USAGE;
+    truce_commit_list_options options = {.state = cli_text(cli, "state"),
+                                         .key_prefix = cli_text(cli, "prefix")};
+    truce_cursor *cursor = NULL;
+    bson_error_t error;
+    truce_status status;
 
-    if (cli_number(cli, "limit", 1, INT32_MAX, 100, &limit)) {
-        if (cli_text(cli, "state")) {
-            bson_reinit(filter);
-            BSON_APPEND_UTF8(filter, "state", cli_text(cli, "state"));
-        }
-        code = print_found(cli, filter, limit, &count);
-    }
-    bson_destroy(filter);
-    return cli_output_end(code);
+    if (!cli_number(cli, "limit", 1, INT32_MAX, 100, &options.limit))
+        return CLI_USAGE;
+    status = truce_commit_list(cli->store, &options, &cursor, &error);
+    return cli_output_end(cli_print_documents(cli, status, cursor, &error));
 }
 
 const struct cli_command cli_commit_list = {
     .noun = "commit",
     .verb = "list",
     .summary = "print the commits that the store remembers, newest first",
-    .help = "One line for each: commits of the journal, and native ones that had a key.",
+    .help = "One line for each: commits of the journal, and those that had a key or an input. One\n"
+            "that was undone says why.",
     .example =
         "truce commit apply --journal '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key k1 --key-time $(date +%s000)\n"
         "truce commit list --state done",
-    .options = (const struct cli_option[]){{"state", 0, "STATE",
-                                            "only pending, committed, aborted or done ones", false},
-                                           {"limit", 0, "N", "at most so many (100)", false},
-                                           {0}},
+    .options =
+        (const struct cli_option[]){
+            {"state", 0, "STATE", "only pending, committed, aborted or done ones", false},
+            {"prefix", 0, "TEXT", "only those whose key begins with it", false},
+            {"limit", 0, "N", "at most so many (100)", false},
+            {0}},
     .store = CLI_STORE_READ,
     .run = run_list,
 };
 
 /* ---- show and resolve ----------------------------------------------------------------------- */
 
+static truce_status find_by_id(truce_store *store, const char *hex, bson_t *commit,
+                               bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER;
+    truce_status status;
+    bson_oid_t id;
+
+    bson_oid_init_from_string(&id, hex);
+    BSON_APPEND_OID(&filter, "_id", &id);
+    status = truce_find_one(store, COMMITS, &filter, NULL, commit, error);
+    bson_destroy(&filter);
+    return status;
+}
+
 static int run_show(struct cli *cli)
 {
     const char *name = cli->arguments[0];
-    bson_t filter = BSON_INITIALIZER;
-    int64_t count = 0;
-    bson_oid_t id;
-    int code;
+    bool is_id = bson_oid_is_valid(name, strlen(name));
+    bson_error_t error;
+    bson_t commit;
+    truce_status status = is_id ? find_by_id(cli->store, name, &commit, &error)
+                                : truce_commit_find(cli->store, name, &commit, &error);
 
-    if (bson_oid_is_valid(name, strlen(name))) {
-        bson_oid_init_from_string(&id, name);
-        BSON_APPEND_OID(&filter, "_id", &id);
-    } else {
-        BSON_APPEND_UTF8(&filter, "key", name);
-    }
-    code = print_found(cli, &filter, 1, &count);
-    bson_destroy(&filter);
-    if (!code && !count)
+    if (!status)
+        cli_print(&commit, JSON_RELAXED);
+    bson_destroy(&commit);
+    if (status == TRUCE_NOT_FOUND)
         return cli_say(cli, CLI_NO,
                        "no commit has the id or key %s: it never took effect, or was purged", name);
-    return cli_output_end(code);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
 }
 
 const struct cli_command cli_commit_show = {

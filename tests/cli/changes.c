@@ -88,6 +88,34 @@ TEST(a_key_stands_for_its_diffs)
             "1700000000000");
 }
 
+#define UNDER(key) "--key", key, "--key-time", "1700000000000"
+
+TEST(what_a_commit_left_is_told_to_who_comes_again)
+{
+    fresh();
+    for (int i = 0; i < 2; i++) {
+        char left[24];
+
+        snprintf(left, sizeof left, "{number: %d}", 17 + i);
+        ANSWERS(0, i ? "committed earlier, and left {\"number\": 17}\n" : "committed\n", NULL,
+                DIFFS, "commit", "apply", UNDER("k"), "--leave", left);
+    }
+    ANSWERS(0, "{\"committed\": true, \"earlier\": true, \"result\": {\"number\": 17}}\n", NULL,
+            DIFFS, "commit", "apply", UNDER("k"), "--json");
+    ANSWERS(2, "", "--leave needs --key", DIFFS, "commit", "apply", "--leave", "{}");
+    ANSWERS(2, "", "--leave", DIFFS, "commit", "apply", UNDER("k"), "--leave", "{");
+}
+
+TEST(commits_are_listed_by_how_their_keys_begin)
+{
+    fresh();
+    ANSWERS(0, "committed\n", NULL, DIFFS, "commit", "apply", UNDER("pay.1"));
+    ANSWERS(0, "", NULL, NULL, "commit", "list", "--prefix", "pay:");
+    CHECK(strstr(RUN(NULL, "commit", "list", "--prefix", "pay.")->out, "\"pay.1\"") != NULL);
+    ANSWERS(1, "", "no commit has the id or key pay", NULL, "commit", "show", "pay");
+    ANSWERS(0, NULL, NULL, NULL, "commit", "show", "pay.1");
+}
+
 TEST(what_is_wrong_with_diffs_is_named)
 {
     fresh();

@@ -191,3 +191,62 @@ TEST(the_input_is_kept_by_every_mechanism)
 {
     on_every_setting(keeps_input);
 }
+
+/* ---- a list ------------------------------------------------------------------------------------- */
+
+static void check_list(truce_store *store, const char *state, const char *prefix, const char *ids,
+                       int line)
+{
+    truce_commit_list_options options = {.state = state, .key_prefix = prefix};
+    char found[20] = "";
+    truce_cursor *cursor = NULL;
+    const bson_t *commit = NULL;
+    bson_error_t error = {0};
+    truce_status status = truce_commit_list(store, &options, &cursor, &error);
+
+    while (!status) {
+        bson_iter_t iter;
+
+        status = truce_cursor_next(cursor, &commit, &error);
+        if (status || !commit || strlen(found) + 2 > sizeof found)
+            break;
+        CHECK(bson_iter_init_find(&iter, commit, "_id"));
+        snprintf(found + strlen(found), 2, "%d", bson_iter_int32(&iter));
+    }
+    truce_cursor_close(cursor);
+    CHECK_OK(status, error);
+    test_check_text(ids, found, __FILE__, line);
+}
+
+TEST(commits_are_listed_by_state_and_by_how_their_keys_begin)
+{
+    static const char *const commits[] = {"{'_id': 1, 'state': 'done', 'key': 'a.b'}",
+                                          "{'_id': 2, 'state': 'done', 'key': 'axb'}",
+                                          "{'_id': 3, 'state': 'pending', 'key': 'a.b\u00e9 1'}",
+                                          "{'_id': 4, 'state': 'aborted', 'why': 'so'}",
+                                          "{'_id': 5, 'state': 'done', 'key': 'xa.b'}",
+                                          "{'_id': 'horizon', 'time': 7}"};
+    truce_commit_list_options limited = {.limit = 1}, wrong = {.reserved = {1}};
+    truce_store *store = open_setting(&settings[0]);
+    truce_cursor *cursor = NULL;
+    const bson_t *commit = NULL;
+    bson_error_t error = {0};
+
+    for (size_t i = 0; i < sizeof commits / sizeof *commits; i++)
+        insert_json(store, "truce_commits", commits[i]);
+    check_list(store, NULL, NULL, "54321", __LINE__);
+    check_list(store, "done", NULL, "521", __LINE__);
+    check_list(store, NULL, "a.b", "31", __LINE__);
+    check_list(store, NULL, "a.b\xc3\xa9", "3", __LINE__);
+    check_list(store, "done", "a", "21", __LINE__);
+    check_list(store, NULL, "", "5321", __LINE__);
+    check_list(store, NULL, "a.b\\E", "", __LINE__);
+    CHECK_OK(truce_commit_list(store, &limited, &cursor, &error), error);
+    CHECK_OK(truce_cursor_next(cursor, &commit, &error), error);
+    CHECK_OK(truce_cursor_next(cursor, &commit, &error), error);
+    CHECK(!commit);
+    truce_cursor_close(cursor);
+    CHECK_STATUS(TRUCE_INVALID, truce_commit_list(store, &wrong, &cursor, &error), error);
+    CHECK(!cursor);
+    truce_store_close(store);
+}
