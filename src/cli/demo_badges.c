@@ -6,7 +6,6 @@
  */
 #include <inttypes.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/demo.h"
+#include "cli/demo_stage.h"
 #include "cli/pool.h"
 
 #define READERS 4
@@ -31,7 +31,7 @@ struct tally {
 
 struct badges {
     struct cli *cli;
-    char directory[64], uri[100];
+    struct demo_stage stage;
     int64_t seconds;
     struct tally *tally;
     pid_t children[READERS + 1];
@@ -85,7 +85,7 @@ _Noreturn static void write_badges(const struct badges *demo, enum way way)
 {
     truce_store *store = NULL;
     bson_error_t error;
-    truce_status status = truce_store_open(demo->uri, NULL, &store, &error);
+    truce_status status = truce_store_open(demo->stage.uri, NULL, &store, &error);
     truce_item *item = status
                            ? NULL
                            : truce_item_new(store, &(truce_item_options){.collection = "employees",
@@ -133,7 +133,7 @@ _Noreturn static void read_badges(const struct badges *demo)
     bson_t *filter = BCON_NEW("_id", BCON_INT32(1));
     truce_store *store = NULL;
     bson_error_t error;
-    truce_status status = truce_store_open(demo->uri, NULL, &store, &error);
+    truce_status status = truce_store_open(demo->stage.uri, NULL, &store, &error);
 
     while (!status) {
         bson_t found;
@@ -153,7 +153,7 @@ static truce_status hire(const struct badges *demo, bson_error_t *error)
 {
     bson_t employee = BSON_INITIALIZER, items, item;
     truce_store *store = NULL;
-    truce_status status = truce_store_open(demo->uri, NULL, &store, error);
+    truce_status status = truce_store_open(demo->stage.uri, NULL, &store, error);
 
     BSON_APPEND_INT32(&employee, "_id", 1);
     bson_append_array_begin(&employee, "badges", -1, &items);
@@ -174,17 +174,6 @@ static truce_status hire(const struct badges *demo, bson_error_t *error)
     return status;
 }
 
-static void remove_files(const struct badges *demo)
-{
-    static const char *const ends[] = {"", "-wal", "-shm", "-lock", "-wake", "-journal"};
-    char path[120];
-
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        snprintf(path, sizeof path, "%s/badges.truce%s", demo->directory, ends[i]);
-        unlink(path);
-    }
-}
-
 static truce_status play(struct badges *demo, enum way way, struct looks *looks,
                          bson_error_t *error)
 {
@@ -192,8 +181,9 @@ static truce_status play(struct badges *demo, enum way way, struct looks *looks,
     truce_status status;
 
     memset(tally, 0, sizeof *tally);
-    remove_files(demo);
-    status = hire(demo, error);
+    status = demo_stage_clear(&demo->stage, error);
+    if (!status)
+        status = hire(demo, error);
     if (status)
         return status;
     for (int i = 0; i <= READERS; i++) {
@@ -269,27 +259,19 @@ static int tell(struct badges *demo)
 int demo_badges(struct cli *cli)
 {
     struct badges demo = {.cli = cli};
-    const char *base = getenv("TMPDIR");
     int code;
 
     if (!cli_number(cli, "seconds", 1, 600, 3, &demo.seconds))
         return CLI_USAGE;
-    snprintf(demo.directory, sizeof demo.directory, "%.40s/truce-demo-XXXXXX",
-             base && strlen(base) < 40 ? base : "/tmp");
-    if (!mkdtemp(demo.directory))
-        return cli_say(cli, CLI_FAILED, "no directory can be made in %s", base ? base : "/tmp");
-    snprintf(demo.uri, sizeof demo.uri, "file:%s/badges.truce", demo.directory);
     demo.tally =
         mmap(NULL, sizeof *demo.tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (demo.tally == MAP_FAILED)
         return cli_say(cli, CLI_FAILED, "no memory to share");
-    code = tell(&demo);
-    munmap(demo.tally, sizeof *demo.tally);
-    if (cli_flag(cli, "keep")) {
-        cli_remark(cli, "the store is in %s", demo.directory);
-    } else {
-        remove_files(&demo);
-        rmdir(demo.directory);
+    code = demo_stage_begin(&demo.stage, cli, "badges", NULL);
+    if (!code) {
+        code = tell(&demo);
+        demo_stage_end(&demo.stage);
     }
+    munmap(demo.tally, sizeof *demo.tally);
     return code;
 }

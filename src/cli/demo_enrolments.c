@@ -16,6 +16,7 @@
 #include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/demo.h"
+#include "cli/demo_stage.h"
 #include "cli/pool.h"
 #include "cli/set.h"
 
@@ -38,7 +39,7 @@ struct enrolments {
     int arrivals;
     int64_t
         *winner; /* of student * CLASSES + class: the last number; negative: a delete; 0: none */
-    char directory[64];
+    struct demo_stage stage;
 };
 
 struct outcome {
@@ -275,22 +276,29 @@ static truce_status prepare_usual(truce_store *store, bson_error_t *error)
 static truce_status run_way(struct enrolments *demo, bool usual, struct outcome *outcome,
                             bson_error_t *error)
 {
-    char uri[120];
-    const char *argv[] = {"set",        "worker",
-                          "students",   "--store",
-                          uri,          "--list",
-                          "classes",    "--key",
-                          "student_id", "--name",
-                          "name",       "--message-element",
-                          "class",      usual ? "--usual" : NULL,
+    const char *argv[] = {"set",
+                          "worker",
+                          "students",
+                          "--store",
+                          demo->stage.uri,
+                          "--list",
+                          "classes",
+                          "--key",
+                          "student_id",
+                          "--name",
+                          "name",
+                          "--message-element",
+                          "class",
+                          usual ? "--usual" : NULL,
                           NULL};
     struct queue queue = {.demo = demo};
     truce_store *store = NULL;
     int64_t started_ns;
     truce_status status;
 
-    snprintf(uri, sizeof uri, "file:%s/%s.truce", demo->directory, usual ? "usual" : "truce");
-    status = truce_store_open(uri, NULL, &store, error);
+    status = demo_stage_clear(&demo->stage, error);
+    if (!status)
+        status = truce_store_open(demo->stage.uri, NULL, &store, error);
     if (!status && usual)
         status = prepare_usual(store, error);
     started_ns = truce__clock_monotonic_ns();
@@ -361,20 +369,6 @@ static void print_json(const struct enrolments *demo, const struct outcome *usua
     bson_destroy(&answer);
 }
 
-static void remove_files(const struct enrolments *demo)
-{
-    static const char *const names[] = {"usual.truce",      "usual.truce-wal", "usual.truce-shm",
-                                        "usual.truce-lock", "truce.truce",     "truce.truce-wal",
-                                        "truce.truce-shm",  "truce.truce-lock"};
-    char path[120];
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%s/%s", demo->directory, names[i]);
-        unlink(path);
-    }
-    rmdir(demo->directory);
-}
-
 static int play(struct enrolments *demo)
 {
     struct outcome usual = {0}, truce = {0};
@@ -399,7 +393,6 @@ static int play(struct enrolments *demo)
 
 int demo_enrolments(struct cli *cli)
 {
-    const char *base = getenv("TMPDIR");
     struct enrolments demo = {.cli = cli};
     int64_t messages, students, consumers;
     int code;
@@ -411,15 +404,11 @@ int demo_enrolments(struct cli *cli)
     demo.messages = (int)messages;
     demo.students = (int)students;
     demo.consumers = (int)consumers;
-    snprintf(demo.directory, sizeof demo.directory, "%.40s/truce-demo-XXXXXX",
-             base && strlen(base) < 40 ? base : "/tmp");
-    if (!mkdtemp(demo.directory))
-        return cli_say(cli, CLI_FAILED, "no directory can be made in %s", base ? base : "/tmp");
+    code = demo_stage_begin(&demo.stage, cli, "enrolments", NULL);
+    if (code)
+        return code;
     code = play(&demo);
-    if (cli_flag(cli, "keep"))
-        cli_remark(cli, "the stores are in %s", demo.directory);
-    else
-        remove_files(&demo);
+    demo_stage_end(&demo.stage);
     bson_free(demo.published);
     bson_free(demo.arrival);
     bson_free(demo.winner);

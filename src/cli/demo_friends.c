@@ -8,13 +8,13 @@
  * looked at from both sides.
  */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/random.h"
 #include "cli/demo.h"
+#include "cli/demo_stage.h"
 #include "cli/pool.h"
 
 #define PEOPLE        60
@@ -28,7 +28,7 @@ static const char *const way_names[] = {"usual way", "truce"};
 
 struct friends {
     struct cli *cli;
-    char directory[80], uri[100];
+    struct demo_stage stage;
     pid_t children[WORKERS];
     int64_t seconds;
 };
@@ -142,7 +142,7 @@ _Noreturn static void child(const struct friends *demo, enum way way)
 {
     truce_store *store = NULL;
     bson_error_t error;
-    truce_status status = truce_store_open(demo->uri, NULL, &store, &error);
+    truce_status status = truce_store_open(demo->stage.uri, NULL, &store, &error);
     truce_queue *queue = status ? NULL : open_queue(store);
 
     while (!status || status == TRUCE_NOT_FOUND) {
@@ -186,7 +186,7 @@ static truce_status begin(const struct friends *demo, enum way way, bson_error_t
 {
     truce_store_options relaxed = {.relaxed = true};
     truce_store *store = NULL;
-    truce_status status = truce_store_open(demo->uri, &relaxed, &store, error);
+    truce_status status = truce_store_open(demo->stage.uri, &relaxed, &store, error);
 
     for (int32_t i = 0; i < PEOPLE && !status; i++) {
         bson_t *person = BCON_NEW("_id", BCON_INT32(i), "friends", "[", "]");
@@ -249,7 +249,7 @@ static truce_status finish(const struct friends *demo, enum way way, struct find
                            bson_error_t *error)
 {
     truce_store *store = NULL;
-    truce_status status = truce_store_open(demo->uri, NULL, &store, error);
+    truce_status status = truce_store_open(demo->stage.uri, NULL, &store, error);
     int64_t one_sided;
 
     if (status)
@@ -265,17 +265,6 @@ static truce_status finish(const struct friends *demo, enum way way, struct find
     return status;
 }
 
-static void remove_files(const struct friends *demo)
-{
-    static const char *const ends[] = {"", "-wal", "-shm", "-lock", "-wake", "-journal"};
-    char path[120];
-
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        snprintf(path, sizeof path, "%s%s", demo->uri + 5, ends[i]);
-        unlink(path);
-    }
-}
-
 static truce_status play(struct friends *demo, enum way way, struct findings *findings,
                          bson_error_t *error)
 {
@@ -283,8 +272,9 @@ static truce_status play(struct friends *demo, enum way way, struct findings *fi
     struct random random;
     truce_status status;
 
-    remove_files(demo);
-    status = begin(demo, way, error);
+    status = demo_stage_clear(&demo->stage, error);
+    if (!status)
+        status = begin(demo, way, error);
     if (status)
         return status;
     truce__random_seed(&random, truce__random_entropy());
@@ -337,27 +327,20 @@ static void print(const struct cli *cli, const struct findings *findings)
 
 int demo_friends(struct cli *cli)
 {
-    const char *base = getenv("TMPDIR");
     struct friends demo = {.cli = cli};
     struct findings findings[WAYS] = {{0}};
     truce_status status = TRUCE_OK;
     bson_error_t error;
+    int code;
 
     if (!cli_number(cli, "seconds", 1, 600, 3, &demo.seconds))
         return CLI_USAGE;
-    snprintf(demo.directory, sizeof demo.directory, "%.40s/truce-demo-XXXXXX",
-             base && strlen(base) < 40 ? base : "/tmp");
-    if (!mkdtemp(demo.directory))
-        return cli_say(cli, CLI_FAILED, "no directory can be made in %s", base ? base : "/tmp");
-    snprintf(demo.uri, sizeof demo.uri, "file:%s/friends.truce", demo.directory);
+    code = demo_stage_begin(&demo.stage, cli, "friends", NULL);
+    if (code)
+        return code;
     for (enum way way = USUAL; way < WAYS && !status; way++)
         status = play(&demo, way, &findings[way], &error);
-    if (cli_flag(cli, "keep")) {
-        cli_remark(cli, "the store is in %s", demo.directory);
-    } else {
-        remove_files(&demo);
-        rmdir(demo.directory);
-    }
+    demo_stage_end(&demo.stage);
     if (status)
         return cli_error(cli, "friends", status, &error);
     print(cli, findings);

@@ -7,7 +7,6 @@
  */
 #include <inttypes.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include "base/random.h"
 #include "cli/commands.h"
 #include "cli/demo.h"
+#include "cli/demo_stage.h"
 #include "cli/pool.h"
 
 #define KEYS          "truce_demo_keys" /* the collection */
@@ -38,8 +38,7 @@ struct tally {
 
 struct keys {
     struct cli *cli;
-    char directory[64], own[100];
-    const char *uri; /* own, or the store of --store */
+    struct demo_stage stage;
     int64_t seconds;
     struct tally *tally;
     pid_t children[PROCESSES];
@@ -160,7 +159,7 @@ _Noreturn static void child(const struct keys *demo, enum way way)
     truce_store *store = NULL;
     struct random random;
     bson_error_t error;
-    truce_status status = truce_store_open(demo->uri, NULL, &store, &error);
+    truce_status status = truce_store_open(demo->stage.uri, NULL, &store, &error);
 
     truce__random_seed(&random, truce__random_entropy());
     while (!status) {
@@ -190,7 +189,7 @@ static truce_status begin_books(const struct keys *demo, bson_error_t *error)
 {
     static const char *const names[] = {"red", "green", "any"};
     truce_store *store = NULL;
-    truce_status status = truce_store_open(demo->uri, NULL, &store, error);
+    truce_status status = truce_store_open(demo->stage.uri, NULL, &store, error);
 
     for (int i = 0; !status && i < 3; i++) {
         bson_t *document = BCON_NEW("_id", BCON_UTF8(names[i]), "keys", "[", "]", "count",
@@ -250,7 +249,7 @@ static truce_status read_books(const struct keys *demo, struct books *books, bso
     truce_sweep_report swept;
     truce_check_report checked;
     truce_store *store = NULL;
-    truce_status status = truce_store_open(demo->uri, NULL, &store, error);
+    truce_status status = truce_store_open(demo->stage.uri, NULL, &store, error);
 
     books->lists_agree = true;
     if (!status)
@@ -267,35 +266,6 @@ static truce_status read_books(const struct keys *demo, struct books *books, bso
     return status;
 }
 
-static void remove_files(const struct keys *demo)
-{
-    static const char *const names[] = {"keys.truce",      "keys.truce-wal",  "keys.truce-shm",
-                                        "keys.truce-lock", "keys.truce-wake", "keys.truce-journal"};
-    char path[120];
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%s/%s", demo->directory, names[i]);
-        unlink(path);
-    }
-}
-
-/* Makes room for one way of doing it: a fresh file, or the collection of a store that has others. */
-static truce_status clear(const struct keys *demo, bson_error_t *error)
-{
-    truce_store *store = NULL;
-    truce_status status;
-
-    if (demo->uri == demo->own) {
-        remove_files(demo);
-        return TRUCE_OK;
-    }
-    status = truce_store_open(demo->uri, NULL, &store, error);
-    if (!status)
-        status = truce_collection_drop(store, KEYS, error);
-    truce_store_close(store);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
-}
-
 static truce_status play(struct keys *demo, enum way way, struct books *books, bson_error_t *error)
 {
     int64_t began_ns = truce__clock_monotonic_ns();
@@ -303,7 +273,7 @@ static truce_status play(struct keys *demo, enum way way, struct books *books, b
     truce_status status;
 
     memset(demo->tally, 0, sizeof *demo->tally);
-    status = clear(demo, error);
+    status = demo_stage_clear(&demo->stage, error);
     if (!status)
         status = begin_books(demo, error);
     if (status)
@@ -400,61 +370,6 @@ static int tell(struct keys *demo)
     return cli_output_end(right(&books[TRUCE]) && right(&books[JOURNAL]) ? CLI_DONE : CLI_NO);
 }
 
-/* A file of its own, in a directory of its own. */
-static int make_directory(struct keys *demo)
-{
-    const char *base = getenv("TMPDIR");
-
-    snprintf(demo->directory, sizeof demo->directory, "%.40s/truce-demo-XXXXXX",
-             base && strlen(base) < 40 ? base : "/tmp");
-    if (!mkdtemp(demo->directory))
-        return cli_say(demo->cli, CLI_FAILED, "no directory can be made in %s",
-                       base ? base : "/tmp");
-    snprintf(demo->own, sizeof demo->own, "file:%s/keys.truce", demo->directory);
-    demo->uri = demo->own;
-    return CLI_DONE;
-}
-
-/* The store that --store names: shared by processes, and without the collection of the demo. */
-static int take_store(struct keys *demo)
-{
-    struct cli *cli = demo->cli;
-    bson_error_t error = {0};
-    bson_t filter = BSON_INITIALIZER;
-    truce_store *store = NULL;
-    int64_t documents = 0;
-    truce_status status;
-
-    if (!strncmp(cli->uri, "memory:", 7))
-        return cli_usage(cli, "the demo runs several processes, and they cannot share memory:");
-    demo->uri = cli->uri;
-    status = truce_store_open(demo->uri, NULL, &store, &error);
-    if (!status)
-        status = truce_count(store, KEYS, &filter, NULL, &documents, &error);
-    truce_store_close(store);
-    if (status)
-        return cli_error(cli, NULL, status, &error);
-    if (documents)
-        return cli_say(cli, CLI_NO,
-                       "the store has a collection " KEYS " already, which the demo would change; "
-                       "drop it first: truce collections drop " KEYS);
-    return CLI_DONE;
-}
-
-static void leave(struct keys *demo)
-{
-    bson_error_t error;
-
-    if (cli_flag(demo->cli, "keep")) {
-        cli_remark(demo->cli, "the store is in %s",
-                   demo->uri == demo->own ? demo->directory : demo->uri);
-    } else if (clear(demo, &error)) {
-        cli_remark(demo->cli, "the collection " KEYS " is still there: %s", error.message);
-    } else if (demo->uri == demo->own) {
-        rmdir(demo->directory);
-    }
-}
-
 int demo_keys(struct cli *cli)
 {
     struct keys demo = {.cli = cli};
@@ -466,10 +381,10 @@ int demo_keys(struct cli *cli)
         mmap(NULL, sizeof *demo.tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (demo.tally == MAP_FAILED)
         return cli_say(cli, CLI_FAILED, "no memory to share");
-    code = cli->uri_given ? take_store(&demo) : make_directory(&demo);
+    code = demo_stage_begin(&demo.stage, cli, "keys", KEYS);
     if (!code) {
         code = tell(&demo);
-        leave(&demo);
+        demo_stage_end(&demo.stage);
     }
     munmap(demo.tally, sizeof *demo.tally);
     return code;

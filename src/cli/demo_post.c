@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/demo.h"
+#include "cli/demo_stage.h"
 
 #define POST "{\"_id\": 1, \"title\": \"Truce\", \"tags\": [\"db\"], \"body\": \"one\\ntwo\\n\"}"
 #define FIRST                                                                                      \
@@ -18,10 +19,11 @@
 #define THIRD "{\"_id\": 1, \"title\": \"Peace\", \"tags\": [\"db\"], \"body\": \"one\\ntwo\\n\"}"
 
 struct post {
+    struct demo_stage stage;
     truce_store *store;
     truce_revision *revision;
     bson_error_t error;
-    truce_status status;
+    truce_status status; /* the first that was not OK: then nothing more is done */
 };
 
 static bson_t *json(const char *text)
@@ -34,7 +36,10 @@ static void begin(struct post *post)
     bson_t *document = json(POST), *rules = BCON_NEW("body", BCON_UTF8("text"));
     truce_revision_result result;
 
-    post->status = truce_store_open("memory:", NULL, &post->store, &post->error);
+    if (!post->status)
+        post->status = demo_stage_clear(&post->stage, &post->error);
+    if (!post->status)
+        post->status = truce_store_open(post->stage.uri, NULL, &post->store, &post->error);
     if (!post->status) {
         post->revision = truce_revision_new(
             post->store, &(truce_revision_options){
@@ -51,6 +56,8 @@ static void end(struct post *post)
 {
     truce_revision_free(post->revision);
     truce_store_close(post->store);
+    post->revision = NULL;
+    post->store = NULL;
 }
 
 static bool title_is(struct post *post, const char *title)
@@ -71,48 +78,48 @@ static bool title_is(struct post *post, const char *title)
 }
 
 /* Whoever saves last wins. */
-static bool usual_loses(void)
+static bool usual_loses(struct post *post)
 {
-    struct post post = {0};
     const char *const saves[] = {FIRST, SECOND};
     bson_t *filter = BCON_NEW("_id", BCON_INT32(1));
     bool lost;
 
-    begin(&post);
-    for (int i = 0; i < 2 && !post.status; i++) {
+    begin(post);
+    for (int i = 0; i < 2 && !post->status; i++) {
         bson_t *document = json(saves[i]);
 
-        post.status = truce_update(post.store, "posts", filter, document, NULL, NULL, &post.error);
+        post->status =
+            truce_update(post->store, "posts", filter, document, NULL, NULL, &post->error);
         bson_destroy(document);
     }
-    lost = !title_is(&post, "On truces");
-    end(&post);
+    lost = !title_is(post, "On truces");
+    end(post);
     bson_destroy(filter);
     return lost;
 }
 
 /* The first editor saves, then the second with the number that both have read. */
-static truce_revision_outcome late(bool merges, const char *text, const char *title, bool *right)
+static truce_revision_outcome late(struct post *post, bool merges, const char *text,
+                                   const char *title, bool *right)
 {
-    struct post post = {0};
     bson_t *first = json(FIRST), *second = json(text);
     truce_revision_outcome outcome = 0;
     truce_revision_result result;
 
-    begin(&post);
-    if (!post.status) {
-        post.status =
-            truce_revision_save(post.revision, NULL, first, 1, NULL, &result, &post.error);
+    begin(post);
+    if (!post->status) {
+        post->status =
+            truce_revision_save(post->revision, NULL, first, 1, NULL, &result, &post->error);
         truce_revision_result_release(&result);
     }
-    if (!post.status) {
-        post.status = (merges ? truce_revision_merge : truce_revision_save)(
-            post.revision, NULL, second, 1, NULL, &result, &post.error);
+    if (!post->status) {
+        post->status = (merges ? truce_revision_merge : truce_revision_save)(
+            post->revision, NULL, second, 1, NULL, &result, &post->error);
         outcome = result.outcome;
         truce_revision_result_release(&result);
     }
-    *right = title_is(&post, title) && !post.status;
-    end(&post);
+    *right = title_is(post, title) && !post->status;
+    end(post);
     bson_destroy(first);
     bson_destroy(second);
     return outcome;
@@ -120,12 +127,20 @@ static truce_revision_outcome late(bool merges, const char *text, const char *ti
 
 int demo_post(struct cli *cli)
 {
-    bool lost = usual_loses(), kept, merged, asked, right;
+    struct post post = {0};
+    bool lost, kept, merged, asked, right;
     bson_t answer = BSON_INITIALIZER;
+    int code = demo_stage_begin(&post.stage, cli, "post", NULL);
 
-    kept = late(false, SECOND, "On truces", &right) == TRUCE_REVISION_CONFLICT && right;
-    merged = late(true, SECOND, "On truces", &right) == TRUCE_REVISION_MERGED && right;
-    asked = late(true, THIRD, "On truces", &right) == TRUCE_REVISION_CONFLICT && right;
+    if (code)
+        return code;
+    lost = usual_loses(&post);
+    kept = late(&post, false, SECOND, "On truces", &right) == TRUCE_REVISION_CONFLICT && right;
+    merged = late(&post, true, SECOND, "On truces", &right) == TRUCE_REVISION_MERGED && right;
+    asked = late(&post, true, THIRD, "On truces", &right) == TRUCE_REVISION_CONFLICT && right;
+    demo_stage_end(&post.stage);
+    if (post.status)
+        return cli_error(cli, "post", post.status, &post.error);
     BSON_APPEND_UTF8(&answer, "story", "post");
     BSON_APPEND_BOOL(&answer, "lost the usual way", lost);
     BSON_APPEND_BOOL(&answer, "refused", kept);

@@ -182,6 +182,7 @@ TEST(an_export_writes_into_a_pipe_and_does_not_replace_it)
 TEST(the_processes_of_a_demonstration_end_with_it)
 {
     static const char script[] =
+        "export TMPDIR=\"$2\"\n"
         "\"$1\" demo badges --seconds 200 >/dev/null 2>&1 & parent=$!\n"
         "for i in $(seq 600); do\n"
         "    children=$(cat /proc/$parent/task/$parent/children)\n"
@@ -195,8 +196,8 @@ TEST(the_processes_of_a_demonstration_end_with_it)
         "    [ -z \"$left\" ] && break; sleep 0.05\n"
         "done\n"
         "[ -z \"$left\" ] || { echo left behind; kill -9 $children; }\n";
-    const struct command *c =
-        command_run("/bin/bash", NULL, NULL, "-c", script, "bash", TRUCE_CLI, NULL);
+    const struct command *c = command_run("/bin/bash", NULL, NULL, "-c", script, "bash", TRUCE_CLI,
+                                          test_directory(), NULL);
 
     CHECK_TEXT("", c->out);
 }

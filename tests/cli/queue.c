@@ -295,6 +295,7 @@ TEST(jobs_are_done_once_whoever_is_killed)
 
 TEST(the_story_of_the_friends_is_right)
 {
-    begin();
-    ANSWERS(0, "all jobs are done: right", NULL, "demo", "friends", "--seconds", "1");
+    snprintf(store, sizeof store, "%s/friends.truce", test_directory());
+    ANSWERS(0, "all jobs are done: right", NULL, "demo", "friends", "--seconds", "1", "--store",
+            store);
 }

@@ -4,6 +4,7 @@
 
 #include "tests/support/bank.h"
 #include "tests/support/stage.h"
+#include "truce/doctor.h"
 
 /* A mongos: config.collections says `key` of every collection; "things" holds {_id: 1, place: {x: X}, n: 2}. */
 struct cluster {
@@ -327,4 +328,50 @@ TEST(a_copy_leaves_hashed_indexes_where_they_are)
     }
     strike(&stage);
     truce_store_close(to);
+}
+
+/* ---- the doctor --------------------------------------------------------------------------------- */
+
+static enum fake_act have_a_set(const bson_t *command, bson_t *reply, void *arg)
+{
+    const char *collection;
+    bson_iter_t iter;
+
+    if (!bson_iter_init_find(&iter, command, "find"))
+        return FAKE_PASS;
+    collection = bson_iter_utf8(&iter, NULL);
+    if (!strcmp(collection, "collections"))
+        say_batch(reply, "{'_id': 'db.students', 'key': {'school': 1}}");
+    else if (!strcmp(collection, "truce_sets") && *(bool *)arg)
+        say_batch(reply, "{'_id': 'students.classes', 'key': ['school', 'student_id'], 'layout': "
+                         "'document'}");
+    else
+        return FAKE_PASS;
+    return FAKE_ANSWER;
+}
+
+static void count_shard_keys(const bson_t *finding, void *arg)
+{
+    bson_iter_t iter;
+
+    *(int *)arg += bson_iter_init_find(&iter, finding, "rule") &&
+                   !strcmp(bson_iter_utf8(&iter, NULL), "shard-key");
+}
+
+TEST(the_doctor_reads_of_which_sets_the_shard_keys_are)
+{
+    for (int defined = 0; defined <= 1; defined++) {
+        bool has_set = defined;
+        struct stage stage = {.script = {.own = have_a_set, .arg = &has_set}};
+        truce_doctor_report report = {0};
+        bson_error_t error = {0};
+        int found = 0;
+
+        if (CHECK_OK(raise_stage(&stage, FAKE_SHARDED, 9, "", &error), error)) {
+            CHECK_OK(truce_doctor(stage.store, count_shard_keys, &found, &report, &error), error);
+            CHECK_INT(found, ==, !defined);
+            bson_destroy(&report.facts);
+        }
+        strike(&stage);
+    }
 }
