@@ -214,3 +214,57 @@ TEST(a_change_that_is_owed_to_a_document_that_is_gone_is_told)
                        .repaired = "missing-document, half-applied repaired",
                        .left = ""});
 }
+
+/* ---- what is none of truce's ------------------------------------------------------------------------ */
+
+#define PAST "{'$date': '2020-01-01T00:00:00Z'}"
+
+/* Jobs, cron lines, lanes and ledgers that are none, and beside each one that a sweep can mend. */
+static void no_jobs_and_no_books(truce_store *store, const struct setting *setting)
+{
+    static const char *const documents[][2] = {
+        {"truce_queue", "{'_id': 1}"},
+        {"truce_queue", "{'_id': 2, 'undone': {'state': 'delayed', 'queue': 5, 'at': " PAST "}, "
+                        "'priority': 'x'}"},
+        {"truce_queue", "{'_id': 3, 'undone': {'state': 'running', 'at': " PAST "}, 'lease': 5}"},
+        {"truce_queue", "{'_id': 4, 'undone': {'state': 'running', 'at': " PAST
+                        "}, 'lease': {'token': " C ", 'ms': 1}, 'attempts_max': 'x', 'lane': 5}"},
+        {"truce_queue", "{'_id': 5, 'undone': 7, 'expires': " PAST ", 'key': 5, 'queue': 7}"},
+        {"truce_queue", "{'_id': 'late', 'undone': {'state': 'delayed', 'rank': 0, 'queue': 'q', "
+                        "'at': " PAST "}, 'state': 'delayed', 'priority': 2}"},
+        {"truce_queue_crons", "{'_id': 1}"},
+        {"truce_queue_crons", "{'_id': 'x', 'next': " PAST ", 'line': 'nonsense'}"},
+        {"truce_queue_crons", "{'_id': 'y', 'next': " PAST ", 'line': '* * * * *', 'queue': 5}"},
+        {"truce_queue_lanes", "{'_id': 1, 'stalled': true}"},
+        {"truce_queue_lanes", "{'_id': {'queue': 'q', 'lane': 'a'}, 'stalled': true, 'out': 'x', "
+                              "'width': {}, 'head': -1, 'tail': 1}"},
+        {"truce_ledgers", "{'_id': 1}"},
+        {"truce_ledgers", "{'_id': '$x'}"},
+        {"truce_ledgers", "{'_id': 'books'}"},
+        {"books", "{'_id': 1, 'proc': 'UNCOMMITTED', 'changes': [{'account': 'a', 'seqId': 1, "
+                  "'value': 'x'}]}"},
+        {"books", "{'_id': 2, 'proc': 'UNCOMMITTED', 'state': 'VALID', 'changes': [{'account': "
+                  "'b', 'seqId': {'$numberLong': '1'}, 'value': {'$numberLong': '5'}}]}"},
+    };
+    truce_sweep_report report;
+    truce_check_report found;
+    bson_error_t error = {0};
+
+    (void)setting;
+    for (size_t i = 0; i < sizeof documents / sizeof *documents; i++)
+        insert_json(store, documents[i][0], documents[i][1]);
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+    CHECK_INT(report.failed, >=, 4); /* two lines, two ledgers */
+    CHECK_INT(count_json(store, "truce_queue", "{'_id': 'late', 'state': 'ready'}"), ==, 1);
+    CHECK_INT(count_json(store, "truce_queue", "{'_id': 5}"), ==, 0); /* it has expired */
+    CHECK_INT(count_json(store, "books", "{'_id': 2, 'proc': 'COMMITTED'}"), ==, 1);
+    told[0] = 0;
+    CHECK_OK(truce_check(store, NULL, note, NULL, &found, &error), error);
+    CHECK_INT(found.findings, >=, 9);
+    CHECK(strstr(told, "job") && strstr(told, "cron") && strstr(told, "unchecked"));
+}
+
+TEST(jobs_cron_lines_and_books_that_are_none_stop_neither_sweep_nor_check)
+{
+    on_every_setting(no_jobs_and_no_books);
+}

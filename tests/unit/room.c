@@ -133,6 +133,13 @@ CALL(commit_begin, truce_commit_options, {
 })
 CALL(transact, truce_commit_options,
      { return truce_transact(store, do_nothing, NULL, &given, error); })
+CALL(commit_list, truce_commit_list_options, {
+    truce_cursor *cursor = NULL;
+    truce_status status = truce_commit_list(store, &given, &cursor, error);
+
+    truce_cursor_close(cursor);
+    return status;
+})
 CALL(changes_apply, truce_commit_options,
      { return truce_changes_apply(store, "c", set, &given, error); })
 CALL(look, truce_look, {
@@ -385,6 +392,7 @@ static const struct {
     {"truce_write_options", options_of_a_write},
     {"truce_snapshot_options", snapshot},
     {"truce_commit_options", commit_begin},
+    {"truce_commit_list_options", commit_list},
     {"truce_commit_options", transact},
     {"truce_commit_options", changes_apply},
     {"truce_look", look},
