@@ -31,6 +31,8 @@ struct proxy {
     enum proxy_fault fault;
     enum proxy_direction direction;
     uint64_t at, count[2];
+    const bson_t *say, *then;
+    const char *only;
     bool hit, stopping, holding;
     int held, pumps;
 };
@@ -93,31 +95,58 @@ static uint8_t *read_message(int from, uint32_t *size)
     return message;
 }
 
-/* A request that belongs to connections, not to what they are used for. */
-static bool is_handshake(const uint8_t *message, uint32_t size)
+/* The body of an OP_MSG; false: it is another message. */
+static bool body_of(const uint8_t *message, uint32_t size, bson_t *body)
 {
-    static const char *const names[] = {"hello", "isMaster", "ismaster", "endSessions"};
-    uint32_t operation;
-    size_t body = 16 + 4 + 1 + 4 + 1; /* OP_MSG: flags, kind, length, type of the first field */
+    const size_t head = 16 + 4 + 1; /* the header, flags, the kind of the section */
+    uint32_t operation, length;
 
-    memcpy(&operation, message + 12, sizeof(operation));
-    if (operation != 2013)
-        return true; /* OP_QUERY and the like: only handshakes are sent so */
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (size > body + strlen(names[i]) && !strcmp((const char *)message + body, names[i]))
-            return true;
-    return false;
+    memcpy(&operation, message + 12, sizeof operation);
+    if (operation != 2013 || size < head + 5)
+        return false;
+    memcpy(&length, message + head, sizeof length);
+    return length <= size - head && bson_init_static(body, message + head, length);
+}
+
+/* A request that belongs to connections, not to what they are used for. */
+static bool is_handshake(const bson_t *body)
+{
+    return bson_has_field(body, "hello") || bson_has_field(body, "isMaster") ||
+           bson_has_field(body, "ismaster") || bson_has_field(body, "endSessions");
+}
+
+/* What is sent otherwise than by OP_MSG is a handshake. */
+static bool counts(const struct proxy *proxy, const uint8_t *message, uint32_t size)
+{
+    bson_t body;
+
+    return body_of(message, size, &body) && !is_handshake(&body) &&
+           (!proxy->only || bson_has_field(&body, proxy->only));
+}
+
+static bool is_commit(const uint8_t *message, uint32_t size)
+{
+    bson_t body;
+
+    return body_of(message, size, &body) && bson_has_field(&body, "commitTransaction");
 }
 
 /* What happens to this message. */
-static enum proxy_fault meet(struct pump *pump, const uint8_t *message, uint32_t size)
+static enum proxy_fault meet(struct pump *pump, const uint8_t *message, uint32_t size,
+                             const bson_t **say)
 {
     struct proxy *proxy = pump->link->proxy;
     enum proxy_fault fault = PROXY_NOTHING;
 
     pthread_mutex_lock(&proxy->mutex);
+    *say = proxy->say;
+    if (proxy->hit && proxy->then && pump->direction == TO_SERVER && is_commit(message, size)) {
+        *say = proxy->then;
+        pthread_mutex_unlock(&proxy->mutex);
+        return PROXY_SAY;
+    }
     if (pump->direction == TO_SERVER)
-        pump->link->counts = !is_handshake(message, size);
+        pump->link->counts = counts(proxy, message, size);
     if (pump->link->counts && ++proxy->count[pump->direction] == proxy->at &&
         pump->direction == proxy->direction) {
         fault = proxy->fault;
@@ -145,15 +174,34 @@ static void hold(struct proxy *proxy)
     pthread_mutex_unlock(&proxy->mutex);
 }
 
+/* To the client, as the server's answer to this message, or instead of this answer. */
+static bool say_to_client(struct pump *pump, const uint8_t *message, const bson_t *said)
+{
+    uint32_t head[5] = {(uint32_t)(sizeof head + 1 + said->len), 1, 0, 2013, 0};
+    uint8_t *bytes = malloc(head[0]);
+    bool sent;
+
+    memcpy(&head[2], message + (pump->direction == TO_SERVER ? 4 : 8), sizeof head[2]);
+    memcpy(bytes, head, sizeof head);
+    bytes[sizeof head] = 0;
+    memcpy(bytes + sizeof head + 1, bson_get_data(said), said->len);
+    sent = write_whole(pump->link->ends[0], bytes, head[0]);
+    free(bytes);
+    return sent;
+}
+
 /* False: the connection has ended. */
 static bool pass_on(struct pump *pump, const uint8_t *message, uint32_t size)
 {
-    enum proxy_fault fault = meet(pump, message, size);
+    const bson_t *say;
+    enum proxy_fault fault = meet(pump, message, size, &say);
     int to = pump->link->ends[pump->direction == TO_SERVER];
     bool passed = true;
 
     if (fault == PROXY_CUT)
         return false;
+    if (fault == PROXY_SAY)
+        return say_to_client(pump, message, say);
     if (fault == PROXY_DELAY)
         truce__clock_sleep_ms(PROXY_DELAY_MS);
     if (fault == PROXY_HOLD)
@@ -298,6 +346,15 @@ void proxy_arm(struct proxy *proxy, enum proxy_fault fault, enum proxy_direction
     proxy->at = at;
     proxy->count[0] = proxy->count[1] = 0;
     proxy->hit = false;
+    pthread_mutex_unlock(&proxy->mutex);
+}
+
+void proxy_script(struct proxy *proxy, const bson_t *say, const bson_t *then, const char *only)
+{
+    pthread_mutex_lock(&proxy->mutex);
+    proxy->say = say;
+    proxy->then = then;
+    proxy->only = only;
     pthread_mutex_unlock(&proxy->mutex);
 }
 

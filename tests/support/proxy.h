@@ -6,6 +6,7 @@
  * counted in each direction, over all connections, from 1; handshakes and heartbeats are passed on and
  * not counted.
  */
+#include <bson/bson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,6 +18,8 @@ enum proxy_fault {
     PROXY_HALF,  /* half of the message, then the connection ends */
     PROXY_AFTER, /* the connection ends after the message */
     PROXY_HOLD,  /* the message waits for proxy_let_go */
+    PROXY_SAY, /* the client gets an answer of the proxy's own: the request is not passed on, or the server's
+                    answer is thrown away (proxy_script) */
     PROXY_DELAY, /* the message comes PROXY_DELAY_MS later, also if nobody waits for its answer */
 };
 #define PROXY_DELAY_MS 700
@@ -30,6 +33,10 @@ int proxy_port(const struct proxy *proxy);
 /* Counts from 0 again; message `at` meets the fault. */
 void proxy_arm(struct proxy *proxy, enum proxy_fault fault, enum proxy_direction direction,
                uint64_t at);
+/* Before proxy_arm: what PROXY_SAY answers, and what the next commitTransaction after the fault is answered, which is not
+ * passed on then (NULL: is passed on). Only messages of requests that have the field `only` are counted (NULL: all).
+ * All are borrowed until the next call. */
+void proxy_script(struct proxy *proxy, const bson_t *say, const bson_t *then, const char *only);
 bool proxy_hit(struct proxy *proxy);
 /* Messages since it was armed. */
 uint64_t proxy_count(struct proxy *proxy, enum proxy_direction direction);

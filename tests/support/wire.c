@@ -12,21 +12,15 @@
 
 #include "tests/support/server.h"
 
-static const struct way {
-    const char *name;
-    enum proxy_fault fault;
-    enum proxy_direction direction;
-} ways[] = {
-    {"no request", PROXY_CUT, TO_SERVER},
-    {"half a request", PROXY_HALF, TO_SERVER},
-    {"no answer", PROXY_CUT, TO_CLIENT},
-    {"half an answer", PROXY_HALF, TO_CLIENT},
-    {"a late request", PROXY_DELAY, TO_SERVER},
-    {"a late answer", PROXY_DELAY, TO_CLIENT},
-    {"an end after the request", PROXY_AFTER, TO_SERVER},
+static const struct wire_way network[] = {
+    {.name = "no request", .fault = PROXY_CUT, .direction = TO_SERVER},
+    {.name = "half a request", .fault = PROXY_HALF, .direction = TO_SERVER},
+    {.name = "no answer", .fault = PROXY_CUT, .direction = TO_CLIENT},
+    {.name = "half an answer", .fault = PROXY_HALF, .direction = TO_CLIENT},
+    {.name = "a late request", .fault = PROXY_DELAY, .direction = TO_SERVER},
+    {.name = "a late answer", .fault = PROXY_DELAY, .direction = TO_CLIENT},
+    {.name = "an end after the request", .fault = PROXY_AFTER, .direction = TO_SERVER},
 };
-
-#define WAYS (sizeof(ways) / sizeof(ways[0]))
 
 static int port_of_server(void)
 {
@@ -52,7 +46,7 @@ bool wire_open(struct wire *wire)
     wire->proxy = proxy_start(port_of_server());
     if (!CHECK(wire->proxy != NULL))
         return false;
-    server_uri(uri, sizeof(uri), "socketTimeoutMS=350&heartbeatFrequencyMS=60000");
+    server_uri(uri, sizeof(uri), "socketTimeoutMS=350&heartbeatFrequencyMS=500");
     path = strchr(uri + strlen("mongodb://"), '/');
     snprintf(through, sizeof(through), "mongodb://127.0.0.1:%d%s", proxy_port(wire->proxy), path);
     return CHECK_OK(truce_store_open(through, NULL, &wire->through, &error), error);
@@ -91,27 +85,33 @@ static void end_transactions(void)
 }
 
 /* False: the operation is over before message n. */
-static bool spoil(struct wire *wire, const struct wire_operation *operation, const struct way *way,
-                  uint64_t n)
+static bool spoil(struct wire *wire, const struct wire_operation *operation,
+                  const struct wire_way *way, uint64_t n)
 {
+    bson_t *say = way->say ? test_bson(way->say) : NULL;
+    bson_t *then = way->then ? test_bson(way->then) : NULL;
     bson_error_t error = {0};
     int before = test_failures();
     truce_status told;
     bool hit;
 
     operation->prepare(wire->direct);
+    proxy_script(wire->proxy, say, then, way->only);
     proxy_arm(wire->proxy, way->fault, way->direction, n);
     told = operation->run(wire->through, &error);
     hit = proxy_hit(wire->proxy);
     wire->messages = proxy_count(wire->proxy, TO_SERVER);
     proxy_arm(wire->proxy, PROXY_NOTHING, TO_SERVER, 0);
     proxy_settle(wire->proxy);
-    if (way->fault == PROXY_DELAY && way->direction == TO_SERVER)
+    proxy_script(wire->proxy, NULL, NULL, NULL);
+    if (say || then || (way->fault == PROXY_DELAY && way->direction == TO_SERVER))
         end_transactions();
     operation->check(wire->direct, told);
     if (test_failures() > before)
         fprintf(stderr, "    (%s: %s, message %d; told \"%s\": %s)\n", operation->name, way->name,
                 (int)n, truce_status_name(told), told ? error.message : "");
+    bson_destroy(say);
+    bson_destroy(then);
     return hit;
 }
 
@@ -120,11 +120,10 @@ struct selection {
     uint64_t step, first, messages;
 };
 
-static struct selection select_some(const char *name, uint64_t messages)
+static struct selection select_some(const char *name, uint64_t step, uint64_t messages, size_t ways)
 {
-    struct selection some = {.step = (uint64_t)test_scale("TRUCE_NETWORK_STEP", 5),
-                             .messages = messages};
-    uint64_t all = messages * WAYS, hash = 5381;
+    struct selection some = {.step = step, .messages = messages};
+    uint64_t all = messages * ways, hash = 5381;
 
     for (; *name; name++)
         hash = hash * 33 + (uint8_t)*name;
@@ -132,24 +131,25 @@ static struct selection select_some(const char *name, uint64_t messages)
     return some;
 }
 
-static int spoil_in_way(struct wire *wire, const struct wire_operation *operation, size_t way,
-                        const struct selection *some)
+static int spoil_in_way(struct wire *wire, const struct wire_operation *operation,
+                        const struct wire_way *way, size_t number, const struct selection *some)
 {
     int runs = 0;
 
     for (uint64_t n = 1; n <= some->messages || some->step == 1; n++) {
-        if ((way * some->messages + n - 1) % some->step != some->first)
-            continue;
-        if (!spoil(wire, operation, &ways[way], n))
+        if (!way->only && (number * some->messages + n - 1) % some->step != some->first)
+            continue; /* requests of one kind are few */
+        if (!spoil(wire, operation, way, n))
             break;
         runs++;
     }
     return runs;
 }
 
-void wire_spoil_all(const struct wire_operation *operation)
+void wire_spoil_in(const struct wire_operation *operation, const struct wire_way *ways,
+                   size_t count, const char *scale, long step)
 {
-    static const struct way none = {"nothing", PROXY_NOTHING, TO_SERVER};
+    static const struct wire_way none = {.name = "nothing"};
     struct wire wire;
     int runs = 0;
 
@@ -163,9 +163,10 @@ void wire_spoil_all(const struct wire_operation *operation)
         for (int i = 0; i < 2; i++) /* what is looked at once is known then */
             spoil(&wire, operation, &none, 0);
         if (CHECK_INT(wire.messages, >, 0)) { /* or they do not go through the proxy */
-            some = select_some(operation->name, wire.messages);
-            for (size_t i = 0; i < WAYS && !test_failures(); i++)
-                runs += spoil_in_way(&wire, operation, i, &some);
+            some = select_some(operation->name, (uint64_t)test_scale(scale, step), wire.messages,
+                               count);
+            for (size_t i = 0; i < count && !test_failures(); i++)
+                runs += spoil_in_way(&wire, operation, &ways[i], i, &some);
             CHECK_INT(runs, >, 0);
         }
         printf("%s: %d messages spoilt\n", operation->name, runs);
@@ -173,4 +174,9 @@ void wire_spoil_all(const struct wire_operation *operation)
         test_skip("the server cannot do this");
     }
     wire_close(&wire);
+}
+
+void wire_spoil_all(const struct wire_operation *operation)
+{
+    wire_spoil_in(operation, network, sizeof network / sizeof *network, "TRUCE_NETWORK_STEP", 5);
 }

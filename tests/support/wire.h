@@ -25,8 +25,19 @@ struct wire_operation {
     void (*check)(truce_store *store, truce_status told);
 };
 
+/* A way in which a message is spoilt. */
+struct wire_way {
+    const char *name;
+    enum proxy_fault fault;
+    enum proxy_direction direction;
+    const char *say, *then, *only; /* as proxy_script takes them; the first two as JSON */
+};
+
 /* Spoils each message of the operation in each way, or with TRUCE_NETWORK_STEP n every n-th of these. */
 void wire_spoil_all(const struct wire_operation *operation);
+/* The same in other ways, of which `scale` names every how many-th is taken, if not every `step`-th. */
+void wire_spoil_in(const struct wire_operation *operation, const struct wire_way *ways,
+                   size_t count, const char *scale, long step);
 
 /* All but the horizon of keys, of which a store that is spoilt knows that it is there. */
 void wire_clear(truce_store *store, const char *collection);
