@@ -79,6 +79,7 @@
 #define LEDGER_BATCH_MAX            10000 /* transactions of one call */
 #define LEDGER_BULK                 1000  /* of them, those that travel at a time */
 #define LEDGER_KNOWN_MAX            50000 /* accounts that a handle remembers */
+#define LEDGER_CSV_RULES_MAX        1000  /* of one import */
 #define LEDGER_NAME_MAX             200   /* bytes of an account's name */
 
 #endif

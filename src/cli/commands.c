@@ -48,6 +48,8 @@ const struct cli_command *const cli_commands[] = {
     &cli_ledger_pending,
     &cli_ledger_verify,
     &cli_ledger_seal,
+    &cli_ledger_import,
+    &cli_ledger_export,
     &cli_sequence_next,
     &cli_sequence_last,
     &cli_sequence_raise,

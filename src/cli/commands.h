@@ -85,6 +85,8 @@ extern const struct cli_command cli_ledger_accounts;
 extern const struct cli_command cli_ledger_pending;
 extern const struct cli_command cli_ledger_verify;
 extern const struct cli_command cli_ledger_seal;
+extern const struct cli_command cli_ledger_import;
+extern const struct cli_command cli_ledger_export;
 extern const struct cli_command cli_sequence_next;
 extern const struct cli_command cli_sequence_last;
 extern const struct cli_command cli_sequence_raise;

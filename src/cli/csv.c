@@ -207,6 +207,11 @@ static truce_status set_type(struct csv *csv, const char *text, size_t size, bso
     if (!equals)
         return truce__fail(TRUCE_INVALID, error,
                            "--types is COLUMN=TYPE, comma between, not \"%.*s\"", (int)size, text);
+    if (name == 1 && *text == '*' && type == 6 && !memcmp(equals, "=string", 7)) {
+        for (int i = 0; i < csv->count; i++)
+            csv->types[i] = TYPE_STRING;
+        return TRUCE_OK;
+    }
     while (column < csv->count &&
            (strlen(csv->names[column]) != name || memcmp(csv->names[column], text, name) != 0))
         column++;

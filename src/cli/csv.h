@@ -19,7 +19,7 @@
 /* What a record is read by. */
 struct csv;
 
-/* The record at text[0..size) is the header. `types` "born=date,zip=string", or NULL. NULL: `error` says what
+/* The record at text[0..size) is the header. `types` "born=date,zip=string", "*=string" for all, or NULL. NULL: `error` says what
  * is wrong with them. */
 struct csv *cli_csv_new(const char *text, size_t size, const char *types, bson_error_t *error);
 void cli_csv_free(struct csv *csv);

@@ -237,6 +237,61 @@ static void as_described(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
+struct walked {
+    char ids[20][20];
+    int count, end;
+};
+
+static bool keep_id(const bson_t *document, void *arg)
+{
+    struct walked *walked = arg;
+    bson_iter_t iter;
+
+    if (bson_iter_init_find(&iter, document, "_id") && BSON_ITER_HOLDS_UTF8(&iter))
+        snprintf(walked->ids[walked->count++], sizeof walked->ids[0], "%s",
+                 bson_iter_utf8(&iter, NULL));
+    return !walked->end || walked->count < walked->end;
+}
+
+/* Whatever the times of others are, each stands behind what it stands on; what is not reached yet is not in it. */
+static void walks(truce_store *store, const struct setting *setting)
+{
+    static const char *const wanted[] = {"seed", "t", "f1", "f2"};
+    truce_ledger *ledger = begin(store);
+    struct walked walked = {.count = 0};
+    bson_error_t error = {0};
+
+    (void)setting;
+    CHECK_OK(book_transfer(ledger, "t", "people:a", "people:b", 10, &error), error);
+    CHECK_OK(post_foreign(store, "{'_id': 'f2', 'ts': {'$date': '2001-01-01T00:00:00Z'}, 'proc': "
+                                 "'UNCOMMITTED', 'state': 'VALID', 'changes': "
+                                 "[{'account': 'people:b', 'value': 5, 'seqId': 4},"
+                                 "{'account': 'people:a', 'value': -5, 'seqId': 5}]}"),
+             error);
+    CHECK_OK(post_foreign(store, "{'_id': 'f1', 'ts': {'$date': '2002-01-01T00:00:00Z'}, 'proc': "
+                                 "'UNCOMMITTED', 'state': 'VALID', 'changes': "
+                                 "[{'account': 'people:b', 'value': 50, 'seqId': 3},"
+                                 "{'account': 'people:a', 'value': -50, 'seqId': 4}]}"),
+             error);
+    CHECK_OK(post_foreign(store, "{'_id': 'f9', 'ts': {'$date': '2000-01-01T00:00:00Z'}, 'proc': "
+                                 "'UNCOMMITTED', 'state': 'VALID', 'changes': "
+                                 "[{'account': 'people:b', 'value': 5, 'seqId': 9}]}"),
+             error);
+    CHECK_OK(truce_ledger_walk(ledger, keep_id, &walked, &error), error);
+    CHECK_INT(walked.count, ==, 4);
+    for (int i = 0; i < 4 && i < walked.count; i++)
+        CHECK_TEXT(wanted[i], walked.ids[i]);
+    walked = (struct walked){.end = 2};
+    CHECK_OK(truce_ledger_walk(ledger, keep_id, &walked, &error), error);
+    CHECK_INT(walked.count, ==, 2);
+    truce_ledger_free(ledger);
+}
+
+TEST(a_walk_tells_each_transaction_behind_what_it_stands_on)
+{
+    everywhere(walks);
+}
+
 /* The second one stands in front of the first in the store. */
 static void out_of_order(truce_store *store, const struct setting *setting)
 {

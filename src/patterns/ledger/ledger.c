@@ -47,6 +47,7 @@
  *     ledger_head.c      accounts by their numbers
  *     ledger_read.c      balances, statements
  *     ledger_cut.c       all accounts in one cut; seals
+ *     ledger_walk.c      all transactions, in order
  *     ledger_verify.c    the proof
  *     ledger_care.c      sweep and check
  *

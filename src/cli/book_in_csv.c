@@ -1,0 +1,405 @@
+/*
+ * Books in: CSV, in truce's own form (book_out.c), or, by rules, whatever a bank gives:
+ *
+ *     {account: "assets:bank", date: "$Booked", dateFormat: "%d.%m.%Y", amount: "$Amount", decimal: ",",
+ *      currency: "EUR", id: "$Reference", description: "$Text", skip: {Status: "pending"},
+ *      other: [{if: {Text: {$regex: "RENT"}}, account: "expenses:rent"}], otherwise: "expenses:unknown"}
+ *
+ * "$Name" is the cell of that column; `if` and `skip` are filters on the line, whose cells are texts. `amount` goes to
+ * `account`, from the first of `other` that fits. Without `id` it is made of the line's content.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/field.h"
+#include "base/limits.h"
+#include "bson/date.h"
+#include "cli/book.h"
+#include "cli/csv.h"
+#include "query/match/match.h"
+
+struct records {
+    struct book_source *source;
+    struct csv *csv;
+    const char *text; /* of the record that is read */
+    size_t size;
+    int64_t line;
+    /* own form: the record that is gathered */
+    int64_t begun; /* 0: none */
+    bson_t record, entries;
+    uint32_t count;
+    /* by rules */
+    struct match *others[LEDGER_CSV_RULES_MAX], *skip;
+    const char *accounts[LEDGER_CSV_RULES_MAX];
+    uint32_t others_count;
+    struct book_ids *ids;
+};
+
+typedef truce_status row_function(struct records *records, const bson_t *row, bson_error_t *error);
+
+static truce_status refuse(bson_error_t *error, const char *why)
+{
+    return truce__fail(TRUCE_INVALID, error, "%s", why);
+}
+
+static size_t record_size(const char *text, size_t left)
+{
+    struct csv_scan scan = {0};
+
+    return cli_csv_end(text, left, &scan) ? scan.looked : left;
+}
+
+static int64_t lines_in(const char *text, size_t size)
+{
+    int64_t lines = 0;
+
+    for (size_t i = 0; i < size; i++)
+        lines += text[i] == '\n';
+    return lines;
+}
+
+static truce_status read_rows(struct records *records, const char *types, row_function *function,
+                              bson_error_t *error)
+{
+    const char *at = records->source->text;
+    size_t left = strlen(at), size = record_size(at, left);
+    truce_status status = TRUCE_OK;
+
+    records->csv = cli_csv_new(at, size, types, error);
+    if (!records->csv)
+        return TRUCE_INVALID;
+    for (records->line = 1; !status;) {
+        const char *wrong;
+        bson_t row;
+
+        records->line += lines_in(at, size);
+        at += size;
+        left -= size;
+        size = record_size(at, left);
+        if (!left)
+            break;
+        records->source->line = records->line;
+        if (strspn(at, "\r\n") >= size)
+            continue;
+        records->text = at;
+        records->size = size;
+        wrong = cli_csv_document(records->csv, at, size, &row);
+        status = wrong ? refuse(error, wrong) : function(records, &row, error);
+    }
+    return status;
+}
+
+/* ---- the own form --------------------------------------------------------------------------- */
+
+static truce_status end_record(struct records *records, bson_error_t *error)
+{
+    truce_status status;
+
+    if (!records->begun)
+        return TRUCE_OK;
+    if (records->count)
+        BSON_APPEND_ARRAY(&records->record, "entries", &records->entries);
+    records->source->line = records->begun;
+    status =
+        records->source->function(records->source->arg, records->begun, &records->record, error);
+    bson_reinit(&records->record);
+    bson_reinit(&records->entries);
+    records->count = 0;
+    records->begun = 0;
+    return status;
+}
+
+static void add_entry(struct records *records, const bson_t *row)
+{
+    bson_t entry;
+    char key[16];
+
+    if (!bson_has_field(row, "account"))
+        return;
+    snprintf(key, sizeof key, "%u", records->count++);
+    bson_append_document_begin(&records->entries, key, -1, &entry);
+    bson_copy_to_excluding_noinit(row, &entry, "id", "kind", "of", "part", "date", "expires",
+                                  "meta", NULL);
+    bson_append_document_end(&records->entries, &entry);
+}
+
+/* A currency, an account or its rules. */
+static void add_other(struct records *records, const char *kind, const bson_t *row)
+{
+    bson_iter_t iter, meta;
+
+    if (strcmp(kind, "currency") != 0)
+        BSON_APPEND_UTF8(&records->record, kind, truce__field_text(row, "account"));
+    if (bson_has_field(row, "currency"))
+        BSON_APPEND_UTF8(&records->record, "currency", truce__field_text(row, "currency"));
+    if (bson_iter_init_find(&iter, row, "meta") && BSON_ITER_HOLDS_DOCUMENT(&iter) &&
+        bson_iter_recurse(&iter, &meta)) {
+        while (bson_iter_next(&meta))
+            bson_append_iter(&records->record, NULL, 0, &meta);
+    }
+}
+
+static truce_status take_own(struct records *records, const bson_t *row, bson_error_t *error)
+{
+    const char *kind = truce__field_text(row, "kind");
+    truce_status status;
+
+    if (!*kind && !records->begun)
+        return refuse(error, "a line without a kind, and none above it that it belongs to");
+    if (*kind) {
+        status = end_record(records, error);
+        if (status)
+            return status;
+        records->begun = records->source->line = records->line;
+    }
+    if (!strcmp(kind, "currency") || !strcmp(kind, "open") || !strcmp(kind, "rules")) {
+        add_other(records, kind, row);
+        return TRUCE_OK;
+    }
+    if (*kind)
+        bson_copy_to_excluding_noinit(row, &records->record, "account", "amount", "currency",
+                                      "type", NULL);
+    add_entry(records, row);
+    return TRUCE_OK;
+}
+
+static truce_status read_own(struct records *records, bson_error_t *error)
+{
+    truce_status status =
+        read_rows(records,
+                  "kind=string,date=string,expires=string,account=string,amount=string,"
+                  "currency=string,type=string,meta=json",
+                  take_own, error);
+
+    if (!records->csv)
+        return refuse(error, "the columns are id, kind, of, part, date, expires, account, amount, "
+                             "currency, type and meta; others need --rules");
+    return status ? status : end_record(records, error);
+}
+
+/* ---- by rules ------------------------------------------------------------------------------- */
+
+/* The cell that it names, or itself; "": there is none. */
+static const char *cell_of(const struct records *records, const bson_t *row, const char *rule)
+{
+    const char *text = truce__field_text(records->source->rules, rule);
+
+    return *text == '$' ? truce__field_text(row, text + 1) : text;
+}
+
+static truce_status read_day(const struct records *records, const bson_t *row, bson_t *record,
+                             bson_error_t *error)
+{
+    const char *text = cell_of(records, row, "date"),
+               *format = truce__field_text(records->source->rules, "dateFormat");
+    char shown[DATE_TEXT_MAX];
+    int64_t date_ms;
+    truce_status status = *format ? truce__date_parse_format(text, strlen(text), format,
+                                                             strlen(format), NULL, &date_ms, error)
+                                  : truce__date_parse(text, strlen(text), NULL, &date_ms, error);
+
+    if (status)
+        return truce__fail(TRUCE_INVALID, error, "\"%.40s\" is no date of the form \"%s\"", text,
+                           *format ? format : "2024-01-31");
+    BSON_APPEND_UTF8(record, "date", truce__date_show(date_ms, shown));
+    return TRUCE_OK;
+}
+
+/* With "." before its last digits, and nothing between the others; `sign` -1: its opposite. */
+static truce_status read_amount(const struct records *records, const bson_t *row, int sign,
+                                char amount[TRUCE_LEDGER_AMOUNT], bson_error_t *error)
+{
+    const char *text = cell_of(records, row, "amount"),
+               *decimal = truce__field_text(records->source->rules, "decimal");
+    char point = *decimal ? *decimal : '.';
+    size_t length = 0;
+    bool minus = false, digits = false;
+
+    for (const char *at = text; *at; at++) {
+        if ((*at == '-' || *at == '+') && !digits)
+            minus = *at == '-';
+        else if (*at >= '0' && *at <= '9' && length < TRUCE_LEDGER_AMOUNT - 3)
+            amount[1 + length++] = *at;
+        else if (*at == point)
+            amount[1 + length++] = '.';
+        else if (!(*at == ' ' || *at == '\'' || *at == (point == '.' ? ',' : '.')))
+            return truce__fail(TRUCE_INVALID, error, "\"%.40s\" is no amount with \"%c\" in it",
+                               text, point);
+        digits = length > 0;
+        if (length >= TRUCE_LEDGER_AMOUNT - 3)
+            return truce__fail(TRUCE_INVALID, error, "\"%.60s\" is too long an amount", text);
+    }
+    amount[0] = minus == (sign > 0) ? '-' : '+';
+    amount[1 + length] = '\0';
+    return TRUCE_OK;
+}
+
+static bool matches(const struct match *match, const bson_t *row)
+{
+    struct match_result result = {0};
+
+    return match && !truce__match_test(match, truce__value_document(row), NULL, &result, NULL) &&
+           result.matched;
+}
+
+static const char *other_of(const struct records *records, const bson_t *row)
+{
+    for (uint32_t i = 0; i < records->others_count; i++) {
+        if (matches(records->others[i], row))
+            return records->accounts[i];
+    }
+    return truce__field_text(records->source->rules, "otherwise");
+}
+
+static truce_status append_side(const struct records *records, const bson_t *row,
+                                const char *account, int sign, bson_t *entries, bson_error_t *error)
+{
+    const char *currency = cell_of(records, row, "currency");
+    char amount[TRUCE_LEDGER_AMOUNT];
+    truce_status status = read_amount(records, row, sign, amount, error);
+    bson_t entry;
+
+    bson_append_document_begin(entries, sign > 0 ? "0" : "1", 1, &entry);
+    BSON_APPEND_UTF8(&entry, "account", account);
+    if (!status)
+        BSON_APPEND_UTF8(&entry, "amount", amount);
+    if (*currency)
+        BSON_APPEND_UTF8(&entry, "currency", currency);
+    bson_append_document_end(entries, &entry);
+    return status;
+}
+
+static truce_status make_record(struct records *records, const bson_t *row, const char *other,
+                                bson_t *record, bson_error_t *error)
+{
+    const char *id = cell_of(records, row, "id"),
+               *description = cell_of(records, row, "description");
+    bson_t entries, meta;
+    truce_status status;
+
+    if (*id)
+        BSON_APPEND_UTF8(record, "id", id);
+    else
+        book_make_id(records->ids, "csv", records->text, records->size, record);
+    status = read_day(records, row, record, error);
+    if (*description) {
+        bson_append_document_begin(record, "meta", 4, &meta);
+        BSON_APPEND_UTF8(&meta, "description", description);
+        bson_append_document_end(record, &meta);
+    }
+    bson_append_array_begin(record, "entries", 7, &entries);
+    if (!status)
+        status = append_side(records, row, truce__field_text(records->source->rules, "account"), 1,
+                             &entries, error);
+    if (!status)
+        status = append_side(records, row, other, -1, &entries, error);
+    bson_append_array_end(record, &entries);
+    return status;
+}
+
+static truce_status take_by_rules(struct records *records, const bson_t *row, bson_error_t *error)
+{
+    const char *other;
+    bson_t record = BSON_INITIALIZER;
+    truce_status status;
+
+    if (matches(records->skip, row)) {
+        bson_destroy(&record);
+        return TRUCE_OK;
+    }
+    other = other_of(records, row);
+    status = *other ? make_record(records, row, other, &record, error)
+                    : refuse(error, "none of the rules `other` is for this line, and there is no "
+                                    "`otherwise`");
+    if (!status)
+        status = records->source->function(records->source->arg, records->line, &record, error);
+    bson_destroy(&record);
+    return status;
+}
+
+static truce_status compile(const bson_iter_t *filter, struct match **match, bson_error_t *error)
+{
+    const uint8_t *data;
+    uint32_t length;
+    bson_t document;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(filter))
+        return refuse(error, "rules: `if` and `skip` are filters: {Text: \"RENT\"}");
+    bson_iter_document(filter, &length, &data);
+    bson_init_static(&document, data, length);
+    return truce__match_new(&document, match, error);
+}
+
+static truce_status compile_other(struct records *records, const bson_iter_t *rule,
+                                  bson_error_t *error)
+{
+    struct match **match = &records->others[records->others_count];
+    bson_iter_t condition, account;
+
+    if (records->others_count == LEDGER_CSV_RULES_MAX)
+        return truce__fail(TRUCE_LIMIT, error, "rules: at most %d in `other`",
+                           LEDGER_CSV_RULES_MAX);
+    if (!BSON_ITER_HOLDS_DOCUMENT(rule) || !bson_iter_recurse(rule, &condition) ||
+        !bson_iter_find(&condition, "if") || !bson_iter_recurse(rule, &account) ||
+        !bson_iter_find(&account, "account") || !BSON_ITER_HOLDS_UTF8(&account))
+        return refuse(error, "rules: each of `other` is {if: FILTER, account: NAME}");
+    records->accounts[records->others_count++] = bson_iter_utf8(&account, NULL);
+    return compile(&condition, match, error);
+}
+
+static truce_status read_rules(struct records *records, bson_error_t *error)
+{
+    static const char *const texts[] = {"account",  "date", "dateFormat",  "amount",   "decimal",
+                                        "currency", "id",   "description", "otherwise"};
+    static const char *const needed[] = {"account", "date", "amount"};
+    truce_status status = TRUCE_OK;
+    bson_iter_t iter, list;
+
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        if (!*truce__field_text(records->source->rules, needed[i]))
+            return truce__fail(TRUCE_INVALID, error, "rules: `%s` is missing", needed[i]);
+    }
+    (void)!bson_iter_init(&iter, records->source->rules);
+    while (!status && bson_iter_next(&iter)) {
+        const char *name = bson_iter_key(&iter);
+        bool known = false;
+
+        for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+            known = known || (!strcmp(texts[i], name) && BSON_ITER_HOLDS_UTF8(&iter));
+        if (!strcmp(name, "skip")) {
+            status = compile(&iter, &records->skip, error);
+        } else if (!strcmp(name, "other") && BSON_ITER_HOLDS_ARRAY(&iter) &&
+                   bson_iter_recurse(&iter, &list)) {
+            while (!status && bson_iter_next(&list))
+                status = compile_other(records, &list, error);
+        } else if (!known) {
+            status =
+                truce__fail(TRUCE_INVALID, error, "rules: `%s` is none, or not of that type", name);
+        }
+    }
+    return status;
+}
+
+truce_status book_read_csv(struct book_source *source, bson_error_t *error)
+{
+    struct records *records = bson_malloc0(sizeof *records);
+    truce_status status;
+
+    records->source = source;
+    records->ids = book_ids_new();
+    bson_init(&records->record);
+    bson_init(&records->entries);
+    status = source->rules ? read_rules(records, error) : TRUCE_OK;
+    if (!status)
+        status = source->rules ? read_rows(records, "*=string", take_by_rules, error)
+                               : read_own(records, error);
+    for (uint32_t i = 0; i < records->others_count; i++)
+        truce__match_free(records->others[i]);
+    truce__match_free(records->skip);
+    cli_csv_free(records->csv);
+    book_ids_free(records->ids);
+    bson_destroy(&records->record);
+    bson_destroy(&records->entries);
+    bson_free(records);
+    return status;
+}

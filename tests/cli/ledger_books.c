@@ -1,0 +1,489 @@
+/* Books as files: what is exported comes back the same, hledger agrees on every balance, and what is wrong books nothing. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "cli/book.h"
+#include "tests/support/book.h"
+#include "tests/support/command.h"
+
+static char path[400]; /* of the file that is read or written */
+static char uri[400];
+static char directory[300]; /* of the running test */
+
+static const char *const forms[] = {"ndjson", "csv", "hledger", "beancount"};
+
+static truce_store *open_store(const char *name)
+{
+    truce_store *store = NULL;
+    bson_error_t error = {0};
+
+    snprintf(uri, sizeof uri, "file:%s/%s.truce", directory, name);
+    CHECK_OK(truce_store_open(uri, &(truce_store_options){.relaxed = true}, &store, &error), error);
+    return store;
+}
+
+static truce_store *begin(const char *name)
+{
+    snprintf(directory, sizeof directory, "%s", test_directory());
+    return open_store(name);
+}
+
+static void write_file(const char *name, const char *text)
+{
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    file = fopen(path, "w");
+    fputs(text, file);
+    fclose(file);
+}
+
+static char *export_as(const char *store, const char *form)
+{
+    const struct command *c =
+        command_run(TRUCE_CLI, store, NULL, "ledger", "export", "tx", "--form", form, NULL);
+
+    CHECK_INT(c->code, ==, 0);
+    CHECK_TEXT("", c->err);
+    return bson_strdup(c->out);
+}
+
+/* ---- round trips ---------------------------------------------------------------------------- */
+
+static void open_in(truce_ledger *ledger, const char *account, const char *currency, int64_t max)
+{
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_ledger_open(ledger, NULL,
+                               &(truce_ledger_account){.account = account,
+                                                       .currency = currency,
+                                                       .has_max = max > 0,
+                                                       .max = max,
+                                                       .credit_only = max > 0},
+                               &error),
+             error);
+}
+
+static void post_odd(truce_ledger *ledger)
+{
+    bson_value_t id = {.value_type = BSON_TYPE_INT64, .value.v_int64 = 1234567890123};
+    bson_t *meta =
+        test_bson("{'description': 'a \\\"b\\\" ; c | d \\\\', 'n': {'$numberLong': '7'}}");
+    truce_ledger_entry entries[] = {{"bank", -700, "fee; (odd) \"type\""},
+                                    {"people:a", 500, NULL},
+                                    {"people:bob smith", 200, NULL}};
+    truce_ledger_transaction transaction = {.id = &id,
+                                            .entries = entries,
+                                            .count = 3,
+                                            .meta = meta,
+                                            .effective_ms = INT64_C(951782400123)};
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_ledger_post(ledger, NULL, &transaction, NULL, &error), error);
+    bson_destroy(meta);
+}
+
+/* Something of everything. */
+static void fill(truce_store *store)
+{
+    truce_ledger *ledger = book_ledger(store);
+    bson_value_t id = text_id("half"), of = text_id("p1"), ids[] = {text_id("short")};
+    bson_t *filter = test_bson("{'_id': 'short'}"),
+           *past = test_bson("{'$set': {'expires': {'$date': '2001-01-01T00:00:00Z'}}}");
+    truce_ledger_entry half[] = {{"people:a", -50, NULL}, {"people:bob smith", 50, NULL}};
+    bson_error_t error = {0};
+
+    CHECK_OK(book_open(ledger, "bank", INT64_MIN, &error), error);
+    CHECK_OK(book_open(ledger, "people:a", 0, &error), error);
+    CHECK_OK(book_open(ledger, "people:bob smith", 0, &error), error);
+    CHECK_OK(truce_ledger_currency(ledger, "JPY", 0, &error), error);
+    CHECK_OK(truce_ledger_currency(ledger, "G-1", 6, &error), error);
+    open_in(ledger, "yen", "JPY", 0);
+    open_in(ledger, "yen:other", "JPY", 9000);
+    open_in(ledger, "g:x", "G-1", 0);
+    open_in(ledger, "g:X", "G-1", 0);
+    post_odd(ledger);
+    CHECK_OK(book_transfer(ledger, "most", "g:x", "g:X", INT64_MAX, &error), error);
+    CHECK_OK(book_transfer(ledger, "y (1)", "yen", "yen:other", 70, &error), error);
+    for (int i = 0; i < 4; i++) {
+        char name[8];
+
+        snprintf(name, sizeof name, "p%d", i);
+        CHECK_OK(book_post(ledger, NULL, name, TRUCE_LEDGER_PENDING, "people:a", "people:bob smith",
+                           100, NULL, &error),
+                 error);
+    }
+    CHECK_OK(book_resolve(ledger, NULL, "s", TRUCE_LEDGER_SETTLE, "p0", &error), error);
+    CHECK_OK(truce_ledger_post(ledger, NULL,
+                               &(truce_ledger_transaction){.id = &ids[0],
+                                                           .kind = TRUCE_LEDGER_PENDING,
+                                                           .entries = half,
+                                                           .count = 2,
+                                                           .expires_ms = INT64_C(4102444800000)},
+                               NULL, &error),
+             error);
+    CHECK_OK(book_resolve(ledger, NULL, "in time", TRUCE_LEDGER_SETTLE, "short", &error), error);
+    CHECK_OK(
+        truce_ledger_post(
+            ledger, NULL,
+            &(truce_ledger_transaction){
+                .id = &id, .kind = TRUCE_LEDGER_SETTLE, .of = &of, .entries = half, .count = 2},
+            NULL, &error),
+        error);
+    CHECK_OK(book_resolve(ledger, NULL, "v", TRUCE_LEDGER_VOID, "p2", &error), error);
+    CHECK_OK(book_resolve(ledger, NULL, "r", TRUCE_LEDGER_REVERSE, "half", &error), error);
+    CHECK_OK(truce_ledger_rules(ledger, NULL,
+                                &(truce_ledger_account){.account = "people:a", .has_min = true},
+                                &error),
+             error);
+    CHECK_OK(truce_ledger_rules(
+                 ledger, NULL,
+                 &(truce_ledger_account){.account = "people:a", .has_min = true, .min = -500},
+                 &error),
+             error);
+    CHECK_OK(book_transfer(ledger, "below", "people:a", "bank", 700, &error), error);
+    BOOK_CHECK(ledger);
+    /* it was settled in time; who posts it anew is later */
+    CHECK_OK(truce_update(store, "tx", filter, past, NULL, NULL, &error), error);
+    bson_destroy(filter);
+    bson_destroy(past);
+    truce_ledger_free(ledger);
+}
+
+static void round_trip(const char *form, const char *from, const char *wanted)
+{
+    char *text = export_as(from, form), *again, to[400];
+    const struct command *c;
+    truce_store *store = open_store(form);
+    truce_ledger *ledger = book_ledger(store);
+
+    snprintf(to, sizeof to, "%s", uri);
+    snprintf(path, sizeof path, "book.%s", form);
+    write_file("book", text);
+    for (int i = 0; i < 2; i++) {
+        c = command_run(TRUCE_CLI, to, NULL, "ledger", "import", "tx", path, "--form", form, NULL);
+        CHECK_TEXT(i ? "posted 0, existed 14, refused 0\n" : "posted 14, existed 0, refused 0\n",
+                   c->out);
+        CHECK_TEXT("", c->err);
+        CHECK_INT(c->code, ==, 0);
+    }
+    again = export_as(to, "ndjson");
+    CHECK_TEXT(wanted, again);
+    BOOK_CHECK(ledger);
+    CHECK_INT(book_balance(ledger, "people:a").balance, ==, -350);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+    bson_free(again);
+    bson_free(text);
+}
+
+TEST(a_book_comes_back_from_every_form_as_it_was)
+{
+    truce_store *store = begin("book");
+    char *wanted, from[400];
+    const struct command *c;
+
+    snprintf(from, sizeof from, "%s", uri);
+    fill(store);
+    wanted = export_as(from, "ndjson");
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        int before = test_failures();
+
+        round_trip(forms[i], from, wanted);
+        if (test_failures() > before)
+            fprintf(stderr, "    (with %s)\n", forms[i]);
+    }
+    write_file("own.ndjson", wanted);
+    c = command_run(TRUCE_CLI, from, NULL, "ledger", "import", "tx", path, NULL);
+    CHECK_TEXT("posted 0, existed 14, refused 0\n", c->out);
+    bson_free(wanted);
+    truce_store_close(store);
+}
+
+/* ---- hledger -------------------------------------------------------------------------------- */
+
+struct agreement {
+    truce_ledger *ledger;
+    const char *told; /* by hledger: "account","EUR 12.50" */
+    int accounts;
+};
+
+static bool agrees(const truce_ledger_account *account, const truce_ledger_balance *balance,
+                   void *arg)
+{
+    struct agreement *agreement = arg;
+    char text[TRUCE_LEDGER_AMOUNT], line[400];
+    bson_error_t error = {0};
+    int digits = 0;
+
+    CHECK_OK(truce_ledger_digits(agreement->ledger, balance->currency, &digits, &error), error);
+    if (!balance->balance)
+        return true;
+    snprintf(line, sizeof line, "\"%s\",\"%s %s\"\n", account->account,
+             !strcmp(balance->currency, "G-1") ? "\"\"G-1\"\"" : balance->currency,
+             truce_ledger_show(balance->balance, digits, text));
+    if (!strstr(agreement->told, line))
+        test_fail(__FILE__, __LINE__, "hledger does not say %s", line);
+    agreement->accounts++;
+    return true;
+}
+
+static void post_at_random(truce_ledger *ledger, struct random *random, int count)
+{
+    static const char *const accounts[] = {"bank", "people:a", "people:bob smith", "shop:x:y"};
+    bson_error_t error = {0};
+
+    CHECK_OK(book_open(ledger, "shop:x:y", INT64_MIN, &error), error);
+    for (int i = 0; i < count; i++) {
+        truce_ledger_kind kind =
+            truce__random_below(random, 4) ? TRUCE_LEDGER_TRANSFER : TRUCE_LEDGER_PENDING;
+        const char *from = accounts[truce__random_below(random, 4)],
+                   *to = accounts[truce__random_below(random, 4)];
+        char id[20], of[20];
+
+        snprintf(id, sizeof id, "t%d", i);
+        snprintf(of, sizeof of, "t%d", (int)truce__random_below(random, (uint64_t)i + 1));
+        if (i % 5 == 4)
+            (void)!book_resolve(ledger, NULL, id,
+                                i % 2 ? TRUCE_LEDGER_SETTLE : TRUCE_LEDGER_REVERSE, of, &error);
+        else
+            (void)!book_post(ledger, NULL, id, kind, from, to,
+                             1 + (int64_t)truce__random_below(random, 100000), NULL, &error);
+    }
+}
+
+TEST(hledger_agrees_on_every_balance)
+{
+    truce_store *store = begin("agreed");
+    struct agreement agreement = {.ledger = book_ledger(store)};
+    struct random random;
+    bson_error_t error = {0};
+    char from[400], *text;
+    const struct command *c;
+
+    if (access("/usr/bin/hledger", X_OK) != 0) {
+        printf("hledger is not installed: not compared\n");
+    } else {
+        truce__random_seed(&random, test_seed());
+        snprintf(from, sizeof from, "%s", uri);
+        fill(store);
+        post_at_random(agreement.ledger, &random, (int)test_scale("TRUCE_LEDGER_HLEDGER", 60));
+        text = export_as(from, "hledger");
+        write_file("agreed.journal", text);
+        c = command_run("/usr/bin/hledger", NULL, NULL, "-f", path, "balance", "--flat", "-N", "-O",
+                        "csv", NULL);
+        CHECK_TEXT("", c->err);
+        CHECK_INT(c->code, ==, 0);
+        agreement.told = bson_strdup(c->out);
+        CHECK_OK(truce_ledger_balances(agreement.ledger, NULL, agrees, &agreement, &error), error);
+        CHECK(agreement.accounts >= 6);
+        bson_free((char *)agreement.told);
+        bson_free(text);
+    }
+    truce_ledger_free(agreement.ledger);
+    truce_store_close(store);
+}
+
+/* ---- what is wrong -------------------------------------------------------------------------- */
+
+static const struct {
+    const char *form, *text, *why;
+    bool opens;
+} cases[] = {
+    {"hledger", "2024-01-31 x\n  a  5.005 EUR\n  b\n", "line 1: \"5.005\" has too many digits"},
+    {"hledger", "2024-01-31 x\n  a  5.00 EUR\n  b  -4.00 EUR\n",
+     "line 1: it does not balance: the amounts in EUR sum to 1.00"},
+    {"hledger", "2024-01-31 x\n  a  5 USD\n  b\n", "line 1: account a is in EUR, and not in USD"},
+    {"hledger", "2024-01-31 x\n  c  5 EUR\n  b\n", "line 1: there is no account c ("},
+    {"hledger", "2024-01-31 x\n  a  5 EUR\n  b\n\n2024-02-30 y\n", "line 5: there is no day"},
+    {"hledger", "2024-01-31 x\n  a  5 EUR\n  b\n\n\n  b  7\n", "line 6: an indented line"},
+    {"hledger", "2024-01-31 x\n  a  5 EUR\n\n2024-01-31 y\n  a\n  b\n", "line 1: it does not"},
+    {"hledger", "2024-01-31 x\n  a\n  b\n", "line 1: two entries without an amount"},
+    {"hledger", "2024-01-31 x\n\n", "line 1: a transaction without postings"},
+    {"hledger", "2024-01-31 x\n  a  5 EUR @ 2 USD\n  b\n", "line 2: a price (@)"},
+    {"hledger", "2024-01-31 x\n  a  5 EUR = 7 EUR\n  b\n", "line 2: a balance assertion"},
+    {"hledger", "2024-01-31 x\n  (a)  5 EUR\n", "line 2: a virtual posting"},
+    {"hledger", "2024-01-31 x\n  a  1,000 EUR\n  b\n", "line 2: \"1,000 EUR\" is no amount"},
+    {"hledger", "2024-01-31 x\n  a  5 EUR six\n  b\n", "line 2: \"six\" behind the amount"},
+    {"hledger", "2024-01-31 (x\n  a  5 EUR\n", "line 1: a code that is not closed"},
+    {"hledger", "2024-01-31 x\n  ; truce: {\"id\": 1\n  a  5 EUR\n  b\n", "line 2: column 9"},
+    {"hledger", "include more.journal\n", "line 1: \"include more.journal\" is not understood"},
+    {"hledger", "commodity EUR 1000.0\n", "line 1: currency EUR has 2 digits, and not 1"},
+    {"hledger", "comment\n2024-01-31 x\n", "line 2: a comment that does not end"},
+    {"hledger", "1970-01-01 x\n  a  5 EUR\n  b\n", "line 1: `date` is the first moment of 1970"},
+    {"hledger", "\n\n2024-01-31 \xff\n", "line 3: it is not UTF-8"},
+    {"beancount", "2024-01-31 * \"x\n  a  5 EUR\n", "line 1: a text (\") that does not end"},
+    {"beancount", "2024-01-31 balance a 5 EUR\n", "line 1: \"balance a 5 EUR\" is not understood"},
+    {"beancount", "2024-01-31 * \"x\"\n  a  5 EUR {2 USD}\n  b\n", "line 2: a cost"},
+    {"ndjson", "{\"id\": 1}\n", "line 1: a transaction without entries"},
+    {"ndjson", "\n{\"id\": 1, \"kind\": \"gift\"}\n", "line 2: \"gift\" is no kind"},
+    {"ndjson", "{\"currency\": \"EUR\", \"digits\": 3}\n", "line 1: currency EUR has 2 digits"},
+    {"ndjson", "{\"a\": 1}\n", "line 1: it has no `id`"},
+    {"ndjson", "{\"a\": 1\n", "line 1: column 8"},
+    {"ndjson", "{\"open\": \"x\", \"currency\": \"EUR\", \"min\": \"a\"}\n", "\"a\" is no amount"},
+    {"csv", "id,kind\n", "line 1: the columns are"},
+    {"csv", "id,kind,date,expires,account,amount,currency,type,meta\n1,,,,a,5,EUR,,\n",
+     "line 2: a line without a kind"},
+    {"csv",
+     "id,kind,date,expires,account,amount,currency,type,meta\n1,transfer,,,a,5,EUR,,\n"
+     ",,,,b,-4,EUR,,\n2,transfer,,,a,1,EUR,,\n",
+     "line 2: it does not balance"},
+    {"hledger", "2024-01-31 x\n  a  5 ABC\n  b\n", "account a is in EUR", true},
+    {"hledger", "2024-01-31 x\n  c  5 ABC\n  d  -5.0\n", "d without a currency", true},
+};
+
+TEST(a_file_with_a_wrong_line_is_refused_by_line_and_reason_and_books_nothing)
+{
+    truce_store *store = begin("wrong");
+    truce_ledger *ledger = book_ledger(store);
+    char to[400];
+    bson_error_t error = {0};
+
+    snprintf(to, sizeof to, "%s", uri);
+    CHECK_OK(book_open(ledger, "a", INT64_MIN, &error), error);
+    CHECK_OK(book_open(ledger, "b", INT64_MIN, &error), error);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct command *c;
+
+        write_file("wrong", cases[i].text);
+        c = command_run(TRUCE_CLI, to, NULL, "ledger", "import", "tx", path, "--form",
+                        cases[i].form, cases[i].opens ? "--open" : NULL, NULL);
+        if (c->code != 2 || !strstr(c->err, cases[i].why) || *c->out)
+            test_fail(__FILE__, __LINE__, "case %zu: %d, %s%s", i, c->code, c->err, c->out);
+    }
+    CHECK_INT(book_count(store, "{'kind': {'$ne': 'open'}}"), ==, 0);
+    CHECK_INT(book_count(store, "{}"), ==, 2);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}
+
+TEST(what_a_rule_forbids_is_told_by_its_line_and_left_out)
+{
+    truce_store *store = begin("rule");
+    truce_ledger *ledger = book_ledger(store);
+    const struct command *c;
+    char to[400];
+    bson_error_t error = {0};
+
+    snprintf(to, sizeof to, "%s", uri);
+    CHECK_OK(book_open(ledger, "bank", INT64_MIN, &error), error);
+    CHECK_OK(book_open(ledger, "a", 0, &error), error);
+    write_file("rule.journal", "2024-01-31 x\n  a  5 EUR\n  bank\n\n2024-01-31 y\n  a  -6 EUR\n"
+                               "  bank\n\n2024-01-31 z\n  a  -5 EUR\n  bank\n");
+    c = command_run(TRUCE_CLI, to, NULL, "ledger", "import", "tx", path, NULL);
+    CHECK_INT(c->code, ==, 1);
+    CHECK_TEXT("posted 2, existed 0, refused 1\n", c->out);
+    CHECK(strstr(c->err, "line 5: account a: what is available would be -1.00 EUR"));
+    CHECK_INT(book_balance(ledger, "a").balance, ==, 0);
+    BOOK_CHECK(ledger);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}
+
+/* ---- what others write ---------------------------------------------------------------------- */
+
+static void import_text(const char *to, const char *name, const char *text, const char *rules,
+                        const char *answer)
+{
+    const struct command *c;
+
+    write_file(name, text);
+    c = command_run(TRUCE_CLI, to, NULL, "ledger", "import", "tx", path, "--open",
+                    rules ? "--rules" : NULL, rules, NULL);
+    CHECK_TEXT(answer, c->out);
+    CHECK_TEXT("", c->err);
+}
+
+TEST(journals_and_bank_files_of_others_are_read)
+{
+    truce_store *store = begin("others");
+    truce_ledger *ledger = book_ledger(store);
+    char to[400], rules[400];
+    bson_error_t error = {0};
+
+    snprintf(to, sizeof to, "%s", uri);
+    CHECK_OK(truce_ledger_currency(ledger, "EUR", 2, &error), error);
+    import_text(to, "a.journal",
+                "; a journal\naccount assets:bank  ; it\n  note: x\nP 2024-01-01 EUR $1\n"
+                "comment\n2024 nothing\nend comment\n\n"
+                "2024/1/31=2024/2/1 * (17) rent ; paid\n    ; a remark\n    expenses:the rent  "
+                "1,500.50 EUR ; it\n    ! assets:bank\n2024-01-31 twice\n  assets:bank  EUR-2\n"
+                "  income:job   +2 EUR\n\n2024-01-31 twice\n  assets:bank  EUR-2\n"
+                "  income:job   +2 EUR\n",
+                NULL, "posted 3, existed 0, refused 0\n");
+    CHECK_INT(book_balance(ledger, "expenses:the rent").balance, ==, 150050);
+    CHECK_INT(book_balance(ledger, "assets:bank").balance, ==, -150450);
+    import_text(to, "b.beancount",
+                "option \"title\" \"mine\"\n* a heading\n2024-01-01 open Assets:Bank EUR\n"
+                "2024-01-01 open Income:Job\n  kind: \"x\"\n2024-01-31 txn \"Firm\" \"pay\" #t ^l\n"
+                "  ref: \"7\"\n  Assets:Bank  5.00 EUR\n    ref: 8\n  Income:Job\n",
+                NULL, "posted 1, existed 0, refused 0\n");
+    CHECK_INT(book_balance(ledger, "Income:Job").balance, ==, -500);
+    CHECK_INT(book_count(store, "{'meta': {'payee': 'Firm', 'description': 'pay'}}"), ==, 1);
+    write_file("rules", "{account: 'assets:bank', date: '$Day', dateFormat: '%d.%m.%Y', amount: "
+                        "'$Sum', decimal: ',', currency: 'EUR', id: '$Ref', description: '$Text',"
+                        "skip: {State: 'open'}, other: [{if: {Text: {$regex: '^RENT'}}, account: "
+                        "'expenses:the rent'}], otherwise: 'income:other'}");
+    snprintf(rules, sizeof rules, "%s", path);
+    import_text(to, "c.csv",
+                "Day,Sum,Text,Ref,State\r\n31.01.2024,\"-1.500,50\",RENT 1,r1,\r\n"
+                "1.2.2024,+12,\"more,\nmoney\",r2,x\r\n\r\n02.02.2024,5,a,r3,open\r\n",
+                rules, "posted 2, existed 0, refused 0\n");
+    CHECK_INT(book_balance(ledger, "expenses:the rent").balance, ==, 300100);
+    CHECK_INT(book_balance(ledger, "income:other").balance, ==, -1200);
+    CHECK_INT(book_count(store, "{'_id': 'r2', 'effective': {'$date': '2024-02-01T00:00:00Z'}}"),
+              ==, 1);
+    BOOK_CHECK(ledger);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}
+
+/* ---- any bytes ------------------------------------------------------------------------------ */
+
+static truce_status count_record(void *arg, int64_t line, const bson_t *record, bson_error_t *error)
+{
+    (void)error;
+    CHECK(line > 0);
+    CHECK(bson_validate(record, BSON_VALIDATE_NONE, NULL));
+    ++*(int *)arg;
+    return TRUCE_OK;
+}
+
+TEST(whatever_bytes_a_file_has_it_is_read_or_refused)
+{
+    truce_store *store = begin("bytes");
+    struct random random;
+    char from[400];
+    int records = 0;
+
+    snprintf(from, sizeof from, "%s", uri);
+    fill(store);
+    truce__random_seed(&random, test_seed());
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        char *text = export_as(from, forms[f]);
+        size_t size = strlen(text);
+
+        for (int64_t i = 0; i < test_scale("TRUCE_LEDGER_BYTES", 300); i++) {
+            char *copy = bson_strdup(text);
+            struct book_source source = {
+                .form = (enum book_form)f, .text = copy, .function = count_record, .arg = &records};
+            bson_error_t error = {0};
+
+            for (int j = 0; j < 3; j++) {
+                size_t at = truce__random_below(&random, size);
+                static const char bytes[] = " \t\n\";:{}()@=-+.,0129aZ$\\\x80";
+
+                copy[at] = bytes[truce__random_below(&random, sizeof bytes - 1)];
+            }
+            if (i % 4 == 0)
+                copy[truce__random_below(&random, size)] = '\0';
+            if (cli_book_read(&source, &error))
+                CHECK(error.message[0] && source.line > 0);
+            bson_free(copy);
+        }
+        bson_free(text);
+    }
+    CHECK(records > 0);
+    truce_store_close(store);
+}
