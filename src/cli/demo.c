@@ -14,6 +14,7 @@ static const struct story {
     {"keys", demo_keys},
     {"post", demo_post},
     {"friends", demo_friends},
+    {"bank", demo_bank},
 };
 
 static int run(struct cli *cli)
@@ -33,7 +34,8 @@ static int run(struct cli *cli)
     }
     if (!found)
         return cli_usage(
-            cli, "there is no story \"%s\"; there are enrolments, badges, keys, post and friends",
+            cli,
+            "there is no story \"%s\"; there are enrolments, badges, keys, post, friends and bank",
             cli->arguments[0]);
     return code;
 }
@@ -53,13 +55,14 @@ const struct cli_command cli_demo = {
         "  badges       one process changes an item of an array, four readers never look away\n"
         "  keys         processes change two of three documents at once, and are killed with -9\n"
         "  post         two editors save one document\n"
-        "  friends      jobs change two lists each, and their workers are killed with -9",
+        "  friends      jobs change two lists each, and their workers are killed with -9\n"
+        "  bank         people send each other money, and the processes are killed with -9",
     .example = "truce demo post",
     .options = (const struct cli_option[]){{"messages", 0, "NUMBER", "how many (20000)", false},
                                            {"students", 0, "NUMBER", "how many (2000)", false},
                                            {"consumers", 0, "NUMBER", "processes (5)", false},
                                            {"seconds", 0, "NUMBER",
-                                            "badges, keys, friends: each way (3)", false},
+                                            "badges, keys, friends, bank: each way (3)", false},
                                            {"keep", 0, NULL, "keep the store", false},
                                            {0}},
     .store = CLI_STORE_NONE,

@@ -10,5 +10,6 @@ int demo_badges(struct cli *cli);
 int demo_post(struct cli *cli);
 int demo_keys(struct cli *cli);
 int demo_friends(struct cli *cli);
+int demo_bank(struct cli *cli);
 
 #endif

@@ -75,3 +75,12 @@ TEST(a_book_is_proved_and_compared_with_a_seal)
     ANSWERS(0, "6 entries of 2 accounts, 0 findings\n", NULL, "verify", "book", "--seal", seal);
     bson_free(seal);
 }
+
+TEST(the_demonstration_loses_no_money_with_truce)
+{
+    const struct command *c =
+        command_run(TRUCE_CLI, NULL, NULL, "demo", "bank", "--seconds", "1", NULL);
+
+    CHECK_INT(c->code, ==, 0);
+    CHECK(strstr(c->out, "800.00 before, 800.00 after"));
+}

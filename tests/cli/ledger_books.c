@@ -133,9 +133,10 @@ static void fill(truce_store *store)
         error);
     CHECK_OK(book_resolve(ledger, NULL, "v", TRUCE_LEDGER_VOID, "p2", &error), error);
     CHECK_OK(book_resolve(ledger, NULL, "r", TRUCE_LEDGER_REVERSE, "half", &error), error);
-    CHECK_OK(truce_ledger_rules(ledger, NULL,
-                                &(truce_ledger_account){.account = "people:a", .has_min = true},
-                                &error),
+    CHECK_OK(truce_ledger_rules(
+                 ledger, NULL,
+                 &(truce_ledger_account){.account = "people:a", .has_min = true, .min = -700},
+                 &error),
              error);
     CHECK_OK(truce_ledger_rules(
                  ledger, NULL,
