@@ -50,7 +50,7 @@ static bool read_subject(const struct cli *cli, enum sim_subject *subject)
     }
     *subject = SIM_SUBJECTS;
     if (of)
-        cli_usage(cli, "--of is commits, items or revisions, not \"%s\"", of);
+        cli_usage(cli, "--of is commits, items, revisions or sets, not \"%s\"", of);
     return !of;
 }
 
@@ -101,19 +101,21 @@ static int run(struct cli *cli)
 
 const struct cli_command cli_simulate = {
     .noun = "simulate",
-    .summary = "run commits, items and revisions under every kind of fault, ordered by a seed",
+    .summary = "run commits and patterns under every kind of fault, ordered by a seed",
     .help =
         "Logical clients on a store in memory commit, look and sweep; their order at every\n"
         "store call, their deaths, lost answers, calls that land late and clocks that jump are\n"
         "drawn from the seed. Each run is judged: commits are all or nothing, exactly once,\n"
         "strictly serializable; items are never absent, twice or half-changed for any reader; no\n"
-        "edit of a revision is lost without a word; and all is at rest in the end. A seed that\n"
-        "fails is run again with less and less of it, and what is left is printed.",
+        "edit of a revision is lost without a word; operations of a set count in their order,\n"
+        "whenever they come; plain writers beside all of them are never overwritten without a\n"
+        "word; and all is at rest in the end. A seed that fails is run again with less and less of\n"
+        "it, and what is left is printed.",
     .example = "truce simulate --count 100\n"
                "truce simulate --seed 42",
     .options =
         (const struct cli_option[]){
-            {"of", 0, "WHAT", "commits, items or revisions (all three)", false},
+            {"of", 0, "WHAT", "commits, items, revisions or sets (all four)", false},
             {"seed", 0, "N", "the first seed (1); alone: only this one", false},
             {"count", 0, "N", "how many seeds, one after the other (10,000)", false},
             {"trace", 0, NULL, "print every call", false},

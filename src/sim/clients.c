@@ -215,7 +215,7 @@ static truce_status run_script(struct client *client, const struct sim_script *s
         txn->status = run_sweep(client, &error);
     else if (script->kind == SIM_SNAPSHOT)
         txn->status = run_snapshot(client, txn, &error);
-    else if (script->kind == SIM_ITEM || script->kind == SIM_EDIT)
+    else if (script->kind == SIM_PATTERN)
         txn->status = truce__patterns_call(client, script, client->txn, &error);
     else
         txn->status = truce__sim_commit(client, txn, &error);

@@ -6,7 +6,7 @@
 #include "sim/run.h"
 
 /*
- * Items and revisions in the simulator. There is one document of each kind:
+ * Patterns in the simulator: items and revisions here, sets in sim_sets.c. There is one document of each kind:
  *
  *     employees  {_id: 1, badges: [{type: "A"}, {type: "B", n: 0, m: 0}, {type: "C"}]}
  *     posts      {_id: 1, version: 1, sum: 0, tags: [], hot: 0, f0: 0 ... f7: 0}
@@ -47,21 +47,6 @@ static void insert(struct run *run, const char *collection, const char *text)
     bson_destroy(index);
 }
 
-void truce__patterns_begin(struct run *run)
-{
-    if (run->scenario->subject == SIM_ITEMS)
-        insert(
-            run, "employees",
-            "{\"_id\": 1, \"badges\": [{\"type\": \"A\"}, {\"type\": \"B\", \"n\": 0, \"m\": 0}, "
-            "{\"type\": \"C\"}]}");
-    else
-        insert(run, "posts",
-               "{\"_id\": 1, \"version\": {\"$numberLong\": \"1\"}, \"sum\": 0, \"tags\": [], "
-               "\"hot\": 0, \"f0\": 0, \"f1\": 0, \"f2\": 0, \"f3\": 0, \"f4\": 0, \"f5\": 0, "
-               "\"f6\": 0, \"f7\": 0}");
-    truce__patterns_observe(run, run->scenario->subject == SIM_ITEMS ? "employees" : "posts");
-}
-
 static bool look(struct run *run, const char *collection, bson_t *document)
 {
     bson_t filter = BSON_INITIALIZER;
@@ -74,7 +59,7 @@ static bool look(struct run *run, const char *collection, bson_t *document)
     return !status;
 }
 
-static void wrong(struct run *run, const char *what, const bson_t *document)
+void truce__patterns_wrong(struct run *run, const char *what, const bson_t *document)
 {
     struct sim_patterns *patterns = &run->patterns;
 
@@ -88,7 +73,7 @@ static void wrong(struct run *run, const char *what, const bson_t *document)
 
 /* ---- items ------------------------------------------------------------------------------------ */
 
-static const char *const item_calls[SIM_ITEM_CALLS][3] = {
+static const char *const item_calls[][3] = {
     {"update", "{\"type\": \"B\"}", "{\"$inc\": {\"n\": 1, \"m\": 1}}"},
     {"update", "{\"n\": {\"$gte\": 0}, \"m\": {\"$gte\": 0}}", "{\"$inc\": {\"n\": 1, \"m\": 1}}"},
     {"remove", "{\"type\": \"A\"}", NULL},
@@ -139,7 +124,7 @@ static truce_status send_item(struct client *client, struct request *request, co
     return truce_transact(&client->store, update_in, request, &options, error);
 }
 
-static truce_status call_item(struct client *client, int call, bson_error_t *error)
+static truce_status call_item(struct client *client, int call, int txn, bson_error_t *error)
 {
     const char *const *words = item_calls[call];
     bson_t *filter = json("{\"_id\": 1}");
@@ -153,7 +138,10 @@ static truce_status call_item(struct client *client, int call, bson_error_t *err
         .filter = filter,
         .first = first,
         .second = second};
-    truce_status status = send_item(client, &request, words[0], error);
+    truce_status status;
+
+    (void)txn;
+    status = send_item(client, &request, words[0], error);
 
     truce_item_free(request.item);
     bson_destroy(filter);
@@ -178,18 +166,18 @@ static void observe_items(struct run *run, const bson_t *document)
     struct fields fields;
 
     if (!truce__value_is_container(items)) {
-        wrong(run, "the items are gone", document);
+        truce__patterns_wrong(run, "the items are gone", document);
         return;
     }
     for (fields = truce__fields(items); truce__fields_next(&fields);) {
         char letter = letter_of(&fields);
 
         if (letter < 'A' || letter > 'D') {
-            wrong(run, "an item came from nowhere", document);
+            truce__patterns_wrong(run, "an item came from nowhere", document);
             return;
         }
         if (letter == 'C' && !times[1])
-            wrong(run, "C stands before B", document);
+            truce__patterns_wrong(run, "C stands before B", document);
         if (letter == 'B') {
             n = truce__value_field(fields.value, "n", 1);
             m = truce__value_field(fields.value, "m", 1);
@@ -197,13 +185,14 @@ static void observe_items(struct run *run, const bson_t *document)
         times[letter - 'A']++;
     }
     if (times[1] != 1 || times[2] != 1)
-        wrong(run, "an item that nobody removes is absent, or there twice", document);
+        truce__patterns_wrong(run, "an item that nobody removes is absent, or there twice",
+                              document);
     else if (times[0] > 1 || times[3] > 1)
-        wrong(run, "an item is there twice", document);
+        truce__patterns_wrong(run, "an item is there twice", document);
     else if (n.type != BSON_TYPE_INT32 || !truce__value_equal(n, m))
-        wrong(run, "an item is half-changed", document);
+        truce__patterns_wrong(run, "an item is half-changed", document);
     else if (truce__value_int32(n) < run->patterns.number)
-        wrong(run, "a count was undone", document);
+        truce__patterns_wrong(run, "a count was undone", document);
     else
         run->patterns.number = truce__value_int32(n);
 }
@@ -226,10 +215,23 @@ static void judge_items(struct run *run, const bson_t *document)
         most += !patterns->calls[t].known || patterns->calls[t].in;
     }
     if (patterns->number < least)
-        wrong(run, "an acknowledged change of an item is lost", document);
+        truce__patterns_wrong(run, "an acknowledged change of an item is lost", document);
     if (patterns->number > most)
-        wrong(run, "a change of an item was made twice, or although it was refused", document);
+        truce__patterns_wrong(run, "a change of an item was made twice, or although it was refused",
+                              document);
 }
+
+static const struct sim_pattern items = {
+    .collection = "employees",
+    .document =
+        "{\"_id\": 1, \"badges\": [{\"type\": \"A\"}, {\"type\": \"B\", \"n\": 0, \"m\": 0}, "
+        "{\"type\": \"C\"}]}",
+    .calls = sizeof item_calls / sizeof *item_calls,
+    .places = 2,
+    .call = call_item,
+    .observe = observe_items,
+    .judge = judge_items,
+};
 
 /* ---- revisions -------------------------------------------------------------------------------- */
 
@@ -269,7 +271,7 @@ static void edit_document(const bson_t *read, int client, int txn, bool hot, bso
     }
 }
 
-enum { MERGE_BASE, MERGE_KEPT, SAVE, MERGE_HOT, PATCH };
+enum { MERGE_BASE, MERGE_KEPT, SAVE, MERGE_HOT, PATCH, EDITS };
 
 static truce_status patch(truce_revision *revision, const bson_value_t *id, int client, int txn,
                           truce_revision_result *result, bson_error_t *error)
@@ -330,7 +332,7 @@ static truce_status call_edit(struct client *client, int call, int txn, bson_err
     if (!status && result.outcome == TRUCE_REVISION_CONFLICT)
         status = truce__fail(TRUCE_CONFLICT, error, "a conflict was told");
     else if (!status && result.outcome == TRUCE_REVISION_UNCHANGED)
-        wrong(client->run, "an edit was taken for none", &result.document);
+        truce__patterns_wrong(client->run, "an edit was taken for none", &result.document);
     truce_revision_result_release(&result);
     truce_revision_free(revision);
     bson_destroy(rules);
@@ -365,9 +367,9 @@ static void observe_post(struct run *run, const bson_t *document)
 
     if (version < 1 || version >= SIM_VERSIONS || version < patterns->number ||
         (patterns->number && version > patterns->number + 1))
-        wrong(run, "the version did not rise by one", document);
+        truce__patterns_wrong(run, "the version did not rise by one", document);
     else if (version == patterns->number && content != patterns->contents[version])
-        wrong(run, "the document changed, and the version did not rise", document);
+        truce__patterns_wrong(run, "the document changed, and the version did not rise", document);
     else
         patterns->contents[version] = content;
     patterns->number = version;
@@ -391,13 +393,14 @@ static void judge_edit(struct run *run, const bson_t *document, int txn)
 
     snprintf(own, sizeof own, "f%d", run->history.txns[txn].client);
     if (times > 1)
-        wrong(run, "an edit is in twice", document);
+        truce__patterns_wrong(run, "an edit is in twice", document);
     else if (run->patterns.calls[txn].known && run->patterns.calls[txn].in != times)
-        wrong(run, times ? "an edit is in that was refused" : "an edit is lost", document);
+        truce__patterns_wrong(run, times ? "an edit is in that was refused" : "an edit is lost",
+                              document);
     else if (times && number_in(post, own) < txn + 1)
-        wrong(run, "an edit is in by half", document);
+        truce__patterns_wrong(run, "an edit is in by half", document);
     else if (!times && number_in(post, own) == txn + 1)
-        wrong(run, "an edit is in by half", document);
+        truce__patterns_wrong(run, "an edit is in by half", document);
 }
 
 static void judge_kept(struct run *run, const bson_t *document)
@@ -411,13 +414,14 @@ static void judge_kept(struct run *run, const bson_t *document)
 
         there = !truce_find_one(run->inner, "posts.revisions", filter, NULL, &found, &error);
         if (there != due)
-            wrong(run, due ? "a replaced version is not kept" : "a version is kept for too long",
-                  document);
+            truce__patterns_wrong(
+                run, due ? "a replaced version is not kept" : "a version is kept for too long",
+                document);
         if (there) {
             truce__value_bson(truce__value_field(truce__value_document(&found), "document", 8),
                               &old);
             if (content_of(&old) != run->patterns.contents[version])
-                wrong(run, "what is kept is not what stood", &old);
+                truce__patterns_wrong(run, "what is kept is not what stood", &old);
         }
         bson_destroy(&found);
         bson_destroy(filter);
@@ -445,12 +449,43 @@ static void judge_post(struct run *run, const bson_t *document)
     }
     truce__value_bson(tags, &list);
     if (number_in(post, "sum") != bson_count_keys(&list))
-        wrong(run, "an edit was counted twice, or not at all", document);
+        truce__patterns_wrong(run, "an edit was counted twice, or not at all", document);
     if (all_keep(run->scenario))
         judge_kept(run, document);
 }
 
-/* ---- both ------------------------------------------------------------------------------------- */
+static const struct sim_pattern revisions = {
+    .collection = "posts",
+    .document = "{\"_id\": 1, \"version\": {\"$numberLong\": \"1\"}, \"sum\": 0, \"tags\": [], "
+                "\"hot\": 0, \"f0\": 0, \"f1\": 0, \"f2\": 0, \"f3\": 0, \"f4\": 0, \"f5\": 0, "
+                "\"f6\": 0, \"f7\": 0}",
+    .calls = EDITS,
+    .places = 1,
+    .call = call_edit,
+    .observe = observe_post,
+    .judge = judge_post,
+};
+
+/* ---- all -------------------------------------------------------------------------------------- */
+
+const struct sim_pattern *truce__sim_pattern(enum sim_subject subject)
+{
+    static const struct sim_pattern *const patterns[SIM_SUBJECTS] = {
+        [SIM_ITEMS] = &items, [SIM_REVISIONS] = &revisions, [SIM_SETS] = &truce__sim_set};
+
+    return patterns[subject];
+}
+
+static const struct sim_pattern *pattern_of(const struct run *run)
+{
+    return truce__sim_pattern(run->scenario->subject);
+}
+
+void truce__patterns_begin(struct run *run)
+{
+    insert(run, pattern_of(run)->collection, pattern_of(run)->document);
+    truce__patterns_observe(run, pattern_of(run)->collection);
+}
 
 truce_status truce__patterns_call(struct client *client, const struct sim_script *script, int txn,
                                   bson_error_t *error)
@@ -459,8 +494,7 @@ truce_status truce__patterns_call(struct client *client, const struct sim_script
     truce_status status;
 
     patterns->calls[txn].begun = true;
-    status = script->kind == SIM_ITEM ? call_item(client, script->call, error)
-                                      : call_edit(client, script->call, txn, error);
+    status = pattern_of(client->run)->call(client, script->call, txn, error);
     patterns->calls[txn].known = !client->dead && status != TRUCE_UNKNOWN;
     patterns->calls[txn].in = !status;
     return status;
@@ -468,32 +502,24 @@ truce_status truce__patterns_call(struct client *client, const struct sim_script
 
 void truce__patterns_observe(struct run *run, const char *collection)
 {
-    bool items = run->scenario->subject == SIM_ITEMS;
-    const char *own = items ? "employees" : "posts";
+    const struct sim_pattern *pattern = pattern_of(run);
     bson_t document;
 
-    if (strcmp(collection, own) != 0 || run->patterns.wrong)
+    if (strcmp(collection, pattern->collection) != 0 || run->patterns.wrong)
         return;
-    if (!look(run, own, &document))
-        wrong(run, "the document is gone", &document);
-    else if (items)
-        observe_items(run, &document);
+    if (!look(run, pattern->collection, &document))
+        truce__patterns_wrong(run, "the document is gone", &document);
     else
-        observe_post(run, &document);
+        pattern->observe(run, &document);
     bson_destroy(&document);
 }
 
 const char *truce__patterns_judge(struct run *run, char *detail, size_t size)
 {
-    bool items = run->scenario->subject == SIM_ITEMS;
     bson_t document;
 
-    if (look(run, items ? "employees" : "posts", &document)) {
-        if (items)
-            judge_items(run, &document);
-        else
-            judge_post(run, &document);
-    }
+    if (look(run, pattern_of(run)->collection, &document))
+        pattern_of(run)->judge(run, &document);
     bson_destroy(&document);
     snprintf(detail, size, "%s", run->patterns.detail);
     return run->patterns.wrong;

@@ -23,6 +23,7 @@ struct sim_patterns {
     const char *wrong;
     char detail[400];
     int64_t number;                  /* items: the count of B; edits: the version */
+    int64_t ranks[2];                /* sets: of what stands for each name */
     uint64_t contents[SIM_VERSIONS]; /* edits: digest of what stood under each number */
 };
 
@@ -87,6 +88,22 @@ truce_status truce__sim_commit(struct client *client, struct sim_txn *txn, bson_
 
 /* ---- patterns.c ---- */
 
+/* A pattern in the simulator: calls on one document, and what must be so of it. */
+struct sim_pattern {
+    const char *collection, *document; /* as it is at the start, in JSON */
+    int calls;                         /* what a script's `call` can be */
+    int places;                        /* where plain writers write */
+    truce_status (*call)(struct client *client, int call, int txn, bson_error_t *error);
+    void (*observe)(struct run *run, const bson_t *document);
+    void (*judge)(struct run *run, const bson_t *document);
+};
+
+extern const struct sim_pattern truce__sim_set; /* sim_sets.c */
+
+/* NULL for commits. */
+const struct sim_pattern *truce__sim_pattern(enum sim_subject subject);
+/* The first one counts. */
+void truce__patterns_wrong(struct run *run, const char *what, const bson_t *document);
 void truce__patterns_begin(struct run *run);
 truce_status truce__patterns_call(struct client *client, const struct sim_script *script, int txn,
                                   bson_error_t *error);

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "sim/sim.h"
+#include "sim/run.h"
 
 /*
  * A run from a seed: the seed makes the scenario (clients, what their transactions do, how many
@@ -131,13 +131,13 @@ struct made {
     struct dice dice;
 };
 
-const char *const truce__sim_subjects[SIM_SUBJECTS] = {"commits", "items", "revisions"};
+const char *const truce__sim_subjects[SIM_SUBJECTS] = {"commits", "items", "revisions", "sets"};
 
-/* The clients change items, or save one document. */
+/* The clients call the pattern. */
 static void random_calls(struct random *random, struct made *made)
 {
     struct sim_scenario *scenario = &made->scenario;
-    bool items = scenario->subject == SIM_ITEMS;
+    int calls = truce__sim_pattern(scenario->subject)->calls;
     bool all_keep = truce__random_below(random, 2);
 
     for (int c = 0; c < scenario->clients_count; c++) {
@@ -146,8 +146,7 @@ static void random_calls(struct random *random, struct made *made)
         scenario->clients[c].form = TRUCE_ITEM_FORM_OPERATOR + (int)truce__random_below(random, 3);
         for (int i = 0; i < scenario->clients[c].count; i++)
             made->scripts[c][i] = (struct sim_script){
-                .kind = items ? SIM_ITEM : SIM_EDIT,
-                .call = (int)truce__random_below(random, items ? SIM_ITEM_CALLS : SIM_EDIT_CALLS)};
+                .kind = SIM_PATTERN, .call = (int)truce__random_below(random, (uint64_t)calls)};
     }
 }
 

@@ -39,33 +39,29 @@ enum sim_kind {
     SIM_NATIVE,   /* a commit of the store's own */
     SIM_SNAPSHOT, /* truce_read_many of the documents that are not SIM_NONE */
     SIM_SWEEP,    /* truce_sweep, keeping nothing */
-    SIM_ITEM,     /* one change of the items of a document: `call` says which (patterns.c) */
-    SIM_EDIT,     /* one save of a document with a number */
+    SIM_PATTERN, /* one call of the pattern that the run is about: `call` says which (patterns.c) */
 };
 
 /* What a run is about. */
-enum sim_subject { SIM_COMMITS, SIM_ITEMS, SIM_REVISIONS, SIM_SUBJECTS };
+enum sim_subject { SIM_COMMITS, SIM_ITEMS, SIM_REVISIONS, SIM_SETS, SIM_SUBJECTS };
 
-extern const char *const truce__sim_subjects[SIM_SUBJECTS]; /* "commits", "items", "revisions" */
-
-#define SIM_ITEM_CALLS 10
-#define SIM_EDIT_CALLS 5
+extern const char *const truce__sim_subjects[SIM_SUBJECTS]; /* "commits", "items" ... */
 
 struct sim_script {
     enum sim_kind kind;
     enum sim_op ops[SIM_DOCUMENTS];
     int keys[SIM_DOCUMENTS]; /* keyed scenarios: the unique value that the write sets; 0: none */
     int key;                 /* 0: none; transactions with one key are one request */
-    int call;                /* of items and edits */
+    int call;                /* of a pattern */
     int tries;               /* runs again after a conflict, at most so often in all; 0: 1 */
 };
 
 struct sim_client_script {
     const struct sim_script *scripts;
     int count;
-    bool journal; /* items and edits: the store has no commits of its own */
+    bool journal; /* patterns: the store has no commits of its own */
     bool values;  /* the store compares no bytes */
-    int form;     /* items: a truce_item_form */
+    int form;     /* items: a truce_item_form; sets: even or odd */
     bool keeps;   /* edits: replaced versions are kept */
 };
 

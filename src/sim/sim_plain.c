@@ -12,6 +12,7 @@
  *     commits    what reads and writes a document writes back what it read of `p`, and 100 more
  *     items      the item B, and the document, which is no business of the calls
  *     revisions  the document: the version stays, and edits carry `p` as it was read
+ *     sets       the document beside the lists
  *
  * So `p % 100` is the number of plain writes that are in, and it is looked at after each write that reaches the
  * store. Less than there were: a call has overwritten what it did not see. Only a journal commit that is
@@ -22,16 +23,16 @@ static const char *const letters[] = {"a", "b", "c"};
 
 static const char *collection_of(const struct run *run)
 {
-    return run->scenario->subject == SIM_COMMITS ? "docs"
-           : run->scenario->subject == SIM_ITEMS ? "employees"
-                                                 : "posts";
+    const struct sim_pattern *pattern = truce__sim_pattern(run->scenario->subject);
+
+    return pattern ? pattern->collection : "docs";
 }
 
 static int places_of(const struct run *run)
 {
-    return run->scenario->subject == SIM_COMMITS ? SIM_DOCUMENTS
-           : run->scenario->subject == SIM_ITEMS ? 2
-                                                 : 1;
+    const struct sim_pattern *pattern = truce__sim_pattern(run->scenario->subject);
+
+    return pattern ? pattern->places : SIM_DOCUMENTS;
 }
 
 int truce__sim_plains(const struct run *run)

@@ -1,4 +1,4 @@
-/* Items and revisions under random clients and random faults, from seeds. */
+/* Items, revisions and sets under random clients and random faults, from seeds. */
 #include "sim/sim.h"
 #include "tests/support/test.h"
 
@@ -51,10 +51,20 @@ TEST(no_edit_is_lost_without_a_word_in_random_runs)
     run_seeds(SIM_REVISIONS, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 1500));
 }
 
+TEST(operations_of_a_set_count_in_their_order_in_the_first_seeds)
+{
+    run_seeds(SIM_SETS, 1, 1000);
+}
+
+TEST(operations_of_a_set_count_in_their_order_in_random_runs)
+{
+    run_seeds(SIM_SETS, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 1500));
+}
+
 TEST(one_seed_of_a_pattern_is_one_run)
 {
     for (uint64_t seed = 1; seed < 60; seed++) {
-        enum sim_subject subject = seed % 2 ? SIM_ITEMS : SIM_REVISIONS;
+        enum sim_subject subject = SIM_ITEMS + seed % 3;
         struct sim_result a, b;
 
         truce__sim_seed(subject, seed, NULL, &a);

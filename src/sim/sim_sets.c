@@ -1,0 +1,182 @@
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/field.h"
+#include "sim/run.h"
+
+/*
+ * Ordered sets in the simulator: operations on two names of one document, in any order and again, alone, in a
+ * batch and in commits, in both forms. After every single write that reaches the store:
+ *
+ *     a name stands once, in the list or among what was removed, and never for an older operation than before
+ *
+ * At the end what stands for a name is the newest operation that was acknowledged, or one whose answer was lost.
+ */
+
+struct operation {
+    int name, seq;
+    bool add;
+};
+
+#define OPERATIONS_MAX 3
+
+static const struct set_call {
+    bool in_commit;
+    struct operation operations[OPERATIONS_MAX]; /* seq 0: no more */
+} set_calls[] = {
+    {.operations = {{0, 1, true}}},
+    {.operations = {{0, 2, false}}},
+    {.operations = {{0, 3, true}}},
+    {.operations = {{0, 3, false}}}, /* of a tie the add wins */
+    {.operations = {{1, 2, true}}},
+    {.operations = {{1, 4, false}}},
+    {.operations = {{1, 1, false}}},
+    {.operations = {{0, 5, false}}},
+    {.operations = {{1, 5, true}}},
+    {.operations = {{0, 4, true}, {1, 3, false}, {0, 2, false}}},
+    {.operations = {{1, 7, true}, {0, 7, false}}},
+    {.in_commit = true, .operations = {{0, 6, true}}},
+    {.in_commit = true, .operations = {{1, 6, false}, {0, 1, true}}},
+};
+
+static const char *const names[] = {"X", "Y"};
+
+static int64_t rank_of(const struct operation *operation)
+{
+    return 2 * operation->seq + operation->add;
+}
+
+/* ---- calling ---------------------------------------------------------------------------------- */
+
+struct request {
+    truce_set *set;
+    const struct set_call *call;
+};
+
+static truce_status apply_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct request *request = arg;
+    truce_set_operation operations[OPERATIONS_MAX] = {{0}};
+    truce_set_result results[OPERATIONS_MAX];
+    bson_t *key = BCON_NEW("student_id", BCON_INT32(1)), *elements[OPERATIONS_MAX];
+    size_t count = 0;
+    truce_status status;
+
+    for (; count < OPERATIONS_MAX && request->call->operations[count].seq; count++) {
+        const struct operation *one = &request->call->operations[count];
+
+        elements[count] = BCON_NEW("name", BCON_UTF8(names[one->name]));
+        operations[count] =
+            (truce_set_operation){.verb = one->add ? TRUCE_SET_ADD : TRUCE_SET_REMOVE,
+                                  .key = key,
+                                  .element = elements[count],
+                                  .seq = one->seq};
+    }
+    if (count > 1)
+        status = truce_set_apply(request->set, commit, operations, count, results, error);
+    else
+        status = (operations[0].verb == TRUCE_SET_ADD ? truce_set_add : truce_set_remove)(
+            request->set, commit, key, elements[0], operations[0].seq, NULL, error);
+    while (count-- > 0)
+        bson_destroy(elements[count]);
+    bson_destroy(key);
+    return status;
+}
+
+static truce_status call_set(struct client *client, int call, int txn, bson_error_t *error)
+{
+    const truce_commit_options options = {.lease_ms = LEASE_MS, .deadline_ms = DEADLINE_MS};
+    struct request request = {
+        .set = truce_set_new(&client->store,
+                             &(truce_set_options){.collection = "students",
+                                                  .key = "student_id",
+                                                  .field = "classes",
+                                                  .name = "name",
+                                                  .form = client->script->form % 2
+                                                              ? TRUCE_SET_FORM_CLASSIC
+                                                              : TRUCE_SET_FORM_PIPELINE,
+                                                  .deadline_ms = DEADLINE_MS}),
+        .call = &set_calls[call]};
+    truce_status status = request.call->in_commit
+                              ? truce_transact(&client->store, apply_in, &request, &options, error)
+                              : apply_in(NULL, &request, error);
+
+    (void)txn;
+    truce_set_free(request.set);
+    return status;
+}
+
+/* ---- looking ---------------------------------------------------------------------------------- */
+
+/* Of a name in one of the lists, 0: it is not there; negative: it is there twice. */
+static int64_t rank_in(const bson_t *document, const char *list, const char *name, bool add)
+{
+    struct value found = truce__value_field(truce__value_document(document), list, strlen(list));
+    int64_t rank = 0;
+
+    if (!truce__value_is_container(found))
+        return 0;
+    for (struct fields fields = truce__fields(found); truce__fields_next(&fields);) {
+        bson_t element;
+
+        truce__value_bson(fields.value, &element);
+        if (!strcmp(truce__field_text(&element, "name"), name))
+            rank = rank ? -1 : 2 * truce__field_number(&element, "seq") + add;
+    }
+    return rank;
+}
+
+static void observe_set(struct run *run, const bson_t *document)
+{
+    for (int name = 0; name < 2; name++) {
+        int64_t in = rank_in(document, "classes", names[name], true),
+                out = rank_in(document, "deleted_classes", names[name], false);
+
+        if (in < 0 || out < 0 || (in && out))
+            truce__patterns_wrong(run, "a name stands twice", document);
+        else if (in + out < run->patterns.ranks[name])
+            truce__patterns_wrong(run, "an older operation took the place of a newer one",
+                                  document);
+        run->patterns.ranks[name] = in + out;
+    }
+}
+
+static void judge_name(struct run *run, const bson_t *document, int name)
+{
+    int64_t stands = run->patterns.ranks[name];
+    bool known = !stands;
+
+    for (int t = 0; t < run->history.txns_count; t++) {
+        const struct set_call *call = &set_calls[run->history.txns[t].script->call];
+        bool in = run->patterns.calls[t].known && run->patterns.calls[t].in;
+        bool refused = run->patterns.calls[t].known && !in && call->in_commit;
+
+        for (int i = 0; run->patterns.calls[t].begun && i < OPERATIONS_MAX; i++) {
+            const struct operation *one = &call->operations[i];
+
+            if (!one->seq || one->name != name)
+                continue;
+            if (in && rank_of(one) > stands)
+                truce__patterns_wrong(run, "an acknowledged operation is lost", document);
+            known = known || (!refused && rank_of(one) == stands);
+        }
+    }
+    if (!known)
+        truce__patterns_wrong(run, "an operation came from nowhere", document);
+}
+
+static void judge_set(struct run *run, const bson_t *document)
+{
+    for (int name = 0; name < 2; name++)
+        judge_name(run, document, name);
+}
+
+const struct sim_pattern truce__sim_set = {
+    .collection = "students",
+    .document = "{\"_id\": 1, \"student_id\": 1, \"classes\": []}",
+    .calls = sizeof set_calls / sizeof *set_calls,
+    .places = 1,
+    .call = call_set,
+    .observe = observe_set,
+    .judge = judge_set,
+};
