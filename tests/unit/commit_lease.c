@@ -47,21 +47,22 @@ static truce_status commit_four(truce_store *store, bson_error_t *error)
     return status;
 }
 
-/* The owner's write `lost` (0: none) is not answered, and does not land. */
-static truce_status while_others_look(int64_t step_ms, uint64_t lost)
+/* The owner's writes `lost` and, of those that were answered, `later` (0: none) are not answered, and do not land. */
+static truce_status while_others_look(int64_t step_ms, uint64_t lost, uint64_t later)
 {
     struct owner_life life = {0};
     truce_fault_options none = {0}, fail = {.kind = TRUCE_FAULT_FAIL,
                                             .at = lost,
                                             .writes_only = true,
                                             .status = TRUCE_UNKNOWN};
-    truce_store *store, *faults;
+    truce_store *store, *faults, *more;
     bson_error_t error = {0};
     truce_status status;
 
     no_sleep_begin();
     life.inner = open_setting(&settings[1]);
-    faults = truce_fault_wrap(life.inner, &none);
+    more = truce_fault_wrap(life.inner, &none);
+    faults = truce_fault_wrap(more, &none);
     store =
         truce_trace_wrap(faults, &(truce_trace_options){.function = after_each_call, .arg = &life});
     for (char id = 'a'; id <= 'h'; id++) {
@@ -73,6 +74,9 @@ static truce_status while_others_look(int64_t step_ms, uint64_t lost)
     life.step_ms = step_ms;
     if (lost)
         truce_fault_arm(faults, &fail);
+    fail.at = later;
+    if (later)
+        truce_fault_arm(more, &fail);
     status = commit_four(store, &error);
     life.step_ms = 0;
     CHECK_INT(count_json(life.inner, "things", "{'n': 1}"), ==, status ? 0 : 8);
@@ -89,7 +93,7 @@ TEST(a_commit_that_is_at_work_is_not_undone)
 {
     bson_error_t error = {0};
 
-    CHECK_STATUS(TRUCE_OK, while_others_look(LEASE_MS / 4, 0), error);
+    CHECK_STATUS(TRUCE_OK, while_others_look(LEASE_MS / 4, 0, 0), error);
 }
 
 /* Each write of the owner's in turn, the renewals among them. */
@@ -99,14 +103,25 @@ TEST(a_renewal_without_an_answer_is_made_again_at_the_next_step)
 
     for (uint64_t lost = 2; lost < 14; lost++)
         for (int64_t step = LEASE_MS / 10; step <= LEASE_MS / 5; step += LEASE_MS / 30)
-            CHECK_STATUS(TRUCE_OK, while_others_look(step, lost), error);
+            CHECK_STATUS(TRUCE_OK, while_others_look(step, lost, 0), error);
+}
+
+/* At this pace two renewals, each made again at the next step, come in time, and a third one that waits for a third of
+ * the lease each time does not. */
+TEST(two_renewals_without_an_answer_are_each_made_again_at_once)
+{
+    bson_error_t error = {0};
+
+    for (uint64_t lost = 2; lost < 14; lost++)
+        for (uint64_t later = lost; later < lost + 6; later++)
+            CHECK_STATUS(TRUCE_OK, while_others_look(LEASE_MS / 8, lost, later), error);
 }
 
 TEST(a_commit_that_is_silent_for_longer_than_its_lease_is_undone)
 {
     bson_error_t error = {0};
 
-    CHECK_STATUS(TRUCE_CONFLICT, while_others_look(3 * LEASE_MS, 0), error);
+    CHECK_STATUS(TRUCE_CONFLICT, while_others_look(3 * LEASE_MS, 0, 0), error);
 }
 
 TEST(a_commit_whose_clock_was_ahead_is_undone_a_lease_after_it_was_first_seen)
