@@ -1,5 +1,6 @@
 /* Diffs {key: [old, new]}: made, compared and applied, on each store with each mechanism. */
 #include "tests/support/bank.h"
+#include "truce/sys/decorate.h"
 
 #define CHECK_STATUS_NAMES(wanted, call, error, words)                                             \
     do {                                                                                           \
@@ -395,4 +396,65 @@ TEST(what_is_no_diff_is_refused_by_name)
     CHECK_OK(apply_json(store, &settings[0], "{'nobody': {}}", &error), error);
     CHECK_DOCUMENT(store, "data", "a", "{'_id': 'a', 'n': 1}");
     truce_store_close(store);
+}
+
+/* ---- between the look and the write --------------------------------------------------------------- */
+
+/* After the first look at the documents somebody changes them, by a plain write. */
+struct somebody {
+    truce_store *inner;
+    const char *update; /* NULL: nobody, or not any more */
+};
+
+static void come_between(const bson_t *event, void *arg)
+{
+    struct somebody *somebody = arg;
+    const char *update = somebody->update;
+    bson_t *filter, *change;
+    bson_error_t error = {0};
+    bson_iter_t verb;
+
+    if (!update || !bson_iter_init_find(&verb, event, "verb") ||
+        strncmp(bson_iter_utf8(&verb, NULL), "find", 4) != 0)
+        return;
+    somebody->update = NULL;
+    filter = test_bson("{}");
+    change = test_bson(update);
+    CHECK_OK(truce_update(somebody->inner, "data", filter, change,
+                          &(truce_write_options){.multi = true}, NULL, &error),
+             error);
+    bson_destroy(filter);
+    bson_destroy(change);
+}
+
+static void check_between(const char *update, truce_status wanted, int line)
+{
+    struct somebody somebody = {.inner = open_setting(&settings[0])};
+    truce_store *store = truce_trace_wrap(
+        somebody.inner, &(truce_trace_options){.function = come_between, .arg = &somebody});
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_NATIVE};
+    bson_t *changes = test_bson("{'a': {'n': [0, 1]}, 'b': {'n': [0, 1]}}");
+    truce_commit *commit = NULL;
+    bson_error_t error = {0};
+
+    insert_json(somebody.inner, "data", "{'_id': 'a', 'n': 0, 'm': 0}");
+    insert_json(somebody.inner, "data", "{'_id': 'b', 'n': 0, 'm': 0}");
+    CHECK_OK(truce_commit_begin(store, &options, &commit, &error), error);
+    CHECK_OK(truce_commit_changes(commit, "data", changes, &error), error);
+    somebody.update = update;
+    test_check_status(wanted, truce_commit_apply(commit, &error), &error, update, __FILE__, line);
+    CHECK(!somebody.update);
+    CHECK_INT(count_json(somebody.inner, "data", "{'n': 1, 'm': 5}"), ==, wanted ? 0 : 2);
+    truce_commit_free(commit);
+    truce_store_close(store);
+    bson_destroy(changes);
+}
+
+TEST(another_key_that_changes_between_the_look_and_the_write_is_no_conflict)
+{
+    check_between("{'$set': {'m': 5}}", TRUCE_OK, __LINE__);
+    check_between("{'$set': {'n': 5}}", TRUCE_CONFLICT, __LINE__);
+    /* or what a commit that is gone held */
+    check_between("{'$set': {'m': 5, '_intent': {'c': {'$oid': '00000000000000000000000a'}}}}",
+                  TRUCE_OK, __LINE__);
 }

@@ -154,8 +154,15 @@ static void large_document(truce_store *store, const struct setting *setting)
     CHECK_OK(truce_commit_apply(commit, &error), error);
     truce_commit_free(commit);
     CHECK_INT(count_json(store, "things", "{'n': 2, 'm': 1}"), ==, 1);
+    insert_json(store, "things", "{'_id': 'b', 'n': 0}");
+    commit = begin(store, setting); /* beside another one */
+    CHECK_OK(read_one(commit, "a", &error), error);
+    CHECK_OK(add_update(commit, "things", "a", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(add_update(commit, "things", "b", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
     if (setting->lacks) /* nothing was sent that is too large for a filter */
-        CHECK_INT(count_json(store, "truce_commits", "{'state': 'done'}"), ==, 2);
+        CHECK_INT(count_json(store, "truce_commits", "{'state': 'done'}"), ==, 3);
     bson_destroy(&document);
     bson_free(text);
 }
