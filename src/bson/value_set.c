@@ -9,6 +9,7 @@
 struct value_set_slot {
     uint64_t hash;
     struct value value;
+    uint32_t number;
     bool used;
 };
 
@@ -58,14 +59,27 @@ static void grow(struct value_set *set)
     }
 }
 
+bool truce__value_set_number(const struct value_set *set, struct value value, uint32_t *number)
+{
+    const struct value_set_slot *slot = find(set, value, truce__value_hash(value));
+
+    *number = slot->number;
+    return slot->used;
+}
+
 bool truce__value_set_add(struct value_set *set, struct value value)
+{
+    return truce__value_set_add_number(set, value, 0);
+}
+
+bool truce__value_set_add_number(struct value_set *set, struct value value, uint32_t number)
 {
     uint64_t hash = truce__value_hash(value);
     struct value_set_slot *slot = find(set, value, hash);
 
     if (slot->used)
         return false;
-    *slot = (struct value_set_slot){hash, value, true};
+    *slot = (struct value_set_slot){hash, value, number, true};
     if (++set->count > set->room / 2)
         grow(set);
     return true;

@@ -21,4 +21,8 @@ bool truce__value_set_has(const struct value_set *set, struct value value);
 /* False: an equal one is in it already, and stays. */
 bool truce__value_set_add(struct value_set *set, struct value value);
 
+/* The same with a number, which the first of equal ones has; those without have 0. */
+bool truce__value_set_add_number(struct value_set *set, struct value value, uint32_t number);
+bool truce__value_set_number(const struct value_set *set, struct value value, uint32_t *number);
+
 #endif

@@ -10,6 +10,7 @@
  */
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/field_table.h"
 #include "bson/number.h"
 #include "bson/sum.h"
 #include "query/aggregate/accumulator_kind.h"
@@ -17,6 +18,7 @@
 #define CHUNK_FIRST      48
 #define CHUNK_MAX        8192
 #define SET_ROOM_FIRST   16
+#define WAITING_MIN      256 /* bytes of documents that wait to be merged, at least */
 #define CODE_NO_DOCUMENT 40400
 
 void truce__slot_set(struct slot *slot, struct arena *arena, struct value value)
@@ -186,33 +188,79 @@ static void one_each(const void *data, accumulator_visit *visit, void *arg)
 
 /* ---- merged documents ----------------------------------------------------------------------- */
 
-/* The fields of both; those of `over` win, in the places of those of `under`. */
-static truce_status merge(struct accumulation *run, struct value under, struct value over,
+/*
+ * What comes is put behind what waits, one document after the other, and is merged once it is as large as what was
+ * merged before: so n documents cost n, not n * n.
+ */
+struct merge_state {
+    struct one_state merged;
+    uint8_t *waiting;
+    uint32_t size, room;
+};
+
+static struct value next_waiting(const struct merge_state *state, uint32_t at)
+{
+    uint32_t size;
+
+    memcpy(&size, state->waiting + at, sizeof size);
+    return (struct value){state->waiting + at, size, BSON_TYPE_DOCUMENT};
+}
+
+static bool set_fields(struct field_table *table, struct value document)
+{
+    struct fields fields = truce__fields(document);
+    bool room = true;
+
+    while (room && truce__fields_next(&fields))
+        room = truce__field_table_set(table, fields.key, fields.key_length, fields.value);
+    return room;
+}
+
+/* The fields of all; those of later ones win, in the places of those before. In scratch memory. */
+static truce_status merge(struct accumulation *run, const struct merge_state *state,
                           struct value *merged)
 {
+    struct arena *arena = run->context->arena;
+    size_t bytes_max = arena->bytes + TRUCE_STAGE_MEMORY_MAX;
+    struct value document = state->merged.slot.value;
+    uint32_t bytes = document.size + state->size;
+    struct field_table table;
     struct builder builder;
-    struct fields fields = truce__fields(under);
+    truce_status status = truce__budget_spend(run->context->budget, bytes / 64, run->error);
+    bool room;
 
-    truce__builder_begin(&builder, run->context->arena,
-                         run->context->arena->bytes + TRUCE_STAGE_MEMORY_MAX, BSON_TYPE_DOCUMENT);
-    while (truce__fields_next(&fields)) {
-        struct value newer = truce__value_field(over, fields.key, fields.key_length);
-
-        truce__builder_append(&builder, fields.key, fields.key_length,
-                              newer.type ? newer : fields.value);
+    if (status)
+        return status;
+    truce__field_table_begin(&table, arena, bytes_max);
+    room = set_fields(&table, document);
+    for (uint32_t at = 0; room && at < state->size; at += document.size) {
+        document = next_waiting(state, at);
+        room = set_fields(&table, document);
     }
-    fields = truce__fields(over);
-    while (truce__fields_next(&fields)) {
-        if (!truce__value_field(under, fields.key, fields.key_length).type)
-            truce__builder_append(&builder, fields.key, fields.key_length, fields.value);
-    }
+    truce__builder_begin(&builder, arena, bytes_max, BSON_TYPE_DOCUMENT);
+    truce__field_table_write(&table, &builder);
+    builder.full = builder.full || !room;
     return truce__builder_finish(&builder, merged, run->error);
+}
+
+static void let_wait(struct accumulation *run, struct merge_state *state, struct value document)
+{
+    if (state->room - state->size < document.size) {
+        uint8_t *before = state->waiting;
+
+        state->room = 2 * (state->size + document.size);
+        state->waiting = truce__arena_take(run->arena, state->room);
+        if (state->size)
+            memcpy(state->waiting, before, state->size);
+    }
+    memcpy(state->waiting + state->size, document.data, document.size);
+    state->size += document.size;
 }
 
 static truce_status merge_add(struct accumulation *run, void *data,
                               const struct accumulator_input *input)
 {
-    struct one_state *state = data;
+    struct merge_state *state = data;
     struct value merged;
     truce_status status;
 
@@ -221,24 +269,43 @@ static truce_status merge_add(struct accumulation *run, void *data,
     if (input->value.type != BSON_TYPE_DOCUMENT)
         return truce__refuse(CODE_NO_DOCUMENT, run->error, "$mergeObjects takes documents, not %s",
                              truce__type_name(input->value.type));
-    merged = input->value;
-    if (state->set) {
-        status = merge(run, state->slot.value, input->value, &merged);
-        if (status)
-            return status;
+    if (!state->merged.set) {
+        one_set(run, &state->merged, input->value);
+        return TRUCE_OK;
     }
-    one_set(run, state, merged);
+    let_wait(run, state, input->value);
+    if (state->size < WAITING_MIN || state->size < state->merged.slot.value.size)
+        return TRUCE_OK;
+    status = merge(run, state, &merged);
+    if (status)
+        return status;
+    one_set(run, &state->merged, merged);
+    state->size = 0;
     return TRUCE_OK;
 }
 
 static truce_status merge_finish(struct accumulation *run, const void *data, struct value *result)
 {
     static const uint8_t empty[] = {5, 0, 0, 0, 0};
-    const struct one_state *state = data;
+    const struct merge_state *state = data;
 
-    *result =
-        state->set ? state->slot.value : (struct value){empty, sizeof empty, BSON_TYPE_DOCUMENT};
+    if (state->size)
+        return merge(run, state, result);
+    *result = state->merged.set ? state->merged.slot.value
+                                : (struct value){empty, sizeof empty, BSON_TYPE_DOCUMENT};
     return TRUCE_OK;
+}
+
+static void merge_each(const void *data, accumulator_visit *visit, void *arg)
+{
+    const struct merge_state *state = data;
+    struct value document;
+
+    one_each(&state->merged, visit, arg);
+    for (uint32_t at = 0; at < state->size; at += document.size) {
+        document = next_waiting(state, at);
+        visit(arg, (struct accumulator_input){.value = document});
+    }
 }
 
 /* ---- lists and sets ------------------------------------------------------------------------- */
@@ -382,7 +449,8 @@ const struct accumulator_kind truce__accumulators_plain[] = {
     {"$last", FORM_EXPRESSION, sizeof(struct one_state), last_add, one_finish, one_each},
     {"$min", FORM_EXPRESSION, sizeof(struct one_state), min_add, one_finish, one_each},
     {"$max", FORM_EXPRESSION, sizeof(struct one_state), max_add, one_finish, one_each},
-    {"$mergeObjects", FORM_EXPRESSION, sizeof(struct one_state), merge_add, merge_finish, one_each},
+    {"$mergeObjects", FORM_EXPRESSION, sizeof(struct merge_state), merge_add, merge_finish,
+     merge_each},
     {"$push", FORM_EXPRESSION, sizeof(struct list_state), push_add, list_finish, list_each},
     {"$addToSet", FORM_EXPRESSION, sizeof(struct list_state), set_add, list_finish, list_each},
     {NULL},

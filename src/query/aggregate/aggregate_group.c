@@ -433,7 +433,7 @@ static truce_status take_document(struct group_stream *stream, struct value docu
     truce_status status;
 
     truce__arena_reset(&stream->base.arena);
-    status = truce__stream_spend(&stream->base, error);
+    status = truce__stream_spend_on(&stream->base, document, error);
     if (!status)
         status = evaluate_key(stream, document, &key, error);
     if (status)

@@ -42,6 +42,13 @@ static inline truce_status truce__stream_spend(struct stream *stream, bson_error
     return truce__budget_spend(stream->context.budget, 8, error);
 }
 
+/* The same, where each byte of it may be looked at. */
+static inline truce_status truce__stream_spend_on(struct stream *stream, struct value document,
+                                                  bson_error_t *error)
+{
+    return truce__budget_spend(stream->context.budget, 8 + document.size / 1024, error);
+}
+
 /* The stream holds so many bytes now, its arena not counted. LIMIT: all stages together hold more than
  * a pipeline may. */
 truce_status truce__stream_hold(struct stream *stream, size_t bytes, bson_error_t *error);

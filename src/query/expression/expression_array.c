@@ -36,24 +36,39 @@ static struct value element_at(struct value array, int64_t index)
 #define LIST_BYTES_MIN 512 /* shorter arrays are walked each time */
 
 /*
- * The same, for an array that may be asked for each of its elements in turn: $map over a $range is
- * how pipelines count. When it is asked a second time its elements are listed once, so that such a
- * loop takes time in proportion to the array and not to its square.
+ * An array that is asked for again is one that a loop goes over, element by element: $map over a $range is how pipelines
+ * count. Its elements are listed once, so that such a loop takes time in proportion to the array and not to its
+ * square. *list NULL: it is short or new, and is to be walked.
  */
+static truce_status list_of(struct evaluation *run, struct value array,
+                            const struct evaluation_list **listed)
+{
+    struct evaluation_list *list = &run->list;
+    truce_status status = TRUCE_OK;
+
+    *listed = NULL;
+    if (list->data != array.data || array.size < LIST_BYTES_MIN) {
+        *list = (struct evaluation_list){.data = array.data};
+        return TRUCE_OK;
+    }
+    if (!list->items)
+        status = truce__evaluation_items(run, array, &list->items, &list->count);
+    if (!status)
+        *listed = list;
+    return status;
+}
+
 static truce_status find_element(struct evaluation *run, struct value array, int64_t index,
                                  struct value *result)
 {
-    struct evaluation_list *list = &run->list;
+    const struct evaluation_list *list;
+    truce_status status = list_of(run, array, &list);
 
-    if (list->data != array.data || array.size < LIST_BYTES_MIN) {
-        *list = (struct evaluation_list){.data = array.data};
+    if (status)
+        return status;
+    if (!list) {
         *result = element_at(array, index);
         return TRUCE_OK;
-    }
-    if (!list->items) {
-        truce_status status = truce__evaluation_items(run, array, &list->items, &list->count);
-        if (status)
-            return status;
     }
     if (index < 0)
         index += list->count;
@@ -123,6 +138,7 @@ static truce_status set_of(struct evaluation *run, struct value array, struct va
 {
     struct evaluation_among *among = &run->among;
     struct fields fields;
+    uint32_t number = 0;
     truce_status status = TRUCE_OK;
 
     *set = NULL;
@@ -137,7 +153,7 @@ static truce_status set_of(struct evaluation *run, struct value array, struct va
         truce__value_set_begin(among->set, run->arena, 0);
         fields = truce__fields(array);
         while (!status && truce__fields_next(&fields)) {
-            (void)truce__value_set_add(among->set, fields.value);
+            (void)truce__value_set_add_number(among->set, fields.value, number++);
             status = truce__evaluation_check(run);
         }
     }
@@ -181,12 +197,36 @@ static truce_status read_bound(const struct expression_node *node, struct evalua
     return TRUCE_OK;
 }
 
+/* The first element from `start` on, before `end`, that equals the value; -1: there is none. */
+static truce_status index_of(struct evaluation *run, struct value array, struct value value,
+                             int32_t start, int32_t end, int32_t *found)
+{
+    struct value_set *set;
+    struct fields fields = truce__fields(array);
+    truce_status status = set_of(run, array, &set);
+    uint32_t first = 0;
+
+    *found = -1;
+    if (status || value.type == VALUE_MISSING)
+        return status;
+    if (set && (!truce__value_set_number(set, value, &first) || first >= (uint32_t)end))
+        return TRUCE_OK;
+    if (set && first >= (uint32_t)start) {
+        *found = (int32_t)first;
+        return TRUCE_OK;
+    }
+    for (int32_t at = 0; *found < 0 && at < end && truce__fields_next(&fields); at++) {
+        if (at >= start && truce__value_equal(fields.value, value))
+            *found = at;
+    }
+    return TRUCE_OK;
+}
+
 static truce_status apply_index_of(const struct expression_node *node, struct evaluation *run,
                                    const struct value *operands, struct value *result)
 {
-    int32_t start = 0, end = INT32_MAX, at = 0, found = -1;
+    int32_t start = 0, end = INT32_MAX, found;
     truce_status status = TRUCE_OK;
-    struct fields fields;
 
     if (truce__value_is_nullish(operands[0]))
         return truce__evaluation_null(result);
@@ -197,15 +237,11 @@ static truce_status apply_index_of(const struct expression_node *node, struct ev
         status = read_bound(node, run, operands[2], &start);
     if (!status && node->count > 3)
         status = read_bound(node, run, operands[3], &end);
-    if (status)
-        return status;
-    fields = truce__fields(operands[0]);
-    for (; found < 0 && at < end && truce__fields_next(&fields); at++) {
-        if (at >= start && truce__value_equal(fields.value, operands[1]))
-            found = at;
-    }
-    *result = truce__value_from_int32(run->arena, found);
-    return TRUCE_OK;
+    if (!status)
+        status = index_of(run, operands[0], operands[1], start, end, &found);
+    if (!status)
+        *result = truce__value_from_int32(run->arena, found);
+    return status;
 }
 
 static truce_status apply_is_array(const struct expression_node *node, struct evaluation *run,
@@ -250,15 +286,24 @@ static truce_status apply_size(const struct expression_node *node, struct evalua
 
 /* -- $slice ----------------------------------------------------------------------------------- */
 
-static truce_status slice(struct evaluation *run, struct value array, int64_t start, int64_t count,
+/* `first` counts from the end when it is negative. */
+static truce_status slice(struct evaluation *run, struct value array, int64_t first, int64_t count,
                           struct value *result)
 {
     struct fields fields = truce__fields(array);
+    const struct evaluation_list *list;
     struct builder builder;
+    truce_status status = list_of(run, array, &list);
 
+    if (status)
+        return status;
+    if (first < 0)
+        first = BSON_MAX(0, first + (list ? list->count : truce__array_count(array)));
     truce__evaluation_build(run, &builder, BSON_TYPE_ARRAY);
-    for (int64_t at = 0; at < start + count && truce__fields_next(&fields); at++) {
-        if (at >= start)
+    for (int64_t at = first; list && at < list->count && at < first + count; at++)
+        truce__builder_element(&builder, list->items[at]);
+    for (int64_t at = 0; !list && at < first + count && truce__fields_next(&fields); at++) {
+        if (at >= first)
             truce__builder_element(&builder, fields.value);
     }
     return truce__builder_finish(&builder, result, run->error);
@@ -267,7 +312,6 @@ static truce_status slice(struct evaluation *run, struct value array, int64_t st
 static truce_status apply_slice(const struct expression_node *node, struct evaluation *run,
                                 const struct value *operands, struct value *result)
 {
-    int64_t size, start;
     int32_t first, count;
 
     if (truce__value_is_nullish(operands[0]) || truce__value_is_nullish(operands[1]))
@@ -280,11 +324,9 @@ static truce_status apply_slice(const struct expression_node *node, struct evalu
     if (!truce__value_to_int32(operands[1], &first))
         return truce__refuse(28726, run->error,
                              "the second operand of $slice is no 32-bit integer");
-    size = truce__array_count(operands[0]);
-    start = first >= 0 ? first : BSON_MAX(0, size + first);
     if (node->count == 2)
         return first >= 0 ? slice(run, operands[0], 0, first, result)
-                          : slice(run, operands[0], start, size, result);
+                          : slice(run, operands[0], first, INT32_MAX, result);
     if (truce__value_is_nullish(operands[2]))
         return truce__evaluation_null(result);
     if (!truce__value_is_number(operands[2]))
@@ -293,7 +335,7 @@ static truce_status apply_slice(const struct expression_node *node, struct evalu
         return truce__refuse(28728, run->error, "the third operand of $slice is no 32-bit integer");
     if (count <= 0)
         return truce__refuse(28729, run->error, "the third operand of $slice must be positive");
-    return slice(run, operands[0], start, count, result);
+    return slice(run, operands[0], first, count, result);
 }
 
 /* -- $range ----------------------------------------------------------------------------------- */

@@ -16,6 +16,8 @@ static const struct expression_operator *const tables[] = {
     truce__expressions_trig,      truce__expressions_bits,
 };
 
+#define BYTES_OF_STEP 1024
+
 /* -- evaluating ------------------------------------------------------------------------------- */
 
 static truce_status evaluate_constant(const struct expression_node *node, struct evaluation *run,
@@ -31,9 +33,16 @@ static truce_status evaluate_operands(const struct expression_node *node, struct
     struct value operands[EXPRESSION_OPERANDS_FIXED > EXPRESSION_NAMED_MAX
                               ? EXPRESSION_OPERANDS_FIXED
                               : EXPRESSION_NAMED_MAX];
+    size_t bytes = 0;
 
     for (uint32_t i = 0; i < node->count; i++) {
         truce_status status = truce__expression_run(node->operands[i], run, &operands[i]);
+        if (status)
+            return status;
+        bytes += operands[i].size;
+    }
+    if (bytes >= BYTES_OF_STEP) { /* most operators look at all of them, whatever else they do */
+        truce_status status = truce__evaluation_spend(run, bytes / BYTES_OF_STEP);
         if (status)
             return status;
     }

@@ -1,0 +1,260 @@
+/*
+ * Loops over one array by its numbers and values, and groups that merge documents: twice the elements take about
+ * twice the steps of the budget, which knows no clock.
+ */
+#include "base/budget.h"
+#include "query/aggregate/aggregate.h"
+#include "query/expression/expression.h"
+#include "tests/support/pipeline.h"
+#include "tests/support/test.h"
+
+#define MANY 4000
+
+struct work {
+    struct budget budget;
+    struct arena arena;
+    struct query_context context;
+};
+
+static void begin(struct work *work)
+{
+    *work = (struct work){0};
+    truce__budget_init(&work->budget, 0, NULL);
+    work->context = (struct query_context){.arena = &work->arena, .budget = &work->budget};
+}
+
+static uint64_t end(struct work *work)
+{
+    truce__arena_release(&work->arena);
+    return truce__budget_spent(&work->budget);
+}
+
+/* Of {'e': ...}, for {_id: 1}; the result is in the work's arena. */
+static struct value evaluate(const char *json, struct work *work)
+{
+    bson_t *source = test_bson(json), *document = test_bson("{'_id': 1}");
+    struct value result = truce__value_missing();
+    struct expression *expression = NULL;
+    bson_error_t error;
+
+    CHECK_OK(truce__expression_new(truce__value_field(truce__value_document(source), "e", 1), NULL,
+                                   &expression, &error),
+             error);
+    CHECK_OK(truce__expression_evaluate(expression, truce__value_document(document), NULL,
+                                        &work->context, &result, &error),
+             error);
+    result = truce__value_copy(&work->arena, result);
+    truce__expression_free(expression);
+    bson_destroy(source);
+    bson_destroy(document);
+    return result;
+}
+
+/* ---- one array ------------------------------------------------------------------------------ */
+
+/* $map over `count` numbers, with them as $$r. */
+static uint64_t mapped(int count, const char *body)
+{
+    char json[600];
+    struct work work;
+
+    begin(&work);
+    snprintf(json, sizeof json,
+             "{'e': {'$let': {'vars': {'r': {'$range': [0, {'$multiply': ['$_id', %d]}]}}, 'in': "
+             "{'$map': {'input': '$$r', 'in': %s}}}}}",
+             count, body);
+    CHECK_INT(evaluate(json, &work).type, ==, BSON_TYPE_ARRAY);
+    return end(&work);
+}
+
+static void check_grows(const char *body, int steps)
+{
+    CHECK_INT((intmax_t)mapped(MANY, body), <=, (intmax_t)steps * MANY);
+    CHECK_INT((intmax_t)mapped(2 * MANY, body), <=, (intmax_t)4 * steps * MANY);
+}
+
+/* The bytes of the array count a little for each look, so that the second bound is that of four times as many. */
+TEST(a_loop_over_an_array_takes_a_few_steps_for_each_element)
+{
+    check_grows("{'$indexOfArray': ['$$r', '$$this']}", 60);
+    check_grows("{'$slice': ['$$r', '$$this', 1]}", 60);
+    check_grows("{'$slice': ['$$r', {'$subtract': [-1, '$$this']}, 1]}", 60);
+    check_grows("{'$arrayElemAt': ['$$r', '$$this']}", 60);
+}
+
+/* Each with each, these would take some minutes. */
+TEST(a_loop_over_a_very_long_array_ends)
+{
+    enum { VERY_MANY = 100000 };
+
+    (void)mapped(VERY_MANY, "{'$indexOfArray': ['$$r', '$$this']}");
+    (void)mapped(VERY_MANY, "{'$slice': ['$$r', '$$this', 1]}");
+}
+
+static void check_same(const char *array, const char *body)
+{
+    char json[900];
+    struct value each, once;
+    struct work work;
+
+    begin(&work);
+    snprintf(json, sizeof json,
+             "{'e': {'$let': {'vars': {'r': %s}, 'in': {'$map': {'input': {'$range': [0, 80]}, "
+             "'in': %s}}}}}",
+             array, body);
+    each = evaluate(json, &work);
+    /* a new array each time is walked each time */
+    snprintf(json, sizeof json,
+             "{'e': {'$map': {'input': {'$range': [0, 80]}, 'in': {'$let': {'vars': {'r': "
+             "{'$concatArrays': [%s, {'$slice': [['$$this'], 0]}]}}, 'in': %s}}}}}",
+             array, body);
+    once = evaluate(json, &work);
+    if (!truce__value_identical(each, once))
+        test_fail(__FILE__, __LINE__, "%s of %s", body, array);
+    end(&work);
+}
+
+TEST(a_list_and_a_set_of_an_array_say_what_walking_it_says)
+{
+    static const char *const bodies[] = {
+        "{'$indexOfArray': ['$$r', '$$this']}",
+        "{'$indexOfArray': ['$$r', {'$toLong': '$$this'}]}",
+        "{'$indexOfArray': ['$$r', {'$toString': '$$this'}]}",
+        "{'$indexOfArray': ['$$r', '$missing']}",
+        "{'$indexOfArray': ['$$r', '$$this', 30]}",
+        "{'$indexOfArray': ['$$r', '$$this', '$$this']}",
+        "{'$indexOfArray': ['$$r', '$$this', {'$add': ['$$this', 1]}]}",
+        "{'$indexOfArray': ['$$r', '$$this', 0, '$$this']}",
+        "{'$indexOfArray': ['$$r', '$$this', 0, {'$add': ['$$this', 1]}]}",
+        "{'$indexOfArray': ['$$r', '$$this', 10, 70]}",
+        "{'$slice': ['$$r', '$$this']}",
+        "{'$slice': ['$$r', {'$subtract': [0, '$$this']}]}",
+        "{'$slice': ['$$r', {'$multiply': [-2, '$$this']}]}",
+        "{'$slice': ['$$r', {'$multiply': [2, '$$this']}, 3]}",
+        "{'$slice': ['$$r', {'$multiply': [-2, '$$this']}, 3]}",
+        "{'$slice': ['$$r', {'$subtract': [0, '$$this']}, 100]}",
+    };
+
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        check_same("{'$range': [0, 75]}", bodies[i]);
+        check_same("{'$concatArrays': [{'$range': [5, 45]}, ['7', null], {'$range': [0, 60]}]}",
+                   bodies[i]);
+        check_same("[3, 4]", bodies[i]);
+    }
+}
+
+/* What the turns leave would be more than an expression may take. */
+TEST(a_long_reduction_gives_back_what_its_turns_took)
+{
+    struct work work;
+
+    begin(&work);
+    (void)evaluate("{'e': {'$reduce': {'input': {'$range': [0, {'$multiply': ['$_id', 700]}]}, "
+                   "'initialValue': 0, 'in': {'$add': ['$$value', {'$size': {'$range': [0, "
+                   "20000]}}, '$$this']}}}}",
+                   &work);
+    CHECK_INT((intmax_t)end(&work), >, 0);
+}
+
+/* ---- merging -------------------------------------------------------------------------------- */
+
+/* {_id: number, w: {f<first>: number, ...}} */
+static void append_wide(bson_t *documents, int number, int first, int count)
+{
+    bson_t document, fields;
+    char key[16];
+
+    snprintf(key, sizeof key, "%d", number);
+    BSON_APPEND_DOCUMENT_BEGIN(documents, key, &document);
+    BSON_APPEND_INT32(&document, "_id", number);
+    BSON_APPEND_DOCUMENT_BEGIN(&document, "w", &fields);
+    for (int i = 0; i < count; i++) {
+        snprintf(key, sizeof key, "f%d", first + i);
+        BSON_APPEND_INT32(&fields, key, number);
+    }
+    bson_append_document_end(&document, &fields);
+    bson_append_document_end(documents, &document);
+}
+
+/* The document that is the one group; bson_destroy it. */
+static bson_t *merged(bson_t *documents)
+{
+    bson_t *stages =
+        test_array("{'v': [{'$group': {'_id': null, 'm': {'$mergeObjects': '$w'}, 'n': "
+                   "{'$sum': 1}}}, {'$replaceRoot': {'newRoot': '$m'}}]}");
+    struct pipeline_world world;
+    bson_t result, *copy = NULL;
+    bson_error_t error;
+    bson_iter_t iter;
+
+    pipeline_world_init(&world);
+    CHECK_OK(pipeline_run(&world, stages, documents, &result, &error), error);
+    if (CHECK(bson_iter_init_find(&iter, &result, "0"))) {
+        struct value value = truce__value_of_iter(&iter);
+        bson_t document;
+
+        truce__value_bson(value, &document);
+        copy = bson_copy(&document);
+    }
+    pipeline_world_release(&world);
+    bson_destroy(&result);
+    bson_destroy(stages);
+    bson_destroy(documents);
+    return copy ? copy : bson_new();
+}
+
+/* Each field is looked for among all others: some 10^11 comparisons. */
+TEST(documents_of_very_many_fields_are_merged)
+{
+    enum { FIELDS = 300000 };
+    bson_t *documents = bson_new(), *whole;
+
+    append_wide(documents, 0, 0, FIELDS);
+    append_wide(documents, 1, FIELDS / 2, FIELDS);
+    whole = merged(documents);
+    CHECK_INT(bson_count_keys(whole), ==, FIELDS + FIELDS / 2);
+    bson_destroy(whole);
+}
+
+/* Copied at each turn, 150 GB. */
+TEST(very_many_documents_are_merged)
+{
+    enum { DOCUMENTS = 150000 };
+    bson_t *documents = bson_new(), *whole;
+
+    for (int i = 0; i < DOCUMENTS; i++)
+        append_wide(documents, i, i, 1);
+    whole = merged(documents);
+    CHECK_INT(bson_count_keys(whole), ==, DOCUMENTS);
+    bson_destroy(whole);
+}
+
+static void check_merged(int documents_count, int width)
+{
+    bson_t *documents = bson_new(), *whole;
+    bson_iter_t iter;
+    int at = 0;
+
+    for (int i = 0; i < documents_count; i++)
+        append_wide(documents, i, i, width);
+    whole = merged(documents);
+    CHECK(bson_iter_init(&iter, whole));
+    for (; bson_iter_next(&iter); at++) {
+        char key[16];
+
+        snprintf(key, sizeof key, "f%d", at);
+        CHECK_TEXT(key, bson_iter_key(&iter));
+        CHECK_INT(bson_iter_int32(&iter), ==, at < documents_count ? at : documents_count - 1);
+    }
+    CHECK_INT(at, ==, documents_count + width - 1);
+    bson_destroy(whole);
+}
+
+TEST(later_fields_win_in_the_places_of_those_before)
+{
+    check_merged(1, 3);
+    check_merged(2, 3);
+    check_merged(5, 4);
+    check_merged(100, 7);
+    check_merged(1000, 30);
+}
