@@ -17,6 +17,7 @@
 #define ELEMENTS  60000
 
 static truce_store *store;
+static char path[300]; /* of it */
 
 /* Documents {_id, a: [ELEMENTS different numbers]}. */
 static bson_t *long_document(int number)
@@ -36,7 +37,6 @@ static bson_t *long_document(int number)
 
 static bool open_filled(const char *uri)
 {
-    char path[300];
     bson_error_t error;
 
     snprintf(path, sizeof path, strcmp(uri, "file:") ? "%s" : "%s%s/deadline.truce", uri,
@@ -136,6 +136,61 @@ TEST(a_build_of_an_index_ends_and_leaves_none)
     CHECK_INT(count_indexes(), ==, 1);
     check_ends(build_unique);
     CHECK_INT(count_indexes(), ==, 1);
+    truce_store_close(store);
+    REQUIRE(open_filled("memory:"));
+    check_ends(build_plain);
+    check_ends(build_unique);
+    CHECK_INT(count_indexes(), ==, 1);
+    truce_store_close(store);
+}
+
+static truce_status drop_collection(bson_error_t *error)
+{
+    return truce_collection_drop(store, "c", error);
+}
+
+static truce_status drop_index(bson_error_t *error)
+{
+    return truce_index_drop(store, "c", "a_1", error);
+}
+
+/* What is in no cache has to be read before it can be given back. */
+static void reopen(void)
+{
+    bson_error_t error;
+
+    truce_store_close(store);
+    CHECK_OK(truce_store_open(path, NULL, &store, &error), error);
+}
+
+static void check_drop(long_call *call)
+{
+    bson_error_t error = {0};
+    int64_t before;
+
+    reopen();
+    before = truce_deadline_begin(1);
+    CHECK_STATUS(TRUCE_TIMEOUT, call(&error), error);
+    CHECK_INT(error.code, ==, CODE_MAX_TIME_MS_EXPIRED);
+    truce_deadline_end(before);
+}
+
+TEST(a_drop_ends_and_drops_nothing)
+{
+    bson_error_t error;
+    int64_t count;
+
+    REQUIRE(open_filled("file:"));
+    CHECK_OK(build_plain(&error), error);
+    check_drop(drop_index);
+    CHECK_INT(count_indexes(), ==, 2);
+    check_drop(drop_collection);
+    CHECK_OK(truce_count(store, "c", NULL, NULL, &count, &error), error);
+    CHECK_INT(count, ==, DOCUMENTS);
+    check_ends(check); /* the writer goes on, and so do others */
+    CHECK_OK(check(&error), error);
+    CHECK_OK(drop_index(&error), error);
+    CHECK_OK(drop_collection(&error), error);
     truce_store_close(store);
 }
 

@@ -507,8 +507,10 @@ TEST(what_sqlite_counts_ends_with_the_budget)
     CHECK_INT(error.code, ==, CODE_MAX_TIME_MS_EXPIRED);
     CHECK_INT(ticks, ==, 3);
     budget = of_three_looks();
+    truce__kv_bound(reader, &budget);
     CHECK_STATUS(TRUCE_TIMEOUT, truce__kv_rows_measure(reader, 0, &number, &bytes, &error), error);
     budget = of_three_looks();
+    truce__kv_bound(reader, &budget);
     CHECK_STATUS(TRUCE_TIMEOUT,
                  truce__kv_keys_within(reader, 1, text("0"), text("9"), 0, &number, &error), error);
     CHECK_INT(error.code, ==, CODE_MAX_TIME_MS_EXPIRED);

@@ -10,6 +10,7 @@ struct catalog_op {
     truce_status (*change)(struct catalog_op *op, struct writer *writer, bson_error_t *error);
     const char *name, *other; /* of the collection; its new name, or an index's */
     bool drop_target;
+    struct budget budget;
     truce_status status; /* its own answer */
     bson_error_t error;
 };
@@ -26,9 +27,12 @@ static truce_status run_change(struct write_op *base, struct writer *writer, bso
 {
     struct catalog_op *op = (struct catalog_op *)base;
 
+    truce__kv_bound(writer->kv, &op->budget);
     op->status = op->change(op, writer, &op->error);
-    /* a refused change has not written anything: whatever answers with a code refuses before */
-    if (op->status && op->error.domain == TRUCE_ERROR) {
+    truce__kv_bound(writer->kv, NULL);
+    /* a refused change has not written anything: whatever answers with a code refuses before, but for
+     * the end of its time, by which SQLite has rolled back */
+    if (op->status && (op->error.domain == TRUCE_ERROR || op->status == TRUCE_TIMEOUT)) {
         *error = op->error;
         return op->status;
     }
@@ -45,6 +49,7 @@ static truce_status run(struct engine *engine, struct catalog_op *op, bson_error
     op->base.run = run_change;
     op->base.relaxed = engine->relaxed;
     op->base.deadline_ns = truce__engine_deadline(engine, 0);
+    truce__engine_budget(engine, 0, &op->budget);
     status = truce__writer_run(&engine->writer, &op->base, error);
     if (!status && op->status) {
         status = op->status;

@@ -70,7 +70,6 @@ static int is_over(void *budget)
 
 void truce__kv_bound(struct kv *kv, struct budget *budget)
 {
-    truce_assert(kv->state != KV_WRITING);
     kv->budget = budget;
     sqlite3_progress_handler(kv->db, budget ? INSTRUCTIONS : 0, budget ? is_over : NULL, budget);
     (void)sqlite3_file_control(kv->db, "main", KV_PAGE_BOUND, &budget);

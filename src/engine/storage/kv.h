@@ -64,7 +64,8 @@ void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t si
 void truce__kv_patience(struct kv *kv, int64_t milliseconds);
 
 /* From now on what is read takes from the budget, inside SQLite's own loops, too: TIMEOUT when it is over.
- * NULL: there is no such bound. Not in a write transaction: SQLite reads pages to roll it back, and has to get them. */
+ * NULL: there is no such bound. Once it has ended something it is a bound no longer: in a write
+ * transaction SQLite reads pages to roll it back, and has to get them. */
 void truce__kv_bound(struct kv *kv, struct budget *budget);
 
 /* A stable view, until snapshot_end. `*version` changes with every change of the tables or of the

@@ -167,8 +167,10 @@ static int page_read(sqlite3_file *base, void *data, int size, sqlite3_int64 off
     bool header = offset + size <= HEADER_BYTES;
     int result;
 
-    if (truce__budget_spend(file->budget, STEPS_OF_PAGE, NULL))
+    if (truce__budget_spend(file->budget, STEPS_OF_PAGE, NULL)) {
+        file->budget = NULL; /* refused once: what SQLite reads to roll back it gets */
         return SQLITE_INTERRUPT;
+    }
     if (file->sums && !header && size < KV_PAGE_BYTES &&
         offset % KV_PAGE_BYTES + size <= KV_PAGE_BYTES)
         return read_part(file, data, size, offset);

@@ -234,6 +234,7 @@ static truce_status add_index(struct memory_store *store, const char *name, stru
 {
     struct memory_collection *collection = truce__memory_find(store, name);
     bool created = !collection, present = false;
+    struct budget budget;
     truce_status status;
 
     if (created)
@@ -241,7 +242,8 @@ static truce_status add_index(struct memory_store *store, const char *name, stru
     status = truce__index_admit((const struct index_spec *const *)collection->indexes,
                                 collection->indexes_count, spec, &present, error);
     if (!status && !present) {
-        status = truce__memory_index_add(collection, spec, error);
+        truce__store_budget(&store->base, 0, &budget);
+        status = truce__memory_index_add(collection, spec, &budget, error);
         *taken = !status;
     }
     if (status && created)

@@ -62,7 +62,7 @@ truce_status truce__memory_document_new(const struct memory_collection *collecti
  * another document than number `except` (SIZE_MAX: none is left out). */
 truce_status truce__memory_check_unique(const struct memory_collection *collection,
                                         const struct memory_document *document, size_t except,
-                                        bson_error_t *error);
+                                        struct budget *budget, bson_error_t *error);
 
 /* The collection takes over the caller's reference (insert, replace), or gives its own (remove). */
 void truce__memory_insert(struct memory_collection *collection, size_t position,
@@ -73,7 +73,7 @@ struct memory_document *truce__memory_remove(struct memory_collection *collectio
 
 /* Computes the keys of every document anew, with `spec` as one more index: all or nothing. */
 truce_status truce__memory_index_add(struct memory_collection *collection, struct index_spec *spec,
-                                     bson_error_t *error);
+                                     struct budget *budget, bson_error_t *error);
 void truce__memory_index_remove(struct memory_collection *collection, uint32_t number);
 
 /* ---- memory_read.c ---- */

@@ -2,6 +2,11 @@
 #include "base/assert.h"
 #include "store/memory/memory.h"
 
+#include <stdlib.h>
+
+#define STEPS_OF_DOCUMENT 4
+#define DOCUMENTS_OF_STEP 16 /* of which a unique key is looked for in each */
+
 /* ---- one document --------------------------------------------------------------------------- */
 
 static void free_keys(struct index_keys *keys, uint32_t count)
@@ -110,12 +115,16 @@ static truce_status check_index(const struct memory_collection *collection,
 
 truce_status truce__memory_check_unique(const struct memory_collection *collection,
                                         const struct memory_document *document, size_t except,
-                                        bson_error_t *error)
+                                        struct budget *budget, bson_error_t *error)
 {
     for (uint32_t i = 0; i < collection->indexes_count; i++) {
         truce_status status = TRUCE_OK;
 
-        if (collection->indexes[i]->unique)
+        if (!collection->indexes[i]->unique)
+            continue;
+        status =
+            truce__budget_spend(budget, (uint32_t)(collection->count / DOCUMENTS_OF_STEP), error);
+        if (!status)
             status = check_index(collection, collection->indexes[i], i, document, except, error);
         if (status)
             return status;
@@ -174,55 +183,131 @@ struct memory_document *truce__memory_remove(struct memory_collection *collectio
 
 /* ---- indexes -------------------------------------------------------------------------------- */
 
-/* Every document once more, with the keys of the indexes as they are now; in `rebuilt`, which takes
- * the place of the collection's documents if all went well. */
-static truce_status rebuild(struct memory_collection *collection, bson_error_t *error)
+/* Every document once more, with the keys of the indexes as they are now; a collection that differs
+ * in its documents alone. */
+static truce_status rebuild(const struct memory_collection *collection, struct budget *budget,
+                            struct memory_collection *rebuilt, bson_error_t *error)
 {
-    struct memory_collection rebuilt = *collection;
     truce_status status = TRUCE_OK;
 
-    rebuilt.documents = NULL;
-    rebuilt.count = rebuilt.room = 0;
+    *rebuilt = *collection;
+    rebuilt->documents = NULL;
+    rebuilt->count = rebuilt->room = 0;
     for (size_t i = 0; i < collection->count && !status; i++) {
+        const bson_t *bson = collection->documents[i]->bson;
         struct memory_document *document = NULL;
 
-        status =
-            truce__memory_document_new(&rebuilt, collection->documents[i]->bson, &document, error);
+        status = truce__budget_spend(budget, STEPS_OF_DOCUMENT + bson->len / 64, error);
         if (!status)
-            status = truce__memory_check_unique(&rebuilt, document, SIZE_MAX, error);
+            status = truce__memory_document_new(rebuilt, bson, &document, error);
         if (!status)
-            truce__memory_insert(&rebuilt, rebuilt.count, document);
-        else
-            truce__memory_document_release(document);
+            truce__memory_insert(rebuilt, rebuilt->count, document);
     }
-    if (!status) {
-        struct memory_collection swap = *collection;
+    return status;
+}
 
-        *collection = rebuilt;
-        rebuilt = swap;
+static void release_documents(struct memory_collection *collection)
+{
+    for (size_t i = 0; i < collection->count; i++)
+        truce__memory_document_release(collection->documents[i]);
+    bson_free(collection->documents);
+}
+
+/* The documents of `rebuilt` take the place of the collection's. */
+static void replace_documents(struct memory_collection *collection,
+                              struct memory_collection *rebuilt)
+{
+    struct memory_collection before = *collection;
+
+    *collection = *rebuilt;
+    release_documents(&before);
+}
+
+struct placed_key {
+    const uint8_t *bytes;
+    size_t size, position;
+};
+
+static int compare_placed(const void *a, const void *b)
+{
+    const struct placed_key *x = a, *y = b;
+    int order = compare_keys(x->bytes, x->size, y->bytes, y->size);
+
+    return order ? order : (x->position > y->position) - (x->position < y->position);
+}
+
+/* All keys of one index; `keys` is allocated here. */
+static size_t place_keys(const struct memory_collection *collection, uint32_t number,
+                         struct placed_key **keys)
+{
+    size_t count = 0, at = 0;
+
+    for (size_t i = 0; i < collection->count; i++)
+        count += collection->documents[i]->keys[number].count;
+    *keys = bson_malloc0((count + 1) * sizeof **keys);
+    for (size_t i = 0; i < collection->count; i++) {
+        const struct index_keys *of = &collection->documents[i]->keys[number];
+
+        for (uint32_t j = 0; j < of->count; j++, at++) {
+            (*keys)[at].bytes = key_at(of, j, &(*keys)[at].size);
+            (*keys)[at].position = i;
+        }
     }
-    for (size_t i = 0; i < rebuilt.count; i++)
-        truce__memory_document_release(rebuilt.documents[i]);
-    bson_free(rebuilt.documents);
+    return count;
+}
+
+/* Does each key of the index stand in one document only? The first document in order that has one of another
+ * is refused. */
+static truce_status check_all(const struct memory_collection *collection, uint32_t number,
+                              bson_error_t *error)
+{
+    const struct placed_key *found = NULL;
+    struct placed_key *keys;
+    size_t count = place_keys(collection, number, &keys);
+    truce_status status = TRUCE_OK;
+
+    qsort(keys, count, sizeof *keys, compare_placed);
+    for (size_t i = 1; i < count; i++) {
+        bool same = !compare_keys(keys[i].bytes, keys[i].size, keys[i - 1].bytes, keys[i - 1].size);
+
+        if (same && keys[i].position != keys[i - 1].position &&
+            (!found || keys[i].position < found->position))
+            found = &keys[i];
+    }
+    if (found)
+        status = truce__index_refuse_duplicate(
+            collection->name, collection->indexes[number],
+            truce__value_document(collection->documents[found->position]->bson), found->bytes,
+            found->size, error);
+    bson_free(keys);
     return status;
 }
 
 truce_status truce__memory_index_add(struct memory_collection *collection, struct index_spec *spec,
-                                     bson_error_t *error)
+                                     struct budget *budget, bson_error_t *error)
 {
+    uint32_t number = collection->indexes_count++;
+    struct memory_collection rebuilt;
     truce_status status;
 
-    collection->indexes = bson_realloc(collection->indexes, (collection->indexes_count + 1) *
-                                                                sizeof(struct index_spec *));
-    collection->indexes[collection->indexes_count++] = spec;
-    status = rebuild(collection, error);
-    if (status)
-        collection->indexes_count--;
+    collection->indexes =
+        bson_realloc(collection->indexes, collection->indexes_count * sizeof(struct index_spec *));
+    collection->indexes[number] = spec;
+    status = rebuild(collection, budget, &rebuilt, error);
+    if (!status && spec->unique)
+        status = check_all(&rebuilt, number, error);
+    if (!status) {
+        replace_documents(collection, &rebuilt);
+        return TRUCE_OK;
+    }
+    release_documents(&rebuilt);
+    collection->indexes_count--;
     return status;
 }
 
 void truce__memory_index_remove(struct memory_collection *collection, uint32_t number)
 {
+    struct memory_collection rebuilt;
     truce_status status;
 
     truce_assert(number < collection->indexes_count);
@@ -231,6 +316,7 @@ void truce__memory_index_remove(struct memory_collection *collection, uint32_t n
     collection->indexes_count--;
     memmove(collection->indexes + number, collection->indexes + number + 1,
             (collection->indexes_count - number) * sizeof(struct index_spec *));
-    status = rebuild(collection, NULL);
+    status = rebuild(collection, NULL, &rebuilt, NULL);
     truce_assert(status == TRUCE_OK);
+    replace_documents(collection, &rebuilt);
 }

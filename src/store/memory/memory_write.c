@@ -103,7 +103,8 @@ static truce_status insert(struct writing *writing, const char *name, const bson
     }
     status = truce__memory_document_new(collection, bson, &document, error);
     if (!status)
-        status = truce__memory_check_unique(collection, document, SIZE_MAX, error);
+        status =
+            truce__memory_check_unique(collection, document, SIZE_MAX, &writing->budget, error);
     if (status) {
         truce__memory_document_release(document);
         return status;
@@ -122,7 +123,8 @@ static truce_status replace(struct writing *writing, struct memory_collection *c
     if (!status)
         status = truce__memory_document_new(collection, bson, &document, error);
     if (!status)
-        status = truce__memory_check_unique(collection, document, position, error);
+        status =
+            truce__memory_check_unique(collection, document, position, &writing->budget, error);
     if (status) {
         truce__memory_document_release(document);
         return status;
