@@ -29,6 +29,7 @@
 #include "truce/status.h"
 #include "truce/store.h"
 #include "truce/sweep.h"
+#include "truce/transfer.h"
 #include "truce/version.h"
 
 #endif

@@ -82,4 +82,11 @@
 #define LEDGER_CSV_RULES_MAX        1000  /* of one import */
 #define LEDGER_NAME_MAX             200   /* bytes of an account's name */
 
+#define TRANSFER_ENTRIES_MAX        100
+#define TRANSFER_BYTES_MAX          (4 * 1024 * 1024) /* of a transfer's document */
+#define TRANSFER_META_BYTES_MAX     (64 * 1024)
+#define TRANSFER_NAME_MAX           100                 /* bytes of the name of a field */
+#define TRANSFER_RESUME_MS          1800000             /* default */
+#define TRANSFER_KEEP_MS            INT64_C(2592000000) /* default */
+
 #endif

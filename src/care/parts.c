@@ -3,6 +3,7 @@
 #include "commit/commit_care.h"
 #include "patterns/ledger/ledger_care.h"
 #include "patterns/queue/queue_care.h"
+#include "patterns/transfer/transfer_care.h"
 
 /* The store itself first, for all else stands on it; then commits: what they hold stands in everybody's
  * way. */
@@ -11,6 +12,7 @@ const struct care truce__care_parts[] = {
     {"commits", truce__commit_sweep, truce__commit_check},
     {"queues", truce__queue_sweep, truce__queue_check},
     {"ledgers", truce__ledger_sweep, truce__ledger_check},
+    {"transfers", truce__transfer_sweep, truce__transfer_check},
 };
 
 const uint32_t truce__care_parts_count = sizeof truce__care_parts / sizeof *truce__care_parts;

@@ -29,7 +29,8 @@
 #define QUEUE_CRONS     "truce_queue_crons"
 #define QUEUE_GATES     "truce_queue_gates"
 #define QUEUE_LANES     "truce_queue_lanes"
-#define LEDGERS         "truce_ledgers" /* the ledgers of the store, and their currencies */
+#define LEDGERS         "truce_ledgers"   /* the ledgers of the store, and their currencies */
+#define TRANSFERS       "truce_transfers" /* the books of transfers, and where things stand in them */
 #define PROBE           "truce_probe"
 
 /* earlier versions of the documents of X stand in "X.revisions" */

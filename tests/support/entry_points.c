@@ -8,6 +8,7 @@
 #include "truce/request.h"
 #include "truce/revision.h"
 #include "truce/set.h"
+#include "truce/transfer.h"
 
 /* What a call is given: places 0, 1, 2 are documents, 3 is a value. */
 struct given {
@@ -520,6 +521,64 @@ static truce_status call_set_replay(struct given *g)
     return status;
 }
 
+/* ---- transfers ------------------------------------------------------------------------------- */
+
+typedef truce_status transfer_step(truce_transfers *transfers, struct given *g);
+
+static truce_status in_transfers(struct given *g, transfer_step *step)
+{
+    truce_transfer_options options = {
+        .collection = "moves", .accounts = "things", .mechanism = TRUCE_MECHANISM_JOURNAL};
+    truce_transfers *transfers = truce_transfers_new(g->store, &options);
+    truce_status status = step(transfers, g);
+
+    truce_transfers_free(transfers);
+    return status;
+}
+
+static truce_status transfer_entry(truce_transfers *transfers, struct given *g)
+{
+    truce_transfer_entry entry = {
+        .collection = "things",
+        .id = &(bson_value_t){.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}},
+        .guard = g->a,
+        .effect = g->b,
+        .undo = g->c};
+    bson_value_t id = {.value_type = BSON_TYPE_INT32};
+    truce_transfer transfer = {.id = &id, .entries = &entry, .count = 1};
+
+    return truce_transfer_start(transfers, NULL, &transfer, NULL, &g->error);
+}
+
+static truce_status transfer_move(truce_transfers *transfers, struct given *g)
+{
+    bson_value_t one = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
+    truce_transfer transfer = {
+        .id = &one, .source = &one, .destination = g->id, .value = &one, .meta = g->a};
+
+    return truce_transfer_start(transfers, NULL, &transfer, NULL, &g->error);
+}
+
+static truce_status transfer_resume(truce_transfers *transfers, struct given *g)
+{
+    return truce_transfer_resume(transfers, g->id, &g->error);
+}
+
+static truce_status call_transfer_entry(struct given *g)
+{
+    return in_transfers(g, transfer_entry);
+}
+
+static truce_status call_transfer_move(struct given *g)
+{
+    return in_transfers(g, transfer_move);
+}
+
+static truce_status call_transfer_resume(struct given *g)
+{
+    return in_transfers(g, transfer_resume);
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 enum { A = 1, B = 2, C = 4, ID = 8, DOCUMENTS = 3, PLACES = 4 };
@@ -574,6 +633,9 @@ static const struct entry_point {
     {"set_add", call_set_add, A | B},
     {"set_show", call_set_show, A},
     {"set_replay", call_set_replay, A},
+    {"transfer_entry", call_transfer_entry, A | B | C},
+    {"transfer_move", call_transfer_move, A | ID},
+    {"transfer_resume", call_transfer_resume, ID},
 };
 
 const uint32_t entry_points_count = sizeof entry_points / sizeof *entry_points;

@@ -330,6 +330,35 @@ CALL(ledger_page, truce_ledger_page, {
     truce_ledger_free(ledger);
     return status;
 })
+CALL(transfer_options, truce_transfer_options, {
+    truce_transfers *transfers;
+    truce_status status;
+
+    given.collection = "moves";
+    transfers = truce_transfers_new(store, &given);
+    status =
+        truce_transfer_resume(transfers, &(bson_value_t){.value_type = BSON_TYPE_INT32}, error);
+    truce_transfers_free(transfers);
+    return status;
+})
+CALL(transfer, truce_transfer, {
+    truce_transfers *transfers =
+        truce_transfers_new(store, &(truce_transfer_options){.collection = "moves"});
+    truce_status status = truce_transfer_start(transfers, NULL, &given, NULL, error);
+
+    truce_transfers_free(transfers);
+    return status;
+})
+CALL(transfer_entry, truce_transfer_entry, {
+    bson_value_t id = {.value_type = BSON_TYPE_INT32};
+    truce_transfer of_one = {.id = &id, .entries = &given, .count = 1};
+    truce_transfers *transfers =
+        truce_transfers_new(store, &(truce_transfer_options){.collection = "moves"});
+    truce_status status = truce_transfer_start(transfers, NULL, &of_one, NULL, error);
+
+    truce_transfers_free(transfers);
+    return status;
+})
 CALL(revision_options, truce_revision_options, {
     truce_revision_result result;
     truce_revision *posts;
@@ -416,6 +445,9 @@ static const struct {
     {"truce_ledger_transaction", ledger_linked},
     {"truce_ledger_moment", ledger_moment},
     {"truce_ledger_page", ledger_page},
+    {"truce_transfer_options", transfer_options},
+    {"truce_transfer", transfer},
+    {"truce_transfer_entry", transfer_entry},
     {"truce_http_request", http},
     {"truce_sweep_options", sweep},
     {"truce_check_options", check},
@@ -466,7 +498,7 @@ static const char *const filled[] = {
     "truce_check_report",   "truce_slow_call",       "truce_set_converted",
     "truce_job_added",      "truce_salvage_report",  "truce_ledger_result",
     "truce_compact_report", "truce_ledger_balance",  "truce_ledger_line",
-    "truce_ledger_report",
+    "truce_ledger_report",  "truce_transfer_result",
 };
 
 static bool is_known(const char *name)

@@ -1,0 +1,428 @@
+/*
+ * Two-phase transfers: the handle, the layout that is kept, and the calls.
+ *
+ *     pending -> committed -> applied -> done             the way forward
+ *     pending -> canceling -> canceled                    the way back
+ *
+ *     1. read the fences of all documents, then insert the transfer, pending (or find it there: then read it)
+ *     2. each entry before:   {_id, guard, fence as read, marks: no T} -> effect, push T
+ *     3. {T, pending} -> committed
+ *     4. each entry after:    {_id, fence as read, marks: no T} -> effect, push T
+ *     5. {T, committed} -> applied; from here on nobody applies
+ *     6. each document:       {_id, marks: T} -> pull T, fence + 1;       then {T, applied} -> done
+ *     back: {T, pending} -> canceling; each document of an entry before:
+ *                             {_id, marks: T} -> undo, pull T, fence + 1, or else {_id, marks: no T} -> fence + 1, until
+ *                             one of the two matches; then {T, canceling} -> canceled
+ *
+ * A step 2 or 4 that matches nothing: there is the mark: it was made. The fence moved: from 1 on, with a look at T after
+ * it. The guard fails: back. A transfer without entries after the decision goes from pending to applied.
+ *
+ * Invariants (models/transfer.cpp is the model; its mutants are these rules, left out one by one):
+ *
+ *   F1  An effect and its mark are one write, which finds no mark: so it is made at most once while the mark is there.
+ *   F2  It compares a fence that was read BEFORE the transfer was seen in the state that allows it (inserted by this
+ *       caller, read, or decided by this caller). A mark goes, or is kept from coming, only with a write that raises the
+ *       fence: so what comes late, of whoever stopped for however long, finds another fence.
+ *   F3  Marks go in "applied" only, when nobody makes entries any more: not while others may still credit.
+ *   F4  Back: a document without the mark is fenced off before "canceled", with a write that looks for the mark once more.
+ *   F5  Credits come after the decision: what they bring cannot be taken back, so it can be spent.
+ *   F6  A state changes by a write that compares the one before.
+ *   F7  Every write of a document finds no intent of a commit in it, and leaves a fresh _rev: so commits that read it
+ *       notice, and a held document is waited for.
+ *
+ * A crash leaves a transfer between two states; whoever comes goes on from there, and clocks decide nothing: the sweep's
+ * wait is politeness. An ended transfer is removed after keep_ms; an insert of the same id that was sent before and
+ * lands later than that would begin anew, which is why it is long.
+ *
+ * In one step (transfer_commit.c): where a commit is native all of it is one, and T is inserted in "done".
+ *
+ * The recipe's own documents have no entries: all of theirs are before (it makes both in "pending"), and no fence: no
+ * fence is a fence that is not there.
+ *
+ * Deliberately not done: unique values (`_keys`) are not kept by a transfer's writes, as with plain ones.
+ *
+ *     transfer_build.c   from a request to a document     transfer_plan.c   and its entries
+ *     transfer_step.c    single writes                    transfer_drive.c  the order of them
+ *     transfer_commit.c  in one step                      transfer_care.c   sweep and check
+ */
+#include "patterns/transfer/transfer.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/deadline.h"
+#include "base/field.h"
+#include "base/room.h"
+#include "patterns/transfer/transfer_commit.h"
+#include "query/incoming.h"
+#include "store/reserved.h"
+#include "store/view.h"
+
+/* ---- the handle ------------------------------------------------------------------------------- */
+
+static void refuse(truce_transfers *transfers, const char *format, const char *what)
+{
+    if (!transfers->refused)
+        (void)truce__fail(TRUCE_INVALID, &transfers->refusal, format, what);
+    transfers->refused = true;
+}
+
+static bool plain_field(const char *field)
+{
+    return !field || (field[0] && field[0] != '$' && field[0] != '_' && !strchr(field, '.') &&
+                      strlen(field) <= TRANSFER_NAME_MAX);
+}
+
+static void check_options(truce_transfers *transfers, const truce_transfer_options *options)
+{
+    const char *marks = options->marks ? options->marks : "pendingTransactions",
+               *fence = options->fence ? options->fence : "pendingFence",
+               *field = options->field ? options->field : "balance";
+
+    if (truce__reserved(options->collection) ||
+        (options->accounts && truce__reserved(options->accounts)))
+        refuse(transfers, "a collection of transfer book \"%.100s\" is truce's own",
+               options->collection);
+    if (!plain_field(marks) || !plain_field(fence) || !field[0] ||
+        strlen(field) > TRANSFER_NAME_MAX)
+        refuse(
+            transfers,
+            "transfer book \"%.100s\": marks and fence are fields at the top of a document, of up "
+            "to 100 bytes, and without \"$\" or \"_\" in front",
+            options->collection);
+    else if (!strcmp(marks, fence) || !strcmp(marks, field) || !strcmp(fence, field))
+        refuse(transfers, "transfer book \"%.100s\": field, marks and fence are different fields",
+               options->collection);
+    if (options->keep_ms < -1 || (options->keep_ms > 0 && options->keep_ms < 60000))
+        refuse(transfers, "transfer book \"%.100s\": keep_ms is a minute at least, or -1",
+               options->collection);
+}
+
+truce_transfers *truce_transfers_new(truce_store *store, const truce_transfer_options *options)
+{
+    truce_transfers *transfers = bson_malloc0(sizeof *transfers);
+    const char *collection = options ? options->collection : NULL;
+
+    truce_assert(store);
+    transfers->store = store;
+    transfers->collection = bson_strdup(collection ? collection : "");
+    pthread_mutex_init(&transfers->mutex, NULL);
+    transfers->refused =
+        ROOM_CHECK(options, "truce_transfer_options", &transfers->refusal) != TRUCE_OK;
+    if (!collection || !collection[0]) {
+        refuse(transfers, "%s", "transfers have a collection: the option `collection` is missing");
+        return transfers;
+    }
+    check_options(transfers, options);
+    transfers->deadline_ms = options->deadline_ms ? options->deadline_ms : COMMIT_DEADLINE_MS;
+    transfers->mechanism = options->mechanism;
+    transfers->wanted = (struct transfer_layout){
+        bson_strdup(options->accounts), bson_strdup(options->field), bson_strdup(options->marks),
+        bson_strdup(options->fence),    options->resume_ms,          options->keep_ms};
+    return transfers;
+}
+
+static void release_layout(struct transfer_layout *layout)
+{
+    bson_free(layout->accounts);
+    bson_free(layout->field);
+    bson_free(layout->marks);
+    bson_free(layout->fence);
+}
+
+void truce_transfers_free(truce_transfers *transfers)
+{
+    if (!transfers)
+        return;
+    release_layout(&transfers->wanted);
+    release_layout(&transfers->layout);
+    pthread_mutex_destroy(&transfers->mutex);
+    bson_free(transfers->collection);
+    bson_free(transfers);
+}
+
+bool truce__transfers_in_one_step(const truce_transfers *transfers)
+{
+    return transfers->mechanism != TRUCE_MECHANISM_JOURNAL &&
+           transfers->store->capabilities & TRUCE_CAN_ATOMIC_BULK;
+}
+
+truce_status truce__transfers_usable(const truce_transfers *transfers, const bson_value_t *id,
+                                     bson_error_t *error)
+{
+    bson_t holder = BSON_INITIALIZER;
+    truce_status status;
+    bool good;
+
+    if (transfers->refused) {
+        if (error)
+            *error = transfers->refusal;
+        return TRUCE_INVALID;
+    }
+    status = truce__check_value(id, "id of the transfer", error);
+    if (status)
+        return status;
+    BSON_APPEND_VALUE(&holder, "_id", id);
+    good = truce__value_identifies(
+        truce__value_field(truce__value_document(&holder), "_id", strlen("_id")));
+    bson_destroy(&holder);
+    return good ? TRUCE_OK
+                : truce__fail(TRUCE_INVALID, error,
+                              "the id of a transfer is a text, a number, an ObjectId, a date, a "
+                              "bool or a binary");
+}
+
+/* ---- the layout that is kept ------------------------------------------------------------------ */
+
+static const char *or_else(const char *text, const char *otherwise)
+{
+    return text ? text : otherwise;
+}
+
+/* {_id, accounts?, field, marks, fence, resume_ms, keep_ms} of a book that is new */
+static void append_layout(const truce_transfers *transfers, bson_t *document)
+{
+    const struct transfer_layout *wanted = &transfers->wanted;
+
+    BSON_APPEND_UTF8(document, "_id", transfers->collection);
+    if (wanted->accounts)
+        BSON_APPEND_UTF8(document, "accounts", wanted->accounts);
+    BSON_APPEND_UTF8(document, "field", or_else(wanted->field, "balance"));
+    BSON_APPEND_UTF8(document, "marks", or_else(wanted->marks, "pendingTransactions"));
+    BSON_APPEND_UTF8(document, "fence", or_else(wanted->fence, "pendingFence"));
+    BSON_APPEND_INT64(document, "resume_ms",
+                      wanted->resume_ms ? wanted->resume_ms : TRANSFER_RESUME_MS);
+    BSON_APPEND_INT64(document, "keep_ms", wanted->keep_ms ? wanted->keep_ms : TRANSFER_KEEP_MS);
+}
+
+static bool another(const char *wanted, const char *kept)
+{
+    return wanted && strcmp(wanted, kept) != 0;
+}
+
+/* What was made with one layout is found by no other. Accounts may be said later. */
+static truce_status compare_layout(const truce_transfers *transfers, const bson_t *kept,
+                                   bson_error_t *error)
+{
+    const struct transfer_layout *wanted = &transfers->wanted;
+    const struct {
+        const char *name, *wanted;
+    } fields[] = {{"accounts", wanted->accounts},
+                  {"field", wanted->field},
+                  {"marks", wanted->marks},
+                  {"fence", wanted->fence}};
+
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        const char *there = truce__field_text(kept, fields[i].name);
+
+        if (another(fields[i].wanted, there) && (i || there[0]))
+            return truce__fail(TRUCE_INVALID, error,
+                               "transfer book \"%s\" was made with %s \"%s\", and is opened with "
+                               "\"%s\"",
+                               transfers->collection, fields[i].name, there, fields[i].wanted);
+    }
+    return TRUCE_OK;
+}
+
+/* What may change later, and did: {$set: ...}; empty: nothing. */
+static void append_changes(const truce_transfers *transfers, const bson_t *kept, bson_t *update)
+{
+    const struct transfer_layout *wanted = &transfers->wanted;
+    bson_t set = BSON_INITIALIZER;
+
+    if (wanted->accounts && !truce__field_text(kept, "accounts")[0])
+        BSON_APPEND_UTF8(&set, "accounts", wanted->accounts);
+    if (wanted->resume_ms && wanted->resume_ms != truce__field_number(kept, "resume_ms"))
+        BSON_APPEND_INT64(&set, "resume_ms", wanted->resume_ms);
+    if (wanted->keep_ms && wanted->keep_ms != truce__field_number(kept, "keep_ms"))
+        BSON_APPEND_INT64(&set, "keep_ms", wanted->keep_ms);
+    if (!bson_empty(&set))
+        BSON_APPEND_DOCUMENT(update, "$set", &set);
+    bson_destroy(&set);
+}
+
+static void take_layout(const bson_t *kept, struct transfer_layout *layout)
+{
+    *layout = (struct transfer_layout){bson_strdup(truce__field_text(kept, "accounts")),
+                                       bson_strdup(truce__field_text(kept, "field")),
+                                       bson_strdup(truce__field_text(kept, "marks")),
+                                       bson_strdup(truce__field_text(kept, "fence")),
+                                       truce__field_number(kept, "resume_ms"),
+                                       truce__field_number(kept, "keep_ms")};
+}
+
+/* The book's line of TRANSFERS; it is there from now on. *layout is what it says, unless an update has to be seen
+ * first: then CONFLICT. */
+static truce_status define_once(truce_transfers *transfers, struct transfer_layout *layout,
+                                bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(transfers->collection)), kept,
+           update = BSON_INITIALIZER;
+    truce_status status = truce_find_one(transfers->store, TRANSFERS, filter, NULL, &kept, error);
+
+    if (status == TRUCE_NOT_FOUND) {
+        append_layout(transfers, &update);
+        status = truce_insert(transfers->store, TRANSFERS, &update, NULL, error);
+        status = status && status != TRUCE_DUPLICATE ? status : TRUCE_CONFLICT;
+    } else if (!status) {
+        status = compare_layout(transfers, &kept, error);
+        append_changes(transfers, &kept, &update);
+        if (!status && bson_empty(&update))
+            take_layout(&kept, layout);
+        else if (!status)
+            status = truce_update(transfers->store, TRANSFERS, filter, &update, NULL, NULL, error);
+        if (!status && !bson_empty(&update))
+            status = TRUCE_CONFLICT;
+    }
+    bson_destroy(&update);
+    bson_destroy(&kept);
+    bson_destroy(filter);
+    return status;
+}
+
+static truce_status define(truce_transfers *transfers, struct transfer_layout *layout,
+                           bson_error_t *error)
+{
+    struct worker worker;
+    truce_status status;
+    int round = 0;
+
+    truce__worker_init(&worker, transfers->store, transfers->deadline_ms);
+    do
+        status = define_once(transfers, layout, error);
+    while (truce__repeatable(status) &&
+           (round++ < 3 || !truce__worker_wait(&worker, "the store", NULL)));
+    return status;
+}
+
+truce_status truce__transfers_layout(truce_transfers *transfers, const bson_t *book,
+                                     bson_error_t *error)
+{
+    if (transfers->refused || !plain_field(truce__field_text(book, "marks")) ||
+        !plain_field(truce__field_text(book, "fence")))
+        return truce__fail(TRUCE_INVALID, error, "\"%s\" is no book of transfers",
+                           transfers->collection);
+    release_layout(&transfers->layout);
+    take_layout(book, &transfers->layout);
+    return TRUCE_OK;
+}
+
+static truce_status make_indexes(const truce_transfers *transfers, bson_error_t *error)
+{
+    bson_t *states =
+               BCON_NEW("key", "{", "state", BCON_INT32(1), "lastModified", BCON_INT32(1), "}"),
+           *ends = BCON_NEW("key", "{", "expires", BCON_INT32(1), "}", "sparse", BCON_BOOL(true));
+    truce_status status =
+        truce_index_create(transfers->store, transfers->collection, states, error);
+
+    if (!status)
+        status = truce_index_create(transfers->store, transfers->collection, ends, error);
+    bson_destroy(ends);
+    bson_destroy(states);
+    return status;
+}
+
+truce_status truce__transfers_ready(truce_transfers *transfers, bson_error_t *error)
+{
+    struct transfer_layout layout = {0};
+    truce_status status;
+    bool ready;
+
+    pthread_mutex_lock(&transfers->mutex);
+    ready = transfers->ready;
+    pthread_mutex_unlock(&transfers->mutex);
+    if (ready)
+        return TRUCE_OK;
+    status = truce__view_guard(transfers->store, "write", transfers->collection, error);
+    if (!status)
+        status = make_indexes(transfers, error);
+    if (!status)
+        status = define(transfers, &layout, error);
+    pthread_mutex_lock(&transfers->mutex);
+    if (!status && !transfers->ready) {
+        transfers->layout = layout;
+        transfers->ready = true;
+        layout = (struct transfer_layout){0};
+    }
+    pthread_mutex_unlock(&transfers->mutex);
+    release_layout(&layout);
+    return status;
+}
+
+/* ---- the calls -------------------------------------------------------------------------------- */
+
+static truce_status begin(truce_transfers *transfers, const bson_value_t *id, bson_error_t *error)
+{
+    truce_status status = truce__transfers_usable(transfers, id, error);
+
+    return status ? status : truce__transfers_ready(transfers, error);
+}
+
+static truce_status check_room(const truce_transfer *transfer, bson_error_t *error)
+{
+    truce_status status = ROOM_CHECK(transfer, "truce_transfer", error);
+
+    for (uint32_t i = 0; !status && i < transfer->count; i++)
+        status = ROOM_CHECK(&transfer->entries[i], "truce_transfer_entry", error);
+    return status;
+}
+
+truce_status truce_transfer_start(truce_transfers *transfers, truce_commit *commit,
+                                  const truce_transfer *transfer, truce_transfer_result *result,
+                                  bson_error_t *error)
+{
+    DEADLINE_SCOPE(transfers->deadline_ms);
+    truce_transfer_result nobody;
+    bson_t document;
+    truce_status status = check_room(transfer, error);
+
+    if (!result)
+        result = &nobody;
+    *result = (truce_transfer_result){0};
+    if (!status)
+        status = begin(transfers, transfer->id, error);
+    if (status)
+        return status;
+    status = truce__transfer_build(transfers, transfer, &document, error);
+    if (status)
+        bson_destroy(&document);
+    else if (commit || truce__transfers_in_one_step(transfers))
+        status = truce__transfer_at_once(transfers, commit, &document, &result->exists, error);
+    else
+        status = truce__transfer_drive(transfers, transfer->id, &document, &result->exists, error);
+    return status;
+}
+
+truce_status truce_transfer_resume(truce_transfers *transfers, const bson_value_t *id,
+                                   bson_error_t *error)
+{
+    DEADLINE_SCOPE(transfers->deadline_ms);
+    truce_status status = begin(transfers, id, error);
+    bool exists;
+
+    return status ? status : truce__transfer_drive(transfers, id, NULL, &exists, error);
+}
+
+truce_status truce_transfer_cancel(truce_transfers *transfers, const bson_value_t *id,
+                                   bson_error_t *error)
+{
+    DEADLINE_SCOPE(transfers->deadline_ms);
+    truce_status status = begin(transfers, id, error);
+
+    return status ? status : truce__transfer_undo(transfers, id, error);
+}
+
+truce_status truce_transfer_get(truce_transfers *transfers, const bson_value_t *id,
+                                bson_t *document, bson_error_t *error)
+{
+    DEADLINE_SCOPE(transfers->deadline_ms);
+    truce_status status = truce__transfers_usable(transfers, id, error);
+    struct worker worker;
+
+    bson_init(document);
+    if (status)
+        return status;
+    truce__worker_init(&worker, transfers->store, transfers->deadline_ms);
+    bson_destroy(document);
+    return truce__journal_read(&worker, transfers->collection, id, document, error);
+}

@@ -1,0 +1,473 @@
+/* The order of the steps, from wherever a transfer is to its end. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/id.h"
+#include "patterns/transfer/transfer.h"
+
+static const char *const state_names[] = {
+    [TRANSFER_INITIAL] = "initial",     [TRANSFER_PENDING] = "pending",
+    [TRANSFER_COMMITTED] = "committed", [TRANSFER_APPLIED] = "applied",
+    [TRANSFER_DONE] = "done",           [TRANSFER_CANCELING] = "canceling",
+    [TRANSFER_CANCELED] = "canceled",
+};
+
+struct drive {
+    truce_transfers *transfers;
+    const bson_value_t *id;
+    struct worker worker;
+    struct transfer_plan plan;
+    struct transfer_look *looks; /* of the plan; NULL: there is no plan yet */
+    bson_t current;              /* as it was read last, or inserted */
+    enum transfer_state state;   /* its state, or the one that it was brought to since */
+    uint32_t rounds;
+};
+
+/* ---- states ----------------------------------------------------------------------------------- */
+
+enum transfer_state truce__transfer_state(const bson_t *document)
+{
+    const char *text = truce__field_text(document, "state");
+
+    for (size_t i = TRANSFER_INITIAL; i < sizeof state_names / sizeof *state_names; i++) {
+        if (!strcmp(text, state_names[i]))
+            return (enum transfer_state)i;
+    }
+    return !strcmp(text, "cancelled") ? TRANSFER_CANCELED
+                                      : TRANSFER_NONE; /* as the recipe has it */
+}
+
+truce_status truce__transfer_other(const truce_transfers *transfers, const bson_value_t *id,
+                                   bson_error_t *error)
+{
+    char text[200];
+
+    return truce__fail(TRUCE_DUPLICATE, error, "%s was started before, with other content",
+                       truce__transfer_show(transfers->collection, id, text, sizeof text));
+}
+
+truce_status truce__transfer_answer(const truce_transfers *transfers, const bson_t *document,
+                                    bson_error_t *error)
+{
+    const char *reason = truce__field_text(document, "reason");
+    bson_value_t id = truce__transfer_id(document);
+    char text[200];
+
+    if (truce__transfer_state(document) == TRANSFER_DONE)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_REFUSED, error, "%s is canceled: %s",
+                       truce__transfer_show(transfers->collection, &id, text, sizeof text),
+                       reason[0] ? reason : "somebody canceled it");
+}
+
+void truce__transfer_enters(const truce_transfers *transfers, enum transfer_state state,
+                            const char *reason, bson_t *document)
+{
+    int64_t now_ms = truce__clock_wall_ms();
+
+    BSON_APPEND_UTF8(document, "state", state_names[state]);
+    BSON_APPEND_DATE_TIME(document, "lastModified", now_ms);
+    if (reason)
+        BSON_APPEND_UTF8(document, "reason", reason);
+    if (state != TRANSFER_DONE && state != TRANSFER_CANCELED)
+        return;
+    BSON_APPEND_DATE_TIME(document, "ended", now_ms);
+    if (transfers->layout.keep_ms >= 0)
+        BSON_APPEND_DATE_TIME(document, "expires", now_ms + transfers->layout.keep_ms);
+}
+
+/* F6. *changed false: it is in another state, or it cannot be told. */
+static truce_status enter(struct drive *drive, enum transfer_state to, const char *reason,
+                          bool *changed, bson_error_t *error)
+{
+    truce_transfers *transfers = drive->transfers;
+    bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, inner;
+    truce_write_result result = {0};
+    bson_oid_t rev;
+    truce_status status;
+
+    truce__id_new(&rev);
+    BSON_APPEND_VALUE(&filter, "_id", drive->id);
+    BSON_APPEND_UTF8(&filter, "state", state_names[drive->state]);
+    BCON_APPEND(&filter, "_intent", "{", "$exists", BCON_BOOL(false), "}");
+    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &inner);
+    truce__transfer_enters(transfers, to, reason, &inner);
+    BSON_APPEND_OID(&inner, "_rev", &rev);
+    bson_append_document_end(&update, &inner);
+    status = truce_update(transfers->store, transfers->collection, &filter, &update, NULL, &result,
+                          error);
+    *changed = !status && result.matched;
+    if (*changed)
+        drive->state = to;
+    truce_write_result_release(&result);
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    return truce__repeatable(status) ? TRUCE_OK : status;
+}
+
+/* ---- looks ------------------------------------------------------------------------------------ */
+
+static truce_status read_current(struct drive *drive, bson_error_t *error)
+{
+    char text[200];
+    truce_status status;
+
+    bson_destroy(&drive->current);
+    status = truce__journal_read(&drive->worker, drive->transfers->collection, drive->id,
+                                 &drive->current, error);
+    drive->state = status ? TRANSFER_NONE : truce__transfer_state(&drive->current);
+    truce__transfer_show(drive->transfers->collection, drive->id, text, sizeof text);
+    if (status == TRUCE_NOT_FOUND)
+        return truce__fail(status, error, "there is no transfer %s", text);
+    if (!status && !drive->state)
+        return truce__fail(TRUCE_INVALID, error, "%s is in no state of a transfer", text);
+    return status;
+}
+
+/* Takes the document over. */
+static truce_status make_plan(struct drive *drive, bson_t *document, bson_error_t *error)
+{
+    truce_status status = truce__transfer_plan(drive->transfers, document, &drive->plan, error);
+
+    if (!status)
+        drive->looks = bson_malloc0(drive->plan.count * sizeof *drive->looks);
+    for (uint32_t i = 0; !status && i < drive->plan.count; i++)
+        bson_init(&drive->looks[i].document);
+    return status;
+}
+
+static truce_status read_fences(struct drive *drive, bson_error_t *error)
+{
+    truce__transfer_looks_release(drive->looks, drive->plan.count);
+    return truce__transfer_look(drive->transfers, &drive->plan, drive->looks, error);
+}
+
+/* The fences, and then the transfer (F2). */
+static truce_status look_again(struct drive *drive, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_t copy;
+
+    if (drive->rounds++ > 1)
+        status = truce__worker_wait(&drive->worker, "a transfer", error);
+    if (!status && !drive->looks) {
+        status = read_current(drive, error);
+        if (!status) {
+            bson_copy_to(&drive->current, &copy);
+            bson_destroy(&drive->plan.document);
+            status = make_plan(drive, &copy, error);
+        }
+    }
+    if (!status)
+        status = read_fences(drive, error);
+    return status ? status : read_current(drive, error);
+}
+
+static struct transfer_step step_of(struct drive *drive, uint32_t at)
+{
+    return (struct transfer_step){
+        .transfers = drive->transfers,
+        .worker = &drive->worker,
+        .transfer = drive->id,
+        .entry = &drive->plan.entries[at],
+        .fence = truce__transfer_fence(drive->transfers, &drive->looks[at].document),
+    };
+}
+
+/* ---- forward ---------------------------------------------------------------------------------- */
+
+/* The entries before the decision, or those after it, one after the other, until one is not made. */
+static truce_status make_entries(struct drive *drive, bool after, enum transfer_made *made,
+                                 bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    *made = TRANSFER_MADE;
+    for (uint32_t i = 0; i < drive->plan.count && !status && *made == TRANSFER_MADE; i++) {
+        struct transfer_step step = step_of(drive, i);
+
+        if (drive->plan.entries[i].after == after)
+            status = truce__transfer_make(&step, made, error);
+    }
+    return status;
+}
+
+static truce_status go_pending(struct drive *drive, bool *changed, bson_error_t *error)
+{
+    bson_error_t why = {0};
+    enum transfer_made made;
+    truce_status status = make_entries(drive, false, &made, &why);
+
+    if (status) {
+        if (error)
+            *error = why;
+    } else if (made == TRANSFER_MADE) {
+        status = enter(drive, drive->plan.decides ? TRANSFER_COMMITTED : TRANSFER_APPLIED, NULL,
+                       changed, error);
+    } else if (made == TRANSFER_REFUSED) {
+        status = enter(drive, TRANSFER_CANCELING, why.message, changed, error);
+    }
+    return status;
+}
+
+static truce_status go_committed(struct drive *drive, bool *changed, bson_error_t *error)
+{
+    bson_error_t why = {0};
+    enum transfer_made made;
+    truce_status status = make_entries(drive, true, &made, &why);
+    char text[200];
+
+    if (!status && made == TRANSFER_MADE)
+        return enter(drive, TRANSFER_APPLIED, NULL, changed, error);
+    if (!status && made == TRANSFER_REFUSED)
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "%s is decided, and cannot be brought to its end: %s; mend that, and "
+            "resume it",
+            truce__transfer_show(drive->transfers->collection, drive->id, text, sizeof text),
+            why.message);
+    if (status && error)
+        *error = why;
+    return status;
+}
+
+/* One document after another; a write that was not answered is made again. */
+static truce_status go_applied(struct drive *drive, bool *changed, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; i < drive->plan.count && !status; i++) {
+        struct transfer_step step = step_of(drive, i);
+        bool settled = false;
+
+        for (int round = 0; !status && !settled; round++) {
+            if (round > 1)
+                status = truce__worker_wait(&drive->worker, "a document of a transfer", error);
+            if (!status)
+                status = truce__transfer_unmark(&step, NULL, &settled, error);
+            if (!status && !settled)
+                status = truce__transfer_unmarked(&step, &settled, error);
+            if (truce__repeatable(status))
+                status = TRUCE_OK;
+        }
+    }
+    return status ? status : enter(drive, TRANSFER_DONE, NULL, changed, error);
+}
+
+/* ---- back ------------------------------------------------------------------------------------- */
+
+static truce_status take_back(struct drive *drive, uint32_t at, bson_error_t *error)
+{
+    struct transfer_step step = step_of(drive, at);
+    bson_error_t why = {0};
+    truce_status status = TRUCE_OK;
+    bool settled = false;
+    char text[200];
+
+    for (int round = 0; !status && !settled; round++) {
+        if (round > 1)
+            status = truce__worker_wait(&drive->worker, "a document of a transfer", error);
+        if (status)
+            return status;
+        status = truce__transfer_unmark(&step, &step.entry->undo, &settled, &why);
+        if (!status && !settled)
+            status = truce__transfer_fence_off(&step, &settled, &why);
+        if (truce__repeatable(status))
+            status = TRUCE_OK;
+    }
+    if (status)
+        status = truce__fail(
+            status, error, "%s: its part of a transfer cannot be undone: %s",
+            truce__transfer_show(step.entry->collection, &step.entry->id, text, sizeof text),
+            why.message);
+    return status;
+}
+
+static truce_status go_canceling(struct drive *drive, bool *changed, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; i < drive->plan.count && !status; i++) {
+        if (!drive->plan.entries[i].after)
+            status = take_back(drive, i, error);
+    }
+    return status ? status : enter(drive, TRANSFER_CANCELED, NULL, changed, error);
+}
+
+/* ---- to its end ------------------------------------------------------------------------------- */
+
+static bool has_ended(const struct drive *drive)
+{
+    return drive->state == TRANSFER_DONE || drive->state == TRANSFER_CANCELED;
+}
+
+static truce_status go_on(struct drive *drive, bool *changed, bson_error_t *error)
+{
+    switch (drive->state) {
+    case TRANSFER_INITIAL:
+        return enter(drive, TRANSFER_PENDING, NULL, changed, error);
+    case TRANSFER_PENDING:
+        return go_pending(drive, changed, error);
+    case TRANSFER_COMMITTED:
+        return go_committed(drive, changed, error);
+    case TRANSFER_APPLIED:
+        return go_applied(drive, changed, error);
+    default:
+        truce_assert(drive->state == TRANSFER_CANCELING);
+        return go_canceling(drive, changed, error);
+    }
+}
+
+/* From a state that was entered by this caller it goes on with the fences that it has (F2). */
+static truce_status run(struct drive *drive, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    while (!status && !has_ended(drive)) {
+        bool changed = false;
+
+        status = go_on(drive, &changed, error);
+        if (!status && !changed)
+            status = look_again(drive, error);
+    }
+    if (!status && truce__transfer_state(&drive->current) != drive->state)
+        status = read_current(drive, error); /* for the reason */
+    return status;
+}
+
+static void begin(struct drive *drive, truce_transfers *transfers, const bson_value_t *id)
+{
+    *drive = (struct drive){.transfers = transfers, .id = id};
+    truce__worker_init(&drive->worker, transfers->store, transfers->deadline_ms);
+    bson_init(&drive->current);
+    bson_init(&drive->plan.document);
+    bson_init(&drive->plan.made);
+}
+
+static void end(struct drive *drive)
+{
+    if (drive->looks)
+        truce__transfer_looks_release(drive->looks, drive->plan.count);
+    bson_free(drive->looks);
+    truce__transfer_plan_release(&drive->plan);
+    bson_destroy(&drive->current);
+}
+
+/* It is there then, in *drive. */
+static truce_status insert(struct drive *drive, enum transfer_state state, const char *reason,
+                           bool *exists, bson_error_t *error)
+{
+    truce_transfers *transfers = drive->transfers;
+    truce_status status = TRUCE_CONFLICT;
+
+    bson_destroy(&drive->current);
+    bson_copy_to(&drive->plan.document, &drive->current);
+    truce__transfer_enters(transfers, state, reason, &drive->current);
+    for (int round = 0; truce__repeatable(status); round++) {
+        status = round > 1 ? truce__worker_wait(&drive->worker, "the store", error) : TRUCE_OK;
+        if (!status)
+            status =
+                truce_insert(transfers->store, transfers->collection, &drive->current, NULL, error);
+    }
+    drive->state = state;
+    *exists = status == TRUCE_DUPLICATE;
+    if (*exists)
+        status = read_current(drive, error); /* after the fences: F2 */
+    if (!status && *exists && !truce__transfer_same(&drive->plan.document, &drive->current))
+        status = truce__transfer_other(transfers, drive->id, error);
+    return status;
+}
+
+/* Documents that it has changed prove nothing: so what cannot be proved may be there. */
+static truce_status refuse_new(struct drive *drive, const bson_error_t *why, bool *exists,
+                               bson_error_t *error)
+{
+    truce_status status = read_current(drive, error);
+
+    *exists = !status;
+    if (status == TRUCE_NOT_FOUND && error)
+        *error = *why;
+    if (status)
+        return status == TRUCE_NOT_FOUND ? TRUCE_INVALID : status;
+    return truce__transfer_same(&drive->plan.document, &drive->current)
+               ? TRUCE_OK
+               : truce__transfer_other(drive->transfers, drive->id, error);
+}
+
+/* Of one that cannot come to its end a document is kept, so that it is refused for ever. */
+static truce_status start(struct drive *drive, bool *exists, bson_error_t *error)
+{
+    bson_error_t why = {0};
+    truce_status status = read_fences(drive, error);
+
+    if (status)
+        return status;
+    status = truce__transfer_prove(&drive->plan, drive->looks, true, &why);
+    if (status == TRUCE_INVALID)
+        return refuse_new(drive, &why, exists, error);
+    return insert(drive, status ? TRANSFER_CANCELED : TRANSFER_PENDING, status ? why.message : NULL,
+                  exists, error);
+}
+
+truce_status truce__transfer_drive(truce_transfers *transfers, const bson_value_t *id,
+                                   bson_t *fresh, bool *exists, bson_error_t *error)
+{
+    struct drive drive;
+    truce_status status;
+
+    begin(&drive, transfers, id);
+    if (fresh) {
+        status = make_plan(&drive, fresh, error);
+        if (!status)
+            status = start(&drive, exists, error);
+    } else {
+        *exists = true;
+        status = look_again(&drive, error);
+    }
+    if (!status)
+        status = run(&drive, error);
+    if (!status)
+        status = truce__transfer_answer(transfers, &drive.current, error);
+    end(&drive);
+    return status;
+}
+
+static truce_status turn_back(struct drive *drive, bson_error_t *error)
+{
+    char text[200];
+    truce_status status = TRUCE_OK;
+
+    while (!status && (drive->state == TRANSFER_PENDING || drive->state == TRANSFER_INITIAL)) {
+        bool changed = false;
+
+        status = enter(drive, TRANSFER_CANCELING, "somebody canceled it", &changed, error);
+        if (!status && !changed)
+            status = look_again(drive, error);
+    }
+    if (!status && drive->state != TRANSFER_CANCELING && drive->state != TRANSFER_CANCELED)
+        status = truce__fail(
+            TRUCE_REFUSED, error,
+            "%s is %s, and cannot be canceled any more; a transfer back is another "
+            "transfer",
+            truce__transfer_show(drive->transfers->collection, drive->id, text, sizeof text),
+            state_names[drive->state]);
+    return status;
+}
+
+truce_status truce__transfer_undo(truce_transfers *transfers, const bson_value_t *id,
+                                  bson_error_t *error)
+{
+    struct drive drive;
+    truce_status status;
+
+    begin(&drive, transfers, id);
+    status = look_again(&drive, error);
+    if (!status)
+        status = turn_back(&drive, error);
+    if (!status)
+        status = run(&drive, error);
+    end(&drive);
+    return status;
+}
