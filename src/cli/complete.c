@@ -197,6 +197,8 @@ static void offer_from_store(const struct completing *c, const char *placeholder
         offer_ids(c, store, CONFLICTS);
     else if (is(placeholder, "ID") && !strcmp(noun, "queue"))
         offer_ids(c, store, QUEUE);
+    else if (is(placeholder, "BOOK"))
+        offer_ids(c, store, TRANSFERS);
     else if (is(placeholder, "QUEUE"))
         offer_queues(c, store);
     else if (is(placeholder, "FIELD FIELDS PATH PATHS"))
@@ -225,11 +227,13 @@ static void offer_value(const struct completing *c, const char *placeholder)
     else if (is(placeholder, "FORMAT"))
         offer_words(c, "ndjson json csv");
     else if (is(placeholder, "STORY"))
-        offer_words(c, "enrolments badges keys post friends");
+        offer_words(c, "enrolments badges keys post friends transfer");
     else if (is(placeholder, "STATE"))
         offer_words(c, !strcmp(c->command->noun, "request") ? "waiting done failed"
                        : !strcmp(c->command->noun, "queue")
                            ? "ready delayed waiting running done dead cancelled discarded"
+                       : !strcmp(c->command->noun, "transfer")
+                           ? "pending committed applied done canceling canceled"
                            : "pending committed aborted done");
     else if (is(placeholder, "WHAT") && !strcmp(c->command->noun, "cron"))
         offer_words(c, "once skip all");

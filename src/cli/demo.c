@@ -15,6 +15,7 @@ static const struct story {
     {"post", demo_post},
     {"friends", demo_friends},
     {"bank", demo_bank},
+    {"transfer", demo_transfer},
 };
 
 static int run(struct cli *cli)
@@ -35,7 +36,8 @@ static int run(struct cli *cli)
     if (!found)
         return cli_usage(
             cli,
-            "there is no story \"%s\"; there are enrolments, badges, keys, post, friends and bank",
+            "there is no story \"%s\"; there are enrolments, badges, keys, post, friends, bank and "
+            "transfer",
             cli->arguments[0]);
     return code;
 }
@@ -56,7 +58,8 @@ const struct cli_command cli_demo = {
         "  keys         processes change two of three documents at once, and are killed with -9\n"
         "  post         two editors save one document\n"
         "  friends      jobs change two lists each, and their workers are killed with -9\n"
-        "  bank         people send each other money, and the processes are killed with -9",
+        "  bank         people send each other money, and the processes are killed with -9\n"
+        "  transfer     a transfer by the recipe of two phases is canceled while it is applied",
     .example = "truce demo post",
     .options = (const struct cli_option[]){{"messages", 0, "NUMBER", "how many (20000)", false},
                                            {"students", 0, "NUMBER", "how many (2000)", false},

@@ -11,5 +11,6 @@ int demo_post(struct cli *cli);
 int demo_keys(struct cli *cli);
 int demo_friends(struct cli *cli);
 int demo_bank(struct cli *cli);
+int demo_transfer(struct cli *cli);
 
 #endif
