@@ -359,7 +359,7 @@ const struct cli_command cli_transfer_list = {
     .arguments = "BOOK",
     .summary = "print the transfers of a book, the newest first",
     .example = SAMPLE "truce transfer list transactions --state pending",
-    .options = (const struct cli_option[]){{"state", 's', "STATE", "only these", false},
+    .options = (const struct cli_option[]){{"state", 0, "STATE", "only these", false},
                                            {"limit", 'l', "N", "so many (100)", false},
                                            {0}},
     .store = CLI_STORE_READ,
