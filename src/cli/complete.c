@@ -227,7 +227,7 @@ static void offer_value(const struct completing *c, const char *placeholder)
     else if (is(placeholder, "FORMAT"))
         offer_words(c, "ndjson json csv");
     else if (is(placeholder, "STORY"))
-        offer_words(c, "enrolments badges keys post friends transfer");
+        offer_words(c, "enrolments badges keys post friends bank transfer");
     else if (is(placeholder, "STATE"))
         offer_words(c, !strcmp(c->command->noun, "request") ? "waiting done failed"
                        : !strcmp(c->command->noun, "queue")
