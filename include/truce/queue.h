@@ -15,12 +15,13 @@
  *
  *     ready     may be claimed           delayed    becomes ready at undone.at
  *     running   claimed: lease {worker, token, since, ms}, which ends at undone.at
- *     waiting   for its turn in its lane
+ *     waiting   for its turn in its lane   blocked    by jobs that it waits for
  *     done      with `result`            dead       failed for good: the dead letters
  *     cancelled, discarded               these four have `ended`, and may have `expires`
  *
- * Besides, where there is such: metadata, tags, key, lane {name, width}, timeout_ms, keep_ms, steps: {name: result}, progress,
- * dead: {queue, at} of a dead letter, by which it is found,
+ * Besides, where there is such: name, metadata, tags, key, lane {name, width}, timeout_ms, keep_ms, steps: {name: result}, progress,
+ * dead: {queue, at} of a dead letter, by which it is found, after: {left, failure} of one that waits for others,
+ * then and told: the ids of those that wait, or waited, for this one,
  * errors: [{at, attempt, epoch, worker, text}], the last ten.
  *
  * Jobs run at least once. What they do through truce_job_commit and truce_job_step happens exactly once.
@@ -90,6 +91,13 @@ typedef enum truce_unique_meeting {
     TRUCE_MEETING_REFUSE,     /* DUPLICATE */
 } truce_unique_meeting; /* a job that is running or has ended is never changed: it is ignored, or refused */
 
+/* What becomes of a job when one that it waits for ends otherwise than done. */
+typedef enum truce_job_failure {
+    TRUCE_FAILURE_CANCEL = 0, /* it is cancelled, with all that wait for it */
+    TRUCE_FAILURE_GO_ON,      /* it runs all the same */
+    TRUCE_FAILURE_WAIT, /* it waits on while the other is dead, and may be retried; else it is cancelled */
+} truce_job_failure;
+
 typedef struct truce_job_options {
     int64_t delay_ms;      /* from now ... */
     int64_t run_at_ms;     /* ... or a time, ms since 1970; not both */
@@ -110,7 +118,17 @@ typedef struct truce_job_options {
     /* Jobs of one lane run one after the other, in the order in which they were added, whatever their priorities. One
      * that fails keeps its turn until its next attempt. NULL: no lane. */
     const char *lane;
-    uint32_t lane_width;  /* so many of the lane at a time; 0: 1. What was said last counts */
+    uint32_t lane_width; /* so many of the lane at a time; 0: 1. What was said last counts */
+    /* It is ready only when these jobs, of any queues of the store, have ended: up to 500. INVALID: one is not there, or has
+     * ended so that this one would be cancelled. Up to 1,000 wait for one. */
+    const bson_oid_t *after;
+    size_t after_count;
+    truce_job_failure failure;
+    bool
+        open; /* the job closes a batch: it waits for truce_queue_close besides, and until then for ... */
+    const bson_oid_t
+        *batch;       /* ... each job that names it here; any number. INVALID: it waits no more */
+    const char *name; /* for people, 1 to 200 bytes; NULL: none */
     const bson_oid_t *id; /* NULL: a new one */
     uint64_t reserved[4]; /* zeros */
 } truce_job_options;
@@ -140,7 +158,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_add(truce_queue *queue, tru
                                                          truce_job_added *added,
                                                          bson_error_t *error);
 
-/* Many jobs with one set of options, in one call to the store; not unique ones, and without a lane or an id. `ids` (may be NULL) has room for
+/* Many jobs with one set of options, in one call to the store; not unique ones, and without a lane, an id, or others to wait for. `ids` (may be NULL) has room for
  * `count`, at most 10,000. All or none where the store can write so; else those before the one that
  * failed are added, and on UNKNOWN any of them may be. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_add_many(truce_queue *queue,
@@ -148,6 +166,47 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_add_many(truce_queue *queue
                                                               size_t count,
                                                               const truce_job_options *options,
                                                               bson_oid_t *ids, bson_error_t *error);
+
+/* ---- jobs that wait for others ------------------------------------------------------------------ */
+
+/* Every end of a job lets those go that waited for it alone, in one commit with the end. */
+
+/* A job of a workflow. */
+typedef struct truce_flow_job {
+    const char *name;   /* one in the workflow; kept in the job */
+    truce_queue *queue; /* of the same store all of them */
+    const bson_t *payload;
+    const truce_job_options
+        *options; /* NULL: none. Neither unique nor of a batch; its name and id are set here */
+    const char *const
+        *after; /* the names of those that it waits for, NULL after the last; NULL: none */
+    uint64_t reserved[2]; /* zeros */
+} truce_flow_job;
+
+/* All of them in one commit, up to 500, which wait for each other up to 5,000 times. `ids` has room for `count`.
+ * INVALID, nothing was added: a name is missing, or there twice; a job waits for one that is not there; they wait for
+ * each other in a circle, which the sentence names. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_add_flow(const truce_flow_job *jobs,
+                                                              size_t count, truce_commit *commit,
+                                                              bson_oid_t *ids, bson_error_t *error);
+
+/* No more jobs are added to the batch: its closing job goes when the last of them has ended. Once or more often.
+ * INVALID: the job closes none. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_close(truce_queue *queue, truce_commit *commit,
+                                                           const bson_oid_t *id,
+                                                           bson_error_t *error);
+
+/* Of the jobs that a job waited for, as far as they have ended: {_id, name?, queue, state, result?}. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_results(truce_store *store,
+                                                             const bson_oid_t *id,
+                                                             truce_cursor **cursor,
+                                                             bson_error_t *error);
+
+/* The jobs that hang together with a job, up to 1,000: an array of {_id, name?, queue, state, level, after: [_id ...]},
+ * those that wait behind those that they wait for; level: 0 for those that wait for none. NOT_FOUND: there is no such
+ * job. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_graph(truce_store *store, const bson_oid_t *id,
+                                                           bson_t *graph, bson_error_t *error);
 
 /* ---- claiming --------------------------------------------------------------------------------- */
 
@@ -285,7 +344,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_limit(truce_queue *queue,
                                                            bson_error_t *error);
 
 /* Of every queue of the store, in the order of their names: an array of {queue, paused, ready, delayed, waiting,
- * running, dead, oldest_ms: how long the oldest ready job has been ready}; what has ended well is not counted. */
+ * blocked, running, dead, oldest_ms: how long the oldest ready job has been ready}; what has ended well is not counted. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_stats(truce_store *store, bson_t *stats,
                                                            bson_error_t *error);
 

@@ -72,6 +72,11 @@
 #define JOB_LEASE_MS                30000              /* default */
 #define JOB_ATTEMPTS                10                 /* default */
 #define JOB_KEEP_MS                 INT64_C(604800000) /* default */
+#define JOB_AFTER_MAX               500  /* jobs that one is told to wait for, when it is added */
+#define JOB_THEN_MAX                1000 /* jobs that wait for one */
+#define FLOW_JOBS_MAX               500  /* jobs of a workflow added at once, ... */
+#define FLOW_EDGES_MAX              5000 /* ... and how often one of them waits for another */
+#define GRAPH_JOBS_MAX              1000 /* of a drawing */
 #define QUEUE_NAME_BYTES_MAX        200
 #define CRON_MISSED                 100   /* default */
 #define CRON_MISSED_MAX             500   /* times of a cron line fired at once */

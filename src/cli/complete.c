@@ -231,12 +231,14 @@ static void offer_value(const struct completing *c, const char *placeholder)
     else if (is(placeholder, "STATE"))
         offer_words(c, !strcmp(c->command->noun, "request") ? "waiting done failed"
                        : !strcmp(c->command->noun, "queue")
-                           ? "ready delayed waiting running done dead cancelled discarded"
+                           ? "ready delayed waiting blocked running done dead cancelled discarded"
                        : !strcmp(c->command->noun, "transfer")
                            ? "pending committed applied done canceling canceled"
                            : "pending committed aborted done");
     else if (is(placeholder, "WHAT") && !strcmp(c->command->noun, "cron"))
         offer_words(c, "once skip all");
+    else if (is(placeholder, "WHAT") && !strcmp(c->command->noun, "queue"))
+        offer_words(c, "cancel go-on wait");
     else if (is(placeholder, "MEETING"))
         offer_words(c, "ignore replace reschedule refuse");
     else

@@ -5,6 +5,7 @@
 
 #include "base/field.h"
 #include "cli/commands.h"
+#include "cli/queue_options.h"
 #include "store/reserved.h"
 
 static truce_queue *open_queue(const struct cli *cli, const char *name)
@@ -30,6 +31,53 @@ static bool read_meeting(const struct cli *cli, truce_unique_meeting *meeting)
     if (text)
         cli_usage(cli, "--meeting is ignore, replace, reschedule or refuse, and not \"%s\"", text);
     return !text;
+}
+
+bool cli_job_failure(const struct cli *cli, const char *text, truce_job_failure *failure)
+{
+    static const char *const names[] = {"cancel", "go-on", "wait"};
+
+    *failure = TRUCE_FAILURE_CANCEL;
+    for (size_t i = 0; text && *text && i < sizeof names / sizeof *names; i++) {
+        *failure = (truce_job_failure)i;
+        if (!strcmp(text, names[i]))
+            return true;
+    }
+    if (text && *text)
+        cli_usage(cli, "a failure means cancel, go-on or wait, and not \"%s\"", text);
+    return !text || !*text;
+}
+
+/* A job's id; false: it is none, and that was said. */
+static bool read_id(const struct cli *cli, const char *text, bson_oid_t *id)
+{
+    bool good = bson_oid_is_valid(text, strlen(text));
+
+    if (good)
+        bson_oid_init_from_string(id, text);
+    else
+        cli_usage(cli, "\"%s\" is no job's id: it has 24 hexadecimal digits", text);
+    return good;
+}
+
+/* What the options borrow: the ids of others. */
+struct others {
+    bson_oid_t after[CLI_OPTIONS_MAX], batch;
+};
+
+static bool read_others(const struct cli *cli, truce_job_options *options, struct others *others)
+{
+    bool good = cli_job_failure(cli, cli_text(cli, "failure"), &options->failure);
+
+    for (const char *text; good && (text = cli_texts(cli, "after", (int)options->after_count));)
+        good = read_id(cli, text, &others->after[options->after_count++]);
+    if (good && cli_text(cli, "batch"))
+        good = read_id(cli, cli_text(cli, "batch"), &others->batch);
+    options->after = others->after;
+    options->batch = cli_text(cli, "batch") ? &others->batch : NULL;
+    options->open = cli_flag(cli, "open");
+    options->name = cli_text(cli, "name");
+    return good;
 }
 
 bool cli_job_options(const struct cli *cli, truce_job_options *options, bson_t *metadata,
@@ -99,7 +147,11 @@ static int run_add(struct cli *cli)
     truce_queue *queue = open_queue(cli, cli->arguments[0]);
     truce_job_options options = {0};
     bson_t metadata, tags = BSON_INITIALIZER;
+    struct others others;
     int code = read_options(cli, &options, &metadata, &tags) ? CLI_DONE : CLI_USAGE;
+
+    if (!code && !read_others(cli, &options, &others))
+        code = CLI_USAGE;
 
     for (int i = 1; i < cli->count && !code; i++) {
         bson_t payload;
@@ -136,6 +188,11 @@ const struct cli_command cli_queue_add = {
             {"keep", 0, "MS", "after it is done; -1: for ever (7 days)", false},
             {"metadata", 0, "DOCUMENT", "kept in the job", false},
             {"tag", 0, "TEXT", "kept in the job (many)", true},
+            {"name", 0, "NAME", "for people: of a step of a workflow", false},
+            {"after", 0, "ID", "not before that job has ended (many)", true},
+            {"failure", 0, "WHAT", "if one of these fails: cancel, go-on, wait (cancel)", false},
+            {"open", 0, NULL, "it closes a batch, until truce queue close", false},
+            {"batch", 0, "ID", "the job that closes its batch", false},
             {"lane", 0, "NAME", "its jobs run one after the other", false},
             {"width", 0, "N", "so many of the lane at a time (1)", false},
             {"unique", 0, "KEY", "the key of a unique job", false},
@@ -167,7 +224,7 @@ static int print_found(struct cli *cli, const bson_t *filter, int64_t limit)
 
 static bool check_state(const struct cli *cli, const char *state)
 {
-    static const char *const states[] = {"ready", "delayed", "waiting",   "running",
+    static const char *const states[] = {"ready", "delayed", "waiting",   "blocked",  "running",
                                          "done",  "dead",    "cancelled", "discarded"};
 
     for (size_t i = 0; state && i < sizeof states / sizeof *states; i++) {
@@ -175,10 +232,11 @@ static bool check_state(const struct cli *cli, const char *state)
             return true;
     }
     if (state)
-        cli_usage(cli,
-                  "there is no state \"%s\" of jobs: ready, delayed, waiting, running, done, dead, "
-                  "cancelled, discarded",
-                  state);
+        cli_usage(
+            cli,
+            "there is no state \"%s\" of jobs: ready, delayed, waiting, blocked, running, done, dead, "
+            "cancelled, discarded",
+            state);
     return !state;
 }
 
@@ -239,7 +297,8 @@ static int run_stats(struct cli *cli)
 const struct cli_command cli_queue_stats = {
     .noun = "queue",
     .verb = "stats",
-    .summary = "print how many jobs of each queue are ready, delayed, waiting, running and dead",
+    .summary =
+        "print how many jobs of each queue are ready, delayed, waiting, blocked, running and dead",
     .help = "oldest_ms: how long the oldest ready job has been waiting.",
     .example = "truce queue add mail '{to: \"ada@x.org\"}'\n"
                "truce queue stats --table",
@@ -249,20 +308,15 @@ const struct cli_command cli_queue_stats = {
 
 /* ---- jobs by their ids -------------------------------------------------------------------------- */
 
-typedef truce_status job_function(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
-                                  bson_error_t *error);
-
-/* The job, and the queue that it is of; the exit code. `job` is always initialised. */
-static int find_job(struct cli *cli, const char *text, bson_oid_t *id, bson_t *job)
+int cli_find_job(struct cli *cli, const char *text, bson_oid_t *id, bson_t *job)
 {
     bson_t *filter;
     bson_error_t error;
     truce_status status;
 
     bson_init(job);
-    if (!bson_oid_is_valid(text, strlen(text)))
-        return cli_usage(cli, "\"%s\" is no job's id: it has 24 hexadecimal digits", text);
-    bson_oid_init_from_string(id, text);
+    if (!read_id(cli, text, id))
+        return CLI_USAGE;
     filter = BCON_NEW("_id", BCON_OID(id));
     bson_destroy(job);
     status = truce_find_one(cli->store, QUEUE, filter, NULL, job, &error);
@@ -272,8 +326,7 @@ static int find_job(struct cli *cli, const char *text, bson_oid_t *id, bson_t *j
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
-/* Each of the ids; the worst exit code. */
-static int each_job(struct cli *cli, job_function *function, const char *done)
+int cli_each_job(struct cli *cli, job_function *function, const char *done)
 {
     int worst = CLI_DONE;
 
@@ -281,7 +334,7 @@ static int each_job(struct cli *cli, job_function *function, const char *done)
         const char *text = cli->arguments[i];
         bson_t job, answer = BSON_INITIALIZER;
         bson_oid_t id;
-        int code = find_job(cli, text, &id, &job);
+        int code = cli_find_job(cli, text, &id, &job);
 
         if (!code) {
             truce_queue *queue = open_queue(cli, truce__field_text(&job, "queue"));
@@ -308,7 +361,7 @@ static int run_show(struct cli *cli)
 {
     bson_t job;
     bson_oid_t id;
-    int code = find_job(cli, cli->arguments[0], &id, &job);
+    int code = cli_find_job(cli, cli->arguments[0], &id, &job);
 
     if (!code)
         cli_print(&job, JSON_RELAXED);
@@ -328,7 +381,7 @@ const struct cli_command cli_queue_show = {
 
 static int run_cancel(struct cli *cli)
 {
-    return each_job(cli, truce_queue_cancel, "cancelled");
+    return cli_each_job(cli, truce_queue_cancel, "cancelled");
 }
 
 const struct cli_command cli_queue_cancel = {
@@ -344,7 +397,7 @@ const struct cli_command cli_queue_cancel = {
 
 static int run_retry(struct cli *cli)
 {
-    return each_job(cli, truce_queue_retry, "retried");
+    return cli_each_job(cli, truce_queue_retry, "retried");
 }
 
 const struct cli_command cli_queue_retry = {
@@ -359,7 +412,7 @@ const struct cli_command cli_queue_retry = {
 
 static int run_discard(struct cli *cli)
 {
-    return each_job(cli, truce_queue_discard, "discarded");
+    return cli_each_job(cli, truce_queue_discard, "discarded");
 }
 
 const struct cli_command cli_queue_discard = {

@@ -1,6 +1,8 @@
 /* truce queue and truce work: what they print and how they end; workers that are killed and stopped. */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +96,75 @@ TEST(jobs_of_a_lane_run_one_after_the_other)
     ANSWERS(0, " done\n", NULL, "work", "--queue", "mail", "-n", "1", "--exec", "cat");
     ANSWERS(0, "\"result\": {\"n\": 1}", NULL, "queue", "list", "--state", "done");
     ANSWERS(2, "", "width", "queue", "add", "mail", "{}", "--width", "2");
+}
+
+TEST(jobs_wait_for_others)
+{
+    char first[64];
+
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{\"n\": 1}", "--name", "get\"<");
+    memcpy(first, job, sizeof first);
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{\"n\": 2}", "--after", first, "--name",
+            "sum");
+    ANSWERS(0, "blocked    mail  after get\"<\n", NULL, "queue", "graph", first);
+    ANSWERS(0, "n1 [label=\"sum\\nblocked\"", NULL, "queue", "graph", first, "--dot");
+    ANSWERS(0, "[label=\"get\\\"<\\nready\"", NULL, "queue", "graph", first, "--dot");
+    ANSWERS(0, "get&#34;&#60;</text>", NULL, "queue", "graph", first, "--svg");
+    ANSWERS(0, "\"level\": 1, \"after\": [{\"$oid\"", NULL, "queue", "graph", first, "--json");
+    ANSWERS(2, "", "exclude", "queue", "graph", first, "--dot", "--svg");
+    ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "cat");
+    ANSWERS(0, "\"result\": {\"n\": 1}", NULL, "queue", "results", job);
+    ANSWERS(2, "", "is no job's id", "queue", "add", "mail", "{}", "--after", "7");
+    ANSWERS(2, "", "cancel, go-on or wait", "queue", "add", "mail", "{}", "--failure", "no");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--open");
+    memcpy(first, job, sizeof first);
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--batch", first);
+    ANSWERS(0, "closed ", NULL, "queue", "close", first);
+    ANSWERS(0, "\"blocked\": 1", NULL, "queue", "stats");
+}
+
+/* A file beside the store with that in it. */
+static const char *flow_of(const char *text)
+{
+    static char path[300];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%.290s.flow", store);
+    file = fopen(path, "w");
+    fputs(text, file);
+    fclose(file);
+    return path;
+}
+
+TEST(a_workflow_comes_from_a_file)
+{
+    const char *path;
+
+    begin();
+    path = flow_of("[{name: 'a', payload: {n: 1}}, {name: 'b', queue: 'other', after: ['a'], "
+                   "failure: 'go-on', priority: 3, tags: ['t']}]");
+    ANSWERS(2, "", "has no queue", "queue", "flow", path);
+    ANSWERS(0, "a ", NULL, "queue", "flow", path, "--queue", "web");
+    ANSWERS(0, "\"failure\": \"go on\"", NULL, "queue", "list", "other", "--tag", "t");
+}
+
+TEST(workflows_that_cannot_be_are_refused)
+{
+    static const struct {
+        const char *flow, *word;
+    } bad[] = {{"{}", "an array of jobs"},
+               {"[7]", "no document"},
+               {"[{name: 'a', afer: []}]", "\"afer\" is not known"},
+               {"[{name: 'a', after: 'b'}]", "\"after\" is not known, or not"},
+               {"[{name: 'a', after: [7]}]", "array of names"},
+               {"[{name: 'a', priority: 2000}]", "number that cannot be"},
+               {"[{name: 'a', after: ['a']}]", "circle: a after a"},
+               {"[{name: 'a', failure: 'x'}]", "cancel, go-on or wait"}};
+
+    begin();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ANSWERS(2, "", bad[i].word, "queue", "flow", flow_of(bad[i].flow), "--queue", "web");
 }
 
 TEST(exit_codes_say_later_or_failed)

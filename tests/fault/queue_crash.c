@@ -15,6 +15,8 @@ struct rig {
     truce_mechanism mechanism;
     bool usual;   /* the way that is wrong */
     bool limited; /* one lane, and one job at once */
+    bool linked;  /* the last job waits for the others */
+    int early;    /* it began before them */
 };
 
 static void rig_open(struct rig *rig, truce_mechanism mechanism)
@@ -28,10 +30,14 @@ static void rig_open(struct rig *rig, truce_mechanism mechanism)
     rig->mechanism = mechanism;
     rig->usual = false;
     rig->limited = false;
+    rig->linked = false;
+    rig->early = 0;
 }
 
 static truce_status add_jobs(struct rig *rig, truce_queue *queue, bson_error_t *error)
 {
+    truce_job_added added[JOBS] = {0};
+    bson_oid_t before[JOBS];
     truce_status status = TRUCE_OK;
 
     for (int i = 0; i < JOBS && !status; i++) {
@@ -39,9 +45,12 @@ static truce_status add_jobs(struct rig *rig, truce_queue *queue, bson_error_t *
         truce_job_options options = {.unique_payload = true,
                                      .unique_scope = TRUCE_UNIQUE_KEPT,
                                      .attempts_max = 1000,
-                                     .lane = rig->limited ? "lane" : NULL};
+                                     .lane = rig->limited ? "lane" : NULL,
+                                     .after = before,
+                                     .after_count = rig->linked ? (size_t)i : 0};
 
-        status = truce_queue_add(queue, NULL, payload, &options, NULL, error);
+        status = truce_queue_add(queue, NULL, payload, &options, &added[i], error);
+        before[i] = added[i].id;
         bson_destroy(payload);
     }
     return status;
@@ -64,6 +73,17 @@ static truce_status do_usual(struct rig *rig, truce_job *job, bson_error_t *erro
     return status ? status : truce_job_done(job, NULL, NULL, error);
 }
 
+/* The others are not done yet. */
+static bool is_early(struct rig *rig)
+{
+    bson_t *done = test_bson("{'state': 'done'}");
+    int64_t count = 0;
+    truce_status status = truce_count(rig->store, "truce_queue", done, NULL, &count, NULL);
+
+    bson_destroy(done);
+    return !status && count < JOBS - 1;
+}
+
 static truce_status do_job(struct rig *rig, truce_job *job, bson_error_t *error)
 {
     int runs = 0;
@@ -71,6 +91,8 @@ static truce_status do_job(struct rig *rig, truce_job *job, bson_error_t *error)
 
     if (rig->usual)
         return do_usual(rig, job, error);
+    if (rig->linked && rig_number(truce_job_payload(job), "n") == JOBS - 1)
+        rig->early += is_early(rig);
     status = truce_job_step(job, "first", step, &runs, NULL, error);
 
     if (!status && truce_job_attempt(job) == 1)
@@ -153,8 +175,10 @@ static void finish(struct rig *rig)
     CHECK_OK(status, error);
 }
 
+enum shape { PLAIN, LANE, FLOW };
+
 /* True: the trouble came. */
-static bool suffer(truce_mechanism mechanism, bool limited, enum trouble first, uint64_t at,
+static bool suffer(truce_mechanism mechanism, enum shape shape, enum trouble first, uint64_t at,
                    enum trouble second, uint64_t then)
 {
     struct rig rig;
@@ -162,7 +186,8 @@ static bool suffer(truce_mechanism mechanism, bool limited, enum trouble first, 
     bool hit;
 
     rig_open(&rig, mechanism);
-    rig.limited = limited;
+    rig.limited = shape == LANE;
+    rig.linked = shape == FLOW;
     trouble_arm(rig.inner, rig.store, first, at);
     (void)!work(&rig, DOOMED_MS, &error);
     hit = truce_fault_hits(rig.store) + truce_fault_hits(rig.inner) > 0;
@@ -172,35 +197,40 @@ static bool suffer(truce_mechanism mechanism, bool limited, enum trouble first, 
     }
     finish(&rig);
     check(&rig, first == LOSE ? "lost" : "died", at);
+    CHECK_INT(rig.early, ==, 0);
     truce_store_close(rig.store);
     return hit;
 }
 
-static void suffer_everywhere(truce_mechanism mechanism, bool limited)
+static void suffer_everywhere(truce_mechanism mechanism, enum shape shape)
 {
     uint64_t at, stride = (uint64_t)test_scale("TRUCE_QUEUE_CRASH_STEP", server_under_test()
-                                                                             ? (limited ? 199 : 61)
-                                                                         : limited ? 3
-                                                                                   : 1);
+                                                                             ? (shape ? 199 : 61)
+                                                                         : shape ? 3
+                                                                                 : 1);
 
-    for (at = 1;
-         suffer(mechanism, limited, DIE_BEFORE, at, NONE, 0) && !test_failures() && at < 600;
+    for (at = 1; suffer(mechanism, shape, DIE_BEFORE, at, NONE, 0) && !test_failures() && at < 600;
          at += stride) {
-        suffer(mechanism, limited, DIE_AFTER, at, NONE, 0);
-        suffer(mechanism, limited, LOSE, at, NONE, 0);
-        suffer(mechanism, limited, DIE_AFTER, at, DIE_AFTER, 1 + at % 7);
+        suffer(mechanism, shape, DIE_AFTER, at, NONE, 0);
+        suffer(mechanism, shape, LOSE, at, NONE, 0);
+        suffer(mechanism, shape, DIE_AFTER, at, DIE_AFTER, 1 + at % 7);
     }
     CHECK_INT(at, >, 40);
 }
 
 TEST(whatever_call_is_the_last_the_jobs_are_done_by_the_journal)
 {
-    suffer_everywhere(TRUCE_MECHANISM_JOURNAL, false);
+    suffer_everywhere(TRUCE_MECHANISM_JOURNAL, PLAIN);
 }
 
 TEST(whatever_call_is_the_last_a_lane_goes_on_and_a_gate_counts_right)
 {
-    suffer_everywhere(TRUCE_MECHANISM_JOURNAL, true);
+    suffer_everywhere(TRUCE_MECHANISM_JOURNAL, LANE);
+}
+
+TEST(whatever_call_is_the_last_nobody_waits_for_ever_and_nobody_begins_too_early)
+{
+    suffer_everywhere(TRUCE_MECHANISM_JOURNAL, FLOW);
 }
 
 TEST(whatever_call_is_the_last_the_jobs_are_done_by_the_stores_own_commits)
@@ -210,7 +240,7 @@ TEST(whatever_call_is_the_last_the_jobs_are_done_by_the_stores_own_commits)
 
     truce_store_close(store);
     if (has)
-        suffer_everywhere(TRUCE_MECHANISM_NATIVE, false);
+        suffer_everywhere(TRUCE_MECHANISM_NATIVE, PLAIN);
     else
         test_skip("this store has none");
 }

@@ -91,9 +91,11 @@ static truce_status check_options(const truce_cron_options *options, bson_error_
         return truce__fail(TRUCE_INVALID, error, "most is %u, and may be %d", options->most,
                            CRON_MISSED_MAX);
     if (job && (job->delay_ms || job->run_at_ms || job->unique || job->unique_payload ||
-                job->unique_period_ms || job->id))
-        return truce__fail(TRUCE_INVALID, error,
-                           "jobs of a cron line have no delay, time, key or id of their own");
+                job->unique_period_ms || job->id || job->after_count || job->batch || job->open))
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "jobs of a cron line have no delay, time, key or id of their own, and wait for no "
+            "others");
     return TRUCE_OK;
 }
 
@@ -174,20 +176,12 @@ static truce_status check_room(const struct setting_cron *setting, bson_error_t 
         setting->job.len, 2 * JOB_PAYLOAD_BYTES_MAX);
 }
 
-static truce_status make_index(truce_store *store, bson_error_t *error)
-{
-    bson_t *index = BCON_NEW("key", "{", "next", BCON_INT32(1), "}", "name", BCON_UTF8("next"));
-    truce_status status = truce_index_create(store, QUEUE_CRONS, index, error);
-
-    bson_destroy(index);
-    return status;
-}
-
 truce_status truce_cron_set(truce_queue *queue, const char *name, const char *line,
                             const bson_t *payload, const truce_cron_options *options,
                             bson_error_t *error)
 {
     static const truce_cron_options defaults;
+    static const char *const next[] = {"next", NULL};
     struct setting_cron setting = {name, line, options ? options : &defaults,
                                    .job = BSON_INITIALIZER};
     truce_status status = check_name(name, error);
@@ -203,7 +197,7 @@ truce_status truce_cron_set(truce_queue *queue, const char *name, const char *li
     if (!status)
         status = check_room(&setting, error);
     if (!status)
-        status = make_index(queue->store, error);
+        status = truce__queue_index(queue->store, QUEUE_CRONS, next[0], false, next, error);
     if (!status)
         status = truce__queue_run(queue, NULL, set_in, &setting, error);
     bson_destroy(&setting.job);

@@ -189,13 +189,15 @@ static truce_status leave(truce_commit *commit, const bson_value_t *id, bson_err
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* somebody removed it */
 }
 
-/* The state that an update makes it. */
-static bool ends(const bson_t *update)
+/* The state that an update makes it, if that is an end; else "". Borrowed from the update. */
+static const char *end_of(const bson_t *update)
 {
     bson_t set;
 
     return truce__value_subdocument(update, "$set", &set) && bson_has_field(&set, "state") &&
-           !truce__job_live(&set);
+                   !truce__job_live(&set)
+               ? truce__job_state(&set)
+               : "";
 }
 
 truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson_t *update,
@@ -203,7 +205,7 @@ truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson
 {
     bson_value_t id = truce__document_id(job);
     bson_iter_t iter, gate;
-    const char *lane;
+    const char *lane, *end = end_of(update);
     int64_t width;
     truce_status status = truce_commit_update(commit, QUEUE, &id, NULL, update, error);
 
@@ -211,8 +213,10 @@ truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson
         bson_iter_find_descendant(&iter, "lease.gate",
                                   &gate)) /* G1; what does not run has no lease */
         status = leave(commit, bson_iter_value(&gate), error);
-    if (!status && ends(update) && truce__job_live(job) &&
-        strcmp(truce__job_state(job), "waiting") && truce__job_lane(job, &lane, &width))
+    if (!status && *end && truce__job_live(job) && !truce__job_is_held(job) &&
+        truce__job_lane(job, &lane, &width))
         status = truce__lane_leave(commit, truce__field_text(job, "queue"), lane, error);
+    if (!status && *end)
+        status = truce__after_tell(commit, job, end, error);
     return status;
 }

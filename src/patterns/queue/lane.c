@@ -251,26 +251,16 @@ truce_status truce__lane_count(truce_commit *commit, const bson_t *document, int
 
 /* ---- indexes -------------------------------------------------------------------------------------- */
 
-static truce_status make_index(truce_store *store, const char *collection, const char *field,
-                               bson_error_t *error)
-{
-    bson_t *index = BCON_NEW("key", "{", field, BCON_INT32(1), "}", "name", BCON_UTF8(field),
-                             "sparse", BCON_BOOL(true));
-    truce_status status = truce_index_create(store, collection, index, error);
-
-    bson_destroy(index);
-    return status;
-}
-
 truce_status truce__lane_indexes(truce_queue *queue, bson_error_t *error)
 {
+    static const char *const stalled[] = {"stalled", NULL}, *const names[] = {"lane.name", NULL};
     truce_status status = TRUCE_OK;
 
     if (atomic_load(&queue->laned))
         return TRUCE_OK;
-    status = make_index(queue->store, QUEUE_LANES, "stalled", error);
+    status = truce__queue_index(queue->store, QUEUE_LANES, stalled[0], true, stalled, error);
     if (!status)
-        status = make_index(queue->store, QUEUE, "lane.name", error);
+        status = truce__queue_index(queue->store, QUEUE, names[0], true, names, error);
     if (!status)
         atomic_store(&queue->laned, true);
     return status;

@@ -8,10 +8,12 @@
  *                                     lease over ---/
  *     any live one --cancel--> cancelled;  delayed, dead, cancelled, discarded --retry--> ready
  *     in a lane that is full: add --> waiting, instead of ready or delayed, until it is its turn
+ *     after other jobs: add --> blocked, instead of these, until they have ended
  *
  *     add        queue_add.c, queue_unique.c           claim      queue_claim.c
  *     due, lease over     queue_promote.c              the others     job.c, queue_control.c
  *     limits              gate.c, queue_gated.c        lanes          lane.c            by the clock  cron.c
+ *     after other jobs    after.c, flow.c, graph.c
  *
  * Every claim has an id of its own, lease.token, made by the claimer and never given again; the epoch rises
  * with it. A claim is one find-and-modify; every other change of a job that exists is made by a commit, alone
@@ -52,6 +54,7 @@
 #include "base/random.h"
 #include "base/room.h"
 #include "bson/value.h"
+#include "store/care.h"
 
 /* ---- the handle ------------------------------------------------------------------------------- */
 
@@ -120,33 +123,36 @@ void truce_queue_free(truce_queue *queue)
     bson_free(queue);
 }
 
-static truce_status make_index(truce_store *store, const char *keys[], size_t count,
-                               const char *name, bson_error_t *error)
+truce_status truce__queue_index(truce_store *store, const char *collection, const char *name,
+                                bool sparse, const char *const *fields, bson_error_t *error)
 {
     bson_t index = BSON_INITIALIZER, key;
     truce_status status;
 
     BSON_APPEND_DOCUMENT_BEGIN(&index, "key", &key);
-    for (size_t i = 0; i < count; i++)
-        BSON_APPEND_INT32(&key, keys[i], 1);
+    for (size_t i = 0; fields[i]; i++)
+        BSON_APPEND_INT32(&key, fields[i], 1);
     bson_append_document_end(&index, &key);
     BSON_APPEND_UTF8(&index, "name", name);
-    BSON_APPEND_BOOL(&index, "sparse", true);
-    status = truce_index_create(store, QUEUE, &index, error);
+    if (sparse)
+        BSON_APPEND_BOOL(&index, "sparse", true);
+    status = truce_index_create(store, collection, &index, error);
     bson_destroy(&index);
     return status;
 }
 
 truce_status truce__queue_indexes(truce_store *store, bson_error_t *error)
 {
-    static const char *undone[] = {"undone.state", "undone.queue", "undone.rank", "undone.at"};
-    static const char *dead[] = {"dead.queue", "dead.at"}, *expires[] = {"expires"};
-    truce_status status = make_index(store, undone, 4, "undone", error);
+    static const struct {
+        const char *name, *fields[5];
+    } indexes[] = {{"undone", {"undone.state", "undone.queue", "undone.rank", "undone.at"}},
+                   {"dead", {"dead.queue", "dead.at"}},
+                   {"expires", {"expires"}},
+                   {"stalled", {"stalled"}}};
+    truce_status status = TRUCE_OK;
 
-    if (!status)
-        status = make_index(store, dead, 2, "dead", error);
-    if (!status)
-        status = make_index(store, expires, 1, "expires", error);
+    for (size_t i = 0; i < sizeof indexes / sizeof *indexes && !status; i++)
+        status = truce__queue_index(store, QUEUE, indexes[i].name, true, indexes[i].fields, error);
     return status;
 }
 
@@ -189,7 +195,14 @@ bool truce__job_live(const bson_t *document)
     const char *state = truce__job_state(document);
 
     return !strcmp(state, "ready") || !strcmp(state, "delayed") || !strcmp(state, "running") ||
-           !strcmp(state, "waiting");
+           truce__job_is_held(document);
+}
+
+bool truce__job_is_held(const bson_t *document)
+{
+    const char *state = truce__job_state(document);
+
+    return !strcmp(state, "waiting") || !strcmp(state, "blocked");
 }
 
 bool truce__job_lane(const bson_t *document, const char **name, int64_t *width)
@@ -255,9 +268,30 @@ void truce__job_waits(bson_t *set, const char *queue, int32_t priority, int64_t 
     append_state(set, ready ? "ready" : "delayed", queue, ready ? -priority : 0, at_ms);
 }
 
-void truce__job_stands_in_line(bson_t *set, const char *queue, int64_t at_ms)
+void truce__job_stands(bson_t *set, const char *state, const char *queue, int64_t at_ms)
 {
-    append_state(set, "waiting", queue, 0, at_ms);
+    append_state(set, state, queue, 0, at_ms);
+}
+
+truce_status truce__job_sets_out(truce_commit *commit, const bson_t *job, int64_t at_ms,
+                                 int64_t now_ms, bson_t *set, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(job);
+    char *queue = bson_strdup(truce__field_text(job, "queue")); /* `set` may be the job */
+    int32_t priority = (int32_t)truce__field_number(job, "priority");
+    const char *lane;
+    int64_t width;
+    bool in_line = false;
+    truce_status status = TRUCE_OK;
+
+    if (truce__job_lane(job, &lane, &width))
+        status = truce__lane_enter(commit, queue, lane, width, &id.value.v_oid, &in_line, error);
+    if (in_line)
+        truce__job_stands(set, "waiting", queue, at_ms);
+    else
+        truce__job_waits(set, queue, priority, at_ms, now_ms);
+    bson_free(queue);
+    return status;
 }
 
 void truce__job_ends(bson_t *update, const bson_t *document, const char *state,

@@ -21,9 +21,9 @@ struct truce_queue {
     void *backoff_arg;
     int64_t keep_ms;
     truce_mechanism mechanism;
-    atomic_bool indexed, paused, gated, laned;
-    atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns,
-        fired_ns; /* when it was last done (monotonic) */
+    atomic_bool indexed, paused, gated, laned, linked;
+    atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns, fired_ns,
+        went_on_ns; /* when it was last done (monotonic) */
     bson_error_t refusal;
     bool refused; /* the options were wrong, `refusal` says why */
 };
@@ -45,6 +45,9 @@ struct truce_job {
 /* The refusal, and the indexes. Every call begins with it. */
 truce_status truce__queue_ready(truce_queue *queue, bson_error_t *error);
 truce_status truce__queue_indexes(truce_store *store, bson_error_t *error);
+/* On these fields; NULL after the last. */
+truce_status truce__queue_index(truce_store *store, const char *collection, const char *name,
+                                bool sparse, const char *const *fields, bson_error_t *error);
 
 /* Of the commits of its jobs: not longer than that of the jobs themselves. */
 static inline uint32_t truce__queue_commit_lease(const truce_queue *queue)
@@ -84,13 +87,19 @@ const char *truce__job_state(const bson_t *document);
 bool truce__job_date(const bson_t *document, const char *path, int64_t *ms);
 bool truce__job_token(const bson_t *document, bson_oid_t *token);
 bool truce__job_live(const bson_t *document);
+/* By a lane or by other jobs: no clock makes it ready, and it is not out in its lane. */
+bool truce__job_is_held(const bson_t *document);
 
 /* Appends `state` and `undone` (as one field, or its parts for a $set by `path`) of a job that waits: ready if
  * at_ms is not in the future. */
 void truce__job_waits(bson_t *set, const char *queue, int32_t priority, int64_t at_ms,
                       int64_t now_ms);
-/* The same of a job that waits for its turn in a lane. */
-void truce__job_stands_in_line(bson_t *set, const char *queue, int64_t at_ms);
+/* The same of a job that no clock makes ready: `state` is "waiting" (for its turn in a lane) or "blocked" (by other
+ * jobs). */
+void truce__job_stands(bson_t *set, const char *state, const char *queue, int64_t at_ms);
+/* The same of one that goes out of such a state, or comes new: into its lane, if it has one. In a commit. */
+truce_status truce__job_sets_out(truce_commit *commit, const bson_t *job, int64_t at_ms,
+                                 int64_t now_ms, bson_t *set, bson_error_t *error);
 /* Its lane; false: it has none. Borrowed from the document. */
 bool truce__job_lane(const bson_t *document, const char **name, int64_t *width);
 /* The update of a job that comes to an end in that state: its $set has `result` (NULL: none) besides. */
@@ -128,6 +137,14 @@ bson_t *truce__cron_due(void);
 /* NULL: the line is as it should be. */
 const char *truce__cron_fault(const bson_t *cron);
 
+/* In a commit: one new job, under that id; its options were checked. */
+truce_status truce__job_add(truce_queue *queue, truce_commit *commit, const bson_t *payload,
+                            const truce_job_options *options, const bson_oid_t *id,
+                            bson_error_t *error);
+/* What may be added. */
+truce_status truce__job_check(truce_queue *queue, const bson_t *payload,
+                              const truce_job_options *options, bson_error_t *error);
+
 /* ---- queue_claim.c ---- */
 
 /* Appends what a claim looks for, and in which order; the caller destroys it. */
@@ -139,13 +156,15 @@ void truce__job_claims(const truce_queue *queue, const bson_oid_t *token, const 
 /* Of a document that was claimed under the token; copied. */
 truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson_oid_t *token);
 
+struct sweep;
+
 /* ---- gate.c, queue_gated.c ---- */
 
 bool truce__gate_has_room(const bson_t *gate, int64_t now_ms);
 /* In a commit: one more is running. NOT_FOUND: there is no room, or no gate. */
 truce_status truce__gate_enter(truce_commit *commit, const bson_value_t *id, bson_error_t *error);
 /* In a commit that read the job: an update that changes its state. What ran leaves its gate; what ends leaves its
- * lane, and the next ones go out. */
+ * lane, and the next ones go out; those that wait for it are told. */
 truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson_t *update,
                              bson_error_t *error);
 /* As try_claim; *gated false: the queue has no limit. */
@@ -161,7 +180,6 @@ truce_status truce__lane_enter(truce_commit *commit, const char *queue, const ch
 /* In a commit in which one that was out ends. */
 truce_status truce__lane_leave(truce_commit *commit, const char *queue, const char *name,
                                bson_error_t *error);
-struct sweep;
 /* A sweep_function: lets out who may go. */
 truce_status truce__lane_go_on(struct sweep *sweep, const char *collection, const bson_t *lane,
                                void *arg, bson_error_t *error);
@@ -170,6 +188,28 @@ truce_status truce__lane_count(truce_commit *commit, const bson_t *lane, int64_t
                                bson_error_t *error);
 /* The indexes of queues with lanes. */
 truce_status truce__lane_indexes(truce_queue *queue, bson_error_t *error);
+
+/* ---- after.c ---- */
+
+/* In a commit: the new job waits for those that its options name; `after` and `then` are appended to it. *left: how many
+ * of them have not ended. */
+truce_status truce__after_enter(truce_commit *commit, bson_t *job, const truce_job_options *options,
+                                int64_t *left, bson_error_t *error);
+/* In a commit in which a job, as it was read, comes to that state: tells those that wait for it. */
+truce_status truce__after_tell(truce_commit *commit, const bson_t *job, const char *state,
+                               bson_error_t *error);
+/* How many it waits for still. */
+int64_t truce__after_left(const bson_t *job);
+bool truce__after_is_open(const bson_t *job);
+/* In a commit that read the job: so many have it in their `then`. */
+truce_status truce__after_mend(truce_commit *commit, const bson_t *job, int64_t count,
+                               bson_error_t *error);
+/* A sweep_function: goes on where one commit could not tell all. */
+truce_status truce__after_go_on(struct sweep *sweep, const char *collection, const bson_t *job,
+                                void *arg, bson_error_t *error);
+/* The same for whoever claims: a few of them. */
+truce_status truce__after_go_on_some(const truce_queue *queue, bson_error_t *error);
+truce_status truce__after_indexes(truce_queue *queue, bson_error_t *error);
 
 /* ---- queue_promote.c: what stands between a job and its claim ---- */
 

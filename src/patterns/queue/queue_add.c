@@ -80,6 +80,25 @@ static truce_status check_options(const truce_job_options *options, bson_error_t
     return check_times(options, error);
 }
 
+static truce_status check_after(const truce_job_options *options, bson_error_t *error)
+{
+    size_t name = options->name ? strlen(options->name) : 1;
+
+    if (!name || name > JOB_KEY_BYTES_MAX ||
+        (options->name && !bson_utf8_validate(options->name, name, false)))
+        return truce__fail(TRUCE_INVALID, error, "a job's name has 1 to %d bytes of UTF-8",
+                           JOB_KEY_BYTES_MAX);
+    if (options->after_count > JOB_AFTER_MAX)
+        return truce__fail(TRUCE_LIMIT, error, "a job waits for %zu others, and may for %d",
+                           options->after_count, JOB_AFTER_MAX);
+    if ((unsigned)options->failure > TRUCE_FAILURE_WAIT)
+        return truce__fail(TRUCE_INVALID, error, "there is no such truce_job_failure");
+    if (options->batch && options->after_count)
+        return truce__fail(TRUCE_INVALID, error,
+                           "a job of a batch waits for no others: add them as a workflow");
+    return TRUCE_OK;
+}
+
 static truce_status check_payload(const bson_t *payload, bson_error_t *error)
 {
     if (!payload)
@@ -99,12 +118,26 @@ static truce_status check(truce_queue *queue, const truce_job_options *options, 
     if (!status)
         status = check_options(options, error);
     if (!status)
+        status = check_after(options, error);
+    if (!status)
         status = check_tags(options->tags, error);
     if (!status && options->metadata)
         status = truce__document_check(options->metadata, "metadata", error);
     if (!status)
         status = truce__queue_ready(queue, error);
-    return status || !options->lane ? status : truce__lane_indexes(queue, error);
+    if (!status && options->lane)
+        status = truce__lane_indexes(queue, error);
+    if (!status && (options->after_count || options->batch || options->open))
+        status = truce__after_indexes(queue, error);
+    return status;
+}
+
+truce_status truce__job_check(truce_queue *queue, const bson_t *payload,
+                              const truce_job_options *options, bson_error_t *error)
+{
+    truce_status status = check(queue, options, error);
+
+    return status ? status : check_payload(payload, error);
 }
 
 /* ---- the document ------------------------------------------------------------------------------- */
@@ -131,6 +164,8 @@ static void append_template(const truce_queue *queue, const bson_t *payload,
     bson_t lane;
 
     BSON_APPEND_UTF8(job, "queue", queue->name);
+    if (options->name)
+        BSON_APPEND_UTF8(job, "name", options->name);
     append_content(job, payload, options);
     BSON_APPEND_INT32(
         job, "attempts_max",
@@ -146,20 +181,12 @@ static void append_template(const truce_queue *queue, const bson_t *payload,
     }
 }
 
-/* What every job begins with, beside its template. */
-static void append_beginning(bson_t *job, bool in_line, int64_t at_ms, int64_t now_ms)
+/* What every job begins with, beside its template and its state. */
+static void append_beginning(bson_t *job, int64_t now_ms)
 {
-    char *queue = bson_strdup(truce__field_text(job, "queue"));
-    int32_t priority = (int32_t)truce__field_number(job, "priority");
-
     BSON_APPEND_DATE_TIME(job, "created", now_ms);
     BSON_APPEND_INT32(job, "attempt", 0);
     BSON_APPEND_INT64(job, "epoch", 0);
-    if (in_line)
-        truce__job_stands_in_line(job, queue, at_ms);
-    else
-        truce__job_waits(job, queue, priority, at_ms, now_ms);
-    bson_free(queue);
 }
 
 static void make_job(const truce_queue *queue, const bson_t *payload,
@@ -173,23 +200,37 @@ static void make_job(const truce_queue *queue, const bson_t *payload,
         BSON_APPEND_UTF8(job, "key", key);
 }
 
-/* In a commit; a job of a lane may have to wait for its turn. */
-static truce_status insert_job(truce_commit *commit, bson_t *job, int64_t at_ms, int64_t now_ms,
-                               bson_error_t *error)
+/* In a commit; a job may have to wait for others, or for its turn. */
+static truce_status insert_job(truce_commit *commit, bson_t *job, const truce_job_options *options,
+                               int64_t at_ms, int64_t now_ms, bson_error_t *error)
 {
-    const char *lane;
-    int64_t width;
-    bool in_line = false;
-    truce_status status = TRUCE_OK;
+    int64_t left;
+    truce_status status = truce__after_enter(commit, job, options, &left, error);
 
-    if (truce__job_lane(job, &lane, &width)) {
-        bson_value_t id = truce__document_id(job);
+    append_beginning(job, now_ms);
+    if (left) {
+        char *queue = bson_strdup(truce__field_text(job, "queue"));
 
-        status = truce__lane_enter(commit, truce__field_text(job, "queue"), lane, width,
-                                   &id.value.v_oid, &in_line, error);
+        truce__job_stands(job, "blocked", queue, at_ms);
+        bson_free(queue);
+    } else if (!status) {
+        status = truce__job_sets_out(commit, job, at_ms, now_ms, job, error);
     }
-    append_beginning(job, in_line, at_ms, now_ms);
     return status ? status : truce_commit_insert(commit, QUEUE, job, error);
+}
+
+truce_status truce__job_add(truce_queue *queue, truce_commit *commit, const bson_t *payload,
+                            const truce_job_options *options, const bson_oid_t *id,
+                            bson_error_t *error)
+{
+    int64_t now_ms = truce__clock_wall_ms();
+    bson_t job;
+    truce_status status;
+
+    make_job(queue, payload, options, NULL, id, &job);
+    status = insert_job(commit, &job, options, time_of(options, now_ms), now_ms, error);
+    bson_destroy(&job);
+    return status;
 }
 
 /* ---- from a template ------------------------------------------------------------------------------ */
@@ -201,9 +242,7 @@ truce_status truce__job_template(truce_queue *queue, const bson_t *payload,
     truce_status status;
 
     options = options ? options : &defaults;
-    status = check(queue, options, error);
-    if (!status)
-        status = check_payload(payload, error);
+    status = truce__job_check(queue, payload, options, error);
     if (!status)
         append_template(queue, payload, options, job);
     return status;
@@ -212,6 +251,7 @@ truce_status truce__job_template(truce_queue *queue, const bson_t *payload,
 truce_status truce__job_from_template(truce_commit *commit, const bson_t *template,
                                       const bson_t *more, bson_error_t *error)
 {
+    static const truce_job_options none;
     bson_t job = BSON_INITIALIZER;
     int64_t now_ms = truce__clock_wall_ms();
     bson_oid_t id;
@@ -221,7 +261,7 @@ truce_status truce__job_from_template(truce_commit *commit, const bson_t *templa
     BSON_APPEND_OID(&job, "_id", &id);
     bson_concat(&job, template);
     bson_concat(&job, more);
-    status = insert_job(commit, &job, now_ms, now_ms, error);
+    status = insert_job(commit, &job, &none, now_ms, now_ms, error);
     bson_destroy(&job);
     return status;
 }
@@ -247,8 +287,9 @@ static void replacement(const struct adding *adding, const bson_t *old, bson_t *
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
     if (all)
         append_content(&set, adding->payload, options);
-    if (!strcmp(truce__job_state(old), "waiting")) /* it keeps its turn */
-        truce__job_stands_in_line(&set, adding->queue->name, time_of(options, adding->now_ms));
+    if (truce__job_is_held(old)) /* it keeps its turn */
+        truce__job_stands(&set, truce__job_state(old), adding->queue->name,
+                          time_of(options, adding->now_ms));
     else
         truce__job_waits(&set, adding->queue->name, priority, time_of(options, adding->now_ms),
                          adding->now_ms);
@@ -308,8 +349,8 @@ static truce_status add_in(truce_commit *commit, void *arg, bson_error_t *error)
         status = meet(adding, commit, &old, error);
     } else if (status == TRUCE_NOT_FOUND) {
         make_job(adding->queue, adding->payload, adding->options, adding->key, &id, &job);
-        status = insert_job(commit, &job, time_of(adding->options, adding->now_ms), adding->now_ms,
-                            error);
+        status = insert_job(commit, &job, adding->options, time_of(adding->options, adding->now_ms),
+                            adding->now_ms, error);
         added->added = TRUCE_ADDED_NEW;
         bson_destroy(&job);
     }
@@ -343,11 +384,9 @@ truce_status truce_queue_add(truce_queue *queue, truce_commit *commit, const bso
                             .added = added ? added : &own,
                             .now_ms = truce__clock_wall_ms()};
     struct trying trying = {.adding = &adding};
-    truce_status status = check(queue, adding.options, error);
+    truce_status status = truce__job_check(queue, payload, adding.options, error);
 
     memset(adding.added, 0, sizeof *adding.added);
-    if (!status)
-        status = check_payload(payload, error);
     if (status)
         return status;
     if (adding.options->id)
@@ -369,10 +408,11 @@ static truce_status check_many(truce_queue *queue, const bson_t *const *payloads
     truce_status status = check(queue, options, error);
     size_t bytes = 0;
 
-    if (!status && (options->unique || options->unique_payload || options->id || options->lane))
-        status =
-            truce__fail(TRUCE_INVALID, error,
-                        "many jobs at once have no unique key, no lane, and no id of their own");
+    if (!status && (options->unique || options->unique_payload || options->id || options->lane ||
+                    options->after_count || options->batch || options->open))
+        status = truce__fail(TRUCE_INVALID, error,
+                             "many jobs at once have no unique key, no lane, and no id of their "
+                             "own, and wait for no others");
     if (!status && count > JOB_BULK_MAX)
         status =
             truce__fail(TRUCE_LIMIT, error, "%zu jobs at once, and may be %d", count, JOB_BULK_MAX);
@@ -424,7 +464,9 @@ truce_status truce_queue_add_many(truce_queue *queue, const bson_t *const *paylo
 
         truce__id_new(&id);
         make_job(queue, payloads[i], options, NULL, &id, &jobs[i]);
-        append_beginning(&jobs[i], false, time_of(options, now_ms), now_ms);
+        append_beginning(&jobs[i], now_ms);
+        truce__job_waits(&jobs[i], queue->name, options->priority, time_of(options, now_ms),
+                         now_ms);
         if (ids)
             bson_oid_copy(&id, &ids[i]);
     }

@@ -1,6 +1,6 @@
 /*
  * The sweep: cron lines are fired, delayed jobs of queues that nobody claims from become ready, jobs whose worker is gone
- * are given back, stalled lanes go on, and jobs that were kept for long enough go, with their keys. A round is bounded,
+ * are given back, lanes and workflows that stalled go on, and jobs that were kept for long enough go, with their keys. A round is bounded,
  * and safe beside any other.
  *
  * A job goes by a removal that compares `expires`; before it goes its key, if the key still names it. A crash between
@@ -35,6 +35,13 @@ static truce_status remove_key(truce_store *store, const bson_t *job, const bson
     return status;
 }
 
+/* No commit holds it, and nobody has to be told that it ended. */
+static void append_settled(bson_t *filter)
+{
+    BCON_APPEND(filter, "stalled", "{", "$exists", BCON_BOOL(false), "}");
+    truce__queue_append_free(filter);
+}
+
 static truce_status prune(struct sweep *sweep, const char *collection, const bson_t *job, void *arg,
                           bson_error_t *error)
 {
@@ -48,7 +55,7 @@ static truce_status prune(struct sweep *sweep, const char *collection, const bso
     (void)truce__job_date(job, "expires", &expires_ms);
     BSON_APPEND_VALUE(&filter, "_id", &id);
     BSON_APPEND_DATE_TIME(&filter, "expires", expires_ms);
-    truce__queue_append_free(&filter);
+    append_settled(&filter);
     if (!status)
         status = truce_remove(sweep->store, collection, &filter, NULL, &result, error);
     sweep->report->expired += result.removed;
@@ -62,7 +69,7 @@ static truce_status prune_all(struct sweep *sweep, bson_error_t *error)
     bson_t *filter = BCON_NEW("expires", "{", "$lte", BCON_DATE_TIME(truce__clock_wall_ms()), "}");
     truce_status status;
 
-    truce__queue_append_free(filter);
+    append_settled(filter);
     status = truce__sweep_each(sweep, QUEUE, filter, prune, NULL, error);
     bson_destroy(filter);
     return status;
@@ -114,6 +121,8 @@ static truce_status go_on_all(struct sweep *sweep, bson_error_t *error)
 
     truce__queue_append_free(filter);
     status = truce__sweep_each(sweep, QUEUE_LANES, filter, truce__lane_go_on, NULL, error);
+    if (!status)
+        status = truce__sweep_each(sweep, QUEUE, filter, truce__after_go_on, NULL, error);
     bson_destroy(filter);
     return status;
 }

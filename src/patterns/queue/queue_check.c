@@ -1,6 +1,6 @@
 /*
  * The check: L1, keys without a job, cron lines that can never fire, gates and lanes that are miscounted, jobs that wait in a
- * lane that is gone.
+ * lane that is gone, or for jobs that are.
  */
 #include "patterns/queue/queue_care.h"
 
@@ -31,6 +31,9 @@ static const char *fault_of(const bson_t *job)
                     : "a job that has ended stands in the index of live ones";
     if (!strcmp(state, "dead") != bson_has_field(job, "dead"))
         return "\"dead\" does not say what the state says";
+    if (!live && strcmp(state, "dead") && bson_has_field(job, "then") &&
+        !bson_has_field(job, "stalled"))
+        return "the job has ended, and those that wait for it were not told";
     if (!live)
         return NULL;
     if (!bson_iter_init(&iter, job) || !bson_iter_find_descendant(&iter, "undone.state", &field) ||
@@ -59,8 +62,8 @@ static void make_repair(const bson_t *job, bson_t *update)
 
     if (truce__job_live(job)) {
         BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-        if (!strcmp(truce__job_state(job), "waiting"))
-            truce__job_stands_in_line(&set, queue, now_ms);
+        if (truce__job_is_held(job))
+            truce__job_stands(&set, truce__job_state(job), queue, now_ms);
         else
             truce__job_waits(&set, queue, (int32_t)truce__field_number(job, "priority"),
                              delayed ? at_ms : now_ms, now_ms);
@@ -76,6 +79,8 @@ static void make_repair(const bson_t *job, bson_t *update)
         bson_append_document_end(&set, &letter);
         bson_append_document_end(update, &set);
     }
+    if (strcmp(truce__job_state(job), "dead") && bson_has_field(job, "then"))
+        BCON_APPEND(update, "$set", "{", "stalled", BCON_BOOL(true), "}");
     BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
     BSON_APPEND_UTF8(&unset, "undone", "");
     if (strcmp(truce__job_state(job), "dead"))
@@ -197,8 +202,9 @@ static truce_status check_cron(struct check *check, const char *collection, cons
 struct tally {
     const bson_t *seen; /* before the count */
     const bson_t *jobs; /* the filter of the jobs */
-    const char *field;  /* where their number should stand */
-    bool is_lane;
+    int64_t stands;     /* the number that stands there */
+    truce_status (*mend)(truce_commit *commit, const bson_t *seen, int64_t count,
+                         bson_error_t *error);
     struct finding finding;
     int64_t count;
     bool mended;
@@ -207,17 +213,14 @@ struct tally {
 static truce_status count_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct tally *tally = arg;
-    bson_t *update = BCON_NEW("$set", "{", tally->field, BCON_INT64(tally->count), "}"), found;
+    bson_t found;
     truce_status status =
         truce_commit_read(commit, tally->finding.collection, tally->finding.id, &found, error);
 
     tally->mended = !status && bson_equal(&found, tally->seen);
     if (tally->mended)
-        status = tally->is_lane ? truce__lane_count(commit, &found, tally->count, error)
-                                : truce_commit_update(commit, tally->finding.collection,
-                                                      tally->finding.id, NULL, update, error);
+        status = tally->mend(commit, &found, tally->count, error);
     bson_destroy(&found);
-    bson_destroy(update);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
@@ -231,7 +234,7 @@ static truce_status check_tally(struct check *check, struct tally *tally, bson_e
     BSON_APPEND_VALUE(&filter, "_id", tally->finding.id);
     status = truce_find_one(check->store, tally->finding.collection, &filter, NULL, &again, error);
     if (!status && bson_equal(&again, tally->seen) && !bson_has_field(tally->seen, "_intent") &&
-        tally->count != truce__field_number(tally->seen, tally->field)) {
+        tally->count != tally->stands) {
         if (check->repair)
             status = truce_transact(check->store, count_in, tally, NULL, error);
         if (!status)
@@ -243,6 +246,17 @@ out:
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
+static truce_status mend_gate(truce_commit *commit, const bson_t *gate, int64_t count,
+                              bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(gate);
+    bson_t *update = BCON_NEW("$set", "{", "running", BCON_INT64(count), "}");
+    truce_status status = truce_commit_update(commit, QUEUE_GATES, &id, NULL, update, error);
+
+    bson_destroy(update);
+    return status;
+}
+
 static truce_status check_gate(struct check *check, const char *collection, const bson_t *gate,
                                void *arg, bson_error_t *error)
 {
@@ -251,7 +265,8 @@ static truce_status check_gate(struct check *check, const char *collection, cons
     struct tally tally = {
         .seen = gate,
         .jobs = jobs,
-        .field = "running",
+        .stands = truce__field_number(gate, "running"),
+        .mend = mend_gate,
         .finding = {.rule = "job-gate",
                     .collection = collection,
                     .text = "\"running\" is not the number of jobs that run through this gate",
@@ -278,8 +293,8 @@ static truce_status check_lane(struct check *check, const char *collection, cons
 {
     bson_value_t value = truce__document_id(lane);
     struct tally tally = {.seen = lane,
-                          .field = "out",
-                          .is_lane = true,
+                          .stands = truce__field_number(lane, "out"),
+                          .mend = truce__lane_count,
                           .finding = {.rule = "job-lane",
                                       .collection = collection,
                                       .text =
@@ -300,6 +315,41 @@ static truce_status check_lane(struct check *check, const char *collection, cons
     return status;
 }
 
+/* ---- jobs that wait for others ----------------------------------------------------------------------- */
+
+static truce_status check_after(struct check *check, const char *collection, const bson_t *job,
+                                void *arg, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(job);
+    bson_t *jobs = bson_new();
+    struct tally tally = {.seen = job,
+                          .jobs = jobs,
+                          .stands = truce__after_left(job) - truce__after_is_open(job),
+                          .mend = truce__after_mend,
+                          .finding = {.rule = "job-after",
+                                      .collection = collection,
+                                      .text = "\"after.left\" is not the number of jobs that it "
+                                              "waits for",
+                                      .repair = "count them, and let it go if there is none",
+                                      .id = &id}};
+    truce_status status;
+
+    (void)arg;
+    BSON_APPEND_VALUE(jobs, "then", &id);
+    status = check_tally(check, &tally, error);
+    bson_destroy(jobs);
+    return status;
+}
+
+static truce_status check_blocked(struct check *check, bson_error_t *error)
+{
+    bson_t *blocked = BCON_NEW("undone.state", BCON_UTF8("blocked"));
+    truce_status status = truce__check_each(check, QUEUE, blocked, check_after, NULL, error);
+
+    bson_destroy(blocked);
+    return status;
+}
+
 /* ---- jobs that wait in a lane --------------------------------------------------------------------- */
 
 struct turning {
@@ -311,29 +361,18 @@ struct turning {
 static truce_status turn_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct turning *turning = arg;
-    int64_t now_ms = truce__clock_wall_ms(), width;
+    int64_t now_ms = truce__clock_wall_ms();
     bson_t job, update = BSON_INITIALIZER, set;
-    const char *lane, *queue;
-    bool in_line = false;
     truce_status status = truce_commit_read(commit, QUEUE, &turning->id, &job, error);
 
     turning->mended = !status && !strcmp(truce__job_state(&job), "waiting");
-    if (!turning->mended)
-        goto out;
-    queue = truce__field_text(&job, "queue");
-    if (truce__job_lane(&job, &lane, &width))
-        status = truce__lane_enter(commit, queue, lane, width, &turning->id.value.v_oid, &in_line,
-                                   error);
-    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-    if (in_line)
-        truce__job_stands_in_line(&set, queue, now_ms);
-    else
-        truce__job_waits(&set, queue, (int32_t)truce__field_number(&job, "priority"), now_ms,
-                         now_ms);
-    bson_append_document_end(&update, &set);
-    if (!status)
-        status = truce_commit_update(commit, QUEUE, &turning->id, NULL, &update, error);
-out:
+    if (turning->mended) {
+        BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+        status = truce__job_sets_out(commit, &job, now_ms, now_ms, &set, error);
+        bson_append_document_end(&update, &set);
+        if (!status)
+            status = truce_commit_update(commit, QUEUE, &turning->id, NULL, &update, error);
+    }
     bson_destroy(&update);
     bson_destroy(&job);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -401,5 +440,7 @@ truce_status truce__queue_check(struct check *check, bson_error_t *error)
         status = truce__check_each(check, QUEUE_CRONS, NULL, check_cron, NULL, error);
     if (!status)
         status = truce__check_each(check, QUEUE_GATES, NULL, check_gate, NULL, error);
-    return status ? status : check_lanes(check, error);
+    if (!status)
+        status = check_lanes(check, error);
+    return status ? status : check_blocked(check, error);
 }

@@ -74,6 +74,8 @@ static truce_status on_the_way(truce_queue *queue, bool nothing_else, bson_error
         status = truce__cron_fire(queue, error);
     if (!status && is_time(&queue->rescued_ns, rescue_ms))
         status = truce__queue_rescue_some(queue, error);
+    if (!status && nothing_else && is_time(&queue->went_on_ns, RESCUE_MS))
+        status = truce__after_go_on_some(queue, error);
     return status;
 }
 

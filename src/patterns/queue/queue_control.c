@@ -51,44 +51,36 @@ static bool is(const char *state, const char *list)
 static const struct {
     const char *from, *name, *already;
 } rules[] = {
-    [CANCEL] = {"ready delayed running waiting", "cancelled", "cancelled"},
+    [CANCEL] = {"ready delayed running waiting blocked", "cancelled", "cancelled"},
     [RETRY] = {"delayed dead cancelled discarded", "retried", "ready"},
-    [DISCARD] = {"ready delayed waiting dead cancelled", "discarded", "discarded"},
+    [DISCARD] = {"ready delayed waiting blocked dead cancelled", "discarded", "discarded"},
 };
 
-/* A delayed one has its turn in its lane; one that had ended goes to the end of it. */
-static truce_status enter_again(truce_commit *commit, const bson_t *job, bool *in_line,
-                                bson_error_t *error)
-{
-    bson_value_t id = truce__document_id(job);
-    const char *lane;
-    int64_t width;
-
-    *in_line = false;
-    if (truce__job_live(job) || !truce__job_lane(job, &lane, &width))
-        return TRUCE_OK;
-    return truce__lane_enter(commit, truce__field_text(job, "queue"), lane, width, &id.value.v_oid,
-                             in_line, error);
-}
-
-static void make_retry(const bson_t *job, bool in_line, int64_t now_ms, bson_t *update)
+/* A delayed one has its turn in its lane; one that had ended goes to the end of it, or waits for other jobs again. */
+static truce_status make_retry(truce_commit *commit, const bson_t *job, int64_t now_ms,
+                               bson_t *update, bson_error_t *error)
 {
     const char *queue = truce__field_text(job, "queue");
+    truce_status status = TRUCE_OK;
     bson_t set, unset;
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-    if (in_line)
-        truce__job_stands_in_line(&set, queue, now_ms);
-    else
+    if (truce__after_left(job) > 0)
+        truce__job_stands(&set, "blocked", queue, now_ms);
+    else if (truce__job_live(job))
         truce__job_waits(&set, queue, (int32_t)truce__field_number(job, "priority"), now_ms,
                          now_ms);
+    else
+        status = truce__job_sets_out(commit, job, now_ms, now_ms, &set, error);
     BSON_APPEND_INT32(&set, "attempt", 0);
     bson_append_document_end(update, &set);
     BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
     BSON_APPEND_UTF8(&unset, "ended", "");
     BSON_APPEND_UTF8(&unset, "expires", "");
     BSON_APPEND_UTF8(&unset, "dead", "");
+    BSON_APPEND_UTF8(&unset, "stalled", "");
     bson_append_document_end(update, &unset);
+    return status;
 }
 
 static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *error)
@@ -107,10 +99,7 @@ static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *er
         goto out;
     }
     if (call->control == RETRY) {
-        bool in_line;
-
-        status = enter_again(commit, &job, &in_line, error);
-        make_retry(&job, in_line, now_ms, &update);
+        status = make_retry(commit, &job, now_ms, &update, error);
     } else {
         truce__job_ends(&update, &job, rules[call->control].name, NULL, now_ms);
     }
@@ -280,17 +269,17 @@ static bson_t *stats_pipeline(void)
 {
     return BCON_NEW("0", "{", "$match", "{", "$or", "[", "{", "undone.state", "{", "$in", "[",
                     BCON_UTF8("ready"), BCON_UTF8("delayed"), BCON_UTF8("running"),
-                    BCON_UTF8("waiting"), "]", "}", "}", "{", "dead.queue", "{", "$exists",
-                    BCON_BOOL(true), "}", "}", "]", "}", "}", "1", "{", "$group", "{", "_id", "{",
-                    "queue", BCON_UTF8("$queue"), "state", BCON_UTF8("$state"), "}", "count", "{",
-                    "$sum", BCON_INT64(1), "}", "oldest", "{", "$min", BCON_UTF8("$undone.at"), "}",
-                    "}", "}", "2", "{", "$sort", "{", "_id.queue", BCON_INT32(1), "_id.state",
-                    BCON_INT32(1), "}", "}");
+                    BCON_UTF8("waiting"), BCON_UTF8("blocked"), "]", "}", "}", "{", "dead.queue",
+                    "{", "$exists", BCON_BOOL(true), "}", "}", "]", "}", "}", "1", "{", "$group",
+                    "{", "_id", "{", "queue", BCON_UTF8("$queue"), "state", BCON_UTF8("$state"),
+                    "}", "count", "{", "$sum", BCON_INT64(1), "}", "oldest", "{", "$min",
+                    BCON_UTF8("$undone.at"), "}", "}", "}", "2", "{", "$sort", "{", "_id.queue",
+                    BCON_INT32(1), "_id.state", BCON_INT32(1), "}", "}");
 }
 
 struct figures {
     char *queue; /* NULL: none yet */
-    int64_t ready, delayed, waiting, running, dead, oldest_ms;
+    int64_t ready, delayed, waiting, blocked, running, dead, oldest_ms;
 };
 
 static bool is_paused(truce_store *store, const char *queue)
@@ -317,6 +306,7 @@ static void put(truce_store *store, struct figures *figures, bson_t *stats)
     BSON_APPEND_INT64(&one, "ready", figures->ready);
     BSON_APPEND_INT64(&one, "delayed", figures->delayed);
     BSON_APPEND_INT64(&one, "waiting", figures->waiting);
+    BSON_APPEND_INT64(&one, "blocked", figures->blocked);
     BSON_APPEND_INT64(&one, "running", figures->running);
     BSON_APPEND_INT64(&one, "dead", figures->dead);
     BSON_APPEND_INT64(&one, "oldest_ms", figures->oldest_ms);
@@ -354,6 +344,8 @@ static void count_group(truce_store *store, const bson_t *group, struct figures 
         figures->delayed += count;
     } else if (!strcmp(state, "waiting")) {
         figures->waiting += count;
+    } else if (!strcmp(state, "blocked")) {
+        figures->blocked += count;
     } else if (!strcmp(state, "running")) {
         figures->running += count;
     } else {

@@ -1,0 +1,18 @@
+#ifndef TRUCE_CLI_QUEUE_OPTIONS_H
+#define TRUCE_CLI_QUEUE_OPTIONS_H
+
+/* What the commands of queues share. */
+#include "cli/cli.h"
+
+/* "cancel", "go-on", "wait", or nothing; false: another word, and that was said. */
+bool cli_job_failure(const struct cli *cli, const char *text, truce_job_failure *failure);
+
+/* The job of that id; the exit code. `job` is always initialised. */
+int cli_find_job(struct cli *cli, const char *text, bson_oid_t *id, bson_t *job);
+
+typedef truce_status job_function(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                                  bson_error_t *error);
+/* Each of the arguments; the worst exit code. */
+int cli_each_job(struct cli *cli, job_function *function, const char *done);
+
+#endif
