@@ -21,7 +21,8 @@
  *
  * Besides, where there is such: name, metadata, tags, key, lane {name, width}, timeout_ms, keep_ms, steps: {name: result}, progress,
  * dead: {queue, at} of a dead letter, by which it is found, after: {left, failure} of one that waits for others,
- * then and told: the ids of those that wait, or waited, for this one,
+ * then and told: the ids of those that wait, or waited, for this one, events: {name: event}, awaits: the one that it
+ * was laid aside for, waits: {name: {until}},
  * errors: [{at, attempt, epoch, worker, text}], the last ten.
  *
  * Jobs run at least once. What they do through truce_job_commit and truce_job_step happens exactly once.
@@ -278,6 +279,31 @@ typedef truce_status truce_step_function(truce_commit *commit, void *arg, bson_t
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_step(truce_job *job, const char *name,
                                                         truce_step_function *function, void *arg,
                                                         bson_t *result, bson_error_t *error);
+
+/*
+ * Between its steps a job may sleep, or wait for an event, and holds no worker meanwhile. NOT_FOUND: it was laid aside, and is
+ * not this worker's any more: free it, and take another. When it is time it is claimed again, begins at its
+ * beginning, and finds the steps that it did; no attempt is counted. OK: it is over, and the job goes on. `name`: as
+ * that of a step, and of no other step of the job.
+ */
+
+/* Once for each name, whatever happens between. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_sleep(truce_job *job, const char *name,
+                                                         int64_t ms, bson_error_t *error);
+/* `timeout_ms` from the first call of this name; -1: for ever. *came: it came (by truce_queue_signal, before or
+ * now), and `event` is it; false: it did not, and later calls say so again, even if it comes. `event` is always initialised;
+ * the caller destroys it. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_wait(truce_job *job, const char *name,
+                                                        int64_t timeout_ms, bson_t *event,
+                                                        bool *came, bson_error_t *error);
+/* Tells a live job of the queue, whether it waits already or not. The first event of a name counts; others
+ * change nothing. `event`: up to 64 KiB; NULL: empty. NOT_FOUND: there is no such job; INVALID: it has ended; LIMIT: 100 were
+ * told. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_signal(truce_queue *queue,
+                                                            truce_commit *commit,
+                                                            const bson_oid_t *id, const char *name,
+                                                            const bson_t *event,
+                                                            bson_error_t *error);
 
 /* The ends. With a commit (NULL: alone, now) they are a part of it. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_done(truce_job *job, truce_commit *commit,

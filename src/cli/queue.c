@@ -8,7 +8,7 @@
 #include "cli/queue_options.h"
 #include "store/reserved.h"
 
-static truce_queue *open_queue(const struct cli *cli, const char *name)
+truce_queue *cli_queue_open(const struct cli *cli, const char *name)
 {
     return truce_queue_new(cli->store,
                            &(truce_queue_options){.queue = name, .deadline_ms = cli->deadline_ms});
@@ -144,7 +144,7 @@ static int add_one(struct cli *cli, truce_queue *queue, const bson_t *payload,
 
 static int run_add(struct cli *cli)
 {
-    truce_queue *queue = open_queue(cli, cli->arguments[0]);
+    truce_queue *queue = cli_queue_open(cli, cli->arguments[0]);
     truce_job_options options = {0};
     bson_t metadata, tags = BSON_INITIALIZER;
     struct others others;
@@ -337,7 +337,7 @@ int cli_each_job(struct cli *cli, job_function *function, const char *done)
         int code = cli_find_job(cli, text, &id, &job);
 
         if (!code) {
-            truce_queue *queue = open_queue(cli, truce__field_text(&job, "queue"));
+            truce_queue *queue = cli_queue_open(cli, truce__field_text(&job, "queue"));
             bson_error_t error;
             truce_status status = function(queue, NULL, &id, &error);
 
@@ -429,7 +429,7 @@ const struct cli_command cli_queue_discard = {
 
 static int run_redrive(struct cli *cli)
 {
-    truce_queue *queue = open_queue(cli, cli->arguments[0]);
+    truce_queue *queue = cli_queue_open(cli, cli->arguments[0]);
     bson_t answer = BSON_INITIALIZER;
     uint32_t count = 0, some = 0;
     bson_error_t error;
@@ -460,7 +460,7 @@ const struct cli_command cli_queue_redrive = {
 
 static int set_paused(struct cli *cli, bool paused)
 {
-    truce_queue *queue = open_queue(cli, cli->arguments[0]);
+    truce_queue *queue = cli_queue_open(cli, cli->arguments[0]);
     bson_t answer = BSON_INITIALIZER;
     bson_error_t error;
     truce_status status =
@@ -536,7 +536,7 @@ static bool read_rate(const struct cli *cli, truce_queue_limits *limits)
 
 static int run_limit(struct cli *cli)
 {
-    truce_queue *queue = open_queue(cli, cli->arguments[0]);
+    truce_queue *queue = cli_queue_open(cli, cli->arguments[0]);
     truce_queue_limits limits = {.pool = cli_text(cli, "pool")};
     bson_t answer = BSON_INITIALIZER;
     bson_error_t error;

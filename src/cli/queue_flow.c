@@ -1,4 +1,4 @@
-/* truce queue flow, close, results: jobs that wait for others. */
+/* truce queue flow, close, results, signal: jobs that wait for others, or to be told. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -315,4 +315,47 @@ const struct cli_command cli_queue_results = {
     .example = "truce queue results $(truce queue add mail '{}' | cut -d' ' -f2)",
     .store = CLI_STORE_CHANGE,
     .run = run_results,
+};
+
+/* ---- signal ----------------------------------------------------------------------------------------- */
+
+static int run_signal(struct cli *cli)
+{
+    const char *name = cli->arguments[1];
+    bson_t job, event, answer = BSON_INITIALIZER;
+    bson_error_t error;
+    bson_oid_t id;
+    int code = cli_document(cli, cli->count > 2 ? cli->arguments[2] : NULL, "EVENT", &event)
+                   ? cli_find_job(cli, cli->arguments[0], &id, &job)
+                   : CLI_USAGE;
+
+    if (!code) {
+        truce_queue *queue = cli_queue_open(cli, truce__field_text(&job, "queue"));
+        truce_status status = truce_queue_signal(queue, NULL, &id, name, &event, &error);
+
+        BSON_APPEND_UTF8(&answer, "signalled", name);
+        if (status)
+            code = cli_error(cli, NULL, status, &error);
+        else
+            cli_answer(cli, &answer, "signalled %s", name);
+        truce_queue_free(queue);
+        bson_destroy(&job);
+    }
+    bson_destroy(&answer);
+    bson_destroy(&event);
+    return code;
+}
+
+const struct cli_command cli_queue_signal = {
+    .noun = "queue",
+    .verb = "signal",
+    .arguments = "ID NAME [EVENT]",
+    .summary = "tell a job of an event, for which it waits or will wait",
+    .help =
+        "The first event of a name counts. EVENT is a document. A job waits by truce_job_wait, or, in\n"
+        "truce work --keep-open, by the answer {\"wait\": NAME}.",
+    .example = "id=$(truce queue add orders '{order: 7}' | cut -d' ' -f2)\n"
+               "truce queue signal $id paid '{sum: 12}'",
+    .store = CLI_STORE_CHANGE,
+    .run = run_signal,
 };

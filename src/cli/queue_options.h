@@ -4,6 +4,8 @@
 /* What the commands of queues share. */
 #include "cli/cli.h"
 
+truce_queue *cli_queue_open(const struct cli *cli, const char *name);
+
 /* "cancel", "go-on", "wait", or nothing; false: another word, and that was said. */
 bool cli_job_failure(const struct cli *cli, const char *text, truce_job_failure *failure);
 

@@ -124,6 +124,16 @@ TEST(jobs_wait_for_others)
     ANSWERS(0, "\"blocked\": 1", NULL, "queue", "stats");
 }
 
+TEST(a_job_is_told_of_an_event)
+{
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    ANSWERS(0, "signalled paid\n", NULL, "queue", "signal", job, "paid", "{\"sum\": 5}");
+    ANSWERS(0, "\"events\": {\"paid\": {\"sum\": 5}}", NULL, "queue", "show", job);
+    ANSWERS(2, "", "EVENT", "queue", "signal", job, "paid", "{");
+    ANSWERS(2, "", "step's name", "queue", "signal", job, "a.b");
+}
+
 /* A file beside the store with that in it. */
 static const char *flow_of(const char *text)
 {

@@ -440,6 +440,7 @@ truce_status truce__after_indexes(truce_queue *queue, bson_error_t *error)
 
 struct closing {
     truce_queue *queue;
+    const bson_oid_t *oid;
     bson_value_t id;
 };
 
@@ -448,13 +449,9 @@ static truce_status close_in(truce_commit *commit, void *arg, bson_error_t *erro
     const struct closing *closing = arg;
     bson_t *update = BCON_NEW("$unset", "{", "after.open", BCON_UTF8(""), "}"), job;
     char text[25];
-    truce_status status = truce_commit_read(commit, QUEUE, &closing->id, &job, error);
+    truce_status status = truce__queue_read_job(closing->queue, commit, closing->oid, &job, error);
 
-    bson_oid_to_string(&closing->id.value.v_oid, text);
-    if (!status && strcmp(truce__field_text(&job, "queue"), closing->queue->name))
-        status = TRUCE_NOT_FOUND;
-    if (status == TRUCE_NOT_FOUND)
-        status = truce__fail(status, error, "queue %s has no job %s", closing->queue->name, text);
+    bson_oid_to_string(closing->oid, text);
     if (!status && truce__after_is_open(&job)) {
         status = truce_commit_update(commit, QUEUE, &closing->id, NULL, update, error);
         if (!status)
@@ -470,7 +467,7 @@ static truce_status close_in(truce_commit *commit, void *arg, bson_error_t *erro
 truce_status truce_queue_close(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
                                bson_error_t *error)
 {
-    struct closing closing = {queue, truce_id_oid(id)};
+    struct closing closing = {queue, id, truce_id_oid(id)};
     truce_status status = truce__queue_ready(queue, error);
 
     return status ? status : truce__queue_run(queue, commit, close_in, &closing, error);

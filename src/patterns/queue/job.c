@@ -66,9 +66,8 @@ static truce_status lost(truce_job *job, const bson_t *document, bson_error_t *e
         id, (long long)job->epoch, state[0] ? state : "gone");
 }
 
-/* In a commit: the job as it stands, if it is ours. `document` is always initialised. */
-static truce_status read_mine(truce_job *job, truce_commit *commit, bson_t *document,
-                              bson_error_t *error)
+truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *document,
+                                  bson_error_t *error)
 {
     bson_value_t id = truce_id_oid(&job->id);
     truce_status status = truce_commit_read(commit, QUEUE, &id, document, error);
@@ -100,13 +99,13 @@ struct ending {
     int64_t delay_ms;
 };
 
-static void make_snooze(bson_t *update, const bson_t *document, int64_t delay_ms, int64_t now_ms)
+void truce__job_snoozes(bson_t *update, const bson_t *document, int64_t at_ms, int64_t now_ms)
 {
     bson_t set, unset, inc;
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
     truce__job_waits(&set, truce__field_text(document, "queue"),
-                     (int32_t)truce__field_number(document, "priority"), now_ms + delay_ms, now_ms);
+                     (int32_t)truce__field_number(document, "priority"), at_ms, now_ms);
     bson_append_document_end(update, &set);
     BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
     BSON_APPEND_UTF8(&unset, "lease", "");
@@ -129,7 +128,7 @@ static void make_end(const struct ending *ending, const bson_t *document, bson_t
                          now_ms);
         break;
     case END_SNOOZE:
-        make_snooze(update, document, ending->delay_ms, now_ms);
+        truce__job_snoozes(update, document, now_ms + ending->delay_ms, now_ms);
         break;
     case END_DISCARD:
         truce__job_ends(update, document, "discarded", NULL, now_ms);
@@ -142,7 +141,7 @@ static truce_status end_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct ending *ending = arg;
     bson_t document, update = BSON_INITIALIZER;
-    truce_status status = read_mine(ending->job, commit, &document, error);
+    truce_status status = truce__job_read_mine(ending->job, commit, &document, error);
 
     if (!status) {
         make_end(ending, &document, &update);
@@ -240,7 +239,7 @@ static truce_status work_in(truce_commit *commit, void *arg, bson_error_t *error
 {
     const struct working *working = arg;
     bson_t document, update = BSON_INITIALIZER;
-    truce_status status = read_mine(working->job, commit, &document, error);
+    truce_status status = truce__job_read_mine(working->job, commit, &document, error);
 
     if (!status)
         status = working->function(commit, working->arg, error);
@@ -283,12 +282,16 @@ struct stepping {
     bson_t result;
 };
 
-static bool step_name_is_good(const char *name)
+truce_status truce__job_check_step(const char *name, bson_error_t *error)
 {
     size_t length = strlen(name);
 
-    return length && length <= JOB_KEY_BYTES_MAX && !strpbrk(name, ".$") &&
-           bson_utf8_validate(name, length, false);
+    if (length && length <= JOB_KEY_BYTES_MAX && !strpbrk(name, ".$") &&
+        bson_utf8_validate(name, length, false))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_INVALID, error,
+                       "a step's name has 1 to %d bytes, without \".\" and \"$\"",
+                       JOB_KEY_BYTES_MAX);
 }
 
 static bool known_step(const bson_t *steps, const char *name, bson_t *result)
@@ -323,7 +326,7 @@ static truce_status step_in(truce_commit *commit, void *arg, bson_error_t *error
 {
     struct stepping *stepping = arg;
     bson_t document, steps;
-    truce_status status = read_mine(stepping->job, commit, &document, error);
+    truce_status status = truce__job_read_mine(stepping->job, commit, &document, error);
 
     bson_destroy(&stepping->result);
     bson_init(&stepping->result);
@@ -346,12 +349,8 @@ truce_status truce_job_step(truce_job *job, const char *name, truce_step_functio
                             void *arg, bson_t *result, bson_error_t *error)
 {
     struct stepping stepping = {job, name, function, arg, BSON_INITIALIZER};
-    truce_status status = TRUCE_OK;
+    truce_status status = truce__job_check_step(name, error);
 
-    if (!step_name_is_good(name))
-        status = truce__fail(TRUCE_INVALID, error,
-                             "a step's name has 1 to %d bytes, without \".\" and \"$\"",
-                             JOB_KEY_BYTES_MAX);
     bson_destroy(&stepping.result);
     if (status || !known_step(&job->steps, name, &stepping.result)) {
         bson_init(&stepping.result);
@@ -381,7 +380,7 @@ static truce_status sign_in(truce_commit *commit, void *arg, bson_error_t *error
     truce_job *job = sign->job;
     int64_t until_ms = truce__clock_wall_ms() + job->queue->lease_ms;
     bson_t document, update = BSON_INITIALIZER, set;
-    truce_status status = read_mine(job, commit, &document, error);
+    truce_status status = truce__job_read_mine(job, commit, &document, error);
 
     if (job->timeout_ms && until_ms > job->since_ms + job->timeout_ms)
         until_ms = job->since_ms + job->timeout_ms;

@@ -158,6 +158,21 @@ truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson
 
 struct sweep;
 
+/* ---- job.c ---- */
+
+/* In a commit: the job as it stands, if it is this worker's (L2). `document` is always initialised. */
+truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *document,
+                                  bson_error_t *error);
+truce_status truce__job_check_step(const char *name, bson_error_t *error);
+/* The update of a running job that goes on later; this attempt does not count. */
+void truce__job_snoozes(bson_t *update, const bson_t *document, int64_t at_ms, int64_t now_ms);
+
+/* ---- queue_control.c ---- */
+
+/* In a commit: a job of the queue. */
+truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                                   bson_t *job, bson_error_t *error);
+
 /* ---- gate.c, queue_gated.c ---- */
 
 bool truce__gate_has_room(const bson_t *gate, int64_t now_ms);

@@ -19,8 +19,8 @@ struct call {
 
 /* ---- one job ------------------------------------------------------------------------------------ */
 
-static truce_status read_job(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
-                             bson_t *job, bson_error_t *error)
+truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                                   bson_t *job, bson_error_t *error)
 {
     bson_value_t value = truce_id_oid(id);
     truce_status status = truce_commit_read(commit, QUEUE, &value, job, error);
@@ -88,7 +88,7 @@ static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *er
     const struct call *call = arg;
     int64_t now_ms = truce__clock_wall_ms();
     bson_t job, update = BSON_INITIALIZER;
-    truce_status status = read_job(call->queue, commit, call->id, &job, error);
+    truce_status status = truce__queue_read_job(call->queue, commit, call->id, &job, error);
     const char *state = truce__job_state(&job);
 
     if (status || !strcmp(state, rules[call->control].already))
@@ -149,7 +149,7 @@ static truce_status get_in(truce_commit *commit, void *arg, bson_error_t *error)
     const struct getting *getting = arg;
 
     bson_destroy(getting->document);
-    return read_job(getting->queue, commit, getting->id, getting->document, error);
+    return truce__queue_read_job(getting->queue, commit, getting->id, getting->document, error);
 }
 
 truce_status truce_queue_get(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,

@@ -1,0 +1,295 @@
+/*
+ * Sleeping and waiting between the steps of a job, without a worker: the job is laid aside, as one that was snoozed.
+ *
+ *     steps: {pause: {until: <date>}}               a sleep; it is over at `until`
+ *     waits: {paid: {until: <date>, over: true}}    a wait; over: the event did not come by then
+ *     awaits: "paid"                                it was laid aside for that event
+ *     events: {paid: {...}}                         what truce_queue_signal told
+ *
+ * Whoever waits and whoever tells read the job in their commits. So an event that comes between the look and the laying
+ * aside is not missed: one of the two runs again. A wait that is over stays so, and an event that has come counts, whichever
+ * of the two was first in the job: no later look decides otherwise.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/limits.h"
+#include "bson/value.h"
+#include "patterns/queue/queue.h"
+#include "store/care.h"
+
+#define FOR_EVER_MS (INT64_C(1) << 48)
+
+struct waiting {
+    truce_job *job;
+    const char *name;
+    int64_t ms; /* -1: for ever */
+    bson_t event;
+    bool came, laid_aside;
+};
+
+/* ---- laying aside ----------------------------------------------------------------------------------- */
+
+static bool until_of(const bson_t *document, const char *field, const char *name, int64_t *until_ms)
+{
+    bson_t all, one;
+
+    return truce__value_subdocument(document, field, &all) &&
+           truce__value_subdocument(&all, name, &one) && truce__job_date(&one, "until", until_ms);
+}
+
+/* {$set: {FIELD.NAME.until, awaits?}} */
+static truce_status write_until(const struct waiting *waiting, truce_commit *commit,
+                                const char *field, int64_t until_ms, bson_error_t *error)
+{
+    bson_value_t id = truce_id_oid(&waiting->job->id);
+    char *path = bson_strdup_printf("%s.%s.until", field, waiting->name);
+    bson_t update = BSON_INITIALIZER, set;
+    truce_status status;
+
+    BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
+    BSON_APPEND_DATE_TIME(&set, path, until_ms);
+    if (!strcmp(field, "waits"))
+        BSON_APPEND_UTF8(&set, "awaits", waiting->name);
+    bson_append_document_end(&update, &set);
+    status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
+    bson_destroy(&update);
+    bson_free(path);
+    return status;
+}
+
+static truce_status lay_aside(struct waiting *waiting, truce_commit *commit, const bson_t *document,
+                              const char *field, int64_t until_ms, bson_error_t *error)
+{
+    bson_t update = BSON_INITIALIZER;
+    truce_status status;
+
+    truce__job_snoozes(&update, document, until_ms, truce__clock_wall_ms());
+    status = truce__job_move(commit, document, &update, error);
+    if (!status)
+        status = write_until(waiting, commit, field, until_ms, error);
+    waiting->laid_aside = true;
+    bson_destroy(&update);
+    return status;
+}
+
+static int64_t end_of(const struct waiting *waiting)
+{
+    return truce__clock_wall_ms() + (waiting->ms < 0 ? FOR_EVER_MS : waiting->ms);
+}
+
+static truce_status begin(struct waiting *waiting, bson_error_t *error)
+{
+    truce_status status = truce__job_check_step(waiting->name, error);
+
+    if (!status && (waiting->ms < -1 || waiting->ms > FOR_EVER_MS))
+        status = truce__fail(TRUCE_INVALID, error, "a time of %lld ms cannot be",
+                             (long long)waiting->ms);
+    return status;
+}
+
+static truce_status conclude(const struct waiting *waiting, truce_status status,
+                             bson_error_t *error)
+{
+    if (status || !waiting->laid_aside)
+        return status;
+    return truce__fail(TRUCE_NOT_FOUND, error, "the job was laid aside at \"%s\"", waiting->name);
+}
+
+/* ---- sleeping --------------------------------------------------------------------------------------- */
+
+static truce_status sleep_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct waiting *waiting = arg;
+    bson_t document;
+    int64_t until_ms;
+    truce_status status = truce__job_read_mine(waiting->job, commit, &document, error);
+
+    waiting->laid_aside = false;
+    if (!status && !until_of(&document, "steps", waiting->name, &until_ms))
+        until_ms = end_of(waiting);
+    if (!status && truce__clock_wall_ms() < until_ms)
+        status = lay_aside(waiting, commit, &document, "steps", until_ms, error);
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce_job_sleep(truce_job *job, const char *name, int64_t ms, bson_error_t *error)
+{
+    struct waiting waiting = {.job = job, .name = name, .ms = ms};
+    int64_t until_ms;
+    truce_status status = begin(&waiting, error);
+
+    if (!status && ms < 0)
+        status = truce__fail(TRUCE_INVALID, error, "a job does not sleep for ever");
+    if (status ||
+        (until_of(&job->document, "steps", name, &until_ms) && truce__clock_wall_ms() >= until_ms))
+        return status;
+    return conclude(&waiting, truce__queue_run(job->queue, NULL, sleep_in, &waiting, error), error);
+}
+
+/* ---- waiting ---------------------------------------------------------------------------------------- */
+
+/* Copies it. */
+static bool find_event(struct waiting *waiting, const bson_t *document)
+{
+    bson_t events, one;
+
+    waiting->came = truce__value_subdocument(document, "events", &events) &&
+                    truce__value_subdocument(&events, waiting->name, &one);
+    bson_reinit(&waiting->event);
+    if (waiting->came)
+        bson_concat(&waiting->event, &one);
+    return waiting->came;
+}
+
+static bool is_over(const bson_t *document, const char *name)
+{
+    bson_t waits, one;
+
+    return truce__value_subdocument(document, "waits", &waits) &&
+           truce__value_subdocument(&waits, name, &one) && bson_has_field(&one, "over");
+}
+
+static truce_status give_up(const struct waiting *waiting, truce_commit *commit,
+                            bson_error_t *error)
+{
+    bson_value_t id = truce_id_oid(&waiting->job->id);
+    char *path = bson_strdup_printf("waits.%s.over", waiting->name);
+    bson_t *update = BCON_NEW("$set", "{", path, BCON_BOOL(true), "}", "$unset", "{", "awaits",
+                              BCON_UTF8(""), "}");
+    truce_status status = truce_commit_update(commit, QUEUE, &id, NULL, update, error);
+
+    bson_destroy(update);
+    bson_free(path);
+    return status;
+}
+
+static truce_status wait_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct waiting *waiting = arg;
+    bson_t document;
+    int64_t until_ms;
+    truce_status status = truce__job_read_mine(waiting->job, commit, &document, error);
+
+    waiting->laid_aside = waiting->came = false;
+    if (status || is_over(&document, waiting->name) || find_event(waiting, &document))
+        goto out;
+    if (!until_of(&document, "waits", waiting->name, &until_ms))
+        until_ms = end_of(waiting);
+    if (truce__clock_wall_ms() < until_ms)
+        status = lay_aside(waiting, commit, &document, "waits", until_ms, error);
+    else
+        status = give_up(waiting, commit, error);
+out:
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce_job_wait(truce_job *job, const char *name, int64_t timeout_ms, bson_t *event,
+                            bool *came, bson_error_t *error)
+{
+    struct waiting waiting = {
+        .job = job, .name = name, .ms = timeout_ms, .event = BSON_INITIALIZER};
+    truce_status status = begin(&waiting, error);
+
+    if (!status && !is_over(&job->document, name) && !find_event(&waiting, &job->document))
+        status =
+            conclude(&waiting, truce__queue_run(job->queue, NULL, wait_in, &waiting, error), error);
+    *came = !status && waiting.came;
+    bson_init(event);
+    if (*came)
+        bson_concat(event, &waiting.event);
+    bson_destroy(&waiting.event);
+    return status;
+}
+
+/* ---- telling ---------------------------------------------------------------------------------------- */
+
+struct signalling {
+    truce_queue *queue;
+    const bson_oid_t *id;
+    const char *name;
+    const bson_t *event;
+};
+
+static truce_status check_room(const bson_t *job, const char *name, bool *known,
+                               bson_error_t *error)
+{
+    bson_t events;
+
+    *known = false;
+    if (!truce__job_live(job))
+        return truce__fail(TRUCE_INVALID, error, "the job is %s, and waits for nothing",
+                           truce__job_state(job));
+    if (!truce__value_subdocument(job, "events", &events))
+        return TRUCE_OK;
+    *known = bson_has_field(&events, name);
+    if (!*known && bson_count_keys(&events) >= JOB_EVENTS_MAX)
+        return truce__fail(TRUCE_LIMIT, error, "the job was told %d events, and no more may be",
+                           JOB_EVENTS_MAX);
+    return TRUCE_OK;
+}
+
+static void make_signal(const struct signalling *signalling, const bson_t *job, bson_t *update)
+{
+    char *path = bson_strdup_printf("events.%s", signalling->name);
+    int64_t now_ms = truce__clock_wall_ms();
+    bool wakes = !strcmp(truce__job_state(job), "delayed") &&
+                 !strcmp(truce__field_text(job, "awaits"), signalling->name);
+    bson_t set, unset;
+
+    BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
+    BSON_APPEND_DOCUMENT(&set, path, signalling->event);
+    if (wakes)
+        truce__job_waits(&set, signalling->queue->name,
+                         (int32_t)truce__field_number(job, "priority"), now_ms, now_ms);
+    bson_append_document_end(update, &set);
+    if (wakes) {
+        BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
+        BSON_APPEND_UTF8(&unset, "awaits", "");
+        bson_append_document_end(update, &unset);
+    }
+    bson_free(path);
+}
+
+static truce_status signal_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct signalling *signalling = arg;
+    bson_value_t id = truce_id_oid(signalling->id);
+    bson_t job, update = BSON_INITIALIZER;
+    bool known = false;
+    truce_status status =
+        truce__queue_read_job(signalling->queue, commit, signalling->id, &job, error);
+
+    if (!status)
+        status = check_room(&job, signalling->name, &known, error);
+    if (!status && !known) {
+        make_signal(signalling, &job, &update);
+        status = truce_commit_update(commit, QUEUE, &id, NULL, &update, error);
+    }
+    bson_destroy(&update);
+    bson_destroy(&job);
+    return status;
+}
+
+truce_status truce_queue_signal(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                                const char *name, const bson_t *event, bson_error_t *error)
+{
+    bson_t empty = BSON_INITIALIZER;
+    struct signalling signalling = {queue, id, name, event ? event : &empty};
+    truce_status status = truce__job_check_step(name, error);
+
+    if (!status)
+        status = truce__document_check(signalling.event, "event", error);
+    if (!status && signalling.event->len > JOB_METADATA_BYTES_MAX)
+        status = truce__fail(TRUCE_LIMIT, error, "the event has %u bytes, and may have %d",
+                             signalling.event->len, JOB_METADATA_BYTES_MAX);
+    if (!status)
+        status = truce__queue_ready(queue, error);
+    if (!status)
+        status = truce__queue_run(queue, commit, signal_in, &signalling, error);
+    bson_destroy(&empty);
+    return status;
+}
