@@ -31,8 +31,9 @@
 #include "patterns/queue/queue.h"
 #include "store/care.h"
 
-#define TOLD_MAX 100 /* in one commit */
-#define SOME     10  /* stalled ones that a claimer goes on with */
+#define TOLD_MAX 100  /* in one commit */
+#define GO_ON_MS 1000 /* what others hold for longer is for the next time */
+#define SOME     10   /* stalled ones that a claimer goes on with */
 
 static const char *const failures[] = {[TRUCE_FAILURE_CANCEL] = "cancel",
                                        [TRUCE_FAILURE_GO_ON] = "go on",
@@ -120,7 +121,8 @@ static truce_status join(truce_commit *commit, const bson_t *job, const bson_oid
     enum outcome outcome = truce__job_live(job) ? WAITS : outcome_of(state, failure);
     char text[25];
     uint32_t then, told;
-    bool known = stands_in(job, "then", who, &then) | stands_in(job, "told", who, &told);
+    bool in_then = stands_in(job, "then", who, &then), in_told = stands_in(job, "told", who, &told),
+         known = in_then || in_told;
 
     bson_oid_to_string(&id.value.v_oid, text);
     *waits = outcome == WAITS && !known;
@@ -396,7 +398,7 @@ truce_status truce__after_go_on_some(const truce_queue *queue, bson_error_t *err
     bson_t *filter = BCON_NEW("stalled", BCON_BOOL(true)),
            *projection = BCON_NEW("_id", BCON_INT32(1)), *found[SOME];
     truce_find_options options = {.projection = projection, .limit = SOME};
-    truce_commit_options commit = {.mechanism = queue->mechanism, .deadline_ms = 50};
+    truce_commit_options commit = {.mechanism = queue->mechanism, .deadline_ms = GO_ON_MS};
     truce_cursor *cursor = NULL;
     const bson_t *one = NULL;
     size_t count = 0;
