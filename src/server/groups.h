@@ -28,11 +28,19 @@ SERVED(serve_drop_database);
 SERVED(serve_rename);
 SERVED(serve_list_collections);
 SERVED(serve_list_databases);
+SERVED(serve_collection_stats);
+SERVED(serve_database_stats);
+
+/* Is there a collection of that place? `facts` (NULL: nobody wants them; initialised) are what the list of
+ * collections says of it. */
+truce_status serve_is_there(struct call *call, const char *place, bool *there, bson_t *facts,
+                            bson_error_t *error);
+truce_status serve_no_such_place(struct call *call, bson_error_t *error);
+
+/* serve_index.c */
 SERVED(serve_create_indexes);
 SERVED(serve_drop_indexes);
 SERVED(serve_list_indexes);
-SERVED(serve_collection_stats);
-SERVED(serve_database_stats);
 
 /* serve_status.c */
 SERVED(serve_hello);

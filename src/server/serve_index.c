@@ -1,0 +1,205 @@
+/* Indexes. */
+#include "server/groups.h"
+
+#include <string.h>
+
+#include "bson/value.h"
+
+static int32_t count_indexes(struct call *call, const char *place)
+{
+    bson_t indexes;
+    truce_status status = truce_index_list(call->server->store, place, &indexes, NULL);
+    int32_t count = status ? 0 : (int32_t)bson_count_keys(&indexes);
+
+    bson_destroy(&indexes);
+    return count;
+}
+
+static const struct field create_index_fields[] = {
+    {"indexes", FIELD_IGNORED, 0}, {"commitQuorum", FIELD_IGNORED, 0}, {NULL, FIELD_IGNORED, 0}};
+
+/* Without what MongoDB's drivers may say and the store has no use for. */
+static void trim_index(const bson_t *given, bson_t *index)
+{
+    bson_init(index);
+    bson_copy_to_excluding_noinit(given, index, "v", "background", "ns", NULL);
+}
+
+truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct documents indexes;
+    char place[PLACE_MAX];
+    bool there = false;
+    int32_t before = 0, after;
+    int64_t around;
+    truce_status status = call_place(call, place, error);
+
+    if (!status)
+        status = call_own_fields(call, create_index_fields, NULL, error);
+    if (!status)
+        status = call_documents(call, "indexes", &indexes, error);
+    if (!status)
+        status = serve_is_there(call, place, &there, NULL, error);
+    if (!status)
+        before = there ? count_indexes(call, place) : 1;
+    around = truce_deadline_begin(call->deadline_ms);
+    for (uint32_t i = 0; !status && i < indexes.count; i++) {
+        bson_t index;
+
+        trim_index(indexes.all[i], &index);
+        status = truce_index_create(call->server->store, place, &index, error);
+        bson_destroy(&index);
+    }
+    truce_deadline_end(around);
+    if (status)
+        return status;
+    after = count_indexes(call, place);
+    BCON_APPEND(reply, "numIndexesBefore", BCON_INT32(before), "numIndexesAfter", BCON_INT32(after),
+                "createdCollectionAutomatically", BCON_BOOL(!there));
+    if (before == after)
+        BSON_APPEND_UTF8(reply, "note", "all indexes already exist");
+    return TRUCE_OK;
+}
+
+/* The name of the index with this key pattern, or NULL. */
+static const char *name_by_key(const bson_t *indexes, const bson_t *key)
+{
+    bson_iter_t at, field;
+
+    (void)bson_iter_init(&at, indexes);
+    while (bson_iter_next(&at)) {
+        const uint8_t *bytes;
+        const char *name = NULL;
+        bool same = false;
+        uint32_t size;
+
+        if (!bson_iter_recurse(&at, &field))
+            continue;
+        while (bson_iter_next(&field)) {
+            if (!strcmp(bson_iter_key(&field), "name"))
+                name = bson_iter_utf8(&field, NULL);
+            if (!strcmp(bson_iter_key(&field), "key") && BSON_ITER_HOLDS_DOCUMENT(&field)) {
+                bson_t view;
+
+                bson_iter_document(&field, &size, &bytes);
+                same = bson_init_static(&view, bytes, size) &&
+                       truce__value_compare(truce__value_document(&view),
+                                            truce__value_document(key)) == 0;
+            }
+        }
+        if (same)
+            return name;
+    }
+    return NULL;
+}
+
+static truce_status drop_all(struct call *call, const char *place, const bson_t *indexes,
+                             bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t at, name;
+
+    (void)bson_iter_init(&at, indexes);
+    while (!status && bson_iter_next(&at))
+        if (bson_iter_recurse(&at, &name) && bson_iter_find(&name, "name") &&
+            strcmp(bson_iter_utf8(&name, NULL), "_id_") != 0)
+            status =
+                truce_index_drop(call->server->store, place, bson_iter_utf8(&name, NULL), error);
+    return status;
+}
+
+/* `which`: "*", a name, a key pattern, or an array of names */
+static truce_status drop_some(struct call *call, const char *place, const bson_t *indexes,
+                              const bson_iter_t *which, bson_error_t *error)
+{
+    const char *name = NULL;
+    truce_status status = TRUCE_OK;
+    bson_iter_t inner;
+
+    if (BSON_ITER_HOLDS_ARRAY(which) && bson_iter_recurse(which, &inner)) {
+        while (!status && bson_iter_next(&inner))
+            status = BSON_ITER_HOLDS_UTF8(&inner)
+                         ? truce_index_drop(call->server->store, place,
+                                            bson_iter_utf8(&inner, NULL), error)
+                         : truce__refuse(CODE_TYPE_MISMATCH, error,
+                                         "the names of indexes must be texts");
+        return status;
+    }
+    if (BSON_ITER_HOLDS_UTF8(which))
+        name = bson_iter_utf8(which, NULL);
+    else if (BSON_ITER_HOLDS_DOCUMENT(which))
+        name = name_by_key(indexes, call_view_of(call, which));
+    if (!name)
+        return truce__refuse(CODE_INDEX_NOT_FOUND, error,
+                             "can't find an index with the name or key that was given");
+    if (!strcmp(name, "*"))
+        return drop_all(call, place, indexes, error);
+    return truce_index_drop(call->server->store, place, name, error);
+}
+
+static const struct field drop_index_fields[] = {{"index", FIELD_IGNORED, 0},
+                                                 {NULL, FIELD_IGNORED, 0}};
+
+truce_status serve_drop_indexes(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bson_t indexes = BSON_INITIALIZER;
+    char place[PLACE_MAX];
+    bson_iter_t which;
+    bool there = false;
+    truce_status status = call_place(call, place, error);
+
+    if (!status)
+        status = call_own_fields(call, drop_index_fields, NULL, error);
+    if (!status && !bson_iter_init_find(&which, &call->request->body, "index"))
+        status = truce__refuse(40414, error, "dropIndexes must name its index");
+    if (!status)
+        status = serve_is_there(call, place, &there, NULL, error);
+    if (!status && !there)
+        status = serve_no_such_place(call, error);
+    if (!status) {
+        bson_destroy(&indexes);
+        status = truce_index_list(call->server->store, place, &indexes, error);
+    }
+    if (!status) {
+        BSON_APPEND_INT32(reply, "nIndexesWas", (int32_t)bson_count_keys(&indexes));
+        status = drop_some(call, place, &indexes, &which, error);
+    }
+    bson_destroy(&indexes);
+    return status;
+}
+
+truce_status serve_list_indexes(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bson_t indexes = BSON_INITIALIZER, versioned = BSON_INITIALIZER, element, view;
+    char place[PLACE_MAX];
+    bool there = false;
+    bson_iter_t at;
+    truce_status status = call_place(call, place, error);
+
+    if (!status)
+        status = serve_is_there(call, place, &there, NULL, error);
+    if (!status && !there)
+        status = serve_no_such_place(call, error);
+    if (!status) {
+        bson_destroy(&indexes);
+        status = truce_index_list(call->server->store, place, &indexes, error);
+    }
+    (void)bson_iter_init(&at, &indexes);
+    while (!status && bson_iter_next(&at)) {
+        const uint8_t *bytes;
+        uint32_t size;
+
+        bson_iter_document(&at, &size, &bytes);
+        (void)bson_init_static(&view, bytes, size);
+        BSON_APPEND_DOCUMENT_BEGIN(&versioned, bson_iter_key(&at), &element);
+        if (!bson_has_field(&view, "v"))
+            BSON_APPEND_INT32(&element, "v", 2);
+        bson_concat(&element, &view);
+        bson_append_document_end(&versioned, &element);
+    }
+    if (!status)
+        status = serve_documents(call, &versioned, bson_iter_utf8(&call->value, NULL), reply);
+    bson_destroy(&versioned);
+    bson_destroy(&indexes);
+    return status;
+}
