@@ -217,6 +217,16 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_collect(truce_set *set,
                                                            truce_set_collected *collected,
                                                            bson_error_t *error);
 
+/* Has the store refuse what a program that does not compare the watermark would bring back: the updates of the
+ * classic description, sent by an older consumer. From then on collecting marks the elements that it passes
+ * (`_proved: true`, which readers see), and a validator of the collection (truce_collection_validate), beside what validator
+ * it has, refuses an element at or below the watermark without a mark: code 121. `on` false takes the rule out again.
+ * May be called again, and while the set is in use; not at the same time for another set of the collection. LOCKED: a commit
+ * holds a document; call it again. INVALID: not in the layout by element, nor where a store has no array filters.
+ * Programs of versions that do not mark cannot collect then. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_protect(truce_set *set, bool on,
+                                                           bson_error_t *error);
+
 typedef struct truce_set_converted {
     int64_t documents;    /* that were written */
     int64_t elements;     /* that got a number, or said nothing and are gone */

@@ -285,7 +285,15 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_rename(truce_store *st
                                                                  const char *from, const char *to,
                                                                  bool drop_target,
                                                                  bson_error_t *error);
-/* `collections`: an array of {name, documents, bytes, indexes} in the order of names */
+/* What is written from now on, documents that are inserted or changed, has to match `validator`, a filter
+ * (NULL or {}: anything does); else its write is refused as INVALID, with MongoDB's code 121. What stands
+ * there is not looked at before somebody changes it. At a server it is the collection's validator.
+ * NOT_FOUND: there is no such collection. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_validate(truce_store *store,
+                                                                   const char *collection,
+                                                                   const bson_t *validator,
+                                                                   bson_error_t *error);
+/* `collections`: an array of {name, documents, bytes, indexes, validator?} in the order of names */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_collection_list(truce_store *store,
                                                                bson_t *collections,
                                                                bson_error_t *error);

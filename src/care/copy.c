@@ -88,14 +88,17 @@ static void add_part(struct copy *copy, const char *collection, int64_t expected
 static truce_status list_from(struct copy *copy, bson_error_t *error)
 {
     const char *const *wanted = copy->options.collections;
-    bson_t collections, one;
+    bson_t collections, one, validator;
     truce_status status = truce_collection_list(copy->from, &collections, error);
     struct fields fields = truce__fields(truce__value_document(&collections));
 
     while (!status && truce__fields_next(&fields)) {
         truce__value_bson(fields.value, &one);
-        if (is_wanted(copy, truce__field_text(&one, "name")))
-            add_part(copy, truce__field_text(&one, "name"), truce__field_number(&one, "documents"));
+        if (!is_wanted(copy, truce__field_text(&one, "name")))
+            continue;
+        add_part(copy, truce__field_text(&one, "name"), truce__field_number(&one, "documents"));
+        if (truce__value_subdocument(&one, "validator", &validator))
+            copy->parts[copy->count - 1].validator = bson_copy(&validator);
     }
     bson_destroy(&collections);
     for (; !status && wanted && *wanted; wanted++) {
@@ -352,6 +355,8 @@ static truce_status end(struct copy *copy, bson_error_t *error)
     for (size_t i = 0; i < copy->count && !status; i++) {
         if (copy->parts[i].rights != COPY_NOTHING)
             status = truce__copy_indexes(copy, &copy->parts[i], true, error);
+        if (!status)
+            status = truce__copy_validator(copy, &copy->parts[i], error);
     }
     copy->report->differences = copy->indexes.count;
     return status || copy->indexes.count ? status : truce__copy_record_finish(copy, error);
@@ -411,6 +416,7 @@ static void release(struct copy *copy)
     for (size_t i = 0; i < copy->count; i++) {
         bson_free(copy->parts[i].collection);
         bson_destroy(copy->parts[i].last);
+        bson_destroy(copy->parts[i].validator);
     }
     bson_free(copy->parts);
 }

@@ -17,10 +17,11 @@ enum copy_rights {
 struct copy_part {
     char *collection;
     enum copy_rights rights;
-    bool fresh;       /* `to` has no document of it yet: nothing need be looked up */
-    bson_t *last;     /* {last: _id}: behind it the copying goes on; empty: at the beginning */
-    int64_t expected; /* documents, about */
-    int64_t before;   /* documents that an earlier call copied */
+    bool fresh;        /* `to` has no document of it yet: nothing need be looked up */
+    bson_t *validator; /* NULL: none */
+    bson_t *last;      /* {last: _id}: behind it the copying goes on; empty: at the beginning */
+    int64_t expected;  /* documents, about */
+    int64_t before;    /* documents that an earlier call copied */
     int64_t inserted, replaced, removed, indexes;
     /* of the last comparison: */
     int64_t documents, found; /* of `from`; those of them that `to` has, the same or not */
@@ -73,6 +74,9 @@ truce_status truce__copy_pass(struct copy *copy, struct copy_part *part, bool wr
 /* Makes the collection and its indexes, those that expire documents or the others. */
 truce_status truce__copy_indexes(struct copy *copy, struct copy_part *part, bool expiring,
                                  bson_error_t *error);
+/* And its validator, last of all. */
+truce_status truce__copy_validator(struct copy *copy, const struct copy_part *part,
+                                   bson_error_t *error);
 truce_status truce__copy_indexes_compare(struct copy *copy, struct copy_part *part,
                                          bson_error_t *error);
 

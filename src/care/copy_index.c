@@ -3,7 +3,7 @@
  * a unique one does not refuse a document for the sake of another that has moved on. Those that expire
  * documents come last of all, behind the comparison: a server would begin to remove at once.
  *
- * An index that the other store cannot make is a difference, and ends nothing.
+ * An index that the other store cannot make is a difference, and ends nothing; so is a validator.
  */
 #include "care/copy.h"
 
@@ -121,6 +121,24 @@ truce_status truce__copy_indexes(struct copy *copy, struct copy_part *part, bool
     }
     bson_destroy(&from);
     bson_destroy(&to);
+    return status;
+}
+
+truce_status truce__copy_validator(struct copy *copy, const struct copy_part *part,
+                                   bson_error_t *error)
+{
+    bson_error_t caught = {0};
+    truce_status status;
+
+    if (!part->validator || part->rights != COPY_EVERYTHING)
+        return TRUCE_OK;
+    status = truce_collection_validate(copy->to, part->collection, part->validator, &caught);
+    if (status == TRUCE_INVALID) {
+        truce__copy_index_differs(copy, part, "validator", caught.message);
+        return TRUCE_OK;
+    }
+    if (status && error)
+        *error = caught;
     return status;
 }
 

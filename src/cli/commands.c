@@ -17,6 +17,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_set_start,
     &cli_set_quarantine,
     &cli_set_convert,
+    &cli_set_protect,
     &cli_set_forget,
     &cli_set_worker,
     &cli_item_update,

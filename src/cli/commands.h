@@ -43,6 +43,7 @@ extern const struct cli_command cli_verify;
 extern const struct cli_command cli_manual;
 extern const struct cli_command cli_complete;
 extern const struct cli_command cli_set_define;
+extern const struct cli_command cli_set_protect;
 extern const struct cli_command cli_set_forget;
 extern const struct cli_command cli_set_convert;
 extern const struct cli_command cli_set_add;

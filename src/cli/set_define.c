@@ -1,4 +1,4 @@
-/* truce set define, forget. */
+/* truce set define, protect, forget. */
 #include "cli/commands.h"
 #include "cli/set.h"
 
@@ -44,6 +44,44 @@ const struct cli_command cli_set_define = {
     .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
     .store = CLI_STORE_WRITE,
     .run = run_define,
+};
+
+static int run_protect(struct cli *cli)
+{
+    struct cli_set set;
+    bson_error_t error;
+    int code = cli_set_find(cli, cli->store, cli->arguments[0], &set);
+
+    if (!code) {
+        bool off = cli_flag(cli, "off");
+        truce_status status = truce_set_protect(set.set, !off, &error);
+
+        code = status ? cli_error(cli, NULL, status, &error)
+                      : answer(cli, off ? "no longer protected" : "protected", cli->arguments[0],
+                               &set);
+    }
+    cli_set_release(&set);
+    return code;
+}
+
+const struct cli_command cli_set_protect = {
+    .noun = "set",
+    .verb = "protect",
+    .arguments = "COLLECTION",
+    .summary = "have the store refuse what older programs would bring back after collecting",
+    .help =
+        "A program that sends the updates of the classic description by itself does not compare the\n"
+        "watermark. From now on `truce set collect` marks the elements that it passes (_proved), and a\n"
+        "validator of the collection refuses those without a mark: such a program gets error 121. May\n"
+        "be called again, and while the set is in use.",
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "truce set protect students",
+    .options = (const struct cli_option[]){{"off", 0, NULL,
+                                            "take the rule out of the validator again", false},
+                                           CLI_SET_OPTIONS,
+                                           {0}},
+    .store = CLI_STORE_WRITE,
+    .run = run_protect,
 };
 
 static int run_forget(struct cli *cli)

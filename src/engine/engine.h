@@ -122,6 +122,8 @@ truce_status truce__engine_collection_drop(struct engine *engine, const char *co
                                            bson_error_t *error);
 truce_status truce__engine_collection_rename(struct engine *engine, const char *from,
                                              const char *to, bool drop_target, bson_error_t *error);
+truce_status truce__engine_collection_validate(struct engine *engine, const char *collection,
+                                               const bson_t *validator, bson_error_t *error);
 truce_status truce__engine_collection_list(struct engine *engine, bson_t *collections,
                                            bson_error_t *error);
 truce_status truce__engine_wait(struct engine *engine, const char *collection, uint64_t *token,

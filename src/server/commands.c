@@ -18,6 +18,7 @@ const struct command server_commands[] = {
      "changes one document and returns it"},
     {"findandmodify", serve_find_and_modify, COUNTED_COMMAND, NULL},
     {"create", serve_create, COUNTED_COMMAND, "makes a collection"},
+    {"collMod", serve_modify_collection, COUNTED_COMMAND, "sets the validator of a collection"},
     {"drop", serve_drop, COUNTED_COMMAND, "drops a collection"},
     {"dropDatabase", serve_drop_database, COUNTED_COMMAND, "drops all collections of a database"},
     {"renameCollection", serve_rename, COUNTED_COMMAND, "renames a collection"},

@@ -23,6 +23,7 @@ SERVED(serve_find_and_modify);
 
 /* serve_catalog.c */
 SERVED(serve_create);
+SERVED(serve_modify_collection);
 SERVED(serve_drop);
 SERVED(serve_drop_database);
 SERVED(serve_rename);

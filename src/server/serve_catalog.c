@@ -68,7 +68,59 @@ truce_status serve_no_such_place(struct call *call, bson_error_t *error)
 
 /* ---- collections ---------------------------------------------------------------------------- */
 
-static const struct field create_fields[] = {{"autoIndexId", FIELD_IGNORED, 0},
+struct validation {
+    const bson_t *validator; /* NULL: not given */
+    const char *level, *action;
+};
+
+static truce_status check_validation(const struct validation *validation, bson_error_t *error)
+{
+    struct match *match = NULL;
+    truce_status status;
+
+    if ((validation->level && strcmp(validation->level, "strict") != 0) ||
+        (validation->action && strcmp(validation->action, "error") != 0))
+        return truce__refuse(
+            CODE_COMMAND_NOT_SUPPORTED, error,
+            "a validator is for every write (\"strict\"), and refuses (\"error\")");
+    status = truce__match_new(validation->validator, &match, error);
+    truce__match_free(match);
+    return status;
+}
+
+#define VALIDATION_FIELDS                                                                          \
+    {"validationAction", FIELD_TEXT, offsetof(struct validation, action)},                         \
+        {"validationLevel", FIELD_TEXT, offsetof(struct validation, level)},                       \
+    {                                                                                              \
+        "validator", FIELD_DOCUMENT, offsetof(struct validation, validator)                        \
+    }
+
+static truce_status validate(struct call *call, const char *place,
+                             const struct validation *validation, bson_error_t *error)
+{
+    if (!validation->validator)
+        return TRUCE_OK;
+    return truce_collection_validate(call->server->store, place, validation->validator, error);
+}
+
+static const struct field modify_fields[] = {VALIDATION_FIELDS, {NULL, FIELD_IGNORED, 0}};
+
+truce_status serve_modify_collection(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct validation validation = {0};
+    char place[PLACE_MAX];
+    truce_status status = call_place(call, place, error);
+
+    (void)reply;
+    if (!status)
+        status = call_own_fields(call, modify_fields, &validation, error);
+    if (!status)
+        status = check_validation(&validation, error);
+    return status ? status : validate(call, place, &validation, error);
+}
+
+static const struct field create_fields[] = {VALIDATION_FIELDS,
+                                             {"autoIndexId", FIELD_IGNORED, 0},
                                              {"capped", FIELD_PLAIN, 0},
                                              {"changeStreamPreAndPostImages", FIELD_PLAIN, 0},
                                              {"clusteredIndex", FIELD_PLAIN, 0},
@@ -82,27 +134,29 @@ static const struct field create_fields[] = {{"autoIndexId", FIELD_IGNORED, 0},
                                              {"size", FIELD_PLAIN, 0},
                                              {"storageEngine", FIELD_PLAIN, 0},
                                              {"timeseries", FIELD_PLAIN, 0},
-                                             {"validationAction", FIELD_PLAIN, 0},
-                                             {"validationLevel", FIELD_PLAIN, 0},
-                                             {"validator", FIELD_PLAIN, 0},
                                              {"viewOn", FIELD_PLAIN, 0},
                                              {NULL, FIELD_IGNORED, 0}};
 
 truce_status serve_create(struct call *call, bson_t *reply, bson_error_t *error)
 {
     char place[PLACE_MAX];
+    struct validation validation = {0};
     bool there = false;
     truce_status status = call_place(call, place, error);
 
     (void)reply;
     if (!status)
-        status = call_own_fields(call, create_fields, NULL, error);
+        status = call_own_fields(call, create_fields, &validation, error);
+    if (!status)
+        status = check_validation(&validation, error);
     if (!status)
         status = serve_is_there(call, place, &there, NULL, error);
     if (!status && there)
         return truce__refuse(CODE_NAMESPACE_EXISTS, error, "Collection %s already exists.",
                              call_namespace(call, bson_iter_utf8(&call->value, NULL)));
-    return status ? status : truce_collection_create(call->server->store, place, error);
+    if (!status)
+        status = truce_collection_create(call->server->store, place, error);
+    return status ? status : validate(call, place, &validation, error);
 }
 
 truce_status serve_drop(struct call *call, bson_t *reply, bson_error_t *error)
@@ -234,14 +288,21 @@ static void sifted_end(struct sifted *sifted)
     bson_destroy(&sifted->array);
 }
 
-static void describe_collection(const char *name, bool name_only, bson_t *document)
+static void describe_collection(const char *name, const bson_t *facts, bool name_only,
+                                bson_t *document)
 {
+    bson_t options = BSON_INITIALIZER, validator;
+
     bson_init(document);
     BCON_APPEND(document, "name", BCON_UTF8(name), "type", BCON_UTF8("collection"));
+    if (truce__value_subdocument(facts, "validator", &validator))
+        BCON_APPEND(&options, "validator", BCON_DOCUMENT(&validator), "validationLevel",
+                    BCON_UTF8("strict"), "validationAction", BCON_UTF8("error"));
     if (!name_only)
-        BCON_APPEND(document, "options", "{", "}", "info", "{", "readOnly", BCON_BOOL(false), "}",
-                    "idIndex", "{", "v", BCON_INT32(2), "key", "{", "_id", BCON_INT32(1), "}",
-                    "name", BCON_UTF8("_id_"), "}");
+        BCON_APPEND(document, "options", BCON_DOCUMENT(&options), "info", "{", "readOnly",
+                    BCON_BOOL(false), "}", "idIndex", "{", "v", BCON_INT32(2), "key", "{", "_id",
+                    BCON_INT32(1), "}", "name", BCON_UTF8("_id_"), "}");
+    bson_destroy(&options);
 }
 
 truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error_t *error)
@@ -262,7 +323,7 @@ truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error
 
         if (!name)
             continue;
-        describe_collection(name, list.names_only, &document);
+        describe_collection(name, &facts, list.names_only, &document);
         status = sift(&sifted, &document, error);
         bson_destroy(&document);
     }

@@ -21,6 +21,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/field.h"
 #include "base/limits.h"
 #include "base/random.h"
 #include "store/merge_stage.h"
@@ -153,6 +154,25 @@ static truce_status copy_indexes(struct pipeline_cursor *cursor, const char *col
     return status;
 }
 
+/* What is written has to pass the validator of what it replaces. */
+static truce_status copy_validator(struct pipeline_cursor *cursor, const char *collection,
+                                   bson_error_t *error)
+{
+    bson_t list, one, validator;
+    truce_status status = truce_collection_list(cursor->store, &list, error);
+    struct fields fields = truce__fields(truce__value_document(&list));
+
+    while (!status && truce__fields_next(&fields)) {
+        truce__value_bson(fields.value, &one);
+        if (!strcmp(truce__field_text(&one, "name"), collection) &&
+            truce__value_subdocument(&one, "validator", &validator))
+            status =
+                truce_collection_validate(cursor->store, cursor->out.temporary, &validator, error);
+    }
+    bson_destroy(&list);
+    return status;
+}
+
 static truce_status out_begin(struct pipeline_cursor *cursor, const char *collection,
                               bson_error_t *error)
 {
@@ -166,7 +186,9 @@ static truce_status out_begin(struct pipeline_cursor *cursor, const char *collec
     bson_oid_to_string(&oid, text);
     snprintf(cursor->out.temporary, sizeof(cursor->out.temporary), "tmp.agg_out.%s", text);
     status = truce_collection_create(cursor->store, cursor->out.temporary, error);
-    return status ? status : copy_indexes(cursor, collection, error);
+    if (!status)
+        status = copy_indexes(cursor, collection, error);
+    return status ? status : copy_validator(cursor, collection, error);
 }
 
 static void out_empty(struct out_state *out)

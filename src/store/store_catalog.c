@@ -100,6 +100,25 @@ truce_status truce_collection_rename(truce_store *store, const char *from, const
     return truce__pass_error(status, &caught, error);
 }
 
+truce_status truce_collection_validate(truce_store *store, const char *collection,
+                                       const bson_t *validator, bson_error_t *error)
+{
+    static const bson_t none = BSON_INITIALIZER;
+    bson_error_t caught = {0};
+    truce_status status = truce__collection_name_check(collection, error);
+
+    if (!validator)
+        validator = &none;
+    if (!status)
+        status = truce__check_required(validator, "validator", error);
+    if (!status)
+        status = truce__view_guard(store, "set the validator of", collection, error);
+    if (status)
+        return status;
+    status = store->ops->collection_validate(store, collection, validator, &caught);
+    return truce__pass_error(status, &caught, error);
+}
+
 truce_status truce_collection_list(truce_store *store, bson_t *collections, bson_error_t *error)
 {
     bson_error_t caught = {0};

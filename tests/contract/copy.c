@@ -51,6 +51,30 @@ static void check_difference(struct told *told, const char *json)
     bson_destroy(expected);
 }
 
+static bool has_validator(truce_store *store, const char *collection, const bson_t *validator)
+{
+    bson_iter_t iter, child;
+    bson_error_t error;
+    bson_t list, view;
+    bool has = false;
+
+    CHECK_OK(truce_collection_list(store, &list, &error), error);
+    bson_iter_init(&iter, &list);
+    while (!has && bson_iter_next(&iter)) {
+        const uint8_t *bytes;
+        uint32_t size;
+
+        if (bson_iter_recurse(&iter, &child) && bson_iter_find(&child, "name") &&
+            !strcmp(bson_iter_utf8(&child, NULL), collection) &&
+            bson_iter_find(&child, "validator")) {
+            bson_iter_document(&child, &size, &bytes);
+            has = bson_init_static(&view, bytes, size) && bson_equal(&view, validator);
+        }
+    }
+    bson_destroy(&list);
+    return has;
+}
+
 TEST(a_copy_has_every_document_byte_for_byte_and_every_index)
 {
     truce_store *from = copy_store("memory:"), *to = copy_file(test_directory(), "to"),
@@ -58,7 +82,7 @@ TEST(a_copy_has_every_document_byte_for_byte_and_every_index)
     truce_copy_report report;
     bson_error_t error;
     struct told told;
-    bson_t indexes, copied;
+    bson_t indexes, copied, *validator = test_bson("{'_id': {'$exists': true}}");
 
     copy_fill(from, 300);
     copy_fill_old(from);
@@ -66,6 +90,7 @@ TEST(a_copy_has_every_document_byte_for_byte_and_every_index)
     copy_index(from, "people", "{'key': {'at': 1}, 'expireAfterSeconds': 60, 'sparse': true}");
     copy_index(from, "people",
                "{'key': {'_keys': 1}, 'partialFilterExpression': {'mail': {'$gt': 'm'}}}");
+    CHECK_OK(truce_collection_validate(from, "people", validator, &error), error);
     CHECK_OK(copy(from, to, TRUCE_COPY_NEW, &report, &told, &error), error);
     CHECK_INT(report.differences, ==, 0);
     CHECK_INT(report.collections, ==, 6);
@@ -84,6 +109,8 @@ TEST(a_copy_has_every_document_byte_for_byte_and_every_index)
     CHECK_SAME(from, back);
     bson_destroy(&indexes);
     bson_destroy(&copied);
+    CHECK(has_validator(back, "people", validator));
+    bson_destroy(validator);
     truce_store_close(from);
     truce_store_close(to);
     truce_store_close(back);

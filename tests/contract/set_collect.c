@@ -1,8 +1,7 @@
 /* Tombstones collected by proof: consumers, sources, void numbers, the quarantine; and the traps of
  * the obvious ways to do it, each with its name. */
-#include "tests/support/server.h"
 #include "tests/support/set_model.h"
-#include "tests/support/tutorial.h"
+#include "tests/support/set_place.h"
 #include "truce/sys/decorate.h"
 #include "truce/sys/store.h"
 
@@ -14,28 +13,6 @@
     {                                                                                              \
         false, n, NULL, 1, 0                                                                       \
     }
-
-struct place {
-    truce_store *store;
-    truce_set *set;
-    truce_set_form form; /* that the store can */
-};
-
-static void open_place(struct place *place, truce_set_form form)
-{
-    place->store = server_or_memory();
-    if (form == TRUCE_SET_FORM_PIPELINE &&
-        !(place->store->capabilities & TRUCE_CAN_PIPELINE_UPDATE))
-        form = TRUCE_SET_FORM_AUTO;
-    place->form = form;
-    place->set = tutorial_set(place->store, &(truce_set_options){.form = form});
-}
-
-static void close_place(struct place *place)
-{
-    truce_set_free(place->set);
-    truce_store_close(place->store);
-}
 
 static truce_set_outcome consume(struct place *place, const char *consumer,
                                  struct model_operation operation)
@@ -50,24 +27,6 @@ static truce_set_outcome consume(struct place *place, const char *consumer,
     bson_destroy(&key);
     bson_destroy(&element);
     return result.outcome;
-}
-
-static int64_t watermark(struct place *place)
-{
-    int64_t number = -1;
-    bson_error_t error;
-
-    CHECK_OK(truce_set_watermark(place->set, &number, NULL, &error), error);
-    return number;
-}
-
-static truce_set_collected collect(struct place *place)
-{
-    truce_set_collected collected = {0};
-    bson_error_t error;
-
-    CHECK_OK(truce_set_collect(place->set, &collected, &error), error);
-    return collected;
 }
 
 static int64_t count(struct place *place, const char *collection)
@@ -86,7 +45,7 @@ static void collecting(truce_set_form form)
     const struct model_operation operations[] = {A(1), R(2), A(3), R(4)};
     struct place place;
 
-    open_place(&place, form);
+    place_open(&place, false, form);
     for (int i = 0; i < 4; i++)
         CHECK_INT(consume(&place, i % 2 ? "c1" : "c2", operations[i]), ==, TRUCE_SET_APPLIED);
     CHECK_INT(watermark(&place), ==, 4);
@@ -97,7 +56,7 @@ static void collecting(truce_set_form form)
     model_check(place.set, operations, 4, NULL, 1, 1, false, "collected");
     CHECK_INT(consume(&place, "c3", (struct model_operation)A(5)), ==, TRUCE_SET_APPLIED);
     CHECK_INT(count(&place, "truce_quarantine"), ==, 0);
-    close_place(&place);
+    place_close(&place);
 }
 
 TEST(what_was_collected_is_a_duplicate_when_it_comes_again)
@@ -111,7 +70,7 @@ TEST(a_gap_stalls_collecting_until_it_is_filled_or_void)
     struct place place;
     bson_error_t error;
 
-    open_place(&place, TRUCE_SET_FORM_AUTO);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     consume(&place, "c1", (struct model_operation)R(1));
     consume(&place, "c1", (struct model_operation){true, 3, NULL, 1, 1});
     CHECK_INT(watermark(&place), ==, 1);
@@ -123,7 +82,7 @@ TEST(a_gap_stalls_collecting_until_it_is_filled_or_void)
     CHECK_INT(consume(&place, "c2", (struct model_operation)A(2)), !=, TRUCE_SET_APPLIED);
     CHECK_INT(count(&place, "truce_quarantine"), ==, 1);
     model_check(place.set, &(struct model_operation)R(1), 1, NULL, 1, 1, false, "void");
-    close_place(&place);
+    place_close(&place);
 }
 
 TEST(the_quarantine_says_why)
@@ -134,7 +93,7 @@ TEST(the_quarantine_says_why)
     bson_iter_t iter;
     bson_error_t error;
 
-    open_place(&place, TRUCE_SET_FORM_AUTO);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     consume(&place, "c1", (struct model_operation)R(1));
     CHECK_OK(truce_set_void(place.set, NULL, 2, 9, &error), error);
     collect(&place);
@@ -146,7 +105,7 @@ TEST(the_quarantine_says_why)
     CHECK_TEXT("number 2 was declared void", bson_iter_utf8(&iter, NULL));
     CHECK(bson_iter_init_find(&iter, document, "element"));
     truce_cursor_close(cursor);
-    close_place(&place);
+    place_close(&place);
 }
 
 TEST(an_idle_source_does_not_hold_the_others_back_once_it_says_so)
@@ -154,14 +113,14 @@ TEST(an_idle_source_does_not_hold_the_others_back_once_it_says_so)
     struct place place;
     bson_error_t error;
 
-    open_place(&place, TRUCE_SET_FORM_AUTO);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     consume(&place, "c1", (struct model_operation){true, 1, "mobile", 1, 1});
     for (int64_t i = 1; i <= 5; i++)
         consume(&place, "c1", (struct model_operation){i % 2, i, "web", 1, 0});
     CHECK_INT(watermark(&place), ==, 1);
     CHECK_OK(truce_set_source_idle(place.set, "mobile", 6, &error), error);
     CHECK_INT(watermark(&place), ==, 5);
-    close_place(&place);
+    place_close(&place);
 }
 
 TEST(a_new_source_starts_above_what_was_collected)
@@ -170,7 +129,7 @@ TEST(a_new_source_starts_above_what_was_collected)
     bson_error_t error;
     int64_t first;
 
-    open_place(&place, TRUCE_SET_FORM_AUTO);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     for (int64_t i = 1; i <= 6; i++)
         consume(&place, "c1", (struct model_operation){i % 2, i, "web", 1, 0});
     CHECK_INT(collect(&place).watermark, ==, 6);
@@ -184,7 +143,7 @@ TEST(a_new_source_starts_above_what_was_collected)
     /* one that nobody announced, with a number from below: not lost in silence */
     CHECK_INT(consume(&place, "c1", (struct model_operation){true, 2, "other", 1, 3}), ==,
               TRUCE_SET_QUARANTINED);
-    close_place(&place);
+    place_close(&place);
 }
 
 TEST(records_of_many_blocks_are_archived_and_still_prove)
@@ -195,7 +154,7 @@ TEST(records_of_many_blocks_are_archived_and_still_prove)
     struct place place;
     bson_error_t error;
 
-    open_place(&place, TRUCE_SET_FORM_AUTO);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     for (int i = 0; i < COUNT; i++)
         operations[i] = (truce_set_operation){TRUCE_SET_REMOVE, key, element,
                                               1 + (int64_t)i * 7919 % COUNT, NULL};
@@ -209,7 +168,7 @@ TEST(records_of_many_blocks_are_archived_and_still_prove)
     CHECK_INT(count(&place, "truce_progress"), <, 12);
     CHECK_INT(watermark(&place), ==, COUNT);
     CHECK_INT(consume(&place, "c3", (struct model_operation)A(1)), ==, TRUCE_SET_DUPLICATE);
-    close_place(&place);
+    place_close(&place);
     bson_free(operations);
     bson_destroy(key);
     bson_destroy(element);
@@ -228,7 +187,7 @@ TEST(numbers_that_are_far_apart_cost_what_was_recorded)
     int64_t records;
     bson_error_t error;
 
-    open_place(&place, TRUCE_SET_FORM_AUTO);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     for (int i = 0; i < COUNT; i++)
         operations[i] =
             (truce_set_operation){TRUCE_SET_REMOVE, key, element, start + i * step, NULL};
@@ -245,7 +204,7 @@ TEST(numbers_that_are_far_apart_cost_what_was_recorded)
     operations[0].seq++;
     CHECK_OK(truce_set_apply(place.set, NULL, operations, 1, results, &error), error);
     CHECK_INT(results[0].outcome, ==, TRUCE_SET_QUARANTINED);
-    close_place(&place);
+    place_close(&place);
     bson_destroy(key);
     bson_destroy(element);
 }
@@ -256,12 +215,12 @@ static void no_second_document(truce_set_form form)
 {
     struct place place;
 
-    open_place(&place, form);
+    place_open(&place, false, form);
     consume(&place, "c1", (struct model_operation)R(2));
     consume(&place, "c1", (struct model_operation)A(1)); /* its guard does not match */
     consume(&place, "c1", (struct model_operation)R(2));
     CHECK_INT(count(&place, "students"), ==, 1);
-    close_place(&place);
+    place_close(&place);
 }
 
 TEST(trap_a_a_guard_that_does_not_match_inserts_no_second_document)
@@ -278,11 +237,11 @@ TEST(trap_c_a_remove_of_a_name_never_seen_leaves_its_tombstone)
         const struct model_operation operations[] = {R(2), A(1)};
         struct place place;
 
-        open_place(&place, forms[i]);
+        place_open(&place, false, forms[i]);
         CHECK_INT(consume(&place, "c1", operations[0]), ==, TRUCE_SET_APPLIED);
         CHECK_INT(consume(&place, "c1", operations[1]), ==, TRUCE_SET_STALE);
         model_check(place.set, operations, 2, NULL, 1, 1, true, "a remove first");
-        close_place(&place);
+        place_close(&place);
     }
 }
 
@@ -292,14 +251,14 @@ TEST(trap_d_the_least_of_the_consumers_own_marks_proves_nothing)
     struct place place;
 
     /* 1 is not delivered yet, while every consumer is beyond it */
-    open_place(&place, TRUCE_SET_FORM_AUTO);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     consume(&place, "c1", operations[1]);
     consume(&place, "c2", (struct model_operation){true, 3, NULL, 1, 1});
     CHECK_INT(watermark(&place), ==, 0);
     CHECK_INT(collect(&place).tombstones, ==, 0);
     CHECK_INT(consume(&place, "c1", operations[0]), ==, TRUCE_SET_STALE);
     model_check(place.set, operations, 2, NULL, 1, 1, true, "1 comes last");
-    close_place(&place);
+    place_close(&place);
 }
 
 TEST(trap_e_one_sources_watermark_says_nothing_of_another)
@@ -307,14 +266,14 @@ TEST(trap_e_one_sources_watermark_says_nothing_of_another)
     const struct model_operation operations[] = {{true, 1, "b", 1, 0}, {false, 2, "a", 1, 0}};
     struct place place;
 
-    open_place(&place, TRUCE_SET_FORM_AUTO);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     consume(&place, "c1", (struct model_operation){true, 1, "a", 1, 1});
     consume(&place, "c1", (struct model_operation){true, 2, "b", 1, 1});
     consume(&place, "c1", operations[1]); /* a is complete to 2, and b waits for 1 */
     CHECK_INT(collect(&place).tombstones, ==, 0);
     CHECK_INT(consume(&place, "c1", operations[0]), ==, TRUCE_SET_STALE);
     model_check(place.set, operations, 2, NULL, 1, 1, true, "b's first comes last");
-    close_place(&place);
+    place_close(&place);
 }
 
 /* Collects when another handle is about to write, after it looked. */
@@ -359,7 +318,7 @@ static void watermark_in_the_write(truce_set_form form, bool batch)
     truce_set_result results[2];
     bson_error_t error;
 
-    open_place(&place, form);
+    place_open(&place, false, form);
     consume(&place, "c1", operations[0]);
     consume(&place, "c1", operations[1]);
     consume(&place, "c1", (struct model_operation){true, 3, NULL, 1, 1});
@@ -376,6 +335,7 @@ static void watermark_in_the_write(truce_set_form form, bool batch)
     model_check(place.set, operations, 2, NULL, 1, 1, false, "collected under the write");
     truce_set_free(place.set);
     truce_store_close(traced);
+    bson_destroy(place.key);
 }
 
 TEST(trap_e_the_watermark_is_compared_in_the_write_itself)
@@ -410,7 +370,7 @@ TEST(trap_e_lists_that_are_empty_again_are_not_what_a_batch_looked_at)
     truce_set_result results[2];
     bson_error_t error;
 
-    open_place(&place, TRUCE_SET_FORM_CLASSIC);
+    place_open(&place, false, TRUCE_SET_FORM_CLASSIC);
     consume(&place, "c1", operations[0]);
     consume(&place, "c1", operations[1]);
     CHECK_INT(collect(&place).tombstones, ==, 1);
@@ -423,6 +383,7 @@ TEST(trap_e_lists_that_are_empty_again_are_not_what_a_batch_looked_at)
     truce_set_free(set);
     truce_set_free(place.set);
     truce_store_close(traced);
+    bson_destroy(place.key);
 }
 
 TEST(trap_f_a_number_is_recorded_only_when_it_is_applied)
@@ -431,7 +392,7 @@ TEST(trap_f_a_number_is_recorded_only_when_it_is_applied)
     for (uint64_t at = 1;; at++) {
         const struct model_operation operation = R(1);
         truce_fault_options fault = {.kind = TRUCE_FAULT_FAIL, .at = at, .from_then_on = true};
-        struct place place;
+        struct place place = {0};
         truce_set_operation made;
         truce_set_result result;
         bson_t key, element;
@@ -447,7 +408,7 @@ TEST(trap_f_a_number_is_recorded_only_when_it_is_applied)
             model_check(place.set, &operation, 1, NULL, 1, 1, true, "recorded");
         bson_destroy(&key);
         bson_destroy(&element);
-        close_place(&place);
+        place_close(&place);
         if (!status)
             break;
         REQUIRE(at < 100);
@@ -465,7 +426,7 @@ TEST(trap_f_what_was_not_written_is_not_told_as_applied)
 
     for (int i = 0; i < 2; i++) {
         truce_set_outcome outcome = 0;
-        struct place place;
+        struct place place = {0};
         bson_error_t error;
         truce_status status;
 
@@ -479,7 +440,7 @@ TEST(trap_f_what_was_not_written_is_not_told_as_applied)
         CHECK_INT(status, ==, i ? TRUCE_OK : TRUCE_IO);
         CHECK(status || outcome == TRUCE_SET_APPLIED);
         model_check(place.set, operations, status ? 1 : 2, NULL, 1, 1, true, "not written");
-        close_place(&place);
+        place_close(&place);
     }
 }
 
@@ -488,14 +449,14 @@ TEST(trap_g_an_emptied_document_stays_for_its_watermark)
     const struct model_operation operations[] = {A(1), R(2)};
     struct place place;
 
-    open_place(&place, TRUCE_SET_FORM_AUTO);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     consume(&place, "c1", operations[0]);
     consume(&place, "c1", operations[1]);
     CHECK_INT(collect(&place).tombstones, ==, 1);
     CHECK_INT(count(&place, "students"), ==, 1);
     CHECK_INT(consume(&place, "c2", operations[0]), ==, TRUCE_SET_DUPLICATE);
     model_check(place.set, operations, 2, NULL, 1, 1, false, "emptied");
-    close_place(&place);
+    place_close(&place);
 }
 
 /* Another source is announced when the collector is about to announce its watermark. */
@@ -527,7 +488,7 @@ TEST(a_source_that_starts_while_a_collector_announces_loses_nothing)
     truce_set *collector;
     bson_error_t error;
 
-    open_place(&place, TRUCE_SET_FORM_AUTO);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     consume(&place, "c1", operations[0]);
     consume(&place, "c1", operations[1]);
     traced = truce_trace_wrap(place.store, &options);
@@ -539,6 +500,7 @@ TEST(a_source_that_starts_while_a_collector_announces_loses_nothing)
     truce_set_free(collector);
     truce_set_free(place.set);
     truce_store_close(traced);
+    bson_destroy(place.key);
 }
 
 /* The same consumer, by mistake in two processes: the other records when this one is about to. */
@@ -569,7 +531,7 @@ TEST(two_records_under_one_name_at_once_are_both_kept)
     bson_t key, element;
     bson_error_t error;
 
-    open_place(&place, TRUCE_SET_FORM_AUTO);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     consume(&place, "c1", (struct model_operation)A(1));
     traced = truce_trace_wrap(place.store, &options);
     set = tutorial_set(traced, NULL);
@@ -582,4 +544,5 @@ TEST(two_records_under_one_name_at_once_are_both_kept)
     truce_set_free(set);
     truce_set_free(place.set);
     truce_store_close(traced);
+    bson_destroy(place.key);
 }

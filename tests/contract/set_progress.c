@@ -2,43 +2,8 @@
  * were wide blocks: it costs what was recorded, and nothing is forgotten. In memory, in a file, at a server. */
 #include <stdlib.h>
 
-#include "tests/support/server.h"
-#include "tests/support/tutorial.h"
+#include "tests/support/set_place.h"
 #include "truce/sys/decorate.h"
-
-struct place {
-    truce_store *store;
-    truce_set *set;
-    bson_t *key;
-};
-
-static void open_place(struct place *place, bool file)
-{
-    static int number;
-    char uri[600];
-    bson_error_t error;
-
-    if (file) {
-        snprintf(uri, sizeof uri, "file:%s/progress%d.truce", test_directory(), ++number);
-        CHECK_OK(truce_store_open(uri, NULL, &place->store, &error), error);
-    } else {
-        place->store = server_or_memory();
-    }
-    place->set = tutorial_set(place->store, NULL);
-    place->key = test_bson("{'student_id': 1}");
-}
-
-static void close_place(struct place *place)
-{
-    truce_set_free(place->set);
-    truce_store_close(place->store);
-    bson_destroy(place->key);
-}
-
-static bool has_files(void)
-{
-    return !server_under_test();
-}
 
 /* Records numbers that a consumer applied, many at a time. */
 static void record(struct place *place, const char *consumer, const char *source,
@@ -95,24 +60,6 @@ static void leave_tombstone(struct place *place, const char *source, int64_t num
     bson_destroy(element);
 }
 
-static int64_t watermark(struct place *place)
-{
-    int64_t number = -1;
-    bson_error_t error;
-
-    CHECK_OK(truce_set_watermark(place->set, &number, NULL, &error), error);
-    return number;
-}
-
-static truce_set_collected collect(struct place *place)
-{
-    truce_set_collected collected = {0};
-    bson_error_t error;
-
-    CHECK_OK(truce_set_collect(place->set, &collected, &error), error);
-    return collected;
-}
-
 /* Documents and bytes of what was recorded. */
 static int64_t progress(struct place *place, int64_t *bytes)
 {
@@ -143,7 +90,7 @@ static void nanoseconds(bool file)
     int64_t documents, bytes, archived;
     bson_error_t error;
 
-    open_place(&place, file);
+    place_open(&place, file, TRUCE_SET_FORM_AUTO);
     leave_tombstone(&place, NULL, start - 7);
     for (int i = 0; i < COUNT; i++)
         numbers[i] = start + i * step + i * 7919 % 1000;
@@ -163,7 +110,7 @@ static void nanoseconds(bool file)
         CHECK_INT(fate(&place, NULL, numbers[i]), ==, TRUCE_SET_DUPLICATE);
         CHECK_INT(fate(&place, NULL, numbers[i] + 1), ==, TRUCE_SET_QUARANTINED);
     }
-    close_place(&place);
+    place_close(&place);
 }
 
 TEST(nanoseconds_cost_what_was_recorded)
@@ -185,14 +132,14 @@ TEST(numbers_recorded_one_by_one_go_to_few_documents)
         test_skip("a call for each");
         return;
     }
-    open_place(&place, false);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     for (int i = 0; i < COUNT; i++) {
         number = start + i * step;
         record(&place, "c1", NULL, &number, 1);
     }
     CHECK_INT(progress(&place, &bytes), <, COUNT / 20);
     CHECK_INT(bytes, <, COUNT * 12);
-    close_place(&place);
+    place_close(&place);
 }
 
 /* ---- a sequence of a database ---- */
@@ -206,7 +153,7 @@ static void database_sequence(bool file)
     bson_error_t error;
 
     /* sessions take 20 numbers at a time; one in ten ends before it has used them all */
-    open_place(&place, file);
+    place_open(&place, file, TRUCE_SET_FORM_AUTO);
     for (int64_t n = 1; n <= COUNT; n++) {
         if (n / CACHE % 10 == 3 && n % CACHE > 11)
             others[lost++] = n;
@@ -227,7 +174,7 @@ static void database_sequence(bool file)
     CHECK_INT(fate(&place, NULL, others[0] - 1), ==, TRUCE_SET_DUPLICATE);
     CHECK_INT(fate(&place, NULL, mine[count - 1]), ==, TRUCE_SET_DUPLICATE);
     CHECK_INT(fate(&place, NULL, COUNT + 1), ==, TRUCE_SET_APPLIED);
-    close_place(&place);
+    place_close(&place);
 }
 
 TEST(a_sequence_of_a_database_with_gaps)
@@ -250,7 +197,7 @@ static void partitions(bool file)
     bson_error_t error;
 
     /* each partition has offsets of its own, and compaction and markers of transactions leave gaps */
-    open_place(&place, file);
+    place_open(&place, file, TRUCE_SET_FORM_AUTO);
     leave_tombstone(&place, sources[0], 1);
     for (int p = 0; p < PARTITIONS; p++) {
         for (int i = 0; i < COUNT; i++)
@@ -274,7 +221,7 @@ static void partitions(bool file)
     CHECK_INT(fate(&place, sources[1], starts[1] + 100), ==, TRUCE_SET_QUARANTINED);
     CHECK_INT(progress(&place, &bytes), <, 12);
     CHECK_INT(bytes, <, 4000);
-    close_place(&place);
+    place_close(&place);
 }
 
 TEST(offsets_of_several_partitions)
@@ -294,7 +241,7 @@ TEST(dense_numbers_end_as_one_range)
     int64_t bytes;
 
     /* three consumers of one queue: each has every third number, in another order */
-    open_place(&place, false);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     leave_tombstone(&place, NULL, 1);
     for (int c = 0; c < 3; c++) {
         char name[8];
@@ -312,7 +259,7 @@ TEST(dense_numbers_end_as_one_range)
     CHECK_INT(progress(&place, &bytes), ==, 1);
     CHECK_INT(bytes, <, 200);
     CHECK_INT(fate(&place, NULL, 5), ==, TRUCE_SET_DUPLICATE);
-    close_place(&place);
+    place_close(&place);
 }
 
 TEST(what_only_makes_a_range_longer_goes_where_it_is)
@@ -323,7 +270,7 @@ TEST(what_only_makes_a_range_longer_goes_where_it_is)
     int64_t bytes;
 
     /* more than one document has room for; then what lies between them */
-    open_place(&place, false);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     for (int i = 0; i < EVEN; i++)
         numbers[i] = 2 + 2 * (int64_t)i;
     record(&place, "c1", NULL, numbers, EVEN);
@@ -333,7 +280,7 @@ TEST(what_only_makes_a_range_longer_goes_where_it_is)
     record(&place, "c1", NULL, numbers, ODD);
     CHECK_INT(progress(&place, &bytes), ==, 2);
     CHECK_INT(watermark(&place), ==, 2 * ODD);
-    close_place(&place);
+    place_close(&place);
 }
 
 TEST(void_numbers_are_one_range_however_many)
@@ -342,7 +289,7 @@ TEST(void_numbers_are_one_range_however_many)
     int64_t bytes;
     bson_error_t error;
 
-    open_place(&place, false);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     leave_tombstone(&place, NULL, 1);
     CHECK_OK(truce_set_void(place.set, NULL, 2, INT64_C(3) << 60, &error), error);
     CHECK_INT(progress(&place, &bytes), <, 8);
@@ -354,7 +301,7 @@ TEST(void_numbers_are_one_range_however_many)
     collect(&place);
     CHECK_INT(watermark(&place), ==, INT64_MAX);
     CHECK_STATUS(TRUCE_INVALID, truce_set_void(place.set, NULL, 9, 8, &error), error);
-    close_place(&place);
+    place_close(&place);
 }
 
 TEST(a_consumer_that_goes_on_after_collecting_loses_nothing)
@@ -366,7 +313,7 @@ TEST(a_consumer_that_goes_on_after_collecting_loses_nothing)
     bson_error_t error;
 
     /* what the archive takes out of a document leaves in it what is above the watermark */
-    open_place(&place, false);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     leave_tombstone(&place, NULL, 3);
     for (int i = 0; i < COUNT; i++)
         numbers[i] = start + (int64_t)i * 5000;
@@ -382,7 +329,7 @@ TEST(a_consumer_that_goes_on_after_collecting_loses_nothing)
         truce_set_void(place.set, NULL, numbers[COUNT - 51] + 1, numbers[COUNT - 50] - 1, &error),
         error);
     CHECK_INT(watermark(&place), ==, numbers[COUNT - 50]);
-    close_place(&place);
+    place_close(&place);
 }
 
 /* ---- from before there were wide blocks ---- */
@@ -405,7 +352,7 @@ TEST(records_from_before_count_and_are_archived)
     int64_t bytes, number = 4098;
     bson_error_t error;
 
-    open_place(&place, false);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     for (int i = 1; i < 5; i++) {
         document = test_bson(old[i]);
         CHECK_OK(truce_insert(place.store, i == 1 ? "truce_sources" : "truce_progress", document,
@@ -437,7 +384,7 @@ TEST(records_from_before_count_and_are_archived)
     CHECK_OK(truce_set_source_idle(place.set, "web", 8192, &error), error);
     collect(&place);
     CHECK_INT(progress(&place, &bytes), ==, 2);
-    close_place(&place);
+    place_close(&place);
 }
 
 /* ---- two of one name, and damage ---- */
@@ -458,7 +405,7 @@ TEST(a_record_that_cannot_be_read_proves_nothing_and_stops_no_collector)
     bson_t *element = test_bson("{'name': 'a'}");
     bson_error_t error;
 
-    open_place(&place, false);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     leave_tombstone(&place, NULL, 1);
     for (int i = 0; i < 4; i++) {
         bson_t *document = test_bson(damaged[i]);
@@ -474,7 +421,7 @@ TEST(a_record_that_cannot_be_read_proves_nothing_and_stops_no_collector)
     CHECK_STATUS(TRUCE_CORRUPT, truce_set_record(place.set, "z", &operation, 1, &error), error);
     CHECK(strstr(error.message, "truce_progress") != NULL);
     bson_destroy(element);
-    close_place(&place);
+    place_close(&place);
 }
 
 /* ---- beside a collector ---- */
@@ -513,7 +460,7 @@ TEST(what_a_consumer_adds_while_it_is_archived_stays)
     int64_t end;
     bson_error_t error;
 
-    open_place(&place, false);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     leave_tombstone(&place, NULL, 1);
     traced = truce_trace_wrap(place.store, &options);
     set = tutorial_set(traced, NULL);
@@ -539,7 +486,7 @@ TEST(an_archive_that_cannot_be_written_takes_nothing_away)
     int64_t archived = 0;
     bson_error_t error;
 
-    open_place(&place, false);
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
     leave_tombstone(&place, "a", 1);
     leave_tombstone(&place, "b", 2);
     CHECK_OK(truce_set_source_idle(place.set, "b", 2, &error), error);
@@ -553,5 +500,5 @@ TEST(an_archive_that_cannot_be_written_takes_nothing_away)
     CHECK_INT(archived, ==, 1);
     bson_destroy(damaged);
     bson_destroy(filter);
-    close_place(&place);
+    place_close(&place);
 }

@@ -267,3 +267,134 @@ CONTRACT(a_write_wakes_a_waiting_thread)
     CHECK_INT(waiter.status, ==, TRUCE_OK);
     CHECK_INT(waiter.waited_ms, <, 10000);
 }
+
+/* ---- validators ---- */
+
+#define CODE_REFUSED CODE_DOCUMENT_VALIDATION_FAILURE
+
+static void validate(struct contract *c, const char *validator)
+{
+    CHECK_DONE(truce_collection_validate(c->store, "a", J(validator), &c->error));
+}
+
+CONTRACT(what_a_validator_does_not_match_is_not_written)
+{
+    truce_write_result result;
+    bson_t found;
+
+    contract_fill(c, "a", "[{'_id': 1, 'n': 1}]");
+    validate(c, "{'$expr': {'$lt': ['$n', 10]}, 'n': {'$type': 'number'}}");
+    CHECK_REFUSED(TRUCE_INVALID, CODE_REFUSED,
+                  truce_insert(c->store, "a", J("{'_id': 2, 'n': 10}"), NULL, &c->error));
+    CHECK_REFUSED(TRUCE_INVALID, CODE_REFUSED,
+                  truce_insert(c->store, "a", J("{'_id': 2}"), NULL, &c->error));
+    CHECK_REFUSED(TRUCE_INVALID, CODE_REFUSED,
+                  truce_update(c->store, "a", J("{'_id': 1}"), J("{'$set': {'n': 11}}"), NULL, NULL,
+                               &c->error));
+    CHECK_REFUSED(
+        TRUCE_INVALID, CODE_REFUSED,
+        truce_update(c->store, "a", J("{'_id': 1}"), J("{'m': 1}"), NULL, NULL, &c->error));
+    CHECK_REFUSED(TRUCE_INVALID, CODE_REFUSED,
+                  truce_update(c->store, "a", J("{'_id': 3}"), J("{'$set': {'n': 11}}"),
+                               WRITE_OPTIONS(.upsert = true), NULL, &c->error));
+    CHECK_REFUSED(TRUCE_INVALID, CODE_REFUSED,
+                  truce_find_and_modify(c->store, "a", J("{'_id': 1}"), J("{'$inc': {'n': 20}}"),
+                                        NULL, &found, &result, &c->error));
+    bson_destroy(&found);
+    CHECK_HOLDS("a", "[{'_id': 1, 'n': 1}]");
+    CHECK_DONE(truce_update(c->store, "a", J("{'_id': 1}"), J("{'$set': {'n': 9}}"), NULL, NULL,
+                            &c->error));
+    CHECK_DONE(truce_insert(c->store, "a", J("{'_id': 2, 'n': 2}"), NULL, &c->error));
+    CHECK_DONE(truce_insert(c->store, "b", J("{'_id': 2, 'n': 20}"), NULL, &c->error));
+    CHECK_HOLDS("a", "[{'_id': 1, 'n': 9}, {'_id': 2, 'n': 2}]");
+}
+
+CONTRACT(one_refusal_of_a_validator_ends_an_atomic_bulk_with_nothing_done)
+{
+    truce_write writes[2] = {
+        {.kind = TRUCE_WRITE_INSERT, .collection = "b", .document = J("{'_id': 1}")},
+        {.kind = TRUCE_WRITE_INSERT, .collection = "a", .document = J("{'_id': 1, 'n': 'x'}")}};
+    truce_write_outcome outcomes[2];
+
+    if (!contract_needs(c, TRUCE_CAN_ATOMIC_BULK))
+        return;
+    CHECK_DONE(truce_collection_create(c->store, "a", &c->error));
+    CHECK_DONE(truce_collection_create(c->store, "b", &c->error));
+    validate(c, "{'n': {'$type': 'number'}}");
+    CHECK_REFUSED(TRUCE_INVALID, CODE_REFUSED,
+                  truce_bulk(c->store, writes, 2, &(truce_bulk_options){.atomic = true}, outcomes,
+                             &c->error));
+    for (int i = 0; i < 2; i++)
+        truce_write_result_release(&outcomes[i].result);
+    CHECK_HOLDS("a", "[]");
+    CHECK_HOLDS("b", "[]");
+}
+
+CONTRACT(what_stands_before_a_validator_stays_until_it_is_changed)
+{
+    contract_fill(c, "a", "[{'_id': 1, 'n': 'x'}, {'_id': 2, 'n': 'y'}]");
+    CHECK_DONE(truce_index_create(c->store, "a", J("{'key': {'m': 1}}"), &c->error));
+    validate(c, "{'n': {'$type': 'number'}}");
+    CHECK_DONE(truce_index_create(c->store, "a", J("{'key': {'n': 1}}"), &c->error));
+    CHECK_HOLDS("a", "[{'_id': 1, 'n': 'x'}, {'_id': 2, 'n': 'y'}]");
+    CHECK_REFUSED(TRUCE_INVALID, CODE_REFUSED,
+                  truce_update(c->store, "a", J("{'_id': 1}"), J("{'$set': {'m': 1}}"), NULL, NULL,
+                               &c->error));
+    CHECK_DONE(truce_update(c->store, "a", J("{'_id': 1}"), J("{'$set': {'n': 1}}"), NULL, NULL,
+                            &c->error));
+    CHECK_DONE(truce_remove(c->store, "a", J("{'_id': 2}"), NULL, NULL, &c->error));
+    CHECK_DONE(truce_collection_rename(c->store, "a", "z", false, &c->error));
+    CHECK_REFUSED(TRUCE_INVALID, CODE_REFUSED,
+                  truce_insert(c->store, "z", J("{'_id': 3, 'n': 'x'}"), NULL, &c->error));
+    CHECK_DONE(truce_collection_validate(c->store, "z", NULL, &c->error));
+    CHECK_DONE(truce_insert(c->store, "z", J("{'_id': 3, 'n': 'x'}"), NULL, &c->error));
+    CHECK_HOLDS("z", "[{'_id': 1, 'n': 1}, {'_id': 3, 'n': 'x'}]");
+}
+
+CONTRACT(a_validator_is_listed_and_has_to_be_a_filter)
+{
+    bson_t collections;
+    bson_iter_t iter, found;
+
+    CHECK_REFUSED(TRUCE_NOT_FOUND, CODE_NAMESPACE_NOT_FOUND,
+                  truce_collection_validate(c->store, "a", J("{'n': 1}"), &c->error));
+    CHECK_DONE(truce_collection_create(c->store, "a", &c->error));
+    CHECK_REFUSED(TRUCE_INVALID, 0,
+                  truce_collection_validate(c->store, "a", J("{'$nope': 1}"), &c->error));
+    validate(c, "{'n': {'$gt': 1}}");
+    CHECK_DONE(truce_collection_list(c->store, &collections, &c->error));
+    CHECK(bson_iter_init(&iter, &collections) &&
+          bson_iter_find_descendant(&iter, "0.validator.n.$gt", &found));
+    bson_destroy(&collections);
+    validate(c, "{}");
+    CHECK_DONE(truce_insert(c->store, "a", J("{'_id': 1}"), NULL, &c->error));
+    CHECK_DONE(truce_collection_list(c->store, &collections, &c->error));
+    CHECK(bson_iter_init(&iter, &collections) &&
+          !bson_iter_find_descendant(&iter, "0.validator", &found));
+    bson_destroy(&collections);
+}
+
+CONTRACT(out_writes_what_the_validator_of_its_collection_matches)
+{
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    truce_status status;
+
+    contract_fill(c, "b", "[{'_id': 1, 'n': 'x'}]");
+    CHECK_DONE(truce_collection_create(c->store, "a", &c->error));
+    validate(c, "{'n': {'$type': 'number'}}");
+    for (int round = 0; round < 2; round++) {
+        status = truce_aggregate(c->store, "b",
+                                 round ? J("{'0': {'$set': {'n': 1}}, '1': {'$out': 'a'}}")
+                                       : J("{'0': {'$out': 'a'}}"),
+                                 NULL, &cursor, &c->error);
+        if (!status)
+            status = truce_cursor_next(cursor, &document, &c->error);
+        truce_cursor_close(cursor);
+        CHECK_INT(status, ==, round ? TRUCE_OK : TRUCE_INVALID);
+        cursor = NULL;
+    }
+    CHECK_HOLDS("a", "[{'_id': 1, 'n': 1}]");
+    CHECK_REFUSED(TRUCE_INVALID, CODE_REFUSED,
+                  truce_insert(c->store, "a", J("{'_id': 3, 'n': 'x'}"), NULL, &c->error));
+}

@@ -106,6 +106,9 @@ typedef struct truce_store_ops {
                                     bson_error_t *error);
     truce_status (*collection_rename)(truce_store *store, const char *from, const char *to,
                                       bool drop_target, bson_error_t *error);
+    /* `validator`: a document; {}: none */
+    truce_status (*collection_validate)(truce_store *store, const char *collection,
+                                        const bson_t *validator, bson_error_t *error);
     truce_status (*collection_list)(truce_store *store, bson_t *collections, bson_error_t *error);
     truce_status (*wait)(truce_store *store, const char *collection, uint64_t *token,
                          uint32_t timeout_ms, bson_error_t *error);

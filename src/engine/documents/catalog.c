@@ -4,7 +4,7 @@
  * Row table 0:
  *
  *     row 1        {next: int64}     the next number for a table; numbers are never used again
- *     row <id>     {name, indexes: [{id, state, multikey, definition: {v, key, name, ...}}]}
+ *     row <id>     {name, indexes: [{id, state, multikey, definition: {v, key, name, ...}}], validator?}
  *                  the collection whose documents stand in c<id>, its indexes in x<id> each
  *
  * Invariants:
@@ -21,6 +21,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "query/index/index_set.h"
+#include "query/match/validator.h"
 
 #define CATALOG      INT64_C(0)
 #define ROW_NEXT     INT64_C(1)
@@ -93,6 +94,23 @@ static truce_status read_indexes(struct value list, struct collection *collectio
     return status;
 }
 
+static truce_status read_validator(struct value row, struct collection *collection,
+                                   bson_error_t *error)
+{
+    struct value validator = truce__value_field(row, "validator", 9);
+    bson_t filter;
+
+    if (validator.type == VALUE_MISSING)
+        return TRUCE_OK;
+    if (validator.type == BSON_TYPE_DOCUMENT) {
+        truce__value_bson(validator, &filter);
+        if (!truce__validator_new(&filter, &collection->validator, NULL))
+            return TRUCE_OK;
+    }
+    return truce__fail(TRUCE_CORRUPT, error, "the validator of %s in the catalog is damaged",
+                       collection->name);
+}
+
 static truce_status read_collection(int64_t row, struct bytes body, struct collection *collection,
                                     bson_error_t *error)
 {
@@ -115,7 +133,7 @@ static truce_status read_collection(int64_t row, struct bytes body, struct colle
     if (!status && (!collection->indexes_count || !collection->indexes[0].spec.is_id ||
                     collection->indexes[0].state != INDEX_READY))
         status = bad_row(row, error);
-    return status;
+    return status ? status : read_validator(whole, collection, error);
 }
 
 static int by_name(const void *a, const void *b)
@@ -188,6 +206,7 @@ static void release_collection(struct collection *collection)
     for (uint32_t i = 0; i < collection->indexes_count; i++)
         truce__index_spec_release(&collection->indexes[i].spec);
     bson_free(collection->indexes);
+    truce__match_free(collection->validator);
     bson_free(collection->name);
 }
 
@@ -339,6 +358,8 @@ static void describe(const struct collection *collection, const char *name,
     if (with && !truce__collection_index_id(collection, with->id))
         append_index(&list, &count, with);
     bson_append_array_end(row, &list);
+    if (collection->validator)
+        BSON_APPEND_DOCUMENT(row, "validator", truce__match_filter(collection->validator));
 }
 
 static truce_status write_collection(struct kv *kv, const struct collection *collection,
@@ -407,6 +428,19 @@ truce_status truce__catalog_rename_collection(struct kv *kv, const struct collec
                                               const char *name, bson_error_t *error)
 {
     return write_collection(kv, collection, name, NULL, NULL, error);
+}
+
+truce_status truce__catalog_change_validator(struct kv *kv, const struct collection *collection,
+                                             const bson_t *validator, bson_error_t *error)
+{
+    struct collection changed = *collection;
+    truce_status status = truce__validator_new(validator, &changed.validator, error);
+
+    if (!status)
+        status = write_collection(kv, &changed, changed.name, NULL, NULL, error);
+    if (changed.validator)
+        truce__match_free(changed.validator);
+    return status;
 }
 
 truce_status truce__catalog_add_index(struct kv *kv, const struct collection *collection,

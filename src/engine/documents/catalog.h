@@ -13,6 +13,7 @@
 
 #include "engine/storage/kv.h"
 #include "query/index/index.h"
+#include "query/match/match.h"
 
 enum index_state {
     INDEX_BUILDING = 1, /* writers keep it up to date for their documents; it has not got all */
@@ -31,7 +32,8 @@ struct collection {
     int64_t id; /* of its row table */
     char *name;
     uint32_t indexes_count;
-    struct index *indexes; /* that of _id first */
+    struct index *indexes;   /* that of _id first */
+    struct match *validator; /* NULL: none */
 };
 
 struct catalog {
@@ -63,6 +65,9 @@ truce_status truce__catalog_drop_collection(struct kv *kv, const struct collecti
                                             bson_error_t *error);
 truce_status truce__catalog_rename_collection(struct kv *kv, const struct collection *collection,
                                               const char *name, bson_error_t *error);
+/* `validator`: NULL, or {} : none. INVALID: it is no filter. */
+truce_status truce__catalog_change_validator(struct kv *kv, const struct collection *collection,
+                                             const bson_t *validator, bson_error_t *error);
 /* `*id`: of the new index, whose table is made and empty */
 truce_status truce__catalog_add_index(struct kv *kv, const struct collection *collection,
                                       const struct index_spec *spec, enum index_state state,

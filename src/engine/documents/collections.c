@@ -11,6 +11,7 @@ struct catalog_op {
     const char *name, *other; /* of the collection; its new name, or an index's */
     bool drop_target;
     struct budget budget;
+    const bson_t *validator;
     truce_status status; /* its own answer */
     bson_error_t error;
 };
@@ -135,6 +136,20 @@ static truce_status rename_to(struct catalog_op *op, struct writer *writer, bson
     return status;
 }
 
+static truce_status validate(struct catalog_op *op, struct writer *writer, bson_error_t *error)
+{
+    const struct collection *collection;
+    truce_status status = truce__writer_collection(writer, op->name, &collection, error);
+
+    if (!status && !collection)
+        status = refuse_missing(op->name, error);
+    if (!status)
+        status = truce__catalog_change_validator(writer->kv, collection, op->validator, error);
+    if (!status)
+        changed(writer, op->name);
+    return status;
+}
+
 truce_status truce__engine_collection_create(struct engine *engine, const char *collection,
                                              bson_error_t *error)
 {
@@ -160,6 +175,14 @@ truce_status truce__engine_collection_rename(struct engine *engine, const char *
     return run(engine, &op, error);
 }
 
+truce_status truce__engine_collection_validate(struct engine *engine, const char *collection,
+                                               const bson_t *validator, bson_error_t *error)
+{
+    struct catalog_op op = {.change = validate, .name = collection, .validator = validator};
+
+    return run(engine, &op, error);
+}
+
 /* ---- lists ---------------------------------------------------------------------------------- */
 
 static uint32_t count_ready(const struct collection *collection)
@@ -181,6 +204,8 @@ static truce_status describe(struct kv *kv, const struct collection *collection,
     BSON_APPEND_INT64(description, "documents", documents);
     BSON_APPEND_INT64(description, "bytes", bytes);
     BSON_APPEND_INT32(description, "indexes", (int32_t)count_ready(collection));
+    if (collection->validator)
+        BSON_APPEND_DOCUMENT(description, "validator", truce__match_filter(collection->validator));
     return status;
 }
 

@@ -21,7 +21,9 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "query/index/index_set.h"
+#include "query/match/validator.h"
 
 bool truce__documents_failed(truce_status status)
 {
@@ -210,10 +212,23 @@ static truce_status write_row(struct change *change, bson_error_t *error)
     return truce__kv_row_update(kv, table, change->row, bytes_of(change->after), error);
 }
 
+/* What is there already may be against a validator that came later; what is written may not. */
+static truce_status validate(const struct change *change, bson_error_t *error)
+{
+    const struct collection *collection = change->collection;
+
+    if (!collection->validator || !change->after)
+        return TRUCE_OK;
+    return truce__validator_test(collection->validator, collection->name, truce__clock_wall_ms(),
+                                 change->after, error);
+}
+
 static truce_status apply(struct change *change, bson_error_t *error)
 {
-    truce_status status = prepare(change, error);
+    truce_status status = validate(change, error);
 
+    if (!status)
+        status = prepare(change, error);
     if (!status)
         status = write_row(change, error);
     if (!status)

@@ -43,7 +43,9 @@
  *     set_progress.c    what consumers recorded
  *     set_source.c      sources, void numbers, the watermark
  *     set_collect.c     tombstones collected by proof, and the quarantine
+ *     set_protect.c     what the store refuses of programs that do not compare the watermark
  *     set_guard.c       the tombstones of that layout collected
+ *     set_walk.c        documents looked at one after the other, written many at a time
  *     set_convert.c     lists from before there were numbers
  *     set_forget.c      a set that is given up
  *

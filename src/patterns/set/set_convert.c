@@ -22,12 +22,9 @@
 
 #include "base/assert.h"
 #include "bson/number.h"
-#include "patterns/set/set.h"
+#include "patterns/set/set_walk.h"
 
-#define WINDOW_DOCUMENTS 100
-#define WINDOW_BYTES     (8 * 1024 * 1024)
-#define ROUNDS           8
-#define HELD_MS          2000
+#define ROUNDS 8
 
 static const struct {
     uint8_t type;
@@ -263,100 +260,19 @@ void truce__set_with_lists(const bson_t *document, const bson_t *lists, bson_t *
 
 /* ---- converting what is there ---------------------------------------------------------------- */
 
-struct conversion {
-    truce_set *set;
-    truce_set_converted *done;
-    struct worker worker;
-    size_t count, bytes;
-    bson_t filters[WINDOW_DOCUMENTS], updates[WINDOW_DOCUMENTS];
-    int64_t elements[WINDOW_DOCUMENTS];
-    bool again; /* something lost a race */
-    truce_status first;
-    bson_error_t why;
-};
-
-static void leave(struct conversion *conversion, truce_status status, const bson_error_t *why)
+static void add_document(struct set_walk *walk, const bson_t *document)
 {
-    conversion->done->left++;
-    if (!conversion->first)
-        conversion->why = *why;
-    if (!conversion->first)
-        conversion->first = status;
-}
-
-static void flush(struct conversion *conversion)
-{
-    static const truce_bulk_options options = {.unordered = true};
-    truce_write writes[WINDOW_DOCUMENTS];
-    truce_write_outcome *outcomes = bson_malloc0(WINDOW_DOCUMENTS * sizeof *outcomes);
-    truce_status status = TRUCE_OK;
-
-    for (size_t i = 0; i < conversion->count; i++)
-        writes[i] = (truce_write){.kind = TRUCE_WRITE_UPDATE,
-                                  .collection = conversion->set->collection,
-                                  .filter = &conversion->filters[i],
-                                  .document = &conversion->updates[i]};
-    if (conversion->count)
-        status =
-            truce_bulk(conversion->set->store, writes, conversion->count, &options, outcomes, NULL);
-    for (size_t i = 0; i < conversion->count; i++) {
-        truce_status own = outcomes[i].status == TRUCE_NOT_FOUND ? status : outcomes[i].status;
-
-        if (!own && outcomes[i].result.modified) {
-            conversion->done->documents++;
-            conversion->done->elements += conversion->elements[i];
-        } else if (!own || truce__repeatable(own)) {
-            conversion->again = true;
-        } else {
-            leave(conversion, own, &outcomes[i].error);
-        }
-        truce_write_result_release(&outcomes[i].result);
-        bson_destroy(&conversion->filters[i]);
-        bson_destroy(&conversion->updates[i]);
-    }
-    conversion->count = conversion->bytes = 0;
-    bson_free(outcomes);
-}
-
-static void add_document(struct conversion *conversion, const bson_t *document)
-{
-    const truce_set *set = conversion->set;
     bson_t lists = BSON_INITIALIZER;
-    int64_t changed = truce__set_converted(set, document, &lists);
-    size_t at = conversion->count;
+    int64_t changed = truce__set_converted(walk->set, document, &lists);
 
     if (changed) {
-        bson_init(&conversion->filters[at]);
-        bson_init(&conversion->updates[at]);
-        truce__set_state_append(set, document, &conversion->filters[at]);
-        truce__set_change_append(document, &lists, &conversion->updates[at]);
-        conversion->elements[at] = changed;
-        conversion->bytes += conversion->filters[at].len + conversion->updates[at].len;
-        conversion->count++;
+        struct set_change *change = truce__set_walk_change(walk);
+
+        truce__set_state_append(walk->set, document, &change->filter);
+        truce__set_change_append(document, &lists, &change->update);
+        change->entries = changed;
     }
     bson_destroy(&lists);
-}
-
-/* A document that a commit holds, once it is free. */
-static truce_status add_held(struct conversion *conversion, const bson_t *held, bson_error_t *error)
-{
-    bson_iter_t iter;
-    bson_error_t why = {0};
-    bson_t document;
-    truce_status status;
-
-    if (!bson_iter_init_find(&iter, held, "_id"))
-        return TRUCE_OK;
-    status = truce__journal_read(&conversion->worker, conversion->set->collection,
-                                 bson_iter_value(&iter), &document, &why);
-    if (!status)
-        add_document(conversion, &document);
-    bson_destroy(&document);
-    if (status == TRUCE_LOCKED)
-        leave(conversion, status, &why);
-    else if (status && status != TRUCE_NOT_FOUND && error)
-        *error = why;
-    return status == TRUCE_LOCKED || status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
 /* {list: {$type: [...]}}, {list: {$elemMatch: {name: exists, seq: no number}}} */
@@ -392,72 +308,50 @@ static void append_list_filter(const truce_set *set, const char *list, uint32_t 
     bson_append_document_end(either, &one);
 }
 
-static truce_status walk(struct conversion *conversion, bson_error_t *error)
+/* Round after round, until nothing loses a race. */
+static truce_status convert(struct set_walk *walk, bson_error_t *error)
 {
-    truce_set *set = conversion->set;
     bson_t filter = BSON_INITIALIZER, either;
-    truce_cursor *cursor = NULL;
     uint32_t index = 0;
-    truce_status status;
+    truce_status status = TRUCE_OK;
 
     bson_append_array_begin(&filter, "$or", -1, &either);
-    append_list_filter(set, set->field, &index, &either);
-    append_list_filter(set, set->deleted, &index, &either);
+    append_list_filter(walk->set, walk->set->field, &index, &either);
+    append_list_filter(walk->set, walk->set->deleted, &index, &either);
     bson_append_array_end(&filter, &either);
-    status = truce_find(set->store, set->collection, &filter, NULL, &cursor, error);
-    while (!status) {
-        const bson_t *document;
-
-        status = truce_cursor_next(cursor, &document, error);
-        if (status || !document)
+    for (int round = 0; !status && round < ROUNDS; round++) {
+        truce__set_pause(round);
+        status = truce__set_walk(walk, &filter, NULL, error);
+        if (!walk->again)
             break;
-        if (truce__intent_absent(document))
-            add_document(conversion, document);
-        else
-            status = add_held(conversion, document, error);
-        if (conversion->count == WINDOW_DOCUMENTS || conversion->bytes >= WINDOW_BYTES)
-            flush(conversion);
     }
-    flush(conversion);
-    if (cursor)
-        truce_cursor_close(cursor);
     bson_destroy(&filter);
-    return status;
+    if (!status && walk->first && error)
+        *error = walk->why;
+    if (!status && !walk->first && walk->again)
+        status = truce__fail(TRUCE_CONFLICT, error,
+                             "set %s: others change documents all the time; convert it again",
+                             walk->set->id);
+    return status ? status : walk->first;
 }
 
 truce_status truce_set_convert(truce_set *set, truce_set_converted *converted, bson_error_t *error)
 {
     DEADLINE_SCOPE(set->deadline_ms);
-    truce_set_converted unused;
-    struct conversion *conversion;
+    struct set_walk *walk;
     truce_status status = truce__set_ready(set, error);
 
-    if (!converted)
-        converted = &unused;
-    *converted = (truce_set_converted){0};
+    if (converted)
+        *converted = (truce_set_converted){0};
     if (status || set->layout == TRUCE_SET_BY_ELEMENT)
         return status;
-    conversion = bson_malloc0(sizeof *conversion);
-    conversion->set = set;
-    conversion->done = converted;
-    truce__worker_init(&conversion->worker, set->store, HELD_MS);
-    for (int round = 0; !status && round < ROUNDS; round++) {
-        truce__set_pause(round);
-        conversion->again = false;
-        converted->left = 0;
-        conversion->first = TRUCE_OK;
-        status = walk(conversion, error);
-        if (!conversion->again)
-            break;
-    }
-    if (!status && conversion->again)
-        status =
-            truce__fail(TRUCE_CONFLICT, error,
-                        "set %s: others change documents all the time; convert it again", set->id);
-    else if (!status && conversion->first && error)
-        *error = conversion->why;
-    if (!status)
-        status = conversion->first;
-    bson_free(conversion);
+    walk = bson_malloc0(sizeof *walk);
+    walk->set = set;
+    walk->add = add_document;
+    status = convert(walk, error);
+    if (converted)
+        *converted = (truce_set_converted){
+            .documents = walk->documents, .elements = walk->entries, .left = walk->left};
+    bson_free(walk);
     return status;
 }

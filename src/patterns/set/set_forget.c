@@ -5,7 +5,7 @@
  * The definition goes last, so that a call that was cut off can be made again. What is recorded goes
  * first: a definition without records collects nothing, which is safe.
  */
-#include "patterns/set/set.h"
+#include "patterns/set/set_protect.h"
 
 static bool is_list(const bson_t *document, const char *field)
 {
@@ -63,6 +63,8 @@ truce_status truce_set_forget(truce_set *set, bool anyway, bson_error_t *error)
     if (!status && used)
         status = truce__fail(TRUCE_CONFLICT, error, "documents of %s hold the list \"%s\"",
                              set->collection, set->field);
+    if (!status && set->layout == TRUCE_SET_IN_DOCUMENT)
+        status = truce__set_unprotect(set, error);
     if (!status)
         status = remove_all(set, SET_PROGRESS, "_id.set", &removed, error);
     if (!status)

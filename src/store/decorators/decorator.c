@@ -32,6 +32,7 @@ static const struct {
     [VERB_COLLECTION_CREATE] = {"collection_create", true},
     [VERB_COLLECTION_DROP] = {"collection_drop", true},
     [VERB_COLLECTION_RENAME] = {"collection_rename", true},
+    [VERB_COLLECTION_VALIDATE] = {"collection_validate", true},
     [VERB_COLLECTION_LIST] = {"collection_list", false},
     [VERB_WAIT] = {"wait", false},
 };
@@ -103,6 +104,8 @@ static truce_status run(truce_store *inner, const struct decorated_call *call, b
         return truce_collection_drop(inner, call->collection, error);
     case VERB_COLLECTION_RENAME:
         return truce_collection_rename(inner, call->collection, call->text, call->flag, error);
+    case VERB_COLLECTION_VALIDATE:
+        return truce_collection_validate(inner, call->collection, call->document, error);
     case VERB_COLLECTION_LIST:
         return truce_collection_list(inner, call->answer, error);
     case VERB_WAIT:
@@ -287,6 +290,12 @@ static truce_status collection_rename(truce_store *store, const char *from, cons
     return PASS(VERB_COLLECTION_RENAME, from, to, .flag = drop_target);
 }
 
+static truce_status collection_validate(truce_store *store, const char *collection,
+                                        const bson_t *validator, bson_error_t *error)
+{
+    return PASS(VERB_COLLECTION_VALIDATE, collection, .document = validator);
+}
+
 static truce_status collection_list(truce_store *store, bson_t *collections, bson_error_t *error)
 {
     return PASS(VERB_COLLECTION_LIST, .answer = collections);
@@ -379,6 +388,7 @@ static const truce_store_ops decorator_ops = {
     .collection_create = collection_create,
     .collection_drop = collection_drop,
     .collection_rename = collection_rename,
+    .collection_validate = collection_validate,
     .collection_list = collection_list,
     .wait = wait_for_change,
     .settle = settle,

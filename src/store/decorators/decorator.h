@@ -30,6 +30,7 @@ enum decorated_verb {
     VERB_COLLECTION_CREATE,
     VERB_COLLECTION_DROP,
     VERB_COLLECTION_RENAME,
+    VERB_COLLECTION_VALIDATE,
     VERB_COLLECTION_LIST,
     VERB_WAIT,
 };
@@ -50,7 +51,7 @@ struct decorated_call {
     const char *collection; /* NULL: none, or several */
     const char *text;       /* a path, an index's name, a collection's new name */
     const bson_t *filter;
-    const bson_t *document; /* a pipeline, an update, an index */
+    const bson_t *document; /* a pipeline, an update, an index, a validator */
     bool flag;              /* explain: of a count; rename: the target may be dropped */
     union {
         const truce_find_options *find; /* and explain */

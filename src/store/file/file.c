@@ -203,6 +203,12 @@ static truce_status collection_rename(truce_store *store, const char *from, cons
     return truce__engine_collection_rename(engine_of(store), from, to, drop_target, error);
 }
 
+static truce_status collection_validate(truce_store *store, const char *collection,
+                                        const bson_t *validator, bson_error_t *error)
+{
+    return truce__engine_collection_validate(engine_of(store), collection, validator, error);
+}
+
 static truce_status collection_list(truce_store *store, bson_t *collections, bson_error_t *error)
 {
     return truce__engine_collection_list(engine_of(store), collections, error);
@@ -292,6 +298,7 @@ static const truce_store_ops file_ops = {
     .collection_create = collection_create,
     .collection_drop = collection_drop,
     .collection_rename = collection_rename,
+    .collection_validate = collection_validate,
     .collection_list = collection_list,
     .wait = wait_for_change,
     .settle = settle,

@@ -30,6 +30,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "query/match/validator.h"
 
 /* ---- collections ---------------------------------------------------------------------------- */
 
@@ -107,6 +108,7 @@ static void free_collection(struct memory_collection *collection)
     }
     bson_free(collection->documents);
     bson_free(collection->indexes);
+    truce__match_free(collection->validator);
     bson_free(collection->name);
     bson_free(collection);
 }
@@ -196,6 +198,31 @@ static truce_status collection_rename(truce_store *base, const char *from, const
     return status;
 }
 
+static truce_status collection_validate(truce_store *base, const char *name,
+                                        const bson_t *validator, bson_error_t *error)
+{
+    struct memory_store *store = (struct memory_store *)base;
+    struct memory_collection *collection;
+    struct match *made;
+    truce_status status = truce__validator_new(validator, &made, error);
+
+    if (status)
+        return status;
+    pthread_mutex_lock(&store->mutex);
+    collection = truce__memory_find(store, name);
+    if (collection) {
+        struct match *old = collection->validator;
+
+        collection->validator = made;
+        made = old;
+    } else {
+        status = no_collection(name, error);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    truce__match_free(made);
+    return status;
+}
+
 static void describe_collection(const struct memory_collection *collection, bson_t *description)
 {
     int64_t bytes = 0;
@@ -206,6 +233,8 @@ static void describe_collection(const struct memory_collection *collection, bson
     BSON_APPEND_INT64(description, "documents", (int64_t)collection->count);
     BSON_APPEND_INT64(description, "bytes", bytes);
     BSON_APPEND_INT32(description, "indexes", (int32_t)collection->indexes_count);
+    if (collection->validator)
+        BSON_APPEND_DOCUMENT(description, "validator", truce__match_filter(collection->validator));
 }
 
 static truce_status collection_list(truce_store *base, bson_t *collections, bson_error_t *error)
@@ -410,6 +439,7 @@ static const truce_store_ops memory_ops = {
     .collection_create = collection_create,
     .collection_drop = collection_drop,
     .collection_rename = collection_rename,
+    .collection_validate = collection_validate,
     .collection_list = collection_list,
     .wait = wait_for_change,
     .snapshot = take_snapshot,
@@ -448,6 +478,7 @@ static struct index_spec *copy_spec(const struct index_spec *spec)
 static struct memory_collection *copy_collection(const struct memory_collection *collection)
 {
     struct memory_collection *copy = bson_malloc0(sizeof(*copy));
+    truce_status status = TRUCE_OK;
 
     copy->name = bson_strdup(collection->name);
     copy->count = copy->room = collection->count;
@@ -458,6 +489,10 @@ static struct memory_collection *copy_collection(const struct memory_collection 
     copy->indexes = bson_malloc0(copy->indexes_count * sizeof(struct index_spec *));
     for (uint32_t i = 0; i < copy->indexes_count; i++)
         copy->indexes[i] = copy_spec(collection->indexes[i]);
+    if (collection->validator)
+        status = truce__validator_new(truce__match_filter(collection->validator), &copy->validator,
+                                      NULL);
+    truce_assert(status == TRUCE_OK);
     return copy;
 }
 

@@ -26,7 +26,8 @@ struct memory_collection {
     size_t count, room;
     struct index_spec **indexes; /* _id's first */
     uint32_t indexes_count;
-    uint64_t changed; /* the store's sequence number at the last write */
+    struct match *validator; /* NULL: none */
+    uint64_t changed;        /* the store's sequence number at the last write */
 };
 
 struct memory_store {

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "query/incoming.h"
+#include "query/match/validator.h"
 #include "store/memory/memory_writing.h"
 
 /* ---- the journal ---------------------------------------------------------------------------- */
@@ -101,7 +102,10 @@ static truce_status insert(struct writing *writing, const char *name, const bson
         collection = truce__memory_find_or_create(writing->store, name);
         note(writing, CHANGE_CREATED, collection, 0, NULL);
     }
-    status = truce__memory_document_new(collection, bson, &document, error);
+    status =
+        truce__validator_test(collection->validator, name, writing->context.now_ms, bson, error);
+    if (!status)
+        status = truce__memory_document_new(collection, bson, &document, error);
     if (!status)
         status =
             truce__memory_check_unique(collection, document, SIZE_MAX, &writing->budget, error);
@@ -120,6 +124,9 @@ static truce_status replace(struct writing *writing, struct memory_collection *c
     struct memory_document *document = NULL, *old;
     truce_status status = truce__document_check(bson, "updated document", error);
 
+    if (!status)
+        status = truce__validator_test(collection->validator, collection->name,
+                                       writing->context.now_ms, bson, error);
     if (!status)
         status = truce__memory_document_new(collection, bson, &document, error);
     if (!status)

@@ -82,6 +82,7 @@ static const truce_store_ops mongo_ops = {
     .collection_create = truce__mongo_collection_create,
     .collection_drop = truce__mongo_collection_drop,
     .collection_rename = truce__mongo_collection_rename,
+    .collection_validate = truce__mongo_collection_validate,
     .collection_list = truce__mongo_collection_list,
     .wait = truce__mongo_wait,
     .facts = truce__mongo_facts,

@@ -229,6 +229,8 @@ truce_status truce__mongo_collection_drop(truce_store *base, const char *collect
                                           bson_error_t *error);
 truce_status truce__mongo_collection_rename(truce_store *base, const char *from, const char *to,
                                             bool drop_target, bson_error_t *error);
+truce_status truce__mongo_collection_validate(truce_store *base, const char *collection,
+                                              const bson_t *validator, bson_error_t *error);
 truce_status truce__mongo_collection_list(truce_store *base, bson_t *collections,
                                           bson_error_t *error);
 /* OK: it is there; NOT_FOUND: it is not. NULL: any collection. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bson/value.h"
 #include "query/index/index_set.h"
 
 static struct mongo_store *of(truce_store *base)
@@ -142,15 +143,22 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
 
 /* ---- collections ---------------------------------------------------------------------------- */
 
+struct name {
+    char *text;
+    bson_t *validator; /* NULL: none, or nobody asked */
+};
+
 struct names {
-    char **items;
+    struct name *items;
     size_t count;
 };
 
 static void free_names(struct names *names)
 {
-    for (size_t i = 0; i < names->count; i++)
-        bson_free(names->items[i]);
+    for (size_t i = 0; i < names->count; i++) {
+        bson_free(names->items[i].text);
+        bson_destroy(names->items[i].validator);
+    }
     bson_free(names->items);
 }
 
@@ -169,7 +177,20 @@ static const char *name_of(const bson_t *told)
     return strncmp(name, "system.", 7) && strcmp(name, PROBE) ? name : NULL;
 }
 
-/* The names of all collections, or of the one that is asked for. */
+static bson_t *validator_of(const bson_t *told)
+{
+    bson_iter_t iter, options;
+    bson_t view;
+
+    if (!bson_iter_init(&iter, told) ||
+        !bson_iter_find_descendant(&iter, "options.validator", &options) ||
+        !BSON_ITER_HOLDS_DOCUMENT(&options))
+        return NULL;
+    truce__value_bson(truce__value_of_iter(&options), &view);
+    return bson_empty(&view) ? NULL : bson_copy(&view);
+}
+
+/* All collections with their validators, or the one that is asked for, by name only. */
 static truce_status read_names(struct mongo_store *store, const char *only, struct names *names,
                                bson_error_t *error)
 {
@@ -185,7 +206,7 @@ static truce_status read_names(struct mongo_store *store, const char *only, stru
         BSON_APPEND_UTF8(&filter, "name", only);
         bson_append_document_end(&body, &filter);
     }
-    BSON_APPEND_BOOL(&body, "nameOnly", true);
+    BSON_APPEND_BOOL(&body, "nameOnly", only != NULL);
     status = truce__mongo_cursor(store, &command, &cursor, error);
     while (!status) {
         const char *name;
@@ -198,7 +219,7 @@ static truce_status read_names(struct mongo_store *store, const char *only, stru
         if (!name || (only && strcmp(name, only) != 0))
             continue;
         names->items = bson_realloc(names->items, (names->count + 1) * sizeof *names->items);
-        names->items[names->count++] = bson_strdup(name);
+        names->items[names->count++] = (struct name){bson_strdup(name), validator_of(told)};
     }
     truce_cursor_close(cursor);
     bson_destroy(&body);
@@ -281,9 +302,24 @@ truce_status truce__mongo_collection_rename(truce_store *base, const char *from,
     return status;
 }
 
+truce_status truce__mongo_collection_validate(truce_store *base, const char *collection,
+                                              const bson_t *validator, bson_error_t *error)
+{
+    bson_t body = BSON_INITIALIZER;
+    truce_status status;
+
+    BSON_APPEND_UTF8(&body, "collMod", collection);
+    BSON_APPEND_DOCUMENT(&body, "validator", validator);
+    BSON_APPEND_UTF8(&body, "validationLevel", "strict");
+    BSON_APPEND_UTF8(&body, "validationAction", "error");
+    status = change(base, "set the validator of", collection, NULL, &body, NULL, error);
+    bson_destroy(&body);
+    return status;
+}
+
 static int compare_names(const void *a, const void *b)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
 }
 
 static truce_status describe(struct mongo_store *store, const char *name, bson_t *description,
@@ -334,7 +370,9 @@ truce_status truce__mongo_collection_list(truce_store *base, bson_t *collections
         char buffer[16];
         const char *key;
 
-        status = describe(of(base), names.items[i], &description, error);
+        status = describe(of(base), names.items[i].text, &description, error);
+        if (names.items[i].validator)
+            BSON_APPEND_DOCUMENT(&description, "validator", names.items[i].validator);
         if (!status) {
             bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
             BSON_APPEND_DOCUMENT(collections, key, &description);

@@ -1,0 +1,318 @@
+/* Programs that do not compare the watermark: what they bring back of what was collected, and that a protected set
+ * refuses it and nothing else. In memory, in a file, at a server. */
+#include <stdlib.h>
+
+#include "base/status.h"
+#include "tests/support/set_model.h"
+#include "tests/support/set_place.h"
+#include "truce/sys/decorate.h"
+
+/* An enrolment as the classic description sends it. */
+static truce_status send_classic(struct place *place, const char *name, int seq,
+                                 bson_error_t *error)
+{
+    static const truce_write_options options = {.upsert = true};
+    char text[500];
+    bson_t *filter, *update;
+    truce_status status;
+
+    snprintf(text, sizeof text,
+             "{'student_id': 1, 'classes': {'$not': {'$elemMatch': {'name': '%s'}}}, '$or': ["
+             "{'deleted_classes': {'$not': {'$elemMatch': {'name': '%s'}}}}, "
+             "{'deleted_classes': {'$elemMatch': {'name': '%s', 'seq': {'$lt': %d}}}}]}",
+             name, name, name, seq);
+    filter = test_bson(text);
+    snprintf(text, sizeof text,
+             "{'$push': {'classes': {'name': '%s', 'seq': %d}}, '$pull': {'deleted_classes': "
+             "{'name': '%s'}}}",
+             name, seq, name);
+    update = test_bson(text);
+    status = truce_update(place->store, "students", filter, update, &options, NULL, error);
+    bson_destroy(filter);
+    bson_destroy(update);
+    return status;
+}
+
+static void consume(struct place *place, bool add, const char *name, int seq)
+{
+    bson_t *element = BCON_NEW("name", BCON_UTF8(name));
+    truce_set_operation operation = {.verb = add ? TRUCE_SET_ADD : TRUCE_SET_REMOVE,
+                                     .key = place->key,
+                                     .element = element,
+                                     .seq = seq};
+    truce_set_result result = {0};
+    bson_error_t error;
+
+    CHECK_OK(truce_set_consume(place->set, "c1", &operation, 1, &result, &error), error);
+    CHECK_INT(result.outcome, ==, TRUCE_SET_APPLIED);
+    bson_destroy(element);
+}
+
+static bool matches(struct place *place, const char *filter)
+{
+    bson_t *made = test_bson(filter);
+    int64_t count = 0;
+    bson_error_t error;
+
+    CHECK_OK(truce_count(place->store, "students", made, NULL, &count, &error), error);
+    bson_destroy(made);
+    return count == 1;
+}
+
+static void protect(struct place *place, bool on)
+{
+    bson_error_t error;
+
+    CHECK_OK(truce_set_protect(place->set, on, &error), error);
+}
+
+/* The validator of the collection, empty for none; to be freed. */
+static bson_t *validator(struct place *place)
+{
+    bson_t list, *found = bson_new();
+    bson_iter_t iter, child;
+    bson_error_t error;
+
+    CHECK_OK(truce_collection_list(place->store, &list, &error), error);
+    bson_iter_init(&iter, &list);
+    while (bson_iter_next(&iter)) {
+        const uint8_t *bytes;
+        uint32_t size;
+        bson_t view;
+
+        if (!bson_iter_recurse(&iter, &child) || !bson_iter_find(&child, "name") ||
+            strcmp(bson_iter_utf8(&child, NULL), "students") != 0)
+            continue;
+        if (bson_iter_recurse(&iter, &child) && bson_iter_find(&child, "validator")) {
+            bson_iter_document(&child, &size, &bytes);
+            CHECK(bson_init_static(&view, bytes, size));
+            bson_concat(found, &view);
+        }
+    }
+    bson_destroy(&list);
+    return found;
+}
+
+static void check_validator(struct place *place, const bson_t *expected)
+{
+    bson_t *found = validator(place);
+
+    CHECK_BSON(expected, found);
+    bson_destroy(found);
+}
+
+/* ---- what comes back ---- */
+
+static void older(bool file, truce_set_form form, bool protected)
+{
+    struct place place;
+    bson_error_t error = {0};
+    truce_status status;
+
+    place_open(&place, file, form);
+    if (protected)
+        protect(&place, true);
+    if (file)
+        place_reopen(&place);
+    consume(&place, true, "CS 101", 1);
+    consume(&place, false, "CS 101", 2);
+    consume(&place, true, "CS 102", 3);
+    CHECK_INT(collect(&place).tombstones, ==, 1);
+    status = send_classic(&place, "CS 101", 1, &error);
+    if (protected) {
+        CHECK_INT(status, ==, TRUCE_INVALID);
+        CHECK_INT(error.code, ==, CODE_DOCUMENT_VALIDATION_FAILURE);
+    } else {
+        CHECK_OK(status, error);
+    }
+    CHECK_INT(matches(&place, "{'classes.name': 'CS 101'}"), ==, !protected);
+    if (protected) { /* what is new is taken from everybody, and what stands can be changed */
+        CHECK_OK(send_classic(&place, "CS 103", 4, &error), error);
+        consume(&place, false, "CS 102", 5);
+        consume(&place, true, "CS 101", 6);
+        CHECK(matches(&place, "{'classes.name': 'CS 101', 'deleted_classes.name': 'CS 102'}"));
+        CHECK(!matches(&place, "{'classes.name': 'CS 102'}"));
+        CHECK(matches(&place, "{'classes.name': 'CS 103'}"));
+    }
+    place_close(&place);
+}
+
+TEST(an_older_consumer_brings_back_what_was_collected)
+{
+    older(false, TRUCE_SET_FORM_AUTO, false);
+}
+
+TEST(a_protected_set_refuses_what_was_collected)
+{
+    older(false, TRUCE_SET_FORM_AUTO, true);
+    older(false, TRUCE_SET_FORM_PIPELINE, true);
+    older(false, TRUCE_SET_FORM_CLASSIC, true);
+    if (has_files())
+        older(true, TRUCE_SET_FORM_AUTO, true);
+}
+
+/* ---- what is never refused ---- */
+
+static void random_orders(truce_set_form form, uint64_t seed)
+{
+    enum { OPERATIONS = 40 };
+    struct model_operation operations[OPERATIONS];
+    struct place place;
+    bson_error_t error;
+
+    place_open(&place, false, form);
+    protect(&place, true);
+    for (int i = 0; i < OPERATIONS; i++) {
+        seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        operations[i] =
+            (struct model_operation){(seed >> 40) % 5 > 1, i + 1, NULL, 1, (int)((seed >> 33) % 6)};
+    }
+    for (int from = 0; from < OPERATIONS; from += 8) { /* each eight backwards, and twice */
+        for (int i = 15; i >= 0; i--) {
+            truce_set_operation made;
+            truce_set_result result = {0};
+            bson_t key, element;
+
+            model_operation_make(&operations[from + i / 2], &key, &element, &made);
+            CHECK_OK(truce_set_consume(place.set, "c1", &made, 1, &result, &error), error);
+            bson_destroy(&key);
+            bson_destroy(&element);
+        }
+        CHECK_OK(truce_set_collect(place.set, NULL, &error), error);
+    }
+    model_check(place.set, operations, OPERATIONS, NULL, 1, 6, false, "protected");
+    place_close(&place);
+}
+
+TEST(a_protected_set_refuses_nothing_else)
+{
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        random_orders(TRUCE_SET_FORM_AUTO, seed);
+        random_orders(TRUCE_SET_FORM_PIPELINE, seed);
+        random_orders(TRUCE_SET_FORM_CLASSIC, seed);
+    }
+}
+
+TEST(lists_that_hold_plain_names_are_converted_in_a_protected_set)
+{
+    bson_t *document = test_bson("{'student_id': 1, 'classes': ['CS 101', {'name': 'CS 102'}]}");
+    truce_set_converted converted;
+    struct place place;
+    bson_error_t error;
+
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
+    protect(&place, true);
+    CHECK_OK(truce_insert(place.store, "students", document, NULL, &error), error);
+    consume(&place, false, "CS 103", 1);
+    collect(&place);
+    CHECK_OK(truce_set_convert(place.set, &converted, &error), error);
+    CHECK(matches(&place, "{'classes.name': 'CS 101', '_wm': 1}"));
+    CHECK(matches(&place, "{'classes.name': 'CS 102'}"));
+    protect(&place, true);
+    consume(&place, false, "CS 102", 2);
+    bson_destroy(document);
+    place_close(&place);
+}
+
+/* ---- protecting what is there ---- */
+
+TEST(what_stands_is_marked_and_keeps_its_validator)
+{
+    bson_t *theirs = test_bson("{'student_id': {'$gte': 1}}"), *before, none = BSON_INITIALIZER;
+    struct place place;
+    truce_set *other;
+    bson_error_t error;
+
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
+    consume(&place, true, "CS 101", 1);
+    consume(&place, false, "CS 102", 2);
+    collect(&place);
+    CHECK_OK(truce_collection_validate(place.store, "students", theirs, &error), error);
+    protect(&place, true);
+    CHECK(matches(&place, "{'classes': {'$elemMatch': {'name': 'CS 101', '_proved': true}}}"));
+    consume(&place, true, "CS 103", 3);
+    CHECK_INT(send_classic(&place, "CS 102", 1, &error), ==, TRUCE_INVALID);
+
+    before = validator(&place);
+    protect(&place, true);
+    check_validator(&place, before);
+    other = tutorial_set(place.store, &(truce_set_options){.field = "clubs", .watermark = "_wm2"});
+    CHECK_OK(truce_set_protect(other, true, &error), error);
+    CHECK_INT(send_classic(&place, "CS 102", 1, &error), ==, TRUCE_INVALID);
+    CHECK_OK(truce_set_protect(other, false, &error), error);
+    check_validator(&place, before);
+    protect(&place, false);
+    check_validator(&place, theirs);
+    CHECK_OK(send_classic(&place, "CS 102", 1, &error), error);
+    protect(&place, true);
+    CHECK_OK(truce_set_forget(place.set, true, &error), error);
+    check_validator(&place, theirs);
+    CHECK_OK(truce_collection_validate(place.store, "students", NULL, &error), error);
+    protect(&place, true);
+    protect(&place, false);
+    check_validator(&place, &none);
+    truce_set_free(other);
+    bson_destroy(theirs);
+    bson_destroy(before);
+    place_close(&place);
+}
+
+/* A collector that does not mark, as the validator is about to be installed. */
+static void collect_unmarked(const bson_t *event, void *arg)
+{
+    struct place *place = arg;
+    bson_t *filter, *update;
+    bson_iter_t iter;
+    bson_error_t error;
+
+    if (bson_iter_init_find(&iter, event, "status") || !bson_iter_init_find(&iter, event, "verb") ||
+        strcmp(bson_iter_utf8(&iter, NULL), "collection_validate") != 0)
+        return;
+    filter = test_bson("{'student_id': 1}");
+    update = test_bson("{'$max': {'_wm': 1}, '$pull': {'deleted_classes': {'seq': {'$lte': 1}}}}");
+    CHECK_OK(truce_update(place->store, "students", filter, update, NULL, NULL, &error), error);
+    bson_destroy(filter);
+    bson_destroy(update);
+}
+
+TEST(a_collector_that_does_not_mark_is_refused_and_one_in_the_midst_is_made_good)
+{
+    struct place place;
+    truce_trace_options options = {.function = collect_unmarked, .arg = &place, .beginnings = true};
+    truce_store *traced;
+    truce_set *set;
+    bson_t *filter, *update;
+    bson_error_t error;
+
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
+    consume(&place, true, "CS 101", 1);
+    traced = truce_trace_wrap(place.store, &options);
+    set = tutorial_set(traced, NULL);
+    CHECK_OK(truce_set_protect(set, true, &error), error);
+    CHECK(matches(&place, "{'_wm': 1}"));
+    consume(&place, true, "CS 102", 2);
+    filter = test_bson("{'student_id': 1}");
+    update = test_bson("{'$max': {'_wm': 2}}");
+    CHECK_INT(truce_update(place.store, "students", filter, update, NULL, NULL, &error), ==,
+              TRUCE_INVALID);
+    bson_destroy(filter);
+    bson_destroy(update);
+    truce_set_free(set);
+    truce_set_free(place.set);
+    truce_store_close(traced);
+    bson_destroy(place.key);
+}
+
+TEST(the_layout_by_element_cannot_be_protected)
+{
+    struct place place;
+    truce_set *set;
+    bson_error_t error;
+
+    place_open(&place, false, TRUCE_SET_FORM_AUTO);
+    set = tutorial_set(place.store,
+                       &(truce_set_options){.field = "clubs", .layout = TRUCE_SET_BY_ELEMENT});
+    CHECK_INT(truce_set_protect(set, true, &error), ==, TRUCE_INVALID);
+    truce_set_free(set);
+    place_close(&place);
+}
