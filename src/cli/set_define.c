@@ -70,10 +70,10 @@ const struct cli_command cli_set_protect = {
     .arguments = "COLLECTION",
     .summary = "have the store refuse what older programs would bring back after collecting",
     .help =
-        "A program that sends the updates of the classic description by itself does not compare the\n"
-        "watermark. From now on `truce set collect` marks the elements that it passes (_proved), and a\n"
-        "validator of the collection refuses those without a mark: such a program gets error 121. May\n"
-        "be called again, and while the set is in use.",
+        "A program that sends the updates of the classic description by itself compares no\n"
+        "watermark. From now on `truce set collect` marks the elements that it passes (_proved),\n"
+        "and a validator of the collection refuses those without a mark: such a program gets error\n"
+        "121. May be called again, and while the set is in use.",
     .example = "truce set define students --list classes --key student_id --name name\n"
                "truce set protect students",
     .options = (const struct cli_option[]){{"off", 0, NULL,
