@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "tests/support/book.h"
 
 #define WRITERS 32
@@ -229,5 +230,202 @@ TEST(of_settling_and_giving_up_one_takes_place_and_of_reversals_one)
     CHECK_INT(race.other, ==, 0);
     CHECK_INT(book_balance(race.ledgers[0], "hot").out, ==, 0);
     CHECK_INT(book_balance(race.ledgers[0], "hot").in, ==, 0);
+    close_race(&race);
+}
+
+/* ---- past its time -------------------------------------------------------------------------- */
+
+#define PENDINGS 8
+
+/* Settling, giving up and the sweep, about the moment at which the time of all is over. */
+static void *end_pending(void *arg)
+{
+    struct racer *racer = arg;
+    struct race *race = racer->race;
+    truce_sweep_report report;
+    bson_error_t error = {0};
+    char id[40], of[20];
+
+    for (int i = 0; i < PENDINGS; i++) {
+        truce_status status;
+
+        snprintf(id, sizeof id, "e%d.%d", racer->number, i);
+        snprintf(of, sizeof of, "p%d", (i + racer->number) % PENDINGS);
+        if (racer->number % 4 == 0)
+            CHECK_OK(truce_sweep(race->store, NULL, &report, &error), error);
+        status =
+            book_resolve(race->ledgers[racer->number % 2], NULL, id,
+                         racer->number % 2 ? TRUCE_LEDGER_SETTLE : TRUCE_LEDGER_VOID, of, &error);
+        count(race, status == TRUCE_EXPIRED ? TRUCE_DUPLICATE : status, TRUCE_DUPLICATE);
+    }
+    return NULL;
+}
+
+TEST(what_is_settled_while_its_time_ends_is_settled_or_free_again)
+{
+    struct race race;
+    truce_sweep_report report;
+    truce_ledger_entry entries[] = {{"hot", -10, NULL}, {"bank", 10, NULL}};
+    int64_t expires_ms = truce__clock_wall_ms() + 300;
+    bson_error_t error = {0};
+
+    open_race(&race, 1000);
+    for (int i = 0; i < PENDINGS; i++) {
+        char name[20];
+        bson_value_t id;
+
+        snprintf(name, sizeof name, "p%d", i);
+        id = text_id(name);
+        CHECK_OK(truce_ledger_post(race.ledgers[0], NULL,
+                                   &(truce_ledger_transaction){.id = &id,
+                                                               .kind = TRUCE_LEDGER_PENDING,
+                                                               .entries = entries,
+                                                               .count = 2,
+                                                               .expires_ms = expires_ms},
+                                   NULL, &error),
+                 error);
+    }
+    while (truce__clock_wall_ms() < expires_ms - 20)
+        truce__clock_sleep_ms(10);
+    run_race(&race, end_pending);
+    CHECK_INT(race.other, ==, 0);
+    CHECK(race.posted <= PENDINGS);
+    while (truce__clock_wall_ms() <= expires_ms)
+        truce__clock_sleep_ms(10);
+    CHECK_OK(truce_sweep(race.store, NULL, &report, &error), error);
+    CHECK_INT(book_count(race.store, "{'resolves': {'$exists': true}}"), ==, PENDINGS);
+    CHECK_INT(book_balance(race.ledgers[1], "hot").out, ==, 0);
+    CHECK_INT(book_balance(race.ledgers[1], "bank").in, ==, 0);
+    CHECK_INT(book_balance(race.ledgers[1], "hot").balance, ==,
+              1000 - 10 * book_count(race.store, "{'kind': 'settle'}"));
+    close_race(&race);
+}
+
+/* ---- closed meanwhile ----------------------------------------------------------------------- */
+
+static void *close_or_pay(void *arg)
+{
+    struct racer *racer = arg;
+    struct race *race = racer->race;
+    truce_ledger *ledger = race->ledgers[racer->number % 2];
+    bson_error_t error = {0};
+    char id[40];
+
+    for (int i = 0; i < race->each; i++) {
+        truce_ledger_account rules = {.account = "hot", .closed = i % 2 == 0};
+
+        snprintf(id, sizeof id, "c%d.%d", racer->number, i);
+        if (racer->number < 2)
+            CHECK_OK(truce_ledger_rules(ledger, NULL, &rules, &error), error);
+        else
+            count(race, book_transfer(ledger, id, "hot", "bank", 1, &error), TRUCE_INVALID);
+    }
+    return NULL;
+}
+
+struct closing {
+    bool closed;
+    int paid, paid_closed;
+};
+
+static bool look_at_line(const truce_ledger_line *line, void *arg)
+{
+    struct closing *closing = arg;
+    bson_iter_t iter, found;
+
+    if (bson_iter_init(&iter, line->document) &&
+        bson_iter_find_descendant(&iter, "changes.0.set", &found))
+        closing->closed = bson_iter_init(&iter, line->document) &&
+                          bson_iter_find_descendant(&iter, "changes.0.set.closed", &found);
+    else if (line->value < 0) {
+        closing->paid++;
+        closing->paid_closed += closing->closed;
+    }
+    return true;
+}
+
+TEST(nothing_is_posted_to_an_account_that_is_closed_meanwhile)
+{
+    struct race race;
+    struct closing closing = {.closed = false};
+    bson_error_t error = {0};
+
+    open_race(&race, 1000);
+    race.each = (int)test_scale("TRUCE_LEDGER_EACH", 6);
+    run_race(&race, close_or_pay);
+    CHECK_INT(race.other, ==, 0);
+    CHECK_OK(truce_ledger_statement(race.ledgers[0], "hot", NULL, look_at_line, &closing, &error),
+             error);
+    CHECK_INT(closing.paid_closed, ==, 0);
+    CHECK_INT(closing.paid, ==, race.posted);
+    close_race(&race);
+}
+
+/* ---- in commits ----------------------------------------------------------------------------- */
+
+struct order {
+    truce_ledger *ledger;
+    const char *id;
+};
+
+static truce_status buy(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct order *order = arg;
+    bson_t *update = BCON_NEW("$inc", "{", "n", BCON_INT64(1), "}");
+    bson_value_t stock = text_id("stock");
+    truce_ledger_result result;
+    truce_status status = book_post(order->ledger, commit, order->id, TRUCE_LEDGER_TRANSFER, "hot",
+                                    "bank", 3, &result, error);
+
+    if (!status && !result.exists)
+        status = truce_commit_update(commit, "orders", &stock, NULL, update, error);
+    bson_destroy(update);
+    return status;
+}
+
+/* One in two alone, so that commits and bulks meet; each twice. */
+static void *buy_twice(void *arg)
+{
+    struct racer *racer = arg;
+    struct race *race = racer->race;
+    bson_error_t error = {0};
+    char id[40];
+
+    for (int i = 0; i < 4; i++) {
+        struct order order = {race->ledgers[racer->number % 2], id};
+
+        snprintf(id, sizeof id, "b%d.%d", racer->number, i / 2);
+        if (racer->number % 4 == 0)
+            count(race, truce_transact(race->store, buy, &order, NULL, &error), TRUCE_LIMIT);
+        else
+            count(race, book_transfer(order.ledger, id, "hot", "bank", 3, &error), TRUCE_LIMIT);
+    }
+    return NULL;
+}
+
+TEST(commits_and_posts_that_meet_pay_once_and_never_too_much)
+{
+    bson_t *stock = test_bson("{'_id': 'stock', 'n': {'$numberLong': '0'}}"), found;
+    bson_t *filter = test_bson("{'_id': 'stock'}");
+    struct race race;
+    bson_iter_t iter;
+    bson_error_t error = {0};
+    int64_t bought = -1;
+
+    open_race(&race, 100);
+    CHECK_OK(truce_insert(race.store, "orders", stock, NULL, &error), error);
+    run_race(&race, buy_twice);
+    CHECK_INT(race.other, ==, 0);
+    CHECK_INT(book_count(race.store, "{'kind': 'transfer', '_id': {'$ne': 'seed'}}"), ==, 33);
+    CHECK_INT(book_balance(race.ledgers[0], "hot").balance, ==, 1);
+    CHECK_OK(truce_find_one(race.store, "orders", filter, NULL, &found, &error), error);
+    if (bson_iter_init_find(&iter, &found, "n"))
+        bought = bson_iter_as_int64(&iter);
+    /* those of the racers 0, 4, 8 ... */
+    CHECK_INT(bought, ==,
+              book_count(race.store, "{'_id': {'$regex': '^b(0|4|8|12|16|20|24|28)[.]'}}"));
+    bson_destroy(&found);
+    bson_destroy(filter);
+    bson_destroy(stock);
     close_race(&race);
 }
