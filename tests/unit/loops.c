@@ -143,6 +143,31 @@ TEST(a_list_and_a_set_of_an_array_say_what_walking_it_says)
     }
 }
 
+static void check_value(const char *expected, const char *json)
+{
+    bson_t *wanted = test_bson(expected);
+    struct work work;
+
+    begin(&work);
+    if (!truce__value_equal(truce__value_field(truce__value_document(wanted), "e", 1),
+                            evaluate(json, &work)))
+        test_fail(__FILE__, __LINE__, "%s: not %s", json, expected);
+    end(&work);
+    bson_destroy(wanted);
+}
+
+TEST(a_slice_that_begins_before_the_beginning_begins_there)
+{
+    check_value("{'e': [1, 2]}", "{'e': {'$slice': [[1, 2, 3], -5, 2]}}");
+    check_value("{'e': [2]}", "{'e': {'$slice': [[1, 2, 3], -2, 1]}}");
+    check_value("{'e': [1, 2, 3]}", "{'e': {'$slice': [[1, 2, 3], -5]}}");
+    check_value("{'e': []}", "{'e': {'$slice': [[1, 2, 3], 5, 2]}}");
+    check_value(
+        "{'e': [[0, 1], [0, 1]]}",
+        "{'e': {'$let': {'vars': {'r': {'$range': [0, {'$multiply': ['$_id', 100]}]}}, 'in': "
+        "{'$map': {'input': [-200, -100], 'in': {'$slice': ['$$r', '$$this', 2]}}}}}}");
+}
+
 /* What the turns leave would be more than an expression may take. */
 TEST(a_long_reduction_gives_back_what_its_turns_took)
 {
@@ -151,7 +176,7 @@ TEST(a_long_reduction_gives_back_what_its_turns_took)
     begin(&work);
     (void)evaluate("{'e': {'$reduce': {'input': {'$range': [0, {'$multiply': ['$_id', 700]}]}, "
                    "'initialValue': 0, 'in': {'$add': ['$$value', {'$size': {'$range': [0, "
-                   "20000]}}, '$$this']}}}}",
+                   "{'$add': [20000, {'$mod': ['$$this', 2]}]}]}}, '$$this']}}}}",
                    &work);
     CHECK_INT((intmax_t)end(&work), >, 0);
 }

@@ -91,8 +91,8 @@ TEST(a_walk_is_known_by_version_table_and_beginning)
     truce__seen_walk(&seen, 3, 1, 10, 40); /* it was longer before */
     CHECK_INT(truce__seen_walked(&seen, 3, 1, 10), ==, 50);
     for (int64_t after = 100; after < 100 + 4 * SEEN_WALKS; after++) { /* of all slots */
-        truce__seen_walk(&seen, 3, 2, after, after + 7);
-        CHECK_INT(truce__seen_walked(&seen, 3, 2, after), ==, after + 7);
+        truce__seen_walk(&seen, 3, 2, after, after + 10000);
+        CHECK_INT(truce__seen_walked(&seen, 3, 2, after), ==, after + 10000);
         CHECK_INT(truce__seen_walked(&seen, 3, 1, after), ==, after);
         CHECK_INT(truce__seen_walked(&seen, 3, 2, after + 4 * SEEN_WALKS), ==,
                   after + 4 * SEEN_WALKS);
