@@ -58,3 +58,24 @@ TEST(stores_that_are_not_there_are_refused_by_name)
     CHECK_STATUS(TRUCE_INVALID, truce_store_open(NULL, NULL, &store, &error), error);
     truce_store_close(NULL);
 }
+
+TEST(the_first_document_that_has_the_key_of_another_is_told)
+{
+    static const char *const documents[] = {"{'_id': 1, 'k': [5, 5]}", "{'_id': 2, 'k': 9}",
+                                            "{'_id': 3, 'k': [7, 5]}", "{'_id': 4, 'k': 9}"};
+    bson_t *index = test_bson("{'key': {'k': 1}, 'unique': true}");
+    truce_store *store = open_memory();
+    bson_error_t error;
+
+    for (size_t i = 0; i < sizeof documents / sizeof *documents; i++) {
+        bson_t *document = test_bson(documents[i]);
+
+        CHECK_OK(truce_insert(store, "things", document, NULL, &error), error);
+        bson_destroy(document);
+    }
+    CHECK_STATUS(TRUCE_DUPLICATE, truce_index_create(store, "things", index, &error), error);
+    CHECK(strstr(error.message, "5") != NULL);
+    CHECK(strstr(error.message, "9") == NULL);
+    bson_destroy(index);
+    truce_store_close(store);
+}

@@ -283,3 +283,37 @@ TEST(later_fields_win_in_the_places_of_those_before)
     check_merged(100, 7);
     check_merged(1000, 30);
 }
+
+/* Interleaved groups, which grow: what they hold is put away and read again. */
+static void run_groups(size_t memory_max, bson_t *result, struct pipeline_world *world)
+{
+    bson_t *stages = test_array(
+        "{'v': [{'$group': {'_id': {'$mod': ['$_id', 40]}, 'm': {'$mergeObjects': '$w'}, 'p': "
+        "{'$push': '$w'}}}, {'$project': {'m': 1}}, {'$sort': {'_id': 1}}]}");
+    bson_t documents = BSON_INITIALIZER;
+    bson_error_t error;
+
+    for (int i = 0; i < 1200; i++)
+        append_wide(&documents, i, i / 40, 6);
+    pipeline_world_init(world);
+    world->spills = memory_max > 0;
+    world->memory_max = memory_max;
+    CHECK_OK(pipeline_run(world, stages, &documents, result, &error), error);
+    pipeline_world_release(world);
+    bson_destroy(&documents);
+    bson_destroy(stages);
+}
+
+TEST(groups_that_are_put_away_merge_the_same)
+{
+    struct pipeline_world world;
+    bson_t whole, spilled;
+
+    run_groups(0, &whole, &world);
+    run_groups(30000, &spilled, &world);
+    CHECK_INT(world.spill.opened, >, 0);
+    CHECK_INT(bson_count_keys(&whole), ==, 40);
+    CHECK(bson_equal(&whole, &spilled));
+    bson_destroy(&whole);
+    bson_destroy(&spilled);
+}

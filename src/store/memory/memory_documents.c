@@ -256,7 +256,7 @@ static size_t place_keys(const struct memory_collection *collection, uint32_t nu
     return count;
 }
 
-/* Does each key of the index stand in one document only? The first document in order that has one of another
+/* Does each key of the index, of which no document has one twice, stand in one document only? The first document in order that has one of another
  * is refused. */
 static truce_status check_all(const struct memory_collection *collection, uint32_t number,
                               bson_error_t *error)
@@ -270,8 +270,7 @@ static truce_status check_all(const struct memory_collection *collection, uint32
     for (size_t i = 1; i < count; i++) {
         bool same = !compare_keys(keys[i].bytes, keys[i].size, keys[i - 1].bytes, keys[i - 1].size);
 
-        if (same && keys[i].position != keys[i - 1].position &&
-            (!found || keys[i].position < found->position))
+        if (same && (!found || keys[i].position < found->position))
             found = &keys[i];
     }
     if (found)
