@@ -16,6 +16,7 @@
  *
  * Amounts are texts ("-12.50"), and so are dates. `date` is the value date.
  */
+#include "base/buffer.h"
 #include "cli/sink.h"
 #include "truce/truce.h"
 
@@ -32,9 +33,12 @@ struct book_writer {
     enum book_form form;
     struct sink *sink;
     bool begun;
+    bool broken; /* it could not be written, which cli_sink_close or cli_output_end tells */
     struct book_names *names;
 };
 
+/* Appends it to the sink. */
+truce_status book_put(struct book_writer *writer, const struct buffer *out, bson_error_t *error);
 /* INVALID: it cannot be said in this form. IO: it could not be written. */
 truce_status cli_book_write(struct book_writer *writer, const bson_t *record, bson_error_t *error);
 void cli_book_writer_release(struct book_writer *writer);

@@ -10,12 +10,19 @@ static bool has(const bson_t *document, const char *field)
     return bson_has_field(document, field);
 }
 
+truce_status book_put(struct book_writer *writer, const struct buffer *out, bson_error_t *error)
+{
+    writer->broken = !cli_sink_write(writer->sink, out->bytes, out->size);
+    return writer->broken ? truce__fail(TRUCE_IO, error, "the book could not be written")
+                          : TRUCE_OK;
+}
+
 static truce_status put(struct book_writer *writer, struct buffer *out, bson_error_t *error)
 {
-    bool good = cli_sink_write(writer->sink, out->bytes, out->size);
+    truce_status status = book_put(writer, out, error);
 
     truce__buffer_release(out);
-    return good ? TRUCE_OK : truce__fail(TRUCE_IO, error, "the book could not be written");
+    return status;
 }
 
 /* What settles or reverses another as a whole needs no entries. */

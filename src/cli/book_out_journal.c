@@ -323,8 +323,8 @@ truce_status book_write_journal(struct book_writer *writer, const bson_t *record
         if (!status)
             status = write_postings(writer, &out, record, error);
     }
-    if (!status && !cli_sink_write(writer->sink, out.bytes, out.size))
-        status = truce__fail(TRUCE_IO, error, "the book could not be written");
+    if (!status)
+        status = book_put(writer, &out, error);
     truce__buffer_release(&out);
     return status;
 }

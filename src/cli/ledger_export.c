@@ -268,8 +268,12 @@ static int write_all(struct exporting *exporting, const char *path)
         status = exporting->status;
         error = exporting->error;
     }
+    if (exporting->writer.broken)
+        status = TRUCE_OK; /* the sink knows why */
     closed = cli_sink_close(&sink, !status, status ? NULL : &error);
     status = status ? status : closed;
+    if (!status && exporting->writer.broken)
+        return CLI_FAILED;
     return status ? cli_error(exporting->cli, NULL, status, &error) : finish(exporting, path);
 }
 

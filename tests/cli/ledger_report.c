@@ -127,3 +127,20 @@ TEST(a_picture_has_the_same_bytes_for_the_same_book)
                      ->out,
                  ">X &#38; Y</text>"));
 }
+
+TEST(an_export_that_cannot_be_written_ends_with_3_and_says_why_once)
+{
+    const struct command *c;
+
+    begin();
+    c = command_run(
+        "/bin/sh", NULL, NULL, "-c",
+        "TRUCE_STORE=$1; export TRUCE_STORE; { $2 ledger export tx --form csv; echo $? >&2; } |"
+        " true; $2 ledger export tx --form hledger > /dev/full; echo $? >&2;"
+        " $2 ledger export tx /dev/full --form hledger; echo $? >&2",
+        "sh", uri, TRUCE_CLI, NULL);
+    if (strcmp(c->err, "3\ntruce: standard output cannot be written: No space left on device\n3\n"
+                       "truce: the output cannot be written: No space left on device\n3\n") != 0 &&
+        strncmp(c->err, "0\n", 2) != 0) /* it was faster than the one that closes the pipe */
+        test_fail(__FILE__, __LINE__, "%s", c->err);
+}
