@@ -128,10 +128,11 @@ truce_revision_patch(truce_revision *revision, truce_commit *commit, const bson_
                      int64_t version, bool any, truce_patch_kind kind, const bson_t *patch,
                      truce_revision_result *result, bson_error_t *error);
 
-/* Removes the document if `version` is still its number. SAVED: it is gone. */
-TRUCE_EXPORT TRUCE_MUST_USE truce_status
-truce_revision_remove(truce_revision *revision, truce_commit *commit, const bson_value_t *id,
-                      int64_t version, truce_revision_result *result, bson_error_t *error);
+/* Removes the document if `version` is still its number and `base`, what was read, is what stands (NULL: the number
+ * alone is compared). SAVED: it is gone. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_remove(
+    truce_revision *revision, truce_commit *commit, const bson_value_t *id, int64_t version,
+    const bson_t *base, truce_revision_result *result, bson_error_t *error);
 
 /* A patch of `kind` that brings one document to another; `patch` is an array for JSON. INVALID: a
  * merge patch cannot say it. */

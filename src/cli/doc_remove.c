@@ -19,19 +19,22 @@ static int run_remove(struct cli *cli)
 {
     truce_revision *revision = NULL;
     truce_revision_result result;
-    bson_t holder;
+    bson_t holder, base;
     bson_value_t id;
     bson_error_t error;
     truce_status status;
     int64_t version;
+    bool given = false;
     int code = CLI_USAGE;
 
     if (!cli_text(cli, "version"))
         return cli_usage(cli, "--version NUMBER is missing: the one that was read");
     if (cli_doc_id(cli, cli->arguments[1], &holder) &&
+        cli_option_document(cli, "base", &base, &given) &&
         cli_number(cli, "version", 0, INT64_MAX, 0, &version) && cli_doc_open(cli, &revision)) {
         id = cli_doc_id_in(&holder);
-        status = truce_revision_remove(revision, NULL, &id, version, &result, &error);
+        status = truce_revision_remove(revision, NULL, &id, version, given ? &base : NULL, &result,
+                                       &error);
         if (status)
             code = cli_error(cli, NULL, status, &error);
         else if (result.outcome == TRUCE_REVISION_CONFLICT)
@@ -41,6 +44,8 @@ static int run_remove(struct cli *cli)
         truce_revision_result_release(&result);
     }
     truce_revision_free(revision);
+    if (given)
+        bson_destroy(&base);
     bson_destroy(&holder);
     return code;
 }
@@ -56,8 +61,12 @@ const struct cli_command cli_doc_remove = {
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc remove posts 1 --version 1",
     .options =
-        (const struct cli_option[]){
-            {"version", 'v', "NUMBER", "the number that was read", false}, DOC_OPTIONS, {0}},
+        (const struct cli_option[]){{"version", 'v', "NUMBER", "the number that was read", false},
+                                    {"base", 'b', "DOCUMENT",
+                                     "the document that was read: it has to stand as it was",
+                                     false},
+                                    DOC_OPTIONS,
+                                    {0}},
     .store = CLI_STORE_CHANGE,
     .run = run_remove,
 };

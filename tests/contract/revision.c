@@ -306,21 +306,54 @@ static void removes(truce_store *store)
 
     SAVES("{'_id': 1, 'a': 1}", TRUCE_REVISION_NEW, SAVED, 1);
     SAVES("{'_id': 1, 'a': 2}", 1, SAVED, 2);
-    CHECK_OK(truce_revision_remove(revision, NULL, &one, 1, &result, &error), error);
+    CHECK_OK(truce_revision_remove(revision, NULL, &one, 1, NULL, &result, &error), error);
     CHECK_INT(result.outcome, ==, TRUCE_REVISION_CONFLICT);
     CHECK_INT(result.version, ==, 2);
     truce_revision_result_release(&result);
-    CHECK_OK(truce_revision_remove(revision, NULL, &one, 2, &result, &error), error);
+    CHECK_OK(truce_revision_remove(revision, NULL, &one, 2, NULL, &result, &error), error);
     CHECK_INT(result.outcome, ==, TRUCE_REVISION_SAVED);
     truce_revision_result_release(&result);
-    CHECK_STATUS(TRUCE_NOT_FOUND, truce_revision_remove(revision, NULL, &one, 2, &result, &error),
-                 error);
+    CHECK_STATUS(TRUCE_NOT_FOUND,
+                 truce_revision_remove(revision, NULL, &one, 2, NULL, &result, &error), error);
     truce_revision_result_release(&result);
     /* whoever still has 1 or 2 of the old document cannot save over the new one */
     SAVES("{'_id': 1, 'b': 1}", TRUCE_REVISION_NEW, SAVED, 3);
     SAVES("{'_id': 1, 'a': 9}", 1, CONFLICT, 3);
     SAVES("{'_id': 1, 'a': 9}", 2, CONFLICT, 3);
     truce_revision_free(revision);
+}
+
+/* Somebody changed the document behind its number: who removes it has not read that. */
+static void removes_what_was_read(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 0);
+    bson_t *read = test_bson("{'_id': 1, 'b': 1.0, 'a': 1, 'version': 1}"),
+           *all = test_bson("{'_id': 1}"), *change = test_bson("{'$set': {'a': 2}}");
+    truce_revision_result result;
+    bson_error_t error;
+
+    SAVES("{'_id': 1, 'a': 1, 'b': 1}", TRUCE_REVISION_NEW, SAVED, 1);
+    CHECK_OK(truce_update(store, "posts", all, change, NULL, NULL, &error), error);
+    CHECK_OK(truce_revision_remove(revision, NULL, &one, 1, read, &result, &error), error);
+    CHECK_INT(result.outcome, ==, TRUCE_REVISION_CONFLICT);
+    CHECK(bson_has_field(&result.conflict, "theirs"));
+    truce_revision_result_release(&result);
+    bson_destroy(change);
+    change = test_bson("{'$set': {'a': 1}}");
+    CHECK_OK(truce_update(store, "posts", all, change, NULL, NULL, &error), error);
+    CHECK_OK(truce_revision_remove(revision, NULL, &one, 1, read, &result, &error), error);
+    CHECK_INT(result.outcome, ==, TRUCE_REVISION_SAVED);
+    truce_revision_result_release(&result);
+    SAVES("{'_id': 1, 'a': 1}", TRUCE_REVISION_NEW, SAVED, 2);
+    bson_destroy(read);
+    bson_destroy(all);
+    bson_destroy(change);
+    truce_revision_free(revision);
+}
+
+TEST(what_was_changed_behind_its_number_is_not_removed_unseen)
+{
+    on_every_store(removes_what_was_read);
 }
 
 TEST(a_number_is_given_once_also_if_the_document_was_removed)
@@ -592,6 +625,34 @@ static void decided_together(truce_store *store)
     truce_revision_result_release(&result);
     CHECK_INT(open_conflicts(revision), ==, 1);
     truce_revision_free(revision);
+}
+
+/* Refused once, an edit is refused under every number that it was sent with. */
+static void refused_together(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 9);
+    truce_revision_result result;
+    bson_error_t error;
+    bson_oid_t first;
+
+    SAVES("{'_id': 1, 'a': 1}", TRUCE_REVISION_NEW, SAVED, 1);
+    SAVES("{'_id': 1, 'a': 2}", 1, SAVED, 2);
+    SAVES("{'_id': 1, 'a': 4}", 2, SAVED, 3);
+    first = conflicts_with(revision, "{'_id': 1, 'a': 3}", 1);
+    (void)conflicts_with(revision, "{'_id': 1, 'a': 3}", 2);
+    (void)conflicts_with(revision, "{'_id': 1, 'a': 5}", 2);
+    CHECK_INT(open_conflicts(revision), ==, 3);
+    CHECK_OK(
+        truce_revision_resolve(revision, NULL, &first, TRUCE_RESOLVE_THEIRS, NULL, &result, &error),
+        error);
+    truce_revision_result_release(&result);
+    CHECK_INT(open_conflicts(revision), ==, 1);
+    truce_revision_free(revision);
+}
+
+TEST(an_edit_that_is_refused_is_refused_under_every_number)
+{
+    on_every_store(refused_together);
 }
 
 TEST(what_says_the_same_is_decided_together)

@@ -273,7 +273,7 @@ static truce_status step_patch(truce_revision *revision, struct given *g,
 static truce_status step_forget(truce_revision *revision, struct given *g,
                                 truce_revision_result *result)
 {
-    return truce_revision_remove(revision, NULL, g->id, 1, result, &g->error);
+    return truce_revision_remove(revision, NULL, g->id, 1, g->a, result, &g->error);
 }
 
 static truce_status step_at(truce_revision *revision, struct given *g,
@@ -614,7 +614,7 @@ static const struct entry_point {
     {"revision_save", call_save, A | B},
     {"revision_merge", call_merge, A | B | C},
     {"revision_patch", call_patch, A | ID},
-    {"revision_remove", call_forget, ID},
+    {"revision_remove", call_forget, ID | A},
     {"revision_at", call_at, ID},
     {"revision_log", call_log, ID},
     {"revision_diff", call_revision_diff, A | B},

@@ -520,8 +520,23 @@ struct removal {
     truce_revision *revision;
     const bson_value_t *id;
     int64_t version;
+    const bson_t *base; /* NULL: the number says it all */
     truce_revision_result *result;
 };
+
+/* What stands is what was read. */
+static bool is_as_read(const struct removal *removal, int64_t number, const bson_t *content)
+{
+    bson_t base;
+    bool same;
+
+    if (number != removal->version || !removal->base)
+        return number == removal->version;
+    truce__revision_content(removal->revision, removal->base, &base);
+    same = truce__revision_same_values(&base, content);
+    bson_destroy(&base);
+    return same;
+}
 
 static truce_status remove_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
@@ -529,24 +544,23 @@ static truce_status remove_in(truce_commit *commit, void *arg, bson_error_t *err
     truce_revision *revision = removal->revision;
     truce_revision_result *result = removal->result;
     int64_t number = 0;
-    bson_t theirs;
+    bson_t theirs, content;
     truce_status status =
         truce_commit_read(commit, revision->collection, removal->id, &theirs, error);
 
     truce__revision_reset(result);
     if (!status)
         status = truce__revision_number(revision, &theirs, &number, error);
-    if (!status && number != removal->version) {
-        bson_t conflicts = BSON_INITIALIZER, content;
+    truce__revision_content(revision, &theirs, &content);
+    if (!status && !is_as_read(removal, number, &content)) {
+        bson_t conflicts = BSON_INITIALIZER;
 
-        truce__revision_content(revision, &theirs, &content);
         truce__revision_set_document(revision, result, &content, number);
         append_one(&conflicts, "", "stale");
         bson_append_int64(&result->conflict, "version", 7, number);
         BSON_APPEND_DOCUMENT(&result->conflict, "theirs", &content);
         BSON_APPEND_ARRAY(&result->conflict, "conflicts", &conflicts);
         result->outcome = TRUCE_REVISION_CONFLICT;
-        bson_destroy(&content);
         bson_destroy(&conflicts);
     } else if (!status) {
         result->outcome = TRUCE_REVISION_SAVED;
@@ -556,16 +570,19 @@ static truce_status remove_in(truce_commit *commit, void *arg, bson_error_t *err
         if (!status)
             status = truce_commit_remove(commit, revision->collection, removal->id, NULL, error);
     }
+    bson_destroy(&content);
     bson_destroy(&theirs);
     return status;
 }
 
 truce_status truce_revision_remove(truce_revision *revision, truce_commit *commit,
-                                   const bson_value_t *id, int64_t version,
+                                   const bson_value_t *id, int64_t version, const bson_t *base,
                                    truce_revision_result *result, bson_error_t *error)
 {
-    struct removal removal = {revision, id, version, result};
+    struct removal removal = {revision, id, version, base, result};
+
+    truce_status status = base ? truce__document_check(base, "base", error) : TRUCE_OK;
 
     begin_result(result);
-    return truce__revision_write(revision, commit, remove_in, &removal, error);
+    return status ? status : truce__revision_write(revision, commit, remove_in, &removal, error);
 }
