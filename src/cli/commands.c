@@ -69,6 +69,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_queue_results,
     &cli_queue_graph,
     &cli_queue_stats,
+    &cli_queue_top,
     &cli_queue_signal,
     &cli_queue_cancel,
     &cli_queue_retry,

@@ -106,6 +106,7 @@ extern const struct cli_command cli_queue_show;
 extern const struct cli_command cli_queue_results;
 extern const struct cli_command cli_queue_graph;
 extern const struct cli_command cli_queue_stats;
+extern const struct cli_command cli_queue_top;
 extern const struct cli_command cli_queue_signal;
 extern const struct cli_command cli_queue_cancel;
 extern const struct cli_command cli_queue_retry;

@@ -124,6 +124,18 @@ TEST(jobs_wait_for_others)
     ANSWERS(0, "\"blocked\": 1", NULL, "queue", "stats");
 }
 
+TEST(the_figures_are_shown_once_where_there_is_no_terminal)
+{
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
+    ANSWERS(0, "paused mail\n", NULL, "queue", "pause", "mail");
+    ANSWERS(0, "mail                            1        0        0        0        0        0",
+            NULL, "queue", "top");
+    ANSWERS(0, "  paused\n", NULL, "queue", "top");
+    ANSWERS(0, "\"ready\": 1", NULL, "queue", "top", "--json");
+    ANSWERS(2, "", "100 to", "queue", "top", "--every", "1");
+}
+
 TEST(a_job_is_told_of_an_event)
 {
     begin();

@@ -207,6 +207,12 @@ static void by_hand(truce_store *store, const struct setting *setting)
     CHECK_STATE("cancelled", queue, &waits); /* cancelled is for good */
     CHECK_INT(findings(store, false), ==, 0);
     both[0] = rig_add(queue, "{}", NULL);
+    last = add_after(queue, both, 1, 0);
+    CHECK_OK(truce_queue_cancel(queue, NULL, &last, &error), error);
+    end_next(queue, &both[0], "{}");
+    CHECK_STATE("cancelled", queue, &last); /* it stays so, though it waits for nobody */
+    rig_no_job(queue);
+    both[0] = rig_add(queue, "{}", NULL);
     waits = add_after(queue, both, 1, TRUCE_FAILURE_WAIT);
     kill_next(queue, both);
     CHECK_STATE("blocked", queue, &waits);
