@@ -259,6 +259,18 @@ CALL(queue_options, truce_queue_options, {
     given.queue = "mails";
     return add_job(&given, NULL, error);
 })
+CALL(flow_job, truce_flow_job, {
+    const truce_queue_options options = {.queue = "mails"};
+    bson_oid_t id;
+    truce_status status;
+
+    given.name = "one";
+    given.queue = truce_queue_new(store, &options);
+    given.payload = one;
+    status = truce_queue_add_flow(&given, 1, NULL, &id, error);
+    truce_queue_free(given.queue);
+    return status;
+})
 CALL(job_options, truce_job_options, {
     const truce_queue_options options = {.queue = "mails"};
 
@@ -436,6 +448,7 @@ static const struct {
     {"truce_cron_options", cron_options},
     {"truce_queue_limits", queue_limits},
     {"truce_queue_options", queue_options},
+    {"truce_flow_job", flow_job},
     {"truce_job_options", job_options},
     {"truce_job_options", jobs_options},
     {"truce_ledger_options", ledger_options},
