@@ -2,32 +2,13 @@
  * Loops over one array by its numbers and values, and groups that merge documents: twice the elements take about
  * twice the steps of the budget, which knows no clock.
  */
-#include "base/budget.h"
 #include "query/aggregate/aggregate.h"
 #include "query/expression/expression.h"
 #include "tests/support/pipeline.h"
+#include "tests/support/steps.h"
 #include "tests/support/test.h"
 
 #define MANY 4000
-
-struct work {
-    struct budget budget;
-    struct arena arena;
-    struct query_context context;
-};
-
-static void begin(struct work *work)
-{
-    *work = (struct work){0};
-    truce__budget_init(&work->budget, 0, NULL);
-    work->context = (struct query_context){.arena = &work->arena, .budget = &work->budget};
-}
-
-static uint64_t end(struct work *work)
-{
-    truce__arena_release(&work->arena);
-    return truce__budget_spent(&work->budget);
-}
 
 /* Of {'e': ...}, for {_id: 1}; the result is in the work's arena. */
 static struct value evaluate(const char *json, struct work *work)

@@ -2,7 +2,6 @@
  * Filters, projections and expressions of many parts. What they cost is counted in steps of the
  * budget, which knows no clock: twice the parts take about twice the steps.
  */
-#include "base/budget.h"
 #include "base/random.h"
 #include "bson/field_finder.h"
 #include "query/expression/expression.h"
@@ -10,30 +9,12 @@
 #include "query/project/addition.h"
 #include "query/project/project.h"
 #include "query/update/update.h"
+#include "tests/support/steps.h"
 #include "tests/support/test.h"
 
 #include <math.h>
 
 #define WIDE 4000
-
-struct work {
-    struct budget budget;
-    struct arena arena;
-    struct query_context context;
-};
-
-static void begin(struct work *work)
-{
-    *work = (struct work){0};
-    truce__budget_init(&work->budget, 0, NULL);
-    work->context = (struct query_context){.arena = &work->arena, .budget = &work->budget};
-}
-
-static uint64_t end(struct work *work)
-{
-    truce__arena_release(&work->arena);
-    return truce__budget_spent(&work->budget);
-}
 
 /* {_id: 1, f0: 0, f1: 1, ...}; `same`: all have this value, -1: their number */
 static bson_t *wide(int count, int same)
