@@ -207,7 +207,7 @@ TEST(a_process_that_dies_at_any_call_leaves_a_book_that_proves)
 
 TEST(whoever_comes_after_may_die_too)
 {
-    uint64_t step = (uint64_t)test_scale("TRUCE_LEDGER_CRASH_STEP", 9);
+    uint64_t step = (uint64_t)test_scale("TRUCE_LEDGER_CRASH_STEP", 14);
 
     for (size_t story = 0; story < sizeof stories / sizeof *stories; story++) {
         for (uint64_t again = 1; again < 500 && play_twice(story, DIE_AFTER, again);)
