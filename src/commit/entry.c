@@ -113,24 +113,35 @@ bool truce__token_same(const struct token *a, const struct token *b)
 
 /* ---- guards --------------------------------------------------------------------------------- */
 
-static truce_status test_guard(const struct entry *entry, const bson_t *guard, bson_error_t *error)
+truce_status truce__guard_matches(const bson_t *guard, const bson_t *document, bool *matches,
+                                  bson_error_t *error)
 {
     struct arena arena = ARENA_INIT;
     struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
-    struct match *match = NULL;
     struct match_result result = {0};
-    char text[300];
+    struct match *match = NULL;
     truce_status status = truce__match_new(guard, &match, error);
 
-    if (!status && entry->token.found)
+    if (!status)
         status =
-            truce__match_test(match, truce__value_document(&entry->base), &context, &result, error);
-    if (!status && !result.matched)
+            truce__match_test(match, truce__value_document(document), &context, &result, error);
+    *matches = !status && result.matched;
+    truce__match_free(match);
+    truce__arena_release(&arena);
+    return status;
+}
+
+static truce_status test_guard(const struct entry *entry, const bson_t *guard, bson_error_t *error)
+{
+    bool matches = false;
+    char text[300];
+    truce_status status =
+        entry->token.found ? truce__guard_matches(guard, &entry->base, &matches, error) : TRUCE_OK;
+
+    if (!status && !matches)
         status = truce__fail(TRUCE_NOT_FOUND, error, "%s %s",
                              truce__entry_show(entry, text, sizeof text),
                              entry->token.found ? "does not match its guard" : "does not exist");
-    truce__match_free(match);
-    truce__arena_release(&arena);
     return status;
 }
 

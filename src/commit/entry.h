@@ -68,6 +68,10 @@ int truce__entry_compare(const struct entry *a, const struct entry *b);
 truce_status truce__entry_know(struct entry *entry, const bson_t *base, bool read,
                                bson_error_t *error);
 
+/* Whether a document at hand matches a filter. */
+truce_status truce__guard_matches(const bson_t *guard, const bson_t *document, bool *matches,
+                                  bson_error_t *error);
+
 /* Adds a guard. Tested at once if the base is known: NOT_FOUND if it does not hold. */
 truce_status truce__entry_guard(struct entry *entry, const bson_t *guard, bson_error_t *error);
 

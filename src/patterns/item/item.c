@@ -29,12 +29,10 @@
 #include "patterns/item/item.h"
 
 #include "base/assert.h"
-#include "base/clock.h"
 #include "base/deadline.h"
 #include "base/id.h"
 #include "base/limits.h"
 #include "commit/journal.h"
-#include "query/match/match.h"
 
 /* ---- a call checked --------------------------------------------------------------------------- */
 
@@ -321,24 +319,6 @@ static truce_status run_alone(const struct item_call *call, truce_item_result *r
 
 /* ---- in a commit ------------------------------------------------------------------------------ */
 
-static truce_status matches(const bson_t *filter, const bson_t *document, bool *matched,
-                            bson_error_t *error)
-{
-    struct arena arena = ARENA_INIT;
-    struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
-    struct match_result result = {0};
-    struct match *match = NULL;
-    truce_status status = truce__match_new(filter, &match, error);
-
-    if (!status)
-        status =
-            truce__match_test(match, truce__value_document(document), &context, &result, error);
-    *matched = !status && result.matched;
-    truce__match_free(match);
-    truce__arena_release(&arena);
-    return status;
-}
-
 static truce_status no_document(const truce_item *item, bson_error_t *error)
 {
     return truce__fail(TRUCE_NOT_FOUND, error, "no document of \"%s\" matches the filter",
@@ -373,7 +353,7 @@ static truce_status find_in(const struct item_call *call, truce_commit *commit, 
             truce_commit_read(commit, item->collection, bson_iter_value(&iter), document, error);
     }
     if (!status)
-        status = matches(call->filter, document, &matched, error);
+        status = truce__guard_matches(call->filter, document, &matched, error);
     if (!status && !matched)
         status = by_id ? no_document(item, error)
                        : truce__fail(TRUCE_CONFLICT, error,

@@ -80,8 +80,6 @@ bool truce__transfer_opposite(const bson_value_t *value, bson_value_t *opposite)
 /* Calls for the first part of each path that an update changes, until one returns false: then false. */
 typedef bool transfer_field_function(const char *field, size_t length, void *arg);
 bool truce__transfer_each_field(const bson_t *update, transfer_field_function *function, void *arg);
-truce_status truce__transfer_matches(const bson_t *guard, const bson_t *document, bool *matches,
-                                     bson_error_t *error);
 
 /* ---- transfer_drive.c: step by step ---- */
 

@@ -2,10 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/field.h"
 #include "patterns/transfer/transfer.h"
-#include "query/match/match.h"
 #include "store/care.h"
 
 bson_value_t truce__transfer_id(const bson_t *document)
@@ -25,24 +23,6 @@ const char *truce__transfer_show(const char *collection, const bson_value_t *id,
     bson_destroy(&holder);
     snprintf(text, size, "%.60s {_id: %s}", collection, shown);
     return text;
-}
-
-truce_status truce__transfer_matches(const bson_t *guard, const bson_t *document, bool *matches,
-                                     bson_error_t *error)
-{
-    struct arena arena = ARENA_INIT;
-    struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
-    struct match_result result = {0};
-    struct match *match = NULL;
-    truce_status status = truce__match_new(guard, &match, error);
-
-    if (!status)
-        status =
-            truce__match_test(match, truce__value_document(document), &context, &result, error);
-    *matches = !status && result.matched;
-    truce__match_free(match);
-    truce__arena_release(&arena);
-    return status;
 }
 
 /* ---- paths ------------------------------------------------------------------------------------ */

@@ -110,7 +110,7 @@ static bool has_mark(const struct transfer_step *step, const bson_t *document)
     bool marked;
 
     BSON_APPEND_VALUE(&filter, step->transfers->layout.marks, step->transfer);
-    if (truce__transfer_matches(&filter, document, &marked, NULL))
+    if (truce__guard_matches(&filter, document, &marked, NULL))
         marked = false;
     bson_destroy(&filter);
     return marked;
@@ -163,7 +163,7 @@ static truce_status judge(const struct transfer_step *step, enum transfer_made *
         *made = TRANSFER_MOVED;
     } else if (!status) {
         if (step->entry->has_guard)
-            status = truce__transfer_matches(&step->entry->guard, &document, &matches, error);
+            status = truce__guard_matches(&step->entry->guard, &document, &matches, error);
         *settled = !matches;
         if (!matches)
             refused(made, error, "%s does not match the guard", text);
