@@ -484,6 +484,8 @@ static const struct sim_pattern *pattern_of(const struct run *run)
 void truce__patterns_begin(struct run *run)
 {
     insert(run, pattern_of(run)->collection, pattern_of(run)->document);
+    if (pattern_of(run)->other)
+        insert(run, pattern_of(run)->other, "{\"_id\": 1, \"n\": 0}");
     truce__patterns_observe(run, pattern_of(run)->collection);
 }
 

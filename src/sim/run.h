@@ -91,6 +91,7 @@ truce_status truce__sim_commit(struct client *client, struct sim_txn *txn, bson_
 /* A pattern in the simulator: calls on one document, and what must be so of it. */
 struct sim_pattern {
     const char *collection, *document; /* as it is at the start, in JSON */
+    const char *other;                 /* NULL, or a collection with {_id: 1, n: 0} */
     int calls;                         /* what a script's `call` can be */
     int places;                        /* where plain writers write */
     truce_status (*call)(struct client *client, int call, int txn, bson_error_t *error);

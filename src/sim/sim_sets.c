@@ -6,7 +6,7 @@
 
 /*
  * Ordered sets in the simulator: operations on two names of one document, in any order and again, alone, in a
- * batch and in commits, in both forms. After every single write that reaches the store:
+ * batch and in commits (which change another document, too), in both forms. After every single write that reaches the store:
  *
  *     a name stands once, in the list or among what was removed, and never for an older operation than before
  *
@@ -46,6 +46,8 @@ static int64_t rank_of(const struct operation *operation)
     return 2 * operation->seq + operation->add;
 }
 
+#define COMMITS_OF "others" /* {_id: 1, n}: a commit raises n besides */
+
 /* ---- calling ---------------------------------------------------------------------------------- */
 
 struct request {
@@ -83,6 +85,19 @@ static truce_status apply_in(truce_commit *commit, void *arg, bson_error_t *erro
     return status;
 }
 
+/* The operations and one more document, all or none. */
+static truce_status commit_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    bson_value_t id = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
+    bson_t *update = BCON_NEW("$inc", "{", "n", BCON_INT32(1), "}");
+    truce_status status = apply_in(commit, arg, error);
+
+    if (!status)
+        status = truce_commit_update(commit, COMMITS_OF, &id, NULL, update, error);
+    bson_destroy(update);
+    return status;
+}
+
 static truce_status call_set(struct client *client, int call, int txn, bson_error_t *error)
 {
     const truce_commit_options options = {.lease_ms = LEASE_MS, .deadline_ms = DEADLINE_MS};
@@ -98,7 +113,7 @@ static truce_status call_set(struct client *client, int call, int txn, bson_erro
                                                   .deadline_ms = DEADLINE_MS}),
         .call = &set_calls[call]};
     truce_status status = request.call->in_commit
-                              ? truce_transact(&client->store, apply_in, &request, &options, error)
+                              ? truce_transact(&client->store, commit_in, &request, &options, error)
                               : apply_in(NULL, &request, error);
 
     (void)txn;
@@ -165,8 +180,30 @@ static void judge_name(struct run *run, const bson_t *document, int name)
         truce__patterns_wrong(run, "an operation came from nowhere", document);
 }
 
+/* A commit raised n if its operations are in, and only then. */
+static void judge_commits(struct run *run, const bson_t *document)
+{
+    int64_t least = 0, most = 0, n;
+    bson_error_t error;
+    bson_t other;
+
+    for (int t = 0; t < run->history.txns_count; t++) {
+        if (!run->patterns.calls[t].begun ||
+            !set_calls[run->history.txns[t].script->call].in_commit)
+            continue;
+        least += run->patterns.calls[t].known && run->patterns.calls[t].in;
+        most += !run->patterns.calls[t].known || run->patterns.calls[t].in;
+    }
+    truce_assert(!truce_find_one(run->inner, COMMITS_OF, NULL, NULL, &other, &error));
+    n = truce__field_number(&other, "n");
+    if (n < least || n > most)
+        truce__patterns_wrong(run, "a commit of operations is in by half, or twice", document);
+    bson_destroy(&other);
+}
+
 static void judge_set(struct run *run, const bson_t *document)
 {
+    judge_commits(run, document);
     for (int name = 0; name < 2; name++)
         judge_name(run, document, name);
 }
@@ -174,6 +211,7 @@ static void judge_set(struct run *run, const bson_t *document)
 const struct sim_pattern truce__sim_set = {
     .collection = "students",
     .document = "{\"_id\": 1, \"student_id\": 1, \"classes\": []}",
+    .other = COMMITS_OF,
     .calls = sizeof set_calls / sizeof *set_calls,
     .places = 1,
     .call = call_set,

@@ -117,9 +117,9 @@ static uint64_t past_of(const struct sim_history *history)
 
 static uint64_t state_of(const struct run *run)
 {
-    static const char *const collections[] = {"docs",  "truce_commits",   "employees",
-                                              "posts", "posts.revisions", "students"};
-    int collections_count = run->scenario->subject == SIM_COMMITS ? 2 : 6;
+    static const char *const collections[] = {
+        "docs", "truce_commits", "employees", "posts", "posts.revisions", "students", "others"};
+    int collections_count = run->scenario->subject == SIM_COMMITS ? 2 : 7;
     uint64_t state = truce__sim_mix((uint64_t)run->now_ms, past_of(&run->history));
     bson_error_t error;
 
