@@ -529,6 +529,34 @@ TEST(as_many_operations_are_applied_as_the_document_has_room_for)
     on_every_counted_store(as_many_as_fit);
 }
 
+/* The first of them would take the room of more than a hundred others. */
+static void small_ones_first(truce_store *store)
+{
+    for (int i = 0; i < 3; i++) {
+        truce_set *set = tutorial_set(store, &(truce_set_options){.form = all_forms[i]});
+        struct many *many = make_many(50, 0, 8000);
+        bson_error_t error;
+        uint32_t count = 0;
+
+        put_large_student(store, 10000);
+        CHECK_STATUS(TRUCE_LIMIT,
+                     truce_set_apply(set, NULL, many->operations, MANY, many->results, &error),
+                     error);
+        for (int k = 0; k < MANY; k++)
+            count += !many->results[k].status;
+        CHECK_INT(count, >, 90);
+        CHECK_STATUS(TRUCE_LIMIT, many->results[0].status, error);
+        check_members(set, many, count);
+        free_many(many);
+        truce_set_free(set);
+    }
+}
+
+TEST(a_large_operation_does_not_take_the_room_of_many_small_ones)
+{
+    on_every_counted_store(small_ones_first);
+}
+
 #define REPEATED 200
 
 /* What was collected comes again: what was recorded is looked up once, not for each operation. */
