@@ -39,6 +39,8 @@ static void sleeping(truce_store *store, const struct setting *setting)
     bson_oid_t id = rig_add(queue, "{}", NULL);
     truce_job *job = rig_claim(queue);
     bson_error_t error;
+    int64_t at_ms;
+    bson_t kept;
 
     REQUIRE(job);
     insert_json(store, "effects", "{'_id': 'effect', 'n': 0}");
@@ -53,6 +55,10 @@ static void sleeping(truce_store *store, const struct setting *setting)
     REQUIRE(job);
     CHECK_STATUS(TRUCE_NOT_FOUND, truce_job_sleep(job, "pause", 1, &error), error);
     truce_job_free(job);
+    CHECK_OK(truce_queue_get(queue, NULL, &id, &kept, &error), error);
+    CHECK(truce__job_date(&kept, "undone.at", &at_ms) &&
+          at_ms > truce__clock_wall_ms() + 600000); /* as long as it was first said */
+    bson_destroy(&kept);
     set_past(store, "steps.pause.until");
     job = rig_claim_later(queue);
     REQUIRE(job);
