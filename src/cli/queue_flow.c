@@ -351,9 +351,8 @@ const struct cli_command cli_queue_signal = {
     .verb = "signal",
     .arguments = "ID NAME [EVENT]",
     .summary = "tell a job of an event, for which it waits or will wait",
-    .help =
-        "The first event of a name counts. EVENT is a document. A job waits by truce_job_wait, or, in\n"
-        "truce work --keep-open, by the answer {\"wait\": NAME}.",
+    .help = "The first event of a name counts. EVENT is a document. A job waits by truce_job_wait\n"
+            "(truce/queue.h).",
     .example = "id=$(truce queue add orders '{order: 7}' | cut -d' ' -f2)\n"
                "truce queue signal $id paid '{sum: 12}'",
     .store = CLI_STORE_CHANGE,
