@@ -220,9 +220,9 @@ truce_ledger_pending(truce_ledger *ledger, const char *account,
 
 /* Every transaction of one consistent cut (as truce_ledger_balances has it), as it is stored, once: in the order of booking,
  * and each behind all that stands before it on its accounts. So whoever posts them in this order has the same book. */
-TRUCE_EXPORT TRUCE_MUST_USE truce_status
-truce_ledger_walk(truce_ledger *ledger, truce_ledger_document_function *function, void *arg,
-                  bson_error_t *error);
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_walk(truce_ledger *ledger,
+                                                           truce_ledger_document_function *function,
+                                                           void *arg, bson_error_t *error);
 
 /* ---- proof --------------------------------------------------------------------------------- */
 
