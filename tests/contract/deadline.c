@@ -9,7 +9,9 @@
 #include "base/deadline.h"
 #include "base/status.h"
 #include "tests/support/test.h"
+#include "truce/copy.h"
 #include "truce/set.h"
+#include "truce/snapshot.h"
 #include "truce/sweep.h"
 #include "truce/sys/store.h"
 
@@ -202,6 +204,41 @@ TEST(a_check_ends)
     CHECK_OK(build_plain(&error), error);
     check_ends(check);
     CHECK_OK(check(&error), error);
+    truce_store_close(store);
+}
+
+TEST(a_check_of_one_moment_ends)
+{
+    truce_store *view, *file;
+    bson_error_t error;
+
+    REQUIRE(open_filled("file:"));
+    CHECK_OK(build_plain(&error), error);
+    file = store;
+    CHECK_OK(truce_snapshot(file, NULL, &view, &error), error);
+    store = view;
+    check_ends(check);
+    CHECK_OK(check(&error), error);
+    truce_store_close(view);
+    truce_store_close(file);
+}
+
+/* The target makes the index again. */
+TEST(a_copy_ends)
+{
+    truce_copy_report report;
+    truce_store *target = NULL;
+    bson_error_t error = {0};
+    int64_t before;
+
+    REQUIRE(open_filled("file:"));
+    CHECK_OK(build_plain(&error), error);
+    CHECK_OK(truce_store_open("memory:", NULL, &target, &error), error);
+    before = truce_deadline_begin(1);
+    CHECK_STATUS(TRUCE_TIMEOUT, truce_copy(store, target, NULL, &report, &error), error);
+    CHECK_INT(error.code, ==, CODE_MAX_TIME_MS_EXPIRED);
+    truce_deadline_end(before);
+    truce_store_close(target);
     truce_store_close(store);
 }
 

@@ -502,6 +502,45 @@ TEST(a_projection_of_many_fields_takes_a_few_steps_for_each)
     CHECK_INT((intmax_t)added(2 * WIDE, "f"), <=, 16 * WIDE);
 }
 
+/* Every field gets another name. */
+static uint64_t renamed(int count)
+{
+    bson_t *document = wide(count, -1), operators = BSON_INITIALIZER, names, after;
+    struct update_result result;
+    struct update *update = NULL;
+    char from[16], to[16];
+    bson_error_t error;
+    bson_iter_t iter;
+    struct work work;
+
+    BSON_APPEND_DOCUMENT_BEGIN(&operators, "$rename", &names);
+    for (int i = 0; i < count; i++) {
+        snprintf(from, sizeof from, "f%d", i);
+        snprintf(to, sizeof to, "g%d", i);
+        BSON_APPEND_UTF8(&names, from, to);
+    }
+    bson_append_document_end(&operators, &names);
+    begin(&work);
+    CHECK_OK(truce__update_new(&operators, NULL, &update, &error), error);
+    CHECK_OK(truce__update_apply(update, document, NULL, &work.context, &after, &result, &error),
+             error);
+    CHECK_INT(bson_count_keys(&after), ==, count + 1);
+    CHECK(bson_iter_init_find(&iter, &after, to) && bson_iter_as_int64(&iter) == count - 1);
+    CHECK(!bson_has_field(&after, from));
+    truce__update_free(update);
+    bson_destroy(&after);
+    bson_destroy(&operators);
+    bson_destroy(document);
+    return end(&work);
+}
+
+TEST(a_rename_of_many_fields_takes_a_few_steps_for_each)
+{
+    CHECK_INT((intmax_t)renamed(WIDE), >, WIDE);
+    CHECK_INT((intmax_t)renamed(WIDE), <=, 8 * WIDE);
+    CHECK_INT((intmax_t)renamed(2 * WIDE), <=, 16 * WIDE);
+}
+
 /* What compiling takes has no budget: each with each, these would take many minutes. */
 TEST(what_has_very_many_fields_is_compiled_and_done)
 {

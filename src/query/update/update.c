@@ -153,6 +153,7 @@ void truce__update_run_init(struct update_run *run, const struct update *update,
     run->changes = 0;
     run->items_matched = 0;
     run->items_modified = 0;
+    run->finder = (struct field_finder){0};
     if (found && found->matched && found->array_index >= 0)
         snprintf(run->matched, sizeof run->matched, "%lld", (long long)found->array_index);
 }
@@ -175,6 +176,7 @@ static truce_status apply_operators(const struct update *update, struct value be
 
     truce__update_run_init(&run, update, found, context);
     status = truce__update_walk(&run, update->root, before, error);
+    truce__field_finder_release(&run.finder);
     if (status)
         return status;
     if (run.edits_count) {

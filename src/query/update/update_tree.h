@@ -16,6 +16,7 @@
  * which MongoDB applies them and in which it appends new fields.
  */
 #include "base/arena.h"
+#include "bson/field_finder.h"
 #include "query/aggregate/aggregate.h"
 #include "query/update/update.h"
 
@@ -156,6 +157,7 @@ struct update_run {
     uint64_t inserted; /* bytes that edits bring in */
     uint64_t changes;  /* edits, and what counts as modified though the bytes stay the same */
     int64_t items_matched, items_modified;
+    struct field_finder finder; /* of $rename's sources; released when the walk is over */
 };
 
 /* Where the walk stands; the chain of `up` is the path taken. */

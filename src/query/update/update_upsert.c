@@ -157,6 +157,7 @@ static truce_status fill(struct equalities *all, struct query_context *context, 
     truce__update_run_init(&run, &all->scratch, NULL, context);
     run.insert = true;
     status = truce__update_walk(&run, root, truce__value_document(&empty), error);
+    truce__field_finder_release(&run.finder);
     if (!status)
         status = truce__update_splice(&run, truce__value_document(&empty), base, error);
     return status;
@@ -237,6 +238,7 @@ static truce_status update_base(const struct update *update, struct value base,
     truce__update_run_init(&run, update, NULL, context);
     run.insert = true;
     status = truce__update_walk(&run, update->root, base, error);
+    truce__field_finder_release(&run.finder);
     return status ? status : truce__update_splice(&run, base, updated, error);
 }
 

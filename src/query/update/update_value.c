@@ -278,11 +278,12 @@ truce_status truce__update_parse_rename(struct update_parser *parser, struct upd
 
 /* The value at $rename's source; MISSING is no error, but a path through a scalar or an array is.
  */
-static truce_status find_source(const struct update_run *run, const struct path *from,
+static truce_status find_source(struct update_run *run, const struct path *from,
                                 struct value *found, bson_error_t *error)
 {
     struct value value = run->root;
     bool through_array = false;
+    uint32_t steps = 1;
 
     for (uint32_t i = 0; i < from->count; i++) {
         const struct path_part *part = &from->parts[i];
@@ -294,11 +295,13 @@ static truce_status find_source(const struct update_run *run, const struct path 
                                  "$rename cannot take '%s': there is %s on the way", from->text,
                                  truce__type_name(value.type));
         through_array = through_array || array;
-        value = truce__value_field(value, part->name, part->length);
+        value = truce__field_finder_find(&run->finder, value, part->name, part->length, &steps);
         if (value.type == VALUE_MISSING)
             break;
     }
     *found = value;
+    if (truce__budget_spend(run->context->budget, steps, error))
+        return TRUCE_TIMEOUT;
     if (value.type != VALUE_MISSING && through_array)
         return truce__refuse(CODE_BAD_VALUE, error,
                              "$rename cannot take '%s', an element of an array", from->text);
