@@ -78,7 +78,7 @@ static bool is_silent(const struct cli_command *c)
 {
     static const char *const silent[] = {"set quarantine", "item index",      "doc conflicts",
                                          "serve ",         "ledger currency", "ledger open",
-                                         "ledger rules"};
+                                         "ledger rules",   "queue results"};
     char name[40];
 
     snprintf(name, sizeof name, "%s %s", c->noun, c->verb ? c->verb : "");

@@ -181,7 +181,7 @@ static void every_call(truce_set_options options)
 {
     uint64_t calls = count_calls(options);
     enum trouble kinds[] = {DIE_BEFORE, DIE_AFTER, LOSE};
-    uint64_t step = (uint64_t)test_scale("TRUCE_SET_CRASH_STEP", 1);
+    uint64_t step = (uint64_t)test_scale("TRUCE_SET_CRASH_STEP", 4);
     uint64_t once = (uint64_t)test_scale("TRUCE_SET_CRASH_ONCE", 1);
 
     CHECK_INT(calls, >, 20);
