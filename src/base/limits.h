@@ -60,39 +60,42 @@
 
 #define REVISION_NUMBERS_MAX        256 /* in what was read, for a save that is one write */
 
-#define JOB_PAYLOAD_BYTES_MAX       (8 * 1024 * 1024) /* what the worker adds has to fit, too */
-#define JOB_METADATA_BYTES_MAX      (64 * 1024)
-#define JOB_TAGS_MAX                100
-#define JOB_PRIORITY_MAX            1000
-#define JOB_ERRORS_MAX              10    /* of a job are kept, ... */
-#define JOB_ERROR_BYTES_MAX         2000  /* ... each with so much text */
-#define JOB_CLAIMS_MAX              1000  /* jobs claimed at once */
-#define JOB_BULK_MAX                10000 /* jobs added at once */
-#define JOB_KEY_BYTES_MAX           200
-#define JOB_LEASE_MS                30000              /* default */
-#define JOB_ATTEMPTS                10                 /* default */
-#define JOB_KEEP_MS                 INT64_C(604800000) /* default */
-#define JOB_EVENTS_MAX              100  /* that a job is told, each of JOB_METADATA_BYTES_MAX */
-#define JOB_AFTER_MAX               500  /* jobs that one is told to wait for, when it is added */
-#define JOB_THEN_MAX                1000 /* jobs that wait for one */
-#define FLOW_JOBS_MAX               500  /* jobs of a workflow added at once, ... */
-#define FLOW_EDGES_MAX              5000 /* ... and how often one of them waits for another */
-#define GRAPH_JOBS_MAX              1000 /* of a drawing */
-#define QUEUE_NAME_BYTES_MAX        200
-#define CRON_MISSED                 100   /* default */
-#define CRON_MISSED_MAX             500   /* times of a cron line fired at once */
-#define LEDGER_ENTRIES_MAX          1000  /* of a transaction of a ledger */
-#define LEDGER_BATCH_MAX            10000 /* transactions of one call */
-#define LEDGER_BULK                 1000  /* of them, those that travel at a time */
-#define LEDGER_KNOWN_MAX            50000 /* accounts that a handle remembers */
-#define LEDGER_CSV_RULES_MAX        1000  /* of one import */
-#define LEDGER_NAME_MAX             200   /* bytes of an account's name */
+#define DATE_LAST_MS                                                                               \
+    INT64_C(253402300799999) /* 9999-12-31: clients of some languages read no later one */
 
-#define TRANSFER_ENTRIES_MAX        100
-#define TRANSFER_BYTES_MAX          (4 * 1024 * 1024) /* of a transfer's document */
-#define TRANSFER_META_BYTES_MAX     (64 * 1024)
-#define TRANSFER_NAME_MAX           100                 /* bytes of the name of a field */
-#define TRANSFER_RESUME_MS          1800000             /* default */
-#define TRANSFER_KEEP_MS            INT64_C(2592000000) /* default */
+#define JOB_PAYLOAD_BYTES_MAX   (8 * 1024 * 1024) /* what the worker adds has to fit, too */
+#define JOB_METADATA_BYTES_MAX  (64 * 1024)
+#define JOB_TAGS_MAX            100
+#define JOB_PRIORITY_MAX        1000
+#define JOB_ERRORS_MAX          10    /* of a job are kept, ... */
+#define JOB_ERROR_BYTES_MAX     2000  /* ... each with so much text */
+#define JOB_CLAIMS_MAX          1000  /* jobs claimed at once */
+#define JOB_BULK_MAX            10000 /* jobs added at once */
+#define JOB_KEY_BYTES_MAX       200
+#define JOB_LEASE_MS            30000              /* default */
+#define JOB_ATTEMPTS            10                 /* default */
+#define JOB_KEEP_MS             INT64_C(604800000) /* default */
+#define JOB_EVENTS_MAX          100  /* that a job is told, each of JOB_METADATA_BYTES_MAX */
+#define JOB_AFTER_MAX           500  /* jobs that one is told to wait for, when it is added */
+#define JOB_THEN_MAX            1000 /* jobs that wait for one */
+#define FLOW_JOBS_MAX           500  /* jobs of a workflow added at once, ... */
+#define FLOW_EDGES_MAX          5000 /* ... and how often one of them waits for another */
+#define GRAPH_JOBS_MAX          1000 /* of a drawing */
+#define QUEUE_NAME_BYTES_MAX    200
+#define CRON_MISSED             100   /* default */
+#define CRON_MISSED_MAX         500   /* times of a cron line fired at once */
+#define LEDGER_ENTRIES_MAX      1000  /* of a transaction of a ledger */
+#define LEDGER_BATCH_MAX        10000 /* transactions of one call */
+#define LEDGER_BULK             1000  /* of them, those that travel at a time */
+#define LEDGER_KNOWN_MAX        50000 /* accounts that a handle remembers */
+#define LEDGER_CSV_RULES_MAX    1000  /* of one import */
+#define LEDGER_NAME_MAX         200   /* bytes of an account's name */
+
+#define TRANSFER_ENTRIES_MAX    100
+#define TRANSFER_BYTES_MAX      (4 * 1024 * 1024) /* of a transfer's document */
+#define TRANSFER_META_BYTES_MAX (64 * 1024)
+#define TRANSFER_NAME_MAX       100                 /* bytes of the name of a field */
+#define TRANSFER_RESUME_MS      1800000             /* default */
+#define TRANSFER_KEEP_MS        INT64_C(2592000000) /* default */
 
 #endif

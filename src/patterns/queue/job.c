@@ -128,7 +128,8 @@ static void make_end(const struct ending *ending, const bson_t *document, bson_t
                          now_ms);
         break;
     case END_SNOOZE:
-        truce__job_snoozes(update, document, now_ms + ending->delay_ms, now_ms);
+        truce__job_snoozes(update, document, truce__job_date_after(now_ms, ending->delay_ms),
+                           now_ms);
         break;
     case END_DISCARD:
         truce__job_ends(update, document, "discarded", NULL, now_ms);

@@ -19,8 +19,6 @@
 #include "patterns/queue/queue.h"
 #include "store/care.h"
 
-#define FOR_EVER_MS (INT64_C(1) << 48)
-
 struct waiting {
     truce_job *job;
     const char *name;
@@ -76,14 +74,15 @@ static truce_status lay_aside(struct waiting *waiting, truce_commit *commit, con
 
 static int64_t end_of(const struct waiting *waiting)
 {
-    return truce__clock_wall_ms() + (waiting->ms < 0 ? FOR_EVER_MS : waiting->ms);
+    return waiting->ms < 0 ? DATE_LAST_MS
+                           : truce__job_date_after(truce__clock_wall_ms(), waiting->ms);
 }
 
 static truce_status begin(struct waiting *waiting, bson_error_t *error)
 {
     truce_status status = truce__job_check_step(waiting->name, error);
 
-    if (!status && (waiting->ms < -1 || waiting->ms > FOR_EVER_MS))
+    if (!status && (waiting->ms < -1 || waiting->ms > DATE_LAST_MS))
         status = truce__fail(TRUCE_INVALID, error, "a time of %lld ms cannot be",
                              (long long)waiting->ms);
     return status;

@@ -310,8 +310,7 @@ void truce__job_ends(bson_t *update, const bson_t *document, const char *state,
         BSON_APPEND_DATE_TIME(&letter, "at", now_ms);
         bson_append_document_end(&set, &letter);
     } else if (keep_ms >= 0) {
-        BSON_APPEND_DATE_TIME(&set, "expires",
-                              now_ms > INT64_MAX - keep_ms ? INT64_MAX : now_ms + keep_ms);
+        BSON_APPEND_DATE_TIME(&set, "expires", truce__job_date_after(now_ms, keep_ms));
     }
     if (result)
         BSON_APPEND_DOCUMENT(&set, "result", result);
@@ -399,8 +398,8 @@ void truce__job_fails(bson_t *update, const truce_queue *queue, const bson_t *do
             delay_ms = truce__queue_backoff(queue, (uint32_t)attempt);
         BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
         truce__job_waits(&set, truce__field_text(document, "queue"),
-                         (int32_t)truce__field_number(document, "priority"), now_ms + delay_ms,
-                         now_ms);
+                         (int32_t)truce__field_number(document, "priority"),
+                         truce__job_date_after(now_ms, delay_ms), now_ms);
         bson_append_document_end(update, &set);
         BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
         BSON_APPEND_UTF8(&unset, "lease", "");

@@ -81,6 +81,12 @@ static inline void truce__queue_append_free(bson_t *filter)
     BCON_APPEND(filter, "_intent", "{", "$exists", BCON_BOOL(false), "}");
 }
 
+/* So long after now, and not later than anybody can read. */
+static inline int64_t truce__job_date_after(int64_t now_ms, int64_t ms)
+{
+    return ms > DATE_LAST_MS - now_ms ? DATE_LAST_MS : now_ms + ms;
+}
+
 /* "ready" ... of a document; "" */
 const char *truce__job_state(const bson_t *document);
 /* false: no field of that type at the path */

@@ -44,7 +44,7 @@ static truce_status check_times(const truce_job_options *options, bson_error_t *
         return truce__fail(TRUCE_INVALID, error, "a delay, a time or a period is negative");
     if (options->delay_ms && options->run_at_ms)
         return truce__fail(TRUCE_INVALID, error, "a job has a delay or a time, not both");
-    if (options->delay_ms > INT64_C(1) << 48 || options->run_at_ms > INT64_C(1) << 48)
+    if (options->delay_ms > INT64_C(1) << 48 || options->run_at_ms > DATE_LAST_MS)
         return truce__fail(TRUCE_INVALID, error, "a delay or a time is too far away");
     if (options->keep_ms < -1)
         return truce__fail(TRUCE_INVALID, error, "keep_ms is -1 (for ever), 0 or more");
@@ -144,7 +144,8 @@ truce_status truce__job_check(truce_queue *queue, const bson_t *payload,
 
 static int64_t time_of(const truce_job_options *options, int64_t now_ms)
 {
-    return options->run_at_ms ? options->run_at_ms : now_ms + options->delay_ms;
+    return options->run_at_ms ? options->run_at_ms
+                              : truce__job_date_after(now_ms, options->delay_ms);
 }
 
 /* What a replacement replaces. */

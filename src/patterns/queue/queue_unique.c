@@ -24,7 +24,8 @@ char *truce__queue_key_of(const bson_t *payload, const truce_job_options *option
     bson_string_t *key = bson_string_new(options->unique ? options->unique : "");
     struct fingerprint print = {0};
     char text[FINGERPRINT_TEXT];
-    int64_t at_ms = options->run_at_ms ? options->run_at_ms : now_ms + options->delay_ms;
+    int64_t at_ms =
+        options->run_at_ms ? options->run_at_ms : truce__job_date_after(now_ms, options->delay_ms);
 
     if (options->unique_payload) {
         truce__fingerprint_add(&print, bson_get_data(payload), payload->len);
