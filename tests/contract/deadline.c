@@ -1,6 +1,8 @@
 /*
  * Calls that have no deadline in their options end at that of the thread, and when they are interrupted. The work
  * of each would take seconds; that it ends is what is checked, and what is left behind.
+ *
+ * TRUCE_DEADLINE_ELEMENTS: how many numbers a document has.
  */
 #include <pthread.h>
 
@@ -16,22 +18,22 @@
 #include "truce/sys/store.h"
 
 #define DOCUMENTS 12
-#define ELEMENTS  60000
 
 static truce_store *store;
 static char path[300]; /* of it */
 
-/* Documents {_id, a: [ELEMENTS different numbers]}. */
+/* Documents {_id, a: [so many different numbers]}. */
 static bson_t *long_document(int number)
 {
+    int elements = (int)test_scale("TRUCE_DEADLINE_ELEMENTS", 60000);
     bson_t *document = bson_new(), array;
     char key[16];
 
     BSON_APPEND_INT32(document, "_id", number);
     BSON_APPEND_ARRAY_BEGIN(document, "a", &array);
-    for (int i = 0; i < ELEMENTS; i++) {
+    for (int i = 0; i < elements; i++) {
         snprintf(key, sizeof key, "%d", i);
-        BSON_APPEND_INT32(&array, key, number * ELEMENTS + i);
+        BSON_APPEND_INT32(&array, key, number * elements + i);
     }
     bson_append_array_end(document, &array);
     return document;
