@@ -198,6 +198,41 @@ TEST(a_drop_ends_and_drops_nothing)
     truce_store_close(store);
 }
 
+/* Nothing is done with the rows. */
+TEST(a_find_that_skips_all_ends)
+{
+    enum { ROWS = 40000 };
+    truce_find_options skips = {.skip = 2 * ROWS};
+    truce_write *writes = bson_malloc0(ROWS * sizeof *writes);
+    truce_write_outcome *outcomes = bson_malloc0(ROWS * sizeof *outcomes);
+    truce_cursor *cursor = NULL;
+    const bson_t *found = NULL;
+    bson_error_t error = {0};
+    int64_t before;
+    truce_status status;
+
+    REQUIRE(open_filled("file:"));
+    for (int i = 0; i < ROWS; i++)
+        writes[i] = (truce_write){.kind = TRUCE_WRITE_INSERT,
+                                  .collection = "rows",
+                                  .document = BCON_NEW("_id", BCON_INT32(i))};
+    CHECK_OK(truce_bulk(store, writes, ROWS, NULL, outcomes, &error), error);
+    before = truce_deadline_begin(1);
+    status = truce_find(store, "rows", NULL, &skips, &cursor, &error);
+    if (!status)
+        status = truce_cursor_next(cursor, &found, &error);
+    CHECK_STATUS(TRUCE_TIMEOUT, status, error);
+    truce_deadline_end(before);
+    truce_cursor_close(cursor);
+    for (int i = 0; i < ROWS; i++) {
+        truce_write_result_release(&outcomes[i].result);
+        bson_destroy((bson_t *)writes[i].document);
+    }
+    bson_free(outcomes);
+    bson_free(writes);
+    truce_store_close(store);
+}
+
 TEST(a_check_ends)
 {
     bson_error_t error;
