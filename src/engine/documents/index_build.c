@@ -362,10 +362,7 @@ static truce_status run(struct engine *engine, struct build *build,
     build->base.deadline_ns = truce__engine_deadline(engine, 0);
     build->step = step;
     status = truce__writer_run(&engine->writer, &build->base, error);
-    if (!status)
-        build->done = build->at;
-    else
-        reset_step(&build->base);
+    build->done = build->at; /* after a step that failed only its index is abandoned */
     return status;
 }
 
