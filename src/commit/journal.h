@@ -78,6 +78,11 @@ truce_status truce__journal_clean(struct worker *worker, const bson_t *commit, b
 
 /* `document` has no intent. */
 bool truce__intent_absent(const bson_t *document);
+/* The same as a part of a filter: appends it. */
+static inline void truce__intent_append_absent(bson_t *filter)
+{
+    BCON_APPEND(filter, "_intent", "{", "$exists", BCON_BOOL(false), "}");
+}
 /* The commit that holds it; false: `_intent` is not of truce's making. */
 bool truce__intent_commit(const bson_t *document, bson_oid_t *commit);
 

@@ -109,9 +109,7 @@ static truce_status write_committed(struct reckoning *reckoning, bool *took, bso
     if (state.value_type != BSON_TYPE_EOD)
         BSON_APPEND_VALUE(&filter, "state", &state);
     BSON_APPEND_VALUE(&filter, "changes", &changes);
-    bson_append_document_begin(&filter, "_intent", -1, &inner);
-    BSON_APPEND_BOOL(&inner, "$exists", false);
-    bson_append_document_end(&filter, &inner);
+    truce__intent_append_absent(&filter);
     bson_append_document_begin(&update, "$set", 4, &inner);
     BSON_APPEND_UTF8(&inner, "proc", "COMMITTED");
     BSON_APPEND_ARRAY(&inner, "changes", &reckoning->changes);

@@ -57,12 +57,9 @@ static void close_pending(truce_ledger *ledger, const bson_value_t *id)
     bson_t filter = BSON_INITIALIZER, *update = BCON_NEW("$unset", "{", "open", BCON_UTF8(""), "}");
     truce_write_options options = {.relaxed = true};
     bson_error_t ignored;
-    bson_t absent;
 
     BSON_APPEND_VALUE(&filter, "_id", id);
-    bson_append_document_begin(&filter, "_intent", -1, &absent);
-    BSON_APPEND_BOOL(&absent, "$exists", false);
-    bson_append_document_end(&filter, &absent);
+    truce__intent_append_absent(&filter);
     (void)!truce_update(ledger->store, ledger->collection, &filter, update, &options, NULL,
                         &ignored);
     bson_destroy(update);

@@ -404,7 +404,7 @@ truce_status truce__after_go_on_some(const truce_queue *queue, bson_error_t *err
     size_t count = 0;
     truce_status status;
 
-    truce__queue_append_free(filter);
+    truce__intent_append_absent(filter);
     status = truce_find(queue->store, QUEUE, filter, &options, &cursor, error);
     while (!status && count < SOME && !(status = truce_cursor_next(cursor, &one, error)) && one)
         found[count++] = bson_copy(one);

@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "base/status.h"
+#include "commit/journal.h"
 #include "store/reserved.h"
 #include "truce/id.h"
 #include "truce/queue.h"
@@ -73,12 +74,6 @@ static inline bson_value_t truce__queue_document_id(const bson_t *document)
     value.value.v_doc.data = (uint8_t *)bson_get_data(document);
     value.value.v_doc.data_len = document->len;
     return value;
-}
-
-/* Appends: no commit holds it. */
-static inline void truce__queue_append_free(bson_t *filter)
-{
-    BCON_APPEND(filter, "_intent", "{", "$exists", BCON_BOOL(false), "}");
 }
 
 /* So long after now, and not later than anybody can read. */

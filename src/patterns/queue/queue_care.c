@@ -29,7 +29,7 @@ static truce_status remove_key(truce_store *store, const bson_t *job, const bson
     filter = BCON_NEW("_id", "{", "queue", BCON_UTF8(truce__field_text(job, "queue")), "key",
                       BCON_UTF8(key), "}");
     BSON_APPEND_VALUE(filter, "job", id);
-    truce__queue_append_free(filter);
+    truce__intent_append_absent(filter);
     status = truce_remove(store, QUEUE_KEYS, filter, NULL, NULL, error);
     bson_destroy(filter);
     return status;
@@ -39,7 +39,7 @@ static truce_status remove_key(truce_store *store, const bson_t *job, const bson
 static void append_settled(bson_t *filter)
 {
     BCON_APPEND(filter, "stalled", "{", "$exists", BCON_BOOL(false), "}");
-    truce__queue_append_free(filter);
+    truce__intent_append_absent(filter);
 }
 
 static truce_status prune(struct sweep *sweep, const char *collection, const bson_t *job, void *arg,
@@ -119,7 +119,7 @@ static truce_status go_on_all(struct sweep *sweep, bson_error_t *error)
     bson_t *filter = BCON_NEW("stalled", BCON_BOOL(true));
     truce_status status;
 
-    truce__queue_append_free(filter);
+    truce__intent_append_absent(filter);
     status = truce__sweep_each(sweep, QUEUE_LANES, filter, truce__lane_go_on, NULL, error);
     if (!status)
         status = truce__sweep_each(sweep, QUEUE, filter, truce__after_go_on, NULL, error);

@@ -167,7 +167,7 @@ static truce_status check_key(struct check *check, const char *collection, const
         status = TRUCE_OK;
         bson_reinit(&filter);
         bson_concat(&filter, key);
-        truce__queue_append_free(&filter);
+        truce__intent_append_absent(&filter);
         if (check->repair)
             status = truce_remove(check->store, collection, &filter, NULL, &result, error);
         if (!status)
@@ -421,7 +421,7 @@ static truce_status check_lanes(struct check *check, bson_error_t *error)
     bson_t *waiting = BCON_NEW("undone.state", BCON_UTF8("waiting"));
     truce_status status = truce__check_each(check, QUEUE_LANES, NULL, check_lane, NULL, error);
 
-    truce__queue_append_free(waiting);
+    truce__intent_append_absent(waiting);
     if (!status)
         status = truce__check_each(check, QUEUE, waiting, check_turn, NULL, error);
     bson_destroy(waiting);

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "bson/value.h"
 #include "commit/journal.h"
+#include "store/care.h"
 #include "truce/transfer.h"
 
 /* Where things stand in the documents; "" is not known. */
@@ -71,7 +72,6 @@ struct transfer_plan {
 truce_status truce__transfer_plan(const truce_transfers *transfers, bson_t *document,
                                   struct transfer_plan *plan, bson_error_t *error);
 void truce__transfer_plan_release(struct transfer_plan *plan);
-bson_value_t truce__transfer_id(const bson_t *document);
 /* "C {_id: 17}", for messages */
 const char *truce__transfer_show(const char *collection, const bson_value_t *id, char *text,
                                  size_t size);

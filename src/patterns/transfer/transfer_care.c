@@ -48,7 +48,8 @@ static truce_status prune(struct sweep *sweep, const char *collection, const bso
     (void)arg;
     BSON_APPEND_VALUE(&filter, "_id", &id);
     BCON_APPEND(&filter, "state", "{", "$in", "[", BCON_UTF8("done"), BCON_UTF8("canceled"), "]",
-                "}", "_intent", "{", "$exists", BCON_BOOL(false), "}");
+                "}");
+    truce__intent_append_absent(&filter);
     status = truce_remove(sweep->store, collection, &filter, NULL, &result, error);
     sweep->report->expired += result.removed;
     truce_write_result_release(&result);

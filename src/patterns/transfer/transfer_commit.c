@@ -71,7 +71,7 @@ static truce_status put(truce_commit *commit, const struct at_once *once, bson_e
 static truce_status make(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct at_once *once = arg;
-    bson_value_t id = truce__transfer_id(&once->plan.document);
+    bson_value_t id = truce__document_id(&once->plan.document);
     bson_t there;
     truce_status status;
 
@@ -109,7 +109,7 @@ static bool is_refusal(const struct at_once *once, truce_status status)
 
 static truce_status keep_refusal(struct at_once *once, const char *reason, bson_error_t *error)
 {
-    bson_value_t id = truce__transfer_id(&once->plan.document);
+    bson_value_t id = truce__document_id(&once->plan.document);
     char text[200];
     truce_status status;
 
@@ -147,7 +147,7 @@ static void name_refusal(struct at_once *once, truce_status status, bson_error_t
 
 static truce_status make_alone(struct at_once *once, bson_error_t *error)
 {
-    bson_value_t id = truce__transfer_id(&once->plan.document);
+    bson_value_t id = truce__document_id(&once->plan.document);
     bson_error_t why = {0};
     truce_status status = transact(once, &why);
     bool exists;

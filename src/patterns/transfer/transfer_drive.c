@@ -52,7 +52,7 @@ truce_status truce__transfer_answer(const truce_transfers *transfers, const bson
                                     bson_error_t *error)
 {
     const char *reason = truce__field_text(document, "reason");
-    bson_value_t id = truce__transfer_id(document);
+    bson_value_t id = truce__document_id(document);
     char text[200];
 
     if (truce__transfer_state(document) == TRANSFER_DONE)
@@ -91,7 +91,7 @@ static truce_status enter(struct drive *drive, enum transfer_state to, const cha
     truce__id_new(&rev);
     BSON_APPEND_VALUE(&filter, "_id", drive->id);
     BSON_APPEND_UTF8(&filter, "state", state_names[drive->state]);
-    BCON_APPEND(&filter, "_intent", "{", "$exists", BCON_BOOL(false), "}");
+    truce__intent_append_absent(&filter);
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &inner);
     truce__transfer_enters(transfers, to, reason, &inner);
     BSON_APPEND_OID(&inner, "_rev", &rev);

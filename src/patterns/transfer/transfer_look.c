@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "patterns/transfer/transfer.h"
 #include "query/update/update.h"
-#include "store/care.h"
 
 void truce__transfer_looks_release(struct transfer_look *looks, uint32_t count)
 {

@@ -4,12 +4,6 @@
 
 #include "base/field.h"
 #include "patterns/transfer/transfer.h"
-#include "store/care.h"
-
-bson_value_t truce__transfer_id(const bson_t *document)
-{
-    return truce__document_id(document);
-}
 
 const char *truce__transfer_show(const char *collection, const bson_value_t *id, char *text,
                                  size_t size)
@@ -195,7 +189,7 @@ truce_status truce__transfer_plan(const truce_transfers *transfers, bson_t *docu
     if ((bson_iter_init_find(&iter, &plan->document, "entries") || make_recipe(transfers, plan)) &&
         read_entries(plan))
         return TRUCE_OK;
-    id = truce__transfer_id(&plan->document);
+    id = truce__document_id(&plan->document);
     return truce__fail(
         TRUCE_INVALID, error,
         "%s is no transfer: it has neither entries as truce writes them, nor source, "

@@ -20,7 +20,6 @@ static void append_condition(bson_t *filter, const char *field, const char *oper
 /* {_id, marks: T or not T, _intent: absent} */
 static void begin_filter(const struct transfer_step *step, bool marked, bson_t *filter)
 {
-    const bson_value_t no = {.value_type = BSON_TYPE_BOOL};
     const char *marks = step->transfers->layout.marks;
 
     BSON_APPEND_VALUE(filter, "_id", &step->entry->id);
@@ -28,7 +27,7 @@ static void begin_filter(const struct transfer_step *step, bool marked, bson_t *
         BSON_APPEND_VALUE(filter, marks, step->transfer);
     else
         append_condition(filter, marks, "$ne", step->transfer);
-    append_condition(filter, "_intent", "$exists", &no);
+    truce__intent_append_absent(filter);
 }
 
 /* Appends an operator with the fields that it has in `update` (which may be NULL), and one more. */
