@@ -2,12 +2,20 @@
 #include <string.h>
 
 #include "base/field.h"
+#include "base/limits.h"
 #include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/doc.h"
 #include "store/reserved.h"
 
-#define ENTRIES_MAX 100
+#define LAYOUT_OPTIONS                                                                             \
+    {"accounts", 'a', "COLLECTION", "where SOURCE and DESTINATION are", false},                    \
+        {"field", 'f', "PATH", "what VALUE is moved out of, and into (balance)", false},           \
+        {"marks", 0, "FIELD", "in the documents (pendingTransactions)", false},                    \
+        {"fence", 0, "FIELD", "in the documents (pendingFence)", false},                           \
+    {                                                                                              \
+        "steps", 0, NULL, "step by step, also where one step would do", false                      \
+    }
 
 static truce_transfers *open_transfers(const struct cli *cli)
 {
@@ -44,9 +52,9 @@ static int answer(struct cli *cli, truce_status status, const char *state, bool 
 
 struct request {
     bson_t ids, entries, meta; /* ids: {v} of ID, SOURCE, DESTINATION, VALUE as "0" ... */
-    bson_t guards[ENTRIES_MAX], effects[ENTRIES_MAX], undos[ENTRIES_MAX];
-    bson_value_t values[4], entry_ids[ENTRIES_MAX];
-    truce_transfer_entry items[ENTRIES_MAX];
+    bson_t guards[TRANSFER_ENTRIES_MAX], effects[TRANSFER_ENTRIES_MAX], undos[TRANSFER_ENTRIES_MAX];
+    bson_value_t values[4], entry_ids[TRANSFER_ENTRIES_MAX];
+    truce_transfer_entry items[TRANSFER_ENTRIES_MAX];
     truce_transfer transfer;
 };
 
@@ -118,8 +126,8 @@ static bool read_entries(const struct cli *cli, struct request *request)
     while (truce__fields_next(&fields)) {
         bson_t one;
 
-        if (count == ENTRIES_MAX || fields.value.type != BSON_TYPE_DOCUMENT)
-            return cli_usage(cli, "--entries: up to %d documents", ENTRIES_MAX) < 0;
+        if (count == TRANSFER_ENTRIES_MAX || fields.value.type != BSON_TYPE_DOCUMENT)
+            return cli_usage(cli, "--entries: up to %d documents", TRANSFER_ENTRIES_MAX) < 0;
         truce__value_bson(fields.value, &one);
         if (!read_entry(cli, request, count++, &one))
             return false;
@@ -211,14 +219,10 @@ const struct cli_command cli_transfer_start = {
         "    effect: {$inc: {balance: 5}}}]'",
     .options =
         (const struct cli_option[]){
-            {"accounts", 'a', "COLLECTION", "where SOURCE and DESTINATION are", false},
-            {"field", 'f', "PATH", "what VALUE is moved out of, and into (balance)", false},
+            LAYOUT_OPTIONS,
             {"overdraft", 0, NULL, "the source need not have it", false},
             {"entries", 'e', "ARRAY", "instead of SOURCE DESTINATION VALUE", false},
             {"meta", 0, "DOCUMENT", "kept with it: {order: 17}", false},
-            {"marks", 0, "FIELD", "in the documents (pendingTransactions)", false},
-            {"fence", 0, "FIELD", "in the documents (pendingFence)", false},
-            {"steps", 0, NULL, "step by step, also where one step would do", false},
             {0}},
     .store = CLI_STORE_WRITE,
     .run = run_start,
@@ -262,13 +266,7 @@ static int run_cancel(struct cli *cli)
     "truce insert transactions '{_id: 7, source: \"A\", destination: \"B\", value: 100,\n"         \
     "    state: \"pending\"}'\n"
 
-static const struct cli_option layout_options[] = {
-    {"accounts", 'a', "COLLECTION", "where SOURCE and DESTINATION are", false},
-    {"field", 'f', "PATH", "what VALUE is moved out of, and into (balance)", false},
-    {"marks", 0, "FIELD", "in the documents (pendingTransactions)", false},
-    {"fence", 0, "FIELD", "in the documents (pendingFence)", false},
-    {"steps", 0, NULL, "step by step, also where one step would do", false},
-    {0}};
+static const struct cli_option layout_options[] = {LAYOUT_OPTIONS, {0}};
 
 const struct cli_command cli_transfer_resume = {
     .noun = "transfer",

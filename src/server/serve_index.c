@@ -137,6 +137,21 @@ static truce_status drop_some(struct call *call, const char *place, const bson_t
     return truce_index_drop(call->server->store, place, name, error);
 }
 
+/* The indexes of a collection that is there; `indexes` is empty, and initialised. */
+static truce_status list_of(struct call *call, const char *place, bson_t *indexes,
+                            bson_error_t *error)
+{
+    bool there = false;
+    truce_status status = serve_is_there(call, place, &there, NULL, error);
+
+    if (!status && !there)
+        status = serve_no_such_place(call, error);
+    if (status)
+        return status;
+    bson_destroy(indexes);
+    return truce_index_list(call->server->store, place, indexes, error);
+}
+
 static const struct field drop_index_fields[] = {{"index", FIELD_IGNORED, 0},
                                                  {NULL, FIELD_IGNORED, 0}};
 
@@ -145,7 +160,6 @@ truce_status serve_drop_indexes(struct call *call, bson_t *reply, bson_error_t *
     bson_t indexes = BSON_INITIALIZER;
     char place[PLACE_MAX];
     bson_iter_t which;
-    bool there = false;
     truce_status status = call_place(call, place, error);
 
     if (!status)
@@ -153,13 +167,7 @@ truce_status serve_drop_indexes(struct call *call, bson_t *reply, bson_error_t *
     if (!status && !bson_iter_init_find(&which, &call->request->body, "index"))
         status = truce__refuse(40414, error, "dropIndexes must name its index");
     if (!status)
-        status = serve_is_there(call, place, &there, NULL, error);
-    if (!status && !there)
-        status = serve_no_such_place(call, error);
-    if (!status) {
-        bson_destroy(&indexes);
-        status = truce_index_list(call->server->store, place, &indexes, error);
-    }
+        status = list_of(call, place, &indexes, error);
     if (!status) {
         BSON_APPEND_INT32(reply, "nIndexesWas", (int32_t)bson_count_keys(&indexes));
         status = drop_some(call, place, &indexes, &which, error);
@@ -172,18 +180,11 @@ truce_status serve_list_indexes(struct call *call, bson_t *reply, bson_error_t *
 {
     bson_t indexes = BSON_INITIALIZER, versioned = BSON_INITIALIZER, element, view;
     char place[PLACE_MAX];
-    bool there = false;
     bson_iter_t at;
     truce_status status = call_place(call, place, error);
 
     if (!status)
-        status = serve_is_there(call, place, &there, NULL, error);
-    if (!status && !there)
-        status = serve_no_such_place(call, error);
-    if (!status) {
-        bson_destroy(&indexes);
-        status = truce_index_list(call->server->store, place, &indexes, error);
-    }
+        status = list_of(call, place, &indexes, error);
     (void)bson_iter_init(&at, &indexes);
     while (!status && bson_iter_next(&at)) {
         const uint8_t *bytes;
