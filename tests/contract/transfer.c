@@ -4,12 +4,6 @@
 
 #include "tests/support/transfer_rig.h"
 
-static bool can(truce_store *store, const struct setting *setting)
-{
-    return setting->mechanism != TRUCE_MECHANISM_NATIVE ||
-           store->capabilities & TRUCE_CAN_ATOMIC_BULK;
-}
-
 static void begin(truce_store *store)
 {
     rig_account(store, "A", 1000);
@@ -27,8 +21,6 @@ static void moves(truce_store *store, const struct setting *setting)
     bson_error_t error = {0};
     bool exists;
 
-    if (!can(store, setting))
-        return;
     begin(store);
     transfers = rig_transfers(store, setting->mechanism);
     CHECK_OK(rig_move(transfers, "t1", "A", "B", 100, &exists, &error), error);
@@ -57,7 +49,7 @@ static void moves(truce_store *store, const struct setting *setting)
 
 TEST(a_transfer_is_made_once_or_refused_for_ever)
 {
-    on_every_setting(moves);
+    rig_everywhere(moves);
 }
 
 /* ---- entries ---------------------------------------------------------------------------------- */
@@ -123,8 +115,6 @@ static void any_change(truce_store *store, const struct setting *setting)
     struct entries entries = {.count = 0};
     bson_error_t error = {0};
 
-    if (!can(store, setting))
-        return;
     begin(store);
     transfers = rig_transfers(store, setting->mechanism);
     add_three(&entries);
@@ -151,7 +141,7 @@ static void any_change(truce_store *store, const struct setting *setting)
 
 TEST(entries_change_any_documents)
 {
-    on_every_setting(any_change);
+    rig_everywhere(any_change);
 }
 
 /* Nothing is written. */
@@ -183,8 +173,6 @@ static void bad(truce_store *store, const struct setting *setting)
     struct entries entries = {.count = 0};
     bson_error_t error = {0};
 
-    if (!can(store, setting))
-        return;
     begin(store);
     transfers = rig_transfers(store, setting->mechanism);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -209,7 +197,7 @@ static void bad(truce_store *store, const struct setting *setting)
 
 TEST(bad_entries_are_refused_by_name)
 {
-    on_every_setting(bad);
+    rig_everywhere(bad);
 }
 
 /* ---- options ---------------------------------------------------------------------------------- */
@@ -235,8 +223,6 @@ static void layouts(truce_store *store, const struct setting *setting)
     truce_transfers *transfers;
     bson_error_t error = {0};
 
-    if (!can(store, setting))
-        return;
     insert_json(store, "accounts", "{'_id': 'A', 'wallet': {'cents': 5}}");
     insert_json(store, "accounts", "{'_id': 'B', 'wallet': {'cents': 0}}");
     refused_options(store, &(truce_transfer_options){.accounts = "accounts"}, "collection");
@@ -265,7 +251,7 @@ static void layouts(truce_store *store, const struct setting *setting)
 
 TEST(a_layout_is_kept_and_another_one_refused)
 {
-    on_every_setting(layouts);
+    rig_everywhere(layouts);
 }
 
 /* ---- in a commit ------------------------------------------------------------------------------ */
@@ -299,8 +285,6 @@ static void in_commit(truce_store *store, const struct setting *setting)
     truce_transfers *transfers;
     bson_error_t error = {0};
 
-    if (!can(store, setting))
-        return;
     begin(store);
     transfers = rig_transfers(store, setting->mechanism);
     CHECK_OK(with_order(store, transfers, "t1", 100, setting->mechanism, &error), error);
@@ -321,7 +305,7 @@ static void in_commit(truce_store *store, const struct setting *setting)
 
 TEST(a_transfer_is_a_part_of_a_commit)
 {
-    on_every_setting(in_commit);
+    rig_everywhere(in_commit);
 }
 
 /* ---- what others left ------------------------------------------------------------------------- */
@@ -347,8 +331,6 @@ static void recipe(truce_store *store, const struct setting *setting)
     truce_sweep_report report;
     bson_error_t error = {0};
 
-    if (!can(store, setting))
-        return;
     insert_json(store, "accounts",
                 "{'_id': 'A', 'balance': 800, 'pendingTransactions': ['half', 'wrong']}");
     insert_json(store, "accounts",
@@ -384,7 +366,7 @@ static void recipe(truce_store *store, const struct setting *setting)
 
 TEST(what_the_recipe_left_comes_to_its_end)
 {
-    on_every_setting(recipe);
+    rig_everywhere(recipe);
 }
 
 static void canceled(truce_store *store, const struct setting *setting)
@@ -392,8 +374,6 @@ static void canceled(truce_store *store, const struct setting *setting)
     truce_transfers *transfers;
     bson_error_t error = {0};
 
-    if (!can(store, setting))
-        return;
     begin(store);
     insert_json(store, "transactions",
                 "{'_id': 't1', 'source': 'A', 'destination': 'B', 'value': 7, 'state': 'pending'}");
@@ -415,7 +395,7 @@ static void canceled(truce_store *store, const struct setting *setting)
 
 TEST(who_is_not_decided_can_be_canceled)
 {
-    on_every_setting(canceled);
+    rig_everywhere(canceled);
 }
 
 /* A transfer that cannot come to its end is told, and stops nothing else. */
@@ -427,8 +407,6 @@ static void stuck(truce_store *store, const struct setting *setting)
     bson_error_t error = {0};
     int findings = 0;
 
-    if (!can(store, setting))
-        return;
     begin(store);
     insert_json(
         store, "transactions",
@@ -458,7 +436,7 @@ static void stuck(truce_store *store, const struct setting *setting)
 
 TEST(what_is_stuck_is_told_and_stops_nothing_else)
 {
-    on_every_setting(stuck);
+    rig_everywhere(stuck);
 }
 
 /* Ended transfers go after their time, and no others. */
@@ -468,8 +446,6 @@ static void pruned(truce_store *store, const struct setting *setting)
     truce_sweep_report report;
     bson_error_t error = {0};
 
-    if (!can(store, setting))
-        return;
     begin(store);
     transfers = rig_transfers(store, setting->mechanism);
     CHECK_OK(rig_move(transfers, "t1", "A", "B", 1, NULL, &error), error);
@@ -487,7 +463,7 @@ static void pruned(truce_store *store, const struct setting *setting)
 
 TEST(what_has_ended_goes_after_its_time)
 {
-    on_every_setting(pruned);
+    rig_everywhere(pruned);
 }
 
 /* ---- beside others ---------------------------------------------------------------------------- */
@@ -502,24 +478,22 @@ static void beside_commits(truce_store *store, const struct setting *setting)
     truce_commit *commit = NULL;
     bson_error_t error = {0};
 
-    if (can(store, setting)) {
-        begin(store);
-        transfers = rig_transfers(store, setting->mechanism);
-        CHECK_OK(truce_commit_begin(store, &options, &commit, &error), error);
-        CHECK_OK(truce_commit_read(commit, "accounts", &id, &found, &error), error);
-        CHECK_OK(truce_commit_update(commit, "posts", &post, NULL, like, &error), error);
-        CHECK_OK(rig_move(transfers, "t1", "A", "B", 1, NULL, &error), error);
-        CHECK_STATUS(TRUCE_CONFLICT, truce_commit_apply(commit, &error), error);
-        truce_commit_free(commit);
-        bson_destroy(&found);
-        truce_transfers_free(transfers);
-    }
+    begin(store);
+    transfers = rig_transfers(store, setting->mechanism);
+    CHECK_OK(truce_commit_begin(store, &options, &commit, &error), error);
+    CHECK_OK(truce_commit_read(commit, "accounts", &id, &found, &error), error);
+    CHECK_OK(truce_commit_update(commit, "posts", &post, NULL, like, &error), error);
+    CHECK_OK(rig_move(transfers, "t1", "A", "B", 1, NULL, &error), error);
+    CHECK_STATUS(TRUCE_CONFLICT, truce_commit_apply(commit, &error), error);
+    truce_commit_free(commit);
+    bson_destroy(&found);
+    truce_transfers_free(transfers);
     bson_destroy(like);
 }
 
 TEST(a_commit_notices_a_transfer)
 {
-    on_every_setting(beside_commits);
+    rig_everywhere(beside_commits);
 }
 
 #define CROWD  6
@@ -565,8 +539,6 @@ static void crowd(truce_store *store, const struct setting *setting)
     struct member members[CROWD];
     int64_t sum = 0;
 
-    if (!can(store, setting))
-        return;
     for (int i = 0; i < 4; i++) {
         rig_account(store, (char[]){(char)('0' + i), 0}, 3);
     }
@@ -588,5 +560,5 @@ static void crowd(truce_store *store, const struct setting *setting)
 
 TEST(money_is_kept_in_a_crowd)
 {
-    on_every_setting(crowd);
+    rig_everywhere(crowd);
 }

@@ -8,22 +8,6 @@
 
 #define RIG_LEASE_MS 30
 
-/* on_every_setting, where the store has the mechanism. */
-static inline void rig_everywhere(setting_function *function)
-{
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        int before = test_failures();
-        truce_store *store = open_setting(&settings[i]);
-
-        if (store && (settings[i].mechanism != TRUCE_MECHANISM_NATIVE ||
-                      store->capabilities & TRUCE_CAN_ATOMIC_BULK))
-            function(store, &settings[i]);
-        truce_store_close(store);
-        if (test_failures() > before)
-            fprintf(stderr, "    (with %s)\n", settings[i].name);
-    }
-}
-
 static inline truce_queue *rig_queue(truce_store *store, const struct setting *setting,
                                      const char *name)
 {

@@ -4,7 +4,8 @@
 /* What work costs, counted in steps of a budget, which knows no clock. */
 #include "base/arena.h"
 #include "base/budget.h"
-#include "query/context.h"
+#include "query/expression/expression.h"
+#include "tests/support/test.h"
 
 struct work {
     struct budget budget;
@@ -23,6 +24,26 @@ static inline uint64_t end(struct work *work)
 {
     truce__arena_release(&work->arena);
     return truce__budget_spent(&work->budget);
+}
+
+/* What {e: EXPRESSION} comes to for {_id: 1, a: [1, 2]}; it stands in the arena. */
+static inline struct value evaluate(const char *json, struct work *work)
+{
+    bson_t *source = test_bson(json), *document = test_bson("{'_id': 1, 'a': [1, 2]}");
+    struct value whole = truce__value_document(source), result = truce__value_missing();
+    struct expression *expression = NULL;
+    bson_error_t error;
+
+    CHECK_OK(truce__expression_new(truce__value_field(whole, "e", 1), NULL, &expression, &error),
+             error);
+    CHECK_OK(truce__expression_evaluate(expression, truce__value_document(document), NULL,
+                                        &work->context, &result, &error),
+             error);
+    result = truce__value_copy(&work->arena, result);
+    truce__expression_free(expression);
+    bson_destroy(source);
+    bson_destroy(document);
+    return result;
 }
 
 #endif

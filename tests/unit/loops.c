@@ -10,27 +10,6 @@
 
 #define MANY 4000
 
-/* Of {'e': ...}, for {_id: 1}; the result is in the work's arena. */
-static struct value evaluate(const char *json, struct work *work)
-{
-    bson_t *source = test_bson(json), *document = test_bson("{'_id': 1}");
-    struct value result = truce__value_missing();
-    struct expression *expression = NULL;
-    bson_error_t error;
-
-    CHECK_OK(truce__expression_new(truce__value_field(truce__value_document(source), "e", 1), NULL,
-                                   &expression, &error),
-             error);
-    CHECK_OK(truce__expression_evaluate(expression, truce__value_document(document), NULL,
-                                        &work->context, &result, &error),
-             error);
-    result = truce__value_copy(&work->arena, result);
-    truce__expression_free(expression);
-    bson_destroy(source);
-    bson_destroy(document);
-    return result;
-}
-
 /* ---- one array ------------------------------------------------------------------------------ */
 
 /* $map over `count` numbers, with them as $$r. */

@@ -611,25 +611,6 @@ TEST(a_query_gives_an_upsert_one_value_for_each_path)
 
 /* ---- expressions ---------------------------------------------------------------------------- */
 
-static struct value evaluate(const char *json, struct work *work)
-{
-    bson_t *source = test_bson(json), *document = test_bson("{'_id': 1, 'a': [1, 2]}");
-    struct value whole = truce__value_document(source), result = truce__value_missing();
-    struct expression *expression = NULL;
-    bson_error_t error;
-
-    CHECK_OK(truce__expression_new(truce__value_field(whole, "e", 1), NULL, &expression, &error),
-             error);
-    CHECK_OK(truce__expression_evaluate(expression, truce__value_document(document), NULL,
-                                        &work->context, &result, &error),
-             error);
-    result = truce__value_copy(&work->arena, result);
-    truce__expression_free(expression);
-    bson_destroy(source);
-    bson_destroy(document);
-    return result;
-}
-
 static uint64_t reduced(int count, const char *body, uint32_t items)
 {
     char json[600];
