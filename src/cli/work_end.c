@@ -1,0 +1,100 @@
+/* truce work: what became of a job. Its new state is in the store, its end is printed. */
+#include <string.h>
+
+#include "base/status.h"
+#include "cli/commit_parts.h"
+#include "cli/work.h"
+
+void work_stop(struct work *work, int code)
+{
+    int none = CLI_DONE;
+
+    atomic_compare_exchange_strong(&work->code, &none, code);
+}
+
+/* A store that fails ends the worker; a job that is lost does not. */
+static void report(struct work *work, struct work_job *at, const char *word, truce_status status,
+                   const bson_error_t *error)
+{
+    bson_t answer = BSON_INITIALIZER;
+    char id[25];
+
+    bson_oid_to_string(truce_job_id(at->job), id);
+    BSON_APPEND_OID(&answer, "job", truce_job_id(at->job));
+    BSON_APPEND_UTF8(&answer, "queue", at->source->name);
+    BSON_APPEND_UTF8(&answer, "ended", word);
+    pthread_mutex_lock(&work->answers);
+    cli_answer(work->cli, &answer, "%s %s", id, word);
+    fflush(stdout);
+    if (status && status != TRUCE_EXPIRED)
+        work_stop(work, cli_error(work->cli, id, status, error));
+    pthread_mutex_unlock(&work->answers);
+    bson_destroy(&answer);
+    truce_job_free(at->job);
+    at->job = NULL;
+}
+
+void work_failed(struct work *work, struct work_job *at, const char *reason, int64_t delay_ms)
+{
+    bson_error_t error;
+    truce_status status = truce_job_fail(at->job, NULL, reason, delay_ms, &error);
+
+    if (!status)
+        cli_remark(work->cli, "%s", reason);
+    if (status != TRUCE_EXPIRED)
+        atomic_fetch_add(&work->failed, 1);
+    report(work, at, status == TRUCE_EXPIRED ? "lost" : "failed", status, &error);
+}
+
+struct changes {
+    const struct cli *cli;
+    const bson_t *list;
+};
+
+static truce_status add_changes(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct changes *changes = arg;
+
+    return cli_parts_add(changes->cli, changes->list, commit, error);
+}
+
+void work_done(struct work *work, struct work_job *at, const bson_t *result, const bson_t *changes)
+{
+    struct changes list = {work->cli, changes};
+    bson_error_t error;
+    truce_status status;
+
+    if (changes && cli_parts_check(work->cli, changes)) {
+        status = truce__fail(TRUCE_INVALID, &error, "the program printed no array of changes");
+    } else if (changes) {
+        truce_job_result(at->job, result);
+        status = truce_job_commit(at->job, add_changes, &list, NULL, &error);
+    } else {
+        status = truce_job_done(at->job, NULL, result, &error);
+    }
+    if (!status || status == TRUCE_EXPIRED)
+        report(work, at, status ? "lost" : "done", status, &error);
+    else
+        work_failed(work, at, error.message, -1);
+}
+
+void work_later(struct work *work, struct work_job *at, int64_t delay_ms, const char *word)
+{
+    bson_error_t error;
+    truce_status status = truce_job_snooze(at->job, NULL, delay_ms, &error);
+
+    report(work, at, status == TRUCE_EXPIRED ? "lost" : word, status, &error);
+}
+
+void work_discarded(struct work *work, struct work_job *at, const char *reason)
+{
+    bson_error_t error;
+    truce_status status = truce_job_discard(at->job, NULL, reason, &error);
+
+    report(work, at, status == TRUCE_EXPIRED ? "lost" : "discarded", status, &error);
+}
+
+void work_lost(struct work *work, struct work_job *at)
+{
+    report(work, at, "lost", TRUCE_OK, NULL);
+}
