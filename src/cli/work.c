@@ -12,11 +12,17 @@
  * time is over, the program's process group gets SIGTERM, and SIGKILL after the grace; then nothing that it printed
  * counts. SIGTERM or Ctrl-C to the worker itself: no job is begun any more; the one at work may end within the grace, and
  * is given back otherwise, with its id said. A second signal kills the worker.
+ *
+ *     the next job, its lease    work_claim.c       a program for each job    work_program.c
+ *     its end                    work_end.c         one that stays            work_open.c, work_child.c, work_answer.c
+ *
+ * Each of --workers is a thread that has one program; they share the store, so that their commits share its disk.
  */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/work.h"
@@ -38,6 +44,33 @@ static void hear_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
+}
+
+static void *work_on(void *arg)
+{
+    struct work *work = arg;
+
+    if (work->keeps_open)
+        work_keeping_open(work);
+    else
+        work_by_programs(work);
+    return NULL;
+}
+
+static int work_all(struct work *work)
+{
+    pthread_t threads[WORK_PROGRAMS_MAX];
+    int count = 1, code; /* this thread is the first */
+
+    while (count < work->workers && !pthread_create(&threads[count], NULL, work_on, work))
+        count++;
+    if (count < work->workers)
+        cli_remark(work->cli, "only %d of %d programs at once", count, (int)work->workers);
+    work_on(work);
+    for (int i = 1; i < count; i++)
+        pthread_join(threads[i], NULL);
+    code = atomic_load(&work->code);
+    return code ? code : cli_output_end(atomic_load(&work->failed) ? CLI_NO : CLI_DONE);
 }
 
 /* ---- the call ------------------------------------------------------------------------------------- */
@@ -77,6 +110,18 @@ static bool read_call(struct work *work)
            cli_number(cli, "output", 0, OUTPUT_MAX, 65536, &work->output_max);
     work->commits = cli_flag(cli, "commit");
     work->drains = cli_flag(cli, "drain");
+    work->keeps_open = cli_flag(cli, "keep-open");
+    good = good && cli_number(cli, "workers", 1, WORK_PROGRAMS_MAX, 1, &work->workers) &&
+           cli_number(cli, "at-once", 1, WORK_AT_ONCE_MAX, 1, &work->at_once);
+    if (good && !work->keeps_open && cli_text(cli, "at-once")) {
+        cli_usage(cli, "--at-once is for --keep-open: another program has one job");
+        return false;
+    }
+    if (good && work->keeps_open && (work->commits || cli_text(cli, "output"))) {
+        cli_usage(cli, "--commit and --output are not for --keep-open: an answer has its own "
+                       "\"changes\" and \"result\"");
+        return false;
+    }
     if (good && !cli_text(cli, "exec")) {
         cli_usage(cli, "--exec PROGRAM is missing: what does the jobs");
         return false;
@@ -102,9 +147,7 @@ static int run(struct cli *cli)
         if (!cli->rehearsal) { /* it would wait for jobs for ever */
             cli_interrupt_forget();
             hear_signals();
-            work_by_programs(&work);
-            code = atomic_load(&work.code);
-            code = code ? code : cli_output_end(atomic_load(&work.failed) ? CLI_NO : CLI_DONE);
+            code = work_all(&work);
         }
     }
     for (int i = 0; i < work.count; i++) {
@@ -130,7 +173,20 @@ const struct cli_command cli_work = {
         "lost the job meanwhile. The lease is kept alive while the program runs. If the job is\n"
         "cancelled, lost or out of time, the program gets SIGTERM, and SIGKILL after the grace.\n"
         "SIGTERM or Ctrl-C to the worker: the job at work may end within the grace, or is given\n"
-        "back. Exit code 1: an attempt failed.",
+        "back. Exit code 1: an attempt failed.\n"
+        "\n"
+        "With --keep-open the program stays. It reads a job a line, and answers it by a line:\n"
+        "  {\"job\": ID, \"epoch\": 1, \"queue\": \"mail\", \"attempt\": 1, \"payload\": {...}}\n"
+        "  {\"done\": ID, \"epoch\": 1, \"result\": {...}, \"changes\": [...]}\n"
+        "  {\"fail\": ID, \"epoch\": 1, \"error\": \"...\", \"delay_ms\": 1000}\n"
+        "  {\"snooze\": ID, \"epoch\": 1, \"delay_ms\": 1000}\n"
+        "  {\"discard\": ID, \"epoch\": 1, \"error\": \"...\"}\n"
+        "  {\"progress\": ID, \"epoch\": 1, \"result\": {...}}\n"
+        "Result, changes, delay_ms, and the error of a discard, may be missing. A job that ends\n"
+        "otherwise is told, {\"cancel\": ID, \"epoch\": 1, \"reason\": \"lost\"}, and is to be\n"
+        "answered within the grace all the same. A line that is no answer ends the program; its\n"
+        "jobs fail with the reason, and it is started anew. So do they when it ends by itself.\n"
+        "The end of its input says that there are no more jobs.",
     .example = "truce queue add mail '{_id: 1, to: \"ada@x.org\"}'\n"
                "truce work --queue mail --drain --commit --exec sh -- \\\n"
                "    -c 'echo \"[{insert: \\\"sent\\\", with: $(cat)}]\"'\n"
@@ -140,6 +196,9 @@ const struct cli_command cli_work = {
             {"queue", 0, "QUEUE", "whose jobs; NAME=3: three times as often (many)", true},
             {"exec", 0, "PROGRAM", "what does them", false},
             {"commit", 0, NULL, "it prints changes, which are one with the job's end", false},
+            {"keep-open", 0, NULL, "one program stays, with a job and an answer a line", false},
+            {"workers", 0, "N", "so many programs at once, up to 64 (1)", false},
+            {"at-once", 0, "N", "--keep-open: each has so many jobs, up to 1000 (1)", false},
             {"drain", 0, NULL, "end when there is no job that is ready", false},
             {"limit", 'n', "N", "end after so many jobs", false},
             {"lease", 0, "MS", "others have the job so long after it died (30000)", false},

@@ -72,10 +72,12 @@ void work_lost(struct work *work, struct work_job *at);
 /* The store failed, or the call was wrong: the worker ends with that. */
 void work_stop(struct work *work, int code);
 
-/* ---- work_program.c ---- */
+/* ---- work_program.c, work_open.c: jobs until the end; any number of threads at once ---- */
 
-/* A program for each job: jobs, one after the other. */
+/* A program for each job. */
 void work_by_programs(struct work *work);
+/* One program, which takes jobs by lines. */
+void work_keeping_open(struct work *work);
 /* The program with its arguments; NULL after the last. */
 void work_words(const struct work *work, char *words[CLI_ARGUMENTS_MAX + 2]);
 /* In a process group of its own, with the signals as they usually are; `files` become 0, 1, 2. 0, or errno. */
