@@ -16,7 +16,7 @@
  *
  * So `p % 100` is the number of plain writes that are in, and it is looked at after each write that reaches the
  * store. Less than there were: a call has overwritten what it did not see. Only a journal commit that is
- * decided may (journal_step.c), and tells so, unless somebody dies, is not answered, or is slower than a purge.
+ * decided may (journal_release.c), and tells so, unless somebody dies, is not answered, or is slower than a purge.
  */
 
 static const char *const letters[] = {"a", "b", "c"};
