@@ -189,7 +189,7 @@ static truce_status release_one(struct worker *worker, const char *collection,
         return truce__journal_strip(worker, collection, bson_iter_value(&iter), id,
                                     truce__shadow_reserved(document), error);
     }
-    return truce__journal_release(worker, id, &post, error);
+    return truce__journal_release(worker, id, &post, document, error);
 }
 
 truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,

@@ -29,7 +29,8 @@
  *   3. looks at everything that it only requires, after all prepares, a missing one first;
  *   4. decides: pending -> committed with the changes resolved to values, one write: the commit
  * point;
- *   5. releases each document: values in, `_rev: C`, intent out; a remove happens here, not before;
+ *   5. releases each document: values in, `_rev: C`, intent out; a remove happens here, not before
+ *      (journal_release.c);
  *   6. marks the commit done when every release was answered.
  * Anything wrong before 4: it aborts the commit, THEN strips what it held.
  *
@@ -175,18 +176,65 @@ truce_status truce__owner_open(struct owner *owner, bool *already, bson_error_t 
 
 /* ---- steps 5 to 7 --------------------------------------------------------------------------- */
 
+/* The document as step 2 left it. False: the owner does not know (it was a stub, or keys were reserved). */
+static bool held_as(const struct owner *owner, const struct entry *entry, bson_t *held)
+{
+    bson_t intent;
+
+    if (entry->stub || entry->reserved)
+        return false;
+    bson_copy_to(&entry->base, held);
+    bson_append_document_begin(held, "_intent", 7, &intent);
+    BSON_APPEND_OID(&intent, "c", &owner->commit->id);
+    bson_append_document_end(held, &intent);
+    return true;
+}
+
+/* `element` of post is the entry's. */
+static truce_status release_entry(struct owner *owner, const struct entry *entry,
+                                  const bson_iter_t *element)
+{
+    const uint8_t *bytes;
+    uint32_t length;
+    bson_t post, held;
+    bool known = held_as(owner, entry, &held);
+    truce_status status;
+
+    bson_iter_document(element, &length, &bytes);
+    truce_assert(bson_init_static(&post, bytes, length));
+    status = truce__journal_release(owner->worker, &owner->commit->id, &post, known ? &held : NULL,
+                                    NULL);
+    if (known)
+        bson_destroy(&held);
+    return status;
+}
+
+static truce_status release_entries(struct owner *owner)
+{
+    truce_commit *commit = owner->commit;
+    truce_status first = TRUCE_OK;
+    bson_iter_t element;
+
+    truce_assert(bson_iter_init(&element, &owner->post));
+    for (uint32_t i = 0; i < commit->count; i++) {
+        truce_status status;
+
+        if (!truce__commit_takes(commit->entries[i]))
+            continue;
+        truce_assert(bson_iter_next(&element));
+        status = release_entry(owner, commit->entries[i], &element);
+        first = first ? first : status;
+    }
+    return first ? first : truce__journal_done(owner->worker, &commit->id, NULL);
+}
+
 /* Never fails: what is not answered is left to whoever comes (J4, J5). */
 static void release_all(struct owner *owner)
 {
-    bson_t commit = BSON_INITIALIZER;
-
-    BSON_APPEND_OID(&commit, "_id", &owner->commit->id);
-    BSON_APPEND_ARRAY(&commit, "post", &owner->post);
     for (int i = 0; i < RELEASE_TRIES; i++) {
-        if (!truce__unanswered(truce__journal_finish(owner->worker, &commit, NULL)))
+        if (!truce__unanswered(release_entries(owner)))
             break;
     }
-    bson_destroy(&commit);
 }
 
 void truce__owner_give_up(struct owner *owner, const char *why)

@@ -60,10 +60,11 @@ truce_status truce__journal_strip_stub(struct worker *worker, const char *collec
                                        const bson_value_t *id, const bson_oid_t *commit,
                                        bson_error_t *error);
 /* Brings one entry of a decided commit's `post` into its document. No match is OK.
- * If a plain writer had changed the document under the intent, that is noted in the commit. LOCKED: a
- * unique index refuses it, because a plain writer took a reserved value. */
+ * `seen` (NULL: not known): the document as it stood, with the intent. If a plain writer had changed it
+ * under the intent, that is noted in the commit first. LOCKED: a unique index refuses it, because a plain
+ * writer took a reserved value. */
 truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
-                                    const bson_t *post, bson_error_t *error);
+                                    const bson_t *post, const bson_t *seen, bson_error_t *error);
 /* The document (with this commit's intent) as the release of that entry will leave it; `after` is
  * always initialised; empty: it goes. */
 truce_status truce__journal_after(const bson_oid_t *commit, const bson_t *post,
@@ -71,6 +72,9 @@ truce_status truce__journal_after(const bson_oid_t *commit, const bson_t *post,
 /* Releases every entry of a decided commit (its document), then marks it done. */
 truce_status truce__journal_finish(struct worker *worker, const bson_t *commit,
                                    bson_error_t *error);
+/* The last step alone: committed -> done. Only when every entry is released (J5). */
+truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit,
+                                 bson_error_t *error);
 /* Strips every document that an aborted commit may hold. */
 truce_status truce__journal_clean(struct worker *worker, const bson_t *commit, bson_error_t *error);
 

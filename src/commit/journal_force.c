@@ -21,6 +21,9 @@
  *   X2  What is lost by that, of the plain writer or of the commit, is kept first in the collection
  *       `truce_displaced`, and `truce check` tells it until somebody removes it there:
  *
+ *   X3  What is kept or noted is so before the write, which compares what was seen (models/release.cpp). What
+ *       a plain writer changed besides, and nobody keeps, is noted as for every release (journal_release.c).
+ *
  *     {_id: {c: C, ns, id}, commit: C, ns, id, reason: "in the way" | "no room", at,
  *      values: [{p: path, v: value (absent: unset)}]}
  */
@@ -182,6 +185,23 @@ void truce__journal_forced(const bson_oid_t *commit, const bson_t *post, const b
 
 /* ---- what is displaced ---------------------------------------------------------------------- */
 
+/* Who came before kept what he saw, and may have seen another one. */
+static truce_status keep_more(struct worker *worker, const bson_t *kept, const char *reason,
+                              const bson_t *values, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(kept);
+    bson_t *update = BCON_NEW("$set", "{", "reason", BCON_UTF8(reason), "}", "$addToSet", "{",
+                              "values", "{", "$each", BCON_ARRAY(values), "}", "}");
+    truce_status status;
+    bson_t filter;
+
+    truce__filter_id(&id, &filter);
+    status = truce_update(worker->store, DISPLACED, &filter, update, NULL, NULL, error);
+    bson_destroy(&filter);
+    bson_destroy(update);
+    return status;
+}
+
 static truce_status keep(struct worker *worker, const bson_oid_t *commit, const bson_t *post,
                          const char *reason, const bson_t *values, bson_error_t *error)
 {
@@ -203,8 +223,10 @@ static truce_status keep(struct worker *worker, const bson_oid_t *commit, const 
     BSON_APPEND_DATE_TIME(&kept, "at", truce__clock_wall_ms());
     BSON_APPEND_ARRAY(&kept, "values", values);
     status = truce_insert(worker->store, DISPLACED, &kept, NULL, error);
+    if (status == TRUCE_DUPLICATE)
+        status = keep_more(worker, &kept, reason, values, error);
     bson_destroy(&kept);
-    return status == TRUCE_DUPLICATE ? TRUCE_OK : status; /* who came before kept it */
+    return status;
 }
 
 static void changes_of(const bson_t *post, bson_t *values)
@@ -251,61 +273,53 @@ static truce_status refused(const bson_oid_t *commit, const char *collection,
         collection, reason->message);
 }
 
-/* One that compares the document. *done: it was as it was. */
-static truce_status replace(struct worker *worker, const bson_oid_t *commit, const char *collection,
-                            const bson_t *document, const bson_t *after, bool *done,
-                            bson_error_t *error)
+/* X1 to X3 of the document as it was seen. *done: it was so still. */
+static truce_status force_seen(struct worker *worker, const bson_oid_t *commit, const bson_t *post,
+                               const bson_t *seen, bool *done, bson_error_t *error)
 {
-    bson_value_t id = truce__document_id(document);
-    struct entry *entry = truce__entry_new(collection, &id);
-    truce_write write = {.kind = TRUCE_WRITE_UPDATE, .collection = collection, .document = after};
-    truce_write_outcome outcome;
+    bson_t after, lost = BSON_INITIALIZER;
+    const char *collection;
+    bool kept = false;
+    bson_value_t id;
     truce_status status;
-    bson_t filter;
 
-    write.exact = truce__filter_whole(worker->store, entry, document, &filter);
-    BSON_APPEND_OID(&filter, "_intent.c", commit);
-    write.filter = &filter;
-    status = truce_bulk(worker->store, &write, 1, NULL, &outcome, error);
-    *done = !status && outcome.result.matched > 0;
-    truce_write_result_release(&outcome.result);
-    bson_destroy(&filter);
-    truce__entry_free(entry);
+    truce_assert(truce__journal_target(post, &collection, &id));
+    truce__journal_forced(commit, post, seen, &after, &lost);
+    status = keep_what_is_lost(worker, commit, post, seen, &after, &lost, &kept, error);
+    if (!status && !kept && truce__journal_was_changed(post, seen))
+        status = truce__journal_note(worker, commit, collection, &id, error);
+    if (!status)
+        status = truce__journal_write_same(worker, commit, collection, seen, &after, done, error);
+    bson_destroy(&after);
+    bson_destroy(&lost);
     return status;
 }
 
 truce_status truce__journal_force(struct worker *worker, const bson_oid_t *commit,
-                                  const bson_t *post, const bson_error_t *reason, bool *overwritten,
+                                  const bson_t *post, const bson_error_t *reason,
                                   bson_error_t *error)
 {
     const char *collection;
     truce_status status = TRUCE_OK;
-    bool done = false, kept = false;
+    bool done = false;
     bson_value_t id;
     bson_t filter;
 
     truce_assert(truce__journal_target(post, &collection, &id));
     truce__filter_intent(&id, commit, &filter);
     for (int i = 0; i < TRIES && !status && !done; i++) {
-        bson_t document, after, lost = BSON_INITIALIZER;
+        bson_t document;
 
         status = truce_find_one(worker->store, collection, &filter, NULL, &document, error);
-        if (!status) {
-            truce__journal_forced(commit, post, &document, &after, &lost);
-            status =
-                keep_what_is_lost(worker, commit, post, &document, &after, &lost, &kept, error);
-            if (!status)
-                status = replace(worker, commit, collection, &document, &after, &done, error);
-            bson_destroy(&after);
-        }
-        bson_destroy(&lost);
+        if (!status)
+            status = force_seen(worker, commit, post, &document, &done, error);
         bson_destroy(&document);
     }
     bson_destroy(&filter);
+    worker->did += done;
     if (status == TRUCE_NOT_FOUND)
         return TRUCE_OK; /* somebody released it */
     if ((!status && !done) || (status && !truce__unanswered(status)))
         return refused(commit, collection, reason, error);
-    *overwritten = !kept; /* what is kept is told by itself */
     return status;
 }

@@ -9,8 +9,19 @@
 
 /*
  * The release of one document of a decided commit: its changes go in, the intent goes out. Anybody may do it,
- * at any time and again.
+ * at any time and again; models/release.cpp is its model. A plain writer may have written under the intent:
+ *
+ *   L1  A release goes over what it has seen, and over nothing else: its write compares the whole document.
+ *       One that a plain writer changed is noted in the commit first, as `overwritten`. So whoever dies
+ *       where, nothing of a plain writer is lost without a word.
+ *   L2  The owner knows the document as it took it, who meets an intent has read it: most releases are one
+ *       write. Who loses the comparison looks again.
+ *   L3  A release ends: after some lost comparisons it is noted whatever was seen, and written.
+ *   L4  A document that is too large for a comparison (entry.h) is written as it is; what that found tells
+ *       whether there is something to note.
  */
+
+#define TRIES 4 /* lost comparisons */
 
 static void set_changes(const bson_t *post, const bson_oid_t *commit, bson_t *update)
 {
@@ -67,25 +78,39 @@ int64_t truce__journal_hash(const bson_t *document, bool reserved)
     return hash;
 }
 
-static bool was_overwritten(const bson_t *post, const bson_t *before)
+bool truce__journal_was_changed(const bson_t *post, const bson_t *document)
 {
     bson_iter_t iter;
 
     return bson_iter_init_find(&iter, post, "was") && BSON_ITER_HOLDS_INT64(&iter) &&
            bson_iter_int64(&iter) !=
-               truce__journal_hash(before, truce__shadow_reserved(before) >= 0);
+               truce__journal_hash(document, truce__shadow_reserved(document) >= 0);
 }
 
-truce_status truce__journal_after(const bson_oid_t *commit, const bson_t *post,
-                                  const bson_t *document, bson_t *after, bson_error_t *error)
+/* What the operators of a release make of the document; `after` is replaced if they can. */
+static truce_status set_in(const bson_t *operators, const bson_t *document, bson_t *after,
+                           bson_error_t *error)
 {
     struct arena arena = ARENA_INIT;
     struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
     struct update_options options = {0};
     struct update_result result;
     struct update *update = NULL;
+    truce_status status = truce__update_new(operators, &options, &update, error);
+
+    if (!status) {
+        bson_destroy(after);
+        status = truce__update_apply(update, document, NULL, &context, after, &result, error);
+    }
+    truce__update_free(update);
+    truce__arena_release(&arena);
+    return status;
+}
+
+truce_status truce__journal_after(const bson_oid_t *commit, const bson_t *post,
+                                  const bson_t *document, bson_t *after, bson_error_t *error)
+{
     const char *op = truce__field_text(post, "op");
-    truce_status status;
     bson_t changes;
 
     bson_init(after);
@@ -96,23 +121,15 @@ truce_status truce__journal_after(const bson_oid_t *commit, const bson_t *post,
     if (strcmp(op, "set") != 0)
         return TRUCE_OK;
     set_changes(post, commit, &changes);
-    status = truce__update_new(&changes, &options, &update, error);
-    if (!status) {
-        bson_destroy(after);
-        status = truce__update_apply(update, document, NULL, &context, after, &result, error);
-    }
-    if (status) { /* as the release will do it then */
+    if (set_in(&changes, document, after, error)) { /* as the release will do it then */
         bson_t lost = BSON_INITIALIZER;
 
         bson_destroy(after);
         truce__journal_forced(commit, post, document, after, &lost);
         bson_destroy(&lost);
-        status = TRUCE_OK;
     }
-    truce__update_free(update);
-    truce__arena_release(&arena);
     bson_destroy(&changes);
-    return status;
+    return TRUCE_OK;
 }
 
 static truce_status blocked(const bson_oid_t *commit, const char *collection, bson_error_t *error)
@@ -126,11 +143,12 @@ static truce_status blocked(const bson_oid_t *commit, const char *collection, bs
                        hex, collection);
 }
 
-/* The release went over a plain write: that is told, at once and by whoever released, because anybody may
- * mark the commit done. One who dies before tells nobody. */
-static truce_status note_overwritten(struct worker *worker, const bson_oid_t *commit,
-                                     const char *collection, const bson_value_t *id,
-                                     bson_error_t *error)
+/* ---- telling -------------------------------------------------------------------------------- */
+
+/* At once and by whoever releases, because anybody may mark the commit done. */
+truce_status truce__journal_note(struct worker *worker, const bson_oid_t *commit,
+                                 const char *collection, const bson_value_t *id,
+                                 bson_error_t *error)
 {
     truce_write_options options = {.relaxed = worker->relaxed};
     bson_t filter = BSON_INITIALIZER, note = BSON_INITIALIZER, push, one;
@@ -149,50 +167,177 @@ static truce_status note_overwritten(struct worker *worker, const bson_oid_t *co
     return status;
 }
 
-truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
-                                    const bson_t *post, bson_error_t *error)
-{
-    truce_modify_options options = {.relaxed = truce__worker_relaxed_step(worker)};
-    const char *op = truce__field_text(post, "op"), *collection;
-    bson_t filter, update = BSON_INITIALIZER, before;
-    bool overwritten = false;
-    bson_error_t reason;
-    bson_value_t id;
-    truce_status status;
+/* ---- the write ------------------------------------------------------------------------------ */
 
-    if (!truce__journal_target(post, &collection, &id))
-        return truce__fail(TRUCE_CORRUPT, error, "an entry of a commit has no target");
-    truce__filter_intent(&id, commit, &filter);
-    if (!strcmp(op, "set")) {
-        bson_destroy(&update);
-        set_changes(post, commit, &update);
-    } else if (!strcmp(op, "whole") || !strcmp(op, "insert")) {
-        bson_destroy(&update);
-        whole_document(post, commit, &update);
-    } else if (!strcmp(op, "hold")) {
-        BCON_APPEND(&update, "$unset", "{", "_intent", BCON_UTF8(""), "}");
-    } else {
-        options.remove = true;
+truce_status truce__journal_write_same(struct worker *worker, const bson_oid_t *commit,
+                                       const char *collection, const bson_t *seen,
+                                       const bson_t *update, bool *done, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(seen);
+    struct entry *entry = truce__entry_new(collection, &id);
+    truce_bulk_options options = {.relaxed = truce__worker_relaxed_step(worker)};
+    truce_write write = {.kind = update ? TRUCE_WRITE_UPDATE : TRUCE_WRITE_REMOVE,
+                         .collection = collection,
+                         .document = update};
+    truce_write_outcome outcome;
+    truce_status status;
+    bson_t filter;
+
+    write.exact = truce__filter_whole(worker->store, entry, seen, &filter);
+    BSON_APPEND_OID(&filter, "_intent.c", commit);
+    write.filter = &filter;
+    status = truce_bulk(worker->store, &write, 1, &options, &outcome, error);
+    *done = !status && outcome.result.matched + outcome.result.removed > 0;
+    truce_write_result_release(&outcome.result);
+    bson_destroy(&filter);
+    truce__entry_free(entry);
+    return status;
+}
+
+struct release {
+    struct worker *worker;
+    const bson_oid_t *commit;
+    const bson_t *post;
+    const char *op, *collection;
+    bson_value_t id;
+    bson_t filter, write; /* by the intent; operators or the document */
+    bool remove, noted;
+    bson_error_t reason; /* why the store refused */
+};
+
+static bool begin(struct release *release, struct worker *worker, const bson_oid_t *commit,
+                  const bson_t *post)
+{
+    *release = (struct release){.worker = worker,
+                                .commit = commit,
+                                .post = post,
+                                .op = truce__field_text(post, "op"),
+                                .write = BSON_INITIALIZER};
+    if (!truce__journal_target(post, &release->collection, &release->id))
+        return false;
+    truce__filter_intent(&release->id, commit, &release->filter);
+    if (!strcmp(release->op, "set"))
+        set_changes(post, commit, &release->write);
+    else if (!strcmp(release->op, "whole") || !strcmp(release->op, "insert"))
+        whole_document(post, commit, &release->write);
+    else if (!strcmp(release->op, "hold"))
+        BCON_APPEND(&release->write, "$unset", "{", "_intent", BCON_UTF8(""), "}");
+    else
+        release->remove = true;
+    return true;
+}
+
+static void end(struct release *release)
+{
+    bson_destroy(&release->write);
+    bson_destroy(&release->filter);
+}
+
+static truce_status note(struct release *release, bson_error_t *error)
+{
+    release->noted = true;
+    return truce__journal_note(release->worker, release->commit, release->collection, &release->id,
+                               error);
+}
+
+/* Whatever stands under the intent. */
+static truce_status write_over(struct release *release, bson_error_t *error)
+{
+    truce_modify_options options = {.relaxed = truce__worker_relaxed_step(release->worker),
+                                    .remove = release->remove};
+    bson_t before;
+    truce_status status = truce_find_and_modify(
+        release->worker->store, release->collection, &release->filter,
+        release->remove ? NULL : &release->write, &options, &before, NULL, &release->reason);
+
+    release->worker->did += !status;
+    if (!status && !release->noted && truce__journal_was_changed(release->post, &before))
+        status = note(release, error); /* L4 */
+    else if (status && error)
+        *error = release->reason;
+    bson_destroy(&before);
+    return status;
+}
+
+/* Nothing stands in the way of the changes. */
+static bool fits(const struct release *release, const bson_t *seen)
+{
+    bson_t after = BSON_INITIALIZER;
+    bson_error_t ignored;
+    bool possible =
+        strcmp(release->op, "set") != 0 || !set_in(&release->write, seen, &after, &ignored);
+
+    bson_destroy(&after);
+    return possible;
+}
+
+static bool comparable(const struct release *release, const bson_t *seen)
+{
+    return (release->worker->store->capabilities & TRUCE_CAN_COMPARE) ||
+           seen->len <= VALUE_GUARD_BYTES_MAX;
+}
+
+/* `seen`: the document, with the intent. *done: it is released. */
+static truce_status release_seen(struct release *release, const bson_t *seen, bool last, bool *done,
+                                 bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (comparable(release, seen) && !last && !truce__journal_was_changed(release->post, seen)) {
+        status = truce__journal_write_same(release->worker, release->commit, release->collection,
+                                           seen, release->remove ? NULL : &release->write, done,
+                                           &release->reason);
+        release->worker->did += *done;
+        if (status && error)
+            *error = release->reason;
+        return status;
     }
-    status =
-        truce_find_and_modify(worker->store, collection, &filter, options.remove ? NULL : &update,
-                              &options, &before, NULL, &reason);
-    if (status && error)
-        *error = reason;
-    worker->did += !status;
+    *done = true;
+    if (truce__journal_was_changed(release->post, seen) && !fits(release, seen)) {
+        release->reason = (bson_error_t){.message = "a plain write is in its way"};
+        return TRUCE_INVALID; /* by force, which keeps that */
+    }
+    if (comparable(release, seen)) /* L1, L3 */
+        status = note(release, error);
+    return status ? status : write_over(release, error);
+}
+
+static truce_status look_and_release(struct release *release, bool last, bool *done,
+                                     bson_error_t *error)
+{
+    bson_t document;
+    truce_status status = truce_find_one(release->worker->store, release->collection,
+                                         &release->filter, NULL, &document, error);
+
     if (!status)
-        overwritten = was_overwritten(post, &before);
-    if (status == TRUCE_NOT_FOUND)
+        status = release_seen(release, &document, last, done, error);
+    bson_destroy(&document);
+    return status;
+}
+
+truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
+                                    const bson_t *post, const bson_t *seen, bson_error_t *error)
+{
+    struct release release;
+    bool done = false;
+    truce_status status = TRUCE_OK;
+
+    if (!begin(&release, worker, commit, post))
+        return truce__fail(TRUCE_CORRUPT, error, "an entry of a commit has no target");
+    if (!bson_has_field(post, "was")) { /* a stub: nobody writes there */
+        done = true;
+        status = write_over(&release, error);
+    } else if (seen) {
+        status = release_seen(&release, seen, false, &done, error);
+    }
+    for (int i = 1; !status && !done; i++)
+        status = look_and_release(&release, i == TRIES, &done, error);
+    if (status == TRUCE_NOT_FOUND) /* somebody released it */
         status = TRUCE_OK;
     if (status == TRUCE_DUPLICATE)
-        status = blocked(commit, collection, error);
-    if (!strcmp(op, "set") && (status == TRUCE_INVALID || status == TRUCE_LIMIT)) {
-        status = truce__journal_force(worker, commit, post, &reason, &overwritten, error);
-    }
-    if (!status && overwritten)
-        status = note_overwritten(worker, commit, collection, &id, error);
-    bson_destroy(&before);
-    bson_destroy(&update);
-    bson_destroy(&filter);
+        status = blocked(commit, release.collection, error);
+    if (!strcmp(release.op, "set") && (status == TRUCE_INVALID || status == TRUCE_LIMIT))
+        status = truce__journal_force(worker, commit, post, &release.reason, error);
+    end(&release);
     return status;
 }

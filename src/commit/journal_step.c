@@ -153,7 +153,8 @@ truce_status truce__journal_strip(struct worker *worker, const char *collection,
 
 /* ---- whole commits -------------------------------------------------------------------------- */
 
-static truce_status mark_done(struct worker *worker, const bson_oid_t *commit, bson_error_t *error)
+truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit,
+                                 bson_error_t *error)
 {
     truce_write_options options = write_options(worker);
     truce_write_result result = {0};
@@ -228,13 +229,19 @@ static truce_status strip_element(struct worker *worker, const bson_oid_t *commi
     return truce__journal_strip(worker, collection, &id, commit, keys, error);
 }
 
+static truce_status release_element(struct worker *worker, const bson_oid_t *commit,
+                                    const bson_t *element, bson_error_t *error)
+{
+    return truce__journal_release(worker, commit, element, NULL, error);
+}
+
 truce_status truce__journal_finish(struct worker *worker, const bson_t *commit, bson_error_t *error)
 {
-    truce_status status = each_element(worker, commit, "post", truce__journal_release, error);
+    truce_status status = each_element(worker, commit, "post", release_element, error);
     bson_iter_t iter;
 
     if (!status && bson_iter_init_find(&iter, commit, "_id") && BSON_ITER_HOLDS_OID(&iter))
-        status = mark_done(worker, bson_iter_oid(&iter), error);
+        status = truce__journal_done(worker, bson_iter_oid(&iter), error);
     return status;
 }
 

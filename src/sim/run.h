@@ -27,9 +27,9 @@ struct sim_patterns {
     uint64_t contents[SIM_VERSIONS]; /* edits: digest of what stood under each number */
 };
 
-/* Plain writes of one place: how many are in, and how many a release went over and has not told. */
+/* Plain writes of one place: how many are in. */
 struct sim_plain {
-    int count, untold;
+    int count;
 };
 
 struct late_call {
@@ -120,7 +120,6 @@ int truce__sim_plains(const struct run *run);
 void truce__sim_plain(struct run *run, int place);
 /* After each write that reached the store. */
 void truce__sim_plain_observe(struct run *run);
-const char *truce__sim_plain_judge(const struct run *run);
 
 /* ---- world.c ---- */
 

@@ -16,7 +16,7 @@
  *
  * So `p % 100` is the number of plain writes that are in, and it is looked at after each write that reaches the
  * store. Less than there were: a call has overwritten what it did not see. Only a journal commit that is
- * decided may (journal_release.c), and tells so, unless somebody dies, is not answered, or is slower than a purge.
+ * decided may (journal_release.c), and its commit document tells so before, whoever dies, is not answered or is slow.
  */
 
 static const char *const letters[] = {"a", "b", "c"};
@@ -131,6 +131,15 @@ static bool was_released(struct run *run, const bson_t *document)
            commits_with(run, BCON_NEW("_id", BCON_OID(bson_iter_oid(&iter)))) == 1;
 }
 
+static bool is_told(struct run *run, const bson_t *document)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, document, "_rev") &&
+           commits_with(run, BCON_NEW("_id", BCON_OID(bson_iter_oid(&iter)), "overwritten", "{",
+                                      "$exists", BCON_BOOL(true), "}")) == 1;
+}
+
 static void wrong(struct run *run, const char *what, const bson_t *document)
 {
     char text[300];
@@ -161,7 +170,8 @@ static void observe_place(struct run *run, int place)
     } else if (count < plain->count) {
         if (!was_released(run, &document))
             wrong(run, "a plain write is overwritten", &document);
-        plain->untold += plain->count - count;
+        else if (!is_told(run, &document))
+            wrong(run, "a plain write is overwritten without a word", &document);
         plain->count = count;
     }
     bson_destroy(&document);
@@ -171,24 +181,6 @@ void truce__sim_plain_observe(struct run *run)
 {
     if (!run->scenario->plains)
         return;
-    for (int place = 0; place < places_of(run); place++) {
+    for (int place = 0; place < places_of(run); place++)
         observe_place(run, place);
-        if (run->plain[place].untold &&
-            commits_with(run, BCON_NEW("overwritten", "{", "$exists", BCON_BOOL(true), "}")))
-            run->plain[place].untold = 0;
-    }
-}
-
-const char *truce__sim_plain_judge(const struct run *run)
-{
-    const struct sim_result *result = run->result;
-
-    if (run->plain_wrong)
-        return run->plain_wrong;
-    for (int place = 0; place < places_of(run); place++) {
-        if (run->plain[place].untold && !result->crashes && !result->losses && !result->lates &&
-            !result->jumps)
-            return "a plain write is overwritten without a word";
-    }
-    return NULL;
 }

@@ -431,7 +431,7 @@ static void finish(struct run *run)
         result->violation =
             truce__history_judge(&run->history, result->detail, sizeof result->detail);
     if (!result->violation)
-        result->violation = truce__sim_plain_judge(run);
+        result->violation = run->plain_wrong;
     if (!result->violation && run->scenario->subject != SIM_COMMITS)
         result->violation = truce__patterns_judge(run, result->detail, sizeof result->detail);
     if (!result->violation)

@@ -77,8 +77,8 @@ TEST(a_crash_at_any_call_of_two_commits_leaves_nothing_by_half)
     static const char *const larger[] = {"write skew: require a, write b; require b, write a",
                                          "both insert c", NULL};
 
-    search_named(names, (struct budget){.crashes = 1, .jumps = 1}, 12000, true);
-    search_named(larger, (struct budget){.crashes = 1, .jumps = 1}, 5000, false);
+    search_named(names, (struct budget){.crashes = 1, .jumps = 1}, 13500, true);
+    search_named(larger, (struct budget){.crashes = 1, .jumps = 1}, 4000, false);
 }
 
 TEST(a_second_crash_changes_nothing)

@@ -1,0 +1,292 @@
+/*
+ * A plain write that comes before the n-th call of a commit, or of the sweep that finishes a dead one, and a
+ * death at the m-th: what a release goes over is told all the same, or kept, and what it does not go over is
+ * not told.
+ */
+#include "base/clock.h"
+#include "tests/support/bank.h"
+#include "tests/support/no_sleep.h"
+#include "truce/sys/decorate.h"
+
+/* ---- a store that lets somebody in ------------------------------------------------------------- */
+
+#define ENTRIES 2
+
+static const truce_store_ops *plain_ops;
+static truce_store_ops hooked_ops;
+static const char *entries[ENTRIES]; /* plain writes of "a" */
+static int enter_at[ENTRIES];        /* before which call; 0: never */
+static bool landed[ENTRIES];         /* there was a document */
+static int calls;
+static bool inside;
+
+static void before_call(truce_store *store)
+{
+    if (inside)
+        return;
+    calls++;
+    for (int i = 0; i < ENTRIES; i++) {
+        truce_write_result result;
+        bson_t *filter, *update;
+        bson_error_t error = {0};
+
+        if (!enter_at[i] || enter_at[i] != calls)
+            continue;
+        filter = test_bson("{'_id': 'a'}");
+        update = test_bson(entries[i]);
+        inside = true;
+        CHECK_OK(truce_update(store, "things", filter, update, NULL, &result, &error), error);
+        inside = false;
+        landed[i] = result.matched > 0;
+        truce_write_result_release(&result);
+        bson_destroy(update);
+        bson_destroy(filter);
+    }
+}
+
+static truce_status hooked_find(truce_store *store, const char *collection, const bson_t *filter,
+                                const truce_find_options *options, truce_cursor **cursor,
+                                bson_error_t *error)
+{
+    before_call(store);
+    return plain_ops->find(store, collection, filter, options, cursor, error);
+}
+
+static truce_status hooked_bulk(truce_store *store, const truce_write *writes, size_t count,
+                                const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                bson_error_t *error)
+{
+    before_call(store);
+    return plain_ops->bulk(store, writes, count, options, outcomes, error);
+}
+
+static truce_status hooked_modify(truce_store *store, const char *collection, const bson_t *filter,
+                                  const bson_t *update, const truce_modify_options *options,
+                                  bson_t *document, truce_write_result *result, bson_error_t *error)
+{
+    before_call(store);
+    return plain_ops->find_and_modify(store, collection, filter, update, options, document, result,
+                                      error);
+}
+
+/* ---- one run ----------------------------------------------------------------------------------- */
+
+/* {_id: "a", n: 0, d: {e: 0}}; the commit reads it and changes it so: */
+struct story {
+    const char *change;       /* NULL: it removes the document */
+    const char *plain[2];     /* NULL: one is enough */
+    const char *left[2];      /* a filter that matches while the plain write stands */
+    const char *displaced[2]; /* NULL: it is noted; else kept in truce_displaced so */
+};
+
+struct patient {
+    truce_store *below, *inner, *store;
+};
+
+/* So that the indexes are there, and calls are the same ones each time. */
+static void commit_others(truce_store *store)
+{
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL};
+    truce_commit *made = NULL;
+    bson_error_t error = {0};
+
+    insert_json(store, "things", "{'_id': 'b', 'n': 0}");
+    insert_json(store, "things", "{'_id': 'c', 'n': 0}");
+    CHECK_OK(truce_commit_begin(store, &options, &made, &error), error);
+    CHECK_OK(add_update(made, "things", "b", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(add_update(made, "things", "c", NULL, "{'$inc': {'n': 1}}", &error), error);
+    CHECK_OK(truce_commit_apply(made, &error), error);
+    truce_commit_free(made);
+}
+
+static void open_patient(struct patient *patient, uint32_t lacks)
+{
+    bson_t *index = test_bson("{'key': {'_intent': 1}, 'sparse': true}");
+    bson_error_t error = {0};
+
+    no_sleep_begin();
+    memset(enter_at, 0, sizeof enter_at);
+    memset(landed, 0, sizeof landed);
+    CHECK_OK(truce_store_open("memory:", NULL, &patient->below, &error), error);
+    patient->below->capabilities &= ~(lacks | (uint32_t)TRUCE_CAN_ATOMIC_BULK);
+    insert_json(patient->below, "things", "{'_id': 'a', 'n': 0, 'd': {'e': 0}}");
+    CHECK_OK(truce_index_create(patient->below, "things", index, &error), error);
+    bson_destroy(index);
+    plain_ops = patient->below->ops;
+    hooked_ops = *plain_ops;
+    hooked_ops.find = hooked_find;
+    hooked_ops.bulk = hooked_bulk;
+    hooked_ops.find_and_modify = hooked_modify;
+    patient->below->ops = &hooked_ops;
+    patient->inner = truce_fault_wrap(patient->below, &(truce_fault_options){0});
+    patient->store = truce_fault_wrap(patient->inner, &(truce_fault_options){0});
+    commit_others(patient->store);
+}
+
+/* The process dies at that call, before or after it; 0: it lives. */
+static void arm(struct patient *patient, int at, bool after)
+{
+    uint64_t last = at ? (uint64_t)at + after : UINT64_MAX;
+
+    truce_fault_arm(patient->inner, &(truce_fault_options){.kind = at && after ? TRUCE_FAULT_LOSE
+                                                                               : TRUCE_FAULT_NONE,
+                                                           .at = (uint64_t)at});
+    truce_fault_arm(
+        patient->store,
+        &(truce_fault_options){.kind = TRUCE_FAULT_FAIL, .at = last, .from_then_on = true});
+    calls = 0;
+}
+
+static truce_status commit(truce_store *store, const struct story *story)
+{
+    truce_commit_options options = {
+        .mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = 20, .deadline_ms = 50};
+    bson_value_t a = text_id("a");
+    truce_commit *made = NULL;
+    bson_error_t error = {0};
+    bson_t read;
+    truce_status status;
+
+    CHECK_OK(truce_commit_begin(store, &options, &made, &error), error);
+    status = truce_commit_read(made, "things", &a, &read, &error);
+    if (!status)
+        status = story->change ? add_update(made, "things", "a", NULL, story->change, &error)
+                               : truce_commit_remove(made, "things", &a, NULL, &error);
+    if (!status)
+        status = add_update(made, "things", "b", NULL, "{'$inc': {'n': 1}}", &error);
+    if (!status)
+        status = truce_commit_apply(made, &error);
+    bson_destroy(&read);
+    truce_commit_free(made);
+    return status;
+}
+
+static truce_status sweep(truce_store *store)
+{
+    truce_sweep_report report;
+    bson_error_t error;
+
+    truce__clock_sleep_ms(100);
+    return truce_sweep(store, NULL, &report, &error);
+}
+
+static void judge(truce_store *store, const struct story *story, const char *what, const int n[2],
+                  int m)
+{
+    int last = n[1] ? 1 : 0, before = test_failures();
+    bool stands, told;
+
+    CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 0);
+    CHECK_INT(count_json(store, "truce_commits", "{'state': {'$in': ['pending', 'committed']}}"),
+              ==, 0);
+    stands = count_json(store, "things", story->left[last]) == 1;
+    told = story->displaced[last]
+               ? count_json(store, "truce_displaced", story->displaced[last]) == 1
+               : count_json(store, "truce_commits",
+                            "{'overwritten': [{'ns': 'things', 'id': 'a'}]}") == 1;
+    CHECK_INT(stands + told, ==, landed[last]);
+    if (test_failures() > before)
+        fprintf(stderr, "    (%s: %s before calls %d and %d, death at %d)\n", what,
+                story->plain[last], n[0], n[1], m);
+}
+
+/* Dies once it has decided: insert, two prepares, decision. */
+static void decide_and_die(struct patient *patient, const struct story *story)
+{
+    truce_status status;
+
+    truce_fault_arm(patient->store, &(truce_fault_options){.kind = TRUCE_FAULT_FAIL,
+                                                           .at = 5,
+                                                           .writes_only = true,
+                                                           .from_then_on = true});
+    status = commit(patient->store, story);
+    CHECK(!status || status == TRUCE_UNKNOWN);
+    CHECK_INT(count_json(patient->below, "things", "{'_intent': {'$exists': true}}"), ==, 2);
+}
+
+/* False: past the last call. */
+static bool run(const struct story *story, uint32_t lacks, bool swept, const int n[2], int m,
+                bool after)
+{
+    struct patient patient;
+    bool reached;
+
+    open_patient(&patient, lacks);
+    inside = true;
+    if (swept)
+        decide_and_die(&patient, story);
+    inside = false;
+    arm(&patient, m, after);
+    for (int i = 0; i < ENTRIES; i++) {
+        entries[i] = story->plain[i];
+        enter_at[i] = n[i];
+    }
+    if (swept)
+        (void)!sweep(patient.store);
+    else
+        (void)!commit(patient.store, story);
+    reached = calls >= n[n[1] ? 1 : 0];
+    arm(&patient, 0, false);
+    inside = true;
+    for (int i = 0; i < 2; i++)
+        CHECK_INT(sweep(patient.store), ==, TRUCE_OK);
+    if (reached)
+        judge(patient.store, story, swept ? "sweep" : "commit", n, m);
+    truce_store_close(patient.store);
+    return reached;
+}
+
+#define DEATHS 6 /* calls behind the plain write at which somebody may die */
+
+static void all(const struct story *story, uint32_t lacks, bool swept)
+{
+    bool reached = true;
+    int runs = 0; /* what comes before the read is seen */
+
+    for (int first = swept ? 1 : 2; reached; first++) {
+        int seconds = story->plain[1] ? 6 : 0;
+
+        for (int more = 0; more <= seconds; more++) {
+            int n[2] = {first, more ? first + more : 0};
+            bool there = run(story, lacks, swept, n, 0, false);
+
+            reached = more ? reached : there;
+            for (int m = n[1] ? n[1] : first; there && m < first + more + DEATHS; m++) {
+                run(story, lacks, swept, n, m, false);
+                run(story, lacks, swept, n, m, true);
+                runs += 2;
+            }
+        }
+    }
+    CHECK_INT(runs, >, 30);
+}
+
+static void both_ways(const struct story *story)
+{
+    for (int values = 0; values < 2; values++) {
+        all(story, values ? TRUCE_CAN_COMPARE : 0, false);
+        all(story, values ? TRUCE_CAN_COMPARE : 0, true);
+    }
+}
+
+TEST(what_a_release_goes_over_is_told_whoever_dies)
+{
+    both_ways(&(struct story){.change = "{'$set': {'n': 1}}",
+                              .plain = {"{'$set': {'n': 100}}"},
+                              .left = {"{'_id': 'a', 'n': 100}"}});
+}
+
+TEST(what_the_release_of_a_removed_document_takes_with_it_is_told_whoever_dies)
+{
+    both_ways(
+        &(struct story){.plain = {"{'$set': {'n': 100}}"}, .left = {"{'_id': 'a', 'n': 100}"}});
+}
+
+TEST(what_stood_in_the_way_is_kept_whoever_dies_and_whatever_came_after_it)
+{
+    both_ways(&(struct story){
+        .change = "{'$set': {'d.e': 1}}",
+        .plain = {"{'$set': {'d': 5}}", "{'$set': {'d': 6}}"},
+        .left = {"{'_id': 'a', 'd': 5}", "{'_id': 'a', 'd': 6}"},
+        .displaced = {"{'values': {'p': 'd', 'v': 5}}", "{'values': {'p': 'd', 'v': 6}}"}});
+}
