@@ -160,11 +160,20 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_prune(truce_revision *re
 
 /* ---- the inbox -------------------------------------------------------------------------------- */
 
-/* The open conflicts of the collection, oldest first: {_id, collection, id, at, version,
- * base?, mine, theirs, conflicts}. The same edit, sent again, is the same one, against what stands then. */
+/* The open conflicts of the collection, oldest first, as entries: {_id, collection, id, at, rules?, version,
+ * base?, mine, theirs?, conflicts}. Each is against what stands now: `version` is its number (-1: it was removed),
+ * `theirs` its document, and `conflicts` what `mine` disagrees about with that; it may be nothing any more. `rules`
+ * are those of the save, as text; they hold for a handle without any. The same edit, sent again, is the same entry.
+ * Nothing is written. The cursor is closed before the handle is freed. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_conflicts(truce_revision *revision,
                                                                   truce_cursor **cursor,
                                                                   bson_error_t *error);
+
+/* One of them. NOT_FOUND: there is no such open conflict. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_revision_conflict(truce_revision *revision,
+                                                                 const bson_oid_t *conflict,
+                                                                 bson_t *entry,
+                                                                 bson_error_t *error);
 
 typedef enum truce_resolution {
     TRUCE_RESOLVE_MINE = 1, /* everything merged, and mine where both sides disagree */
@@ -172,13 +181,21 @@ typedef enum truce_resolution {
     TRUCE_RESOLVE_DOCUMENT, /* the document that is given */
 } truce_resolution;
 
-/* Saves the resolution, merged with what was saved since, and closes the conflict, in one commit; with it
- * those of the document that say the same: the same edit, or one whose changes all stand now.
- * NOT_FOUND: there is no such open conflict. A new disagreement is a CONFLICT outcome; the old one
- * stays open, against what stands now. */
+/*
+ * Decides an entry against the revision that was `seen`: the entry as it was shown, or {version} of it alone, from
+ * which the document is looked up (what a plain writer did to it under its number is then taken for seen). NULL: as
+ * it was told last, by the save or by the answer of a call of this kind.
+ *
+ * Saves the resolution, merged with what was saved since, and closes the entry, in one commit; with it
+ * those of the document that say the same: the same edit, or one whose changes all stand now. Where what was saved since
+ * disagrees with the decision, or what was seen is not known any more (or was removed), it is a CONFLICT outcome, and nothing is saved. The
+ * entry stays open, told against what stands now, which `conflict` shows: look again, decide again.
+ *
+ * NOT_FOUND: there is no such open conflict.
+ */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_revision_resolve(truce_revision *revision, truce_commit *commit, const bson_oid_t *conflict,
-                       truce_resolution resolution, const bson_t *document,
+                       truce_resolution resolution, const bson_t *document, const bson_t *seen,
                        truce_revision_result *result, bson_error_t *error);
 
 /* ---- over HTTP -------------------------------------------------------------------------------- */

@@ -1,16 +1,12 @@
-/* truce doc get, save, merge, patch, log, conflicts, resolve. */
+/* truce doc get, save, merge, patch, log. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bson/json.h"
 #include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/doc.h"
 #include "cli/doc_edit.h"
-#include "merge/merge.h"
-#include "store/reserved.h"
 
 #define DAY_MS INT64_C(86400000)
 
@@ -63,34 +59,69 @@ static void print_sides(const char *base, const char *mine, const char *theirs)
     cli_paint("\033[0m");
 }
 
-/* path, then base, and mine and theirs side by side */
-static void print_conflicts(const bson_t *entry)
+static void print_change(const bson_t *change)
 {
-    bson_iter_t iter, list;
+    char base[60], mine[36], theirs[36];
+
+    show_side(change, "base", base, sizeof base);
+    show_side(change, "mine", mine, sizeof mine);
+    show_side(change, "theirs", theirs, sizeof theirs);
+    print_sides(base, mine, theirs);
+}
+
+/* Of a text its hunks; all else of it is merged. */
+static void print_hunks(bson_iter_t *hunks)
+{
+    while (bson_iter_next(hunks)) {
+        bson_t hunk;
+
+        if (BSON_ITER_HOLDS_DOCUMENT(hunks)) {
+            truce__value_bson(truce__value_of_iter(hunks), &hunk);
+            print_change(&hunk);
+        }
+    }
+}
+
+static void print_conflict(const bson_t *conflict, const char *path)
+{
+    bson_iter_t iter, hunks;
+
+    cli_put("  %s", *path ? path : "(the whole document)");
+    if (bson_iter_init_find(&iter, conflict, "kind") && BSON_ITER_HOLDS_UTF8(&iter))
+        cli_put(" (%s)", bson_iter_utf8(&iter, NULL));
+    if (bson_iter_init_find(&iter, conflict, "hunks") && bson_iter_recurse(&iter, &hunks))
+        print_hunks(&hunks);
+    else if (bson_has_field(conflict, "mine") || bson_has_field(conflict, "theirs"))
+        print_change(conflict);
+    cli_put("\n");
+}
+
+void cli_doc_conflicts_print(const bson_t *entry)
+{
+    bson_iter_t iter, list, path;
+    bson_t one;
 
     if (!bson_iter_init_find(&iter, entry, "conflicts") || !bson_iter_recurse(&iter, &list))
         return;
     while (bson_iter_next(&list)) {
-        char base[60], mine[36], theirs[36];
-        const uint8_t *bytes;
-        uint32_t length;
-        bson_iter_t path;
-        bson_t one;
-
-        bson_iter_document(&list, &length, &bytes);
-        if (!bson_init_static(&one, bytes, length) || !bson_iter_init_find(&path, &one, "path"))
+        if (!BSON_ITER_HOLDS_DOCUMENT(&list))
             continue;
-        show_side(&one, "base", base, sizeof base);
-        show_side(&one, "mine", mine, sizeof mine);
-        show_side(&one, "theirs", theirs, sizeof theirs);
-        cli_put("  %s", *bson_iter_utf8(&path, NULL) ? bson_iter_utf8(&path, NULL)
-                                                     : "(the whole document)");
-        if (bson_iter_init_find(&path, &one, "kind"))
-            cli_put(" (%s)", bson_iter_utf8(&path, NULL));
-        if (bson_has_field(&one, "mine") || bson_has_field(&one, "theirs"))
-            print_sides(base, mine, theirs);
-        cli_put("\n");
+        truce__value_bson(truce__value_of_iter(&list), &one);
+        if (bson_iter_init_find(&path, &one, "path") && BSON_ITER_HOLDS_UTF8(&path))
+            print_conflict(&one, bson_iter_utf8(&path, NULL));
     }
+}
+
+/* The version that was shown is that of the decision. */
+static void print_hint(const char *collection, const char *inbox, int64_t version)
+{
+    char seen[40] = "--new";
+
+    if (version != TRUCE_REVISION_NEW)
+        snprintf(seen, sizeof seen, "--version %" PRId64, version);
+    cli_put(
+        "kept as %s; decide it by truce doc resolve %s %s %s --mine (or --theirs), or by --edit\n",
+        inbox, collection, inbox, seen);
 }
 
 int cli_doc_answer(const struct cli *cli, const truce_revision_result *result)
@@ -118,10 +149,9 @@ int cli_doc_answer(const struct cli *cli, const truce_revision_result *result)
             cli_put("conflict: there is no such document\n");
         else
             cli_put("conflict with version %" PRId64 "\n", result->version);
-        print_conflicts(&result->conflict);
+        cli_doc_conflicts_print(&result->conflict);
         if (kept)
-            cli_put("kept as %s; decide it by truce doc resolve %s %s --mine, --theirs or --edit\n",
-                    inbox, cli->arguments[0], inbox);
+            print_hint(cli->arguments[0], inbox, result->version);
     }
     bson_destroy(&document);
     return cli_output_end(conflict ? CLI_NO : CLI_DONE);
@@ -270,31 +300,14 @@ const struct cli_command cli_doc_get = {
 };
 
 static int print_all(struct cli *cli, truce_status status, truce_cursor *cursor,
-                     bson_error_t *error, bool as_text, int64_t *count)
+                     bson_error_t *error)
 {
     const bson_t *document = NULL;
 
-    *count = 0;
     while (!status) {
         status = truce_cursor_next(cursor, &document, error);
-        if (status || !document)
+        if (status || !document || !cli_print(document, JSON_RELAXED))
             break;
-        ++*count;
-        if (as_text) {
-            char id[60];
-
-            bson_iter_t iter;
-
-            id[0] = '\0';
-            if (bson_iter_init_find(&iter, document, "_id") && BSON_ITER_HOLDS_OID(&iter))
-                bson_oid_to_string(bson_iter_oid(&iter), id);
-            cli_put("%s of document ", id);
-            show_side(document, "id", id, sizeof id);
-            cli_put("%s of %s\n", id, cli->arguments[0]);
-            print_conflicts(document);
-        } else if (!cli_print(document, JSON_RELAXED)) {
-            break;
-        }
     }
     truce_cursor_close(cursor);
     return status ? cli_error(cli, NULL, status, error) : cli_output_end(CLI_DONE);
@@ -308,13 +321,12 @@ static int run_log(struct cli *cli)
     bson_value_t id;
     bson_error_t error;
     truce_status status;
-    int64_t count;
     int code = CLI_USAGE;
 
     if (cli_doc_id(cli, cli->arguments[1], &holder) && cli_doc_open(cli, &revision)) {
         id = cli_doc_id_in(&holder);
         status = truce_revision_log(revision, &id, &cursor, &error);
-        code = print_all(cli, status, cursor, &error, false, &count);
+        code = print_all(cli, status, cursor, &error);
     }
     truce_revision_free(revision);
     bson_destroy(&holder);
@@ -386,204 +398,4 @@ const struct cli_command cli_doc_patch = {
                                            {0}},
     .store = CLI_STORE_CHANGE,
     .run = run_patch,
-};
-
-/* ---- the inbox -------------------------------------------------------------------------------- */
-
-static int run_conflicts(struct cli *cli)
-{
-    truce_revision *revision = NULL;
-    truce_cursor *cursor = NULL;
-    bson_error_t error;
-    truce_status status;
-    int64_t count;
-    int code;
-
-    if (!cli_doc_open(cli, &revision))
-        return CLI_USAGE;
-    status = truce_revision_conflicts(revision, &cursor, &error);
-    code = print_all(cli, status, cursor, &error, !cli->json, &count);
-    truce_revision_free(revision);
-    if (!code && !count)
-        cli_remark(cli, "there are no open conflicts");
-    return code ? code : count ? CLI_NO : CLI_DONE;
-}
-
-const struct cli_command cli_doc_conflicts = {
-    .noun = "doc",
-    .verb = "conflicts",
-    .arguments = "COLLECTION",
-    .summary = "list the conflicts that wait for somebody to decide",
-    .help =
-        "Mine and theirs side by side; with --json a document for each, with both sides. The exit\n"
-        "code is 1 if there are any.",
-    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
-               "truce doc conflicts posts",
-    .options = (const struct cli_option[]){DOC_OPTIONS, {0}},
-    .store = CLI_STORE_READ,
-    .run = run_conflicts,
-};
-
-/* Everything merged, with mine where both sides disagree, and both in a text. False: the rules are wrong; it was said. */
-static bool draft(const struct cli *cli, const bson_t *entry, const bson_t *mine, bson_t *made)
-{
-    struct merge_options options = {.settle = MERGE_SETTLE_MARKED, .mine_is_newer = true};
-    struct merge_rules *rules = NULL;
-    bson_t base, theirs, given, conflicts;
-    bson_error_t error;
-    truce_status status;
-    bool any;
-
-    if (!cli_option_document(cli, "rules", &given, &any)) {
-        bson_init(made);
-        return false;
-    }
-    status = truce__merge_rules_new(&given, &rules, &error);
-    options.rules = rules;
-    if (!status && truce__value_subdocument(entry, "base", &base) &&
-        truce__value_subdocument(entry, "theirs", &theirs)) {
-        status = truce__merge(truce__value_document(&base), truce__value_document(mine),
-                              truce__value_document(&theirs), &options, made, &conflicts, &error);
-        bson_destroy(&conflicts);
-    } else {
-        bson_copy_to(mine, made);
-    }
-    truce__merge_rules_free(rules);
-    bson_destroy(&given);
-    return !status || cli_error(cli, NULL, status, &error) < 0;
-}
-
-/* The conflicts as lines above the document. */
-static char *head_of(const bson_t *entry)
-{
-    bson_string_t *head = bson_string_new(
-        "# Mine and theirs disagree about these. Below stands what mine has, and in\n"
-        "# texts both, between <<<<<<< mine and >>>>>>> theirs:\n");
-    bson_iter_t iter, list;
-
-    if (bson_iter_init_find(&iter, entry, "conflicts") && bson_iter_recurse(&iter, &list)) {
-        while (bson_iter_next(&list)) {
-            char text[400];
-
-            truce__value_show(truce__value_of_iter(&list), text, sizeof text);
-            bson_string_append_printf(head, "#   %s\n", text);
-        }
-    }
-    bson_string_append(
-        head,
-        "# Lines that begin with # are ignored. Left unsaved, or empty, it decides nothing.\n");
-    return bson_string_free(head, false);
-}
-
-/* The conflict's document, as it comes back from $EDITOR; `document` is initialised if CLI_DONE. */
-static int edit(struct cli *cli, const bson_oid_t *id, bson_t *document)
-{
-    bson_t filter = BSON_INITIALIZER, entry, mine, made;
-    bson_error_t error;
-    truce_status status;
-    int code = CLI_USAGE;
-    char *head;
-
-    BSON_APPEND_OID(&filter, "_id", id);
-    status = truce_find_one(cli->store, CONFLICTS, &filter, NULL, &entry, &error);
-    bson_destroy(&filter);
-    if (status == TRUCE_NOT_FOUND) {
-        code = cli_say(cli, CLI_NO, "there is no such conflict");
-    } else if (status) {
-        code = cli_error(cli, NULL, status, &error);
-    } else if (!truce__value_subdocument(&entry, "mine", &mine)) {
-        code = cli_say(cli, CLI_FAILED, "the conflict has no document \"mine\"");
-    } else {
-        if (draft(cli, &entry, &mine, &made)) {
-            head = head_of(&entry);
-            code = cli_edit(cli, &made, head, document);
-            bson_free(head);
-        }
-        bson_destroy(&made);
-    }
-    bson_destroy(&entry);
-    return code;
-}
-
-/* 24 hexadecimal digits, or {"$oid": ...} as the documents print it. */
-static bool conflict_id(const struct cli *cli, const char *text, bson_oid_t *oid)
-{
-    bson_t holder;
-    bson_value_t id = {0};
-    bool good;
-
-    if (text[0] != '{' && !bson_oid_is_valid(text, strlen(text)))
-        return false;
-    good = cli_doc_id(cli, text, &holder);
-    if (good)
-        id = cli_doc_id_in(&holder);
-    good = good && id.value_type == BSON_TYPE_OID;
-    if (good)
-        bson_oid_copy(&id.value.v_oid, oid);
-    bson_destroy(&holder);
-    return good;
-}
-
-static int run_resolve(struct cli *cli)
-{
-    const char *id = cli->arguments[1];
-    truce_revision *revision = NULL;
-    truce_revision_result result;
-    truce_resolution resolution = cli_flag(cli, "mine")     ? TRUCE_RESOLVE_MINE
-                                  : cli_flag(cli, "theirs") ? TRUCE_RESOLVE_THEIRS
-                                                            : TRUCE_RESOLVE_DOCUMENT;
-    bson_t document;
-    bson_error_t error;
-    truce_status status;
-    bson_oid_t oid;
-    bool given = false;
-    int code = CLI_DONE;
-
-    if (!conflict_id(cli, id, &oid))
-        return cli_usage(cli, "\"%s\" is no id of a conflict (24 hexadecimal digits)", id);
-    if (cli_flag(cli, "mine") + cli_flag(cli, "theirs") + cli_flag(cli, "edit") +
-            (cli_text(cli, "with") != NULL) !=
-        1)
-        return cli_usage(cli, "say one of --mine, --theirs, --edit and --with DOCUMENT");
-    if (cli_flag(cli, "edit"))
-        code = edit(cli, &oid, &document);
-    else if (!cli_option_document(cli, "with", &document, &given))
-        code = CLI_USAGE;
-    if (code)
-        return code;
-    code = CLI_USAGE;
-    if (cli_doc_open(cli, &revision)) {
-        status = truce_revision_resolve(revision, NULL, &oid, resolution,
-                                        resolution == TRUCE_RESOLVE_DOCUMENT ? &document : NULL,
-                                        &result, &error);
-        code = status ? cli_error(cli, NULL, status, &error) : cli_doc_answer(cli, &result);
-        truce_revision_result_release(&result);
-        truce_revision_free(revision);
-    }
-    bson_destroy(&document);
-    return code;
-}
-
-const struct cli_command cli_doc_resolve = {
-    .noun = "doc",
-    .verb = "resolve",
-    .arguments = "COLLECTION CONFLICT",
-    .summary = "decide a conflict",
-    .help =
-        "What does not conflict is merged in any case. If the document was saved again since, the\n"
-        "decision is merged with that; a new disagreement leaves the conflict open (exit code 1).",
-    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
-               "truce doc save posts '{_id: 1, title: \"Peace\"}' --version 1\n"
-               "truce doc merge posts '{_id: 1, title: \"War\"}' --version 1 || echo conflict\n"
-               "conflict=$(truce find truce_conflicts | jq -r '._id.\"$oid\"')\n"
-               "truce doc resolve posts $conflict --mine",
-    .options =
-        (const struct cli_option[]){{"mine", 0, NULL, "take mine where they disagree", false},
-                                    {"theirs", 0, NULL, "take theirs", false},
-                                    {"with", 0, "DOCUMENT", "take this document", false},
-                                    {"edit", 0, NULL, "edit both merged, with $EDITOR", false},
-                                    DOC_OPTIONS,
-                                    {0}},
-    .store = CLI_STORE_CHANGE,
-    .run = run_resolve,
 };

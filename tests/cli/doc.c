@@ -1,5 +1,6 @@
 /* truce doc: what it prints and how it ends; and its story. */
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "tests/support/command.h"
 #include "tests/support/test.h"
@@ -91,7 +92,7 @@ TEST(what_is_edited_is_everything_merged_and_keeps_its_types)
     ANSWERS(0, "{\"_id\": 1, \"n\": 5, \"a\": 9, \"t\": 3, \"z\": 4, \"version\": 3}\n", NULL,
             "doc", "get", "posts", "1");
     ANSWERS(0, "1\n", NULL, "count", "posts", "{\"n\": {\"$type\": \"long\"}}");
-    ANSWERS(1, "", "no such conflict", "doc", "resolve", "posts", "6560f0c2a1b2c3d4e5f60718",
+    ANSWERS(1, "", "no open conflict", "doc", "resolve", "posts", "6560f0c2a1b2c3d4e5f60718",
             "--edit");
 }
 
@@ -121,10 +122,12 @@ TEST(a_hunk_of_a_text_is_edited_between_markers)
                 "{\"_id\": 1, \"t\": \"1\\nb\\n3\\n4\\n\"}", "--version", "1", "--rules", rules);
     if (strstr(c->out, "kept as "))
         snprintf(id, sizeof id, "%.24s", strstr(c->out, "kept as ") + 8);
+    CHECK(strstr(c->out, "was \"2\\u000a\"\n") && strstr(c->out, "mine   \"b\\u000a\""));
+    CHECK(!strstr(c->out, "3\\u000a")); /* a line that does not conflict */
     setenv("EDITOR", "touch", 1);
-    ANSWERS(1, "", "there are still markers", "doc", "resolve", "posts", id, "--edit", "--rules",
-            rules);
-    ANSWERS(0, "saved, version 3", NULL, "doc", "resolve", "posts", id, "--mine", "--rules", rules);
+    /* the rules are those of the merge */
+    ANSWERS(1, "", "there are still markers", "doc", "resolve", "posts", id, "--edit");
+    ANSWERS(0, "saved, version 3", NULL, "doc", "resolve", "posts", id, "--mine");
     ANSWERS(0, "{\"_id\": 1, \"t\": \"1\\nb\\n3\\nD\\n\", \"version\": 3}\n", NULL, "doc", "get",
             "posts", "1");
 }
@@ -197,7 +200,7 @@ TEST(hints_can_be_pasted_and_no_version_is_below_0)
                 "{\"_id\": 1, \"a\": 9, \"b\": 4}", "--version", "1");
     if (strstr(c->out, "kept as "))
         snprintf(id, sizeof id, "%.24s", strstr(c->out, "kept as ") + 8);
-    snprintf(hint, sizeof hint, "truce doc resolve posts %s --mine", id);
+    snprintf(hint, sizeof hint, "truce doc resolve posts %s --new --mine", id);
     CHECK(strstr(c->out, hint));
     snprintf(hint, sizeof hint, "%s of document 1 of posts", id);
     ANSWERS(1, hint, NULL, "doc", "conflicts", "posts");
@@ -205,6 +208,78 @@ TEST(hints_can_be_pasted_and_no_version_is_below_0)
     c = ANSWERS(0, "unchanged, there is no such document", NULL, "doc", "resolve", "posts", oid,
                 "--theirs");
     CHECK(!strstr(c->out, "-1"));
+}
+
+static void take_inbox(char id[25])
+{
+    const struct command *c = ANSWERS(1, "{\"_id\": ", NULL, "doc", "conflicts", "posts", "--json");
+
+    snprintf(id, 25, "%.24s",
+             strstr(c->out, "{\"$oid\": \"") ? strstr(c->out, "\"$oid\": \"") + 9 : "");
+}
+
+/* The list shows what stands; a decision of what stands no more disagrees with it, and nothing is saved. */
+TEST(what_is_decided_is_what_was_shown)
+{
+    char id[25];
+
+    begin();
+    ANSWERS(1, NULL, NULL, "doc", "merge", "posts", "{\"_id\": 1, \"a\": 9, \"b\": 4}", "--version",
+            "1");
+    take_inbox(id);
+    ANSWERS(0, NULL, NULL, "doc", "patch", "posts", "1", "{\"a\": 20}");
+    ANSWERS(1, "posts, against version 3", NULL, "doc", "conflicts", "posts");
+    ANSWERS(1, "theirs 20", NULL, "doc", "conflicts", "posts");
+    ANSWERS(0, NULL, NULL, "doc", "patch", "posts", "1", "{\"a\": 21}");
+    ANSWERS(1, "conflict with version 4", NULL, "doc", "resolve", "posts", id, "--version", "3",
+            "--mine");
+    ANSWERS(1, "conflict with version 4", NULL, "doc", "resolve", "posts", id, "--version", "99",
+            "--mine");
+    ANSWERS(1, "conflict with version 4", NULL, "doc", "resolve", "posts", id, "--new", "--mine");
+    ANSWERS(0, "saved, version 5", NULL, "doc", "resolve", "posts", id, "--version", "4", "--mine");
+    ANSWERS(2, "", "--edit shows", "doc", "resolve", "posts", id, "--version", "4", "--edit");
+    ANSWERS(2, "", "--new says", "doc", "resolve", "posts", id, "--version", "4", "--new",
+            "--mine");
+}
+
+/* While somebody edits it, somebody else saves: what was in the editor is what was seen. */
+TEST(what_is_saved_while_it_is_edited_is_not_overwritten)
+{
+    char id[25], editor[400];
+    FILE *script;
+
+    begin();
+    ANSWERS(1, NULL, NULL, "doc", "merge", "posts", "{\"_id\": 1, \"a\": 9, \"b\": 4}", "--version",
+            "1");
+    take_inbox(id);
+    ANSWERS(0, NULL, NULL, "doc", "patch", "posts", "1", "{\"a\": 20}");
+    snprintf(editor, sizeof editor, "%s.sh", store);
+    script = fopen(editor, "w");
+    fprintf(script, "#!/bin/sh\n%s -s %s doc patch posts 1 '{a: 30}' && sed -i s/9/7/ $1\n",
+            TRUCE_CLI, store);
+    fclose(script);
+    chmod(editor, 0700);
+    setenv("EDITOR", editor, 1);
+    ANSWERS(1, "conflict with version 4", NULL, "doc", "resolve", "posts", id, "--edit");
+    setenv("EDITOR", "sed -i s/9/7/", 1);
+    ANSWERS(0, "saved, version 5", NULL, "doc", "resolve", "posts", id, "--edit");
+    ANSWERS(0, "\"a\": 7", NULL, "doc", "get", "posts", "1");
+}
+
+TEST(a_conflict_of_a_removed_document_is_decided)
+{
+    char id[25];
+
+    begin();
+    ANSWERS(1, NULL, NULL, "doc", "merge", "posts", "{\"_id\": 1, \"a\": 9, \"b\": 4}", "--version",
+            "1");
+    take_inbox(id);
+    ANSWERS(0, "removed", NULL, "doc", "remove", "posts", "1", "--version", "2");
+    ANSWERS(1, "posts, which was removed", NULL, "doc", "conflicts", "posts");
+    ANSWERS(1, "there is no such document", NULL, "doc", "resolve", "posts", id, "--version", "2",
+            "--theirs");
+    ANSWERS(0, "saved, version 3", NULL, "doc", "resolve", "posts", id, "--new", "--mine");
+    ANSWERS(0, NULL, "no open conflicts", "doc", "conflicts", "posts");
 }
 
 TEST(names_in_conflicts_have_nothing_that_a_terminal_obeys)

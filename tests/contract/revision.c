@@ -2,6 +2,7 @@
 #include <pthread.h>
 
 #include "base/clock.h"
+#include "bson/value.h"
 #include "tests/support/masked.h"
 #include "tests/support/no_sleep.h"
 #include "tests/support/server.h"
@@ -473,14 +474,16 @@ static void resolve(truce_store *store, truce_resolution resolution, const char 
     CHECK_INT(open_conflicts(revision), ==, 1);
     if (changed_since)
         SAVES("{'_id': 1, 'a': 2, 'b': 1, 'c': 1, 'd': 1}", 2, SAVED, 3);
-    CHECK_OK(truce_revision_resolve(revision, NULL, &id, resolution, document, &result, &error),
-             error);
+    CHECK_OK(
+        truce_revision_resolve(revision, NULL, &id, resolution, document, NULL, &result, &error),
+        error);
     truce_revision_result_release(&result);
     check_now(revision, expected_json, changed_since ? 4 : 3);
     CHECK_INT(open_conflicts(revision), ==, 0);
-    CHECK_STATUS(TRUCE_NOT_FOUND,
-                 truce_revision_resolve(revision, NULL, &id, resolution, document, &result, &error),
-                 error);
+    CHECK_STATUS(
+        TRUCE_NOT_FOUND,
+        truce_revision_resolve(revision, NULL, &id, resolution, document, NULL, &result, &error),
+        error);
     truce_revision_result_release(&result);
     bson_destroy(document);
     truce_revision_free(revision);
@@ -509,9 +512,9 @@ static void sent_again(truce_store *store)
     CHECK_INT(bson_iter_as_int64(&iter), ==, 3);
     CHECK_INT(open_conflicts(revision), ==, 1);
     truce_revision_result_release(&result);
-    CHECK_OK(
-        truce_revision_resolve(revision, NULL, &first, TRUCE_RESOLVE_MINE, NULL, &result, &error),
-        error);
+    CHECK_OK(truce_revision_resolve(revision, NULL, &first, TRUCE_RESOLVE_MINE, NULL, NULL, &result,
+                                    &error),
+             error);
     truce_revision_result_release(&result);
     check_now(revision, "{'_id': 1, 'a': 3, 'b': 3, 'version': {'$numberLong': '4'}}", 4);
     CHECK_INT(open_conflicts(revision), ==, 0);
@@ -549,7 +552,8 @@ static void new_disagreement(truce_store *store)
     bson_error_t error;
 
     SAVES("{'_id': 1, 'a': 8, 'b': 1, 'c': 1}", 2, SAVED, 3);
-    CHECK_OK(truce_revision_resolve(revision, NULL, &id, TRUCE_RESOLVE_MINE, NULL, &result, &error),
+    CHECK_OK(truce_revision_resolve(revision, NULL, &id, TRUCE_RESOLVE_MINE, NULL, NULL, &result,
+                                    &error),
              error);
     CHECK_INT(result.outcome, ==, TRUCE_REVISION_CONFLICT);
     truce_revision_result_release(&result);
@@ -572,9 +576,9 @@ static void follows(truce_store *store)
 
     SAVES("{'_id': 1, 'a': 8, 'b': 1, 'c': 1}", 2, SAVED, 3);
     for (int i = 0; i < 2; i++) {
-        CHECK_OK(
-            truce_revision_resolve(revision, NULL, &id, TRUCE_RESOLVE_MINE, NULL, &result, &error),
-            error);
+        CHECK_OK(truce_revision_resolve(revision, NULL, &id, TRUCE_RESOLVE_MINE, NULL, NULL,
+                                        &result, &error),
+                 error);
         CHECK_INT(result.outcome, ==, i ? TRUCE_REVISION_SAVED : TRUCE_REVISION_CONFLICT);
         truce_revision_result_release(&result);
     }
@@ -586,6 +590,282 @@ static void follows(truce_store *store)
 TEST(an_entry_of_the_inbox_follows_its_document)
 {
     on_every_store(follows);
+}
+
+static void check_shown(truce_revision *revision, const bson_oid_t *id, int64_t version,
+                        const char *theirs_json, const char *path, bson_t *entry)
+{
+    bson_error_t error;
+    bson_iter_t iter;
+    bson_t theirs;
+
+    CHECK_OK(truce_revision_conflict(revision, id, entry, &error), error);
+    CHECK(bson_iter_init_find(&iter, entry, "version"));
+    CHECK_INT(bson_iter_as_int64(&iter), ==, version);
+    CHECK(truce__value_subdocument(entry, "theirs", &theirs) == (theirs_json != NULL));
+    if (theirs_json) {
+        bson_t *expected = test_bson(theirs_json);
+
+        test_bson_equal(expected, &theirs, __FILE__, __LINE__);
+        bson_destroy(expected);
+    }
+    if (path)
+        CHECK(has_conflict(entry, path, *path ? "both-changed" : "removed"));
+    else
+        CHECK(bson_iter_init_find(&iter, entry, "conflicts") &&
+              !has_conflict(entry, "a", "both-changed"));
+}
+
+static void decide_seen(truce_revision *revision, const bson_oid_t *id, const bson_t *seen,
+                        truce_revision_outcome outcome)
+{
+    truce_revision_result result;
+    bson_error_t error;
+
+    CHECK_OK(
+        truce_revision_resolve(revision, NULL, id, TRUCE_RESOLVE_MINE, NULL, seen, &result, &error),
+        error);
+    CHECK_INT(result.outcome, ==, outcome);
+    CHECK((outcome == TRUCE_REVISION_CONFLICT) == has_conflict(&result.conflict, "", "stale"));
+    CHECK((outcome == TRUCE_REVISION_CONFLICT) == bson_oid_equal(&result.inbox, id));
+    truce_revision_result_release(&result);
+}
+
+static void plain_write(truce_store *store, const char *update_json)
+{
+    bson_t *filter = test_bson("{'_id': 1}"), *update = test_bson(update_json);
+    bson_error_t error;
+
+    CHECK_OK(truce_update(store, "posts", filter, update, NULL, NULL, &error), error);
+    bson_destroy(filter);
+    bson_destroy(update);
+}
+
+static void forget(truce_store *store)
+{
+    static const char *const names[] = {"posts", "posts.revisions", "truce_conflicts"};
+    bson_t everything = BSON_INITIALIZER;
+    truce_write_options all = {.multi = true};
+    bson_error_t error;
+
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(truce_remove(store, names[i], &everything, &all, NULL, &error), error);
+}
+
+/* What is listed is what stands, and what is decided is what was listed. */
+static void shown(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 5);
+    bson_oid_t id;
+    bson_t entry, seen, *two = test_bson("{'version': 2}"), *none = test_bson("{'version': 77}");
+
+    forget(store);
+    id = make_conflict(revision);
+    SAVES("{'_id': 1, 'a': 8, 'b': 1, 'c': 1}", 2, SAVED, 3);
+    check_shown(revision, &id, 3, "{'_id': 1, 'a': 8, 'b': 1, 'c': 1}", "a", &seen);
+    SAVES("{'_id': 1, 'a': 8, 'b': 1, 'c': 1, 'd': 1}", 3, SAVED, 4);
+    check_shown(revision, &id, 4, "{'_id': 1, 'a': 8, 'b': 1, 'c': 1, 'd': 1}", "a", &entry);
+    bson_destroy(&entry);
+    plain_write(store, "{'$set': {'a': 9}}");
+    check_shown(revision, &id, 4, "{'_id': 1, 'a': 9, 'b': 1, 'c': 1, 'd': 1}", "a", &entry);
+    decide_seen(revision, &id, two, TRUCE_REVISION_CONFLICT);
+    decide_seen(revision, &id, none, TRUCE_REVISION_CONFLICT);
+    decide_seen(revision, &id, &seen, TRUCE_REVISION_CONFLICT);
+    plain_write(
+        store,
+        "{'$set': {'a': 10}}"); /* the number is that of what was seen, the document is not */
+    decide_seen(revision, &id, &entry, TRUCE_REVISION_CONFLICT);
+    bson_destroy(&entry);
+    check_shown(revision, &id, 4, "{'_id': 1, 'a': 10, 'b': 1, 'c': 1, 'd': 1}", "a", &entry);
+    SAVES("{'_id': 1, 'a': 10, 'b': 1, 'c': 1, 'd': 2}", 4, SAVED, 5); /* no disagreement */
+    decide_seen(revision, &id, &entry, TRUCE_REVISION_MERGED);
+    check_now(revision, "{'_id': 1, 'a': 3, 'b': 3, 'd': 2, 'version': {'$numberLong': '6'}}", 6);
+    bson_destroy(two);
+    bson_destroy(none);
+    bson_destroy(&seen);
+    bson_destroy(&entry);
+    truce_revision_free(revision);
+}
+
+TEST(an_entry_is_shown_and_decided_against_what_stands)
+{
+    on_every_store(shown);
+}
+
+/* By its number what was seen is what stands, or what is kept. */
+static void by_number(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 5);
+    bson_oid_t id;
+    bson_t *three = test_bson("{'version': 3}"), *gone = test_bson("{'version': -1}"), entry;
+
+    forget(store);
+    id = make_conflict(revision);
+    SAVES("{'_id': 1, 'a': 8, 'b': 1, 'c': 1}", 2, SAVED, 3);
+    decide_seen(revision, &id, gone, TRUCE_REVISION_CONFLICT);
+    decide_seen(revision, &id, three, TRUCE_REVISION_SAVED);
+    check_now(revision, "{'_id': 1, 'a': 3, 'b': 3, 'version': {'$numberLong': '4'}}", 4);
+    forget(store);
+    id = make_conflict(revision);
+    SAVES("{'_id': 1, 'a': 8, 'b': 1, 'c': 1}", 2, SAVED, 3);
+    SAVES("{'_id': 1, 'a': 8, 'b': 1, 'c': 1, 'd': 1}", 3, SAVED, 4);
+    decide_seen(revision, &id, three, TRUCE_REVISION_MERGED);
+    check_now(revision, "{'_id': 1, 'a': 3, 'b': 3, 'd': 1, 'version': {'$numberLong': '5'}}", 5);
+    forget(store);
+    id = make_conflict(revision);
+    SAVES("{'_id': 1, 'a': 1, 'b': 1, 'c': 1}", 2, SAVED, 3);
+    check_shown(revision, &id, 3, "{'_id': 1, 'a': 1, 'b': 1, 'c': 1}", NULL, &entry);
+    bson_destroy(&entry);
+    forget(store);
+    id = make_conflict(revision);
+    SAVES("{'_id': 1, 'a': 8, 'b': 1, 'c': 1}", 2, SAVED, 3);
+    check_shown(revision, &id, 3, "{'_id': 1, 'a': 8, 'b': 1, 'c': 1}", "a", &entry);
+    plain_write(store, "{'$set': {'a': 9}}"); /* the number is that of what was seen */
+    decide_seen(revision, &id, &entry, TRUCE_REVISION_CONFLICT);
+    bson_destroy(&entry);
+    bson_destroy(three);
+    bson_destroy(gone);
+    truce_revision_free(revision);
+}
+
+TEST(what_was_seen_can_be_named_by_its_number)
+{
+    on_every_store(by_number);
+}
+
+static void removed_since(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 5);
+    bson_value_t document_id = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 1};
+    bson_oid_t id;
+    bson_t entry, *unknown = test_bson("{'version': 77}");
+    truce_revision_result result;
+    bson_error_t error;
+
+    for (int theirs = 0; theirs < 2; theirs++) {
+        forget(store);
+        id = make_conflict(revision);
+        CHECK_OK(truce_revision_remove(revision, NULL, &document_id, 2, NULL, &result, &error),
+                 error);
+        truce_revision_result_release(&result);
+        decide_seen(revision, &id, NULL, TRUCE_REVISION_CONFLICT);
+        decide_seen(revision, &id, unknown, TRUCE_REVISION_CONFLICT);
+        check_shown(revision, &id, TRUCE_REVISION_NEW, NULL, "", &entry);
+        CHECK_OK(truce_revision_resolve(revision, NULL, &id,
+                                        theirs ? TRUCE_RESOLVE_THEIRS : TRUCE_RESOLVE_MINE, NULL,
+                                        &entry, &result, &error),
+                 error);
+        CHECK_INT(result.outcome, ==, theirs ? TRUCE_REVISION_UNCHANGED : TRUCE_REVISION_SAVED);
+        CHECK_INT(result.version, ==, theirs ? TRUCE_REVISION_NEW : 3);
+        CHECK_INT(open_conflicts(revision), ==, 0);
+        truce_revision_result_release(&result);
+        bson_destroy(&entry);
+    }
+    bson_destroy(unknown);
+    truce_revision_free(revision);
+}
+
+/* Theirs was nothing, and is something again. */
+static void there_again(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 5);
+    bson_t *gone = test_bson("{'version': -1}");
+    truce_revision_result result;
+    bson_error_t error;
+    bson_oid_t id;
+
+    forget(store);
+    id = make_conflict(revision);
+    CHECK_OK(truce_revision_resolve(revision, NULL, &id, TRUCE_RESOLVE_THEIRS, NULL, gone, &result,
+                                    &error),
+             error);
+    CHECK_INT(result.outcome, ==, TRUCE_REVISION_CONFLICT);
+    CHECK_INT(open_conflicts(revision), ==, 1);
+    truce_revision_result_release(&result);
+    bson_destroy(gone);
+    truce_revision_free(revision);
+}
+
+TEST(an_entry_of_a_document_that_is_there_again_stays_open)
+{
+    on_every_store(there_again);
+}
+
+TEST(an_entry_of_a_document_that_was_removed_is_decided)
+{
+    on_every_store(removed_since);
+}
+
+/* A handle without rules decides by those of the save; one that has some, by its own. */
+static void rules_of_the_save(truce_store *store)
+{
+    truce_revision *told = open_revision(store, "{'t': 'text', 'n': 'sum'}", 5), *revision = told;
+    truce_revision *plain = open_revision(store, NULL, 5),
+                   *others = open_revision(store, "{'t': 'mine'}", 5);
+    bson_t *mine = test_bson("{'_id': 1, 't': '1\\nb\\n3\\n4\\n', 'n': 4}"), entry;
+    truce_revision_result result;
+    bson_error_t error;
+    bson_oid_t id;
+
+    forget(store);
+    SAVES("{'_id': 1, 't': '1\\n2\\n3\\n4\\n', 'n': 1}", TRUCE_REVISION_NEW, SAVED, 1);
+    SAVES("{'_id': 1, 't': '1\\nB\\n3\\nD\\n', 'n': 2}", 1, SAVED, 2);
+    CHECK_OK(truce_revision_merge(told, NULL, mine, 1, NULL, &result, &error), error);
+    id = result.inbox;
+    truce_revision_result_release(&result);
+    CHECK_OK(truce_revision_conflict(plain, &id, &entry, &error), error);
+    CHECK(!has_conflict(&entry, "n", "both-changed"));
+    bson_destroy(&entry);
+    CHECK_OK(truce_revision_conflict(others, &id, &entry, &error), error);
+    CHECK(has_conflict(&entry, "n", "both-changed") && !has_conflict(&entry, "t", "both-changed"));
+    bson_destroy(&entry);
+    decide_seen(plain, &id, NULL, TRUCE_REVISION_SAVED);
+    check_now(plain, "{'_id': 1, 't': '1\\nb\\n3\\nD\\n', 'n': 5, 'version': {'$numberLong': '3'}}",
+              3);
+    bson_destroy(mine);
+    truce_revision_free(told);
+    truce_revision_free(plain);
+    truce_revision_free(others);
+}
+
+TEST(an_entry_keeps_the_rules_of_its_save)
+{
+    on_every_store(rules_of_the_save);
+}
+
+/* An entry that nobody can compare is listed as it was told; what names no number is refused. */
+static void strange_entries(truce_store *store)
+{
+    truce_revision *revision = open_revision(store, NULL, 5);
+    bson_t entry, *nothing = test_bson("{}"), *half = test_bson("{'version': 2.5}");
+    truce_revision_result result;
+    bson_error_t error;
+    bson_oid_t id;
+
+    forget(store);
+    id = make_conflict(revision);
+    plain_write(store, "{'$set': {'version': 'two'}}");
+    check_shown(revision, &id, 2, "{'_id': 1, 'a': 2, 'b': 1, 'c': 1}", "a", &entry);
+    bson_destroy(&entry);
+    CHECK_INT(open_conflicts(revision), ==, 1);
+    for (int i = 0; i < 2; i++) {
+        CHECK_STATUS(TRUCE_INVALID,
+                     truce_revision_resolve(revision, NULL, &id, TRUCE_RESOLVE_MINE, NULL,
+                                            i ? half : nothing, &result, &error),
+                     error);
+        truce_revision_result_release(&result);
+    }
+    bson_oid_init_from_string(&id, "6560f0c2a1b2c3d4e5f60718");
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_revision_conflict(revision, &id, &entry, &error), error);
+    bson_destroy(&entry);
+    bson_destroy(nothing);
+    bson_destroy(half);
+    truce_revision_free(revision);
+}
+
+TEST(an_entry_that_cannot_be_compared_is_shown_as_it_was_told)
+{
+    on_every_store(strange_entries);
 }
 
 static bson_oid_t conflicts_with(truce_revision *revision, const char *text, int64_t version)
@@ -619,9 +899,9 @@ static void decided_together(truce_store *store)
     (void)conflicts_with(revision, "{'_id': 1, 'a': 3, 'b': 1}", 1);
     (void)conflicts_with(revision, "{'_id': 1, 'a': 5, 'b': 1}", 1);
     CHECK_INT(open_conflicts(revision), ==, 4);
-    CHECK_OK(
-        truce_revision_resolve(revision, NULL, &first, TRUCE_RESOLVE_MINE, NULL, &result, &error),
-        error);
+    CHECK_OK(truce_revision_resolve(revision, NULL, &first, TRUCE_RESOLVE_MINE, NULL, NULL, &result,
+                                    &error),
+             error);
     truce_revision_result_release(&result);
     CHECK_INT(open_conflicts(revision), ==, 1);
     truce_revision_free(revision);
@@ -642,9 +922,9 @@ static void refused_together(truce_store *store)
     (void)conflicts_with(revision, "{'_id': 1, 'a': 3}", 2);
     (void)conflicts_with(revision, "{'_id': 1, 'a': 5}", 2);
     CHECK_INT(open_conflicts(revision), ==, 3);
-    CHECK_OK(
-        truce_revision_resolve(revision, NULL, &first, TRUCE_RESOLVE_THEIRS, NULL, &result, &error),
-        error);
+    CHECK_OK(truce_revision_resolve(revision, NULL, &first, TRUCE_RESOLVE_THEIRS, NULL, NULL,
+                                    &result, &error),
+             error);
     truce_revision_result_release(&result);
     CHECK_INT(open_conflicts(revision), ==, 1);
     truce_revision_free(revision);

@@ -28,15 +28,14 @@
  *     revision_base.c   is what stands there what was read?
  *     revision_direct.c the usual save as one write
  *     revision_keep.c   versions that were replaced
- *     revision_inbox.c  conflicts kept for somebody to decide
+ *     revision_entry.c  conflicts kept for somebody to decide: what an entry is, and shows
+ *     revision_inbox.c  their decisions
  *     revision_patch.c  saves that are said as patches; the differences of documents
  *     revision_http.c   ETags and conditions of HTTP
  */
 #include "patterns/revision/revision.h"
 
-#include "base/clock.h"
 #include "base/deadline.h"
-#include "base/fingerprint.h"
 #include "base/limits.h"
 #include "bson/number.h"
 #include "query/incoming.h"
@@ -136,7 +135,7 @@ truce_status truce__revision_write(truce_revision *revision, truce_commit *commi
 
 /* ---- conflicts as data ------------------------------------------------------------------------ */
 
-static void append_one(bson_t *conflicts, const char *path, const char *kind)
+void truce__revision_append_conflict(bson_t *conflicts, const char *path, const char *kind)
 {
     char key[12];
     bson_t one;
@@ -175,51 +174,9 @@ static void describe_whole(struct revision_save *save, const struct contents *co
 {
     bson_t conflicts = BSON_INITIALIZER;
 
-    append_one(&conflicts, "", kind);
+    truce__revision_append_conflict(&conflicts, "", kind);
     describe(save, contents, number, &conflicts);
     bson_destroy(&conflicts);
-}
-
-/* The same edit of the same version, however often it is sent, is one entry. */
-static void name_entry(const struct revision_save *save, const bson_value_t *id, bson_oid_t *name)
-{
-    struct fingerprint sum = {0};
-    bson_t edit = BSON_INITIALIZER;
-
-    BSON_APPEND_UTF8(&edit, "collection", save->revision->collection);
-    BSON_APPEND_VALUE(&edit, "id", id);
-    BSON_APPEND_INT64(&edit, "version", save->version);
-    BSON_APPEND_DOCUMENT(&edit, "mine", save->mine);
-    truce__fingerprint_add(&sum, bson_get_data(&edit), edit.len);
-    memcpy(name->bytes, &sum.high, 8);
-    memcpy(name->bytes + 8, &sum.low, 4);
-    bson_destroy(&edit);
-}
-
-/* One that is there, decided or not, is open again, and against what stands now. */
-static truce_status put_into_inbox(struct revision_save *save, truce_commit *commit,
-                                   const bson_value_t *id, bson_error_t *error)
-{
-    bson_t entry = BSON_INITIALIZER, there;
-    bson_value_t name = {.value_type = BSON_TYPE_OID};
-    truce_status status;
-
-    name_entry(save, id, &name.value.v_oid);
-    save->result->inbox = name.value.v_oid;
-    BSON_APPEND_OID(&entry, "_id", &save->result->inbox);
-    BSON_APPEND_UTF8(&entry, "collection", save->revision->collection);
-    BSON_APPEND_VALUE(&entry, "id", id);
-    BSON_APPEND_UTF8(&entry, "state", "open");
-    BSON_APPEND_DATE_TIME(&entry, "at", truce__clock_wall_ms());
-    bson_concat(&entry, &save->result->conflict);
-    status = truce_commit_read(commit, CONFLICTS, &name, &there, error);
-    if (status == TRUCE_NOT_FOUND)
-        status = truce_commit_insert(commit, CONFLICTS, &entry, error);
-    else if (!status)
-        status = truce_commit_replace(commit, CONFLICTS, &name, NULL, &entry, error);
-    bson_destroy(&there);
-    bson_destroy(&entry);
-    return status;
 }
 
 /* ---- one save --------------------------------------------------------------------------------- */
@@ -277,7 +234,7 @@ static truce_status find_base(struct revision_save *save, truce_commit *commit,
 static truce_status describe_stale(struct revision_save *save, const struct contents *contents,
                                    int64_t number, bson_error_t *error)
 {
-    struct merge_options options = {.rules = save->revision->rules};
+    struct merge_options options = {.rules = save->rules};
     bson_t merged, conflicts;
     truce_status status;
 
@@ -289,7 +246,7 @@ static truce_status describe_stale(struct revision_save *save, const struct cont
         truce__value_document(&contents->base), truce__value_document(&contents->mine),
         truce__value_document(&contents->theirs), &options, &merged, &conflicts, error);
     if (!status) {
-        append_one(&conflicts, "", "stale");
+        truce__revision_append_conflict(&conflicts, "", "stale");
         describe(save, contents, number, &conflicts);
     }
     bson_destroy(&merged);
@@ -302,7 +259,7 @@ static truce_status merge(struct revision_save *save, truce_commit *commit, cons
                           bson_error_t *error)
 {
     struct merge_options options = {
-        .rules = save->revision->rules, .strict = save->revision->strict, .mine_is_newer = true};
+        .rules = save->rules, .strict = save->revision->strict, .mine_is_newer = true};
     bson_t merged, conflicts;
     truce_status status;
 
@@ -345,7 +302,7 @@ static truce_status save_stale(struct revision_save *save, truce_commit *commit,
     else
         status = merge(save, commit, id, theirs, number, contents, error);
     if (!status && save->inbox && save->result->outcome == TRUCE_REVISION_CONFLICT)
-        status = put_into_inbox(save, commit, id, error);
+        status = truce__revision_put_entry(save, commit, id, error);
     return status;
 }
 
@@ -439,6 +396,7 @@ static truce_status save(truce_revision *revision, truce_commit *commit, const b
                          truce_revision_result *result, bson_error_t *error)
 {
     struct revision_save one = {.revision = revision,
+                                .rules = revision->rules,
                                 .mine = mine,
                                 .base = base,
                                 .version = version,
@@ -556,7 +514,7 @@ static truce_status remove_in(truce_commit *commit, void *arg, bson_error_t *err
         bson_t conflicts = BSON_INITIALIZER;
 
         truce__revision_set_document(revision, result, &content, number);
-        append_one(&conflicts, "", "stale");
+        truce__revision_append_conflict(&conflicts, "", "stale");
         bson_append_int64(&result->conflict, "version", 7, number);
         BSON_APPEND_DOCUMENT(&result->conflict, "theirs", &content);
         BSON_APPEND_ARRAY(&result->conflict, "conflicts", &conflicts);

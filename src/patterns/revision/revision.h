@@ -16,6 +16,7 @@ struct truce_revision {
     char *collection, *version;
     char *kept; /* "<collection>.revisions" */
     struct merge_rules *rules;
+    char *rules_text; /* as the entries of the inbox keep them; NULL: there are none */
     bool strict, inbox;
     uint32_t keep, deadline_ms, tries_max;
     int64_t keep_ms;
@@ -75,6 +76,7 @@ truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit
 
 struct revision_save {
     truce_revision *revision;
+    const struct merge_rules *rules;
     const bson_t *mine, *base; /* base NULL: from what is kept, and the number alone is compared */
     int64_t version;
     bool merges;
@@ -83,9 +85,29 @@ struct revision_save {
 };
 truce_status truce__revision_save_in(truce_commit *commit, void *save, bson_error_t *error);
 
+/* Adds {path, kind} to the array. */
+void truce__revision_append_conflict(bson_t *conflicts, const char *path, const char *kind);
+
 /* The answer's document: `content` with that number. */
 void truce__revision_set_document(const truce_revision *revision, truce_revision_result *result,
                                   const bson_t *content, int64_t number);
+
+/* ---- revision_entry.c: the entries of the inbox ---- */
+
+/* In a commit whose save is a conflict: one that is there, decided or not, is open again. */
+truce_status truce__revision_put_entry(struct revision_save *save, truce_commit *commit,
+                                       const bson_value_t *id, bson_error_t *error);
+
+/* Of the handle; where it has none, those of the save that told the entry: into `*kept`, which the caller frees. */
+const struct merge_rules *truce__revision_entry_rules(const truce_revision *revision,
+                                                      const bson_t *entry,
+                                                      struct merge_rules **kept);
+
+/* The entry against a document (NULL: there is none) of that number. `shown` is initialised; with an error
+ * it is the entry as it was told. */
+truce_status truce__revision_entry_against(const truce_revision *revision, const bson_t *entry,
+                                           const bson_t *theirs, int64_t number, bson_t *shown,
+                                           bson_error_t *error);
 
 /* ---- revision_direct.c ---- */
 

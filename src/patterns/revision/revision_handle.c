@@ -42,6 +42,8 @@ truce_revision *truce_revision_new(truce_store *store, const truce_revision_opti
     if (truce__check_optional(options->rules, "document of rules", &revision->refusal) ||
         truce__merge_rules_new(options->rules, &revision->rules, &revision->refusal))
         revision->refused = true;
+    else if (options->rules && !bson_empty(options->rules))
+        revision->rules_text = bson_as_canonical_extended_json(options->rules, NULL);
     return revision;
 }
 
@@ -50,6 +52,7 @@ void truce_revision_free(truce_revision *revision)
     if (!revision)
         return;
     truce__merge_rules_free(revision->rules);
+    bson_free(revision->rules_text);
     bson_free(revision->collection);
     bson_free(revision->version);
     bson_free(revision->kept);

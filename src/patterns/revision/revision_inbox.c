@@ -1,26 +1,37 @@
 /*
- * Conflicts kept for somebody to decide, in `truce_conflicts`:
+ * Decisions of the entries of the inbox (revision_entry.c).
  *
- *     {_id, collection, id, state: "open", at, version, base?, mine, theirs, conflicts}
+ * A decision is made against a revision: the one that was seen. It is made of base, mine and what was seen, and
+ * saved like any late save, with what was seen as its base. So what was saved since is merged with it.
+ * The save and the closing of the entry (state "resolved") are one commit, so of two who decide at once one
+ * finds nothing open any more. So is the closing of those that say the same: the same edit of the document, read
+ * under another number, or one that is in what stands now whole.
  *
- * The _id is made of what was sent (collection, id, version, document), so an edit that is sent again is the
- * same entry, told against what stands then.
+ * What was seen is named by the entry as it was shown (number and document), by its number alone, or it is what the
+ * entry was told against. Of a number alone the document is that of the entry, what stands now, or what is kept.
  *
- * A resolution is made against what theirs was when the conflict arose. If the document has changed
- * since, it is merged with that like any late save: base is the old theirs. The save and the closing
- * of the conflict (state "resolved") are one commit, so of two who decide at once one finds nothing
- * open any more. So is the closing of those that say the same: the same edit of the document, read under
- * another number, or one that is in what stands now whole. A new disagreement leaves the entry open, against what stands
- * now.
+ *   1. No change that stands and was not seen is overwritten by a decision: it disagrees with it, or is merged.
+ *   2. Where they disagree, or where what was seen is not known any more, nothing is saved, and the entry stays open,
+ *      told against what stands now, be it that the document was removed. So every entry can be decided by who looks again.
  */
 #include "patterns/revision/revision.h"
+
+#include "bson/number.h"
+#include "query/incoming.h"
 
 struct resolving {
     truce_revision *revision;
     const bson_oid_t *conflict;
     truce_resolution resolution;
-    const bson_t *document;
+    const bson_t *document, *seen;
     truce_revision_result *result;
+};
+
+/* A document as it stands, or was seen to stand. */
+struct standing {
+    int64_t number;
+    bool exists;
+    bson_t content;
 };
 
 static bool is_open(const struct resolving *resolving, const bson_t *entry)
@@ -33,62 +44,144 @@ static bool is_open(const struct resolving *resolving, const bson_t *entry)
            !strcmp(bson_iter_utf8(&iter, NULL), resolving->revision->collection);
 }
 
+/* ---- what stands, and what was seen ---- */
+
+static int64_t number_in(const bson_t *document)
+{
+    struct value value = truce__value_field(truce__value_document(document), "version", 7);
+    int64_t number;
+
+    return truce__value_is_number(value) && truce__number_to_int64(value, &number) && number >= 0
+               ? number
+               : TRUCE_REVISION_NEW;
+}
+
+static void take_content(const truce_revision *revision, const bson_t *document,
+                         struct standing *to)
+{
+    bson_destroy(&to->content);
+    truce__revision_content(revision, document, &to->content);
+    to->exists = true;
+}
+
+static truce_status read_now(const struct resolving *resolving, truce_commit *commit,
+                             const bson_value_t *id, struct standing *now, bson_error_t *error)
+{
+    bson_t document;
+    truce_status status =
+        truce_commit_read(commit, resolving->revision->collection, id, &document, error);
+
+    now->number = TRUCE_REVISION_NEW;
+    if (!status)
+        status = truce__revision_number(resolving->revision, &document, &now->number, error);
+    if (!status)
+        take_content(resolving->revision, &document, now);
+    bson_destroy(&document);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* *known false: there is no telling what that number was. */
+static truce_status find_seen(const struct resolving *resolving, truce_commit *commit,
+                              const bson_value_t *id, const bson_t *entry,
+                              const struct standing *now, struct standing *seen, bool *known,
+                              bson_error_t *error)
+{
+    truce_revision *revision = resolving->revision;
+    const bson_t *named = resolving->seen ? resolving->seen : entry;
+    truce_status status = TRUCE_OK;
+    bson_t theirs;
+
+    *known = true;
+    seen->number = number_in(named);
+    if (truce__value_subdocument(named, "theirs", &theirs) ||
+        (seen->number == number_in(entry) && truce__value_subdocument(entry, "theirs", &theirs))) {
+        take_content(revision, &theirs, seen);
+    } else if (now->exists && seen->number == now->number) {
+        take_content(revision, &now->content, seen);
+    } else if (seen->number != TRUCE_REVISION_NEW) {
+        status = truce__revision_kept(revision, commit, id, seen->number, &theirs, error);
+        *known = !status;
+        if (!status)
+            take_content(revision, &theirs, seen);
+        bson_destroy(&theirs);
+    }
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* ---- the decision ---- */
+
 /* What is to be saved; `made` is initialised by the caller. */
-static truce_status decide(const struct resolving *resolving, const bson_t *entry, bson_t *made,
-                           bson_error_t *error)
+static truce_status decide(const struct resolving *resolving, const bson_t *entry,
+                           const struct standing *seen, const struct merge_rules *rules,
+                           bson_t *made, bson_error_t *error)
 {
     bool for_mine = resolving->resolution == TRUCE_RESOLVE_MINE;
-    struct merge_options options = {.rules = resolving->revision->rules,
+    struct merge_options options = {.rules = rules,
                                     .mine_is_newer = true,
                                     .settle = for_mine ? MERGE_SETTLE_MINE : MERGE_SETTLE_THEIRS};
-    bson_t base, mine, theirs, conflicts;
-    bool has_base = truce__value_subdocument(entry, "base", &base), has_theirs;
+    bson_t base, mine, conflicts;
     truce_status status;
 
     if (resolving->resolution == TRUCE_RESOLVE_DOCUMENT) {
         truce__revision_content(resolving->revision, resolving->document, made);
         return TRUCE_OK;
     }
-    has_theirs = truce__value_subdocument(entry, "theirs", &theirs);
     if (!truce__value_subdocument(entry, "mine", &mine))
         return truce__fail(TRUCE_CORRUPT, error, "the conflict has no document \"mine\"");
-    if (!has_base || !has_theirs) {
-        bson_concat(made, for_mine || !has_theirs ? &mine : &theirs);
+    if (!seen->exists || !truce__value_subdocument(entry, "base", &base)) {
+        bson_concat(made, for_mine || !seen->exists ? &mine : &seen->content);
         return TRUCE_OK;
     }
     bson_destroy(made);
     status = truce__merge(truce__value_document(&base), truce__value_document(&mine),
-                          truce__value_document(&theirs), &options, made, &conflicts, error);
+                          truce__value_document(&seen->content), &options, made, &conflicts, error);
     bson_destroy(&conflicts);
     return status;
 }
 
-/* The document was removed, and theirs is to stand. */
-static bool nothing_to_save(const struct resolving *resolving, const bson_t *entry)
-{
-    bson_t theirs;
-
-    return resolving->resolution == TRUCE_RESOLVE_THEIRS &&
-           !truce__value_subdocument(entry, "theirs", &theirs);
-}
-
 static truce_status save_decision(const struct resolving *resolving, truce_commit *commit,
-                                  const bson_t *entry, bson_error_t *error)
+                                  const bson_t *entry, const struct standing *seen,
+                                  bson_error_t *error)
 {
-    struct revision_save save = {
-        .revision = resolving->revision, .merges = true, .result = resolving->result};
-    bson_t theirs, made = BSON_INITIALIZER;
-    bson_iter_t iter;
-    truce_status status = decide(resolving, entry, &made, error);
+    struct revision_save save = {.revision = resolving->revision,
+                                 .merges = true,
+                                 .version = seen->number,
+                                 .base = seen->exists ? &seen->content : NULL,
+                                 .result = resolving->result};
+    struct merge_rules *kept;
+    bson_t made = BSON_INITIALIZER;
+    truce_status status;
 
+    save.rules = truce__revision_entry_rules(resolving->revision, entry, &kept);
+    status = decide(resolving, entry, seen, save.rules, &made, error);
     save.mine = &made;
-    save.base = truce__value_subdocument(entry, "theirs", &theirs) ? &theirs : NULL;
-    save.version = bson_iter_init_find(&iter, entry, "version") && BSON_ITER_HOLDS_INT64(&iter)
-                       ? bson_iter_int64(&iter)
-                       : TRUCE_REVISION_NEW;
     if (!status)
         status = truce__revision_save_in(commit, &save, error);
+    truce__merge_rules_free(kept);
     bson_destroy(&made);
+    return status;
+}
+
+/* What was seen to be removed and what was seen to stand are decided where that still holds, or is known. */
+static truce_status decide_against(const struct resolving *resolving, truce_commit *commit,
+                                   const bson_value_t *id, const bson_t *entry,
+                                   const struct standing *now, bson_error_t *error)
+{
+    struct standing seen = {.content = BSON_INITIALIZER};
+    truce_revision_result *result = resolving->result;
+    bool known;
+    truce_status status = find_seen(resolving, commit, id, entry, now, &seen, &known, error);
+
+    if (!status && (!known || seen.exists != now->exists)) {
+        result->outcome = TRUCE_REVISION_CONFLICT;
+        if (now->exists)
+            truce__revision_set_document(resolving->revision, result, &now->content, now->number);
+    } else if (!status && !seen.exists && resolving->resolution == TRUCE_RESOLVE_THEIRS) {
+        result->outcome = TRUCE_REVISION_UNCHANGED;
+    } else if (!status) {
+        status = save_decision(resolving, commit, entry, &seen, error);
+    }
+    bson_destroy(&seen.content);
     return status;
 }
 
@@ -108,7 +201,8 @@ static truce_status close_entry(truce_commit *commit, const bson_value_t *id, bs
 /* Is everything that the entry's edit changed in `now`? */
 static bool is_contained(const struct resolving *resolving, const bson_t *entry, const bson_t *now)
 {
-    struct merge_options options = {.rules = resolving->revision->rules, .mine_is_newer = true};
+    struct merge_options options = {.mine_is_newer = true};
+    struct merge_rules *kept;
     bson_t base, mine, merged, conflicts;
     bson_error_t ignored;
     bool same;
@@ -116,9 +210,11 @@ static bool is_contained(const struct resolving *resolving, const bson_t *entry,
     if (!truce__value_subdocument(entry, "base", &base) ||
         !truce__value_subdocument(entry, "mine", &mine))
         return false;
+    options.rules = truce__revision_entry_rules(resolving->revision, entry, &kept);
     same = !truce__merge(truce__value_document(&base), truce__value_document(&mine),
                          truce__value_document(now), &options, &merged, &conflicts, &ignored) &&
            bson_empty(&conflicts) && bson_equal(&merged, now);
+    truce__merge_rules_free(kept);
     bson_destroy(&merged);
     bson_destroy(&conflicts);
     return same;
@@ -193,34 +289,69 @@ static truce_status close_same(const struct resolving *resolving, truce_commit *
     return status;
 }
 
-/* The entry stays open: what the decision disagrees with is what stands now. */
-static truce_status follow(const struct resolving *resolving, truce_commit *commit,
-                           const bson_value_t *id, const bson_t *entry, bson_error_t *error)
+/* ---- the whole ---- */
+
+/* The answer is the entry against what stands now. */
+static void tell(const struct resolving *resolving, const bson_t *told)
 {
-    struct merge_options options = {.rules = resolving->revision->rules, .mine_is_newer = true};
-    bson_t base, mine, theirs, merged, conflicts, changed, *update;
+    static const char *const sides[] = {"base", "mine", "theirs"};
+    bson_t *conflict = &resolving->result->conflict, conflicts = BSON_INITIALIZER, field;
+    bson_iter_t list, iter;
+
+    bson_reinit(conflict);
+    bson_append_int64(conflict, "version", 7, number_in(told));
+    for (int i = 0; i < 3; i++) {
+        if (truce__value_subdocument(told, sides[i], &field))
+            bson_append_document(conflict, sides[i], -1, &field);
+    }
+    if (bson_iter_init_find(&list, told, "conflicts") && bson_iter_recurse(&list, &iter)) {
+        while (bson_iter_next(&iter))
+            bson_append_iter(&conflicts, NULL, -1, &iter);
+    }
+    truce__revision_append_conflict(&conflicts, "", "stale");
+    BSON_APPEND_ARRAY(conflict, "conflicts", &conflicts);
+    bson_destroy(&conflicts);
+    resolving->result->inbox = *resolving->conflict;
+}
+
+/* The entry stays open: what the decision disagrees with is what stands now. */
+static truce_status leave_open(const struct resolving *resolving, truce_commit *commit,
+                               const bson_value_t *entry_id, const bson_t *entry,
+                               const struct standing *now, bson_error_t *error)
+{
+    bson_t told;
+    truce_status status = truce__revision_entry_against(
+        resolving->revision, entry, now->exists ? &now->content : NULL, now->number, &told, error);
+
+    if (!status)
+        status = truce_commit_replace(commit, CONFLICTS, entry_id, NULL, &told, error);
+    if (!status)
+        tell(resolving, &told);
+    bson_destroy(&told);
+    return status;
+}
+
+static truce_status resolve_entry(const struct resolving *resolving, truce_commit *commit,
+                                  const bson_value_t *entry_id, const bson_t *entry,
+                                  bson_error_t *error)
+{
+    struct standing now = {.content = BSON_INITIALIZER};
+    bson_iter_t id;
     truce_status status;
 
-    if (!truce__value_subdocument(entry, "base", &base) ||
-        !truce__value_subdocument(entry, "mine", &mine) ||
-        resolving->result->version == TRUCE_REVISION_NEW)
-        return TRUCE_OK;
-    truce__revision_content(resolving->revision, &resolving->result->document, &theirs);
-    status = truce__merge(truce__value_document(&base), truce__value_document(&mine),
-                          truce__value_document(&theirs), &options, &merged, &conflicts, error);
-    if (!status) {
-        bson_init(&changed);
-        BSON_APPEND_INT64(&changed, "version", resolving->result->version);
-        BSON_APPEND_DOCUMENT(&changed, "theirs", &theirs);
-        BSON_APPEND_ARRAY(&changed, "conflicts", &conflicts);
-        update = BCON_NEW("$set", BCON_DOCUMENT(&changed));
-        status = truce_commit_update(commit, CONFLICTS, id, NULL, update, error);
-        bson_destroy(update);
-        bson_destroy(&changed);
+    if (!bson_iter_init_find(&id, entry, "id"))
+        return truce__fail(TRUCE_CORRUPT, error, "the conflict has no field \"id\"");
+    status = read_now(resolving, commit, bson_iter_value(&id), &now, error);
+    if (!status)
+        status = decide_against(resolving, commit, bson_iter_value(&id), entry, &now, error);
+    if (!status && resolving->result->outcome == TRUCE_REVISION_CONFLICT) {
+        status = leave_open(resolving, commit, entry_id, entry, &now, error);
+    } else if (!status) {
+        status = close_entry(commit, entry_id, error);
+        if (!status)
+            status = close_same(resolving, commit, entry, error);
     }
-    bson_destroy(&merged);
-    bson_destroy(&conflicts);
-    bson_destroy(&theirs);
+    bson_destroy(&now.content);
     return status;
 }
 
@@ -242,44 +373,42 @@ static truce_status resolve_in(truce_commit *commit, void *arg, bson_error_t *er
     if (!status && !is_open(resolving, &entry))
         status = truce__fail(TRUCE_NOT_FOUND, error, "the conflict is resolved, or not of \"%s\"",
                              resolving->revision->collection);
-    if (!status && nothing_to_save(resolving, &entry))
-        resolving->result->outcome = TRUCE_REVISION_UNCHANGED;
-    else if (!status)
-        status = save_decision(resolving, commit, &entry, error);
-    if (!status && resolving->result->outcome == TRUCE_REVISION_CONFLICT)
-        status = follow(resolving, commit, &id, &entry, error);
-    else if (!status)
-        status = close_entry(commit, &id, error);
-    if (!status && resolving->result->outcome != TRUCE_REVISION_CONFLICT)
-        status = close_same(resolving, commit, &entry, error);
+    if (!status)
+        status = resolve_entry(resolving, commit, &id, &entry, error);
     bson_destroy(&entry);
     return status;
 }
 
+static truce_status check_seen(const bson_t *seen, bson_error_t *error)
+{
+    truce_status status = truce__check_optional(seen, "entry that was seen", error);
+    struct value number;
+    int64_t ignored;
+
+    if (status || !seen)
+        return status;
+    number = truce__value_field(truce__value_document(seen), "version", 7);
+    if (truce__value_is_number(number) && truce__number_to_int64(number, &ignored))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_INVALID, error,
+                       "the entry that was seen has a whole number \"version\"");
+}
+
 truce_status truce_revision_resolve(truce_revision *revision, truce_commit *commit,
                                     const bson_oid_t *conflict, truce_resolution resolution,
-                                    const bson_t *document, truce_revision_result *result,
-                                    bson_error_t *error)
+                                    const bson_t *document, const bson_t *seen,
+                                    truce_revision_result *result, bson_error_t *error)
 {
-    struct resolving resolving = {revision, conflict, resolution, document, result};
+    struct resolving resolving = {revision, conflict, resolution, document, seen, result};
+    truce_status status = truce__check_optional(document, "document", error);
 
     *result = (truce_revision_result){.document = BSON_INITIALIZER, .conflict = BSON_INITIALIZER};
+    if (!status)
+        status = check_seen(seen, error);
+    if (status)
+        return status;
     if ((resolution == TRUCE_RESOLVE_DOCUMENT) != (document != NULL))
         return truce__fail(TRUCE_INVALID, error,
                            "a document goes with a resolution by document, and with no other");
     return truce__revision_write(revision, commit, resolve_in, &resolving, error);
-}
-
-truce_status truce_revision_conflicts(truce_revision *revision, truce_cursor **cursor,
-                                      bson_error_t *error)
-{
-    bson_t *filter =
-        BCON_NEW("collection", BCON_UTF8(revision->collection), "state", BCON_UTF8("open"));
-    bson_t *sort = BCON_NEW("at", BCON_INT32(1), "_id", BCON_INT32(1));
-    truce_find_options options = {.sort = sort};
-    truce_status status = truce_find(revision->store, CONFLICTS, filter, &options, cursor, error);
-
-    bson_destroy(filter);
-    bson_destroy(sort);
-    return status;
 }

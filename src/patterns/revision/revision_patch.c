@@ -84,7 +84,9 @@ static truce_status apply(const struct patching *patching, const bson_t *before,
 static truce_status patch_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct patching *patching = arg;
-    struct revision_save save = {.revision = patching->revision, .result = patching->result};
+    struct revision_save save = {.revision = patching->revision,
+                                 .rules = patching->revision->rules,
+                                 .result = patching->result};
     bson_t theirs, content, after = BSON_INITIALIZER;
     truce_status status =
         truce_commit_read(commit, patching->revision->collection, patching->id, &theirs, error);
