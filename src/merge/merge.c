@@ -295,17 +295,21 @@ struct builder_mark truce__merge_open(struct merge *merge, const char *key, uint
                : truce__builder_open_element(&merge->out, type);
 }
 
-/* Both added an array: as if they had added to an empty one. */
-static bool merge_added_arrays(struct merge *merge, const char *key, uint32_t key_length,
-                               const struct merge_three *three, bool as_set)
+/* Both added an array, or a field that is a document: as if they had added to an empty one. Two elements
+ * of an array under one identity may be different things, whose fields are not to be mixed. */
+static bool merge_both_added(struct merge *merge, const char *key, uint32_t key_length,
+                             const struct merge_three *three, bool as_set)
 {
     static const uint8_t empty[] = {5, 0, 0, 0, 0};
     const struct merge_three added = {
-        {empty, sizeof empty, BSON_TYPE_ARRAY}, three->mine, three->theirs};
+        {empty, sizeof empty, three->mine.type}, three->mine, three->theirs};
 
-    return !three->base.type && three->mine.type == BSON_TYPE_ARRAY &&
-           three->theirs.type == BSON_TYPE_ARRAY &&
-           truce__merge_array(merge, key, key_length, &added, as_set);
+    if (three->base.type || three->mine.type != three->theirs.type)
+        return false;
+    if (three->mine.type == BSON_TYPE_ARRAY)
+        return truce__merge_array(merge, key, key_length, &added, as_set);
+    return three->mine.type == BSON_TYPE_DOCUMENT && key &&
+           merge_as_documents(merge, key, key_length, &added);
 }
 
 static bool all_are(const struct merge_three *three, uint8_t type)
@@ -342,7 +346,7 @@ static void merge_changed(struct merge *merge, const char *key, uint32_t key_len
     } else if (all_are(three, BSON_TYPE_ARRAY) &&
                truce__merge_array(merge, key, key_length, three, policy == MERGE_UNION)) {
         return;
-    } else if (merge_added_arrays(merge, key, key_length, three, policy == MERGE_UNION)) {
+    } else if (merge_both_added(merge, key, key_length, three, policy == MERGE_UNION)) {
         return;
     } else if (policy != MERGE_SUM && truce__value_identical(three->mine, three->theirs)) {
         decided = three->mine;
