@@ -135,8 +135,8 @@ static int64_t measure(struct side_process *side, const struct bench_target *tar
         return -1;
     }
     FIGURE(target->name, shown, {"per_second", (double)round->operations / round->seconds},
-           {"p50_us", histogram_us(&round->latencies, 0.5)},
-           {"p99_us", histogram_us(&round->latencies, 0.99)},
+           {"p50_us", truce__histogram_us(&round->latencies, 0.5)},
+           {"p99_us", truce__histogram_us(&round->latencies, 0.99)},
            {"memory_mb", (double)round->used.memory / 1e6});
     changed += round->operations;
     return changed * find_workload(name)->changes;
@@ -516,7 +516,7 @@ int main(int argc, char **argv)
     parse(argc, argv);
     start_targets();
     usage_disk(bench_directory(), 500, disk);
-    BSON_APPEND_DOUBLE(&growth.out, "fdatasync_us", histogram_us(disk, 0.5));
+    BSON_APPEND_DOUBLE(&growth.out, "fdatasync_us", truce__histogram_us(disk, 0.5));
     BSON_APPEND_ARRAY_BEGIN(&growth.out, "growth", &growth.figures);
     for (int i = 0; i < growth.sizes_count; i++) {
         documents_want(growth.sizes[i]);

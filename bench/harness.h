@@ -17,8 +17,8 @@
  */
 #include <stdatomic.h>
 
+#include "base/histogram.h"
 #include "bench/bench.h"
-#include "bench/histogram.h"
 #include "bench/usage.h"
 #include "truce/truce.h"
 

@@ -35,7 +35,7 @@ void figure_add(struct figure *figure, int number, const struct bench_round *rou
     figure->cpu_seconds += round->used.cpu_seconds;
     figure->bytes_written += round->used.bytes_written;
     figure->memory = round->used.memory;
-    histogram_merge(&figure->latencies, &round->latencies, 0);
+    truce__histogram_merge(&figure->latencies, &round->latencies, 0);
 }
 
 double figure_rate(const struct figure *figure)
@@ -121,7 +121,7 @@ static void show_disk(const struct figure *figure)
     if (figure->workload->reads || figure->target->not_durable)
         printf(" %9s", "-");
     else
-        printf(" %9.0f", histogram_us(&figure->disk, 0.5));
+        printf(" %9.0f", truce__histogram_us(&figure->disk, 0.5));
 }
 
 static void report_figure(const struct figures *figures, const struct figure *figure)
@@ -136,9 +136,11 @@ static void report_figure(const struct figures *figures, const struct figure *fi
         return;
     }
     printf("  %-26s %7d %11.0f %6.0f %% %9.0f %9.0f %9.0f %10.0f", name, figure->callers,
-           figure_rate(figure), figure_spread(figure) * 100, histogram_us(&figure->latencies, 0.5),
-           histogram_us(&figure->latencies, 0.99), histogram_us(&figure->latencies, 0.999),
-           histogram_longest_us(&figure->latencies));
+           figure_rate(figure), figure_spread(figure) * 100,
+           truce__histogram_us(&figure->latencies, 0.5),
+           truce__histogram_us(&figure->latencies, 0.99),
+           truce__histogram_us(&figure->latencies, 0.999),
+           truce__histogram_longest_us(&figure->latencies));
     show_disk(figure);
     printf(" %8.1f %8.0f %7.0f", each(figure, figure->cpu_seconds * 1e6),
            each(figure, (double)figure->bytes_written), (double)figure->memory / 1e6);
@@ -223,8 +225,8 @@ void report_conditions(const struct conditions *c, const struct bench_target *ta
     printf("\n%ld cores, %.0f GB of memory; fdatasync %.0f us before and %.0f after (p99: %.0f, "
            "%.0f); real-time scheduling: %s; callers: %s; %d to %d rounds of %.2f s\n",
            sysconf(_SC_NPROCESSORS_ONLN), (double)memory_bytes() / 1e9,
-           histogram_us(&c->before, 0.5), histogram_us(&c->after, 0.5),
-           histogram_us(&c->before, 0.99), histogram_us(&c->after, 0.99),
+           truce__histogram_us(&c->before, 0.5), truce__histogram_us(&c->after, 0.5),
+           truce__histogram_us(&c->before, 0.99), truce__histogram_us(&c->after, 0.99),
            c->real_time ? "yes" : "no", bench_processes ? "processes" : "threads", c->rounds_min,
            c->rounds, c->seconds);
     for (int i = 0; i < count; i++) {
@@ -243,8 +245,8 @@ static void append_disk(bson_t *document, const char *key, const struct histogra
     bson_t child;
 
     bson_append_document_begin(document, key, -1, &child);
-    BSON_APPEND_DOUBLE(&child, "p50_us", histogram_us(disk, 0.5));
-    BSON_APPEND_DOUBLE(&child, "p99_us", histogram_us(disk, 0.99));
+    BSON_APPEND_DOUBLE(&child, "p50_us", truce__histogram_us(disk, 0.5));
+    BSON_APPEND_DOUBLE(&child, "p99_us", truce__histogram_us(disk, 0.99));
     bson_append_document_end(document, &child);
 }
 
@@ -273,10 +275,10 @@ static void append_figure(bson_t *document, const struct figures *figures,
     bson_append_array_end(document, &rates);
     BSON_APPEND_DOUBLE(document, "per_second", figure_rate(figure));
     BSON_APPEND_DOUBLE(document, "spread", figure_spread(figure));
-    BSON_APPEND_DOUBLE(document, "p50_us", histogram_us(&figure->latencies, 0.5));
-    BSON_APPEND_DOUBLE(document, "p99_us", histogram_us(&figure->latencies, 0.99));
-    BSON_APPEND_DOUBLE(document, "p999_us", histogram_us(&figure->latencies, 0.999));
-    BSON_APPEND_DOUBLE(document, "longest_us", histogram_longest_us(&figure->latencies));
+    BSON_APPEND_DOUBLE(document, "p50_us", truce__histogram_us(&figure->latencies, 0.5));
+    BSON_APPEND_DOUBLE(document, "p99_us", truce__histogram_us(&figure->latencies, 0.99));
+    BSON_APPEND_DOUBLE(document, "p999_us", truce__histogram_us(&figure->latencies, 0.999));
+    BSON_APPEND_DOUBLE(document, "longest_us", truce__histogram_longest_us(&figure->latencies));
     if (!figure->workload->reads)
         append_disk(document, "fdatasync", &figure->disk);
     BSON_APPEND_DOUBLE(document, "cpu_us_each", each(figure, figure->cpu_seconds * 1e6));

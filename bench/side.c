@@ -118,7 +118,7 @@ static void *call_often(void *arg)
 
         tally->operations += side->form->operate(&call);
         after = bench_now_ns();
-        histogram_add(&tally->latencies, after - before);
+        truce__histogram_add(&tally->latencies, after - before);
         before = after;
         call.turn++;
     }
@@ -230,7 +230,7 @@ static void add_tally(const struct tally *tally, double seconds, struct bench_ro
 
     if (tally->latencies.total > 0)
         interval = (uint64_t)(seconds * 1e9 / (double)tally->latencies.total);
-    histogram_merge(&round->latencies, &tally->latencies, interval);
+    truce__histogram_merge(&round->latencies, &tally->latencies, interval);
     round->operations += tally->operations;
 }
 

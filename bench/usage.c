@@ -134,6 +134,6 @@ void usage_disk(const char *directory, int count, struct histogram *latencies)
 
         BENCH_CHECK(pwrite(file, block, sizeof block, at) == sizeof block);
         BENCH_CHECK(fdatasync(file) == 0);
-        histogram_add(latencies, bench_now_ns() - before);
+        truce__histogram_add(latencies, bench_now_ns() - before);
     }
 }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "bench/histogram.h"
+#include "base/histogram.h"
 
 struct usage {
     double cpu_seconds;

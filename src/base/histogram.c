@@ -1,4 +1,4 @@
-#include "bench/histogram.h"
+#include "base/histogram.h"
 
 #define PART_BITS 6
 
@@ -25,13 +25,14 @@ static uint64_t bucket_ns(int bucket)
            ((UINT64_C(1) << power) >> 1);
 }
 
-void histogram_add(struct histogram *h, uint64_t ns)
+void truce__histogram_add(struct histogram *h, uint64_t ns)
 {
     h->counts[bucket_of(ns)]++;
     h->total++;
 }
 
-void histogram_merge(struct histogram *to, const struct histogram *from, uint64_t interval_ns)
+void truce__histogram_merge(struct histogram *to, const struct histogram *from,
+                            uint64_t interval_ns)
 {
     for (int i = 0; i < HISTOGRAM_BUCKETS; i++) {
         uint64_t ns = bucket_ns(i);
@@ -48,7 +49,7 @@ void histogram_merge(struct histogram *to, const struct histogram *from, uint64_
     }
 }
 
-double histogram_us(const struct histogram *h, double part)
+double truce__histogram_us(const struct histogram *h, double part)
 {
     int64_t seen = 0, wanted = (int64_t)((double)h->total * part);
 
@@ -60,7 +61,7 @@ double histogram_us(const struct histogram *h, double part)
     return 0;
 }
 
-double histogram_longest_us(const struct histogram *h)
+double truce__histogram_longest_us(const struct histogram *h)
 {
     int i = HISTOGRAM_BUCKETS;
 
