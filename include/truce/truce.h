@@ -19,6 +19,7 @@
 #include "truce/item.h"
 #include "truce/json.h"
 #include "truce/ledger.h"
+#include "truce/pool.h"
 #include "truce/queue.h"
 #include "truce/request.h"
 #include "truce/revision.h"

@@ -65,7 +65,8 @@
 
 #define WORK_LINE_BYTES_MAX     (16 * 1024 * 1024) /* that a program of truce work --keep-open writes */
 #define WORK_PROGRAMS_MAX       64
-#define WORK_AT_ONCE_MAX        1000              /* jobs that one program has */
+#define WORK_AT_ONCE_MAX        1000 /* jobs that one program has */
+#define POOL_THREADS_MAX        256
 #define JOB_PAYLOAD_BYTES_MAX   (8 * 1024 * 1024) /* what the worker adds has to fit, too */
 #define JOB_METADATA_BYTES_MAX  (64 * 1024)
 #define JOB_TAGS_MAX            100

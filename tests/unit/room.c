@@ -244,6 +244,24 @@ CALL(queue_limits, truce_queue_limits, {
     return status;
 })
 
+static truce_status work_nothing(truce_job *job, void *arg, bson_error_t *error)
+{
+    return TRUCE_OK;
+}
+
+CALL(pool_options, truce_pool_options, {
+    const truce_queue_options options = {.queue = "mails"};
+    truce_queue *queue = truce_queue_new(store, &options);
+    truce_pool *pool;
+    truce_status status;
+
+    given.function = work_nothing;
+    status = truce_pool_start(queue, &given, &pool, error);
+    truce_pool_free(pool);
+    truce_queue_free(queue);
+    return status;
+})
+
 CALL(cron_options, truce_cron_options, {
     const truce_queue_options options = {.queue = "mails"};
     truce_queue *queue = truce_queue_new(store, &options);
@@ -446,6 +464,7 @@ static const struct {
     {"truce_item_options", item_options},
     {"truce_revision_options", revision_options},
     {"truce_cron_options", cron_options},
+    {"truce_pool_options", pool_options},
     {"truce_queue_limits", queue_limits},
     {"truce_queue_options", queue_options},
     {"truce_flow_job", flow_job},

@@ -176,9 +176,15 @@ static truce_status settle(const truce_job *job, bool can_be_done, truce_status 
 
 static truce_status run_end(struct ending *ending, truce_commit *commit, bson_error_t *error)
 {
+    static const enum job_end ends[] = {JOB_DONE, JOB_FAILED, JOB_SNOOZED, JOB_DISCARDED};
     truce_status status = truce__queue_run(ending->job->queue, commit, end_in, ending, error);
 
-    return settle(ending->job, !commit && ending->kind == END_DONE, status);
+    status = settle(ending->job, !commit && ending->kind == END_DONE, status);
+    if (!status && commit)
+        ending->job->said = ends[ending->kind];
+    else if (!status)
+        ending->job->ended = ends[ending->kind];
+    return status;
 }
 
 truce_status truce_job_done(truce_job *job, truce_commit *commit, const bson_t *result,
@@ -270,7 +276,10 @@ truce_status truce_job_commit(truce_job *job, truce_commit_function *function, v
         return truce__fail(TRUCE_INVALID, error,
                            "a job's commit has no key: the job itself is what happens once");
     status = truce_transact(job->queue->store, work_in, &working, &own, error);
-    return settle(job, !job->said_done, status); /* what truce_job_done did has no effects */
+    status = settle(job, !job->said_done, status); /* what truce_job_done did has no effects */
+    if (!status)
+        job->ended = JOB_DONE;
+    return status;
 }
 
 /* ---- steps -------------------------------------------------------------------------------------- */

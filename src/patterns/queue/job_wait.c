@@ -93,6 +93,7 @@ static truce_status conclude(const struct waiting *waiting, truce_status status,
 {
     if (status || !waiting->laid_aside)
         return status;
+    waiting->job->ended = JOB_SNOOZED;
     return truce__fail(TRUCE_NOT_FOUND, error, "the job was laid aside at \"%s\"", waiting->name);
 }
 

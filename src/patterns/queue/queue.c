@@ -13,7 +13,7 @@
  *     add        queue_add.c, queue_unique.c           claim      queue_claim.c
  *     due, lease over     queue_promote.c              the others     job.c, queue_control.c
  *     limits              gate.c, queue_gated.c        lanes          lane.c            by the clock  cron.c
- *     after other jobs    after.c, flow.c, graph.c
+ *     after other jobs    after.c, flow.c, graph.c     threads that do jobs    queue_pool.c
  *
  * Every claim has an id of its own, lease.token, made by the claimer and never given again; the epoch rises
  * with it. A claim is one find-and-modify; every other change of a job that exists is made by a commit, alone

@@ -29,6 +29,9 @@ struct truce_queue {
     bool refused; /* the options were wrong, `refusal` says why */
 };
 
+/* How a job left its worker's hands. */
+enum job_end { JOB_HELD = 0, JOB_DONE, JOB_FAILED, JOB_SNOOZED, JOB_DISCARDED };
+
 struct truce_job {
     truce_queue *queue;
     bson_t document; /* as it was claimed */
@@ -38,7 +41,9 @@ struct truce_job {
     bson_oid_t id, token;
     int64_t epoch, since_ms, timeout_ms; /* since: by the clock of this process */
     uint32_t attempt;
-    bool said_done; /* truce_job_done was called */
+    bool said_done;     /* truce_job_done was called */
+    enum job_end ended; /* by a call that was answered */
+    enum job_end said;  /* in a commit of the caller's, which may take effect or not */
     atomic_bool cancelled;
     atomic_int_fast64_t looked_ns;
 };
