@@ -90,7 +90,8 @@
 #define CRON_MISSED_MAX         500   /* times of a cron line fired at once */
 #define LEDGER_ENTRIES_MAX      1000  /* of a transaction of a ledger */
 #define LEDGER_BATCH_MAX        10000 /* transactions of one call */
-#define LEDGER_BULK             1000  /* of them, those that travel at a time */
+#define LEDGER_BULK             1000  /* of them, those that are imported, or expire, at a time */
+#define LEDGER_TRAVEL           10000 /* of all callers, those that are written at a time */
 #define LEDGER_KNOWN_MAX        50000 /* accounts that a handle remembers */
 #define LEDGER_CSV_RULES_MAX    1000  /* of one import */
 #define LEDGER_NAME_MAX         200   /* bytes of an account's name */

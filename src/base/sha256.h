@@ -5,6 +5,7 @@
  * SHA-256 (FIPS 180-4): for chains that are to show tampering, where a fingerprint (fingerprint.h) would
  * be no defence.
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +15,7 @@ struct sha256 {
     uint32_t state[8];
     uint64_t length; /* bytes so far */
     uint8_t block[64];
+    bool fast; /* by instructions of the processor */
 };
 
 void truce__sha256_begin(struct sha256 *sha);

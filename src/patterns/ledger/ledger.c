@@ -74,7 +74,6 @@ truce_ledger *truce_ledger_new(truce_store *store, const truce_ledger_options *o
     ledger->collection = bson_strdup(collection ? collection : "");
     ledger->deadline_ms = options ? options->deadline_ms : 0;
     pthread_mutex_init(&ledger->mutex, NULL);
-    pthread_cond_init(&ledger->changed, NULL);
     bson_init(&ledger->currencies);
     if (ROOM_CHECK(options, "truce_ledger_options", &ledger->refusal)) {
         ledger->refused = true;
@@ -94,10 +93,9 @@ void truce_ledger_free(truce_ledger *ledger)
 {
     if (!ledger)
         return;
-    truce_assert(!ledger->first && !ledger->leading);
+    truce_assert(!ledger->first && !ledger->leaders);
     truce__ledger_table_clear(&ledger->known);
     bson_destroy(&ledger->currencies);
-    pthread_cond_destroy(&ledger->changed);
     pthread_mutex_destroy(&ledger->mutex);
     bson_free(ledger->collection);
     bson_free(ledger);

@@ -46,7 +46,8 @@ struct ledger_change {
 struct ledger_known {
     char *account;
     struct ledger_state state, next; /* next: of the transaction that is being planned */
-    bool loaded, fresh, touched;     /* fresh: read, or written, in this call */
+    bool loaded, fresh, touched;     /* fresh: read in this call */
+    bool planned;                    /* a transaction of this round stands behind what was known */
 };
 
 struct ledger_table {
@@ -54,6 +55,7 @@ struct ledger_table {
     uint32_t count, room; /* room: a power of two, or 0 */
 };
 
+uint64_t truce__ledger_hash(const char *account);
 struct ledger_known *truce__ledger_find(const struct ledger_table *table, const char *account);
 /* Makes it where there is none; it stays where it is until the table is cleared. */
 struct ledger_known *truce__ledger_at(struct ledger_table *table, const char *account);
@@ -63,6 +65,9 @@ void truce__ledger_table_clear(struct ledger_table *table);
 
 struct ledger_waiting;
 
+#define LEDGER_LEADERS 2    /* groups that travel at once */
+#define LEDGER_LANES   4096 /* accounts by the hash of their names */
+
 struct truce_ledger {
     truce_store *store;
     char *collection;
@@ -70,9 +75,10 @@ struct truce_ledger {
     bool refused;
     bson_error_t refusal;
     pthread_mutex_t mutex; /* of what follows */
-    pthread_cond_t changed;
-    bool ready, leading;
+    bool ready;
     struct ledger_waiting *first, *last; /* posts that wait to travel */
+    uint32_t leaders;                    /* groups that travel */
+    uint32_t lanes[LEDGER_LANES];        /* how many of their entries are in that lane */
     struct ledger_table known; /* true of the numbers that they tell, perhaps not the last */
     bson_t currencies;
 };
@@ -88,9 +94,15 @@ void truce__ledger_remember(truce_ledger *ledger, const char *account,
 
 /* ---- documents (ledger_document.c) ---- */
 
+struct ledger_place;
+
 struct ledger_documents {
     bson_t **items;
     uint32_t count, room;
+    /* where the numbers of the account stand that was asked for last (ledger_places.c) */
+    char *account;
+    struct ledger_place *places;
+    uint32_t places_count, places_of; /* of how many items */
 };
 
 void truce__ledger_keep(struct ledger_documents *documents, const bson_t *document);
@@ -143,9 +155,10 @@ truce_status truce__ledger_fetch_range(struct ledger_look *look, const char *acc
 truce_status truce__ledger_fetch_filter(struct ledger_look *look, const bson_t *filter,
                                         const bson_t *sort, int64_t limit,
                                         struct ledger_documents *documents, bson_error_t *error);
-/* The document with the account's change of that number; NULL: none. */
-const bson_t *truce__ledger_numbered(const struct ledger_documents *documents, const char *account,
+/* The document with the account's change of that number; NULL: none (ledger_places.c). */
+const bson_t *truce__ledger_numbered(struct ledger_documents *documents, const char *account,
                                      int64_t number);
+void truce__ledger_places_release(struct ledger_documents *documents);
 
 /* The state of the account after its last number. `state` is what is known of it (zeros: nothing). */
 truce_status truce__ledger_head(struct ledger_look *look, const char *account,
@@ -196,6 +209,13 @@ void truce__ledger_plan_release(struct ledger_plan *plan);
  * status but OK: refused, and the book is as it was. *stale: the states were remembered, so it may not be so. */
 truce_status truce__ledger_plan(struct ledger_plan *plan, const struct ledger_request *request,
                                 bson_t *document, bool *stale, bson_error_t *error);
+/* Looks at the request's accounts that were remembered, unless something is planned behind what was: then its insert
+ * tells whether that was so. */
+truce_status truce__ledger_plan_refresh(struct ledger_plan *plan,
+                                        const struct ledger_request *request, bson_error_t *error);
+/* Whether something is pending on one of its accounts. */
+bool truce__ledger_plan_pending(const struct ledger_plan *plan,
+                                const struct ledger_request *request);
 /* The _id of its document. */
 void truce__ledger_request_id(const struct ledger_request *request, bson_t *holder);
 /* OK: the document is what the request would make. DUPLICATE: it is another. */

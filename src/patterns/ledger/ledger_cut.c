@@ -115,6 +115,13 @@ static truce_status take_floor(struct cut *cut, bson_error_t *error)
                   : truce__fail(TRUCE_LOCKED, error, "accounts are opened all the time: try again");
 }
 
+static void move_documents(struct ledger_documents *from, struct ledger_documents *to)
+{
+    for (uint32_t i = 0; i < from->count; i++)
+        truce__ledger_keep(to, from->items[i]);
+    truce__ledger_documents_release(from);
+}
+
 /* 2 */
 static truce_status take_behind(struct cut *cut, bson_error_t *error)
 {
@@ -122,21 +129,15 @@ static truce_status take_behind(struct cut *cut, bson_error_t *error)
 
     for (uint32_t i = 0; !status && i < cut->count; i++) {
         struct ledger_known *known = truce__ledger_at(cut->table, cut->names[i]);
-        uint32_t from = cut->behind.count;
+        struct ledger_documents found = {0};
         bson_t condition = BSON_INITIALIZER;
 
         BSON_APPEND_INT64(&condition, "$gt", known->state.number);
-        status = truce__ledger_fetch(cut->look, known->account, &condition, 0, &cut->behind, error);
+        status = truce__ledger_fetch(cut->look, known->account, &condition, 0, &found, error);
         known->next = known->state;
-        for (bool more = true; !status && more;) {
-            struct ledger_change change;
-
-            more = false;
-            for (uint32_t j = from; j < cut->behind.count && !more; j++)
-                more = truce__ledger_change_of(cut->behind.items[j], known->account,
-                                               known->next.number + 1, &change);
-            known->next.number += more;
-        }
+        while (!status && truce__ledger_numbered(&found, known->account, known->next.number + 1))
+            known->next.number++;
+        move_documents(&found, &cut->behind);
         bson_destroy(&condition);
     }
     return status;
@@ -181,12 +182,13 @@ static truce_status close_cut(struct cut *cut, bson_error_t *error)
     for (uint32_t i = 0; !status && i < cut->count; i++) {
         struct ledger_known *known = truce__ledger_find(cut->table, cut->names[i]);
         int64_t number = known->next.number;
-        const bson_t *document = truce__ledger_numbered(&cut->behind, known->account, number);
+        const bson_t *document;
 
         known->loaded = true;
         known->next = known->state;
         if (number == known->state.number)
             continue;
+        document = truce__ledger_numbered(&cut->behind, known->account, number);
         status = document ? truce__ledger_state_of(cut->look, document, known->account, number,
                                                    &known->next, error)
                           : truce__ledger_state_at(cut->look, known->account, number, &known->next,

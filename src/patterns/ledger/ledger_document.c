@@ -22,6 +22,7 @@ void truce__ledger_documents_release(struct ledger_documents *documents)
     for (uint32_t i = 0; i < documents->count; i++)
         bson_destroy(documents->items[i]);
     bson_free(documents->items);
+    truce__ledger_places_release(documents);
     *documents = (struct ledger_documents){0};
 }
 
@@ -213,37 +214,63 @@ static bool is_mutable(const char *key, bool change)
     return false;
 }
 
+static void add_changes(struct sha256 *sha, struct value changes);
+
+static void add_field(struct sha256 *sha, const struct fields *field, bool change)
+{
+    truce__sha256_add(sha, &field->value.type, 1);
+    truce__sha256_add(sha, field->key, field->key_length + 1);
+    if (!change && !strcmp(field->key, "changes") && field->value.type == BSON_TYPE_ARRAY)
+        add_changes(sha, field->value);
+    else
+        truce__sha256_add(sha, field->value.data, field->value.size);
+}
+
 static int compare_fields(const void *a, const void *b)
 {
     return strcmp(((const struct fields *)a)->key, ((const struct fields *)b)->key);
 }
 
-static void add_changes(struct sha256 *sha, struct value changes);
+/* Few, as they mostly are, in place. */
+static void sort_fields(struct fields *fields, uint32_t count)
+{
+    if (count > 32) {
+        qsort(fields, count, sizeof *fields, compare_fields);
+        return;
+    }
+    for (uint32_t i = 1; i < count; i++) {
+        struct fields field = fields[i];
+        uint32_t at = i;
+
+        for (; at && strcmp(fields[at - 1].key, field.key) > 0; at--)
+            fields[at] = fields[at - 1];
+        fields[at] = field;
+    }
+}
 
 /* In the order of names: an update of a server may leave them in another one than they came in. */
 static void add_document(struct sha256 *sha, struct value document, bool change)
 {
-    struct fields *sorted = NULL;
-    uint32_t count = 0;
+    struct fields here[32], *sorted = here;
+    uint32_t count = 0, room = 32;
 
     for (struct fields field = truce__fields(document); truce__fields_next(&field);) {
         if (is_mutable(field.key, change))
             continue;
-        sorted = bson_realloc(sorted, (count + 1) * sizeof *sorted);
+        if (count == room) {
+            sorted = bson_realloc(sorted == here ? NULL : sorted, 2 * room * sizeof *sorted);
+            if (count == 32)
+                memcpy(sorted, here, sizeof here);
+            room *= 2;
+        }
         sorted[count++] = field;
     }
-    if (count)
-        qsort(sorted, count, sizeof *sorted, compare_fields);
-    for (uint32_t i = 0; i < count; i++) {
-        truce__sha256_add(sha, &sorted[i].value.type, 1);
-        truce__sha256_add(sha, sorted[i].key, sorted[i].key_length + 1);
-        if (!change && !strcmp(sorted[i].key, "changes") && sorted[i].value.type == BSON_TYPE_ARRAY)
-            add_changes(sha, sorted[i].value);
-        else
-            truce__sha256_add(sha, sorted[i].value.data, sorted[i].value.size);
-    }
+    sort_fields(sorted, count);
+    for (uint32_t i = 0; i < count; i++)
+        add_field(sha, &sorted[i], change);
     truce__sha256_add(sha, "", 1);
-    bson_free(sorted);
+    if (sorted != here)
+        bson_free(sorted);
 }
 
 static void add_changes(struct sha256 *sha, struct value changes)

@@ -166,18 +166,6 @@ truce_status truce__ledger_fetch_range(struct ledger_look *look, const char *acc
     return status;
 }
 
-const bson_t *truce__ledger_numbered(const struct ledger_documents *documents, const char *account,
-                                     int64_t number)
-{
-    struct ledger_change change;
-
-    for (uint32_t i = 0; i < documents->count; i++) {
-        if (truce__ledger_change_of(documents->items[i], account, number, &change))
-            return documents->items[i];
-    }
-    return NULL;
-}
-
 /* ---- the last number ------------------------------------------------------------------------ */
 
 /* `low` is there (0: nothing need be), `high` is not (0: not known). `document`: of low, if it was read. */
@@ -216,7 +204,7 @@ static uint32_t spread(const struct search *search, int64_t numbers[16])
 
 /* Of the numbers that were looked for: the last that is there, the first behind it that is not. */
 static void narrow(struct search *search, const char *account, const int64_t *numbers,
-                   uint32_t count, const struct ledger_documents *found)
+                   uint32_t count, struct ledger_documents *found)
 {
     uint32_t last = count;
 
@@ -339,7 +327,7 @@ static truce_status missing(const char *account, int64_t number, bson_error_t *e
 }
 
 /* L4: adds what stands between the last anchor below `number`, in `window`, and `number`. */
-static truce_status fold(struct ledger_look *look, const struct ledger_documents *window,
+static truce_status fold(struct ledger_look *look, struct ledger_documents *window,
                          const char *account, int64_t from, int64_t number,
                          struct ledger_state *state, bson_error_t *error)
 {

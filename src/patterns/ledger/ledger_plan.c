@@ -78,12 +78,13 @@ static truce_status reconcile(struct ledger_plan *plan, const char *account,
     return status;
 }
 
-static truce_status load(struct ledger_plan *plan, struct ledger_known *known, bson_error_t *error)
+static truce_status load(struct ledger_plan *plan, struct ledger_known *known, bool fresh,
+                         bson_error_t *error)
 {
     bool recalled = truce__ledger_recall(plan->ledger, known->account, &known->state);
     truce_status status = TRUCE_OK;
 
-    known->fresh = !recalled || plan->fresh || plan->commit;
+    known->fresh = !recalled || fresh;
     if (known->fresh)
         status = truce__ledger_head(&plan->look, known->account, &known->state, error);
     if (!status && known->fresh && known->state.number && !known->state.committed)
@@ -104,14 +105,43 @@ static truce_status known_of(struct draft *draft, struct planned *planned, bson_
         return status;
     planned->known = truce__ledger_at(&draft->plan->book, planned->change.account);
     if (!planned->known->loaded)
-        status = load(draft->plan, planned->known, error);
+        status =
+            load(draft->plan, planned->known, draft->plan->fresh || draft->plan->commit, error);
     if (status)
         return status;
-    draft->stale = draft->stale || !planned->known->fresh;
+    draft->stale = draft->stale || (!planned->known->fresh && !planned->known->planned);
     if (!planned->known->touched)
         planned->known->next = planned->known->state;
     planned->known->touched = true;
     return TRUCE_OK;
+}
+
+truce_status truce__ledger_plan_refresh(struct ledger_plan *plan,
+                                        const struct ledger_request *request, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; !status && i < request->transaction->count; i++) {
+        const char *account = request->transaction->entries[i].account;
+        struct ledger_known *known = account ? truce__ledger_find(&plan->book, account) : NULL;
+
+        if (known && known->loaded && !known->fresh && !known->planned)
+            status = load(plan, known, true, error);
+    }
+    return status;
+}
+
+bool truce__ledger_plan_pending(const struct ledger_plan *plan,
+                                const struct ledger_request *request)
+{
+    for (uint32_t i = 0; i < request->transaction->count; i++) {
+        const struct ledger_known *known =
+            truce__ledger_find(&plan->book, request->transaction->entries[i].account);
+
+        if (known && (known->state.out || known->state.in))
+            return true;
+    }
+    return false;
 }
 
 /* ---- whether the accounts allow it ---------------------------------------------------------- */
@@ -298,6 +328,7 @@ static void close_draft(struct draft *draft, bool planned)
             known->state = known->next;
             known->state.booked_ms = draft->booked_ms;
             known->state.committed = true;
+            known->planned = true;
         }
         if (known)
             known->touched = false;

@@ -1,8 +1,15 @@
 /*
  * Posting: alone, many, in commits.
  *
- * Together. Posts of several threads wait until the one before has travelled, then one of them, the leader, takes all of
- * them along (ledger_round.c). So a hot account costs one write for all who wait, not a retry for each.
+ * Together. Posts of several threads wait until those before have travelled, then one of them, the leader, takes all of
+ * them along, bulks too (ledger_round.c). So a hot account costs one write for all who wait, not a retry for each.
+ *
+ *     waiting   a b c d e f        a leader takes, in their order, who has no account in common with those who travel,
+ *     travel    [a c] [f]          nor with one before it that was left
+ *
+ * Groups that have no account in common travel at once: one is planned while another waits for the disk. Accounts are
+ * told apart by a hash of their names; two of the same hash wait for each other for nothing. It is for speed alone: posts
+ * that take the same numbers meet at the index.
  */
 #include <string.h>
 
@@ -11,79 +18,187 @@
 
 /* ---- together ------------------------------------------------------------------------------- */
 
+/* LEADS: it is to look who can travel. */
+enum waiting_state { WAITING, LEADS, TRAVELS, DONE };
+
 struct ledger_waiting {
-    struct ledger_request *request;
+    struct ledger_request *requests;
+    size_t count;
     struct ledger_waiting *next;
-    bool done;
+    pthread_cond_t changed;
+    enum waiting_state state;
+    truce_status status; /* of those that are not settled */
+    bson_error_t error;
 };
 
-/* Under the mutex, which is given up meanwhile. */
-static void lead(truce_ledger *ledger)
-{
-    struct ledger_waiting *group[LEDGER_BULK];
-    struct ledger_request *requests[LEDGER_BULK];
-    uint32_t count = 0;
-    bson_error_t ignored; /* each request has its own */
+/* ---- lanes ---------------------------------------------------------------------------------- */
 
-    ledger->leading = true;
-    while (ledger->first && count < LEDGER_BULK) {
-        group[count] = ledger->first;
-        requests[count++] = ledger->first->request;
-        ledger->first = ledger->first->next;
-    }
-    if (!ledger->first)
-        ledger->last = NULL;
-    pthread_mutex_unlock(&ledger->mutex);
-    (void)!truce__ledger_run(ledger, requests, count, &ignored);
-    pthread_mutex_lock(&ledger->mutex);
-    for (uint32_t i = 0; i < count; i++)
-        group[i]->done = true;
-    ledger->leading = false;
-    pthread_cond_broadcast(&ledger->changed);
+/* The n-th account of a request; NULL: there are no more. */
+static const char *account_of(const struct ledger_request *request, uint32_t n)
+{
+    if (request->verb == LEDGER_POST)
+        return n < request->transaction->count ? request->transaction->entries[n].account : NULL;
+    return n ? NULL : request->account;
 }
 
-static void post_together(truce_ledger *ledger, struct ledger_request *request)
+/* Whose accounts are not known. */
+static bool is_blind(const struct ledger_waiting *one)
 {
-    struct ledger_waiting waiting = {.request = request};
+    for (size_t i = 0; i < one->count; i++) {
+        if (truce__ledger_of(&one->requests[i]))
+            return true;
+    }
+    return false;
+}
 
+static uint32_t lane_of(const char *account)
+{
+    return (uint32_t)truce__ledger_hash(account) % LEDGER_LANES;
+}
+
+static bool meets(const struct ledger_waiting *one, const uint32_t lanes[LEDGER_LANES])
+{
+    const char *account;
+
+    for (size_t i = 0; i < one->count; i++) {
+        for (uint32_t n = 0; (account = account_of(&one->requests[i], n)); n++) {
+            if (lanes[lane_of(account)])
+                return true;
+        }
+    }
+    return false;
+}
+
+static void enter(const struct ledger_waiting *one, uint32_t by, uint32_t lanes[LEDGER_LANES])
+{
+    const char *account;
+
+    for (size_t i = 0; i < one->count; i++) {
+        for (uint32_t n = 0; (account = account_of(&one->requests[i], n)); n++)
+            lanes[lane_of(account)] += by;
+    }
+}
+
+/* ---- together ------------------------------------------------------------------------------- */
+
+/* Those who can travel now, with `left` in the lanes of those who cannot. */
+static struct ledger_waiting *take_group(truce_ledger *ledger, size_t *count)
+{
+    struct ledger_waiting *group = NULL, **end = &group, **at = &ledger->first, *last = NULL;
+    uint32_t left[LEDGER_LANES];
+
+    memcpy(left, ledger->lanes, sizeof left);
+    *count = 0;
+    while (*at) {
+        struct ledger_waiting *one = *at;
+        bool blind = is_blind(one);
+
+        if (*count && *count + one->count > LEDGER_TRAVEL)
+            break;
+        if (blind ? ledger->leaders || last : meets(one, left)) {
+            if (blind)
+                break;
+            enter(one, 1, left);
+            last = one;
+            at = &one->next;
+            continue;
+        }
+        *at = one->next;
+        one->next = NULL;
+        one->state = TRAVELS;
+        *end = one;
+        end = &one->next;
+        *count += one->count;
+        enter(one, 1, ledger->lanes);
+    }
+    if (!*at)
+        ledger->last = last;
+    return group;
+}
+static void wake(struct ledger_waiting *one, enum waiting_state state)
+{
+    one->state = state;
+    pthread_cond_signal(&one->changed);
+}
+
+static truce_status run_group(truce_ledger *ledger, const struct ledger_waiting *group,
+                              size_t count, bson_error_t *error)
+{
+    struct ledger_request **requests = bson_malloc(count * sizeof *requests);
+    truce_status status;
+    size_t at = 0;
+
+    for (const struct ledger_waiting *one = group; one; one = one->next) {
+        for (size_t i = 0; i < one->count; i++)
+            requests[at++] = &one->requests[i];
+    }
+    status = truce__ledger_run(ledger, requests, (uint32_t)count, error);
+    bson_free(requests);
+    return status;
+}
+
+/* Under the mutex, which is given up meanwhile. Whoever cannot travel now is woken when a group has arrived. */
+static void lead(truce_ledger *ledger)
+{
+    struct ledger_waiting *group = NULL, *next;
+    bson_error_t error = {0};
+    truce_status status;
+    size_t count;
+
+    if (ledger->leaders < LEDGER_LEADERS)
+        group = take_group(ledger, &count);
+    if (!group)
+        return;
+    ledger->leaders++;
+    pthread_mutex_unlock(&ledger->mutex);
+    status = run_group(ledger, group, count, &error);
+    pthread_mutex_lock(&ledger->mutex);
+    ledger->leaders--;
+    for (struct ledger_waiting *one = group; one; one = next) {
+        next = one->next; /* who is done may be gone */
+        enter(one, (uint32_t)-1, ledger->lanes);
+        one->status = status;
+        one->error = error;
+        wake(one, DONE);
+    }
+    if (ledger->first)
+        wake(ledger->first, LEADS);
+}
+
+/* OK: all are settled. */
+static truce_status post_together(truce_ledger *ledger, struct ledger_request *requests,
+                                  size_t count, bson_error_t *error)
+{
+    struct ledger_waiting waiting = {.requests = requests, .count = count, .state = LEADS};
+
+    pthread_cond_init(&waiting.changed, NULL);
     pthread_mutex_lock(&ledger->mutex);
     if (ledger->last)
         ledger->last->next = &waiting;
     else
         ledger->first = &waiting;
     ledger->last = &waiting;
-    while (!waiting.done) {
-        if (ledger->leading)
-            pthread_cond_wait(&ledger->changed, &ledger->mutex);
-        else
+    while (waiting.state != DONE) {
+        if (waiting.state == LEADS) {
+            waiting.state = WAITING;
             lead(ledger);
+        } else {
+            pthread_cond_wait(&waiting.changed, &ledger->mutex);
+        }
     }
     pthread_mutex_unlock(&ledger->mutex);
+    pthread_cond_destroy(&waiting.changed);
+    if (waiting.status && error)
+        *error = waiting.error;
+    return waiting.status;
 }
 
 truce_status truce__ledger_post_all(truce_ledger *ledger, struct ledger_request *requests,
                                     size_t count, bson_error_t *error)
 {
-    struct ledger_request *group[LEDGER_BULK];
     truce_status status = truce__ledger_ready(ledger, error);
 
-    pthread_mutex_lock(&ledger->mutex);
-    while (ledger->leading)
-        pthread_cond_wait(&ledger->changed, &ledger->mutex);
-    ledger->leading = true;
-    pthread_mutex_unlock(&ledger->mutex);
-    for (size_t at = 0; !status && at < count;) {
-        uint32_t size = 0;
-
-        while (size < LEDGER_BULK && at < count)
-            group[size++] = &requests[at++];
-        status = truce__ledger_run(ledger, group, size, error);
-    }
-    pthread_mutex_lock(&ledger->mutex);
-    ledger->leading = false;
-    pthread_cond_broadcast(&ledger->changed);
-    pthread_mutex_unlock(&ledger->mutex);
-    return status;
+    return status || !count ? status : post_together(ledger, requests, count, error);
 }
 
 /* ---- calls ---------------------------------------------------------------------------------- */
@@ -100,7 +215,7 @@ truce_status truce__ledger_post_one(truce_ledger *ledger, truce_commit *commit,
     if (!status && commit) {
         status = truce__ledger_post_in(ledger, commit, request, error);
     } else if (!status) {
-        post_together(ledger, request);
+        (void)!post_together(ledger, request, 1, NULL); /* its result has it */
         status = request->result->status;
         if (status && error)
             *error = request->result->error;

@@ -4,7 +4,7 @@
 /* Posting, as its parts share it (ledger_post.c: the calls; ledger_round.c: alone; ledger_commit.c: in a commit). */
 #include "patterns/ledger/ledger.h"
 
-/* Posts those that are not settled, at most LEDGER_BULK; nobody else of this handle does so meanwhile. */
+/* Posts those that are not settled, at most LEDGER_TRAVEL; nobody else of this handle does so meanwhile. */
 truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **requests,
                                uint32_t count, bson_error_t *error);
 truce_status truce__ledger_post_in(truce_ledger *ledger, truce_commit *commit,

@@ -4,16 +4,17 @@
  * What a handle remembers of an account is true of the number that it tells, so a post begins with the insert itself: one
  * round trip. A number that is taken sends it back to look.
  *
- *     plan --(refused by what was remembered)--> send what is planned, look, plan again
- *       |  --(refused by what was looked at)---> it exists? else it is refused
+ *     plan --(refused by what was remembered)--> look, plan again
+ *       |  --(refused by what was looked at)---> when those before it are posted: it exists? else it is refused
  *       v
  *     send --(taken at n)--> those before n are posted; n: it exists, `of` is settled, or a number is taken: look again;
  *       |                    those behind n were not reached: plan again
  *       v  --(no answer)---> all may be there: plan again under the same ids, which find themselves (L7)
  *     posted
  *
- * Who is refused behind others that are planned waits until those have taken effect: what they do may be what it needs
- * (a pending transaction that it settles, money that comes in), and they may not come to be.
+ * Who is refused behind others that are planned is refused if all of these take effect: then what was judged is what stood
+ * there. If one does not come to be, it is planned again, with all behind it. Who settles, reverses, or may find money in
+ * what is overdue waits until they have taken effect; nothing is planned behind it meanwhile.
  */
 #include <string.h>
 
@@ -68,13 +69,23 @@ static void close_pending(truce_ledger *ledger, const bson_value_t *id)
 
 /* ---- a round -------------------------------------------------------------------------------- */
 
+/* It stands if the first `place` documents of the round are posted. */
+struct refusal {
+    uint32_t at, place;
+    truce_status status;
+    bson_error_t why;
+};
+
 struct round {
     truce_ledger *ledger;
     struct ledger_request **requests;
     uint32_t count;
     struct ledger_plan plan;
     bool fresh;    /* the next plan looks at every account */
+    bool sought;   /* all ids were looked for */
     bool *expired; /* what is overdue was looked for, for that request */
+    struct refusal *refusals;
+    uint32_t refusals_count, refusals_room;
     bson_t **documents;
     uint32_t *owners;
     uint32_t planned;
@@ -97,6 +108,18 @@ static truce_status look_up(struct round *round, const struct ledger_request *re
     return status;
 }
 
+/* It was posted before, by this content or another. */
+static void settle_found(struct ledger_request *request, const bson_t *document,
+                         bson_error_t *error)
+{
+    truce_status same = truce__ledger_same(request, document, error);
+
+    if (same)
+        settle(request, same, error);
+    else
+        truce__ledger_settle_posted(request, document, !request->sent);
+}
+
 /* NOT_FOUND: it was not posted before. OK: it is settled. */
 static truce_status find_posted(struct round *round, struct ledger_request *request,
                                 bson_error_t *error)
@@ -107,14 +130,8 @@ static truce_status find_posted(struct round *round, struct ledger_request *requ
     if (request->verb == LEDGER_OPEN || request->verb == LEDGER_RULES)
         return TRUCE_NOT_FOUND; /* the plan tells whether the rules are the same */
     status = look_up(round, request, &document, error);
-    if (!status) {
-        truce_status same = truce__ledger_same(request, &document, error);
-
-        if (same)
-            settle(request, same, error);
-        else
-            truce__ledger_settle_posted(request, &document, !request->sent);
-    }
+    if (!status)
+        settle_found(request, &document, error);
     bson_destroy(&document);
     return status;
 }
@@ -244,13 +261,90 @@ static bool expire_for(struct round *round, uint32_t at)
     return total > 0;
 }
 
+/* It was refused, unless it was posted, or settled, before. */
+static truce_status settle_refused(struct round *round, uint32_t at, truce_status status,
+                                   const bson_error_t *why, bson_error_t *error)
+{
+    struct ledger_request *request = round->requests[at];
+    truce_status found = find_posted(round, request, error);
+
+    if (found == TRUCE_NOT_FOUND)
+        found = find_settled(round, request, error);
+    if (found != TRUCE_NOT_FOUND)
+        return found;
+    settle(request, status, why);
+    return TRUCE_OK;
+}
+
+static void keep_refusal(struct round *round, uint32_t at, truce_status status,
+                         const bson_error_t *why)
+{
+    if (round->refusals_count == round->refusals_room) {
+        round->refusals_room = round->refusals_room ? 2 * round->refusals_room : 8;
+        round->refusals =
+            bson_realloc(round->refusals, round->refusals_room * sizeof *round->refusals);
+    }
+    round->refusals[round->refusals_count++] =
+        (struct refusal){.at = at, .place = round->planned, .status = status, .why = *why};
+}
+
+static bool is_of(const bson_t *document, const struct ledger_request *request)
+{
+    bson_t holder = BSON_INITIALIZER;
+    bool same;
+
+    truce__ledger_request_id(request, &holder);
+    same = truce__value_equal(truce__value_field(truce__value_document(document), "_id", 3),
+                              truce__value_field(truce__value_document(&holder), "_id", 3));
+    bson_destroy(&holder);
+    return same;
+}
+
+/* What was posted behind it under its id was not there when it was refused. */
+static truce_status settle_refusal(struct round *round, const struct refusal *refusal,
+                                   uint32_t posted, bson_error_t *error)
+{
+    struct ledger_request *request = round->requests[refusal->at];
+    bson_t document;
+    bool behind = false;
+    truce_status status = look_up(round, request, &document, error);
+
+    for (uint32_t i = refusal->place; !status && !behind && i < posted; i++)
+        behind = is_of(round->documents[i], request);
+    if (status == TRUCE_NOT_FOUND || behind) {
+        settle(request, refusal->status, &refusal->why);
+        status = TRUCE_OK;
+    } else if (!status) {
+        settle_found(request, &document, error);
+    }
+    bson_destroy(&document);
+    return status;
+}
+
+static truce_status settle_refusals(struct round *round, uint32_t posted, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; !status && i < round->refusals_count; i++) {
+        if (round->refusals[i].place <= posted)
+            status = settle_refusal(round, &round->refusals[i], posted, error);
+    }
+    return status;
+}
+
+/* Its entries are all that it depends on. */
+static bool is_plain(const struct ledger_request *request)
+{
+    return request->verb == LEDGER_POST && !request->transaction->of;
+}
+
 /* *stop: no more is planned in this round. */
 static truce_status refused(struct round *round, uint32_t at, truce_status status, bool stale,
                             bool *stop, bson_error_t *error)
 {
     struct ledger_request *request = round->requests[at];
     bson_error_t why = *error;
-    truce_status found;
+    bool overdue;
 
     if (stale) {
         round->fresh = true;
@@ -259,22 +353,38 @@ static truce_status refused(struct round *round, uint32_t at, truce_status statu
     }
     if (status == TRUCE_IO || status == TRUCE_UNKNOWN || status == TRUCE_TIMEOUT)
         return status;
-    if (round->planned) {
+    overdue = status == TRUCE_LIMIT && is_plain(request) &&
+              truce__ledger_plan_pending(&round->plan, request);
+    if (round->planned && (overdue || !is_plain(request))) {
         *stop = true; /* those before it first */
         return TRUCE_OK;
     }
-    found = find_posted(round, request, error);
-    if (found == TRUCE_NOT_FOUND)
-        found = find_settled(round, request, error);
-    if (found != TRUCE_NOT_FOUND)
-        return found;
+    if (round->planned) {
+        keep_refusal(round, at, status, &why);
+        return TRUCE_OK;
+    }
     if (status == TRUCE_LIMIT && expire_for(round, at)) {
         round->fresh = true;
         *stop = true;
         return TRUCE_OK;
     }
-    settle(request, status, &why);
-    return TRUCE_OK;
+    return settle_refused(round, at, status, &why, error);
+}
+
+/* What was remembered refuses nothing. */
+static truce_status plan_one(struct round *round, const struct ledger_request *request,
+                             bson_t *document, bool *stale, bson_error_t *error)
+{
+    truce_status status = truce__ledger_plan(&round->plan, request, document, stale, error);
+
+    if (!status || !*stale || !is_plain(request))
+        return status;
+    *stale = false;
+    status = truce__ledger_plan_refresh(&round->plan, request, error);
+    if (status)
+        return status;
+    bson_destroy(document);
+    return truce__ledger_plan(&round->plan, request, document, stale, error);
 }
 
 static truce_status plan_round(struct round *round, bson_error_t *error)
@@ -284,7 +394,9 @@ static truce_status plan_round(struct round *round, bson_error_t *error)
 
     round->planned = 0;
     round->bytes = 0;
+    round->refusals_count = 0;
     round->plan.fresh = round->fresh;
+    round->fresh = false;
     for (uint32_t i = 0; !status && !stop && i < round->count && round->bytes < ROUND_BYTES; i++) {
         bson_error_t why = {0};
         bson_t document;
@@ -292,7 +404,7 @@ static truce_status plan_round(struct round *round, bson_error_t *error)
 
         if (round->requests[i]->settled)
             continue;
-        status = truce__ledger_plan(&round->plan, round->requests[i], &document, &stale, &why);
+        status = plan_one(round, round->requests[i], &document, &stale, &why);
         if (status)
             status = refused(round, i, status, stale, &stop, &why);
         else if (!bson_empty(&document))
@@ -329,11 +441,31 @@ static void remember_book(struct round *round)
     }
 }
 
+/* Of one that was posted before the others are, too, as a rule: an import that is run again need not find out one by
+ * one. */
+static truce_status find_all_posted(struct round *round, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (round->sought)
+        return TRUCE_OK;
+    round->sought = true;
+    for (uint32_t i = 0; !status && i < round->count; i++) {
+        if (round->requests[i]->settled)
+            continue;
+        status = find_posted(round, round->requests[i], error);
+        status = status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    }
+    return status;
+}
+
 static truce_status taken(struct round *round, uint32_t place, bson_error_t *error)
 {
     struct ledger_request *request = round->requests[round->owners[place]];
     truce_status status = find_posted(round, request, error);
 
+    if (!status)
+        return find_all_posted(round, error);
     if (status == TRUCE_NOT_FOUND)
         status = find_settled(round, request, error);
     if (status != TRUCE_NOT_FOUND)
@@ -387,6 +519,8 @@ static truce_status send_round(struct round *round, bson_error_t *error)
         remember_book(round);
     else if (place < round->planned)
         status = failed(round, place, status, error);
+    if (!status)
+        status = settle_refusals(round, place, error);
     for (uint32_t i = 0; i < round->planned; i++)
         truce_write_result_release(&outcomes[i].result);
     bson_free(outcomes);
@@ -395,35 +529,6 @@ static truce_status send_round(struct round *round, bson_error_t *error)
 }
 
 /* ---- rounds --------------------------------------------------------------------------------- */
-
-/* Many at a time are looked for first: an import that is run again need not find out one by one. */
-static truce_status find_all_posted(struct round *round, bson_error_t *error)
-{
-    bson_t filter = BSON_INITIALIZER, condition, list;
-    struct ledger_documents found = {0};
-    truce_status status;
-
-    bson_append_document_begin(&filter, "_id", 3, &condition);
-    bson_append_array_begin(&condition, "$in", 3, &list);
-    for (uint32_t i = 0; i < round->count; i++) {
-        char buffer[16];
-        const char *key;
-        size_t length = bson_uint32_to_string(i, &key, buffer, sizeof buffer);
-
-        if (round->requests[i]->verb == LEDGER_POST && round->requests[i]->transaction->id)
-            bson_append_value(&list, key, (int)length, round->requests[i]->transaction->id);
-    }
-    bson_append_array_end(&condition, &list);
-    bson_append_document_end(&filter, &condition);
-    status = truce__ledger_fetch_filter(&round->plan.look, &filter, NULL, 1, &found, error);
-    for (uint32_t i = 0; !status && found.count && i < round->count; i++) {
-        status = find_posted(round, round->requests[i], error);
-        status = status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
-    }
-    truce__ledger_documents_release(&found);
-    bson_destroy(&filter);
-    return status;
-}
 
 static bool all_settled(const struct round *round)
 {
@@ -458,8 +563,6 @@ truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **req
     round.documents = bson_malloc0(count * sizeof *round.documents);
     round.owners = bson_malloc0(count * sizeof *round.owners);
     truce__ledger_plan_begin(&round.plan, ledger, NULL);
-    if (count > 1)
-        status = find_all_posted(&round, &why);
     while (!status && !all_settled(&round))
         status = one_round(&round, &why);
     for (uint32_t i = 0; status && i < count; i++) {
@@ -469,6 +572,7 @@ truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **req
     if (status && error)
         *error = why;
     truce__ledger_plan_release(&round.plan);
+    bson_free(round.refusals);
     bson_free(round.owners);
     bson_free(round.documents);
     bson_free(round.expired);

@@ -1,7 +1,7 @@
 /* Accounts by their names: open addressing over pointers, which stay. */
 #include "patterns/ledger/ledger.h"
 
-static uint64_t hash_of(const char *account)
+uint64_t truce__ledger_hash(const char *account)
 {
     uint64_t hash = UINT64_C(14695981039346656037);
 
@@ -12,7 +12,7 @@ static uint64_t hash_of(const char *account)
 
 static struct ledger_known **place(const struct ledger_table *table, const char *account)
 {
-    uint32_t at = (uint32_t)hash_of(account) & (table->room - 1);
+    uint32_t at = (uint32_t)truce__ledger_hash(account) & (table->room - 1);
 
     while (table->slots[at] && strcmp(table->slots[at]->account, account) != 0)
         at = (at + 1) & (table->room - 1);
