@@ -65,7 +65,8 @@ void sql_spoil(struct sql *sql, const char *exists)
                {"elements", "DELETE FROM elements WHERE owner = 7"},
                {"students", "DELETE FROM students WHERE id = 7"},
                {"badges", "DELETE FROM badges WHERE player = 7"},
-               {"players", "DELETE FROM players WHERE id = 7"}};
+               {"players", "DELETE FROM players WHERE id = 7"},
+               {"accounts", "DELETE FROM accounts WHERE id = 7"}};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct sql_value name = TEXT(all[i].table);

@@ -1,0 +1,50 @@
+#ifndef TRUCE_BENCH_LEDGERS_H
+#define TRUCE_BENCH_LEDGERS_H
+
+/*
+ * Books, the same on every target: accounts 0 .. LEDGERS_ACCOUNTS-1, none of which may be overdrawn, each with the same
+ * money from an account that stands for the outside (-1).
+ *
+ *     truce        truce_ledger_post: a document with both entries, their numbers, balances and hashes
+ *     postgresql   a row of both accounts with number and balance, and one of the transaction that has both
+ *     sqlite       entries, each with its number and balance behind it; no hashes
+ */
+#include "bench/harness.h"
+#include "bench/sql.h"
+
+#define LEDGERS_ACCOUNTS (bench_small ? INT64_C(40) : INT64_C(1000))
+#define LEDGERS_MONEY    INT64_C(1000000000) /* of each of them, at first */
+
+/* What a side shares, and the checks count on. */
+struct ledgers {
+    int64_t posted[BENCH_CALLERS_MAX]; /* by the caller; the next id */
+    int64_t transactions;              /* that the setup posted between accounts */
+};
+
+struct ledgers_move {
+    int64_t id, from, to, value;
+};
+
+/* From any account to another, or (`hot`) to account 0. */
+struct ledgers_move ledgers_draw(struct bench_call *call, bool hot);
+
+/* ---- truce ---- */
+
+/* side->local: the handle, for all callers of a process. */
+void ledgers_join(struct bench_side *side);
+void ledgers_setup_truce(struct bench_side *side);
+void ledgers_post(truce_ledger *ledger, const struct ledgers_move *moves, int count);
+/* Every entry is there, and is what its hash stands for. */
+void ledgers_check_truce(struct bench_side *side);
+
+/* ---- the peers ---- */
+
+void ledgers_setup_sql(struct bench_side *side);
+void ledgers_setup_accounts(struct bench_side *side); /* nothing else */
+int ledgers_statements(struct bench_call *call, const struct ledgers_move *move,
+                       struct sql_statement *statements, struct sql_value *values);
+#define LEDGERS_STATEMENTS 3 /* of one, at most */
+#define LEDGERS_VALUES     12
+void ledgers_check_sql(struct bench_side *side);
+
+#endif
