@@ -352,7 +352,7 @@ TEST(jobs_are_done_once_whoever_is_killed)
 {
     enum { WORKERS = 3, JOBS = 12 };
     pid_t workers[WORKERS] = {0};
-    long kills = test_scale("TRUCE_QUEUE_KILLS", 12);
+    long kills = test_scale("TRUCE_QUEUE_KILLS", 5);
     bool done = false;
 
     begin();

@@ -384,3 +384,34 @@ TEST(lanes_that_cannot_be_are_refused)
 {
     rig_everywhere(bad);
 }
+
+/* Known of other queues: jobs that cannot run yet fill what a worker looks at, and those behind them never run. */
+static void starves_nobody(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = rig_queue(store, setting, "mail");
+    truce_job_options laned = {.lane = "one", .priority = 1000},
+                      late = {.delay_ms = 3600000, .priority = 1000};
+    truce_job *first, *other;
+    bson_oid_t id;
+
+    for (int i = 0; i < 120; i++) { /* more than is looked at in one go */
+        (void)rig_add(queue, "{}", &laned);
+        (void)rig_add(queue, "{}", &late);
+    }
+    id = rig_add(queue, "{}", NULL);
+    first = rig_claim(queue);
+    other = rig_claim(queue);
+    REQUIRE(first && other);
+    CHECK(bson_oid_equal(truce_job_id(other), &id));
+    rig_no_job(queue);
+    truce_job_free(first);
+    truce_job_free(other);
+    truce_queue_free(queue);
+}
+TEST(many_that_cannot_run_yet_starve_nobody)
+{
+    truce_store *store = open_setting(&settings[0]);
+
+    starves_nobody(store, &settings[0]);
+    truce_store_close(store);
+}
