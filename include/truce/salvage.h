@@ -13,7 +13,8 @@
  *     salvaged_N       it is sound, but what says to which collection it belongs is gone; N is a page of the
  *                      file, and documents that were found together are together
  *
- * A document that is not whole is counted and left. Indexes are made anew from the catalog, where that can be read.
+ * A document that is not whole is counted and left. Indexes are made anew, and validators set, from the catalog,
+ * where that can be read.
  * What a checksum does not tell nobody can: a document that was removed, or is older than the last write to it, is
  * never in NAME, but may be among those of salvaged_N.
  */
@@ -21,7 +22,7 @@
 
 TRUCE_BEGIN_DECLS
 
-/* {collection, documents, doubtful, lost, lost_pages, indexes, refused_indexes: [{name, text}]}: `lost` documents
+/* {collection, documents, doubtful, lost, lost_pages, indexes, refused_indexes: [{name, text}]}, refused_validator?: text}: `lost` documents
  * were there and could not be read, `lost_pages` may have had any number of them. */
 typedef void truce_salvage_collection_function(const bson_t *collection, void *arg);
 
@@ -45,6 +46,8 @@ typedef struct truce_salvage_report {
     int64_t lost_log;   /* pages of the log that were damaged */
     int64_t indexes;    /* made */
     int64_t indexes_refused;
+    int64_t validators; /* set again */
+    int64_t validators_refused;
     bool complete;        /* everything that was there is there, as far as anybody can tell */
     uint64_t reserved[4]; /* zeros */
 } truce_salvage_report;

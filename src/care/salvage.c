@@ -3,7 +3,7 @@
  *
  *     1. which pages are free, and which inner page is whose parent         one look at each page
  *     2. the schema (root: page 1): c<id> -> root                           walked
- *     3. the catalog (c0): id -> name, indexes                              walked
+ *     3. the catalog (c0): id -> name, indexes, validator                       walked
  *     4. each table from its root                                          walked
  *     5. leaves that nobody has reached: of the table whose gap their rows fit into, if there is one only;
  *        else of nobody
@@ -148,7 +148,7 @@ static bool get_entry(const struct wreck_column *body, bson_t *entry, const char
            bson_iter_find(&first, "definition");
 }
 
-/* An entry of the catalog: a collection's name and indexes. */
+/* An entry of the catalog: a collection's name, indexes and validator. */
 static void take_entry(struct salvage *salvage, int64_t row, const struct wreck_column *body)
 {
     struct salvage_table *table;
@@ -472,7 +472,8 @@ static void sum_up(struct salvage *salvage)
         truce__salvage_end_table(salvage, &salvage->tables[i]);
     }
     report->complete = !report->doubtful && !report->strays && !report->lost &&
-                       !report->lost_pages && !report->lost_log && !report->indexes_refused;
+                       !report->lost_pages && !report->lost_log && !report->indexes_refused &&
+                       !report->validators_refused;
 }
 
 static void release_table(struct salvage_table *table)

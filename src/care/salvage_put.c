@@ -141,16 +141,27 @@ void truce__salvage_put(struct salvage *salvage, struct salvage_table *table, co
     batch->bytes += body->size;
 }
 
-/* ---- indexes ------------------------------------------------------------------------------------ */
+/* ---- indexes, validators ------------------------------------------------------------------------ */
+
+static void append_refused(bson_t *refused, const char *name, const char *text)
+{
+    char key[16];
+    bson_t one;
+
+    snprintf(key, sizeof key, "%u", bson_count_keys(refused));
+    BSON_APPEND_DOCUMENT_BEGIN(refused, key, &one);
+    BSON_APPEND_UTF8(&one, "name", name);
+    BSON_APPEND_UTF8(&one, "text", text);
+    bson_append_document_end(refused, &one);
+}
 
 static void make_index(struct salvage *salvage, const struct salvage_table *table,
-                       bson_iter_t *entry, bson_t *refused, uint32_t *count)
+                       bson_iter_t *entry, bson_t *refused)
 {
     const uint8_t *data;
     bson_iter_t name;
     bson_error_t error;
-    bson_t definition, one;
-    char key[16];
+    bson_t definition;
     uint32_t size;
 
     if (!bson_iter_find(entry, "definition") || !BSON_ITER_HOLDS_DOCUMENT(entry))
@@ -165,11 +176,7 @@ static void make_index(struct salvage *salvage, const struct salvage_table *tabl
         return;
     }
     salvage->report->indexes_refused++;
-    snprintf(key, sizeof key, "%u", (*count)++);
-    BSON_APPEND_DOCUMENT_BEGIN(refused, key, &one);
-    BSON_APPEND_UTF8(&one, "name", bson_iter_utf8(&name, NULL));
-    BSON_APPEND_UTF8(&one, "text", error.message);
-    bson_append_document_end(refused, &one);
+    append_refused(refused, bson_iter_utf8(&name, NULL), error.message);
 }
 
 static void make_indexes(struct salvage *salvage, const struct salvage_table *table,
@@ -177,7 +184,6 @@ static void make_indexes(struct salvage *salvage, const struct salvage_table *ta
 {
     bson_iter_t iter, list, entry;
     bson_error_t ignored;
-    uint32_t count = 0;
 
     if (!table->entry || !bson_iter_init_find(&iter, table->entry, "indexes") ||
         !bson_iter_recurse(&iter, &list))
@@ -187,8 +193,25 @@ static void make_indexes(struct salvage *salvage, const struct salvage_table *ta
     }
     while (bson_iter_next(&list)) {
         if (BSON_ITER_HOLDS_DOCUMENT(&list) && bson_iter_recurse(&list, &entry))
-            make_index(salvage, table, &entry, refused, &count);
+            make_index(salvage, table, &entry, refused);
     }
+}
+
+/* When the documents are there: what stood there need not match it. */
+static void make_validator(struct salvage *salvage, const struct salvage_table *table,
+                           bson_t *answer)
+{
+    bson_error_t error;
+    bson_t validator;
+
+    if (!table->entry || !truce__value_subdocument(table->entry, "validator", &validator))
+        return;
+    if (!truce_collection_validate(salvage->to, table->name, &validator, &error)) {
+        salvage->report->validators++;
+        return;
+    }
+    salvage->report->validators_refused++;
+    BSON_APPEND_UTF8(answer, "refused_validator", error.message);
 }
 
 void truce__salvage_end_table(struct salvage *salvage, const struct salvage_table *table)
@@ -206,6 +229,7 @@ void truce__salvage_end_table(struct salvage *salvage, const struct salvage_tabl
     BSON_APPEND_INT64(&answer, "lost_pages", table->lost_pages);
     BSON_APPEND_INT64(&answer, "indexes", salvage->report->indexes - indexes);
     BSON_APPEND_ARRAY(&answer, "refused_indexes", &refused);
+    make_validator(salvage, table, &answer);
     if (salvage->options->collection)
         salvage->options->collection(&answer, salvage->options->arg);
     bson_destroy(&answer);

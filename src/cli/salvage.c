@@ -19,7 +19,11 @@ static void show_refused(const struct cli *cli, const bson_t *collection)
 {
     bson_iter_t iter, list, index, text;
 
-    if (cli->json || !bson_iter_init_find(&iter, collection, "refused_indexes") ||
+    if (cli->json)
+        return;
+    if (bson_iter_init_find(&iter, collection, "refused_validator"))
+        cli_remark(cli, "the validator was not set: %s", bson_iter_utf8(&iter, NULL));
+    if (!bson_iter_init_find(&iter, collection, "refused_indexes") ||
         !bson_iter_recurse(&iter, &list))
         return;
     while (bson_iter_next(&list)) {
@@ -69,6 +73,8 @@ static void show_report(const struct cli *cli, const truce_salvage_report *repor
     BSON_APPEND_INT64(&answer, "lost_log", report->lost_log);
     BSON_APPEND_INT64(&answer, "indexes", report->indexes);
     BSON_APPEND_INT64(&answer, "indexes_refused", report->indexes_refused);
+    BSON_APPEND_INT64(&answer, "validators", report->validators);
+    BSON_APPEND_INT64(&answer, "validators_refused", report->validators_refused);
     cli_answer(cli, &answer,
                "%s: %" PRId64 " documents saved, %" PRId64 " doubtful, %" PRId64 " strays, %" PRId64
                " lost, %" PRId64 " pages of the file and %" PRId64 " of the log lost",

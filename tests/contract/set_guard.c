@@ -1,7 +1,11 @@
 /* The layout by element: its tombstones are collected, and what is older finds the guard. */
+#include <stddef.h>
+
+#include "tests/support/no_sleep.h"
 #include "tests/support/server.h"
 #include "tests/support/set_model.h"
 #include "tests/support/tutorial.h"
+#include "truce/sys/decorate.h"
 
 #define A(n, name)                                                                                 \
     {                                                                                              \
@@ -184,4 +188,97 @@ TEST(a_commit_reads_the_guard_as_well)
         close_place(&place);
     }
     bson_destroy(left);
+}
+
+/* A place whose calls can be made to fail. */
+static void open_failing(struct place *place, truce_store *inner)
+{
+    place->store = truce_fault_wrap(inner, &(truce_fault_options){0});
+    place->set = tutorial_set(place->store, &(truce_set_options){.layout = TRUCE_SET_BY_ELEMENT});
+}
+
+/* The guard stands before the first tombstone goes: else a repeat that comes after the death of the collector, and
+ * before the next one, is taken for new. */
+TEST(a_collector_that_dies_leaves_nothing_that_comes_back)
+{
+    static const struct model_operation both[] = {A(1, 0), R(2, 0)};
+    truce_set_collected collected;
+    bson_error_t error;
+    bool hit = true;
+
+    for (uint64_t at = 1; hit && at < 50; at++) {
+        struct place place;
+
+        open_failing(&place, server_or_memory());
+        consume(&place, &both[0], 1, TRUCE_SET_APPLIED);
+        consume(&place, &both[1], 1, TRUCE_SET_APPLIED);
+        truce_fault_arm(place.store, &(truce_fault_options){.kind = TRUCE_FAULT_FAIL,
+                                                            .at = at,
+                                                            .from_then_on = true,
+                                                            .writes_only = true});
+        (void)!truce_set_collect(place.set, &collected, &error); /* it dies, or is through before */
+        hit = truce_fault_hits(place.store) > 0;
+        truce_fault_arm(place.store, &(truce_fault_options){0});
+        consume(&place, &both[0], 1, 0);
+        (void)collect(&place);
+        model_check(place.set, both, 2, NULL, 1, 1, false, "after a collector's death");
+        CHECK_INT(count(&place, "students.classes", "{}"), ==, 0);
+        close_place(&place);
+    }
+    CHECK(!hit);
+}
+
+/* A commit that adds "CS 0" at 50 and whose owner dies at its n-th call. True: it holds the element. */
+static bool die_holding(struct place *place, uint64_t at)
+{
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = 1};
+    struct model_operation operation = A(50, 0);
+    truce_commit *commit = NULL;
+    truce_set_operation made;
+    truce_set_result result;
+    bson_t key, element, *other = test_bson("{'_id': 1}");
+    bson_error_t error;
+
+    model_operation_make(&operation, &key, &element, &made);
+    CHECK_OK(truce_commit_begin(place->store, &options, &commit, &error), error);
+    CHECK_OK(truce_set_apply(place->set, commit, &made, 1, &result, &error), error);
+    CHECK_OK(truce_commit_insert(commit, "other", other, &error), error);
+    truce_fault_arm(place->store, &(truce_fault_options){
+                                      .kind = TRUCE_FAULT_FAIL, .at = at, .from_then_on = true});
+    (void)!truce_commit_apply(commit, &error); /* it dies, or is through before */
+    truce_fault_arm(place->store, &(truce_fault_options){0});
+    truce_commit_free(commit);
+    bson_destroy(other);
+    bson_destroy(&key);
+    bson_destroy(&element);
+    return count(place, "students.classes", "{'_intent': {'$exists': true}}") > 0;
+}
+
+/* Whoever meets the commit ends it; the element that it leaves is proved before the guard rises. */
+TEST(an_element_that_a_dead_commit_holds_is_proved_before_its_key_is_collected)
+{
+    static const struct model_operation messages[] = {A(1, 0), R(2, 1), A(50, 0)};
+    int met = 0;
+    bool decided;
+
+    if (server_under_test())
+        return;
+    no_sleep_begin();
+    for (uint64_t at = 1; at < 20; at++) {
+        struct place place;
+
+        open_failing(&place, server_or_memory());
+        consume(&place, messages, 2, TRUCE_SET_APPLIED);
+        if (die_holding(&place, at)) {
+            met++;
+            CHECK_INT(collect(&place), ==, 1);
+            CHECK_INT(count(&place, "students.classes.guards", "{'_wm': 2}"), ==, 1);
+            decided = count(&place, "students.classes", "{'seq': 50}") > 0;
+            model_check(place.set, messages, decided ? 3 : 2, NULL, 1, 2, false,
+                        "held, and collected");
+        }
+        close_place(&place);
+    }
+    truce__world_use(NULL);
+    CHECK_INT(met, >=, 2);
 }

@@ -196,6 +196,30 @@ TEST(a_sound_file_is_saved_whole_and_left_as_it_is)
     image_release(&sound);
 }
 
+/* What stood there before its validator stays, and what comes is held against it. */
+TEST(validators_are_kept)
+{
+    truce_store *store;
+    bson_t *validator = test_bson("{'n': {'$gt': 3}}"), *low = test_bson("{'_id': 1, 'n': 1}");
+    bson_error_t error;
+
+    new_path();
+    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));
+    CHECK_OK(truce_insert(store, "one", low, NULL, &error), error);
+    CHECK_OK(truce_collection_validate(store, "one", validator, &error), error);
+    truce_store_close(store);
+    salvage();
+    CHECK(report.complete);
+    CHECK_INT(report.documents, ==, 1);
+    CHECK_INT(report.validators, ==, 1);
+    bson_destroy(low);
+    low = test_bson("{'_id': 2, 'n': 1}");
+    CHECK_STATUS(TRUCE_INVALID, truce_insert(saved, "one", low, NULL, &error), error);
+    truce_store_close(saved);
+    bson_destroy(low);
+    bson_destroy(validator);
+}
+
 /* A process dies with everything but the beginning in the log. */
 static bool make_with_log(void)
 {
