@@ -3,8 +3,10 @@
 #include <stdlib.h>
 
 #include "base/status.h"
+#include "tests/support/no_sleep.h"
 #include "tests/support/set_model.h"
 #include "tests/support/set_place.h"
+#include "truce/sweep.h"
 #include "truce/sys/decorate.h"
 
 /* An enrolment as the classic description sends it. */
@@ -301,6 +303,63 @@ TEST(a_collector_that_does_not_mark_is_refused_and_one_in_the_midst_is_made_good
     truce_set_free(place.set);
     truce_store_close(traced);
     bson_destroy(place.key);
+}
+
+/* A commit that adds "CS 9" to the set, and whose owner dies at its n-th call. True: it holds the document. */
+static bool die_holding(struct place *place, uint64_t at)
+{
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = 1};
+    bson_t *element = test_bson("{'name': 'CS 9'}"), *other = test_bson("{'_id': 1}");
+    truce_commit *commit = NULL;
+    bson_error_t error;
+
+    CHECK_OK(truce_commit_begin(place->store, &options, &commit, &error), error);
+    CHECK_OK(truce_set_add(place->set, commit, place->key, element, 90, NULL, &error), error);
+    CHECK_OK(truce_commit_insert(commit, "other", other, &error), error);
+    truce_fault_arm(place->store, &(truce_fault_options){
+                                      .kind = TRUCE_FAULT_FAIL, .at = at, .from_then_on = true});
+    (void)!truce_commit_apply(commit, &error); /* it dies, or is through before */
+    truce_fault_arm(place->store, &(truce_fault_options){0});
+    truce_commit_free(commit);
+    bson_destroy(element);
+    bson_destroy(other);
+    return matches(place, "{'_intent': {'$exists': true}}");
+}
+
+/* What a commit holds is unmarked in what it will leave; it is released first, whoever does it. */
+TEST(a_document_that_a_dead_commit_holds_is_released_and_protected)
+{
+    truce_sweep_options options = {.retention_ms = -1};
+    truce_sweep_report report;
+    bson_error_t error;
+    int met = 0;
+
+    if (server_under_test())
+        return;
+    no_sleep_begin();
+    for (uint64_t at = 1; at < 40; at++) {
+        struct place place;
+
+        place_open(&place, false, TRUCE_SET_FORM_AUTO);
+        truce_set_free(place.set);
+        place.store = truce_fault_wrap(place.store, &(truce_fault_options){0});
+        place.set = tutorial_set(place.store, &(truce_set_options){0});
+        consume(&place, true, "CS 101", 1);
+        consume(&place, false, "CS 101", 2);
+        consume(&place, true, "CS 102", 3);
+        CHECK_INT(collect(&place).tombstones, ==, 1);
+        if (die_holding(&place, at)) {
+            met++;
+            protect(&place, true);
+            CHECK_OK(truce_sweep(place.store, &options, &report, &error), error);
+            CHECK(matches(&place, "{'_intent': {'$exists': false}, 'classes.name': 'CS 102'}"));
+            CHECK_INT(send_classic(&place, "CS 101", 1, &error), ==, TRUCE_INVALID);
+            consume(&place, false, "CS 102", 100);
+        }
+        place_close(&place);
+    }
+    truce__world_use(NULL);
+    CHECK_INT(met, >=, 2);
 }
 
 TEST(the_layout_by_element_cannot_be_protected)
