@@ -66,6 +66,7 @@ void sql_spoil(struct sql *sql, const char *exists)
                {"students", "DELETE FROM students WHERE id = 7"},
                {"badges", "DELETE FROM badges WHERE player = 7"},
                {"players", "DELETE FROM players WHERE id = 7"},
+               {"jobs", "DELETE FROM jobs WHERE id = (SELECT min(id) FROM jobs)"},
                {"accounts", "DELETE FROM accounts WHERE id = 7"}};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -6,7 +6,8 @@ extern const struct bench_workload workload_point_read, workload_insert, workloa
     workload_update_item, workload_two_documents, workload_two_one_hot, workload_five_documents,
     workload_read_many, workload_find_by_index, workload_group_report, workload_first_inserts,
     workload_save, workload_save_hot, workload_ledger_transfer, workload_ledger_hot,
-    workload_ledger_bulk, workload_ledger_balance, workload_transfer, workload_transfer_hot;
+    workload_ledger_bulk, workload_ledger_balance, workload_transfer, workload_transfer_hot,
+    workload_job_add, workload_job_done, workload_job_commit;
 
 const struct bench_workload *const bench_workloads[] = {
     &workload_point_read,      &workload_insert,         &workload_first_inserts,
@@ -16,4 +17,5 @@ const struct bench_workload *const bench_workloads[] = {
     &workload_two_one_hot,     &workload_five_documents, &workload_read_many,
     &workload_find_by_index,   &workload_group_report,   &workload_ledger_transfer,
     &workload_ledger_hot,      &workload_ledger_bulk,    &workload_ledger_balance,
-    &workload_transfer,        &workload_transfer_hot,   NULL};
+    &workload_transfer,        &workload_transfer_hot,   &workload_job_add,
+    &workload_job_done,        &workload_job_commit,     NULL};

@@ -1,0 +1,247 @@
+/*
+ * A job queue: one job more; a job is claimed and done; a job is claimed, and done in one commit with a change of a document.
+ * Who finds no job adds a batch of them, which is a part of the work.
+ *
+ *     truce        truce_queue_add; truce_queue_claim with truce_job_done, or truce_job_commit
+ *     postgresql   INSERT; UPDATE of the first that is ready, by SELECT FOR UPDATE SKIP LOCKED, along a partial index,
+ *                  with UPDATE to done; or BEGIN, the document, done, COMMIT, in one round trip. Claims are commits
+ *                  of synchronous_commit = off, since a claim may be lost there as here
+ */
+#include "bench/documents.h"
+#include "bench/sql.h"
+
+#define BATCH 1000
+
+/* ---- truce ----------------------------------------------------------------------------------- */
+
+static void join(struct bench_side *side)
+{
+    const truce_queue_options options = {.queue = "jobs", .keep_ms = -1};
+
+    side->local = truce_queue_new(side->connections[0], &options);
+}
+
+static bson_t *payload(void)
+{
+    return BCON_NEW("to", "ada@example.org", "text", "hello, and welcome");
+}
+
+static int64_t add_truce(struct bench_call *call)
+{
+    bson_t *document = payload();
+    bson_error_t error;
+
+    BENCH_MUST(truce_queue_add(call->side->local, NULL, document, NULL, NULL, &error), error);
+    bson_destroy(document);
+    return 1;
+}
+
+static void add_batch(truce_queue *queue)
+{
+    const bson_t *all[BATCH];
+    bson_t *document = payload();
+    bson_error_t error;
+
+    for (int i = 0; i < BATCH; i++)
+        all[i] = document;
+    BENCH_MUST(truce_queue_add_many(queue, all, BATCH, NULL, NULL, &error), error);
+    bson_destroy(document);
+}
+
+static truce_job *claim(struct bench_call *call)
+{
+    truce_job *job = NULL;
+    bson_error_t error;
+    truce_status status = truce_queue_claim(call->side->local, &job, &error);
+
+    while (status == TRUCE_NOT_FOUND) {
+        add_batch(call->side->local);
+        status = truce_queue_claim(call->side->local, &job, &error);
+    }
+    BENCH_MUST(status, error);
+    return job;
+}
+
+static int64_t done_truce(struct bench_call *call)
+{
+    truce_job *job = claim(call);
+    bson_error_t error;
+
+    BENCH_MUST(truce_job_done(job, NULL, NULL, &error), error);
+    truce_job_free(job);
+    return 1;
+}
+
+static truce_status count_up(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    bson_value_t id = document_id(*(const int64_t *)arg);
+    bson_t *update = BCON_NEW("$inc", "{", "counter", BCON_INT64(1), "}");
+    truce_status status = truce_commit_update(commit, "documents", &id, NULL, update, error);
+
+    bson_destroy(update);
+    return status;
+}
+
+static int64_t commit_truce(struct bench_call *call)
+{
+    const truce_commit_options options = {.tries_max = 100000};
+    int64_t id = (int64_t)bench_random(DOCUMENTS);
+    truce_job *job = claim(call);
+    bson_error_t error;
+
+    BENCH_MUST(truce_job_commit(job, count_up, &id, &options, &error), error);
+    truce_job_free(job);
+    return 1;
+}
+
+static void check_truce(struct bench_side *side)
+{
+    bool adds = side->form->operate == add_truce;
+    bson_t *filter = adds ? bson_new() : BCON_NEW("state", "done");
+    bson_error_t error;
+    int64_t count;
+
+    BENCH_MUST(truce_count(side->connections[0], "truce_queue", filter, NULL, &count, &error),
+               error);
+    bson_destroy(filter);
+    BENCH_CHECK(count == side->operations);
+}
+
+static void check_truce_commit(struct bench_side *side)
+{
+    check_truce(side);
+    documents_check(side);
+}
+
+/* ---- postgresql ------------------------------------------------------------------------------ */
+
+static void setup_sql(struct bench_side *side)
+{
+    struct sql *sql = side->connections[0];
+
+    sql_execute(sql,
+                "CREATE TABLE jobs(id bigserial PRIMARY KEY, state text NOT NULL DEFAULT 'ready',"
+                " priority int NOT NULL DEFAULT 0, attempt int NOT NULL DEFAULT 0,"
+                " created timestamptz NOT NULL DEFAULT now(), lease timestamptz,"
+                " payload jsonb NOT NULL)");
+    sql_execute(sql, "CREATE INDEX ready ON jobs(priority, id) WHERE state = 'ready'");
+}
+
+static void setup_sql_commit(struct bench_side *side)
+{
+    documents_setup(side);
+    setup_sql(side);
+}
+
+static int64_t add_sql(struct bench_call *call)
+{
+    BENCH_CHECK(
+        sql_run(call->connection,
+                SQL("INSERT INTO jobs(payload) VALUES ($1::jsonb)",
+                    TEXT("{\"to\": \"ada@example.org\", \"text\": \"hello, and welcome\"}"))) == 1);
+    return 1;
+}
+
+static int64_t claim_once(struct sql *sql)
+{
+    const struct sql_statement all[] = {
+        SQL("BEGIN"), SQL("SET LOCAL synchronous_commit = off"),
+        SQL("UPDATE jobs SET state = 'running', attempt = attempt + 1,"
+            " lease = now() + interval '30 s' WHERE id = (SELECT id FROM jobs"
+            " WHERE state = 'ready' ORDER BY priority, id LIMIT 1 FOR UPDATE SKIP LOCKED)"
+            " RETURNING id")};
+    int64_t id;
+
+    sql_start_all(sql, all, 3);
+    id = sql_next(sql) ? sql_number(sql, 0) : 0;
+    sql_finish(sql);
+    sql_run(sql, SQL("COMMIT"));
+    return id;
+}
+
+static int64_t claim_sql(struct sql *sql)
+{
+    int64_t id = claim_once(sql);
+
+    while (!id) {
+        sql_run(sql, SQL("INSERT INTO jobs(payload) SELECT '{\"to\": \"ada@example.org\","
+                         " \"text\": \"hello, and welcome\"}' FROM generate_series(1, 1000)"));
+        id = claim_once(sql);
+    }
+    return id;
+}
+
+#define DONE "UPDATE jobs SET state = 'done', lease = NULL WHERE id = $1 AND state = 'running'"
+
+static int64_t done_sql(struct bench_call *call)
+{
+    int64_t id = claim_sql(call->connection);
+
+    BENCH_CHECK(sql_run(call->connection, SQL(DONE, NUMBER(id))) == 1);
+    return 1;
+}
+
+static int64_t commit_sql(struct bench_call *call)
+{
+    int64_t id = claim_sql(call->connection);
+    const struct sql_statement all[] = {
+        SQL("BEGIN"),
+        SQL("UPDATE documents SET counter = counter + 1 WHERE id = $1",
+            NUMBER((int64_t)bench_random(DOCUMENTS))),
+        SQL(DONE, NUMBER(id)), SQL("COMMIT")};
+
+    sql_start_all(call->connection, all, 4);
+    sql_finish(call->connection);
+    return 1;
+}
+
+static void check_sql(struct bench_side *side)
+{
+    int64_t count =
+        side->form->operate == add_sql
+            ? sql_get(side->connections[0], SQL("SELECT count(*) FROM jobs"))
+            : sql_get(side->connections[0], SQL("SELECT count(*) FROM jobs WHERE state = 'done'"));
+
+    BENCH_CHECK(count == side->operations);
+}
+
+static void check_sql_commit(struct bench_side *side)
+{
+    check_sql(side);
+    documents_check(side);
+}
+
+static void setup_nothing(struct bench_side *side)
+{
+}
+
+const struct bench_workload workload_job_add = {
+    .name = "job_add",
+    .title = "a job is added to a queue",
+    .unit = "jobs",
+    .aim = 1.5,
+    .forms = {
+        {"truce", NULL, setup_nothing, add_truce, check_truce, NULL, join},
+        {"postgresql", NULL, setup_sql, add_sql, check_sql},
+    }};
+
+const struct bench_workload workload_job_done = {
+    .name = "job_done",
+    .title = "a job is claimed, and done",
+    .unit = "jobs",
+    .aim = 3,
+    .forms = {
+        {"truce", NULL, setup_nothing, done_truce, check_truce, NULL, join},
+        {"postgresql", NULL, setup_sql, done_sql, check_sql},
+    }};
+
+const struct bench_workload workload_job_commit = {
+    .name = "job_commit",
+    .title = "a job is claimed, and done in one commit with a change of a document",
+    .unit = "jobs",
+    .changes = 1,
+    .aim = 2,
+    .forms = {
+        {"truce", NULL, documents_setup, commit_truce, check_truce_commit, NULL, join},
+        {"postgresql", NULL, setup_sql_commit, commit_sql, check_sql_commit},
+    }};
