@@ -246,7 +246,10 @@ typedef struct truce_bulk_options {
                        matches: at least one document, or all is refused with TRUCE_CONFLICT */
     bool relaxed;
     uint32_t deadline_ms;
-    uint64_t reserved[4]; /* zeros */
+    const struct truce_read_checks
+        *checks;          /* what must stand as it was read (truce/sys/store.h); only
+                                          with `atomic` and TRUCE_CAN_CHECK. NULL: nothing */
+    uint64_t reserved[3]; /* zeros */
 } truce_bulk_options;
 
 /* Does writes[0..count) in order, of any collections. `outcomes` has room for `count`; each is

@@ -34,31 +34,43 @@
 #define TRUCE_SERVER_CURSORS_MAX    1000   /* that are open in a server, of all its clients */
 #define TRUCE_SERVER_CURSOR_IDLE_MS 600000 /* then nobody will ask for more */
 
-#define TRUCE_SNAPSHOTS_MAX         128 /* cursors and snapshots of an open store that keep a moment */
-#define TRUCE_SNAPSHOT_AGE_MS       600000 /* default: how old one of them may be, ... */
-#define TRUCE_SNAPSHOT_LOG_BYTES    (UINT64_C(1) << 30) /* ... and what may be written meanwhile */
+#define TRUCE_CHECK_ENTRIES_MAX                                                                    \
+    10000 /* looked at, for a read of a transaction that is made again */
+#define TRUCE_TRANSACTION_BYTES_MAX                                                                \
+    (16 * 1024 * 1024)                        /* of documents that one writes, before and after */
+#define TRUCE_TRANSACTION_DOCUMENTS_MAX 10000 /* that it writes */
+#define TRUCE_TRANSACTION_READS_MAX     1000 /* that are checked one by one; of a read, its documents */
 
-#define TRUCE_CSV_COLUMNS_MAX       1000
+#define TRUCE_SERVER_SESSIONS_MAX       10000 /* that a server remembers, of those with numbers */
+#define TRUCE_SERVER_SESSION_MS         1800000 /* idle for so long they are forgotten, as clients know */
+#define TRUCE_SERVER_TRANSACTIONS_MAX   100   /* that are open in it */
+#define TRUCE_SERVER_TRANSACTION_MS     60000 /* default: so long one may be */
 
-#define TRUCE_COPY_BATCH_MAX        10000 /* documents that a copy holds at a time */
-#define TRUCE_COPY_DIFFERENCES_MAX  10000 /* that it tells, each with values of up to 1,000 bytes */
+#define TRUCE_SNAPSHOTS_MAX             128 /* cursors and snapshots of an open store that keep a moment */
+#define TRUCE_SNAPSHOT_AGE_MS           600000 /* default: how old one of them may be, ... */
+#define TRUCE_SNAPSHOT_LOG_BYTES        (UINT64_C(1) << 30) /* ... and what may be written meanwhile */
 
-#define TRUCE_SALVAGE_PAGES_MAX     (1 << 30) /* of a damaged file: 4 TiB */
-#define TRUCE_SALVAGE_GAPS_MAX      10000 /* places that cannot be reached; then whole collections are */
-#define TRUCE_SALVAGE_TABLES_MAX    10000 /* collections */
+#define TRUCE_CSV_COLUMNS_MAX           1000
 
-#define TRUCE_COMMIT_DOCUMENTS_MAX  1000   /* documents of one commit */
-#define COMMIT_RESULT_BYTES_MAX     65536  /* what a commit leaves under its key */
-#define COMMIT_LEASE_MS             10000  /* default lease of a journal commit */
-#define COMMIT_LOOK_LEASE_MS        1000   /* the same of what truce_read_many holds */
-#define COMMIT_LEASE_MS_MAX         600000 /* nobody can block others for longer */
-#define COMMIT_DEADLINE_MS          30000  /* default deadline */
-#define COMMIT_TRIES                100    /* default: how often truce_transact runs its function */
-#define COMMIT_TRIES_FREE           3      /* so often it only compares; then, and after ... */
-#define COMMIT_TAKE_MS              100    /* ... so long, a commit takes its documents first */
-#define COMMIT_INDEXES_FRESH_MS     5000 /* for so long a list of indexes is taken for what is there */
+#define TRUCE_COPY_BATCH_MAX            10000 /* documents that a copy holds at a time */
+#define TRUCE_COPY_DIFFERENCES_MAX      10000 /* that it tells, each with values of up to 1,000 bytes */
 
-#define REVISION_NUMBERS_MAX        256 /* in what was read, for a save that is one write */
+#define TRUCE_SALVAGE_PAGES_MAX         (1 << 30) /* of a damaged file: 4 TiB */
+#define TRUCE_SALVAGE_GAPS_MAX          10000 /* places that cannot be reached; then whole collections are */
+#define TRUCE_SALVAGE_TABLES_MAX        10000 /* collections */
+
+#define TRUCE_COMMIT_DOCUMENTS_MAX      1000   /* documents of one commit */
+#define COMMIT_RESULT_BYTES_MAX         65536  /* what a commit leaves under its key */
+#define COMMIT_LEASE_MS                 10000  /* default lease of a journal commit */
+#define COMMIT_LOOK_LEASE_MS            1000   /* the same of what truce_read_many holds */
+#define COMMIT_LEASE_MS_MAX             600000 /* nobody can block others for longer */
+#define COMMIT_DEADLINE_MS              30000  /* default deadline */
+#define COMMIT_TRIES                    100 /* default: how often truce_transact runs its function */
+#define COMMIT_TRIES_FREE               3   /* so often it only compares; then, and after ... */
+#define COMMIT_TAKE_MS                  100 /* ... so long, a commit takes its documents first */
+#define COMMIT_INDEXES_FRESH_MS         5000 /* for so long a list of indexes is taken for what is there */
+
+#define REVISION_NUMBERS_MAX            256 /* in what was read, for a save that is one write */
 
 #define DATE_LAST_MS                                                                               \
     INT64_C(253402300799999) /* 9999-12-31: clients of some languages read no later one */

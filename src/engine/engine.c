@@ -324,6 +324,7 @@ static truce_status open_read_only(struct engine *engine, bson_error_t *error)
 static void free_engine(struct engine *engine)
 {
     truce__guest_free(engine->guest);
+    bson_free(engine->changes);
     bson_free(engine->path);
     bson_free(engine);
 }
@@ -420,6 +421,7 @@ truce_status truce__engine_view(struct engine *engine, const struct moment_limit
 {
     struct moment *moment = NULL;
     struct reader *reader;
+    unsigned *changes = NULL;
     truce_status status = truce__engine_usable(engine, error);
 
     *view = NULL;
@@ -427,16 +429,23 @@ truce_status truce__engine_view(struct engine *engine, const struct moment_limit
         *view = new_view(engine, truce__moment_hold(engine->moment));
         return TRUCE_OK;
     }
-    if (!status)
+    if (!status) {
+        changes = engine->locked ? truce__wake_counters(&engine->lock) : NULL;
         status = truce__readers_begin(&engine->readers, false, &reader, error);
-    if (status)
+    }
+    if (status) {
+        bson_free(changes);
         return status;
+    }
     status = truce__moment_keep(&engine->moments, reader, limits, &moment, error);
-    if (status)
+    if (status) {
         truce__readers_end(&engine->readers, reader);
-    else
-        *view = new_view(engine, moment);
-    return status;
+        bson_free(changes);
+        return status;
+    }
+    *view = new_view(engine, moment);
+    (*view)->changes = changes;
+    return TRUCE_OK;
 }
 
 /* ---- close ---------------------------------------------------------------------------------- */

@@ -28,6 +28,8 @@ struct engine {
     struct guest *guest; /* NULL: we may write what stands beside the file */
     struct readers readers;
     struct moments moments;
+    unsigned *
+        changes; /* of a view: the counters of changes (wake.h) from before its moment; NULL: unknown */
     struct moment
         *moment; /* of a view, which has nothing else that it could close; NULL: reads are of now */
     struct checkpointer checkpointer;
@@ -95,11 +97,16 @@ truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, s
 /* Returns when everything that was found `early` is durable. */
 truce_status truce__engine_settle(struct engine *engine, bson_error_t *error);
 
-/* ---- writing (write.c, modify.c, rewrite.c) ------------------------------------------------- */
+/* ---- writing (write.c, bulk_check.c, modify.c, rewrite.c) ------------------------------------------------- */
 
 truce_status truce__engine_bulk(struct engine *engine, const truce_write *writes, size_t count,
                                 const truce_bulk_options *options, truce_write_outcome *outcomes,
                                 bson_error_t *error);
+/* The same, if what options->checks have found in the view is there still; `view` NULL: there are none. */
+truce_status truce__engine_checked_bulk(struct engine *engine, const struct engine *view,
+                                        const truce_write *writes, size_t count,
+                                        const truce_bulk_options *options,
+                                        truce_write_outcome *outcomes, bson_error_t *error);
 truce_status truce__engine_find_and_modify(struct engine *engine, const char *collection,
                                            const bson_t *filter, const bson_t *update,
                                            const truce_modify_options *options, bson_t *document,
@@ -124,6 +131,9 @@ truce_status truce__engine_collection_rename(struct engine *engine, const char *
                                              const char *to, bool drop_target, bson_error_t *error);
 truce_status truce__engine_collection_validate(struct engine *engine, const char *collection,
                                                const bson_t *validator, bson_error_t *error);
+/* {}: there is none; always initialised. */
+truce_status truce__engine_validator(struct engine *engine, const char *collection,
+                                     bson_t *validator, bson_error_t *error);
 truce_status truce__engine_collection_list(struct engine *engine, bson_t *collections,
                                            bson_error_t *error);
 truce_status truce__engine_wait(struct engine *engine, const char *collection, uint64_t *token,

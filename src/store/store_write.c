@@ -94,13 +94,17 @@ static truce_status check_write(const truce_store *store, const truce_write *wri
     return truce__fail(TRUCE_INVALID, error, "there is no write of kind %d", (int)write->kind);
 }
 
-static truce_status check_sizes(const truce_write *writes, size_t count,
+static truce_status check_sizes(const truce_store *store, const truce_write *writes, size_t count,
                                 const truce_bulk_options *options, bson_error_t *error)
 {
     uint64_t bytes = 0;
 
     if (options->atomic && options->unordered)
         return truce__fail(TRUCE_INVALID, error, "a bulk is atomic or unordered, not both");
+    if (options->checks && !(options->atomic && store->capabilities & TRUCE_CAN_CHECK))
+        return truce__fail(TRUCE_INVALID, error,
+                           options->atomic ? "this store cannot check what was read"
+                                           : "what was read is checked by an atomic bulk only");
     if (count > TRUCE_BULK_MAX)
         return truce__fail(TRUCE_LIMIT, error, "the bulk has %zu writes, the maximum is %d", count,
                            TRUCE_BULK_MAX);
@@ -307,7 +311,7 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
     fill_outcomes(outcomes, count, options->atomic);
     status = ROOM_CHECK(options, "truce_bulk_options", error);
     if (!status)
-        status = check_sizes(writes, count, options, error);
+        status = check_sizes(store, writes, count, options, error);
     if (!status && count)
         status = guard(store, &writes[0], error);
     if (!status)

@@ -31,6 +31,7 @@ enum {
                                          writes, never one before a write that it leaves */
     TRUCE_CAN_REWRITE = 1 << 11,    /* rewrite */
     TRUCE_CAN_COMPARE = 1 << 12,    /* `exact` of a write */
+    TRUCE_CAN_CHECK = 1 << 14,      /* checks of a bulk, and validator */
     TRUCE_IS_VIEW =
         1 << 13, /* not what it can do, but what it is: of one moment (truce/snapshot.h) */
 };
@@ -59,6 +60,27 @@ struct truce_rewrite {
      * document is changed. */
     void (*refuse)(truce_rewrite *rewrite, size_t number, truce_status status,
                    const bson_error_t *error);
+};
+
+/*
+ * What was read in a view, and has to be so still when a bulk is done: `checks` of its options. The store
+ * looks at it where nobody else writes, before the first write; one that does not hold ends the bulk with
+ * CONFLICT (code 112), and nothing was done.
+ */
+typedef struct truce_read_check {
+    const char *collection;
+    const bson_t *filter, *sort; /* of a find; sort NULL: none */
+    int64_t limit;               /* 0: none */
+    /* How many documents it found, and the sum of their fingerprints in any order (base/fingerprint.h). -1: they
+     * are not looked at again; whatever was written to the collection since the view is a conflict. */
+    int64_t count;
+    uint64_t high, low;
+} truce_read_check;
+
+struct truce_read_checks {
+    truce_store *view; /* of this store: where all of them were read */
+    const truce_read_check *all;
+    size_t count;
 };
 
 typedef struct truce_store_ops {
@@ -118,10 +140,14 @@ typedef struct truce_store_ops {
      * the stores there are. What cannot be told is left out, or said: {refused: sentence, code}. NULL:
      * nothing. */
     truce_status (*facts)(truce_store *store, bson_t *facts, bson_error_t *error);
+    /* Only with TRUCE_CAN_CHECK: what stands as validator of the collection; {}: nothing, or there is no
+     * such collection. Always initialised. */
+    truce_status (*validator)(truce_store *store, const char *collection, bson_t *validator,
+                              bson_error_t *error);
     /* For a store that wraps others: passes truce_interrupt (true) and truce_resume on. As these it may
      * be called in a signal handler. NULL: the flag is enough. */
     void (*interrupt)(truce_store *store, bool on);
-    /* For truce_check: tells what is wrong in what the store keeps on a disk ({rule, ns, text, repair, repaired},
+    /* For truce_read_check: tells what is wrong in what the store keeps on a disk ({rule, ns, text, repair, repaired},
      * borrowed), and mends it with `repair`. NULL: nothing of it is the store's own. */
     truce_status (*examine)(truce_store *store, bool repair,
                             void (*tell)(const bson_t *finding, void *arg), void *arg,

@@ -209,6 +209,25 @@ static truce_status describe(struct kv *kv, const struct collection *collection,
     return status;
 }
 
+truce_status truce__engine_validator(struct engine *engine, const char *name, bson_t *validator,
+                                     bson_error_t *error)
+{
+    const struct collection *collection;
+    struct reader *reader;
+    truce_status status = truce__engine_usable(engine, error);
+
+    bson_init(validator);
+    if (!status)
+        status = truce__engine_read_begin(engine, false, &reader, error);
+    if (status)
+        return status;
+    collection = truce__catalog_find(reader->catalog, name);
+    if (collection && collection->validator)
+        bson_concat(validator, truce__match_filter(collection->validator));
+    truce__engine_read_end(engine, reader);
+    return TRUCE_OK;
+}
+
 truce_status truce__engine_collection_list(struct engine *engine, bson_t *collections,
                                            bson_error_t *error)
 {

@@ -77,6 +77,19 @@ static truce_status put(struct destination *destination, const struct found *fou
                              (uint32_t)destination->packed.size, error);
 }
 
+/* As truce__scan_next, within the selection's maximum. */
+static truce_status next_within(const struct selection *selection, struct scan *scan, struct kv *kv,
+                                struct found *found, bson_error_t *error)
+{
+    int64_t most = selection->examined_max;
+    truce_status status = truce__scan_next(scan, kv, most, found, error);
+
+    if (status || !most || scan->keys_examined + scan->documents_examined <= most)
+        return status;
+    return truce__fail(TRUCE_LIMIT, error, "more than %lld entries would have to be looked at",
+                       (long long)most);
+}
+
 static truce_status scan_all(const struct plan *plan, const struct selection *selection,
                              struct kv *kv, int64_t table, struct query_context *context,
                              struct destination *destination, bson_error_t *error)
@@ -88,8 +101,8 @@ static truce_status scan_all(const struct plan *plan, const struct selection *se
     truce__scan_init(&scan, plan, table, selection->selector->match, context);
     while (!status &&
            (!destination->enough || (int64_t)destination->gather->count < destination->enough)) {
-        status = truce__scan_next(&scan, kv, 0, &found, error);
-        if (!status)
+        status = next_within(selection, &scan, kv, &found, error);
+        if (!status && found.row)
             status = put(destination, &found, error);
     }
     truce__scan_pause(&scan);
@@ -179,7 +192,7 @@ truce_status truce__select(const struct selection *selection, struct writer *wri
     truce_status status;
     struct found found;
 
-    *gather = (struct gather){.rows_only = selection->limit != 1};
+    *gather = (struct gather){.rows_only = selection->limit != 1 && !selection->keep};
     if (!selection->selector->id_key.size || selection->hint)
         return plan_and_scan(selection, writer->kv, collection, context, gather, error);
     status = look(selection->selector, writer, collection, context, &found, error);

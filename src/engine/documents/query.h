@@ -47,10 +47,12 @@ struct selection {
     const struct selector *selector;
     const bson_t *sort, *hint;
     int64_t limit;
+    int64_t examined_max; /* entries and documents looked at, then LIMIT; 0: as many as it takes */
+    bool keep;            /* documents, and not only their rows */
 };
 
 /* `gather` is initialised here and released by the caller, also on failure. With a limit of 1 the
- * document is kept, otherwise only its row. */
+ * document is kept in any case. */
 truce_status truce__select(const struct selection *selection, struct writer *writer,
                            const struct collection *collection, struct query_context *context,
                            struct gather *gather, bson_error_t *error);

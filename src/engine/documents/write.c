@@ -14,6 +14,7 @@
  * The operation may run again after a failed transaction, so `run` begins by emptying the outcomes.
  */
 #include "base/assert.h"
+#include "engine/documents/bulk_check.h"
 #include "engine/documents/change.h"
 #include "engine/documents/documents.h"
 
@@ -24,6 +25,7 @@ struct bulk {
     const truce_write *writes;
     size_t count;
     const truce_bulk_options *options;
+    const struct engine *view; /* of the checks */
     truce_write_outcome *outcomes;
     struct compiled *compiled; /* one for each write */
     struct compiled single;    /* ... or this, for a bulk of one */
@@ -249,6 +251,22 @@ static void reset_bulk(struct write_op *base)
     reset_outcomes(bulk, SIZE_MAX);
 }
 
+/* What was read is looked at before anything is written: where it has changed there is nothing to undo. */
+static truce_status check_reads(struct bulk *bulk, struct writer *writer, bson_error_t *error)
+{
+    truce_write_outcome *first = &bulk->outcomes[0];
+
+    if (!bulk->view)
+        return TRUCE_OK;
+    first->status =
+        truce__bulk_check(bulk->options->checks, bulk->view, writer, &bulk->context, &first->error);
+    bulk->first = first->status;
+    if (!truce__documents_failed(first->status))
+        return TRUCE_OK;
+    *error = first->error;
+    return first->status;
+}
+
 static truce_status run_bulk(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct bulk *bulk = (struct bulk *)base;
@@ -256,6 +274,9 @@ static truce_status run_bulk(struct write_op *base, struct writer *writer, bson_
     truce_status status = TRUCE_OK;
 
     bulk->context.arena = &writer->arena;
+    status = check_reads(bulk, writer, error);
+    if (status || bulk->first)
+        return status;
     if (savepoint)
         status = truce__kv_savepoint_begin(writer->kv, error);
     if (!status)
@@ -285,7 +306,16 @@ truce_status truce__engine_bulk(struct engine *engine, const truce_write *writes
                                 const truce_bulk_options *options, truce_write_outcome *outcomes,
                                 bson_error_t *error)
 {
-    struct bulk bulk = {.writes = writes, .count = count, .options = options, .outcomes = outcomes};
+    return truce__engine_checked_bulk(engine, NULL, writes, count, options, outcomes, error);
+}
+
+truce_status truce__engine_checked_bulk(struct engine *engine, const struct engine *view,
+                                        const truce_write *writes, size_t count,
+                                        const truce_bulk_options *options,
+                                        truce_write_outcome *outcomes, bson_error_t *error)
+{
+    struct bulk bulk = {
+        .writes = writes, .count = count, .options = options, .view = view, .outcomes = outcomes};
     truce_status status = truce__engine_writable(engine, error);
 
     memset(outcomes, 0, count * sizeof *outcomes);

@@ -75,6 +75,25 @@ static void stand_in(struct lock *lock)
     atomic_compare_exchange_strong(&lock->page->announced, &announced, begun);
 }
 
+unsigned *truce__wake_counters(struct lock *lock)
+{
+    unsigned *seen = bson_malloc(WAKE_SLOTS * sizeof *seen);
+
+    for (uint32_t i = 0; i < WAKE_SLOTS; i++)
+        seen[i] = atomic_load(&lock->page->changes[i]);
+    return seen;
+}
+
+/* A writer that died before its announcement may have touched anything. */
+bool truce__wake_unmoved(struct lock *lock, const char *collection, const unsigned *seen)
+{
+    uint32_t slot = truce__wake_slot(collection);
+
+    truce_assert(lock->held);
+    return atomic_load(&lock->page->begun) == atomic_load(&lock->page->announced) &&
+           atomic_load(&lock->page->changes[slot]) == seen[slot];
+}
+
 truce_status truce__wake_wait(struct lock *lock, const char *collection, uint64_t *token,
                               uint32_t timeout_ms, bson_error_t *error)
 {

@@ -17,6 +17,12 @@ void truce__wake_begin(struct lock *lock);
 /* Bit i of `touched`: slot i. */
 void truce__wake_announce(struct lock *lock, const uint64_t touched[WAKE_SLOTS / 64]);
 
+/* The counters as they are now, WAKE_SLOTS of them: bson_free. */
+unsigned *truce__wake_counters(struct lock *lock);
+/* By who holds the lock: has no commit touched the collection since its counter was `seen`? All commits but that
+ * of who asks are told of. */
+bool truce__wake_unmoved(struct lock *lock, const char *collection, const unsigned *seen);
+
 /* As truce_wait. */
 truce_status truce__wake_wait(struct lock *lock, const char *collection, uint64_t *token,
                               uint32_t timeout_ms, bson_error_t *error);

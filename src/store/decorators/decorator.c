@@ -412,5 +412,6 @@ void truce__decorator_init(struct decorator *decorator, const struct decorator_k
         decorator->ops.snapshot = NULL;
     if (!inner->ops->compact)
         decorator->ops.compact = NULL;
-    decorator->base = (truce_store){.ops = &decorator->ops, .capabilities = inner->capabilities};
+    decorator->base = (truce_store){
+        .ops = &decorator->ops, .capabilities = inner->capabilities & ~(uint32_t)TRUCE_CAN_CHECK};
 }

@@ -8,7 +8,7 @@
  * kind. That function runs it on the inner store (truce__decorated_run), once or not at all, and answers it.
  * Not asked about: settling, facts, examining, compacting, counters, interrupting and closing, which go straight through.
  *
- * The store has the inner one's name and capabilities. It takes over the inner store, and closes it with itself.
+ * The store has the inner one's name and capabilities, but for TRUCE_CAN_CHECK. It takes over the inner store, and closes it with itself.
  */
 #include "truce/sys/store.h"
 

@@ -62,7 +62,10 @@ static truce_status bulk(truce_store *store, const truce_write *writes, size_t n
                          const truce_bulk_options *options, truce_write_outcome *outcomes,
                          bson_error_t *error)
 {
-    return truce__engine_bulk(engine_of(store), writes, number, options, outcomes, error);
+    const struct engine *view = options->checks ? engine_of(options->checks->view) : NULL;
+
+    return truce__engine_checked_bulk(engine_of(store), view, writes, number, options, outcomes,
+                                      error);
 }
 
 static truce_status find_and_modify(truce_store *store, const char *collection,
@@ -214,6 +217,12 @@ static truce_status collection_list(truce_store *store, bson_t *collections, bso
     return truce__engine_collection_list(engine_of(store), collections, error);
 }
 
+static truce_status validator_of(truce_store *store, const char *collection, bson_t *validator,
+                                 bson_error_t *error)
+{
+    return truce__engine_validator(engine_of(store), collection, validator, error);
+}
+
 static truce_status wait_for_change(truce_store *store, const char *collection, uint64_t *token,
                                     uint32_t timeout_ms, bson_error_t *error)
 {
@@ -300,6 +309,7 @@ static const truce_store_ops file_ops = {
     .collection_rename = collection_rename,
     .collection_validate = collection_validate,
     .collection_list = collection_list,
+    .validator = validator_of,
     .wait = wait_for_change,
     .settle = settle,
     .facts = facts_of_file,
@@ -355,6 +365,6 @@ truce_status truce__file_open(const char *path, const truce_store_options *optio
                                    TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX |
                                    TRUCE_CAN_WAIT | TRUCE_CAN_DURABLE | TRUCE_CAN_SNAPSHOT_READ |
                                    TRUCE_CAN_TELL_MODIFIED | TRUCE_CAN_KEEP_ORDER |
-                                   TRUCE_CAN_REWRITE | TRUCE_CAN_COMPARE);
+                                   TRUCE_CAN_REWRITE | TRUCE_CAN_COMPARE | TRUCE_CAN_CHECK);
     return TRUCE_OK;
 }

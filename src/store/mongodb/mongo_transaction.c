@@ -24,7 +24,6 @@
 #include "bson/value.h"
 
 /* MongoDB before 4.4 makes no collection within a transaction. */
-#define CODE_NOT_IN_TRANSACTION 263
 
 /* A message gets so long, also when it is late. */
 #define LEAST_MS 100

@@ -1,0 +1,252 @@
+#include "store/overlay/overlay.h"
+
+#include "base/assert.h"
+#include "base/limits.h"
+#include "query/incoming.h"
+#include "store/overlay/overlay_parts.h"
+
+/* ---- collections ---------------------------------------------------------------------------- */
+
+struct collection_part *truce__overlay_part(struct overlay *overlay, const char *collection)
+{
+    struct collection_part **at = &overlay->parts;
+
+    while (*at && strcmp((*at)->name, collection) != 0)
+        at = &(*at)->next;
+    if (!*at) {
+        *at = bson_malloc0(sizeof **at);
+        (*at)->name = bson_strdup(collection);
+        bson_init(&(*at)->validator);
+    }
+    return *at;
+}
+
+static truce_status keep_index(struct overlay *overlay, struct collection_part *part,
+                               const bson_t *definition, bson_error_t *error)
+{
+    struct index_spec *spec = &part->unique[part->unique_count];
+    truce_status status = truce__index_spec_parse(definition, spec, error);
+
+    if (status)
+        return status;
+    if (!spec->is_id)
+        status = truce_index_create(overlay->scratch, part->name, definition, error);
+    if (spec->unique && !spec->is_id)
+        part->unique_count++;
+    else
+        truce__index_spec_release(spec);
+    return status;
+}
+
+static truce_status prepare_indexes(struct overlay *overlay, struct collection_part *part,
+                                    bson_error_t *error)
+{
+    bson_t indexes;
+    truce_status status = truce_index_list(overlay->view, part->name, &indexes, error);
+    struct fields fields = truce__fields(truce__value_document(&indexes));
+
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    part->unique = bson_malloc0((TRUCE_INDEXES_MAX + 1) * sizeof *part->unique);
+    while (!status && part->unique_count < TRUCE_INDEXES_MAX && truce__fields_next(&fields)) {
+        bson_t definition;
+
+        truce__value_bson(fields.value, &definition);
+        status = keep_index(overlay, part, &definition, error);
+    }
+    bson_destroy(&indexes);
+    return status;
+}
+
+truce_status truce__overlay_prepare(struct overlay *overlay, struct collection_part *part,
+                                    bson_error_t *error)
+{
+    truce_status status;
+
+    if (part->prepared)
+        return TRUCE_OK;
+    status = truce_collection_create(overlay->scratch, part->name, error);
+    if (!status)
+        status = prepare_indexes(overlay, part, error);
+    if (status)
+        return status;
+    bson_destroy(&part->validator);
+    part->prepared = true;
+    return overlay->view->ops->validator(overlay->view, part->name, &part->validator, error);
+}
+
+/* ---- entries -------------------------------------------------------------------------------- */
+
+void truce__overlay_id(const bson_t *document, bson_t *filter)
+{
+    bson_iter_t id;
+
+    bson_init(filter);
+    if (bson_iter_init_find(&id, document, "_id"))
+        BSON_APPEND_VALUE(filter, "_id", bson_iter_value(&id));
+}
+
+static void key_of(const bson_t *document, struct buffer *key)
+{
+    truce__key_append(key, truce__value_field(truce__value_document(document), "_id", 3), false);
+}
+
+static struct entry **bucket_of(const struct collection_part *part, const struct buffer *key)
+{
+    struct fingerprint sum = {0};
+
+    truce__fingerprint_add(&sum, key->bytes, key->size);
+    return &part->buckets[sum.low & (part->buckets_count - 1)];
+}
+
+struct entry *truce__overlay_entry(const struct collection_part *part, const bson_t *document)
+{
+    struct buffer key = {0};
+    struct entry *at;
+
+    if (!part->entries)
+        return NULL;
+    key_of(document, &key);
+    at = *bucket_of(part, &key);
+    while (at && (at->key.size != key.size || memcmp(at->key.bytes, key.bytes, key.size) != 0))
+        at = at->next;
+    truce__buffer_release(&key);
+    return at;
+}
+
+static void widen(struct collection_part *part)
+{
+    struct entry **old = part->buckets;
+    uint32_t count = part->buckets_count;
+
+    part->buckets_count = count ? 2 * count : 16;
+    part->buckets = bson_malloc0(part->buckets_count * sizeof *part->buckets);
+    for (uint32_t i = 0; i < count; i++)
+        while (old[i]) {
+            struct entry *entry = old[i], **to = bucket_of(part, &entry->key);
+
+            old[i] = entry->next;
+            entry->next = *to;
+            *to = entry;
+        }
+    bson_free(old);
+}
+
+struct entry *truce__overlay_add(struct overlay *overlay, struct collection_part *part,
+                                 const bson_t *document, const bson_t *base)
+{
+    struct entry *entry = bson_malloc0(sizeof *entry), **bucket;
+
+    if (part->entries == part->buckets_count)
+        widen(part);
+    key_of(document, &entry->key);
+    entry->base = base ? bson_copy(base) : NULL;
+    entry->since = overlay->writes;
+    entry->size = base ? base->len : 0;
+    bucket = bucket_of(part, &entry->key);
+    entry->next = *bucket;
+    *bucket = entry;
+    part->entries++;
+    overlay->documents++;
+    overlay->bytes += 2 * (size_t)entry->size;
+    return entry;
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+static void free_part(struct collection_part *part)
+{
+    while (part->reads) {
+        struct read *read = part->reads;
+
+        part->reads = read->next;
+        bson_destroy(read->filter);
+        if (read->sort)
+            bson_destroy(read->sort);
+        bson_free(read);
+    }
+    for (uint32_t i = 0; i < part->buckets_count; i++)
+        while (part->buckets[i]) {
+            struct entry *entry = part->buckets[i];
+
+            part->buckets[i] = entry->next;
+            if (entry->base)
+                bson_destroy(entry->base);
+            truce__buffer_release(&entry->key);
+            bson_free(entry);
+        }
+    for (uint32_t i = 0; i < part->unique_count; i++)
+        truce__index_spec_release(&part->unique[i]);
+    bson_free(part->unique);
+    bson_free(part->buckets);
+    bson_destroy(&part->validator);
+    bson_free(part->name);
+    bson_free(part);
+}
+
+static void close_overlay(truce_store *base)
+{
+    struct overlay *overlay = overlay_of(base);
+
+    while (overlay->parts) {
+        struct collection_part *part = overlay->parts;
+
+        overlay->parts = part->next;
+        free_part(part);
+    }
+    truce_store_close(overlay->view);
+    truce_store_close(overlay->scratch);
+    bson_free(overlay);
+}
+
+/* ---- the store ------------------------------------------------------------------------------ */
+
+static truce_status index_list(truce_store *base, const char *collection, bson_t *indexes,
+                               bson_error_t *error)
+{
+    return truce_index_list(overlay_of(base)->view, collection, indexes, error);
+}
+
+static const truce_store_ops overlay_ops = {
+    .scheme = "transaction",
+    .close = close_overlay,
+    .find = truce__overlay_find,
+    .count = truce__overlay_count,
+    .distinct = truce__overlay_distinct,
+    .aggregate = truce__overlay_aggregate,
+    .bulk = truce__overlay_bulk,
+    .find_and_modify = truce__overlay_modify,
+    .index_list = index_list,
+};
+
+truce_status truce__overlay_open(truce_store *store, const struct overlay_options *options,
+                                 truce_store **overlay, bson_error_t *error)
+{
+    struct overlay *made;
+    truce_status status;
+
+    *overlay = NULL;
+    if (!(store->capabilities & TRUCE_CAN_CHECK))
+        return truce__fail(TRUCE_INVALID, error,
+                           "a store of the kind \"%s\" has no transactions of this form",
+                           store->ops->scheme);
+    made = bson_malloc0(sizeof *made);
+    made->base.ops = &overlay_ops;
+    made->base.capabilities =
+        store->capabilities & (TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
+                               TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_TELL_MODIFIED);
+    made->store = store;
+    made->options = *options;
+    if (!made->options.bytes_max)
+        made->options.bytes_max = TRUCE_TRANSACTION_BYTES_MAX;
+    if (!made->options.documents_max)
+        made->options.documents_max = TRUCE_TRANSACTION_DOCUMENTS_MAX;
+    status = truce_snapshot(store, NULL, &made->view, error);
+    if (!status)
+        status = truce_store_open("memory:", NULL, &made->scratch, error);
+    if (status)
+        close_overlay(&made->base);
+    else
+        *overlay = &made->base;
+    return status;
+}

@@ -1,0 +1,282 @@
+/*
+ * The commit: what differs becomes one atomic bulk, in this order:
+ *
+ *     remove    what is gone, and what changes a field of a unique index if more than one document does: two may
+ *               trade their keys
+ *     replace   what changed otherwise
+ *     insert    what is new, and what was removed above though it stays
+ *
+ * Each but the last demands the bytes that stood in the view.
+ */
+#include "base/assert.h"
+#include "base/limits.h"
+#include "store/overlay/overlay_parts.h"
+
+/* One document that differs. */
+struct difference {
+    const char *collection;
+    const bson_t *base; /* NULL: it is new */
+    bson_t *now;        /* NULL: it is gone */
+    bson_t id;          /* filter */
+    bool moves;         /* it is removed and inserted */
+};
+
+struct differences {
+    struct difference *all;
+    size_t count, room;
+};
+
+static void differ(struct differences *differences, const char *collection,
+                   const struct entry *entry, const bson_t *now)
+{
+    struct difference *made;
+
+    if (differences->count == differences->room) {
+        differences->room = differences->room ? 2 * differences->room : 8;
+        differences->all =
+            bson_realloc(differences->all, differences->room * sizeof *differences->all);
+    }
+    made = &differences->all[differences->count++];
+    *made = (struct difference){.collection = collection, .base = entry->base};
+    made->now = now ? bson_copy(now) : NULL;
+    truce__overlay_id(now ? now : entry->base, &made->id);
+}
+
+static void release(struct differences *differences)
+{
+    for (size_t i = 0; i < differences->count; i++) {
+        if (differences->all[i].now)
+            bson_destroy(differences->all[i].now);
+        bson_destroy(&differences->all[i].id);
+    }
+    bson_free(differences->all);
+}
+
+/* ---- which documents ------------------------------------------------------------------------ */
+
+/* What the scratch has; entries that it has are marked by their write's number. */
+static truce_status find_present(struct overlay *overlay, struct collection_part *part,
+                                 struct differences *differences, bson_error_t *error)
+{
+    const bson_t *document;
+    truce_cursor *cursor;
+    truce_status status = truce_find(overlay->scratch, part->name, NULL, NULL, &cursor, error);
+
+    if (status)
+        return status;
+    do {
+        status = truce_cursor_next(cursor, &document, error);
+        if (!status && document) {
+            struct entry *entry = truce__overlay_entry(part, document);
+
+            truce_assert(entry);
+            entry->since = UINT64_MAX;
+            if (!entry->base || !bson_equal(entry->base, document))
+                differ(differences, part->name, entry, document);
+        }
+    } while (!status && document);
+    truce_cursor_close(cursor);
+    return status;
+}
+
+static void find_gone(struct collection_part *part, struct differences *differences)
+{
+    for (uint32_t i = 0; i < part->buckets_count; i++)
+        for (struct entry *entry = part->buckets[i]; entry; entry = entry->next)
+            if (entry->since != UINT64_MAX && entry->base)
+                differ(differences, part->name, entry, NULL);
+}
+
+static bool same_field(const bson_t *a, const bson_t *b, const char *name, size_t length)
+{
+    struct value x = truce__value_field(truce__value_document(a), name, length);
+    struct value y = truce__value_field(truce__value_document(b), name, length);
+
+    return x.type == y.type && x.size == y.size && !memcmp(x.data, y.data, x.size);
+}
+
+/* Does a field change that a unique index begins its way with? */
+static bool changes_key(const struct collection_part *part, const struct difference *difference)
+{
+    for (uint32_t i = 0; i < part->unique_count; i++)
+        for (uint32_t j = 0; j < part->unique[i].count; j++) {
+            const char *path = part->unique[i].fields[j].path.text;
+
+            if (!same_field(difference->base, difference->now, path, strcspn(path, ".")))
+                return true;
+        }
+    return false;
+}
+
+/* A replacement whose first field begins with $ would be taken for operators. */
+static bool looks_like_operators(const bson_t *document)
+{
+    bson_iter_t field;
+
+    (void)bson_iter_init(&field, document);
+    while (bson_iter_next(&field))
+        if (bson_iter_key(&field)[0] == '$')
+            return true;
+    return false;
+}
+
+static void choose_moves(const struct collection_part *part, struct difference *first, size_t count)
+{
+    size_t trading = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (first[i].base && first[i].now) {
+            first[i].moves = part->unique_count && changes_key(part, &first[i]);
+            trading += first[i].moves;
+        }
+    for (size_t i = 0; i < count; i++)
+        if (first[i].base && first[i].now)
+            first[i].moves = (first[i].moves && trading > 1) || looks_like_operators(first[i].now);
+}
+
+static truce_status find_differences(struct overlay *overlay, struct differences *differences,
+                                     bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    for (struct collection_part *part = overlay->parts; part && !status; part = part->next) {
+        size_t first = differences->count;
+
+        if (!part->entries)
+            continue;
+        status = find_present(overlay, part, differences, error);
+        find_gone(part, differences);
+        if (differences->count > first)
+            choose_moves(part, differences->all + first, differences->count - first);
+    }
+    return status;
+}
+
+/* ---- writes --------------------------------------------------------------------------------- */
+
+enum turn { TURN_REMOVE, TURN_REPLACE, TURN_INSERT, TURNS };
+
+/* False: it has nothing in this turn. */
+static bool write_of(const struct difference *difference, enum turn turn, truce_write *write)
+{
+    bool replaced = difference->base && difference->now && !difference->moves;
+
+    *write = (truce_write){.collection = difference->collection};
+    switch (turn) {
+    case TURN_REMOVE:
+        write->kind = TRUCE_WRITE_REMOVE;
+        write->filter = &difference->id;
+        write->exact = difference->base;
+        return difference->base && !replaced;
+    case TURN_REPLACE:
+        write->kind = TRUCE_WRITE_UPDATE;
+        write->filter = &difference->id;
+        write->exact = difference->base;
+        write->document = difference->now;
+        return replaced;
+    default:
+        write->kind = TRUCE_WRITE_INSERT;
+        write->document = difference->now;
+        return difference->now && !replaced;
+    }
+}
+
+static truce_write *make_writes(const struct differences *differences, const truce_write *more,
+                                size_t more_count, size_t *count)
+{
+    truce_write *writes = bson_malloc0((2 * differences->count + more_count + 1) * sizeof *writes);
+
+    *count = 0;
+    for (enum turn turn = TURN_REMOVE; turn < TURNS; turn++)
+        for (size_t i = 0; i < differences->count; i++)
+            *count += write_of(&differences->all[i], turn, &writes[*count]);
+    if (more_count)
+        memcpy(writes + *count, more, more_count * sizeof *writes);
+    *count += more_count;
+    return writes;
+}
+
+/* ---- checks --------------------------------------------------------------------------------- */
+
+static void add_reads(const struct collection_part *part, truce_read_check *checks, size_t *count)
+{
+    for (const struct read *read = part->reads; read; read = read->next) {
+        if (!read->ended && !read->count)
+            continue; /* nothing was learnt */
+        checks[(*count)++] = (truce_read_check){
+            .collection = part->name,
+            .filter = read->filter,
+            .sort = read->ended && !read->limit ? NULL : read->sort,
+            .limit = read->ended ? read->limit : read->count,
+            .count = read->count,
+            .high = read->sum.high,
+            .low = read->sum.low,
+        };
+    }
+}
+
+static truce_read_check *make_checks(const struct overlay *overlay, size_t *count)
+{
+    truce_read_check *checks;
+    size_t most = 0;
+
+    for (const struct collection_part *part = overlay->parts; part; part = part->next)
+        most += part->whole ? 1 : part->reads_count;
+    checks = bson_malloc0((most + 1) * sizeof *checks);
+    *count = 0;
+    for (const struct collection_part *part = overlay->parts; part; part = part->next)
+        if (part->whole)
+            checks[(*count)++] = (truce_read_check){.collection = part->name, .count = -1};
+        else
+            add_reads(part, checks, count);
+    return checks;
+}
+
+/* ---- the commit ----------------------------------------------------------------------------- */
+
+static truce_status write_all(struct overlay *overlay, const truce_write *writes, size_t count,
+                              const truce_bulk_options *options, bson_error_t *error)
+{
+    struct truce_read_checks checks = {.view = overlay->view};
+    truce_read_check *all = make_checks(overlay, &checks.count);
+    truce_bulk_options how = *options;
+    truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
+    truce_status status;
+
+    checks.all = all;
+    how.atomic = true;
+    how.checks = checks.count ? &checks : NULL;
+    status = truce_bulk(overlay->store, writes, count, &how, outcomes, error);
+    for (size_t i = 0; i < count; i++)
+        truce_write_result_release(&outcomes[i].result);
+    bson_free(outcomes);
+    bson_free(all);
+    return status;
+}
+
+truce_status truce__overlay_commit(truce_store *base, const truce_write *more, size_t more_count,
+                                   const truce_bulk_options *options, bson_error_t *error)
+{
+    static const truce_bulk_options defaults;
+    struct overlay *overlay = overlay_of(base);
+    struct differences differences = {0};
+    bson_error_t caught = {0};
+    truce_write *writes;
+    size_t count;
+    truce_status status = find_differences(overlay, &differences, error);
+
+    if (status || !differences.count) {
+        release(&differences);
+        return status;
+    }
+    writes = make_writes(&differences, more, more_count, &count);
+    status = write_all(overlay, writes, count, options ? options : &defaults, &caught);
+    if (status == TRUCE_CONFLICT || status == TRUCE_DUPLICATE)
+        status = truce__refuse(CODE_WRITE_CONFLICT, error, "somebody else was faster: %.400s",
+                               caught.message);
+    else if (status && error)
+        *error = caught;
+    bson_free(writes);
+    release(&differences);
+    return status;
+}

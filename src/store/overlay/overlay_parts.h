@@ -1,0 +1,97 @@
+#ifndef TRUCE_STORE_OVERLAY_OVERLAY_PARTS_H
+#define TRUCE_STORE_OVERLAY_OVERLAY_PARTS_H
+
+/* What the files of overlay/ share. */
+#include "base/fingerprint.h"
+#include "query/index/index.h"
+#include "store/overlay/overlay.h"
+
+/* A document that the scratch has, or had. */
+struct entry {
+    struct entry *next; /* of the same bucket */
+    struct buffer key;  /* of its _id */
+    bson_t *base;       /* in the view; NULL: it was not there */
+    uint64_t since;     /* number of the write that brought it */
+    uint32_t size;      /* in the scratch */
+};
+
+/* A find in the view. */
+struct read {
+    struct read *next;
+    bson_t *filter, *sort; /* sort NULL: none */
+    int64_t limit, count;
+    struct fingerprint sum;
+    bool ended; /* the view had no more */
+};
+
+struct collection_part {
+    struct collection_part *next;
+    char *name;
+    /* what was read of it */
+    struct read *reads;
+    uint32_t reads_count;
+    bool whole; /* too much: nothing of it may change */
+    /* what was written to it */
+    bool prepared;             /* what follows is known, and the scratch has the indexes */
+    struct index_spec *unique; /* those besides _id's */
+    uint32_t unique_count;
+    bson_t validator;
+    struct entry **buckets;
+    uint32_t entries, buckets_count;
+};
+
+struct overlay {
+    truce_store base; /* first */
+    truce_store *store, *view, *scratch;
+    struct overlay_options options;
+    struct collection_part *parts;
+    uint64_t writes;         /* that were begun */
+    size_t bytes, documents; /* of all entries */
+};
+
+static inline struct overlay *overlay_of(truce_store *base)
+{
+    return (struct overlay *)base;
+}
+
+/* overlay.c */
+struct collection_part *truce__overlay_part(struct overlay *overlay, const char *collection);
+/* The indexes and the validator of the collection, and the former in the scratch. */
+truce_status truce__overlay_prepare(struct overlay *overlay, struct collection_part *part,
+                                    bson_error_t *error);
+/* `document` has the _id. NULL: there is none. */
+struct entry *truce__overlay_entry(const struct collection_part *part, const bson_t *document);
+struct entry *truce__overlay_add(struct overlay *overlay, struct collection_part *part,
+                                 const bson_t *document, const bson_t *base);
+/* {_id: that of the document} */
+void truce__overlay_id(const bson_t *document, bson_t *filter);
+
+/* overlay_read.c */
+truce_status truce__overlay_find(truce_store *base, const char *collection, const bson_t *filter,
+                                 const truce_find_options *options, truce_cursor **cursor,
+                                 bson_error_t *error);
+truce_status truce__overlay_count(truce_store *base, const char *collection, const bson_t *filter,
+                                  const truce_count_options *options, int64_t *count,
+                                  bson_error_t *error);
+truce_status truce__overlay_distinct(truce_store *base, const char *collection, const char *path,
+                                     const bson_t *filter, bson_t *values, bson_error_t *error);
+truce_status truce__overlay_aggregate(truce_store *base, const char *collection,
+                                      const bson_t *pipeline,
+                                      const truce_aggregate_options *options, truce_cursor **cursor,
+                                      bson_error_t *error);
+
+/* overlay_write.c */
+truce_status truce__overlay_bulk(truce_store *base, const truce_write *writes, size_t count,
+                                 const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                 bson_error_t *error);
+truce_status truce__overlay_modify(truce_store *base, const char *collection, const bson_t *filter,
+                                   const bson_t *update, const truce_modify_options *options,
+                                   bson_t *document, truce_write_result *result,
+                                   bson_error_t *error);
+
+/* overlay_unique.c: does a document of the view that is not in the scratch have a unique key of this one, which is in
+ * it? DUPLICATE. */
+truce_status truce__overlay_unique(struct overlay *overlay, struct collection_part *part,
+                                   const bson_t *document, bson_error_t *error);
+
+#endif

@@ -1,0 +1,176 @@
+/* Transactions (store/overlay): what the isolation tests and the random ones do not come by. */
+#include "store/overlay/overlay.h"
+
+#include "base/limits.h"
+#include "tests/support/test.h"
+
+static truce_store *store, *overlay;
+static bson_error_t error;
+
+static void open_overlay(void)
+{
+    const struct overlay_options options = {0};
+
+    CHECK_OK(truce__overlay_open(store, &options, &overlay, &error), error);
+}
+
+static bool begin(int documents)
+{
+    static int number;
+    char path[600];
+
+    snprintf(path, sizeof path, "%s/%d.truce", test_directory(), number++);
+    if (!CHECK_OK(truce_store_open(path, &(truce_store_options){.relaxed = true}, &store, &error),
+                  error))
+        return false;
+    for (int i = 0; i < documents; i++) {
+        bson_t *document = BCON_NEW("_id", BCON_INT32(i), "u", BCON_INT32(i));
+
+        CHECK_OK(truce_insert(store, "c", document, NULL, &error), error);
+        bson_destroy(document);
+    }
+    return true;
+}
+
+static void end(void)
+{
+    truce_store_close(overlay);
+    truce_store_close(store);
+    overlay = NULL;
+}
+
+static truce_status update(truce_store *where, const char *filter, const char *change)
+{
+    bson_t *asked = test_bson(filter), *to = test_bson(change);
+    truce_write_result result;
+    truce_status status = truce_update(where, "c", asked, to, NULL, &result, &error);
+
+    truce_write_result_release(&result);
+    bson_destroy(asked);
+    bson_destroy(to);
+    return status;
+}
+
+static int64_t count(truce_store *where, const char *filter)
+{
+    bson_t *asked = test_bson(filter);
+    int64_t found = -1;
+
+    CHECK_OK(truce_count(where, "c", asked, NULL, &found, &error), error);
+    bson_destroy(asked);
+    return found;
+}
+
+static truce_status commit(void)
+{
+    return truce__overlay_commit(overlay, NULL, 0, NULL, &error);
+}
+
+TEST(of_a_collection_of_which_much_was_read_nothing_may_change)
+{
+    for (int changed = 0; changed < 2; changed++) {
+        if (!begin(TRUCE_TRANSACTION_READS_MAX + 1))
+            return;
+        open_overlay();
+        CHECK_INT(TRUCE_TRANSACTION_READS_MAX + 1, ==, count(overlay, "{}"));
+        CHECK_OK(update(overlay, "{'_id': 1}", "{'$set': {'x': 1}}"), error);
+        if (changed)
+            CHECK_OK(update(store, "{'_id': 2}", "{'$set': {'x': 1}}"), error);
+        CHECK_STATUS(changed ? TRUCE_CONFLICT : TRUCE_OK, commit(), error);
+        end();
+    }
+}
+
+TEST(documents_of_one_transaction_may_trade_their_unique_keys)
+{
+    bson_t *index = test_bson("{'key': {'u': 1}, 'unique': true}");
+
+    if (!begin(3))
+        return;
+    CHECK_OK(truce_index_create(store, "c", index, &error), error);
+    open_overlay();
+    CHECK_OK(update(overlay, "{'_id': 0}", "{'$set': {'u': -1}}"), error);
+    CHECK_OK(update(overlay, "{'_id': 1}", "{'$set': {'u': 0}}"), error);
+    CHECK_OK(update(overlay, "{'_id': 0}", "{'$set': {'u': 1}}"), error);
+    CHECK_OK(commit(), error);
+    CHECK_INT(1, ==, count(store, "{'_id': 0, 'u': 1}"));
+    CHECK_INT(1, ==, count(store, "{'_id': 1, 'u': 0}"));
+    end();
+    bson_destroy(index);
+}
+
+TEST(
+    a_unique_key_that_others_have_is_refused_by_the_write_and_one_that_they_took_since_by_the_commit)
+{
+    bson_t *index = test_bson("{'key': {'u': 1}, 'unique': true}");
+
+    if (!begin(3))
+        return;
+    CHECK_OK(truce_index_create(store, "c", index, &error), error);
+    open_overlay();
+    CHECK_STATUS(TRUCE_DUPLICATE, update(overlay, "{'_id': 0}", "{'$set': {'u': 2}}"), error);
+    truce_store_close(overlay);
+    open_overlay();
+    CHECK_OK(update(overlay, "{'_id': 0}", "{'$set': {'u': 7}}"), error);
+    CHECK_OK(update(store, "{'_id': 1}", "{'$set': {'u': 7}}"), error);
+    CHECK_STATUS(TRUCE_CONFLICT, commit(), error);
+    CHECK_INT(112, ==, error.code);
+    end();
+    bson_destroy(index);
+}
+
+TEST(a_cursor_shows_the_moment_of_its_opening)
+{
+    const bson_t *document;
+    truce_cursor *cursor;
+    int shown = 0;
+
+    if (!begin(500))
+        return;
+    open_overlay();
+    CHECK_OK(truce_find(overlay, "c", NULL, NULL, &cursor, &error), error);
+    CHECK_OK(truce_cursor_next(cursor, &document, &error), error);
+    CHECK_OK(update(overlay, "{'_id': 400}", "{'$set': {'x': 1}}"), error);
+    for (shown = 1; !truce_cursor_next(cursor, &document, &error) && document; shown++)
+        CHECK(!bson_has_field(document, "x"));
+    CHECK_INT(500, ==, shown);
+    truce_cursor_close(cursor);
+    CHECK_INT(1, ==, count(overlay, "{'x': 1}"));
+    end();
+}
+
+TEST(a_document_that_others_changed_meanwhile_cannot_be_changed)
+{
+    if (!begin(3))
+        return;
+    open_overlay();
+    CHECK_INT(1, ==, count(overlay, "{'_id': 1}"));
+    CHECK_OK(update(store, "{'_id': 1}", "{'$set': {'x': 1}}"), error);
+    CHECK_STATUS(TRUCE_CONFLICT, update(overlay, "{'_id': 1}", "{'$set': {'x': 2}}"), error);
+    CHECK_INT(112, ==, error.code);
+    end();
+}
+
+TEST(a_validator_counts_for_what_is_written_and_not_for_what_stands)
+{
+    bson_t *validator = test_bson("{'u': {'$gt': 0}}");
+
+    if (!begin(3))
+        return;
+    CHECK_OK(truce_collection_validate(store, "c", validator, &error), error);
+    open_overlay();
+    CHECK_OK(update(overlay, "{'_id': 0}", "{'$set': {'u': 9}}"), error);
+    CHECK_STATUS(TRUCE_INVALID, update(overlay, "{'_id': 1}", "{'$set': {'u': -9}}"), error);
+    CHECK_INT(121, ==, error.code);
+    end();
+    bson_destroy(validator);
+}
+
+TEST(only_a_store_that_can_has_transactions)
+{
+    const struct overlay_options options = {0};
+
+    CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error);
+    CHECK_STATUS(TRUCE_INVALID, truce__overlay_open(store, &options, &overlay, &error), error);
+    end();
+}
