@@ -57,19 +57,27 @@ static int run(struct cli *cli)
 {
     truce_store_options store_options = {.deadline_ms = cli->deadline_ms};
     struct server_options options = {.address = cli_text(cli, "bind"),
-                                     .database = cli_text(cli, "database")};
+                                     .database = cli_text(cli, "database"),
+                                     .replica_set = cli_text(cli, "replica-set"),
+                                     .advertise = cli_text(cli, "advertise")};
     const char *uri = cli->arguments[0] ? cli->arguments[0] : cli->uri;
-    int64_t port, most;
+    const char *isolation = cli_text(cli, "isolation");
+    int64_t port, most, seconds;
     truce_store *store;
     bson_error_t error;
     truce_status status;
     int code;
 
     if (!cli_number(cli, "port", 0, 65535, 27017, &port) ||
-        !cli_number(cli, "connections", 1, 100000, 0, &most))
+        !cli_number(cli, "connections", 1, 100000, 0, &most) ||
+        !cli_number(cli, "transaction-seconds", 1, 86400, 0, &seconds))
         return CLI_USAGE;
     if (!uri)
         return cli_usage(cli, "say which store to serve: truce serve PATH");
+    if (isolation && strcmp(isolation, "serializable") != 0 && strcmp(isolation, "snapshot") != 0)
+        return cli_usage(cli, "--isolation is serializable or snapshot");
+    options.snapshot_isolation = isolation && !strcmp(isolation, "snapshot");
+    options.transaction_ms = seconds * 1000;
     options.port = (int)port;
     options.connections_max = (int)most;
     status = truce_store_open(uri, &store_options, &store, &error);
@@ -90,8 +98,12 @@ const struct cli_command cli_serve = {
         "store as @DATABASE.NAME. Other processes may use the file at the same time.\n"
         "\n"
         "A write is on the disk before it is answered, unless the client asks for {w: 0} or\n"
-        "{j: false}. The server looks like a MongoDB 7.0 that stands alone: transactions,\n"
-        "change streams, views and collations are refused by name.\n"
+        "{j: false}. The server looks like a MongoDB 7.0 that stands alone, or with\n"
+        "--replica-set like a replica set of one. Change streams, views and collations are\n"
+        "refused by name.\n"
+        "\n"
+        "Transactions of several documents are serializable, with any driver; one that\n"
+        "would not be is refused at its commit (112), and drivers run it again.\n"
         "\n"
         "It asks for no password, so it listens on this machine's loopback only.",
     .example = "truce serve school.truce --port 0 &\n"
@@ -102,6 +114,11 @@ const struct cli_command cli_serve = {
             {"bind", 0, "ADDRESS", "an address of the loopback (127.0.0.1)", false},
             {"database", 0, "NAME", "whose collections have the store's own names (test)", false},
             {"connections", 0, "N", "at most so many clients at a time (1000)", false},
+            {"replica-set", 0, "NAME", "look like the primary of this replica set", false},
+            {"advertise", 0, "HOST:PORT", "where clients find that primary (where it listens)",
+             false},
+            {"isolation", 0, "LEVEL", "of transactions: serializable, or snapshot", false},
+            {"transaction-seconds", 0, "N", "a transaction lasts so long at most (60)", false},
             {0}},
     .store = CLI_STORE_NONE,
     .run = run,

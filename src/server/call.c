@@ -1,10 +1,11 @@
 /*
  * The frame of a command: its name, its database, what every command may say; and the reply's last fields.
  *
- *     lsid, $clusterTime, $readPreference, readConcern, comment, apiVersion ...   pass: one node is the newest
+ *     $clusterTime, $readPreference, readConcern, comment, apiVersion ...   pass: one node is the newest
  *     maxTimeMS                                                                   the call's deadline
  *     writeConcern: {w: 0} or {j: false}                                          does not wait for the disk
- *     txnNumber, autocommit                                                       refused (20), as by a
+ *     autocommit: false, txnNumber, startTransaction                              a transaction's (sessions.h)
+ *     txnNumber alone                                                             refused (20), as by a
  *                                                                                 MongoDB that stands alone
  */
 #include "server/call.h"
@@ -21,7 +22,7 @@ uint32_t call_code(truce_status status, const bson_error_t *error)
     static const uint32_t codes[] = {
         [TRUCE_NOT_FOUND] = CODE_NAMESPACE_NOT_FOUND,
         [TRUCE_CONFLICT] = CODE_WRITE_CONFLICT,
-        [TRUCE_LOCKED] = 24, /* LockTimeout */
+        [TRUCE_LOCKED] = CODE_LOCK_TIMEOUT,
         [TRUCE_UNKNOWN] = 8, /* UnknownError */
         [TRUCE_DUPLICATE] = CODE_DUPLICATE_KEY,
         [TRUCE_EXPIRED] = 237, /* CursorKilled */
@@ -49,16 +50,33 @@ const char *call_sentence(struct call *call, const char *message)
     return text;
 }
 
+/* Of a transaction, what a driver is to do about the error. */
+static void append_labels(const struct call *call, bson_t *reply, uint32_t code)
+{
+    const char *label = NULL;
+
+    if (code == CODE_WRITE_CONFLICT || code == CODE_SNAPSHOT_TOO_OLD ||
+        code == CODE_NO_SUCH_TRANSACTION || code == CODE_LOCK_TIMEOUT)
+        label = "TransientTransactionError";
+    else if (call->unknown)
+        label = "UnknownTransactionCommitResult";
+    if (call->session.transaction && label)
+        BCON_APPEND(reply, "errorLabels", "[", BCON_UTF8(label), "]");
+}
+
 /* {ok: 0, errmsg, code, codeName} */
 static void append_error(struct call *call, bson_t *reply, truce_status status,
                          const bson_error_t *error)
 {
     uint32_t code = call_code(status, error);
 
+    if (call->session.transaction && status == TRUCE_EXPIRED)
+        code = CODE_SNAPSHOT_TOO_OLD;
     BSON_APPEND_DOUBLE(reply, "ok", 0);
     BSON_APPEND_UTF8(reply, "errmsg", call_sentence(call, error->message));
     BSON_APPEND_INT32(reply, "code", (int32_t)code);
     BSON_APPEND_UTF8(reply, "codeName", truce_error_name(code));
+    append_labels(call, reply, code);
 }
 
 /* ---- the frame ------------------------------------------------------------------------------ */
@@ -90,6 +108,45 @@ static truce_status read_deadline(struct call *call, const bson_iter_t *value, b
     return TRUCE_OK;
 }
 
+/* {id: UUID}; of another form it is as if there were none. */
+static void read_lsid(struct call_session *session, const bson_iter_t *value)
+{
+    const uint8_t *bytes;
+    uint32_t size = 0;
+    bson_iter_t field;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field) ||
+        !bson_iter_find(&field, "id") || !BSON_ITER_HOLDS_BINARY(&field))
+        return;
+    bson_iter_binary(&field, NULL, &size, &bytes);
+    session->given = size == sizeof session->id;
+    if (session->given)
+        memcpy(session->id, bytes, sizeof session->id);
+}
+
+static truce_status read_session(struct call *call, const bson_iter_t *at, bson_error_t *error)
+{
+    struct call_session *session = &call->session;
+    const char *name = bson_iter_key(at);
+
+    if (!strcmp(name, "lsid")) {
+        read_lsid(session, at);
+    } else if (!strcmp(name, "txnNumber")) {
+        if (!BSON_ITER_HOLDS_INT(at) || bson_iter_as_int64(at) < 0)
+            return truce__refuse(CODE_TYPE_MISMATCH, error,
+                                 "txnNumber must be a number of 64 bits that is not negative");
+        session->number = bson_iter_as_int64(at);
+    } else if (!strcmp(name, "autocommit") || !strcmp(name, "startTransaction")) {
+        bool *into = name[0] == 'a' ? &session->autocommit : &session->start;
+
+        if (!BSON_ITER_HOLDS_BOOL(at))
+            return truce__refuse(CODE_TYPE_MISMATCH, error, "%s must be true or false", name);
+        *into = bson_iter_bool(at);
+        session->transaction = session->transaction || name[0] == 'a';
+    }
+    return TRUCE_OK;
+}
+
 static truce_status read_frame_field(struct call *call, const bson_iter_t *at, bson_error_t *error)
 {
     const char *name = bson_iter_key(at);
@@ -104,12 +161,7 @@ static truce_status read_frame_field(struct call *call, const bson_iter_t *at, b
         return read_deadline(call, at, error);
     if (!strcmp(name, "writeConcern"))
         return read_concern(call, at);
-    if (!strcmp(name, "txnNumber") || !strcmp(name, "autocommit") ||
-        !strcmp(name, "startTransaction"))
-        return truce__refuse(CODE_ILLEGAL_OPERATION, error,
-                             "Transaction numbers are only allowed on a replica set member or "
-                             "mongos");
-    return TRUCE_OK;
+    return read_session(call, at, error);
 }
 
 static truce_status read_frame(struct call *call, bson_error_t *error)
@@ -161,7 +213,11 @@ static void unwrap(struct wire_request *request)
 void call_run(struct connection *connection, const struct wire_request *request, bson_t *reply)
 {
     struct wire_request own = *request;
-    struct call call = {.server = connection->server, .connection = connection, .request = &own};
+    struct call call = {.server = connection->server,
+                        .connection = connection,
+                        .request = &own,
+                        .store = connection->server->store,
+                        .session.number = -1};
     bson_error_t error = {0};
     truce_status status = truce__message_check(&own.body, &error);
 
@@ -175,7 +231,7 @@ void call_run(struct connection *connection, const struct wire_request *request,
     if (!status) {
         atomic_fetch_add_explicit(&call.server->counted[call.command->counted], 1,
                                   memory_order_relaxed);
-        status = call.command->run(&call, reply, &error);
+        status = call_in_session(&call, reply, &error);
     }
     if (status) {
         bson_reinit(reply);
@@ -196,10 +252,15 @@ static bool is_common(const char *name)
                                          "apiDeprecationErrors",
                                          "apiStrict",
                                          "apiVersion",
+                                         "autocommit",
                                          "comment",
                                          "lsid",
                                          "maxTimeMS",
                                          "readConcern",
+                                         "recoveryToken",
+                                         "startTransaction",
+                                         "stmtId",
+                                         "txnNumber",
                                          "writeConcern",
                                          "$db"};
 

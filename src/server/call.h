@@ -7,8 +7,16 @@
 #include "base/arena.h"
 #include "base/status.h"
 #include "server/places.h"
+#include "server/sessions.h"
 #include "server/state.h"
 #include "server/wire.h"
+
+/* What a command says of the session that it is of. */
+struct call_session {
+    bool given, start, autocommit, transaction; /* transaction: autocommit stands there */
+    uint8_t id[SESSION_ID_BYTES];
+    int64_t number; /* txnNumber; -1: none */
+};
 
 struct call {
     struct server *server;
@@ -17,6 +25,11 @@ struct call {
     const struct command *command;
     bson_iter_t value; /* of the command's own field: {find: "students"} */
     char database[DATABASE_NAME_MAX + 1];
+    truce_store *store; /* that it reads and writes: the server's, or its transaction */
+    int64_t owner;      /* of the cursors that it opens and reads: its transaction; 0: none */
+    struct call_session session;
+    bool refused;         /* a statement of it was */
+    bool unknown;         /* nobody knows whether it was committed */
     uint32_t deadline_ms; /* maxTimeMS; 0: none */
     bool relaxed;         /* the client asked not to wait for the disk */
     struct arena arena;   /* for views; released at the end */
@@ -37,6 +50,9 @@ const struct command *server_command(const char *name);
 
 /* Answers the request; `reply` is initialised, whatever comes. */
 void call_run(struct connection *connection, const struct wire_request *request, bson_t *reply);
+
+/* Runs the command, in the transaction that it is of (serve_session.c). */
+truce_status call_in_session(struct call *call, bson_t *reply, bson_error_t *error);
 
 /* The sentence of an error with the names that the client knows: "school.students" for the place
  * "@school.students". Lives as long as the call. */

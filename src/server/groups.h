@@ -57,8 +57,13 @@ SERVED(serve_whats_my_uri);
 SERVED(serve_replica_status);
 SERVED(serve_last_error);
 SERVED(serve_users);
-SERVED(serve_start_session);
 SERVED(serve_list_commands);
+
+/* serve_session.c */
+SERVED(serve_start_session);
+SERVED(serve_end_sessions);
+SERVED(serve_end_all_sessions);
+SERVED(serve_outside); /* refuses: there is no transaction */
 
 /* {cursor: {firstBatch: the array, ns, id: 0}} */
 truce_status serve_documents(struct call *call, const bson_t *array, const char *ns, bson_t *reply);

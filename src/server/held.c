@@ -130,34 +130,48 @@ static struct held_cursor *take_out(struct held_cursors *cursors, int i)
     return held;
 }
 
-struct held_cursor *held_take(struct held_cursors *cursors, int64_t id, const char *place)
+struct held_cursor *held_take(struct held_cursors *cursors, int64_t id, const char *place,
+                              int64_t owner)
 {
     struct held_cursor *held = NULL;
     int i;
 
     pthread_mutex_lock(&cursors->mutex);
     i = find(cursors, id);
-    if (i < cursors->count && !strcmp(cursors->all[i]->place, place))
+    if (i < cursors->count && !strcmp(cursors->all[i]->place, place) &&
+        cursors->all[i]->owner == owner)
         held = take_out(cursors, i);
     pthread_mutex_unlock(&cursors->mutex);
     return held;
 }
 
-void held_expire(struct held_cursors *cursors, int64_t idle_ms)
+/* All that were idle since then, and are of this owner, if it is not 0. */
+static void close_all(struct held_cursors *cursors, int64_t before_ns, int64_t owner)
 {
-    int64_t before_ns = truce__clock_monotonic_ns() - idle_ms * 1000000;
     struct held_cursor *old;
 
     do {
         old = NULL;
         pthread_mutex_lock(&cursors->mutex);
         for (int i = 0; i < cursors->count && !old; i++)
-            if (cursors->all[i]->idle_since_ns < before_ns)
+            if (cursors->all[i]->idle_since_ns < before_ns &&
+                (!owner || cursors->all[i]->owner == owner))
                 old = take_out(cursors, i);
         pthread_mutex_unlock(&cursors->mutex);
         if (old)
             held_close(old);
     } while (old);
+}
+
+void held_drop(struct held_cursors *cursors, int64_t owner)
+{
+    close_all(cursors, INT64_MAX, owner);
+}
+
+/* A transaction's are its own to end: it may be in use. */
+void held_expire(struct held_cursors *cursors, int64_t idle_ms)
+{
+    close_all(cursors, truce__clock_monotonic_ns() - idle_ms * 1000000, 0);
 }
 
 int held_count(struct held_cursors *cursors)

@@ -11,6 +11,7 @@ struct held_cursor {
     truce_cursor *cursor; /* its own */
     bson_t *waiting;      /* was read, and did not fit into the last batch */
     char *place;          /* the namespace as the client knows it */
+    int64_t owner;        /* its transaction; 0: none */
     int64_t idle_since_ns;
 };
 
@@ -28,9 +29,12 @@ void held_close(struct held_cursor *held); /* frees it too */
 /* Keeps it under a number of its own, or under the one that it had. LIMIT: there are too many, and it was
  * closed. */
 truce_status held_keep(struct held_cursors *cursors, struct held_cursor *held, bson_error_t *error);
-/* Takes it out: nobody else finds it until it is kept again. NULL: there is none of this number and
- * namespace, or another connection reads it just now. */
-struct held_cursor *held_take(struct held_cursors *cursors, int64_t id, const char *place);
+/* Takes it out: nobody else finds it until it is kept again. NULL: there is none of this number,
+ * namespace and owner, or another connection reads it just now. */
+struct held_cursor *held_take(struct held_cursors *cursors, int64_t id, const char *place,
+                              int64_t owner);
+/* Closes those of a transaction. */
+void held_drop(struct held_cursors *cursors, int64_t owner);
 /* Closes those that nobody asked for so long. */
 void held_expire(struct held_cursors *cursors, int64_t idle_ms);
 int held_count(struct held_cursors *cursors);

@@ -40,6 +40,7 @@ static truce_status answer_first(struct call *call, truce_cursor *cursor, const 
     struct held_cursor *held = bson_malloc0(sizeof *held);
 
     held->cursor = cursor;
+    held->owner = call->owner;
     held->place = bson_strdup(ns);
     return answer_batch(call, held, "firstBatch", most, one_batch, reply, error);
 }
@@ -132,7 +133,7 @@ truce_status serve_find(struct call *call, bson_t *reply, bson_error_t *error)
     if (!status)
         status = read_find(call, &call->request->body, &find, &options, error);
     if (!status)
-        status = truce_find(call->server->store, place, find.filter, &options, &cursor, error);
+        status = truce_find(call->store, place, find.filter, &options, &cursor, error);
     if (status)
         return status;
     return answer_first(call, cursor, call_namespace(call, bson_iter_utf8(&call->value, NULL)),
@@ -162,7 +163,7 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
         return status;
     if (!more.collection)
         return truce__refuse(40414, error, "getMore must name its collection");
-    held = held_take(call->server->cursors, id, call_namespace(call, more.collection));
+    held = held_take(call->server->cursors, id, call_namespace(call, more.collection), call->owner);
     if (!held)
         return truce__refuse(CODE_CURSOR_NOT_FOUND, error,
                              "cursor id %lld not found: it was read to its end, closed, or not "
@@ -199,7 +200,7 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
     if (!status && bson_iter_init(&at, kill.cursors))
         while (bson_iter_next(&at)) {
             int64_t id = BSON_ITER_HOLDS_NUMBER(&at) ? bson_iter_as_int64(&at) : 0;
-            struct held_cursor *held = held_take(call->server->cursors, id, ns);
+            struct held_cursor *held = held_take(call->server->cursors, id, ns, call->owner);
             bson_t *to = held ? &killed : &missing;
             char buffer[16];
             const char *key;
@@ -285,7 +286,7 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
     options.hint = aggregate.hint;
     options.allow_disk_use = aggregate.disk;
     if (!status)
-        status = truce_aggregate(call->server->store, place, &pipeline, &options, &cursor, error);
+        status = truce_aggregate(call->store, place, &pipeline, &options, &cursor, error);
     bson_destroy(&pipeline);
     if (status)
         return status;
@@ -335,7 +336,7 @@ truce_status serve_count(struct call *call, bson_t *reply, bson_error_t *error)
     if (!status)
         status = read_count(call, &call->request->body, &query, &options, error);
     if (!status)
-        status = truce_count(call->server->store, place, query, &options, &n, error);
+        status = truce_count(call->store, place, query, &options, &n, error);
     if (n <= INT32_MAX)
         BSON_APPEND_INT32(reply, "n", (int32_t)n);
     else
@@ -369,8 +370,7 @@ truce_status serve_distinct(struct call *call, bson_t *reply, bson_error_t *erro
     if (status)
         return status;
     before = truce_deadline_begin(call->deadline_ms);
-    status =
-        truce_distinct(call->server->store, place, distinct.key, distinct.query, &values, error);
+    status = truce_distinct(call->store, place, distinct.key, distinct.query, &values, error);
     truce_deadline_end(before);
     BSON_APPEND_ARRAY(reply, "values", &values);
     bson_destroy(&values);
@@ -401,16 +401,14 @@ truce_status serve_explain(struct call *call, bson_t *reply, bson_error_t *error
     if (!status && !strcmp(verb, "find")) {
         status = read_find(call, command, &find, &find_options, error);
         if (!status) {
-            status =
-                truce_explain(call->server->store, place, find.filter, &find_options, &plan, error);
+            status = truce_explain(call->store, place, find.filter, &find_options, &plan, error);
             bson_concat(reply, &plan);
             bson_destroy(&plan);
         }
     } else if (!status && !strcmp(verb, "count")) {
         status = read_count(call, command, &query, &count_options, error);
         if (!status) {
-            status = truce_explain_count(call->server->store, place, query, &count_options, &plan,
-                                         error);
+            status = truce_explain_count(call->store, place, query, &count_options, &plan, error);
             bson_concat(reply, &plan);
             bson_destroy(&plan);
         }

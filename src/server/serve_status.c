@@ -6,11 +6,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/random.h"
 
 #define WIRE_VERSION_MAX 21      /* MongoDB 7.0: clients of all ages come with it */
 #define SPOKEN_VERSION   "7.0.0" /* whose commands these are */
-#define SESSION_MINUTES  30
 
 truce_status serve_nothing(struct call *call, bson_t *reply, bson_error_t *error)
 {
@@ -18,6 +16,20 @@ truce_status serve_nothing(struct call *call, bson_t *reply, bson_error_t *error
     (void)reply;
     (void)error;
     return TRUCE_OK;
+}
+
+/* The primary of a replica set of one: this is what drivers want to see before they write with retries. There is no
+ * topologyVersion, so they ask again and do not wait for the answer. */
+static void append_set(const struct server *server, bson_t *reply)
+{
+    bson_oid_t election;
+
+    bson_oid_init_from_string(&election, "7fffffff0000000000000001");
+    BCON_APPEND(reply, "setName", BCON_UTF8(server->set), "setVersion", BCON_INT32(1), "secondary",
+                BCON_BOOL(false), "hosts", "[", BCON_UTF8(server->me), "]", "primary",
+                BCON_UTF8(server->me), "me", BCON_UTF8(server->me), "electionId",
+                BCON_OID(&election), "lastWrite", "{", "lastWriteDate",
+                BCON_DATE_TIME(truce__clock_wall_ms()), "}");
 }
 
 truce_status serve_hello(struct call *call, bson_t *reply, bson_error_t *error)
@@ -31,9 +43,11 @@ truce_status serve_hello(struct call *call, bson_t *reply, bson_error_t *error)
                 BCON_INT32(TRUCE_DOCUMENT_BYTES_MAX), "maxMessageSizeBytes", BCON_INT32(48000000),
                 "maxWriteBatchSize", BCON_INT32(TRUCE_BULK_MAX), "localTime",
                 BCON_DATE_TIME(truce__clock_wall_ms()), "logicalSessionTimeoutMinutes",
-                BCON_INT32(SESSION_MINUTES), "connectionId", BCON_INT32(call->connection->number),
-                "minWireVersion", BCON_INT32(0), "maxWireVersion", BCON_INT32(WIRE_VERSION_MAX),
-                "readOnly", BCON_BOOL(false));
+                BCON_INT32(TRUCE_SERVER_SESSION_MS / 60000), "connectionId",
+                BCON_INT32(call->connection->number), "minWireVersion", BCON_INT32(0),
+                "maxWireVersion", BCON_INT32(WIRE_VERSION_MAX), "readOnly", BCON_BOOL(false));
+    if (call->server->set[0])
+        append_set(call->server, reply);
     return TRUCE_OK;
 }
 
@@ -142,9 +156,17 @@ truce_status serve_whats_my_uri(struct call *call, bson_t *reply, bson_error_t *
 
 truce_status serve_replica_status(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    (void)call;
-    (void)reply;
-    return truce__refuse(76, error, "not running with --replSet");
+    const struct server *server = call->server;
+    int64_t up_s = (truce__clock_monotonic_ns() - server->started_ns) / 1000000000;
+
+    if (!server->set[0])
+        return truce__refuse(76, error, "not running with --replSet");
+    BCON_APPEND(reply, "set", BCON_UTF8(server->set), "date",
+                BCON_DATE_TIME(truce__clock_wall_ms()), "myState", BCON_INT32(1), "members", "[",
+                "{", "_id", BCON_INT32(0), "name", BCON_UTF8(server->me), "health", BCON_DOUBLE(1),
+                "state", BCON_INT32(1), "stateStr", BCON_UTF8("PRIMARY"), "uptime",
+                BCON_INT64(up_s), "self", BCON_BOOL(true), "}", "]");
+    return TRUCE_OK;
 }
 
 truce_status serve_last_error(struct call *call, bson_t *reply, bson_error_t *error)
@@ -160,24 +182,6 @@ truce_status serve_users(struct call *call, bson_t *reply, bson_error_t *error)
     (void)call;
     (void)error;
     BCON_APPEND(reply, "users", "[", "]");
-    return TRUCE_OK;
-}
-
-truce_status serve_start_session(struct call *call, bson_t *reply, bson_error_t *error)
-{
-    uint64_t chance[2] = {truce__random_entropy(), truce__random_entropy()};
-    uint8_t id[16];
-    bson_t inner;
-
-    (void)call;
-    (void)error;
-    memcpy(id, chance, sizeof id);
-    id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* a UUID of version 4 */
-    id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
-    BSON_APPEND_DOCUMENT_BEGIN(reply, "id", &inner);
-    BSON_APPEND_BINARY(&inner, "id", BSON_SUBTYPE_UUID, id, sizeof id);
-    bson_append_document_end(reply, &inner);
-    BSON_APPEND_INT32(reply, "timeoutMinutes", SESSION_MINUTES);
     return TRUCE_OK;
 }
 

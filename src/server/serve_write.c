@@ -13,7 +13,8 @@ static bool is_refusal(const truce_write_outcome *outcome)
     return outcome->status &&
            (outcome->error.domain == TRUCE_ERROR_SERVER || outcome->status == TRUCE_DUPLICATE ||
             outcome->status == TRUCE_INVALID || outcome->status == TRUCE_LIMIT) &&
-           outcome->status != TRUCE_TIMEOUT;
+           outcome->status != TRUCE_TIMEOUT && outcome->status != TRUCE_CONFLICT &&
+           outcome->error.code != CODE_TRANSACTION_TOO_LARGE;
 }
 
 static void begin_element(bson_t *array, uint32_t *count, bson_t *element)
@@ -102,7 +103,7 @@ static truce_status write_all(struct call *call, const truce_write *writes, uint
     truce_bulk_options options = {
         .unordered = !ordered, .relaxed = call->relaxed, .deadline_ms = call->deadline_ms};
     truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
-    truce_status status = truce_bulk(call->server->store, writes, count, &options, outcomes, error);
+    truce_status status = truce_bulk(call->store, writes, count, &options, outcomes, error);
     struct sums sums = add_up(writes, outcomes, count);
 
     for (uint32_t i = 0; i < count && status; i++)
@@ -112,6 +113,7 @@ static truce_status write_all(struct call *call, const truce_write *writes, uint
             status = outcomes[i].status;
             sums.refused = false;
         }
+    call->refused = sums.refused;
     if (sums.refused)
         status = TRUCE_OK;
     BSON_APPEND_INT32(reply, "n", (int32_t)sums.n);
@@ -343,7 +345,7 @@ truce_status serve_find_and_modify(struct call *call, bson_t *reply, bson_error_
                                      .relaxed = call->relaxed,
                                      .array_filters = modify.array_filters,
                                      .deadline_ms = call->deadline_ms};
-    status = truce_find_and_modify(call->server->store, place, modify.query ? modify.query : &all,
+    status = truce_find_and_modify(call->store, place, modify.query ? modify.query : &all,
                                    modify.update.document, &options, &document, &result, error);
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;

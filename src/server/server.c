@@ -140,6 +140,7 @@ static void *accept_all(void *arg)
         else if (errno == EMFILE || errno == ENFILE)
             truce__clock_sleep_ms(ACCEPT_MS); /* somebody will close something */
         held_expire(server->cursors, TRUCE_SERVER_CURSOR_IDLE_MS);
+        sessions_expire(server->sessions);
     }
     return NULL;
 }
@@ -148,6 +149,7 @@ static void *accept_all(void *arg)
 
 static void server_free(struct server *server)
 {
+    sessions_free(server->sessions);
     held_free(server->cursors);
     if (server->listener >= 0)
         close(server->listener);
@@ -156,17 +158,49 @@ static void server_free(struct server *server)
     bson_free(server);
 }
 
+static truce_status name_set(struct server *server, const struct server_options *options,
+                             bson_error_t *error)
+{
+    const char *set = options->replica_set;
+
+    if (!set)
+        return options->advertise ? truce__fail(TRUCE_INVALID, error,
+                                                "an address is advertised in a replica set only")
+                                  : TRUCE_OK;
+    if (!set[0] || strlen(set) >= sizeof server->set ||
+        strspn(set, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") !=
+            strlen(set))
+        return truce__fail(TRUCE_INVALID, error,
+                           "\"%.80s\" is no name of a replica set: letters, digits, - _ and ., at "
+                           "most %zu",
+                           set, sizeof server->set - 1);
+    if (options->advertise &&
+        (!strchr(options->advertise, ':') || strlen(options->advertise) >= sizeof server->me))
+        return truce__fail(TRUCE_INVALID, error, "\"%.80s\" is not of the form HOST:PORT",
+                           options->advertise);
+    snprintf(server->set, sizeof server->set, "%s", set);
+    if (options->advertise)
+        snprintf(server->me, sizeof server->me, "%s", options->advertise);
+    else
+        snprintf(server->me, sizeof server->me, "%s:%d",
+                 options->address ? options->address : "127.0.0.1", server->port);
+    return TRUCE_OK;
+}
+
 truce_status server_start(truce_store *store, const struct server_options *options,
                           struct server **server, bson_error_t *error)
 {
     static const struct server_options defaults;
     const char *database;
+    struct session_options sessions;
     struct server *made;
     truce_status status;
 
     *server = NULL;
     if (!options)
         options = &defaults;
+    sessions = (struct session_options){.lifetime_ms = options->transaction_ms,
+                                        .snapshot = options->snapshot_isolation};
     database = options->database ? options->database : "test";
     status = database_check(database, error);
     if (status)
@@ -180,10 +214,13 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     made->started_ms = truce__clock_wall_ms();
     made->started_ns = truce__clock_monotonic_ns();
     made->cursors = held_new(TRUCE_SERVER_CURSORS_MAX);
+    made->sessions = sessions_new(store, made->cursors, &sessions);
     pthread_mutex_init(&made->mutex, NULL);
     pthread_cond_init(&made->gone, NULL);
     status =
         listen_at(made, options->address ? options->address : "127.0.0.1", options->port, error);
+    if (!status)
+        status = name_set(made, options, error);
     if (!status && pthread_create(&made->accepter, NULL, accept_all, made))
         status = truce__fail(TRUCE_IO, error, "no thread can be had for the server");
     if (status)

@@ -11,6 +11,7 @@
  *     commands.c     the table
  *     serve_*.c      the commands, a file for each group of them
  *     held.c         cursors that clients come back to
+ *     sessions.c     sessions and their transactions
  *     places.c       databases and collections of the wire as collections of the store
  *
  * Invariants:
@@ -18,7 +19,7 @@
  *  2. Whatever a client sends, its connection ends or is answered; the others go on.
  *  3. Nothing that a client sends decides how much memory is taken beyond TRUCE_MESSAGE_BYTES_MAX for a
  *     message, TRUCE_SERVER_CURSORS_MAX cursors, and what the store allows a query.
- *  4. A cursor is used by one connection at a time.
+ *  4. A cursor is used by one connection at a time, and so is a session with its transaction.
  */
 #include <stdatomic.h>
 
@@ -33,6 +34,12 @@ struct server_options {
      * the store. NULL: "test" */
     const char *database;
     int connections_max; /* 0: TRUCE_CONNECTIONS_MAX */
+    const char *
+        replica_set; /* the name of the set that it looks like the primary of. NULL: it looks alone */
+    const char
+        *advertise; /* HOST:PORT by which clients are to reach it then. NULL: where it listens */
+    int64_t transaction_ms;  /* that a transaction may last; 0: TRUCE_SERVER_TRANSACTION_MS */
+    bool snapshot_isolation; /* transactions do not check at their commit what they have read */
 };
 
 /* The store is borrowed until server_stop. INVALID: the address or database is wrong; IO: the port is

@@ -6,6 +6,7 @@
 
 #include "server/held.h"
 #include "server/server.h"
+#include "server/sessions.h"
 
 enum server_counted {
     COUNTED_INSERT,
@@ -32,6 +33,9 @@ struct server {
     int64_t started_ms, started_ns;
     pthread_t accepter;
     struct held_cursors *cursors;
+    struct sessions *sessions;
+    char set[64],
+        me[300]; /* name of the replica set that it looks like, and its address; empty: none */
     atomic_int last_message; /* ids of replies */
     atomic_llong counted[COUNTED_KINDS];
 

@@ -13,13 +13,8 @@
 #include "base/random.h"
 #include "server/server.h"
 #include "server/wire.h"
+#include "tests/support/talk.h"
 #include "tests/support/test.h"
-
-#define OP_QUERY 2004
-#define OP_MSG   2013
-
-static truce_store *store;
-static struct server *server;
 
 static void begin(int connections_max)
 {
@@ -34,120 +29,6 @@ static void end(void)
 {
     server_stop(server, 5000);
     truce_store_close(store);
-}
-
-static int dial(void)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)server_port(server))};
-    int socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    CHECK(connect(socket_, (struct sockaddr *)&at, sizeof at) == 0);
-    return socket_;
-}
-
-static void put(struct buffer *out, uint32_t number)
-{
-    number = BSON_UINT32_TO_LE(number);
-    truce__buffer_append(out, &number, 4);
-}
-
-/* A message of a command; `flags`: 1 has a checksum, 2 wants no answer. */
-static struct buffer message_of(const bson_t *command, uint32_t flags)
-{
-    uint32_t size = WIRE_HEAD + 5 + command->len + (flags & 1 ? 4 : 0);
-    struct buffer out = {0};
-
-    put(&out, size);
-    put(&out, 7);
-    put(&out, 0);
-    put(&out, OP_MSG);
-    put(&out, flags);
-    truce__buffer_append_byte(&out, 0);
-    truce__buffer_append(&out, bson_get_data(command), command->len);
-    if (flags & 1)
-        put(&out, wire_crc32c(out.bytes, out.size));
-    return out;
-}
-
-static bool send_all(int end_, const uint8_t *bytes, size_t size)
-{
-    while (size) {
-        ssize_t sent = send(end_, bytes, size, MSG_NOSIGNAL);
-
-        if (sent <= 0)
-            return false;
-        bytes += sent;
-        size -= (size_t)sent;
-    }
-    return true;
-}
-
-/* The reply of an OP_MSG or OP_QUERY; NULL: the connection was ended. */
-static bson_t *receive_reply(int end_)
-{
-    uint8_t head[WIRE_HEAD], *rest;
-    uint32_t length, skip;
-    bson_t *reply;
-
-    if (recv(end_, head, sizeof head, MSG_WAITALL) != sizeof head)
-        return NULL;
-    length = wire_length(head);
-    if (!CHECK(length > WIRE_HEAD))
-        return NULL;
-    rest = bson_malloc(length);
-    if (recv(end_, rest, length - WIRE_HEAD, MSG_WAITALL) != (ssize_t)(length - WIRE_HEAD)) {
-        bson_free(rest);
-        return NULL;
-    }
-    skip = head[12] == 1 ? 20 : 5;
-    memcpy(&length, rest + skip, 4);
-    reply = bson_new_from_data(rest + skip, length);
-    bson_free(rest);
-    return reply;
-}
-
-/* One command on a connection of its own, or on `end_`. */
-static bson_t *ask_on(int end_, const char *json, uint32_t flags)
-{
-    bson_t *command = test_bson(json), *reply;
-    struct buffer message = message_of(command, flags);
-
-    reply = send_all(end_, message.bytes, message.size) ? receive_reply(end_) : NULL;
-    truce__buffer_release(&message);
-    bson_destroy(command);
-    return reply;
-}
-
-static bson_t *ask(const char *json)
-{
-    int end_ = dial();
-    bson_t *reply = ask_on(end_, json, 0);
-
-    close(end_);
-    return reply;
-}
-
-static int64_t number(const bson_t *reply, const char *path)
-{
-    bson_iter_t iter, found;
-
-    return reply && bson_iter_init(&iter, reply) && bson_iter_find_descendant(&iter, path, &found)
-               ? bson_iter_as_int64(&found)
-               : -1;
-}
-
-/* What the command is answered: its code, 0 for ok. */
-static void expect_code(const char *json, int64_t code)
-{
-    bson_t *reply = ask(json);
-
-    CHECK(reply != NULL);
-    if (reply && !(code ? number(reply, "code") == code : number(reply, "ok") == 1))
-        test_fail(__FILE__, __LINE__, "%s is answered with %d, not %d", json,
-                  (int)number(reply, "code"), (int)code);
-    bson_destroy(reply);
 }
 
 TEST(commands_that_cannot_be_are_refused_by_their_codes)
@@ -217,25 +98,25 @@ TEST(statements_fail_one_by_one)
     begin(0);
     reply =
         ask("{'insert': 'c', 'documents': [{'_id': 1}, {'_id': 1}, {'_id': 2}], '$db': 'test'}");
-    CHECK_INT(number(reply, "n"), ==, 1);
-    CHECK_INT(number(reply, "writeErrors.0.index"), ==, 1);
-    CHECK_INT(number(reply, "writeErrors.0.code"), ==, 11000);
+    CHECK_INT(reply_number(reply, "n"), ==, 1);
+    CHECK_INT(reply_number(reply, "writeErrors.0.index"), ==, 1);
+    CHECK_INT(reply_number(reply, "writeErrors.0.code"), ==, 11000);
     bson_destroy(reply);
     reply = ask(
         "{'insert': 'c', 'documents': [{'_id': 1}, {'_id': 3}], 'ordered': false, '$db': 'test'}");
-    CHECK_INT(number(reply, "n"), ==, 1);
-    CHECK_INT(number(reply, "writeErrors.0.index"), ==, 0);
+    CHECK_INT(reply_number(reply, "n"), ==, 1);
+    CHECK_INT(reply_number(reply, "writeErrors.0.index"), ==, 0);
     bson_destroy(reply);
     reply = ask(
         "{'update': 'c', 'updates': [{'q': {'_id': 9}, 'u': {'$set': {'a': 1}}, 'upsert': true},"
         " {'q': {}, 'u': {'$inc': {'n': 1}}, 'multi': true}], '$db': 'test'}");
-    CHECK_INT(number(reply, "n"), ==, 4);
-    CHECK_INT(number(reply, "nModified"), ==, 3);
-    CHECK_INT(number(reply, "upserted.0._id"), ==, 9);
+    CHECK_INT(reply_number(reply, "n"), ==, 4);
+    CHECK_INT(reply_number(reply, "nModified"), ==, 3);
+    CHECK_INT(reply_number(reply, "upserted.0._id"), ==, 9);
     bson_destroy(reply);
     reply = ask(
         "{'delete': 'c', 'deletes': [{'q': {}, 'limit': 1}, {'q': {}, 'limit': 0}], '$db': 'test'}");
-    CHECK_INT(number(reply, "n"), ==, 3);
+    CHECK_INT(reply_number(reply, "n"), ==, 3);
     bson_destroy(reply);
     end();
 }
@@ -252,13 +133,13 @@ TEST(databases_are_kept_apart_in_one_store)
     CHECK_OK(truce_count(store, "@school.c", NULL, NULL, &n, &error), error);
     CHECK_INT(n, ==, 2);
     reply = ask("{'listDatabases': 1, '$db': 'admin'}");
-    CHECK_INT(number(reply, "databases.1.sizeOnDisk"), >, 0);
-    CHECK_INT(number(reply, "databases.2.sizeOnDisk"), ==, -1);
+    CHECK_INT(reply_number(reply, "databases.1.sizeOnDisk"), >, 0);
+    CHECK_INT(reply_number(reply, "databases.2.sizeOnDisk"), ==, -1);
     bson_destroy(reply);
     reply = ask(
         "{'aggregate': 'c', 'pipeline': [{'$facet': {'f': [{'$lookup': {'from': 'c', 'pipeline': "
         "[{'$unionWith': 'c'}], 'as': 'l'}}]}}], 'cursor': {}, '$db': 'school'}");
-    CHECK_INT(number(reply, "cursor.firstBatch.0.f.1.l.3._id"), ==, 2);
+    CHECK_INT(reply_number(reply, "cursor.firstBatch.0.f.1.l.3._id"), ==, 2);
     bson_destroy(reply);
     expect_code(
         "{'aggregate': 'c', 'pipeline': [{'$out': {'db': 'other', 'coll': 'd'}}], 'cursor': {},"
@@ -284,7 +165,7 @@ TEST(a_cursor_goes_on_from_another_connection_and_ends_once)
     expect_code("{'insert': 'c', 'documents': [{'_id': 1}, {'_id': 2}, {'_id': 3}], '$db': 'test'}",
                 0);
     reply = ask("{'find': 'c', 'batchSize': 2, '$db': 'test'}");
-    id = number(reply, "cursor.id");
+    id = reply_number(reply, "cursor.id");
     CHECK_INT(id, >, 0);
     bson_destroy(reply);
     snprintf(more, sizeof more,
@@ -295,8 +176,8 @@ TEST(a_cursor_goes_on_from_another_connection_and_ends_once)
              "{'getMore': {'$numberLong': '%lld'}, 'collection': '%s', '$db': 'test'}",
              (long long)id, "c");
     reply = ask(more);
-    CHECK_INT(number(reply, "cursor.nextBatch.0._id"), ==, 3);
-    CHECK_INT(number(reply, "cursor.id"), ==, 0);
+    CHECK_INT(reply_number(reply, "cursor.nextBatch.0._id"), ==, 3);
+    CHECK_INT(reply_number(reply, "cursor.id"), ==, 0);
     bson_destroy(reply);
     expect_code(more, 43);
     end();
@@ -310,23 +191,23 @@ TEST(old_handshakes_and_checksums_are_answered_and_a_wrong_sum_ends_the_connecti
     bson_t *reply;
 
     begin(0);
-    put(&old, WIRE_HEAD + 4 + 11 + 8 + hello->len);
-    put(&old, 1);
-    put(&old, 0);
-    put(&old, OP_QUERY);
-    put(&old, 4);
+    put_uint32(&old, WIRE_HEAD + 4 + 11 + 8 + hello->len);
+    put_uint32(&old, 1);
+    put_uint32(&old, 0);
+    put_uint32(&old, OP_QUERY);
+    put_uint32(&old, 4);
     truce__buffer_append(&old, "admin.$cmd", 11);
-    put(&old, 0);
-    put(&old, 0xffffffffu);
+    put_uint32(&old, 0);
+    put_uint32(&old, 0xffffffffu);
     truce__buffer_append(&old, bson_get_data(hello), hello->len);
     end_ = dial();
     CHECK(send_all(end_, old.bytes, old.size));
     reply = receive_reply(end_);
-    CHECK_INT(number(reply, "maxWireVersion"), ==, 21);
+    CHECK_INT(reply_number(reply, "maxWireVersion"), ==, 21);
     bson_destroy(reply);
     CHECK(send_all(end_, summed.bytes, summed.size));
     reply = receive_reply(end_);
-    CHECK_INT(number(reply, "ok"), ==, 1);
+    CHECK_INT(reply_number(reply, "ok"), ==, 1);
     bson_destroy(reply);
     close(end_);
     end_ = dial();
@@ -355,7 +236,7 @@ TEST(who_wants_no_answer_gets_none)
     CHECK(send_all(end_, message.bytes, message.size));
     reply =
         ask_on(end_, "{'count': 'c', '$db': 'test'}", 0); /* the next answer is that of the next */
-    CHECK_INT(number(reply, "n"), ==, 1);
+    CHECK_INT(reply_number(reply, "n"), ==, 1);
     bson_destroy(reply);
     close(end_);
     truce__buffer_release(&message);
@@ -403,7 +284,7 @@ TEST(garbage_ends_its_own_connection_at_most)
     for (long i = 0; i < rounds && test_failures() < 10; i++)
         send_garbage(&random, &message);
     reply = ask_on(other, "{'ping': 1, '$db': 'admin'}", 0);
-    CHECK_INT(number(reply, "ok"), ==, 1);
+    CHECK_INT(reply_number(reply, "ok"), ==, 1);
     bson_destroy(reply);
     close(other);
     truce__buffer_release(&message);

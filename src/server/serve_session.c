@@ -1,0 +1,172 @@
+/* Sessions, and commands within transactions. */
+#include "server/groups.h"
+
+#include <string.h>
+
+#include "base/random.h"
+
+truce_status serve_start_session(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    uint64_t chance[2] = {truce__random_entropy(), truce__random_entropy()};
+    uint8_t id[16];
+    bson_t inner;
+
+    (void)call;
+    (void)error;
+    memcpy(id, chance, sizeof id);
+    id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* a UUID of version 4 */
+    id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
+    BSON_APPEND_DOCUMENT_BEGIN(reply, "id", &inner);
+    BSON_APPEND_BINARY(&inner, "id", BSON_SUBTYPE_UUID, id, sizeof id);
+    bson_append_document_end(reply, &inner);
+    BSON_APPEND_INT32(reply, "timeoutMinutes", TRUCE_SERVER_SESSION_MS / 60000);
+    return TRUCE_OK;
+}
+
+/* [{id: UUID}, ...] */
+truce_status serve_end_sessions(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bson_iter_t at, field;
+
+    (void)reply;
+    if (!BSON_ITER_HOLDS_ARRAY(&call->value) || !bson_iter_recurse(&call->value, &at))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "%s must have an array of sessions",
+                             call->command->name);
+    while (bson_iter_next(&at)) {
+        const uint8_t *bytes = NULL;
+        uint32_t size = 0;
+
+        if (BSON_ITER_HOLDS_DOCUMENT(&at) && bson_iter_recurse(&at, &field) &&
+            bson_iter_find(&field, "id") && BSON_ITER_HOLDS_BINARY(&field))
+            bson_iter_binary(&field, NULL, &size, &bytes);
+        if (size == SESSION_ID_BYTES)
+            sessions_end(call->server->sessions, bytes);
+    }
+    return TRUCE_OK;
+}
+
+truce_status serve_end_all_sessions(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)reply;
+    (void)error;
+    sessions_end_all(call->server->sessions);
+    return TRUCE_OK;
+}
+
+truce_status serve_outside(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)reply;
+    return truce__refuse(CODE_INVALID_OPTIONS, error,
+                         "%s must have lsid, txnNumber and autocommit: false", call->command->name);
+}
+
+/* ---- within a transaction ------------------------------------------------------------------- */
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+    while (*names && strcmp(name, *names) != 0)
+        names++;
+    return *names != NULL;
+}
+
+static truce_status check_form(const struct call *call, bson_error_t *error)
+{
+    static const char *const allowed[] = {"find",
+                                          "getMore",
+                                          "killCursors",
+                                          "aggregate",
+                                          "count",
+                                          "distinct",
+                                          "insert",
+                                          "update",
+                                          "delete",
+                                          "findAndModify",
+                                          "commitTransaction",
+                                          "abortTransaction",
+                                          "findandmodify",
+                                          NULL};
+    const struct call_session *session = &call->session;
+
+    if (session->start && !session->transaction)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "startTransaction needs autocommit: false");
+    if (!session->given || session->number < 0)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "a transaction needs a session (lsid) and a number (txnNumber)");
+    if (session->autocommit)
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "autocommit can only be false");
+    if (!is_one_of(call->command->name, allowed))
+        return truce__refuse(CODE_NOT_IN_TRANSACTION, error, "'%s' cannot be run in a transaction",
+                             call->command->name);
+    return TRUCE_OK;
+}
+
+static truce_status end_transaction(struct call *call, struct session *session, bool commits,
+                                    bson_error_t *error)
+{
+    int64_t number = call->session.number;
+    truce_status status;
+
+    if (call->session.start)
+        return truce__refuse(CODE_NOT_IN_TRANSACTION, error, "%s cannot start a transaction",
+                             call->command->name);
+    if (commits) {
+        status = session_commit(call->server->sessions, session, number, call->relaxed,
+                                call->deadline_ms, error);
+        call->unknown = truce__unanswered(status) || status == TRUCE_TIMEOUT;
+        return status;
+    }
+    status = session_go_on(session, number, error);
+    if (!status)
+        session_abort(call->server->sessions, session);
+    return status;
+}
+
+/* Whatever is refused in it ends the transaction, as in MongoDB. */
+static truce_status run_statement(struct call *call, struct session *session, bson_t *reply,
+                                  bson_error_t *error)
+{
+    int64_t number = call->session.number;
+    truce_status status = call->session.start
+                              ? session_begin(call->server->sessions, session, number, error)
+                              : session_go_on(session, number, error);
+
+    if (status)
+        return status;
+    call->store = session->transaction;
+    call->owner = session->owner;
+    call->relaxed = false;
+    status = call->command->run(call, reply, error);
+    if (status || call->refused)
+        session_abort(call->server->sessions, session);
+    return status;
+}
+
+static truce_status run_in_transaction(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    bool commits = !strcmp(call->command->name, "commitTransaction");
+    struct session *session;
+    truce_status status = check_form(call, error);
+
+    if (!status)
+        status = sessions_take(call->server->sessions, call->session.id, &session, error);
+    if (status)
+        return status;
+    if (commits || !strcmp(call->command->name, "abortTransaction"))
+        status = end_transaction(call, session, commits, error);
+    else
+        status = run_statement(call, session, reply, error);
+    sessions_give(call->server->sessions, session);
+    return status;
+}
+
+truce_status call_in_session(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    if (call->session.transaction || call->session.start)
+        return run_in_transaction(call, reply, error);
+    if (call->session.number >= 0)
+        return truce__refuse(CODE_ILLEGAL_OPERATION, error,
+                             "Transaction numbers are only allowed on a replica set member or "
+                             "mongos");
+    return call->command->run(call, reply, error);
+}

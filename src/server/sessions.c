@@ -1,0 +1,427 @@
+#include "server/sessions.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "store/overlay/overlay.h"
+
+#define RECORDS  "@config.transactions"
+#define BUCKETS  1024
+#define SWEEP_MS 60000 /* so often old records are removed */
+
+struct sessions {
+    truce_store *store;
+    struct held_cursors *cursors;
+    int64_t lifetime_ms;
+    bool snapshot;
+    pthread_mutex_t mutex; /* over what follows */
+    pthread_cond_t given;
+    struct session *buckets[BUCKETS];
+    int count, running;
+    int64_t ordinal;
+    int64_t swept_ns; /* the accepting thread's */
+};
+
+struct sessions *sessions_new(truce_store *store, struct held_cursors *cursors,
+                              const struct session_options *options)
+{
+    struct sessions *sessions = bson_malloc0(sizeof *sessions);
+
+    sessions->store = store;
+    sessions->cursors = cursors;
+    sessions->lifetime_ms =
+        options->lifetime_ms ? options->lifetime_ms : TRUCE_SERVER_TRANSACTION_MS;
+    sessions->snapshot = options->snapshot;
+    sessions->swept_ns = truce__clock_monotonic_ns();
+    pthread_mutex_init(&sessions->mutex, NULL);
+    pthread_cond_init(&sessions->given, NULL);
+    return sessions;
+}
+
+void sessions_free(struct sessions *sessions)
+{
+    sessions_end_all(sessions);
+    pthread_cond_destroy(&sessions->given);
+    pthread_mutex_destroy(&sessions->mutex);
+    bson_free(sessions);
+}
+
+int64_t sessions_lifetime_ms(const struct sessions *sessions)
+{
+    return sessions->lifetime_ms;
+}
+
+int sessions_running(struct sessions *sessions)
+{
+    int running;
+
+    pthread_mutex_lock(&sessions->mutex);
+    running = sessions->running;
+    pthread_mutex_unlock(&sessions->mutex);
+    return running;
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+static struct session **bucket_of(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES])
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+
+    for (int i = 0; i < SESSION_ID_BYTES; i++)
+        hash = (hash ^ id[i]) * 16777619u;
+    return &sessions->buckets[hash % BUCKETS];
+}
+
+static struct session *find(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES])
+{
+    struct session *at = *bucket_of(sessions, id);
+
+    while (at && memcmp(at->id, id, SESSION_ID_BYTES) != 0)
+        at = at->next;
+    return at;
+}
+
+/* One that nobody uses, and that no transaction runs in. */
+static void forget(struct sessions *sessions, struct session *session)
+{
+    struct session **at = bucket_of(sessions, session->id);
+
+    while (*at != session)
+        at = &(*at)->next;
+    *at = session->next;
+    sessions->count--;
+    bson_free(session);
+}
+
+static bool is_idle(const struct session *session)
+{
+    return !session->busy && !session->waiting && session->state != SESSION_RUNNING;
+}
+
+/* The one that was idle for longest, since before then. NULL: there is none. */
+static struct session *oldest_idle(struct sessions *sessions, int64_t before_ns)
+{
+    struct session *oldest = NULL;
+
+    for (int i = 0; i < BUCKETS; i++)
+        for (struct session *at = sessions->buckets[i]; at; at = at->next)
+            if (is_idle(at) && at->used_ns < before_ns &&
+                (!oldest || at->used_ns < oldest->used_ns))
+                oldest = at;
+    return oldest;
+}
+
+static struct session *add(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES])
+{
+    struct session **bucket = bucket_of(sessions, id), *made;
+
+    if (sessions->count == TRUCE_SERVER_SESSIONS_MAX) {
+        struct session *oldest = oldest_idle(sessions, INT64_MAX);
+
+        if (!oldest)
+            return NULL;
+        forget(sessions, oldest);
+    }
+    made = bson_malloc0(sizeof *made);
+    memcpy(made->id, id, SESSION_ID_BYTES);
+    made->number = -1;
+    made->next = *bucket;
+    *bucket = made;
+    sessions->count++;
+    return made;
+}
+
+/* Waits until nobody uses it. Under the mutex. */
+static void wait_for(struct sessions *sessions, struct session *session)
+{
+    session->waiting++;
+    while (session->busy)
+        pthread_cond_wait(&sessions->given, &sessions->mutex);
+    session->waiting--;
+    session->busy = true;
+}
+
+/* ---- what stands in the store --------------------------------------------------------------- */
+
+static void id_filter(const struct session *session, bson_t *filter)
+{
+    bson_init(filter);
+    BSON_APPEND_BINARY(filter, "_id", BSON_SUBTYPE_UUID, session->id, SESSION_ID_BYTES);
+}
+
+/* A session of before: its last transaction that was committed. */
+static truce_status look_up(struct sessions *sessions, struct session *session, bson_error_t *error)
+{
+    bson_t filter, record;
+    bson_iter_t number;
+    truce_status status;
+
+    if (session->known)
+        return TRUCE_OK;
+    id_filter(session, &filter);
+    status = truce_find_one(sessions->store, RECORDS, &filter, NULL, &record, error);
+    if (!status && bson_iter_init_find(&number, &record, "txnNum") &&
+        BSON_ITER_HOLDS_INT(&number)) {
+        session->number = bson_iter_as_int64(&number);
+        session->state = SESSION_COMMITTED;
+    }
+    session->known = !status || status == TRUCE_NOT_FOUND;
+    bson_destroy(&filter);
+    bson_destroy(&record);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+truce_status sessions_take(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES],
+                           struct session **session, bson_error_t *error)
+{
+    truce_status status;
+
+    pthread_mutex_lock(&sessions->mutex);
+    *session = find(sessions, id);
+    if (!*session)
+        *session = add(sessions, id);
+    if (*session)
+        wait_for(sessions, *session);
+    pthread_mutex_unlock(&sessions->mutex);
+    if (!*session)
+        return truce__fail(TRUCE_LIMIT, error, "%d sessions are in use, which is the maximum",
+                           TRUCE_SERVER_SESSIONS_MAX);
+    status = look_up(sessions, *session, error);
+    if (status)
+        sessions_give(sessions, *session);
+    return status;
+}
+
+void sessions_give(struct sessions *sessions, struct session *session)
+{
+    pthread_mutex_lock(&sessions->mutex);
+    session->used_ns = truce__clock_monotonic_ns();
+    session->busy = false;
+    pthread_cond_broadcast(&sessions->given);
+    pthread_mutex_unlock(&sessions->mutex);
+}
+
+/* ---- transactions --------------------------------------------------------------------------- */
+
+static void leave(struct sessions *sessions, struct session *session, int state)
+{
+    if (session->transaction) {
+        held_drop(sessions->cursors, session->owner);
+        truce_store_close(session->transaction);
+        session->transaction = NULL;
+    }
+    pthread_mutex_lock(&sessions->mutex);
+    sessions->running -= session->state == SESSION_RUNNING;
+    session->state = state;
+    pthread_mutex_unlock(&sessions->mutex);
+}
+
+void session_abort(struct sessions *sessions, struct session *session)
+{
+    if (session->state == SESSION_RUNNING)
+        leave(sessions, session, SESSION_ABORTED);
+}
+
+static truce_status too_old(const struct session *session, int64_t number, bson_error_t *error)
+{
+    return truce__refuse(CODE_TRANSACTION_TOO_OLD, error,
+                         "transaction %lld of the session is older than its last, %lld",
+                         (long long)number, (long long)session->number);
+}
+
+static truce_status no_such(int64_t number, bson_error_t *error)
+{
+    return truce__refuse(CODE_NO_SUCH_TRANSACTION, error,
+                         "transaction %lld of the session does not run: it never began, was "
+                         "undone, or was too old",
+                         (long long)number);
+}
+
+/* False: there are too many. */
+static bool enter(struct sessions *sessions, struct session *session, int64_t number)
+{
+    bool enters;
+
+    pthread_mutex_lock(&sessions->mutex);
+    enters = sessions->running < TRUCE_SERVER_TRANSACTIONS_MAX;
+    if (enters) {
+        sessions->running++;
+        session->state = SESSION_RUNNING;
+        session->number = number;
+        session->owner = ++sessions->ordinal;
+        session->since_ns = truce__clock_monotonic_ns();
+    }
+    pthread_mutex_unlock(&sessions->mutex);
+    return enters;
+}
+
+truce_status session_begin(struct sessions *sessions, struct session *session, int64_t number,
+                           bson_error_t *error)
+{
+    const struct overlay_options options = {.snapshot = sessions->snapshot};
+    truce_status status;
+
+    if (number < session->number)
+        return too_old(session, number, error);
+    if (number == session->number)
+        return session->state == SESSION_COMMITTED
+                   ? truce__refuse(CODE_TRANSACTION_COMMITTED, error,
+                                   "transaction %lld of the session is committed",
+                                   (long long)number)
+                   : truce__refuse(CODE_CONFLICTING_OPERATION, error,
+                                   "transaction %lld of the session has begun already",
+                                   (long long)number);
+    session_abort(sessions, session);
+    if (!enter(sessions, session, number))
+        return truce__fail(TRUCE_LIMIT, error, "%d transactions are running, which is the maximum",
+                           TRUCE_SERVER_TRANSACTIONS_MAX);
+    status = truce__overlay_open(sessions->store, &options, &session->transaction, error);
+    if (status)
+        session_abort(sessions, session);
+    return status;
+}
+
+truce_status session_go_on(struct session *session, int64_t number, bson_error_t *error)
+{
+    if (number < session->number)
+        return too_old(session, number, error);
+    if (number == session->number && session->state == SESSION_COMMITTED)
+        return truce__refuse(CODE_TRANSACTION_COMMITTED, error,
+                             "transaction %lld of the session is committed", (long long)number);
+    return number == session->number && session->state == SESSION_RUNNING ? TRUCE_OK
+                                                                          : no_such(number, error);
+}
+
+/* ---- commit --------------------------------------------------------------------------------- */
+
+static truce_status commit(struct sessions *sessions, struct session *session,
+                           const truce_bulk_options *options, bson_error_t *error)
+{
+    bson_t *record = BCON_NEW("$set", "{", "txnNum", BCON_INT64(session->number), "state",
+                              BCON_UTF8("committed"), "lastWriteDate",
+                              BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+    truce_write write = {.kind = TRUCE_WRITE_UPDATE,
+                         .collection = RECORDS,
+                         .document = record,
+                         .options = {.upsert = true}};
+    truce_status status;
+    bson_t filter;
+
+    id_filter(session, &filter);
+    write.filter = &filter;
+    status = truce__overlay_commit(session->transaction, &write, 1, options, error);
+    bson_destroy(&filter);
+    bson_destroy(record);
+    return status;
+}
+
+truce_status session_commit(struct sessions *sessions, struct session *session, int64_t number,
+                            bool relaxed, uint32_t deadline_ms, bson_error_t *error)
+{
+    const truce_bulk_options options = {.relaxed = relaxed, .deadline_ms = deadline_ms};
+    truce_status status;
+
+    if (number == session->number && session->state == SESSION_LOST)
+        return truce__fail(TRUCE_UNKNOWN, error,
+                           "nobody knows whether transaction %lld of the session was committed",
+                           (long long)number);
+    if (number == session->number && session->state == SESSION_COMMITTED)
+        return relaxed ? TRUCE_OK : truce_settle(sessions->store, error);
+    status = session_go_on(session, number, error);
+    if (status)
+        return status;
+    status = commit(sessions, session, &options, error);
+    leave(sessions, session,
+          !status                     ? SESSION_COMMITTED
+          : truce__unanswered(status) ? SESSION_LOST
+                                      : SESSION_ABORTED);
+    return status;
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+/* Under the mutex, which is let go meanwhile. */
+static void end(struct sessions *sessions, struct session *session)
+{
+    wait_for(sessions, session);
+    pthread_mutex_unlock(&sessions->mutex);
+    session_abort(sessions, session);
+    pthread_mutex_lock(&sessions->mutex);
+    session->busy = false;
+    pthread_cond_broadcast(&sessions->given);
+    if (!session->waiting)
+        forget(sessions, session);
+}
+
+void sessions_end(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES])
+{
+    struct session *session;
+
+    pthread_mutex_lock(&sessions->mutex);
+    session = find(sessions, id);
+    if (session)
+        end(sessions, session);
+    pthread_mutex_unlock(&sessions->mutex);
+}
+
+void sessions_end_all(struct sessions *sessions)
+{
+    pthread_mutex_lock(&sessions->mutex);
+    for (int i = 0; i < BUCKETS; i++)
+        while (sessions->buckets[i])
+            end(sessions, sessions->buckets[i]);
+    pthread_mutex_unlock(&sessions->mutex);
+}
+
+/* One that runs since before then, and that nobody uses. */
+static struct session *find_late(struct sessions *sessions, int64_t before_ns)
+{
+    for (int i = 0; i < BUCKETS && sessions->running; i++)
+        for (struct session *at = sessions->buckets[i]; at; at = at->next)
+            if (!at->busy && at->state == SESSION_RUNNING && at->since_ns < before_ns)
+                return at;
+    return NULL;
+}
+
+/* Records that nobody asks for any more. */
+static void sweep_records(struct sessions *sessions)
+{
+    const truce_write_options all = {.multi = true, .relaxed = true};
+    bson_t *filter =
+        BCON_NEW("lastWriteDate", "{", "$lt",
+                 BCON_DATE_TIME(truce__clock_wall_ms() - TRUCE_SERVER_SESSION_MS), "}");
+    truce_write_result result;
+    bson_error_t ignored;
+
+    if (truce_remove(sessions->store, RECORDS, filter, &all, &result, &ignored))
+        sessions->swept_ns = truce__clock_monotonic_ns(); /* the next time, then */
+    truce_write_result_release(&result);
+    bson_destroy(filter);
+}
+
+void sessions_expire(struct sessions *sessions)
+{
+    int64_t now_ns = truce__clock_monotonic_ns();
+    struct session *session;
+
+    pthread_mutex_lock(&sessions->mutex);
+    while ((session = find_late(sessions, now_ns - sessions->lifetime_ms * 1000000)) != NULL) {
+        session->busy = true;
+        pthread_mutex_unlock(&sessions->mutex);
+        session_abort(sessions, session);
+        pthread_mutex_lock(&sessions->mutex);
+        session->busy = false;
+        pthread_cond_broadcast(&sessions->given);
+    }
+    while ((session = oldest_idle(sessions, now_ns - (int64_t)TRUCE_SERVER_SESSION_MS * 1000000)) !=
+           NULL)
+        forget(sessions, session);
+    pthread_mutex_unlock(&sessions->mutex);
+    if (now_ns - sessions->swept_ns > (int64_t)SWEEP_MS * 1000000) {
+        sessions->swept_ns = now_ns;
+        sweep_records(sessions);
+    }
+}

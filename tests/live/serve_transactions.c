@@ -1,0 +1,386 @@
+/* Transactions of clients: what each command is answered, what is forgotten, what stands after a crash. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "tests/support/talk.h"
+#include "tests/support/test.h"
+
+#define A "{'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}}"
+#define B "{'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAg==', 'subType': '04'}}}"
+
+static char path[600];
+
+static void begin_with(const struct server_options *options)
+{
+    bson_error_t error = {0};
+
+    snprintf(path, sizeof path, "%s/served.truce", test_directory());
+    REQUIRE(!truce_store_open(path, NULL, &store, &error));
+    REQUIRE(!server_start(store, options, &server, &error));
+    expect_code("{'dropDatabase': 1, '$db': 'test'}", 0);
+    expect_code("{'dropDatabase': 1, '$db': 'config'}", 0);
+    expect_code(
+        "{'insert': 'c', 'documents': [{'_id': 1, 'v': 1}, {'_id': 2, 'v': 1}], '$db': 'test'}", 0);
+}
+
+static void begin(void)
+{
+    begin_with(NULL);
+}
+
+static void end(void)
+{
+    server_stop(server, 5000);
+    truce_store_close(store);
+}
+
+/* A command within a transaction; `start`: its first. */
+static char *within(const char *command, const char *session, int number, bool start)
+{
+    static char text[2000];
+
+    snprintf(
+        text, sizeof text,
+        "{%s, 'lsid': %s, 'txnNumber': {'$numberLong': '%d'}%s, 'autocommit': false, '$db': '%s'}",
+        command, session, number, start ? ", 'startTransaction': true" : "",
+        strstr(command, "Transaction") ? "admin" : "test");
+    return text;
+}
+
+#define FIRST(session, number, command) within(command, session, number, true)
+#define NEXT(session, number, command)  within(command, session, number, false)
+#define COMMIT(session, number)         within("'commitTransaction': 1", session, number, false)
+#define ABORT(session, number)          within("'abortTransaction': 1", session, number, false)
+#define READ                            "'find': 'c'"
+#define SET_1                           "'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$inc': {'v': 1}}}]"
+#define SET_2                           "'update': 'c', 'updates': [{'q': {'_id': 2}, 'u': {'$inc': {'v': 1}}}]"
+
+static int64_t value_of_1(void)
+{
+    bson_t *reply = ask("{'find': 'c', 'filter': {'_id': 1}, '$db': 'test'}");
+    int64_t value = reply_number(reply, "cursor.firstBatch.0.v");
+
+    bson_destroy(reply);
+    return value;
+}
+
+static void expect_label(const char *command, int64_t code, const char *label)
+{
+    bson_t *reply = ask(command);
+    bson_iter_t iter, found;
+
+    CHECK_INT(code, ==, reply_number(reply, "code"));
+    if (CHECK(reply && bson_iter_init(&iter, reply) &&
+              bson_iter_find_descendant(&iter, "errorLabels.0", &found)))
+        CHECK_TEXT(label, bson_iter_utf8(&found, NULL));
+    bson_destroy(reply);
+}
+
+TEST(a_transaction_is_seen_when_it_is_committed_and_its_commit_may_be_asked_for_again)
+{
+    bson_t *reply;
+
+    begin();
+    expect_code(FIRST(A, 1, SET_1), 0);
+    reply = ask(NEXT(A, 1, "'find': 'c', 'filter': {'v': 2}"));
+    CHECK_INT(1, ==, reply_number(reply, "cursor.firstBatch.0._id"));
+    bson_destroy(reply);
+    CHECK_INT(1, ==, value_of_1());
+    expect_code(COMMIT(A, 1), 0);
+    CHECK_INT(2, ==, value_of_1());
+    expect_code(COMMIT(A, 1), 0);
+    expect_code(ABORT(A, 1), 256);
+    expect_code(NEXT(A, 1, READ), 256);
+    CHECK_INT(2, ==, value_of_1());
+    end();
+}
+
+TEST(what_cannot_be_is_refused_by_its_code)
+{
+    begin();
+    expect_code(NEXT(A, 1, READ), 251);
+    expect_label(COMMIT(A, 1), 251, "TransientTransactionError");
+    expect_code(FIRST(A, 3, READ), 0);
+    expect_code(FIRST(A, 3, READ), 117);
+    expect_code(FIRST(A, 2, READ), 225);
+    expect_code(NEXT(A, 2, READ), 225);
+    expect_code(NEXT(A, 4, READ), 251);
+    expect_code(NEXT(A, 3, "'create': 'd'"), 263);
+    expect_code(NEXT(A, 3, "'ping': 1"), 263);
+    expect_code(NEXT(A, 3, "'aggregate': 'c', 'pipeline': [{'$out': 'd'}], 'cursor': {}"), 263);
+    expect_code(NEXT(A, 3, READ), 251); /* what was refused has ended it */
+    expect_code("{'commitTransaction': 1, '$db': 'admin'}", 72);
+    expect_code("{'find': 'c', 'autocommit': false, '$db': 'test'}", 72);
+    expect_code("{'find': 'c', 'startTransaction': true, '$db': 'test'}", 72);
+    expect_code("{'find': 'c', 'lsid': " A
+                ", 'txnNumber': {'$numberLong': '5'}, 'autocommit': true, "
+                "'$db': 'test'}",
+                72);
+    expect_code("{'insert': 'c', 'documents': [{}], 'lsid': " A
+                ", 'txnNumber': {'$numberLong': '5'}, '$db': 'test'}",
+                20);
+    end();
+}
+
+TEST(the_second_of_two_that_meet_is_told_to_run_again)
+{
+    begin();
+    expect_code(FIRST(A, 1, SET_1), 0);
+    expect_code(FIRST(B, 1, SET_1), 0);
+    expect_code(COMMIT(A, 1), 0);
+    expect_label(COMMIT(B, 1), 112, "TransientTransactionError");
+    expect_label(COMMIT(B, 1), 251, "TransientTransactionError");
+    expect_code(FIRST(A, 2, READ), 0);
+    expect_code(
+        "{'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$set': {'v': 9}}}], '$db': 'test'}",
+        0);
+    expect_label(NEXT(A, 2, SET_1), 112, "TransientTransactionError");
+    CHECK_INT(9, ==, value_of_1());
+    end();
+}
+
+TEST(write_skew_is_refused_unless_snapshot_isolation_is_asked_for)
+{
+    for (int snapshot = 0; snapshot < 2; snapshot++) {
+        begin_with(&(struct server_options){.snapshot_isolation = snapshot});
+        expect_code(FIRST(A, 1, READ), 0);
+        expect_code(FIRST(B, 1, READ), 0);
+        expect_code(NEXT(A, 1, SET_1), 0);
+        expect_code(NEXT(B, 1, SET_2), 0);
+        expect_code(COMMIT(A, 1), 0);
+        expect_code(COMMIT(B, 1), snapshot ? 0 : 112);
+        end();
+    }
+}
+
+TEST(a_refused_statement_ends_the_transaction)
+{
+    bson_t *reply;
+
+    begin();
+    expect_code(FIRST(A, 1, SET_1), 0);
+    reply = ask(NEXT(A, 1, "'insert': 'c', 'documents': [{'_id': 2}]"));
+    CHECK_INT(11000, ==, reply_number(reply, "writeErrors.0.code"));
+    bson_destroy(reply);
+    expect_code(NEXT(A, 1, READ), 251);
+    expect_code(FIRST(A, 2, "'find': 'c', 'filter': {'$nothing': 1}"), 2);
+    expect_code(COMMIT(A, 2), 251);
+    CHECK_INT(1, ==, value_of_1());
+    end();
+}
+
+TEST(a_session_that_ends_takes_its_transaction_along)
+{
+    static const char *const ends[] = {"{'endSessions': [" A "], '$db': 'admin'}",
+                                       "{'killSessions': [" A "], '$db': 'admin'}",
+                                       "{'killAllSessions': [], '$db': 'admin'}"};
+
+    begin();
+    for (int i = 0; i < 3; i++) {
+        expect_code(FIRST(A, i + 1, SET_1), 0);
+        expect_code(ends[i], 0);
+        expect_code(COMMIT(A, i + 1), 251);
+    }
+    expect_code(FIRST(A, 7, SET_1), 0);
+    expect_code(FIRST(A, 8, READ), 0); /* a newer one, too */
+    expect_code(COMMIT(A, 8), 0);
+    CHECK_INT(1, ==, value_of_1());
+    end();
+}
+
+TEST(cursors_of_a_transaction_are_its_own)
+{
+    char command[200];
+    bson_t *reply;
+    int64_t id;
+
+    begin();
+    reply = ask(FIRST(A, 1, "'find': 'c', 'batchSize': 1"));
+    id = reply_number(reply, "cursor.id");
+    bson_destroy(reply);
+    CHECK(id > 0);
+    snprintf(command, sizeof command,
+             "{'getMore': {'$numberLong': '%lld'}, 'collection': 'c', '$db': 'test'}",
+             (long long)id);
+    expect_code(command, 43);
+    snprintf(command, sizeof command,
+             "'getMore': {'$numberLong': '%lld'}, 'collection': 'c', 'batchSize': 1",
+             (long long)id);
+    reply = ask(NEXT(A, 1, command));
+    CHECK_INT(2, ==, reply_number(reply, "cursor.nextBatch.0._id"));
+    bson_destroy(reply);
+    expect_code(ABORT(A, 1), 0);
+    expect_code(FIRST(A, 2, READ), 0);
+    expect_code(NEXT(A, 2, command), 43);
+    end();
+}
+
+TEST(what_is_too_old_ends_and_holds_up_nobody)
+{
+    bool ended = false;
+
+    begin_with(&(struct server_options){.transaction_ms = 1});
+    expect_code(FIRST(A, 1, SET_1), 0);
+    for (int i = 0; i < 1000 && !ended; i++) {
+        bson_t *reply = ask(NEXT(A, 1, READ));
+
+        ended = reply_number(reply, "code") == 251;
+        bson_destroy(reply);
+        truce__clock_sleep_ms(20);
+    }
+    CHECK(ended);
+    expect_code(
+        "{'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$set': {'v': 9}}}], '$db': 'test'}",
+        0);
+    CHECK_INT(9, ==, value_of_1());
+    end();
+}
+
+TEST(a_transaction_is_as_large_as_it_may_be_and_no_larger)
+{
+    char *text = bson_malloc(3000000), *at;
+
+    begin();
+    expect_code(FIRST(A, 1, READ), 0);
+    for (int i = 0; i < 6; i++) {
+        bson_t *reply;
+
+        at = text + sprintf(text, "{'insert': 'c', 'documents': [{'_id': %d, 't': '", 100 + i);
+        memset(at, 'x', 2900000);
+        sprintf(at + 2900000,
+                "'}], 'lsid': %s, 'txnNumber': {'$numberLong': '1'}, 'autocommit': false, "
+                "'$db': 'test'}",
+                A);
+        reply = ask(text);
+        CHECK_INT(i < 5 ? -1 : 257, ==, reply_number(reply, "code"));
+        bson_destroy(reply);
+    }
+    expect_code(COMMIT(A, 1), 251);
+    bson_free(text);
+    end();
+}
+
+/* ---- a server that is killed ---------------------------------------------------------------- */
+
+static int served[2]; /* the child's port comes this way */
+
+static _Noreturn void serve_in_child(void)
+{
+    bson_error_t error;
+    int port = -1;
+
+    if (!truce_store_open(path, NULL, &store, &error) &&
+        !server_start(store, NULL, &server, &error))
+        port = server_port(server);
+    if (write(served[1], &port, sizeof port) != sizeof port)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+static pid_t start_child(int *port)
+{
+    pid_t child;
+
+    if (pipe(served))
+        return -1;
+    child = fork();
+    if (!child)
+        serve_in_child();
+    if (read(served[0], port, sizeof *port) != sizeof *port)
+        *port = -1;
+    close(served[0]);
+    close(served[1]);
+    return child;
+}
+
+/* Two documents are moved by one each, again and again, until the server is gone. */
+static int move_until_dead(int port, int number)
+{
+    int end_ = dial_port(port);
+
+    for (bool alive = true; alive; number++) {
+        char *const commands[] = {strdup(FIRST(A, number, SET_1)), strdup(NEXT(A, number, SET_2)),
+                                  strdup(COMMIT(A, number))};
+
+        for (int i = 0; i < 3; i++) {
+            bson_t *reply = alive ? ask_on(end_, commands[i], 0) : NULL;
+
+            alive = reply != NULL;
+            if (alive)
+                CHECK_INT(1, ==, reply_number(reply, "ok"));
+            bson_destroy(reply);
+            free(commands[i]);
+        }
+    }
+    close(end_);
+    return number - 1;
+}
+
+static int64_t v_of(truce_store *file, int id)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_INT32(id)), document;
+    bson_error_t error;
+    int64_t value;
+
+    CHECK_OK(truce_find_one(file, "c", filter, NULL, &document, &error), error);
+    value = reply_number(&document, "v");
+    bson_destroy(&document);
+    bson_destroy(filter);
+    return value;
+}
+
+struct killing {
+    pid_t child;
+    uint32_t after_ms;
+};
+
+static void *kill_later(void *arg)
+{
+    const struct killing *killing = arg;
+
+    truce__clock_sleep_ms(killing->after_ms);
+    kill(killing->child, SIGKILL);
+    return NULL;
+}
+
+TEST(a_server_that_is_killed_leaves_nothing_half_and_knows_what_it_committed)
+{
+    int rounds = (int)test_scale("TRUCE_TRANSACTION_KILLS", 4), number = 1;
+    bson_error_t error;
+
+    begin();
+    end();
+    for (int round = 0; round < rounds; round++) {
+        struct killing killing = {.after_ms = 30 + 37 * (uint32_t)round % 200};
+        pthread_t killer;
+        int port, last, status;
+        int64_t before, after, committed;
+
+        REQUIRE(!truce_store_open(path, NULL, &store, &error));
+        before = v_of(store, 1);
+        truce_store_close(store);
+        killing.child = start_child(&port);
+        REQUIRE(port > 0 && !pthread_create(&killer, NULL, kill_later, &killing));
+        last = move_until_dead(port, number);
+        pthread_join(killer, NULL);
+        waitpid(killing.child, &status, 0);
+        REQUIRE(!truce_store_open(path, NULL, &store, &error));
+        after = v_of(store, 1);
+        CHECK_INT(after, ==, v_of(store, 2));
+        committed = after - before;
+        CHECK(committed == last - number || committed == last - number + 1);
+        /* the client asks again: it is told what is so */
+        REQUIRE(!server_start(store, NULL, &server, &error));
+        if (last > number || committed)
+            expect_code(COMMIT(A, last), committed == last - number + 1 ? 0 : 251);
+        server_stop(server, 5000);
+        truce_store_close(store);
+        number = last + 1;
+    }
+}

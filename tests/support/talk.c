@@ -1,0 +1,126 @@
+#include "tests/support/talk.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "server/wire.h"
+#include "tests/support/test.h"
+
+truce_store *store;
+struct server *server;
+
+int dial(void)
+{
+    return dial_port(server_port(server));
+}
+
+int dial_port(int port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(connect(socket_, (struct sockaddr *)&at, sizeof at) == 0);
+    return socket_;
+}
+
+void put_uint32(struct buffer *out, uint32_t number)
+{
+    number = BSON_UINT32_TO_LE(number);
+    truce__buffer_append(out, &number, 4);
+}
+
+struct buffer message_of(const bson_t *command, uint32_t flags)
+{
+    uint32_t size = WIRE_HEAD + 5 + command->len + (flags & 1 ? 4 : 0);
+    struct buffer out = {0};
+
+    put_uint32(&out, size);
+    put_uint32(&out, 7);
+    put_uint32(&out, 0);
+    put_uint32(&out, OP_MSG);
+    put_uint32(&out, flags);
+    truce__buffer_append_byte(&out, 0);
+    truce__buffer_append(&out, bson_get_data(command), command->len);
+    if (flags & 1)
+        put_uint32(&out, wire_crc32c(out.bytes, out.size));
+    return out;
+}
+
+bool send_all(int end_, const uint8_t *bytes, size_t size)
+{
+    while (size) {
+        ssize_t sent = send(end_, bytes, size, MSG_NOSIGNAL);
+
+        if (sent <= 0)
+            return false;
+        bytes += sent;
+        size -= (size_t)sent;
+    }
+    return true;
+}
+
+bson_t *receive_reply(int end_)
+{
+    uint8_t head[WIRE_HEAD], *rest;
+    uint32_t length, skip;
+    bson_t *reply;
+
+    if (recv(end_, head, sizeof head, MSG_WAITALL) != sizeof head)
+        return NULL;
+    length = wire_length(head);
+    if (!CHECK(length > WIRE_HEAD))
+        return NULL;
+    rest = bson_malloc(length);
+    if (recv(end_, rest, length - WIRE_HEAD, MSG_WAITALL) != (ssize_t)(length - WIRE_HEAD)) {
+        bson_free(rest);
+        return NULL;
+    }
+    skip = head[12] == 1 ? 20 : 5;
+    memcpy(&length, rest + skip, 4);
+    reply = bson_new_from_data(rest + skip, length);
+    bson_free(rest);
+    return reply;
+}
+
+bson_t *ask_on(int end_, const char *json, uint32_t flags)
+{
+    bson_t *command = test_bson(json), *reply;
+    struct buffer message = message_of(command, flags);
+
+    reply = send_all(end_, message.bytes, message.size) ? receive_reply(end_) : NULL;
+    truce__buffer_release(&message);
+    bson_destroy(command);
+    return reply;
+}
+
+bson_t *ask(const char *json)
+{
+    int end_ = dial();
+    bson_t *reply = ask_on(end_, json, 0);
+
+    close(end_);
+    return reply;
+}
+
+int64_t reply_number(const bson_t *reply, const char *path)
+{
+    bson_iter_t iter, found;
+
+    return reply && bson_iter_init(&iter, reply) && bson_iter_find_descendant(&iter, path, &found)
+               ? bson_iter_as_int64(&found)
+               : -1;
+}
+
+void expect_code(const char *json, int64_t code)
+{
+    bson_t *reply = ask(json);
+
+    CHECK(reply != NULL);
+    if (reply && !(code ? reply_number(reply, "code") == code : reply_number(reply, "ok") == 1))
+        test_fail(__FILE__, __LINE__, "%s is answered with %d, not %d", json,
+                  (int)reply_number(reply, "code"), (int)code);
+    bson_destroy(reply);
+}

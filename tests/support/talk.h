@@ -1,0 +1,35 @@
+#ifndef TRUCE_TESTS_SUPPORT_TALK_H
+#define TRUCE_TESTS_SUPPORT_TALK_H
+
+/* A server in this process, and one who talks to it by raw sockets, a message at a time. */
+#include "base/buffer.h"
+#include "server/server.h"
+
+#define OP_QUERY 2004
+#define OP_MSG   2013
+
+/* begun and ended by the test */
+extern truce_store *store;
+extern struct server *server;
+
+int dial(void); /* to the server */
+int dial_port(int port);
+
+void put_uint32(struct buffer *out, uint32_t number);
+/* A message of a command; `flags`: 1 has a checksum, 2 wants no answer. */
+struct buffer message_of(const bson_t *command, uint32_t flags);
+bool send_all(int end, const uint8_t *bytes, size_t size);
+/* The reply of an OP_MSG or OP_QUERY; NULL: the connection was ended. */
+bson_t *receive_reply(int end);
+
+/* One command on a connection of its own, or on `end`. */
+bson_t *ask_on(int end, const char *json, uint32_t flags);
+bson_t *ask(const char *json);
+
+/* The number at the path; -1: there is none. */
+int64_t reply_number(const bson_t *reply, const char *path);
+
+/* What the command is answered: its code, 0 for ok. */
+void expect_code(const char *json, int64_t code);
+
+#endif
