@@ -60,6 +60,7 @@ int work_child_start(struct work_child *child, const struct work *work)
         work_child_forget(child);
         return failed;
     }
+    truce__buffer_reserve(&child->unread, READ_SIZE);
     fcntl(child->in, F_SETFL, O_NONBLOCK);
     fcntl(child->out, F_SETFL, O_NONBLOCK);
     fcntl(child->err, F_SETFL, O_NONBLOCK);
