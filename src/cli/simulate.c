@@ -50,7 +50,9 @@ static bool read_subject(const struct cli *cli, enum sim_subject *subject)
     }
     *subject = SIM_SUBJECTS;
     if (of)
-        cli_usage(cli, "--of is commits, items, revisions or sets, not \"%s\"", of);
+        cli_usage(cli,
+                  "--of is commits, items, revisions, sets, queue, ledger or transfer, not \"%s\"",
+                  of);
     return !of;
 }
 
@@ -108,14 +110,17 @@ const struct cli_command cli_simulate = {
         "drawn from the seed. Each run is judged: commits are all or nothing, exactly once,\n"
         "strictly serializable; items are never absent, twice or half-changed for any reader; no\n"
         "edit of a revision is lost without a word; operations of a set count in their order,\n"
-        "whenever they come; plain writers beside all of them are never overwritten without a\n"
-        "word; and all is at rest in the end. A seed that fails is run again with less and less of\n"
+        "whenever they come; the effects of a job are there once, and those of a worker that lost\n"
+        "it not at all; the money of a ledger and of transfers is neither made nor lost; plain\n"
+        "writers beside all of them are never overwritten without a word; and all is at rest in\n"
+        "the end. A seed that fails is run again with less and less of\n"
         "it, and what is left is printed.",
     .example = "truce simulate --count 100\n"
                "truce simulate --seed 42",
     .options =
         (const struct cli_option[]){
-            {"of", 0, "WHAT", "commits, items, revisions or sets (all four)", false},
+            {"of", 0, "WHAT", "commits, items, revisions, sets, queue, ledger or transfer (all)",
+             false},
             {"seed", 0, "N", "the first seed (1); alone: only this one", false},
             {"count", 0, "N", "how many seeds, one after the other (10,000)", false},
             {"trace", 0, NULL, "print every call", false},

@@ -6,7 +6,7 @@
 #include "sim/run.h"
 
 /*
- * Patterns in the simulator: items and revisions here, sets in sim_sets.c. There is one document of each kind:
+ * Patterns in the simulator: items and revisions here, each other in a file of its own. There is one document of each kind:
  *
  *     employees  {_id: 1, badges: [{type: "A"}, {type: "B", n: 0, m: 0}, {type: "C"}]}
  *     posts      {_id: 1, version: 1, sum: 0, tags: [], hot: 0, f0: 0 ... f7: 0}
@@ -471,7 +471,12 @@ static const struct sim_pattern revisions = {
 const struct sim_pattern *truce__sim_pattern(enum sim_subject subject)
 {
     static const struct sim_pattern *const patterns[SIM_SUBJECTS] = {
-        [SIM_ITEMS] = &items, [SIM_REVISIONS] = &revisions, [SIM_SETS] = &truce__sim_set};
+        [SIM_ITEMS] = &items,
+        [SIM_REVISIONS] = &revisions,
+        [SIM_SETS] = &truce__sim_set,
+        [SIM_QUEUE] = &truce__sim_queue,
+        [SIM_LEDGER] = &truce__sim_ledger,
+        [SIM_TRANSFER] = &truce__sim_transfer};
 
     return patterns[subject];
 }
@@ -486,6 +491,8 @@ void truce__patterns_begin(struct run *run)
     insert(run, pattern_of(run)->collection, pattern_of(run)->document);
     if (pattern_of(run)->other)
         insert(run, pattern_of(run)->other, "{\"_id\": 1, \"n\": 0}");
+    if (pattern_of(run)->begin)
+        pattern_of(run)->begin(run);
     truce__patterns_observe(run, pattern_of(run)->collection);
 }
 

@@ -24,6 +24,7 @@ struct sim_patterns {
     char detail[400];
     int64_t number;                  /* items: the count of B; edits: the version */
     int64_t ranks[2];                /* sets: of what stands for each name */
+    int64_t about[SIM_TXNS];         /* what a call of sim_queue.c ... is about, for its judge */
     uint64_t contents[SIM_VERSIONS]; /* edits: digest of what stood under each number */
 };
 
@@ -94,12 +95,16 @@ struct sim_pattern {
     const char *other;                 /* NULL, or a collection with {_id: 1, n: 0} */
     int calls;                         /* what a script's `call` can be */
     int places;                        /* where plain writers write */
+    void (*begin)(struct run *run);    /* what is there besides; NULL: nothing */
     truce_status (*call)(struct client *client, int call, int txn, bson_error_t *error);
     void (*observe)(struct run *run, const bson_t *document);
     void (*judge)(struct run *run, const bson_t *document);
 };
 
-extern const struct sim_pattern truce__sim_set; /* sim_sets.c */
+extern const struct sim_pattern truce__sim_set;      /* sim_sets.c */
+extern const struct sim_pattern truce__sim_queue;    /* sim_queue.c */
+extern const struct sim_pattern truce__sim_ledger;   /* sim_ledger.c */
+extern const struct sim_pattern truce__sim_transfer; /* sim_transfer.c */
 
 /* NULL for commits. */
 const struct sim_pattern *truce__sim_pattern(enum sim_subject subject);

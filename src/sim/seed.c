@@ -131,7 +131,8 @@ struct made {
     struct dice dice;
 };
 
-const char *const truce__sim_subjects[SIM_SUBJECTS] = {"commits", "items", "revisions", "sets"};
+const char *const truce__sim_subjects[SIM_SUBJECTS] = {"commits", "items",  "revisions", "sets",
+                                                       "queue",   "ledger", "transfer"};
 
 /* The clients call the pattern. */
 static void random_calls(struct random *random, struct made *made)

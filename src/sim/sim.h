@@ -43,7 +43,16 @@ enum sim_kind {
 };
 
 /* What a run is about. */
-enum sim_subject { SIM_COMMITS, SIM_ITEMS, SIM_REVISIONS, SIM_SETS, SIM_SUBJECTS };
+enum sim_subject {
+    SIM_COMMITS,
+    SIM_ITEMS,
+    SIM_REVISIONS,
+    SIM_SETS,
+    SIM_QUEUE,
+    SIM_LEDGER,
+    SIM_TRANSFER,
+    SIM_SUBJECTS
+};
 
 extern const char *const truce__sim_subjects[SIM_SUBJECTS]; /* "commits", "items" ... */
 

@@ -118,8 +118,11 @@ static uint64_t past_of(const struct sim_history *history)
 static uint64_t state_of(const struct run *run)
 {
     static const char *const collections[] = {
-        "docs", "truce_commits", "employees", "posts", "posts.revisions", "students", "others"};
-    int collections_count = run->scenario->subject == SIM_COMMITS ? 2 : 7;
+        "docs",     "truce_commits", "employees",   "posts",   "posts.revisions",
+        "students", "others",        "truce_queue", "effects", "book",
+        "orders",   "moves",         "accounts"};
+    int collections_count =
+        run->scenario->subject == SIM_COMMITS ? 2 : (int)(sizeof collections / sizeof *collections);
     uint64_t state = truce__sim_mix((uint64_t)run->now_ms, past_of(&run->history));
     bson_error_t error;
 
@@ -390,12 +393,14 @@ static const char *check_liveness(struct run *run)
 {
     static const struct sim_script all = {
         .kind = SIM_JOURNAL, .ops = {SIM_REQUIRE, SIM_REQUIRE, SIM_REQUIRE}, .tries = 1};
-    static const char *const held[] = {"docs", "employees", "posts", "posts.revisions"};
+    static const char *const held[] = {"docs",     "employees",   "posts",   "posts.revisions",
+                                       "students", "truce_queue", "effects", "book",
+                                       "orders",   "moves",       "accounts"};
     struct client *client = &run->clients[0];
     struct sim_txn txn = {.script = &all};
     bson_error_t error;
 
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
         if (count_of(run, held[i], BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}")))
             return "a document is held for ever";
     }

@@ -1,4 +1,4 @@
-/* Items, revisions and sets under random clients and random faults, from seeds. */
+/* Every pattern under random clients and random faults, from seeds. */
 #include "sim/sim.h"
 #include "tests/support/test.h"
 
@@ -38,7 +38,7 @@ TEST(no_reader_ever_misses_an_item_in_the_first_seeds)
 
 TEST(no_reader_ever_misses_an_item_in_random_runs)
 {
-    run_seeds(SIM_ITEMS, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 1500));
+    run_seeds(SIM_ITEMS, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 800));
 }
 
 TEST(no_edit_is_lost_without_a_word_in_the_first_seeds)
@@ -48,7 +48,7 @@ TEST(no_edit_is_lost_without_a_word_in_the_first_seeds)
 
 TEST(no_edit_is_lost_without_a_word_in_random_runs)
 {
-    run_seeds(SIM_REVISIONS, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 1500));
+    run_seeds(SIM_REVISIONS, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 800));
 }
 
 TEST(operations_of_a_set_count_in_their_order_in_the_first_seeds)
@@ -58,13 +58,43 @@ TEST(operations_of_a_set_count_in_their_order_in_the_first_seeds)
 
 TEST(operations_of_a_set_count_in_their_order_in_random_runs)
 {
-    run_seeds(SIM_SETS, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 1500));
+    run_seeds(SIM_SETS, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 800));
+}
+
+TEST(the_effect_of_a_job_is_there_once_in_the_first_seeds)
+{
+    run_seeds(SIM_QUEUE, 1, 400);
+}
+
+TEST(the_effect_of_a_job_is_there_once_in_random_runs)
+{
+    run_seeds(SIM_QUEUE, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 200));
+}
+
+TEST(no_money_of_a_ledger_is_made_or_lost_in_the_first_seeds)
+{
+    run_seeds(SIM_LEDGER, 1, 300);
+}
+
+TEST(no_money_of_a_ledger_is_made_or_lost_in_random_runs)
+{
+    run_seeds(SIM_LEDGER, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 200));
+}
+
+TEST(every_transfer_ends_as_it_was_told_in_the_first_seeds)
+{
+    run_seeds(SIM_TRANSFER, 1, 500);
+}
+
+TEST(every_transfer_ends_as_it_was_told_in_random_runs)
+{
+    run_seeds(SIM_TRANSFER, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 300));
 }
 
 TEST(one_seed_of_a_pattern_is_one_run)
 {
     for (uint64_t seed = 1; seed < 60; seed++) {
-        enum sim_subject subject = SIM_ITEMS + seed % 3;
+        enum sim_subject subject = SIM_ITEMS + seed % 6;
         struct sim_result a, b;
 
         truce__sim_seed(subject, seed, NULL, &a);

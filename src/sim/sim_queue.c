@@ -1,0 +1,293 @@
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/field.h"
+#include "sim/run.h"
+
+/*
+ * The job queue in the simulator: workers that claim jobs, are slow, fail, extend or die, others that add and
+ * cancel. The effect of a job is an entry {job, by: the call} in the list of one document, which a job of
+ * an odd number makes in the commit that ends it, and one of an even number in a step. After every write:
+ *
+ *     the effect of a job is there once at most
+ *
+ * At the end a worker that nothing happens to works off what is left. Then every job that was added has ended, with its
+ * effect if it is done and without if it was cancelled, and a call that was refused has left none.
+ */
+
+#define WAITS_MAX 5000
+#define JOBS      3 /* there at the start; the others have the number 10 + call */
+
+enum { WORK, WORK_SLOWLY, EXTEND, FAIL, ADD, CANCEL, CALLS };
+
+static truce_queue *queue_on(truce_store *store)
+{
+    return truce_queue_new(store, &(truce_queue_options){.queue = "q",
+                                                         .worker = "w",
+                                                         .lease_ms = LEASE_MS,
+                                                         .attempts_max = 1000,
+                                                         .backoff_ms = 1,
+                                                         .backoff_max_ms = 1,
+                                                         .deadline_ms = DEADLINE_MS});
+}
+
+/* The number says the id, too. */
+static bson_oid_t id_of(int job)
+{
+    bson_oid_t id;
+    uint8_t bytes[12] = {0};
+
+    bytes[11] = (uint8_t)job;
+    bson_oid_init_from_data(&id, bytes);
+    return id;
+}
+
+static truce_status add_job(truce_queue *queue, int job, bson_error_t *error)
+{
+    bson_t *payload = BCON_NEW("job", BCON_INT32(job));
+    const bson_oid_t id = id_of(job);
+    truce_status status =
+        truce_queue_add(queue, NULL, payload, &(truce_job_options){.id = &id}, NULL, error);
+
+    bson_destroy(payload);
+    return status;
+}
+
+static void begin_queue(struct run *run)
+{
+    truce_queue *queue = queue_on(run->inner);
+    bson_error_t error;
+
+    for (int job = 1; job <= JOBS; job++)
+        truce_assert(!add_job(queue, job, &error));
+    truce_queue_free(queue);
+}
+
+/* ---- calling ---------------------------------------------------------------------------------- */
+
+struct work {
+    int job, txn;
+};
+
+/* It reads, and writes back what it read of the plain writers' field. */
+static truce_status effect(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const bson_value_t id = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
+    const struct work *work = arg;
+    bson_t *update = BCON_NEW("$push", "{", "done", "{", "job", BCON_INT32(work->job), "by",
+                              BCON_INT32(work->txn), "}", "}");
+    bson_t read;
+    truce_status status = truce_commit_read(commit, "effects", &id, &read, error);
+
+    if (!status)
+        BCON_APPEND(update, "$set", "{", "p", BCON_INT64(truce__field_number(&read, "p")), "}");
+    if (!status)
+        status = truce_commit_update(commit, "effects", &id, NULL, update, error);
+    bson_destroy(&read);
+    bson_destroy(update);
+    return status;
+}
+
+static truce_status step(truce_commit *commit, void *arg, bson_t *result, bson_error_t *error)
+{
+    (void)result;
+    return effect(commit, arg, error);
+}
+
+static truce_status nothing(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    (void)commit;
+    (void)arg;
+    (void)error;
+    return TRUCE_OK;
+}
+
+static truce_status do_job(truce_job *job, int txn, bson_error_t *error)
+{
+    struct work work = {(int)truce__field_number(truce_job_payload(job), "job"), txn};
+    truce_status status = TRUCE_OK;
+    bson_t result = BSON_INITIALIZER;
+
+    if (work.job % 2)
+        return truce_job_commit(job, effect, &work, NULL, error);
+    bson_destroy(&result);
+    status = truce_job_step(job, "effect", step, &work, &result, error);
+    bson_destroy(&result);
+    return status ? status : truce_job_commit(job, nothing, NULL, NULL, error);
+}
+
+/* NOT_FOUND: there is none for a while. */
+static truce_status claim(truce_queue *queue, truce_job **job, bson_error_t *error)
+{
+    truce_status status = truce_queue_claim(queue, job, error);
+
+    for (int i = 0; status == TRUCE_NOT_FOUND && i < 3; i++) {
+        truce__clock_sleep_ms(LEASE_MS + 1);
+        status = truce_queue_claim(queue, job, error);
+    }
+    return status;
+}
+
+static truce_status work(struct client *client, truce_queue *queue, int call, int txn,
+                         bson_error_t *error)
+{
+    truce_job *job = NULL;
+    truce_status status = claim(queue, &job, error);
+
+    if (status)
+        return status;
+    client->run->patterns.about[txn] = truce__field_number(truce_job_payload(job), "job");
+    if (call == WORK_SLOWLY || call == EXTEND)
+        truce__clock_sleep_ms(3 * LEASE_MS);
+    if (call == EXTEND)
+        status = truce_job_extend(job, error);
+    if (!status)
+        status = call == FAIL ? truce_job_fail(job, NULL, "no", 0, error) : do_job(job, txn, error);
+    truce_job_free(job);
+    return status;
+}
+
+static truce_status call_queue(struct client *client, int call, int txn, bson_error_t *error)
+{
+    truce_queue *queue = queue_on(&client->store);
+    const bson_oid_t cancelled = id_of(1 + txn % JOBS);
+    truce_status status;
+
+    if (call == ADD)
+        status = add_job(queue, 10 + txn, error);
+    else if (call == CANCEL)
+        status = truce_queue_cancel(queue, NULL, &cancelled, error);
+    else
+        status = work(client, queue, call, txn, error);
+    if (status == TRUCE_INVALID) /* it has ended: nothing is wrong with the call */
+        status = TRUCE_CONFLICT;
+    truce_queue_free(queue);
+    return status;
+}
+
+/* ---- looking ---------------------------------------------------------------------------------- */
+
+/* Entries of that job, or by that call; -1: of any, by any. */
+static int effects_of(const bson_t *document, int64_t job, int64_t by)
+{
+    struct value list = truce__value_field(truce__value_document(document), "done", 4);
+    int count = 0;
+
+    for (struct fields fields = truce__fields(list); truce__fields_next(&fields);) {
+        bson_t entry;
+
+        truce__value_bson(fields.value, &entry);
+        count += (job < 0 || truce__field_number(&entry, "job") == job) &&
+                 (by < 0 || truce__field_number(&entry, "by") == by);
+    }
+    return count;
+}
+
+static void observe_effects(struct run *run, const bson_t *document)
+{
+    for (int job = 1; job < 10 + SIM_TXNS; job++) {
+        if (effects_of(document, job, -1) > 1)
+            truce__patterns_wrong(run, "the effect of a job is there twice", document);
+    }
+}
+
+static bool are_live(struct run *run)
+{
+    bson_t *filter = BCON_NEW("undone", "{", "$exists", BCON_BOOL(true), "}");
+    bson_error_t error;
+    int64_t count = 0;
+
+    truce_assert(!truce_count(run->inner, "truce_queue", filter, NULL, &count, &error));
+    bson_destroy(filter);
+    return count > 0;
+}
+
+/* A worker to whom nothing happens. He waits for jobs that are put off, and for leases. */
+static void work_off(struct run *run)
+{
+    truce_queue *queue = queue_on(run->inner);
+    truce_job *job;
+    bson_error_t error;
+
+    for (int i = 0; i < WAITS_MAX && are_live(run); i++) {
+        if (truce_queue_claim(queue, &job, &error)) {
+            truce__clock_sleep_ms(LEASE_MS);
+        } else {
+            truce_assert(!do_job(job, SIM_TXNS, &error));
+            truce_job_free(job);
+        }
+    }
+    truce_queue_free(queue);
+}
+
+static void judge_job(struct run *run, const bson_t *document, int job, bool must)
+{
+    const bson_oid_t id = id_of(job);
+    truce_queue *queue = queue_on(run->inner);
+    bson_error_t error;
+    bson_t found;
+    truce_status status = truce_queue_get(queue, NULL, &id, &found, &error);
+    const char *state = status ? "" : truce__field_text(&found, "state");
+    int effects = effects_of(document, job, -1);
+
+    if (status && (must || effects))
+        truce__patterns_wrong(run, "a job is lost", document);
+    else if (!strcmp(state, "done") ? effects != 1 : effects && strcmp(state, "cancelled") != 0)
+        truce__patterns_wrong(run, "a job is done without its effect, or the other way round",
+                              &found);
+    else if (!status && strcmp(state, "done") != 0 && strcmp(state, "cancelled") != 0)
+        truce__patterns_wrong(run, "a job never ends", &found);
+    else if (!strcmp(state, "cancelled") && job % 2 && effects)
+        truce__patterns_wrong(run, "a cancelled job has an effect", &found);
+    bson_destroy(&found);
+    truce_queue_free(queue);
+}
+
+static void judge_call(struct run *run, const bson_t *document, int txn)
+{
+    const struct sim_patterns *patterns = &run->patterns;
+    int call = run->history.txns[txn].script->call;
+    int64_t job = patterns->about[txn];
+    bool in = patterns->calls[txn].in;
+    int left = effects_of(document, -1, txn);
+
+    if (call == ADD)
+        judge_job(run, document, 10 + txn, patterns->calls[txn].known && in);
+    if (!patterns->calls[txn].known || call > EXTEND || !(job % 2))
+        return;
+    if (in != (left == 1))
+        truce__patterns_wrong(
+            run, in ? "an effect is lost" : "the effect of a worker that was refused is there",
+            document);
+}
+
+/* What work_off leaves is not in `document`. */
+static void judge_queue(struct run *run, const bson_t *document)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_INT32(1)), now;
+    bson_error_t error;
+
+    (void)document;
+    work_off(run);
+    truce_assert(!truce_find_one(run->inner, "effects", filter, NULL, &now, &error));
+    for (int job = 1; job <= JOBS; job++)
+        judge_job(run, &now, job, true);
+    for (int t = 0; t < run->history.txns_count; t++) {
+        if (run->patterns.calls[t].begun)
+            judge_call(run, &now, t);
+    }
+    bson_destroy(&now);
+    bson_destroy(filter);
+}
+
+const struct sim_pattern truce__sim_queue = {
+    .collection = "effects",
+    .document = "{\"_id\": 1, \"done\": []}",
+    .calls = CALLS,
+    .places = 1,
+    .begin = begin_queue,
+    .call = call_queue,
+    .observe = observe_effects,
+    .judge = judge_queue,
+};
