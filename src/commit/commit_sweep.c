@@ -64,7 +64,7 @@ static truce_status undo(struct sweep *sweep, const char *collection, const bson
         status = truce__journal_abort(worker, id_of(commit), "swept: its lease was over", &changed,
                                       error);
     sweep->report->undone += changed;
-    return status;
+    return status || changed ? status : TRUCE_LOCKED;
 }
 
 static truce_status finish(struct sweep *sweep, const char *collection, const bson_t *commit,
@@ -76,6 +76,8 @@ static truce_status finish(struct sweep *sweep, const char *collection, const bs
 
     (void)collection;
     sweep->report->finished += worker->ended - before;
+    if (!status && worker->ended == before)
+        status = TRUCE_LOCKED;
     return status; /* LOCKED: blocked by a plain write, a finding of the check */
 }
 
@@ -94,6 +96,8 @@ static truce_status clean(struct sweep *sweep, const char *collection, const bso
         bson_destroy(update);
     }
     sweep->report->cleaned += !status && result.modified > 0;
+    if (!status && !result.modified)
+        status = TRUCE_LOCKED;
     truce_write_result_release(&result);
     bson_destroy(&filter);
     return status;
@@ -110,9 +114,11 @@ static truce_status strip(struct sweep *sweep, const char *collection, const bso
     bson_oid_t commit;
 
     if (!truce__intent_commit(document, &commit))
-        return TRUCE_OK; /* not ours: a finding of the check */
+        return TRUCE_LOCKED; /* not ours: a finding of the check */
     status = truce__intent_meet(worker, collection, document, error);
     sweep->report->stripped += worker->did - before;
+    if (!status && worker->did == before)
+        status = TRUCE_LOCKED;
     return status; /* LOCKED: its owner is at work */
 }
 
@@ -165,6 +171,8 @@ static truce_status purge(struct sweep *sweep, const char *collection, const bso
     if (!status)
         status = truce_remove(sweep->store, collection, &filter, NULL, &result, error);
     sweep->report->purged += result.removed;
+    if (!status && !result.removed)
+        status = TRUCE_LOCKED;
     truce_write_result_release(&result);
     bson_destroy(&filter);
     return status;
@@ -247,7 +255,7 @@ static truce_status bring_to_its_end(struct sweep *sweep, struct worker *worker,
     if (state && !strcmp(state, "pending")) {
         truce_status status = undo(sweep, COMMITS, commit, worker, error);
 
-        if (!status && !sweep->report->undone)
+        if (status == TRUCE_LOCKED)
             return truce__fail(TRUCE_LOCKED, error,
                                "the commit is under way, and its lease is not over");
         return status ? status : clean(sweep, COMMITS, commit, worker, error);

@@ -1,9 +1,13 @@
 #include "store/care.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "truce/sys/store.h"
+
+#define PASSED_BYTES_MAX                                                                           \
+    (4u * 1024 * 1024) /* 200,000 that cannot be mended; a filter has its limits */
 
 bson_value_t truce__document_id(const bson_t *document)
 {
@@ -63,47 +67,99 @@ void truce__sweep_failed(struct sweep *sweep, const char *collection, const bson
     bson_destroy(&finding);
 }
 
-/* At most a batch; the caller destroys each. */
-static truce_status gather(struct sweep *sweep, const char *collection, const bson_t *filter,
-                           bson_t **found, uint32_t *count, bson_error_t *error)
+/* The filter without what was passed over; the caller destroys it. */
+static bson_t *others(const bson_t *filter, const bson_t *passed)
 {
-    truce_find_options options = {.limit = sweep->batch};
+    bson_t *narrowed = filter ? bson_copy(filter) : bson_new();
+
+    if (!bson_empty(passed))
+        BCON_APPEND(narrowed, "_id", "{", "$nin", BCON_ARRAY(passed), "}");
+    return narrowed;
+}
+
+/* At most `most`; the caller destroys each. */
+static truce_status gather(struct sweep *sweep, const char *collection, const bson_t *filter,
+                           const bson_t *passed, uint32_t most, bson_t **found, uint32_t *count,
+                           bson_error_t *error)
+{
+    bson_t *narrowed = others(filter, passed);
+    truce_find_options options = {.limit = most};
     truce_cursor *cursor = NULL;
     const bson_t *document;
-    truce_status status = truce_find(sweep->store, collection, filter, &options, &cursor, error);
+    truce_status status = truce_find(sweep->store, collection, narrowed, &options, &cursor, error);
 
-    while (!status && *count < sweep->batch) {
+    *count = 0;
+    while (!status && *count < most) {
         status = truce_cursor_next(cursor, &document, error);
         if (status || !document)
             break;
         found[(*count)++] = bson_copy(document);
     }
     truce_cursor_close(cursor);
+    bson_destroy(narrowed);
     return status;
 }
 
+struct walk {
+    struct sweep *sweep;
+    const char *collection;
+    sweep_function *function;
+    void *arg;
+    uint32_t mended;
+    bson_t passed; /* array of _id */
+};
+
+static void pass_over(struct walk *walk, const bson_value_t *id)
+{
+    char key[16];
+
+    bson_append_value(&walk->passed, key,
+                      snprintf(key, sizeof key, "%u", bson_count_keys(&walk->passed)), id);
+}
+
+/* A status other than OK ends the walk. */
+static truce_status look_after(struct walk *walk, const bson_t *document, bson_error_t *error)
+{
+    bson_error_t reason = {0};
+    truce_status failed =
+        walk->function(walk->sweep, walk->collection, document, walk->arg, &reason);
+    bson_value_t id = truce__document_id(document);
+
+    if (ends_all(failed)) {
+        pass_on(error, &reason);
+        return failed;
+    }
+    if (failed)
+        pass_over(walk, &id);
+    else
+        walk->mended++;
+    if (failed && failed != TRUCE_LOCKED)
+        truce__sweep_failed(walk->sweep, walk->collection, &id, failed, &reason);
+    return TRUCE_OK;
+}
+
+/* A batch is of documents that were mended: those that cannot be stand in nobody's way. */
 truce_status truce__sweep_each(struct sweep *sweep, const char *collection, const bson_t *filter,
                                sweep_function *function, void *arg, bson_error_t *error)
 {
     bson_t **found = bson_malloc0(sweep->batch * sizeof *found);
-    uint32_t count = 0;
-    truce_status status = gather(sweep, collection, filter, found, &count, error);
+    struct walk walk = {sweep, collection, function, arg, 0, BSON_INITIALIZER};
+    truce_status status;
+    uint32_t count, most;
 
-    for (uint32_t i = 0; i < count; i++) {
-        bson_error_t reason = {0};
-        truce_status failed =
-            status ? TRUCE_OK : function(sweep, collection, found[i], arg, &reason);
-        bson_value_t id = truce__document_id(found[i]);
-
-        if (ends_all(failed)) {
-            pass_on(error, &reason);
-            status = failed;
-        } else if (failed && failed != TRUCE_LOCKED)
-            truce__sweep_failed(sweep, collection, &id, failed, &reason);
-        bson_destroy(found[i]);
-    }
-    if (count == sweep->batch)
+    do {
+        most = sweep->batch - walk.mended;
+        status = gather(sweep, collection, filter, &walk.passed, most, found, &count, error);
+        for (uint32_t i = 0; i < count; i++) {
+            if (!status)
+                status = look_after(&walk, found[i], error);
+            bson_destroy(found[i]);
+        }
+    } while (!status && count == most && walk.mended < sweep->batch &&
+             walk.passed.len < PASSED_BYTES_MAX);
+    if (count == most)
         sweep->report->more = true;
+    bson_destroy(&walk.passed);
     bson_free(found);
     return status;
 }

@@ -30,9 +30,10 @@ void truce__sweep_failed(struct sweep *sweep, const char *collection, const bson
 typedef truce_status sweep_function(struct sweep *sweep, const char *collection,
                                     const bson_t *document, void *arg, bson_error_t *error);
 
-/* Calls for each document that matches, at most a batch, and sets report->more if it was full. The
- * documents are gathered first: the function changes them. A document whose function fails is told
- * (but for LOCKED: somebody is at work on it), and the walk goes on. */
+/* Calls for each document that matches until a batch was mended, and sets report->more if there were so many.
+ * The documents are gathered first: the function changes them. A document whose function fails is told
+ * (but for LOCKED: somebody is at work on it, or it is not its time), passed over and not counted, so
+ * nobody behind it is kept waiting. OK is for what does not match any more. */
 truce_status truce__sweep_each(struct sweep *sweep, const char *collection, const bson_t *filter,
                                sweep_function *function, void *arg, bson_error_t *error);
 

@@ -576,6 +576,53 @@ static void impossible(truce_store *store, const struct setting *setting)
     CHECK_OK(truce_check(store, &repair, count_unchecked, NULL, &found, &error), error);
 }
 
+/* Five of each kind that nothing can be done about now, and behind them one that can be mended. */
+static void in_front(truce_store *store, const struct setting *setting)
+{
+    truce_sweep_options options = {.batch = 2};
+    truce_sweep_report report;
+    bson_error_t error = {0};
+    char json[300];
+
+    (void)setting;
+    for (int i = 0; i < 5; i++) {
+        snprintf(json, sizeof json,
+                 "{'_id': {'$oid': '0000000000000000000000a%d'}, 'state': 'committed', 'post': "
+                 "[{'ns': 5}]}",
+                 i);
+        insert_json(store, "truce_commits", json);
+        snprintf(json, sizeof json,
+                 "{'_id': {'$oid': '0000000000000000000000b%d'}, 'state': 'pending', 'lease': "
+                 "{'ms': 60000, 'until': {'$numberLong': '9999999999999'}}}",
+                 i);
+        insert_json(store, "truce_commits", json);
+        snprintf(json, sizeof json, "{'_id': 'a%d', '_intent': 5}", i);
+        insert_json(store, "things", json);
+    }
+    insert_json(store, "truce_commits",
+                "{'_id': {'$oid': '0000000000000000000000c1'}, 'state': 'committed', 'post': "
+                "[{'ns': 'things', 'id': 'c', 'op': 'hold'}]}");
+    insert_json(store, "truce_commits",
+                "{'_id': {'$oid': '0000000000000000000000c2'}, 'state': 'pending', 'lease': {'ms': "
+                "1, 'until': 1}}");
+    insert_json(store, "things",
+                "{'_id': 'c', '_intent': {'c': {'$oid': '0000000000000000000000c1'}}}");
+    insert_json(store, "things",
+                "{'_id': 'd', '_intent': {'c': {'$oid': '0000000000000000000000c3'}}}");
+    CHECK_OK(truce_sweep(store, &options, &report, &error), error);
+    CHECK_INT(report.finished, ==, 1);
+    CHECK_INT(report.undone, ==, 1);
+    CHECK_INT(report.stripped, ==, 1);
+    CHECK_INT(report.failed, ==, 5);
+    CHECK_INT(report.more, ==, false);
+    CHECK_INT(count_json(store, "things", "{'_intent.c': {'$exists': true}}"), ==, 0);
+}
+
+TEST(what_cannot_be_mended_does_not_keep_what_is_behind_it_waiting)
+{
+    on_every_setting(in_front);
+}
+
 TEST(one_impossible_thing_of_each_kind_stops_neither_sweep_nor_check)
 {
     on_every_setting(impossible);

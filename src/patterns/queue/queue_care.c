@@ -79,9 +79,11 @@ static truce_status rescue(struct sweep *sweep, const char *collection, const bs
                            void *arg, bson_error_t *error)
 {
     bool rescued;
+    truce_status status;
 
     (void)sweep, (void)collection;
-    return truce__queue_rescue(arg, job, &rescued, error);
+    status = truce__queue_rescue(arg, job, &rescued, error);
+    return status || rescued ? status : TRUCE_LOCKED; /* its lease is not over */
 }
 
 static truce_status rescue_all(struct sweep *sweep, bson_error_t *error)
