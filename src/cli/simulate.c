@@ -119,7 +119,7 @@ const struct cli_command cli_simulate = {
                "truce simulate --seed 42",
     .options =
         (const struct cli_option[]){
-            {"of", 0, "WHAT", "commits, items, revisions, sets, queue, ledger or transfer (all)",
+            {"of", 0, "WHAT", "commits, items, revisions, sets, queue, ledger, transfer (all)",
              false},
             {"seed", 0, "N", "the first seed (1); alone: only this one", false},
             {"count", 0, "N", "how many seeds, one after the other (10,000)", false},

@@ -7,7 +7,7 @@
 
 /*
  * The job queue in the simulator: workers that claim jobs, are slow, fail, extend or die, others that add and
- * cancel. The effect of a job is an entry {job, by: the call} in the list of one document, which a job of
+ * cancel. The effect of a job is an entry {job, by: the call, epoch} in the list of one document, which a job of
  * an odd number makes in the commit that ends it, and one of an even number in a step. After every write:
  *
  *     the effect of a job is there once at most
@@ -68,6 +68,7 @@ static void begin_queue(struct run *run)
 
 struct work {
     int job, txn;
+    int64_t epoch;
 };
 
 /* It reads, and writes back what it read of the plain writers' field. */
@@ -76,7 +77,7 @@ static truce_status effect(truce_commit *commit, void *arg, bson_error_t *error)
     const bson_value_t id = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
     const struct work *work = arg;
     bson_t *update = BCON_NEW("$push", "{", "done", "{", "job", BCON_INT32(work->job), "by",
-                              BCON_INT32(work->txn), "}", "}");
+                              BCON_INT32(work->txn), "epoch", BCON_INT64(work->epoch), "}", "}");
     bson_t read;
     truce_status status = truce_commit_read(commit, "effects", &id, &read, error);
 
@@ -105,7 +106,8 @@ static truce_status nothing(truce_commit *commit, void *arg, bson_error_t *error
 
 static truce_status do_job(truce_job *job, int txn, bson_error_t *error)
 {
-    struct work work = {(int)truce__field_number(truce_job_payload(job), "job"), txn};
+    struct work work = {(int)truce__field_number(truce_job_payload(job), "job"), txn,
+                        truce_job_epoch(job)};
     truce_status status = TRUCE_OK;
     bson_t result = BSON_INITIALIZER;
 
@@ -167,6 +169,22 @@ static truce_status call_queue(struct client *client, int call, int txn, bson_er
 }
 
 /* ---- looking ---------------------------------------------------------------------------------- */
+
+/* The job was claimed by nobody else since the claim that ended it. */
+static bool is_by_the_last(const bson_t *document, int64_t job, int64_t epoch)
+{
+    struct value list = truce__value_field(truce__value_document(document), "done", 4);
+    bool last = true;
+
+    for (struct fields fields = truce__fields(list); truce__fields_next(&fields);) {
+        bson_t entry;
+
+        truce__value_bson(fields.value, &entry);
+        if (truce__field_number(&entry, "job") == job)
+            last = last && truce__field_number(&entry, "epoch") == epoch;
+    }
+    return last;
+}
 
 /* Entries of that job, or by that call; -1: of any, by any. */
 static int effects_of(const bson_t *document, int64_t job, int64_t by)
@@ -236,6 +254,9 @@ static void judge_job(struct run *run, const bson_t *document, int job, bool mus
     else if (!strcmp(state, "done") ? effects != 1 : effects && strcmp(state, "cancelled") != 0)
         truce__patterns_wrong(run, "a job is done without its effect, or the other way round",
                               &found);
+    else if (!status && job % 2 &&
+             !is_by_the_last(document, job, truce__field_number(&found, "epoch")))
+        truce__patterns_wrong(run, "a worker that lost its job ended it", &found);
     else if (!status && strcmp(state, "done") != 0 && strcmp(state, "cancelled") != 0)
         truce__patterns_wrong(run, "a job never ends", &found);
     else if (!strcmp(state, "cancelled") && job % 2 && effects)
