@@ -17,7 +17,7 @@
  *   - Double entry: the values of a transaction sum to zero for each currency. What comes in from outside comes
  *     from an account that stands for the outside ("external:bank").
  *   - Values are whole numbers of the smallest unit (cents): a currency says how many digits it has. A sum that
- *     leaves 64 bits is refused.
+ *     leaves 64 bits is refused. Doubles and decimals are not booked: they round.
  *   - A transaction is posted under the caller's id. Posted again it says so (`exists`), and nothing happens;
  *     the same id with other content is refused. So whoever had no answer posts it again.
  *   - Every call that writes may be a part of a commit (truce/commit.h): move the money, mark the order paid.

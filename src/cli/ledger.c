@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "bson/date.h"
 #include "cli/commands.h"
 
@@ -234,33 +235,76 @@ out:
     return code;
 }
 
-static int run_post(struct cli *cli)
+#define ALSO_MAX (LEDGER_ENTRIES_MAX - 2)
+
+/* ACCOUNT=AMOUNT: what goes from the first account to this one, too. The name is copied. */
+static int read_also(const struct cli *cli, const char *text, int digits, truce_ledger_entry *entry)
 {
-    truce_ledger *ledger = cli_ledger_new(cli);
-    truce_ledger_entry entries[2] = {{.account = cli->arguments[1]},
-                                     {.account = cli->arguments[2]}};
-    truce_ledger_transaction transaction = {.entries = entries, .count = 2};
+    const char *equals = strrchr(text, '=');
     bson_error_t error;
-    int64_t value = 0;
+    truce_status status;
+
+    if (!equals || equals == text)
+        return cli_usage(cli, "--also: \"%s\" is not ACCOUNT=AMOUNT", text);
+    status = truce_ledger_read(equals + 1, digits, &entry->value, &error);
+    if (status)
+        return cli_error(cli, "--also", status, &error);
+    if (entry->value <= 0)
+        return cli_usage(cli, "--also: the amount is more than 0: it goes from the first account");
+    entry->account = bson_strndup(text, (size_t)(equals - text));
+    return CLI_DONE;
+}
+
+/* The first entry is what all others take. */
+static int read_entries(const struct cli *cli, truce_ledger *ledger,
+                        truce_ledger_transaction *transaction, truce_ledger_entry *entries)
+{
+    bson_error_t error;
     int digits, code = cli_ledger_digits(cli, ledger, cli->arguments[1], &digits);
 
+    entries[0].account = cli->arguments[1];
+    entries[1].account = cli->arguments[2];
+    transaction->entries = entries;
+    transaction->count = 2;
     if (!code) {
-        truce_status status = truce_ledger_read(cli->arguments[3], digits, &value, &error);
+        truce_status status =
+            truce_ledger_read(cli->arguments[3], digits, &entries[1].value, &error);
 
         code = status ? cli_error(cli, "AMOUNT", status, &error) : CLI_DONE;
     }
-    if (!code && value <= 0)
+    if (!code && entries[1].value <= 0)
         code =
             cli_usage(cli, "AMOUNT is more than 0: it goes from the first account to the second");
+    for (int i = 0; !code && cli_texts(cli, "also", i); i++) {
+        if (i == ALSO_MAX)
+            return cli_usage(cli, "--also: at most %d", ALSO_MAX);
+        code = read_also(cli, cli_texts(cli, "also", i), digits, &entries[transaction->count]);
+        transaction->count += !code;
+    }
+    for (uint32_t i = 1; !code && i < transaction->count; i++) {
+        if (__builtin_sub_overflow(entries[0].value, entries[i].value, &entries[0].value))
+            code = cli_usage(cli, "the amounts together do not fit into 64 bits");
+    }
+    return code;
+}
+
+static int run_post(struct cli *cli)
+{
+    truce_ledger *ledger = cli_ledger_new(cli);
+    truce_ledger_entry *entries = bson_malloc0(LEDGER_ENTRIES_MAX * sizeof *entries);
+    truce_ledger_transaction transaction = {0};
+    int code = read_entries(cli, ledger, &transaction, entries);
+
     if (!code && !cli_ledger_date(cli, "expires", &transaction.expires_ms))
         code = CLI_USAGE;
     if (!code) {
-        entries[0].value = -value;
-        entries[1].value = value;
         if (cli_flag(cli, "pending"))
             transaction.kind = TRUCE_LEDGER_PENDING;
         code = post(cli, ledger, &transaction);
     }
+    for (uint32_t i = 2; i < transaction.count; i++)
+        bson_free((char *)entries[i].account);
+    bson_free(entries);
     truce_ledger_free(ledger);
     return code;
 }
@@ -286,7 +330,7 @@ const struct cli_command cli_ledger_post = {
     .help =
         "Sent again with the same --id it says \"exists\", and nothing happens; the same id with\n"
         "other content is refused. With --pending the amount is only reserved: settle it or void\n"
-        "it, or it is free again at --expires.",
+        "it, or it is free again at --expires. What has several payers is imported (ledger import).",
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book external:bank --currency EUR\n"
                "truce ledger open book customers:ada --currency EUR --min 0\n"
@@ -294,6 +338,8 @@ const struct cli_command cli_ledger_post = {
     .options = (const struct cli_option[]){ID_OPTION,
                                            META_OPTION,
                                            DATE_OPTION,
+                                           {"also", 0, "ACCOUNT=AMOUNT",
+                                            "goes from the first account to this one, too", true},
                                            {"pending", 'p', NULL, "reserve it only", false},
                                            {"expires", 0, "DATE", "when it is free again", false},
                                            {0}},

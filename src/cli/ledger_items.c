@@ -131,9 +131,15 @@ static truce_status read_entry(struct importing *importing, const bson_t *entry,
 {
     const char *amount = truce__field_text(entry, "amount");
     truce_status status = currency_of(importing, entry, of, error);
+    bson_iter_t iter;
 
     if (status)
         return status;
+    if (bson_iter_init_find(&iter, entry, "amount") && !BSON_ITER_HOLDS_UTF8(&iter))
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "`amount` is a text with the currency's digits (\"12.50\"), and no number: "
+            "doubles and decimals are not booked");
     made->account = truce__field_text(entry, "account");
     if (bson_has_field(entry, "type"))
         made->type = truce__field_text(entry, "type");

@@ -49,6 +49,32 @@ TEST(amounts_have_the_digits_of_their_currency)
             NULL, "accounts", "book");
 }
 
+TEST(an_amount_is_split_over_several_accounts_in_one_transaction)
+{
+    begin();
+    ANSWERS(0, "", NULL, "open", "book", "shop:sales", "--currency", "EUR", "--min", "0");
+    ANSWERS(0, "", NULL, "open", "book", "shop:a=b", "--currency", "EUR", "--min", "0");
+    ANSWERS(0, "posted\n", NULL, "post", "book", "people:ada", "shop:sales", "10", "--also",
+            "shop:a=b=1.90", "--also", "bank=0.05", "--id", "order");
+    ANSWERS(0, "exists\n", NULL, "post", "book", "people:ada", "shop:sales", "10", "--also",
+            "shop:a=b=1.90", "--also", "bank=0.05", "--id", "order");
+    ANSWERS(0, "88.55 EUR\n", NULL, "balance", "book", "people:ada");
+    ANSWERS(0, "1.90 EUR\n", NULL, "balance", "book", "shop:a=b");
+    ANSWERS(1, "", "less than 0.00", "post", "book", "people:ada", "shop:sales", "88", "--also",
+            "bank=1", "--id", "more");
+    ANSWERS(2, "", "is not ACCOUNT=AMOUNT", "post", "book", "people:ada", "shop:sales", "1",
+            "--also", "bank", "--id", "more");
+    ANSWERS(2, "", "more than 0", "post", "book", "people:ada", "shop:sales", "1", "--also",
+            "bank=-1", "--id", "more");
+    ANSWERS(2, "", "too many digits", "post", "book", "people:ada", "shop:sales", "1", "--also",
+            "bank=0.001", "--id", "more");
+    ANSWERS(2, "", "64 bits", "post", "book", "people:ada", "shop:sales", "92233720368547758.07",
+            "--also", "bank=92233720368547758.07", "--id", "more");
+    ANSWERS(1, "", "nobody is not open", "post", "book", "people:ada", "shop:sales", "1", "--also",
+            "nobody=1", "--id", "more");
+    ANSWERS(0, "88.55 EUR\n", NULL, "balance", "book", "people:ada");
+}
+
 TEST(a_pending_amount_is_listed_until_it_is_settled)
 {
     begin();

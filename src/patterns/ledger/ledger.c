@@ -51,7 +51,19 @@
  *     ledger_verify.c    the proof
  *     ledger_care.c      sweep and check
  *
+ *     ledger_places.c    documents by the numbers of an account
+ *
+ * Tampering. Each account is a chain of hashes, and a link covers the whole transaction, so what is changed breaks the
+ * chains of all its accounts. There is no chain over the book: its last link would be one document that every post
+ * reads and takes, so all posts would meet there, as they do on a hot account, and two that have no account in common
+ * would wait for each other. What such a chain would show beyond those of the accounts, a seal shows: it has the last
+ * hash of every account in one consistent cut, under one hash. Who makes seals regularly, and keeps them elsewhere,
+ * knows between which two of them the book was written anew.
+ *
  * Deliberately not done: the description's state CANCELLED (a flag under which balances that were told were never so).
+ * Values in decimal128: sums of it round at 34 digits, and one value has several forms (1.0 and 1.00), which compare as
+ * equal and hash differently. Whole numbers of the smallest unit are exact, $inc and $sum of any MongoDB tool add them, and
+ * the digits are the currency's: 18 of them still leave 9 units, 8 (of a coin) leave 92,000,000,000.
  */
 #include "patterns/ledger/ledger.h"
 
