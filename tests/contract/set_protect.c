@@ -2,6 +2,7 @@
  * refuses it and nothing else. In memory, in a file, at a server. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "tests/support/no_sleep.h"
 #include "tests/support/set_model.h"
@@ -360,6 +361,51 @@ TEST(a_document_that_a_dead_commit_holds_is_released_and_protected)
     }
     truce__world_use(NULL);
     CHECK_INT(met, >=, 2);
+}
+
+/* A validator that came while a commit held its document, whose members nobody has marked, holds no release. */
+TEST(a_validator_that_comes_in_the_midst_holds_no_release_for_ever)
+{
+    truce_sweep_options options = {.retention_ms = -1};
+    truce_sweep_report report;
+    bson_error_t error;
+    bson_t *rule = NULL;
+    int met = 0;
+
+    if (server_under_test())
+        return;
+    no_sleep_begin();
+    for (uint64_t at = 0; at < 40; at++) {
+        struct place place;
+        truce_store *plain;
+
+        place_open(&place, false, TRUCE_SET_FORM_AUTO);
+        truce_set_free(place.set);
+        plain = place.store;
+        place.store = truce_fault_wrap(plain, &(truce_fault_options){0});
+        place.set = tutorial_set(place.store, &(truce_set_options){0});
+        consume(&place, true, "CS 101", 1);
+        consume(&place, false, "CS 101", 2);
+        consume(&place, true, "CS 102", 3);
+        CHECK_INT(collect(&place).tombstones, ==, 1);
+        if (!at) {
+            protect(&place, true);
+            rule = validator(&place);
+        } else if (die_holding(&place, at)) {
+            met++;
+            CHECK_OK(truce_collection_validate(plain, "students", rule, &error), error);
+            truce__clock_sleep_ms(3);
+            protect(&place, true);
+            CHECK_OK(truce_sweep(place.store, &options, &report, &error), error);
+            CHECK(matches(&place, "{'_intent': {'$exists': false}, 'classes.name': 'CS 102'}"));
+            CHECK_INT(send_classic(&place, "CS 101", 1, &error), ==, TRUCE_INVALID);
+            consume(&place, false, "CS 102", 100);
+        }
+        place_close(&place);
+    }
+    truce__world_use(NULL);
+    CHECK_INT(met, >=, 2);
+    bson_destroy(rule);
 }
 
 TEST(the_layout_by_element_cannot_be_protected)
