@@ -30,6 +30,7 @@
 #include "truce/status.h"
 #include "truce/store.h"
 #include "truce/sweep.h"
+#include "truce/sync.h"
 #include "truce/transfer.h"
 #include "truce/version.h"
 

@@ -115,4 +115,14 @@
 #define TRANSFER_RESUME_MS      1800000             /* default */
 #define TRANSFER_KEEP_MS        INT64_C(2592000000) /* default */
 
+#define SYNC_RULES_MAX          100 /* of a store */
+#define SYNC_COPIES_MAX         32  /* fields of a rule */
+#define SYNC_NAME_MAX           100 /* bytes of a rule's name */
+#define SYNC_PATH_BYTES_MAX     500
+#define SYNC_BATCH              1000  /* default */
+#define SYNC_BATCH_MAX          10000 /* copies written at once */
+#define SYNC_RESUME_MS          60000 /* default */
+#define SYNC_FRESH_MS           2000  /* a handle reads the rules again when they are as old */
+#define SYNC_SETTLE_MS          5000  /* default: longer than SYNC_FRESH_MS */
+
 #endif

@@ -3,6 +3,7 @@
 #include "commit/commit_care.h"
 #include "patterns/ledger/ledger_care.h"
 #include "patterns/queue/queue_care.h"
+#include "patterns/sync/sync_care.h"
 #include "patterns/transfer/transfer_care.h"
 
 /* The store itself first, for all else stands on it; then commits: what they hold stands in everybody's
@@ -13,6 +14,7 @@ const struct care truce__care_parts[] = {
     {"queues", truce__queue_sweep, truce__queue_check},
     {"ledgers", truce__ledger_sweep, truce__ledger_check},
     {"transfers", truce__transfer_sweep, truce__transfer_check},
+    {"copies in step", truce__sync_sweep, truce__sync_check},
 };
 
 const uint32_t truce__care_parts_count = sizeof truce__care_parts / sizeof *truce__care_parts;

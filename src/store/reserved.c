@@ -23,6 +23,7 @@ static const struct reserved table[] = {
     {QUEUE_LANES, SHARD_BY_ID, .remembers = true},
     {LEDGERS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {TRANSFERS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
+    {SYNC_RULES, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {PROBE, SHARD_FREE, .outside_commits = true},
 };
 

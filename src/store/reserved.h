@@ -31,6 +31,7 @@
 #define QUEUE_LANES     "truce_queue_lanes"
 #define LEDGERS         "truce_ledgers"   /* the ledgers of the store, and their currencies */
 #define TRANSFERS       "truce_transfers" /* the books of transfers, and where things stand in them */
+#define SYNC_RULES      "truce_sync"      /* the rules of copies */
 #define PROBE           "truce_probe"
 
 /* earlier versions of the documents of X stand in "X.revisions" */

@@ -389,6 +389,28 @@ CALL(transfer_entry, truce_transfer_entry, {
     truce_transfers_free(transfers);
     return status;
 })
+CALL(sync_options, truce_sync_options, {
+    truce_sync *sync = truce_sync_new(store, &given);
+    truce_status status = truce_sync_drop(sync, "none", error);
+
+    truce_sync_free(sync);
+    return status;
+})
+CALL(sync_rule, truce_sync_rule, {
+    truce_sync *sync = truce_sync_new(store, NULL);
+    truce_status status = truce_sync_declare(sync, &given, error);
+
+    truce_sync_free(sync);
+    return status;
+})
+CALL(sync_walk, truce_sync_walk_options, {
+    truce_sync_report report;
+    truce_sync *sync = truce_sync_new(store, NULL);
+    truce_status status = truce_sync_walk(sync, "none", &given, &report, error);
+
+    truce_sync_free(sync);
+    return status;
+})
 CALL(revision_options, truce_revision_options, {
     truce_revision_result result;
     truce_revision *posts;
@@ -480,6 +502,9 @@ static const struct {
     {"truce_transfer_options", transfer_options},
     {"truce_transfer", transfer},
     {"truce_transfer_entry", transfer_entry},
+    {"truce_sync_options", sync_options},
+    {"truce_sync_rule", sync_rule},
+    {"truce_sync_walk_options", sync_walk},
     {"truce_http_request", http},
     {"truce_sweep_options", sweep},
     {"truce_check_options", check},
@@ -530,7 +555,8 @@ static const char *const filled[] = {
     "truce_check_report",   "truce_slow_call",       "truce_set_converted",
     "truce_job_added",      "truce_salvage_report",  "truce_ledger_result",
     "truce_compact_report", "truce_ledger_balance",  "truce_ledger_line",
-    "truce_ledger_report",  "truce_transfer_result",
+    "truce_ledger_report",  "truce_transfer_result", "truce_sync_result",
+    "truce_sync_finding",   "truce_sync_report",
 };
 
 static bool is_known(const char *name)

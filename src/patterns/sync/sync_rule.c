@@ -1,0 +1,526 @@
+/* The rules: what one may say, the graph of all of them, and how they are kept. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/room.h"
+#include "patterns/sync/sync.h"
+#include "store/reserved.h"
+#include "store/view.h"
+
+/* ---- paths ------------------------------------------------------------------------------------ */
+
+/* One is the other, or stands in it. */
+static bool overlap(const char *a, const char *b)
+{
+    size_t least = strlen(a) < strlen(b) ? strlen(a) : strlen(b);
+    const char *longer = strlen(a) < strlen(b) ? b : a;
+
+    return !strncmp(a, b, least) && (!longer[least] || longer[least] == '.');
+}
+
+static bool of_truce(const char *path)
+{
+    static const char *const fields[] = {"_rev",        "_intent",   "_keys",       SYNC_FLAG,
+                                         SYNC_REVISION, SYNC_COPIED, SYNC_UNCHECKED};
+
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (overlap(path, fields[i]))
+            return true;
+    }
+    return false;
+}
+
+/* Parts of documents, no places of arrays. */
+static bool plain_path(const char *path)
+{
+    const char *at = path;
+
+    if (!path[0] || strlen(path) > SYNC_PATH_BYTES_MAX)
+        return false;
+    for (;;) {
+        size_t length = strcspn(at, ".");
+
+        if (!length || at[0] == '$' || strspn(at, "0123456789") == length)
+            return false;
+        if (!at[length])
+            return true;
+        at += length + 1;
+    }
+}
+
+static bool plain_name(const char *name)
+{
+    return name && name[0] && name[0] != '$' && name[0] != '_' && !strchr(name, '.') &&
+           strlen(name) <= SYNC_NAME_MAX;
+}
+
+/* ---- one rule --------------------------------------------------------------------------------- */
+
+static truce_status check_place(const truce_sync_rule *rule, const char *what, const char *path,
+                                bool may_be_id, bson_error_t *error)
+{
+    if (!path || !plain_path(path))
+        return truce__fail(TRUCE_INVALID, error,
+                           "rule \"%s\": %s is a path of fields, up to %d bytes, without places of "
+                           "arrays",
+                           rule->name, what, SYNC_PATH_BYTES_MAX);
+    if (of_truce(path) || (!may_be_id && overlap(path, "_id")))
+        return truce__fail(TRUCE_INVALID, error, "rule \"%s\": %s cannot be \"%s\"", rule->name,
+                           what, path);
+    return TRUCE_OK;
+}
+
+static truce_status check_copies(const truce_sync_rule *rule, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    uint32_t count = 0;
+    bson_iter_t iter;
+
+    for (bson_iter_init(&iter, rule->copies); !status && bson_iter_next(&iter); count++) {
+        const char *to = bson_iter_key(&iter);
+
+        if (!BSON_ITER_HOLDS_UTF8(&iter))
+            return truce__fail(TRUCE_INVALID, error,
+                               "rule \"%s\": copies is {path in the dependent: \"path in the "
+                               "master\"}",
+                               rule->name);
+        status = check_place(rule, "a copy", to, false, error);
+        if (!status)
+            status = check_place(rule, "what is copied", bson_iter_utf8(&iter, NULL), true, error);
+        if (!status && overlap(to, rule->reference))
+            status = truce__fail(TRUCE_INVALID, error,
+                                 "rule \"%s\": \"%s\" is the reference, and cannot be a copy",
+                                 rule->name, to);
+    }
+    if (!status && (!count || count > SYNC_COPIES_MAX))
+        status = truce__fail(TRUCE_INVALID, error, "rule \"%s\": copies are 1 to %d fields",
+                             rule->name, SYNC_COPIES_MAX);
+    return status;
+}
+
+static truce_status check_collection(const truce_sync_rule *rule, const char *what,
+                                     const char *collection, bson_error_t *error)
+{
+    if (!collection || !collection[0])
+        return truce__fail(TRUCE_INVALID, error, "rule \"%s\": the %s collection is missing",
+                           rule->name, what);
+    if (truce__reserved(collection))
+        return truce__fail(TRUCE_INVALID, error, "rule \"%s\": collection %s is truce's own",
+                           rule->name, collection);
+    return TRUCE_OK;
+}
+
+static truce_status check_rule(const truce_sync_rule *rule, bson_error_t *error)
+{
+    truce_status status = ROOM_CHECK(rule, "truce_sync_rule", error);
+
+    if (status)
+        return status;
+    if (!plain_name(rule->name))
+        return truce__fail(TRUCE_INVALID, error,
+                           "the name of a rule is a word of up to %d bytes, without \".\", and "
+                           "without \"$\" or \"_\" in front",
+                           SYNC_NAME_MAX);
+    status = check_collection(rule, "master", rule->master, error);
+    if (!status)
+        status = check_collection(rule, "dependent", rule->dependent, error);
+    if (!status)
+        status = check_place(rule, "the reference", rule->reference, true, error);
+    if (!status && !rule->copies)
+        status = truce__fail(TRUCE_INVALID, error, "rule \"%s\": copies are missing", rule->name);
+    if (!status)
+        status = truce__document_check(rule->copies, "copies", error);
+    return status ? status : check_copies(rule, error);
+}
+
+/* As it is kept. */
+static bson_t *build(const truce_sync_rule *rule)
+{
+    bson_t *kept =
+        BCON_NEW("_id", BCON_UTF8(rule->name), "master", BCON_UTF8(rule->master), "dependent",
+                 BCON_UTF8(rule->dependent), "reference", BCON_UTF8(rule->reference));
+
+    BSON_APPEND_DOCUMENT(kept, "copies", rule->copies);
+    BSON_APPEND_INT64(kept, "resume_ms", rule->resume_ms ? rule->resume_ms : SYNC_RESUME_MS);
+    return kept;
+}
+
+/* False: somebody else made it. Takes `kept` over. */
+static bool read_rule(bson_t *kept, struct sync_rule *rule)
+{
+    truce_sync_rule same;
+
+    bson_steal(&rule->kept, kept);
+    rule->name = truce__field_text(&rule->kept, "_id");
+    rule->master = truce__field_text(&rule->kept, "master");
+    rule->dependent = truce__field_text(&rule->kept, "dependent");
+    rule->reference = truce__field_text(&rule->kept, "reference");
+    rule->resume_ms = (uint32_t)truce__field_number(&rule->kept, "resume_ms");
+    rule->feeds = false;
+    if (!truce__value_subdocument(&rule->kept, "copies", &rule->copies))
+        return false;
+    same = (truce_sync_rule){.name = rule->name,
+                             .master = rule->master,
+                             .dependent = rule->dependent,
+                             .reference = rule->reference,
+                             .copies = &rule->copies};
+    if (check_rule(&same, NULL))
+        return false;
+    snprintf(rule->copied, sizeof rule->copied, SYNC_COPIED ".%s", rule->name);
+    return true;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------ */
+
+/* A field that one copies to is one that the other copies, or its reference. */
+static bool leads_to(const struct sync_rule *one, const struct sync_rule *other)
+{
+    bson_iter_t to, from;
+
+    if (strcmp(one->dependent, other->master))
+        return false;
+    for (bson_iter_init(&to, &one->copies); bson_iter_next(&to);) {
+        for (bson_iter_init(&from, &other->copies); bson_iter_next(&from);) {
+            if (overlap(bson_iter_key(&to), bson_iter_utf8(&from, NULL)))
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool leads_back(const struct sync_rules *rules, uint32_t at, uint32_t start, bool *seen)
+{
+    for (uint32_t i = 0; i < rules->count; i++) {
+        if (!leads_to(&rules->rules[at], &rules->rules[i]))
+            continue;
+        if (i == start)
+            return true;
+        if (!seen[i]) {
+            seen[i] = true;
+            if (leads_back(rules, i, start, seen))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Two rules that write one field, or one that writes the reference of the other. */
+static truce_status check_pair(const struct sync_rule *one, const struct sync_rule *other,
+                               bson_error_t *error)
+{
+    bson_iter_t a, b;
+
+    if (one == other || strcmp(one->dependent, other->dependent))
+        return TRUCE_OK;
+    for (bson_iter_init(&a, &one->copies); bson_iter_next(&a);) {
+        if (overlap(bson_iter_key(&a), other->reference))
+            return truce__fail(TRUCE_INVALID, error,
+                               "rule \"%s\" copies to \"%s\", which is the reference of rule "
+                               "\"%s\"",
+                               one->name, bson_iter_key(&a), other->name);
+        for (bson_iter_init(&b, &other->copies); bson_iter_next(&b);) {
+            if (overlap(bson_iter_key(&a), bson_iter_key(&b)))
+                return truce__fail(TRUCE_INVALID, error,
+                                   "rule \"%s\": \"%s\" of %s is a copy by rule \"%s\" already",
+                                   one->name, bson_iter_key(&a), one->dependent, other->name);
+        }
+    }
+    return TRUCE_OK;
+}
+
+/* One rule beside all the others. */
+static truce_status check_among(const struct sync_rules *rules, uint32_t at, bson_error_t *error)
+{
+    bool seen[SYNC_RULES_MAX] = {false};
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; !status && i < rules->count; i++) {
+        status = check_pair(&rules->rules[at], &rules->rules[i], error);
+        if (!status)
+            status = check_pair(&rules->rules[i], &rules->rules[at], error);
+    }
+    if (!status && leads_to(&rules->rules[at], &rules->rules[at]))
+        status = truce__fail(TRUCE_INVALID, error, "rule \"%s\" copies onto what it copies",
+                             rules->rules[at].name);
+    else if (!status && leads_back(rules, at, at, seen))
+        status = truce__fail(TRUCE_INVALID, error,
+                             "rule \"%s\" closes a circle: what it copies comes back to it by "
+                             "other rules",
+                             rules->rules[at].name);
+    return status;
+}
+
+const struct sync_rule *truce__sync_rule(const struct sync_rules *rules, const char *name)
+{
+    for (uint32_t i = 0; i < rules->count; i++) {
+        if (!strcmp(rules->rules[i].name, name))
+            return &rules->rules[i];
+    }
+    return NULL;
+}
+
+static void release(struct sync_rules *rules)
+{
+    for (uint32_t i = 0; i < rules->count; i++)
+        bson_destroy(&rules->rules[i].kept);
+    bson_free(rules);
+}
+
+static void mark_feeding(struct sync_rules *rules)
+{
+    for (uint32_t i = 0; i < rules->count; i++) {
+        for (uint32_t j = 0; j < rules->count; j++)
+            rules->rules[i].feeds |= leads_to(&rules->rules[i], &rules->rules[j]);
+    }
+}
+
+/* Adds a rule; takes `kept` over. */
+static truce_status add(struct sync_rules *rules, bson_t *kept, bson_error_t *error)
+{
+    char shown[200] = "";
+
+    if (rules->count == SYNC_RULES_MAX) {
+        bson_destroy(kept);
+        return truce__fail(TRUCE_LIMIT, error, "a store has up to %d rules of copies",
+                           SYNC_RULES_MAX);
+    }
+    if (read_rule(kept, &rules->rules[rules->count])) {
+        rules->count++;
+        return TRUCE_OK;
+    }
+    snprintf(shown, sizeof shown, "%s", rules->rules[rules->count].name);
+    bson_destroy(&rules->rules[rules->count].kept);
+    return truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is no rule of copies", SYNC_RULES,
+                       shown);
+}
+
+static truce_status read_all(truce_sync *sync, struct sync_rules **rules, bson_error_t *error)
+{
+    bson_t sort = BSON_INITIALIZER;
+    truce_find_options options = {.sort = &sort};
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    truce_status status;
+
+    BSON_APPEND_INT32(&sort, "_id", 1);
+    *rules = bson_malloc0(sizeof **rules);
+    (*rules)->holders = 1;
+    status = truce_find(sync->store, SYNC_RULES, NULL, &options, &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document) {
+        bson_t kept;
+
+        bson_copy_to(document, &kept);
+        status = add(*rules, &kept, error);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&sort);
+    if (status) {
+        release(*rules);
+        *rules = NULL;
+        return status;
+    }
+    mark_feeding(*rules);
+    return TRUCE_OK;
+}
+
+/* ---- the handle's own copy of them ------------------------------------------------------------ */
+
+/* A fresh one takes the place of what there was; NULL: what there is is forgotten. */
+static void put(truce_sync *sync, struct sync_rules *fresh)
+{
+    struct sync_rules *before;
+
+    pthread_mutex_lock(&sync->mutex);
+    before = sync->rules;
+    sync->rules = fresh;
+    sync->read_ns = truce__clock_monotonic_ns();
+    if (before && --before->holders)
+        before = NULL;
+    pthread_mutex_unlock(&sync->mutex);
+    if (before)
+        release(before);
+}
+
+static struct sync_rules *hold(truce_sync *sync)
+{
+    struct sync_rules *rules = NULL;
+
+    pthread_mutex_lock(&sync->mutex);
+    if (sync->rules &&
+        truce__clock_monotonic_ns() - sync->read_ns < SYNC_FRESH_MS * INT64_C(1000000)) {
+        rules = sync->rules;
+        rules->holders++;
+    }
+    pthread_mutex_unlock(&sync->mutex);
+    return rules;
+}
+
+truce_status truce__sync_rules(truce_sync *sync, struct sync_rules **rules, bson_error_t *error)
+{
+    int64_t begun_ns = truce__clock_monotonic_ns();
+    truce_status status;
+
+    *rules = hold(sync);
+    if (*rules)
+        return TRUCE_OK;
+    status = read_all(sync, rules, error);
+    if (status)
+        return status;
+    (*rules)->holders = 2;
+    put(sync, *rules);
+    pthread_mutex_lock(&sync->mutex);
+    sync->read_ns = begun_ns; /* as old as the look, however long it took */
+    pthread_mutex_unlock(&sync->mutex);
+    return TRUCE_OK;
+}
+
+void truce__sync_rules_leave(truce_sync *sync, struct sync_rules *rules)
+{
+    bool last;
+
+    if (!rules)
+        return;
+    pthread_mutex_lock(&sync->mutex);
+    last = !--rules->holders;
+    pthread_mutex_unlock(&sync->mutex);
+    if (last)
+        release(rules);
+}
+
+/* ---- declare, drop ---------------------------------------------------------------------------- */
+
+static truce_status make_index(truce_store *store, const char *collection, const char *field,
+                               bool sparse, bson_error_t *error)
+{
+    bson_t *index = BCON_NEW("key", "{", field, BCON_INT32(1), "}");
+    truce_status status;
+
+    if (sparse)
+        BSON_APPEND_BOOL(index, "sparse", true);
+    status = truce_index_create(store, collection, index, error);
+    bson_destroy(index);
+    return status;
+}
+
+static truce_status make_indexes(truce_store *store, const truce_sync_rule *rule,
+                                 bson_error_t *error)
+{
+    truce_status status = make_index(store, rule->master, SYNC_FLAG, true, error);
+
+    if (!status)
+        status = make_index(store, rule->dependent, SYNC_UNCHECKED, true, error);
+    if (!status && strcmp(rule->reference, "_id"))
+        status = make_index(store, rule->dependent, rule->reference, false, error);
+    return status;
+}
+
+static bool same_rule(const bson_t *kept, const bson_t *wanted)
+{
+    struct fields fields = truce__fields(truce__value_document(wanted));
+
+    while (truce__fields_next(&fields)) {
+        struct value there =
+            truce__value_field(truce__value_document(kept), fields.key, fields.key_length);
+
+        if (strcmp(fields.key, "resume_ms") && !truce__value_identical(fields.value, there))
+            return false;
+    }
+    return true;
+}
+
+/* *there: it is kept already. DUPLICATE: another one is. */
+static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *there,
+                              bson_error_t *error)
+{
+    struct sync_rules *rules;
+    const struct sync_rule *kept;
+    bson_t copy;
+    truce_status status = read_all(sync, &rules, error);
+
+    *there = false;
+    if (status)
+        return status;
+    kept = truce__sync_rule(rules, truce__field_text(wanted, "_id"));
+    if (kept && same_rule(&kept->kept, wanted)) {
+        *there = true;
+    } else if (kept) {
+        status = truce__fail(TRUCE_DUPLICATE, error, "there is another rule \"%s\"; drop it first",
+                             kept->name);
+    } else {
+        bson_copy_to(wanted, &copy);
+        status = add(rules, &copy, error);
+        if (!status)
+            status = check_among(rules, rules->count - 1, error);
+    }
+    release(rules);
+    return status;
+}
+
+/* Two that are declared at once may close a circle together: whoever comes second looks again. */
+static truce_status keep(truce_sync *sync, const bson_t *wanted, bson_error_t *error)
+{
+    truce_status status = truce_insert(sync->store, SYNC_RULES, wanted, NULL, error);
+    struct sync_rules *rules;
+    bson_t *filter;
+
+    if (status)
+        return status;
+    status = read_all(sync, &rules, error);
+    if (status)
+        return status;
+    for (uint32_t i = 0; !status && i < rules->count; i++) {
+        if (!strcmp(rules->rules[i].name, truce__field_text(wanted, "_id")))
+            status = check_among(rules, i, error);
+    }
+    release(rules);
+    if (status) {
+        filter = BCON_NEW("_id", BCON_UTF8(truce__field_text(wanted, "_id")));
+        (void)!truce_remove(sync->store, SYNC_RULES, filter, NULL, NULL, NULL);
+        bson_destroy(filter);
+    }
+    return status;
+}
+
+truce_status truce_sync_declare(truce_sync *sync, const truce_sync_rule *rule, bson_error_t *error)
+{
+    truce_status status = truce__sync_usable(sync, error);
+    bool there = false;
+    bson_t *wanted;
+
+    if (!status)
+        status = check_rule(rule, error);
+    if (!status)
+        status = truce__view_guard(sync->store, "write", SYNC_RULES, error);
+    if (status)
+        return status;
+    wanted = build(rule);
+    status = check_new(sync, wanted, &there, error);
+    if (!status)
+        status = make_indexes(sync->store, rule, error);
+    if (!status && !there)
+        status = keep(sync, wanted, error);
+    bson_destroy(wanted);
+    put(sync, NULL);
+    if (!status && !there)
+        truce__clock_sleep_ms(rule->settle_ms ? rule->settle_ms : SYNC_SETTLE_MS);
+    return status;
+}
+
+truce_status truce_sync_drop(truce_sync *sync, const char *name, bson_error_t *error)
+{
+    truce_status status = truce__sync_usable(sync, error);
+    truce_write_result result = {0};
+    bson_t *filter;
+
+    if (status)
+        return status;
+    filter = BCON_NEW("_id", BCON_UTF8(name));
+    status = truce_remove(sync->store, SYNC_RULES, filter, NULL, &result, error);
+    if (!status && !result.removed)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "there is no rule \"%s\"", name);
+    truce_write_result_release(&result);
+    bson_destroy(filter);
+    put(sync, NULL);
+    return status;
+}

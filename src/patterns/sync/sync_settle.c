@@ -1,0 +1,420 @@
+/* What a flag asks for: copies of a master, in batches; the look of a dependent at its masters. S3 to S6 of sync.c. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "patterns/sync/sync.h"
+
+static truce_status read_one(struct sync_work *work, const char *collection, const bson_value_t *id,
+                             bson_t *document, bson_error_t *error)
+{
+    return truce__journal_read(&work->worker, collection, id, document, error);
+}
+
+/* No faster than the rate. */
+static truce_status pace(struct sync_work *work, bson_error_t *error)
+{
+    int64_t due_ms, gone_ms;
+
+    if (!work->sync->options.rate)
+        return TRUCE_OK;
+    due_ms = work->copies * 1000 / work->sync->options.rate;
+    gone_ms = (truce__clock_monotonic_ns() - work->begun_ns) / 1000000;
+    if (due_ms <= gone_ms)
+        return TRUCE_OK;
+    if (truce__clock_monotonic_ns() + (due_ms - gone_ms) * 1000000 > work->worker.deadline_ns)
+        return truce__fail(TRUCE_TIMEOUT, error, "the deadline passed: at %u copies a second",
+                           work->sync->options.rate);
+    truce__clock_sleep_ms(due_ms - gone_ms);
+    return TRUCE_OK;
+}
+
+/* ---- one batch of copies ---------------------------------------------------------------------- */
+
+struct batch {
+    struct sync_work *work;
+    const struct sync_rule *rule;
+    const bson_t *master;
+    bson_t ids; /* an array */
+    uint32_t count;
+};
+
+static void which_of(const struct batch *batch, bson_t *which)
+{
+    bson_t inner;
+
+    bson_init(which);
+    BSON_APPEND_DOCUMENT_BEGIN(which, "_id", &inner);
+    BSON_APPEND_ARRAY(&inner, "$in", &batch->ids);
+    bson_append_document_end(which, &inner);
+}
+
+/* What a batch could not be told of one by one: held by a commit, or refused by the store. A status is of the last that
+ * failed; the others are copied. */
+static truce_status copy_singly(const struct batch *batch, bson_error_t *error)
+{
+    truce_status status, last = TRUCE_OK;
+    bson_error_t why;
+    bson_iter_t iter;
+    bson_t document;
+
+    for (bson_iter_init(&iter, &batch->ids); bson_iter_next(&iter);) {
+        status =
+            read_one(batch->work, batch->rule->dependent, bson_iter_value(&iter), &document, &why);
+        if (!status)
+            status = truce__sync_bring_up(batch->work, batch->rule, &document, &why);
+        bson_destroy(&document);
+        if (status && status != TRUCE_NOT_FOUND) {
+            last = status;
+            if (error)
+                *error = why;
+        }
+    }
+    return last;
+}
+
+/* Those of the batch that still differ in their revision become the batch. */
+static truce_status keep_those_behind(struct batch *batch, bson_error_t *error)
+{
+    bson_t filter, guard = BSON_INITIALIZER, behind = BSON_INITIALIZER,
+                   projection = BSON_INITIALIZER;
+    truce_find_options options = {.projection = &projection};
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    uint32_t count = 0;
+    truce_status status;
+
+    which_of(batch, &filter);
+    truce__sync_append_guard(batch->rule, batch->master, &guard);
+    bson_copy_to_excluding_noinit(&guard, &filter, "_intent", NULL);
+    BSON_APPEND_INT32(&projection, "_id", 1);
+    status = truce_find(batch->work->sync->store, batch->rule->dependent, &filter, &options,
+                        &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document) {
+        struct value id = truce__value_field(truce__value_document(document), "_id", 3);
+
+        truce__value_append_element(&behind, &count, id);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&batch->ids);
+    batch->ids = behind;
+    batch->count = count;
+    bson_destroy(&projection);
+    bson_destroy(&guard);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* Those that feed others are masters: what they carry now is theirs to settle. */
+static truce_status settle_each(const struct batch *batch, bson_error_t *error)
+{
+    truce_status status, last = TRUCE_OK;
+    bson_iter_t iter;
+
+    for (bson_iter_init(&iter, &batch->ids); bson_iter_next(&iter);) {
+        status = truce__sync_settle_master(batch->work, batch->rule->dependent,
+                                           bson_iter_value(&iter), error);
+        last = status ? status : last;
+    }
+    return last;
+}
+
+static bool refused(truce_status status)
+{
+    return status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_DUPLICATE;
+}
+
+static truce_status copy_batch(struct batch *batch, bson_error_t *error)
+{
+    bson_t which, all;
+    int64_t matched;
+    truce_status status;
+
+    if (!batch->count)
+        return TRUCE_OK;
+    which_of(batch, &which);
+    bson_copy_to(&batch->ids, &all);
+    status = truce__sync_copy(batch->work, batch->rule, batch->master, &which, &matched, error);
+    bson_destroy(&which);
+    if (refused(status) || (!status && matched < batch->count)) {
+        status = keep_those_behind(batch, error);
+        if (!status)
+            status = copy_singly(batch, error);
+    }
+    bson_destroy(&batch->ids);
+    batch->ids = all;
+    if (!status && batch->rule->feeds)
+        status = settle_each(batch, error);
+    bson_reinit(&batch->ids);
+    batch->count = 0;
+    return status ? status : pace(batch->work, error);
+}
+
+/* ---- one master ------------------------------------------------------------------------------- */
+
+/* Each dependent that refers to it now. One that comes later carries a flag of its own (S4). */
+static truce_status copy_rule(struct sync_work *work, const struct sync_rule *rule,
+                              const bson_t *master, bson_error_t *error)
+{
+    struct batch batch = {.work = work, .rule = rule, .master = master, .ids = BSON_INITIALIZER};
+    bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
+    truce_find_options options = {.projection = &projection};
+    bson_value_t id = truce__document_id(master);
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    truce_status status, last = TRUCE_OK;
+    bson_error_t why;
+
+    truce__sync_append_reference(rule, &id, &filter);
+    BSON_APPEND_INT32(&projection, "_id", 1);
+    status = truce_find(work->sync->store, rule->dependent, &filter, &options, &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &document, error))) {
+        if (document)
+            truce__value_append_element(
+                &batch.ids, &batch.count,
+                truce__value_field(truce__value_document(document), "_id", 3));
+        if (document && batch.count < work->sync->options.batch)
+            continue;
+        status = copy_batch(&batch, &why);
+        if (refused(status)) { /* one that cannot be copied stops no other */
+            last = status;
+            status = TRUCE_OK;
+        }
+        if ((status || last) && error)
+            *error = why;
+        if (!document)
+            break;
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&batch.ids);
+    bson_destroy(&projection);
+    bson_destroy(&filter);
+    return status ? status : last;
+}
+
+static truce_status copy_all(struct sync_work *work, const char *collection, const bson_t *master,
+                             bson_error_t *error)
+{
+    truce_status status, last = TRUCE_OK;
+
+    for (uint32_t i = 0; i < work->rules->count; i++) {
+        const struct sync_rule *rule = &work->rules->rules[i];
+
+        if (strcmp(rule->master, collection))
+            continue;
+        status = copy_rule(work, rule, master, error);
+        if (status && !refused(status))
+            return status;
+        last = status ? status : last;
+    }
+    return last;
+}
+
+truce_status truce__sync_touch(struct sync_work *work, const char *collection, const bson_t *master,
+                               int64_t least, bool *done, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, set = BSON_INITIALIZER, unset = BSON_INITIALIZER,
+           update = BSON_INITIALIZER;
+    bson_value_t id = truce__document_id(master);
+    int64_t next = 0, matched = 0;
+    bson_oid_t token;
+    bson_iter_t iter;
+    truce_status status = truce__sync_next(master, least, &next, error);
+
+    *done = false;
+    if (status)
+        return status;
+    BSON_APPEND_VALUE(&filter, "_id", &id);
+    if (bson_iter_init_find(&iter, master, SYNC_REVISION))
+        BCON_APPEND(&filter, SYNC_REVISION, "{", "$eq", BCON_ITER(&iter), "}");
+    else
+        BCON_APPEND(&filter, SYNC_REVISION, "{", "$exists", BCON_BOOL(false), "}");
+    truce__intent_append_absent(&filter);
+    truce__id_new(&token);
+    BSON_APPEND_OID(&set, SYNC_FLAG, &token);
+    BSON_APPEND_INT64(&set, SYNC_REVISION, next);
+    truce__sync_operators(&set, &unset, &update);
+    status = truce__sync_write(work, collection, &filter, &update, false, &matched, error);
+    *done = !status && matched;
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* The document and its flag; *over: there is nothing to do. */
+static truce_status look(struct sync_work *work, const char *collection, const bson_value_t *id,
+                         const char *flag, int round, bson_t *document, bool *over,
+                         bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    bson_init(document);
+    if (round > 1)
+        status = truce__worker_wait(&work->worker, "a flag", error);
+    if (status)
+        return status;
+    bson_destroy(document);
+    status = read_one(work, collection, id, document, error);
+    *over = status == TRUCE_NOT_FOUND || (!status && !bson_has_field(document, flag));
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* Is the flag another one than was seen? Then it is somebody else's, who works on it now. */
+static bool passed_on(const bson_t *seen, const bson_t *now, const char *flag)
+{
+    struct value one = truce__value_field(truce__value_document(seen), flag, strlen(flag)),
+                 other = truce__value_field(truce__value_document(now), flag, strlen(flag));
+
+    return seen->len > 5 && truce__sync_token(now, flag) && !truce__value_identical(one, other);
+}
+
+truce_status truce__sync_settle_master(struct sync_work *work, const char *collection,
+                                       const bson_value_t *id, bson_error_t *error)
+{
+    bson_t master, copied = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+    bool over = false, done;
+
+    for (int round = 0; !status && !over; round++) {
+        status = look(work, collection, id, SYNC_FLAG, round, &master, &over, error);
+        over = over || (!status && passed_on(&copied, &master, SYNC_FLAG));
+        if (!status && !over && !truce__sync_token(&master, SYNC_FLAG)) {
+            status = truce__sync_touch(work, collection, &master, 0, &done, error);
+        } else if (!status && !over) {
+            status = copy_all(work, collection, &master, error);
+            if (!status)
+                status = truce__sync_take_off(work, collection, &master, SYNC_FLAG, &over, error);
+            bson_destroy(&copied);
+            bson_copy_to(&master, &copied);
+        }
+        bson_destroy(&master);
+    }
+    bson_destroy(&copied);
+    return status;
+}
+
+/* ---- one dependent ---------------------------------------------------------------------------- */
+
+/* The master as it is, under a flag of truce's own if it has one. NOT_FOUND: there is none. */
+static truce_status read_master(struct sync_work *work, const struct sync_rule *rule,
+                                const bson_value_t *id, bson_t *master, bson_error_t *error)
+{
+    truce_status status = read_one(work, rule->master, id, master, error);
+    bool done;
+
+    for (int round = 0;
+         !status && bson_has_field(master, SYNC_FLAG) && !truce__sync_token(master, SYNC_FLAG);
+         round++) {
+        if (round > 1)
+            status = truce__worker_wait(&work->worker, "a flag", error);
+        if (!status)
+            status = truce__sync_touch(work, rule->master, master, 0, &done, error);
+        if (!status) {
+            bson_destroy(master);
+            status = read_one(work, rule->master, id, master, error);
+        }
+    }
+    return status;
+}
+
+/* Does the dependent need nothing of that master? It has its revision, or a later one, or refers to another. */
+static bool is_up(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
+{
+    struct value copied = truce__sync_at(dependent, rule->copied),
+                 id = truce__value_field(truce__value_document(master), "_id", 3);
+
+    return !truce__value_equal(truce__sync_at(dependent, rule->reference), id) ||
+           (truce__value_is_integer(copied) &&
+            truce__value_integer(copied) >= truce__sync_revision(master));
+}
+
+truce_status truce__sync_bring_up(struct sync_work *work, const struct sync_rule *rule,
+                                  const bson_t *dependent, bson_error_t *error)
+{
+    bson_value_t own = truce__document_id(dependent), id;
+    bson_t master, which = BSON_INITIALIZER, now;
+    int64_t matched = 0;
+    truce_status status;
+    bool up;
+
+    if (!truce__sync_reference(rule, dependent, &id))
+        return TRUCE_OK;
+    status = read_master(work, rule, &id, &master, error);
+    BSON_APPEND_VALUE(&which, "_id", &own);
+    up = status || is_up(rule, dependent, &master);
+    for (int round = 0; !status && !up; round++) {
+        if (round > 1)
+            status = truce__worker_wait(&work->worker, "a dependent", error);
+        if (!status)
+            status = truce__sync_copy(work, rule, &master, &which, &matched, error);
+        up = matched > 0;
+        if (!status && !up) {
+            status = read_one(work, rule->dependent, &own, &now, error);
+            up = status == TRUCE_NOT_FOUND || (!status && is_up(rule, &now, &master));
+            bson_destroy(&now);
+        }
+    }
+    bson_destroy(&which);
+    bson_destroy(&master);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* A token of truce's own takes the place of what a plain writer set, who may set it again at any time. */
+static truce_status mark(struct sync_work *work, const char *collection, const bson_t *document,
+                         bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, set = BSON_INITIALIZER, unset = BSON_INITIALIZER,
+           update = BSON_INITIALIZER;
+    bson_value_t id = truce__document_id(document);
+    int64_t matched;
+    bson_oid_t token;
+    truce_status status;
+
+    BSON_APPEND_VALUE(&filter, "_id", &id);
+    BCON_APPEND(&filter, SYNC_UNCHECKED, "{", "$exists", BCON_BOOL(true), "}");
+    truce__intent_append_absent(&filter);
+    truce__id_new(&token);
+    BSON_APPEND_OID(&set, SYNC_UNCHECKED, &token);
+    truce__sync_operators(&set, &unset, &update);
+    status = truce__sync_write(work, collection, &filter, &update, false, &matched, error);
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__sync_settle_dependent(struct sync_work *work, const char *collection,
+                                          const bson_value_t *id, bson_error_t *error)
+{
+    bson_t dependent, checked = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+    bool over = false;
+
+    for (int round = 0; !status && !over; round++) {
+        status = look(work, collection, id, SYNC_UNCHECKED, round, &dependent, &over, error);
+        over = over || (!status && passed_on(&checked, &dependent, SYNC_UNCHECKED));
+        if (!status && !over && !truce__sync_token(&dependent, SYNC_UNCHECKED)) {
+            status = mark(work, collection, &dependent, error);
+        } else if (!status && !over) {
+            for (uint32_t i = 0; !status && i < work->rules->count; i++) {
+                if (!strcmp(work->rules->rules[i].dependent, collection))
+                    status = truce__sync_bring_up(work, &work->rules->rules[i], &dependent, error);
+            }
+            if (!status)
+                status = truce__sync_take_off(work, collection, &dependent, SYNC_UNCHECKED, &over,
+                                              error);
+            bson_destroy(&checked);
+            bson_copy_to(&dependent, &checked);
+        }
+        bson_destroy(&dependent);
+    }
+    bson_destroy(&checked);
+    return status;
+}
+
+truce_status truce__sync_settle(struct sync_work *work, const char *collection,
+                                const bson_value_t *id, bson_error_t *error)
+{
+    truce_status status = truce__sync_settle_dependent(work, collection, id, error);
+
+    return status ? status : truce__sync_settle_master(work, collection, id, error);
+}

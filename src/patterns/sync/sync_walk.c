@@ -1,0 +1,300 @@
+/*
+ * Drift: every dependent of a rule beside its master, page by page, while everything is in use.
+ *
+ * What carries a flag, the dependent or its master, is under way and no drift. What differs is looked at once more, alone
+ * and in the order that tells: the dependent, then the master, then the dependent again. A master without a flag has
+ * brought its revision to all that were there (S1), so what is still behind then stays so.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/room.h"
+#include "patterns/sync/sync.h"
+
+#define PAGE          500
+#define PROGRESS_EACH 10 /* pages */
+
+struct walk {
+    struct sync_work *work;
+    const struct sync_rule *rule;
+    const truce_sync_walk_options *options;
+    truce_sync_report *report;
+};
+
+struct page {
+    bson_t *dependents[PAGE], *masters[PAGE];
+    struct value ids[PAGE]; /* of the masters, in order */
+    uint32_t count, masters_count;
+};
+
+/* ---- one page --------------------------------------------------------------------------------- */
+
+static int by_id(const void *a, const void *b)
+{
+    const bson_t *one = *(bson_t *const *)a, *other = *(bson_t *const *)b;
+
+    return truce__value_compare(truce__value_field(truce__value_document(one), "_id", 3),
+                                truce__value_field(truce__value_document(other), "_id", 3));
+}
+
+static const bson_t *master_of(const struct page *page, struct value id)
+{
+    uint32_t low = 0, high = page->masters_count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        int order = truce__value_compare(page->ids[middle], id);
+
+        if (!order)
+            return page->masters[middle];
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+/* {reference, copies, synced, flags} of a dependent; {what is copied, revision, flag} of a master */
+static void project(const struct sync_rule *rule, bool master, bson_t *projection)
+{
+    bson_iter_t iter;
+
+    bson_init(projection);
+    BSON_APPEND_INT32(projection, master ? SYNC_FLAG : SYNC_UNCHECKED, 1);
+    BSON_APPEND_INT32(projection, master ? SYNC_REVISION : rule->copied, 1);
+    if (!master && strcmp(rule->reference, "_id"))
+        BSON_APPEND_INT32(projection, rule->reference, 1);
+    for (bson_iter_init(&iter, &rule->copies); bson_iter_next(&iter);) {
+        const char *path = master ? bson_iter_utf8(&iter, NULL) : bson_iter_key(&iter);
+
+        if (strcmp(path, "_id") && !bson_has_field(projection, path))
+            BSON_APPEND_INT32(projection, path, 1);
+    }
+}
+
+static truce_status read_masters(const struct walk *walk, struct page *page, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, inner, ids, projection;
+    truce_find_options options = {.projection = &projection};
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    uint32_t count = 0;
+    truce_status status;
+
+    BSON_APPEND_DOCUMENT_BEGIN(&filter, "_id", &inner);
+    BSON_APPEND_ARRAY_BEGIN(&inner, "$in", &ids);
+    for (uint32_t i = 0; i < page->count; i++) {
+        bson_value_t id;
+
+        if (truce__sync_reference(walk->rule, page->dependents[i], &id))
+            truce__value_append_element(&ids, &count,
+                                        truce__sync_at(page->dependents[i], walk->rule->reference));
+    }
+    bson_append_array_end(&inner, &ids);
+    bson_append_document_end(&filter, &inner);
+    project(walk->rule, true, &projection);
+    status =
+        truce_find(walk->work->sync->store, walk->rule->master, &filter, &options, &cursor, error);
+    while (!status && page->masters_count < PAGE &&
+           !(status = truce_cursor_next(cursor, &document, error)) && document)
+        page->masters[page->masters_count++] = bson_copy(document);
+    truce_cursor_close(cursor);
+    bson_destroy(&projection);
+    bson_destroy(&filter);
+    qsort(page->masters, page->masters_count, sizeof *page->masters, by_id);
+    for (uint32_t i = 0; i < page->masters_count; i++)
+        page->ids[i] = truce__value_field(truce__value_document(page->masters[i]), "_id", 3);
+    return status;
+}
+
+static void release_page(struct page *page)
+{
+    for (uint32_t i = 0; i < page->count; i++)
+        bson_destroy(page->dependents[i]);
+    for (uint32_t i = 0; i < page->masters_count; i++)
+        bson_destroy(page->masters[i]);
+    page->count = page->masters_count = 0;
+}
+
+/* ---- one dependent ---------------------------------------------------------------------------- */
+
+static bool under_way(const bson_t *dependent, const bson_t *master)
+{
+    return bson_has_field(dependent, SYNC_UNCHECKED) || bson_has_field(master, SYNC_FLAG);
+}
+
+static int64_t revision_of(const struct sync_rule *rule, const bson_t *dependent)
+{
+    struct value copied = truce__sync_at(dependent, rule->copied);
+
+    return truce__value_is_integer(copied) ? truce__value_integer(copied) : 0;
+}
+
+/* Ahead of its master it would miss the next change, whatever it has. */
+static bool in_step(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
+{
+    return truce__sync_equal(rule, dependent, master) &&
+           revision_of(rule, dependent) <= truce__sync_revision(master);
+}
+
+static void tell(const struct walk *walk, truce_sync_drift drift, const bson_t *dependent,
+                 bool mended)
+{
+    bson_value_t id = truce__document_id(dependent), master = {.value_type = BSON_TYPE_NULL};
+    truce_sync_finding finding = {.rule = walk->rule->name,
+                                  .drift = drift,
+                                  .dependent = &id,
+                                  .master = &master,
+                                  .mended = mended};
+
+    (void)truce__sync_reference(walk->rule, dependent, &master);
+    walk->report->mended += mended;
+    if (drift == TRUCE_SYNC_DIFFERS)
+        walk->report->differ++;
+    else if (drift == TRUCE_SYNC_ORPHAN)
+        walk->report->orphans++;
+    else
+        walk->report->unreadable++;
+    if (walk->options->function)
+        walk->options->function(&finding, walk->options->arg);
+}
+
+/* Behind: a copy; else the master is raised above it, and all its dependents follow. */
+static truce_status mend(const struct walk *walk, const bson_t *dependent, const bson_t *master,
+                         bson_error_t *error)
+{
+    int64_t revision = revision_of(walk->rule, dependent);
+    bson_value_t id = truce__document_id(master);
+    bool done = true;
+    truce_status status;
+
+    if (revision < truce__sync_revision(master) ||
+        truce__sync_at(dependent, walk->rule->copied).type == VALUE_MISSING)
+        return truce__sync_bring_up(walk->work, walk->rule, dependent, error);
+    status = truce__sync_touch(walk->work, walk->rule->master, master, revision, &done, error);
+    return status ? status : truce__sync_settle_master(walk->work, walk->rule->master, &id, error);
+}
+
+static truce_status read_again(const struct walk *walk, const char *collection,
+                               const bson_value_t *id, bson_t *document, bson_error_t *error)
+{
+    bson_destroy(document);
+    return truce__journal_read(&walk->work->worker, collection, id, document, error);
+}
+
+/* It looked different in its page. */
+static truce_status judge(const struct walk *walk, const bson_t *seen, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(seen), master_id;
+    bson_t dependent = BSON_INITIALIZER, master = BSON_INITIALIZER;
+    truce_status status = read_again(walk, walk->rule->dependent, &id, &dependent, error);
+
+    if (!status && !truce__sync_reference(walk->rule, &dependent, &master_id))
+        status = TRUCE_NOT_FOUND;
+    if (!status)
+        status = read_again(walk, walk->rule->master, &master_id, &master, error);
+    if (!status)
+        status = read_again(walk, walk->rule->dependent, &id, &dependent, error);
+    if (!status && under_way(&dependent, &master)) {
+        walk->report->under_way++;
+    } else if (!status && !in_step(walk->rule, &dependent, &master)) {
+        if (walk->options->mend)
+            status = mend(walk, &dependent, &master, error);
+        if (!status)
+            tell(walk, TRUCE_SYNC_DIFFERS, &dependent, walk->options->mend);
+    }
+    bson_destroy(&master);
+    bson_destroy(&dependent);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status compare(const struct walk *walk, const struct page *page,
+                            const bson_t *dependent, bson_error_t *error)
+{
+    struct value reference = truce__sync_at(dependent, walk->rule->reference);
+    const bson_t *master;
+    bson_value_t id;
+
+    walk->report->dependents++;
+    if (reference.type == BSON_TYPE_ARRAY)
+        tell(walk, TRUCE_SYNC_UNREADABLE, dependent, false);
+    if (!truce__sync_reference(walk->rule, dependent, &id))
+        return TRUCE_OK;
+    master = master_of(page, reference);
+    if (!master)
+        tell(walk, TRUCE_SYNC_ORPHAN, dependent, false);
+    else if (under_way(dependent, master))
+        walk->report->under_way++;
+    else if (!in_step(walk->rule, dependent, master))
+        return judge(walk, dependent, error);
+    return TRUCE_OK;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------ */
+
+static truce_status compare_page(const struct walk *walk, struct page *page, bson_error_t *error)
+{
+    truce_status status = read_masters(walk, page, error);
+
+    for (uint32_t i = 0; !status && i < page->count; i++)
+        status = compare(walk, page, page->dependents[i], error);
+    release_page(page);
+    return status;
+}
+
+static truce_status walk_pages(const struct walk *walk, bson_error_t *error)
+{
+    struct page *page = bson_malloc0(sizeof *page);
+    truce_find_options options = {0};
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    bson_t projection;
+    uint32_t pages = 0;
+    truce_status status;
+
+    project(walk->rule, false, &projection);
+    options.projection = &projection;
+    status =
+        truce_find(walk->work->sync->store, walk->rule->dependent, NULL, &options, &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &document, error))) {
+        if (document)
+            page->dependents[page->count++] = bson_copy(document);
+        if (!document || page->count == PAGE) {
+            status = compare_page(walk, page, error);
+            if (walk->options->progress && ++pages % PROGRESS_EACH == 0)
+                walk->options->progress(walk->report, walk->options->arg);
+        }
+        if (!document)
+            break;
+    }
+    release_page(page);
+    truce_cursor_close(cursor);
+    bson_destroy(&projection);
+    bson_free(page);
+    return status;
+}
+
+truce_status truce_sync_walk(truce_sync *sync, const char *rule,
+                             const truce_sync_walk_options *options, truce_sync_report *report,
+                             bson_error_t *error)
+{
+    static const truce_sync_walk_options defaults;
+    struct sync_work work;
+    struct walk walk = {.work = &work, .options = options ? options : &defaults, .report = report};
+    truce_status status = ROOM_CHECK(options, "truce_sync_walk_options", error);
+
+    *report = (truce_sync_report){0};
+    if (status)
+        return status;
+    status = truce__sync_begin(sync, &work, error);
+    work.worker.deadline_ns = INT64_MAX;
+    if (!status) {
+        walk.rule = truce__sync_rule(work.rules, rule);
+        status = walk.rule ? walk_pages(&walk, error)
+                           : truce__fail(TRUCE_NOT_FOUND, error, "there is no rule \"%s\"", rule);
+    }
+    truce__sync_end(&work);
+    return status;
+}

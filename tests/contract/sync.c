@@ -1,0 +1,435 @@
+/* Copies in step: every call, by every mechanism, on every store. */
+#include <string.h>
+
+#include "tests/support/sync_rig.h"
+
+static void people(truce_store *store)
+{
+    insert_json(store, "users", "{'_id': 'u', 'name': 'John', 'mail': 'j@x'}");
+    insert_json(store, "users", "{'_id': 'v', 'name': 'Vera'}");
+    insert_json(store, "comments", "{'_id': 'c1', 'user': 'u', 'author': 'John'}");
+    insert_json(store, "comments", "{'_id': 'c2', 'user': 'u', 'author': 'John'}");
+    insert_json(store, "comments", "{'_id': 'c3', 'user': 'u', 'author': 'John'}");
+    insert_json(store, "comments", "{'_id': 'c4', 'user': 'v', 'author': 'Vera'}");
+}
+
+static truce_sync *begin(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = rig_sync(store, setting->mechanism, 0);
+
+    people(store);
+    rig_author(sync);
+    return sync;
+}
+
+/* A plain write. */
+static void write_plainly(truce_store *store, const char *collection, const char *filter,
+                          const char *update)
+{
+    bson_t *which = test_bson(filter), *operators = test_bson(update);
+    truce_write_options many = {.multi = true};
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_update(store, collection, which, operators, &many, NULL, &error), error);
+    bson_destroy(operators);
+    bson_destroy(which);
+}
+
+/* ---- a change of a master ----------------------------------------------------------------------- */
+
+static void renames(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    truce_sync_result result;
+    bson_error_t error = {0};
+
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Johnny'}}", &result, &error),
+             error);
+    CHECK(result.changed && result.settled);
+    CHECK_INT(result.copies, ==, 3);
+    CHECK_FIELD("Johnny", "comments", "c1", "author");
+    CHECK_FIELD("Johnny", "comments", "c3", "author");
+    CHECK_FIELD("Vera", "comments", "c4", "author");
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'mail': 'k@x'}}", &result, &error), error);
+    CHECK(!result.changed && result.settled);
+    CHECK_OK(rig_change(sync, "users", "u", "{'$unset': {'name': 1}}", &result, &error), error);
+    CHECK_INT(count_json(store, "comments", "{'author': {'$exists': true}}"), ==, 1);
+    CHECK_STATUS(TRUCE_NOT_FOUND,
+                 rig_change(sync, "users", "nobody", "{'$set': {'name': 'x'}}", &result, &error),
+                 error);
+    CHECK(strstr(error.message, "users"));
+    rig_in_step(sync, store, "author");
+    truce_sync_free(sync);
+}
+
+TEST(a_change_of_a_master_reaches_every_copy)
+{
+    rig_everywhere(renames);
+}
+
+static void writes_what_it_may(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    bson_error_t error = {0};
+
+    CHECK_STATUS(TRUCE_INVALID,
+                 rig_change(sync, "comments", "c1", "{'$set': {'author': 'me'}}", NULL, &error),
+                 error);
+    CHECK(strstr(error.message, "rule \"author\""));
+    CHECK_STATUS(TRUCE_INVALID,
+                 rig_change(sync, "users", "u", "{'$set': {'syncRevision': 9}}", NULL, &error),
+                 error);
+    CHECK_STATUS(TRUCE_INVALID,
+                 rig_insert(sync, "comments", "{'_id': 'c9', 'unchecked': true}", NULL, &error),
+                 error);
+    CHECK_STATUS(TRUCE_INVALID, rig_insert(sync, "comments", "{'user': 'u'}", NULL, &error), error);
+    CHECK_STATUS(TRUCE_DUPLICATE,
+                 rig_insert(sync, "comments", "{'_id': 'c1', 'user': 'u'}", NULL, &error), error);
+    CHECK_STATUS(TRUCE_INVALID, rig_insert(sync, "truce_sync", "{'_id': 'c1'}", NULL, &error),
+                 error);
+    CHECK_FIELD("John", "comments", "c1", "author");
+    truce_sync_free(sync);
+}
+
+TEST(copies_and_flags_are_not_written_by_hand)
+{
+    rig_everywhere(writes_what_it_may);
+}
+
+/* ---- dependents that come and move ---------------------------------------------------------------- */
+
+static void comes(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    truce_sync_result result;
+    bson_error_t error = {0};
+
+    CHECK_OK(
+        rig_insert(sync, "comments", "{'_id': 'd1', 'user': 'u', 'text': 'hm'}", &result, &error),
+        error);
+    CHECK(result.settled);
+    CHECK_FIELD("John", "comments", "d1", "author");
+    CHECK_OK(rig_change(sync, "comments", "d1", "{'$set': {'user': 'v'}}", &result, &error), error);
+    CHECK_FIELD("Vera", "comments", "d1", "author");
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Jo'}}", &result, &error), error);
+    CHECK_FIELD("Vera", "comments", "d1", "author");
+    CHECK_OK(rig_change(sync, "comments", "d1", "{'$set': {'user': 'u'}}", &result, &error), error);
+    CHECK_FIELD("Jo", "comments", "d1", "author");
+    CHECK_OK(rig_insert(sync, "comments", "{'_id': 'd2', 'user': 'w'}", &result, &error), error);
+    CHECK_FIELD("", "comments", "d2", "author");
+    CHECK_OK(rig_insert(sync, "users", "{'_id': 'w', 'name': 'Will'}", &result, &error), error);
+    CHECK_FIELD("Will", "comments", "d2", "author");
+    rig_in_step(sync, store, "author");
+    truce_sync_free(sync);
+}
+
+TEST(a_dependent_that_comes_or_moves_has_its_masters_values)
+{
+    rig_everywhere(comes);
+}
+
+/* ---- in a commit ---------------------------------------------------------------------------------- */
+
+struct in_commit {
+    truce_sync *sync;
+    truce_sync_result result;
+};
+
+static truce_status rename_and_comment(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct in_commit *in = arg;
+    bson_value_t id = text_id("u");
+    bson_t *update = test_bson("{'$set': {'name': 'Juan'}}"),
+           *document = test_bson("{'_id': 'e1', 'user': 'u'}");
+    truce_status status =
+        truce_sync_update(in->sync, commit, "users", &id, update, &in->result, error);
+
+    if (!status)
+        status = truce_sync_insert(in->sync, commit, "comments", document, NULL, error);
+    bson_destroy(document);
+    bson_destroy(update);
+    return status;
+}
+
+static void commits(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    struct in_commit in = {.sync = sync};
+    truce_commit_options options = {.mechanism = setting->mechanism};
+    bson_value_t u = text_id("u"), e1 = text_id("e1");
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_transact(store, rename_and_comment, &in, &options, &error), error);
+    CHECK(in.result.changed && !in.result.settled);
+    CHECK_FIELD("John", "comments", "c1", "author");
+    CHECK_OK(truce_sync_settle(sync, "users", &u, &in.result, &error), error);
+    CHECK(in.result.settled);
+    CHECK_FIELD("Juan", "comments", "c1", "author");
+    CHECK_OK(truce_sync_settle(sync, "comments", &e1, NULL, &error), error);
+    CHECK_FIELD("Juan", "comments", "e1", "author");
+    rig_in_step(sync, store, "author");
+    truce_sync_free(sync);
+}
+
+TEST(in_a_commit_the_flags_are_set_and_the_copies_follow)
+{
+    rig_everywhere(commits);
+}
+
+/* ---- plain writers -------------------------------------------------------------------------------- */
+
+static void beside(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    bson_error_t error = {0};
+
+    write_plainly(store, "users", "{'_id': 'u'}",
+                  "{'$set': {'name': 'Plain', 'syncing': {'$date': {'$numberLong': '1000'}}}}");
+    insert_json(store, "comments", "{'_id': 'p1', 'user': 'v', 'author': 'V', 'unchecked': true}");
+    rig_sweep(store);
+    CHECK_FIELD("Plain", "comments", "c1", "author");
+    CHECK_FIELD("Vera", "comments", "p1", "author");
+    rig_in_step(sync, store, "author");
+    write_plainly(store, "users", "{'_id': 'u'}", "{'$set': {'name': 'Again', 'syncing': true}}");
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Ours'}}", NULL, &error), error);
+    CHECK_FIELD("Ours", "comments", "c1", "author");
+    rig_in_step(sync, store, "author");
+    truce_sync_free(sync);
+}
+
+TEST(flags_of_plain_writers_are_taken_up)
+{
+    rig_everywhere(beside);
+}
+
+static void reads(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    bson_value_t c1 = text_id("c1"), nobody = text_id("nobody");
+    bson_error_t error = {0};
+    bson_iter_t iter;
+    bson_t found;
+
+    write_plainly(store, "users", "{'_id': 'u'}", "{'$set': {'name': 'New', 'syncing': true}}");
+    CHECK_OK(truce_sync_read(sync, "comments", &c1, &found, &error), error);
+    CHECK(bson_iter_init_find(&iter, &found, "author") &&
+          !strcmp(bson_iter_utf8(&iter, NULL), "New"));
+    bson_destroy(&found);
+    CHECK_FIELD("John", "comments", "c2", "author");
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_sync_read(sync, "comments", &nobody, &found, &error),
+                 error);
+    bson_destroy(&found);
+    rig_sweep(store);
+    CHECK_FIELD("New", "comments", "c2", "author");
+    rig_in_step(sync, store, "author");
+    truce_sync_free(sync);
+}
+
+TEST(a_reader_sees_the_master_and_mends_what_it_read)
+{
+    rig_everywhere(reads);
+}
+
+/* ---- rules ---------------------------------------------------------------------------------------- */
+
+static void chains(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    truce_sync_result result;
+    bson_error_t error = {0};
+
+    insert_json(store, "likes", "{'_id': 'l1', 'comment': 'c1'}");
+    insert_json(store, "likes", "{'_id': 'l2', 'comment': 'c4'}");
+    CHECK_OK(rig_declare(sync, "liked", "comments", "likes", "comment", "{'of.author': 'author'}",
+                         &error),
+             error);
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Long'}}", &result, &error), error);
+    CHECK(result.settled);
+    CHECK_FIELD("Long", "likes", "l1", "of.author");
+    CHECK_FIELD("", "likes", "l2", "of.author");
+    CHECK_OK(rig_change(sync, "comments", "c1", "{'$set': {'user': 'v'}}", &result, &error), error);
+    CHECK_FIELD("Vera", "likes", "l1", "of.author");
+    rig_in_step(sync, store, "author");
+    CHECK_STATUS(
+        TRUCE_INVALID,
+        rig_declare(sync, "back", "likes", "users", "like", "{'name': 'of.author'}", &error),
+        error);
+    CHECK(strstr(error.message, "circle"));
+    truce_sync_free(sync);
+}
+
+TEST(a_copy_that_is_copied_on_is_a_change_of_a_master)
+{
+    rig_everywhere(chains);
+}
+
+static void refuses(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    static const struct {
+        const char *name, *master, *dependent, *reference, *copies;
+        truce_status status;
+    } rules[] = {
+        {"author", "users", "comments", "user", "{'author': 'name'}", TRUCE_OK},
+        {"author", "users", "comments", "user", "{'author': 'mail'}", TRUCE_DUPLICATE},
+        {"other", "users", "comments", "user", "{'author': 'mail'}", TRUCE_INVALID},
+        {"other", "users", "comments", "user", "{'author.x': 'mail'}", TRUCE_INVALID},
+        {"other", "users", "comments", "by", "{'user': 'mail'}", TRUCE_INVALID},
+        {"other", "users", "comments", "author", "{'a': 'mail'}", TRUCE_INVALID},
+        {"self", "users", "users", "boss", "{'name': 'name'}", TRUCE_INVALID},
+        {"boss", "users", "users", "boss", "{'bossName': 'name'}", TRUCE_OK},
+        {"a.b", "users", "comments", "user", "{'x': 'name'}", TRUCE_INVALID},
+        {"", "users", "comments", "user", "{'x': 'name'}", TRUCE_INVALID},
+        {"x", "", "comments", "user", "{'x': 'name'}", TRUCE_INVALID},
+        {"x", "users", "truce_commits", "user", "{'x': 'name'}", TRUCE_INVALID},
+        {"x", "users", "comments", "$user", "{'x': 'name'}", TRUCE_INVALID},
+        {"x", "users", "comments", "users.0", "{'x': 'name'}", TRUCE_INVALID},
+        {"x", "users", "comments", "user", "{}", TRUCE_INVALID},
+        {"x", "users", "comments", "user", "{'x': 1}", TRUCE_INVALID},
+        {"x", "users", "comments", "user", "{'_id': 'name'}", TRUCE_INVALID},
+        {"x", "users", "comments", "user", "{'_rev': 'name'}", TRUCE_INVALID},
+        {"x", "users", "comments", "user", "{'synced.author': 'name'}", TRUCE_INVALID},
+        {"x", "users", "comments", "user", "{'user': 'name'}", TRUCE_INVALID},
+        {"x", "users", "comments", "user", "{'x': 'syncing'}", TRUCE_INVALID},
+    };
+    bson_error_t error = {0};
+
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        truce_status status = rig_declare(sync, rules[i].name, rules[i].master, rules[i].dependent,
+                                          rules[i].reference, rules[i].copies, &error);
+
+        if (status != rules[i].status)
+            test_fail(__FILE__, __LINE__, "rule %d: %s (%s)", (int)i, truce_status_name(status),
+                      error.message);
+    }
+    CHECK_INT(count_json(store, "truce_sync", "{}"), ==, 2);
+    CHECK_OK(truce_sync_drop(sync, "boss", &error), error);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_sync_drop(sync, "boss", &error), error);
+    truce_sync_free(sync);
+}
+
+TEST(rules_that_cannot_be_kept_are_refused_by_name)
+{
+    rig_everywhere(refuses);
+}
+
+/* ---- drift ---------------------------------------------------------------------------------------- */
+
+static void drifts(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    truce_sync_walk_options mend = {.mend = true};
+    truce_sync_report report;
+    bson_error_t error = {0};
+
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Jo'}}", NULL, &error), error);
+    write_plainly(store, "comments", "{'_id': 'c1'}", "{'$set': {'author': 'wrong'}}");
+    write_plainly(store, "comments", "{'_id': 'c4'}", "{'$set': {'author': 'old', 'synced': {}}}");
+    write_plainly(store, "comments", "{'_id': 'c3'}", "{'$inc': {'synced.author': 100}}");
+    insert_json(store, "comments", "{'_id': 'o', 'user': 'gone'}");
+    insert_json(store, "comments", "{'_id': 'a', 'user': ['u', 'v']}");
+    insert_json(store, "comments", "{'_id': 'n'}");
+    CHECK_OK(truce_sync_walk(sync, "author", NULL, &report, &error), error);
+    CHECK_INT(report.dependents, ==, 7);
+    CHECK_INT(report.differ, ==, 3);
+    CHECK_INT(report.orphans, ==, 1);
+    CHECK_INT(report.unreadable, ==, 1);
+    CHECK_INT(report.mended, ==, 0);
+    CHECK_FIELD("wrong", "comments", "c1", "author");
+    CHECK_OK(truce_sync_walk(sync, "author", &mend, &report, &error), error);
+    CHECK(report.mended >= 2 && report.mended <= 3); /* the first may mend the second */
+    CHECK_FIELD("Jo", "comments", "c1", "author");
+    CHECK_FIELD("Vera", "comments", "c4", "author");
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Joe'}}", NULL, &error), error);
+    CHECK_INT(count_json(store, "comments", "{'author': 'Joe'}"), ==, 3);
+    rig_in_step(sync, store, "author");
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_sync_walk(sync, "none", NULL, &report, &error), error);
+    truce_sync_free(sync);
+}
+
+TEST(drift_is_found_and_mended)
+{
+    rig_everywhere(drifts);
+}
+
+static void comes_again(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    bson_t *filter = test_bson("{'_id': 'u'}");
+    bson_error_t error = {0};
+
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'First'}}", NULL, &error), error);
+    CHECK_OK(truce_remove(store, "users", filter, NULL, NULL, &error), error);
+    insert_json(store, "users", "{'_id': 'u', 'name': 'Plain', 'syncing': true}");
+    truce__clock_sleep_ms(2);
+    rig_sweep(store);
+    CHECK_FIELD("Plain", "comments", "c1", "author");
+    CHECK_OK(truce_remove(store, "users", filter, NULL, NULL, &error), error);
+    truce__clock_sleep_ms(2);
+    CHECK_OK(rig_insert(sync, "users", "{'_id': 'u', 'name': 'Third'}", NULL, &error), error);
+    CHECK_FIELD("Third", "comments", "c1", "author");
+    rig_in_step(sync, store, "author");
+    bson_destroy(filter);
+    truce_sync_free(sync);
+}
+
+TEST(a_master_that_comes_again_begins_above_what_its_copies_have)
+{
+    rig_everywhere(comes_again);
+}
+
+/* ---- one that cannot be mended ---------------------------------------------------------------------- */
+
+static void one_stops_no_other(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = rig_sync(store, setting->mechanism, 0);
+    truce_sync_walk_options mend = {.mend = true};
+    truce_sync_report report;
+    truce_sync_result result;
+    bson_error_t error = {0};
+
+    people(store);
+    insert_json(store, "comments", "{'_id': 'b0', 'user': 'u', 'author': 'a text'}");
+    CHECK_OK(
+        rig_declare(sync, "author", "users", "comments", "user", "{'by.name': 'name'}", &error),
+        error);
+    CHECK_OK(truce_sync_walk(sync, "author", &mend, &report, &error), error);
+    CHECK_INT(report.mended, ==, 5);
+    write_plainly(store, "comments", "{'_id': 'b0'}", "{'$set': {'by': 'a text'}}");
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Jo'}}", &result, &error), error);
+    CHECK(!result.settled);
+    CHECK_FIELD("Jo", "comments", "c1", "by.name");
+    CHECK_FIELD("Jo", "comments", "c3", "by.name");
+    CHECK_INT(count_json(store, "users", "{'syncing': {'$exists': true}}"), ==, 1);
+    write_plainly(store, "comments", "{'_id': 'b0'}", "{'$unset': {'by': 1}}");
+    rig_sweep(store);
+    CHECK_FIELD("Jo", "comments", "b0", "by.name");
+    rig_in_step(sync, store, "author");
+    truce_sync_free(sync);
+}
+
+TEST(a_dependent_that_refuses_its_copy_stops_no_other)
+{
+    rig_everywhere(one_stops_no_other);
+}
+
+static void tells_status(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    bson_error_t error = {0};
+    bson_iter_t iter, value;
+    bson_t status;
+
+    write_plainly(store, "users", "{}", "{'$set': {'syncing': true}}");
+    CHECK_OK(truce_sync_status(sync, &status, &error), error);
+    CHECK(bson_iter_init(&iter, &status) &&
+          bson_iter_find_descendant(&iter, "rules.0.syncing", &value));
+    CHECK_INT(bson_iter_as_int64(&value), ==, 2);
+    bson_destroy(&status);
+    truce_sync_free(sync);
+}
+
+TEST(the_status_counts_what_carries_a_flag)
+{
+    rig_everywhere(tells_status);
+}
