@@ -181,12 +181,14 @@ static void offer_from_store(const struct completing *c, const char *placeholder
 
     if (!store)
         return;
-    if (is(placeholder, "COLLECTION"))
+    if (is(placeholder, "COLLECTION MASTER DEPENDENT"))
         offer_collections(c, store);
     else if (is(placeholder, "INDEX") || (is(placeholder, "NAME") && !strcmp(noun, "index")))
         offer_indexes(c, store);
     else if (is(placeholder, "NAME") && !strcmp(noun, "sequence"))
         offer_ids(c, store, SEQUENCES);
+    else if (is(placeholder, "NAME") && !strcmp(noun, "sync"))
+        offer_ids(c, store, SYNC_RULES);
     else if (is(placeholder, "NAME") && !strcmp(noun, "cron"))
         offer_ids(c, store, QUEUE_CRONS);
     else if (is(placeholder, "KEY") && !strcmp(noun, "request"))
@@ -227,7 +229,7 @@ static void offer_value(const struct completing *c, const char *placeholder)
     else if (is(placeholder, "FORMAT"))
         offer_words(c, "ndjson json csv");
     else if (is(placeholder, "STORY"))
-        offer_words(c, "enrolments badges keys post friends bank transfer");
+        offer_words(c, "enrolments badges keys post friends bank transfer rename");
     else if (is(placeholder, "STATE"))
         offer_words(c, !strcmp(c->command->noun, "request") ? "waiting done failed"
                        : !strcmp(c->command->noun, "queue")

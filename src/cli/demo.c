@@ -16,6 +16,7 @@ static const struct story {
     {"friends", demo_friends},
     {"bank", demo_bank},
     {"transfer", demo_transfer},
+    {"rename", demo_rename},
 };
 
 static int run(struct cli *cli)
@@ -36,8 +37,8 @@ static int run(struct cli *cli)
     if (!found)
         return cli_usage(
             cli,
-            "there is no story \"%s\"; there are enrolments, badges, keys, post, friends, bank and "
-            "transfer",
+            "there is no story \"%s\"; there are enrolments, badges, keys, post, friends, bank, "
+            "transfer and rename",
             cli->arguments[0]);
     return code;
 }
@@ -59,7 +60,8 @@ const struct cli_command cli_demo = {
         "  post         two editors save one document\n"
         "  friends      jobs change two lists each, and their workers are killed with -9\n"
         "  bank         people send each other money, and the processes are killed with -9\n"
-        "  transfer     a transfer by the recipe of two phases is canceled while it is applied",
+        "  transfer     a transfer by the recipe of two phases is canceled while it is applied\n"
+        "  rename       a user is renamed twice at once, beside copies of the name",
     .example = "truce demo post",
     .options = (const struct cli_option[]){{"messages", 0, "NUMBER", "how many (20000)", false},
                                            {"students", 0, "NUMBER", "how many (2000)", false},

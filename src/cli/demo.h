@@ -12,5 +12,6 @@ int demo_keys(struct cli *cli);
 int demo_friends(struct cli *cli);
 int demo_bank(struct cli *cli);
 int demo_transfer(struct cli *cli);
+int demo_rename(struct cli *cli);
 
 #endif

@@ -50,6 +50,7 @@ static void renames(truce_store *store, const struct setting *setting)
     CHECK_FIELD("Johnny", "comments", "c1", "author");
     CHECK_FIELD("Johnny", "comments", "c3", "author");
     CHECK_FIELD("Vera", "comments", "c4", "author");
+    CHECK_INT(count_json(store, "comments", "{'user': 'u', '_rev': {'$exists': true}}"), ==, 3);
     CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'mail': 'k@x'}}", &result, &error), error);
     CHECK(!result.changed && result.settled);
     CHECK_OK(rig_change(sync, "users", "u", "{'$unset': {'name': 1}}", &result, &error), error);
@@ -249,6 +250,8 @@ static void chains(truce_store *store, const struct setting *setting)
     CHECK_FIELD("", "likes", "l2", "of.author");
     CHECK_OK(rig_change(sync, "comments", "c1", "{'$set': {'user': 'v'}}", &result, &error), error);
     CHECK_FIELD("Vera", "likes", "l1", "of.author");
+    CHECK_OK(rig_change(sync, "users", "v", "{'$set': {'name': 'Vero'}}", &result, &error), error);
+    CHECK_FIELD("Vero", "likes", "l1", "of.author");
     rig_in_step(sync, store, "author");
     CHECK_STATUS(
         TRUCE_INVALID,

@@ -171,3 +171,32 @@ TEST(what_a_dead_commit_holds_is_waited_for)
         at++;
     CHECK_INT(at, >, 5);
 }
+
+/* It is not written, for as long as the commit may still be alive. */
+TEST(what_a_silent_commit_holds_is_left_alone)
+{
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = 3600000};
+    truce_sync_result result = {0};
+    struct rig rig;
+    bson_error_t error = {0};
+    truce_sync *sync;
+    uint64_t at = 0;
+
+    do {
+        if (at)
+            truce_store_close(rig.store);
+        rig_open(&rig, TRUCE_MECHANISM_JOURNAL);
+        trouble_arm(rig.inner, rig.store, DIE_AFTER, ++at);
+        (void)!truce_transact(rig.store, edit, NULL, &options, &error);
+        trouble_arm(rig.inner, rig.store, NONE, 0);
+    } while (at < 20 && !count_json(rig.store, "comments", "{'_intent': {'$exists': true}}"));
+    CHECK_INT(count_json(rig.store, "comments", "{'_id': 'c1', '_intent': {'$exists': true}}"), ==,
+              1);
+    CHECK_INT(count_json(rig.store, "users", "{'_intent': {'$exists': true}}"), ==, 0);
+    sync = rig_sync(rig.store, TRUCE_MECHANISM_AUTO, 2000);
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'n1'}}", &result, &error), error);
+    CHECK(!result.settled);
+    CHECK_INT(count_json(rig.store, "comments", "{'_id': 'c1', 'author': 'n0'}"), ==, 1);
+    truce_sync_free(sync);
+    truce_store_close(rig.store);
+}

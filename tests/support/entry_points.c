@@ -8,6 +8,7 @@
 #include "truce/request.h"
 #include "truce/revision.h"
 #include "truce/set.h"
+#include "truce/sync.h"
 #include "truce/transfer.h"
 
 /* What a call is given: places 0, 1, 2 are documents, 3 is a value. */
@@ -579,6 +580,61 @@ static truce_status call_transfer_resume(struct given *g)
     return in_transfers(g, transfer_resume);
 }
 
+/* ---- copies in step --------------------------------------------------------------------------- */
+
+static truce_status call_sync_declare(struct given *g)
+{
+    truce_sync *sync = truce_sync_new(g->store, NULL);
+    truce_sync_rule rule = {.name = "r",
+                            .master = "things",
+                            .dependent = "others",
+                            .reference = "thing",
+                            .copies = g->a,
+                            .settle_ms = 1};
+    truce_status status = truce_sync_declare(sync, &rule, &g->error);
+
+    truce_sync_free(sync);
+    return status;
+}
+
+static truce_status call_sync_update(struct given *g)
+{
+    truce_sync *sync = truce_sync_new(g->store, NULL);
+    truce_status status = truce_sync_update(sync, NULL, "things", g->id, g->a, NULL, &g->error);
+
+    truce_sync_free(sync);
+    return status;
+}
+
+static truce_status call_sync_insert(struct given *g)
+{
+    truce_sync *sync = truce_sync_new(g->store, NULL);
+    truce_status status = truce_sync_insert(sync, NULL, "things", g->a, NULL, &g->error);
+
+    truce_sync_free(sync);
+    return status;
+}
+
+static truce_status call_sync_settle(struct given *g)
+{
+    truce_sync *sync = truce_sync_new(g->store, NULL);
+    truce_status status = truce_sync_settle(sync, "things", g->id, NULL, &g->error);
+
+    truce_sync_free(sync);
+    return status;
+}
+
+static truce_status call_sync_read(struct given *g)
+{
+    truce_sync *sync = truce_sync_new(g->store, NULL);
+    bson_t document;
+    truce_status status = truce_sync_read(sync, "things", g->id, &document, &g->error);
+
+    bson_destroy(&document);
+    truce_sync_free(sync);
+    return status;
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 enum { A = 1, B = 2, C = 4, ID = 8, DOCUMENTS = 3, PLACES = 4 };
@@ -636,6 +692,11 @@ static const struct entry_point {
     {"transfer_entry", call_transfer_entry, A | B | C},
     {"transfer_move", call_transfer_move, A | ID},
     {"transfer_resume", call_transfer_resume, ID},
+    {"sync_declare", call_sync_declare, A},
+    {"sync_update", call_sync_update, A | ID},
+    {"sync_insert", call_sync_insert, A},
+    {"sync_settle", call_sync_settle, ID},
+    {"sync_read", call_sync_read, ID},
 };
 
 const uint32_t entry_points_count = sizeof entry_points / sizeof *entry_points;

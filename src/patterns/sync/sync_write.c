@@ -181,6 +181,17 @@ static truce_status add(truce_commit *commit, struct writing *writing, const bso
     return status;
 }
 
+static truce_status no_such(const struct writing *writing, bson_error_t *error)
+{
+    bson_t holder = BSON_INITIALIZER;
+    char text[200];
+
+    BSON_APPEND_VALUE(&holder, "_id", &writing->id);
+    truce__value_show(truce__value_document(&holder), text, sizeof text);
+    bson_destroy(&holder);
+    return truce__fail(TRUCE_NOT_FOUND, error, "%s %s does not exist", writing->collection, text);
+}
+
 /* A truce_commit_function. */
 static truce_status update_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
@@ -190,8 +201,7 @@ static truce_status update_in(truce_commit *commit, void *arg, bson_error_t *err
         truce_commit_read(commit, writing->collection, &writing->id, &before, error);
 
     if (status == TRUCE_NOT_FOUND)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "there is no such document in %s",
-                             writing->collection);
+        status = no_such(writing, error);
     if (!status)
         status = truce_commit_update(commit, writing->collection, &writing->id, NULL,
                                      writing->update, error);
@@ -275,6 +285,8 @@ truce_status truce_sync_update(truce_sync *sync, truce_commit *commit, const cha
     struct writing writing = {.collection = collection, .id = *id, .update = update};
     truce_status status = truce__check_value(id, "_id", error);
 
+    if (!status)
+        status = truce__document_check(update, "update", error);
     return status ? status : run(sync, commit, &writing, update_in, result, error);
 }
 

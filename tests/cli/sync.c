@@ -1,0 +1,71 @@
+/* truce sync: what it prints and how it ends. */
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+static char store[300]; /* of the running test */
+
+static void check(int line, const struct command *c, int code, const char *out, const char *err)
+{
+    test_check_int(code, c->code, c->code == code, "exit code", __FILE__, line);
+    if (out && !strstr(c->out, out))
+        test_fail(__FILE__, line, "standard output is \"%s\", not \"%s\"", c->out, out);
+    if (err ? !strstr(c->err, err) : *c->err != '\0')
+        test_fail(__FILE__, line, "standard error is \"%s\", not \"%s\"", c->err, err ? err : "");
+}
+#define ANSWERS(code, out, err, ...)                                                               \
+    check(__LINE__, command_run(TRUCE_CLI, store, NULL, __VA_ARGS__, NULL), code, out, err)
+
+static void begin(void)
+{
+    snprintf(store, sizeof store, "%s/blog.truce", test_directory());
+    ANSWERS(0, "", NULL, "insert", "users", "{_id: 17, name: \"John\"}");
+    ANSWERS(0, "", NULL, "insert", "comments", "{_id: 1, user: 17}");
+    ANSWERS(0, "declared author", NULL, "sync", "declare", "author", "users", "comments", "user",
+            "{author: \"name\"}", "--alone");
+}
+
+TEST(a_rename_reaches_the_copies)
+{
+    begin();
+    ANSWERS(1, "\"mended\": false", NULL, "sync", "repair", "author", "--dry-run");
+    ANSWERS(0, "1 mended", NULL, "sync", "repair", "author");
+    ANSWERS(0, "inserted", NULL, "sync", "insert", "comments", "{user: 17}");
+    ANSWERS(0, "{\"copies\": 2, \"settled\": true}\n", NULL, "sync", "update", "users", "17",
+            "{$set: {name: \"Jo\"}}", "--json");
+    ANSWERS(0, "2\n", NULL, "count", "comments", "{author: \"Jo\"}");
+    ANSWERS(0, "", NULL, "update", "users", "{_id: 17}", "{$set: {name: \"J\", syncing: true}}");
+    ANSWERS(0, "1 masters and 0 dependents", NULL, "sync", "status");
+    ANSWERS(0, "\"syncing\": 1", NULL, "sync", "status", "--json");
+    ANSWERS(0, "1 documents settled, 2 copies written\n", NULL, "sync", "run");
+    ANSWERS(0, "0 documents settled", NULL, "sync", "run");
+    ANSWERS(0, "2\n", NULL, "count", "comments", "{author: \"J\"}");
+    ANSWERS(0, "0 findings", NULL, "check");
+    ANSWERS(0, "", NULL, "update", "comments", "{_id: 1}", "{$set: {author: 5}}");
+    ANSWERS(1, "sync-copy", NULL, "check");
+    ANSWERS(0, "(done)", NULL, "check", "--repair");
+    ANSWERS(0, "dropped author\n", NULL, "sync", "drop", "author");
+    ANSWERS(0, "", NULL, "sync", "status");
+}
+
+TEST(what_is_wrong_is_told)
+{
+    begin();
+    ANSWERS(2, NULL, "closes a circle", "sync", "declare", "back", "comments", "users", "last",
+            "{name: \"author\"}", "--alone");
+    ANSWERS(1, NULL, "another rule \"author\"", "sync", "declare", "author", "users", "comments",
+            "user", "{author: \"mail\"}");
+    ANSWERS(2, NULL, "is a copy of \"name\" of users", "sync", "update", "comments", "1",
+            "{$set: {author: \"me\"}}");
+    ANSWERS(1, NULL, "comments {\"_id\": 9} does not exist", "sync", "update", "comments", "9",
+            "{$set: {a: 1}}");
+    ANSWERS(2, NULL, "UPDATE", "sync", "update", "comments", "1", "{$set");
+    ANSWERS(2, NULL, "kept by truce", "sync", "insert", "comments", "{synced: 1}");
+    ANSWERS(1, NULL, "no rule \"nope\"", "sync", "repair", "nope");
+    ANSWERS(1, NULL, "no rule \"nope\"", "sync", "drop", "nope");
+}
+
+TEST(the_story_of_the_rename_is_right)
+{
+    snprintf(store, sizeof store, "%s/story.truce", test_directory());
+    ANSWERS(0, "0 comments have an old name: right", NULL, "demo", "rename", "--store", store);
+}
