@@ -391,8 +391,8 @@ static void one_stops_no_other(truce_store *store, const struct setting *setting
     truce_sync_result result;
     bson_error_t error = {0};
 
-    people(store);
     insert_json(store, "comments", "{'_id': 'b0', 'user': 'u', 'author': 'a text'}");
+    people(store); /* they come after it in its batch, too */
     CHECK_OK(
         rig_declare(sync, "author", "users", "comments", "user", "{'by.name': 'name'}", &error),
         error);
