@@ -119,10 +119,11 @@
 #define SYNC_COPIES_MAX         32  /* fields of a rule */
 #define SYNC_NAME_MAX           100 /* bytes of a rule's name */
 #define SYNC_PATH_BYTES_MAX     500
-#define SYNC_BATCH              1000  /* default */
-#define SYNC_BATCH_MAX          10000 /* copies written at once */
-#define SYNC_RESUME_MS          60000 /* default */
-#define SYNC_FRESH_MS           2000  /* a handle reads the rules again when they are as old */
-#define SYNC_SETTLE_MS          5000  /* default: longer than SYNC_FRESH_MS */
+#define SYNC_BATCH              1000          /* default */
+#define SYNC_BATCH_MAX          10000         /* copies written at once */
+#define SYNC_BATCH_BYTES        (1024 * 1024) /* and of their _ids */
+#define SYNC_RESUME_MS          60000         /* default */
+#define SYNC_FRESH_MS           2000 /* a handle reads the rules again when they are as old */
+#define SYNC_SETTLE_MS          5000 /* default: longer than SYNC_FRESH_MS */
 
 #endif

@@ -416,6 +416,41 @@ TEST(a_dependent_that_refuses_its_copy_stops_no_other)
     rig_everywhere(one_stops_no_other);
 }
 
+/* More than fit one batch, or one page of the walk, whose ids are long. */
+static void are_many(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync =
+        truce_sync_new(store, &(truce_sync_options){.mechanism = setting->mechanism});
+    truce_sync_walk_options mend = {.mend = true};
+    const int count = server_under_test() ? 600 : 1200;
+    truce_sync_report report;
+    truce_sync_result result;
+    bson_error_t error = {0};
+    char json[200];
+
+    insert_json(store, "users", "{'_id': 'u', 'name': 'John'}");
+    rig_author(sync);
+    for (int i = 0; i < count; i++) {
+        snprintf(json, sizeof json, "{'_id': 'the comment that has the number %d', 'user': 'u'}",
+                 i);
+        insert_json(store, "comments", json);
+    }
+    CHECK_OK(truce_sync_walk(sync, "author", &mend, &report, &error), error);
+    CHECK_INT(report.mended, ==, count);
+    CHECK_INT(count_json(store, "comments", "{'author': 'John'}"), ==, count);
+    write_plainly(store, "comments", "{'_id': {'$in': ['the comment that has the number 7']}}",
+                  "{'$set': {'synced': 7}}"); /* it cannot be copied to, and stops no other */
+    CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Jo'}}", &result, &error), error);
+    CHECK(!result.settled);
+    CHECK_INT(count_json(store, "comments", "{'author': 'Jo'}"), ==, count - 1);
+    truce_sync_free(sync);
+}
+
+TEST(many_copies_are_written_in_batches)
+{
+    rig_everywhere(are_many);
+}
+
 static void tells_status(truce_store *store, const struct setting *setting)
 {
     truce_sync *sync = begin(store, setting);

@@ -101,6 +101,22 @@ truce_status truce__sync_copy(struct sync_work *work, const struct sync_rule *ru
                               const bson_t *master, const bson_t *which, int64_t *matched,
                               bson_error_t *error);
 
+#define SYNC_BULK 500
+
+/* Copies of one dependent each, that are sent together. */
+struct sync_bulk {
+    uint32_t count;
+    truce_write writes[SYNC_BULK];
+    truce_write_outcome outcomes[SYNC_BULK];
+    bool copied[SYNC_BULK]; /* out: it is, by this write */
+};
+
+/* Of a rule that feeds none. */
+void truce__sync_bulk_add(struct sync_bulk *bulk, const struct sync_rule *rule,
+                          const bson_t *dependent, const bson_t *master);
+/* Which failed is seen in `copied`, and why by a copy alone. */
+void truce__sync_bulk_write(struct sync_work *work, struct sync_bulk *bulk);
+
 /* ---- sync_settle.c: flags ---- */
 
 /* Every dependent of the master, if it carries a flag. */

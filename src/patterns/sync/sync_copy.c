@@ -1,6 +1,7 @@
 /* Values, and the single writes of masters and dependents. */
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/id.h"
 #include "patterns/sync/sync.h"
@@ -197,24 +198,72 @@ static void append_feed(bool numbered, bson_t *filter, bson_t *set, bson_t *upda
         BSON_APPEND_INT64(set, SYNC_REVISION, truce__clock_wall_ms());
 }
 
-static truce_status copy_once(struct sync_work *work, const struct sync_rule *rule,
-                              const bson_t *master, const bson_t *which, int numbered,
-                              int64_t *matched, bson_error_t *error)
+/* The filter and the update of a copy; both are initialised here. */
+static void build(const struct sync_rule *rule, const bson_t *master, const bson_t *which,
+                  bool numbered, bson_t *filter, bson_t *update)
 {
-    bson_t filter, set = BSON_INITIALIZER, unset = BSON_INITIALIZER, update = BSON_INITIALIZER;
-    truce_status status;
+    bson_t set = BSON_INITIALIZER, unset = BSON_INITIALIZER;
 
-    bson_copy_to(which, &filter);
-    truce__sync_append_guard(rule, master, &filter);
+    bson_copy_to(which, filter);
+    bson_init(update);
+    truce__sync_append_guard(rule, master, filter);
     truce__sync_append_copies(rule, master, &set, &unset);
     if (rule->feeds)
-        append_feed(numbered, &filter, &set, &update);
-    truce__sync_operators(&set, &unset, &update);
+        append_feed(numbered, filter, &set, update);
+    truce__sync_operators(&set, &unset, update);
+}
+
+static truce_status copy_once(struct sync_work *work, const struct sync_rule *rule,
+                              const bson_t *master, const bson_t *which, bool numbered,
+                              int64_t *matched, bson_error_t *error)
+{
+    bson_t filter, update;
+    truce_status status;
+
+    build(rule, master, which, numbered, &filter, &update);
     status = truce__sync_write(work, rule->dependent, &filter, &update, true, matched, error);
     work->copies += *matched;
     bson_destroy(&update);
     bson_destroy(&filter);
     return status;
+}
+
+/* ---- many at once ----------------------------------------------------------------------------- */
+
+void truce__sync_bulk_add(struct sync_bulk *bulk, const struct sync_rule *rule,
+                          const bson_t *dependent, const bson_t *master)
+{
+    bson_value_t id = truce__document_id(dependent);
+    bson_t which = BSON_INITIALIZER, *parts = bson_malloc(2 * sizeof *parts);
+
+    truce_assert(bulk->count < SYNC_BULK && !rule->feeds);
+    BSON_APPEND_VALUE(&which, "_id", &id);
+    build(rule, master, &which, false, &parts[0], &parts[1]);
+    bulk->writes[bulk->count++] = (truce_write){.kind = TRUCE_WRITE_UPDATE,
+                                                .collection = rule->dependent,
+                                                .filter = &parts[0],
+                                                .document = &parts[1]};
+    bson_destroy(&which);
+}
+
+void truce__sync_bulk_write(struct sync_work *work, struct sync_bulk *bulk)
+{
+    truce_bulk_options options = {.unordered = true};
+
+    if (bulk->count)
+        (void)!truce_bulk(work->sync->store, bulk->writes, bulk->count, &options, bulk->outcomes,
+                          NULL);
+    for (uint32_t i = 0; i < bulk->count; i++) {
+        bson_t *parts = (bson_t *)bulk->writes[i].filter;
+
+        bulk->copied[i] = !bulk->outcomes[i].status && bulk->outcomes[i].result.matched;
+        work->copies += bulk->copied[i];
+        truce_write_result_release(&bulk->outcomes[i].result);
+        bson_destroy(&parts[0]);
+        bson_destroy(&parts[1]);
+        bson_free(parts);
+    }
+    bulk->count = 0;
 }
 
 truce_status truce__sync_copy(struct sync_work *work, const struct sync_rule *rule,

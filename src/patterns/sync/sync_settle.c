@@ -35,7 +35,7 @@ struct batch {
     struct sync_work *work;
     const struct sync_rule *rule;
     const bson_t *master;
-    bson_t ids; /* an array */
+    bson_t *ids; /* an array */
     uint32_t count;
 };
 
@@ -45,20 +45,20 @@ static void which_of(const struct batch *batch, bson_t *which)
 
     bson_init(which);
     BSON_APPEND_DOCUMENT_BEGIN(which, "_id", &inner);
-    BSON_APPEND_ARRAY(&inner, "$in", &batch->ids);
+    BSON_APPEND_ARRAY(&inner, "$in", batch->ids);
     bson_append_document_end(which, &inner);
 }
 
 /* What a batch could not be told of one by one: held by a commit, or refused by the store. A status is of the last that
  * failed; the others are copied. */
-static truce_status copy_singly(const struct batch *batch, bson_error_t *error)
+static truce_status copy_singly(const struct batch *batch, const bson_t *ids, bson_error_t *error)
 {
     truce_status status, last = TRUCE_OK;
     bson_error_t why;
     bson_iter_t iter;
     bson_t document;
 
-    for (bson_iter_init(&iter, &batch->ids); bson_iter_next(&iter);) {
+    for (bson_iter_init(&iter, ids); bson_iter_next(&iter);) {
         status =
             read_one(batch->work, batch->rule->dependent, bson_iter_value(&iter), &document, &why);
         if (!status)
@@ -73,11 +73,11 @@ static truce_status copy_singly(const struct batch *batch, bson_error_t *error)
     return last;
 }
 
-/* Those of the batch that still differ in their revision become the batch. */
-static truce_status keep_those_behind(struct batch *batch, bson_error_t *error)
+/* Those of the batch that still differ in their revision: appended to an array. */
+static truce_status find_those_behind(const struct batch *batch, bson_t *behind,
+                                      bson_error_t *error)
 {
-    bson_t filter, guard = BSON_INITIALIZER, behind = BSON_INITIALIZER,
-                   projection = BSON_INITIALIZER;
+    bson_t filter, guard = BSON_INITIALIZER, projection = BSON_INITIALIZER;
     truce_find_options options = {.projection = &projection};
     const bson_t *document = NULL;
     truce_cursor *cursor = NULL;
@@ -90,15 +90,10 @@ static truce_status keep_those_behind(struct batch *batch, bson_error_t *error)
     BSON_APPEND_INT32(&projection, "_id", 1);
     status = truce_find(batch->work->sync->store, batch->rule->dependent, &filter, &options,
                         &cursor, error);
-    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document) {
-        struct value id = truce__value_field(truce__value_document(document), "_id", 3);
-
-        truce__value_append_element(&behind, &count, id);
-    }
+    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document)
+        truce__value_append_element(behind, &count,
+                                    truce__value_field(truce__value_document(document), "_id", 3));
     truce_cursor_close(cursor);
-    bson_destroy(&batch->ids);
-    batch->ids = behind;
-    batch->count = count;
     bson_destroy(&projection);
     bson_destroy(&guard);
     bson_destroy(&filter);
@@ -111,7 +106,7 @@ static truce_status settle_each(const struct batch *batch, bson_error_t *error)
     truce_status status, last = TRUCE_OK;
     bson_iter_t iter;
 
-    for (bson_iter_init(&iter, &batch->ids); bson_iter_next(&iter);) {
+    for (bson_iter_init(&iter, batch->ids); bson_iter_next(&iter);) {
         status = truce__sync_settle_master(batch->work, batch->rule->dependent,
                                            bson_iter_value(&iter), error);
         last = status ? status : last;
@@ -126,26 +121,22 @@ static bool refused(truce_status status)
 
 static truce_status copy_batch(struct batch *batch, bson_error_t *error)
 {
-    bson_t which, all;
+    bson_t which, behind = BSON_INITIALIZER;
     int64_t matched;
     truce_status status;
 
-    if (!batch->count)
-        return TRUCE_OK;
     which_of(batch, &which);
-    bson_copy_to(&batch->ids, &all);
     status = truce__sync_copy(batch->work, batch->rule, batch->master, &which, &matched, error);
     bson_destroy(&which);
     if (refused(status) || (!status && matched < batch->count)) {
-        status = keep_those_behind(batch, error);
+        status = find_those_behind(batch, &behind, error);
         if (!status)
-            status = copy_singly(batch, error);
+            status = copy_singly(batch, &behind, error);
     }
-    bson_destroy(&batch->ids);
-    batch->ids = all;
+    bson_destroy(&behind);
     if (!status && batch->rule->feeds)
         status = settle_each(batch, error);
-    bson_reinit(&batch->ids);
+    bson_reinit(batch->ids);
     batch->count = 0;
     return status ? status : pace(batch->work, error);
 }
@@ -156,7 +147,7 @@ static truce_status copy_batch(struct batch *batch, bson_error_t *error)
 static truce_status copy_rule(struct sync_work *work, const struct sync_rule *rule,
                               const bson_t *master, bson_error_t *error)
 {
-    struct batch batch = {.work = work, .rule = rule, .master = master, .ids = BSON_INITIALIZER};
+    struct batch batch = {.work = work, .rule = rule, .master = master, .ids = bson_new()};
     bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
     truce_find_options options = {.projection = &projection};
     bson_value_t id = truce__document_id(master);
@@ -171,11 +162,12 @@ static truce_status copy_rule(struct sync_work *work, const struct sync_rule *ru
     while (!status && !(status = truce_cursor_next(cursor, &document, error))) {
         if (document)
             truce__value_append_element(
-                &batch.ids, &batch.count,
+                batch.ids, &batch.count,
                 truce__value_field(truce__value_document(document), "_id", 3));
-        if (document && batch.count < work->sync->options.batch)
+        if (document && batch.count < work->sync->options.batch &&
+            batch.ids->len < SYNC_BATCH_BYTES)
             continue;
-        status = copy_batch(&batch, &why);
+        status = batch.count ? copy_batch(&batch, &why) : TRUCE_OK;
         if (refused(status)) { /* one that cannot be copied stops no other */
             last = status;
             status = TRUCE_OK;
@@ -186,7 +178,7 @@ static truce_status copy_rule(struct sync_work *work, const struct sync_rule *ru
             break;
     }
     truce_cursor_close(cursor);
-    bson_destroy(&batch.ids);
+    bson_destroy(batch.ids);
     bson_destroy(&projection);
     bson_destroy(&filter);
     return status ? status : last;

@@ -12,7 +12,7 @@
 #include "base/room.h"
 #include "patterns/sync/sync.h"
 
-#define PAGE          500
+#define PAGE          SYNC_BULK
 #define PROGRESS_EACH 10 /* pages */
 
 struct walk {
@@ -26,6 +26,8 @@ struct page {
     bson_t *dependents[PAGE], *masters[PAGE];
     struct value ids[PAGE]; /* of the masters, in order */
     uint32_t count, masters_count;
+    struct sync_bulk bulk; /* what is behind, and is mended together */
+    uint32_t mended[PAGE]; /* the dependents of the bulk */
 };
 
 /* ---- one page --------------------------------------------------------------------------------- */
@@ -210,9 +212,28 @@ static truce_status judge(const struct walk *walk, const bson_t *seen, bson_erro
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status compare(const struct walk *walk, const struct page *page,
-                            const bson_t *dependent, bson_error_t *error)
+/* Its master has a later revision, or it has none: a guarded copy is right at any time. */
+static bool is_behind(const struct walk *walk, const bson_t *dependent, const bson_t *master)
 {
+    return !walk->rule->feeds &&
+           (truce__sync_at(dependent, walk->rule->copied).type == VALUE_MISSING ||
+            revision_of(walk->rule, dependent) < truce__sync_revision(master));
+}
+
+static truce_status differs(const struct walk *walk, struct page *page, uint32_t at,
+                            const bson_t *master, bson_error_t *error)
+{
+    if (!walk->options->mend || !is_behind(walk, page->dependents[at], master))
+        return judge(walk, page->dependents[at], error);
+    page->mended[page->bulk.count] = at;
+    truce__sync_bulk_add(&page->bulk, walk->rule, page->dependents[at], master);
+    return TRUCE_OK;
+}
+
+static truce_status compare(const struct walk *walk, struct page *page, uint32_t at,
+                            bson_error_t *error)
+{
+    const bson_t *dependent = page->dependents[at];
     struct value reference = truce__sync_at(dependent, walk->rule->reference);
     const bson_t *master;
     bson_value_t id;
@@ -228,20 +249,39 @@ static truce_status compare(const struct walk *walk, const struct page *page,
     else if (under_way(dependent, master))
         walk->report->under_way++;
     else if (!in_step(walk->rule, dependent, master))
-        return judge(walk, dependent, error);
+        return differs(walk, page, at, master, error);
     return TRUCE_OK;
+}
+
+/* What could not be copied together is judged alone, which tells why. */
+static truce_status mend_together(const struct walk *walk, struct page *page, bson_error_t *error)
+{
+    uint32_t count = page->bulk.count;
+    truce_status status = TRUCE_OK;
+
+    truce__sync_bulk_write(walk->work, &page->bulk);
+    for (uint32_t i = 0; !status && i < count; i++) {
+        const bson_t *dependent = page->dependents[page->mended[i]];
+
+        if (page->bulk.copied[i])
+            tell(walk, TRUCE_SYNC_DIFFERS, dependent, true);
+        else
+            status = judge(walk, dependent, error);
+    }
+    return status;
 }
 
 /* ---- all of them ------------------------------------------------------------------------------ */
 
 static truce_status compare_page(const struct walk *walk, struct page *page, bson_error_t *error)
 {
-    truce_status status = read_masters(walk, page, error);
+    truce_status status = read_masters(walk, page, error), mended;
 
     for (uint32_t i = 0; !status && i < page->count; i++)
-        status = compare(walk, page, page->dependents[i], error);
+        status = compare(walk, page, i, error);
+    mended = mend_together(walk, page, status ? NULL : error);
     release_page(page);
-    return status;
+    return status ? status : mended;
 }
 
 static truce_status walk_pages(const struct walk *walk, bson_error_t *error)
