@@ -33,7 +33,9 @@ static void close_now(truce_store *store)
 
 static void end_places(truce_store *store, uint32_t count)
 {
-    if (__atomic_add_fetch(&store->holds->ended, count, __ATOMIC_ACQ_REL) == HOLD_PLACES)
+    struct truce_holds *holds = __atomic_load_n(&store->holds, __ATOMIC_ACQUIRE);
+
+    if (__atomic_add_fetch(&holds->ended, count, __ATOMIC_ACQ_REL) == HOLD_PLACES)
         close_now(store);
 }
 
@@ -85,12 +87,14 @@ void truce__store_hold(truce_store *store, truce_cursor *cursor)
 
 void truce__store_let_go(truce_store *store, uint32_t place)
 {
-    if (__atomic_sub_fetch(&store->holds->places[place].count, HOLD_CURSOR, __ATOMIC_ACQ_REL) ==
+    if (__atomic_sub_fetch(&holds_of(store)->places[place].count, HOLD_CURSOR, __ATOMIC_ACQ_REL) ==
         HOLD_CLOSED)
         end_places(store, 1);
 }
 
 bool truce__store_is_closed(const truce_store *store)
 {
-    return __atomic_load_n(&store->holds->closed, __ATOMIC_ACQUIRE);
+    const struct truce_holds *holds = __atomic_load_n(&store->holds, __ATOMIC_ACQUIRE);
+
+    return __atomic_load_n(&holds->closed, __ATOMIC_ACQUIRE);
 }
