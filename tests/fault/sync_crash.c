@@ -175,7 +175,8 @@ TEST(what_a_dead_commit_holds_is_waited_for)
 /* It is not written, for as long as the commit may still be alive. */
 TEST(what_a_silent_commit_holds_is_left_alone)
 {
-    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = 3600000};
+    truce_commit_options options = {
+        .mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = 3600000, .deadline_ms = 15};
     truce_sync_result result = {0};
     struct rig rig;
     bson_error_t error = {0};

@@ -148,13 +148,19 @@ void truce__sync_append_reference(const struct sync_rule *rule, const bson_value
 void truce__sync_append_guard(const struct sync_rule *rule, const bson_t *master, bson_t *filter)
 {
     bson_value_t id = truce__document_id(master);
-    bson_t all, one;
+    bson_t none, one, inner;
 
-    BSON_APPEND_ARRAY_BEGIN(filter, "$and", &all); /* the reference may be _id */
-    BSON_APPEND_DOCUMENT_BEGIN(&all, "0", &one);
-    truce__sync_append_reference(rule, &id, &one);
-    bson_append_document_end(&all, &one);
-    bson_append_array_end(filter, &all);
+    /* In a form that no index serves: the documents are found by _id, and not by all that have the same reference. */
+    BSON_APPEND_ARRAY_BEGIN(filter, "$nor", &none);
+    BSON_APPEND_DOCUMENT_BEGIN(&none, "0", &one);
+    BSON_APPEND_DOCUMENT_BEGIN(&one, rule->reference, &inner);
+    BSON_APPEND_VALUE(&inner, "$ne", &id);
+    bson_append_document_end(&one, &inner);
+    bson_append_document_end(&none, &one);
+    BSON_APPEND_DOCUMENT_BEGIN(&none, "1", &one);
+    BCON_APPEND(&one, rule->reference, "{", "$type", "array", "}");
+    bson_append_document_end(&none, &one);
+    bson_append_array_end(filter, &none);
     append_below(filter, rule->copied, truce__sync_revision(master));
     truce__intent_append_absent(filter);
 }
