@@ -182,11 +182,15 @@ TEST(in_a_commit_the_flags_are_set_and_the_copies_follow)
 static void beside(truce_store *store, const struct setting *setting)
 {
     truce_sync *sync = begin(store, setting);
+    truce_sync_report report;
     bson_error_t error = {0};
 
     write_plainly(store, "users", "{'_id': 'u'}",
                   "{'$set': {'name': 'Plain', 'syncing': {'$date': {'$numberLong': '1000'}}}}");
     insert_json(store, "comments", "{'_id': 'p1', 'user': 'v', 'author': 'V', 'unchecked': true}");
+    CHECK_OK(truce_sync_walk(sync, "author", NULL, &report, &error), error);
+    CHECK_INT(report.under_way, ==, 4);
+    CHECK_INT(report.differ, ==, 0);
     rig_sweep(store);
     CHECK_FIELD("Plain", "comments", "c1", "author");
     CHECK_FIELD("Vera", "comments", "p1", "author");

@@ -195,6 +195,7 @@ TEST(what_a_silent_commit_holds_is_left_alone)
               1);
     CHECK_INT(count_json(rig.store, "users", "{'_intent': {'$exists': true}}"), ==, 0);
     sync = rig_sync(rig.store, TRUCE_MECHANISM_AUTO, 2000);
+    CHECK_OK(truce_sync_drop(sync, "liked", &error), error); /* it would wait, too */
     CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'n1'}}", &result, &error), error);
     CHECK(!result.settled);
     CHECK_INT(count_json(rig.store, "comments", "{'_id': 'c1', 'author': 'n0'}"), ==, 1);
