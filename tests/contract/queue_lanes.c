@@ -408,10 +408,16 @@ static void starves_nobody(truce_store *store, const struct setting *setting)
     truce_job_free(other);
     truce_queue_free(queue);
 }
+
 TEST(many_that_cannot_run_yet_starve_nobody)
 {
-    truce_store *store = open_setting(&settings[0]);
+    truce_store *store;
 
+    if (server_under_test()) {
+        test_skip("some hundred commits are too slow there");
+        return;
+    }
+    store = open_setting(&settings[0]);
     starves_nobody(store, &settings[0]);
     truce_store_close(store);
 }
