@@ -193,6 +193,15 @@ TEST(a_session_that_ends_takes_its_transaction_along)
     end();
 }
 
+static int64_t open_cursors(void)
+{
+    bson_t *reply = ask("{'serverStatus': 1, '$db': 'admin'}");
+    int64_t open = reply_number(reply, "metrics.cursor.open.total");
+
+    bson_destroy(reply);
+    return open;
+}
+
 TEST(cursors_of_a_transaction_are_its_own)
 {
     char command[200];
@@ -214,7 +223,9 @@ TEST(cursors_of_a_transaction_are_its_own)
     reply = ask(NEXT(A, 1, command));
     CHECK_INT(2, ==, reply_number(reply, "cursor.nextBatch.0._id"));
     bson_destroy(reply);
+    CHECK_INT(1, ==, open_cursors());
     expect_code(ABORT(A, 1), 0);
+    CHECK_INT(0, ==, open_cursors());
     expect_code(FIRST(A, 2, READ), 0);
     expect_code(NEXT(A, 2, command), 43);
     end();

@@ -174,3 +174,23 @@ TEST(only_a_store_that_can_has_transactions)
     CHECK_STATUS(TRUCE_INVALID, truce__overlay_open(store, &options, &overlay, &error), error);
     end();
 }
+
+/* What the transaction removed hides nothing of what the limit lets through. */
+TEST(a_limit_counts_what_is_left)
+{
+    bson_t *first = test_bson("{'_id': {'$lt': 2}}"), *sort = test_bson("{'_id': 1}"), found;
+    truce_write_options many = {.multi = true};
+    truce_find_options options = {.sort = sort, .limit = 1};
+    bson_iter_t id;
+
+    if (!begin(5))
+        return;
+    open_overlay();
+    CHECK_OK(truce_remove(overlay, "c", first, &many, NULL, &error), error);
+    CHECK_OK(truce_find_one(overlay, "c", NULL, &options, &found, &error), error);
+    CHECK(bson_iter_init_find(&id, &found, "_id") && bson_iter_as_int64(&id) == 2);
+    bson_destroy(&found);
+    end();
+    bson_destroy(sort);
+    bson_destroy(first);
+}
