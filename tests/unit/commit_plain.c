@@ -442,6 +442,7 @@ static void tell(truce_store *store, const struct setting *setting, const struct
     CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 0);
     CHECK_INT(count_json(store, "truce_commits", "{'state': 'done'}"), ==, 2);
     CHECK_INT(count_json(store, "truce_displaced", story->displaced), ==, 1);
+    CHECK_INT(count_json(store, "truce_commits", "{'overwritten': {'$exists': true}}"), ==, 0);
     CHECK_DOCUMENT(store, "things", "a", story->left);
     CHECK_DOCUMENT(store, "things", "b", "{'_id': 'b', 'n': 2}");
 }
