@@ -17,11 +17,7 @@ static void check(int line, const struct command *c, int code, const char *out, 
 {
     const char *space = strchr(c->out, ' ');
 
-    test_check_int(code, c->code, c->code == code, "exit code", __FILE__, line);
-    if (out && !strstr(c->out, out))
-        test_fail(__FILE__, line, "standard output is \"%s\", not \"%s\"", c->out, out);
-    if (err ? !strstr(c->err, err) : *c->err != '\0')
-        test_fail(__FILE__, line, "standard error is \"%s\", not \"%s\"", c->err, err ? err : "");
+    command_check(c, code, out, err, __FILE__, line);
     if (space && strlen(space) == 26)
         snprintf(job, sizeof job, "%.24s", space + 1);
 }

@@ -4,16 +4,9 @@
 
 static char store[300]; /* of the running test */
 
-static void check(int line, const struct command *c, int code, const char *out, const char *err)
-{
-    test_check_int(code, c->code, c->code == code, "exit code", __FILE__, line);
-    if (out && !strstr(c->out, out))
-        test_fail(__FILE__, line, "standard output is \"%s\", not \"%s\"", c->out, out);
-    if (err ? !strstr(c->err, err) : *c->err != '\0')
-        test_fail(__FILE__, line, "standard error is \"%s\", not \"%s\"", c->err, err ? err : "");
-}
 #define ANSWERS(code, out, err, ...)                                                               \
-    check(__LINE__, command_run(TRUCE_CLI, store, NULL, __VA_ARGS__, NULL), code, out, err)
+    command_check(command_run(TRUCE_CLI, store, NULL, __VA_ARGS__, NULL), code, out, err,          \
+                  __FILE__, __LINE__)
 
 static void begin(void)
 {

@@ -109,3 +109,14 @@ pid_t command_start(const char *program, const char *store, ...)
     close(null);
     return child;
 }
+
+const struct command *command_check(const struct command *command, int code, const char *out,
+                                    const char *err, const char *file, int line)
+{
+    test_check_int(code, command->code, command->code == code, "exit code", file, line);
+    if (out && !strstr(command->out, out))
+        test_fail(file, line, "standard output is \"%s\", not \"%s\"", command->out, out);
+    if (err ? !strstr(command->err, err) : *command->err != '\0')
+        test_fail(file, line, "standard error is \"%s\", not \"%s\"", command->err, err ? err : "");
+    return command;
+}

@@ -16,6 +16,10 @@ struct command {
 const struct command *command_run(const char *program, const char *store, const char *input, ...)
     __attribute__((sentinel));
 
+/* It ended so, and standard output holds `out` (NULL: anything), standard error `err` (NULL: it is empty). */
+const struct command *command_check(const struct command *command, int code, const char *out,
+                                    const char *err, const char *file, int line);
+
 /* Starts the same and does not wait; what it prints is thrown away. */
 pid_t command_start(const char *program, const char *store, ...) __attribute__((sentinel));
 
