@@ -115,6 +115,8 @@
 #define TRANSFER_RESUME_MS      1800000             /* default */
 #define TRANSFER_KEEP_MS        INT64_C(2592000000) /* default */
 
+#define SWEEP_PASSED_BYTES      (4 * 1024 * 1024) /* _ids that one step of a round passes over */
+
 #define SYNC_RULES_MAX          100 /* of a store */
 #define SYNC_COPIES_MAX         32  /* fields of a rule */
 #define SYNC_NAME_MAX           100 /* bytes of a rule's name */

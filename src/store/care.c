@@ -4,10 +4,8 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/limits.h"
 #include "truce/sys/store.h"
-
-#define PASSED_BYTES_MAX                                                                           \
-    (4u * 1024 * 1024) /* 200,000 that cannot be mended; a filter has its limits */
 
 bson_value_t truce__document_id(const bson_t *document)
 {
@@ -156,7 +154,7 @@ truce_status truce__sweep_each(struct sweep *sweep, const char *collection, cons
             bson_destroy(found[i]);
         }
     } while (!status && count == most && walk.mended < sweep->batch &&
-             walk.passed.len < PASSED_BYTES_MAX);
+             walk.passed.len < SWEEP_PASSED_BYTES);
     if (count == most)
         sweep->report->more = true;
     bson_destroy(&walk.passed);
