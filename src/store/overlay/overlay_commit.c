@@ -89,10 +89,8 @@ static void find_gone(struct collection_part *part, struct differences *differen
 
 static bool same_field(const bson_t *a, const bson_t *b, const char *name, size_t length)
 {
-    struct value x = truce__value_field(truce__value_document(a), name, length);
-    struct value y = truce__value_field(truce__value_document(b), name, length);
-
-    return x.type == y.type && x.size == y.size && !memcmp(x.data, y.data, x.size);
+    return truce__value_identical(truce__value_field(truce__value_document(a), name, length),
+                                  truce__value_field(truce__value_document(b), name, length));
 }
 
 /* Does a field change that a unique index begins its way with? */
