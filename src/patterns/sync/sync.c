@@ -40,7 +40,6 @@
 #include "base/deadline.h"
 #include "base/room.h"
 #include "query/incoming.h"
-#include "store/reserved.h"
 
 truce_sync *truce_sync_new(truce_store *store, const truce_sync_options *options)
 {
@@ -120,18 +119,6 @@ truce_status truce_sync_settle(truce_sync *sync, const char *collection, const b
     return status;
 }
 
-static truce_status bring_up_by_all(struct sync_work *work, const char *collection,
-                                    const bson_t *document, bson_error_t *error)
-{
-    truce_status status = TRUCE_OK;
-
-    for (uint32_t i = 0; !status && i < work->rules->count; i++) {
-        if (!strcmp(work->rules->rules[i].dependent, collection))
-            status = truce__sync_bring_up(work, &work->rules->rules[i], document, error);
-    }
-    return status;
-}
-
 truce_status truce_sync_read(truce_sync *sync, const char *collection, const bson_value_t *id,
                              bson_t *document, bson_error_t *error)
 {
@@ -147,7 +134,7 @@ truce_status truce_sync_read(truce_sync *sync, const char *collection, const bso
         status = truce__journal_read(&work.worker, collection, id, document, error);
     }
     if (!status)
-        status = bring_up_by_all(&work, collection, document, error);
+        status = truce__sync_bring_up_by_all(&work, collection, document, error);
     if (!status && work.copies) {
         bson_destroy(document);
         status = truce__journal_read(&work.worker, collection, id, document, error);

@@ -72,6 +72,8 @@ struct value truce__sync_at(const bson_t *document, const char *path);
 bool truce__sync_reference(const struct sync_rule *rule, const bson_t *dependent, bson_value_t *id);
 /* 0: it has none. */
 int64_t truce__sync_revision(const bson_t *master);
+/* Of the master that a dependent's copies are of; -1: none is told. */
+int64_t truce__sync_copied(const struct sync_rule *rule, const bson_t *dependent);
 /* Of a change of the master; LIMIT: there is none after it. */
 truce_status truce__sync_next(const bson_t *master, int64_t least, int64_t *next,
                               bson_error_t *error);
@@ -130,6 +132,9 @@ truce_status truce__sync_settle(struct sync_work *work, const char *collection,
 /* One dependent by one rule, as its master is now. */
 truce_status truce__sync_bring_up(struct sync_work *work, const struct sync_rule *rule,
                                   const bson_t *dependent, bson_error_t *error);
+/* The same by every rule. */
+truce_status truce__sync_bring_up_by_all(struct sync_work *work, const char *collection,
+                                         const bson_t *dependent, bson_error_t *error);
 /* A fresh flag and a revision above `least`, on a master as it was read. *done false: it changed since. */
 truce_status truce__sync_touch(struct sync_work *work, const char *collection, const bson_t *master,
                                int64_t least, bool *done, bson_error_t *error);

@@ -52,6 +52,13 @@ int64_t truce__sync_revision(const bson_t *master)
                : 0;
 }
 
+int64_t truce__sync_copied(const struct sync_rule *rule, const bson_t *dependent)
+{
+    struct value copied = truce__sync_at(dependent, rule->copied);
+
+    return truce__value_is_integer(copied) ? truce__value_integer(copied) : -1;
+}
+
 truce_status truce__sync_next(const bson_t *master, int64_t least, int64_t *next,
                               bson_error_t *error)
 {

@@ -326,15 +326,15 @@ static truce_status read_all(truce_sync *sync, struct sync_rules **rules, bson_e
 
 /* ---- the handle's own copy of them ------------------------------------------------------------ */
 
-/* A fresh one takes the place of what there was; NULL: what there is is forgotten. */
-static void put(truce_sync *sync, struct sync_rules *fresh)
+/* Fresh ones, of a look at that time, take the place of what there was; NULL: what there is is forgotten. */
+static void put(truce_sync *sync, struct sync_rules *fresh, int64_t looked_ns)
 {
     struct sync_rules *before;
 
     pthread_mutex_lock(&sync->mutex);
     before = sync->rules;
     sync->rules = fresh;
-    sync->read_ns = truce__clock_monotonic_ns();
+    sync->read_ns = looked_ns;
     if (before && --before->holders)
         before = NULL;
     pthread_mutex_unlock(&sync->mutex);
@@ -368,10 +368,7 @@ truce_status truce__sync_rules(truce_sync *sync, struct sync_rules **rules, bson
     if (status)
         return status;
     (*rules)->holders = 2;
-    put(sync, *rules);
-    pthread_mutex_lock(&sync->mutex);
-    sync->read_ns = begun_ns; /* as old as the look, however long it took */
-    pthread_mutex_unlock(&sync->mutex);
+    put(sync, *rules, begun_ns);
     return TRUCE_OK;
 }
 
@@ -501,7 +498,7 @@ truce_status truce_sync_declare(truce_sync *sync, const truce_sync_rule *rule, b
     if (!status && !there)
         status = keep(sync, wanted, error);
     bson_destroy(wanted);
-    put(sync, NULL);
+    put(sync, NULL, 0);
     if (!status && !there)
         truce__clock_sleep_ms(rule->settle_ms ? rule->settle_ms : SYNC_SETTLE_MS);
     return status;
@@ -521,6 +518,6 @@ truce_status truce_sync_drop(truce_sync *sync, const char *name, bson_error_t *e
         status = truce__fail(TRUCE_NOT_FOUND, error, "there is no rule \"%s\"", name);
     truce_write_result_release(&result);
     bson_destroy(filter);
-    put(sync, NULL);
+    put(sync, NULL, 0);
     return status;
 }

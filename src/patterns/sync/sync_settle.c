@@ -260,31 +260,6 @@ static bool passed_on(const bson_t *seen, const bson_t *now, const char *flag)
     return seen->len > 5 && truce__sync_token(now, flag) && !truce__value_identical(one, other);
 }
 
-truce_status truce__sync_settle_master(struct sync_work *work, const char *collection,
-                                       const bson_value_t *id, bson_error_t *error)
-{
-    bson_t master, copied = BSON_INITIALIZER;
-    truce_status status = TRUCE_OK;
-    bool over = false, done;
-
-    for (int round = 0; !status && !over; round++) {
-        status = look(work, collection, id, SYNC_FLAG, round, &master, &over, error);
-        over = over || (!status && passed_on(&copied, &master, SYNC_FLAG));
-        if (!status && !over && !truce__sync_token(&master, SYNC_FLAG)) {
-            status = truce__sync_touch(work, collection, &master, 0, &done, error);
-        } else if (!status && !over) {
-            status = copy_all(work, collection, &master, error);
-            if (!status)
-                status = truce__sync_take_off(work, collection, &master, SYNC_FLAG, &over, error);
-            bson_destroy(&copied);
-            bson_copy_to(&master, &copied);
-        }
-        bson_destroy(&master);
-    }
-    bson_destroy(&copied);
-    return status;
-}
-
 /* ---- one dependent ---------------------------------------------------------------------------- */
 
 /* The master as it is, under a flag of truce's own if it has one. NOT_FOUND: there is none. */
@@ -312,12 +287,10 @@ static truce_status read_master(struct sync_work *work, const struct sync_rule *
 /* Does the dependent need nothing of that master? It has its revision, or a later one, or refers to another. */
 static bool is_up(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
 {
-    struct value copied = truce__sync_at(dependent, rule->copied),
-                 id = truce__value_field(truce__value_document(master), "_id", 3);
+    struct value id = truce__value_field(truce__value_document(master), "_id", 3);
 
     return !truce__value_equal(truce__sync_at(dependent, rule->reference), id) ||
-           (truce__value_is_integer(copied) &&
-            truce__value_integer(copied) >= truce__sync_revision(master));
+           truce__sync_copied(rule, dependent) >= truce__sync_revision(master);
 }
 
 truce_status truce__sync_bring_up(struct sync_work *work, const struct sync_rule *rule,
@@ -374,33 +347,75 @@ static truce_status mark(struct sync_work *work, const char *collection, const b
     return status;
 }
 
-truce_status truce__sync_settle_dependent(struct sync_work *work, const char *collection,
-                                          const bson_value_t *id, bson_error_t *error)
+truce_status truce__sync_bring_up_by_all(struct sync_work *work, const char *collection,
+                                         const bson_t *dependent, bson_error_t *error)
 {
-    bson_t dependent, checked = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; !status && i < work->rules->count; i++) {
+        if (!strcmp(work->rules->rules[i].dependent, collection))
+            status = truce__sync_bring_up(work, &work->rules->rules[i], dependent, error);
+    }
+    return status;
+}
+
+/* ---- flags ------------------------------------------------------------------------------------ */
+
+typedef truce_status flag_function(struct sync_work *work, const char *collection,
+                                   const bson_t *document, bson_error_t *error);
+
+struct flag {
+    const char *name;
+    flag_function *adopt, /* makes somebody else's a token (S3) */
+        *fulfil;          /* does what it asks for */
+};
+
+static truce_status adopt_master(struct sync_work *work, const char *collection,
+                                 const bson_t *master, bson_error_t *error)
+{
+    bool done;
+
+    return truce__sync_touch(work, collection, master, 0, &done, error);
+}
+
+/* Until the flag that was seen is off (S1, S5), or is somebody else's. */
+static truce_status settle(struct sync_work *work, const char *collection, const bson_value_t *id,
+                           const struct flag *flag, bson_error_t *error)
+{
+    bson_t document, fulfilled = BSON_INITIALIZER;
     truce_status status = TRUCE_OK;
     bool over = false;
 
     for (int round = 0; !status && !over; round++) {
-        status = look(work, collection, id, SYNC_UNCHECKED, round, &dependent, &over, error);
-        over = over || (!status && passed_on(&checked, &dependent, SYNC_UNCHECKED));
-        if (!status && !over && !truce__sync_token(&dependent, SYNC_UNCHECKED)) {
-            status = mark(work, collection, &dependent, error);
+        status = look(work, collection, id, flag->name, round, &document, &over, error);
+        over = over || (!status && passed_on(&fulfilled, &document, flag->name));
+        if (!status && !over && !truce__sync_token(&document, flag->name)) {
+            status = flag->adopt(work, collection, &document, error);
         } else if (!status && !over) {
-            for (uint32_t i = 0; !status && i < work->rules->count; i++) {
-                if (!strcmp(work->rules->rules[i].dependent, collection))
-                    status = truce__sync_bring_up(work, &work->rules->rules[i], &dependent, error);
-            }
+            status = flag->fulfil(work, collection, &document, error);
             if (!status)
-                status = truce__sync_take_off(work, collection, &dependent, SYNC_UNCHECKED, &over,
-                                              error);
-            bson_destroy(&checked);
-            bson_copy_to(&dependent, &checked);
+                status =
+                    truce__sync_take_off(work, collection, &document, flag->name, &over, error);
+            bson_destroy(&fulfilled);
+            bson_copy_to(&document, &fulfilled);
         }
-        bson_destroy(&dependent);
+        bson_destroy(&document);
     }
-    bson_destroy(&checked);
+    bson_destroy(&fulfilled);
     return status;
+}
+
+truce_status truce__sync_settle_master(struct sync_work *work, const char *collection,
+                                       const bson_value_t *id, bson_error_t *error)
+{
+    return settle(work, collection, id, &(struct flag){SYNC_FLAG, adopt_master, copy_all}, error);
+}
+
+truce_status truce__sync_settle_dependent(struct sync_work *work, const char *collection,
+                                          const bson_value_t *id, bson_error_t *error)
+{
+    return settle(work, collection, id,
+                  &(struct flag){SYNC_UNCHECKED, mark, truce__sync_bring_up_by_all}, error);
 }
 
 truce_status truce__sync_settle(struct sync_work *work, const char *collection,

@@ -127,18 +127,11 @@ static bool under_way(const bson_t *dependent, const bson_t *master)
     return bson_has_field(dependent, SYNC_UNCHECKED) || bson_has_field(master, SYNC_FLAG);
 }
 
-static int64_t revision_of(const struct sync_rule *rule, const bson_t *dependent)
-{
-    struct value copied = truce__sync_at(dependent, rule->copied);
-
-    return truce__value_is_integer(copied) ? truce__value_integer(copied) : 0;
-}
-
 /* Ahead of its master it would miss the next change, whatever it has. */
 static bool in_step(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
 {
     return truce__sync_equal(rule, dependent, master) &&
-           revision_of(rule, dependent) <= truce__sync_revision(master);
+           truce__sync_copied(rule, dependent) <= truce__sync_revision(master);
 }
 
 static void tell(const struct walk *walk, truce_sync_drift drift, const bson_t *dependent,
@@ -167,13 +160,12 @@ static void tell(const struct walk *walk, truce_sync_drift drift, const bson_t *
 static truce_status mend(const struct walk *walk, const bson_t *dependent, const bson_t *master,
                          bson_error_t *error)
 {
-    int64_t revision = revision_of(walk->rule, dependent);
+    int64_t revision = truce__sync_copied(walk->rule, dependent);
     bson_value_t id = truce__document_id(master);
-    bool done = true;
+    bool done;
     truce_status status;
 
-    if (revision < truce__sync_revision(master) ||
-        truce__sync_at(dependent, walk->rule->copied).type == VALUE_MISSING)
+    if (revision < truce__sync_revision(master))
         return truce__sync_bring_up(walk->work, walk->rule, dependent, error);
     status = truce__sync_touch(walk->work, walk->rule->master, master, revision, &done, error);
     return status ? status : truce__sync_settle_master(walk->work, walk->rule->master, &id, error);
@@ -216,8 +208,7 @@ static truce_status judge(const struct walk *walk, const bson_t *seen, bson_erro
 static bool is_behind(const struct walk *walk, const bson_t *dependent, const bson_t *master)
 {
     return !walk->rule->feeds &&
-           (truce__sync_at(dependent, walk->rule->copied).type == VALUE_MISSING ||
-            revision_of(walk->rule, dependent) < truce__sync_revision(master));
+           truce__sync_copied(walk->rule, dependent) < truce__sync_revision(master);
 }
 
 static truce_status differs(const struct walk *walk, struct page *page, uint32_t at,
