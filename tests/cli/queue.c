@@ -7,27 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "tests/support/command.h"
-#include "tests/support/test.h"
-
-static char store[300]; /* of the running test */
-static char job[64];    /* the id that was printed last */
-
-static void check(int line, const struct command *c, int code, const char *out, const char *err)
-{
-    const char *space = strchr(c->out, ' ');
-
-    command_check(c, code, out, err, __FILE__, line);
-    if (space && strlen(space) == 26)
-        snprintf(job, sizeof job, "%.24s", space + 1);
-}
-#define ANSWERS(code, out, err, ...)                                                               \
-    check(__LINE__, command_run(TRUCE_CLI, store, NULL, __VA_ARGS__, NULL), code, out, err)
-
-static void begin(void)
-{
-    snprintf(store, sizeof store, "%s/jobs.truce", test_directory());
-}
+#include "tests/support/jobs.h"
 
 #define DRAIN  "work", "--queue", "mail", "--drain"
 #define COUNTS "[{\"update\": \"effects\", \"id\": 1, \"with\": {\"$inc\": {\"n\": 1}}}]"

@@ -8,27 +8,7 @@
 
 #include "base/clock.h"
 #include "cli/work_answer.h"
-#include "tests/support/command.h"
-#include "tests/support/test.h"
-
-static char store[300]; /* of the running test */
-static char job[64];    /* the id that was printed last */
-
-static void check(int line, const struct command *c, int code, const char *out, const char *err)
-{
-    const char *space = strchr(c->out, ' ');
-
-    command_check(c, code, out, err, __FILE__, line);
-    if (space && strlen(space) == 26)
-        snprintf(job, sizeof job, "%.24s", space + 1);
-}
-#define ANSWERS(code, out, err, ...)                                                               \
-    check(__LINE__, command_run(TRUCE_CLI, store, NULL, __VA_ARGS__, NULL), code, out, err)
-
-static void begin(void)
-{
-    snprintf(store, sizeof store, "%s/jobs.truce", test_directory());
-}
+#include "tests/support/jobs.h"
 
 /* Beside the store; good until the next call. */
 static const char *path_of(const char *name)
@@ -294,8 +274,8 @@ TEST(a_job_that_is_cancelled_is_told)
     ANSWERS(0, "cancelled ", NULL, "queue", "cancel", job);
     waitpid(worker, NULL, 0); /* it ends by itself: its only job has ended */
     ANSWERS(0, "\"state\": \"cancelled\"", NULL, "queue", "show", job);
-    check(__LINE__, command_run("/bin/cat", NULL, NULL, path_of("seen"), NULL), 0,
-          "\"reason\": \"lost\"}", NULL);
+    command_check(command_run("/bin/cat", NULL, NULL, path_of("seen"), NULL), 0,
+                  "\"reason\": \"lost\"}", NULL, __FILE__, __LINE__);
 }
 
 /* Lets go when it has been seen to run. */

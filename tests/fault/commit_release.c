@@ -5,6 +5,7 @@
  */
 #include "base/clock.h"
 #include "tests/support/bank.h"
+#include "tests/support/hooked.h"
 #include "tests/support/no_sleep.h"
 #include "truce/sys/decorate.h"
 
@@ -12,8 +13,6 @@
 
 #define ENTRIES 2
 
-static const truce_store_ops *plain_ops;
-static truce_store_ops hooked_ops;
 static const char *entries[ENTRIES]; /* plain writes of "a" */
 static int enter_at[ENTRIES];        /* before which call; 0: never */
 static bool landed[ENTRIES];         /* there was a document */
@@ -42,31 +41,6 @@ static void before_call(truce_store *store)
         bson_destroy(update);
         bson_destroy(filter);
     }
-}
-
-static truce_status hooked_find(truce_store *store, const char *collection, const bson_t *filter,
-                                const truce_find_options *options, truce_cursor **cursor,
-                                bson_error_t *error)
-{
-    before_call(store);
-    return plain_ops->find(store, collection, filter, options, cursor, error);
-}
-
-static truce_status hooked_bulk(truce_store *store, const truce_write *writes, size_t count,
-                                const truce_bulk_options *options, truce_write_outcome *outcomes,
-                                bson_error_t *error)
-{
-    before_call(store);
-    return plain_ops->bulk(store, writes, count, options, outcomes, error);
-}
-
-static truce_status hooked_modify(truce_store *store, const char *collection, const bson_t *filter,
-                                  const bson_t *update, const truce_modify_options *options,
-                                  bson_t *document, truce_write_result *result, bson_error_t *error)
-{
-    before_call(store);
-    return plain_ops->find_and_modify(store, collection, filter, update, options, document, result,
-                                      error);
 }
 
 /* ---- one run ----------------------------------------------------------------------------------- */
@@ -112,11 +86,7 @@ static void open_patient(struct patient *patient, uint32_t lacks)
     insert_json(patient->below, "things", "{'_id': 'a', 'n': 0, 'd': {'e': 0}}");
     CHECK_OK(truce_index_create(patient->below, "things", index, &error), error);
     bson_destroy(index);
-    plain_ops = patient->below->ops;
-    hooked_ops = *plain_ops;
-    hooked_ops.find = hooked_find;
-    hooked_ops.bulk = hooked_bulk;
-    hooked_ops.find_and_modify = hooked_modify;
+    hooked_make(patient->below, before_call);
     patient->below->ops = &hooked_ops;
     patient->inner = truce_fault_wrap(patient->below, &(truce_fault_options){0});
     patient->store = truce_fault_wrap(patient->inner, &(truce_fault_options){0});

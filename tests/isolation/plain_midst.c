@@ -5,6 +5,7 @@
  * that comes then, and tells so (`truce check`). Nothing of a plain write is ever lost without a word.
  */
 #include "base/assert.h"
+#include "tests/support/hooked.h"
 #include "tests/support/masked.h"
 #include "tests/support/test.h"
 #include "tests/support/tutorial.h"
@@ -16,8 +17,6 @@ struct plain {
     const char *collection, *filter, *update;
 };
 
-static const truce_store_ops *plain_ops;
-static truce_store_ops hooked_ops;
 static const struct plain *intruder;
 static int calls, enter_at; /* enter_at 0: nobody */
 static bool inside;
@@ -44,31 +43,6 @@ static void before_call(truce_store *store)
     inside = false;
 }
 
-static truce_status hooked_find(truce_store *store, const char *collection, const bson_t *filter,
-                                const truce_find_options *options, truce_cursor **cursor,
-                                bson_error_t *error)
-{
-    before_call(store);
-    return plain_ops->find(store, collection, filter, options, cursor, error);
-}
-
-static truce_status hooked_bulk(truce_store *store, const truce_write *writes, size_t count,
-                                const truce_bulk_options *options, truce_write_outcome *outcomes,
-                                bson_error_t *error)
-{
-    before_call(store);
-    return plain_ops->bulk(store, writes, count, options, outcomes, error);
-}
-
-static truce_status hooked_modify(truce_store *store, const char *collection, const bson_t *filter,
-                                  const bson_t *update, const truce_modify_options *options,
-                                  bson_t *document, truce_write_result *result, bson_error_t *error)
-{
-    before_call(store);
-    return plain_ops->find_and_modify(store, collection, filter, update, options, document, result,
-                                      error);
-}
-
 static truce_status hooked_rewrite(truce_store *store, truce_rewrite *rewrite, bson_error_t *error)
 {
     before_call(store);
@@ -82,11 +56,7 @@ static truce_store *open_store(uint32_t lacks, truce_store **below)
     bson_error_t error;
 
     CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error);
-    plain_ops = store->ops;
-    hooked_ops = *plain_ops;
-    hooked_ops.find = hooked_find;
-    hooked_ops.bulk = hooked_bulk;
-    hooked_ops.find_and_modify = hooked_modify;
+    hooked_make(store, before_call);
     hooked_ops.rewrite = plain_ops->rewrite ? hooked_rewrite : NULL;
     inside = true;
     enter_at = calls = 0;
