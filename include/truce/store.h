@@ -151,7 +151,8 @@ typedef struct truce_write_options {
     bool pipeline;               /* `update` is an array of aggregation stages */
     const bson_t *array_filters; /* array of conditions for $[identifier] */
     const bson_t *hint;
-    bool relaxed; /* do not wait for the disk */
+    bool relaxed;     /* do not wait for the disk */
+    bool unvalidated; /* pass by the collection's validator; a server may want a role for that */
     uint32_t
         deadline_ms; /* for waiting and working; 0: the store's for waiting, and no end of work */
     uint64_t reserved[4]; /* zeros */
@@ -197,6 +198,7 @@ typedef struct truce_modify_options {
     bool remove;     /* `update` is NULL */
     bool return_new; /* the document after the change, not before */
     bool upsert, pipeline, relaxed;
+    bool unvalidated; /* as of truce_write_options */
     const bson_t *array_filters;
     uint32_t deadline_ms;
     uint64_t reserved[4]; /* zeros */

@@ -22,7 +22,8 @@
  *                      plain writer brought an old copy back
  *   missing-document   a decided commit owes a change to a document that is gone   by hand
  *   blocked            a decided commit reserved a unique value, and a plain       by hand
- *                      writer took it all the same: the release is refused
+ *                      writer took it all the same: the release is refused; or a
+ *                      validator came since that the user may not pass by
  *   displaced          a plain write stood in the way of a decided commit: what     by hand
  *                      one of the two lost is kept in `truce_displaced`
  *   stale-keys         `_keys` is not what the document's unique values say: a     write it
@@ -34,6 +35,7 @@
 struct inspector {
     struct check *check;
     struct worker worker; /* for repairs */
+    bool blocked;         /* the commit that is looked at, and it was told */
 };
 
 static truce_status find_commit(struct inspector *by, const bson_oid_t *id, bson_t *commit,
@@ -255,13 +257,30 @@ static truce_status check_blocked(struct inspector *by, const bson_t *post, cons
         status = truce__journal_after(id, post, &document, &entry->after, error);
         entry->after_found = !bson_empty(&entry->after);
     }
-    if (!status && truce__unique_holder(&commit, entry, &held, &taken) == TRUCE_DUPLICATE)
+    if (!status && truce__unique_holder(&commit, entry, &held, &taken) == TRUCE_DUPLICATE) {
+        by->blocked = true;
         truce__check_tell(by->check, &finding, false);
+    }
     bson_destroy(&held);
     bson_destroy(&document);
     bson_destroy(&filter);
     truce__entry_free(entry);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* The repair was refused, and not for a unique value. */
+static void tell_refused(struct inspector *by, const bson_oid_t *id, const bson_value_t *target,
+                         const bson_error_t *why)
+{
+    struct finding finding = {.rule = "blocked",
+                              .collection = COMMITS,
+                              .commit = id,
+                              .id = target,
+                              .text = why->message,
+                              .repair = "none: sweep as a user who may pass by validators, or "
+                                        "change the validator"};
+
+    truce__check_tell(by->check, &finding, false);
 }
 
 static truce_status check_state(struct inspector *by, const bson_t *commit, const bson_oid_t *id,
@@ -271,6 +290,7 @@ static truce_status check_state(struct inspector *by, const bson_t *commit, cons
     bool pending = state && !strcmp(state, "pending");
     bson_value_t target = truce__document_id(commit);
     struct finding finding = {.collection = COMMITS, .commit = id, .id = &target};
+    bson_error_t why = {0};
     truce_status status = TRUCE_OK;
 
     if (!state || (!pending && strcmp(state, "committed") != 0) ||
@@ -280,12 +300,17 @@ static truce_status check_state(struct inspector *by, const bson_t *commit, cons
     finding.text = pending ? "the commit is pending though its lease is over: its owner is gone"
                            : "the commit was decided but not brought to its end";
     finding.repair = pending ? "undo the commit" : "release its documents and mark it done";
+    by->blocked = false;
     if (!pending)
-        status = each_post(by, commit, id, check_missing, error);
+        status = each_post(by, commit, id, check_missing, &why);
     if (!status && !pending)
-        status = each_post(by, commit, id, check_blocked, error);
+        status = each_post(by, commit, id, check_blocked, &why);
     if (!status && by->check->repair)
-        status = mend(by, commit, id, pending, error);
+        status = mend(by, commit, id, pending, &why);
+    if (status == TRUCE_LOCKED && !by->blocked)
+        tell_refused(by, id, &target, &why);
+    else if (status && error)
+        *error = why;
     truce__check_tell(by->check, &finding, by->check->repair && !status);
     return status == TRUCE_LOCKED ? TRUCE_OK : status; /* blocked, which was told */
 }

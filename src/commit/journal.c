@@ -50,8 +50,9 @@
  *       that the commit depends on was as it was read, at one moment. A document that is missing
  *       has no revision, so at most one missing one is looked at, and first; others are held by
  *       stubs.
- *   J7  After the decision nothing can fail: changes were applied in memory, sizes and index keys
- *       checked, uniquely indexed values reserved by the stub, or in `_keys` (unique.c).
+ *   J7  After the decision nothing can fail: changes were applied in memory, sizes, index keys and the
+ *       validator checked (validated.c), uniquely indexed values reserved by the stub, or in `_keys`
+ *       (unique.c).
  *   J8  After a decide without an answer, a missing commit tells nothing: TRUCE_UNKNOWN.
  *   J9  Where a power cut takes the end of what was written and nothing else (TRUCE_CAN_KEEP_ORDER),
  *       only the decision and `done` wait for the disk, and bring everything before them to it: what

@@ -6,6 +6,7 @@
 #include "commit/memo.h"
 #include "commit/shadow.h"
 #include "commit/unique.h"
+#include "commit/validated.h"
 
 /*
  * Step 2 of the journal: taking documents. One find-and-modify sets the intent, or the insert of a stub puts
@@ -28,7 +29,10 @@ truce_status truce__owner_can_be(const struct owner *owner, const struct entry *
                 truce__entry_show(entry, text, sizeof text), size, TRUCE_DOCUMENT_BYTES_MAX);
         status = truce__document_check(&entry->after, "document", error);
     }
-    return status ? status : truce__unique_check(owner->commit->store, entry, error);
+    if (!status)
+        status = truce__unique_check(owner->commit->store, entry, error);
+    return status ? status
+                  : truce__validator_lets(owner->commit->store, entry, &owner->commit->id, error);
 }
 
 /* What came back from the prepare is the base of a blind entry, and must be that of a known one. */
@@ -208,9 +212,20 @@ static truce_status who_has_it(struct owner *owner, struct entry *entry, bson_er
     return status;
 }
 
+static truce_status insert_stub(struct owner *owner, struct entry *entry, const bson_t *stub,
+                                bson_error_t *error)
+{
+    truce_bulk_options options = {.relaxed = truce__worker_relaxed_step(owner->worker)};
+    truce_write write = {
+        .kind = TRUCE_WRITE_INSERT, .collection = entry->collection, .document = stub};
+    truce_write_outcome outcome;
+
+    entry->sent = true;
+    return truce__validator_pass(owner->commit->store, &write, &options, &outcome, error);
+}
+
 static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
-    truce_write_options options = {.relaxed = truce__worker_relaxed_step(owner->worker)};
     truce_status status = truce__owner_can_be(owner, entry, error);
     bson_t stub = BSON_INITIALIZER;
 
@@ -220,8 +235,7 @@ static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_
     }
     entry->stub = true;
     while (!status && !entry->prepared) {
-        entry->sent = true;
-        status = truce_insert(owner->commit->store, entry->collection, &stub, &options, error);
+        status = insert_stub(owner, entry, &stub, error);
         if (!status)
             entry->prepared = true;
         else if (truce__unanswered(status))

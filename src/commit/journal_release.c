@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "commit/shadow.h"
+#include "commit/validated.h"
 #include "query/update/update.h"
 #include "truce/sys/store.h"
 
@@ -143,6 +144,19 @@ static truce_status blocked(const bson_oid_t *commit, const char *collection, bs
                        hex, collection);
 }
 
+static truce_status denied(const bson_oid_t *commit, const char *collection,
+                           const bson_error_t *reason, bson_error_t *error)
+{
+    char hex[25];
+
+    bson_oid_to_string(commit, hex);
+    return truce__fail(TRUCE_LOCKED, error,
+                       "commit %s is decided, but a validator that came later refuses its change "
+                       "in \"%.60s\", and the server does not let this user pass by it "
+                       "(bypassDocumentValidation): %.160s",
+                       hex, collection, reason->message);
+}
+
 /* ---- telling -------------------------------------------------------------------------------- */
 
 /* At once and by whoever releases, because anybody may mark the commit done. */
@@ -186,7 +200,7 @@ truce_status truce__journal_write_same(struct worker *worker, const bson_oid_t *
     write.exact = truce__filter_whole(worker->store, entry, seen, &filter);
     BSON_APPEND_OID(&filter, "_intent.c", commit);
     write.filter = &filter;
-    status = truce_bulk(worker->store, &write, 1, &options, &outcome, error);
+    status = truce__validator_pass(worker->store, &write, &options, &outcome, error);
     *done = !status && outcome.result.matched + outcome.result.removed > 0;
     truce_write_result_release(&outcome.result);
     bson_destroy(&filter);
@@ -246,9 +260,9 @@ static truce_status write_over(struct release *release, bson_error_t *error)
     truce_modify_options options = {.relaxed = truce__worker_relaxed_step(release->worker),
                                     .remove = release->remove};
     bson_t before;
-    truce_status status = truce_find_and_modify(
+    truce_status status = truce__validator_pass_modify(
         release->worker->store, release->collection, &release->filter,
-        release->remove ? NULL : &release->write, &options, &before, NULL, &release->reason);
+        release->remove ? NULL : &release->write, &options, &before, &release->reason);
 
     release->worker->did += !status;
     if (!status && !release->noted && truce__journal_was_changed(release->post, &before))
@@ -336,7 +350,9 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
         status = TRUCE_OK;
     if (status == TRUCE_DUPLICATE)
         status = blocked(commit, release.collection, error);
-    if (!strcmp(release.op, "set") && (status == TRUCE_INVALID || status == TRUCE_LIMIT))
+    if (truce__validator_refused(status, &release.reason)) /* V3 */
+        status = denied(commit, release.collection, &release.reason, error);
+    else if (!strcmp(release.op, "set") && (status == TRUCE_INVALID || status == TRUCE_LIMIT))
         status = truce__journal_force(worker, commit, post, &release.reason, error);
     end(&release);
     return status;

@@ -5,6 +5,7 @@
 #include "base/field.h"
 #include "commit/counters.h"
 #include "commit/shadow.h"
+#include "commit/validated.h"
 #include "truce/sys/store.h"
 
 /*
@@ -102,18 +103,21 @@ static truce_status strip_intent(struct worker *worker, const char *collection,
                                  const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
                                  bool *matched, bson_error_t *error)
 {
-    truce_write_options options = step_options(worker);
-    truce_write_result result = {0};
+    truce_bulk_options options = {.relaxed = truce__worker_relaxed_step(worker)};
+    truce_write write = {.kind = TRUCE_WRITE_UPDATE, .collection = collection};
+    truce_write_outcome outcome;
     truce_status status;
     bson_t filter, *update;
 
     truce__filter_intent(id, commit, &filter);
     BCON_APPEND(&filter, "_intent.new", "{", "$exists", BCON_BOOL(false), "}");
     update = strip_update(keys);
-    status = truce_update(worker->store, collection, &filter, update, &options, &result, error);
-    *matched = !status && result.matched > 0;
+    write.filter = &filter;
+    write.document = update;
+    status = truce__validator_pass(worker->store, &write, &options, &outcome, error);
+    *matched = !status && outcome.result.matched > 0;
     worker->did += *matched;
-    truce_write_result_release(&result);
+    truce_write_result_release(&outcome.result);
     bson_destroy(update);
     bson_destroy(&filter);
     return status;

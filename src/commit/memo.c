@@ -20,9 +20,9 @@
 struct collection {
     struct collection *next;
     char *name;
-    bool intents;    /* its index on _intent is there */
-    bool keyed;      /* among its indexes is the unique one on `_keys` */
-    bson_t *indexes; /* as read at: */
+    bool intents;                /* its index on _intent is there */
+    bool keyed;                  /* among its indexes is the unique one on `_keys` */
+    bson_t *indexes, *validator; /* as read at: */
     int64_t indexes_at_ns;
 };
 
@@ -54,6 +54,7 @@ static void free_memo(struct truce_memo *base)
 
         memo->collections = gone->next;
         bson_destroy(gone->indexes);
+        bson_destroy(gone->validator);
         bson_free(gone->name);
         bson_free(gone);
     }
@@ -184,11 +185,25 @@ static bool is_keyed(const bson_t *indexes)
     return false;
 }
 
+/* {} if the store does not tell: the validator is then what the writes meet. */
+static truce_status ask_validator(truce_store *store, const char *name, bson_t *validator,
+                                  bson_error_t *error)
+{
+    truce_status status = TRUCE_UNKNOWN;
+
+    bson_init(validator);
+    for (int i = 0; store->ops->validator && i < TRIES && status == TRUCE_UNKNOWN; i++) {
+        bson_destroy(validator);
+        status = store->ops->validator(store, name, validator, error);
+    }
+    return truce__unanswered(status) && store->ops->validator ? status : TRUCE_OK;
+}
+
 static truce_status load(truce_store *store, const char *name, bson_error_t *error)
 {
     struct collection *collection;
     truce_status status = TRUCE_UNKNOWN;
-    bson_t indexes = BSON_INITIALIZER;
+    bson_t indexes = BSON_INITIALIZER, validator = BSON_INITIALIZER;
 
     for (int i = 0; i < TRIES && status == TRUCE_UNKNOWN; i++) {
         bson_destroy(&indexes);
@@ -196,21 +211,27 @@ static truce_status load(truce_store *store, const char *name, bson_error_t *err
     }
     if (status == TRUCE_NOT_FOUND) /* no collection: no indexes */
         status = TRUCE_OK;
+    if (!status && !(store->capabilities & TRUCE_CAN_COMPARE))
+        status = ask_validator(store, name, &validator, error);
     if (!status) {
         pthread_mutex_lock(&lock);
         collection = collection_of(store, name);
         bson_destroy(collection->indexes);
+        bson_destroy(collection->validator);
         collection->indexes = bson_copy(&indexes);
+        collection->validator = bson_copy(&validator);
         collection->keyed = is_keyed(&indexes);
         collection->indexes_at_ns = truce__clock_monotonic_ns();
         pthread_mutex_unlock(&lock);
     }
+    bson_destroy(&validator);
     bson_destroy(&indexes);
     return status;
 }
 
-/* *fresh: then it was taken over from what is known: *keyed, and the list unless NULL. */
-static void recall(truce_store *store, const char *name, bool *fresh, bool *keyed, bson_t *indexes)
+/* *fresh: then it was taken over from what is known: *keyed, and the list and the validator unless NULL. */
+static void recall(truce_store *store, const char *name, bool *fresh, bool *keyed, bson_t *indexes,
+                   bson_t *validator)
 {
     struct collection *collection;
 
@@ -220,6 +241,8 @@ static void recall(truce_store *store, const char *name, bool *fresh, bool *keye
     *keyed = collection->keyed;
     if (*fresh && indexes)
         bson_copy_to(collection->indexes, indexes);
+    if (*fresh && validator)
+        bson_copy_to(collection->validator, validator);
     pthread_mutex_unlock(&lock);
 }
 
@@ -230,7 +253,7 @@ truce_status truce__memo_indexes(truce_store *store, const char *name, bson_t *i
     bool fresh, keyed;
 
     for (;;) { /* again only if the list gets old between two lines */
-        recall(store, name, &fresh, &keyed, indexes);
+        recall(store, name, &fresh, &keyed, indexes, NULL);
         if (fresh)
             return TRUCE_OK;
         status = load(store, name, error);
@@ -247,11 +270,31 @@ truce_status truce__memo_keyed(truce_store *store, const char *name, bool *keyed
     truce_status status = TRUCE_OK;
     bool fresh;
 
-    recall(store, name, &fresh, keyed, NULL);
+    recall(store, name, &fresh, keyed, NULL, NULL);
     if (fresh)
         return TRUCE_OK;
     status = load(store, name, error);
-    recall(store, name, &fresh, keyed, NULL);
+    recall(store, name, &fresh, keyed, NULL, NULL);
+    return status;
+}
+
+truce_status truce__memo_validator(truce_store *store, const char *name, bson_t *validator,
+                                   bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool fresh, keyed;
+
+    if (store->capabilities & TRUCE_CAN_COMPARE) /* in this process: a look is cheap */
+        return ask_validator(store, name, validator, error);
+    for (;;) {
+        recall(store, name, &fresh, &keyed, NULL, validator);
+        if (fresh)
+            return TRUCE_OK;
+        status = load(store, name, error);
+        if (status)
+            break;
+    }
+    bson_init(validator);
     return status;
 }
 

@@ -15,6 +15,11 @@ truce_status truce__memo_commits(truce_store *store, bson_error_t *error);
 truce_status truce__memo_indexes(truce_store *store, const char *collection, bson_t *indexes,
                                  bson_error_t *error);
 
+/* The collection's validator (sys/store.h): as it stands, or as a server had it some seconds ago. {}: none, or not
+ * known. `validator` is always initialised. */
+truce_status truce__memo_validator(truce_store *store, const char *collection, bson_t *validator,
+                                   bson_error_t *error);
+
 /* *keyed: the collection has a unique index on `_keys` (unique.c); not older than a few seconds */
 truce_status truce__memo_keyed(truce_store *store, const char *collection, bool *keyed,
                                bson_error_t *error);

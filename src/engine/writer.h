@@ -61,6 +61,7 @@ struct writer {
     struct key_change keys[TRUCE_INDEXES_MAX];
     struct arena arena;
     struct buffer key, body; /* of a look into the cache */
+    bool unvalidated;        /* validators let it pass */
 
     void (*after_commit)(void *arg, int wal_pages);
     void *arg;

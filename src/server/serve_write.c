@@ -132,7 +132,7 @@ static truce_status write_all(struct call *call, const truce_write *writes, uint
 /* ---- the three commands --------------------------------------------------------------------- */
 
 struct write_command {
-    bool ordered;
+    bool ordered, unvalidated;
 };
 
 static const struct field write_fields[] = {
@@ -140,7 +140,7 @@ static const struct field write_fields[] = {
     {"documents", FIELD_IGNORED, 0},
     {"updates", FIELD_IGNORED, 0},
     {"deletes", FIELD_IGNORED, 0},
-    {"bypassDocumentValidation", FIELD_IGNORED, 0},
+    {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct write_command, unvalidated)},
     {"let", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 
@@ -167,6 +167,7 @@ static truce_status run(struct call *call, const char *name, read_statement read
     for (uint32_t i = 0; i < statements.count && !status; i++) {
         writes[i].collection = place;
         status = read(call, statements.all[i], &writes[i], error);
+        writes[i].options.unvalidated = command.unvalidated;
     }
     if (!status)
         status = write_all(call, writes, statements.count, command.ordered, reply, error);
@@ -275,7 +276,7 @@ truce_status serve_delete(struct call *call, bson_t *reply, bson_error_t *error)
 struct modify {
     const bson_t *query, *sort, *fields, *array_filters, *hint;
     struct either update;
-    bool remove, new, upsert;
+    bool remove, new, upsert, unvalidated;
 };
 
 static const struct field modify_fields[] = {
@@ -288,7 +289,7 @@ static const struct field modify_fields[] = {
     {"remove", FIELD_FLAG, offsetof(struct modify, remove)},
     {"new", FIELD_FLAG, offsetof(struct modify, new)},
     {"upsert", FIELD_FLAG, offsetof(struct modify, upsert)},
-    {"bypassDocumentValidation", FIELD_IGNORED, 0},
+    {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct modify, unvalidated)},
     {"collation", FIELD_PLAIN, 0},
     {"let", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
@@ -343,6 +344,7 @@ truce_status serve_find_and_modify(struct call *call, bson_t *reply, bson_error_
                                      .upsert = modify.upsert,
                                      .pipeline = modify.update.is_array,
                                      .relaxed = call->relaxed,
+                                     .unvalidated = modify.unvalidated,
                                      .array_filters = modify.array_filters,
                                      .deadline_ms = call->deadline_ms};
     status = truce_find_and_modify(call->store, place, modify.query ? modify.query : &all,

@@ -70,3 +70,62 @@ TEST(who_wants_a_transaction_is_told_at_once_that_it_cannot_guard)
 {
     check(TRUCE_MECHANISM_NATIVE, TRUCE_INVALID, 0);
 }
+
+/* ---- a validator that the store tells of, and does not keep to ------------------------------------ */
+
+static const char *rules;
+
+static truce_status tell_rules(truce_store *store, const char *collection, bson_t *validator,
+                               bson_error_t *error)
+{
+    bson_t *told = test_bson(collection[0] == 'a' ? rules : "{}");
+
+    (void)store;
+    (void)error;
+    bson_copy_to(told, validator);
+    bson_destroy(told);
+    return TRUCE_OK;
+}
+
+/* With a name it is added to both, with none only "b" is changed. */
+static truce_status change(const char *told, const char *name)
+{
+    truce_store *store = open_setting(&settings[0]);
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL};
+    truce_store_ops ops = *store->ops;
+    truce_commit *commit = NULL;
+    bson_error_t error = {0};
+    truce_status status;
+
+    rules = told;
+    ops.validator = tell_rules;
+    store->ops = &ops;
+    insert_json(store, "accounts", "{'_id': 'a', 'n': 1}");
+    insert_json(store, "accounts", "{'_id': 'b', 'n': 'x'}");
+    CHECK_OK(truce_commit_begin(store, &options, &commit, &error), error);
+    if (name)
+        CHECK_OK(add_update(commit, "accounts", "a", NULL, name, &error), error);
+    CHECK_OK(add_update(commit, "accounts", "b", NULL, "{'$set': {'m': 1}}", &error), error);
+    status = truce_commit_apply(commit, &error);
+    CHECK_INT(count_json(store, "accounts", "{'m': 1}"), ==, status ? 0 : 1);
+    truce_commit_free(commit);
+    truce_store_close(store);
+    return status;
+}
+
+TEST(what_stood_against_a_validator_may_be_changed_where_the_store_lets_it)
+{
+    CHECK_INT(change("{'n': {'$type': 'number'}}", NULL), ==, TRUCE_OK);
+    CHECK_INT(change("{'n': {'$type': 'number'}}", "{'$set': {'n': 2}}"), ==, TRUCE_OK);
+    CHECK_INT(change("{'n': {'$type': 'number'}}", "{'$set': {'n': 'y'}}"), ==, TRUCE_INVALID);
+}
+
+TEST(a_validator_that_truce_does_not_understand_is_left_to_the_store)
+{
+    CHECK_INT(change("{'n': {'$geoWithin': 1}}", "{'$set': {'n': 2}}"), ==, TRUCE_OK);
+}
+
+TEST(a_validator_that_allows_no_revision_is_told_before_the_decision)
+{
+    CHECK_INT(change("{'_rev': {'$exists': false}}", "{'$set': {'n': 2}}"), ==, TRUCE_INVALID);
+}

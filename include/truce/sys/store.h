@@ -31,7 +31,7 @@ enum {
                                          writes, never one before a write that it leaves */
     TRUCE_CAN_REWRITE = 1 << 11,    /* rewrite */
     TRUCE_CAN_COMPARE = 1 << 12,    /* `exact` of a write */
-    TRUCE_CAN_CHECK = 1 << 14,      /* checks of a bulk, and validator */
+    TRUCE_CAN_CHECK = 1 << 14,      /* checks of a bulk */
     TRUCE_IS_VIEW =
         1 << 13, /* not what it can do, but what it is: of one moment (truce/snapshot.h) */
 };
@@ -140,8 +140,8 @@ typedef struct truce_store_ops {
      * the stores there are. What cannot be told is left out, or said: {refused: sentence, code}. NULL:
      * nothing. */
     truce_status (*facts)(truce_store *store, bson_t *facts, bson_error_t *error);
-    /* Only with TRUCE_CAN_CHECK: what stands as validator of the collection; {}: nothing, or there is no
-     * such collection. Always initialised. */
+    /* What the collection's validator refuses, as a filter; {}: nothing is refused, or there is no
+     * such collection. Always initialised. NULL: it is not known; never with TRUCE_CAN_CHECK. */
     truce_status (*validator)(truce_store *store, const char *collection, bson_t *validator,
                               bson_error_t *error);
     /* For a store that wraps others: passes truce_interrupt (true) and truce_resume on. As these it may

@@ -217,7 +217,7 @@ static truce_status validate(const struct change *change, bson_error_t *error)
 {
     const struct collection *collection = change->collection;
 
-    if (!collection->validator || !change->after)
+    if (!collection->validator || !change->after || change->writer->unvalidated)
         return TRUCE_OK;
     return truce__validator_test(collection->validator, collection->name, truce__clock_wall_ms(),
                                  change->after, error);

@@ -137,11 +137,13 @@ static truce_status run_modify(struct write_op *base, struct writer *writer, bso
 
     if (status)
         return status;
+    writer->unvalidated = modify->options->unvalidated;
     status = find(modify, writer, &gather);
     if (!status)
         status = gather.count ? change_found(modify, writer, &gather.items[0])
                               : change_missing(modify, writer);
     truce__gather_release(&gather);
+    writer->unvalidated = false;
     modify->status = status;
     if (truce__documents_failed(status)) {
         *error = modify->error;

@@ -176,10 +176,12 @@ static truce_status run_write(struct bulk *bulk, struct writer *writer, size_t n
     struct step step = {bulk, writer, write, compiled, &outcome->result, &outcome->error};
     truce_status status = compiled->status;
 
+    writer->unvalidated = write->options.unvalidated;
     if (status)
         outcome->error = compiled->error;
     else
         status = do_write[write->kind](&step);
+    writer->unvalidated = false;
     if (!status && bulk->options->atomic)
         status = check_found(write, &outcome->result, &outcome->error);
     outcome->status = status;

@@ -331,6 +331,14 @@ static truce_status facts(truce_store *store, bson_t *facts, bson_error_t *error
     return inner->ops->facts ? inner->ops->facts(inner, facts, error) : TRUCE_OK;
 }
 
+static truce_status validator(truce_store *store, const char *collection, bson_t *validator,
+                              bson_error_t *error)
+{
+    truce_store *inner = decorator_of(store)->inner;
+
+    return inner->ops->validator(inner, collection, validator, error);
+}
+
 static truce_status examine(truce_store *store, bool repair,
                             void (*tell)(const bson_t *finding, void *arg), void *arg,
                             bson_error_t *error)
@@ -393,6 +401,7 @@ static const truce_store_ops decorator_ops = {
     .wait = wait_for_change,
     .settle = settle,
     .facts = facts,
+    .validator = validator,
     .examine = examine,
     .compact = compact,
     .interrupt = interrupt,
@@ -410,6 +419,8 @@ void truce__decorator_init(struct decorator *decorator, const struct decorator_k
     decorator->ops.scheme = inner->ops->scheme;
     if (!inner->ops->snapshot)
         decorator->ops.snapshot = NULL;
+    if (!inner->ops->validator)
+        decorator->ops.validator = NULL;
     if (!inner->ops->compact)
         decorator->ops.compact = NULL;
     decorator->base = (truce_store){

@@ -6,7 +6,7 @@
  *
  * Every call becomes a struct decorated_call, whatever its verb, and goes to the one function of the decorator's
  * kind. That function runs it on the inner store (truce__decorated_run), once or not at all, and answers it.
- * Not asked about: settling, facts, examining, compacting, counters, interrupting and closing, which go straight through.
+ * Not asked about: settling, facts, validators, examining, compacting, counters, interrupting and closing, which go straight through.
  *
  * The store has the inner one's name and capabilities, but for TRUCE_CAN_CHECK. It takes over the inner store, and closes it with itself.
  */

@@ -223,6 +223,22 @@ static truce_status collection_validate(truce_store *base, const char *name,
     return status;
 }
 
+static truce_status validator_of(truce_store *base, const char *name, bson_t *validator,
+                                 bson_error_t *error)
+{
+    struct memory_store *store = (struct memory_store *)base;
+    const struct memory_collection *collection;
+
+    (void)error;
+    bson_init(validator);
+    pthread_mutex_lock(&store->mutex);
+    collection = truce__memory_find(store, name);
+    if (collection && collection->validator)
+        bson_concat(validator, truce__match_filter(collection->validator));
+    pthread_mutex_unlock(&store->mutex);
+    return TRUCE_OK;
+}
+
 static void describe_collection(const struct memory_collection *collection, bson_t *description)
 {
     int64_t bytes = 0;
@@ -442,6 +458,7 @@ static const truce_store_ops memory_ops = {
     .collection_validate = collection_validate,
     .collection_list = collection_list,
     .wait = wait_for_change,
+    .validator = validator_of,
     .snapshot = take_snapshot,
 };
 

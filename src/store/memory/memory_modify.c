@@ -106,6 +106,7 @@ truce_status truce__memory_find_and_modify(truce_store *base, const char *name,
     bson_init(document);
     *result = (truce_write_result){0};
     truce__memory_writing_begin(&writing, base, options->deadline_ms);
+    writing.unvalidated = options->unvalidated;
     status = modifying_compile(&modifying, filter, update, options, error);
     query.match = modifying.match;
     query.context = &writing.context;

@@ -91,6 +91,15 @@ void truce__memory_writing_end(struct writing *writing)
 
 /* ---- single documents ----------------------------------------------------------------------- */
 
+static truce_status validate(const struct writing *writing,
+                             const struct memory_collection *collection, const bson_t *document,
+                             bson_error_t *error)
+{
+    return writing->unvalidated ? TRUCE_OK
+                                : truce__validator_test(collection->validator, collection->name,
+                                                        writing->context.now_ms, document, error);
+}
+
 static truce_status insert(struct writing *writing, const char *name, const bson_t *bson,
                            bson_error_t *error)
 {
@@ -102,8 +111,7 @@ static truce_status insert(struct writing *writing, const char *name, const bson
         collection = truce__memory_find_or_create(writing->store, name);
         note(writing, CHANGE_CREATED, collection, 0, NULL);
     }
-    status =
-        truce__validator_test(collection->validator, name, writing->context.now_ms, bson, error);
+    status = validate(writing, collection, bson, error);
     if (!status)
         status = truce__memory_document_new(collection, bson, &document, error);
     if (!status)
@@ -125,8 +133,7 @@ static truce_status replace(struct writing *writing, struct memory_collection *c
     truce_status status = truce__document_check(bson, "updated document", error);
 
     if (!status)
-        status = truce__validator_test(collection->validator, collection->name,
-                                       writing->context.now_ms, bson, error);
+        status = validate(writing, collection, bson, error);
     if (!status)
         status = truce__memory_document_new(collection, bson, &document, error);
     if (!status)
@@ -334,8 +341,10 @@ static truce_status do_write(struct writing *writing, const truce_write *write, 
 {
     size_t mark = writing->journal.count;
     bool partial = write->kind == TRUCE_WRITE_UPDATE && write->options.multi;
-    truce_status status =
-        write_functions[write->kind](writing, write, &outcome->result, &outcome->error);
+    truce_status status;
+
+    writing->unvalidated = write->options.unvalidated;
+    status = write_functions[write->kind](writing, write, &outcome->result, &outcome->error);
 
     if (!status && atomic)
         status = check_required(write, &outcome->result, &outcome->error);

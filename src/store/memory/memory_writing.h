@@ -25,6 +25,7 @@ struct writing {
     struct query_context context;
     struct arena arena;
     struct journal journal;
+    bool unvalidated; /* the write that runs now */
 };
 
 /* Takes the store's mutex; `_end` keeps what was done and lets go. */

@@ -86,6 +86,7 @@ static const truce_store_ops mongo_ops = {
     .collection_list = truce__mongo_collection_list,
     .wait = truce__mongo_wait,
     .facts = truce__mongo_facts,
+    .validator = truce__mongo_validator,
     .snapshot = truce__mongo_snapshot,
     .counters = truce__mongo_counters,
 };

@@ -231,6 +231,8 @@ truce_status truce__mongo_collection_rename(truce_store *base, const char *from,
                                             bool drop_target, bson_error_t *error);
 truce_status truce__mongo_collection_validate(truce_store *base, const char *collection,
                                               const bson_t *validator, bson_error_t *error);
+truce_status truce__mongo_validator(truce_store *base, const char *collection, bson_t *validator,
+                                    bson_error_t *error);
 truce_status truce__mongo_collection_list(truce_store *base, bson_t *collections,
                                           bson_error_t *error);
 /* OK: it is there; NOT_FOUND: it is not. NULL: any collection. */

@@ -32,6 +32,8 @@ static void append_modify(const char *collection, const bson_t *filter, const bs
     if (options->array_filters)
         BSON_APPEND_ARRAY(body, "arrayFilters", options->array_filters);
     truce__mongo_append_hint(body, options->hint);
+    if (options->unvalidated)
+        BSON_APPEND_BOOL(body, "bypassDocumentValidation", true);
     if (options->deadline_ms)
         BSON_APPEND_INT64(body, "maxTimeMS", options->deadline_ms);
 }

@@ -146,6 +146,7 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
 struct name {
     char *text;
     bson_t *validator; /* NULL: none, or nobody asked */
+    bool refuses;
 };
 
 struct names {
@@ -177,6 +178,14 @@ static const char *name_of(const bson_t *told)
     return strncmp(name, "system.", 7) && strcmp(name, PROBE) ? name : NULL;
 }
 
+static bool is_option(const bson_t *told, const char *path, const char *value)
+{
+    bson_iter_t iter, option;
+
+    return bson_iter_init(&iter, told) && bson_iter_find_descendant(&iter, path, &option) &&
+           BSON_ITER_HOLDS_UTF8(&option) && !strcmp(bson_iter_utf8(&option, NULL), value);
+}
+
 static bson_t *validator_of(const bson_t *told)
 {
     bson_iter_t iter, options;
@@ -190,9 +199,16 @@ static bson_t *validator_of(const bson_t *told)
     return bson_empty(&view) ? NULL : bson_copy(&view);
 }
 
-/* All collections with their validators, or the one that is asked for, by name only. */
-static truce_status read_names(struct mongo_store *store, const char *only, struct names *names,
-                               bson_error_t *error)
+/* A validator may be there to warn. */
+static bool refuses(const bson_t *told)
+{
+    return !is_option(told, "options.validationAction", "warn") &&
+           !is_option(told, "options.validationLevel", "off");
+}
+
+/* All collections, or the one that is asked for, and with their validators unless by name only. */
+static truce_status read_names(struct mongo_store *store, const char *only, bool name_only,
+                               struct names *names, bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER, filter;
     struct mongo_command command = {.what = "list the collections", .body = &body};
@@ -206,7 +222,7 @@ static truce_status read_names(struct mongo_store *store, const char *only, stru
         BSON_APPEND_UTF8(&filter, "name", only);
         bson_append_document_end(&body, &filter);
     }
-    BSON_APPEND_BOOL(&body, "nameOnly", only != NULL);
+    BSON_APPEND_BOOL(&body, "nameOnly", name_only);
     status = truce__mongo_cursor(store, &command, &cursor, error);
     while (!status) {
         const char *name;
@@ -219,7 +235,8 @@ static truce_status read_names(struct mongo_store *store, const char *only, stru
         if (!name || (only && strcmp(name, only) != 0))
             continue;
         names->items = bson_realloc(names->items, (names->count + 1) * sizeof *names->items);
-        names->items[names->count++] = (struct name){bson_strdup(name), validator_of(told)};
+        names->items[names->count++] =
+            (struct name){bson_strdup(name), validator_of(told), refuses(told)};
     }
     truce_cursor_close(cursor);
     bson_destroy(&body);
@@ -230,7 +247,7 @@ truce_status truce__mongo_collection_exists(struct mongo_store *store, const cha
                                             bson_error_t *error)
 {
     struct names names = {0};
-    truce_status status = read_names(store, collection, &names, error);
+    truce_status status = read_names(store, collection, true, &names, error);
 
     if (!status && !names.count)
         status = truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s",
@@ -317,6 +334,19 @@ truce_status truce__mongo_collection_validate(truce_store *base, const char *col
     return status;
 }
 
+truce_status truce__mongo_validator(truce_store *base, const char *collection, bson_t *validator,
+                                    bson_error_t *error)
+{
+    struct names names = {0};
+    truce_status status = read_names(of(base), collection, false, &names, error);
+
+    bson_init(validator);
+    if (!status && names.count && names.items[0].validator && names.items[0].refuses)
+        bson_concat(validator, names.items[0].validator);
+    free_names(&names);
+    return status;
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
@@ -362,7 +392,7 @@ truce_status truce__mongo_collection_list(truce_store *base, bson_t *collections
     truce_status status;
 
     bson_init(collections);
-    status = read_names(of(base), NULL, &names, error);
+    status = read_names(of(base), NULL, false, &names, error);
     if (names.count)
         qsort(names.items, names.count, sizeof *names.items, compare_names);
     for (size_t i = 0; i < names.count && !status; i++) {

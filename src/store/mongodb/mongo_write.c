@@ -359,6 +359,8 @@ static mongoc_bulk_operation_t *make_bulk(const struct mongo_store *store, mongo
     mongoc_bulk_operation_set_client(bulk, client);
     mongoc_bulk_operation_set_database(bulk, store->database);
     mongoc_bulk_operation_set_collection(bulk, batch->writes[0].collection);
+    if (batch->writes[0].options.unvalidated)
+        mongoc_bulk_operation_set_bypass_document_validation(bulk, true);
     if (batch->session) {
         mongoc_bulk_operation_set_client_session(bulk, batch->session);
     } else {
@@ -438,6 +440,7 @@ size_t truce__mongo_batch_size(const truce_write *writes, size_t count)
     if (writes[0].kind != TRUCE_WRITE_INSERT)
         return 1;
     while (size < count && writes[size].kind == TRUCE_WRITE_INSERT &&
+           writes[size].options.unvalidated == writes[0].options.unvalidated &&
            !strcmp(writes[size].collection, writes[0].collection))
         size++;
     return size;

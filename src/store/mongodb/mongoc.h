@@ -28,6 +28,7 @@
     each(bulk_operation_remove_many_with_opts) \
     each(bulk_operation_remove_one_with_opts) \
     each(bulk_operation_set_client) \
+    each(bulk_operation_set_bypass_document_validation) \
     each(bulk_operation_set_client_session) \
     each(bulk_operation_set_collection) \
     each(bulk_operation_set_database) \
@@ -155,6 +156,8 @@ void truce__mongoc_listen_end(struct mongoc_audience *audience);
 #define mongoc_bulk_operation_remove_many_with_opts truce__mongoc.bulk_operation_remove_many_with_opts
 #define mongoc_bulk_operation_remove_one_with_opts truce__mongoc.bulk_operation_remove_one_with_opts
 #define mongoc_bulk_operation_set_client truce__mongoc.bulk_operation_set_client
+#define mongoc_bulk_operation_set_bypass_document_validation \
+    truce__mongoc.bulk_operation_set_bypass_document_validation
 #define mongoc_bulk_operation_set_client_session truce__mongoc.bulk_operation_set_client_session
 #define mongoc_bulk_operation_set_collection truce__mongoc.bulk_operation_set_collection
 #define mongoc_bulk_operation_set_database truce__mongoc.bulk_operation_set_database

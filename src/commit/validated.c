@@ -1,0 +1,112 @@
+#include "commit/validated.h"
+
+#include "base/clock.h"
+#include "commit/commit.h"
+#include "commit/memo.h"
+#include "query/match/validator.h"
+
+/*
+ * A validator refuses writes of whoever it is, and may come at any moment: between the decision of a commit and
+ * its release, too. What is decided can be released all the same:
+ *
+ *   V1  Before the decision the document that the release will leave is looked at with the validator that is
+ *       known. A document that stood against it before (a server lets such a one be changed, if it is asked to,
+ *       and refused the prepare otherwise) is not. A validator with operators that truce does not know
+ *       is left to the server.
+ *   V2  What the journal writes besides passes by validators: a stub, which is no document yet; a strip, which
+ *       brings back what stood; a release. It is sent as a plain write first, and past the validator only when
+ *       that refused it: a server wants a right for it (bypassDocumentValidation), which is seldom needed so.
+ *   V3  Who does not have that right leaves the document held, and is told; `truce check` tells it, too (rule
+ *       `blocked`). Whoever has the right, or changes the validator, brings it to its end.
+ *
+ * A prepare is validated like any write. So a document that a validator would not let anybody change
+ * is not changed by a commit.
+ */
+
+static truce_status matches(const struct match *rules, const struct entry *entry,
+                            const bson_oid_t *rev, bson_error_t *error)
+{
+    int64_t now_ms = truce__clock_wall_ms();
+    truce_status status;
+    bson_t after;
+
+    if (entry->token.found &&
+        truce__validator_test(rules, entry->collection, now_ms, &entry->base, NULL))
+        return TRUCE_OK;
+    truce__commit_document(entry, rev, &after);
+    status = truce__validator_test(rules, entry->collection, now_ms, &after, error);
+    bson_destroy(&after);
+    return status;
+}
+
+truce_status truce__validator_lets(truce_store *store, const struct entry *entry,
+                                   const bson_oid_t *rev, bson_error_t *error)
+{
+    enum net net = truce__entry_net(entry);
+    struct match *rules = NULL;
+    truce_status status;
+    bson_t validator;
+
+    if (net != NET_INSERT && net != NET_UPDATE)
+        return TRUCE_OK;
+    status = truce__memo_validator(store, entry->collection, &validator, error);
+    if (!status && !truce__validator_new(&validator, &rules, NULL) && rules)
+        status = matches(rules, entry, rev, error);
+    truce__match_free(rules);
+    bson_destroy(&validator);
+    return status;
+}
+
+/* ---- past it ---------------------------------------------------------------------------------- */
+
+static bool is_denied(truce_status status, const bson_error_t *error)
+{
+    return status == TRUCE_INVALID && error->domain == TRUCE_ERROR_SERVER &&
+           (error->code == CODE_UNAUTHORIZED || error->code == CODE_DOCUMENT_VALIDATION_FAILURE);
+}
+
+/* `caught` is of the last write. */
+static truce_status answer(truce_status status, const bson_error_t *refusal,
+                           const bson_error_t *caught, bson_error_t *error)
+{
+    if (status && error)
+        *error = is_denied(status, caught) && refusal->message[0] ? *refusal : *caught;
+    return status;
+}
+
+truce_status truce__validator_pass(truce_store *store, const truce_write *write,
+                                   const truce_bulk_options *options, truce_write_outcome *outcome,
+                                   bson_error_t *error)
+{
+    bson_error_t caught = {0}, refusal = {0};
+    truce_write past = *write;
+    truce_status status = truce_bulk(store, write, 1, options, outcome, &caught);
+
+    if (truce__validator_refused(status, &caught)) {
+        refusal = caught;
+        past.options.unvalidated = true;
+        truce_write_result_release(&outcome->result);
+        status = truce_bulk(store, &past, 1, options, outcome, &caught);
+    }
+    return answer(status, &refusal, &caught, error);
+}
+
+truce_status truce__validator_pass_modify(truce_store *store, const char *collection,
+                                          const bson_t *filter, const bson_t *update,
+                                          const truce_modify_options *options, bson_t *document,
+                                          bson_error_t *error)
+{
+    bson_error_t caught = {0}, refusal = {0};
+    truce_modify_options past = *options;
+    truce_status status =
+        truce_find_and_modify(store, collection, filter, update, options, document, NULL, &caught);
+
+    if (truce__validator_refused(status, &caught)) {
+        refusal = caught;
+        past.unvalidated = true;
+        bson_destroy(document);
+        status = truce_find_and_modify(store, collection, filter, update, &past, document, NULL,
+                                       &caught);
+    }
+    return answer(status, &refusal, &caught, error);
+}
