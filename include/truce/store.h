@@ -201,7 +201,9 @@ typedef struct truce_modify_options {
     bool unvalidated; /* as of truce_write_options */
     const bson_t *array_filters;
     uint32_t deadline_ms;
-    uint64_t reserved[4]; /* zeros */
+    struct truce_receipt *receipt; /* what is written along with it (truce/sys/store.h); only with
+                                      TRUCE_CAN_RECEIPT. NULL: nothing */
+    uint64_t reserved[3];          /* zeros */
 } truce_modify_options;
 
 /* Find-and-modify: one atomic step. `document` is the old one (or the new one); empty if there was
@@ -249,9 +251,11 @@ typedef struct truce_bulk_options {
     bool relaxed;
     uint32_t deadline_ms;
     const struct truce_read_checks
-        *checks;          /* what must stand as it was read (truce/sys/store.h); only
+        *checks;                   /* what must stand as it was read (truce/sys/store.h); only
                                           with `atomic` and TRUCE_CAN_CHECK. NULL: nothing */
-    uint64_t reserved[3]; /* zeros */
+    struct truce_receipt *receipt; /* what is written along with it (truce/sys/store.h); only with
+                                      TRUCE_CAN_RECEIPT, and not `atomic`. NULL: nothing */
+    uint64_t reserved[2];          /* zeros */
 } truce_bulk_options;
 
 /* Does writes[0..count) in order, of any collections. `outcomes` has room for `count`; each is

@@ -27,7 +27,7 @@ typedef struct truce_sweep_report {
     int64_t finished;     /* committed ones, brought to their end */
     int64_t cleaned;      /* aborted ones, their intents taken off */
     int64_t stripped;     /* intents and stubs that no commit stands behind any more */
-    int64_t purged;       /* commit documents past retention */
+    int64_t purged;       /* commit documents past retention, and records of a server's sessions */
     int64_t expired;      /* documents that an index with expireAfterSeconds says are too old */
     int64_t failed;       /* could not be mended; options->function was told each */
     bool more;            /* a batch was full: call again */

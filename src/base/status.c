@@ -79,6 +79,7 @@ static const struct {
     {168, "InvalidPipelineOperator"},
     {CODE_CANNOT_INDEX_PARALLEL_ARRAYS, "CannotIndexParallelArrays"},
     {197, "InvalidIndexSpecificationOption"},
+    {CODE_INCOMPLETE_HISTORY, "IncompleteTransactionHistory"},
     {CODE_QUERY_FEATURE_NOT_ALLOWED, "QueryFeatureNotAllowed"},
     {CODE_TRANSACTION_TOO_OLD, "TransactionTooOld"},
     {CODE_SNAPSHOT_TOO_OLD, "SnapshotTooOld"},
@@ -92,7 +93,9 @@ static const struct {
     {CODE_NO_QUERY_EXECUTION_PLANS, "NoQueryExecutionPlans"},
     {CODE_BSON_OBJECT_TOO_LARGE, "BSONObjectTooLarge"},
     {CODE_DUPLICATE_KEY, "DuplicateKey"},
+    {CODE_INTERRUPTED_AT_SHUTDOWN, "InterruptedAtShutdown"},
     {CODE_INTERRUPTED, "Interrupted"},
+    {CODE_NOT_RETRYABLE, "NotARetryableWriteCommand"},
 };
 
 const char *truce_error_name(uint32_t code)

@@ -1,5 +1,6 @@
 #include "care/parts.h"
 
+#include "care/session_sweep.h"
 #include "commit/commit_care.h"
 #include "patterns/ledger/ledger_care.h"
 #include "patterns/queue/queue_care.h"
@@ -14,6 +15,7 @@ const struct care truce__care_parts[] = {
     {"queues", truce__queue_sweep, truce__queue_check},
     {"ledgers", truce__ledger_sweep, truce__ledger_check},
     {"transfers", truce__transfer_sweep, truce__transfer_check},
+    {"sessions", truce__session_sweep_step, NULL},
     {"copies in step", truce__sync_sweep, truce__sync_check},
 };
 

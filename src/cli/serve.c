@@ -105,6 +105,9 @@ const struct cli_command cli_serve = {
         "Transactions of several documents are serializable, with any driver; one that\n"
         "would not be is refused at its commit (112), and drivers run it again.\n"
         "\n"
+        "With --replica-set drivers send a write again whose answer was lost; it is done once,\n"
+        "even if the server was killed in between.\n"
+        "\n"
         "It asks for no password, so it listens on this machine's loopback only.",
     .example = "truce serve school.truce --port 0 &\n"
                "sleep 1; kill %1",

@@ -5,8 +5,7 @@
  *     maxTimeMS                                                                   the call's deadline
  *     writeConcern: {w: 0} or {j: false}                                          does not wait for the disk
  *     autocommit: false, txnNumber, startTransaction                              a transaction's (sessions.h)
- *     txnNumber alone                                                             refused (20), as by a
- *                                                                                 MongoDB that stands alone
+ *     txnNumber alone, stmtId, stmtIds                                            writes that are kept (kept.h)
  */
 #include "server/call.h"
 
@@ -50,11 +49,16 @@ const char *call_sentence(struct call *call, const char *message)
     return text;
 }
 
-/* Of a transaction, what a driver is to do about the error. */
+/* Of a transaction, or of writes that are kept, what a driver is to do about the error. */
 static void append_labels(const struct call *call, bson_t *reply, uint32_t code)
 {
     const char *label = NULL;
 
+    if (!call->session.transaction && call->session.number >= 0) {
+        if (call->unknown || code == CODE_INTERRUPTED_AT_SHUTDOWN)
+            BCON_APPEND(reply, "errorLabels", "[", BCON_UTF8("RetryableWriteError"), "]");
+        return;
+    }
     if (code == CODE_WRITE_CONFLICT || code == CODE_SNAPSHOT_TOO_OLD ||
         code == CODE_NO_SUCH_TRANSACTION || code == CODE_LOCK_TIMEOUT)
         label = "TransientTransactionError";
@@ -72,6 +76,8 @@ static void append_error(struct call *call, bson_t *reply, truce_status status,
 
     if (call->session.transaction && status == TRUCE_EXPIRED)
         code = CODE_SNAPSHOT_TOO_OLD;
+    if (code == CODE_INTERRUPTED && server_is_stopping(call->server))
+        code = CODE_INTERRUPTED_AT_SHUTDOWN;
     BSON_APPEND_DOUBLE(reply, "ok", 0);
     BSON_APPEND_UTF8(reply, "errmsg", call_sentence(call, error->message));
     BSON_APPEND_INT32(reply, "code", (int32_t)code);
@@ -136,6 +142,16 @@ static truce_status read_session(struct call *call, const bson_iter_t *at, bson_
             return truce__refuse(CODE_TYPE_MISMATCH, error,
                                  "txnNumber must be a number of 64 bits that is not negative");
         session->number = bson_iter_as_int64(at);
+    } else if (!strcmp(name, "stmtId")) {
+        if (!BSON_ITER_HOLDS_INT(at) || bson_iter_as_int64(at) < -1 ||
+            bson_iter_as_int64(at) > INT32_MAX)
+            return truce__refuse(CODE_TYPE_MISMATCH, error,
+                                 "stmtId must be a number of 32 bits that is not negative");
+        session->statement = (int32_t)bson_iter_as_int64(at);
+    } else if (!strcmp(name, "stmtIds")) {
+        if (!BSON_ITER_HOLDS_ARRAY(at))
+            return truce__refuse(CODE_TYPE_MISMATCH, error, "stmtIds must be an array");
+        session->statements = call_view_of(call, at);
     } else if (!strcmp(name, "autocommit") || !strcmp(name, "startTransaction")) {
         bool *into = name[0] == 'a' ? &session->autocommit : &session->start;
 
@@ -260,6 +276,7 @@ static bool is_common(const char *name)
                                          "recoveryToken",
                                          "startTransaction",
                                          "stmtId",
+                                         "stmtIds",
                                          "txnNumber",
                                          "writeConcern",
                                          "$db"};

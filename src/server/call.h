@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "server/kept.h"
 #include "server/places.h"
 #include "server/sessions.h"
 #include "server/state.h"
@@ -15,7 +16,9 @@
 struct call_session {
     bool given, start, autocommit, transaction; /* transaction: autocommit stands there */
     uint8_t id[SESSION_ID_BYTES];
-    int64_t number; /* txnNumber; -1: none */
+    int64_t number;           /* txnNumber; -1: none */
+    int32_t statement;        /* stmtId: of the first statement */
+    const bson_t *statements; /* stmtIds; NULL: none */
 };
 
 struct call {
@@ -28,6 +31,7 @@ struct call {
     truce_store *store; /* that it reads and writes: the server's, or its transaction */
     int64_t owner;      /* of the cursors that it opens and reads: its transaction; 0: none */
     struct call_session session;
+    struct kept *kept;    /* what its statements do is kept; NULL: it is not */
     bool refused;         /* a statement of it was */
     bool unknown;         /* nobody knows whether it was committed */
     uint32_t deadline_ms; /* maxTimeMS; 0: none */

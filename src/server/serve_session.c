@@ -5,6 +5,8 @@
 
 #include "base/random.h"
 
+#define KEPT_TRIES 10
+
 truce_status serve_start_session(struct call *call, bson_t *reply, bson_error_t *error)
 {
     uint64_t chance[2] = {truce__random_entropy(), truce__random_entropy()};
@@ -160,13 +162,73 @@ static truce_status run_in_transaction(struct call *call, bson_t *reply, bson_er
     return status;
 }
 
-truce_status call_in_session(struct call *call, bson_t *reply, bson_error_t *error)
+/* ---- writes that are kept --------------------------------------------------------------------- */
+
+static truce_status check_kept(const struct call *call, bson_error_t *error)
 {
-    if (call->session.transaction || call->session.start)
-        return run_in_transaction(call, reply, error);
-    if (call->session.number >= 0)
+    static const char *const allowed[] = {"insert",        "update",        "delete",
+                                          "findAndModify", "findandmodify", NULL};
+
+    if (!(call->store->capabilities & TRUCE_CAN_RECEIPT))
         return truce__refuse(CODE_ILLEGAL_OPERATION, error,
                              "Transaction numbers are only allowed on a replica set member or "
                              "mongos");
-    return call->command->run(call, reply, error);
+    if (!call->session.given)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "a number (txnNumber) needs a session (lsid)");
+    if (!is_one_of(call->command->name, allowed))
+        return truce__refuse(CODE_NOT_RETRYABLE, error,
+                             "txnNumber is for transactions and writes that may be sent again; "
+                             "'%s' is no such write, and autocommit: false was not given",
+                             call->command->name);
+    return TRUCE_OK;
+}
+
+static truce_status run_kept(struct call *call, struct session *session, bson_t *reply, bool *stale,
+                             bson_error_t *error)
+{
+    truce_status status = kept_begin(call->server->sessions, session, call->session.statement,
+                                     call->session.statements, &call->kept, error);
+
+    if (!status)
+        status = call->command->run(call, reply, error);
+    call->unknown = status == TRUCE_UNKNOWN;
+    kept_end(call->kept, status, stale);
+    call->kept = NULL;
+    return status;
+}
+
+/* Once more where another server of the same store was faster; it cannot be so again and again. */
+static truce_status run_kept_again(struct call *call, struct session *session, bson_t *reply,
+                                   bson_error_t *error)
+{
+    bool stale = true;
+    truce_status status = TRUCE_OK;
+
+    for (int i = 0; i < KEPT_TRIES && stale; i++) {
+        bson_reinit(reply);
+        status = run_kept(call, session, reply, &stale, error);
+    }
+    return status;
+}
+
+truce_status call_in_session(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    struct session *session;
+    truce_status status;
+
+    if (call->session.transaction || call->session.start)
+        return run_in_transaction(call, reply, error);
+    if (call->session.number < 0)
+        return call->command->run(call, reply, error);
+    status = check_kept(call, error);
+    if (!status)
+        status = sessions_take(call->server->sessions, call->session.id, &session, error);
+    if (status)
+        return status;
+    status = session_write(call->server->sessions, session, call->session.number, error);
+    if (!status)
+        status = run_kept_again(call, session, reply, error);
+    sessions_give(call->server->sessions, session);
+    return status;
 }

@@ -103,7 +103,9 @@ static truce_status write_all(struct call *call, const truce_write *writes, uint
     truce_bulk_options options = {
         .unordered = !ordered, .relaxed = call->relaxed, .deadline_ms = call->deadline_ms};
     truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
-    truce_status status = truce_bulk(call->store, writes, count, &options, outcomes, error);
+    truce_status status =
+        call->kept ? kept_bulk(call->kept, call->store, writes, count, &options, outcomes, error)
+                   : truce_bulk(call->store, writes, count, &options, outcomes, error);
     struct sums sums = add_up(writes, outcomes, count);
 
     for (uint32_t i = 0; i < count && status; i++)
@@ -123,6 +125,8 @@ static truce_status write_all(struct call *call, const truce_write *writes, uint
         append_upserted(outcomes, count, reply);
     if (sums.refused)
         append_write_errors(call, outcomes, count, reply);
+    if (call->kept)
+        kept_append_again(call->kept, reply);
     for (uint32_t i = 0; i < count; i++)
         truce_write_result_release(&outcomes[i].result);
     bson_free(outcomes);
@@ -294,9 +298,11 @@ static const struct field modify_fields[] = {
     {"let", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-static void append_last(const struct modify *modify, const truce_write_result *result,
-                        bson_t *reply)
+/* {lastErrorObject, value} */
+static void append_modified(void *arg, const truce_write_result *result, const bson_t *document,
+                            bson_t *reply)
 {
+    const struct modify *modify = arg;
     bson_t last;
 
     BSON_APPEND_DOCUMENT_BEGIN(reply, "lastErrorObject", &last);
@@ -307,6 +313,10 @@ static void append_last(const struct modify *modify, const truce_write_result *r
     if (result->upserted)
         BSON_APPEND_VALUE(&last, "upserted", &result->upserted_id);
     bson_append_document_end(reply, &last);
+    if (result->matched || result->removed || (result->upserted && modify->new))
+        BSON_APPEND_DOCUMENT(reply, "value", document);
+    else
+        BSON_APPEND_NULL(reply, "value");
 }
 
 static truce_status check_modify(const struct modify *modify, bson_error_t *error)
@@ -327,6 +337,7 @@ truce_status serve_find_and_modify(struct call *call, bson_t *reply, bson_error_
     truce_modify_options options;
     struct modify modify = {0};
     char place[PLACE_MAX];
+    bool again = false;
     bson_t document;
     truce_status status = call_place(call, place, error);
 
@@ -347,15 +358,18 @@ truce_status serve_find_and_modify(struct call *call, bson_t *reply, bson_error_
                                      .unvalidated = modify.unvalidated,
                                      .array_filters = modify.array_filters,
                                      .deadline_ms = call->deadline_ms};
+    if (call->kept)
+        status = kept_modify(call->kept, append_modified, &modify, reply, &again, &options.receipt,
+                             error);
+    if (again && !status)
+        BSON_APPEND_INT32(reply, "retriedStmtId", call->session.statement);
+    if (again || status)
+        return status;
     status = truce_find_and_modify(call->store, place, modify.query ? modify.query : &all,
                                    modify.update.document, &options, &document, &result, error);
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
-    append_last(&modify, &result, reply);
-    if (result.matched || result.removed || (result.upserted && modify.new))
-        BSON_APPEND_DOCUMENT(reply, "value", &document);
-    else
-        BSON_APPEND_NULL(reply, "value");
+    append_modified(&modify, &result, &document, reply);
     truce_write_result_release(&result);
     bson_destroy(&document);
     return status;

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "server/places.h"
 #include "server/state.h"
+#include "truce/sys/store.h"
 
 #define ACCEPT_MS 200 /* so often it looks whether to stop, and for cursors that are too old */
 
@@ -113,7 +114,7 @@ static void welcome(struct server *server, int socket, const struct sockaddr_in 
     pthread_attr_destroy(&attributes);
 }
 
-static bool is_stopping(struct server *server)
+bool server_is_stopping(struct server *server)
 {
     bool stopping;
 
@@ -128,7 +129,7 @@ static void *accept_all(void *arg)
     struct server *server = arg;
     struct pollfd look = {.fd = server->listener, .events = POLLIN};
 
-    while (!is_stopping(server)) {
+    while (!server_is_stopping(server)) {
         struct sockaddr_in from = {0};
         socklen_t size = sizeof from;
         int socket = -1;
@@ -167,6 +168,10 @@ static truce_status name_set(struct server *server, const struct server_options 
         return options->advertise ? truce__fail(TRUCE_INVALID, error,
                                                 "an address is advertised in a replica set only")
                                   : TRUCE_OK;
+    if (!(server->store->capabilities & TRUCE_CAN_RECEIPT))
+        return truce__fail(TRUCE_INVALID, error,
+                           "only a file is served like a replica set: clients of one send writes "
+                           "again, and this store does not keep what they did");
     if (!set[0] || strlen(set) >= sizeof server->set ||
         strspn(set, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") !=
             strlen(set))
@@ -250,6 +255,7 @@ void server_stop(struct server *server, int64_t drain_ms)
     pthread_mutex_lock(&server->mutex);
     server->stopping = true;
     pthread_mutex_unlock(&server->mutex);
+    (void)shutdown(server->listener, SHUT_RDWR); /* wakes it */
     pthread_join(server->accepter, NULL);
     pthread_mutex_lock(&server->mutex);
     hang_up(server, SHUT_RD);

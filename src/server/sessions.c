@@ -6,11 +6,11 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "care/session_sweep.h"
 #include "store/overlay/overlay.h"
 
-#define RECORDS  "@config.transactions"
 #define BUCKETS  1024
-#define SWEEP_MS 60000 /* so often old records are removed */
+#define SWEEP_MS 60000 /* so often the records are looked through */
 
 struct sessions {
     truce_store *store;
@@ -22,7 +22,9 @@ struct sessions {
     struct session *buckets[BUCKETS];
     int count, running;
     int64_t ordinal;
-    int64_t swept_ns; /* the accepting thread's */
+    /* the accepting thread's: */
+    int64_t swept_ns;
+    struct session_sweep sweep;
 };
 
 struct sessions *sessions_new(truce_store *store, struct held_cursors *cursors,
@@ -44,9 +46,15 @@ struct sessions *sessions_new(truce_store *store, struct held_cursors *cursors,
 void sessions_free(struct sessions *sessions)
 {
     sessions_end_all(sessions);
+    truce__session_sweep_end(&sessions->sweep);
     pthread_cond_destroy(&sessions->given);
     pthread_mutex_destroy(&sessions->mutex);
     bson_free(sessions);
+}
+
+truce_store *sessions_store(const struct sessions *sessions)
+{
+    return sessions->store;
 }
 
 int64_t sessions_lifetime_ms(const struct sessions *sessions)
@@ -93,6 +101,7 @@ static void forget(struct sessions *sessions, struct session *session)
         at = &(*at)->next;
     *at = session->next;
     sessions->count--;
+    session_wrote(session, NULL);
     bson_free(session);
 }
 
@@ -152,26 +161,56 @@ static void id_filter(const struct session *session, bson_t *filter)
     BSON_APPEND_BINARY(filter, "_id", BSON_SUBTYPE_UUID, session->id, SESSION_ID_BYTES);
 }
 
-/* A session of before: its last transaction that was committed. */
+static truce_status read_record(struct sessions *sessions, const struct session *session,
+                                bson_t *record, bool *found, bson_error_t *error)
+{
+    truce_status status;
+    bson_t filter;
+
+    id_filter(session, &filter);
+    status = truce_find_one(sessions->store, SESSION_RECORDS, &filter, NULL, record, error);
+    bson_destroy(&filter);
+    *found = !status;
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* -1: it has none. */
+static int64_t number_of(const bson_t *record)
+{
+    bson_iter_t number;
+
+    return bson_iter_init_find(&number, record, "txnNum") && BSON_ITER_HOLDS_INT(&number)
+               ? bson_iter_as_int64(&number)
+               : -1;
+}
+
+static void remember(struct session *session, const bson_t *record)
+{
+    session_wrote(session, NULL);
+    session->wrote = number_of(record) == session->number && session->state == SESSION_WRITES;
+    session->record_known = record->len <= TRUCE_SERVER_RECORD_BYTES;
+    if (session->record_known)
+        session->record = bson_copy(record);
+}
+
+/* A session of before: its last transaction that was committed, or its last writes. */
 static truce_status look_up(struct sessions *sessions, struct session *session, bson_error_t *error)
 {
-    bson_t filter, record;
-    bson_iter_t number;
     truce_status status;
+    bson_t record;
+    bool found;
 
     if (session->known)
         return TRUCE_OK;
-    id_filter(session, &filter);
-    status = truce_find_one(sessions->store, RECORDS, &filter, NULL, &record, error);
-    if (!status && bson_iter_init_find(&number, &record, "txnNum") &&
-        BSON_ITER_HOLDS_INT(&number)) {
-        session->number = bson_iter_as_int64(&number);
-        session->state = SESSION_COMMITTED;
+    status = read_record(sessions, session, &record, &found, error);
+    if (found && number_of(&record) >= 0) {
+        session->number = number_of(&record);
+        session->state = bson_has_field(&record, "state") ? SESSION_COMMITTED : SESSION_WRITES;
+        remember(session, &record);
     }
-    session->known = !status || status == TRUCE_NOT_FOUND;
-    bson_destroy(&filter);
+    session->known = !status;
     bson_destroy(&record);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    return status;
 }
 
 truce_status sessions_take(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES],
@@ -251,6 +290,7 @@ static bool enter(struct sessions *sessions, struct session *session, int64_t nu
         sessions->running++;
         session->state = SESSION_RUNNING;
         session->number = number;
+        session->wrote = false;
         session->owner = ++sessions->ordinal;
         session->since_ns = truce__clock_monotonic_ns();
     }
@@ -300,11 +340,11 @@ truce_status session_go_on(struct session *session, int64_t number, bson_error_t
 static truce_status commit(struct sessions *sessions, struct session *session,
                            const truce_bulk_options *options, bson_error_t *error)
 {
-    bson_t *record = BCON_NEW("$set", "{", "txnNum", BCON_INT64(session->number), "state",
-                              BCON_UTF8("committed"), "lastWriteDate",
-                              BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+    bson_t *record =
+        BCON_NEW("txnNum", BCON_INT64(session->number), "state", BCON_UTF8("committed"),
+                 "lastWriteDate", BCON_DATE_TIME(truce__clock_wall_ms()));
     truce_write write = {.kind = TRUCE_WRITE_UPDATE,
-                         .collection = RECORDS,
+                         .collection = SESSION_RECORDS,
                          .document = record,
                          .options = {.upsert = true}};
     truce_status status;
@@ -313,6 +353,7 @@ static truce_status commit(struct sessions *sessions, struct session *session,
     id_filter(session, &filter);
     write.filter = &filter;
     status = truce__overlay_commit(session->transaction, &write, 1, options, error);
+    session_wrote(session, NULL);
     bson_destroy(&filter);
     bson_destroy(record);
     return status;
@@ -339,6 +380,70 @@ truce_status session_commit(struct sessions *sessions, struct session *session, 
           : truce__unanswered(status) ? SESSION_LOST
                                       : SESSION_ABORTED);
     return status;
+}
+
+/* ---- writes that are kept -------------------------------------------------------------------- */
+
+truce_status session_write(struct sessions *sessions, struct session *session, int64_t number,
+                           bson_error_t *error)
+{
+    if (number < session->number)
+        return too_old(session, number, error);
+    if (number == session->number)
+        return session->state == SESSION_WRITES
+                   ? TRUCE_OK
+                   : truce__refuse(CODE_INVALID_OPTIONS, error,
+                                   "number %lld of the session is a transaction's: all of its "
+                                   "statements must say autocommit: false",
+                                   (long long)number);
+    session_abort(sessions, session);
+    pthread_mutex_lock(&sessions->mutex);
+    session->number = number;
+    session->state = SESSION_WRITES;
+    session->wrote = false;
+    pthread_mutex_unlock(&sessions->mutex);
+    return TRUCE_OK;
+}
+
+truce_status session_record(struct sessions *sessions, struct session *session, bson_t *read,
+                            const bson_t **record, bson_error_t *error)
+{
+    truce_status status;
+    bool found;
+
+    *record = session->record;
+    if (session->record_known)
+        return TRUCE_OK;
+    bson_destroy(read);
+    status = read_record(sessions, session, read, &found, error);
+    if (status)
+        return status;
+    if (found && (number_of(read) > session->number ||
+                  (number_of(read) == session->number && bson_has_field(read, "state"))))
+        return truce__refuse(CODE_TRANSACTION_TOO_OLD, error,
+                             "another server of this store has run transaction %lld of the session",
+                             (long long)number_of(read));
+    if (session->wrote && !(found && number_of(read) == session->number))
+        return truce__refuse(CODE_INCOMPLETE_HISTORY, error,
+                             "what the statements of number %lld of the session did is not known "
+                             "any more",
+                             (long long)session->number);
+    if (found)
+        remember(session, read);
+    else
+        session->record_known = true;
+    *record = found ? read : NULL;
+    return TRUCE_OK;
+}
+
+void session_wrote(struct session *session, const bson_t *record)
+{
+    if (session->record)
+        bson_destroy(session->record);
+    session->record = NULL;
+    session->record_known = false;
+    if (record)
+        remember(session, record);
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
@@ -386,20 +491,18 @@ static struct session *find_late(struct sessions *sessions, int64_t before_ns)
     return NULL;
 }
 
-/* Records that nobody asks for any more. */
-static void sweep_records(struct sessions *sessions)
+/* One step through the records, for those that nobody asks for any more. */
+static void sweep_records(struct sessions *sessions, int64_t now_ns)
 {
-    const truce_write_options all = {.multi = true, .relaxed = true};
-    bson_t *filter =
-        BCON_NEW("lastWriteDate", "{", "$lt",
-                 BCON_DATE_TIME(truce__clock_wall_ms() - TRUCE_SERVER_SESSION_MS), "}");
-    truce_write_result result;
-    bson_error_t ignored;
+    int64_t cutoff_ms = truce__clock_wall_ms() - TRUCE_SERVER_SESSION_MS, removed;
+    bson_error_t ignored; /* the next time, then */
 
-    if (truce_remove(sessions->store, RECORDS, filter, &all, &result, &ignored))
-        sessions->swept_ns = truce__clock_monotonic_ns(); /* the next time, then */
-    truce_write_result_release(&result);
-    bson_destroy(filter);
+    if (!sessions->sweep.more && now_ns - sessions->swept_ns < (int64_t)SWEEP_MS * 1000000)
+        return;
+    sessions->swept_ns = now_ns;
+    if (truce__session_sweep(sessions->store, &sessions->sweep, TRUCE_SERVER_SWEEP_BATCH, cutoff_ms,
+                             &removed, &ignored))
+        truce__session_sweep_end(&sessions->sweep);
 }
 
 void sessions_expire(struct sessions *sessions)
@@ -420,8 +523,5 @@ void sessions_expire(struct sessions *sessions)
            NULL)
         forget(sessions, session);
     pthread_mutex_unlock(&sessions->mutex);
-    if (now_ns - sessions->swept_ns > (int64_t)SWEEP_MS * 1000000) {
-        sessions->swept_ns = now_ns;
-        sweep_records(sessions);
-    }
+    sweep_records(sessions, now_ns);
 }

@@ -14,7 +14,7 @@
  *
  * The numbers of a session's transactions rise. Where a commit is acknowledged, the number stands in the collection
  * config.transactions, written by the same commit: so a client that asks again after a crash of the server has the
- * same answer, and never runs a transaction twice.
+ * same answer, and never runs a transaction twice. A number may be of writes without a transaction, too (kept.h).
  *
  * Invariants:
  *  1. A session is used by one call at a time; the next waits for its turn.
@@ -25,6 +25,7 @@
  *     to be gone, as long as the session is remembered (TRUCE_SERVER_SESSION_MS since then).
  */
 #include "server/held.h"
+#include "store/reserved.h"
 
 #define SESSION_ID_BYTES 16
 
@@ -32,11 +33,21 @@ struct session {
     struct session *next; /* of the same bucket */
     uint8_t id[SESSION_ID_BYTES];
     int64_t number; /* of its last transaction; -1: none yet */
-    enum { SESSION_NONE, SESSION_RUNNING, SESSION_COMMITTED, SESSION_ABORTED, SESSION_LOST } state;
+    enum {
+        SESSION_NONE,
+        SESSION_RUNNING,
+        SESSION_COMMITTED,
+        SESSION_ABORTED,
+        SESSION_LOST,
+        SESSION_WRITES, /* the number is of writes that are kept (kept.h) */
+    } state;
     truce_store *transaction;  /* while it is running (store/overlay) */
     int64_t owner;             /* of its cursors; no two transactions have the same */
     int64_t since_ns, used_ns; /* it runs since, was used last */
     bool known;                /* it was looked up in the store */
+    bool wrote;                /* its record is of this number, and of writes */
+    bool record_known;         /* what stands in the store is: */
+    bson_t *record;            /* NULL: nothing; at most TRUCE_SERVER_RECORD_BYTES */
     /* under the mutex of all */
     bool busy, gone;
     int waiting;
@@ -65,6 +76,7 @@ void sessions_end_all(struct sessions *sessions);
 /* Ends transactions and sessions that are too old, of those that nobody uses. */
 void sessions_expire(struct sessions *sessions);
 int sessions_running(struct sessions *sessions);
+truce_store *sessions_store(const struct sessions *sessions);
 int64_t sessions_lifetime_ms(const struct sessions *sessions);
 
 /* ---- of a session that was taken ------------------------------------------------------------ */
@@ -78,5 +90,17 @@ void session_abort(struct sessions *sessions, struct session *session);
 /* `relaxed`: need not be on the disk. 112: a conflict, nothing was done. IO, UNKNOWN: it may be done. */
 truce_status session_commit(struct sessions *sessions, struct session *session, int64_t number,
                             bool relaxed, uint32_t deadline_ms, bson_error_t *error);
+
+/* ---- writes that are kept (kept.h) ---------------------------------------------------------- */
+
+/* The number is of such writes from now on. 225: a newer one has begun; 72: it is a transaction's. */
+truce_status session_write(struct sessions *sessions, struct session *session, int64_t number,
+                           bson_error_t *error);
+/* The record as it stands: the session's own, or `read`, which is initialised; NULL: there is none. 217: there was one
+ * for this number, and it is gone. */
+truce_status session_record(struct sessions *sessions, struct session *session, bson_t *read,
+                            const bson_t **record, bson_error_t *error);
+/* What stands now; NULL: nobody knows. */
+void session_wrote(struct session *session, const bson_t *record);
 
 #endif

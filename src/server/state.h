@@ -49,6 +49,7 @@ struct server {
 
 /* The life of a connection, which is freed at its end. */
 void *connection_run(void *connection);
+bool server_is_stopping(struct server *server);
 /* By connection_run, as its last step. */
 void server_forget(struct connection *connection);
 

@@ -33,6 +33,8 @@
 #define TRANSFERS       "truce_transfers" /* the books of transfers, and where things stand in them */
 #define SYNC_RULES      "truce_sync"      /* the rules of copies */
 #define PROBE           "truce_probe"
+/* of a server, in the database config: what the sessions of its clients did last */
+#define SESSION_RECORDS "@config.transactions"
 
 /* earlier versions of the documents of X stand in "X.revisions" */
 #define REVISIONS_SUFFIX ".revisions"

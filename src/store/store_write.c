@@ -94,10 +94,24 @@ static truce_status check_write(const truce_store *store, const truce_write *wri
     return truce__fail(TRUCE_INVALID, error, "there is no write of kind %d", (int)write->kind);
 }
 
+static truce_status check_receipt(const truce_store *store, const truce_receipt *receipt,
+                                  bson_error_t *error)
+{
+    truce_status status;
+
+    if (!receipt)
+        return TRUCE_OK;
+    if (!(store->capabilities & TRUCE_CAN_RECEIPT))
+        return truce__fail(TRUCE_INVALID, error, "this store writes no receipts");
+    status = truce__collection_name_check(receipt->collection, error);
+    return status ? status : truce__check_required(receipt->key, "key of the receipt", error);
+}
+
 static truce_status check_sizes(const truce_store *store, const truce_write *writes, size_t count,
                                 const truce_bulk_options *options, bson_error_t *error)
 {
     uint64_t bytes = 0;
+    truce_status status;
 
     if (options->atomic && options->unordered)
         return truce__fail(TRUCE_INVALID, error, "a bulk is atomic or unordered, not both");
@@ -105,6 +119,11 @@ static truce_status check_sizes(const truce_store *store, const truce_write *wri
         return truce__fail(TRUCE_INVALID, error,
                            options->atomic ? "this store cannot check what was read"
                                            : "what was read is checked by an atomic bulk only");
+    if (options->receipt && options->atomic)
+        return truce__fail(TRUCE_INVALID, error, "an atomic bulk has no receipt");
+    status = check_receipt(store, options->receipt, error);
+    if (status)
+        return status;
     if (count > TRUCE_BULK_MAX)
         return truce__fail(TRUCE_LIMIT, error, "the bulk has %zu writes, the maximum is %d", count,
                            TRUCE_BULK_MAX);
@@ -248,17 +267,51 @@ static void fill_outcomes(truce_write_outcome *outcomes, size_t count, bool atom
 
 /* ---- bulk ----------------------------------------------------------------------------------- */
 
+/* The receipt as the backend knows it: of the writes that were prepared. The caller's knows all of its list. */
+struct passed_receipt {
+    truce_receipt base; /* first */
+    truce_receipt *given;
+    const struct prepared *prepared;
+    truce_write_outcome *outcomes;
+    size_t count;
+};
+
+static bool pass_agrees(truce_receipt *base, const bson_t *before)
+{
+    truce_receipt *given = ((struct passed_receipt *)base)->given;
+
+    return given->agrees(given, before);
+}
+
+static bool pass_make(truce_receipt *base, const truce_write_outcome *outcomes, size_t count,
+                      const bson_t *document, bson_t *after)
+{
+    const struct passed_receipt *passed = (struct passed_receipt *)base;
+
+    for (size_t i = 0; i < count; i++)
+        passed->outcomes[passed->prepared->numbers[i]] = outcomes[i];
+    return passed->given->make(passed->given, passed->outcomes, passed->count, document, after);
+}
+
 /* Hands the prepared writes to the backend; outcomes go where they belong in the caller's list. */
-static truce_status run(truce_store *store, const struct prepared *prepared,
+static truce_status run(truce_store *store, const struct prepared *prepared, size_t total,
                         const truce_bulk_options *options, truce_write_outcome *outcomes,
                         bson_error_t *error)
 {
+    struct passed_receipt passed = {
+        .given = options->receipt, .prepared = prepared, .outcomes = outcomes, .count = total};
+    truce_bulk_options how = *options;
     truce_status status;
 
     if (prepared->count == 0)
         return TRUCE_OK;
-    status = store->ops->bulk(store, prepared->writes, prepared->count, options, prepared->outcomes,
-                              error);
+    if (options->receipt) {
+        passed.base = (truce_receipt){options->receipt->collection, options->receipt->key,
+                                      pass_agrees, pass_make};
+        how.receipt = &passed.base;
+    }
+    status =
+        store->ops->bulk(store, prepared->writes, prepared->count, &how, prepared->outcomes, error);
     truce__check_answer(status, error);
     check_outcomes(prepared, options, status);
     for (size_t i = 0; i < prepared->count; i++) {
@@ -321,7 +374,7 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
     prepared_init(&prepared, store, count);
     wrong = prepare_all(&prepared, writes, count, options, outcomes);
     if (wrong == count || !options->atomic)
-        status = run(store, &prepared, options, outcomes, &caught);
+        status = run(store, &prepared, count, options, outcomes, &caught);
     else
         fill_outcomes(outcomes, wrong, true);
     if (wrong < count || status)
@@ -420,7 +473,8 @@ static truce_status check_combination(const bson_t *update, const truce_modify_o
     return TRUCE_OK;
 }
 
-static truce_status check_modify(const char *collection, const bson_t *filter, const bson_t *update,
+static truce_status check_modify(const truce_store *store, const char *collection,
+                                 const bson_t *filter, const bson_t *update,
                                  const truce_modify_options *options, bson_error_t *error)
 {
     truce_status status = truce__collection_name_check(collection, error);
@@ -441,6 +495,8 @@ static truce_status check_modify(const char *collection, const bson_t *filter, c
         status = truce__check_optional(options->hint, "hint", error);
     if (!status)
         status = truce__check_optional(options->array_filters, "array of filters", error);
+    if (!status)
+        status = check_receipt(store, options->receipt, error);
     return status;
 }
 
@@ -468,7 +524,7 @@ truce_status truce_find_and_modify(truce_store *store, const char *collection, c
     options = options ? options : &defaults;
     if (result)
         *result = done;
-    status = check_modify(collection, filter, update, options, error);
+    status = check_modify(store, collection, filter, update, options, error);
     if (!status)
         status = truce__view_guard(store, "find and modify in", collection, error);
     if (!status)

@@ -121,9 +121,6 @@ TEST(what_cannot_be_is_refused_by_its_code)
                 ", 'txnNumber': {'$numberLong': '5'}, 'autocommit': true, "
                 "'$db': 'test'}",
                 72);
-    expect_code("{'insert': 'c', 'documents': [{}], 'lsid': " A
-                ", 'txnNumber': {'$numberLong': '5'}, '$db': 'test'}",
-                20);
     end();
 }
 

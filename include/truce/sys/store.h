@@ -32,6 +32,7 @@ enum {
     TRUCE_CAN_REWRITE = 1 << 11,    /* rewrite */
     TRUCE_CAN_COMPARE = 1 << 12,    /* `exact` of a write */
     TRUCE_CAN_CHECK = 1 << 14,      /* checks of a bulk */
+    TRUCE_CAN_RECEIPT = 1 << 15,    /* receipt of a bulk and of find_and_modify */
     TRUCE_IS_VIEW =
         1 << 13, /* not what it can do, but what it is: of one moment (truce/snapshot.h) */
 };
@@ -81,6 +82,26 @@ struct truce_read_checks {
     truce_store *view; /* of this store: where all of them were read */
     const truce_read_check *all;
     size_t count;
+};
+
+/*
+ * A document that is written along with what the writes did: in the same step of the store, so that there is one if and
+ * only if they took effect. The functions run under the store's lock, perhaps on another thread, while the caller waits;
+ * they must be quick and call no store. They may be called again, if all is begun anew; then what the last calls said
+ * counts.
+ */
+typedef struct truce_receipt truce_receipt;
+struct truce_receipt {
+    const char *collection;
+    const bson_t *key; /* {_id: ...} of the document */
+    /* Comes first. `before`: what stands there, borrowed; NULL: nothing. False: it is not what the caller takes it for,
+     * and the call ends with CONFLICT, with nothing done. */
+    bool (*agrees)(truce_receipt *receipt, const bson_t *before);
+    /* Comes after the writes, if any was done. `outcomes`: of all writes of the bulk (one for find_and_modify, of which
+     * only the result counts); `document`: of find_and_modify; NULL: a bulk. True: `after` (empty; initialised) has
+     * become the document that is to stand there, with the same _id. If it cannot, nothing of the call stays. */
+    bool (*make)(truce_receipt *receipt, const truce_write_outcome *outcomes, size_t count,
+                 const bson_t *document, bson_t *after);
 };
 
 typedef struct truce_store_ops {

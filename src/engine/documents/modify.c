@@ -2,6 +2,7 @@
 #include "base/assert.h"
 #include "engine/documents/change.h"
 #include "engine/documents/documents.h"
+#include "engine/documents/receipt.h"
 #include "query/project/project.h"
 
 struct modify {
@@ -10,6 +11,7 @@ struct modify {
     const truce_modify_options *options;
     struct compiled compiled;
     struct project *project; /* NULL: whole documents */
+    struct receipt receipt;
     struct budget budget;
     struct query_context context;
     bson_t *document;
@@ -129,27 +131,41 @@ static truce_status end(struct modify *modify, struct writer *writer, bson_error
     return truce__writer_undo(writer, error);
 }
 
-static truce_status run_modify(struct write_op *base, struct writer *writer, bson_error_t *error)
+static truce_status change(struct modify *modify, struct writer *writer)
 {
-    struct modify *modify = (struct modify *)base;
-    struct gather gather;
-    truce_status status = begin(modify, writer, error);
+    struct gather gather = {0};
+    truce_status status =
+        truce__receipt_look(&modify->receipt, writer, &modify->context, &modify->error);
 
-    if (status)
-        return status;
     writer->unvalidated = modify->options->unvalidated;
-    status = find(modify, writer, &gather);
+    if (!status)
+        status = find(modify, writer, &gather);
     if (!status)
         status = gather.count ? change_found(modify, writer, &gather.items[0])
                               : change_missing(modify, writer);
     truce__gather_release(&gather);
     writer->unvalidated = false;
-    modify->status = status;
-    if (truce__documents_failed(status)) {
-        *error = modify->error;
+    return status;
+}
+
+static truce_status run_modify(struct write_op *base, struct writer *writer, bson_error_t *error)
+{
+    struct modify *modify = (struct modify *)base;
+    truce_write_outcome outcome = {0};
+    truce_status status = begin(modify, writer, error);
+
+    if (status)
         return status;
+    modify->status = change(modify, writer);
+    if (truce__documents_failed(modify->status)) {
+        *error = modify->error;
+        return modify->status;
     }
-    return end(modify, writer, error);
+    status = end(modify, writer, error);
+    if (status || modify->status)
+        return status;
+    outcome.result = *modify->result;
+    return truce__receipt_put(&modify->receipt, writer, &outcome, 1, modify->document, error);
 }
 
 static truce_status finish(struct modify *modify, truce_status status, bson_error_t *error)
@@ -161,6 +177,7 @@ static truce_status finish(struct modify *modify, truce_status status, bson_erro
     if (status)
         reset(&modify->base);
     truce__project_free(modify->project);
+    truce__receipt_release(&modify->receipt);
     truce__compiled_release(&modify->compiled);
     return status;
 }
@@ -178,6 +195,8 @@ truce_status truce__engine_find_and_modify(struct engine *engine, const char *co
     *result = (truce_write_result){0};
     if (!status)
         status = compile(&modify, filter, update, error);
+    if (!status)
+        status = truce__receipt_init(&modify.receipt, options->receipt, error);
     modify.base.reset = reset;
     modify.base.run = run_modify;
     modify.base.relaxed = options->relaxed || engine->relaxed;

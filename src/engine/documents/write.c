@@ -17,6 +17,7 @@
 #include "engine/documents/bulk_check.h"
 #include "engine/documents/change.h"
 #include "engine/documents/documents.h"
+#include "engine/documents/receipt.h"
 
 #define STEPS_OF_CHANGE 64 /* a document and its index entries */
 
@@ -29,6 +30,7 @@ struct bulk {
     truce_write_outcome *outcomes;
     struct compiled *compiled; /* one for each write */
     struct compiled single;    /* ... or this, for a bulk of one */
+    struct receipt receipt;
     struct budget budget;
     struct query_context context;
     truce_status first; /* of the first write that failed */
@@ -254,14 +256,17 @@ static void reset_bulk(struct write_op *base)
 }
 
 /* What was read is looked at before anything is written: where it has changed there is nothing to undo. */
-static truce_status check_reads(struct bulk *bulk, struct writer *writer, bson_error_t *error)
+static truce_status look_first(struct bulk *bulk, struct writer *writer, bson_error_t *error)
 {
     truce_write_outcome *first = &bulk->outcomes[0];
 
-    if (!bulk->view)
+    if (!bulk->view && !bulk->receipt.given)
         return TRUCE_OK;
-    first->status =
-        truce__bulk_check(bulk->options->checks, bulk->view, writer, &bulk->context, &first->error);
+    if (bulk->view)
+        first->status = truce__bulk_check(bulk->options->checks, bulk->view, writer, &bulk->context,
+                                          &first->error);
+    else
+        first->status = truce__receipt_look(&bulk->receipt, writer, &bulk->context, &first->error);
     bulk->first = first->status;
     if (!truce__documents_failed(first->status))
         return TRUCE_OK;
@@ -276,13 +281,16 @@ static truce_status run_bulk(struct write_op *base, struct writer *writer, bson_
     truce_status status = TRUCE_OK;
 
     bulk->context.arena = &writer->arena;
-    status = check_reads(bulk, writer, error);
+    status = look_first(bulk, writer, error);
     if (status || bulk->first)
         return status;
     if (savepoint)
         status = truce__kv_savepoint_begin(writer->kv, error);
     if (!status)
         status = run_all(bulk, writer, error);
+    if (!status)
+        status =
+            truce__receipt_put(&bulk->receipt, writer, bulk->outcomes, bulk->count, NULL, error);
     if (status || !savepoint)
         return status;
     return bulk->first ? undo(bulk, writer, error) : truce__kv_savepoint_release(writer->kv, error);
@@ -326,6 +334,8 @@ truce_status truce__engine_checked_bulk(struct engine *engine, const struct engi
     bulk.compiled = count == 1 ? &bulk.single : bson_malloc0(count * sizeof *bulk.compiled);
     for (size_t i = 0; i < count && !status; i++)
         compile(&writes[i], &bulk.compiled[i]);
+    if (!status)
+        status = truce__receipt_init(&bulk.receipt, options->receipt, error);
     bulk.base.reset = reset_bulk;
     bulk.base.run = run_bulk;
     bulk.base.relaxed = options->relaxed || engine->relaxed;
@@ -338,6 +348,7 @@ truce_status truce__engine_checked_bulk(struct engine *engine, const struct engi
     status = status ? fail_all(&bulk, status, error) : finish(&bulk, error);
     for (size_t i = 0; i < count; i++)
         truce__compiled_release(&bulk.compiled[i]);
+    truce__receipt_release(&bulk.receipt);
     if (bulk.compiled != &bulk.single)
         bson_free(bulk.compiled);
     return status;
