@@ -6,6 +6,7 @@
  *     each collection     its indexes                                     doctor_indexes.c
  *                         documents held by a commit that no index finds  here
  *     truce_commits       commits that nobody brought to their end        here
+ *     truce_queue ...     jobs and cron lines that nobody cares for       doctor_queues.c
  *
  * Everything that is judged is a document of facts, and the judgements are functions of it, so that
  * they are tested on recorded answers of deployments that are not at hand.
@@ -274,5 +275,7 @@ truce_status truce_doctor(truce_store *store, truce_doctor_function *function, v
         truce__doctor_file(&doctor);
         status = look_at_collections(&doctor, store, error);
     }
-    return status ? status : look_at_commits(&doctor, store, error);
+    if (!status)
+        status = look_at_commits(&doctor, store, error);
+    return status ? status : truce__doctor_queues(&doctor, store, error);
 }

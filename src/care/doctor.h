@@ -38,4 +38,7 @@ void truce__doctor_file(struct doctor *doctor);
 /* doctor_indexes.c: the definitions of one collection's indexes */
 void truce__doctor_indexes(struct doctor *doctor, const char *collection, const bson_t *indexes);
 
+/* doctor_queues.c: what stands in the job queues, and nobody cares for; asks the store */
+truce_status truce__doctor_queues(struct doctor *doctor, truce_store *store, bson_error_t *error);
+
 #endif

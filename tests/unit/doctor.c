@@ -366,6 +366,87 @@ TEST(commits_that_nobody_ends_and_keys_that_nobody_guards_are_told)
     truce_store_close(store);
 }
 
+/* A job of the queue "mail" in that state, whose time is so long ago. */
+static void insert_job(truce_store *store, const char *state, int64_t ago_ms)
+{
+    char text[400];
+
+    snprintf(
+        text, sizeof text,
+        "{'queue': 'mail', 'state': '%s', 'undone': {'state': '%s', 'queue': 'mail', 'rank': 0,"
+        " 'at': {'$date': {'$numberLong': '%" PRId64 "'}}}}",
+        state, state, truce__clock_wall_ms() - ago_ms);
+    insert(store, "truce_queue", text);
+}
+
+static void insert_cron(truce_store *store, const char *name, int64_t ago_ms)
+{
+    char text[300];
+
+    snprintf(text, sizeof text,
+             "{'_id': '%s', 'job': {'queue': 'mail'}, 'next': {'$date': {'$numberLong': '%" PRId64
+             "'}}}",
+             name, truce__clock_wall_ms() - ago_ms);
+    insert(store, "truce_queue_crons", text);
+}
+
+TEST(jobs_that_nobody_cares_for_are_told)
+{
+    truce_store *store = NULL;
+    bson_error_t error;
+
+    if (!CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error))
+        return;
+    insert_cron(store, "soon", -3600000);
+    FINDS("");
+    insert_cron(store, "late", 3600000);
+    FINDS("warning late-cron late\n");
+    insert_job(store, "ready", -3600000); /* now, by a clock that is ahead */
+    make_index(store, "truce_queue", "{'key': {'undone.state': 1, 'a': 1, 'b': 1, 'c': 1}}");
+    FINDS("warning job-index truce_queue\nwarning late-cron late\n");
+    make_index(store, "truce_queue",
+               "{'key': {'undone.state': 1, 'undone.queue': 1, 'undone.rank': 1, 'undone.at': 1}}");
+    FINDS("warning late-cron late\n");
+    insert_job(store, "ready", 7200000);
+    FINDS("warning idle-queue mail\nwarning late-cron late\n");
+    insert_job(store, "running", -3600000);
+    FINDS("warning late-cron late\n");
+    insert(store, "truce_queues", "{'_id': 'mail', 'paused': true}");
+    FINDS("note paused-queue mail\nwarning late-cron late\n");
+    insert_job(store, "delayed", -3600000);
+    FINDS("note paused-queue mail\nwarning late-cron late\n");
+    insert_job(store, "delayed", 3600000);
+    insert_job(store, "running", 3600000);
+    FINDS("note paused-queue mail\nwarning ended-leases truce_queue\nwarning late-jobs "
+          "truce_queue\nwarning late-cron late\n");
+    insert(store, "truce_queue",
+           "{'queue': 'web', 'state': 'dead', 'dead': {'queue': 'web', 'at': {'$date': 0}}}");
+    FINDS("note paused-queue mail\nwarning dead-letters web\nwarning ended-leases truce_queue\n"
+          "warning late-jobs truce_queue\nwarning late-cron late\n");
+    truce_store_close(store);
+}
+
+TEST(a_queue_at_work_is_in_good_order)
+{
+    truce_store *store = NULL;
+    truce_queue *queue;
+    truce_job *job = NULL;
+    bson_t *payload = test_bson("{}");
+    bson_error_t error;
+
+    if (!CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error))
+        return;
+    queue = truce_queue_new(store, &(truce_queue_options){.queue = "mail"});
+    CHECK_OK(truce_queue_add(queue, NULL, payload, NULL, NULL, &error), error);
+    CHECK_OK(truce_queue_add(queue, NULL, payload, NULL, NULL, &error), error);
+    CHECK_OK(truce_queue_claim(queue, &job, &error), error);
+    FINDS("");
+    truce_job_free(job);
+    truce_queue_free(queue);
+    bson_destroy(payload);
+    truce_store_close(store);
+}
+
 TEST(a_store_that_commits_have_used_is_in_good_order)
 {
     truce_store *store = NULL;
