@@ -308,6 +308,14 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_signal(truce_queue *queue,
 /* The ends. With a commit (NULL: alone, now) they are a part of it. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_done(truce_job *job, truce_commit *commit,
                                                         const bson_t *result, bson_error_t *error);
+/* As truce_job_done, each alone and now, for up to 1,000 jobs that this queue claimed: in one write where the store
+ * can. `results` (NULL: none) and what is in it may be NULL. statuses[i] (NULL: not wanted) says of each what
+ * truce_job_done would have; what is returned is the first that is not OK. INVALID: nothing was done. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_done_many(truce_queue *queue,
+                                                               truce_job *const *jobs, size_t count,
+                                                               const bson_t *const *results,
+                                                               truce_status *statuses,
+                                                               bson_error_t *error);
 /* It is tried again after `delay_ms` (-1: the queue's backoff), or is dead after its last attempt. The
  * first 2,000 bytes of the text are kept. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_job_fail(truce_job *job, truce_commit *commit,

@@ -61,6 +61,7 @@ struct truce_rewrite {
      * document is changed. */
     void (*refuse)(truce_rewrite *rewrite, size_t number, truce_status status,
                    const bson_error_t *error);
+    bool relaxed; /* it need not wait for the disk */
 };
 
 /*

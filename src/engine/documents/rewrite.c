@@ -145,9 +145,10 @@ static truce_status run_rewrite(struct write_op *base, struct writer *writer, bs
 truce_status truce__engine_rewrite(struct engine *engine, truce_rewrite *rewrite,
                                    bson_error_t *error)
 {
-    struct rewriting rewriting = {
-        .base = {.reset = reset_rewrite, .run = run_rewrite, .relaxed = engine->relaxed},
-        .rewrite = rewrite};
+    struct rewriting rewriting = {.base = {.reset = reset_rewrite,
+                                           .run = run_rewrite,
+                                           .relaxed = engine->relaxed || rewrite->relaxed},
+                                  .rewrite = rewrite};
     truce_status status = truce__engine_writable(engine, error);
 
     rewriting.base.deadline_ns = truce__engine_deadline(engine, 0);

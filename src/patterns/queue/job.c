@@ -42,11 +42,12 @@ int64_t truce_job_epoch(const truce_job *job)
 
 /* ---- whose job it is ---------------------------------------------------------------------------- */
 
-static bool has_token(const truce_job *job, const bson_t *document)
+bool truce__job_is_of(const truce_job *job, const bson_t *document)
 {
     bson_oid_t token;
 
-    return truce__job_token(document, &token) && bson_oid_equal(&token, &job->token);
+    return !strcmp(truce__job_state(document), "running") && truce__job_token(document, &token) &&
+           bson_oid_equal(&token, &job->token); /* L2 */
 }
 
 static truce_status lost(truce_job *job, const bson_t *document, bson_error_t *error)
@@ -74,8 +75,8 @@ truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *
 
     if (status && status != TRUCE_NOT_FOUND)
         return status;
-    if (!status && !strcmp(truce__job_state(document), "running") && has_token(job, document))
-        return TRUCE_OK; /* L2 */
+    if (!status && truce__job_is_of(job, document))
+        return TRUCE_OK;
     return lost(job, document, error);
 }
 
@@ -187,15 +188,11 @@ static truce_status run_end(struct ending *ending, truce_commit *commit, bson_er
     return status;
 }
 
-truce_status truce_job_done(truce_job *job, truce_commit *commit, const bson_t *result,
-                            bson_error_t *error)
+truce_status truce__job_done_in(truce_job *job, truce_commit *commit, const bson_t *result,
+                                bson_error_t *error)
 {
     struct ending ending = {job, END_DONE, .result = result};
-    truce_status status = result ? truce__document_check(result, "result", error) : TRUCE_OK;
 
-    if (status)
-        return status;
-    job->said_done = true;
     return run_end(&ending, commit, error);
 }
 

@@ -10,8 +10,8 @@
  *     in a lane that is full: add --> waiting, instead of ready or delayed, until it is its turn
  *     after other jobs: add --> blocked, instead of these, until they have ended
  *
- *     add        queue_add.c, queue_unique.c           claim      queue_claim.c
- *     due, lease over     queue_promote.c              the others     job.c, queue_control.c
+ *     add        queue_add.c, queue_unique.c           claim      queue_claim.c, queue_many.c, queue_crowd.c
+ *     due, lease over     queue_promote.c              the others     job.c, job_done.c, queue_control.c
  *     limits              gate.c, queue_gated.c        lanes          lane.c            by the clock  cron.c
  *     after other jobs    after.c, flow.c, graph.c     threads that do jobs    queue_pool.c
  *
@@ -90,6 +90,7 @@ truce_queue *truce_queue_new(truce_store *store, const truce_queue_options *opti
     if (!options)
         options = &defaults;
     queue->store = store;
+    truce__crowd_begin(&queue->crowd);
     queue->refused = ROOM_CHECK(options, "truce_queue_options", &queue->refusal) != TRUCE_OK;
     queue->name = bson_strdup(options->queue ? options->queue : "?");
     queue->worker = options->worker ? bson_strdup(options->worker) : worker_name();
@@ -118,6 +119,7 @@ void truce_queue_free(truce_queue *queue)
 {
     if (!queue)
         return;
+    truce__crowd_end(&queue->crowd);
     bson_free(queue->name);
     bson_free(queue->worker);
     bson_free(queue);

@@ -4,6 +4,7 @@
 /* What the files of the job queue share. The contract is in truce/queue.h; the essay in queue.c. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/types.h>
 
 #include "base/limits.h"
 #include "base/status.h"
@@ -13,8 +14,17 @@
 #include "truce/queue.h"
 #include "truce/sys/store.h"
 
+/* Threads that claim at once (queue_crowd.c). */
+struct queue_crowd {
+    pthread_mutex_t mutex;
+    struct claimer *first, *last;
+    bool led;
+    pid_t process;
+};
+
 struct truce_queue {
     truce_store *store;
+    struct queue_crowd crowd;
     char *name, *worker;
     uint32_t lease_ms, attempts_max, backoff_ms, backoff_max_ms, deadline_ms;
     truce_backoff backoff;
@@ -159,8 +169,26 @@ bson_t *truce__job_order(void);
 /* The update that claims a job. `gate` NULL: none, and a single write makes it. */
 void truce__job_claims(const truce_queue *queue, const bson_oid_t *token, const bson_value_t *gate,
                        bson_t *update);
+/* Appends the lease of a claim; `gate` as there. */
+void truce__job_append_lease(const truce_queue *queue, const bson_oid_t *token,
+                             const bson_value_t *gate, int64_t now_ms, bson_t *set);
+/* Somebody else's document under our names is passed over by being told. */
+truce_status truce__job_check_found(const bson_t *document, bson_error_t *error);
+/* One find-and-modify. NOT_FOUND: none is ready. */
+truce_status truce__queue_claim_one(truce_queue *queue, truce_job **job, bson_error_t *error);
 /* Of a document that was claimed under the token; copied. */
 truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson_oid_t *token);
+
+/* ---- queue_many.c, queue_crowd.c ---- */
+
+/* NOT_FOUND: none is ready. OK with *count 0: others were faster. Not through a gate. */
+truce_status truce__queue_claim_several(truce_queue *queue, size_t most, truce_job **jobs,
+                                        size_t *count, bson_error_t *error);
+void truce__crowd_begin(struct queue_crowd *crowd);
+void truce__crowd_end(struct queue_crowd *crowd);
+bool truce__crowd_may_form(const truce_queue *queue);
+/* As truce__queue_claim_one, by whoever leads. */
+truce_status truce__crowd_claim(truce_queue *queue, truce_job **job, bson_error_t *error);
 
 struct sweep;
 
@@ -169,6 +197,11 @@ struct sweep;
 /* In a commit: the job as it stands, if it is this worker's (L2). `document` is always initialised. */
 truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *document,
                                   bson_error_t *error);
+/* It is running, under the claim of this worker. */
+bool truce__job_is_of(const truce_job *job, const bson_t *document);
+/* Done by a commit (NULL: of its own); the result was checked. */
+truce_status truce__job_done_in(truce_job *job, truce_commit *commit, const bson_t *result,
+                                bson_error_t *error);
 truce_status truce__job_check_step(const char *name, bson_error_t *error);
 /* The update of a running job that goes on later; this attempt does not count. */
 void truce__job_snoozes(bson_t *update, const bson_t *document, int64_t at_ms, int64_t now_ms);

@@ -4,7 +4,7 @@
  *     {undone.state: "ready", undone.queue, _intent: absent}, by undone.rank, undone.at
  *     -> running, undone: {state, rank: 0, at: the lease's end}, lease, epoch + 1, attempt + 1, _rev: fresh
  *
- * several by one look and one bulk of guarded updates, of which those that took are found by the token.
+ * several, and for threads that come at once, as queue_many.c and queue_crowd.c say.
  *
  * A claim without an answer is looked for by its token, among the running jobs, which are few. If it is not
  * there it may land later: then its lease ends like that of a worker that died (models/queue.cpp, late claims).
@@ -98,23 +98,31 @@ bson_t *truce__job_order(void)
     return BCON_NEW("undone.rank", BCON_INT32(1), "undone.at", BCON_INT32(1));
 }
 
+void truce__job_append_lease(const truce_queue *queue, const bson_oid_t *token,
+                             const bson_value_t *gate, int64_t now_ms, bson_t *set)
+{
+    bson_t lease;
+
+    BSON_APPEND_DOCUMENT_BEGIN(set, "lease", &lease);
+    BCON_APPEND(&lease, "worker", BCON_UTF8(queue->worker), "token", BCON_OID(token), "since",
+                BCON_DATE_TIME(now_ms), "ms", BCON_INT64(queue->lease_ms));
+    if (gate)
+        BSON_APPEND_VALUE(&lease, "gate", gate);
+    bson_append_document_end(set, &lease);
+}
+
 /* The end of a lease of at most the job's timeout is the extension's affair; the first one is short enough. */
 void truce__job_claims(const truce_queue *queue, const bson_oid_t *token, const bson_value_t *gate,
                        bson_t *update)
 {
     int64_t now_ms = truce__clock_wall_ms();
-    bson_t set, lease;
+    bson_t set;
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
     BCON_APPEND(&set, "state", BCON_UTF8("running"), "undone.state", BCON_UTF8("running"),
                 "undone.rank", BCON_INT32(0), "undone.at",
                 BCON_DATE_TIME(now_ms + queue->lease_ms));
-    BSON_APPEND_DOCUMENT_BEGIN(&set, "lease", &lease);
-    BCON_APPEND(&lease, "worker", BCON_UTF8(queue->worker), "token", BCON_OID(token), "since",
-                BCON_DATE_TIME(now_ms), "ms", BCON_INT64(queue->lease_ms));
-    if (gate)
-        BSON_APPEND_VALUE(&lease, "gate", gate);
-    bson_append_document_end(&set, &lease);
+    truce__job_append_lease(queue, token, gate, now_ms, &set);
     if (!gate) /* a single write makes it, no commit */
         BSON_APPEND_OID(&set, "_rev", token);
     bson_append_document_end(update, &set);
@@ -147,8 +155,7 @@ truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson
 
 /* ---- one ---------------------------------------------------------------------------------------- */
 
-/* Somebody else's document under our names is passed over by being told. */
-static truce_status check_found(const bson_t *document, bson_error_t *error)
+truce_status truce__job_check_found(const bson_t *document, bson_error_t *error)
 {
     if (truce__document_id(document).value_type == BSON_TYPE_OID)
         return TRUCE_OK;
@@ -168,7 +175,7 @@ static truce_status claim_unanswered(truce_queue *queue, const bson_oid_t *token
     return status;
 }
 
-static truce_status claim_one(truce_queue *queue, truce_job **job, bson_error_t *error)
+truce_status truce__queue_claim_one(truce_queue *queue, truce_job **job, bson_error_t *error)
 {
     bool keeps_order = (queue->store->capabilities & TRUCE_CAN_KEEP_ORDER) != 0;
     bson_t filter = BSON_INITIALIZER, update = BSON_INITIALIZER, *sort = truce__job_order(),
@@ -188,7 +195,7 @@ static truce_status claim_one(truce_queue *queue, truce_job **job, bson_error_t 
     if (truce__unanswered(status) && !claim_unanswered(queue, &token, &document))
         status = TRUCE_OK;
     if (!status)
-        status = check_found(&document, error);
+        status = truce__job_check_found(&document, error);
     if (!status)
         *job = truce__job_new(queue, &document, &token);
     bson_destroy(&document);
@@ -198,123 +205,7 @@ static truce_status claim_one(truce_queue *queue, truce_job **job, bson_error_t 
     return status;
 }
 
-/* ---- several ------------------------------------------------------------------------------------ */
-
-/* {_id, undone.state: "ready", _intent: absent} for each of the first jobs that are ready. */
-static truce_status gather_ready(truce_queue *queue, size_t most, bson_t *filters, size_t *count,
-                                 bson_error_t *error)
-{
-    bson_t filter = BSON_INITIALIZER, *sort = truce__job_order(),
-           *projection = BCON_NEW("_id", BCON_INT32(1));
-    truce_find_options options = {
-        .sort = sort, .projection = projection, .limit = (int64_t)most, .early = true};
-    truce_cursor *cursor = NULL;
-    const bson_t *found = NULL;
-    truce_status status;
-
-    *count = 0;
-    truce__job_ready(queue, &filter);
-    status = truce_find(queue->store, QUEUE, &filter, &options, &cursor, error);
-    while (!status && *count < most) {
-        bson_value_t id;
-
-        status = truce_cursor_next(cursor, &found, error);
-        if (status || !found)
-            break;
-        status = check_found(found, error);
-        if (status)
-            break;
-        id = truce__document_id(found);
-        bson_init(&filters[*count]);
-        BSON_APPEND_VALUE(&filters[*count], "_id", &id);
-        truce__job_ready(queue, &filters[(*count)++]);
-    }
-    truce_cursor_close(cursor);
-    bson_destroy(&filter);
-    bson_destroy(projection);
-    bson_destroy(sort);
-    return status;
-}
-
-/* An answer that is lost is no matter: what took is looked for. */
-static truce_status claim_all(truce_queue *queue, const bson_t *filters, size_t count,
-                              const bson_oid_t *token, bson_error_t *error)
-{
-    bool keeps_order = (queue->store->capabilities & TRUCE_CAN_KEEP_ORDER) != 0;
-    truce_bulk_options options = {
-        .unordered = true, .relaxed = keeps_order, .deadline_ms = queue->deadline_ms};
-    truce_write *writes = bson_malloc0(count * sizeof *writes);
-    truce_write_outcome *outcomes = bson_malloc0(count * sizeof *outcomes);
-    bson_t update = BSON_INITIALIZER;
-    truce_status status;
-
-    truce__job_claims(queue, token, NULL, &update);
-    for (size_t i = 0; i < count; i++)
-        writes[i] = (truce_write){TRUCE_WRITE_UPDATE, QUEUE, &filters[i], &update};
-    status = truce_bulk(queue->store, writes, count, &options, outcomes, error);
-    for (size_t i = 0; i < count; i++)
-        truce_write_result_release(&outcomes[i].result);
-    bson_free(writes);
-    bson_free(outcomes);
-    bson_destroy(&update);
-    return truce__unanswered(status) ? TRUCE_OK : status;
-}
-
-static int by_place(const void *a, const void *b)
-{
-    const bson_t *left = &(*(truce_job *const *)a)->document;
-    const bson_t *right = &(*(truce_job *const *)b)->document;
-    int64_t x = truce__field_number(left, "priority"), y = truce__field_number(right, "priority");
-
-    if (x != y)
-        return x > y ? -1 : 1;
-    return bson_oid_compare(&(*(truce_job *const *)a)->id, &(*(truce_job *const *)b)->id);
-}
-
-static truce_status collect(truce_queue *queue, const bson_oid_t *token, size_t most,
-                            truce_job **jobs, size_t *count, bson_error_t *error)
-{
-    bson_t filter = BSON_INITIALIZER;
-    truce_find_options options = {.limit = (int64_t)most, .early = true};
-    truce_cursor *cursor = NULL;
-    const bson_t *found = NULL;
-    truce_status status;
-
-    running_filter(queue, token, &filter);
-    status = truce_find(queue->store, QUEUE, &filter, &options, &cursor, error);
-    while (!status && *count < most) {
-        status = truce_cursor_next(cursor, &found, error);
-        if (status || !found)
-            break;
-        jobs[(*count)++] = truce__job_new(queue, found, token);
-    }
-    truce_cursor_close(cursor);
-    bson_destroy(&filter);
-    qsort(jobs, *count, sizeof *jobs, by_place);
-    return *count ? TRUCE_OK : status;
-}
-
-/* NOT_FOUND: nothing was ready. OK with *count 0: others were faster. */
-static truce_status claim_several(truce_queue *queue, size_t most, truce_job **jobs, size_t *count,
-                                  bson_error_t *error)
-{
-    bson_t *filters = bson_malloc0(most * sizeof *filters);
-    size_t found = 0;
-    bson_oid_t token;
-    truce_status status = gather_ready(queue, most, filters, &found, error);
-
-    truce__id_new(&token);
-    if (!status && !found)
-        status = TRUCE_NOT_FOUND;
-    if (!status)
-        status = claim_all(queue, filters, found, &token, error);
-    if (!status)
-        status = collect(queue, &token, found, jobs, count, error);
-    for (size_t i = 0; i < found; i++)
-        bson_destroy(&filters[i]);
-    bson_free(filters);
-    return status;
-}
+/* ---- the calls ----------------------------------------------------------------------------------- */
 
 static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs, size_t *count,
                               bson_error_t *error)
@@ -327,15 +218,14 @@ static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs,
     if (status || gated)
         return status;
     for (int i = 0; most > 1 && i < BULK_TRIES && !status && !*count; i++)
-        status = claim_several(queue, most, jobs, count, error);
+        status = truce__queue_claim_several(queue, most, jobs, count, error);
     if (status || *count)
         return status;
-    status = claim_one(queue, jobs, error);
+    status = most == 1 && truce__crowd_may_form(queue) ? truce__crowd_claim(queue, jobs, error)
+                                                       : truce__queue_claim_one(queue, jobs, error);
     *count = status ? 0 : 1;
     return status;
 }
-
-/* ---- the calls ---------------------------------------------------------------------------------- */
 
 static truce_status nothing(const truce_queue *queue, bson_error_t *error)
 {
