@@ -5,6 +5,16 @@
 
 /* ---- what is claimed ---- */
 
+static void set_in(truce_store *store, const bson_oid_t *id, const char *json)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_OID(id)), *update = test_bson(json);
+    bson_error_t error;
+
+    CHECK_OK(truce_update(store, "truce_queue", filter, update, NULL, NULL, &error), error);
+    bson_destroy(update);
+    bson_destroy(filter);
+}
+
 static void claims_stand(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail");
@@ -31,11 +41,13 @@ static void claims_stand(truce_store *store, const struct setting *setting)
     /* again, after a first attempt */
     CHECK_OK(truce_job_snooze(jobs[0], NULL, 0, &error), error);
     CHECK_OK(truce_job_fail(jobs[1], NULL, "once more", 0, &error), error);
+    set_in(store, truce_job_id(jobs[0]), "{'$set': {'lease': {'worker': 'somebody'}}}");
     truce_job_free(jobs[0]);
     truce_job_free(jobs[1]);
     CHECK_OK(truce_queue_claim_many(queue, JOBS, jobs, &count, &error), error);
     CHECK_INT(count, ==, 2);
     for (size_t i = 0; i < count; i++) {
+        CHECK_INT(rig_number(truce_job_document(jobs[i]), "lease.ms"), ==, 600000);
         CHECK_INT(truce_job_epoch(jobs[i]), ==, 2);
         CHECK_OK(truce_job_done(jobs[i], NULL, NULL, &error), error);
         truce_job_free(jobs[i]);
@@ -59,16 +71,6 @@ static struct mischief {
     truce_job *job; /* of the other one */
     int turns;
 } mischief;
-
-static void set_in(truce_store *store, const bson_oid_t *id, const char *json)
-{
-    bson_t *filter = BCON_NEW("_id", BCON_OID(id)), *update = test_bson(json);
-    bson_error_t error;
-
-    CHECK_OK(truce_update(store, "truce_queue", filter, update, NULL, NULL, &error), error);
-    bson_destroy(update);
-    bson_destroy(filter);
-}
 
 /* The first is another's, the second is held by a commit, the third cancelled, the fourth gone. */
 static void do_mischief(truce_store *store)
@@ -138,6 +140,18 @@ static void others_are_faster(truce_store *store, const struct setting *setting)
 TEST(a_job_that_somebody_was_faster_with_is_passed_over)
 {
     rig_everywhere(others_are_faster);
+}
+
+/* By guarded updates. */
+static void others_are_faster_outside(truce_store *store, const struct setting *setting)
+{
+    store->capabilities &= ~(uint32_t)TRUCE_CAN_REWRITE;
+    others_are_faster(store, setting);
+}
+
+TEST(where_the_store_cannot_rewrite_it_is_so_too)
+{
+    rig_everywhere(others_are_faster_outside);
 }
 
 /* ---- what is done ---- */

@@ -102,7 +102,7 @@ static void refuse_done(truce_rewrite *rewrite, size_t number, truce_status stat
 static bool can_finish_inside(const truce_queue *queue)
 {
     return (queue->store->capabilities & TRUCE_CAN_REWRITE) &&
-           queue->mechanism == TRUCE_MECHANISM_AUTO && !queue->refused;
+           queue->mechanism != TRUCE_MECHANISM_JOURNAL && !queue->refused;
 }
 
 /* What fates[i] is not done has to be done by a commit, or is told by it. */
