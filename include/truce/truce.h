@@ -32,6 +32,7 @@
 #include "truce/sweep.h"
 #include "truce/sync.h"
 #include "truce/transfer.h"
+#include "truce/tree.h"
 #include "truce/version.h"
 
 #endif

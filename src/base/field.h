@@ -25,4 +25,14 @@ static inline int64_t truce__field_number(const bson_t *document, const char *na
     return bson_iter_init_find(&iter, document, name) ? bson_iter_as_int64(&iter) : 0;
 }
 
+/* Milliseconds since 1970; 0: there is no such date. */
+static inline int64_t truce__field_date(const bson_t *document, const char *name)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, document, name) && BSON_ITER_HOLDS_DATE_TIME(&iter)
+               ? bson_iter_date_time(&iter)
+               : 0;
+}
+
 #endif

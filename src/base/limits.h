@@ -130,4 +130,17 @@
 #define SYNC_FRESH_MS           2000 /* a handle reads the rules again when they are as old */
 #define SYNC_SETTLE_MS          5000 /* default: longer than SYNC_FRESH_MS */
 
+#define TREE_NAME_MAX           200               /* bytes of a tree's name, of a tag */
+#define TREE_TEXT_MAX           4096              /* bytes of a message, of an author */
+#define TREE_BATCH              1000              /* items written, or read, at once */
+#define TREE_BATCH_BYTES        (8 * 1024 * 1024) /* and of them */
+#define TREE_ITEM_ROOM          1024              /* bytes of an item for truce's own fields */
+#define TREE_DEPTH_MAX          10000             /* of a tree whose parents are looked at */
+#define TREE_UNSETTLED          64   /* versions; who publishes more than these settles one, too */
+#define TREE_SETTLE_ROUND       1000 /* versions settled in a round of the sweep */
+#define TREE_COLLECT_ROUND                                                                         \
+    100000 /* items removed in a round, and those of the version where it ends */
+#define TREE_LEASE_MS 600000
+#define TREE_EDIT_MS  86400000 /* an edit that was silent for so long is given up */
+
 #endif

@@ -6,6 +6,7 @@
 #include "patterns/queue/queue_care.h"
 #include "patterns/sync/sync_care.h"
 #include "patterns/transfer/transfer_care.h"
+#include "patterns/tree/tree_care.h"
 
 /* The store itself first, for all else stands on it; then commits: what they hold stands in everybody's
  * way. */
@@ -17,6 +18,7 @@ const struct care truce__care_parts[] = {
     {"transfers", truce__transfer_sweep, truce__transfer_check},
     {"sessions", truce__session_sweep_step, NULL},
     {"copies in step", truce__sync_sweep, truce__sync_check},
+    {"trees", truce__tree_sweep, truce__tree_check},
 };
 
 const uint32_t truce__care_parts_count = sizeof truce__care_parts / sizeof *truce__care_parts;

@@ -24,6 +24,9 @@ static const struct reserved table[] = {
     {LEDGERS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {TRANSFERS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {SYNC_RULES, SHARD_BY_ID, .remembers = true, .outside_commits = true},
+    {TREES, SHARD_BY_ID, .remembers = true},
+    {TREE_EDITS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
+    {TREE_HOLDS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {PROBE, SHARD_FREE, .outside_commits = true},
 };
 

@@ -10,6 +10,7 @@
 #include "truce/set.h"
 #include "truce/sync.h"
 #include "truce/transfer.h"
+#include "truce/tree.h"
 
 /* What a call is given: places 0, 1, 2 are documents, 3 is a value. */
 struct given {
@@ -635,6 +636,115 @@ static truce_status call_sync_read(struct given *g)
     return status;
 }
 
+/* ---- versions ---------------------------------------------------------------------------------- */
+
+typedef truce_status in_edit_function(truce_tree_edit *edit, struct given *g);
+
+static truce_status in_edit(struct given *g, in_edit_function *function)
+{
+    truce_tree *tree = truce_tree_new(g->store, &(truce_tree_options){.collection = "things"});
+    truce_tree_edit *edit;
+    truce_status status = truce_tree_begin(tree, NULL, &edit, &g->error);
+
+    if (!status)
+        status = function(edit, g);
+    truce_tree_edit_free(edit);
+    truce_tree_free(tree);
+    return status;
+}
+
+static truce_status tree_put(truce_tree_edit *edit, struct given *g)
+{
+    return truce_tree_put(edit, g->a, &g->error);
+}
+
+static truce_status call_tree_put(struct given *g)
+{
+    return in_edit(g, tree_put);
+}
+
+static truce_status tree_remove(truce_tree_edit *edit, struct given *g)
+{
+    return truce_tree_remove(edit, g->id, &g->error);
+}
+
+static truce_status call_tree_remove(struct given *g)
+{
+    return in_edit(g, tree_remove);
+}
+
+static truce_status tree_rebase(truce_tree_edit *edit, struct given *g)
+{
+    return truce_tree_rebase(edit, &(truce_tree_rebase_options){.rules = g->a}, NULL, &g->error);
+}
+
+static truce_status call_tree_rebase(struct given *g)
+{
+    return in_edit(g, tree_rebase);
+}
+
+typedef truce_status in_snapshot_function(truce_tree_snapshot *snapshot, struct given *g);
+
+static truce_status in_snapshot(struct given *g, in_snapshot_function *function)
+{
+    truce_tree *tree = truce_tree_new(g->store, &(truce_tree_options){.collection = "things"});
+    truce_tree_snapshot *snapshot;
+    truce_tree_edit *edit;
+    truce_status status = truce_tree_begin(tree, NULL, &edit, &g->error); /* makes it */
+
+    if (!status)
+        status = truce_tree_open(tree, NULL, &snapshot, &g->error);
+    if (!status) {
+        status = function(snapshot, g);
+        truce_tree_close(snapshot);
+    }
+    truce_tree_edit_free(edit);
+    truce_tree_free(tree);
+    return status;
+}
+
+static truce_status tree_get(truce_tree_snapshot *snapshot, struct given *g)
+{
+    bson_t item;
+    truce_status status = truce_tree_get(snapshot, g->id, &item, &g->error);
+
+    bson_destroy(&item);
+    return status;
+}
+
+static truce_status call_tree_get(struct given *g)
+{
+    return in_snapshot(g, tree_get);
+}
+
+static bool enough(const bson_t *item, void *arg)
+{
+    (void)item, (void)arg;
+    return false;
+}
+
+static truce_status tree_find(truce_tree_snapshot *snapshot, struct given *g)
+{
+    truce_tree_find_options options = {.sort = g->b};
+
+    return truce_tree_find(snapshot, g->a, &options, enough, NULL, &g->error);
+}
+
+static truce_status call_tree_find(struct given *g)
+{
+    return in_snapshot(g, tree_find);
+}
+
+static truce_status call_tree_erase(struct given *g)
+{
+    truce_tree *tree = truce_tree_new(g->store, &(truce_tree_options){.collection = "things"});
+    int64_t versions;
+    truce_status status = truce_tree_erase(tree, g->id, &versions, &g->error);
+
+    truce_tree_free(tree);
+    return status;
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 enum { A = 1, B = 2, C = 4, ID = 8, DOCUMENTS = 3, PLACES = 4 };
@@ -697,6 +807,12 @@ static const struct entry_point {
     {"sync_insert", call_sync_insert, A},
     {"sync_settle", call_sync_settle, ID},
     {"sync_read", call_sync_read, ID},
+    {"tree_put", call_tree_put, A},
+    {"tree_remove", call_tree_remove, ID},
+    {"tree_rebase", call_tree_rebase, A},
+    {"tree_get", call_tree_get, ID},
+    {"tree_find", call_tree_find, A | B},
+    {"tree_erase", call_tree_erase, ID},
 };
 
 const uint32_t entry_points_count = sizeof entry_points / sizeof *entry_points;

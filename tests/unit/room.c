@@ -411,6 +411,64 @@ CALL(sync_walk, truce_sync_walk_options, {
     truce_sync_free(sync);
     return status;
 })
+CALL(tree_options, truce_tree_options, {
+    truce_tree *tree = truce_tree_new(store, &given);
+    truce_status status = truce_tree_untag(tree, "none", error);
+
+    truce_tree_free(tree);
+    return status;
+})
+CALL(tree_edit_options, truce_tree_edit_options, {
+    truce_tree *tree = truce_tree_new(store, &(truce_tree_options){.collection = "pages"});
+    truce_tree_edit *edit;
+    truce_status status = truce_tree_begin(tree, &given, &edit, error);
+
+    truce_tree_edit_free(edit);
+    truce_tree_free(tree);
+    return status;
+})
+CALL(tree_rebase_options, truce_tree_rebase_options, {
+    truce_tree *tree = truce_tree_new(other, &(truce_tree_options){.collection = "pages"});
+    truce_tree_edit *edit;
+    truce_status status = truce_tree_begin(tree, NULL, &edit, error);
+
+    if (!status)
+        status = truce_tree_rebase(edit, &given, NULL, error);
+    truce_tree_edit_free(edit);
+    truce_tree_free(tree);
+    return status;
+})
+CALL(tree_at, truce_tree_at, {
+    truce_tree *tree = truce_tree_new(store, &(truce_tree_options){.collection = "pages"});
+    truce_tree_snapshot *snapshot;
+    truce_status status = truce_tree_open(tree, &given, &snapshot, error);
+
+    truce_tree_close(snapshot);
+    truce_tree_free(tree);
+    return status;
+})
+CALL(tree_find_options, truce_tree_find_options, {
+    truce_tree *tree = truce_tree_new(other, &(truce_tree_options){.collection = "pages"});
+    truce_tree_snapshot *snapshot = NULL;
+    truce_tree_edit *edit;
+    truce_status status = truce_tree_begin(tree, NULL, &edit, error);
+
+    if (!status)
+        status = truce_tree_open(tree, NULL, &snapshot, error);
+    if (!status)
+        status = truce_tree_find(snapshot, NULL, &given, NULL, NULL, error);
+    truce_tree_close(snapshot);
+    truce_tree_edit_free(edit);
+    truce_tree_free(tree);
+    return status;
+})
+CALL(tree_keep, truce_tree_keep, {
+    truce_tree *tree = truce_tree_new(store, &(truce_tree_options){.collection = "pages"});
+    truce_status status = truce_tree_retain(tree, &given, error);
+
+    truce_tree_free(tree);
+    return status;
+})
 CALL(revision_options, truce_revision_options, {
     truce_revision_result result;
     truce_revision *posts;
@@ -505,6 +563,12 @@ static const struct {
     {"truce_sync_options", sync_options},
     {"truce_sync_rule", sync_rule},
     {"truce_sync_walk_options", sync_walk},
+    {"truce_tree_options", tree_options},
+    {"truce_tree_edit_options", tree_edit_options},
+    {"truce_tree_rebase_options", tree_rebase_options},
+    {"truce_tree_at", tree_at},
+    {"truce_tree_find_options", tree_find_options},
+    {"truce_tree_keep", tree_keep},
     {"truce_http_request", http},
     {"truce_sweep_options", sweep},
     {"truce_check_options", check},
@@ -556,7 +620,8 @@ static const char *const filled[] = {
     "truce_job_added",      "truce_salvage_report",  "truce_ledger_result",
     "truce_compact_report", "truce_ledger_balance",  "truce_ledger_line",
     "truce_ledger_report",  "truce_transfer_result", "truce_sync_result",
-    "truce_sync_finding",   "truce_sync_report",
+    "truce_sync_finding",   "truce_sync_report",     "truce_tree_published",
+    "truce_tree_conflict",  "truce_tree_change",     "truce_tree_collected",
 };
 
 static bool is_known(const char *name)

@@ -1,0 +1,267 @@
+/*
+ * Versions: the handle, and what is told of a tree.
+ *
+ *     1. an edit: reads the master, current = n; its record; its items at (n + 1, a fresh token), all confirmed
+ *     2. publish, one write:  {current: n} -> {current: n + 1, published: push the token}
+ *     3. a reader: reads the master (V = current, settled); of each item the greatest version <= V that was published: at or below
+ *        `settled` one with `pub`, above it the one whose token the master has; THEN the master again: gone <= min(V, settled)
+ *     4. a reader that holds V: notes min(V, settled); THEN reads the master again: floor above it, begin anew
+ *     5. settle k = settled + 1: reads the _ids of the items of (k, its token); THEN the master again, k is not settled still; stamps
+ *        those _ids with `pub`; THEN {settled: k - 1} -> {settled: k, the token is off}
+ *     6. collect: floor = m <= settled; THEN reads what is held; THEN gone = min(m, held); only then removes what a version
+ *        <= gone superseded, then a removal that hides nothing any more; what was never published, at or below `settled`
+ *
+ * Invariants (models/tree.cpp is the model; its mutants are these rules, left out one by one):
+ *
+ *   T1  The master is written last, and compares the base: numbers have no gaps, each was published once.
+ *   T2  A number says nothing without its token: what an edit that died left at a number is not what was published under it.
+ *   T3  Items are never changed once they are published, but for the stamp (and erase, which users ask for). An item that is put again
+ *       before compares a count, so that what lands late does nothing.
+ *   T4  `settled` moves when every item of the version is stamped, so below it the stamp alone says what was published.
+ *   T5  gone <= floor <= settled <= current. What is superseded goes at or below `gone` only, and a reader looks at `gone`
+ *       after its read, and compares it with what was settled when it began, not with its version alone: an insert that lands
+ *       late, of an item that was collected, has the right token, but no stamp.
+ *   T6  Each attempt to insert an item has an _id of its own, and stamps are made by _id, of what was read before a second
+ *       look at the master. So a sweeper that was stopped stamps nothing that landed late.
+ *   T7  Who holds a version is seen by whoever raises `gone` above it: hold, look at the floor; floor, look at the holds.
+ *   T8  A record stands before its edit's items. What was never published is removed when its record was given up, and a rebase
+ *       renews the record after it has read the items: it has all of them, or is refused.
+ *   T9  Every write of a master finds no intent of a commit in it, and leaves a fresh _rev.
+ *
+ *     tree_master.c  the master          tree_edit.c     put, flush, records    tree_settle.c   stamps
+ *     tree_item.c    documents           tree_publish.c  publish                tree_collect.c  floor, gone, removal
+ *     tree_read.c    snapshots           tree_find.c     many items     tree_hold.c     holds, tags
+ *     tree_diff.c    diff, log, erase    tree_rebase.c   rebase, revert tree_care.c     sweep, check
+ *     tree_shape.c   orphans, circles
+ */
+#include "patterns/tree/tree.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/deadline.h"
+#include "base/field.h"
+#include "base/room.h"
+#include "query/incoming.h"
+#include "store/reserved.h"
+#include "store/view.h"
+
+static truce_status check_name(const char *name, const char *what, bson_error_t *error)
+{
+    size_t length = strlen(name);
+
+    if (!length || length > TREE_NAME_MAX || !bson_utf8_validate(name, length, false))
+        return truce__fail(TRUCE_INVALID, error, "a %s has 1 to %d bytes of UTF-8", what,
+                           TREE_NAME_MAX);
+    return TRUCE_OK;
+}
+
+static truce_status check_parent(const char *parent, bson_error_t *error)
+{
+    static const char *const own[] = {"_id", "tree",    "itemId", "version", "token",
+                                      "pub", "removed", "erased", "edited"};
+
+    if (!*parent || *parent == '$' || strchr(parent, '.'))
+        return truce__fail(TRUCE_INVALID, error, "parent \"%s\" is not the name of a field",
+                           parent);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (!strcmp(parent, own[i]))
+            return truce__fail(TRUCE_INVALID, error, "the field \"%s\" is truce's own", parent);
+    }
+    return check_name(parent, "field", error);
+}
+
+static truce_status check_options(const truce_tree_options *options, bson_error_t *error)
+{
+    truce_status status = ROOM_CHECK(options, "truce_tree_options", error);
+
+    if (!status && (!options || (!options->collection && !options->name)))
+        status = truce__fail(TRUCE_INVALID, error, "say the collection of the tree's items");
+    if (!status && options->collection)
+        status = truce__collection_name_check(options->collection, error);
+    if (!status && options->collection && truce__reserved(options->collection))
+        status =
+            truce__fail(TRUCE_INVALID, error, "collection %s is truce's own", options->collection);
+    if (!status && options->name)
+        status = check_name(options->name, "tree's name", error);
+    if (!status && options->parent)
+        status = check_parent(options->parent, error);
+    return status;
+}
+
+truce_tree *truce_tree_new(truce_store *store, const truce_tree_options *options)
+{
+    truce_tree *tree = bson_malloc0(sizeof *tree);
+
+    truce_assert(store);
+    tree->store = store;
+    pthread_mutex_init(&tree->mutex, NULL);
+    tree->refused = check_options(options, &tree->refusal) != TRUCE_OK;
+    tree->deadline_ms = COMMIT_DEADLINE_MS;
+    if (tree->refused)
+        return tree;
+    tree->deadline_ms = options->deadline_ms ? options->deadline_ms : COMMIT_DEADLINE_MS;
+    tree->collection = bson_strdup(options->collection);
+    tree->name = bson_strdup(options->name ? options->name : options->collection);
+    tree->parent = bson_strdup(options->parent);
+    return tree;
+}
+
+void truce_tree_free(truce_tree *tree)
+{
+    if (!tree)
+        return;
+    bson_free(tree->collection);
+    bson_free(tree->name);
+    bson_free(tree->parent);
+    pthread_mutex_destroy(&tree->mutex);
+    bson_free(tree);
+}
+
+bool truce__tree_relaxed(const truce_tree *tree)
+{
+    return tree->store->capabilities & TRUCE_CAN_KEEP_ORDER;
+}
+
+/* ---- what is kept of it ------------------------------------------------------------------------ */
+
+static truce_status take(truce_tree *tree, const char *field, const char *kept, char **own,
+                         bson_error_t *error)
+{
+    if (*own && strcmp(*own, kept))
+        return *kept ? truce__fail(TRUCE_INVALID, error,
+                                   "the %s of tree \"%s\" is \"%s\", not \"%s\"", field, tree->name,
+                                   kept, *own)
+                     : truce__fail(TRUCE_INVALID, error, "tree \"%s\" was made without a %s",
+                                   tree->name, field);
+    if (!*own && *kept)
+        *own = bson_strdup(kept);
+    return TRUCE_OK;
+}
+
+static truce_status look(truce_tree *tree, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(tree->name)), found;
+    truce_status status = truce_find_one(tree->store, TREES, filter, NULL, &found, error);
+
+    if (status == TRUCE_NOT_FOUND)
+        (void)truce__fail(status, error, "there is no tree \"%s\"", tree->name);
+    if (!status && !*truce__field_text(&found, "collection"))
+        status = truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is no tree of truce's", TREES,
+                             tree->name);
+    if (!status)
+        status = take(tree, "collection", truce__field_text(&found, "collection"),
+                      &tree->collection, error);
+    if (!status)
+        status = take(tree, "parent", truce__field_text(&found, "parent"), &tree->parent, error);
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status;
+}
+
+truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (tree->refused) {
+        if (error)
+            *error = tree->refusal;
+        return TRUCE_INVALID;
+    }
+    pthread_mutex_lock(&tree->mutex);
+    if (!tree->ready) {
+        status = look(tree, error);
+        if (status == TRUCE_NOT_FOUND && make && tree->collection) {
+            status = truce__view_guard(tree->store, "write", tree->collection, error);
+            if (!status)
+                status = truce__tree_make(tree, error);
+            if (!status)
+                status = look(tree, error);
+        }
+        tree->ready = !status;
+    }
+    pthread_mutex_unlock(&tree->mutex);
+    return status;
+}
+
+/* ---- status ----------------------------------------------------------------------------------- */
+
+static truce_status count(truce_tree *tree, const char *collection, bson_t *filter, const char *key,
+                          bson_t *status, bson_error_t *error)
+{
+    int64_t found = 0;
+    truce_status result = truce_count(tree->store, collection, filter, NULL, &found, error);
+
+    BSON_APPEND_INT64(status, key, found);
+    bson_destroy(filter);
+    return result;
+}
+
+static truce_status append_tags(truce_tree *tree, bson_t *status, bson_error_t *error)
+{
+    bson_t *filter =
+               BCON_NEW("tree", BCON_UTF8(tree->name), "tag", "{", "$exists", BCON_BOOL(true), "}"),
+           tags;
+    const bson_t *document;
+    truce_cursor *cursor = NULL;
+    truce_status result = truce_find(tree->store, TREE_HOLDS, filter, NULL, &cursor, error);
+
+    BSON_APPEND_DOCUMENT_BEGIN(status, "tags", &tags);
+    while (!result && !(result = truce_cursor_next(cursor, &document, error)) && document)
+        BSON_APPEND_INT64(&tags, truce__field_text(document, "tag"),
+                          truce__field_number(document, "of"));
+    bson_append_document_end(status, &tags);
+    truce_cursor_close(cursor);
+    bson_destroy(filter);
+    return result;
+}
+
+static void append_master(const truce_tree *tree, const struct tree_master *master, bson_t *status)
+{
+    BSON_APPEND_UTF8(status, "tree", tree->name);
+    BSON_APPEND_UTF8(status, "collection", tree->collection);
+    if (tree->parent)
+        BSON_APPEND_UTF8(status, "parent", tree->parent);
+    BSON_APPEND_INT64(status, "current", master->current);
+    if (master->current)
+        BSON_APPEND_DATE_TIME(status, "at", master->at_ms);
+    BSON_APPEND_INT64(status, "settled", master->settled);
+    BSON_APPEND_INT64(status, "kept", master->gone ? master->gone : 1);
+    if (master->keep.versions || master->keep.age_ms) {
+        bson_t keep;
+
+        BSON_APPEND_DOCUMENT_BEGIN(status, "keep", &keep);
+        if (master->keep.versions)
+            BSON_APPEND_INT64(&keep, "versions", master->keep.versions);
+        if (master->keep.age_ms)
+            BSON_APPEND_INT64(&keep, "age_ms", master->keep.age_ms);
+        bson_append_document_end(status, &keep);
+    }
+}
+
+truce_status truce_tree_status(truce_tree *tree, bson_t *status, bson_error_t *error)
+{
+    DEADLINE_SCOPE(tree->deadline_ms);
+    struct tree_master master = {0};
+    truce_status result = truce__tree_ready(tree, false, error);
+
+    bson_init(status);
+    if (!result)
+        result = truce__tree_master(tree, &master, error);
+    if (!result) {
+        append_master(tree, &master, status);
+        result = append_tags(tree, status, error);
+    }
+    if (!result)
+        result = count(
+            tree, TREE_HOLDS,
+            BCON_NEW("tree", BCON_UTF8(tree->name), "tag", "{", "$exists", BCON_BOOL(false), "}"),
+            "readers", status, error);
+    if (!result)
+        result = count(tree, TREE_EDITS,
+                       BCON_NEW("tree", BCON_UTF8(tree->name), "state", BCON_UTF8("open"),
+                                "version", "{", "$gt", BCON_INT64(master.current), "}"),
+                       "edits", status, error);
+    truce__tree_master_release(&master);
+    return result;
+}

@@ -1,0 +1,170 @@
+#ifndef TRUCE_PATTERNS_TREE_TREE_H
+#define TRUCE_PATTERNS_TREE_TREE_H
+
+/* What the files of versions share. The contract is in truce/tree.h; the essay in tree.c. */
+#include <pthread.h>
+
+#include "base/limits.h"
+#include "base/status.h"
+#include "bson/value.h"
+#include "commit/journal.h"
+#include "store/care.h"
+#include "truce/tree.h"
+
+/* ---- tree.c ---- */
+
+struct truce_tree {
+    truce_store *store;
+    char *collection, *name, *parent; /* what is NULL is looked up: truce__tree_ready */
+    uint32_t deadline_ms;
+    bool refused;
+    bson_error_t refusal;
+    pthread_mutex_t mutex; /* of what follows, and of looking up */
+    bool ready;            /* the tree is there, and what it keeps is known */
+};
+
+/* `make`: the tree is made if it is not there; else NOT_FOUND. */
+truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error);
+/* TRUCE_IO of the order in which one file keeps writes: what need not be on the disk before the next one is. */
+bool truce__tree_relaxed(const truce_tree *tree);
+
+/* ---- tree_master.c ---- */
+
+struct tree_version {
+    bson_oid_t token;
+    int64_t at_ms;
+};
+
+struct tree_master {
+    bson_oid_t born; /* of this tree, and no other of its name */
+    int64_t current, settled, floor, gone, collected, at_ms;
+    truce_tree_keep keep;
+    struct tree_version *published; /* settled + 1 ... current */
+};
+
+/* Initialised also on failure. NOT_FOUND: there is no such tree. */
+truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bson_error_t *error);
+void truce__tree_master_release(struct tree_master *master);
+/* A new one, unless there is one. */
+truce_status truce__tree_make(truce_tree *tree, bson_error_t *error);
+/* One write of the master where `guard` (taken over) matches, beside its name, this tree and no intent; `update` is
+ * operators, taken over. *done: it matched, the first time or again. */
+truce_status truce__tree_write_master(truce_tree *tree, const struct tree_master *master,
+                                      bson_t *guard, bson_t *update, bool *done,
+                                      bson_error_t *error);
+/* Is this item, or record, part of a published version? */
+bool truce__tree_accepts(const struct tree_master *master, const bson_t *item);
+static inline int64_t truce__tree_low(const struct tree_master *master, int64_t version)
+{
+    return version < master->settled ? version : master->settled;
+}
+
+/* ---- tree_item.c: the documents ---- */
+
+/* INVALID: no itemId, or a field of truce's. */
+truce_status truce__tree_check_item(const bson_t *item, struct value *id, bson_error_t *error);
+/* What stands in a document, borrowed; missing: nothing. */
+struct value truce__tree_item_id(const bson_t *document);
+bool truce__tree_absent(const bson_t *document); /* removed, or erased */
+/* As users see it; appended to an empty document. */
+void truce__tree_show(const bson_t *document, bson_t *item);
+/* As it is kept, under a fresh _id; `item` NULL: removed. */
+void truce__tree_keep_item(const truce_tree *tree, int64_t version, const bson_oid_t *token,
+                           struct value id, const bson_t *item, bson_t *document);
+/* Equal contents, whatever versions. */
+bool truce__tree_same(const bson_t *item, const bson_t *other);
+
+/* {tree, itemId: {$eq}} and more; begun here. */
+void truce__tree_filter(const truce_tree *tree, bson_t *filter);
+void truce__tree_append_id(bson_t *filter, const char *key, struct value id);
+
+/* ---- tree_read.c ---- */
+
+struct truce_tree_snapshot {
+    truce_tree *tree;
+    struct tree_master master; /* as it was read */
+    int64_t version;
+    bool holds;
+    bson_oid_t hold;
+    int64_t held; /* what the hold says: never above the version */
+    uint32_t lease_ms;
+    int64_t renewed_ns;
+    char token[TREE_NAME_MAX + 64];
+};
+
+/* A snapshot without a hold, of a version that is there (0: the empty one, for internal use). */
+truce_status truce__tree_open(truce_tree *tree, int64_t version, truce_tree_snapshot *snapshot,
+                              bson_error_t *error);
+void truce__tree_leave(truce_tree_snapshot *snapshot);
+/* After a read: OK, it was right; CONFLICT: it has to be read again. */
+truce_status truce__tree_still(truce_tree_snapshot *snapshot, bson_error_t *error);
+
+/* Two versions of an item, documents as they are kept; NULL: it is not in that one. */
+typedef truce_status tree_pair_function(struct value id, const bson_t *low, const bson_t *high,
+                                        void *arg, bson_error_t *error);
+/* Calls for those of `ids` (an array, in the order of values, each once) that are in one of the two versions. What is called has not
+ * been looked at again: truce__tree_still. */
+truce_status truce__tree_pairs(const truce_tree_snapshot *snapshot, int64_t low, int64_t high,
+                               const bson_t *ids, tree_pair_function *function, void *arg,
+                               bson_error_t *error);
+
+/* ---- tree_edit.c ---- */
+
+struct truce_tree_edit {
+    truce_tree *tree;
+    bson_oid_t token, born;
+    int64_t base, base_at_ms;
+    char *message, *author;
+    bool recorded; /* its record is in the store */
+    bool published;
+    int64_t written; /* items */
+    int64_t renewed_ms;
+    uint32_t count;
+    size_t bytes;
+    bson_t *items[TREE_BATCH]; /* gathered: {itemId, ...}, or {itemId, removed: true} */
+    uint64_t hashes[TREE_BATCH];
+};
+
+/* The items that an edit wrote, in no order. */
+typedef truce_status tree_own_function(const bson_t *document, void *arg, bson_error_t *error);
+truce_status truce__tree_own(truce_tree *tree, int64_t version, const bson_oid_t *token,
+                             tree_own_function *function, void *arg, bson_error_t *error);
+truce_tree_edit *truce__tree_edit_new(truce_tree *tree, const struct tree_master *master,
+                                      int64_t base, const char *message, const char *author);
+/* Of a record that is open: it is at work. NOT_FOUND: it was given up. */
+truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, bson_error_t *error);
+/* open -> given up; none such: OK. */
+truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int64_t silent_since_ms,
+                                 bool *done, bson_error_t *error);
+
+/* ---- tree_publish.c ---- */
+
+/* Was this edit published? */
+truce_status truce__tree_published(const truce_tree_edit *edit, const struct tree_master *master,
+                                   bool *published, bson_error_t *error);
+
+/* ---- tree_shape.c ---- */
+
+/* INVALID: published, the edit would leave an orphan or a circle. */
+truce_status truce__tree_check_shape(truce_tree_edit *edit, bson_error_t *error);
+
+/* ---- tree_settle.c, tree_collect.c ---- */
+
+/* The first version that is not; *done: there was one, and it is now (by whom ever). */
+truce_status truce__tree_settle(truce_tree *tree, bool *done, bson_error_t *error);
+/* What can be read no more, a bounded part. */
+truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *collected,
+                                 bson_error_t *error);
+
+/* ---- tree_hold.c ---- */
+
+/* Notes that `held` is in use; then looks at the floor. EXPIRED: too late, nothing is noted. *master is read again. */
+truce_status truce__tree_hold(truce_tree_snapshot *snapshot, bson_error_t *error);
+truce_status truce__tree_renew_hold(truce_tree_snapshot *snapshot, bson_error_t *error);
+void truce__tree_let_go(truce_tree_snapshot *snapshot);
+/* The least that anybody holds; INT64_MAX: nobody. */
+truce_status truce__tree_held(truce_tree *tree, int64_t *held, bson_error_t *error);
+truce_status truce__tree_tagged(truce_tree *tree, const char *tag, int64_t *version,
+                                bson_error_t *error);
+
+#endif

@@ -1,0 +1,339 @@
+/* What differs between two versions; the log; erase. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/deadline.h"
+#include "base/field.h"
+#include "bson/value_set.h"
+#include "patterns/tree/tree.h"
+#include "query/incoming.h"
+#include "store/reserved.h"
+
+#define PORTION 500 /* items looked at at once */
+
+/* ---- which items ------------------------------------------------------------------------------- */
+
+/* Of the items that a version between wrote, in order, each once. */
+struct touched {
+    struct arena arena;
+    struct value *ids;
+    size_t count, room;
+};
+
+static void touch(struct touched *touched, struct value id)
+{
+    if (touched->count == touched->room) {
+        touched->room = touched->room ? 2 * touched->room : 256;
+        touched->ids = bson_realloc(touched->ids, touched->room * sizeof *touched->ids);
+    }
+    touched->ids[touched->count++] = truce__value_copy(&touched->arena, id);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    return truce__value_compare(*(const struct value *)a, *(const struct value *)b);
+}
+
+static void sort(struct touched *touched)
+{
+    size_t kept = 0;
+
+    if (touched->count)
+        qsort(touched->ids, touched->count, sizeof *touched->ids, by_value);
+    for (size_t i = 0; i < touched->count; i++) {
+        if (!i || !truce__value_equal(touched->ids[kept - 1], touched->ids[i]))
+            touched->ids[kept++] = touched->ids[i];
+    }
+    touched->count = kept;
+}
+
+/* Those of edits that died, too: they are found equal. */
+static truce_status find_touched(const truce_tree *tree, int64_t low, int64_t high,
+                                 struct touched *touched, bson_error_t *error)
+{
+    bson_t filter, *keys = BCON_NEW("itemId", BCON_INT32(1), "_id", BCON_INT32(0));
+    truce_find_options options = {.projection = keys};
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    truce_status status;
+
+    truce__tree_filter(tree, &filter);
+    BCON_APPEND(&filter, "version", "{", "$gt", BCON_INT64(low), "$lte", BCON_INT64(high), "}");
+    status = truce_find(tree->store, tree->collection, &filter, &options, &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document)
+        touch(touched, truce__tree_item_id(document));
+    truce_cursor_close(cursor);
+    bson_destroy(keys);
+    bson_destroy(&filter);
+    sort(touched);
+    return status;
+}
+
+/* ---- the diff ---------------------------------------------------------------------------------- */
+
+struct diffing {
+    truce_tree_snapshot snapshot; /* of the older version */
+    int64_t from, to;
+    bool (*function)(const truce_tree_change *change, void *arg);
+    void *arg;
+    bool enough;
+    uint32_t count;
+    struct changed {
+        bson_t id;
+        bson_t *before, *after; /* as they are shown */
+    } all[PORTION];
+};
+
+static void forget(struct diffing *diffing)
+{
+    for (uint32_t i = 0; i < diffing->count; i++) {
+        struct changed *changed = &diffing->all[i];
+
+        bson_destroy(&changed->id);
+        if (changed->before)
+            bson_destroy(changed->before);
+        if (changed->after)
+            bson_destroy(changed->after);
+    }
+    diffing->count = 0;
+}
+
+static bson_t *shown(const bson_t *document)
+{
+    bson_t *item = document ? bson_sized_new(document->len) : NULL;
+
+    if (item)
+        truce__tree_show(document, item);
+    return item;
+}
+
+/* A tree_pair_function; low is `from`. */
+static truce_status compare(struct value id, const bson_t *low, const bson_t *high, void *arg,
+                            bson_error_t *error)
+{
+    struct diffing *diffing = arg;
+    struct changed *changed = &diffing->all[diffing->count];
+
+    (void)error;
+    if (low && high && truce__tree_same(low, high))
+        return TRUCE_OK;
+    bson_init(&changed->id);
+    truce__value_append(&changed->id, "itemId", 6, id);
+    changed->before = shown(low);
+    changed->after = shown(high);
+    diffing->count++;
+    return TRUCE_OK;
+}
+
+static void hand(struct diffing *diffing)
+{
+    for (uint32_t i = 0; !diffing->enough && i < diffing->count; i++) {
+        struct changed *changed = &diffing->all[i];
+        bson_iter_t iter;
+
+        if (bson_iter_init_find(&iter, &changed->id, "itemId"))
+            diffing->enough =
+                !diffing->function(&(truce_tree_change){.item = bson_iter_value(&iter),
+                                                        .before = changed->before,
+                                                        .after = changed->after},
+                                   diffing->arg);
+    }
+}
+
+static truce_status diff_portion(struct diffing *diffing, const struct value *ids, size_t count,
+                                 bson_error_t *error)
+{
+    bson_t array = BSON_INITIALIZER;
+    uint32_t index = 0;
+    truce_status status;
+
+    for (size_t i = 0; i < count; i++)
+        truce__value_append_element(&array, &index, ids[i]);
+    do {
+        forget(diffing);
+        status = truce__tree_pairs(&diffing->snapshot, diffing->from, diffing->to, &array, compare,
+                                   diffing, error);
+        if (!status)
+            status = truce__tree_still(&diffing->snapshot, error);
+    } while (status == TRUCE_CONFLICT);
+    if (!status)
+        hand(diffing);
+    forget(diffing);
+    bson_destroy(&array);
+    return status;
+}
+
+static truce_status diff_all(struct diffing *diffing, int64_t low, int64_t high,
+                             bson_error_t *error)
+{
+    struct touched touched = {0};
+    truce_status status;
+
+    status = find_touched(diffing->snapshot.tree, low, high, &touched, error);
+    for (size_t at = 0; !status && !diffing->enough && at < touched.count; at += PORTION)
+        status = diff_portion(diffing, touched.ids + at,
+                              touched.count - at < PORTION ? touched.count - at : PORTION, error);
+    bson_free(touched.ids);
+    truce__arena_release(&touched.arena);
+    return status;
+}
+
+truce_status truce_tree_diff(truce_tree *tree, int64_t from, int64_t to,
+                             bool (*function)(const truce_tree_change *change, void *arg),
+                             void *arg, bson_error_t *error)
+{
+    DEADLINE_SCOPE(tree->deadline_ms);
+    int64_t low = from < to ? from : to, high = from < to ? to : from;
+    struct diffing *diffing;
+    truce_status status = truce__tree_ready(tree, false, error);
+
+    if (status)
+        return status;
+    diffing = bson_malloc0(sizeof *diffing);
+    diffing->from = from;
+    diffing->to = to;
+    diffing->function = function;
+    diffing->arg = arg;
+    status = truce__tree_open(tree, low, &diffing->snapshot, error);
+    if (!status && high > diffing->snapshot.master.current)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
+                             tree->name, high);
+    if (!status)
+        status = diff_all(diffing, low, high, error);
+    truce__tree_leave(&diffing->snapshot);
+    bson_free(diffing);
+    return status;
+}
+
+/* ---- the log ----------------------------------------------------------------------------------- */
+
+/* Of one that is not settled the time stands in the master. */
+static void show_record(const struct tree_master *master, const bson_t *record, bson_t *entry)
+{
+    int64_t version = truce__field_number(record, "version"),
+            at_ms = version > master->settled
+                        ? master->published[version - master->settled - 1].at_ms
+                        : truce__field_date(record, "at");
+    bson_value_t token = truce__document_id(record);
+
+    BSON_APPEND_INT64(entry, "version", version);
+    BSON_APPEND_DATE_TIME(entry, "at", at_ms);
+    if (*truce__field_text(record, "message"))
+        BSON_APPEND_UTF8(entry, "message", truce__field_text(record, "message"));
+    if (*truce__field_text(record, "author"))
+        BSON_APPEND_UTF8(entry, "author", truce__field_text(record, "author"));
+    BSON_APPEND_VALUE(entry, "token", &token);
+}
+
+/* A record's _id is its token, as an item has one. */
+static bool is_published(const struct tree_master *master, const bson_t *record)
+{
+    int64_t version = truce__field_number(record, "version");
+    bson_iter_t iter;
+
+    if (version < master->gone || version > master->current)
+        return false;
+    if (version <= master->settled)
+        return bson_iter_init_find(&iter, record, "pub");
+    return bson_iter_init_find(&iter, record, "_id") && BSON_ITER_HOLDS_OID(&iter) &&
+           bson_oid_equal(bson_iter_oid(&iter),
+                          &master->published[version - master->settled - 1].token);
+}
+
+truce_status truce_tree_log(truce_tree *tree, int64_t limit, truce_tree_function *function,
+                            void *arg, bson_error_t *error)
+{
+    DEADLINE_SCOPE(tree->deadline_ms);
+    bson_t filter, *newest = BCON_NEW("version", BCON_INT32(-1));
+    truce_find_options options = {.sort = newest};
+    struct tree_master master = {0};
+    truce_cursor *cursor = NULL;
+    const bson_t *record;
+    bool more = true;
+    truce_status status = truce__tree_ready(tree, false, error);
+
+    truce__tree_filter(tree, &filter);
+    if (!status)
+        status = truce__tree_master(tree, &master, error);
+    if (!status)
+        status = truce_find(tree->store, TREE_EDITS, &filter, &options, &cursor, error);
+    while (!status && more && !(status = truce_cursor_next(cursor, &record, error)) && record) {
+        bson_t entry = BSON_INITIALIZER;
+
+        if (is_published(&master, record)) {
+            show_record(&master, record, &entry);
+            more = function(&entry, arg) && --limit;
+        }
+        bson_destroy(&entry);
+    }
+    truce_cursor_close(cursor);
+    truce__tree_master_release(&master);
+    bson_destroy(newest);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- erase ------------------------------------------------------------------------------------- */
+
+/* Operators, so that a stamp that is set meanwhile stays. The document stays, and so the index refuses an insert of it that lands
+ * late. */
+static truce_status erase_one(truce_tree *tree, const bson_t *document, bson_error_t *error)
+{
+    bson_t shown = BSON_INITIALIZER, filter = BSON_INITIALIZER, update = BSON_INITIALIZER, unset;
+    bson_value_t id = truce__document_id(document);
+    struct worker worker;
+    bson_iter_t iter;
+    truce_status status;
+
+    truce__tree_show(document, &shown);
+    BSON_APPEND_VALUE(&filter, "_id", &id);
+    BCON_APPEND(&update, "$set", "{", "erased", BCON_BOOL(true), "}");
+    BSON_APPEND_DOCUMENT_BEGIN(&update, "$unset", &unset);
+    for (bson_iter_init(&iter, &shown); bson_iter_next(&iter);) {
+        if (strcmp(bson_iter_key(&iter), "itemId") && strcmp(bson_iter_key(&iter), "version"))
+            BSON_APPEND_BOOL(&unset, bson_iter_key(&iter), true);
+    }
+    BSON_APPEND_BOOL(&unset, "removed", true);
+    bson_append_document_end(&update, &unset);
+    truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    do
+        status = truce_update(tree->store, tree->collection, &filter, &update, NULL, NULL, error);
+    while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
+    bson_destroy(&update);
+    bson_destroy(&filter);
+    bson_destroy(&shown);
+    return status;
+}
+
+truce_status truce_tree_erase(truce_tree *tree, const bson_value_t *id, int64_t *versions,
+                              bson_error_t *error)
+{
+    DEADLINE_SCOPE(tree->deadline_ms);
+    bson_t holder = BSON_INITIALIZER, filter;
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    truce_status status = truce__check_value(id, "itemId", error);
+
+    *versions = 0;
+    if (!status)
+        status = truce__tree_ready(tree, false, error);
+    if (status) {
+        bson_destroy(&holder);
+        return status;
+    }
+    BSON_APPEND_VALUE(&holder, "itemId", id);
+    truce__tree_filter(tree, &filter);
+    truce__tree_append_id(&filter, "itemId", truce__tree_item_id(&holder));
+    BCON_APPEND(&filter, "removed", "{", "$exists", BCON_BOOL(false), "}", "erased", "{", "$exists",
+                BCON_BOOL(false), "}");
+    status = truce_find(tree->store, tree->collection, &filter, NULL, &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document) {
+        status = erase_one(tree, document, error);
+        *versions += !status;
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&filter);
+    bson_destroy(&holder);
+    return status;
+}

@@ -1,0 +1,197 @@
+/* The master: how it is read, and written. */
+#include <string.h>
+
+#include "base/field.h"
+#include "base/id.h"
+#include "patterns/tree/tree.h"
+#include "store/reserved.h"
+
+/* ---- reading ---------------------------------------------------------------------------------- */
+
+static bool read_published(const bson_t *document, struct tree_master *master)
+{
+    int64_t room = master->current - master->settled, count = 0;
+    bson_iter_t iter, array, entry;
+
+    if (room < 0 || room > INT32_MAX || !bson_iter_init_find(&iter, document, "published") ||
+        !BSON_ITER_HOLDS_ARRAY(&iter) || !bson_iter_recurse(&iter, &array))
+        return false;
+    master->published = bson_malloc0(((size_t)room + 1) * sizeof *master->published);
+    for (; bson_iter_next(&array); count++) {
+        if (count == room || !BSON_ITER_HOLDS_DOCUMENT(&array) ||
+            !bson_iter_recurse(&array, &entry) || !bson_iter_find(&entry, "token") ||
+            !BSON_ITER_HOLDS_OID(&entry))
+            return false;
+        bson_oid_copy(bson_iter_oid(&entry), &master->published[count].token);
+        if (bson_iter_recurse(&array, &entry) && bson_iter_find(&entry, "at") &&
+            BSON_ITER_HOLDS_DATE_TIME(&entry))
+            master->published[count].at_ms = bson_iter_date_time(&entry);
+    }
+    return count == room;
+}
+
+static bool parse(const bson_t *document, struct tree_master *master)
+{
+    bson_iter_t iter;
+    bson_t keep;
+
+    if (!bson_iter_init_find(&iter, document, "born") || !BSON_ITER_HOLDS_OID(&iter))
+        return false;
+    bson_oid_copy(bson_iter_oid(&iter), &master->born);
+    master->current = truce__field_number(document, "current");
+    master->settled = truce__field_number(document, "settled");
+    master->floor = truce__field_number(document, "floor");
+    master->gone = truce__field_number(document, "gone");
+    master->collected = truce__field_number(document, "collected");
+    master->at_ms = truce__field_date(document, "at");
+    if (truce__value_subdocument(document, "keep", &keep)) {
+        master->keep.versions = truce__field_number(&keep, "versions");
+        master->keep.age_ms = truce__field_number(&keep, "age_ms");
+    }
+    return master->collected >= 0 && master->collected <= master->gone &&
+           master->gone <= master->floor && master->floor <= master->settled &&
+           read_published(document, master);
+}
+
+truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bson_error_t *error)
+{
+    bson_t holder = BSON_INITIALIZER, document;
+    struct worker worker;
+    bson_value_t id;
+    truce_status status;
+
+    *master = (struct tree_master){0};
+    BSON_APPEND_UTF8(&holder, "_id", tree->name);
+    id = truce__document_id(&holder);
+    truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    status = truce__journal_read(&worker, TREES, &id, &document, error);
+    if (status == TRUCE_NOT_FOUND)
+        (void)truce__fail(status, error, "there is no tree \"%s\"", tree->name);
+    if (!status && !parse(&document, master))
+        status = truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is no tree of truce's", TREES,
+                             tree->name);
+    bson_destroy(&document);
+    bson_destroy(&holder);
+    return status;
+}
+
+void truce__tree_master_release(struct tree_master *master)
+{
+    bson_free(master->published);
+    master->published = NULL;
+}
+
+bool truce__tree_accepts(const struct tree_master *master, const bson_t *item)
+{
+    int64_t version = truce__field_number(item, "version");
+    bson_iter_t iter;
+
+    if (version <= 0 || version > master->current)
+        return false;
+    if (version <= master->settled)
+        return bson_iter_init_find(&iter, item, "pub");
+    return bson_iter_init_find(&iter, item, "token") && BSON_ITER_HOLDS_OID(&iter) &&
+           bson_oid_equal(bson_iter_oid(&iter),
+                          &master->published[version - master->settled - 1].token);
+}
+
+/* ---- writing ---------------------------------------------------------------------------------- */
+
+static truce_status make_indexes(truce_tree *tree, bson_error_t *error)
+{
+    struct {
+        const char *collection;
+        bson_t *index;
+    } all[] = {
+        {tree->collection,
+         BCON_NEW("key", "{", "tree", BCON_INT32(1), "itemId", BCON_INT32(1), "version",
+                  BCON_INT32(1), "token", BCON_INT32(1), "}", "unique", BCON_BOOL(true))},
+        {tree->collection,
+         BCON_NEW("key", "{", "tree", BCON_INT32(1), "version", BCON_INT32(1), "}")},
+        {TREE_EDITS, BCON_NEW("key", "{", "tree", BCON_INT32(1), "version", BCON_INT32(1), "}")},
+        {TREE_HOLDS, BCON_NEW("key", "{", "tree", BCON_INT32(1), "version", BCON_INT32(1), "}")},
+    };
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!status)
+            status = truce_index_create(tree->store, all[i].collection, all[i].index, error);
+        bson_destroy(all[i].index);
+    }
+    return status;
+}
+
+static truce_status insert_master(truce_tree *tree, bson_error_t *error)
+{
+    bson_t *document =
+        BCON_NEW("_id", BCON_UTF8(tree->name), "collection", BCON_UTF8(tree->collection), "current",
+                 BCON_INT64(0), "settled", BCON_INT64(0), "published", "[", "]", "floor",
+                 BCON_INT64(0), "gone", BCON_INT64(0), "collected", BCON_INT64(0));
+    bson_oid_t born;
+    truce_status status;
+
+    truce__id_new(&born);
+    BSON_APPEND_OID(document, "born", &born);
+    if (tree->parent)
+        BSON_APPEND_UTF8(document, "parent", tree->parent);
+    status = truce_insert(tree->store, TREES, document, NULL, error);
+    bson_destroy(document);
+    return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
+}
+
+truce_status truce__tree_make(truce_tree *tree, bson_error_t *error)
+{
+    struct worker worker;
+    truce_status status = make_indexes(tree, error);
+
+    truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    while (!status) {
+        status = insert_master(tree, error);
+        if (!truce__repeatable(status) || truce__worker_wait(&worker, "the store", NULL))
+            break;
+        status = TRUCE_OK;
+    }
+    return status;
+}
+
+/* {$set: {_rev}} beside what the update says. */
+static void append_rev(const bson_t *update, bson_t *with)
+{
+    bson_t set, said;
+    bson_oid_t rev;
+
+    bson_copy_to_excluding_noinit(update, with, "$set", NULL);
+    truce__id_new(&rev);
+    BSON_APPEND_DOCUMENT_BEGIN(with, "$set", &set);
+    if (truce__value_subdocument(update, "$set", &said))
+        bson_concat(&set, &said);
+    BSON_APPEND_OID(&set, "_rev", &rev);
+    bson_append_document_end(with, &set);
+}
+
+truce_status truce__tree_write_master(truce_tree *tree, const struct tree_master *master,
+                                      bson_t *guard, bson_t *update, bool *done,
+                                      bson_error_t *error)
+{
+    truce_write_result result = {0};
+    struct worker worker;
+    bson_error_t waited;
+    bson_t with = BSON_INITIALIZER;
+    truce_status status;
+
+    *done = false;
+    truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    BSON_APPEND_UTF8(guard, "_id", tree->name);
+    BSON_APPEND_OID(guard, "born", &master->born);
+    truce__intent_append_absent(guard);
+    append_rev(update, &with);
+    do {
+        status = truce_update(tree->store, TREES, guard, &with, NULL, &result, error);
+        *done = *done || (!status && result.matched);
+        truce_write_result_release(&result);
+    } while (truce__repeatable(status) && !truce__worker_wait(&worker, "the master", &waited));
+    bson_destroy(&with);
+    bson_destroy(update);
+    bson_destroy(guard);
+    return status;
+}

@@ -1,0 +1,182 @@
+/* Publishing: one write of the master (T1 of tree.c). */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/deadline.h"
+#include "base/field.h"
+#include "base/id.h"
+#include "commit/commit.h"
+#include "patterns/tree/tree.h"
+#include "store/reserved.h"
+
+static truce_status conflict(const truce_tree_edit *edit, truce_status status, int64_t current,
+                             bson_error_t *error)
+{
+    return truce__fail(status, error,
+                       "version %" PRId64
+                       " of tree \"%s\" stands, and the edit is of version %" PRId64 ": rebase it",
+                       current, edit->tree->name, edit->base);
+}
+
+static truce_status another(const truce_tree_edit *edit, bson_error_t *error)
+{
+    return truce__fail(TRUCE_NOT_FOUND, error,
+                       "tree \"%s\" is another one than that which was edited", edit->tree->name);
+}
+
+/* Above `settled` the master tells, below it the stamp of the record. */
+truce_status truce__tree_published(const truce_tree_edit *edit, const struct tree_master *master,
+                                   bool *published, bson_error_t *error)
+{
+    int64_t version = edit->base + 1;
+    bson_t *filter, found;
+    truce_status status = TRUCE_OK;
+
+    *published = false;
+    if (version > master->current)
+        return TRUCE_OK;
+    if (version > master->settled) {
+        *published =
+            bson_oid_equal(&edit->token, &master->published[version - master->settled - 1].token);
+        return TRUCE_OK;
+    }
+    filter = BCON_NEW("_id", BCON_OID(&edit->token), "pub", BCON_BOOL(true));
+    status = truce_find_one(edit->tree->store, TREE_EDITS, filter, NULL, &found, error);
+    *published = !status;
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* Times never go back, whatever the clock does. */
+static int64_t time_of(const truce_tree_edit *edit)
+{
+    int64_t now_ms = truce__clock_wall_ms();
+
+    return now_ms > edit->base_at_ms ? now_ms : edit->base_at_ms;
+}
+
+static bson_t *publishing(const truce_tree_edit *edit)
+{
+    int64_t at_ms = time_of(edit);
+
+    return BCON_NEW("$inc", "{", "current", BCON_INT64(1), "}", "$max", "{", "at",
+                    BCON_DATE_TIME(at_ms), "}", "$push", "{", "published", "{", "token",
+                    BCON_OID(&edit->token), "at", BCON_DATE_TIME(at_ms), "}", "}");
+}
+
+/* ---- alone ------------------------------------------------------------------------------------ */
+
+static truce_status publish_alone(truce_tree_edit *edit, bson_error_t *error)
+{
+    struct tree_master master = {0};
+    struct worker worker;
+    bool done = false, other = false;
+    truce_status status;
+
+    truce__worker_init(&worker, edit->tree->store, edit->tree->deadline_ms);
+    for (;;) {
+        status = truce__tree_write_master(edit->tree, &(struct tree_master){.born = edit->born},
+                                          BCON_NEW("current", BCON_INT64(edit->base)),
+                                          publishing(edit), &done, error);
+        if (status || done)
+            break;
+        /* somebody was first; or we were, unanswered; or a commit is at work on the master, whom the look waits for */
+        truce__tree_master_release(&master);
+        status = truce__tree_master(edit->tree, &master, error);
+        other = !status && !bson_oid_equal(&master.born, &edit->born);
+        if (!status && !other)
+            status = truce__tree_published(edit, &master, &done, error);
+        if (status || done || other || master.current != edit->base)
+            break;
+        status = truce__worker_wait(&worker, "the master", error);
+        if (status)
+            break;
+    }
+    if (!status && other)
+        status = another(edit, error);
+    else if (!status && !done)
+        status = conflict(edit, TRUCE_CONFLICT, master.current, error);
+    truce__tree_master_release(&master);
+    return status;
+}
+
+/* Keeps the master short where nobody sweeps. What cannot be settled now is the sweep's. */
+static void settle_one(truce_tree *tree)
+{
+    struct tree_master master = {0};
+    bson_error_t nobody;
+    bool done;
+
+    if (!truce__tree_master(tree, &master, &nobody) &&
+        master.current - master.settled > TREE_UNSETTLED)
+        (void)!truce__tree_settle(tree, &done, &nobody);
+    truce__tree_master_release(&master);
+}
+
+/* ---- in a commit ------------------------------------------------------------------------------ */
+
+static truce_status publish_in(truce_tree_edit *edit, truce_commit *commit, bson_error_t *error)
+{
+    bson_t holder = BSON_INITIALIZER, document, *update;
+    bson_value_t id;
+    bson_iter_t iter;
+    int64_t current;
+    truce_status status;
+
+    BSON_APPEND_UTF8(&holder, "_id", edit->tree->name);
+    id = truce__document_id(&holder);
+    status = truce_commit_read(commit, TREES, &id, &document, error);
+    current = truce__field_number(&document, "current");
+    if (!status && (!bson_iter_init_find(&iter, &document, "born") || !BSON_ITER_HOLDS_OID(&iter) ||
+                    !bson_oid_equal(bson_iter_oid(&iter), &edit->born)))
+        status = TRUCE_NOT_FOUND;
+    if (status == TRUCE_NOT_FOUND)
+        status = another(edit, error);
+    if (!status && current != edit->base)
+        status = conflict(edit, TRUCE_REFUSED, current, error);
+    if (!status) {
+        update = publishing(edit);
+        status = truce_commit_update(commit, TREES, &id, NULL, update, error);
+        bson_destroy(update);
+    }
+    bson_destroy(&document);
+    bson_destroy(&holder);
+    return status;
+}
+
+/* ---- the call --------------------------------------------------------------------------------- */
+
+truce_status truce_tree_publish(truce_tree_edit *edit, truce_commit *commit,
+                                truce_tree_published *published, bson_error_t *error)
+{
+    DEADLINE_SCOPE(edit->tree->deadline_ms);
+    truce_tree_published nobody;
+    truce_status status = TRUCE_OK;
+
+    published = published ? published : &nobody;
+    *published = (truce_tree_published){.version = edit->base};
+    if (commit && commit->store != edit->tree->store)
+        return truce__fail(TRUCE_INVALID, error, "tree \"%s\" and the commit are of two stores",
+                           edit->tree->name);
+    published->nothing = !edit->count && !edit->written;
+    if (published->nothing)
+        return TRUCE_OK;
+    if (!edit->published) {
+        status = truce_tree_flush(edit, error);
+        if (!status && edit->tree->parent)
+            status = truce__tree_check_shape(edit, error);
+    }
+    if (!status && commit)
+        status = publish_in(edit, commit, error);
+    else if (!status && !edit->published)
+        status = publish_alone(edit, error);
+    if (status)
+        return status;
+    published->version = edit->base + 1;
+    if (!commit) {
+        edit->published = true;
+        settle_one(edit->tree);
+    }
+    return TRUCE_OK;
+}

@@ -1,0 +1,157 @@
+/*
+ * Somebody is stopped before the n-th call of a collection or a read, and meanwhile all that can be has been settled
+ * and collected, and an insert that was not answered lands, of an item that is gone.
+ */
+#include "tests/support/hooked.h"
+#include "tests/support/tree_rig.h"
+
+static int calls, enter_at;
+static bool inside;
+static bson_t late; /* an item of version 2, as another attempt would insert it */
+
+/* What others do while he is stopped: they collect all, and the insert lands. */
+static void before_call(truce_store *store)
+{
+    truce_tree *tree;
+    bson_error_t error = {0};
+
+    if (inside || ++calls != enter_at)
+        return;
+    inside = true;
+    tree = rig_tree(store, NULL, 0);
+    for (int i = 0; i < 3; i++)
+        rig_collect(tree, NULL);
+    if (!count_json(store, "pages", "{'itemId': 'c'}")) /* nobody holds it */
+        CHECK_OK(truce_insert(store, "pages", &late, NULL, &error), error);
+    truce_tree_free(tree);
+    inside = false;
+}
+
+/* c is put in version 2 and removed in version 3; nothing is settled, and only the current version is to be kept. */
+static truce_store *begin(void)
+{
+    truce_store *store = server_or_memory();
+    truce_tree *tree = rig_tree(store, NULL, 0);
+    bson_t *filter = test_bson("{'itemId': 'c', 'version': 2}"), found;
+    bson_error_t error = {0};
+    bson_oid_t fresh;
+
+    CHECK_OK(rig_publish(tree, "a=1 b=1", NULL, &error), error);
+    CHECK_OK(rig_publish(tree, "c=2", NULL, &error), error);
+    CHECK_OK(truce_find_one(store, "pages", filter, NULL, &found, &error), error);
+    bson_init(&late);
+    bson_oid_init(&fresh, NULL);
+    BSON_APPEND_OID(&late, "_id", &fresh);
+    bson_copy_to_excluding_noinit(&found, &late, "_id", NULL);
+    bson_destroy(&found);
+    bson_destroy(filter);
+    CHECK_OK(rig_publish(tree, "-c", NULL, &error), error);
+    rig_keep(tree, 1);
+    truce_tree_free(tree);
+    calls = 0;
+    hooked_make(store, before_call);
+    store->ops = &hooked_ops;
+    return store;
+}
+
+static void end(truce_store *store)
+{
+    truce_tree *tree = rig_tree(store, NULL, 0);
+    bson_error_t error = {0};
+
+    inside = true;
+    CHECK_TREE("a=1 b=1", tree, 0);
+    CHECK_OK(rig_publish(tree, "a=4", NULL, &error), error);
+    rig_collect(tree, NULL);
+    CHECK_TREE("a=4 b=1", tree, 0);
+    CHECK_INT(count_json(store, "pages", "{'itemId': 'c', 'pub': true}"), ==, 0);
+    truce_tree_free(tree);
+    inside = false;
+    bson_destroy(&late);
+    truce_store_close(store);
+}
+
+static void collect(truce_tree *tree)
+{
+    rig_collect(tree, NULL);
+}
+
+static void read_whole(truce_tree *tree)
+{
+    CHECK_TREE("a=1 b=1", tree, 3);
+}
+
+static void read_some(truce_tree *tree)
+{
+    bson_t *filter = test_bson("{'text': {'$gt': ''}}"), *sort = test_bson("{'itemId': 1}");
+    truce_tree_find_options options = {.sort = sort};
+    truce_tree_snapshot *snapshot;
+    struct rig_text seen = {{0}};
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_tree_open(tree, NULL, &snapshot, &error), error);
+    CHECK_OK(truce_tree_find(snapshot, filter, &options, rig_append, &seen, &error), error);
+    CHECK_TEXT("a=1 b=1", seen.text);
+    truce_tree_close(snapshot);
+    bson_destroy(sort);
+    bson_destroy(filter);
+}
+
+static void read_one(truce_tree *tree)
+{
+    bson_value_t c = text_id("c");
+    truce_tree_snapshot *snapshot;
+    bson_t item;
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_tree_open(tree, NULL, &snapshot, &error), error);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_tree_get(snapshot, &c, &item, &error), error);
+    bson_destroy(&item);
+    truce_tree_close(snapshot);
+}
+
+static void read_held(truce_tree *tree)
+{
+    truce_tree_snapshot *snapshot;
+    truce_tree_at held = {.version = 3, .hold = true};
+    struct rig_text seen = {{0}};
+    bson_error_t error = {0};
+    truce_status status = truce_tree_open(tree, &held, &snapshot, &error);
+
+    if (!status) {
+        CHECK_OK(truce_tree_find(snapshot, NULL, NULL, rig_append, &seen, &error), error);
+        CHECK_TEXT("a=1 b=1", seen.text);
+    }
+    truce_tree_close(snapshot);
+}
+
+static void stop_everywhere(void (*act)(truce_tree *tree))
+{
+    bool entered = true;
+
+    for (enter_at = 1; entered && !test_failures() && enter_at < 300; enter_at++) {
+        truce_store *store = begin();
+        truce_tree *tree = rig_tree(store, NULL, 0);
+
+        act(tree);
+        entered = calls >= enter_at;
+        truce_tree_free(tree);
+        end(store);
+        if (test_failures())
+            fprintf(stderr, "    stopped before call %d\n", enter_at);
+    }
+    CHECK_INT(enter_at, >, 3);
+}
+
+TEST(a_collector_that_was_stopped_stamps_nothing_that_landed_late)
+{
+    stop_everywhere(collect);
+}
+
+TEST(a_reader_that_was_stopped_sees_nothing_that_landed_late)
+{
+    stop_everywhere(read_whole);
+    stop_everywhere(read_some);
+    stop_everywhere(read_one);
+    stop_everywhere(read_held);
+}
