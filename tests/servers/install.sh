@@ -1,0 +1,28 @@
+# What the scripts of this folder share: programs of others, installed once below the cache. The script sets `name`.
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/truce-servers
+PYMONGO=4.20.0
+
+skip() {
+    echo "skipped: $name: $*"
+    exit 77
+}
+
+# Runs `FUNCTION DIRECTORY` once for all who ask at the same time.
+once() { # DIRECTORY FUNCTION
+    mkdir -p "$cache" || skip "the cache $cache cannot be made"
+    exec 9>"$1.lock"
+    flock 9
+    if [ ! -e "$1/ready" ]; then
+        rm -rf "$1"
+        mkdir -p "$1"
+        "$2" "$1" >"$1.log" 2>&1 || skip "$name cannot be installed: $(grep -v '^$' "$1.log" | tail -1)"
+        touch "$1/ready"
+    fi
+    flock -u 9
+    exec 9>&-
+}
+
+need_python() {
+    python3 -c 'import sys, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
+        skip "no Python 3.10 with venv is here"
+}
