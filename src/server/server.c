@@ -170,8 +170,8 @@ static truce_status name_set(struct server *server, const struct server_options 
                                   : TRUCE_OK;
     if (!(server->store->capabilities & TRUCE_CAN_RECEIPT))
         return truce__fail(TRUCE_INVALID, error,
-                           "only a file is served like a replica set: clients of one send writes "
-                           "again, and this store does not keep what they did");
+                           "this store writes no receipts, so it cannot be served like a replica "
+                           "set, whose clients send writes again");
     if (!set[0] || strlen(set) >= sizeof server->set ||
         strspn(set, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") !=
             strlen(set))

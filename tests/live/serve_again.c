@@ -12,6 +12,7 @@
 #include "store/reserved.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
+#include "truce/sys/store.h"
 
 #define A "{'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}}"
 
@@ -480,15 +481,18 @@ TEST(old_records_are_swept_in_steps)
     end();
 }
 
-TEST(only_a_file_looks_like_a_replica_set)
+TEST(a_store_without_receipts_takes_no_numbers)
 {
     const struct server_options options = {.replica_set = "rs"};
     bson_error_t error = {0};
 
     REQUIRE(!truce_store_open("memory:", NULL, &store, &error));
+    store->capabilities &= ~(uint32_t)TRUCE_CAN_RECEIPT;
     CHECK_INT(server_start(store, &options, &server, &error), ==, TRUCE_INVALID);
-    CHECK(strstr(error.message, "only a file"));
-    truce_store_close(store);
+    CHECK(strstr(error.message, "receipts"));
+    REQUIRE(!server_start(store, NULL, &server, &error));
+    expect_code(numbered("'insert': 'c', 'documents': [{'_id': 1}]", A, 1), 20);
+    end();
 }
 
 /* ---- a server that is killed ---------------------------------------------------------------- */

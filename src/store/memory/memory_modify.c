@@ -100,6 +100,7 @@ truce_status truce__memory_find_and_modify(truce_store *base, const char *name,
 {
     struct modifying modifying = {0};
     struct memory_query query = {.sort = options->sort, .hint = options->hint, .limit = 1};
+    truce_write_outcome outcome = {0};
     struct writing writing;
     truce_status status;
 
@@ -107,7 +108,9 @@ truce_status truce__memory_find_and_modify(truce_store *base, const char *name,
     *result = (truce_write_result){0};
     truce__memory_writing_begin(&writing, base, options->deadline_ms);
     writing.unvalidated = options->unvalidated;
-    status = modifying_compile(&modifying, filter, update, options, error);
+    status = truce__memory_receipt_look(&writing, options->receipt, error);
+    if (!status)
+        status = modifying_compile(&modifying, filter, update, options, error);
     query.match = modifying.match;
     query.context = &writing.context;
     if (!status)
@@ -118,6 +121,10 @@ truce_status truce__memory_find_and_modify(truce_store *base, const char *name,
             modify_found(&writing, name, &modifying, options->return_new, document, result, error);
     else if (!status)
         status = modify_missing(&writing, name, &modifying, options, document, result, error);
+    outcome.result = *result;
+    if (!status)
+        status =
+            truce__memory_receipt_put(&writing, options->receipt, &outcome, 1, document, error);
     if (status) {
         truce__memory_undo(&writing, 0);
         bson_destroy(document);

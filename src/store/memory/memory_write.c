@@ -336,8 +336,8 @@ static truce_status check_required(const truce_write *write, const truce_write_r
 
 /* One write; a failure leaves nothing, but for an update of several documents, where that leaves
  * nothing only whose time is over. */
-static truce_status do_write(struct writing *writing, const truce_write *write, bool atomic,
-                             truce_write_outcome *outcome)
+static truce_status do_write(struct writing *writing, const truce_write *write,
+                             const truce_bulk_options *options, truce_write_outcome *outcome)
 {
     size_t mark = writing->journal.count;
     bool partial = write->kind == TRUCE_WRITE_UPDATE && write->options.multi;
@@ -346,13 +346,13 @@ static truce_status do_write(struct writing *writing, const truce_write *write, 
     writing->unvalidated = write->options.unvalidated;
     status = write_functions[write->kind](writing, write, &outcome->result, &outcome->error);
 
-    if (!status && atomic)
+    if (!status && options->atomic)
         status = check_required(write, &outcome->result, &outcome->error);
     if (status && (!partial || status == TRUCE_TIMEOUT)) {
         truce__memory_undo(writing, mark);
         truce_write_result_release(&outcome->result);
     }
-    if (!atomic)
+    if (!options->atomic && !options->receipt)
         keep(writing);
     outcome->status = status;
     return status;
@@ -369,31 +369,59 @@ static void reset_outcomes(truce_write_outcome *outcomes, size_t count, size_t b
     }
 }
 
-truce_status truce__memory_bulk(truce_store *base, const truce_write *writes, size_t count,
-                                const truce_bulk_options *options, truce_write_outcome *outcomes,
-                                bson_error_t *error)
+static truce_status do_writes(struct writing *writing, const truce_write *writes, size_t count,
+                              const truce_bulk_options *options, truce_write_outcome *outcomes,
+                              bson_error_t *error)
 {
     truce_status first = TRUCE_OK, status;
-    struct writing writing;
 
-    for (size_t i = 0; i < count; i++)
-        outcomes[i] =
-            (truce_write_outcome){.status = options->atomic ? TRUCE_CONFLICT : TRUCE_NOT_FOUND};
-    truce__memory_writing_begin(&writing, base, options->deadline_ms);
     for (size_t i = 0; i < count && (!first || options->unordered); i++) {
-        status = do_write(&writing, &writes[i], options->atomic, &outcomes[i]);
+        status = do_write(writing, &writes[i], options, &outcomes[i]);
         if (!status || first)
             continue;
         first = status;
         if (error)
             *error = outcomes[i].error;
         if (options->atomic) {
-            truce__memory_undo(&writing, 0);
+            truce__memory_undo(writing, 0);
             reset_outcomes(outcomes, count, i, TRUCE_CONFLICT);
             truce_write_result_release(&outcomes[i].result);
             break;
         }
     }
+    return first;
+}
+
+/* Nothing of it stays; the first write says why. */
+static truce_status fail_all(struct writing *writing, truce_write_outcome *outcomes, size_t count,
+                             truce_status status, const bson_error_t *error)
+{
+    truce__memory_undo(writing, 0);
+    reset_outcomes(outcomes, count, SIZE_MAX, TRUCE_NOT_FOUND);
+    outcomes[0].status = status;
+    outcomes[0].error = *error;
+    return status;
+}
+
+truce_status truce__memory_bulk(truce_store *base, const truce_write *writes, size_t count,
+                                const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                bson_error_t *error)
+{
+    truce_status first, status;
+    struct writing writing;
+
+    for (size_t i = 0; i < count; i++)
+        outcomes[i] =
+            (truce_write_outcome){.status = options->atomic ? TRUCE_CONFLICT : TRUCE_NOT_FOUND};
+    truce__memory_writing_begin(&writing, base, options->deadline_ms);
+    first = status = truce__memory_receipt_look(&writing, options->receipt, error);
+    if (!status)
+        first = do_writes(&writing, writes, count, options, outcomes, error);
+    if (!status)
+        status =
+            truce__memory_receipt_put(&writing, options->receipt, outcomes, count, NULL, error);
+    if (status)
+        first = fail_all(&writing, outcomes, count, status, error);
     truce__memory_writing_end(&writing);
     return first;
 }
@@ -438,6 +466,49 @@ static truce_status put(struct writing *writing, const char *name, size_t positi
     if (position == SIZE_MAX)
         return insert(writing, name, after, error);
     return replace(writing, truce__memory_find(writing->store, name), position, after, error);
+}
+
+/* Where the document of the receipt stands; SIZE_MAX: nowhere. */
+static size_t receipt_at(const struct writing *writing, const truce_receipt *receipt)
+{
+    const struct memory_collection *collection =
+        truce__memory_find(writing->store, receipt->collection);
+    struct buffer key = {0};
+    int64_t index = index_of(collection, receipt->key, &key);
+    size_t at = index < 0 ? SIZE_MAX : position_of(collection, index, &key);
+
+    truce__buffer_release(&key);
+    return at;
+}
+
+truce_status truce__memory_receipt_look(struct writing *writing, truce_receipt *receipt,
+                                        bson_error_t *error)
+{
+    size_t at = receipt ? receipt_at(writing, receipt) : SIZE_MAX;
+    const struct memory_collection *collection;
+
+    if (!receipt)
+        return TRUCE_OK;
+    collection = truce__memory_find(writing->store, receipt->collection);
+    return receipt->agrees(receipt, at == SIZE_MAX ? NULL : collection->documents[at]->bson)
+               ? TRUCE_OK
+               : truce__fail(TRUCE_CONFLICT, error,
+                             "the receipt in %s is not what it was taken for", receipt->collection);
+}
+
+truce_status truce__memory_receipt_put(struct writing *writing, truce_receipt *receipt,
+                                       const truce_write_outcome *outcomes, size_t count,
+                                       const bson_t *document, bson_error_t *error)
+{
+    bson_t after = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+
+    if (receipt && receipt->make(receipt, outcomes, count, document, &after)) {
+        writing->unvalidated = true; /* it is not the user's */
+        status = put(writing, receipt->collection, receipt_at(writing, receipt), &after, error);
+    }
+    bson_destroy(&after);
+    return status;
 }
 
 static void rewrite_one(struct writing *writing, truce_rewrite *rewrite, size_t number,

@@ -45,4 +45,12 @@ truce_status truce__memory_upsert(struct writing *writing, const char *name,
 void truce__memory_remove_document(struct writing *writing, struct memory_collection *collection,
                                    size_t position);
 
+/* A receipt (truce/sys/store.h); NULL: there is none. CONFLICT: what stands there is not what it is taken for. */
+truce_status truce__memory_receipt_look(struct writing *writing, truce_receipt *receipt,
+                                        bson_error_t *error);
+/* Whatever it fails with, all is to be undone. */
+truce_status truce__memory_receipt_put(struct writing *writing, truce_receipt *receipt,
+                                       const truce_write_outcome *outcomes, size_t count,
+                                       const bson_t *document, bson_error_t *error);
+
 #endif
