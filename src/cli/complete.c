@@ -201,6 +201,8 @@ static void offer_from_store(const struct completing *c, const char *placeholder
         offer_ids(c, store, QUEUE);
     else if (is(placeholder, "BOOK"))
         offer_ids(c, store, TRANSFERS);
+    else if (is(placeholder, "TREE"))
+        offer_ids(c, store, TREES);
     else if (is(placeholder, "QUEUE"))
         offer_queues(c, store);
     else if (is(placeholder, "FIELD FIELDS PATH PATHS"))

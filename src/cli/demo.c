@@ -17,6 +17,7 @@ static const struct story {
     {"bank", demo_bank},
     {"transfer", demo_transfer},
     {"rename", demo_rename},
+    {"tree", demo_tree},
 };
 
 static int run(struct cli *cli)
@@ -38,7 +39,7 @@ static int run(struct cli *cli)
         return cli_usage(
             cli,
             "there is no story \"%s\"; there are enrolments, badges, keys, post, friends, bank, "
-            "transfer and rename",
+            "transfer, rename and tree",
             cli->arguments[0]);
     return code;
 }
@@ -61,7 +62,8 @@ const struct cli_command cli_demo = {
         "  friends      jobs change two lists each, and their workers are killed with -9\n"
         "  bank         people send each other money, and the processes are killed with -9\n"
         "  transfer     a transfer by the recipe of two phases is canceled while it is applied\n"
-        "  rename       a user is renamed twice at once, beside copies of the name",
+        "  rename       a user is renamed twice at once, beside copies of the name\n"
+        "  tree         a reader walks pages while an edit of many of them dies half-way",
     .example = "truce demo post",
     .options = (const struct cli_option[]){{"messages", 0, "NUMBER", "how many (20000)", false},
                                            {"students", 0, "NUMBER", "how many (2000)", false},

@@ -13,5 +13,6 @@ int demo_friends(struct cli *cli);
 int demo_bank(struct cli *cli);
 int demo_transfer(struct cli *cli);
 int demo_rename(struct cli *cli);
+int demo_tree(struct cli *cli);
 
 #endif

@@ -1,0 +1,264 @@
+/* truce tree read, log, diff, status. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/field.h"
+#include "bson/date.h"
+#include "bson/value.h"
+#include "cli/commands.h"
+#include "cli/doc.h"
+#include "cli/tree.h"
+
+#define AT_OPTIONS                                                                                 \
+    {"version", 0, "N", "that version", false}, {"tag", 0, "NAME", "the version of a tag", false}, \
+        {"at", 0, "TIME", "the version that was current then: 2026-11-23T09:00:00Z", false},       \
+    {                                                                                              \
+        "token", 0, "TOKEN", "the version of a token, which --print-token printed", false          \
+    }
+
+/* false: the options are wrong, and it was said. */
+static bool read_at(const struct cli *cli, truce_tree_at *at)
+{
+    const char *time = cli_text(cli, "at");
+    bson_error_t error;
+
+    *at = (truce_tree_at){.tag = cli_text(cli, "tag"), .token = cli_text(cli, "token")};
+    if (!cli_number(cli, "version", 1, INT64_MAX, 0, &at->version))
+        return false;
+    if (time && truce__date_parse(time, strlen(time), NULL, &at->time_ms, &error)) {
+        (void)cli_usage(cli, "--at: \"%s\" is no date (2026-01-31, or 2026-01-31T12:00:00Z)", time);
+        return false;
+    }
+    return true;
+}
+
+/* ---- read ------------------------------------------------------------------------------------- */
+
+static bool print_item(const bson_t *item, void *arg)
+{
+    (void)arg;
+    return cli_print(item, JSON_RELAXED);
+}
+
+static int read_one(struct cli *cli, truce_tree_snapshot *snapshot)
+{
+    bson_t holder, item;
+    bson_error_t error;
+    int code = CLI_USAGE;
+
+    if (cli_doc_id(cli, cli->arguments[1], &holder)) {
+        bson_value_t id = cli_doc_id_in(&holder);
+        truce_status status = truce_tree_get(snapshot, &id, &item, &error);
+
+        if (!status)
+            (void)cli_print(&item, JSON_RELAXED);
+        code = status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+        bson_destroy(&item);
+    }
+    bson_destroy(&holder);
+    return code;
+}
+
+static int read_many(struct cli *cli, truce_tree_snapshot *snapshot)
+{
+    truce_tree_find_options options = {0};
+    bson_t filter, sort;
+    bool filtered = false, sorted = false;
+    bson_error_t error;
+    truce_status status;
+    int code = CLI_USAGE;
+
+    bson_init(&sort);
+    if (cli_option_document(cli, "filter", &filter, &filtered)) {
+        bson_destroy(&sort);
+        if (cli_option_document(cli, "sort", &sort, &sorted) &&
+            cli_number(cli, "limit", 1, INT64_MAX, 0, &options.limit)) {
+            options.sort = sorted ? &sort : NULL;
+            status = truce_tree_find(snapshot, filtered ? &filter : NULL, &options, print_item,
+                                     NULL, &error);
+            code = status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+        }
+    }
+    bson_destroy(&sort);
+    bson_destroy(&filter);
+    return code;
+}
+
+static int print_token(struct cli *cli, const truce_tree_snapshot *snapshot)
+{
+    bson_t answer = BSON_INITIALIZER;
+
+    BSON_APPEND_UTF8(&answer, "token", truce_tree_snapshot_token(snapshot));
+    cli_answer(cli, &answer, "%s", truce_tree_snapshot_token(snapshot));
+    bson_destroy(&answer);
+    return cli_output_end(CLI_DONE);
+}
+
+static int run_read(struct cli *cli)
+{
+    truce_tree *tree;
+    truce_tree_snapshot *snapshot;
+    truce_tree_at at;
+    bson_error_t error;
+    truce_status status;
+    int code;
+
+    if (!read_at(cli, &at))
+        return CLI_USAGE;
+    if (cli->count > 1 &&
+        (cli_text(cli, "filter") || cli_text(cli, "sort") || cli_text(cli, "limit")))
+        return cli_usage(cli, "an ID goes without --filter, --sort and --limit");
+    tree = cli_tree_open(cli);
+    status = truce_tree_open(tree, &at, &snapshot, &error);
+    if (status)
+        code = cli_error(cli, NULL, status, &error);
+    else if (cli_flag(cli, "print-token"))
+        code = print_token(cli, snapshot);
+    else
+        code = cli->count > 1 ? read_one(cli, snapshot) : read_many(cli, snapshot);
+    truce_tree_close(snapshot);
+    truce_tree_free(tree);
+    return code;
+}
+
+const struct cli_command cli_tree_read = {
+    .noun = "tree",
+    .verb = "read",
+    .arguments = "TREE [ID]",
+    .summary = "print an item, or all, of one version",
+    .help =
+        "All that is printed is of one version, whatever is published meanwhile. Exit 1: there\n"
+        "is no such item, or the version is collected.",
+    .example = TREE_SAMPLE "truce tree read site about\n"
+                           "truce tree read site --filter '{up: \"home\"}' --version 1",
+    .options = (const struct cli_option[]){AT_OPTIONS,
+                                           {"filter", 0, "FILTER", "those that match", false},
+                                           {"sort", 0, "SORT", "{field: 1} (by itemId)", false},
+                                           {"limit", 0, "N", "so many at most", false},
+                                           {"print-token", 0, NULL,
+                                            "print the token of the version", false},
+                                           {0}},
+    .store = CLI_STORE_READ,
+    .run = run_read,
+};
+
+/* ---- log -------------------------------------------------------------------------------------- */
+
+static bool print_entry(const bson_t *entry, void *arg)
+{
+    const struct cli *cli = arg;
+    const char *author = truce__field_text(entry, "author"),
+               *message = truce__field_text(entry, "message");
+    char date[DATE_TEXT_MAX];
+
+    return cli_answer(cli, entry, "%" PRId64 "  %s%s%s%s%s", truce__field_number(entry, "version"),
+                      truce__date_show(truce__field_date(entry, "at"), date),
+                      *author || *message ? "  " : "", author, *author && *message ? ": " : "",
+                      message);
+}
+
+static int run_log(struct cli *cli)
+{
+    truce_tree *tree;
+    bson_error_t error;
+    int64_t limit;
+    truce_status status;
+
+    if (!cli_number(cli, "limit", 1, INT64_MAX, 0, &limit))
+        return CLI_USAGE;
+    tree = cli_tree_open(cli);
+    status = truce_tree_log(tree, limit, print_entry, cli, &error);
+    truce_tree_free(tree);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_tree_log = {
+    .noun = "tree",
+    .verb = "log",
+    .arguments = "TREE",
+    .summary = "list the versions that are kept, newest first",
+    .example = TREE_SAMPLE "truce tree log site",
+    .options = (const struct cli_option[]){{"limit", 0, "N", "so many at most", false}, {0}},
+    .store = CLI_STORE_READ,
+    .run = run_log,
+};
+
+/* ---- diff ------------------------------------------------------------------------------------- */
+
+static bool print_change(const truce_tree_change *change, void *arg)
+{
+    const struct cli *cli = arg;
+    bson_t line = BSON_INITIALIZER;
+    char id[200];
+    bool good;
+
+    BSON_APPEND_VALUE(&line, "itemId", change->item);
+    truce__value_show(truce__value_field(truce__value_document(&line), "itemId", 6), id, sizeof id);
+    if (change->before)
+        BSON_APPEND_DOCUMENT(&line, "before", change->before);
+    if (change->after)
+        BSON_APPEND_DOCUMENT(&line, "after", change->after);
+    good = cli_answer(cli, &line, "%s %s", !change->before ? "+" : !change->after ? "-" : "~", id);
+    bson_destroy(&line);
+    return good;
+}
+
+static int run_diff(struct cli *cli)
+{
+    truce_tree *tree;
+    bson_error_t error;
+    int64_t from, to;
+    truce_status status;
+
+    if (!cli_argument_number(cli, 1, "FROM", 0, INT64_MAX, &from) ||
+        !cli_argument_number(cli, 2, "TO", 0, INT64_MAX, &to))
+        return CLI_USAGE;
+    tree = cli_tree_open(cli);
+    status = truce_tree_diff(tree, from, to, print_change, cli, &error);
+    truce_tree_free(tree);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_tree_diff = {
+    .noun = "tree",
+    .verb = "diff",
+    .arguments = "TREE FROM TO",
+    .summary = "list the items that differ between two versions",
+    .help =
+        "+ came, - went, ~ is another; with --json before and after. Version 0 is the empty one.",
+    .example = TREE_SAMPLE "truce tree diff site 0 1",
+    .store = CLI_STORE_READ,
+    .run = run_diff,
+};
+
+/* ---- status ----------------------------------------------------------------------------------- */
+
+static int run_status(struct cli *cli)
+{
+    truce_tree *tree = cli_tree_open(cli);
+    bson_t told;
+    bson_error_t error;
+    truce_status status = truce_tree_status(tree, &told, &error);
+
+    truce_tree_free(tree);
+    if (!status)
+        cli_answer(cli, &told,
+                   "%s in %s: version %" PRId64 ", kept from %" PRId64 " on, settled to %" PRId64
+                   "; %" PRId64 " readers hold it, %" PRId64 " edits are under way",
+                   truce__field_text(&told, "tree"), truce__field_text(&told, "collection"),
+                   truce__field_number(&told, "current"), truce__field_number(&told, "kept"),
+                   truce__field_number(&told, "settled"), truce__field_number(&told, "readers"),
+                   truce__field_number(&told, "edits"));
+    bson_destroy(&told);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_tree_status = {
+    .noun = "tree",
+    .verb = "status",
+    .arguments = "TREE",
+    .summary = "tell which versions there are, and what holds them",
+    .example = TREE_SAMPLE "truce tree status site",
+    .store = CLI_STORE_READ,
+    .run = run_status,
+};

@@ -1,0 +1,102 @@
+/* truce tree: what it prints and how it ends. */
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+static char store[300]; /* of the running test */
+
+#define ANSWERS_TO(input, code, out, err, ...)                                                     \
+    command_check(command_run(TRUCE_CLI, store, input, __VA_ARGS__, NULL), code, out, err,         \
+                  __FILE__, __LINE__)
+#define ANSWERS(code, out, err, ...) ANSWERS_TO(NULL, code, out, err, __VA_ARGS__)
+
+static void begin(void)
+{
+    snprintf(store, sizeof store, "%s/site.truce", test_directory());
+    ANSWERS_TO("{\"itemId\": \"home\", \"n\": 1}\n{\"itemId\": \"about\", \"up\": \"home\"}\n", 0,
+               "version 1: 2 items put, 0 removed\n", NULL, "tree", "publish", "site",
+               "--collection", "pages", "--parent", "up", "-m", "the first", "--author", "ada");
+}
+
+TEST(a_tree_is_published_read_and_reverted)
+{
+    begin();
+    ANSWERS_TO("{\"$remove\": \"about\"}\n{\"itemId\": \"home\", \"n\": 2}\n", 0, "version 2", NULL,
+               "tree", "publish", "site");
+    ANSWERS(0, "{\"itemId\": \"home\", \"version\": 2, \"n\": 2}\n", NULL, "tree", "read", "site");
+    ANSWERS(0, "\"about\"", NULL, "tree", "read", "site", "--version", "1");
+    ANSWERS(0, "\"n\": 1", NULL, "tree", "read", "site", "home", "--version", "1");
+    ANSWERS(0, "\"about\"", NULL, "tree", "read", "site", "--version", "1", "--filter",
+            "{up: \"home\"}");
+    ANSWERS(1, NULL, "is not in version 2", "tree", "read", "site", "about");
+    ANSWERS(0, "- \"about\"\n~ \"home\"\n", NULL, "tree", "diff", "site", "1", "2");
+    ANSWERS(0, "  ada: the first\n", NULL, "tree", "log", "site");
+    ANSWERS(0, "version 3, as version 1 was\n", NULL, "tree", "revert", "site", "1");
+    ANSWERS(0, "version 3 is like version 1\n", NULL, "tree", "revert", "site", "1");
+    ANSWERS_TO("", 0, "nothing to publish; version 3 stands\n", NULL, "tree", "publish", "site");
+    ANSWERS(0, "site in pages: version 3, kept from 1 on", NULL, "tree", "status", "site");
+    ANSWERS(0, "0 findings", NULL, "check");
+}
+
+TEST(what_two_changed_is_merged_or_told)
+{
+    begin();
+    ANSWERS_TO("{\"itemId\": \"home\", \"n\": 2}\n", 0, "version 2", NULL, "tree", "publish",
+               "site");
+    ANSWERS_TO("{\"itemId\": \"home\", \"n\": 1, \"title\": \"t\"}\n", 0, "version 3", NULL, "tree",
+               "publish", "site", "--base", "1");
+    ANSWERS(0, "\"n\": 2, \"title\": \"t\"", NULL, "tree", "read", "site", "home");
+    ANSWERS_TO("{\"itemId\": \"home\", \"n\": 9}\n", 1, "{\"conflict\": \"home\"",
+               "cannot be merged", "tree", "publish", "site", "--base", "1");
+    ANSWERS_TO("{\"itemId\": \"home\", \"n\": 9}\n", 0, "version 4", NULL, "tree", "publish",
+               "site", "--base", "1", "--prefer", "mine");
+    ANSWERS(0, "\"n\": 9", NULL, "tree", "read", "site", "home");
+}
+
+TEST(what_is_kept_is_said)
+{
+    begin();
+    for (int i = 0; i < 4; i++)
+        ANSWERS_TO("{\"itemId\": \"home\", \"n\": 7}\n", 0, "version ", NULL, "tree", "publish",
+                   "site");
+    ANSWERS(0, "tagged launch\n", NULL, "tree", "tag", "site", "launch", "2");
+    ANSWERS(2, NULL, "say what is kept", "tree", "keep", "site");
+    ANSWERS(0, "kept ", NULL, "tree", "keep", "site", "--versions", "1");
+    ANSWERS(0, "1 items removed", NULL, "tree", "gc", "site");
+    ANSWERS(1, NULL, "is collected", "tree", "read", "site", "--version", "1");
+    ANSWERS(0, "home", NULL, "tree", "read", "site", "--tag", "launch");
+    ANSWERS(0, "untagged launch\n", NULL, "tree", "untag", "site", "launch");
+    ANSWERS(1, NULL, "no tag \"launch\"", "tree", "untag", "site", "launch");
+    ANSWERS(0, "3 items removed", NULL, "tree", "gc", "site");
+    ANSWERS(0, "erased from 1 versions\n", NULL, "tree", "erase", "site", "about");
+    ANSWERS(1, "erased from 0 versions\n", NULL, "tree", "erase", "site", "about");
+    ANSWERS(0, "-", NULL, "tree", "read", "site", "--print-token");
+    ANSWERS(0, "0 findings", NULL, "check");
+}
+
+TEST(what_is_wrong_is_told)
+{
+    begin();
+    ANSWERS_TO("{\"itemId\": 1}\n", 1, NULL, "there is no tree \"other\"", "tree", "publish",
+               "other");
+    ANSWERS_TO("{\"itemId\": 1}\n{\"n\": 1}\n", 2, NULL, "line 2: the item has no field \"itemId\"",
+               "tree", "publish", "site");
+    ANSWERS_TO("{\"itemId\": 1\n", 2, NULL, "nothing is published", "tree", "publish", "site");
+    ANSWERS_TO("{\"itemId\": 1, \"up\": 5}\n", 2, NULL, "item 1 hangs under 5, which is not there",
+               "tree", "publish", "site");
+    ANSWERS_TO("{\"itemId\": 1}\n", 2, NULL, "the parent of tree \"site\" is \"up\"", "tree",
+               "publish", "site", "--parent", "down");
+    ANSWERS_TO("{\"itemId\": 1}\n", 2, NULL, "--prefer", "tree", "publish", "site", "--prefer",
+               "x");
+    ANSWERS(1, NULL, "no version 9", "tree", "read", "site", "--version", "9");
+    ANSWERS(2, NULL, "is no date", "tree", "read", "site", "--at", "yesterday");
+    ANSWERS(2, NULL, "say one of them", "tree", "read", "site", "--version", "1", "--tag", "x");
+    ANSWERS(1, NULL, "no tree \"nope\"", "tree", "log", "nope");
+    ANSWERS(0, "1\n", NULL, "count", "truce_tree_edits", "{state: \"open\"}");
+}
+
+TEST(the_story_of_the_tree_is_right)
+{
+    snprintf(store, sizeof store, "%s/demo.truce", test_directory());
+    ANSWERS(0, "truce          0 pages hang under no chapter: right", NULL, "demo", "tree",
+            "--store", store);
+}
