@@ -184,6 +184,39 @@ TEST(an_edit_is_published_with_a_commit_or_not_at_all)
     rig_everywhere(publishes_in_a_commit);
 }
 
+static void knows_another(truce_store *store, const struct setting *setting)
+{
+    truce_commit_options options = {.mechanism = setting->mechanism};
+    truce_tree *tree = rig_tree(store, NULL, 0);
+    struct both both = {.tree = tree};
+    truce_tree_snapshot *snapshot;
+    bson_value_t a = text_id("a");
+    bson_error_t error = {0};
+    bson_t item;
+
+    CHECK_OK(rig_publish(tree, "a=1", NULL, &error), error);
+    CHECK_OK(rig_edit(tree, "a=2", &both.edit, &error), error);
+    CHECK_OK(truce_tree_open(tree, NULL, &snapshot, &error), error);
+    CHECK_OK(truce_collection_drop(store, "truce_trees", &error), error);
+    CHECK_OK(rig_publish(tree, "a=other", NULL, &error), error);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_transact(store, publish_and_tell, &both, &options, &error),
+                 error);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_tree_publish(both.edit, NULL, NULL, &error), error);
+    CHECK(strstr(error.message, "another one"));
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_tree_rebase(both.edit, NULL, NULL, &error), error);
+    CHECK_STATUS(TRUCE_EXPIRED, truce_tree_get(snapshot, &a, &item, &error), error);
+    CHECK_TREE("a=other", tree, 0);
+    bson_destroy(&item);
+    truce_tree_close(snapshot);
+    truce_tree_edit_free(both.edit);
+    truce_tree_free(tree);
+}
+
+TEST(a_tree_of_the_same_name_is_another_tree)
+{
+    rig_everywhere(knows_another);
+}
+
 /* ---- reading ------------------------------------------------------------------------------------ */
 
 static bool count_items(const bson_t *item, void *arg)

@@ -155,3 +155,52 @@ TEST(a_reader_that_was_stopped_sees_nothing_that_landed_late)
     stop_everywhere(read_one);
     stop_everywhere(read_held);
 }
+
+/* ---- what lands twice --------------------------------------------------------------------------- */
+
+static bson_t kept_filter, kept_update;
+static bool kept;
+
+/* Keeps the first update of an item. */
+static truce_status keeping_bulk(truce_store *store, const truce_write *writes, size_t count,
+                                 const truce_bulk_options *options, truce_write_outcome *outcomes,
+                                 bson_error_t *error)
+{
+    if (!kept && writes[0].kind == TRUCE_WRITE_UPDATE && !strcmp(writes[0].collection, "pages")) {
+        bson_copy_to(writes[0].filter, &kept_filter);
+        bson_copy_to(writes[0].document, &kept_update);
+        kept = true;
+    }
+    return plain_ops->bulk(store, writes, count, options, outcomes, error);
+}
+
+TEST(an_item_that_was_put_again_and_lands_late_does_nothing)
+{
+    truce_store *store = server_or_memory();
+    truce_tree *tree = rig_tree(store, NULL, 0);
+    truce_tree_edit *edit;
+    bson_error_t error = {0};
+
+    inside = true;
+    hooked_make(store, before_call);
+    hooked_ops.bulk = keeping_bulk;
+    store->ops = &hooked_ops;
+    CHECK_OK(rig_edit(tree, "a=1", &edit, &error), error);
+    for (int i = 2; i < 4; i++) {
+        char json[60];
+
+        CHECK_OK(truce_tree_flush(edit, &error), error);
+        snprintf(json, sizeof json, "{'itemId': 'a', 'text': '%d'}", i);
+        CHECK_OK(rig_put(edit, json, &error), error);
+    }
+    CHECK_OK(truce_tree_flush(edit, &error), error);
+    CHECK(kept);
+    CHECK_OK(truce_update(store, "pages", &kept_filter, &kept_update, NULL, NULL, &error), error);
+    CHECK_OK(truce_tree_publish(edit, NULL, NULL, &error), error);
+    CHECK_TREE("a=3", tree, 0);
+    bson_destroy(&kept_update);
+    bson_destroy(&kept_filter);
+    truce_tree_edit_free(edit);
+    truce_tree_free(tree);
+    truce_store_close(store);
+}

@@ -185,6 +185,17 @@ static truce_status resume(truce_tree_edit *edit, const bson_oid_t *token, bson_
     return status;
 }
 
+/* It may have been dropped since this handle knew of it. */
+static truce_status read_or_make(truce_tree *tree, struct tree_master *master, bson_error_t *error)
+{
+    truce_status status = truce__tree_master(tree, master, error);
+
+    if (status != TRUCE_NOT_FOUND)
+        return status;
+    status = truce__tree_make(tree, error);
+    return status ? status : truce__tree_master(tree, master, error);
+}
+
 truce_status truce_tree_begin(truce_tree *tree, const truce_tree_edit_options *options,
                               truce_tree_edit **edit, bson_error_t *error)
 {
@@ -200,7 +211,7 @@ truce_status truce_tree_begin(truce_tree *tree, const truce_tree_edit_options *o
     if (!status)
         status = truce__view_guard(tree->store, "write", tree->collection, error);
     if (!status)
-        status = truce__tree_master(tree, &master, error);
+        status = read_or_make(tree, &master, error);
     if (!status && (options->base < 0 || options->base > master.current))
         status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
                              tree->name, options->base);
