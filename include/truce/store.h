@@ -249,6 +249,9 @@ typedef struct truce_bulk_options {
     bool atomic;    /* all or none, and every update and remove must match exactly what it says it
                        matches: at least one document, or all is refused with TRUCE_CONFLICT */
     bool relaxed;
+    bool
+        early; /* what is written need not be on the disk yet when the call returns, and nobody finds it
+                   before it is (but by an early look); truce_settle, before anybody is told */
     uint32_t deadline_ms;
     const struct truce_read_checks
         *checks;                   /* what must stand as it was read (truce/sys/store.h); only

@@ -70,6 +70,7 @@
 #define COMMIT_TRIES                    100 /* default: how often truce_transact runs its function */
 #define COMMIT_TRIES_FREE               3   /* so often it only compares; then, and after ... */
 #define COMMIT_TAKE_MS                  100 /* ... so long, a commit takes its documents first */
+#define COMMIT_TURN_MS                  100 /* so long a commit waits for its turn at a hot document */
 #define COMMIT_INDEXES_FRESH_MS         5000 /* for so long a list of indexes is taken for what is there */
 
 #define REVISION_NUMBERS_MAX            256 /* in what was read, for a save that is one write */

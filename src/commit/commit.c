@@ -152,6 +152,18 @@ truce_status truce__commit_entry(truce_commit *commit, const char *collection,
     return TRUCE_OK;
 }
 
+/* Where others stand in line for the document, so does who comes new (turn.c). */
+static void queue_up(truce_commit *commit, const struct entry *entry)
+{
+    uint32_t place;
+
+    if (!commit->turns || commit->turn.held || commit->owner)
+        return;
+    place = truce__turn_place(entry);
+    if (truce__turn_busy(commit->turns, place))
+        truce__turn_take(&commit->turn, commit->turns, place, commit->worker.deadline_ns);
+}
+
 /* Reads the entry's document unless the commit knows it. If the changes that were kept for it cannot be
  * made of what is there, the commit is at its end. */
 static truce_status know(truce_commit *commit, struct entry *entry, bson_error_t *error)
@@ -163,6 +175,7 @@ static truce_status know(truce_commit *commit, struct entry *entry, bson_error_t
 
     if (entry->known)
         return TRUCE_OK;
+    queue_up(commit, entry);
     before_ns = truce__deadline_set(commit->worker.deadline_ns);
     status = truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, &why);
     truce__deadline_set(before_ns);

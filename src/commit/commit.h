@@ -3,6 +3,7 @@
 
 /* A commit as its mechanisms see it. */
 #include "commit/journal.h"
+#include "commit/turn.h"
 
 struct owner;
 
@@ -25,7 +26,26 @@ struct truce_commit {
     bool earlier;    /* its key says that it took effect before */
     bson_t *result;  /* what it leaves under its key; NULL: nothing */
     bool fixed;      /* nobody can make its diffs again: a stale one is the end */
+
+    /* while truce_transact tries (transact.c) */
+    struct turns *turns; /* NULL: it does not */
+    struct commit_turn turn;
+    bool lost; /* the last try, on a document of this place */
+    uint32_t lost_at;
+    bool settled; /* a write that waited for the disk came behind all that was read */
 };
+
+/* A write of this try waits for the disk later, when others may have the turn. */
+static inline bool truce__commit_is_early(const truce_commit *commit)
+{
+    return commit->turn.held && commit->worker.early;
+}
+
+static inline void truce__commit_lost(truce_commit *commit, const struct entry *entry)
+{
+    commit->lost = true;
+    commit->lost_at = truce__turn_place(entry);
+}
 
 /* What a read of its own said: the answer of every later call. */
 truce_status truce__commit_failed(const truce_commit *commit, bson_error_t *error);

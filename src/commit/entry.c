@@ -74,6 +74,17 @@ int truce__entry_compare(const struct entry *a, const struct entry *b)
     return order;
 }
 
+uint64_t truce__entry_hash(const struct entry *entry)
+{
+    bson_t holder;
+    uint64_t hash = truce__value_hash(value_of(&entry->id, &holder));
+
+    for (const char *at = entry->collection; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
+    bson_destroy(&holder);
+    return hash ^ hash >> 32;
+}
+
 const char *truce__entry_show(const struct entry *entry, char *text, size_t size)
 {
     bson_t holder;

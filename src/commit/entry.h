@@ -62,6 +62,8 @@ void truce__entry_free(struct entry *entry);
 
 /* order of (collection, id): the order in which documents are taken, the same for everybody */
 int truce__entry_compare(const struct entry *a, const struct entry *b);
+/* of (collection, id) */
+uint64_t truce__entry_hash(const struct entry *entry);
 
 /* `base` (NULL: missing) becomes the known base; the guards are tested, the kept changes applied.
  */

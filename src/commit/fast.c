@@ -57,7 +57,8 @@ static truce_status send(truce_commit *commit, const struct entry *entry, const 
                          bool *took, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, document = BSON_INITIALIZER;
-    truce_bulk_options options = {.relaxed = commit->options.relaxed};
+    truce_bulk_options options = {.relaxed = commit->options.relaxed,
+                                  .early = truce__commit_is_early(commit)};
     truce_write_outcome outcome;
     const bson_t *exact = NULL;
     truce_write write;
@@ -70,6 +71,7 @@ static truce_status send(truce_commit *commit, const struct entry *entry, const 
     write = make_write(entry, rev, &filter, &document);
     write.exact = exact;
     status = truce_bulk(commit->store, &write, 1, &options, &outcome, error);
+    commit->settled = !status && !options.early;
     *took =
         !status && (outcome.result.matched || outcome.result.inserted || outcome.result.removed);
     truce_write_result_release(&outcome.result);
@@ -163,6 +165,8 @@ static truce_status look_again(truce_commit *commit, struct entry *entry, bson_e
     if (!status || status == TRUCE_NOT_FOUND)
         status = entry->known ? truce__commit_same(entry, found, error)
                               : truce__commit_take(commit, entry, found, error);
+    if (status == TRUCE_CONFLICT)
+        truce__commit_lost(commit, entry);
     bson_destroy(&document);
     return status;
 }

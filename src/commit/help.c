@@ -267,13 +267,14 @@ truce_status truce__intent_meet(struct worker *worker, const char *collection,
 truce_status truce__journal_read(struct worker *worker, const char *collection,
                                  const bson_value_t *id, bson_t *document, bson_error_t *error)
 {
+    const truce_find_options options = {.early = worker->early};
     truce_status status;
     bson_t filter;
 
     truce__filter_id(id, &filter);
     worker->waits = 0;
     for (;;) {
-        status = truce_find_one(worker->store, collection, &filter, NULL, document, error);
+        status = truce_find_one(worker->store, collection, &filter, &options, document, error);
         if (status == TRUCE_UNKNOWN)
             status = truce__worker_wait(worker, "the store", error);
         else if (status || truce__intent_absent(document))

@@ -265,5 +265,7 @@ truce_status truce__owner_prepare(struct owner *owner, struct entry *entry, bson
     if (entry->known && !entry->token.found)
         return prepare_stub(owner, entry, error);
     status = prepare_document(owner, entry, error);
+    if (status == TRUCE_CONFLICT)
+        truce__commit_lost(owner->commit, entry);
     return !status && entry->reserved ? look_for_key(owner, entry, error) : status;
 }

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "commit/journal.h"
+#include "commit/turn.h"
 
 /*
  * One list per store, hung into the store itself (sys/store.h), under one lock for all: it is
@@ -40,6 +41,7 @@ struct memo {
     struct watch *watches;
     uint32_t watches_count;
     struct collection *collections;
+    struct turns *turns;
     bool commits; /* the commit collection is ready */
 };
 
@@ -58,6 +60,7 @@ static void free_memo(struct truce_memo *base)
         bson_free(gone->name);
         bson_free(gone);
     }
+    truce__turns_free(memo->turns);
     bson_free(memo->watches);
     bson_free(memo);
 }
@@ -307,6 +310,18 @@ void truce__memo_forget(truce_store *store, const char *name)
     bson_destroy(collection->indexes);
     collection->indexes = NULL;
     pthread_mutex_unlock(&lock);
+}
+
+struct turns *truce__memo_turns(truce_store *store)
+{
+    struct memo *memo;
+
+    pthread_mutex_lock(&lock);
+    memo = memo_of(store);
+    if (!memo->turns)
+        memo->turns = truce__turns_new();
+    pthread_mutex_unlock(&lock);
+    return memo->turns;
 }
 
 /* ---- pending commits ------------------------------------------------------------------------ */

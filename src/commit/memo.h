@@ -20,6 +20,10 @@ truce_status truce__memo_indexes(truce_store *store, const char *collection, bso
 truce_status truce__memo_validator(truce_store *store, const char *collection, bson_t *validator,
                                    bson_error_t *error);
 
+/* The turns of the commits of this store. */
+struct turns;
+struct turns *truce__memo_turns(truce_store *store);
+
 /* *keyed: the collection has a unique index on `_keys` (unique.c); not older than a few seconds */
 truce_status truce__memo_keyed(truce_store *store, const char *collection, bool *keyed,
                                bson_error_t *error);

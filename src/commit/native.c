@@ -282,6 +282,8 @@ static truce_status look_again(truce_commit *commit, struct entry *entry, bool d
                               : truce__commit_blame(entry, found, error);
     if (!status && duplicate)
         status = truce__unique_refused(commit, entry, error);
+    if (status == TRUCE_CONFLICT)
+        truce__commit_lost(commit, entry);
     bson_destroy(&document);
     return status;
 }
@@ -385,7 +387,9 @@ static truce_status judge_failure(truce_commit *commit, truce_status failure, bs
 
 static truce_status send(truce_commit *commit, bool *again, bson_error_t *error)
 {
-    truce_bulk_options options = {.atomic = true, .relaxed = commit->options.relaxed};
+    truce_bulk_options options = {.atomic = true,
+                                  .relaxed = commit->options.relaxed,
+                                  .early = truce__commit_is_early(commit)};
     truce_write_outcome *outcomes = NULL;
     truce_status status = TRUCE_OK;
     struct plan plan = {.store = commit->store};
@@ -394,6 +398,7 @@ static truce_status send(truce_commit *commit, bool *again, bson_error_t *error)
     if (plan.count > 0) {
         outcomes = bson_malloc0(plan.count * sizeof *outcomes);
         status = truce_bulk(commit->store, plan.writes, plan.count, &options, outcomes, error);
+        commit->settled = !status && !options.early;
         if (truce__unanswered(status))
             status = judge_failure(commit, status, error);
         else if (status)

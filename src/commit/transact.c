@@ -5,6 +5,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "commit/counters.h"
+#include "commit/memo.h"
 
 /* The function applied its commit by itself, and says CONFLICT. It runs again if that was the answer of
  * the apply; after any other, a second run could do everything twice. */
@@ -53,6 +54,20 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
     return status;
 }
 
+/* Before anybody is told: what was looked at early, or written so, waits for the disk now (Q6). */
+static truce_status settle(const truce_commit *commit, truce_status status, bson_error_t *error)
+{
+    truce_status settled;
+    bson_error_t why;
+
+    if (!commit->worker.early || (!status && commit->settled))
+        return status;
+    settled = truce_settle(commit->store, &why);
+    if (settled)
+        *error = why;
+    return settled ? settled : status;
+}
+
 /* A diff that nobody can make again was compared with something else than it was made from. */
 static bool is_at_its_end(const truce_commit *commit)
 {
@@ -73,17 +88,31 @@ static truce_status out_of_time(bson_error_t *error)
                        last.message);
 }
 
+/* Has its turn come now? One that lost although it had the turn gives it back: somebody else is at work who knows
+ * of none. */
+static bool is_called(truce_commit *commit)
+{
+    bool had = commit->turn.held && commit->turn.place == commit->lost_at;
+
+    if (!commit->turns || !commit->lost || had) {
+        truce__turn_give(&commit->turn);
+        return false;
+    }
+    truce__turn_take(&commit->turn, commit->turns, commit->lost_at, commit->worker.deadline_ns);
+    return commit->turn.held;
+}
+
 /* Before the next try. TIMEOUT: there is no time for one. */
 static truce_status next_try(truce_commit *commit, uint32_t tried, bson_error_t *error)
 {
+    bool over = truce__clock_monotonic_ns() >= commit->worker.deadline_ns;
     bson_error_t waiting;
 
     COUNT(reruns);
     commit->worker.waits = tried < 5 ? tried : 5;
-    if (truce__clock_monotonic_ns() >= commit->worker.deadline_ns ||
-        (tried > 0 && truce__worker_wait(&commit->worker, "the documents", &waiting)))
-        return out_of_time(error);
-    return TRUCE_OK;
+    if (!over && !is_called(commit) && tried > 0)
+        over = truce__worker_wait(&commit->worker, "the documents", &waiting) != TRUCE_OK;
+    return over ? out_of_time(error) : TRUCE_OK;
 }
 
 /* T3 */
@@ -103,8 +132,14 @@ static truce_status try_often(truce_commit *commit, truce_commit_function *funct
     for (uint32_t i = 0;; i++) {
         bool take = i >= COMMIT_TRIES_FREE && !commit->untakeable &&
                     truce__clock_monotonic_ns() - begun_ns >= COMMIT_TAKE_MS * INT64_C(1000000);
-        truce_status status = run_once(commit, function, arg, take, error);
+        truce_status status;
 
+        commit->lost = commit->settled = false;
+        if (take)
+            truce__turn_give(&commit->turn);
+        status = run_once(commit, function, arg, take, error);
+        if (status != TRUCE_CONFLICT)
+            truce__turn_give(&commit->turn);
         if (take && is_unsuited(commit, status)) {
             commit->untakeable = true;
             status = TRUCE_CONFLICT;
@@ -117,6 +152,12 @@ static truce_status try_often(truce_commit *commit, truce_commit_function *funct
     }
 }
 
+/* In memory a try that was for nothing costs less than to be called (Q7). */
+static bool in_line(const truce_store *store)
+{
+    return !(store->capabilities & TRUCE_CAN_COMPARE) || store->capabilities & TRUCE_CAN_DURABLE;
+}
+
 truce_status truce_transact(truce_store *store, truce_commit_function *function, void *arg,
                             const truce_commit_options *options, bson_error_t *error)
 {
@@ -127,10 +168,14 @@ truce_status truce_transact(truce_store *store, truce_commit_function *function,
 
     if (status)
         return status;
+    commit->turns = in_line(store) ? truce__memo_turns(store) : NULL;
+    commit->worker.early = (store->capabilities & TRUCE_CAN_KEEP_ORDER) && !commit->options.relaxed;
     if (commit->options.key)
         status = truce__commit_key_holder(commit, &why);
     if (!commit->options.key || status == TRUCE_NOT_FOUND)
         status = try_often(commit, function, arg, tries, &why);
+    truce__turn_give(&commit->turn);
+    status = settle(commit, status, &why);
     truce__commit_tell_earlier(commit, !status && commit->earlier);
     truce_commit_free(commit);
     if (status && error)

@@ -405,6 +405,13 @@ static bool is_relaxed(const struct write_op *group)
     return !group;
 }
 
+static bool is_early(const struct write_op *group)
+{
+    while (group && group->early)
+        group = group->next;
+    return !group;
+}
+
 static truce_status lead(struct writer *writer, struct write_op *op)
 {
     truce_status status = acquire(writer, op);
@@ -425,7 +432,8 @@ static truce_status lead(struct writer *writer, struct write_op *op)
     promised = op->alone || is_relaxed(group) ? 0 : truce__durable_promised(writer->durable);
     truce__lock_release(writer->lock);
     hand_over(writer);
-    settle(writer, group, promised);
+    if (!is_early(group))
+        settle(writer, group, promised);
     finish_group(group, op);
     if (writer->after_commit)
         writer->after_commit(writer->arg, pages);

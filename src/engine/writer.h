@@ -30,6 +30,7 @@ struct write_op {
      * it is committed. */
     truce_status (*run)(struct write_op *op, struct writer *writer, bson_error_t *error);
     bool relaxed;        /* need not wait for the disk */
+    bool early;          /* need not wait here: its caller does, later */
     bool alone;          /* runs on its own thread, under the lock, without a transaction */
     int64_t deadline_ns; /* for getting its turn; monotonic */
 

@@ -339,6 +339,7 @@ truce_status truce__engine_checked_bulk(struct engine *engine, const struct engi
     bulk.base.reset = reset_bulk;
     bulk.base.run = run_bulk;
     bulk.base.relaxed = options->relaxed || engine->relaxed;
+    bulk.base.early = options->early;
     bulk.base.deadline_ns = truce__engine_deadline(engine, options->deadline_ms);
     bulk.context = truce__engine_context(engine, NULL);
     bulk.context.budget = &bulk.budget;

@@ -1,0 +1,328 @@
+/*
+ * Turns at a document that many change, and what is looked at and written before it is on the disk: nobody is told
+ * of it before.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "commit/turn.h"
+#include "tests/support/bank.h"
+
+/* ---- turns ------------------------------------------------------------------------------------- */
+
+struct line {
+    struct turns *turns;
+    atomic_int inside, most, held, left;
+};
+
+static void *stand_in_line(void *arg)
+{
+    struct line *line = arg;
+
+    for (int i = 0; i < 200; i++) {
+        struct commit_turn turn = {0};
+
+        truce__turn_take(&turn, line->turns, 7, INT64_MAX);
+        if (turn.held) {
+            int inside = atomic_fetch_add(&line->inside, 1) + 1;
+
+            if (inside > atomic_load(&line->most))
+                atomic_store(&line->most, inside);
+            atomic_fetch_add(&line->held, 1);
+            atomic_fetch_sub(&line->inside, 1);
+        }
+        truce__turn_give(&turn);
+        truce__turn_give(&turn);
+    }
+    return NULL;
+}
+
+TEST(one_has_the_turn_at_a_time)
+{
+    struct line line = {.turns = truce__turns_new()};
+    pthread_t threads[8];
+
+    for (int i = 0; i < 8; i++)
+        pthread_create(&threads[i], NULL, stand_in_line, &line);
+    for (int i = 0; i < 8; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_INT(line.most, ==, 1);
+    CHECK(line.held > 0);
+    CHECK(!truce__turn_busy(line.turns, 7));
+    truce__turns_free(line.turns);
+}
+
+static void *come_too_late(void *arg)
+{
+    struct line *line = arg;
+
+    for (int i = 0; i < 3; i++) {
+        struct commit_turn turn = {0};
+
+        truce__turn_take(&turn, line->turns, 7, 0);
+        CHECK(!turn.held);
+        truce__turn_take(&turn, line->turns, 8, 0);
+        CHECK(turn.held);
+        truce__turn_give(&turn);
+    }
+    return NULL;
+}
+
+static void *come_in_time(void *arg)
+{
+    struct line *line = arg;
+    struct commit_turn turn = {0};
+
+    for (int i = 0; !turn.held && i < 1000; i++)
+        truce__turn_take(&turn, line->turns, 7, INT64_MAX);
+    atomic_store(&line->held, turn.held);
+    truce__turn_give(&turn);
+    return NULL;
+}
+
+TEST(a_line_is_left_when_the_time_is_over_and_a_turn_that_is_given_goes_to_the_next)
+{
+    struct line line = {.turns = truce__turns_new()};
+    struct commit_turn turn = {0}, second = {0};
+    pthread_t late, next;
+
+    truce__turn_take(&turn, line.turns, 7, INT64_MAX);
+    CHECK(turn.held);
+    CHECK(truce__turn_busy(line.turns, 7));
+    truce__turn_take(&second, line.turns, 9, INT64_MAX);
+    CHECK(!second.held); /* one for each thread */
+    pthread_create(&late, NULL, come_too_late, &line);
+    pthread_join(late, NULL);
+    CHECK(truce__turn_busy(line.turns, 7));
+    pthread_create(&next, NULL, come_in_time, &line);
+    truce__clock_sleep_ms(2);
+    truce__turn_give(&turn);
+    pthread_join(next, NULL);
+    CHECK_INT(line.held, ==, 1);
+    CHECK(!truce__turn_busy(line.turns, 7));
+    truce__turns_free(line.turns);
+}
+
+/* ---- many threads, in any order, and one commit in another ----------------------------------------- */
+
+#define THREADS 6
+#define ROUNDS  20
+
+struct many {
+    truce_store *store;
+    const char *ids[3];
+    bool nested;
+};
+
+static truce_status add_one(truce_commit *commit, const char *name, bson_error_t *error)
+{
+    bson_value_t id = text_id(name);
+    bson_iter_t iter;
+    bson_t document;
+    truce_status status = truce_commit_read(commit, "accounts", &id, &document, error);
+    int64_t n = 0;
+    char json[60];
+
+    if (!status && bson_iter_init_find(&iter, &document, "n"))
+        n = bson_iter_as_int64(&iter);
+    bson_destroy(&document);
+    snprintf(json, sizeof json, "{'$set': {'n': %d}}", (int)n + 1);
+    return status ? status : add_update(commit, "accounts", name, NULL, json, error);
+}
+
+static truce_status add_nested(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    return add_one(commit, arg, error);
+}
+
+static truce_status add_to_all(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const struct many *many = arg;
+    truce_commit_options options = {.tries_max = 100000};
+    truce_status status = TRUCE_OK;
+
+    for (int i = 0; i < 3 && !status; i++)
+        if (many->ids[i])
+            status = add_one(commit, many->ids[i], error);
+    if (!status && many->nested) /* of another document: what runs again is not undone */
+        status = truce_transact(many->store, add_nested, (char *)"other", &options, error);
+    return status;
+}
+
+static void *commit_often(void *arg)
+{
+    truce_commit_options options = {.tries_max = 100000, .deadline_ms = 600000};
+    bson_error_t error = {0};
+
+    for (int i = 0; i < ROUNDS; i++)
+        CHECK_OK(truce_transact(((struct many *)arg)->store, add_to_all, arg, &options, &error),
+                 error);
+    return NULL;
+}
+
+static void in_any_order(truce_store *store, const struct setting *setting)
+{
+    static const char *const orders[THREADS][3] = {{"a"},           {"b", "a"}, {"a", "b"},
+                                                   {"c", "b", "a"}, {"a", "c"}, {"b"}};
+    struct many many[THREADS];
+    pthread_t threads[THREADS];
+
+    (void)setting;
+    insert_json(store, "accounts", "{'_id': 'a', 'n': 0}");
+    insert_json(store, "accounts", "{'_id': 'b', 'n': 0}");
+    insert_json(store, "accounts", "{'_id': 'c', 'n': 0}");
+    insert_json(store, "accounts", "{'_id': 'other', 'n': 0}");
+    for (int i = 0; i < THREADS; i++) {
+        many[i] = (struct many){.store = store, .nested = i == 1 || i == 5};
+        memcpy(many[i].ids, orders[i], sizeof many[i].ids);
+        pthread_create(&threads[i], NULL, commit_often, &many[i]);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_INT(count_json(store, "accounts", "{'_id': 'a', 'n': 100}"), ==, 1);
+    CHECK_INT(count_json(store, "accounts", "{'_id': 'b', 'n': 80}"), ==, 1);
+    CHECK_INT(count_json(store, "accounts", "{'_id': 'c', 'n': 40}"), ==, 1);
+}
+
+TEST(every_commit_counts_once_in_whatever_order_its_documents_are_read)
+{
+    truce_store *store = open_setting(&settings[3]);
+
+    in_any_order(store, &settings[3]);
+    truce_store_close(store);
+}
+
+/* ---- the disk ---------------------------------------------------------------------------------- */
+
+static const truce_store_ops *inner;
+static int settled, early_writes, writes, early_looks;
+static truce_status settle_answer;
+
+static truce_status count_settle(truce_store *store, bson_error_t *error)
+{
+    settled++;
+    if (settle_answer)
+        return truce__fail(settle_answer, error, "the disk");
+    return inner->settle(store, error);
+}
+
+static truce_status count_bulk(truce_store *store, const truce_write *all, size_t count,
+                               const truce_bulk_options *options, truce_write_outcome *outcomes,
+                               bson_error_t *error)
+{
+    writes++;
+    early_writes += options->early;
+    return inner->bulk(store, all, count, options, outcomes, error);
+}
+
+static truce_status count_find(truce_store *store, const char *collection, const bson_t *filter,
+                               const truce_find_options *options, truce_cursor **cursor,
+                               bson_error_t *error)
+{
+    early_looks += options->early;
+    return inner->find(store, collection, filter, options, cursor, error);
+}
+
+enum deed { LOOK, CHANGE, REFUSE, LOSE };
+
+struct story {
+    truce_store *store;
+    enum deed deed;
+    int run;
+};
+
+static truce_status act(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct story *story = arg;
+    bson_value_t id = text_id("a");
+    truce_status status;
+    bson_t document;
+
+    story->run++;
+    if (story->deed == CHANGE || story->deed == LOSE)
+        status = add_one(commit, "a", error);
+    else {
+        status = truce_commit_read(commit, "accounts", &id, &document, error);
+        bson_destroy(&document);
+    }
+    if (story->deed == LOSE && story->run == 1) {
+        bson_t *filter = test_bson("{'_id': 'a'}"), *update = test_bson("{'$inc': {'n': 10}}");
+
+        CHECK_INT(inner->bulk(story->store,
+                              &(truce_write){.kind = TRUCE_WRITE_UPDATE,
+                                             .collection = "accounts",
+                                             .filter = filter,
+                                             .document = update},
+                              1, &(truce_bulk_options){0}, &(truce_write_outcome){0}, error),
+                  ==, TRUCE_OK);
+        bson_destroy(filter);
+        bson_destroy(update);
+    }
+    return status || story->deed != REFUSE ? status : TRUCE_REFUSED;
+}
+
+static truce_status tell(enum deed deed, bool relaxed, truce_status disk, int *runs)
+{
+    truce_store *store = open_setting(&settings[3]);
+    truce_commit_options options = {.relaxed = relaxed};
+    struct story story = {store, deed, 0};
+    truce_store_ops ops = *store->ops;
+    bson_error_t error = {0};
+    truce_status status;
+
+    insert_json(store, "accounts", "{'_id': 'a', 'n': 0}");
+    inner = store->ops;
+    ops.settle = count_settle;
+    ops.bulk = count_bulk;
+    ops.find = count_find;
+    store->ops = &ops;
+    settled = early_writes = writes = early_looks = 0;
+    settle_answer = disk;
+    status = truce_transact(store, act, &story, &options, &error);
+    *runs = story.run;
+    store->ops = inner;
+    if (deed == LOSE)
+        CHECK_INT(count_json(store, "accounts", "{'n': 11}"), ==, 1);
+    truce_store_close(store);
+    return status;
+}
+
+TEST(nobody_is_told_of_what_is_not_on_the_disk)
+{
+    int runs;
+
+    CHECK_INT(tell(LOOK, false, TRUCE_OK, &runs), ==, TRUCE_OK);
+    CHECK_INT(settled, ==, 1);
+    CHECK_INT(early_looks, ==, 1);
+    CHECK_INT(tell(REFUSE, false, TRUCE_OK, &runs), ==, TRUCE_REFUSED);
+    CHECK_INT(settled, ==, 1);
+    CHECK_INT(tell(REFUSE, false, TRUCE_IO, &runs), ==, TRUCE_IO);
+    CHECK_INT(tell(CHANGE, false, TRUCE_OK, &runs), ==, TRUCE_OK);
+    CHECK_INT(settled, ==, 0); /* its write has waited */
+    CHECK_INT(writes, ==, 1);
+    CHECK_INT(early_writes, ==, 0);
+}
+
+TEST(who_has_lost_writes_in_his_turn_and_waits_behind_it)
+{
+    int runs;
+
+    CHECK_INT(tell(LOSE, false, TRUCE_OK, &runs), ==, TRUCE_OK);
+    CHECK_INT(runs, ==, 2);
+    CHECK_INT(early_writes, ==, 1);
+    CHECK_INT(settled, ==, 1);
+    CHECK_INT(tell(LOSE, false, TRUCE_IO, &runs), ==, TRUCE_IO);
+}
+
+TEST(who_does_not_wait_for_the_disk_is_shown_only_what_is_on_it)
+{
+    int runs;
+
+    CHECK_INT(tell(LOOK, true, TRUCE_OK, &runs), ==, TRUCE_OK);
+    CHECK_INT(early_looks, ==, 0);
+    CHECK_INT(settled, ==, 0);
+    CHECK_INT(tell(LOSE, true, TRUCE_OK, &runs), ==, TRUCE_OK);
+    CHECK_INT(early_writes, ==, 0);
+}
