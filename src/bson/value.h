@@ -39,6 +39,9 @@ struct fields {
 /* The whole of a document from outside: structure, lengths, UTF-8, depth, size; once, on entry.
  * `what` names it in the error ("filter", "document"). */
 truce_status truce__document_check(const bson_t *document, const char *what, bson_error_t *error);
+/* The same of a document that is to stand so many levels inside of another. */
+truce_status truce__document_check_inside(const bson_t *document, uint32_t levels, const char *what,
+                                          bson_error_t *error);
 /* The same of a command in a message, which may be larger and deeper: documents stand in it. */
 truce_status truce__message_check(const bson_t *message, bson_error_t *error);
 /* The same of bytes that were read from a file, which are that document and nothing else. */

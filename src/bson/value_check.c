@@ -48,6 +48,7 @@ static const char *const fault_texts[] = {
 
 struct scan {
     uint32_t depth, extra; /* levels beyond TRUCE_DOCUMENT_DEPTH_MAX that are allowed */
+    uint32_t around;       /* levels that are to stand around the document */
     const char *name;      /* of the field at fault; NULL: the document itself */
 };
 
@@ -269,7 +270,7 @@ static enum fault skip_container(struct scan *scan, const uint8_t **at, const ui
         return BAD_LENGTH;
     if (start[length - 1])
         return BAD_END;
-    if (++scan->depth > TRUCE_DOCUMENT_DEPTH_MAX + scan->extra)
+    if (++scan->depth > TRUCE_DOCUMENT_DEPTH_MAX + scan->extra - scan->around)
         return TOO_DEEP;
     fault = skip_elements(scan, start + 4, start + length - 1);
     scan->depth--;
@@ -281,8 +282,8 @@ static truce_status refuse_fault(enum fault fault, const struct scan *scan, cons
                                  bson_error_t *error)
 {
     if (fault == TOO_DEEP) {
-        (void)truce__refuse(CODE_OVERFLOW, error, "the %s is nested more than %d levels deep", what,
-                            TRUCE_DOCUMENT_DEPTH_MAX);
+        (void)truce__refuse(CODE_OVERFLOW, error, "the %s is nested more than %u levels deep", what,
+                            TRUCE_DOCUMENT_DEPTH_MAX - scan->around);
         return TRUCE_LIMIT;
     }
     if (scan->name)
@@ -314,11 +315,17 @@ static truce_status check(struct scan *scan, const bson_t *document, const char 
     return fault ? refuse_fault(fault, scan, what, error) : TRUCE_OK;
 }
 
-truce_status truce__document_check(const bson_t *document, const char *what, bson_error_t *error)
+truce_status truce__document_check_inside(const bson_t *document, uint32_t levels, const char *what,
+                                          bson_error_t *error)
 {
     truce_status status = truce__document_check_size(document, what, error);
 
-    return status ? status : check(&(struct scan){0}, document, what, error);
+    return status ? status : check(&(struct scan){.around = levels}, document, what, error);
+}
+
+truce_status truce__document_check(const bson_t *document, const char *what, bson_error_t *error)
+{
+    return truce__document_check_inside(document, 0, what, error);
 }
 
 truce_status truce__message_check(const bson_t *message, bson_error_t *error)

@@ -72,12 +72,13 @@ static bool twice(const bson_t *document, const char *field)
 }
 
 /* The field's value, or false and the reason. */
-static bool need(const bson_t *document, const char *field, struct value *value, char *reason,
-                 size_t size)
+static bool need(const bson_t *document, const char *field, const char *option, struct value *value,
+                 char *reason, size_t size)
 {
     *value = field_of(document, field);
     if (value->type == VALUE_MISSING)
-        snprintf(reason, size, "the field \"%s\" is missing", field);
+        snprintf(reason, size, "the field \"%s\" is missing (--message-%s names it)", field,
+                 option);
     else if (twice(document, field))
         snprintf(reason, size, "the field \"%s\" is there twice", field);
     else
@@ -102,7 +103,7 @@ static bool read_operation(const struct message_format *format, const bson_t *do
     const char *text = "";
     uint32_t length;
 
-    if (!need(document, format->operation, &value, reason, size))
+    if (!need(document, format->operation, "operation", &value, reason, size))
         return false;
     if (value.type == BSON_TYPE_UTF8)
         text = truce__value_text(value, &length);
@@ -120,7 +121,7 @@ static bool read_number(const struct message_format *format, const bson_t *docum
 {
     struct value value;
 
-    if (!need(document, format->seq, &value, reason, size))
+    if (!need(document, format->seq, "seq", &value, reason, size))
         return false;
     if (value.type == BSON_TYPE_DOUBLE && truce__value_double(value) >= EXACT_DOUBLES)
         return wrong(format->seq, value, "below 2^53 as a double, which has no exact numbers above",
@@ -140,7 +141,7 @@ static bool read_source(const struct message_format *format, const bson_t *docum
 
     if (!format->source)
         return true;
-    if (!need(document, format->source, &value, reason, size))
+    if (!need(document, format->source, "source", &value, reason, size))
         return false;
     if (value.type != BSON_TYPE_UTF8)
         return wrong(format->source, value, "a text", reason, size);
@@ -157,7 +158,7 @@ static bool read_element(const struct message_format *format, const bson_t *docu
 {
     struct value value;
 
-    if (!need(document, format->element, &value, reason, size))
+    if (!need(document, format->element, "element", &value, reason, size))
         return false;
     if (value.type == BSON_TYPE_DOCUMENT) {
         bson_t borrowed;
@@ -176,7 +177,7 @@ static bool read_key(const struct message_format *format, const bson_t *document
     for (int i = 0; i < format->keys_count; i++) {
         struct value value;
 
-        if (!need(document, format->from[i], &value, reason, size))
+        if (!need(document, format->from[i], "key", &value, reason, size))
             return false;
         truce__value_append(&message->key, format->keys[i], strlen(format->keys[i]), value);
     }

@@ -502,19 +502,19 @@ const struct cli_command cli_set_apply = {
     .help =
         "FILE (- for a pipe) has one message a line:\n"
         "\n"
-        "    {\"operation\": \"insert\", \"student_id\": 1, \"class\": \"CS 101\", "
+        "    {\"operation\": \"insert\", \"student_id\": 1, \"element\": \"CS 101\", "
         "\"sequence_number\": 1000}\n"
         "\n"
-        "The operation is insert or delete (or add, remove); the element, here the class, is a\n"
-        "name, or a document with more fields than that. The --message options say which fields\n"
-        "of a message these are. Messages may come in any order and any number of times. What is\n"
-        "done is kept in the store: killed at any moment and started again on the same input, it\n"
-        "goes on where it was. Lines that are no messages go to FILE.rejects with their numbers\n"
-        "and reasons, and the exit code is 1.",
+        "The operation is insert or delete (or add, remove); the element is a name, or a document\n"
+        "with more fields than that. Where your messages call them otherwise, the --message\n"
+        "options say how: --message-element class for {\"class\": \"CS 101\"}. Messages may come\n"
+        "in any order and any number of times. What is done is kept in the store: killed at any\n"
+        "moment and started again on the same input, it goes on where it was. Lines that are no\n"
+        "messages go to FILE.rejects with their numbers and reasons, and the exit code is 1.",
     .example =
         "truce set define students --list classes --key student_id --name name\n"
-        "echo '{\"operation\": \"insert\", \"student_id\": 1, \"class\": \"CS 101\", \"sequence_number\": 1}' > m.ndjson\n"
-        "truce set apply m.ndjson students --message-element class --workers 2",
+        "echo '{\"operation\": \"insert\", \"student_id\": 1, \"element\": \"CS 101\", \"sequence_number\": 1}' > m.ndjson\n"
+        "truce set apply m.ndjson students --workers 2",
     .options =
         (const struct cli_option[]){
             {"workers", 'w', "NUMBER", "worker processes (5)", false},

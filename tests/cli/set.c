@@ -224,6 +224,26 @@ static char *read_file(const char *path)
     return text;
 }
 
+/* The line of `truce help set apply`, as it stands there. */
+TEST(the_message_that_the_help_shows_is_read_without_an_option)
+{
+    const char *store = fresh_store();
+    const struct command *command =
+        command_run(TRUCE_CLI, NULL, NULL, "help", "set", "apply", NULL);
+    const char *line = strstr(command->out, "    {\"operation\"");
+    char message[200] = "";
+
+    if (!CHECK(line))
+        return;
+    snprintf(message, sizeof message, "%.*s\n", (int)strcspn(line, "\n"), line);
+    command = command_run(TRUCE_CLI, store, message, "set", "apply", "-", "students", NULL);
+    CHECK_INT(command->code, ==, 0);
+    CHECK(strstr(command->out, "1 applied"));
+    command = command_run(TRUCE_CLI, store, "{\"operation\": \"insert\", \"student_id\": 1}\n",
+                          "set", "apply", "-", "students", NULL);
+    CHECK_INT(command->code, ==, 1);
+}
+
 static const char bad_lines[] =
     "{\"operation\": \"insert\", \"student_id\": 1, \"class\": \"CS 101\", \"sequence_number\": 1}\n"
     "this is no message\n"
@@ -249,7 +269,7 @@ TEST(bad_lines_go_to_the_reject_file_with_number_and_reason_and_the_rest_is_appl
 {
     static const char *const expected[] = {
         "{\"line\": 2, \"reason\": \"column 1: ",
-        "{\"line\": 3, \"reason\": \"the field \\\"student_id\\\" is missing\"",
+        "{\"line\": 3, \"reason\": \"the field \\\"student_id\\\" is missing (--message-key names it)\"",
         "{\"line\": 4, \"reason\": \"the field \\\"operation\\\" is \\\"enrol\\\", and must be insert "
         "or delete\"",
         "{\"line\": 5, \"reason\": \"the field \\\"sequence_number\\\" is 4.5, and must be a whole "

@@ -620,6 +620,111 @@ TEST(what_takes_the_place_of_another_needs_only_what_it_is_larger)
     on_every_store(larger_in_its_place);
 }
 
+#define RIVALS 8 /* operations on one name */
+
+/* The newest of each name is too large, the one before it is a remove of names that are even. */
+static struct many *make_rivals(void)
+{
+    struct many *many = make_many(10, 0, 10), *large = make_many(20000, 0, 20000);
+
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+
+        snprintf(name, sizeof name, "CS %03d", i / RIVALS);
+        bson_reinit(&many->elements[i]);
+        BSON_APPEND_UTF8(&many->elements[i], "name", name);
+        if (i % RIVALS == RIVALS - 1)
+            BSON_APPEND_DOCUMENT(&many->elements[i], "p", &large->elements[i]);
+        else if (i % RIVALS == RIVALS - 2 && i / RIVALS % 2 == 0)
+            many->operations[i].verb = TRUCE_SET_REMOVE;
+    }
+    free_many(large);
+    return many;
+}
+
+static void check_rivals(const struct many *many, truce_set_outcome of_second)
+{
+    bson_error_t error = {0};
+
+    for (int i = 0; i < MANY; i++) {
+        int place = RIVALS - 1 - i % RIVALS; /* 0: the newest */
+
+        CHECK_STATUS(place ? TRUCE_OK : TRUCE_LIMIT, many->results[i].status, error);
+        if (place)
+            CHECK_INT(many->results[i].outcome, ==, place == 1 ? of_second : TRUCE_SET_STALE);
+    }
+}
+
+static void second_best(truce_store *store)
+{
+    for (int i = 0; i < 3; i++) {
+        truce_set *set = tutorial_set(store, &(truce_set_options){.form = all_forms[i]});
+        struct many *many = make_rivals();
+        bson_error_t error;
+        bson_t members;
+
+        put_large_student(store, 10000);
+        CHECK_STATUS(TRUCE_LIMIT,
+                     truce_set_apply(set, NULL, many->operations, MANY, many->results, &error),
+                     error);
+        check_rivals(many, TRUCE_SET_APPLIED);
+        CHECK_STATUS(TRUCE_LIMIT,
+                     truce_set_apply(set, NULL, many->operations, MANY, many->results, &error),
+                     error);
+        check_rivals(many, TRUCE_SET_DUPLICATE);
+        check_calls(store, 40);
+        CHECK_OK(truce_set_members(set, &many->key, &members, &error), error);
+        CHECK_INT(bson_count_keys(&members), ==, MANY / RIVALS / 2);
+        bson_destroy(&members);
+        free_many(many);
+        truce_set_free(set);
+    }
+}
+
+TEST(where_the_newest_has_no_room_the_one_before_it_is_applied_in_the_same_write)
+{
+    on_every_counted_store(second_best);
+}
+
+/* Three of them name what stands in another document. */
+static void refused_apart(truce_store *store)
+{
+    static const int bad[] = {0, 77, 78};
+    bson_t *index = test_bson("{'key': {'classes.name': 1}, 'unique': true, 'sparse': true}");
+    bson_t *other = test_bson("{'student_id': 2}");
+
+    for (int i = 0; i < 3; i++) {
+        truce_set *set = tutorial_set(store, &(truce_set_options){.form = all_forms[i]});
+        struct many *many = make_many(10, 0, 10);
+        bson_error_t error;
+
+        put_large_student(store, 16 * 1024 * 1024 - 1000);
+        CHECK_OK(truce_index_create(store, "students", index, &error), error);
+        for (int k = 0; k < 3; k++)
+            CHECK_OK(truce_set_add(set, NULL, other, &many->elements[bad[k]], 1, NULL, &error),
+                     error);
+        if (counts_calls)
+            truce_fault_arm(store, &(truce_fault_options){.kind = TRUCE_FAULT_NONE});
+        CHECK_STATUS(TRUCE_DUPLICATE,
+                     truce_set_apply(set, NULL, many->operations, MANY, many->results, &error),
+                     error);
+        for (int k = 0; k < 3; k++)
+            CHECK_STATUS(TRUCE_DUPLICATE, many->results[bad[k]].status, error);
+        check_members(set, many, MANY - 3);
+        check_calls(store, 200); /* not two for each of them */
+        free_many(many);
+        truce_set_free(set);
+    }
+    bson_destroy(index);
+    bson_destroy(other);
+}
+
+TEST(of_operations_that_are_refused_for_some_of_them_the_others_are_few_writes)
+{
+    if (!server_under_test()) /* some have no sparse indexes of lists */
+        on_every_counted_store(refused_apart);
+}
+
 static truce_set_outcome apply_below(truce_set *set, int64_t seq, const char *source)
 {
     truce_set_outcome outcome = 0;

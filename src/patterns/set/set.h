@@ -117,7 +117,6 @@ struct set_operation {
     struct set_call *call; /* whose it is */
     size_t number;         /* in its call */
     uint64_t key_hash, name_hash;
-    bool nested; /* containers stand in its element */
 };
 
 truce_status truce__set_operation_check(const truce_set *set, const truce_set_operation *given,
@@ -219,9 +218,17 @@ struct set_merge {
     struct set_scratch *scratch;
     const struct set_operation *const *winners; /* of different names */
     size_t count;
-    bool whole; /* the document is all that stands there: what it has no room for is left out */
+    bool
+        whole; /* the document is all that stands there: what it has no room for is left out, and what
+                   that beat takes its place */
+    const struct set_operation
+        *end;                   /* of the array that the winners stand in, each with those that it
+                                        beat behind it */
     enum set_verdict *verdicts; /* out, one for each winner */
-    bool changed;               /* out: the lists are different now, and `change` says how */
+    uint32_t *
+        passed; /* out, one for each winner: so many have no room, the next has the verdict. Both are
+                         NULL where only winners count */
+    bool changed;  /* out: the lists are different now, and `change` says how */
     bson_t change; /* out: {list: new, ...}, the lists that are different; initialised */
 };
 

@@ -24,7 +24,9 @@
  * lands late, after its answer was given up, finds another state and changes nothing, or finds the
  * same and is right. A guard that did not match, a duplicate key, an answer that was lost: the
  * document goes into the next round; after ROUNDS of them its winners are applied one by one with
- * the guarded updates of set_form.c, which do not lose races. A document that a commit holds is not
+ * the guarded updates of set_form.c, which do not lose races. A document that is refused for what may be
+ * the fault of one of its operations is tried with each half of them, one after the other, and so on: one
+ * in n that is refused costs some log2(n) writes. A document that a commit holds is not
  * waited for here, where others wait for the round: its operations are handed back to their callers
  * (SET_OUTCOME_HELD). A crash leaves some documents of the
  * window written and others not: the batch is delivered again, and what stands is DUPLICATE.
@@ -69,15 +71,33 @@ void truce__set_group_fail(struct set_batch *batch, struct set_group *group, tru
     finish(batch, group);
 }
 
-bool truce__set_group_split(struct set_group *group, truce_status status)
+/* In two by its names; the operations on one name, one by one. */
+static void divide_group(struct set_batch *batch, struct set_group *group)
+{
+    size_t middle = group->first + (group->last - group->first) / 2;
+    struct set_group *other;
+
+    group->rounds = ROUNDS;
+    if (middle == group->first)
+        return;
+    group->rounds = 0;
+    other = &batch->groups[batch->groups_count++]; /* there is room for one for each winner */
+    *other = *group;
+    other->first = group->last = middle;
+    other->from = group->to = (size_t)(batch->winners[middle] - batch->operations);
+    batch->left++;
+}
+
+bool truce__set_group_split(struct set_batch *batch, struct set_group *group, truce_status status)
 {
     if (group->to - group->from == 1 || group->rounds > ROUNDS ||
-        (status != TRUCE_LIMIT && status != TRUCE_INVALID))
+        (status != TRUCE_LIMIT && status != TRUCE_INVALID && status != TRUCE_DUPLICATE))
         return false;
+    batch->divided = true;
     if (status == TRUCE_LIMIT && !group->whole)
         group->rounds = 0;
     else
-        group->rounds = ROUNDS; /* one by one */
+        divide_group(batch, group);
     group->whole = true;
     return true;
 }
@@ -128,28 +148,22 @@ static void apply_alone(struct set_batch *batch, const struct set_operation *ope
         hand_back(operation);
 }
 
-/* The winner found no room; what it beat may do. */
-static void settle_full(struct set_batch *batch, size_t from, size_t to)
+static void fail_full(struct set_batch *batch, size_t from, size_t to)
 {
     bson_error_t why;
     truce_status status =
         truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, &why,
                       "the document would have more than %d bytes", TRUCE_DOCUMENT_BYTES_MAX);
 
-    fail_operation(&batch->operations[from], status, &why);
-    for (size_t i = from + 1; i < to; i++)
-        apply_alone(batch, &batch->operations[i]);
+    for (size_t i = from; i < to; i++)
+        fail_operation(&batch->operations[i], status, &why);
 }
 
-/* The operations on one name, [from, to), whose winner met `verdict`. */
+/* The operations on one name, [from, to), the first of which met `verdict`. */
 static void settle_name(struct set_batch *batch, size_t from, size_t to, enum set_verdict verdict)
 {
     const struct set_operation *operations = batch->operations;
 
-    if (verdict == SET_FULL) {
-        settle_full(batch, from, to);
-        return;
-    }
     for (size_t i = from; i < to; i++) {
         truce_set_result *result = result_of(&operations[i]);
 
@@ -173,8 +187,10 @@ void truce__set_group_settle(struct set_batch *batch, struct set_group *group)
         size_t from = (size_t)(batch->winners[w] - batch->operations);
         size_t to =
             w + 1 < group->last ? (size_t)(batch->winners[w + 1] - batch->operations) : group->to;
+        size_t fits = batch->verdicts[w] == SET_FULL ? to : from + batch->passed[w];
 
-        settle_name(batch, from, to, batch->verdicts[w]);
+        fail_full(batch, from, fits);
+        settle_name(batch, fits, to, batch->verdicts[w]);
     }
     finish(batch, group);
 }
@@ -210,7 +226,9 @@ static void merge_group(struct set_window *window, struct set_group *group, cons
                               .winners = batch->winners + group->first,
                               .count = group->last - group->first,
                               .whole = window->whole,
-                              .verdicts = batch->verdicts + group->first};
+                              .end = batch->operations + group->to,
+                              .verdicts = batch->verdicts + group->first,
+                              .passed = batch->passed + group->first};
     bson_t begun = BSON_INITIALIZER;
     bson_error_t why = {0};
     truce_status status;
@@ -224,7 +242,7 @@ static void merge_group(struct set_window *window, struct set_group *group, cons
         truce__set_document_begin(batch->set, batch->operations[group->from].given->key, &begun);
     status = truce__set_merge(batch->set, bson_empty(&begun) ? document : &begun, &merge, &why);
     bson_destroy(&begun);
-    if (status && !truce__set_group_split(group, status))
+    if (status && !truce__set_group_split(batch, group, status))
         truce__set_group_fail(batch, group, status, &why);
     else if (!status && !merge.changed)
         group->unchanged = true;
@@ -338,8 +356,10 @@ static void take_outcome(struct set_window *window, struct set_draft *draft,
     }
     if (status == TRUCE_NOT_FOUND) /* not reached */
         status = bulk_status;
-    if (status && status != TRUCE_DUPLICATE && !truce__repeatable(status) &&
-        !truce__set_group_split(draft->group, status))
+    if (status == TRUCE_DUPLICATE && bson_has_field(&draft->update, "$setOnInsert"))
+        return; /* somebody else made the document */
+    if (status && !truce__repeatable(status) &&
+        !truce__set_group_split(batch, draft->group, status))
         truce__set_group_fail(batch, draft->group, status, &outcome->error);
 }
 
@@ -474,7 +494,8 @@ static void run_rounds(struct set_batch *batch)
         bool rewrites = batch->set->rewrites && round == 0;
         size_t at = 0;
 
-        truce__set_pause(round);
+        truce__set_pause(batch->divided ? 0 : round);
+        batch->divided = false;
         while (next_window(&window, rewrites ? REWRITE_DOCUMENTS : WINDOW_DOCUMENTS, &at)) {
             if (rewrites)
                 truce__set_rewrite_window(&window);
@@ -549,6 +570,7 @@ void truce__set_apply_batch(truce_set *set, struct set_operation *operations, si
     truce__set_fold(set, operations, count);
     batch.winners = bson_malloc(count * sizeof *batch.winners);
     batch.verdicts = bson_malloc0(count * sizeof *batch.verdicts);
+    batch.passed = bson_malloc0(count * sizeof *batch.passed);
     batch.groups = bson_malloc0(count * sizeof *batch.groups);
     divide(&batch, count);
     if (set->layout == TRUCE_SET_BY_ELEMENT)
@@ -559,5 +581,6 @@ void truce__set_apply_batch(truce_set *set, struct set_operation *operations, si
     truce__set_scratch_release(&batch.scratch);
     bson_free(batch.winners);
     bson_free(batch.verdicts);
+    bson_free(batch.passed);
     bson_free(batch.groups);
 }

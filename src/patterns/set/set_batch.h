@@ -18,8 +18,10 @@ struct set_batch {
     struct set_operation *operations;
     const struct set_operation **winners;
     enum set_verdict *verdicts; /* of the winners */
+    uint32_t *passed;           /* behind each of them: how many have no room */
     struct set_group *groups;
     size_t groups_count, left; /* left: not done */
+    bool divided;              /* some were, in this round */
     struct set_scratch scratch;
 };
 
@@ -42,9 +44,9 @@ void truce__set_group_settle(struct set_batch *batch, struct set_group *group);
 void truce__set_group_hand_back(struct set_batch *batch, struct set_group *group);
 void truce__set_group_fail(struct set_batch *batch, struct set_group *group, truce_status status,
                            const bson_error_t *why);
-/* It was refused for what may be the fault of one of its operations: they get a try apart. False: there
- * is no other way. */
-bool truce__set_group_split(struct set_group *group, truce_status status);
+/* It was refused for what may be the fault of one of its operations: each half of them gets a try apart.
+ * False: there is no other way. */
+bool truce__set_group_split(struct set_batch *batch, struct set_group *group, truce_status status);
 /* {_id, key}: what a document is before there are lists in it */
 void truce__set_document_begin(const truce_set *set, const bson_t *key, bson_t *document);
 /* Without an index of the key, or an answer, the window is left to the next round. */

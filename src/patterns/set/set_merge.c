@@ -11,7 +11,7 @@
  * elements are numbered anew.
  *
  * Where the whole document is known, what it has no room for is left out (SET_FULL): as many of the
- * winners are merged as can be.
+ * winners are merged as can be. A winner without room makes way for the next best of its name.
  */
 #include <stdlib.h>
 
@@ -160,6 +160,12 @@ struct share {
     int64_t growth; /* about */
 };
 
+/* The operation that the verdict is of. */
+static const struct set_operation *chosen(const struct set_merge *merge, size_t winner)
+{
+    return merge->winners[winner] + (merge->passed ? merge->passed[winner] : 0);
+}
+
 /* The numbers of an array's elements, as the keys that they are. */
 static size_t keys_size(uint32_t count)
 {
@@ -220,8 +226,24 @@ static int by_growth(const void *left, const void *right)
 
 static void leave_place(struct share *share, int list, const struct hit *hit)
 {
-    share->values[list] -= hit->end - hit->start - digits_of(hit->index) - 1;
+    int64_t size = hit->end - hit->start - digits_of(hit->index) - 1;
+
+    share->values[list] -= size;
     share->counts[list]--;
+    share->growth -= size + 6;
+}
+
+static void count_entry(const truce_set *set, const struct set_operation *operation, int sign,
+                        struct share *share)
+{
+    bson_t entry = BSON_INITIALIZER;
+    int own = operation->rank.add ? 0 : 1;
+
+    truce__set_entry_append(set, operation, &entry);
+    share->values[own] += sign * ((int64_t)entry.len + 1);
+    share->counts[own] += sign;
+    share->growth += sign * ((int64_t)entry.len + 1 + 6);
+    bson_destroy(&entry);
 }
 
 /* The shares of the winners that are open; returns how many there are. */
@@ -231,17 +253,11 @@ static size_t divide(const truce_set *set, const struct set_merge *merge, const 
     size_t count = 0, *at = bson_malloc(merge->count * sizeof *at);
 
     for (size_t i = 0; i < merge->count; i++) {
-        bson_t entry = BSON_INITIALIZER;
-        int own = merge->winners[i]->rank.add ? 0 : 1;
-
         if (merge->verdicts[i] != SET_OPEN)
             continue;
         at[i] = count;
-        truce__set_entry_append(set, merge->winners[i], &entry);
         shares[count] = (struct share){.winner = i};
-        shares[count].values[own] = (int64_t)entry.len + 1;
-        shares[count++].counts[own] = 1;
-        bson_destroy(&entry);
+        count_entry(set, merge->winners[i], 1, &shares[count++]);
     }
     for (int list = 0; list < 2; list++) {
         for (uint32_t h = 0; h < lists[list].hits_count; h++) {
@@ -251,9 +267,6 @@ static size_t divide(const truce_set *set, const struct set_merge *merge, const 
                 leave_place(&shares[at[hit->winner]], list, hit);
         }
     }
-    for (size_t i = 0; i < count; i++)
-        shares[i].growth = shares[i].values[0] + shares[i].values[1] +
-                           (shares[i].counts[0] + shares[i].counts[1]) * 6;
     bson_free(at);
     return count;
 }
@@ -277,9 +290,30 @@ static bool is_roomy(const bson_t *document, const struct set_merge *merge)
     return size <= TRUCE_DOCUMENT_BYTES_MAX;
 }
 
+/* The next of those that the winner beat takes its place; false: it would change nothing, or there is none. */
+static bool pass_over(const truce_set *set, struct set_merge *merge, const struct lookup *lookup,
+                      struct share *share)
+{
+    size_t winner = share->winner;
+    const struct set_operation *full = chosen(merge, winner), *next = full + 1;
+    const struct set_operation *end =
+        winner + 1 < merge->count ? merge->winners[winner + 1] : merge->end;
+
+    merge->verdicts[winner] = SET_FULL;
+    if (!merge->end || next == end)
+        return false;
+    merge->passed[winner]++;
+    merge->verdicts[winner] = truce__set_verdict(&lookup->states[winner], &next->rank);
+    if (merge->verdicts[winner] != SET_OPEN)
+        return false;
+    count_entry(set, full, -1, share);
+    count_entry(set, next, 1, share);
+    return true;
+}
+
 /* As many winners as the document has room for stay open, those that need least first. */
 static void choose_fitting(const truce_set *set, const bson_t *document, struct set_merge *merge,
-                           const struct list *lists)
+                           const struct lookup *lookup, const struct list *lists)
 {
     struct share *shares;
     struct outline outline;
@@ -293,13 +327,16 @@ static void choose_fitting(const truce_set *set, const bson_t *document, struct 
     qsort(shares, count, sizeof *shares, by_growth);
     merge->changed = false;
     for (size_t i = 0; i < count; i++) {
-        struct outline then = outline;
+        struct outline then;
+        bool fits;
 
-        take_share(&then, &shares[i]);
-        if (outline_size(&then) > TRUCE_DOCUMENT_BYTES_MAX) {
-            merge->verdicts[shares[i].winner] = SET_FULL;
+        do {
+            then = outline;
+            take_share(&then, &shares[i]);
+            fits = outline_size(&then) <= TRUCE_DOCUMENT_BYTES_MAX;
+        } while (!fits && pass_over(set, merge, lookup, &shares[i]));
+        if (!fits)
             continue;
-        }
         outline = then;
         merge->changed = true;
     }
@@ -362,7 +399,7 @@ static void append_run(struct output *out, const uint8_t *start, const uint8_t *
 
 static bool belongs(const struct set_merge *merge, size_t winner, bool adds)
 {
-    return merge->verdicts[winner] == SET_OPEN && merge->winners[winner]->rank.add == adds;
+    return merge->verdicts[winner] == SET_OPEN && chosen(merge, winner)->rank.add == adds;
 }
 
 /* The old elements, without those of the winners or with theirs in place. True: some are different.
@@ -380,7 +417,7 @@ static bool rewrite_elements(const truce_set *set, const struct list *list,
             continue;
         append_run(out, from, hit->start, from_index, hit->index - from_index);
         if (belongs(merge, hit->winner, list->adds) && !placed[hit->winner])
-            append_entry(set, merge->winners[hit->winner], out);
+            append_entry(set, chosen(merge, hit->winner), out);
         placed[hit->winner] = true;
         from = hit->end;
         from_index = hit->index + 1;
@@ -402,7 +439,7 @@ static bool rewrite(const truce_set *set, const struct list *list, const struct 
         different = rewrite_elements(set, list, merge, placed, out);
     for (size_t i = 0; i < merge->count; i++) {
         if (belongs(merge, i, list->adds) && !placed[i]) {
-            append_entry(set, merge->winners[i], out);
+            append_entry(set, chosen(merge, i), out);
             different = true;
         }
     }
@@ -492,11 +529,13 @@ truce_status truce__set_merge(const truce_set *set, const bson_t *document, stru
     list.hits = (const struct hit *)hits->bytes;
     deleted.hits = list.hits ? list.hits + list.hits_count : NULL;
     for (size_t i = 0; i < merge->count; i++) {
+        if (merge->passed)
+            merge->passed[i] = 0;
         merge->verdicts[i] = truce__set_verdict(&lookup.states[i], &merge->winners[i]->rank);
         merge->changed |= merge->verdicts[i] == SET_OPEN;
     }
     if (merge->changed && merge->whole)
-        choose_fitting(set, document, merge, (const struct list[]){list, deleted});
+        choose_fitting(set, document, merge, &lookup, (const struct list[]){list, deleted});
     if (merge->changed) {
         placed = truce__arena_take(&merge->scratch->arena, merge->count * sizeof *placed);
         status = write_list(set, set->field, &list, merge, placed, error);

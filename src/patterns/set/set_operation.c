@@ -45,15 +45,11 @@ truce_status truce__set_key_check(const truce_set *set, const bson_t *key, bson_
     return TRUCE_OK;
 }
 
-static truce_status check_payload(const truce_set *set, const bson_t *element, bool *nested,
-                                  bson_error_t *error)
+static truce_status check_payload(const truce_set *set, const bson_t *element, bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(element));
 
-    *nested = false;
     while (truce__fields_next(&fields)) {
-        *nested = *nested || truce__value_is_container(fields.value) ||
-                  fields.value.type == BSON_TYPE_CODEWSCOPE;
         if (!strcmp(fields.key, set->seq) || !strcmp(fields.key, set->source) ||
             !strcmp(fields.key, "_id") || !strcmp(fields.key, "removed"))
             return truce__fail(
@@ -100,7 +96,8 @@ truce_status truce__set_operation_check(const truce_set *set, const truce_set_op
         return truce__fail(TRUCE_INVALID, error, "the operation is neither an add nor a remove");
     if (!given->element)
         return truce__fail(TRUCE_INVALID, error, "the operation has no element");
-    status = truce__document_check(given->element, "element", error);
+    status = truce__document_check_inside(
+        given->element, set->layout == TRUCE_SET_IN_DOCUMENT ? 2 : 0, "element", error);
     if (status)
         return status;
     if (given->seq < 1)
@@ -125,7 +122,7 @@ truce_status truce__set_operation_check(const truce_set *set, const truce_set_op
                                         given->verb == TRUCE_SET_ADD};
     operation->key_hash = truce__set_key_hash(set, given->key);
     operation->name_hash = truce__value_hash(operation->name);
-    return check_payload(set, given->element, &operation->nested, error);
+    return check_payload(set, given->element, error);
 }
 
 void truce__set_key_append(const truce_set *set, const bson_t *key, bson_t *filter)

@@ -82,16 +82,6 @@ static void append_changed(const bson_t *before, const bson_t *lists, bson_t *af
     }
 }
 
-/* Only containers in a payload can make a document too deep; all else was checked by itself. */
-static bool is_nested(const struct set_batch *batch, const struct set_group *group)
-{
-    for (size_t w = group->first; w < group->last; w++) {
-        if (batch->winners[w]->nested)
-            return true;
-    }
-    return false;
-}
-
 static bool make_document(truce_rewrite *rewrite, size_t number, const bson_t *before,
                           bson_t *after)
 {
@@ -103,7 +93,9 @@ static bool make_document(truce_rewrite *rewrite, size_t number, const bson_t *b
                               .winners = batch->winners + group->first,
                               .count = group->last - group->first,
                               .whole = true,
-                              .verdicts = batch->verdicts + group->first};
+                              .end = batch->operations + group->to,
+                              .verdicts = batch->verdicts + group->first,
+                              .passed = batch->passed + group->first};
     bson_t begun = BSON_INITIALIZER;
     bson_error_t why = {0};
     truce_status status;
@@ -121,8 +113,6 @@ static bool make_document(truce_rewrite *rewrite, size_t number, const bson_t *b
         append_changed(before, &merge.change, after);
     bson_destroy(&merge.change);
     bson_destroy(&begun);
-    if (!status && merge.changed && is_nested(batch, group))
-        status = truce__document_check(after, "document", &why);
     if (status)
         fail_fate(fate, status, &why);
     else
@@ -151,7 +141,7 @@ static void meet_fate(struct set_batch *batch, struct set_group *group, const st
         truce__set_group_hand_back(batch, group);
         return;
     case FATE_FAILED:
-        if (truce__set_group_split(group, fate->status))
+        if (truce__set_group_split(batch, group, fate->status))
             return;
         truce__set_group_fail(batch, group, fate->status, fate->why);
         return;
