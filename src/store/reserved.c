@@ -39,13 +39,19 @@ const struct reserved *truce__reserved(const char *collection)
     return NULL;
 }
 
+static bool ends_in(const char *collection, const char *suffix)
+{
+    size_t length = strlen(collection), size = strlen(suffix);
+
+    return length > size && !strcmp(collection + length - size, suffix);
+}
+
 enum shard_need truce__reserved_shards(const char *collection)
 {
     const struct reserved *reserved = truce__reserved(collection);
-    size_t length = strlen(collection), suffix = strlen(REVISIONS_SUFFIX);
 
     if (reserved)
         return reserved->shards;
-    return length > suffix && !strcmp(collection + length - suffix, REVISIONS_SUFFIX) ? SHARD_BY_ID
-                                                                                      : SHARD_FREE;
+    return ends_in(collection, REVISIONS_SUFFIX) || ends_in(collection, GUARDS_SUFFIX) ? SHARD_BY_ID
+                                                                                       : SHARD_FREE;
 }

@@ -63,7 +63,8 @@ struct reserved {
 /* NULL: the name is the user's. */
 const struct reserved *truce__reserved(const char *collection);
 
-/* What the shard key of a collection must be for truce's own use of it, "X.revisions" too. */
+/* What the shard key of a collection must be for truce's own use of it, "X.revisions" and
+ * "X.guards" too. */
 enum shard_need truce__reserved_shards(const char *collection);
 
 #endif

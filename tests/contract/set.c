@@ -686,6 +686,33 @@ TEST(where_the_newest_has_no_room_the_one_before_it_is_applied_in_the_same_write
     on_every_counted_store(second_best);
 }
 
+/* Of those before it, too, there are more than the document has room for. */
+static void some_second_best(truce_store *store)
+{
+    truce_set *set = tutorial_set(store, NULL);
+    struct many *many = make_rivals();
+    bson_error_t error;
+    int applied = 0, full = 0;
+
+    put_large_student(store, 600);
+    CHECK_STATUS(TRUCE_LIMIT,
+                 truce_set_apply(set, NULL, many->operations, MANY, many->results, &error), error);
+    for (int i = 0; i < MANY; i++) {
+        applied += !many->results[i].status && many->results[i].outcome == TRUCE_SET_APPLIED;
+        full += many->results[i].status == TRUCE_LIMIT;
+    }
+    CHECK_INT(applied, >, 5);
+    CHECK_INT(full, ==, (MANY / RIVALS - applied) * RIVALS + applied);
+    check_calls(store, 20);
+    free_many(many);
+    truce_set_free(set);
+}
+
+TEST(what_the_newest_beat_needs_room_of_its_own)
+{
+    on_every_counted_store(some_second_best);
+}
+
 /* Three of them name what stands in another document. */
 static void refused_apart(truce_store *store)
 {

@@ -3,7 +3,7 @@
  *
  *     OP_QUERY (2004)  the first handshake of a connection    -> OP_REPLY (1)
  *     OP_MSG (2013)    all else; documents that stand behind the command ("inserts" and the like) are
- *                      left out of what is remembered         -> OP_MSG
+ *                      put into it                            -> OP_MSG
  */
 #include "tests/support/fake.h"
 
@@ -17,6 +17,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "server/wire.h"
+
 #define MESSAGE_MAX     (1024 * 1024)
 #define REMEMBERED      200
 #define MAX_CONNECTIONS 100
@@ -27,7 +29,7 @@ struct fake {
     int32_t wire;
     fake_answer *answer;
     void *arg;
-    int listener, port;
+    int listener, port, behind;
     pthread_t accepter;
     pthread_mutex_t mutex; /* over all below */
     pthread_cond_t gone;
@@ -40,6 +42,7 @@ struct fake {
 struct connection {
     struct fake *fake;
     int end, number;
+    int behind; /* to the server behind it; 0: not yet */
 };
 
 static bool move_bytes(int end, uint8_t *bytes, size_t size, bool out)
@@ -112,31 +115,89 @@ static enum fake_act answer(struct fake *fake, const bson_t *command, bson_t *re
     return act;
 }
 
-/* The command in the message; `skip` is what stands before it. */
-static bool view_command(const uint8_t *message, uint32_t size, uint32_t skip, bson_t *command)
+static void append_section(bson_t *command, const struct wire_section *section)
 {
-    uint32_t length;
+    const uint8_t *at = section->bytes;
+    uint32_t index = 0;
+    bson_t list;
 
-    if (size < skip + 5)
+    bson_append_array_begin(command, section->name, -1, &list);
+    while (at < section->bytes + section->size) {
+        char text[16];
+        const char *key;
+        uint32_t length;
+        bson_t document;
+
+        memcpy(&length, at, 4);
+        bson_uint32_to_string(index++, &key, text, sizeof text);
+        if (!bson_init_static(&document, at, length))
+            abort();
+        bson_append_document(&list, key, -1, &document);
+        at += length;
+    }
+    bson_append_array_end(command, &list);
+}
+
+/* The command in the message, with the documents behind it; initialised. */
+static bool take_command(const uint8_t *message, uint32_t size, bson_t *command)
+{
+    struct wire_request request = {0};
+    bson_error_t error;
+
+    bson_init(command);
+    if (!wire_read(message, size, &request, &error))
         return false;
-    memcpy(&length, message + skip, 4);
-    return length <= size - skip && bson_init_static(command, message + skip, length);
+    bson_concat(command, &request.body);
+    for (uint32_t i = 0; i < request.count; i++)
+        append_section(command, &request.sections[i]);
+    return true;
+}
+
+static int reach(int port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)},
+                                  .sin_port = htons((uint16_t)port)};
+    int end = socket(AF_INET, SOCK_STREAM, 0);
+
+    if (connect(end, (struct sockaddr *)&address, sizeof address))
+        abort();
+    return end;
+}
+
+/* Asks the server behind, and passes its answer on. */
+static bool ask_behind(struct connection *connection, const uint8_t *message, uint32_t size)
+{
+    uint8_t head[4], *bytes;
+    uint32_t length;
+    bool going;
+
+    if (!connection->behind)
+        connection->behind = reach(connection->fake->behind);
+    if (!move_bytes(connection->behind, (uint8_t *)message, size, true) ||
+        !move_bytes(connection->behind, head, sizeof head, false))
+        return false;
+    memcpy(&length, head, 4);
+    bytes = malloc(length);
+    memcpy(bytes, head, 4);
+    going = move_bytes(connection->behind, bytes + 4, length - 4, false) &&
+            move_bytes(connection->end, bytes, length, true);
+    free(bytes);
+    return going;
 }
 
 static bool reply_to(struct connection *connection, const uint8_t *message, uint32_t size)
 {
-    uint32_t operation, head[4], skip = HEAD + 4 + 1;
+    uint32_t operation, head[4];
     static const uint8_t of_message[5], of_reply[20] = {8, [16] = 1};
     bson_t command, reply = BSON_INITIALIZER;
     enum fake_act act = FAKE_CUT;
     bool sent;
 
     memcpy(&operation, message + 12, 4);
-    if (operation == 2004) /* flags, the collection's name, two numbers */
-        skip = HEAD + 4 + (uint32_t)strlen((const char *)message + HEAD + 4) + 1 + 8;
-    if (view_command(message, size, skip, &command))
+    if (take_command(message, size, &command))
         act = answer(connection->fake, &command, &reply);
-    sent = act == FAKE_SILENT;
+    sent = act == FAKE_SILENT || (act == FAKE_BEHIND && ask_behind(connection, message, size));
     if (act == FAKE_ANSWER) {
         bool old = operation == 2004;
         size_t before = old ? sizeof of_reply : sizeof of_message;
@@ -153,6 +214,7 @@ static bool reply_to(struct connection *connection, const uint8_t *message, uint
         free(bytes);
     }
     bson_destroy(&reply);
+    bson_destroy(&command);
     return sent;
 }
 
@@ -181,6 +243,8 @@ static void *serve(void *arg)
     pthread_mutex_lock(&fake->mutex);
     fake->ends[connection.number] = 0;
     close(connection.end);
+    if (connection.behind)
+        close(connection.behind);
     fake->connections--;
     pthread_cond_broadcast(&fake->gone);
     pthread_mutex_unlock(&fake->mutex);
@@ -203,7 +267,7 @@ static void *accept_all(void *arg)
             struct connection *connection = malloc(sizeof *connection);
             pthread_t thread;
 
-            *connection = (struct connection){fake, end, 0};
+            *connection = (struct connection){.fake = fake, .end = end};
             while (fake->ends[connection->number])
                 if (++connection->number == MAX_CONNECTIONS)
                     abort();
@@ -240,6 +304,11 @@ struct fake *fake_start(enum fake_deployment deployment, int32_t wire, fake_answ
     if (pthread_create(&fake->accepter, NULL, accept_all, fake))
         abort();
     return fake;
+}
+
+void fake_behind(struct fake *fake, int port)
+{
+    fake->behind = port;
 }
 
 void fake_freeze(struct fake *fake, bool frozen)

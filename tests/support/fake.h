@@ -16,9 +16,11 @@ enum fake_act {
     FAKE_ANSWER, /* `reply` */
     FAKE_SILENT, /* nothing comes, and the connection stays */
     FAKE_PASS,   /* not ours to say (stage.h) */
+    FAKE_BEHIND, /* what the server behind it answers (fake_behind) */
 };
 
-/* Fills `reply` (with "ok", or it gets {ok: 1}). Called by one thread at a time. */
+/* Fills `reply` (with "ok", or it gets {ok: 1}). Called by one thread at a time. Documents that came behind the command
+ * stand in it, as if they had come within. */
 typedef enum fake_act fake_answer(const bson_t *command, bson_t *reply, void *arg);
 
 struct fake;
@@ -26,6 +28,8 @@ struct fake;
 /* `wire` is its maxWireVersion. */
 struct fake *fake_start(enum fake_deployment deployment, int32_t wire, fake_answer *answer,
                         void *arg);
+/* FAKE_BEHIND asks the server at this port of 127.0.0.1; before the first client comes. */
+void fake_behind(struct fake *fake, int port);
 /* "mongodb://127.0.0.1:PORT/db" and the options, which are borrowed */
 const char *fake_uri(const struct fake *fake, const char *options);
 /* A copy of the last command of that name since it was asked for; NULL: there was none. bson_destroy it. */
