@@ -7,6 +7,7 @@
  *                         documents held by a commit that no index finds  here
  *     truce_commits       commits that nobody brought to their end        here
  *     truce_queue ...     jobs and cron lines that nobody cares for       doctor_queues.c
+ *     truce_sync, truce_transfers   what their patterns rest on           doctor_patterns.c
  *
  * Everything that is judged is a document of facts, and the judgements are functions of it, so that
  * they are tested on recorded answers of deployments that are not at hand.
@@ -99,7 +100,7 @@ bool truce__doctor_flag(const bson_t *facts, const char *path, bool otherwise)
 
 /* ---- collections ---------------------------------------------------------------------------- */
 
-static bool has_index_on(const bson_t *indexes, const char *field)
+bool truce__doctor_has_index(const bson_t *indexes, const char *field)
 {
     bson_iter_t iter, index, key;
 
@@ -158,7 +159,8 @@ static truce_status look_at_collection(struct doctor *doctor, truce_store *store
     }
     if (!status)
         truce__doctor_indexes(doctor, name, &indexes);
-    if (!status && strncmp(name, "system.", 7) != 0 && !has_index_on(&indexes, "_intent"))
+    if (!status && strncmp(name, "system.", 7) != 0 &&
+        !truce__doctor_has_index(&indexes, "_intent"))
         status = look_for_held(doctor, store, name, error);
     bson_destroy(&indexes);
     return status;
@@ -277,5 +279,7 @@ truce_status truce_doctor(truce_store *store, truce_doctor_function *function, v
     }
     if (!status)
         status = look_at_commits(&doctor, store, error);
-    return status ? status : truce__doctor_queues(&doctor, store, error);
+    if (!status)
+        status = truce__doctor_queues(&doctor, store, error);
+    return status ? status : truce__doctor_patterns(&doctor, store, error);
 }

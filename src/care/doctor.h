@@ -27,6 +27,11 @@ const char *truce__doctor_text(const bson_t *facts, const char *path, const char
 int64_t truce__doctor_number(const bson_t *facts, const char *path, int64_t otherwise);
 bool truce__doctor_flag(const bson_t *facts, const char *path, bool otherwise);
 
+/* Is there one that begins with the field? */
+bool truce__doctor_has_index(const bson_t *indexes, const char *field);
+/* doctor_patterns.c: what copies and transfers rest on */
+truce_status truce__doctor_patterns(struct doctor *doctor, truce_store *store, bson_error_t *error);
+
 /* ---- the judgements: functions of facts alone ---- */
 
 /* doctor_server.c: versions, replica sets, durability, clocks */

@@ -447,6 +447,47 @@ TEST(a_queue_at_work_is_in_good_order)
     truce_store_close(store);
 }
 
+TEST(what_copies_and_transfers_rest_on_is_missed)
+{
+    truce_store *store = NULL;
+    char still[300];
+    bson_error_t error;
+
+    if (!CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error))
+        return;
+    make_index(store, "users", "{'key': {'syncing': 1}, 'sparse': true}");
+    make_index(store, "comments", "{'key': {'unchecked': 1}, 'sparse': true}");
+    make_index(store, "comments", "{'key': {'user': 1, 'at': 1}}");
+    insert(store, "truce_sync",
+           "{'_id': 'author', 'master': 'users', 'dependent': 'comments', 'reference': 'user', "
+           "'copies': {'author': 'name'}, 'resume_ms': 1000}");
+    FINDS("");
+    insert(store, "truce_sync",
+           "{'_id': 'room', 'master': 'rooms', 'dependent': 'comments', 'reference': 'room.id', "
+           "'copies': {'roomName': 'name'}, 'resume_ms': 1000}");
+    FINDS("warning copies-master rooms\nwarning pattern-index comments\n");
+    CHECK_OK(truce_index_drop(store, "users", "syncing_1", &error), error);
+    CHECK_OK(truce_index_drop(store, "comments", "unchecked_1", &error), error);
+    FINDS("warning pattern-index users\nwarning pattern-index comments\n"
+          "warning copies-master rooms\nwarning pattern-index comments\n"
+          "warning pattern-index comments\n");
+    CHECK_OK(truce_collection_drop(store, "truce_sync", &error), error);
+    insert(store, "truce_transfers", "{'_id': 'transactions', 'resume_ms': 1800000}");
+    make_index(store, "transactions", "{'key': {'state': 1, 'lastModified': 1}}");
+    for (int minutes = 30; minutes <= 32; minutes += 2) { /* 31 are too long */
+        snprintf(still, sizeof still,
+                 "{'state': 'applied', 'lastModified': {'$date': {'$numberLong': '%" PRId64 "'}}}",
+                 truce__clock_wall_ms() - minutes * INT64_C(60000));
+        insert(store, "transactions", still);
+        if (minutes == 30)
+            FINDS("");
+    }
+    FINDS("warning unfinished-transfers transactions\n");
+    CHECK_OK(truce_index_drop(store, "transactions", "state_1_lastModified_1", &error), error);
+    FINDS("warning pattern-index transactions\nwarning unfinished-transfers transactions\n");
+    truce_store_close(store);
+}
+
 TEST(a_store_that_commits_have_used_is_in_good_order)
 {
     truce_store *store = NULL;

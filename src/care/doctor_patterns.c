@@ -1,0 +1,112 @@
+/*
+ * What copies and transfers rest on.
+ *
+ *     truce_sync        a rule finds its dependents by their reference, and sweeps find flags: by indexes, which
+ *                       declaring made; the collection that it copies from is there
+ *     truce_transfers   a book finds by its index what stands still; nothing does for longer than it may
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/field.h"
+#include "care/doctor.h"
+#include "store/reserved.h"
+#include "truce/store.h"
+
+#define LATE_MS INT64_C(60000)
+
+/* *there false: the collection is not. */
+static truce_status need_index(struct doctor *doctor, truce_store *store, const char *collection,
+                               const char *field, const char *why, bool *there, bson_error_t *error)
+{
+    bson_t indexes;
+    truce_status status = truce_index_list(store, collection, &indexes, error);
+    char change[300];
+
+    *there = status != TRUCE_NOT_FOUND;
+    if (!status && !truce__doctor_has_index(&indexes, field)) {
+        snprintf(change, sizeof change, "make the index {%.200s: 1}", field);
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "pattern-index", collection, change,
+                           "no index begins with \"%s\", by which %s", field, why);
+    }
+    bson_destroy(&indexes);
+    return status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ? TRUCE_OK : status;
+}
+
+static truce_status look_at_rule(struct doctor *doctor, truce_store *store, const bson_t *rule,
+                                 bson_error_t *error)
+{
+    const char *master = truce__field_text(rule, "master"),
+               *dependent = truce__field_text(rule, "dependent"),
+               *reference = truce__field_text(rule, "reference");
+    bool there;
+    truce_status status = need_index(doctor, store, master, "syncing",
+                                     "a sweep finds changes that stopped half way", &there, error);
+
+    if (!status && !there)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "copies-master", master,
+                           "give the rule up (truce sync drop), or put the collection back",
+                           "the rule %s copies from this collection, which is not there",
+                           truce__field_text(rule, "_id"));
+    if (!status)
+        status = need_index(doctor, store, dependent, "unchecked",
+                            "a sweep finds copies that nobody compared", &there, error);
+    if (!status && there && strcmp(reference, "_id") != 0)
+        status = need_index(doctor, store, dependent, reference,
+                            "each change of a master finds its copies", &there, error);
+    return status;
+}
+
+static truce_status look_at_book(struct doctor *doctor, truce_store *store, const bson_t *book,
+                                 bson_error_t *error)
+{
+    const char *name = truce__field_text(book, "_id");
+    int64_t before_ms = truce__clock_wall_ms() - truce__field_number(book, "resume_ms") - LATE_MS,
+            still = 0;
+    bson_t *filter = BCON_NEW("state", "{", "$in", "[", BCON_UTF8("pending"),
+                              BCON_UTF8("committed"), BCON_UTF8("applied"), BCON_UTF8("canceling"),
+                              "]", "}", "lastModified", "{", "$lt", BCON_DATE_TIME(before_ms), "}");
+    bool there;
+    truce_status status =
+        need_index(doctor, store, name, "state", "a sweep finds transfers that stopped half way",
+                   &there, error);
+
+    if (!status)
+        status = truce_count(store, name, filter, NULL, &still, error);
+    if (!status && still)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "unfinished-transfers", name, "run truce sweep",
+                           "%lld transfers stand half way for longer than their book allows",
+                           (long long)still);
+    bson_destroy(filter);
+    return status;
+}
+
+typedef truce_status look_function(struct doctor *doctor, truce_store *store,
+                                   const bson_t *document, bson_error_t *error);
+
+static truce_status look_at_each(struct doctor *doctor, truce_store *store, const char *collection,
+                                 look_function *look, bson_error_t *error)
+{
+    static const bson_t everything = BSON_INITIALIZER;
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    truce_status status = truce_find(store, collection, &everything, NULL, &cursor, error);
+
+    while (!status) {
+        status = truce_cursor_next(cursor, &document, error);
+        if (status || !document)
+            break;
+        status = look(doctor, store, document, error);
+    }
+    if (cursor)
+        truce_cursor_close(cursor);
+    return status;
+}
+
+truce_status truce__doctor_patterns(struct doctor *doctor, truce_store *store, bson_error_t *error)
+{
+    truce_status status = look_at_each(doctor, store, SYNC_RULES, look_at_rule, error);
+
+    return status ? status : look_at_each(doctor, store, TRANSFERS, look_at_book, error);
+}
