@@ -22,6 +22,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/word.h"
 #include "engine/storage/stamp.h"
 
 static atomic_uint threads;

@@ -38,6 +38,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/word.h"
 #include "engine/storage/pins.h"
 #include "engine/storage/stamp.h"
 #include "engine/storage/wake.h"

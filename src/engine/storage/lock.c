@@ -27,33 +27,16 @@
 #include "engine/storage/lock.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/word.h"
 #include "engine/storage/lock_bytes.h"
 
 #define NAP_NS    INT64_C(10000000)
 #define WAITED_NS (2 * NAP_NS)
-
-/* ---- words ---------------------------------------------------------------------------------- */
-
-void truce__word_sleep(atomic_uint *word, unsigned seen, int64_t nanoseconds)
-{
-    struct timespec time = {nanoseconds / 1000000000, nanoseconds % 1000000000};
-
-    if (nanoseconds > 0)
-        syscall(SYS_futex, word, FUTEX_WAIT, seen, &time, NULL, 0);
-}
-
-void truce__word_wake(atomic_uint *word, int sleepers_max)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE, sleepers_max, NULL, NULL, 0);
-}
 
 /* ---- the lock ------------------------------------------------------------------------------- */
 
@@ -80,7 +63,7 @@ static void wake_waiters(const struct lock *lock)
 {
     atomic_fetch_add(&lock->page->turn, 1);
     if (has_waiters(lock))
-        truce__word_wake(&lock->page->turn, INT32_MAX);
+        truce__word_wake_shared(&lock->page->turn, INT32_MAX);
 }
 
 static void free_byte(const struct lock *lock, int64_t byte)
@@ -116,7 +99,7 @@ static bool wait_for_byte(const struct lock *lock, int64_t byte, int64_t deadlin
         errno = truce__lock_interrupted(lock) ? ECANCELED : EAGAIN;
         if (left <= 0 || errno == ECANCELED)
             break;
-        truce__word_sleep(&page->turn, seen, left < NAP_NS ? left : NAP_NS);
+        truce__word_sleep_shared(&page->turn, seen, left < NAP_NS ? left : NAP_NS);
     }
     return taken;
 }

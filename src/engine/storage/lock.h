@@ -134,11 +134,4 @@ int truce__lock_claim(const struct lock *lock, int64_t number);
 void truce__lock_disclaim(int claim); /* -1 is allowed */
 bool truce__lock_is_claimed(const struct lock *lock, int64_t number);
 
-/* ---- sleeping and waking on a word of memory, across processes ------------------------------ */
-
-/* Returns at the latest after `nanoseconds`, or as soon as *word is not `seen` any more and
- * somebody wakes; may return early. */
-void truce__word_sleep(atomic_uint *word, unsigned seen, int64_t nanoseconds);
-void truce__word_wake(atomic_uint *word, int sleepers_max);
-
 #endif

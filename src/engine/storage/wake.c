@@ -16,6 +16,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/word.h"
 
 #define SLEEP_NS INT64_C(50000000)
 
@@ -31,7 +32,7 @@ uint32_t truce__wake_slot(const char *collection)
 static void move(struct lock *lock, uint32_t slot)
 {
     atomic_fetch_add(&lock->page->changes[slot], 1);
-    truce__word_wake(&lock->page->changes[slot], INT32_MAX);
+    truce__word_wake_shared(&lock->page->changes[slot], INT32_MAX);
 }
 
 static void move_all(struct lock *lock)
@@ -114,7 +115,7 @@ truce_status truce__wake_wait(struct lock *lock, const char *collection, uint64_
         if (left <= 0)
             return truce__fail(TRUCE_TIMEOUT, error, "nothing was written to %s in %u ms",
                                collection, timeout_ms);
-        truce__word_sleep(counter, seen, left < SLEEP_NS ? left : SLEEP_NS);
+        truce__word_sleep_shared(counter, seen, left < SLEEP_NS ? left : SLEEP_NS);
         if (atomic_load(counter) == seen)
             stand_in(lock);
     }
