@@ -79,6 +79,7 @@ struct truce_ledger {
     struct ledger_waiting *first, *last; /* posts that wait to travel */
     uint32_t leaders;                    /* groups that travel */
     uint32_t lanes[LEDGER_LANES];        /* how many of their entries are in that lane */
+    uint32_t left[LEDGER_LANES];         /* the same of those who cannot travel yet; else zeros */
     struct ledger_table known; /* true of the numbers that they tell, perhaps not the last */
     bson_t currencies;
 };

@@ -14,9 +14,12 @@
 #include <string.h>
 
 #include "base/room.h"
+#include "base/word.h"
 #include "patterns/ledger/ledger_post.h"
 
 /* ---- together ------------------------------------------------------------------------------- */
+
+#define NAP_NS INT64_C(1000000000) /* of who waits, between two looks */
 
 /* LEADS: it is to look who can travel. */
 enum waiting_state { WAITING, LEADS, TRAVELS, DONE };
@@ -25,8 +28,7 @@ struct ledger_waiting {
     struct ledger_request *requests;
     size_t count;
     struct ledger_waiting *next;
-    pthread_cond_t changed;
-    enum waiting_state state;
+    atomic_uint state;   /* an enum waiting_state: under the mutex, but for DONE */
     truce_status status; /* of those that are not settled */
     bson_error_t error;
 };
@@ -81,13 +83,11 @@ static void enter(const struct ledger_waiting *one, uint32_t by, uint32_t lanes[
 
 /* ---- together ------------------------------------------------------------------------------- */
 
-/* Those who can travel now, with `left` in the lanes of those who cannot. */
+/* Those who can travel now: `left` are the lanes of those before them who cannot. */
 static struct ledger_waiting *take_group(truce_ledger *ledger, size_t *count)
 {
     struct ledger_waiting *group = NULL, **end = &group, **at = &ledger->first, *last = NULL;
-    uint32_t left[LEDGER_LANES];
 
-    memcpy(left, ledger->lanes, sizeof left);
     *count = 0;
     while (*at) {
         struct ledger_waiting *one = *at;
@@ -95,30 +95,49 @@ static struct ledger_waiting *take_group(truce_ledger *ledger, size_t *count)
 
         if (*count && *count + one->count > LEDGER_TRAVEL)
             break;
-        if (blind ? ledger->leaders || last : meets(one, left)) {
+        if (blind ? ledger->leaders || last
+                  : meets(one, ledger->lanes) || meets(one, ledger->left)) {
             if (blind)
                 break;
-            enter(one, 1, left);
+            enter(one, 1, ledger->left);
             last = one;
             at = &one->next;
             continue;
         }
         *at = one->next;
         one->next = NULL;
-        one->state = TRAVELS;
+        atomic_store(&one->state, TRAVELS);
         *end = one;
         end = &one->next;
         *count += one->count;
-        enter(one, 1, ledger->lanes);
     }
     if (!*at)
         ledger->last = last;
+    for (struct ledger_waiting *one = ledger->first; one != *at; one = one->next)
+        enter(one, (uint32_t)-1, ledger->left);
+    for (struct ledger_waiting *one = group; one; one = one->next)
+        enter(one, 1, ledger->lanes);
     return group;
 }
+
+/* Who is DONE may be gone at once. */
 static void wake(struct ledger_waiting *one, enum waiting_state state)
 {
-    one->state = state;
-    pthread_cond_signal(&one->changed);
+    atomic_store(&one->state, state);
+    truce__word_wake(&one->state, 1);
+}
+
+/* Nobody who is woken finds the mutex taken. */
+static void wake_group(struct ledger_waiting *group, truce_status status, const bson_error_t *error)
+{
+    struct ledger_waiting *next;
+
+    for (struct ledger_waiting *one = group; one; one = next) {
+        next = one->next;
+        one->status = status;
+        one->error = *error;
+        wake(one, DONE);
+    }
 }
 
 static truce_status run_group(truce_ledger *ledger, const struct ledger_waiting *group,
@@ -140,7 +159,7 @@ static truce_status run_group(truce_ledger *ledger, const struct ledger_waiting 
 /* Under the mutex, which is given up meanwhile. Whoever cannot travel now is woken when a group has arrived. */
 static void lead(truce_ledger *ledger)
 {
-    struct ledger_waiting *group = NULL, *next;
+    struct ledger_waiting *group = NULL;
     bson_error_t error = {0};
     truce_status status;
     size_t count;
@@ -154,40 +173,46 @@ static void lead(truce_ledger *ledger)
     status = run_group(ledger, group, count, &error);
     pthread_mutex_lock(&ledger->mutex);
     ledger->leaders--;
-    for (struct ledger_waiting *one = group; one; one = next) {
-        next = one->next; /* who is done may be gone */
+    for (const struct ledger_waiting *one = group; one; one = one->next)
         enter(one, (uint32_t)-1, ledger->lanes);
-        one->status = status;
-        one->error = error;
-        wake(one, DONE);
-    }
     if (ledger->first)
         wake(ledger->first, LEADS);
+    pthread_mutex_unlock(&ledger->mutex);
+    wake_group(group, status, &error);
+    pthread_mutex_lock(&ledger->mutex);
+}
+
+static void lead_if_told(truce_ledger *ledger, struct ledger_waiting *waiting)
+{
+    pthread_mutex_lock(&ledger->mutex);
+    if (atomic_load(&waiting->state) == LEADS) {
+        atomic_store(&waiting->state, WAITING);
+        lead(ledger);
+    }
+    pthread_mutex_unlock(&ledger->mutex);
 }
 
 /* OK: all are settled. */
 static truce_status post_together(truce_ledger *ledger, struct ledger_request *requests,
                                   size_t count, bson_error_t *error)
 {
-    struct ledger_waiting waiting = {.requests = requests, .count = count, .state = LEADS};
+    struct ledger_waiting waiting = {.requests = requests, .count = count, .state = WAITING};
+    unsigned state;
 
-    pthread_cond_init(&waiting.changed, NULL);
     pthread_mutex_lock(&ledger->mutex);
     if (ledger->last)
         ledger->last->next = &waiting;
     else
         ledger->first = &waiting;
     ledger->last = &waiting;
-    while (waiting.state != DONE) {
-        if (waiting.state == LEADS) {
-            waiting.state = WAITING;
-            lead(ledger);
-        } else {
-            pthread_cond_wait(&waiting.changed, &ledger->mutex);
-        }
-    }
+    lead(ledger);
     pthread_mutex_unlock(&ledger->mutex);
-    pthread_cond_destroy(&waiting.changed);
+    while ((state = atomic_load(&waiting.state)) != DONE) {
+        if (state == LEADS)
+            lead_if_told(ledger, &waiting);
+        else
+            truce__word_sleep(&waiting.state, state, NAP_NS);
+    }
     if (waiting.status && error)
         *error = waiting.error;
     return waiting.status;
