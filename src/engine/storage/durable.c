@@ -44,7 +44,8 @@
  * Deliberately not done: a process that dies between the failure of its sync and `broken` tells nobody; whoever had
  * the log open hears of it from his own descriptor, but one who opens it later does not.
  *
- * Who waits syncs, one thread of a process at a time, and the others wait for that. Two processes
+ * Who waits syncs, one thread of a process at a time, and the others wait for that. Who came while one ran needs the
+ * next: when it has ended all who needed it are woken, and one of those who came, which begins the next. Two processes
  * may sync at once, which costs time only. The numbers of a store whose machine died may say that
  * something waits: then the first reader syncs once for nothing.
  */
@@ -52,9 +53,11 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/word.h"
 
 #define NAP_NS     INT64_C(50000)
 #define WRITER_NS  INT64_C(10000000)
+#define SYNC_NS    INT64_C(100000000)  /* of who waits for a sync, between two looks */
 #define NUMBER_MAX (UINT64_C(1) << 62) /* beyond it stands what nobody has counted */
 
 void truce__durable_init(struct durable *durable, const char *path, struct lock *lock,
@@ -62,14 +65,12 @@ void truce__durable_init(struct durable *durable, const char *path, struct lock 
 {
     *durable = (struct durable){.path = path, .lock = lock, .notices = *notices};
     pthread_mutex_init(&durable->mutex, NULL);
-    pthread_cond_init(&durable->synced, NULL);
 }
 
 void truce__durable_release(struct durable *durable)
 {
     truce_assert(!durable->syncing);
     truce__kv_log_close(durable->log);
-    pthread_cond_destroy(&durable->synced);
     pthread_mutex_destroy(&durable->mutex);
 }
 
@@ -174,21 +175,43 @@ static truce_status sync_log(struct durable *durable, bson_error_t *error)
     return status;
 }
 
-/* Under the mutex, which is free meanwhile. */
+/* Who waits for that sync looks again. */
+static void tell(struct durable *durable, uint64_t sync, int waiters_max)
+{
+    atomic_fetch_add(&durable->rounds[sync % 2], 1);
+    truce__word_wake(&durable->rounds[sync % 2], waiters_max);
+}
+
+/* Under the mutex, which is free meanwhile. Who waited for this one is woken, and one of those who wait for the
+ * next: that one begins it. */
 static truce_status sync_in_turn(struct durable *durable, bson_error_t *error)
 {
+    uint64_t sync = ++durable->begun;
     truce_status status;
 
     durable->syncing = true;
-    durable->begun++;
     pthread_mutex_unlock(&durable->mutex);
     status = sync_log(durable, error);
     pthread_mutex_lock(&durable->mutex);
     durable->syncing = false;
     if (!status)
-        durable->ended = durable->begun;
-    pthread_cond_broadcast(&durable->synced);
+        durable->ended = sync;
+    pthread_mutex_unlock(&durable->mutex);
+    tell(durable, sync + 1, status ? INT32_MAX : 1);
+    tell(durable, sync, INT32_MAX);
+    pthread_mutex_lock(&durable->mutex);
     return status;
+}
+
+/* Under the mutex, which is free meanwhile: while a sync runs that is not this one, or is. */
+static void wait_for_sync(struct durable *durable, uint64_t sync)
+{
+    atomic_uint *round = &durable->rounds[sync % 2];
+    unsigned seen = atomic_load(round);
+
+    pthread_mutex_unlock(&durable->mutex);
+    truce__word_sleep(round, seen, SYNC_NS);
+    pthread_mutex_lock(&durable->mutex);
 }
 
 /* The commit with that number returns soon, or its process has died in it, or was stopped. */
@@ -212,6 +235,7 @@ truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_
 {
     truce_status status = truce__durable_usable(durable, error);
     uint64_t before;
+    bool left;
 
     if (status || is_durable(durable, number))
         return status;
@@ -224,10 +248,13 @@ truce_status truce__durable_wait(struct durable *durable, uint64_t number, bson_
     }
     while (!status && durable->ended <= before && !is_durable(durable, number)) {
         if (durable->syncing)
-            pthread_cond_wait(&durable->synced, &durable->mutex);
+            wait_for_sync(durable, before + 1);
         else
             status = sync_in_turn(durable, error);
     }
+    left = durable->ended <= before;
     pthread_mutex_unlock(&durable->mutex);
+    if (left) /* perhaps it was this one that was woken to begin the next sync */
+        tell(durable, before + 1, 1);
     return status;
 }

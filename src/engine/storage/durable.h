@@ -22,9 +22,10 @@ struct durable {
     struct notices notices; /* who hears what is wrong, or happens by itself */
     struct kv_log *log;     /* NULL: not open yet */
     pthread_mutex_t mutex;  /* over what follows */
-    pthread_cond_t synced;
     bool syncing;
     uint64_t begun, ended; /* syncs of this process that began; of those that succeeded, the last */
+    atomic_uint
+        rounds[2]; /* change when a sync of even, or odd, number has ended, or is to begin */
 };
 
 /* `path` and `lock` stay the caller's, and there. As long as the lock has no page, which is so on read-only
