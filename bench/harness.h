@@ -88,6 +88,11 @@ struct bench_target {
     bool server_is_slow;
 };
 
+/* Of an embedded store: operations in transactions, syncs of its log, how long its lock was held. */
+struct bench_writes {
+    int64_t operations, groups, syncs, held_us;
+};
+
 struct target_kind {
     const char *name;
     int rounds_max; /* for targets that are far from the others; 0: as many as the others */
@@ -100,6 +105,8 @@ struct target_kind {
     void (*close)(struct bench_side *side);
     /* A document (row, key) of each collection gets lost: to see whether the check notices. */
     void (*spoil)(struct bench_side *side);
+    /* What it has counted so far. NULL: it does not. */
+    void (*count)(struct bench_side *side, struct bench_writes *writes);
     /* Bytes on disk: of the data, and of its log. NULL: it cannot tell. */
     void (*size)(struct bench_side *side, int64_t *data, int64_t *log);
 };
@@ -134,6 +141,7 @@ struct bench_round {
     int64_t operations;
     double seconds;
     struct usage used; /* in the round; memory: at its end */
+    struct bench_writes writes;
     struct histogram latencies;
     char why[300]; /* it failed; empty: it did not */
 };

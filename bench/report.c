@@ -35,6 +35,10 @@ void figure_add(struct figure *figure, int number, const struct bench_round *rou
     figure->cpu_seconds += round->used.cpu_seconds;
     figure->bytes_written += round->used.bytes_written;
     figure->memory = round->used.memory;
+    figure->writes.operations += round->writes.operations;
+    figure->writes.groups += round->writes.groups;
+    figure->writes.syncs += round->writes.syncs;
+    figure->writes.held_us += round->writes.held_us;
     truce__histogram_merge(&figure->latencies, &round->latencies, 0);
 }
 
@@ -124,6 +128,21 @@ static void show_disk(const struct figure *figure)
         printf(" %9.0f", truce__histogram_us(&figure->disk, 0.5));
 }
 
+static double quotient(int64_t a, int64_t b)
+{
+    return b ? (double)a / (double)b : 0;
+}
+
+static void report_writes(const struct figure *figure)
+{
+    const struct bench_writes *writes = &figure->writes;
+
+    if (writes->groups)
+        printf("  %34s   %.1f writes a group, %.1f groups a sync, %.0f us a group under the lock\n",
+               "", quotient(writes->operations, writes->groups),
+               quotient(writes->groups, writes->syncs), quotient(writes->held_us, writes->groups));
+}
+
 static void report_figure(const struct figures *figures, const struct figure *figure)
 {
     const struct figure *truce = truce_beside(figures, figure);
@@ -147,6 +166,7 @@ static void report_figure(const struct figures *figures, const struct figure *fi
     if (truce && truce != figure)
         printf(" %8.2f x", figure_ratio(truce, figure));
     printf("\n");
+    report_writes(figure);
 }
 
 void report_workload(const struct figures *figures, int from)
@@ -250,6 +270,16 @@ static void append_disk(bson_t *document, const char *key, const struct histogra
     bson_append_document_end(document, &child);
 }
 
+/* Where the target counts them: see file_facts.c. */
+static void append_writes(bson_t *document, const struct bench_writes *writes)
+{
+    if (!writes->groups)
+        return;
+    BSON_APPEND_DOUBLE(document, "group_size", quotient(writes->operations, writes->groups));
+    BSON_APPEND_DOUBLE(document, "groups_a_sync", quotient(writes->groups, writes->syncs));
+    BSON_APPEND_DOUBLE(document, "locked_us_a_group", quotient(writes->held_us, writes->groups));
+}
+
 static void append_figure(bson_t *document, const struct figures *figures,
                           const struct figure *figure)
 {
@@ -284,6 +314,7 @@ static void append_figure(bson_t *document, const struct figures *figures,
     BSON_APPEND_DOUBLE(document, "cpu_us_each", each(figure, figure->cpu_seconds * 1e6));
     BSON_APPEND_DOUBLE(document, "bytes_written_each", each(figure, (double)figure->bytes_written));
     BSON_APPEND_INT64(document, "memory_bytes", figure->memory);
+    append_writes(document, &figure->writes);
     BSON_APPEND_INT64(document, "operations", figure->operations);
     if (truce && truce != figure)
         BSON_APPEND_DOUBLE(document, "truce_is", figure_ratio(truce, figure));

@@ -16,6 +16,7 @@ struct figure {
     int64_t operations;
     double seconds, cpu_seconds;
     int64_t bytes_written, memory;
+    struct bench_writes writes;
     struct histogram latencies;
     struct histogram disk; /* of an fdatasync, just before its rounds */
     char why[300];         /* it is void, and why; empty: it counts */

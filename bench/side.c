@@ -245,10 +245,19 @@ static void start_crowd(struct crowd *crowd, int callers)
     atomic_store(&crowd->stop, false);
 }
 
+/* Of this process; zeros where nobody counts. */
+static void count_writes(struct bench_side *side, struct bench_writes *writes)
+{
+    *writes = (struct bench_writes){0};
+    if (side->target->kind->count)
+        side->target->kind->count(side, writes);
+}
+
 static void run_round(struct bench_side *side, struct shared *shared, struct caller *callers,
                       const struct order *order)
 {
     struct bench_round *round = &shared->round;
+    struct bench_writes writes;
     struct usage before, after;
     double began;
 
@@ -264,6 +273,7 @@ static void run_round(struct bench_side *side, struct shared *shared, struct cal
     for (int i = 0; i < order->callers; i++)
         begin_caller(&callers[i]);
     usage_take(side->target->server, bench_processes, false, &before);
+    count_writes(side, &writes);
     pthread_barrier_wait(&shared->crowd.start);
     began = bench_now();
     sleep_seconds(order->seconds);
@@ -280,6 +290,11 @@ static void run_round(struct bench_side *side, struct shared *shared, struct cal
     round->used = (struct usage){.cpu_seconds = after.cpu_seconds - before.cpu_seconds,
                                  .bytes_written = after.bytes_written - before.bytes_written,
                                  .memory = after.memory};
+    count_writes(side, &round->writes);
+    round->writes.operations -= writes.operations;
+    round->writes.groups -= writes.groups;
+    round->writes.syncs -= writes.syncs;
+    round->writes.held_us -= writes.held_us;
     pthread_barrier_destroy(&shared->crowd.start);
 }
 

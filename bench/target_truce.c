@@ -9,6 +9,7 @@
 #include "bench/document.h"
 #include "bench/harness.h"
 #include "bench/mongo.h"
+#include "store/store.h"
 #include "truce/sys/store.h"
 
 #define LOG_DOCUMENTS 5000
@@ -140,6 +141,30 @@ static void spoil(struct bench_side *side)
     bson_destroy(&collections);
 }
 
+static int64_t number_of(const bson_t *facts, const char *path)
+{
+    bson_iter_t iter, found;
+
+    return bson_iter_init(&iter, facts) && bson_iter_find_descendant(&iter, path, &found)
+               ? bson_iter_as_int64(&found)
+               : 0;
+}
+
+static void count_writes(struct bench_side *side, struct bench_writes *writes)
+{
+    bson_t facts;
+    bson_error_t error;
+
+    if (server_of(side)[0])
+        return;
+    BENCH_MUST(truce__store_facts(side->connections[0], &facts, &error), error);
+    *writes = (struct bench_writes){.operations = number_of(&facts, "writes.operations"),
+                                    .groups = number_of(&facts, "writes.groups"),
+                                    .syncs = number_of(&facts, "writes.syncs"),
+                                    .held_us = number_of(&facts, "writes.held_us")};
+    bson_destroy(&facts);
+}
+
 static void size(struct bench_side *side, int64_t *data, int64_t *log)
 {
     char *address = address_of(side);
@@ -156,4 +181,5 @@ const struct target_kind target_truce = {.name = "truce",
                                          .open = open_target,
                                          .close = close_target,
                                          .spoil = spoil,
+                                         .count = count_writes,
                                          .size = size};

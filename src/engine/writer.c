@@ -413,16 +413,29 @@ static bool is_early(const struct write_op *group)
     return !group;
 }
 
+/* One group, since the lock was taken. */
+static void note_group(struct writer *writer, const struct write_op *group, int64_t began_ns)
+{
+    uint64_t operations = 0;
+
+    for (; group; group = group->next)
+        operations++;
+    atomic_fetch_add(&writer->operations, operations);
+    atomic_fetch_add(&writer->groups, 1);
+    atomic_fetch_add(&writer->held_ns, (uint64_t)(truce__clock_monotonic_ns() - began_ns));
+}
+
 static truce_status lead(struct writer *writer, struct write_op *op)
 {
     truce_status status = acquire(writer, op);
+    int64_t began_ns = truce__clock_monotonic_ns();
     struct write_op *group;
     uint64_t promised;
     int pages;
 
     if (status)
         return give_up(writer, op, status);
-    truce__kv_patience(writer->kv, (op->deadline_ns - truce__clock_monotonic_ns()) / 1000000 + 1);
+    truce__kv_patience(writer->kv, (op->deadline_ns - began_ns) / 1000000 + 1);
     group = take_group(writer);
     truce_assert(group == op);
     if (op->alone)
@@ -431,6 +444,8 @@ static truce_status lead(struct writer *writer, struct write_op *op)
         run_group(writer, op);
     pages = truce__kv_wal_pages(writer->kv);
     promised = op->alone || is_relaxed(group) ? 0 : truce__durable_promised(writer->durable);
+    if (!op->alone)
+        note_group(writer, group, began_ns);
     truce__lock_release(writer->lock);
     hand_over(writer);
     if (!is_early(group))

@@ -64,6 +64,9 @@ struct writer {
     struct buffer key, body; /* of a look into the cache */
     bool unvalidated;        /* validators let it pass */
 
+    /* since the store was opened; of what was not alone */
+    atomic_ullong operations, groups, held_ns; /* held: the lock, for them */
+
     void (*after_commit)(void *arg, int wal_pages);
     void *arg;
     bool rehearses; /* for tests: the first transaction of every group is rolled back */

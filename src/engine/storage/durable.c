@@ -135,6 +135,16 @@ uint64_t truce__durable_promised(const struct durable *durable)
     return durable->lock->page ? atomic_load(&durable->lock->page->promised) : 0;
 }
 
+uint64_t truce__durable_syncs(struct durable *durable)
+{
+    uint64_t syncs;
+
+    pthread_mutex_lock(&durable->mutex);
+    syncs = durable->begun;
+    pthread_mutex_unlock(&durable->mutex);
+    return syncs;
+}
+
 static bool is_durable(const struct durable *durable, uint64_t number)
 {
     return !number || atomic_load(&durable->lock->page->durable) >= number;

@@ -55,6 +55,9 @@ void truce__durable_written(struct durable *durable);
 
 /* ---- everybody ------------------------------------------------------------------------------- */
 
+/* How many this process has begun since it opened the log. */
+uint64_t truce__durable_syncs(struct durable *durable);
+
 /* The last number: all that a snapshot shows that was begun before has it, or a smaller one. */
 uint64_t truce__durable_promised(const struct durable *durable);
 

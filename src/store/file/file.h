@@ -12,6 +12,6 @@ struct engine *truce__file_engine(truce_store *store);
 /* ---- file_facts.c ---- */
 
 /* What truce_doctor judges of the file and its surroundings. */
-void truce__file_facts(const struct engine *engine, bson_t *facts);
+void truce__file_facts(struct engine *engine, bson_t *facts);
 
 #endif

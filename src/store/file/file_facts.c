@@ -3,7 +3,11 @@
  *
  *     {path, file: {bytes, mode, writable}, wal: {bytes}, shm: {bytes}, lock: {bytes},
  *      directory: {writable}, space: {free, total}, filesystem: {type, name, local},
- *      sqlite: "3.40.1", read_only, pins: [{process, reads, unlimited, age_ms, bytes}]}
+ *      sqlite: "3.40.1", read_only, pins: [{process, reads, unlimited, age_ms, bytes}],
+ *      writes: {operations, groups, syncs, held_us, log_bytes}}
+ *
+ * The writes are those of this open store since it was opened: how many operations were made in how many transactions,
+ * the syncs of the log that were for them, how long its lock was held, and (by everybody) the bytes of the log.
  *
  * `local` is whether locks and fsync are the kernel's own: on what is reached by a network, or by a
  * program of the user's, nobody can tell.
@@ -126,7 +130,23 @@ static void put_pins(bson_t *facts, const struct lock *lock)
     bson_append_array_end(facts, &list);
 }
 
-void truce__file_facts(const struct engine *engine, bson_t *facts)
+static void put_writes(bson_t *facts, struct engine *engine)
+{
+    const struct writer *writer = &engine->writer;
+    bson_t writes;
+
+    if (engine->read_only)
+        return;
+    BSON_APPEND_DOCUMENT_BEGIN(facts, "writes", &writes);
+    BSON_APPEND_INT64(&writes, "operations", (int64_t)atomic_load(&writer->operations));
+    BSON_APPEND_INT64(&writes, "groups", (int64_t)atomic_load(&writer->groups));
+    BSON_APPEND_INT64(&writes, "syncs", (int64_t)truce__durable_syncs(&engine->durable));
+    BSON_APPEND_INT64(&writes, "held_us", (int64_t)(atomic_load(&writer->held_ns) / 1000));
+    BSON_APPEND_INT64(&writes, "log_bytes", (int64_t)truce__pins_log(&engine->lock));
+    bson_append_document_end(facts, &writes);
+}
+
+void truce__file_facts(struct engine *engine, bson_t *facts)
 {
     BSON_APPEND_UTF8(facts, "path", engine->path);
     put_file(facts, "file", engine->path);
@@ -139,4 +159,5 @@ void truce__file_facts(const struct engine *engine, bson_t *facts)
     BSON_APPEND_UTF8(facts, "sqlite", sqlite3_libversion());
     BSON_APPEND_BOOL(facts, "read_only", engine->read_only);
     put_pins(facts, &engine->lock);
+    put_writes(facts, engine);
 }
