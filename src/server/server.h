@@ -12,6 +12,7 @@
  *     serve_*.c      the commands, a file for each group of them
  *     held.c         cursors that clients come back to
  *     sessions.c     sessions and their transactions
+ *     kept.c         what writes did that may be sent again
  *     places.c       databases and collections of the wire as collections of the store
  *
  * Invariants:

@@ -1,7 +1,6 @@
 /* Writes that clients send again: what each is answered, what is kept, and what stands after the server was killed. */
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -497,52 +496,6 @@ TEST(a_store_without_receipts_takes_no_numbers)
 
 /* ---- a server that is killed ---------------------------------------------------------------- */
 
-static int served[2]; /* the child's port comes this way */
-
-static _Noreturn void serve_in_child(void)
-{
-    bson_error_t error;
-    int port = -1;
-
-    if (!truce_store_open(path, NULL, &store, &error) &&
-        !server_start(store, NULL, &server, &error))
-        port = server_port(server);
-    if (write(served[1], &port, sizeof port) != sizeof port)
-        _exit(1);
-    for (;;)
-        pause();
-}
-
-static pid_t start_child(int *port)
-{
-    pid_t child;
-
-    if (pipe(served))
-        return -1;
-    child = fork();
-    if (!child)
-        serve_in_child();
-    if (read(served[0], port, sizeof *port) != sizeof *port)
-        *port = -1;
-    close(served[0]);
-    close(served[1]);
-    return child;
-}
-
-struct killing {
-    pid_t child;
-    uint32_t after_ms;
-};
-
-static void *kill_later(void *arg)
-{
-    const struct killing *killing = arg;
-
-    truce__clock_sleep_ms(killing->after_ms);
-    kill(killing->child, SIGKILL);
-    return NULL;
-}
-
 enum { CLIENTS = 3 };
 
 /* One client: adds one to the counter with rising numbers; the last may have no answer, and is asked for again. */
@@ -598,8 +551,8 @@ TEST(a_counter_is_right_however_often_the_server_is_killed)
         pthread_t killer;
         int port, status;
 
-        killing.child = start_child(&port);
-        REQUIRE(port > 0 && !pthread_create(&killer, NULL, kill_later, &killing));
+        killing.child = serve_child(path, &port);
+        REQUIRE(port > 0 && !pthread_create(&killer, NULL, kill_served, &killing));
         for (int i = 0; i < CLIENTS; i++) {
             clients[i].port = port;
             clients[i].name = i;

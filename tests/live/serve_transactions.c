@@ -275,38 +275,6 @@ TEST(a_transaction_is_as_large_as_it_may_be_and_no_larger)
 
 /* ---- a server that is killed ---------------------------------------------------------------- */
 
-static int served[2]; /* the child's port comes this way */
-
-static _Noreturn void serve_in_child(void)
-{
-    bson_error_t error;
-    int port = -1;
-
-    if (!truce_store_open(path, NULL, &store, &error) &&
-        !server_start(store, NULL, &server, &error))
-        port = server_port(server);
-    if (write(served[1], &port, sizeof port) != sizeof port)
-        _exit(1);
-    for (;;)
-        pause();
-}
-
-static pid_t start_child(int *port)
-{
-    pid_t child;
-
-    if (pipe(served))
-        return -1;
-    child = fork();
-    if (!child)
-        serve_in_child();
-    if (read(served[0], port, sizeof *port) != sizeof *port)
-        *port = -1;
-    close(served[0]);
-    close(served[1]);
-    return child;
-}
-
 /* Two documents are moved by one each, again and again, until the server is gone. */
 static int move_until_dead(int port, int number)
 {
@@ -343,20 +311,6 @@ static int64_t v_of(truce_store *file, int id)
     return value;
 }
 
-struct killing {
-    pid_t child;
-    uint32_t after_ms;
-};
-
-static void *kill_later(void *arg)
-{
-    const struct killing *killing = arg;
-
-    truce__clock_sleep_ms(killing->after_ms);
-    kill(killing->child, SIGKILL);
-    return NULL;
-}
-
 TEST(a_server_that_is_killed_leaves_nothing_half_and_knows_what_it_committed)
 {
     int rounds = (int)test_scale("TRUCE_TRANSACTION_KILLS", 4), number = 1;
@@ -373,8 +327,8 @@ TEST(a_server_that_is_killed_leaves_nothing_half_and_knows_what_it_committed)
         REQUIRE(!truce_store_open(path, NULL, &store, &error));
         before = v_of(store, 1);
         truce_store_close(store);
-        killing.child = start_child(&port);
-        REQUIRE(port > 0 && !pthread_create(&killer, NULL, kill_later, &killing));
+        killing.child = serve_child(path, &port);
+        REQUIRE(port > 0 && !pthread_create(&killer, NULL, kill_served, &killing));
         last = move_until_dead(port, number);
         pthread_join(killer, NULL);
         waitpid(killing.child, &status, 0);

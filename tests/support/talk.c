@@ -2,9 +2,11 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "server/wire.h"
 #include "tests/support/test.h"
 
@@ -123,4 +125,46 @@ void expect_code(const char *json, int64_t code)
         test_fail(__FILE__, __LINE__, "%s is answered with %d, not %d", json,
                   (int)reply_number(reply, "code"), (int)code);
     bson_destroy(reply);
+}
+
+/* ---- a server that is killed ---------------------------------------------------------------- */
+
+static _Noreturn void serve_until_killed(const char *path, int told)
+{
+    bson_error_t error;
+    int port = -1;
+
+    if (!truce_store_open(path, NULL, &store, &error) &&
+        !server_start(store, NULL, &server, &error))
+        port = server_port(server);
+    if (write(told, &port, sizeof port) != sizeof port)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+pid_t serve_child(const char *path, int *port)
+{
+    int told[2]; /* the child's port comes this way */
+    pid_t child;
+
+    if (pipe(told))
+        return -1;
+    child = fork();
+    if (!child)
+        serve_until_killed(path, told[1]);
+    if (read(told[0], port, sizeof *port) != sizeof *port)
+        *port = -1;
+    close(told[0]);
+    close(told[1]);
+    return child;
+}
+
+void *kill_served(void *arg)
+{
+    const struct killing *killing = arg;
+
+    truce__clock_sleep_ms(killing->after_ms);
+    kill(killing->child, SIGKILL);
+    return NULL;
 }

@@ -2,6 +2,8 @@
 #define TRUCE_TESTS_SUPPORT_TALK_H
 
 /* A server in this process, and one who talks to it by raw sockets, a message at a time. */
+#include <sys/types.h>
+
 #include "base/buffer.h"
 #include "server/server.h"
 
@@ -31,5 +33,16 @@ int64_t reply_number(const bson_t *reply, const char *path);
 
 /* What the command is answered: its code, 0 for ok. */
 void expect_code(const char *json, int64_t code);
+
+/* A server of that file in a child of this process, which has no threads yet; *port -1: it could not start. */
+pid_t serve_child(const char *path, int *port);
+
+struct killing {
+    pid_t child;
+    uint32_t after_ms;
+};
+
+/* A thread: kills the child by SIGKILL when its time has come. */
+void *kill_served(void *killing);
 
 #endif
