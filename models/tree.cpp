@@ -3,7 +3,7 @@
 #include "mc.hpp"
 #include <cstring>
 enum Mut : u32 { M_NUMBERS = 1, M_NO_CAS = 2, M_MASTER_FIRST = 4, M_NO_GONE_CHECK = 8, M_GONE_BY_VERSION = 16, M_DELETE_FIRST = 32, M_HOLD_NO_REREAD = 64, M_HOLDS_FIRST = 128, M_SETTLE_FIRST = 256,
-  M_SETTLED_ALL = 512, M_REMOVED_ORDER = 1024, M_FLOOR_UNSETTLED = 2048, M_GARBAGE_ANY = 4096, M_ONE_ID = 8192, M_STAMP_NO_REREAD = 16384, M_SETTLE_NO_CAS = 32768, M_REBASE_NO_RECORD = 65536, M_HOLD_VERSION = 131072, M_GARBAGE_STAMPED = 262144, V_REACH = 1u << 31 };
+  M_SETTLED_ALL = 512, M_REMOVED_ORDER = 1024, M_FLOOR_UNSETTLED = 2048, M_GARBAGE_ANY = 4096, M_ONE_ID = 8192, M_STAMP_NO_REREAD = 16384, M_SETTLE_NO_CAS = 32768, M_REBASE_NO_RECORD = 65536, M_GARBAGE_STAMPED = 262144, V_REACH = 1u << 31 };
 enum { HERE = 1, PUB = 2, SECOND = 4 }; // an item: there, stamped, inserted by the second attempt
 struct Wr { u8 pc, base, i, v, seen; };
 struct Rd { u8 pc, V, set, c0, c1, hold, runs; u8 list[5]; };
@@ -40,13 +40,14 @@ struct P5 { typedef S5 S; u32 mut; int nw, nr, ns, runs; bool hold, late, rebase
       auto again = [&](Rd &x) { u8 runs = x.runs; memset(&x, 0, sizeof x); x.runs = runs; };
       switch (q.pc) {
       case 0: if (q.runs < runs) for (int V = s.floor; V <= s.cur; V++) { R; again(x); x.runs++; x.V = V; x.set = s.settled; memcpy(x.list, s.list, 5); x.pc = hold ? 4 : 1; lab("reader %d reads the master: version %d of %d", k, V, s.cur); emit(n); } break;
-      case 4: { R; x.hold = M(M_HOLD_VERSION) ? q.V : least(q.V, q.set); x.pc = M(M_HOLD_NO_REREAD) ? 1 : 5; lab("reader %d holds %d", k, x.hold); emit(n); break; }
+      case 4: { R; x.hold = q.V; x.pc = M(M_HOLD_NO_REREAD) ? 1 : 5; lab("reader %d holds %d", k, x.hold); emit(n); break; }
       case 5: { R; if (s.floor > q.hold) { lab("reader %d: the floor is past %d: again", k, q.hold); again(x); } else { x.pc = 1; x.set = s.settled; memcpy(x.list, s.list, 5); lab("reader %d reads the master again: floor %d", k, s.floor); } emit(n); break; }
       case 1: { R; x.c0 = pick(s, 0, q.V, q.set, q.list); x.pc = 2; lab("reader %d reads item0: %d", k, x.c0); emit(n); break; }
       case 2: { R; x.c1 = pick(s, 1, q.V, q.set, q.list); x.pc = 3; lab("reader %d reads item1: %d", k, x.c1); emit(n); break; }
-      case 3: { R; int at = M(M_GONE_BY_VERSION) ? q.V : least(q.V, q.set); if (hold && s.gone > at) n.bad = 4;
+      case 3: { R; int at = M(M_GONE_BY_VERSION) ? q.V : least(q.V, q.set); if (hold && s.gone > q.V) n.bad = 4;
           if (s.gone <= at || M(M_NO_GONE_CHECK)) { if (q.c0 != s.exp[q.V][0] || q.c1 != s.exp[q.V][1]) n.bad = 1; lab("reader %d returns version %d: %d, %d (published: %d, %d)", k, q.V, q.c0, q.c1, s.exp[q.V][0], s.exp[q.V][1]); if (M(V_REACH) && s.gone == 4) n.bad = 3; }
-          else lab("reader %d: collected up to %d meanwhile: again", k, s.gone); again(x); emit(n); break; } } }
+          else { lab("reader %d: collected up to %d meanwhile: again", k, s.gone); if (hold) { x.pc = 6; emit(n); break; } } again(x); emit(n); break; }
+      case 6: { R; x.pc = 1; x.set = s.settled; memcpy(x.list, s.list, 5); lab("reader %d reads the master again: settled %d", k, x.set); emit(n); break; } } }
     auto holds = [&]() { int m = 9; for (int k = 0; k < nr; k++) if (s.r[k].hold && s.r[k].hold < m) m = s.r[k].hold; return m; };
     for (int k = 0; k < ns; k++) { const Sw &q = s.s[k];
 #define W n = s; Sw &x = n.s[k]; (void)x
@@ -82,7 +83,7 @@ static Res go(const char *nm, u32 mut, int nw, int nr, int ns, int runs, bool ho
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   struct { u32 f; const char *n; } L[] = {{M_NUMBERS, "numbers without tokens"}, {M_NO_CAS, "publish does not compare the base"}, {M_MASTER_FIRST, "the master before the items"}, {M_NO_GONE_CHECK, "a reader does not look at 'gone' at the end"}, {M_GONE_BY_VERSION, "'gone' is compared with the version only, not with 'settled'"},
-    {M_DELETE_FIRST, "'gone' before the floor"}, {M_HOLD_NO_REREAD, "a hold without a second look at the floor"}, {M_HOLD_VERSION, "a hold of the version, not of what was settled"}, {M_HOLDS_FIRST, "the holds are read before the floor is written"}, {M_SETTLE_FIRST, "settled before the stamps"}, {M_SETTLED_ALL, "below 'settled' all counts as published"},
+    {M_DELETE_FIRST, "'gone' before the floor"}, {M_HOLD_NO_REREAD, "a hold without a second look at the floor"}, {M_HOLDS_FIRST, "the holds are read before the floor is written"}, {M_SETTLE_FIRST, "settled before the stamps"}, {M_SETTLED_ALL, "below 'settled' all counts as published"},
     {M_REMOVED_ORDER, "a removal deleted before what it hides"}, {M_FLOOR_UNSETTLED, "the floor above 'settled'"}, {M_GARBAGE_ANY, "what is not settled is taken for garbage"}, {M_GARBAGE_STAMPED, "garbage is deleted without a look at the stamp"}, {M_ONE_ID, "both attempts insert under one _id"}, {M_STAMP_NO_REREAD, "stamps without a second look at 'settled'"}, {M_SETTLE_NO_CAS, "'settled' is written without a comparison"}, {M_REBASE_NO_RECORD, "a rebase does not look at its record"}};
   if (!strcmp(what, "mutants")) { int alive = 0;
     for (auto &l : L) { Res r = go(l.n, l.f, 3, 1, 1, 1, false, true, false);

@@ -153,7 +153,10 @@ static truce_status publish_by_commit(truce_tree *tree, truce_store *store, int6
 
 static truce_status look(truce_tree *tree, enum part part, bson_error_t *error)
 {
-    truce_tree_at at = {.version = part == READ_FIRST, .hold = part == HOLD};
+    truce_tree_at at = {.version = part == READ_FIRST ? 1
+                                   : part == HOLD     ? 2
+                                                      : 0,
+                        .hold = part == HOLD};
     bson_t *filter = test_bson("{'text': {'$gte': ''}}"), *sort = test_bson("{'itemId': 1}");
     truce_tree_find_options sorted = {.sort = sort};
     truce_tree_snapshot *snapshot;

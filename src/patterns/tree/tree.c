@@ -5,7 +5,7 @@
  *     2. publish, one write:  {current: n} -> {current: n + 1, published: push the token}
  *     3. a reader: reads the master (V = current, settled); of each item the greatest version <= V that was published: at or below
  *        `settled` one with `pub`, above it the one whose token the master has; THEN the master again: gone <= min(V, settled)
- *     4. a reader that holds V: notes min(V, settled); THEN reads the master again: floor above it, begin anew
+ *     4. a reader that holds V: notes it; THEN reads the master again: floor > V, too late
  *     5. settle k = settled + 1: reads the _ids of the items of (k, its token); THEN the master again, k is not settled still; stamps
  *        those _ids with `pub`; THEN {settled: k - 1} -> {settled: k, the token is off}
  *     6. collect: floor = m <= settled; THEN reads what is held; THEN gone = min(m, held); only then removes what a version
@@ -209,7 +209,7 @@ static truce_status append_tags(truce_tree *tree, bson_t *status, bson_error_t *
     BSON_APPEND_DOCUMENT_BEGIN(status, "tags", &tags);
     while (!result && !(result = truce_cursor_next(cursor, &document, error)) && document)
         BSON_APPEND_INT64(&tags, truce__field_text(document, "tag"),
-                          truce__field_number(document, "of"));
+                          truce__field_number(document, "version"));
     bson_append_document_end(status, &tags);
     truce_cursor_close(cursor);
     bson_destroy(filter);

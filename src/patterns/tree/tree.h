@@ -25,7 +25,7 @@ struct truce_tree {
 
 /* `make`: the tree is made if it is not there; else NOT_FOUND. */
 truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error);
-/* TRUCE_IO of the order in which one file keeps writes: what need not be on the disk before the next one is. */
+/* What comes before the last write need not wait for the disk: one file keeps the order of writes. */
 bool truce__tree_relaxed(const truce_tree *tree);
 
 /* ---- tree_master.c ---- */
@@ -86,7 +86,6 @@ struct truce_tree_snapshot {
     int64_t version;
     bool holds;
     bson_oid_t hold;
-    int64_t held; /* what the hold says: never above the version */
     uint32_t lease_ms;
     int64_t renewed_ns;
     char token[TREE_NAME_MAX + 64];
@@ -133,7 +132,7 @@ truce_tree_edit *truce__tree_edit_new(truce_tree *tree, const struct tree_master
                                       int64_t base, const char *message, const char *author);
 /* Of a record that is open: it is at work. NOT_FOUND: it was given up. */
 truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, bson_error_t *error);
-/* open -> given up; none such: OK. */
+/* open -> given up, if it was silent since (0: or not); none such: OK. */
 truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int64_t silent_since_ms,
                                  bool *done, bson_error_t *error);
 
@@ -158,7 +157,7 @@ truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *collect
 
 /* ---- tree_hold.c ---- */
 
-/* Notes that `held` is in use; then looks at the floor. EXPIRED: too late, nothing is noted. *master is read again. */
+/* Notes that the version is in use; then looks at the floor, and so reads the master again. EXPIRED: too late. */
 truce_status truce__tree_hold(truce_tree_snapshot *snapshot, bson_error_t *error);
 truce_status truce__tree_renew_hold(truce_tree_snapshot *snapshot, bson_error_t *error);
 void truce__tree_let_go(truce_tree_snapshot *snapshot);

@@ -92,9 +92,11 @@ truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, bson_e
 truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int64_t silent_since_ms,
                                  bool *done, bson_error_t *error)
 {
-    return write_open(tree, token,
-                      BCON_NEW("renewed", "{", "$lte", BCON_DATE_TIME(silent_since_ms), "}"),
-                      BCON_NEW("state", BCON_UTF8("given up")), done, error);
+    bson_t *guard = bson_new();
+
+    if (silent_since_ms)
+        BCON_APPEND(guard, "renewed", "{", "$lte", BCON_DATE_TIME(silent_since_ms), "}");
+    return write_open(tree, token, guard, BCON_NEW("state", BCON_UTF8("given up")), done, error);
 }
 
 /* ---- begin ------------------------------------------------------------------------------------ */
@@ -179,7 +181,7 @@ static truce_status resume(truce_tree_edit *edit, const bson_oid_t *token, bson_
     if (!status)
         status = truce__tree_renew(edit->tree, token, error); /* T8 */
     if (!status)
-        status = truce__tree_give_up(edit->tree, token, INT64_MAX, &done, error);
+        status = truce__tree_give_up(edit->tree, token, 0, &done, error);
     bson_destroy(&found);
     bson_destroy(filter);
     return status;
@@ -255,7 +257,7 @@ truce_status truce_tree_abandon(truce_tree_edit *edit, bson_error_t *error)
     DEADLINE_SCOPE(edit->tree->deadline_ms);
     bool done;
 
-    return edit->recorded ? truce__tree_give_up(edit->tree, &edit->token, INT64_MAX, &done, error)
+    return edit->recorded ? truce__tree_give_up(edit->tree, &edit->token, 0, &done, error)
                           : TRUCE_OK;
 }
 

@@ -1,7 +1,7 @@
 /*
  * Holds: what readers and tags keep from being collected (T7 of tree.c).
  *
- *     {_id, tree, version: what is held, of: the version that is read, tag?, until?}
+ *     {_id, tree, version, tag?, until?}
  *
  * A reader's hold has a lease, which its reads renew; one that is over is removed by a sweep. A clock that is wrong costs a
  * reader its version, and it is told so; nobody reads what is not there.
@@ -21,10 +21,9 @@
 static truce_status note(truce_tree_snapshot *snapshot, bool *anew, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_OID(&snapshot->hold)),
-           *update =
-               BCON_NEW("$set", "{", "tree", BCON_UTF8(snapshot->tree->name), "version",
-                        BCON_INT64(snapshot->held), "of", BCON_INT64(snapshot->version), "until",
-                        BCON_DATE_TIME(truce__clock_wall_ms() + snapshot->lease_ms), "}");
+           *update = BCON_NEW("$set", "{", "tree", BCON_UTF8(snapshot->tree->name), "version",
+                              BCON_INT64(snapshot->version), "until",
+                              BCON_DATE_TIME(truce__clock_wall_ms() + snapshot->lease_ms), "}");
     truce_write_options options = {.upsert = true};
     truce_write_result result = {0};
     struct worker worker;
@@ -55,38 +54,21 @@ static truce_status too_late(const truce_tree_snapshot *snapshot, int64_t floor,
                        snapshot->version, snapshot->tree->name, floor);
 }
 
-/* The hold, THEN the floor. CONFLICT: it is above what is held, and below the version; hold more. */
-static truce_status hold_once(truce_tree_snapshot *snapshot, bson_error_t *error)
+/* The hold, THEN the floor. */
+truce_status truce__tree_hold(truce_tree_snapshot *snapshot, bson_error_t *error)
 {
-    struct tree_master now;
     truce_status status;
     bool anew;
 
-    snapshot->held = truce__tree_low(&snapshot->master, snapshot->version);
+    truce__id_new(&snapshot->hold);
     status = note(snapshot, &anew, error);
     if (status)
         return status;
     snapshot->holds = true;
-    status = truce__tree_master(snapshot->tree, &now, error);
-    if (status) {
-        truce__tree_master_release(&now);
-        return status;
-    }
     truce__tree_master_release(&snapshot->master);
-    snapshot->master = now;
-    if (now.floor <= snapshot->held)
-        return TRUCE_OK;
-    return now.floor > snapshot->version ? too_late(snapshot, now.floor, error) : TRUCE_CONFLICT;
-}
-
-truce_status truce__tree_hold(truce_tree_snapshot *snapshot, bson_error_t *error)
-{
-    truce_status status;
-
-    truce__id_new(&snapshot->hold);
-    do
-        status = hold_once(snapshot, error);
-    while (status == TRUCE_CONFLICT);
+    status = truce__tree_master(snapshot->tree, &snapshot->master, error);
+    if (!status && snapshot->master.floor > snapshot->version)
+        status = too_late(snapshot, snapshot->master.floor, error);
     return status;
 }
 
@@ -103,7 +85,7 @@ truce_status truce__tree_renew_hold(truce_tree_snapshot *snapshot, bson_error_t 
     if (status || !anew)
         return status;
     status = truce__tree_master(snapshot->tree, &now, error);
-    if (!status && now.floor > snapshot->held)
+    if (!status && now.floor > snapshot->version)
         status = too_late(snapshot, now.floor, error);
     truce__tree_master_release(&now);
     return status;
@@ -152,7 +134,7 @@ truce_status truce__tree_tagged(truce_tree *tree, const char *tag, int64_t *vers
 
     tag_filter(tree, tag, &filter);
     status = truce_find_one(tree->store, TREE_HOLDS, &filter, NULL, &found, error);
-    *version = truce__field_number(&found, "of");
+    *version = truce__field_number(&found, "version");
     if (status == TRUCE_NOT_FOUND)
         (void)truce__fail(status, error, "tree \"%s\" has no tag \"%s\"", tree->name, tag);
     bson_destroy(&found);
@@ -164,9 +146,8 @@ truce_status truce__tree_tagged(truce_tree *tree, const char *tag, int64_t *vers
 static truce_status put_tag(truce_tree *tree, const char *tag, int64_t version, bool existing,
                             bool *done, bson_error_t *error)
 {
-    bson_t filter,
-        *update = BCON_NEW("$set", "{", "tree", BCON_UTF8(tree->name), "tag", BCON_UTF8(tag),
-                           "version", BCON_INT64(version), "of", BCON_INT64(version), "}");
+    bson_t filter, *update = BCON_NEW("$set", "{", "tree", BCON_UTF8(tree->name), "tag",
+                                      BCON_UTF8(tag), "version", BCON_INT64(version), "}");
     truce_write_options options = {.upsert = !existing};
     truce_write_result result = {0};
     struct worker worker;
@@ -187,19 +168,16 @@ static truce_status put_tag(truce_tree *tree, const char *tag, int64_t version, 
     return status;
 }
 
-/* What is held is the version itself, and not all since an older one. *version 0: the current one. */
-static truce_status settle_up_to(truce_tree *tree, int64_t *version, bson_error_t *error)
+/* version 0: the current one. */
+static truce_status check_version(truce_tree *tree, int64_t *version, bson_error_t *error)
 {
     struct tree_master master;
     truce_status status = truce__tree_master(tree, &master, error);
-    bool more = true;
 
     *version = *version ? *version : master.current;
     if (!status && (*version < 1 || *version > master.current))
         status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
                              tree->name, *version);
-    for (int64_t i = master.settled; !status && more && i < *version; i++)
-        status = truce__tree_settle(tree, &more, error);
     truce__tree_master_release(&master);
     return status;
 }
@@ -240,7 +218,7 @@ truce_status truce_tree_tag(truce_tree *tree, const char *name, int64_t version,
     if (!status)
         status = truce__tree_ready(tree, false, error);
     if (!status)
-        status = settle_up_to(tree, &version, error);
+        status = check_version(tree, &version, error);
     return status ? status : tag(tree, name, version, error);
 }
 
