@@ -275,18 +275,17 @@ static truce_status drop_edit(struct collecting *collecting, const bson_t *recor
     return status;
 }
 
+/* If it was silent for long: its write looks. */
 static truce_status give_up(struct collecting *collecting, const bson_t *record,
                             bson_error_t *error)
 {
-    int64_t silent_ms = truce__clock_wall_ms() - TREE_EDIT_MS;
     bson_iter_t iter;
     bool done;
 
-    if (!strcmp(truce__field_text(record, "state"), "open") &&
-        truce__field_date(record, "renewed") <= silent_ms &&
-        bson_iter_init_find(&iter, record, "_id") && BSON_ITER_HOLDS_OID(&iter))
-        return truce__tree_give_up(collecting->tree, bson_iter_oid(&iter), silent_ms, &done, error);
-    return TRUCE_OK;
+    return bson_iter_init_find(&iter, record, "_id") && BSON_ITER_HOLDS_OID(&iter)
+               ? truce__tree_give_up(collecting->tree, bson_iter_oid(&iter),
+                                     truce__clock_wall_ms() - TREE_EDIT_MS, &done, error)
+               : TRUCE_OK;
 }
 
 /* Records at or below `settled` without a stamp: those are of no version. */
