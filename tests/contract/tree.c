@@ -324,7 +324,8 @@ TEST(a_version_is_opened_by_number_tag_token_and_time)
 static void keeps_time(truce_store *store, const struct setting *setting)
 {
     truce_tree *tree = rig_tree(store, NULL, 0);
-    bson_t *all = bson_new(), *later = test_bson("{'$set': {'at': {'$date': '2100-01-01T00:00:00Z'}}}");
+    bson_t *all = bson_new(),
+           *later = test_bson("{'$set': {'at': {'$date': '2100-01-01T00:00:00Z'}}}");
     truce_tree_snapshot *snapshot;
     truce_tree_at at = {.time_ms = INT64_C(4102358400000)}; /* a day before */
     bson_error_t error = {0};
