@@ -52,8 +52,10 @@ truce_status truce__tree_make(truce_tree *tree, bson_error_t *error);
 truce_status truce__tree_write_master(truce_tree *tree, const struct tree_master *master,
                                       bson_t *guard, bson_t *update, bool *done,
                                       bson_error_t *error);
-/* Is this item, or record, part of a published version? */
-bool truce__tree_accepts(const struct tree_master *master, const bson_t *item);
+/* Is this item part of a published version? */
+struct tree_item;
+bool truce__tree_counts(const struct tree_master *master, const struct tree_item *item);
+bool truce__tree_accepts(const struct tree_master *master, const bson_t *document);
 static inline int64_t truce__tree_low(const struct tree_master *master, int64_t version)
 {
     return version < master->settled ? version : master->settled;
@@ -61,11 +63,29 @@ static inline int64_t truce__tree_low(const struct tree_master *master, int64_t 
 
 /* ---- tree_item.c: the documents ---- */
 
+#define TREE_OWN_FIELDS 7 /* that users do not see */
+
 /* INVALID: no itemId, or a field of truce's. */
 truce_status truce__tree_check_item(const bson_t *item, struct value *id, bson_error_t *error);
 /* What stands in a document, borrowed; missing: nothing. */
 struct value truce__tree_item_id(const bson_t *document);
 bool truce__tree_absent(const bson_t *document); /* removed, or erased */
+/* A document looked through once; what it points at is the document's. */
+struct tree_item {
+    struct value id;
+    int64_t version;
+    struct value token;
+    bool stamped, absent;
+    uint32_t count, size; /* of the pieces; of all of them */
+    struct {
+        const uint8_t *from;
+        uint32_t size;
+    } pieces[TREE_OWN_FIELDS + 1]; /* between truce's own fields: what users see */
+};
+
+void truce__tree_look(const bson_t *document, struct tree_item *item);
+/* The bytes of a document as users see it, item->size + 5 of them. */
+void truce__tree_pack(const struct tree_item *item, uint8_t *bytes);
 /* As users see it; appended to an empty document. */
 void truce__tree_show(const bson_t *document, bson_t *item);
 /* As it is kept, under a fresh _id; `item` NULL: removed. */

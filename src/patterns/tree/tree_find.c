@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
+#include "base/assert.h"
 #include "base/deadline.h"
 #include "base/field.h"
 #include "base/room.h"
@@ -33,77 +35,92 @@ static void hand(struct handing *handing, const bson_t *item)
 
 /* ---- all items --------------------------------------------------------------------------------- */
 
+/* An item as it is shown, in the arena. */
+struct shown {
+    uint8_t *bytes;
+    uint32_t size;
+};
+
 struct walk {
     struct handing handing;
-    bson_t *best; /* of the item that is being read, as it is shown; NULL: none */
-    bool removed; /* ... it is */
-    bson_t *items[TREE_BATCH];
+    struct arena arena;   /* of the batch */
+    struct shown best;    /* of the item that is being read */
+    uint32_t best_room;   /* bytes of `best` */
+    struct value best_id; /* in `best`; missing: none */
+    bool removed;         /* ... it is */
+    struct shown items[TREE_BATCH];
     uint32_t count;
-    size_t bytes;
-    bson_t *last; /* that was handed out */
+    bson_t *last;  /* {itemId} that was handed out, ... */
+    bool skipping; /* ... up to which nothing is handed out again */
 };
 
 static void walk_forget(struct walk *walk)
 {
-    for (uint32_t i = 0; i < walk->count; i++)
-        bson_destroy(walk->items[i]);
     walk->count = 0;
-    walk->bytes = 0;
-    if (walk->best)
-        bson_destroy(walk->best);
-    walk->best = NULL;
+    walk->best_id = truce__value_missing();
+    truce__arena_reset(&walk->arena);
 }
 
-/* CONFLICT: what is gathered has to be read again. */
+static void view(const struct shown *shown, bson_t *item)
+{
+    truce_assert(bson_init_static(item, shown->bytes, shown->size));
+}
+
+/* CONFLICT: what is gathered has to be read again. The item that is being read is not among it. */
 static truce_status walk_hand(struct walk *walk, bson_error_t *error)
 {
     truce_status status = truce__tree_still(walk->handing.snapshot, error);
+    bson_t item;
 
-    for (uint32_t i = 0; !status && i < walk->count; i++)
-        hand(&walk->handing, walk->items[i]);
-    if (!status && walk->count) {
-        if (walk->last)
-            bson_destroy(walk->last);
-        walk->last = walk->items[--walk->count];
+    for (uint32_t i = 0; !status && i < walk->count; i++) {
+        view(&walk->items[i], &item);
+        hand(&walk->handing, &item);
     }
-    for (uint32_t i = 0; i < walk->count; i++)
-        bson_destroy(walk->items[i]);
-    walk->count = 0;
-    walk->bytes = 0;
+    if (!status && walk->count) {
+        bson_reinit(walk->last);
+        truce__value_append(walk->last, "itemId", 6, truce__tree_item_id(&item));
+    }
+    walk_forget(walk);
     return status;
 }
 
 static truce_status walk_end_item(struct walk *walk, bson_error_t *error)
 {
-    if (!walk->best)
-        return TRUCE_OK;
-    if (walk->removed) {
-        bson_destroy(walk->best);
-    } else {
-        walk->bytes += walk->best->len;
-        walk->items[walk->count++] = walk->best;
-    }
-    walk->best = NULL;
-    return walk->count == TREE_BATCH || walk->bytes > TREE_BATCH_BYTES ? walk_hand(walk, error)
-                                                                       : TRUCE_OK;
+    if (walk->best_id.type && !walk->removed)
+        walk->items[walk->count++] = (struct shown){
+            truce__arena_copy(&walk->arena, walk->best.bytes, walk->best.size), walk->best.size};
+    walk->best_id = truce__value_missing();
+    return walk->count == TREE_BATCH || walk->arena.bytes > TREE_BATCH_BYTES
+               ? walk_hand(walk, error)
+               : TRUCE_OK;
 }
 
 static truce_status walk_add(struct walk *walk, const bson_t *document, bson_error_t *error)
 {
-    struct value id = truce__tree_item_id(document);
+    struct tree_item item;
     truce_status status = TRUCE_OK;
+    bson_t shown;
 
-    if (walk->last && truce__value_compare(id, truce__tree_item_id(walk->last)) <= 0)
+    truce__tree_look(document, &item);
+    if (item.version > walk->handing.snapshot->version)
         return TRUCE_OK;
-    if (walk->best && !truce__value_equal(truce__tree_item_id(walk->best), id))
+    if (walk->skipping && !bson_empty(walk->last) &&
+        truce__value_compare(item.id, truce__tree_item_id(walk->last)) <= 0)
+        return TRUCE_OK;
+    walk->skipping = false;
+    if (walk->best_id.type && !truce__value_equal(walk->best_id, item.id))
         status = walk_end_item(walk, error);
-    if (status || !truce__tree_accepts(&walk->handing.snapshot->master, document))
+    if (status || !truce__tree_counts(&walk->handing.snapshot->master, &item))
         return status;
-    if (walk->best)
-        bson_destroy(walk->best);
-    walk->best = bson_sized_new(document->len);
-    walk->removed = truce__tree_absent(document);
-    truce__tree_show(document, walk->best);
+    walk->best.size = item.size + 5;
+    if (walk->best.size > walk->best_room) {
+        walk->best_room = 2 * walk->best.size;
+        walk->best.bytes = bson_realloc(walk->best.bytes, walk->best_room);
+    }
+    truce__tree_pack(&item, walk->best.bytes);
+    view(&walk->best, &shown);
+    walk->best_id = truce__tree_item_id(&shown);
+    walk->removed = item.absent;
     return TRUCE_OK;
 }
 
@@ -114,13 +131,12 @@ static truce_status walk_once(struct walk *walk, bson_error_t *error)
     const truce_tree *tree = snapshot->tree;
     bson_t filter, *sort = BCON_NEW("tree", BCON_INT32(1), "itemId", BCON_INT32(1), "version",
                                     BCON_INT32(1), "token", BCON_INT32(1));
-    truce_find_options options = {.sort = sort, .allow_disk_use = true};
+    truce_find_options options = {.sort = sort, .hint = sort};
     truce_cursor *cursor = NULL;
     const bson_t *document = NULL;
     truce_status status;
 
-    truce__tree_filter(tree, &filter);
-    BCON_APPEND(&filter, "version", "{", "$lte", BCON_INT64(snapshot->version), "}");
+    truce__tree_filter(tree, &filter); /* it costs less to look at `version` here */
     status = truce_find(tree->store, tree->collection, &filter, &options, &cursor, error);
     while (!status && !walk->handing.enough &&
            !(status = truce_cursor_next(cursor, &document, error)) && document)
@@ -142,11 +158,14 @@ static truce_status find_all(struct handing *handing, bson_error_t *error)
     truce_status status;
 
     walk->handing = *handing;
-    do
+    walk->last = bson_new();
+    do {
+        walk->skipping = true;
         status = walk_once(walk, error);
-    while (status == TRUCE_CONFLICT);
-    if (walk->last)
-        bson_destroy(walk->last);
+    } while (status == TRUCE_CONFLICT);
+    bson_destroy(walk->last);
+    truce__arena_release(&walk->arena);
+    bson_free(walk->best.bytes);
     bson_free(walk);
     return status;
 }

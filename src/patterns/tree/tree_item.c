@@ -6,17 +6,108 @@
 #include "patterns/tree/tree.h"
 #include "query/incoming.h"
 
-static const char *const own[] = {"_id", "tree", "token", "pub", "removed", "erased", "edited"};
+enum field { USERS, SHOWN_ID, SHOWN_VERSION, TOKEN, STAMP, REMOVED, ERASED, HIDDEN };
 
-/* `version` is shown, and is not the user's all the same. */
+/* In the order of lengths; `version` and `itemId` are shown. */
+static enum field which(const char *key, uint32_t length)
+{
+    switch (length) {
+    case 3:
+        return !memcmp(key, "_id", 3) ? HIDDEN : !memcmp(key, "pub", 3) ? STAMP : USERS;
+    case 4:
+        return !memcmp(key, "tree", 4) ? HIDDEN : USERS;
+    case 5:
+        return !memcmp(key, "token", 5) ? TOKEN : USERS;
+    case 6:
+        return !memcmp(key, "itemId", 6)   ? SHOWN_ID
+               : !memcmp(key, "erased", 6) ? ERASED
+               : !memcmp(key, "edited", 6) ? HIDDEN
+                                           : USERS;
+    case 7:
+        return !memcmp(key, "version", 7)   ? SHOWN_VERSION
+               : !memcmp(key, "removed", 7) ? REMOVED
+                                            : USERS;
+    default:
+        return USERS;
+    }
+}
+
 static bool is_own(const char *field)
 {
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        if (!strcmp(field, own[i]))
-            return true;
-    }
-    return false;
+    return which(field, (uint32_t)strlen(field)) > SHOWN_VERSION;
 }
+
+/* ---- one look --------------------------------------------------------------------------------- */
+
+static void take(struct tree_item *item, enum field field, struct value value)
+{
+    switch (field) {
+    case SHOWN_ID:
+        if (!item->id.type)
+            item->id = value;
+        break;
+    case SHOWN_VERSION:
+        if (truce__value_is_integer(value))
+            item->version = truce__value_integer(value);
+        break;
+    case TOKEN:
+        item->token = value;
+        break;
+    case STAMP:
+        item->stamped = true;
+        break;
+    case REMOVED:
+    case ERASED:
+        item->absent = true;
+        break;
+    default:
+        break;
+    }
+}
+
+static void end_piece(struct tree_item *item, const uint8_t *from, const uint8_t *to)
+{
+    if (from == to || item->count > TREE_OWN_FIELDS)
+        return;
+    item->pieces[item->count].from = from;
+    item->pieces[item->count++].size = (uint32_t)(to - from);
+    item->size += (uint32_t)(to - from);
+}
+
+void truce__tree_look(const bson_t *document, struct tree_item *item)
+{
+    struct fields fields = truce__fields(truce__value_document(document));
+    const uint8_t *from = fields.at, *at = fields.at;
+
+    *item = (struct tree_item){0};
+    while (truce__fields_next(&fields)) {
+        enum field field = which(fields.key, fields.key_length);
+
+        if (field != USERS)
+            take(item, field, fields.value);
+        if (field > SHOWN_VERSION) {
+            end_piece(item, from, at);
+            from = fields.at;
+        }
+        at = fields.at;
+    }
+    end_piece(item, from, at);
+}
+
+void truce__tree_pack(const struct tree_item *item, uint8_t *bytes)
+{
+    uint32_t size = BSON_UINT32_TO_LE(item->size + 5);
+
+    memcpy(bytes, &size, sizeof size);
+    bytes += sizeof size;
+    for (uint32_t i = 0; i < item->count; i++) {
+        memcpy(bytes, item->pieces[i].from, item->pieces[i].size);
+        bytes += item->pieces[i].size;
+    }
+    *bytes = 0;
+}
+
+/* ---- checked, shown, kept ---------------------------------------------------------------------- */
 
 truce_status truce__tree_check_item(const bson_t *item, struct value *id, bson_error_t *error)
 {

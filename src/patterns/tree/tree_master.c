@@ -81,18 +81,24 @@ void truce__tree_master_release(struct tree_master *master)
     master->published = NULL;
 }
 
-bool truce__tree_accepts(const struct tree_master *master, const bson_t *item)
+bool truce__tree_counts(const struct tree_master *master, const struct tree_item *item)
 {
-    int64_t version = truce__field_number(item, "version");
-    bson_iter_t iter;
-
-    if (version <= 0 || version > master->current)
+    if (item->version <= 0 || item->version > master->current)
         return false;
-    if (version <= master->settled)
-        return bson_iter_init_find(&iter, item, "pub");
-    return bson_iter_init_find(&iter, item, "token") && BSON_ITER_HOLDS_OID(&iter) &&
-           bson_oid_equal(bson_iter_oid(&iter),
-                          &master->published[version - master->settled - 1].token);
+    if (item->version <= master->settled)
+        return item->stamped;
+    return item->token.type == BSON_TYPE_OID &&
+           !memcmp(item->token.data,
+                   master->published[item->version - master->settled - 1].token.bytes,
+                   item->token.size);
+}
+
+bool truce__tree_accepts(const struct tree_master *master, const bson_t *document)
+{
+    struct tree_item item;
+
+    truce__tree_look(document, &item);
+    return truce__tree_counts(master, &item);
 }
 
 /* ---- writing ---------------------------------------------------------------------------------- */

@@ -332,8 +332,9 @@ truce_status truce__tree_pairs(const truce_tree_snapshot *snapshot, int64_t low,
     const truce_tree *tree = snapshot->tree;
     struct pair pair = {snapshot,         low,      high, BSON_INITIALIZER, BSON_INITIALIZER,
                         BSON_INITIALIZER, function, arg};
-    bson_t filter, *sort = BCON_NEW("itemId", BCON_INT32(1), "version", BCON_INT32(1));
-    truce_find_options options = {.sort = sort, .allow_disk_use = true};
+    bson_t filter, *sort = BCON_NEW("tree", BCON_INT32(1), "itemId", BCON_INT32(1), "version",
+                                    BCON_INT32(1), "token", BCON_INT32(1));
+    truce_find_options options = {.sort = sort, .hint = sort};
     truce_cursor *cursor = NULL;
     const bson_t *document = NULL;
     truce_status status;
