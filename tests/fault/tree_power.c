@@ -1,0 +1,160 @@
+/*
+ * Power cuts while trees are published and collected. Items need not be on the disk before the master, which is written after
+ * them: one file keeps the order. What the disk could hold is opened again, several times with different luck: every version
+ * that was acknowledged is there, and every one that is there is whole.
+ *
+ * TRUCE_POWER_CUTS: how many cuts.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+#include "tests/support/disk_vfs.h"
+#include "tests/support/tree_rig.h"
+
+enum { WORKERS = 3, LUCK = 3, KEPT = 5 };
+
+static truce_store *store;
+static atomic_llong published; /* the highest version that was acknowledged */
+static atomic_int numbers;
+
+static void note(int64_t version)
+{
+    long long before = atomic_load(&published);
+
+    while (version > before && !atomic_compare_exchange_weak(&published, &before, version))
+        continue;
+}
+
+/* All three of one number; who was not the first begins anew. */
+static void *work(void *arg)
+{
+    truce_tree *tree = arg;
+    bson_error_t error;
+
+    for (int i = 0; !disk_is_cut(); i++) {
+        int number = atomic_fetch_add(&numbers, 1);
+        int64_t version;
+        char changes[100];
+
+        snprintf(changes, sizeof changes, "a=%d b=%d c=%d", number, number, number);
+        if (!rig_publish(tree, changes, &version, &error))
+            note(version);
+        if (i % 4 == 3)
+            (void)!truce_tree_collect(tree, NULL, &error);
+    }
+    return NULL;
+}
+
+static bool begin(const char *path)
+{
+    truce_tree *tree;
+    bson_error_t error;
+
+    if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
+        return false;
+    tree = rig_tree(store, NULL, 500);
+    CHECK_OK(rig_publish(tree, "a=x b=x c=x", NULL, &error), error);
+    rig_keep(tree, KEPT);
+    truce_tree_free(tree);
+    atomic_store(&published, 1);
+    return true;
+}
+
+static void work_until_cut(void)
+{
+    truce_tree *tree = rig_tree(store, NULL, 500);
+    pthread_t threads[WORKERS];
+
+    for (int i = 0; i < WORKERS; i++)
+        pthread_create(&threads[i], NULL, work, tree);
+    for (int i = 0; i < WORKERS; i++)
+        pthread_join(threads[i], NULL);
+    disk_cut();
+    truce_tree_free(tree);
+}
+
+static bool is_whole(const char *seen)
+{
+    char a[40], b[40], c[40];
+
+    return sscanf(seen, "a=%39s b=%39s c=%39s", a, b, c) == 3 && !strcmp(a, b) && !strcmp(b, c);
+}
+
+static int64_t number(truce_tree *tree, const char *field)
+{
+    bson_t status;
+    bson_iter_t iter;
+    bson_error_t error = {0};
+    int64_t found = -1;
+
+    CHECK_OK(truce_tree_status(tree, &status, &error), error);
+    if (bson_iter_init_find(&iter, &status, field))
+        found = bson_iter_as_int64(&iter);
+    bson_destroy(&status);
+    return found;
+}
+
+static void judge(const char *path)
+{
+    truce_store *restored;
+    truce_tree *tree;
+    bson_error_t error = {0};
+
+    if (!CHECK_OK(truce_store_open(path, NULL, &restored, &error), error))
+        return;
+    tree = rig_tree(restored, NULL, 0);
+    CHECK_INT(number(tree, "current"), >=, atomic_load(&published));
+    for (int64_t i = number(tree, "kept"); i <= number(tree, "current"); i++) {
+        struct rig_text seen;
+
+        CHECK_OK(rig_see(tree, i, &seen, &error), error);
+        if (!is_whole(seen.text))
+            test_fail(__FILE__, __LINE__, "version %d is %s", (int)i, seen.text);
+    }
+    CHECK_OK(rig_publish(tree, "a=end b=end c=end", NULL, &error), error);
+    rig_collect(tree, NULL);
+    CHECK_TREE("a=end b=end c=end", tree, 0);
+    truce_tree_free(tree);
+    truce_store_close(restored);
+}
+
+static void live_and_die(struct random *random)
+{
+    const char *directory = test_directory();
+    char path[400];
+
+    disk_reset();
+    snprintf(path, sizeof path, "%s/s.truce", directory);
+    if (!begin(path))
+        return;
+    disk_cut_after(1 + (int64_t)truce__random_below(random, 1500));
+    work_until_cut();
+    for (int i = 0; i < LUCK; i++) {
+        snprintf(path, sizeof path, "%s/%d", directory, i);
+        mkdir(path, 0700);
+        disk_restore(path, random);
+    }
+    truce_store_close(store);
+    disk_reset();
+    for (int i = 0; i < LUCK; i++) {
+        snprintf(path, sizeof path, "%s/%d/s.truce", directory, i);
+        judge(path);
+    }
+}
+
+__attribute__((constructor)) static void install(void)
+{
+    disk_install();
+}
+
+TEST(every_version_is_whole_after_a_power_cut)
+{
+    uint64_t seed = test_seed();
+    struct random random;
+    long cuts = test_scale("TRUCE_POWER_CUTS", 8);
+
+    truce__random_seed(&random, seed);
+    for (long i = 0; i < cuts && !test_failures(); i++)
+        live_and_die(&random);
+}
