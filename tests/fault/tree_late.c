@@ -10,20 +10,26 @@ static bool inside;
 static bson_t late; /* an item of version 2, as another attempt would insert it */
 
 /* What others do while he is stopped: they collect all, and the insert lands. */
-static void before_call(truce_store *store)
+static void collect_and_land(truce_store *store)
 {
-    truce_tree *tree;
+    truce_tree *tree = rig_tree(store, NULL, 0);
     bson_error_t error = {0};
 
-    if (inside || ++calls != enter_at)
-        return;
-    inside = true;
-    tree = rig_tree(store, NULL, 0);
     for (int i = 0; i < 3; i++)
         rig_collect(tree, NULL);
     if (!count_json(store, "pages", "{'itemId': 'c'}")) /* nobody holds it */
         CHECK_OK(truce_insert(store, "pages", &late, NULL, &error), error);
     truce_tree_free(tree);
+}
+
+static void (*meanwhile)(truce_store *store) = collect_and_land;
+
+static void before_call(truce_store *store)
+{
+    if (inside || ++calls != enter_at)
+        return;
+    inside = true;
+    meanwhile(store);
     inside = false;
 }
 
@@ -154,6 +160,63 @@ TEST(a_reader_that_was_stopped_sees_nothing_that_landed_late)
     stop_everywhere(read_some);
     stop_everywhere(read_one);
     stop_everywhere(read_held);
+}
+
+/* ---- holds -------------------------------------------------------------------------------------- */
+
+static truce_tree *readers;
+static truce_tree_snapshot *held; /* NULL: it was too late */
+
+static void hold_second(truce_store *store)
+{
+    truce_tree_at second = {.version = 2, .hold = true};
+    bson_error_t error = {0};
+    truce_status status;
+
+    readers = rig_tree(store, NULL, 0);
+    status = truce_tree_open(readers, &second, &held, &error);
+    CHECK(!status || status == TRUCE_EXPIRED);
+}
+
+/* Before the collector's n-th call; true: there was one. */
+static bool hold_before(int call)
+{
+    truce_store *store = begin();
+    truce_tree *tree = rig_tree(store, NULL, 0);
+    struct rig_text seen = {{0}};
+    bson_error_t error = {0};
+    bool entered;
+
+    enter_at = call;
+    for (int i = 0; i < 3; i++)
+        rig_collect(tree, NULL);
+    entered = calls >= call;
+    inside = true;
+    if (held) {
+        CHECK_OK(truce_tree_find(held, NULL, NULL, rig_append, &seen, &error), error);
+        CHECK_TEXT("a=1 b=1 c=2", seen.text);
+    }
+    truce_tree_close(held);
+    truce_tree_free(readers);
+    readers = NULL;
+    held = NULL;
+    inside = false;
+    truce_tree_free(tree);
+    end(store);
+    return entered;
+}
+
+TEST(a_version_that_is_held_is_not_collected_whoever_was_at_work)
+{
+    int call = 1;
+
+    meanwhile = hold_second;
+    while (hold_before(call) && !test_failures() && call < 300)
+        call++;
+    if (test_failures())
+        fprintf(stderr, "    held before call %d\n", call);
+    meanwhile = collect_and_land;
+    CHECK_INT(call, >, 10);
 }
 
 /* ---- what lands twice --------------------------------------------------------------------------- */
