@@ -50,9 +50,10 @@ static bool read_subject(const struct cli *cli, enum sim_subject *subject)
     }
     *subject = SIM_SUBJECTS;
     if (of)
-        cli_usage(cli,
-                  "--of is commits, items, revisions, sets, queue, ledger or transfer, not \"%s\"",
-                  of);
+        cli_usage(
+            cli,
+            "--of is commits, items, revisions, sets, queue, ledger, transfer or tree, not \"%s\"",
+            of);
     return !of;
 }
 
@@ -111,7 +112,8 @@ const struct cli_command cli_simulate = {
         "strictly serializable; items are never absent, twice or half-changed for any reader; no\n"
         "edit of a revision is lost without a word; operations of a set count in their order,\n"
         "whenever they come; the effects of a job are there once, and those of a worker that lost\n"
-        "it not at all; the money of a ledger and of transfers is neither made nor lost; plain\n"
+        "it not at all; the money of a ledger and of transfers is neither made nor lost; a\n"
+        "version of a tree is seen whole; plain\n"
         "writers beside all of them are never overwritten without a word; and all is at rest in\n"
         "the end. A seed that fails is run again with less and less of\n"
         "it, and what is left is printed.",
@@ -119,8 +121,8 @@ const struct cli_command cli_simulate = {
                "truce simulate --seed 42",
     .options =
         (const struct cli_option[]){
-            {"of", 0, "WHAT", "commits, items, revisions, sets, queue, ledger, transfer (all)",
-             false},
+            {"of", 0, "WHAT",
+             "commits, items, revisions, sets, queue, ledger, transfer, tree (all)", false},
             {"seed", 0, "N", "the first seed (1); alone: only this one", false},
             {"count", 0, "N", "how many seeds, one after the other (10,000)", false},
             {"trace", 0, NULL, "print every call", false},

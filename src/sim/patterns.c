@@ -476,7 +476,8 @@ const struct sim_pattern *truce__sim_pattern(enum sim_subject subject)
         [SIM_SETS] = &truce__sim_set,
         [SIM_QUEUE] = &truce__sim_queue,
         [SIM_LEDGER] = &truce__sim_ledger,
-        [SIM_TRANSFER] = &truce__sim_transfer};
+        [SIM_TRANSFER] = &truce__sim_transfer,
+        [SIM_TREE] = &truce__sim_tree};
 
     return patterns[subject];
 }

@@ -68,6 +68,7 @@ struct run {
     struct sim_plain plain[SIM_DOCUMENTS];
     const char *plain_wrong;
     int64_t now_ms;
+    uint64_t ids;      /* that were drawn outside of clients */
     uint64_t changes;  /* writes that reached the store */
     bool free_running; /* no scheduling: setup and the end */
 };
@@ -105,6 +106,7 @@ extern const struct sim_pattern truce__sim_set;      /* sim_sets.c */
 extern const struct sim_pattern truce__sim_queue;    /* sim_queue.c */
 extern const struct sim_pattern truce__sim_ledger;   /* sim_ledger.c */
 extern const struct sim_pattern truce__sim_transfer; /* sim_transfer.c */
+extern const struct sim_pattern truce__sim_tree;     /* sim_tree.c */
 
 /* NULL for commits. */
 const struct sim_pattern *truce__sim_pattern(enum sim_subject subject);

@@ -132,7 +132,7 @@ struct made {
 };
 
 const char *const truce__sim_subjects[SIM_SUBJECTS] = {"commits", "items",  "revisions", "sets",
-                                                       "queue",   "ledger", "transfer"};
+                                                       "queue",   "ledger", "transfer",  "tree"};
 
 /* The clients call the pattern. */
 static void random_calls(struct random *random, struct made *made)

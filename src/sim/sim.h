@@ -51,6 +51,7 @@ enum sim_subject {
     SIM_QUEUE,
     SIM_LEDGER,
     SIM_TRANSFER,
+    SIM_TREE,
     SIM_SUBJECTS
 };
 

@@ -13,7 +13,7 @@
  *     items      the item B, and the document, which is no business of the calls
  *     revisions  the document: the version stays, and edits carry `p` as it was read
  *     sets       the document beside the lists
- *     queue, ledger, transfer: the document of the effects, the order, and the first account
+ *     queue, ledger, transfer, tree: the document of the effects, the order, the first account, the orders
  *
  * So `p % 100` is the number of plain writes that are in, and it is looked at after each write that reaches the
  * store. Less than there were: a call has overwritten what it did not see. Only a journal commit that is

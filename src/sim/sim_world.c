@@ -64,11 +64,13 @@ static int64_t monotonic_ns(void *arg)
 static uint64_t entropy(void *arg)
 {
     struct run *run = arg;
-    struct client *client = run->current ? run->current : &run->clients[SIM_CLIENTS - 1];
+    struct client *client = run->current;
+    /* before and after the clients a stream of its own: they begin theirs anew */
+    uint64_t number = client ? (uint64_t)client->number : SIM_CLIENTS;
+    uint64_t *ids = client ? &client->ids : &run->ids;
 
     /* the number far above the count: streams of two clients must not meet */
-    return truce__sim_mix(truce__sim_mix(((uint64_t)client->number + 1) << 40, ++client->ids),
-                          0x7472756365u);
+    return truce__sim_mix(truce__sim_mix((number + 1) << 40, ++*ids), 0x7472756365u);
 }
 
 static void sleep_ms(void *arg, int64_t duration_ms)

@@ -91,10 +91,20 @@ TEST(every_transfer_ends_as_it_was_told_in_random_runs)
     run_seeds(SIM_TRANSFER, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 300));
 }
 
+TEST(a_version_of_a_tree_is_seen_whole_in_the_first_seeds)
+{
+    run_seeds(SIM_TREE, 1, 300);
+}
+
+TEST(a_version_of_a_tree_is_seen_whole_in_random_runs)
+{
+    run_seeds(SIM_TREE, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 200));
+}
+
 TEST(one_seed_of_a_pattern_is_one_run)
 {
     for (uint64_t seed = 1; seed < 60; seed++) {
-        enum sim_subject subject = SIM_ITEMS + seed % 6;
+        enum sim_subject subject = SIM_ITEMS + seed % 7;
         struct sim_result a, b;
 
         truce__sim_seed(subject, seed, NULL, &a);
