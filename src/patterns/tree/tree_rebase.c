@@ -295,6 +295,8 @@ truce_status truce_tree_rebase(truce_tree_edit *edit, const truce_tree_rebase_op
     if (!status && options &&
         (options->prefer < TRUCE_TREE_ASK || options->prefer > TRUCE_TREE_THEIRS))
         status = truce__fail(TRUCE_INVALID, error, "there is no such preference");
+    if (!status && options)
+        status = truce__check_optional(options->rules, "rules", error);
     if (!status && options && options->rules)
         status = truce__merge_rules_new(options->rules, &rules, error);
     if (!status)
