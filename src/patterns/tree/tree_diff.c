@@ -10,7 +10,7 @@
 #include "query/incoming.h"
 #include "store/reserved.h"
 
-#define PORTION 500 /* items looked at at once */
+#define PORTION 50 /* items looked at at once, of any size */
 
 /* ---- which items ------------------------------------------------------------------------------- */
 

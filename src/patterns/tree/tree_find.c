@@ -176,6 +176,7 @@ static truce_status find_all(struct handing *handing, bson_error_t *error)
 struct candidates {
     struct handing *handing;
     uint32_t count;
+    size_t bytes; /* of the items */
     struct candidate {
         bson_t *keys; /* {_id, itemId} */
         bson_t *item; /* as it is shown; NULL: it is not in the version */
@@ -232,6 +233,15 @@ static void forget_items(struct candidates *candidates)
     }
 }
 
+static void forget_candidates(struct candidates *candidates)
+{
+    forget_items(candidates);
+    for (uint32_t i = 0; i < candidates->count; i++)
+        bson_destroy(candidates->all[i].keys);
+    candidates->count = 0;
+    candidates->bytes = 0;
+}
+
 static void append_ids(const struct candidates *candidates, bson_t *ids)
 {
     struct value before = truce__value_missing();
@@ -268,10 +278,7 @@ static truce_status hand_candidates(struct candidates *candidates, bson_error_t 
         if (!status && candidates->all[i].item)
             hand(candidates->handing, candidates->all[i].item);
     }
-    forget_items(candidates);
-    for (uint32_t i = 0; i < candidates->count; i++)
-        bson_destroy(candidates->all[i].keys);
-    candidates->count = 0;
+    forget_candidates(candidates);
     bson_destroy(&ids);
     return status;
 }
@@ -289,10 +296,14 @@ static truce_status gather(struct candidates *candidates, truce_cursor *cursor, 
         BSON_APPEND_VALUE(keys, "_id", &id);
         truce__value_append(keys, "itemId", 6, truce__tree_item_id(document));
         candidates->all[candidates->count++] = (struct candidate){.keys = keys};
-        if (candidates->count == CANDIDATES)
+        candidates->bytes += document->len;
+        if (candidates->count == CANDIDATES || candidates->bytes > TREE_BATCH_BYTES)
             status = hand_candidates(candidates, error);
     }
-    return status ? hand_candidates(candidates, NULL), status : hand_candidates(candidates, error);
+    if (!status)
+        status = hand_candidates(candidates, error);
+    forget_candidates(candidates);
+    return status;
 }
 
 static truce_status find_some(struct handing *handing, const bson_t *filter, const bson_t *sort,

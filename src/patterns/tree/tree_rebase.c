@@ -18,6 +18,7 @@ struct rebase {
     struct merge_rules *rules;
     uint32_t conflicts;
     uint32_t count;
+    size_t bytes; /* of what the edit wrote of them */
     struct own {
         bson_t *mine;          /* as the edit wrote it */
         bson_t *base, *theirs; /* NULL: it is not there */
@@ -202,6 +203,7 @@ static truce_status rebase_portion(struct rebase *rebase, bson_error_t *error)
     for (uint32_t i = 0; i < rebase->count; i++)
         bson_destroy(rebase->all[i].mine);
     rebase->count = 0;
+    rebase->bytes = 0;
     bson_destroy(&ids);
     return status;
 }
@@ -212,7 +214,10 @@ static truce_status take_own(const bson_t *document, void *arg, bson_error_t *er
     struct rebase *rebase = arg;
 
     rebase->all[rebase->count++] = (struct own){.mine = bson_copy(document)};
-    return rebase->count == PORTION ? rebase_portion(rebase, error) : TRUCE_OK;
+    rebase->bytes += document->len;
+    return rebase->count == PORTION || rebase->bytes > TREE_BATCH_BYTES
+               ? rebase_portion(rebase, error)
+               : TRUCE_OK;
 }
 
 /* ---- all of them ------------------------------------------------------------------------------- */
