@@ -35,6 +35,11 @@ struct truce_commit {
     bool settled; /* a write that waited for the disk came behind all that was read */
 };
 
+/* truce_transact; `waits` false: in no line, and nothing is read early. For a function that compares what it reads with
+ * what its caller read before: the longer it waits the surer that is another one, and the caller wants to know soon. */
+truce_status truce__transact(truce_store *store, truce_commit_function *function, void *arg,
+                             const truce_commit_options *options, bool waits, bson_error_t *error);
+
 /* A write of this try waits for the disk later, when others may have the turn. */
 static inline bool truce__commit_is_early(const truce_commit *commit)
 {

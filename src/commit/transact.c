@@ -158,8 +158,8 @@ static bool in_line(const truce_store *store)
     return !(store->capabilities & TRUCE_CAN_COMPARE) || store->capabilities & TRUCE_CAN_DURABLE;
 }
 
-truce_status truce_transact(truce_store *store, truce_commit_function *function, void *arg,
-                            const truce_commit_options *options, bson_error_t *error)
+truce_status truce__transact(truce_store *store, truce_commit_function *function, void *arg,
+                             const truce_commit_options *options, bool waits, bson_error_t *error)
 {
     uint32_t tries = options && options->tries_max ? options->tries_max : COMMIT_TRIES;
     truce_commit *commit = NULL;
@@ -168,8 +168,9 @@ truce_status truce_transact(truce_store *store, truce_commit_function *function,
 
     if (status)
         return status;
-    commit->turns = in_line(store) ? truce__memo_turns(store) : NULL;
-    commit->worker.early = (store->capabilities & TRUCE_CAN_KEEP_ORDER) && !commit->options.relaxed;
+    commit->turns = waits && in_line(store) ? truce__memo_turns(store) : NULL;
+    commit->worker.early =
+        waits && (store->capabilities & TRUCE_CAN_KEEP_ORDER) && !commit->options.relaxed;
     if (commit->options.key)
         status = truce__commit_key_holder(commit, &why);
     if (!commit->options.key || status == TRUCE_NOT_FOUND)
@@ -181,4 +182,10 @@ truce_status truce_transact(truce_store *store, truce_commit_function *function,
     if (status && error)
         *error = why;
     return status;
+}
+
+truce_status truce_transact(truce_store *store, truce_commit_function *function, void *arg,
+                            const truce_commit_options *options, bson_error_t *error)
+{
+    return truce__transact(store, function, arg, options, true, error);
 }

@@ -38,6 +38,7 @@
 #include "base/deadline.h"
 #include "base/limits.h"
 #include "bson/number.h"
+#include "commit/commit.h"
 #include "query/incoming.h"
 
 /* ---- results ---------------------------------------------------------------------------------- */
@@ -122,7 +123,7 @@ truce_status truce__revision_run(truce_revision *revision, truce_commit *commit,
         return TRUCE_INVALID;
     }
     return commit ? function(commit, arg, error)
-                  : truce_transact(revision->store, function, arg, &options, error);
+                  : truce__transact(revision->store, function, arg, &options, false, error);
 }
 
 truce_status truce__revision_write(truce_revision *revision, truce_commit *commit,
