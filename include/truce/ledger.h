@@ -218,6 +218,24 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_pending(truce_ledger *ledger, const char *account,
                      truce_ledger_document_function *function, void *arg, bson_error_t *error);
 
+/* All that is said has to be met. */
+typedef struct truce_ledger_search {
+    const bson_t *
+        meta; /* a filter for fields of the metadata: {order: 17, "shop.town": "Bonn"}; operators stand inside
+                         * of fields ({till: {$gt: 5}}). NULL: any */
+    const char *account;        /* with a change of that account; NULL: any */
+    int64_t from_ms, before_ms; /* booked from then on, and before then; 0: always */
+    int64_t limit;              /* so many; 0: all */
+    uint64_t reserved[4];       /* zeros */
+} truce_ledger_search;
+
+/* The transactions that meet it, as they are stored, in the order of booking. Metadata that is searched often wants an index
+ * ({"meta.order": 1}: truce_index_create). INVALID: an operator instead of a field. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_find(truce_ledger *ledger,
+                                                           const truce_ledger_search *search,
+                                                           truce_ledger_document_function *function,
+                                                           void *arg, bson_error_t *error);
+
 /* Every transaction of one consistent cut (as truce_ledger_balances has it), as it is stored, once: in the order of booking,
  * and each behind all that stands before it on its accounts. So whoever posts them in this order has the same book. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_walk(truce_ledger *ledger,

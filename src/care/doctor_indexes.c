@@ -71,6 +71,12 @@ static void judge_own(struct doctor *doctor, const char *collection, const struc
                            seen->name);
 }
 
+/* A ledger's collection has no documents without what its index is over. */
+static bool is_of_ledger(const struct seen *seen)
+{
+    return !strcmp(seen->name, "changes.account_1_changes.seqId_1");
+}
+
 void truce__doctor_indexes(struct doctor *doctor, const char *collection, const bson_t *indexes)
 {
     bool commits = !strcmp(collection, COMMITS), keyed = false;
@@ -83,7 +89,8 @@ void truce__doctor_indexes(struct doctor *doctor, const char *collection, const 
             judge_own(doctor, collection, &seen);
             keyed = keyed || (!strcmp(seen.first, "key") && seen.single && seen.unique &&
                               (seen.sparse || seen.partial));
-            if (seen.unique && !seen.sparse && !seen.partial && strcmp(seen.first, "_id") != 0)
+            if (seen.unique && !seen.sparse && !seen.partial && strcmp(seen.first, "_id") != 0 &&
+                !is_of_ledger(&seen))
                 truce__doctor_tell(doctor, DOCTOR_NOTE, "unique-index", collection,
                                    "make it sparse or partial if commits guard that documents of "
                                    "this collection are missing",

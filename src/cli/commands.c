@@ -47,6 +47,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_ledger_statement,
     &cli_ledger_accounts,
     &cli_ledger_pending,
+    &cli_ledger_search,
     &cli_ledger_verify,
     &cli_ledger_report,
     &cli_ledger_seal,

@@ -84,6 +84,7 @@ extern const struct cli_command cli_ledger_balance;
 extern const struct cli_command cli_ledger_statement;
 extern const struct cli_command cli_ledger_accounts;
 extern const struct cli_command cli_ledger_pending;
+extern const struct cli_command cli_ledger_search;
 extern const struct cli_command cli_ledger_verify;
 extern const struct cli_command cli_ledger_report;
 extern const struct cli_command cli_ledger_seal;

@@ -235,66 +235,143 @@ out:
     return code;
 }
 
-#define ALSO_MAX (LEDGER_ENTRIES_MAX - 2)
+/* ---- entries of the command line ------------------------------------------------------------ */
 
-/* ACCOUNT=AMOUNT: what goes from the first account to this one, too. The name is copied. */
-static int read_also(const struct cli *cli, const char *text, int digits, truce_ledger_entry *entry)
+struct entries {
+    truce_ledger_entry *entries; /* LEDGER_ENTRIES_MAX; names are owned */
+    uint32_t count;
+};
+
+static int add_entry(const struct cli *cli, struct entries *entries, const char *account,
+                     size_t length, int64_t value)
 {
-    const char *equals = strrchr(text, '=');
-    bson_error_t error;
-    truce_status status;
-
-    if (!equals || equals == text)
-        return cli_usage(cli, "--also: \"%s\" is not ACCOUNT=AMOUNT", text);
-    status = truce_ledger_read(equals + 1, digits, &entry->value, &error);
-    if (status)
-        return cli_error(cli, "--also", status, &error);
-    if (entry->value <= 0)
-        return cli_usage(cli, "--also: the amount is more than 0: it goes from the first account");
-    entry->account = bson_strndup(text, (size_t)(equals - text));
+    if (entries->count == LEDGER_ENTRIES_MAX)
+        return cli_usage(cli, "a transaction has at most %d entries", LEDGER_ENTRIES_MAX);
+    entries->entries[entries->count++] =
+        (truce_ledger_entry){.account = bson_strndup(account, length), .value = value};
     return CLI_DONE;
 }
 
-/* The first entry is what all others take. */
-static int read_entries(const struct cli *cli, truce_ledger *ledger,
-                        truce_ledger_transaction *transaction, truce_ledger_entry *entries)
+static void release_entries(struct entries *entries)
+{
+    for (uint32_t i = 0; i < entries->count; i++)
+        bson_free((char *)entries->entries[i].account);
+    bson_free(entries->entries);
+}
+
+/* ACCOUNT=AMOUNT of an option. *length: of the account's name. */
+static int split_entry(const struct cli *cli, const char *option, const char *text, size_t *length)
+{
+    const char *equals = strrchr(text, '=');
+
+    if (!equals || equals == text)
+        return cli_usage(cli, "--%s: \"%s\" is not ACCOUNT=AMOUNT", option, text);
+    *length = (size_t)(equals - text);
+    return CLI_DONE;
+}
+
+static int read_amount(const struct cli *cli, const char *what, const char *text, int digits,
+                       int64_t *value)
 {
     bson_error_t error;
-    int digits, code = cli_ledger_digits(cli, ledger, cli->arguments[1], &digits);
+    truce_status status = truce_ledger_read(text, digits, value, &error);
 
-    entries[0].account = cli->arguments[1];
-    entries[1].account = cli->arguments[2];
-    transaction->entries = entries;
-    transaction->count = 2;
-    if (!code) {
-        truce_status status =
-            truce_ledger_read(cli->arguments[3], digits, &entries[1].value, &error);
+    return status ? cli_error(cli, what, status, &error) : CLI_DONE;
+}
 
-        code = status ? cli_error(cli, "AMOUNT", status, &error) : CLI_DONE;
-    }
-    if (!code && entries[1].value <= 0)
+/* What goes from the first account to this one, too. */
+static int read_also(const struct cli *cli, const char *text, int digits, struct entries *entries)
+{
+    int64_t value = 0;
+    size_t length = 0;
+    int code = split_entry(cli, "also", text, &length);
+
+    if (!code)
+        code = read_amount(cli, "--also", text + length + 1, digits, &value);
+    if (!code && value <= 0)
+        return cli_usage(cli, "--also: the amount is more than 0: it goes from the first account");
+    return code ? code : add_entry(cli, entries, text, length, value);
+}
+
+/* FROM TO AMOUNT and --also: the first entry is what all others take. */
+static int read_payment(const struct cli *cli, truce_ledger *ledger, struct entries *entries)
+{
+    const char *from = cli->arguments[1], *to = cli->arguments[2];
+    int64_t value = 0;
+    int digits, code = cli_ledger_digits(cli, ledger, from, &digits);
+
+    if (!code)
+        code = read_amount(cli, "AMOUNT", cli->arguments[3], digits, &value);
+    if (!code && value <= 0)
         code =
             cli_usage(cli, "AMOUNT is more than 0: it goes from the first account to the second");
-    for (int i = 0; !code && cli_texts(cli, "also", i); i++) {
-        if (i == ALSO_MAX)
-            return cli_usage(cli, "--also: at most %d", ALSO_MAX);
-        code = read_also(cli, cli_texts(cli, "also", i), digits, &entries[transaction->count]);
-        transaction->count += !code;
-    }
-    for (uint32_t i = 1; !code && i < transaction->count; i++) {
-        if (__builtin_sub_overflow(entries[0].value, entries[i].value, &entries[0].value))
+    if (!code)
+        code = add_entry(cli, entries, from, strlen(from), 0);
+    if (!code)
+        code = add_entry(cli, entries, to, strlen(to), value);
+    for (int i = 0; !code && cli_texts(cli, "also", i); i++)
+        code = read_also(cli, cli_texts(cli, "also", i), digits, entries);
+    for (uint32_t i = 1; !code && i < entries->count; i++) {
+        if (__builtin_sub_overflow(entries->entries[0].value, entries->entries[i].value,
+                                   &entries->entries[0].value))
             code = cli_usage(cli, "the amounts together do not fit into 64 bits");
     }
     return code;
 }
 
+/* --entry, in the currency of its account. */
+static int read_entry(const struct cli *cli, truce_ledger *ledger, const char *text,
+                      struct entries *entries)
+{
+    int64_t value = 0;
+    size_t length = 0;
+    int digits, code = split_entry(cli, "entry", text, &length);
+    char *account;
+
+    if (code)
+        return code;
+    account = bson_strndup(text, length);
+    code = cli_ledger_digits(cli, ledger, account, &digits);
+    bson_free(account);
+    if (!code)
+        code = read_amount(cli, "--entry", text + length + 1, digits, &value);
+    return code ? code : add_entry(cli, entries, text, length, value);
+}
+
+static int read_entries(const struct cli *cli, truce_ledger *ledger, struct entries *entries)
+{
+    int code = CLI_DONE;
+
+    entries->entries = bson_malloc0(LEDGER_ENTRIES_MAX * sizeof *entries->entries);
+    for (int i = 0; !code && cli_texts(cli, "entry", i); i++)
+        code = read_entry(cli, ledger, cli_texts(cli, "entry", i), entries);
+    return code;
+}
+
+/* ---- post ----------------------------------------------------------------------------------- */
+
+static int read_post(const struct cli *cli, truce_ledger *ledger, struct entries *entries)
+{
+    bool listed = cli_texts(cli, "entry", 0);
+    int code;
+
+    if (cli->count != (listed ? 1 : 4))
+        return cli_usage(cli, "say FROM TO AMOUNT, or --entry ACCOUNT=AMOUNT for every entry");
+    if (listed && cli_texts(cli, "also", 0))
+        return cli_usage(cli, "--also goes with FROM TO AMOUNT, and not with --entry");
+    code = read_entries(cli, ledger, entries);
+    return code || listed ? code : read_payment(cli, ledger, entries);
+}
+
 static int run_post(struct cli *cli)
 {
     truce_ledger *ledger = cli_ledger_new(cli);
-    truce_ledger_entry *entries = bson_malloc0(LEDGER_ENTRIES_MAX * sizeof *entries);
+    struct entries entries = {0};
     truce_ledger_transaction transaction = {0};
-    int code = read_entries(cli, ledger, &transaction, entries);
+    int code = read_post(cli, ledger, &entries);
 
+    transaction.entries = entries.entries;
+    transaction.count = entries.count;
     if (!code && !cli_ledger_date(cli, "expires", &transaction.expires_ms))
         code = CLI_USAGE;
     if (!code) {
@@ -302,9 +379,7 @@ static int run_post(struct cli *cli)
             transaction.kind = TRUCE_LEDGER_PENDING;
         code = post(cli, ledger, &transaction);
     }
-    for (uint32_t i = 2; i < transaction.count; i++)
-        bson_free((char *)entries[i].account);
-    bson_free(entries);
+    release_entries(&entries);
     truce_ledger_free(ledger);
     return code;
 }
@@ -325,24 +400,30 @@ static int run_post(struct cli *cli)
 const struct cli_command cli_ledger_post = {
     .noun = "ledger",
     .verb = "post",
-    .arguments = "LEDGER FROM TO AMOUNT",
+    .arguments = "LEDGER [FROM] [TO] [AMOUNT]",
     .summary = "move an amount from one account to another, once",
     .help =
         "Sent again with the same --id it says \"exists\", and nothing happens; the same id with\n"
         "other content is refused. With --pending the amount is only reserved: settle it or void\n"
-        "it, or it is free again at --expires. What has several payers is imported (ledger import).",
+        "it, or it is free again at --expires.\n"
+        "\n"
+        "What has several payers, or several currencies, is said by its entries instead of FROM,\n"
+        "TO and AMOUNT: --entry ada=-5.00 --entry ben=-5.00 --entry shop=10.00. They sum to zero\n"
+        "in each currency.",
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book external:bank --currency EUR\n"
                "truce ledger open book customers:ada --currency EUR --min 0\n"
                "truce ledger post book external:bank customers:ada 20.00 --id 'payment 1'",
-    .options = (const struct cli_option[]){ID_OPTION,
-                                           META_OPTION,
-                                           DATE_OPTION,
-                                           {"also", 0, "ACCOUNT=AMOUNT",
-                                            "goes from the first account to this one, too", true},
-                                           {"pending", 'p', NULL, "reserve it only", false},
-                                           {"expires", 0, "DATE", "when it is free again", false},
-                                           {0}},
+    .options =
+        (const struct cli_option[]){
+            ID_OPTION,
+            META_OPTION,
+            DATE_OPTION,
+            {"also", 0, "ACCOUNT=AMOUNT", "goes from the first account to this one, too", true},
+            {"entry", 0, "ACCOUNT=AMOUNT", "an entry; below 0: what the account pays", true},
+            {"pending", 'p', NULL, "reserve it only", false},
+            {"expires", 0, "DATE", "when it is free again", false},
+            {0}},
     .store = CLI_STORE_CHANGE,
     .run = run_post,
 };
@@ -351,9 +432,17 @@ static int resolve(struct cli *cli, truce_ledger_kind kind)
 {
     truce_ledger *ledger = cli_ledger_new(cli);
     bson_value_t of = truce_id_utf8(cli->arguments[1]);
+    struct entries entries = {0};
     truce_ledger_transaction transaction = {.kind = kind, .of = &of};
-    int code = post(cli, ledger, &transaction);
+    int code = CLI_DONE;
 
+    if (kind != TRUCE_LEDGER_VOID)
+        code = read_entries(cli, ledger, &entries);
+    transaction.entries = entries.entries;
+    transaction.count = entries.count;
+    if (!code)
+        code = post(cli, ledger, &transaction);
+    release_entries(&entries);
     truce_ledger_free(ledger);
     return code;
 }
@@ -373,7 +462,13 @@ static int run_reverse(struct cli *cli)
     return resolve(cli, TRUCE_LEDGER_REVERSE);
 }
 
-static const struct cli_option resolve_options[] = {ID_OPTION, META_OPTION, DATE_OPTION, {0}};
+static const struct cli_option void_options[] = {ID_OPTION, META_OPTION, DATE_OPTION, {0}};
+static const struct cli_option resolve_options[] = {
+    ID_OPTION,
+    META_OPTION,
+    DATE_OPTION,
+    {"entry", 0, "ACCOUNT=AMOUNT", "a part of it: this much of that account", true},
+    {0}};
 
 #define EXAMPLE_PENDING                                                                            \
     "truce ledger currency book EUR 2\n"                                                           \
@@ -386,6 +481,9 @@ const struct cli_command cli_ledger_settle = {
     .verb = "settle",
     .arguments = "LEDGER TRANSACTION",
     .summary = "post a pending transaction",
+    .help =
+        "Whole, or with --entry a part of it: the amounts that are posted, below 0 what an account\n"
+        "pays (--entry ada=-5.00 --entry shop=5.00). The rest is free again.",
     .example = EXAMPLE_PENDING "truce ledger settle book 'payment 1' --id 'payment 1 came'",
     .options = resolve_options,
     .store = CLI_STORE_CHANGE,
@@ -398,7 +496,7 @@ const struct cli_command cli_ledger_void = {
     .arguments = "LEDGER TRANSACTION",
     .summary = "give a pending transaction up",
     .example = EXAMPLE_PENDING "truce ledger void book 'payment 1' --id 'payment 1 failed'",
-    .options = resolve_options,
+    .options = void_options,
     .store = CLI_STORE_CHANGE,
     .run = run_void,
 };
@@ -408,6 +506,9 @@ const struct cli_command cli_ledger_reverse = {
     .verb = "reverse",
     .arguments = "LEDGER TRANSACTION",
     .summary = "post the opposite of a transaction, once",
+    .help =
+        "Whole, or with --entry a part of it: the amounts that are posted, below 0 what an account\n"
+        "gives back (--entry shop=-5.00 --entry ada=5.00).",
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book external:bank --currency EUR\n"
                "truce ledger open book customers:ada --currency EUR --min 0\n"

@@ -75,6 +75,78 @@ TEST(an_amount_is_split_over_several_accounts_in_one_transaction)
     ANSWERS(0, "88.55 EUR\n", NULL, "balance", "book", "people:ada");
 }
 
+TEST(several_payers_and_currencies_are_said_by_their_entries)
+{
+    begin();
+    ANSWERS(0, "", NULL, "currency", "book", "JPY", "0");
+    ANSWERS(0, "", NULL, "open", "book", "shop", "--currency", "EUR", "--min", "0");
+    ANSWERS(0, "", NULL, "open", "book", "yen", "--currency", "JPY");
+    ANSWERS(0, "", NULL, "open", "book", "yen:bank", "--currency", "JPY");
+    for (int i = 0; i < 2; i++)
+        ANSWERS(0, i ? "exists\n" : "posted\n", NULL, "post", "book", "--entry", "people:ada=-10",
+                "--entry", "bank=-0.5", "--entry", "shop=10.50", "--entry", "yen=-7", "--entry",
+                "yen:bank=7", "--id", "2");
+    ANSWERS(1, "", "other content", "post", "book", "--entry", "people:ada=-10", "--entry",
+            "bank=10", "--id", "2");
+    ANSWERS(0, "10.50 EUR\n", NULL, "balance", "book", "shop");
+    ANSWERS(0, "-7 JPY\n", NULL, "balance", "book", "yen");
+    ANSWERS(2, "", "its amounts in EUR sum to -0.50, and not to zero", "post", "book", "--entry",
+            "people:ada=-1", "--entry", "shop=0.5", "--id", "3");
+    ANSWERS(2, "", "is no amount", "post", "book", "--entry", "yen=-0.5", "--entry", "yen:bank=0.5",
+            "--id", "3");
+    ANSWERS(2, "", "is not ACCOUNT=AMOUNT", "post", "book", "--entry", "=1", "--id", "3");
+    ANSWERS(1, "", "no account nobody", "post", "book", "--entry", "nobody=1", "--id", "3");
+    ANSWERS(2, "", "an entry's value is not 0", "post", "book", "--entry", "shop=0", "--id", "3");
+    ANSWERS(2, "", "say FROM TO AMOUNT, or --entry", "post", "book", "--id", "3");
+    ANSWERS(2, "", "say FROM TO AMOUNT, or --entry", "post", "book", "shop", "bank", "--id", "3");
+    ANSWERS(2, "", "say FROM TO AMOUNT, or --entry", "post", "book", "shop", "bank", "1", "--entry",
+            "shop=1", "--id", "3");
+    ANSWERS(2, "", "--also goes with", "post", "book", "--entry", "shop=1", "--also", "bank=1",
+            "--id", "3");
+}
+
+TEST(a_part_is_settled_or_reversed_by_its_entries)
+{
+    begin();
+    ANSWERS(0, "posted\n", NULL, "post", "book", "people:ada", "bank", "40", "--id", "p",
+            "--pending");
+    ANSWERS(2, "", "is no part", "settle", "book", "p", "--entry", "people:ada=-41", "--entry",
+            "bank=41", "--id", "s");
+    ANSWERS(0, "posted\n", NULL, "settle", "book", "p", "--entry", "people:ada=-15", "--entry",
+            "bank=15", "--id", "s");
+    ANSWERS(0, "85.50 EUR\n", NULL, "balance", "book", "people:ada");
+    ANSWERS(0, "posted\n", NULL, "reverse", "book", "s", "--entry", "people:ada=5", "--entry",
+            "bank=-5", "--id", "r");
+    ANSWERS(0, "90.50 EUR\n", NULL, "balance", "book", "people:ada");
+    ANSWERS(1, "", "before, by \"r\"", "reverse", "book", "s", "--id", "r2");
+}
+
+TEST(transactions_are_searched_by_their_metadata)
+{
+    begin();
+    ANSWERS(0, "posted\n", NULL, "post", "book", "bank", "people:ada", "1", "--id", "2", "--meta",
+            "{order: 17, shop: {town: 'Bonn'}}");
+    ANSWERS(0, "posted\n", NULL, "post", "book", "bank", "people:ada", "2", "--id", "3", "--meta",
+            "{order: 18}", "--effective", "2024-01-31");
+    ANSWERS(0, NULL, NULL, "search", "book", "{order: 18}", "--json");
+    CHECK(strstr(command_run(TRUCE_CLI, store, NULL, "ledger", "search", "book", "{order: 18}",
+                             "--json", NULL)
+                     ->out,
+                 "\"effective\": {\"$date\": \"2024-01-31T00:00:00Z\"}, \"kind\": \"transfer\", "
+                 "\"entries\": [{\"account\": \"bank\", \"amount\": \"-2.00\", \"currency\": "
+                 "\"EUR\"}, {\"account\": \"people:ada\", \"amount\": \"2.00\", \"currency\": "
+                 "\"EUR\"}], \"meta\": {\"order\": 18}}\n"));
+    CHECK(strstr(command_run(TRUCE_CLI, store, NULL, "ledger", "search", "book",
+                             "{'shop.town': 'Bonn'}", NULL)
+                     ->out,
+                 "[\"bank -1.00 EUR\", \"people:ada 1.00 EUR\"]"));
+    ANSWERS(0, "", NULL, "search", "book", "{order: 19}");
+    ANSWERS(0, "", NULL, "search", "book", "--before", "2020-01-01", "--account", "bank");
+    ANSWERS(2, "", "is searched by its fields", "search", "book", "{$or: []}");
+    ANSWERS(2, "", "META is not", "search", "book", "{order");
+    ANSWERS(2, "", "is no date", "search", "book", "--from", "soon");
+}
+
 TEST(a_pending_amount_is_listed_until_it_is_settled)
 {
     begin();
@@ -100,6 +172,12 @@ TEST(a_book_is_proved_and_compared_with_a_seal)
     ANSWERS(0, "posted\n", NULL, "post", "book", "people:ada", "bank", "1", "--id", "2");
     ANSWERS(0, "6 entries of 2 accounts, 0 findings\n", NULL, "verify", "book", "--seal", seal);
     bson_free(seal);
+}
+
+TEST(a_doctor_finds_nothing_wrong_with_a_ledger)
+{
+    begin();
+    CHECK(!strstr(command_run(TRUCE_CLI, store, NULL, "doctor", "--json", NULL)->out, "index"));
 }
 
 TEST(the_demonstration_loses_no_money_with_truce)

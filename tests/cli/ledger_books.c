@@ -1,5 +1,7 @@
 /* Books as files: what is exported comes back the same, hledger agrees on every balance, and what is wrong books nothing. */
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/random.h"
@@ -381,6 +383,82 @@ TEST(what_a_rule_forbids_is_told_by_its_line_and_left_out)
     CHECK(strstr(c->err, "line 5: account a: what is available would be -1.00 EUR"));
     CHECK_INT(book_balance(ledger, "a").balance, ==, 0);
     BOOK_CHECK(ledger);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}
+
+/* ---- killed in its midst -------------------------------------------------------------------- */
+
+#define KILLED_TRANSACTIONS 2996 /* whole rounds of 14 */
+
+/* Some are pending and settled five lines on, some are reversed there. *total: what `c` has in the end. */
+static char *many_transactions(int64_t *total)
+{
+    struct buffer text = {0};
+    char line[300];
+
+    *total = 0;
+    for (int i = 0; i < KILLED_TRANSACTIONS; i++) {
+        bool settles = i % 14 == 6, reverses = i % 14 == 13;
+
+        if (settles || reverses)
+            snprintf(line, sizeof line, "{\"id\": %d, \"kind\": \"%s\", \"of\": %d}\n", i,
+                     settles ? "settle" : "reverse", i - 5);
+        else
+            snprintf(line, sizeof line,
+                     "{\"id\": %d, \"kind\": \"%s\", \"entries\": [{\"account\": \"a%d\", "
+                     "\"amount\": \"-1.25\"}, {\"account\": \"c\", \"amount\": \"1.25\"}]}\n",
+                     i, i % 14 == 1 ? "pending" : "transfer", i % 5);
+        truce__buffer_append(&text, line, strlen(line));
+        *total += reverses ? -125 : i % 14 == 1 ? 0 : 125;
+    }
+    truce__buffer_append_byte(&text, 0);
+    return (char *)text.bytes;
+}
+
+/* Later each time, so that all moments come, from the start to the last transaction. */
+static void kill_an_import(const char *to, int cycle)
+{
+    pid_t pid = command_start(TRUCE_CLI, to, "ledger", "import", "tx", path, NULL);
+    int how;
+
+    usleep((useconds_t)(15000 + 25000 * cycle));
+    kill(pid, SIGKILL);
+    CHECK(waitpid(pid, &how, 0) == pid);
+}
+
+TEST(an_import_that_is_killed_and_run_again_books_each_transaction_once)
+{
+    truce_store *store = begin("killed");
+    truce_ledger *ledger = book_ledger(store);
+    bson_error_t error = {0};
+    int64_t total, there = 0;
+    char to[400], name[8], *text = many_transactions(&total);
+    const struct command *c;
+
+    snprintf(to, sizeof to, "%s", uri);
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof name, "a%d", i);
+        CHECK_OK(book_open(ledger, name, INT64_MIN, &error), error);
+    }
+    CHECK_OK(book_open(ledger, "c", INT64_MIN, &error), error);
+    write_file("killed.ndjson", text);
+    for (int i = 0; i < (int)test_scale("TRUCE_LEDGER_IMPORT_KILLS", 8); i++) {
+        int64_t before = there;
+
+        kill_an_import(to, i % 100);
+        there = book_count(store, "{'kind': {'$ne': 'open'}}");
+        CHECK_INT(there, >=, before);
+        BOOK_CHECK(ledger);
+    }
+    c = command_run(TRUCE_CLI, to, NULL, "ledger", "import", "tx", path, NULL);
+    CHECK_INT(c->code, ==, 0);
+    CHECK(strstr(c->out, "refused 0"));
+    CHECK_INT(book_count(store, "{'kind': {'$ne': 'open'}}"), ==, KILLED_TRANSACTIONS);
+    CHECK_INT(book_balance(ledger, "c").balance, ==, total);
+    CHECK_INT(book_balance(ledger, "c").in, ==, 0);
+    BOOK_CHECK(ledger);
+    bson_free(text);
     truce_ledger_free(ledger);
     truce_store_close(store);
 }

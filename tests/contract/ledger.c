@@ -59,7 +59,7 @@ static void refuse(truce_store *store, const struct setting *setting)
         {TRUCE_INVALID,
          {{"people:a", -5, NULL}, {"people:b", 4, NULL}},
          2,
-         "sum to zero, but to -1"},
+         "its amounts in EUR sum to -0.01, and not to zero"},
         {TRUCE_INVALID, {{"people:a", -5, NULL}, {"usd", 5, NULL}}, 2, "does not balance"},
         {TRUCE_INVALID, {{"people:a", 0, NULL}}, 1, "not 0"},
         {TRUCE_INVALID, {{"people::a", -5, NULL}, {"people:b", 5, NULL}}, 2, "is empty"},

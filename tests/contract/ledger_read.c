@@ -292,6 +292,81 @@ TEST(a_walk_tells_each_transaction_behind_what_it_stands_on)
     everywhere(walks);
 }
 
+/* ---- search --------------------------------------------------------------------------------- */
+
+static void post_with(truce_ledger *ledger, const char *id, const char *to, const char *meta)
+{
+    bson_value_t name = text_id(id);
+    truce_ledger_entry entries[] = {{"bank", -5, NULL}, {to, 5, NULL}};
+    bson_t *document = test_bson(meta);
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_ledger_post(ledger, NULL,
+                               &(truce_ledger_transaction){
+                                   .id = &name, .entries = entries, .count = 2, .meta = document},
+                               NULL, &error),
+             error);
+    bson_destroy(document);
+}
+
+static void check_found(truce_ledger *ledger, const char *meta, const char *account, int64_t limit,
+                        const char *ids, int line)
+{
+    bson_t *filter = meta ? test_bson(meta) : NULL;
+    truce_ledger_search search = {.meta = filter, .account = account, .limit = limit};
+    struct walked walked = {.count = 0};
+    bson_error_t error = {0};
+    char found[200] = "";
+
+    CHECK_OK(truce_ledger_find(ledger, &search, keep_id, &walked, &error), error);
+    for (int i = 0; i < walked.count; i++)
+        snprintf(found + strlen(found), sizeof found - strlen(found), "%s ", walked.ids[i]);
+    test_check_text(ids, found, __FILE__, line);
+    if (filter)
+        bson_destroy(filter);
+}
+#define FOUND(meta, account, limit, ids) check_found(ledger, meta, account, limit, ids, __LINE__)
+
+static void searches(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *ledger = begin(store);
+    bson_t *wrong = test_bson("{'$or': [{'order': 1}]}");
+    truce_ledger_search later = {.from_ms = book_balance(ledger, "bank").booked_ms + 3600000},
+                        before = {.before_ms = later.from_ms},
+                        many[] = {{.meta = wrong}, {.limit = -1}, {.account = ""}};
+    struct walked walked = {.count = 0};
+    bson_error_t error = {0};
+
+    (void)setting;
+    post_with(ledger, "t1", "people:a", "{'order': 1, 'shop': {'town': 'Bonn'}}");
+    post_with(ledger, "t2", "people:b", "{'order': 2, 'tags': ['x', 'y']}");
+    post_with(ledger, "t3", "people:a", "{'order': 3, 'shop': {'town': 'Ulm'}}");
+    FOUND(NULL, NULL, 0, "seed t1 t2 t3 ");
+    FOUND("{'order': 2}", NULL, 0, "t2 ");
+    FOUND("{'order': {'$gte': 2}}", NULL, 0, "t2 t3 ");
+    FOUND("{'order': {'$gte': 1}}", NULL, 2, "t1 t2 ");
+    FOUND("{'order': {'$gte': 1}, 'shop.town': {'$exists': true}}", NULL, 0, "t1 t3 ");
+    FOUND("{'shop': {'town': 'Bonn'}}", NULL, 0, "t1 ");
+    FOUND("{'tags': 'y'}", NULL, 0, "t2 ");
+    FOUND("{'town': 'Bonn'}", NULL, 0, "");
+    FOUND("{}", "people:b", 0, "t2 ");
+    FOUND(NULL, "people", 0, "");
+    CHECK_OK(truce_ledger_find(ledger, &later, keep_id, &walked, &error), error);
+    CHECK_INT(walked.count, ==, 0);
+    CHECK_OK(truce_ledger_find(ledger, &before, keep_id, &walked, &error), error);
+    CHECK_INT(walked.count, ==, 4);
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++)
+        CHECK_STATUS(TRUCE_INVALID, truce_ledger_find(ledger, &many[i], keep_id, &walked, &error),
+                     error);
+    bson_destroy(wrong);
+    truce_ledger_free(ledger);
+}
+
+TEST(transactions_are_found_by_their_metadata)
+{
+    everywhere(searches);
+}
+
 /* The second one stands in front of the first in the store. */
 static void out_of_order(truce_store *store, const struct setting *setting)
 {

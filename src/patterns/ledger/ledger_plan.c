@@ -201,6 +201,22 @@ static truce_status judge_limits(const struct draft *draft, const struct ledger_
     return TRUCE_OK;
 }
 
+static truce_status refuse_sum(const struct draft *draft, const char *currency, __int128 sum,
+                               bson_error_t *error)
+{
+    char text[TRUCE_LEDGER_AMOUNT] = "more than 64 bits hold";
+    int digits = 0;
+
+    if (truce_ledger_digits(draft->plan->ledger, currency, &digits, NULL))
+        digits = 0;
+    if (sum >= INT64_MIN && sum <= INT64_MAX)
+        truce_ledger_show((int64_t)sum, digits, text);
+    return truce__fail(TRUCE_INVALID, error,
+                       "the transaction does not balance: its amounts in %s sum to %s, and not to "
+                       "zero",
+                       currency, text);
+}
+
 static truce_status judge_balance(const struct draft *draft, bson_error_t *error)
 {
     for (uint32_t i = 0; i < draft->count; i++) {
@@ -218,10 +234,7 @@ static truce_status judge_balance(const struct draft *draft, bson_error_t *error
                 sum += draft->planned[j].change.value;
         }
         if (sum)
-            return truce__fail(TRUCE_INVALID, error,
-                               "the transaction does not balance: its values in %s do not sum to "
-                               "zero, but to %lld",
-                               currency, (long long)sum);
+            return refuse_sum(draft, currency, sum, error);
     }
     return TRUCE_OK;
 }

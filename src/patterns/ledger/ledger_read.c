@@ -13,6 +13,7 @@
 #include "base/field.h"
 #include "base/room.h"
 #include "patterns/ledger/ledger.h"
+#include "query/incoming.h"
 
 /* ---- a number by a time --------------------------------------------------------------------- */
 
@@ -323,6 +324,92 @@ truce_status truce_ledger_pending(truce_ledger *ledger, const char *account,
             status = TRUCE_OK;
         }
     }
+    truce__ledger_documents_release(&found);
+    bson_destroy(sort);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* ---- search --------------------------------------------------------------------------------- */
+
+static truce_status filter_meta(const bson_t *meta, bson_t *filter, bson_error_t *error)
+{
+    truce_status status = truce__document_check(meta, "meta", error);
+    bson_iter_t iter;
+
+    if (status)
+        return status;
+    (void)!bson_iter_init(&iter, meta);
+    while (bson_iter_next(&iter)) {
+        const char *field = bson_iter_key(&iter);
+        char *path;
+
+        if (!*field || *field == '$')
+            return truce__fail(TRUCE_INVALID, error,
+                               "metadata is searched by its fields, and \"%.60s\" is none", field);
+        path = bson_strdup_printf("meta.%s", field);
+        bson_append_iter(filter, path, -1, &iter);
+        bson_free(path);
+    }
+    return TRUCE_OK;
+}
+
+static void filter_booked(const truce_ledger_search *search, bson_t *filter)
+{
+    bson_t range;
+
+    if (!search->from_ms && !search->before_ms)
+        return;
+    bson_append_document_begin(filter, "ts", 2, &range);
+    if (search->from_ms)
+        BSON_APPEND_DATE_TIME(&range, "$gte", search->from_ms);
+    if (search->before_ms)
+        BSON_APPEND_DATE_TIME(&range, "$lt", search->before_ms);
+    bson_append_document_end(filter, &range);
+}
+
+static truce_status filter_search(const truce_ledger_search *search, bson_t *filter,
+                                  bson_error_t *error)
+{
+    bson_t *kinds = BCON_NEW("$nin", "[", BCON_UTF8("open"), BCON_UTF8("rules"), "]");
+    truce_status status = TRUCE_OK;
+
+    if (search->limit < 0)
+        status = truce__fail(TRUCE_INVALID, error, "a limit is not below 0");
+    if (!status && search->account)
+        status = truce__ledger_account_name(search->account, error);
+    if (!status && search->account)
+        BSON_APPEND_UTF8(filter, "changes.account", search->account);
+    if (!status && search->meta)
+        status = filter_meta(search->meta, filter, error);
+    filter_booked(search, filter);
+    BSON_APPEND_DOCUMENT(filter, "kind", kinds);
+    bson_destroy(kinds);
+    return status;
+}
+
+truce_status truce_ledger_find(truce_ledger *ledger, const truce_ledger_search *search,
+                               truce_ledger_document_function *function, void *arg,
+                               bson_error_t *error)
+{
+    static const truce_ledger_search any;
+    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("ts", BCON_INT32(1), "_id", BCON_INT32(1));
+    struct ledger_documents found = {0};
+    struct ledger_look look;
+    bool more = true;
+    truce_status status = truce__ledger_usable(ledger, error);
+
+    if (!search)
+        search = &any;
+    if (!status)
+        status = ROOM_CHECK(search, "truce_ledger_search", error);
+    if (!status)
+        status = filter_search(search, &filter, error);
+    truce__ledger_look(&look, ledger);
+    if (!status)
+        status = truce__ledger_fetch_filter(&look, &filter, sort, search->limit, &found, error);
+    for (uint32_t i = 0; !status && more && i < found.count; i++)
+        more = function(found.items[i], arg);
     truce__ledger_documents_release(&found);
     bson_destroy(sort);
     bson_destroy(&filter);
