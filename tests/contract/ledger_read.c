@@ -342,6 +342,7 @@ static void searches(truce_store *store, const struct setting *setting)
     post_with(ledger, "t2", "people:b", "{'order': 2, 'tags': ['x', 'y']}");
     post_with(ledger, "t3", "people:a", "{'order': 3, 'shop': {'town': 'Ulm'}}");
     FOUND(NULL, NULL, 0, "seed t1 t2 t3 ");
+    FOUND(NULL, NULL, 2, "seed t1 ");
     FOUND("{'order': 2}", NULL, 0, "t2 ");
     FOUND("{'order': {'$gte': 2}}", NULL, 0, "t2 t3 ");
     FOUND("{'order': {'$gte': 1}}", NULL, 2, "t1 t2 ");
