@@ -19,11 +19,11 @@
  *     done      with `result`            dead       failed for good: the dead letters
  *     cancelled, discarded               these four have `ended`, and may have `expires`
  *
- * Besides, where there is such: name, metadata, tags, key, lane {name, width}, timeout_ms, keep_ms, steps: {name: result}, progress,
- * dead: {queue, at} of a dead letter, by which it is found, after: {left, failure} of one that waits for others,
+ * Besides, where there is such: name, metadata, tags, key, lane {name, width, rate?, per_ms?}, timeout_ms, keep_ms, steps: {name: result}, progress,
+ * dead: {queue, at} of a dead letter, by which it is found, after: {left, failure, failed: [because of whom it is cancelled]} of one that waits for others,
  * then and told: the ids of those that wait, or waited, for this one, events: {name: event}, awaits: the one that it
  * was laid aside for, waits: {name: {until}},
- * errors: [{at, attempt, epoch, worker, text}], the last ten.
+ * errors: [{at, attempt, epoch, worker, text}], the last ten, keep: {cancelled, discarded, dead}, where that is not keep_ms.
  *
  * Jobs run at least once. What they do through truce_job_commit and truce_job_step happens exactly once.
  * For effects elsewhere the epoch, which rises with each claim, is a fencing token to hand on (M. Kleppmann,
@@ -64,9 +64,12 @@ typedef struct truce_queue_options {
     uint32_t backoff_max_ms;                  /* 0: 3,600,000 */
     truce_backoff_function *backoff_function; /* instead, taken as it is; NULL: none */
     void *backoff_arg;
-    int64_t keep_ms; /* of jobs that do not say it: how long a job that is done, cancelled or
-                                  discarded is kept, until truce_sweep removes it; 0: 7 days; -1: for ever.
-                                  Dead letters stay. */
+    /* Of jobs that do not say it: how long one that has ended is kept, until truce_sweep removes it; -1: for ever. */
+    int64_t keep_ms;           /* one that is done; 0: 7 days */
+    int64_t keep_cancelled_ms; /* 0: as keep_ms */
+    int64_t keep_discarded_ms; /* 0: as keep_ms */
+    int64_t
+        keep_dead_ms; /* a dead letter; 0: for ever. One that others wait for is discarded then */
     truce_mechanism mechanism; /* of its commits */
     uint32_t deadline_ms;      /* 0: 30,000 */
     uint64_t reserved[4];      /* zeros */
@@ -81,8 +84,11 @@ TRUCE_EXPORT void truce_queue_free(truce_queue *queue);
 
 /* What a unique job meets. */
 typedef enum truce_unique_scope {
-    TRUCE_UNIQUE_LIVE = 0, /* a job of its key that has not ended */
-    TRUCE_UNIQUE_KEPT,     /* one that is still there, ended or not: an idempotency key */
+    TRUCE_UNIQUE_LIVE =
+        0,             /* a job of its key that has not ended; with a period one that has, too */
+    TRUCE_UNIQUE_KEPT, /* one that is still there, ended or not: an idempotency key */
+    TRUCE_UNIQUE_UNCLAIMED, /* one that no worker has. One that runs gives its key up to the new job: what was said
+                               while it ran is not lost */
 } truce_unique_scope;
 
 typedef enum truce_unique_meeting {
@@ -94,8 +100,9 @@ typedef enum truce_unique_meeting {
 
 /* What becomes of a job when one that it waits for ends otherwise than done. */
 typedef enum truce_job_failure {
-    TRUCE_FAILURE_CANCEL = 0, /* it is cancelled, with all that wait for it */
-    TRUCE_FAILURE_GO_ON,      /* it runs all the same */
+    TRUCE_FAILURE_CANCEL =
+        0, /* it is cancelled, with all that wait for it, and lives again if the other is retried */
+    TRUCE_FAILURE_GO_ON, /* it runs all the same */
     TRUCE_FAILURE_WAIT, /* it waits on while the other is dead, and may be retried; else it is cancelled */
 } truce_job_failure;
 
@@ -106,20 +113,27 @@ typedef struct truce_job_options {
     uint32_t attempts_max; /* 0: the queue's */
     uint32_t
         timeout_ms;  /* the lease is not extended beyond that time after the claim; 0: no limit */
-    int64_t keep_ms; /* 0: the queue's; -1: for ever */
+    int64_t keep_ms; /* 0: the queue's; -1: for ever; so the others */
+    int64_t keep_cancelled_ms, keep_discarded_ms, keep_dead_ms;
     const bson_t *metadata; /* NULL: none */
     const bson_t *tags;     /* an array of texts; NULL: none */
-    const char *unique;  /* the key of a unique job in its queue; NULL: it is not unique, unless: */
-    bool unique_payload; /* the payload is the key (or a part of it) */
+    const char *unique; /* the key of a unique job in its queue; NULL: it is not unique, unless: */
+    bool
+        unique_payload; /* the payload is the key (or a part of it), in whatever order its fields stand, and
+                            whatever the types of its numbers are */
     int64_t
         unique_period_ms; /* the number of the period that the time is in is a part of the key: at
-                                 most one job in each period; 0: no period */
+                                 most one job in each period, as it is kept for as long; 0: no period */
     truce_unique_scope unique_scope;
     truce_unique_meeting meeting;
     /* Jobs of one lane run one after the other, in the order in which they were added, whatever their priorities. One
      * that fails keeps its turn until its next attempt. NULL: no lane. */
     const char *lane;
     uint32_t lane_width; /* so many of the lane at a time; 0: 1. What was said last counts */
+    uint32_t
+        lane_rate; /* so many of the lane begin in lane_per_ms, and in a burst; 0: no limit. Further attempts of a
+                            job are not counted */
+    uint32_t lane_per_ms;
     /* It is ready only when these jobs, of any queues of the store, have ended: up to 500. INVALID: one is not there, or has
      * ended so that this one would be cancelled. Up to 1,000 wait for one. */
     const bson_oid_t *after;
@@ -228,6 +242,20 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_claim_wait(truce_queue *que
                                                                 truce_job **job,
                                                                 bson_error_t *error);
 
+typedef struct truce_queue_source {
+    truce_queue *queue;
+    uint32_t weight;      /* 0: 1; up to 1,000 */
+    uint64_t reserved[2]; /* zeros */
+} truce_queue_source;
+
+/* Up to `most` (1,000) jobs of several queues, up to 100, which are asked in an order that is drawn by their weights:
+ * one of the weight 3 comes first three times as often as one of the weight 1. Each takes the turn of those that have
+ * nothing. NOT_FOUND: none has a job. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_claim_from(const truce_queue_source *sources,
+                                                                size_t count, size_t most,
+                                                                truce_job **jobs, size_t *found,
+                                                                bson_error_t *error);
+
 /* Forgets the claim here; the job stays running until its lease ends. NULL is allowed. */
 TRUCE_EXPORT void truce_job_free(truce_job *job);
 
@@ -235,7 +263,8 @@ TRUCE_EXPORT void truce_job_free(truce_job *job);
 TRUCE_EXPORT const bson_oid_t *truce_job_id(const truce_job *job);
 TRUCE_EXPORT const bson_t *truce_job_document(const truce_job *job); /* as it was claimed */
 TRUCE_EXPORT const bson_t *truce_job_payload(const truce_job *job);
-TRUCE_EXPORT uint32_t truce_job_attempt(const truce_job *job); /* 1: the first */
+TRUCE_EXPORT truce_queue *truce_job_queue(const truce_job *job); /* that claimed it */
+TRUCE_EXPORT uint32_t truce_job_attempt(const truce_job *job);   /* 1: the first */
 /* Rises with each claim of the job: the fencing token for effects outside the store. */
 TRUCE_EXPORT int64_t truce_job_epoch(const truce_job *job);
 
@@ -340,7 +369,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_cancel(truce_queue *queue,
                                                             truce_commit *commit,
                                                             const bson_oid_t *id,
                                                             bson_error_t *error);
-/* Ready now, with all of its attempts: a delayed, dead, cancelled or discarded one. */
+/* Ready now, with all of its attempts: a delayed, dead, cancelled or discarded one. Those that were
+ * cancelled because of it wait for it again, and so on. INVALID also: another live job has its key; LIMIT: more than 400
+ * were cancelled with it. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_retry(truce_queue *queue, truce_commit *commit,
                                                            const bson_oid_t *id,
                                                            bson_error_t *error);

@@ -29,9 +29,10 @@ struct flow_call {
 
 static bool is_field(const char *key)
 {
-    static const char *const fields[] = {"name",     "queue", "payload",  "after",   "failure",
-                                         "priority", "delay", "attempts", "timeout", "keep",
-                                         "lane",     "width", "tags",     "metadata"};
+    static const char *const fields[] = {
+        "name",  "queue",    "payload",        "after",          "failure",   "priority",
+        "delay", "attempts", "timeout",        "keep",           "lane",      "width",
+        "tags",  "metadata", "keep_cancelled", "keep_discarded", "keep_dead", "rate"};
 
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (!strcmp(key, fields[i]))
@@ -43,7 +44,7 @@ static bool is_field(const char *key)
 /* NULL if all of its fields are known, and are what they must be. */
 static const char *bad_field(const bson_t *job)
 {
-    static const char *const texts[] = {"name", "queue", "failure", "lane"};
+    static const char *const texts[] = {"name", "queue", "failure", "lane", "rate"};
     bson_iter_t iter;
 
     for (bson_iter_init(&iter, job); bson_iter_next(&iter);) {
@@ -115,6 +116,9 @@ static int read_numbers(const struct flow_call *call, const bson_t *job, struct 
 
     options->delay_ms = truce__field_number(job, "delay");
     options->keep_ms = truce__field_number(job, "keep");
+    options->keep_cancelled_ms = truce__field_number(job, "keep_cancelled");
+    options->keep_discarded_ms = truce__field_number(job, "keep_discarded");
+    options->keep_dead_ms = truce__field_number(job, "keep_dead");
     options->priority = (int32_t)priority;
     options->attempts_max = (uint32_t)attempts;
     options->timeout_ms = (uint32_t)timeout;
@@ -142,7 +146,9 @@ static int read_job(struct flow_call *call, size_t i, const bson_t *job)
     if (!queue)
         return cli_usage(call->cli, "job %zu of the workflow has no queue, and there is no --queue",
                          i + 1);
-    if (!cli_job_failure(call->cli, truce__field_text(job, "failure"), &entry->options.failure))
+    if (!cli_job_failure(call->cli, truce__field_text(job, "failure"), &entry->options.failure) ||
+        !cli_rate(call->cli, bson_has_field(job, "rate") ? truce__field_text(job, "rate") : NULL,
+                  &entry->options.lane_rate, &entry->options.lane_per_ms))
         return CLI_USAGE;
     borrow(job, "payload", &entry->payload, &there);
     borrow(job, "metadata", &entry->metadata, &there);
@@ -258,10 +264,11 @@ const struct cli_command cli_queue_flow = {
         "FILE (- is standard input) has an array of jobs, which are added in one commit:\n"
         "  {\"name\": NAME, \"queue\": QUEUE, \"payload\": DOCUMENT, \"after\": [NAME, ...],\n"
         "   \"failure\": \"cancel\"}\n"
-        "and besides priority, delay, attempts, timeout, keep, lane, width, tags, metadata, as\n"
-        "the options of truce queue add. A job runs when those in `after` are done; `failure`\n"
-        "says what becomes of it if one ends otherwise: cancel, go-on, wait (for a dead one to\n"
-        "be retried). A circle, or a name that is not there, is refused. Prints names and ids.",
+        "and besides priority, delay, attempts, timeout, keep, keep_cancelled, keep_discarded,\n"
+        "keep_dead, lane, width, rate, tags, metadata, as the options of truce queue add. A job\n"
+        "runs when those in `after` are done; `failure` says what becomes of it if one ends\n"
+        "otherwise: cancel (until that one is retried), go-on, wait (while that one is dead). A\n"
+        "circle, or a name that is not there, is refused. Prints names and ids.",
     .example = "echo '[{name: \"get\", payload: {url: 1}}, {name: \"sum\", after: [\"get\"]}]' |\n"
                "    truce queue flow - --queue web",
     .options =

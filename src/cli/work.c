@@ -76,23 +76,29 @@ static int work_all(struct work *work)
 /* ---- the call ------------------------------------------------------------------------------------- */
 
 /* "mail" or "mail=3" */
-static bool add_source(struct work *work, const char *text, int64_t backoff_ms)
+static bool add_source(struct work *work, const char *text, int64_t backoff_ms,
+                       int64_t backoff_max_ms)
 {
     const char *equals = strrchr(text, '=');
     struct work_source *source = &work->sources[work->count];
     char *end = NULL;
+    long long weight = equals ? strtoll(equals + 1, &end, 10) : 1;
 
-    source->weight = equals ? strtoll(equals + 1, &end, 10) : 1;
-    if ((equals && (*end || end == equals + 1)) || source->weight < 1 || source->weight > 1000) {
+    if ((equals && (*end || end == equals + 1)) || weight < 1 || weight > QUEUE_WEIGHT_MAX) {
         cli_usage(work->cli, "--queue %s: a queue's name, and = with a weight of 1 to 1000", text);
         return false;
     }
+    source->weight = (uint32_t)weight;
     source->name = equals ? bson_strndup(text, (size_t)(equals - text)) : bson_strdup(text);
-    source->queue = truce_queue_new(work->cli->store,
-                                    &(truce_queue_options){.queue = source->name,
-                                                           .lease_ms = (uint32_t)work->lease_ms,
-                                                           .backoff_ms = (uint32_t)backoff_ms,
-                                                           .deadline_ms = work->cli->deadline_ms});
+    source->queue = truce_queue_new(
+        work->cli->store,
+        &(truce_queue_options){.queue = source->name,
+                               .lease_ms = (uint32_t)work->lease_ms,
+                               .backoff = cli_flag(work->cli, "fixed") ? TRUCE_BACKOFF_FIXED
+                                                                       : TRUCE_BACKOFF_EXPONENTIAL,
+                               .backoff_ms = (uint32_t)backoff_ms,
+                               .backoff_max_ms = (uint32_t)backoff_max_ms,
+                               .deadline_ms = work->cli->deadline_ms});
     work->count++;
     return true;
 }
@@ -100,12 +106,13 @@ static bool add_source(struct work *work, const char *text, int64_t backoff_ms)
 static bool read_call(struct work *work)
 {
     struct cli *cli = work->cli;
-    int64_t backoff_ms;
+    int64_t backoff_ms, backoff_max_ms;
     bool good = cli_number(cli, "lease", 100, 86400000, 30000, &work->lease_ms);
 
     good = good && cli_number(cli, "grace", 0, 86400000, 10000, &work->grace_ms) &&
            cli_number(cli, "later", 0, INT64_C(1) << 40, 60000, &work->later_ms) &&
            cli_number(cli, "backoff", 1, 86400000, 1000, &backoff_ms) &&
+           cli_number(cli, "backoff-max", 1, 86400000, 3600000, &backoff_max_ms) &&
            cli_number(cli, "limit", 1, INT32_MAX, 0, &work->limit) &&
            cli_number(cli, "output", 0, OUTPUT_MAX, 65536, &work->output_max);
     work->commits = cli_flag(cli, "commit");
@@ -132,7 +139,9 @@ static bool read_call(struct work *work)
     }
     for (const char *text; good && (text = cli_texts(cli, "queue", work->count));) {
         good = work->count < WORK_QUEUES_MAX;
-        good = good && add_source(work, text, backoff_ms);
+        if (!good)
+            cli_usage(cli, "more than %d queues", WORK_QUEUES_MAX);
+        good = good && add_source(work, text, backoff_ms, backoff_max_ms);
     }
     return good;
 }
@@ -205,6 +214,8 @@ const struct cli_command cli_work = {
             {"grace", 0, "MS", "between SIGTERM and SIGKILL (10000)", false},
             {"later", 0, "MS", "how much later exit code 75 is (60000)", false},
             {"backoff", 0, "MS", "how long after the first failure (1000)", false},
+            {"backoff-max", 0, "MS", "how long at most (3600000)", false},
+            {"fixed", 0, NULL, "as long after each failure", false},
             {"output", 0, "BYTES", "of what it prints are kept (65536)", false},
             {0}},
     .store = CLI_STORE_WRITE,

@@ -6,16 +6,17 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "cli/cli.h"
 
-#define WORK_QUEUES_MAX 64
+#define WORK_QUEUES_MAX QUEUE_SOURCES_MAX
 #define WORK_REASON_MAX 1900
 #define WORK_SLICE_MS   250 /* nobody waits longer without a look at what else there is */
 
 struct work_source {
     char *name;
     truce_queue *queue;
-    int64_t weight;
+    uint32_t weight;
 };
 
 struct work {

@@ -1,28 +1,20 @@
 /* truce work: which job is next, and the signs of life of one at work. */
 #include "base/field.h"
-#include "base/random.h"
 #include "cli/work.h"
 
-/* The queues in an order that is drawn by their weights: the first that has a job gives it. */
 static truce_status claim_by_weight(struct work *work, struct work_job *at, bson_error_t *error)
 {
-    bool tried[WORK_QUEUES_MAX] = {false};
-    truce_status status = TRUCE_NOT_FOUND;
+    truce_queue_source sources[WORK_QUEUES_MAX] = {{0}};
+    size_t found;
+    truce_status status;
 
-    for (int round = 0; round < work->count && status == TRUCE_NOT_FOUND; round++) {
-        int64_t total = 0, drawn;
-        int i = 0;
-
-        for (int k = 0; k < work->count; k++)
-            total += tried[k] ? 0 : work->sources[k].weight;
-        drawn = (int64_t)(truce__random_entropy() % (uint64_t)total);
-        while (tried[i] || drawn >= work->sources[i].weight) {
-            drawn -= tried[i] ? 0 : work->sources[i].weight;
-            i++;
-        }
-        tried[i] = true;
-        at->source = &work->sources[i];
-        status = truce_queue_claim(at->source->queue, &at->job, error);
+    for (int i = 0; i < work->count; i++)
+        sources[i] = (truce_queue_source){.queue = work->sources[i].queue,
+                                          .weight = work->sources[i].weight};
+    status = truce_queue_claim_from(sources, (size_t)work->count, 1, &at->job, &found, error);
+    for (int i = 0; i < work->count && !status; i++) {
+        if (work->sources[i].queue == truce_job_queue(at->job))
+            at->source = &work->sources[i];
     }
     return status;
 }

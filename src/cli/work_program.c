@@ -257,19 +257,34 @@ static void end_well(struct attempt *attempt)
     bson_destroy(result);
 }
 
+static char *last_words(int file)
+{
+    char *text = text_of(file, WORK_REASON_MAX, true);
+    size_t length = strlen(text);
+
+    while (length && strchr(" \r\n", text[length - 1]))
+        text[--length] = '\0';
+    return text;
+}
+
 static char *reason_of(const struct attempt *attempt)
 {
-    char *errors = text_of(attempt->err, WORK_REASON_MAX, true), *reason;
-    size_t length = strlen(errors);
+    char *errors = last_words(attempt->err), *reason;
+    const char *colon;
 
-    while (length && strchr(" \r\n", errors[length - 1]))
-        errors[--length] = '\0';
+    if (!*errors && !attempt->work->commits &&
+        attempt->work->output_max) { /* some programs complain on their standard output */
+        bson_free(errors);
+        errors = last_words(attempt->out);
+    }
+    colon = *errors ? ": " : "";
     if (attempt->at.timed_out)
-        reason = bson_strdup_printf("timed out: %s", errors);
+        reason = bson_strdup_printf("timed out%s%s", colon, errors);
     else if (WIFSIGNALED(attempt->state))
-        reason = bson_strdup_printf("killed by signal %d: %s", WTERMSIG(attempt->state), errors);
+        reason =
+            bson_strdup_printf("killed by signal %d%s%s", WTERMSIG(attempt->state), colon, errors);
     else
-        reason = bson_strdup_printf("exit code %d: %s", WEXITSTATUS(attempt->state), errors);
+        reason = bson_strdup_printf("exit code %d%s%s", WEXITSTATUS(attempt->state), colon, errors);
     bson_free(errors);
     return reason;
 }

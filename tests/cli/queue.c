@@ -12,6 +12,24 @@
 #define DRAIN  "work", "--queue", "mail", "--drain"
 #define COUNTS "[{\"update\": \"effects\", \"id\": 1, \"with\": {\"$inc\": {\"n\": 1}}}]"
 
+TEST(what_is_said_of_a_job_stands_in_it)
+{
+    begin();
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--lane", "ada", "--rate", "2/1h",
+            "--keep-cancelled", "5", "--keep-discarded", "6", "--keep-dead", "7");
+    ANSWERS(0, "\"rate\": 2, \"per_ms\": 3600000", NULL, "queue", "list");
+    ANSWERS(0, "\"keep\": {\"cancelled\": 5, \"discarded\": 6, \"dead\": 7}", NULL, "queue",
+            "list");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--unique", "k", "--unclaimed");
+    ANSWERS(0, "existing ", NULL, "queue", "add", "mail", "{}", "--unique", "k", "--unclaimed");
+    ANSWERS(2, "", "do not go together", "queue", "add", "mail", "{}", "--unique", "k",
+            "--unclaimed", "--once");
+    ANSWERS(2, "", "goes with a unique key", "queue", "add", "mail", "{}", "--once");
+    ANSWERS(2, "", "a rate is so many", "queue", "add", "mail", "{}", "--lane", "a", "--rate", "5");
+    ANSWERS(2, "", "goes with a lane", "queue", "add", "mail", "{}", "--rate", "5/1s");
+    ANSWERS(2, "", "--pool goes with", "queue", "limit", "mail", "--pool", "smtp");
+}
+
 TEST(a_program_does_a_job_and_prints_its_result)
 {
     begin();
@@ -145,6 +163,10 @@ TEST(a_workflow_comes_from_a_file)
     ANSWERS(2, "", "has no queue", "queue", "flow", path);
     ANSWERS(0, "a ", NULL, "queue", "flow", path, "--queue", "web");
     ANSWERS(0, "\"failure\": \"go on\"", NULL, "queue", "list", "other", "--tag", "t");
+    path = flow_of("[{name: 'c', lane: 'x', rate: '1/1m', keep_dead: 5}]");
+    ANSWERS(0, "c ", NULL, "queue", "flow", path, "--queue", "rated");
+    ANSWERS(0, "\"per_ms\": 60000", NULL, "queue", "list", "rated");
+    ANSWERS(0, "\"dead\": 5", NULL, "queue", "list", "rated");
 }
 
 TEST(workflows_that_cannot_be_are_refused)
@@ -178,6 +200,12 @@ TEST(exit_codes_say_later_or_failed)
     ANSWERS(0, "\"dead\": 1", NULL, "queue", "stats");
     ANSWERS(0, "1 retried\n", NULL, "queue", "redrive", "mail");
     ANSWERS(1, " failed\n", "killed by signal 9", DRAIN, "--exec", "sh", "--", "-c", "kill -9 $$");
+    ANSWERS(0, "discarded ", NULL, "queue", "discard", job);
+    ANSWERS(0, "retried ", NULL, "queue", "retry", job);
+    ANSWERS(1, " failed\n", "exit code 1\n", DRAIN, "--fixed", "--exec", "false");
+    ANSWERS(0, "retried ", NULL, "queue", "retry", job);
+    ANSWERS(1, " failed\n", "exit code 4: said here", DRAIN, "--backoff-max", "5", "--exec", "sh",
+            "--", "-c", "echo said here; exit 4");
     ANSWERS(0, "discarded ", NULL, "queue", "discard", job);
     ANSWERS(1, "", "is discarded", "queue", "cancel", job);
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");

@@ -175,10 +175,11 @@ static void failures(truce_store *store, const struct setting *setting)
     CHECK_OK(truce_queue_redrive(queue, 0, &count, &error), error);
     end_next(queue, &first, "{}"); /* its second life */
     CHECK_STATE("ready", queue, &waits);
-    end_next(queue, &waits, "{}");
-    CHECK_OK(truce_queue_retry(queue, NULL, &chain, &error),
-             error); /* by hand: it waits for nobody */
-    end_next(queue, &chain, "{}");
+    CHECK_STATE("ready", queue, &cancelled);
+    CHECK_STATE("blocked", queue, &chain);
+    for (int i = 0; i < 3; i++)
+        end_next(queue, NULL, "{}");
+    CHECK_STATE("done", queue, &chain);
     rig_no_job(queue);
     CHECK_INT(findings(store, false), ==, 0);
     truce_queue_free(queue);
@@ -220,6 +221,104 @@ static void by_hand(truce_store *store, const struct setting *setting)
     CHECK_STATE("cancelled", queue, &waits); /* a dead letter that is given up */
     CHECK_INT(findings(store, false), ==, 0);
     truce_queue_free(queue);
+}
+
+/* a, x -> b -> c; b -> d, cancelled by hand; x -> e; k: the key of c has another job. */
+static void again(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = mail(store, setting);
+    truce_job_options options = {.after_count = 1, .unique = "k"},
+                      key = {.unique = "k", .priority = 9}, one = {.attempts_max = 1},
+                      high = {.attempts_max = 1, .priority = 5};
+    bson_oid_t a[2] = {rig_add(queue, "{'n': 1}", &high), rig_add(queue, "{'n': 2}", &one)}, b, c,
+               d, e, k, keyed;
+    struct rig_findings found = {"job", 0};
+    truce_check_report report;
+    bson_error_t error;
+
+    b = add_after(queue, a, 2, TRUCE_FAILURE_CANCEL);
+    c = add_after(queue, &b, 1, TRUCE_FAILURE_CANCEL);
+    d = add_after(queue, &b, 1, TRUCE_FAILURE_CANCEL);
+    e = add_after(queue, &a[1], 1, TRUCE_FAILURE_CANCEL);
+    options.after = &b;
+    keyed = rig_add(queue, "{'n': 3}", &options);
+    CHECK_OK(truce_queue_cancel(queue, NULL, &d, &error), error);
+    end_next(queue, &a[0], NULL);
+    CHECK_STATE("cancelled", queue, &b);
+    CHECK_STATE("cancelled", queue, &c);
+    CHECK_STATE("cancelled", queue, &keyed);
+    CHECK_STATE("blocked", queue, &e);
+    end_next(queue, &a[1], NULL);
+    CHECK_STATE("cancelled", queue, &e);
+    k = rig_add(queue, "{'n': 4}", &key);
+    CHECK_OK(truce_queue_retry(queue, NULL, &a[0], &error), error);
+    CHECK_STATE("cancelled", queue, &b); /* the other one is dead still */
+    end_next(queue, &k, "{}");
+    end_next(queue, &a[0], "{}");
+    CHECK_STATE("cancelled", queue, &b);
+    k = rig_add(queue, "{'n': 4}", &key);
+    CHECK_OK(truce_queue_retry(queue, NULL, &a[1], &error), error);
+    CHECK_STATE("blocked", queue, &b);
+    CHECK_STATE("blocked", queue, &c);
+    CHECK_STATE("blocked", queue, &e);
+    CHECK_STATE("cancelled", queue, &d);
+    CHECK_STATE("cancelled", queue, &keyed);
+    end_next(queue, &k, "{}");
+    end_next(queue, &a[1], NULL); /* once more, and all the same again */
+    CHECK_STATE("cancelled", queue, &c);
+    CHECK_STATE("cancelled", queue, &e);
+    CHECK_OK(truce_queue_discard(queue, NULL, &e, &error), error);
+    CHECK_OK(truce_queue_retry(queue, NULL, &c, &error), error); /* by hand: it waits for nobody */
+    end_next(queue, &c, "{}");
+    CHECK_OK(truce_queue_retry(queue, NULL, &a[1], &error), error);
+    end_next(queue, &a[1], "{}");
+    CHECK_STATE("discarded", queue, &e);
+    end_next(queue, &b, "{}");
+    CHECK_STATE("done", queue, &c);
+    end_next(queue, &keyed, "{}"); /* its key was free by then */
+    rig_no_job(queue);
+    CHECK_OK(truce_check(store, NULL, rig_count_finding, &found, &report, &error), error);
+    CHECK_INT(found.count, ==, 0);
+    CHECK_INT(
+        count_json(store, "truce_queue", "{'state': 'done', 'after.failed': {'$exists': true}}"),
+        ==, 0);
+    truce_queue_free(queue);
+}
+
+TEST(those_that_were_cancelled_with_a_job_wait_for_its_second_life)
+{
+    rig_everywhere(again);
+}
+
+/* What was not told before the retry waits on, too. */
+static void again_many(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = mail(store, setting);
+    bson_oid_t first = rig_add(queue, "{'n': 1}", NULL);
+    bson_error_t error;
+
+    for (int i = 0; i < 120; i++)
+        add_after(queue, &first, 1, TRUCE_FAILURE_CANCEL);
+    kill_next(queue, &first);
+    CHECK_INT(count_json(store, "truce_queue", "{'state': 'cancelled'}"), ==, 100);
+    CHECK_OK(truce_queue_retry(queue, NULL, &first, &error), error);
+    CHECK_INT(count_json(store, "truce_queue", "{'state': 'blocked', 'after.left': 1}"), ==, 120);
+    end_next(queue, &first, "{}");
+    CHECK_INT(count_json(store, "truce_queue", "{'state': 'ready'}"), ==, 100);
+    truce_queue_free(queue);
+}
+
+TEST(a_retry_takes_back_also_what_one_commit_could_not_tell)
+{
+    truce_store *store;
+
+    if (server_under_test()) {
+        test_skip("some hundred commits are too slow there");
+        return;
+    }
+    store = open_setting(&settings[0]);
+    again_many(store, &settings[0]);
+    truce_store_close(store);
 }
 
 TEST(jobs_that_wait_are_cancelled_and_retried_by_hand)

@@ -421,3 +421,105 @@ TEST(many_that_cannot_run_yet_starve_nobody)
     starves_nobody(store, &settings[0]);
     truce_store_close(store);
 }
+
+/* ---- rates ---- */
+
+static int64_t time_of(truce_queue *queue, const bson_oid_t *id, const char *path)
+{
+    bson_error_t error;
+    bson_t job;
+    int64_t ms;
+
+    CHECK_OK(truce_queue_get(queue, NULL, id, &job, &error), error);
+    CHECK(truce__job_date(&job, path, &ms));
+    bson_destroy(&job);
+    return ms;
+}
+
+/* Two may begin in an hour: the others follow, one in half an hour, and keep their turns meanwhile. */
+static void rated(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = rig_queue(store, setting, "mail");
+    truce_job_options options = {
+        .lane = "ada", .lane_width = 4, .lane_rate = 2, .lane_per_ms = 3600000};
+    truce_check_report report;
+    bson_error_t error;
+    bson_oid_t ids[6];
+    struct rig_findings found = {"job", 0};
+
+    for (int i = 0; i < 5; i++)
+        ids[i] = rig_add(queue, "{'n': 1}", &options);
+    CHECK_STATE("ready", queue, &ids[0]);
+    CHECK_STATE("ready", queue, &ids[1]);
+    CHECK_STATE("delayed", queue, &ids[2]);
+    CHECK_STATE("delayed", queue, &ids[3]);
+    CHECK_STATE("waiting", queue, &ids[4]);
+    CHECK_INT(time_of(queue, &ids[2], "undone.at") - time_of(queue, &ids[0], "created"), >=,
+              1799000);
+    CHECK_INT(time_of(queue, &ids[3], "undone.at") - time_of(queue, &ids[2], "undone.at"), ==,
+              1800000);
+    for (int i = 0; i < 2; i++) {
+        truce_job *job = rig_claim(queue);
+
+        REQUIRE(job);
+        CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+        truce_job_free(job);
+    }
+    CHECK_STATE("delayed", queue, &ids[4]);
+    CHECK_INT(time_of(queue, &ids[4], "undone.at") - time_of(queue, &ids[3], "undone.at"), ==,
+              1800000);
+    rig_no_job(queue);
+    CHECK_OK(truce_check(store, NULL, rig_count_finding, &found, &report, &error), error);
+    CHECK_INT(found.count, ==, 0);
+    truce_queue_free(queue);
+}
+
+TEST(a_lane_with_a_rate_lets_its_jobs_out_by_the_clock)
+{
+    rig_everywhere(rated);
+}
+
+/* What was begun counts although nobody is in the lane any more; and once it counts no more, nothing of it is left. */
+static void empty_rated(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = rig_queue(store, setting, "mail");
+    truce_job_options slow = {.lane = "ada", .lane_rate = 1, .lane_per_ms = 3600000},
+                      fast = {.lane = "bob", .lane_rate = 1, .lane_per_ms = 1},
+                      replaces = {.lane = "ada",
+                                  .lane_rate = 1,
+                                  .lane_per_ms = 3600000,
+                                  .unique = "k",
+                                  .meeting = TRUCE_MEETING_REPLACE};
+    truce_sweep_report report;
+    bson_error_t error;
+    bson_oid_t second;
+
+    rig_add(queue, "{'n': 1}", &slow);
+    rig_add(queue, "{'n': 2}", &fast);
+    for (int i = 0; i < 2; i++) {
+        truce_job *job = rig_claim_later(queue);
+
+        REQUIRE(job);
+        CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
+        truce_job_free(job);
+    }
+    second = rig_add(queue, "{'n': 3}", &replaces);
+    CHECK_STATE("delayed", queue, &second);
+    CHECK(bson_oid_equal(&second, &(bson_oid_t){{0}}) == false);
+    rig_add(queue, "{'n': 4}", &replaces); /* meets it, and makes it no earlier */
+    CHECK_STATE("delayed", queue, &second);
+    for (int i = 0; i < 6000 && count_json(store, "truce_queue_lanes", "{'_id.lane': 'bob'}");
+         i++) {
+        truce__clock_sleep_ms(2);
+        CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
+        CHECK_INT(report.failed, ==, 0);
+    }
+    CHECK_INT(count_json(store, "truce_queue_lanes", "{'_id.lane': 'bob'}"), ==, 0);
+    CHECK_INT(count_json(store, "truce_queue_lanes", "{'_id.lane': 'ada'}"), ==, 1);
+    truce_queue_free(queue);
+}
+
+TEST(an_empty_lane_remembers_what_it_let_out_for_as_long_as_that_counts)
+{
+    rig_everywhere(empty_rated);
+}

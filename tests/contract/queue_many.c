@@ -321,3 +321,46 @@ TEST(a_crowd_of_threads_claims_each_job_once)
 {
     rig_everywhere(crowds);
 }
+
+/* ---- several queues ---- */
+
+static void several(truce_store *store, const struct setting *setting)
+{
+    truce_queue *often = rig_queue(store, setting, "often"),
+                *rare = rig_queue(store, setting, "rare");
+    truce_queue_source sources[] = {{.queue = rare}, {.queue = often, .weight = 1000}}, wrong;
+    truce_job *jobs[50];
+    size_t count, of_often = 0;
+    bson_error_t error;
+
+    for (int i = 0; i < 20; i++) {
+        rig_add(often, "{'n': 1}", NULL);
+        rig_add(rare, "{'n': 1}", NULL);
+    }
+    for (int i = 0; i < 20; i++) {
+        CHECK_OK(truce_queue_claim_from(sources, 2, 1, jobs, &count, &error), error);
+        REQUIRE(count == 1);
+        of_often += truce_job_queue(jobs[0]) == often;
+        truce_job_free(jobs[0]);
+    }
+    CHECK_INT(of_often, >=, 10); /* by chance not once in 10^20 */
+    CHECK_OK(truce_queue_claim_from(sources, 2, 50, jobs, &count, &error), error);
+    CHECK_INT(count, ==, 20);
+    for (size_t i = 0; i < count; i++)
+        truce_job_free(jobs[i]);
+    CHECK_STATUS(TRUCE_NOT_FOUND, truce_queue_claim_from(sources, 2, 1, jobs, &count, &error),
+                 error);
+    CHECK_STATUS(TRUCE_INVALID, truce_queue_claim_from(sources, 0, 1, jobs, &count, &error), error);
+    CHECK_STATUS(TRUCE_INVALID, truce_queue_claim_from(sources, 2, 0, jobs, &count, &error), error);
+    wrong = (truce_queue_source){.queue = rare, .weight = 1001};
+    CHECK_STATUS(TRUCE_INVALID, truce_queue_claim_from(&wrong, 1, 1, jobs, &count, &error), error);
+    wrong = (truce_queue_source){.weight = 1};
+    CHECK_STATUS(TRUCE_INVALID, truce_queue_claim_from(&wrong, 1, 1, jobs, &count, &error), error);
+    truce_queue_free(rare);
+    truce_queue_free(often);
+}
+
+TEST(jobs_of_several_queues_are_claimed_by_their_weights)
+{
+    rig_everywhere(several);
+}

@@ -244,6 +244,19 @@ CALL(queue_limits, truce_queue_limits, {
     return status;
 })
 
+CALL(queue_source, truce_queue_source, {
+    const truce_queue_options options = {.queue = "mails"};
+    truce_queue *queue = truce_queue_new(store, &options);
+    truce_job *job;
+    size_t count;
+    truce_status status;
+
+    given.queue = queue;
+    status = truce_queue_claim_from(&given, 1, 1, &job, &count, error);
+    truce_queue_free(queue);
+    return status;
+})
+
 static truce_status work_nothing(truce_job *job, void *arg, bson_error_t *error)
 {
     return TRUCE_OK;
@@ -546,6 +559,7 @@ static const struct {
     {"truce_cron_options", cron_options},
     {"truce_pool_options", pool_options},
     {"truce_queue_limits", queue_limits},
+    {"truce_queue_source", queue_source},
     {"truce_queue_options", queue_options},
     {"truce_flow_job", flow_job},
     {"truce_job_options", job_options},

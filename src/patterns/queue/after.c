@@ -19,6 +19,9 @@
  *   W4. A new job waits for jobs that are there, or that came before it in its workflow (flow.c); one of a batch waits
  *       for none. So there is no circle.
  *
+ *   W5. Who is cancelled by one that it waits for says by whom; when that one is retried it waits for it again, in the
+ *       same commit (after_again.c).
+ *
  * Who waits is not asked for by an index: it stands in the job that ends, which its commit has read. What is left goes
  * down also for a job that was cancelled meanwhile, so one that is retried is blocked for as long as it has to be.
  */
@@ -252,6 +255,15 @@ truce_status truce__after_mend(truce_commit *commit, const bson_t *job, int64_t 
     return count_down_to(commit, job, count + truce__after_is_open(job), error);
 }
 
+/* It is cancelled because of another one already, and nobody has done anything about it. */
+static bool has_failed(const bson_t *job)
+{
+    bson_t after;
+
+    return is_state(job, "cancelled") && truce__value_subdocument(job, "after", &after) &&
+           bson_has_field(&after, "failed");
+}
+
 static truce_status cancel(struct telling *telling, const bson_t *job, const bson_oid_t *because,
                            const char *end, bson_error_t *error)
 {
@@ -261,6 +273,8 @@ static truce_status cancel(struct telling *telling, const bson_t *job, const bso
     char text[25], why[100];
     truce_status status = set_left(telling->commit, &id, truce__after_left(job) - 1, error);
 
+    if (!status && (is_state(job, "blocked") || has_failed(job)))
+        status = push(telling->commit, &id, "after.failed", because, error);
     if (status || !is_state(job, "blocked"))
         return status;
     bson_oid_to_string(because, text);

@@ -205,8 +205,8 @@ truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson
 {
     bson_value_t id = truce__document_id(job);
     bson_iter_t iter, gate;
-    const char *lane, *end = end_of(update);
-    int64_t width;
+    const char *end = end_of(update);
+    struct job_lane lane;
     truce_status status = truce_commit_update(commit, QUEUE, &id, NULL, update, error);
 
     if (!status && bson_iter_init(&iter, job) &&
@@ -214,8 +214,8 @@ truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson
                                   &gate)) /* G1; what does not run has no lease */
         status = leave(commit, bson_iter_value(&gate), error);
     if (!status && *end && truce__job_live(job) && !truce__job_is_held(job) &&
-        truce__job_lane(job, &lane, &width))
-        status = truce__lane_leave(commit, truce__field_text(job, "queue"), lane, error);
+        truce__job_lane(job, &lane))
+        status = truce__lane_leave(commit, truce__field_text(job, "queue"), lane.name, error);
     if (!status && *end)
         status = truce__after_tell(commit, job, end, error);
     return status;

@@ -5,6 +5,8 @@
  *     {_id: {queue: "mail", lane: "ada"}, out: 1, width: 1, head: 7, tail: 9}
  *     {_id: {queue: "mail", lane: "ada", n: 8}, job: ObjectId}         one for each that waits: head < n <= tail
  *
+ * and with a rate, besides, {rate: 10, per_ms: 60000, full: <date>}: when its bucket of tokens will be full again.
+ *
  * Invariants:
  *
  *   K1. `out` is the number of the lane's jobs that are ready, delayed or running, and is at most the width. The
@@ -14,7 +16,10 @@
  *   K3. A job's end, whichever it is, takes it out of `out` in its own commit, and lets the next ones out there. So no
  *       lane with room has a job that waits, but where it is `stalled`: many that were cancelled while they waited
  *       stood at its head, more than one commit passes over, or it became wider. The sweep, or the next end, goes on.
- *   K4. An empty lane has no document; its numbers begin anew.
+ *   K4. An empty lane has no document, once its bucket is full (until then `idle` says when, for the sweep); its numbers
+ *       begin anew.
+ *   K5. Who goes out takes a token. Where there is none yet it goes out all the same, and is delayed until there is:
+ *       it has its turn, and needs nobody who lets it go later. A clock that is wrong makes a rate wrong by one bucket.
  *
  * A job that failed keeps its place while it waits for its next attempt: that is what an order is for. Dead, it makes
  * room; retried, it goes to the end.
@@ -36,7 +41,8 @@ struct lane {
     bson_t id_document;
     bson_value_t id;
     bool stands; /* it has a document */
-    int64_t out, width, head, tail;
+    int64_t out, width, head, tail, rate, per_ms;
+    double full_ms;
 };
 
 /* ---- the lane ----------------------------------------------------------------------------------- */
@@ -45,6 +51,7 @@ static truce_status lane_read(struct lane *lane, truce_commit *commit, const cha
                               const char *name, bson_error_t *error)
 {
     bson_t document;
+    bson_iter_t iter;
     truce_status status;
 
     *lane = (struct lane){.commit = commit, .queue = queue, .name = name, .width = 1};
@@ -59,6 +66,10 @@ static truce_status lane_read(struct lane *lane, truce_commit *commit, const cha
         lane->width = truce__field_number(&document, "width");
         lane->head = truce__field_number(&document, "head");
         lane->tail = truce__field_number(&document, "tail");
+        lane->rate = truce__field_number(&document, "rate");
+        lane->per_ms = truce__field_number(&document, "per_ms");
+        if (bson_iter_init_find(&iter, &document, "full"))
+            lane->full_ms = bson_iter_as_double(&iter);
     }
     bson_destroy(&document);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -69,9 +80,19 @@ static bool lane_waits(const struct lane *lane)
     return lane->head < lane->tail;
 }
 
+static void append_rate(const struct lane *lane, bool empty, bson_t *document)
+{
+    BSON_APPEND_INT64(document, "rate", lane->rate);
+    BSON_APPEND_INT64(document, "per_ms", lane->per_ms);
+    BSON_APPEND_DOUBLE(document, "full", lane->full_ms);
+    if (empty)
+        BSON_APPEND_DATE_TIME(document, "idle", (int64_t)lane->full_ms + 1);
+}
+
 static truce_status lane_write(const struct lane *lane, bson_error_t *error)
 {
     bson_t document = BSON_INITIALIZER;
+    bool empty = !lane->out && !lane_waits(lane);
     truce_status status;
 
     BSON_APPEND_VALUE(&document, "_id", &lane->id);
@@ -81,7 +102,9 @@ static truce_status lane_write(const struct lane *lane, bson_error_t *error)
     BSON_APPEND_INT64(&document, "tail", lane->tail);
     if (lane_waits(lane) && lane->out < lane->width)
         BSON_APPEND_BOOL(&document, "stalled", true);
-    if (!lane->out && !lane_waits(lane)) /* K4 */
+    if (lane->rate)
+        append_rate(lane, empty, &document);
+    if (empty && (!lane->rate || lane->full_ms < (double)truce__clock_wall_ms())) /* K4 */
         status = lane->stands
                      ? truce_commit_remove(lane->commit, QUEUE_LANES, &lane->id, NULL, error)
                      : TRUCE_OK;
@@ -97,6 +120,25 @@ static void place_id(const struct lane *lane, int64_t n, bson_t *document)
 {
     bson_copy_to(&lane->id_document, document);
     BSON_APPEND_INT64(document, "n", n);
+}
+
+/* One more is out, from that time on; 0: at once (K5). Those that are out may have taken tokens in advance. */
+static int64_t take_token(struct lane *lane)
+{
+    double now_ms = (double)truce__clock_wall_ms(), apart_ms, most_ms, begin_ms;
+
+    lane->out++;
+    if (!lane->rate)
+        return 0;
+    apart_ms = (double)lane->per_ms / (double)lane->rate;
+    most_ms = now_ms + (double)lane->per_ms + apart_ms * (double)lane->out;
+    if (lane->full_ms < now_ms)
+        lane->full_ms = now_ms;
+    if (lane->full_ms > most_ms)
+        lane->full_ms = most_ms;
+    begin_ms = lane->full_ms + apart_ms - (double)lane->per_ms;
+    lane->full_ms += apart_ms;
+    return begin_ms > now_ms ? (int64_t)begin_ms + 1 : 0;
 }
 
 /* ---- in ------------------------------------------------------------------------------------------- */
@@ -115,19 +157,22 @@ static truce_status wait_in_lane(struct lane *lane, const bson_oid_t *job, bson_
     return status;
 }
 
-truce_status truce__lane_enter(truce_commit *commit, const char *queue, const char *name,
-                               int64_t width, const bson_oid_t *job, bool *waits,
+truce_status truce__lane_enter(truce_commit *commit, const char *queue, const struct job_lane *said,
+                               const bson_oid_t *job, bool *waits, int64_t *begin_ms,
                                bson_error_t *error)
 {
     struct lane lane;
-    truce_status status = lane_read(&lane, commit, queue, name, error);
+    truce_status status = lane_read(&lane, commit, queue, said->name, error);
 
-    lane.width = width;
+    lane.width = said->width;
+    lane.rate = said->rate;
+    lane.per_ms = said->per_ms;
+    *begin_ms = 0;
     *waits = lane_waits(&lane) || lane.out >= lane.width;
     if (!status && *waits)
         status = wait_in_lane(&lane, job, error);
     else
-        lane.out++;
+        *begin_ms = take_token(&lane);
     if (!status)
         status = lane_write(&lane, error);
     bson_destroy(&lane.id_document);
@@ -136,20 +181,19 @@ truce_status truce__lane_enter(truce_commit *commit, const char *queue, const ch
 
 /* ---- out ------------------------------------------------------------------------------------------ */
 
-/* *went: it was waiting still. */
-static truce_status let_out(struct lane *lane, const bson_value_t *id, bool *went,
-                            bson_error_t *error)
+/* If it is waiting still. */
+static truce_status let_out(struct lane *lane, const bson_value_t *id, bson_error_t *error)
 {
-    int64_t now_ms = truce__clock_wall_ms(), at_ms;
+    int64_t now_ms = truce__clock_wall_ms(), at_ms, begin_ms;
     bson_t job, update = BSON_INITIALIZER, set;
     truce_status status = truce_commit_read(lane->commit, QUEUE, id, &job, error);
 
-    *went = !status && !strcmp(truce__job_state(&job), "waiting");
-    if (*went) {
+    if (!status && !strcmp(truce__job_state(&job), "waiting")) {
         (void)truce__job_date(&job, "undone.at", &at_ms);
+        begin_ms = take_token(lane);
         BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-        truce__job_waits(&set, lane->queue, (int32_t)truce__field_number(&job, "priority"), at_ms,
-                         now_ms);
+        truce__job_waits(&set, lane->queue, (int32_t)truce__field_number(&job, "priority"),
+                         at_ms > begin_ms ? at_ms : begin_ms, now_ms);
         bson_append_document_end(&update, &set);
         status = truce_commit_update(lane->commit, QUEUE, id, NULL, &update, error);
     }
@@ -163,20 +207,18 @@ static truce_status let_next_out(struct lane *lane, bson_error_t *error)
     bson_t id, place;
     bson_value_t value;
     bson_iter_t iter;
-    bool went = false;
     truce_status status;
 
     place_id(lane, lane->head + 1, &id);
     value = truce__queue_document_id(&id);
     status = truce_commit_read(lane->commit, QUEUE_LANES, &value, &place, error);
     if (!status && bson_iter_init_find(&iter, &place, "job"))
-        status = let_out(lane, bson_iter_value(&iter), &went, error);
+        status = let_out(lane, bson_iter_value(&iter), error);
     if (!status)
         status = truce_commit_remove(lane->commit, QUEUE_LANES, &value, NULL, error);
     if (!status || status == TRUCE_NOT_FOUND) { /* a place that somebody removed holds nobody up */
         status = TRUCE_OK;
         lane->head++;
-        lane->out += went;
     }
     bson_destroy(&place);
     bson_destroy(&id);
@@ -253,12 +295,15 @@ truce_status truce__lane_count(truce_commit *commit, const bson_t *document, int
 
 truce_status truce__lane_indexes(truce_queue *queue, bson_error_t *error)
 {
-    static const char *const stalled[] = {"stalled", NULL}, *const names[] = {"lane.name", NULL};
+    static const char *const stalled[] = {"stalled", NULL}, *const idle[] = {"idle", NULL},
+                             *const names[] = {"lane.name", NULL};
     truce_status status = TRUCE_OK;
 
     if (atomic_load(&queue->laned))
         return TRUCE_OK;
     status = truce__queue_index(queue->store, QUEUE_LANES, stalled[0], true, stalled, error);
+    if (!status)
+        status = truce__queue_index(queue->store, QUEUE_LANES, idle[0], true, idle, error);
     if (!status)
         status = truce__queue_index(queue->store, QUEUE, names[0], true, names, error);
     if (!status)

@@ -102,6 +102,9 @@ truce_queue *truce_queue_new(truce_store *store, const truce_queue_options *opti
     queue->backoff_function = options->backoff_function;
     queue->backoff_arg = options->backoff_arg;
     queue->keep_ms = options->keep_ms ? options->keep_ms : JOB_KEEP_MS;
+    queue->keep_cancelled_ms = options->keep_cancelled_ms;
+    queue->keep_discarded_ms = options->keep_discarded_ms;
+    queue->keep_dead_ms = options->keep_dead_ms;
     queue->mechanism = options->mechanism;
     queue->deadline_ms = options->deadline_ms;
     if (!options->queue)
@@ -207,15 +210,18 @@ bool truce__job_is_held(const bson_t *document)
     return !strcmp(state, "waiting") || !strcmp(state, "blocked");
 }
 
-bool truce__job_lane(const bson_t *document, const char **name, int64_t *width)
+bool truce__job_lane(const bson_t *document, struct job_lane *lane)
 {
-    bson_t lane;
+    bson_t field;
 
-    if (!truce__value_subdocument(document, "lane", &lane))
+    if (!truce__value_subdocument(document, "lane", &field))
         return false;
-    *name = truce__field_text(&lane, "name");
-    *width = truce__field_number(&lane, "width");
-    return **name && *width > 0;
+    *lane = (struct job_lane){
+        truce__field_text(&field, "name"), truce__field_number(&field, "width"),
+        truce__field_number(&field, "rate"), truce__field_number(&field, "per_ms")};
+    if (lane->rate < 1 || lane->per_ms < 1)
+        lane->rate = 0;
+    return *lane->name && lane->width > 0;
 }
 
 static bool find_in(const bson_t *document, const char *path, bson_iter_t *found)
@@ -281,25 +287,36 @@ truce_status truce__job_sets_out(truce_commit *commit, const bson_t *job, int64_
     bson_value_t id = truce__document_id(job);
     char *queue = bson_strdup(truce__field_text(job, "queue")); /* `set` may be the job */
     int32_t priority = (int32_t)truce__field_number(job, "priority");
-    const char *lane;
-    int64_t width;
+    struct job_lane lane;
+    int64_t begin_ms = 0;
     bool in_line = false;
     truce_status status = TRUCE_OK;
 
-    if (truce__job_lane(job, &lane, &width))
-        status = truce__lane_enter(commit, queue, lane, width, &id.value.v_oid, &in_line, error);
+    if (truce__job_lane(job, &lane))
+        status =
+            truce__lane_enter(commit, queue, &lane, &id.value.v_oid, &in_line, &begin_ms, error);
     if (in_line)
         truce__job_stands(set, "waiting", queue, at_ms);
     else
-        truce__job_waits(set, queue, priority, at_ms, now_ms);
+        truce__job_waits(set, queue, priority, at_ms > begin_ms ? at_ms : begin_ms, now_ms);
     bson_free(queue);
     return status;
+}
+
+/* How long it is kept in that state; -1: for ever. */
+static int64_t keep_of(const bson_t *document, const char *state)
+{
+    bson_t keep;
+
+    if (truce__value_subdocument(document, "keep", &keep) && bson_has_field(&keep, state))
+        return truce__field_number(&keep, state);
+    return strcmp(state, "dead") ? truce__field_number(document, "keep_ms") : -1;
 }
 
 void truce__job_ends(bson_t *update, const bson_t *document, const char *state,
                      const bson_t *result, int64_t now_ms)
 {
-    int64_t keep_ms = truce__field_number(document, "keep_ms");
+    int64_t keep_ms = keep_of(document, state);
     bool dead = !strcmp(state, "dead");
     bson_t set, unset, letter;
 
@@ -311,9 +328,9 @@ void truce__job_ends(bson_t *update, const bson_t *document, const char *state,
         BSON_APPEND_UTF8(&letter, "queue", truce__field_text(document, "queue"));
         BSON_APPEND_DATE_TIME(&letter, "at", now_ms);
         bson_append_document_end(&set, &letter);
-    } else if (keep_ms >= 0) {
-        BSON_APPEND_DATE_TIME(&set, "expires", truce__job_date_after(now_ms, keep_ms));
     }
+    if (keep_ms >= 0)
+        BSON_APPEND_DATE_TIME(&set, "expires", truce__job_date_after(now_ms, keep_ms));
     if (result)
         BSON_APPEND_DOCUMENT(&set, "result", result);
     bson_append_document_end(update, &set);

@@ -30,7 +30,7 @@ struct truce_queue {
     truce_backoff backoff;
     truce_backoff_function *backoff_function;
     void *backoff_arg;
-    int64_t keep_ms;
+    int64_t keep_ms, keep_cancelled_ms, keep_discarded_ms, keep_dead_ms;
     truce_mechanism mechanism;
     atomic_bool indexed, paused, gated, laned, linked;
     atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns, fired_ns,
@@ -116,8 +116,13 @@ void truce__job_stands(bson_t *set, const char *state, const char *queue, int64_
 /* The same of one that goes out of such a state, or comes new: into its lane, if it has one. In a commit. */
 truce_status truce__job_sets_out(truce_commit *commit, const bson_t *job, int64_t at_ms,
                                  int64_t now_ms, bson_t *set, bson_error_t *error);
+struct job_lane {
+    const char *name;
+    int64_t width, rate, per_ms; /* rate 0: none */
+};
+
 /* Its lane; false: it has none. Borrowed from the document. */
-bool truce__job_lane(const bson_t *document, const char **name, int64_t *width);
+bool truce__job_lane(const bson_t *document, struct job_lane *lane);
 /* The update of a job that comes to an end in that state: its $set has `result` (NULL: none) besides. */
 void truce__job_ends(bson_t *update, const bson_t *document, const char *state,
                      const bson_t *result, int64_t now_ms);
@@ -227,9 +232,9 @@ truce_status truce__queue_claim_gated(truce_queue *queue, size_t most, truce_job
 
 /* ---- lane.c ---- */
 
-/* In a commit that adds the job: *waits, it is not its turn yet. */
-truce_status truce__lane_enter(truce_commit *commit, const char *queue, const char *name,
-                               int64_t width, const bson_oid_t *job, bool *waits,
+/* In a commit that adds the job: *waits, it is not its turn yet; else it is from *begin_ms on. */
+truce_status truce__lane_enter(truce_commit *commit, const char *queue, const struct job_lane *said,
+                               const bson_oid_t *job, bool *waits, int64_t *begin_ms,
                                bson_error_t *error);
 /* In a commit in which one that was out ends. */
 truce_status truce__lane_leave(truce_commit *commit, const char *queue, const char *name,
@@ -258,6 +263,10 @@ bool truce__after_is_open(const bson_t *job);
 /* In a commit that read the job: so many have it in their `then`. */
 truce_status truce__after_mend(truce_commit *commit, const bson_t *job, int64_t count,
                                bson_error_t *error);
+/* In a commit that retries a job, as it was read: those that were cancelled because of it wait for it again. Appends to the
+ * $set of its update. LIMIT: too many. */
+truce_status truce__after_again(truce_commit *commit, const bson_t *job, bson_t *set,
+                                bson_error_t *error);
 /* A sweep_function: goes on where one commit could not tell all. */
 truce_status truce__after_go_on(struct sweep *sweep, const char *collection, const bson_t *job,
                                 void *arg, bson_error_t *error);
@@ -280,9 +289,11 @@ truce_status truce__queue_rescue_some(const truce_queue *queue, bson_error_t *er
 
 /* In a commit: the job of that key, if there is one that counts. NOT_FOUND: none; the key is this job's
  * once the commit takes effect. `job` is always initialised. */
-truce_status truce__queue_key_take(truce_queue *queue, truce_commit *commit, const char *key,
+truce_status truce__queue_key_take(const char *queue, truce_commit *commit, const char *key,
                                    truce_unique_scope scope, const bson_oid_t *id, bson_t *job,
                                    bson_error_t *error);
+/* In a commit that read the job, which had ended and lives again: its key is its own. INVALID: another live job has it. */
+truce_status truce__queue_key_retake(truce_commit *commit, const bson_t *job, bson_error_t *error);
 /* The key of a unique job; bson_free it. */
 char *truce__queue_key_of(const bson_t *payload, const truce_job_options *options, int64_t now_ms);
 

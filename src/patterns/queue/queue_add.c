@@ -46,8 +46,10 @@ static truce_status check_times(const truce_job_options *options, bson_error_t *
         return truce__fail(TRUCE_INVALID, error, "a job has a delay or a time, not both");
     if (options->delay_ms > INT64_C(1) << 48 || options->run_at_ms > DATE_LAST_MS)
         return truce__fail(TRUCE_INVALID, error, "a delay or a time is too far away");
-    if (options->keep_ms < -1)
-        return truce__fail(TRUCE_INVALID, error, "keep_ms is -1 (for ever), 0 or more");
+    if (options->keep_ms < -1 || options->keep_cancelled_ms < -1 ||
+        options->keep_discarded_ms < -1 || options->keep_dead_ms < -1)
+        return truce__fail(TRUCE_INVALID, error,
+                           "what a job is kept for is -1 (for ever), 0 or more");
     return TRUCE_OK;
 }
 
@@ -65,8 +67,15 @@ static truce_status check_options(const truce_job_options *options, bson_error_t
         (options->unique && !bson_utf8_validate(options->unique, key, false)))
         return truce__fail(TRUCE_INVALID, error, "a unique key has 1 to %d bytes of UTF-8",
                            JOB_KEY_BYTES_MAX);
-    if (options->unique_period_ms && !options->unique && !options->unique_payload)
-        return truce__fail(TRUCE_INVALID, error, "a period goes with a unique key");
+    if ((options->unique_period_ms || options->unique_scope || options->meeting) &&
+        !options->unique && !options->unique_payload)
+        return truce__fail(TRUCE_INVALID, error, "a %s goes with a unique key",
+                           options->unique_period_ms ? "period"
+                           : options->meeting        ? "meeting"
+                                                     : "scope");
+    if ((unsigned)options->unique_scope > TRUCE_UNIQUE_UNCLAIMED ||
+        (unsigned)options->meeting > TRUCE_MEETING_REFUSE)
+        return truce__fail(TRUCE_INVALID, error, "there is no such scope, or meeting, of a key");
     if (lane > QUEUE_NAME_BYTES_MAX || !lane ||
         (options->lane && !bson_utf8_validate(options->lane, lane, false)))
         return truce__fail(TRUCE_INVALID, error, "a lane's name has 1 to %d bytes of UTF-8",
@@ -74,6 +83,10 @@ static truce_status check_options(const truce_job_options *options, bson_error_t
     if (options->lane_width > INT32_MAX || (options->lane_width && !options->lane))
         return truce__fail(TRUCE_INVALID, error, "a width goes with a lane, and is at most %d",
                            INT32_MAX);
+    if (options->lane_rate > INT32_MAX || !options->lane_rate != !options->lane_per_ms ||
+        (options->lane_rate && !options->lane))
+        return truce__fail(TRUCE_INVALID, error,
+                           "a rate goes with a lane, and is so many jobs per so many ms");
     if (options->metadata && options->metadata->len > JOB_METADATA_BYTES_MAX)
         return truce__fail(TRUCE_LIMIT, error, "the metadata has %u bytes, and may have %d",
                            options->metadata->len, JOB_METADATA_BYTES_MAX);
@@ -159,6 +172,37 @@ static void append_content(bson_t *job, const bson_t *payload, const truce_job_o
         BSON_APPEND_ARRAY(job, "tags", options->tags);
 }
 
+static int64_t or_else(int64_t said, int64_t otherwise)
+{
+    return said ? said : otherwise;
+}
+
+/* What is as everybody takes it is not said. */
+static void append_keep(const truce_queue *queue, const truce_job_options *options, bson_t *job)
+{
+    const struct {
+        const char *state;
+        int64_t ms;
+    } states[] = {
+        {"cancelled", or_else(options->keep_cancelled_ms, queue->keep_cancelled_ms)},
+        {"discarded", or_else(options->keep_discarded_ms, queue->keep_discarded_ms)},
+        {"dead", or_else(options->keep_dead_ms, queue->keep_dead_ms)},
+    };
+    int64_t keep_ms = or_else(options->keep_ms, queue->keep_ms);
+    bson_t keep = BSON_INITIALIZER;
+
+    if (keep_ms >= 0 && keep_ms < options->unique_period_ms)
+        keep_ms = options->unique_period_ms;
+    BSON_APPEND_INT64(job, "keep_ms", keep_ms);
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        if (states[i].ms)
+            BSON_APPEND_INT64(&keep, states[i].state, states[i].ms);
+    }
+    if (!bson_empty(&keep))
+        BSON_APPEND_DOCUMENT(job, "keep", &keep);
+    bson_destroy(&keep);
+}
+
 static void append_template(const truce_queue *queue, const bson_t *payload,
                             const truce_job_options *options, bson_t *job)
 {
@@ -173,11 +217,15 @@ static void append_template(const truce_queue *queue, const bson_t *payload,
         (int32_t)(options->attempts_max ? options->attempts_max : queue->attempts_max));
     if (options->timeout_ms)
         BSON_APPEND_INT64(job, "timeout_ms", options->timeout_ms);
-    BSON_APPEND_INT64(job, "keep_ms", options->keep_ms ? options->keep_ms : queue->keep_ms);
+    append_keep(queue, options, job);
     if (options->lane) {
         BSON_APPEND_DOCUMENT_BEGIN(job, "lane", &lane);
         BSON_APPEND_UTF8(&lane, "name", options->lane);
         BSON_APPEND_INT64(&lane, "width", options->lane_width ? options->lane_width : 1);
+        if (options->lane_rate) {
+            BSON_APPEND_INT64(&lane, "rate", options->lane_rate);
+            BSON_APPEND_INT64(&lane, "per_ms", options->lane_per_ms);
+        }
         bson_append_document_end(job, &lane);
     }
 }
@@ -283,17 +331,21 @@ static void replacement(const struct adding *adding, const bson_t *old, bson_t *
     const truce_job_options *options = adding->options;
     bool all = options->meeting == TRUCE_MEETING_REPLACE;
     int32_t priority = all ? options->priority : (int32_t)truce__field_number(old, "priority");
+    int64_t at_ms = time_of(options, adding->now_ms), stood_ms;
+    struct job_lane lane;
     bson_t set, unset;
+
+    if (truce__job_lane(old, &lane) && lane.rate && truce__job_date(old, "undone.at", &stood_ms) &&
+        stood_ms > at_ms)
+        at_ms = stood_ms; /* the lane gave it its time */
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
     if (all)
         append_content(&set, adding->payload, options);
     if (truce__job_is_held(old)) /* it keeps its turn */
-        truce__job_stands(&set, truce__job_state(old), adding->queue->name,
-                          time_of(options, adding->now_ms));
+        truce__job_stands(&set, truce__job_state(old), adding->queue->name, at_ms);
     else
-        truce__job_waits(&set, adding->queue->name, priority, time_of(options, adding->now_ms),
-                         adding->now_ms);
+        truce__job_waits(&set, adding->queue->name, priority, at_ms, adding->now_ms);
     bson_append_document_end(update, &set);
     if (!all || (options->metadata && options->tags))
         return;
@@ -333,6 +385,14 @@ static truce_status meet(const struct adding *adding, truce_commit *commit, cons
     return status;
 }
 
+/* A period has had its job when that has ended. */
+static truce_unique_scope scope_of(const truce_job_options *options)
+{
+    return options->unique_period_ms && options->unique_scope == TRUCE_UNIQUE_LIVE
+               ? TRUCE_UNIQUE_KEPT
+               : options->unique_scope;
+}
+
 static truce_status add_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct adding *adding = arg;
@@ -343,8 +403,8 @@ static truce_status add_in(truce_commit *commit, void *arg, bson_error_t *error)
 
     if (adding->key) {
         bson_destroy(&old);
-        status = truce__queue_key_take(adding->queue, commit, adding->key,
-                                       adding->options->unique_scope, &id, &old, error);
+        status = truce__queue_key_take(adding->queue->name, commit, adding->key,
+                                       scope_of(adding->options), &id, &old, error);
     }
     if (!status) {
         status = meet(adding, commit, &old, error);

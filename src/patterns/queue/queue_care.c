@@ -4,7 +4,8 @@
  * and safe beside any other.
  *
  * A job goes by a removal that compares `expires`; before it goes its key, if the key still names it. A crash between
- * the two leaves a job without its key's document: it expired, so it stands in nobody's way.
+ * the two leaves a job without its key's document: it expired, so it stands in nobody's way. One that others wait for is
+ * discarded first, which tells them.
  */
 #include "patterns/queue/queue_care.h"
 
@@ -42,6 +43,20 @@ static void append_settled(bson_t *filter)
     truce__intent_append_absent(filter);
 }
 
+/* A dead letter whose second life others wait for: they are told that there is none. */
+static truce_status give_up(struct sweep *sweep, const bson_t *job, bson_error_t *error)
+{
+    truce_queue_options options = {.queue = truce__field_text(job, "queue")};
+    truce_queue *queue = truce_queue_new(sweep->store, &options);
+    bson_value_t id = truce__document_id(job);
+    truce_status status = id.value_type == BSON_TYPE_OID
+                              ? truce_queue_discard(queue, NULL, &id.value.v_oid, error)
+                              : TRUCE_OK;
+
+    truce_queue_free(queue);
+    return status;
+}
+
 static truce_status prune(struct sweep *sweep, const char *collection, const bson_t *job, void *arg,
                           bson_error_t *error)
 {
@@ -49,12 +64,17 @@ static truce_status prune(struct sweep *sweep, const char *collection, const bso
     truce_write_result result = {0};
     bson_t filter = BSON_INITIALIZER;
     int64_t expires_ms;
-    truce_status status = remove_key(sweep->store, job, &id, error);
+    truce_status status;
+
+    if (bson_has_field(job, "then"))
+        return give_up(sweep, job, error);
+    status = remove_key(sweep->store, job, &id, error);
 
     (void)arg;
     (void)truce__job_date(job, "expires", &expires_ms);
     BSON_APPEND_VALUE(&filter, "_id", &id);
     BSON_APPEND_DATE_TIME(&filter, "expires", expires_ms);
+    BCON_APPEND(&filter, "then", "{", "$exists", BCON_BOOL(false), "}");
     append_settled(&filter);
     if (!status)
         status = truce_remove(sweep->store, collection, &filter, NULL, &result, error);
@@ -118,13 +138,18 @@ static truce_status fire_all(struct sweep *sweep, bson_error_t *error)
 
 static truce_status go_on_all(struct sweep *sweep, bson_error_t *error)
 {
-    bson_t *filter = BCON_NEW("stalled", BCON_BOOL(true));
+    bson_t *filter = BCON_NEW("stalled", BCON_BOOL(true)),
+           *idle = BCON_NEW("idle", "{", "$lte", BCON_DATE_TIME(truce__clock_wall_ms()), "}");
     truce_status status;
 
     truce__intent_append_absent(filter);
+    truce__intent_append_absent(idle);
     status = truce__sweep_each(sweep, QUEUE_LANES, filter, truce__lane_go_on, NULL, error);
     if (!status)
+        status = truce__sweep_each(sweep, QUEUE_LANES, idle, truce__lane_go_on, NULL, error);
+    if (!status)
         status = truce__sweep_each(sweep, QUEUE, filter, truce__after_go_on, NULL, error);
+    bson_destroy(idle);
     bson_destroy(filter);
     return status;
 }

@@ -388,15 +388,14 @@ static truce_status check_turn(struct check *check, const char *collection, cons
                                     .text = "the job waits for its turn in a lane that is gone",
                                     .repair = "let it go, or wait behind those that do",
                                     .id = &turning.id};
-    const char *lane = "";
+    struct job_lane lane = {.name = ""};
     bson_t *filter, found;
-    int64_t width;
     truce_status status;
 
     (void)arg;
-    (void)truce__job_lane(job, &lane, &width);
+    (void)truce__job_lane(job, &lane);
     filter = BCON_NEW("_id", "{", "queue", BCON_UTF8(truce__field_text(job, "queue")), "lane",
-                      BCON_UTF8(lane), "}");
+                      BCON_UTF8(lane.name), "}");
     status = truce_find_one(check->store, QUEUE_LANES, filter, NULL, &found, error);
     bson_destroy(&found);
     if (status == TRUCE_NOT_FOUND) { /* is it waiting still? */

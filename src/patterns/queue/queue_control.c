@@ -65,12 +65,14 @@ static truce_status make_retry(truce_commit *commit, const bson_t *job, int64_t 
     bson_t set, unset;
 
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
+    if (!truce__job_live(job))
+        status = truce__after_again(commit, job, &set, error);
     if (truce__after_left(job) > 0)
         truce__job_stands(&set, "blocked", queue, now_ms);
     else if (truce__job_live(job))
         truce__job_waits(&set, queue, (int32_t)truce__field_number(job, "priority"), now_ms,
                          now_ms);
-    else
+    else if (!status)
         status = truce__job_sets_out(commit, job, now_ms, now_ms, &set, error);
     BSON_APPEND_INT32(&set, "attempt", 0);
     bson_append_document_end(update, &set);
@@ -79,6 +81,7 @@ static truce_status make_retry(truce_commit *commit, const bson_t *job, int64_t 
     BSON_APPEND_UTF8(&unset, "expires", "");
     BSON_APPEND_UTF8(&unset, "dead", "");
     BSON_APPEND_UTF8(&unset, "stalled", "");
+    BSON_APPEND_UTF8(&unset, "after.failed", "");
     bson_append_document_end(update, &unset);
     return status;
 }
@@ -99,7 +102,9 @@ static truce_status control_in(truce_commit *commit, void *arg, bson_error_t *er
         goto out;
     }
     if (call->control == RETRY) {
-        status = make_retry(commit, &job, now_ms, &update, error);
+        status = truce__job_live(&job) ? TRUCE_OK : truce__queue_key_retake(commit, &job, error);
+        if (!status)
+            status = make_retry(commit, &job, now_ms, &update, error);
     } else {
         truce__job_ends(&update, &job, rules[call->control].name, NULL, now_ms);
     }

@@ -1,0 +1,72 @@
+/* Jobs of several queues by their weights: the queues are asked in an order that is drawn anew each time. */
+#include "base/limits.h"
+#include "base/random.h"
+#include "base/room.h"
+#include "patterns/queue/queue.h"
+
+static uint32_t weight_of(const truce_queue_source *source)
+{
+    return source->weight ? source->weight : 1;
+}
+
+static truce_status check(const truce_queue_source *sources, size_t count, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (!count || count > QUEUE_SOURCES_MAX)
+        return truce__fail(TRUCE_INVALID, error, "%zu queues at once, and may be 1 to %d", count,
+                           QUEUE_SOURCES_MAX);
+    for (size_t i = 0; i < count && !status; i++) {
+        status = ROOM_CHECK(&sources[i], "truce_queue_source", error);
+        if (!status && !sources[i].queue)
+            status = truce__fail(TRUCE_INVALID, error, "source %zu has no queue", i + 1);
+        if (!status && sources[i].weight > QUEUE_WEIGHT_MAX)
+            status = truce__fail(TRUCE_INVALID, error, "the weight %u is not in 1 to %d",
+                                 sources[i].weight, QUEUE_WEIGHT_MAX);
+    }
+    return status;
+}
+
+/* One that was not asked yet. */
+static size_t draw(const truce_queue_source *sources, size_t count, const bool *asked)
+{
+    uint64_t total = 0, drawn;
+    size_t i = 0;
+
+    for (size_t k = 0; k < count; k++)
+        total += asked[k] ? 0 : weight_of(&sources[k]);
+    drawn = truce__random_entropy() % total;
+    for (; asked[i] || drawn >= weight_of(&sources[i]); i++)
+        drawn -= asked[i] ? 0 : weight_of(&sources[i]);
+    return i;
+}
+
+truce_status truce_queue_claim_from(const truce_queue_source *sources, size_t count, size_t most,
+                                    truce_job **jobs, size_t *found, bson_error_t *error)
+{
+    bool asked[QUEUE_SOURCES_MAX] = {false};
+    truce_status status = check(sources, count, error);
+
+    *found = 0;
+    if (!status && (most < 1 || most > JOB_CLAIMS_MAX))
+        status = truce__fail(TRUCE_INVALID, error, "%zu jobs at once, and may be 1 to %d", most,
+                             JOB_CLAIMS_MAX);
+    for (size_t round = 0; round < count && !status && *found < most; round++) {
+        size_t i = draw(sources, count, asked), some = 0;
+
+        asked[i] = true;
+        status =
+            truce_queue_claim_many(sources[i].queue, most - *found, jobs + *found, &some, error);
+        *found += some;
+        status = status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+    }
+    if (*found)
+        return TRUCE_OK; /* what another queue failed with it will fail with again */
+    return status ? status
+                  : truce__fail(TRUCE_NOT_FOUND, error, "no queue has a job that is ready");
+}
+
+truce_queue *truce_job_queue(const truce_job *job)
+{
+    return job->queue;
+}
