@@ -94,8 +94,8 @@
 #define JOB_LEASE_MS            30000              /* default */
 #define JOB_ATTEMPTS            10                 /* default */
 #define JOB_KEEP_MS             INT64_C(604800000) /* default */
-#define QUEUE_SOURCES_MAX       100  /* queues that are claimed from at once, ... */
-#define QUEUE_WEIGHT_MAX        1000 /* ... and the weight of one */
+#define QUEUE_SOURCES_MAX       100                /* queues that are claimed from at once, ... */
+#define QUEUE_WEIGHT_MAX        1000               /* ... and the weight of one */
 #define JOB_EVENTS_MAX          100  /* that a job is told, each of JOB_METADATA_BYTES_MAX */
 #define JOB_AFTER_MAX           500  /* jobs that one is told to wait for, when it is added */
 #define JOB_THEN_MAX            1000 /* jobs that wait for one */
