@@ -27,27 +27,24 @@ static bool tell(const struct cli *cli, const struct server_options *options, in
     document = BCON_NEW("listening", BCON_UTF8(uri), "port", BCON_INT32(port));
     told = cli_answer(cli, document, "listening on %s (Ctrl-C ends it)", uri);
     bson_destroy(document);
-    fflush(stdout);
-    return told;
+    return told && !fflush(stdout); /* whoever started it waits for this line */
 }
 
-static int serve(struct cli *cli, truce_store *store, const struct server_options *options)
+static int serve(struct cli *cli, truce_store *store, const struct server_options *options,
+                 const sigset_t *ends)
 {
     struct server *server;
     bson_error_t error;
-    sigset_t ends;
     int received;
-    truce_status status;
+    truce_status status = server_start(store, options, &server, &error);
 
-    hold_signals(&ends);
-    status = server_start(store, options, &server, &error);
     if (status)
         return cli_error(cli, NULL, status, &error);
     if (!tell(cli, options, server_port(server))) {
         server_stop(server, 0);
         return CLI_FAILED;
     }
-    sigwait(&ends, &received);
+    sigwait(ends, &received);
     cli_remark(cli, "ends: waits up to %d s for what runs", DRAIN_MS / 1000);
     server_stop(server, DRAIN_MS);
     return CLI_DONE;
@@ -66,6 +63,7 @@ static int run(struct cli *cli)
     truce_store *store;
     bson_error_t error;
     truce_status status;
+    sigset_t ends;
     int code;
 
     if (!cli_number(cli, "port", 0, 65535, 27017, &port) ||
@@ -80,10 +78,11 @@ static int run(struct cli *cli)
     options.transaction_ms = seconds * 1000;
     options.port = (int)port;
     options.connections_max = (int)most;
+    hold_signals(&ends);
     status = truce_store_open(uri, &store_options, &store, &error);
     if (status)
         return cli_error(cli, NULL, status, &error);
-    code = serve(cli, store, &options);
+    code = serve(cli, store, &options, &ends);
     truce_store_close(store);
     return cli_output_end(code);
 }

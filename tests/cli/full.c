@@ -16,7 +16,12 @@ static const char wrapper[] =
     "words=\" $* \"\n"
     "[[ $words == *\" $NOUN \"* && $words == *\" $VERB\"* ]] || exec \"$TRUCE\" \"$@\"\n"
     "case $WHERE in\n"
-    "file) \"$TRUCE\" \"$@\" >printed; code=$?; cat printed; echo \"$(wc -c <printed)\" >>\"$TOLD\"; exit $code ;;\n"
+    "file)\n" /* it may be a server, which the example ends by killing this shell */
+    "    trap 'ended=1; kill %1 2>/dev/null' TERM\n"
+    "    \"$TRUCE\" \"$@\" <&0 >printed &\n"
+    "    [ -z \"$ended\" ] || kill %1\n"
+    "    wait %1; code=$?; [ -z \"$ended\" ] || wait\n"
+    "    cat printed; echo \"$(wc -c <printed)\" >>\"$TOLD\"; exit $code ;;\n"
     "full) \"$TRUCE\" \"$@\" >/dev/full ;;\n"
     "closed) \"$TRUCE\" \"$@\" >&- ;;\n"
     "esac\n"
@@ -123,11 +128,11 @@ TEST(a_finding_that_cannot_be_written_is_exit_code_3)
         "$2 find c --pretty >/dev/full; echo $?\n"
         "$2 export c >/dev/full; echo $?; $2 export c --output /dev/full; echo $?\n"
         "$2 demo badges --seconds 1 >/dev/full; echo $?\n"
-        "$2 doctor --json >/dev/full; echo $?\n";
+        "$2 doctor --json >/dev/full; echo $?; $2 serve --port 0 s.truce >/dev/full; echo $?\n";
     const struct command *all = command_run("/bin/bash", NULL, NULL, "-c", calls, "bash",
                                             test_directory(), TRUCE_CLI, NULL);
 
-    CHECK_TEXT("inserted 1\n3\n3\n3\n3\n3\n3\n3\n3\n3\n", all->out);
+    CHECK_TEXT("inserted 1\n3\n3\n3\n3\n3\n3\n3\n3\n3\n3\n", all->out);
 }
 
 TEST(what_cannot_be_written_is_told_once_and_with_the_reason)
