@@ -48,6 +48,13 @@
 #define TRUCE_SERVER_TRANSACTIONS_MAX   100   /* that are open in it */
 #define TRUCE_SERVER_TRANSACTION_MS     60000 /* default: so long one may be */
 
+#define TRUCE_LOGIN_MESSAGE_BYTES_MAX   (64 * 1024) /* of one who has to log in first */
+#define TRUCE_LOGIN_DELAY_MS            500 /* default: so late a login that failed is answered, ... */
+#define TRUCE_LOGIN_DELAYED_MAX         100  /* ... of so many at a time; others are not answered */
+#define TRUCE_LOGIN_FRESH_MS            1000 /* the roles of one who logged in are read again */
+#define TRUCE_USER_ROLES_MAX            100  /* that one has */
+#define TRUCE_USERS_LISTED_MAX          10000 /* that usersInfo tells */
+
 #define TRUCE_SNAPSHOTS_MAX             128 /* cursors and snapshots of an open store that keep a moment */
 #define TRUCE_SNAPSHOT_AGE_MS           600000 /* default: how old one of them may be, ... */
 #define TRUCE_SNAPSHOT_LOG_BYTES        (UINT64_C(1) << 30) /* ... and what may be written meanwhile */

@@ -42,10 +42,13 @@ static const struct {
     {CODE_INTERNAL_ERROR, "InternalError"},
     {CODE_BAD_VALUE, "BadValue"},
     {CODE_FAILED_TO_PARSE, "FailedToParse"},
+    {CODE_USER_NOT_FOUND, "UserNotFound"},
     {CODE_UNAUTHORIZED, "Unauthorized"},
     {CODE_TYPE_MISMATCH, "TypeMismatch"},
     {CODE_OVERFLOW, "Overflow"},
     {CODE_INVALID_LENGTH, "InvalidLength"},
+    {CODE_PROTOCOL_ERROR, "ProtocolError"},
+    {CODE_AUTHENTICATION_FAILED, "AuthenticationFailed"},
     {CODE_ILLEGAL_OPERATION, "IllegalOperation"},
     {CODE_EMPTY_ARRAY_OPERATION, "EmptyArrayOperation"},
     {CODE_INVALID_BSON, "InvalidBSON"},
@@ -53,6 +56,7 @@ static const struct {
     {CODE_LOCK_TIMEOUT, "LockTimeout"},
     {CODE_INDEX_NOT_FOUND, "IndexNotFound"},
     {CODE_PATH_NOT_VIABLE, "PathNotViable"},
+    {CODE_ROLE_NOT_FOUND, "RoleNotFound"},
     {CODE_CANNOT_BACKFILL_ARRAY, "CannotBackfillArray"},
     {CODE_CONFLICTING_UPDATE_OPERATORS, "ConflictingUpdateOperators"},
     {CODE_CURSOR_NOT_FOUND, "CursorNotFound"},
@@ -90,6 +94,7 @@ static const struct {
     {CODE_NO_DISK_USE_ALLOWED, "QueryExceededMemoryLimitNoDiskUseAllowed"},
     {232, "MaxSubPipelineDepthExceeded"},
     {CODE_CONVERSION_FAILURE, "ConversionFailure"},
+    {CODE_MECHANISM_UNAVAILABLE, "MechanismUnavailable"},
     {CODE_NO_QUERY_EXECUTION_PLANS, "NoQueryExecutionPlans"},
     {CODE_BSON_OBJECT_TOO_LARGE, "BSONObjectTooLarge"},
     {CODE_DUPLICATE_KEY, "DuplicateKey"},
@@ -117,12 +122,14 @@ truce_status truce__status_of_code(uint32_t code)
         return TRUCE_OK;
     case CODE_DUPLICATE_KEY:
     case CODE_NAMESPACE_EXISTS:
+    case CODE_USER_EXISTS:
         return TRUCE_DUPLICATE;
     case CODE_WRITE_CONFLICT:
         return TRUCE_CONFLICT;
     case CODE_NAMESPACE_NOT_FOUND:
     case CODE_INDEX_NOT_FOUND:
     case CODE_CURSOR_NOT_FOUND:
+    case CODE_USER_NOT_FOUND:
         return TRUCE_NOT_FOUND;
     case CODE_MAX_TIME_MS_EXPIRED:
     case CODE_INTERRUPTED:

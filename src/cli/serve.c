@@ -30,6 +30,11 @@ static bool tell(const struct cli *cli, const struct server_options *options, in
     return told && !fflush(stdout); /* whoever started it waits for this line */
 }
 
+static void tell_event(void *arg, const bson_t *event, const char *sentence)
+{
+    cli_tell(arg, event, "%s", sentence);
+}
+
 static int serve(struct cli *cli, truce_store *store, const struct server_options *options,
                  const sigset_t *ends)
 {
@@ -56,7 +61,10 @@ static int run(struct cli *cli)
     struct server_options options = {.address = cli_text(cli, "bind"),
                                      .database = cli_text(cli, "database"),
                                      .replica_set = cli_text(cli, "replica-set"),
-                                     .advertise = cli_text(cli, "advertise")};
+                                     .advertise = cli_text(cli, "advertise"),
+                                     .auth = cli_flag(cli, "auth"),
+                                     .log = tell_event,
+                                     .log_arg = cli};
     const char *uri = cli->arguments[0] ? cli->arguments[0] : cli->uri;
     const char *isolation = cli_text(cli, "isolation");
     int64_t port, most, seconds;
@@ -107,13 +115,17 @@ const struct cli_command cli_serve = {
         "With --replica-set drivers send a write again whose answer was lost; it is done once,\n"
         "even if the server was killed in between.\n"
         "\n"
-        "It asks for no password, so it listens on this machine's loopback only.",
+        "It listens on this machine's loopback. On another address (--bind 0.0.0.0 is all of\n"
+        "them) it listens with --auth only: then clients log in, by SCRAM-SHA-256 or\n"
+        "SCRAM-SHA-1, as users with roles. truce user add makes the first one.",
     .example = "truce serve school.truce --port 0 &\n"
                "sleep 1; kill %1",
     .options =
         (const struct cli_option[]){
             {"port", 'p', "N", "the port; 0: any that is free, which is printed (27017)", false},
-            {"bind", 0, "ADDRESS", "an address of the loopback (127.0.0.1)", false},
+            {"bind", 0, "ADDRESS", "where it listens; not the loopback: with --auth (127.0.0.1)",
+             false},
+            {"auth", 0, NULL, "clients have to log in, and may do what their roles allow", false},
             {"database", 0, "NAME", "whose collections have the store's own names (test)", false},
             {"connections", 0, "N", "at most so many clients at a time (1000)", false},
             {"replica-set", 0, "NAME", "look like the primary of this replica set", false},

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sha256.h"
 #include "bson/value.h"
 
 /* ---- errors --------------------------------------------------------------------------------- */
@@ -226,6 +227,24 @@ static void unwrap(struct wire_request *request)
     }
 }
 
+void call_session_id(const struct call *call, const uint8_t given[SESSION_ID_BYTES],
+                     uint8_t id[SESSION_ID_BYTES])
+{
+    const char *tag = call->connection->login.tag;
+    uint8_t digest[SHA256_BYTES];
+    struct sha256 sha;
+
+    if (!tag[0]) {
+        memmove(id, given, SESSION_ID_BYTES);
+        return;
+    }
+    truce__sha256_begin(&sha);
+    truce__sha256_add(&sha, given, SESSION_ID_BYTES);
+    truce__sha256_add(&sha, tag, strlen(tag));
+    truce__sha256_end(&sha, digest);
+    memcpy(id, digest, SESSION_ID_BYTES);
+}
+
 void call_run(struct connection *connection, const struct wire_request *request, bson_t *reply)
 {
     struct wire_request own = *request;
@@ -244,7 +263,10 @@ void call_run(struct connection *connection, const struct wire_request *request,
     }
     if (!status)
         status = read_frame(&call, &error);
+    if (!status)
+        status = access_check(&call, &error);
     if (!status) {
+        call_session_id(&call, call.session.id, call.session.id);
         atomic_fetch_add_explicit(&call.server->counted[call.command->counted], 1,
                                   memory_order_relaxed);
         status = call_in_session(&call, reply, &error);

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "server/access.h"
 #include "server/kept.h"
 #include "server/places.h"
 #include "server/sessions.h"
@@ -44,6 +45,7 @@ struct command {
     /* Fills the reply but for `ok`; what it has put there is thrown away if it fails. */
     truce_status (*run)(struct call *call, bson_t *reply, bson_error_t *error);
     enum server_counted counted;
+    struct need need; /* what who calls it must be allowed (access.h) */
     const char *help;
 };
 
@@ -57,6 +59,10 @@ void call_run(struct connection *connection, const struct wire_request *request,
 
 /* Runs the command, in the transaction that it is of (serve_session.c). */
 truce_status call_in_session(struct call *call, bson_t *reply, bson_error_t *error);
+
+/* The id of a session as the server knows it: with a user, of that user alone. */
+void call_session_id(const struct call *call, const uint8_t given[SESSION_ID_BYTES],
+                     uint8_t id[SESSION_ID_BYTES]);
 
 /* The sentence of an error with the names that the client knows: "school.students" for the place
  * "@school.students". Lives as long as the call. */

@@ -41,8 +41,10 @@ static bool transmit(int socket, const uint8_t *bytes, size_t size)
 
 /* The next message, whole. The memory for a long one is taken as its bytes come, so that a length alone
  * takes nothing. */
-static bool receive_message(int socket, struct buffer *in)
+static bool receive_message(const struct connection *connection, struct buffer *in)
 {
+    bool stranger = connection->server->auth && !connection->login.user;
+    int socket = connection->socket;
     uint32_t length;
 
     in->size = 0;
@@ -50,6 +52,8 @@ static bool receive_message(int socket, struct buffer *in)
     if (!receive(socket, in->bytes, WIRE_HEAD))
         return false;
     length = wire_length(in->bytes);
+    if (stranger && length > TRUCE_LOGIN_MESSAGE_BYTES_MAX)
+        return false;
     in->size = WIRE_HEAD;
     while (in->size < length) {
         size_t part = length - in->size < KEPT_BYTES ? length - in->size : KEPT_BYTES;
@@ -79,7 +83,12 @@ static bool answer(struct connection *connection, struct buffer *in, struct buff
     if (!wire_read(in->bytes, (uint32_t)in->size, &request, &error))
         return false;
     call_run(connection, &request, &reply);
-    if (!request.silent) {
+    if (connection->wipes)
+        scram_wipe(in->bytes, in->size);
+    connection->wipes = false;
+    if (connection->ends) {
+        done = false;
+    } else if (!request.silent) {
         out->size = 0;
         wire_write(out, &request, atomic_fetch_add(&connection->server->last_message, 1) + 1,
                    &reply);
@@ -94,7 +103,7 @@ void *connection_run(void *arg)
     struct connection *connection = arg;
     struct buffer in = {0}, out = {0};
 
-    while (receive_message(connection->socket, &in) && answer(connection, &in, &out)) {
+    while (receive_message(connection, &in) && answer(connection, &in, &out)) {
         trim(&in);
         trim(&out);
     }

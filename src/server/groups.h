@@ -49,14 +49,12 @@ SERVED(serve_nothing); /* ok: 1, and that is all */
 SERVED(serve_build_info);
 SERVED(serve_get_parameter);
 SERVED(serve_server_status);
-SERVED(serve_connection_status);
 SERVED(serve_host_info);
 SERVED(serve_log);
 SERVED(serve_options);
 SERVED(serve_whats_my_uri);
 SERVED(serve_replica_status);
 SERVED(serve_last_error);
-SERVED(serve_users);
 SERVED(serve_list_commands);
 
 /* serve_session.c */
@@ -64,6 +62,26 @@ SERVED(serve_start_session);
 SERVED(serve_end_sessions);
 SERVED(serve_end_all_sessions);
 SERVED(serve_outside); /* refuses: there is no transaction */
+
+/* serve_login.c */
+SERVED(serve_sasl_start);
+SERVED(serve_sasl_continue);
+SERVED(serve_logout);
+SERVED(serve_connection_status);
+/* What hello says of logins. */
+void serve_hello_login(struct call *call, bson_t *reply);
+
+/* serve_user.c */
+SERVED(serve_create_user);
+SERVED(serve_update_user);
+SERVED(serve_drop_user);
+SERVED(serve_drop_all_users);
+SERVED(serve_grant_roles);
+SERVED(serve_revoke_roles);
+
+/* serve_user_info.c */
+SERVED(serve_users);
+SERVED(serve_roles);
 
 /* {cursor: {firstBatch: the array, ns, id: 0}} */
 truce_status serve_documents(struct call *call, const bson_t *array, const char *ns, bson_t *reply);

@@ -81,6 +81,7 @@ void held_close(struct held_cursor *held)
     truce_cursor_close(held->cursor);
     if (held->waiting)
         bson_destroy(held->waiting);
+    bson_free(held->user);
     bson_free(held->place);
     bson_free(held);
 }
@@ -131,7 +132,7 @@ static struct held_cursor *take_out(struct held_cursors *cursors, int i)
 }
 
 struct held_cursor *held_take(struct held_cursors *cursors, int64_t id, const char *place,
-                              int64_t owner)
+                              int64_t owner, const char *user)
 {
     struct held_cursor *held = NULL;
     int i;
@@ -139,10 +140,22 @@ struct held_cursor *held_take(struct held_cursors *cursors, int64_t id, const ch
     pthread_mutex_lock(&cursors->mutex);
     i = find(cursors, id);
     if (i < cursors->count && !strcmp(cursors->all[i]->place, place) &&
-        cursors->all[i]->owner == owner)
+        cursors->all[i]->owner == owner && !strcmp(cursors->all[i]->user, user))
         held = take_out(cursors, i);
     pthread_mutex_unlock(&cursors->mutex);
     return held;
+}
+
+bool held_is_of(struct held_cursors *cursors, int64_t id, const char *user)
+{
+    bool is;
+    int i;
+
+    pthread_mutex_lock(&cursors->mutex);
+    i = find(cursors, id);
+    is = i == cursors->count || !strcmp(cursors->all[i]->user, user);
+    pthread_mutex_unlock(&cursors->mutex);
+    return is;
 }
 
 /* All that were idle since then, and are of this owner, if it is not 0. */

@@ -12,6 +12,7 @@ struct held_cursor {
     bson_t *waiting;      /* was read, and did not fit into the last batch */
     char *place;          /* the namespace as the client knows it */
     int64_t owner;        /* its transaction; 0: none */
+    char *user;           /* who opened it; "": nobody had logged in */
     int64_t idle_since_ns;
 };
 
@@ -30,9 +31,11 @@ void held_close(struct held_cursor *held); /* frees it too */
  * closed. */
 truce_status held_keep(struct held_cursors *cursors, struct held_cursor *held, bson_error_t *error);
 /* Takes it out: nobody else finds it until it is kept again. NULL: there is none of this number,
- * namespace and owner, or another connection reads it just now. */
+ * namespace, owner and user, or another connection reads it just now. */
 struct held_cursor *held_take(struct held_cursors *cursors, int64_t id, const char *place,
-                              int64_t owner);
+                              int64_t owner, const char *user);
+/* False: another user has opened it. */
+bool held_is_of(struct held_cursors *cursors, int64_t id, const char *user);
 /* Closes those of a transaction. */
 void held_drop(struct held_cursors *cursors, int64_t owner);
 /* Closes those that nobody asked for so long. */

@@ -62,6 +62,7 @@ void place_database(const char *own, const char *place, char database[DATABASE_N
 
 struct naming {
     const char *own, *database;
+    const struct place_guard *guard;
     bson_error_t *error;
 };
 
@@ -69,25 +70,28 @@ static truce_status name_stages(const struct naming *naming, const bson_iter_t *
                                 bson_t *result);
 
 static truce_status append_place(const struct naming *naming, const char *database,
-                                 const char *collection, bson_t *to, const char *key)
+                                 const char *collection, bool writes, bson_t *to, const char *key)
 {
+    const struct place_guard *guard = naming->guard;
     char place[PLACE_MAX];
     truce_status status = place_of(naming->own, database, collection, place, naming->error);
 
+    if (!status)
+        status = guard->allow(guard->arg, database, collection, writes, naming->error);
     if (!status)
         BSON_APPEND_UTF8(to, key, place);
     return status;
 }
 
 /* "name", or {db: "school", coll: "name"}; what is neither is left for the store to refuse. */
-static truce_status append_target(const struct naming *naming, const bson_iter_t *value, bson_t *to,
-                                  const char *key)
+static truce_status append_target(const struct naming *naming, const bson_iter_t *value,
+                                  bool writes, bson_t *to, const char *key)
 {
     const char *database = naming->database, *collection = NULL;
     bson_iter_t field;
 
     if (BSON_ITER_HOLDS_UTF8(value))
-        return append_place(naming, database, bson_iter_utf8(value, NULL), to, key);
+        return append_place(naming, database, bson_iter_utf8(value, NULL), writes, to, key);
     if (BSON_ITER_HOLDS_DOCUMENT(value) && bson_iter_recurse(value, &field))
         while (bson_iter_next(&field)) {
             if (!strcmp(bson_iter_key(&field), "db") && BSON_ITER_HOLDS_UTF8(&field))
@@ -98,7 +102,7 @@ static truce_status append_target(const struct naming *naming, const bson_iter_t
     if (collection) {
         truce_status status = database_check(database, naming->error);
 
-        return status ? status : append_place(naming, database, collection, to, key);
+        return status ? status : append_place(naming, database, collection, writes, to, key);
     }
     BSON_APPEND_VALUE(to, key, bson_iter_value((bson_iter_t *)value));
     return TRUCE_OK;
@@ -118,7 +122,7 @@ static truce_status append_fields(const struct naming *naming, const bson_iter_t
         bson_t inner;
 
         if (!strcmp(key, target)) {
-            status = append_target(naming, &field, to, key);
+            status = append_target(naming, &field, !strcmp(target, "into"), to, key);
         } else if (!strcmp(key, "pipeline") && BSON_ITER_HOLDS_ARRAY(&field)) {
             BSON_APPEND_ARRAY_BEGIN(to, key, &inner);
             status = name_stages(naming, &field, &inner);
@@ -170,7 +174,8 @@ static truce_status append_stage(const struct naming *naming, const bson_iter_t 
     bson_t inner;
 
     if (!strcmp(name, "$out") || (target && BSON_ITER_HOLDS_UTF8(stage)))
-        return append_target(naming, stage, to, name);
+        return append_target(naming, stage, !strcmp(name, "$out") || !strcmp(name, "$merge"), to,
+                             name);
     if (!is_document || (!target && strcmp(name, "$facet") != 0)) {
         BSON_APPEND_VALUE(to, name, bson_iter_value((bson_iter_t *)stage));
         return TRUCE_OK;
@@ -205,9 +210,9 @@ static truce_status name_stages(const struct naming *naming, const bson_iter_t *
 }
 
 truce_status place_pipeline(const char *own, const char *database, const bson_t *pipeline,
-                            bson_t *result, bson_error_t *error)
+                            const struct place_guard *guard, bson_t *result, bson_error_t *error)
 {
-    struct naming naming = {own, database, error};
+    struct naming naming = {own, database, guard, error};
     bson_t around = BSON_INITIALIZER;
     truce_status status = TRUCE_OK;
     bson_iter_t stages;

@@ -32,10 +32,18 @@ const char *place_within(const char *own, const char *database, const char *plac
 /* The database in which the place is. */
 void place_database(const char *own, const char *place, char database[DATABASE_NAME_MAX + 1]);
 
+/* Asked of each collection that a pipeline names, besides the one that it begins with; not OK: it may not be read, or (`writes`)
+ * not written. */
+struct place_guard {
+    truce_status (*allow)(void *arg, const char *database, const char *collection, bool writes,
+                          bson_error_t *error);
+    void *arg;
+};
+
 /* A pipeline of one database with the names of the collections that its stages read and write ($lookup,
  * $graphLookup, $unionWith, $out, $merge, and those within $facet) turned into places; another database may be
  * named where MongoDB allows it. `result` is initialised in any case. */
 truce_status place_pipeline(const char *own, const char *database, const bson_t *pipeline,
-                            bson_t *result, bson_error_t *error);
+                            const struct place_guard *guard, bson_t *result, bson_error_t *error);
 
 #endif

@@ -178,6 +178,9 @@ truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t 
     bson_t facts;
     truce_status status = places_begin(call, &places, error);
 
+    if (!status && !strcmp(call->database, "admin")) /* the users are there */
+        status = truce__refuse(CODE_ILLEGAL_OPERATION, error,
+                               "Dropping the 'admin' database is prohibited.");
     while (!status && places_next(&places, &place, &facts))
         if (place_within(call->server->database, call->database, place)) {
             status = truce_collection_drop(call->server->store, place, error);
@@ -199,9 +202,9 @@ static const struct field rename_fields[] = {
     {"dropTarget", FIELD_FLAG, offsetof(struct rename, drop)},
     {NULL, FIELD_IGNORED, 0}};
 
-/* "school.students" */
-static truce_status place_of_namespace(struct call *call, const char *ns, char place[PLACE_MAX],
-                                       bson_error_t *error)
+/* "school.students", in which who calls must be allowed to do that */
+static truce_status place_of_namespace(struct call *call, const char *ns, uint32_t actions,
+                                       char place[PLACE_MAX], bson_error_t *error)
 {
     char database[DATABASE_NAME_MAX + 1];
     const char *dot = strchr(ns, '.');
@@ -213,22 +216,36 @@ static truce_status place_of_namespace(struct call *call, const char *ns, char p
                              "\"%.80s\" is not of the form DATABASE.COLLECTION", ns);
     snprintf(database, sizeof database, "%.*s", (int)length, ns);
     status = database_check(database, error);
+    if (!status)
+        status = access_need_collection(call, database, dot + 1, actions, error);
     return status ? status : place_of(call->server->database, database, dot + 1, place, error);
+}
+
+static bool is_same_database(const char *from, const char *to)
+{
+    size_t length = strcspn(from, ".");
+
+    return length == strcspn(to, ".") && !strncmp(from, to, length);
 }
 
 truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
 {
     char from[PLACE_MAX], to[PLACE_MAX];
+    uint32_t away = ACTION_SHAPE, there = ACTION_SHAPE;
     struct rename rename = {0};
     truce_status status = call_own_fields(call, rename_fields, &rename, error);
 
     (void)reply;
     if (!status && (!rename.to || !BSON_ITER_HOLDS_UTF8(&call->value)))
         status = truce__refuse(40414, error, "renameCollection must have two namespaces");
+    if (!status && !is_same_database(bson_iter_utf8(&call->value, NULL), rename.to)) {
+        away |= ACTION_FIND | ACTION_WRITE; /* it is taken out there, and put in here */
+        there |= ACTION_WRITE;
+    }
     if (!status)
-        status = place_of_namespace(call, bson_iter_utf8(&call->value, NULL), from, error);
+        status = place_of_namespace(call, bson_iter_utf8(&call->value, NULL), away, from, error);
     if (!status)
-        status = place_of_namespace(call, rename.to, to, error);
+        status = place_of_namespace(call, rename.to, there, to, error);
     return status ? status
                   : truce_collection_rename(call->server->store, from, to, rename.drop, error);
 }
@@ -382,6 +399,7 @@ truce_status serve_list_databases(struct call *call, bson_t *reply, bson_error_t
     struct databases databases = {0};
     struct sifted sifted;
     struct list list = {0};
+    bool all = access_may(call, NULL, ACTION_LIST_DATABASES);
     int64_t total = 0;
     bson_t document;
     truce_status status = sifted_begin(call, &sifted, &list, error);
@@ -391,6 +409,8 @@ truce_status serve_list_databases(struct call *call, bson_t *reply, bson_error_t
     for (uint32_t i = 0; i < databases.count && !status; i++) {
         const struct database *database = &databases.all[i];
 
+        if (!all && !access_may(call, database->name, ACTION_FIND))
+            continue;
         bson_init(&document);
         BSON_APPEND_UTF8(&document, "name", database->name);
         if (!list.names_only) {

@@ -41,6 +41,7 @@ static truce_status answer_first(struct call *call, truce_cursor *cursor, const 
 
     held->cursor = cursor;
     held->owner = call->owner;
+    held->user = bson_strdup(call->connection->login.tag);
     held->place = bson_strdup(ns);
     return answer_batch(call, held, "firstBatch", most, one_batch, reply, error);
 }
@@ -152,6 +153,15 @@ static const struct field get_more_fields[] = {
     {"batchSize", FIELD_NUMBER, offsetof(struct get_more, batch)},
     {NULL, FIELD_IGNORED, 0}};
 
+static truce_status check_user(const struct call *call, int64_t id, bson_error_t *error)
+{
+    return held_is_of(call->server->cursors, id, call->connection->login.tag)
+               ? TRUCE_OK
+               : truce__refuse(CODE_UNAUTHORIZED, error,
+                               "cursor id %lld was not created by the authenticated user",
+                               (long long)id);
+}
+
 truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct get_more more = {.batch = -1};
@@ -163,7 +173,13 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
         return status;
     if (!more.collection)
         return truce__refuse(40414, error, "getMore must name its collection");
-    held = held_take(call->server->cursors, id, call_namespace(call, more.collection), call->owner);
+    status = check_user(call, id, error);
+    if (!status)
+        status = access_need_collection(call, call->database, more.collection, ACTION_FIND, error);
+    if (status)
+        return status;
+    held = held_take(call->server->cursors, id, call_namespace(call, more.collection), call->owner,
+                     call->connection->login.tag);
     if (!held)
         return truce__refuse(CODE_CURSOR_NOT_FOUND, error,
                              "cursor id %lld not found: it was read to its end, closed, or not "
@@ -198,9 +214,13 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
     if (!status && !kill.cursors)
         status = truce__refuse(40414, error, "killCursors must have its cursors");
     if (!status && bson_iter_init(&at, kill.cursors))
+        while (!status && bson_iter_next(&at))
+            status = check_user(call, bson_iter_as_int64(&at), error);
+    if (!status && bson_iter_init(&at, kill.cursors))
         while (bson_iter_next(&at)) {
             int64_t id = BSON_ITER_HOLDS_NUMBER(&at) ? bson_iter_as_int64(&at) : 0;
-            struct held_cursor *held = held_take(call->server->cursors, id, ns, call->owner);
+            struct held_cursor *held =
+                held_take(call->server->cursors, id, ns, call->owner, call->connection->login.tag);
             bson_t *to = held ? &killed : &missing;
             char buffer[16];
             const char *key;
@@ -258,9 +278,17 @@ static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], co
     return call_place_of(call, "cmd.aggregate", place, error);
 }
 
+static truce_status allow_place(void *arg, const char *database, const char *collection,
+                                bool writes, bson_error_t *error)
+{
+    return access_need_collection(arg, database, collection, writes ? ACTION_WRITE : ACTION_FIND,
+                                  error);
+}
+
 truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *error)
 {
     truce_aggregate_options options = {.deadline_ms = call->deadline_ms};
+    const struct place_guard guard = {allow_place, call};
     struct batch_size batch = {FIRST_BATCH};
     struct aggregate aggregate = {0};
     bson_t pipeline = BSON_INITIALIZER;
@@ -280,7 +308,7 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
         status = check_not_negative(batch.size, "batchSize", error);
     if (!status) {
         bson_destroy(&pipeline);
-        status = place_pipeline(call->server->database, call->database, aggregate.pipeline,
+        status = place_pipeline(call->server->database, call->database, aggregate.pipeline, &guard,
                                 &pipeline, error);
     }
     options.hint = aggregate.hint;

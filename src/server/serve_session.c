@@ -36,13 +36,16 @@ truce_status serve_end_sessions(struct call *call, bson_t *reply, bson_error_t *
                              call->command->name);
     while (bson_iter_next(&at)) {
         const uint8_t *bytes = NULL;
+        uint8_t id[SESSION_ID_BYTES];
         uint32_t size = 0;
 
         if (BSON_ITER_HOLDS_DOCUMENT(&at) && bson_iter_recurse(&at, &field) &&
             bson_iter_find(&field, "id") && BSON_ITER_HOLDS_BINARY(&field))
             bson_iter_binary(&field, NULL, &size, &bytes);
-        if (size == SESSION_ID_BYTES)
-            sessions_end(call->server->sessions, bytes);
+        if (size != SESSION_ID_BYTES)
+            continue;
+        call_session_id(call, bytes, id);
+        sessions_end(call->server->sessions, id);
     }
     return TRUCE_OK;
 }

@@ -48,6 +48,7 @@ truce_status serve_hello(struct call *call, bson_t *reply, bson_error_t *error)
                 "maxWireVersion", BCON_INT32(WIRE_VERSION_MAX), "readOnly", BCON_BOOL(false));
     if (call->server->set[0])
         append_set(call->server, reply);
+    serve_hello_login(call, reply);
     return TRUCE_OK;
 }
 
@@ -100,17 +101,10 @@ truce_status serve_server_status(struct call *call, bson_t *reply, bson_error_t 
         BSON_APPEND_INT64(&counters, names[i], atomic_load(&server->counted[i]));
     bson_append_document_end(reply, &counters);
     BCON_APPEND(reply, "metrics", "{", "cursor", "{", "open", "{", "total",
-                BCON_INT64(held_count(server->cursors)), "}", "}", "}", "storageEngine", "{",
-                "name", BCON_UTF8("truce"), "}");
-    return TRUCE_OK;
-}
-
-truce_status serve_connection_status(struct call *call, bson_t *reply, bson_error_t *error)
-{
-    (void)call;
-    (void)error;
-    BCON_APPEND(reply, "authInfo", "{", "authenticatedUsers", "[", "]", "authenticatedUserRoles",
-                "[", "]", "authenticatedUserPrivileges", "[", "]", "}");
+                BCON_INT64(held_count(server->cursors)), "}", "}", "}", "security", "{",
+                "authentication", "{", "received", BCON_INT64(atomic_load(&server->logins)),
+                "failed", BCON_INT64(atomic_load(&server->logins_failed)), "}", "}",
+                "storageEngine", "{", "name", BCON_UTF8("truce"), "}");
     return TRUCE_OK;
 }
 
@@ -174,14 +168,6 @@ truce_status serve_last_error(struct call *call, bson_t *reply, bson_error_t *er
     (void)error;
     BCON_APPEND(reply, "connectionId", BCON_INT32(call->connection->number), "n", BCON_INT32(0),
                 "err", BCON_NULL);
-    return TRUCE_OK;
-}
-
-truce_status serve_users(struct call *call, bson_t *reply, bson_error_t *error)
-{
-    (void)call;
-    (void)error;
-    BCON_APPEND(reply, "users", "[", "]");
     return TRUCE_OK;
 }
 

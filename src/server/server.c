@@ -35,10 +35,11 @@ static truce_status listen_at(struct server *server, const char *address, int po
 
     if (inet_pton(AF_INET, address, &at.sin_addr) != 1)
         return truce__fail(TRUCE_INVALID, error, "\"%s\" is not an IPv4 address", address);
-    if (!is_loopback(&at.sin_addr))
+    if (!server->auth && !is_loopback(&at.sin_addr))
         return truce__fail(TRUCE_INVALID, error,
-                           "the server listens on this machine only (127.0.0.1), and not on %s: it "
-                           "cannot ask for passwords yet. Reach it from elsewhere through ssh -L",
+                           "on %s the server listens with --auth only, as others than this "
+                           "machine could connect: make a user (truce user add NAME --role root), "
+                           "and start it with --auth",
                            address);
     server->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (server->listener < 0 ||
@@ -84,6 +85,7 @@ void server_forget(struct connection *connection)
     *at = connection->next;
     server->connected--;
     close(connection->socket);
+    login_release(&connection->login);
     pthread_cond_broadcast(&server->gone);
     pthread_mutex_unlock(&server->mutex);
     bson_free(connection);
@@ -150,6 +152,7 @@ static void *accept_all(void *arg)
 
 static void server_free(struct server *server)
 {
+    scram_wipe(server->secret, sizeof server->secret);
     sessions_free(server->sessions);
     held_free(server->cursors);
     if (server->listener >= 0)
@@ -192,6 +195,29 @@ static truce_status name_set(struct server *server, const struct server_options 
     return TRUCE_OK;
 }
 
+/* Nobody could use a server that asks for passwords of nobody. */
+static truce_status check_users(const struct server *server, bson_error_t *error)
+{
+    int64_t users = 0;
+    truce_status status = server->auth ? users_count(server->store, &users, error) : TRUCE_OK;
+
+    if (!status && server->auth && !users)
+        status = truce__fail(TRUCE_INVALID, error,
+                             "with --auth there must be a user: truce user add NAME --role root");
+    return status;
+}
+
+static void set_access(struct server *server, const struct server_options *options)
+{
+    server->auth = options->auth;
+    server->log = options->log;
+    server->log_arg = options->log_arg;
+    server->login_delay_ms =
+        options->login_delay_ms ? options->login_delay_ms : TRUCE_LOGIN_DELAY_MS;
+    atomic_init(&server->changes, 1);
+    scram_chance(server->secret, sizeof server->secret);
+}
+
 truce_status server_start(truce_store *store, const struct server_options *options,
                           struct server **server, bson_error_t *error)
 {
@@ -222,8 +248,11 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     made->sessions = sessions_new(store, made->cursors, &sessions);
     pthread_mutex_init(&made->mutex, NULL);
     pthread_cond_init(&made->gone, NULL);
-    status =
-        listen_at(made, options->address ? options->address : "127.0.0.1", options->port, error);
+    set_access(made, options);
+    status = check_users(made, error);
+    if (!status)
+        status = listen_at(made, options->address ? options->address : "127.0.0.1", options->port,
+                           error);
     if (!status)
         status = name_set(made, options, error);
     if (!status && pthread_create(&made->accepter, NULL, accept_all, made))

@@ -13,6 +13,9 @@
  *     held.c         cursors that clients come back to
  *     sessions.c     sessions and their transactions
  *     kept.c         what writes did that may be sent again
+ *     access.c       who may do what; roles.c: what the roles allow
+ *     login.c        who a connection is; scram.c, saslprep.c: how it proves that
+ *     users.c        users, as documents
  *     places.c       databases and collections of the wire as collections of the store
  *
  * Invariants:
@@ -29,8 +32,9 @@
 struct server;
 
 struct server_options {
-    const char *address; /* that it listens on; of this machine's loopback only. NULL: 127.0.0.1 */
-    int port;            /* 0: any that is free */
+    const char *
+        address; /* that it listens on; without `auth` of this machine's loopback only. NULL: 127.0.0.1 */
+    int port; /* 0: any that is free */
     /* The database whose collections have the store's own names. Those of the others are "@DATABASE.NAME" in
      * the store. NULL: "test" */
     const char *database;
@@ -41,6 +45,11 @@ struct server_options {
         *advertise; /* HOST:PORT by which clients are to reach it then. NULL: where it listens */
     int64_t transaction_ms;  /* that a transaction may last; 0: TRUCE_SERVER_TRANSACTION_MS */
     bool snapshot_isolation; /* transactions do not check at their commit what they have read */
+    bool auth;               /* who connects has to log in; there must be a user */
+    int64_t login_delay_ms;  /* so late a login that failed is answered; 0: TRUCE_LOGIN_DELAY_MS */
+    /* Told of logins that failed, by any thread. NULL: nobody is. */
+    void (*log)(void *arg, const bson_t *event, const char *sentence);
+    void *log_arg;
 };
 
 /* The store is borrowed until server_stop. INVALID: the address or database is wrong; IO: the port is

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "server/held.h"
+#include "server/login.h"
 #include "server/server.h"
 #include "server/sessions.h"
 
@@ -24,6 +25,9 @@ struct connection {
     int socket;
     int32_t number;
     char peer[64];
+    struct login login;
+    bool ends;  /* after the answer that is made, which is not sent */
+    bool wipes; /* the message that is answered has secrets in it */
 };
 
 struct server {
@@ -38,6 +42,14 @@ struct server {
         me[300]; /* name of the replica set that it looks like, and its address; empty: none */
     atomic_int last_message; /* ids of replies */
     atomic_llong counted[COUNTED_KINDS];
+    bool auth;
+    uint8_t secret[SCRAM_KEY_MAX]; /* for the challenges of those who are no users */
+    int64_t login_delay_ms;
+    void (*log)(void *arg, const bson_t *event, const char *sentence);
+    void *log_arg;
+    atomic_llong changes; /* of users, by this server; 1 at first */
+    atomic_llong logins, logins_failed;
+    atomic_int delayed; /* answers to logins that failed */
 
     pthread_mutex_t mutex; /* over all below */
     pthread_cond_t gone;

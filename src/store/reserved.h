@@ -38,6 +38,8 @@
 #define PROBE           "truce_probe"
 /* of a server, in the database config: what the sessions of its clients did last */
 #define SESSION_RECORDS "@config.transactions"
+/* of a server, in the database admin: who may log in, and what they may do */
+#define USER_RECORDS "@admin.system.users"
 
 /* earlier versions of the documents of X stand in "X.revisions" */
 #define REVISIONS_SUFFIX ".revisions"

@@ -361,7 +361,7 @@ TEST(a_server_listens_on_the_loopback_only_and_says_why)
 
     REQUIRE(!truce_store_open("memory:", NULL, &store, &error));
     CHECK_STATUS(TRUCE_INVALID, server_start(store, &everywhere, &server, &error), error);
-    CHECK(strstr(error.message, "passwords") != NULL);
+    CHECK(strstr(error.message, "--auth") != NULL);
     CHECK_STATUS(TRUCE_INVALID, server_start(store, &text, &server, &error), error);
     CHECK_STATUS(TRUCE_INVALID, server_start(store, &name, &server, &error), error);
     truce_store_close(store);
