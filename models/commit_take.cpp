@@ -3,7 +3,8 @@
 // hold stubs (read_many.c R3). A document is (rev, val): a plain writer changes val alone, or wipes rev and intent. See README.md.
 #include "mc.hpp"
 enum { ND = 3, NC = 6, NP = 4, FREE = 1 };
-enum Kind { COMMIT, NATIVE, FAST, LOOK, P_SET, P_BACK, P_REPLACE, P_REMOVE, P_INSERT };
+enum Kind { COMMIT, NATIVE, TAKER, FAST, LOOK, P_SET,  // TAKER: native, and takes its documents first when it has lost
+            P_BACK, P_REPLACE, P_REMOVE, P_INSERT };
 enum Mut : u32 {
   M_REV_NATIVE = 1,    // the native form compares the revision only
   M_REV_FAST = 2,      // the fast path, too
@@ -20,6 +21,8 @@ enum Mut : u32 {
   M_NEW_FREE = 4096,   // what the function wants besides is written without a comparison
   M_DROPS_NOT = 8192,  // a try that fails is not undone
   M_LOOK_FREE = 16384, // R3: the missing documents of a look are not held
+  M_HELD_FREE = 32768, // T6: the last step does not compare what was taken, but for the intent
+  M_STATE_FREE = 65536,  // T6: ... nor whether the commit is pending
   V_REACH = 1u << 30,
 };
 struct Script { int kind; int n, ord[ND]; int w, ins, rm; int dep, extra; };  // dep: reads `extra`, too, when doc dep-1 is not as at the start
@@ -28,7 +31,7 @@ struct Doc { u8 ex, stub, it, rev, val; };
 struct Com { u8 st, p, dead, dec, mask, ins, rm, ap, rep, dirty; u8 brev[ND], bval[ND]; };  // st: 0 missing 1 pending 2 committed 3 aborted 4 done
 struct Prc { u8 pc, i, c, tr, taking, names, taken, want, seen, hold, why, res, dead, ever; u8 rex[ND], rrev[ND], rval[ND]; };
 struct Zmb { u8 on, c, d, cmp, rev, val; };
-enum { READ, INSC, TAKE, FUN, PREP, STILL, REQ, DEC, REL, DON, ABT, STR, WRITE, AGAIN, END };
+enum { READ, INSC, TAKE, FUN, PREP, STILL, REQ, DEC, REL, DON, ABT, STR, WRITE, STEP, AGAIN, END };
 enum { W_NAME = 1, W_ABORT = 2, W_PLAIN = 4, W_COMES = 8, W_LATE = 16 };
 struct St { Doc d[ND]; Com c[NC]; Prc p[NP]; Zmb z; u8 nc, nrev, crashes, lates, bad; };
 static const char *bm[] = {"", "a write over something else than was read, silently", "a try that took first failed for no reason of its own", "decided on something else than was read",
@@ -38,7 +41,7 @@ struct M {
   M(const Cfg &c) : cfg(c) { np = (int)c.sc.size(); for (auto &s : c.sc) plain |= s.kind >= P_SET; }
   bool m(u32 x) const { return cfg.mut & x; }
   void init(S &s) { for (int d = 0; d < ND; d++) s.d[d].ex = cfg.ex[d]; s.crashes = cfg.crashes; s.lates = cfg.lates; s.nrev = 0; for (int p = 0; p < np; p++) begin(s, p); }
-  void begin(S &n, int p) const { Prc &q = n.p[p]; Prc k = q; q = Prc(); q.tr = k.tr; q.names = k.names; q.dead = k.dead; q.ever = k.ever | (q.tr >= FREE ? k.names : 0); q.taking = cfg.sc[p].kind == COMMIT && q.tr >= FREE && q.names; q.pc = q.taking ? INSC : READ; if (m(M_OLD_READS)) { memcpy(q.rex, k.rex, ND); memcpy(q.rrev, k.rrev, ND); memcpy(q.rval, k.rval, ND); } if (cfg.sc[p].kind >= P_SET) q.pc = WRITE; }
+  void begin(S &n, int p) const { Prc &q = n.p[p]; Prc k = q; q = Prc(); q.tr = k.tr; q.names = k.names; q.dead = k.dead; q.ever = k.ever | (q.tr >= FREE ? k.names : 0); q.taking = (cfg.sc[p].kind == COMMIT || cfg.sc[p].kind == TAKER) && q.tr >= FREE && q.names; q.pc = q.taking ? INSC : READ; if (m(M_OLD_READS)) { memcpy(q.rex, k.rex, ND); memcpy(q.rrev, k.rrev, ND); memcpy(q.rval, k.rval, ND); } if (cfg.sc[p].kind >= P_SET) q.pc = WRITE; }
   static bool same(const Doc &x, const Prc &q, int d) { return x.ex && !x.stub ? q.rex[d] && x.rev == q.rrev[d] && x.val == q.rval[d] : !q.rex[d]; }
   static bool sameRev(const Doc &x, const Prc &q, int d) { return x.ex && !x.stub ? q.rex[d] && x.rev == q.rrev[d] : !q.rex[d]; }
   static void note(Prc &q, const Doc &x, int d) { q.seen |= 1 << d; q.rex[d] = x.ex && !x.stub; q.rrev[d] = x.rev; q.rval[d] = x.val; }
@@ -63,7 +66,7 @@ struct M {
       if (s.crashes && sc.kind < P_SET) { n = s; n.crashes--; n.p[p].dead = 1; if (q.c) n.c[c].dead = 1; lab("P%d dies", p); emit(n); }
       n = s; Prc &x = n.p[p];
       switch (q.pc) {
-      case READ: { int d = next(s, q, sc); if (d < 0) { int w = writes(q, sc); x.pc = sc.kind == NATIVE || sc.kind == FAST ? WRITE : INSC; x.want = w; lab("P%d knows what it wants to write (%x)", p, w); emit(n); break; }
+      case READ: { int d = next(s, q, sc); if (d < 0) { int w = writes(q, sc); x.pc = sc.kind == NATIVE || sc.kind == TAKER || sc.kind == FAST ? WRITE : INSC; x.want = w; lab("P%d knows what it wants to write (%x)", p, w); emit(n); break; }
         const Doc &y = s.d[d]; if (y.ex && y.it) break;  // waits, or helps (below)
         note(x, y, d); x.names |= 1 << d; lab("P%d reads doc%d (%s rev %d val %d)", p, d, y.ex ? "there," : "missing,", y.rev, y.val); emit(n); break; }
       case INSC: { if (s.nc >= NC) { end(n, p); x.res = 2; lab("P%d gives up (bound)", p); emit(n); break; }
@@ -74,7 +77,7 @@ struct M {
         if (!y.ex) { if (m(M_GONE_ENDS)) { fail(n, p, 0); lab("P%d: doc%d is gone, the try ends", p, d); } else { x.names &= ~(1 << d); x.ever &= ~(1 << d); lab("P%d: doc%d is gone", p, d); } emit(n); break; }
         n.d[d].it = q.c; x.taken |= 1 << d; if (!m(M_OLD_READS)) { x.rex[d] = 1; x.rrev[d] = y.rev; x.rval[d] = y.val; } lab("P%d takes doc%d (rev %d val %d)", p, d, y.rev, y.val); emit(n);
         if (s.lates && !s.z.on) { n = s; n.lates--; n.z = Zmb{1, (u8)c, (u8)d, 0, 0, 0}; fail(n, p, W_LATE); lab("P%d takes doc%d, no answer", p, d); emit(n); } break; }
-      case FUN: { int d = next(s, q, sc); if (d < 0) { x.want = writes(q, sc); x.pc = PREP; lab("P%d's function is at its end (writes %x)", p, x.want); emit(n); break; }
+      case FUN: { int d = next(s, q, sc); if (d < 0) { x.want = writes(q, sc); x.pc = sc.kind == TAKER ? STEP : PREP; lab("P%d's function is at its end (writes %x)", p, x.want); emit(n); break; }
         if (q.taken >> d & 1) { x.seen |= 1 << d; lab("P%d's function reads doc%d as taken", p, d); emit(n); break; }
         const Doc &y = s.d[d]; if (y.ex && y.it && !pending(s, d)) break;  // helps
         if (y.ex && y.it) { if (m(M_WAITS)) break; x.names |= 1 << d; fail(n, p, W_NAME); lab("P%d wants doc%d, which is held", p, d); emit(n); break; }
@@ -103,12 +106,24 @@ struct M {
       case REL: { int d = lowest((q.taken | q.hold) & ~q.i); if (d < 0) { x.pc = DON; lab("P%d has released all", p); emit(n); break; } x.i |= 1 << d; release(n, d, c); lab("P%d releases doc%d of C%d", p, d, c); emit(n); break; }
       case DON: if (s.c[c].st == 2) n.c[c].st = 4; end(n, p); lab("P%d: C%d is done", p, c); emit(n); break;
       case ABT: if (m(M_DROPS_NOT)) { x.pc = AGAIN; lab("P%d leaves C%d as it is", p, c); emit(n); break; }
+        if (s.c[c].st == 4) { end(n, p); lab("P%d finds that C%d is done", p, c); emit(n); break; }
         if (s.c[c].st == 1) n.c[c].st = 3; x.pc = STR; x.i = 0; lab("P%d aborts C%d", p, c); emit(n); break;
       case STR: { int d = lowest((q.taken | q.hold) & ~q.i); if (d < 0) { x.pc = AGAIN; lab("P%d gave back all", p); emit(n); break; } x.i |= 1 << d; if (s.c[c].st == 3 || !s.c[c].st) strip(n, d, c); lab("P%d strips doc%d", p, d); emit(n); break; }
+      case STEP: { int why = s.c[c].st == 1 || m(M_STATE_FREE) ? 0 : W_ABORT;  // T6: everything is compared and changed at once
+        for (int e = 0; e < ND; e++) { const Doc &y = s.d[e];
+          if (q.taken >> e & 1) { if (!y.ex || y.it != q.c || (!m(M_HELD_FREE) && !same(y, q, e))) why |= s.c[c].st == 1 ? W_PLAIN : W_ABORT; }
+          else if (q.seen >> e & 1 && (!same(y, q, e) || (y.ex && y.it))) { why |= y.stub || !y.ex || !q.rex[e] ? W_COMES : W_NAME; if (q.rex[e]) x.names |= 1 << e; } }
+        if (why) { fail(n, p, why); lab("P%d: C%d is refused by the store", p, c); emit(n); break; }
+        if (s.c[c].st != 1) n.bad = 5;
+        Com &k = n.c[c]; k.st = 4; k.dec = 1; k.mask = k.ap = q.want;
+        for (int e = 0; e < ND; e++) { if ((q.seen | q.taken) >> e & 1 && !same(s.d[e], q, e)) n.bad = 1; if (q.want >> e & 1) put(n, e, p, sc, q.rex[e]); else if (q.taken >> e & 1) n.d[e].it = 0; }
+        if (s.lates) { S k = n; n.lates--; n.p[p].pc = ABT; n.p[p].i = 0; lab("P%d does C%d in one step, no answer", p, c); emit(n); n = s; n.lates--; fail(n, p, W_LATE); lab("P%d's step is lost", p); emit(n); n = k; }
+        end(n, p); lab("P%d does C%d in one step", p, c); emit(n); break; }
       case AGAIN: { if (q.taking && !(q.why & (W_ABORT | (plain ? W_PLAIN : 0) | W_COMES | W_LATE)) && !(q.why & W_NAME && q.names & ~q.ever)) { n.bad = 2; emit(n); break; }
         int names = m(M_FORGETS) && q.taking ? q.names & ~q.taken : q.names; x.names = names; x.tr++; if (sc.kind == LOOK) x.tr = 0; begin(n, p); lab("P%d tries again (knows of %x)", p, names); emit(n); break; }
       case WRITE: { int d = lowest(sc.w | sc.ins | sc.rm); Doc &y = n.d[d];
-        if (sc.kind == NATIVE) { bool ok = true; for (int e = 0; e < ND; e++) if (q.seen >> e & 1) ok &= m(M_REV_NATIVE) ? sameRev(s.d[e], q, e) && !(s.d[e].ex && s.d[e].it) : same(s.d[e], q, e) && !(s.d[e].ex && s.d[e].it);
+        if (sc.kind == NATIVE || sc.kind == TAKER) { bool ok = true; for (int e = 0; e < ND; e++) if (q.seen >> e & 1) ok &= m(M_REV_NATIVE) ? sameRev(s.d[e], q, e) && !(s.d[e].ex && s.d[e].it) : same(s.d[e], q, e) && !(s.d[e].ex && s.d[e].it);
+          if (!ok && sc.kind == TAKER) { x.pc = AGAIN; lab("P%d: native: conflict", p); emit(n); break; }
           if (!ok) { x.seen = 0; x.pc = READ; x.tr = 0; lab("P%d: native: conflict", p); if (q.seen) { emit(n); } break; }
           for (int e = 0; e < ND; e++) { if (q.seen >> e & 1 && !same(s.d[e], q, e)) n.bad = 1; if (q.want >> e & 1) put(n, e, p, sc, q.rex[e]); } end(n, p); lab("P%d: native", p); emit(n); break; }
         if (sc.kind == FAST) { bool can = !(s.d[d].ex && s.d[d].it) && (m(M_REV_FAST) ? sameRev(s.d[d], q, d) : m(M_VALUE_FAST) ? s.d[d].ex == q.rex[d] && s.d[d].val == q.rval[d] : same(s.d[d], q, d));
@@ -159,6 +174,12 @@ int main(int argc, char **argv) {
     add(nm("fast a, sent twice; plain $set of a; plain, a: "), {sc(FAST, {0}, 1), sc(P_SET, {}, 1), sc(kind, {}, 1)}, {1, 0, 0}, 0, 1, false);
     add(nm("commit a,b reads c; plain $set of c; plain, a: "), {sc(COMMIT, {2, 1, 0}, 3), sc(P_SET, {}, 4), sc(kind, {}, 1)}, {1, 1, 1}, 0, 1, k == 0);
     add(nm("fast a twice beside a commit of a,b; plain, a: "), {sc(FAST, {0}, 1), sc(COMMIT, {1, 0}, 3), sc(kind, {}, 1)}, {1, 1, 0}, 0, 1, false); }
+  add("takers of a,b beside plain writers of a", {sc(TAKER, {1, 0}, 3), sc(FAST, {1}, 2), sc(P_SET, {}, 1), sc(P_BACK, {}, 1)}, {1, 1, 0}, 0, 1, false);
+  add("a taker of b that reads a beside plain writers of a and b", {sc(TAKER, {1, 0}, 2), sc(FAST, {1}, 2), sc(P_SET, {}, 1), sc(P_REPLACE, {}, 2)}, {1, 1, 0}, 1, 0, true);
+  add("two takers of a,b, undone at any time, steps without answers", {sc(TAKER, {1, 0}, 3), sc(TAKER, {0, 1}, 1)}, {1, 1, 0}, 1, 1, true);
+  add("takers in two orders beside a fast writer", {sc(TAKER, {1, 0}, 3), sc(TAKER, {0, 1}, 3), sc(FAST, {1}, 2)}, {1, 1, 0}, 0, 0, false);
+  add("a taker and a journal commit beside a fast writer", {sc(TAKER, {1, 0}, 3), sc(COMMIT, {0, 1}, 3), sc(FAST, {1}, 2)}, {1, 1, 0}, 0, 0, false);
+  add("a taker wants c once b was changed", {sc(TAKER, {1, 0, 2}, 7, 0, 0, 2, 4), sc(TAKER, {2, 1}, 6), sc(FAST, {1}, 2)}, {1, 1, 1}, 0, 0, false);
   add("two commits of a,b,c in two orders", {sc(COMMIT, {2, 1, 0}, 7), sc(COMMIT, {0, 1, 2}, 7)}, {1, 1, 1}, 1, 0, false);
   add("two commits beside a fast writer of b", {sc(COMMIT, {2, 1, 0}, 3), sc(COMMIT, {0, 1}, 3), sc(FAST, {1}, 2)}, {1, 1, 1}, 0, 0, false);
   add("c is wanted once b was changed", {sc(COMMIT, {1, 0, 2}, 7, 0, 0, 2, 4), sc(COMMIT, {2, 1}, 6), sc(FAST, {1}, 2)}, {1, 1, 1}, 0, 0, false);
@@ -172,7 +193,7 @@ int main(int argc, char **argv) {
   if (argc > 1 && !strcmp(argv[1], "mutants")) {
     struct { u32 m; const char *name; } mu[] = {{M_REV_NATIVE, "the native form compares revisions only"}, {M_REV_FAST, "the fast path compares the revision only"}, {M_VALUE_FAST, "the fast path compares the value only"}, {M_REV_PREPARE, "the prepare compares the revision only"}, {M_REV_REQUIRE, "a require is compared by its revision only"},
       {M_NO_STILL, "T4: no look after the function"}, {M_NO_WAS, "the release does not compare"}, {M_ANY_ORDER, "T1: taken in the function's order"}, {M_WAITS, "T2: who holds documents waits"}, {M_GONE_ENDS, "T5: a document that is gone ends the try"}, {M_FORGETS, "only what was wanted besides is taken next"}, {M_OLD_READS, "the function goes by an earlier read"},
-      {M_NEW_FREE, "what is new is not compared"}, {M_LOOK_FREE, "R3: missing documents are not held"}, {M_DROPS_NOT, "a try that fails is not undone"}};
+      {M_NEW_FREE, "what is new is not compared"}, {M_LOOK_FREE, "R3: missing documents are not held"}, {M_DROPS_NOT, "a try that fails is not undone"}, {M_HELD_FREE, "T6: the one step does not compare what was taken"}, {M_STATE_FREE, "T6: the one step does not compare the state"}};
     int alive = 0; for (auto &u : mu) { bool dead = false; for (auto c : all) { if (c.sc[0].kind == LOOK && !(u.m & (M_LOOK_FREE | M_REV_REQUIRE))) continue; c.mut = u.m; M md(c); MC<M> mc; Res r = mc.run(md, 20000000); if (!r.viol.empty()) { dead = true; printf("%-46s [%s] KILLED: %s (%zu steps, %llu states)\n", u.name, c.name.c_str(), r.viol.c_str(), r.trace.size(), (unsigned long long)r.n); if (argc > 2) report("", r, true); break; } } if (!dead) { printf("%-46s SURVIVES\n", u.name); alive++; } fflush(stdout); }
     printf("%d survivors\n", alive); return alive != 0; }
   bool reach = argc > 1 && !strcmp(argv[1], "reach"); bool ok = true; for (auto c : all) { if (reach) c.mut = V_REACH; M md(c); MC<M> mc; Res r = mc.run(md, 60000000); report(c.name.c_str(), r, !reach); ok &= reach ? !r.viol.empty() : r.complete && r.viol.empty(); }

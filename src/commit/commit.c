@@ -423,11 +423,17 @@ void truce__commit_document(const struct entry *entry, const bson_oid_t *rev, bs
 void truce__commit_write(const struct entry *entry, const bson_oid_t *rev, bson_t *update,
                          bool *replacement)
 {
+    truce__commit_write_over(&entry->base, entry, rev, update, replacement);
+}
+
+void truce__commit_write_over(const bson_t *now, const struct entry *entry, const bson_oid_t *rev,
+                              bson_t *update, bool *replacement)
+{
     struct diff diff;
     bson_t unset;
 
-    *replacement = !truce__diff(truce__value_document(&entry->base),
-                                truce__value_document(&entry->after), &diff);
+    *replacement =
+        !truce__diff(truce__value_document(now), truce__value_document(&entry->after), &diff);
     if (*replacement) {
         truce__commit_document(entry, rev, update);
     } else {
@@ -456,7 +462,8 @@ static int compare_entries(const void *a, const void *b)
 static bool comparable(const truce_commit *commit)
 {
     for (uint32_t i = 0; i < commit->count; i++) {
-        if (!truce__entry_comparable(commit->store, commit->entries[i]))
+        if (!truce__entry_comparable(commit->store, commit->entries[i]) ||
+            commit->entries[i]->reserved)
             return false;
     }
     return true;
@@ -498,7 +505,8 @@ static bool in_one_step(const truce_commit *commit)
            !entry->keyed && entry->changes_count > 0 && !truce__entry_has_diff(entry);
 }
 
-/* Or by the journal, where the store can change these documents and cannot guard them (N6). */
+/* Or by the journal, where the store can change these documents and cannot guard them (N6). What was taken
+ * before is given back if it came to nothing. */
 static truce_status natively(truce_commit *commit, bson_error_t *error)
 {
     bson_error_t why = {0};
@@ -506,6 +514,10 @@ static truce_status natively(truce_commit *commit, bson_error_t *error)
 
     if (status && commit->unguarded && commit->options.mechanism == TRUCE_MECHANISM_AUTO)
         return truce__commit_journal(commit, error);
+    if (commit->owner && status)
+        truce__journal_drop(commit, why.message);
+    else if (commit->owner)
+        truce__journal_let_go(commit);
     if (status && error)
         *error = why;
     return status;
@@ -519,8 +531,6 @@ static truce_status apply_once(truce_commit *commit, bson_error_t *error)
 
     if (status)
         return status;
-    if (commit->owner)
-        return truce__commit_journal(commit, error);
     if (fast && in_one_step(commit))
         return truce__commit_native(commit, error);
     if (fast) {

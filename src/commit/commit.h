@@ -107,6 +107,9 @@ truce_status truce__commit_exists(const struct entry *entry, bson_error_t *error
  * operators (*replacement false) or the whole document. */
 void truce__commit_write(const struct entry *entry, const bson_oid_t *rev, bson_t *update,
                          bool *replacement);
+/* The same from what stands there now. */
+void truce__commit_write_over(const bson_t *now, const struct entry *entry, const bson_oid_t *rev,
+                              bson_t *update, bool *replacement);
 
 /* `after` of the entry with `_rev: rev` at its end */
 void truce__commit_document(const struct entry *entry, const bson_oid_t *rev, bson_t *document);

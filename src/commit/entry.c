@@ -504,8 +504,10 @@ const bson_t *truce__filter_base(const truce_store *store, const struct entry *e
     return NULL;
 }
 
+#define INTENT_BYTES 29 /* the field `_intent` */
+
 bool truce__entry_comparable(const truce_store *store, const struct entry *entry)
 {
     return (store->capabilities & TRUCE_CAN_COMPARE) || !entry->token.found ||
-           entry->base.len <= VALUE_GUARD_BYTES_MAX;
+           entry->base.len + (entry->prepared ? INTENT_BYTES : 0) <= VALUE_GUARD_BYTES_MAX;
 }

@@ -177,18 +177,14 @@ truce_status truce__owner_open(struct owner *owner, bool *already, bson_error_t 
 
 /* ---- steps 5 to 7 --------------------------------------------------------------------------- */
 
-/* The document as step 2 left it. False: the owner does not know (it was a stub, or keys were reserved). */
-static bool held_as(const struct owner *owner, const struct entry *entry, bson_t *held)
+void truce__owner_held(const truce_commit *commit, const struct entry *entry, bson_t *held)
 {
     bson_t intent;
 
-    if (entry->stub || entry->reserved)
-        return false;
     bson_copy_to(&entry->base, held);
     bson_append_document_begin(held, "_intent", 7, &intent);
-    BSON_APPEND_OID(&intent, "c", &owner->commit->id);
+    BSON_APPEND_OID(&intent, "c", &commit->id);
     bson_append_document_end(held, &intent);
-    return true;
 }
 
 /* `element` of post is the entry's. */
@@ -198,9 +194,11 @@ static truce_status release_entry(struct owner *owner, const struct entry *entry
     const uint8_t *bytes;
     uint32_t length;
     bson_t post, held;
-    bool known = held_as(owner, entry, &held);
+    bool known = !entry->stub && !entry->reserved;
     truce_status status;
 
+    if (known)
+        truce__owner_held(owner->commit, entry, &held);
     bson_iter_document(element, &length, &bytes);
     truce_assert(bson_init_static(&post, bytes, length));
     status = truce__journal_release(owner->worker, &owner->commit->id, &post, known ? &held : NULL,

@@ -28,6 +28,9 @@ truce_status truce__owner_find(struct owner *owner, bson_t *document, bson_error
 truce_status truce__owner_peek(struct owner *owner, const struct entry *entry, bson_t *document,
                                bson_error_t *error);
 
+/* The document as step 2 left it; not of a stub, nor where keys were reserved. `held` is initialised. */
+void truce__owner_held(const truce_commit *commit, const struct entry *entry, bson_t *held);
+
 /* Begins the element {ns, id of a list; the caller ends it. */
 void truce__owner_target(bson_t *array, uint32_t index, const struct entry *entry, bson_t *element);
 

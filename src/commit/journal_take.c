@@ -28,6 +28,8 @@
  *       more before the decision.
  *   T5  A document that is gone is not taken, and the others are: its prepare was answered, so it took
  *       nothing and cannot land any more. The function reads that it is missing.
+ *   T6  Where the store changes several documents in one step, and the caller does not insist on the journal, the
+ *       end is one such step (native.c, N7): it compares what is held, so no plain write is lost.
  */
 
 static int compare_entries(const void *a, const void *b)

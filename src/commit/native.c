@@ -1,4 +1,4 @@
-#include "commit/commit.h"
+#include "commit/journal_owner.h"
 
 #include <stdio.h>
 
@@ -30,6 +30,10 @@
  *   N6  Where a validator of the server's allows no guard of a document that is only read (it is a
  *       write there), nothing was changed, and the journal does the commit, unless the caller wants
  *       this mechanism.
+ *
+ *   N7  Documents that were taken before the function ran (journal_take.c, T6) are compared as they are held,
+ *       and let go, in the same step that says in the commit document that it is done, if it is still
+ *       pending. After a step without an answer the commit is undone, which tells: that fails if it was done.
  *
  * A bulk without an answer: with a key, the key tells; else a known document that was written tells
  * by its revision; else TRUCE_UNKNOWN.
@@ -98,6 +102,33 @@ static void compare_base(struct plan *plan, const struct entry *entry, truce_wri
 
     write->exact = truce__filter_base(plan->store, entry, &made);
     write->filter = own_copy(plan, &made);
+}
+
+/* N7 */
+static void plan_held(struct plan *plan, uint32_t at, const truce_commit *commit,
+                      const struct entry *entry)
+{
+    truce_write *write = add(plan, at, entry->collection, TRUCE_WRITE_UPDATE);
+    bson_t *held, made, none;
+    bool replacement;
+
+    truce__owner_held(commit, entry, &made);
+    held = own_copy(plan, &made);
+    write->exact = truce__filter_whole(plan->store, entry, held, &made);
+    write->filter = own_copy(plan, &made);
+    if (truce__entry_net(entry) == NET_REMOVE) {
+        write->kind = TRUCE_WRITE_REMOVE;
+        return;
+    }
+    if (truce__entry_net(entry) == NET_UPDATE) {
+        truce__commit_write_over(held, entry, &commit->id, &made, &replacement);
+    } else {
+        bson_init(&made);
+        bson_append_document_begin(&made, "$unset", 6, &none);
+        BSON_APPEND_BOOL(&none, "_intent", true);
+        bson_append_document_end(&made, &none);
+    }
+    write->document = own_copy(plan, &made);
 }
 
 static void plan_known(struct plan *plan, uint32_t owner, const struct entry *entry,
@@ -227,6 +258,23 @@ static void plan_record(struct plan *plan, const truce_commit *commit)
     write->filter = filter;
 }
 
+/* N7 */
+static void plan_done(struct plan *plan, const truce_commit *commit)
+{
+    truce_write *write = add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_UPDATE);
+    bson_t *filter = own(plan), *update = own(plan), set;
+
+    BSON_APPEND_OID(filter, "_id", &commit->id);
+    BSON_APPEND_UTF8(filter, "state", "pending");
+    write->filter = filter;
+    bson_append_document_begin(update, "$set", 4, &set);
+    BSON_APPEND_UTF8(&set, "state", "done");
+    if (commit->result)
+        BSON_APPEND_DOCUMENT(&set, "result", commit->result);
+    bson_append_document_end(update, &set);
+    write->document = update;
+}
+
 /* The unique indexes see one write after the other: what gives a value up goes first. */
 enum turn { TURN_REMOVE, TURN_CHANGE, TURN_INSERT, TURNS };
 
@@ -250,13 +298,17 @@ static bool pinned(const struct entry *entry)
 
 static void make_plan(const truce_commit *commit, struct plan *plan)
 {
-    if (truce__commit_is_kept(commit))
+    if (commit->owner)
+        plan_done(plan, commit);
+    else if (truce__commit_is_kept(commit))
         plan_record(plan, commit);
     for (enum turn turn = TURN_REMOVE; turn < TURNS; turn++) {
         for (uint32_t i = 0; i < commit->count; i++) {
             if (turn_of(commit->entries[i]) != turn)
                 continue;
-            if (commit->entries[i]->known || pinned(commit->entries[i]))
+            if (commit->entries[i]->prepared)
+                plan_held(plan, i, commit, commit->entries[i]);
+            else if (commit->entries[i]->known || pinned(commit->entries[i]))
                 plan_known(plan, i, commit->entries[i], &commit->id);
             else
                 plan_blind(plan, i, commit->entries[i], &commit->id);
@@ -300,6 +352,16 @@ static truce_status pin(truce_commit *commit, bson_error_t *error)
     return status;
 }
 
+/* N7: what is held here is not as it was taken. */
+static truce_status not_as_taken(truce_commit *commit, struct entry *entry, bson_error_t *error)
+{
+    truce_status status = truce__owner_still(commit->owner, entry, error);
+
+    return status
+               ? status
+               : truce__commit_conflict(entry, "was not as it had been taken for a moment", error);
+}
+
 /* OK with *again: what was in the way is in the plan now. */
 static truce_status refused(truce_commit *commit, const struct plan *plan,
                             const truce_write_outcome *outcomes, truce_status status, bool *again,
@@ -312,6 +374,8 @@ static truce_status refused(truce_commit *commit, const struct plan *plan,
         at++;
     if (at == plan->count)
         return status;
+    if (plan->owners[at] == UINT32_MAX && commit->owner)
+        return truce__fail(TRUCE_CONFLICT, error, "the commit was undone by somebody else");
     if (plan->owners[at] == UINT32_MAX && commit->options.key) { /* the key is taken, or too old */
         status = truce__commit_key_holder(commit, error);
         return status == TRUCE_NOT_FOUND
@@ -328,8 +392,12 @@ static truce_status refused(truce_commit *commit, const struct plan *plan,
     if (outcomes[at].status != TRUCE_CONFLICT && outcomes[at].status != TRUCE_NOT_FOUND &&
         outcomes[at].status != TRUCE_DUPLICATE)
         return status;
+    if (commit->owner && outcomes[at].status == TRUCE_DUPLICATE)
+        return status; /* the next try takes nothing, and looks who has the value */
+    if (entry->prepared)
+        return not_as_taken(commit, entry, error);
     status = look_again(commit, entry, outcomes[at].status == TRUCE_DUPLICATE, error);
-    *again = !status && !entry->known; /* nothing that was read has changed */
+    *again = !status && !entry->known && !commit->owner; /* nothing that was read has changed */
     return status || *again
                ? status
                : truce__commit_conflict(entry, "was held by another commit for a moment", error);
@@ -385,6 +453,31 @@ static truce_status judge_failure(truce_commit *commit, truce_status failure, bs
     return status;
 }
 
+/* N7: of a commit that is not pending any more, and was not done, nobody knows. */
+static truce_status judge_taken(truce_commit *commit, truce_status failure, bson_error_t *error)
+{
+    bson_error_t why = error ? *error : (bson_error_t){0};
+    const char *state;
+    bson_t document;
+    truce_status status;
+
+    truce__owner_give_up(commit->owner, why.message);
+    status = truce__owner_find(commit->owner, &document, error);
+    state = status ? NULL : truce__commit_state(&document);
+    if (state && !strcmp(state, "done"))
+        status = TRUCE_OK;
+    else if (failure == TRUCE_IO)
+        status = failure;
+    else if (state && !strcmp(state, "aborted"))
+        status = TRUCE_CONFLICT;
+    else
+        status = TRUCE_UNKNOWN;
+    bson_destroy(&document);
+    if (status && error)
+        *error = why;
+    return status;
+}
+
 static truce_status send(truce_commit *commit, bool *again, bson_error_t *error)
 {
     truce_bulk_options options = {.atomic = true,
@@ -399,7 +492,9 @@ static truce_status send(truce_commit *commit, bool *again, bson_error_t *error)
         outcomes = bson_malloc0(plan.count * sizeof *outcomes);
         status = truce_bulk(commit->store, plan.writes, plan.count, &options, outcomes, error);
         commit->settled = !status && !options.early;
-        if (truce__unanswered(status))
+        if (truce__unanswered(status) && commit->owner)
+            status = judge_taken(commit, status, error);
+        else if (truce__unanswered(status))
             status = judge_failure(commit, status, error);
         else if (status)
             status = refused(commit, &plan, outcomes, status, again, error);

@@ -3,7 +3,9 @@
  * what is slept.
  */
 #include "tests/support/bank.h"
+#include "tests/support/hooked.h"
 #include "tests/support/no_sleep.h"
+#include "truce/sys/decorate.h"
 
 #define DOCUMENTS 8
 
@@ -201,4 +203,206 @@ static void takes_what_is_left(truce_store *store, const struct setting *setting
 TEST(a_document_that_is_gone_costs_no_try_of_those_that_take_first)
 {
     on_every_setting(takes_what_is_left);
+}
+
+/* ---- a plain write at any moment after the documents were taken ------------------------------- */
+
+static int calls, enter_at;
+static bool armed;
+
+static const char *intrude_in, *intrude_on, *intrude_with;
+
+static void intrude(truce_store *store)
+{
+    bson_t *filter = test_bson(intrude_on), *more = test_bson(intrude_with);
+
+    if (armed && ++calls == enter_at) {
+        armed = false;
+        CHECK(truce_update(store, intrude_in, filter, more, NULL, NULL, NULL) == TRUCE_OK);
+        armed = true;
+    }
+    bson_destroy(more);
+    bson_destroy(filter);
+}
+
+/* Three times somebody else is faster; the fourth try takes first. */
+static truce_status take_at_last(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct loser *loser = arg;
+    truce_status status = read_one(commit, "c", error);
+
+    if (!status)
+        status = read_one(commit, "a", error);
+    armed = ++loser->runs > 3;
+    if (!armed)
+        somebody_else(loser);
+    if (!status && loser->runs % 2) /* a whole document, too */
+        status = add_update(commit, "things", "a", NULL, "{'$inc': {'m': 1}}", error);
+    return status ? status : add_update(commit, "things", "c", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+/* `look` after each run. */
+static void intrude_at_every_call(truce_store *store, const struct setting *setting,
+                                  setting_function *look)
+{
+    truce_commit_options options = {.mechanism = setting->mechanism, .deadline_ms = 60000};
+    const truce_store_ops *own = store->ops;
+    bson_t *all = test_bson("{}");
+    bool entered = true;
+
+    hooked_make(store, intrude);
+    for (enter_at = 1; entered && enter_at < 60; enter_at++) {
+        struct loser loser = {.store = store, .mechanism = setting->mechanism};
+        bson_error_t error = {0};
+
+        for (int i = 0; i < 2; i++)
+            CHECK(truce_remove(store, i ? "truce_commits" : "things", all,
+                               &(truce_write_options){.multi = true}, NULL, NULL) == TRUCE_OK);
+        no_sleep_begin();
+        fill(store);
+        store->ops = &hooked_ops;
+        calls = 0;
+        CHECK_STATUS(TRUCE_OK, truce_transact(store, take_at_last, &loser, &options, &error),
+                     error);
+        armed = false;
+        store->ops = own;
+        truce__world_use(NULL);
+        entered = calls >= enter_at;
+        CHECK_INT(loser.runs, >=, 4);
+        look(store, setting);
+        CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 0);
+        CHECK_INT(count_json(store, "truce_commits", "{'state': 'pending'}"), ==, 0);
+    }
+    CHECK(!entered);
+    bson_destroy(all);
+}
+
+static void has_both(truce_store *store, const struct setting *setting)
+{
+    bool entered = calls >= enter_at;
+
+    if (setting->mechanism == TRUCE_MECHANISM_NATIVE ||
+        !count_json(store, "truce_commits", "{'overwritten': {'$exists': true}}"))
+        CHECK_INT(count_json(store, "things", entered ? "{'n': 2}" : "{'n': 1}"), ==, 1);
+}
+
+static void loses_no_plain_write(truce_store *store, const struct setting *setting)
+{
+    intrude_in = "things";
+    intrude_on = "{'_id': 'c'}";
+    intrude_with = "{'$inc': {'n': 1}}";
+    intrude_at_every_call(store, setting, has_both);
+}
+
+TEST(no_plain_write_is_lost_to_the_store_s_own_step_after_documents_were_taken)
+{
+    on_every_setting(loses_no_plain_write);
+}
+
+/* ---- a call without an answer after the documents were taken ------------------------------------ */
+
+static truce_fault_options fault;
+
+/* As take_at_last; its other documents are one that is only held, and a new one. */
+static truce_status take_then_fault(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct loser *loser = arg;
+    truce_status status = read_one(commit, "a", error);
+
+    if (!status)
+        status = read_one(commit, "c", error);
+    if (++loser->runs <= 3)
+        somebody_else(loser);
+    else if (loser->runs == 4)
+        truce_fault_arm(loser->store, &fault);
+    return status ? status : add_update(commit, "things", "c", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+static void happens_once(const struct setting *setting, bool keyed)
+{
+    truce_store *store = truce_fault_wrap(open_setting(setting), &(truce_fault_options){0});
+    truce_commit_options options = {.mechanism = setting->mechanism, .deadline_ms = 60000};
+    bson_t *all = test_bson("{}");
+    bool hit = true;
+
+    for (fault.at = 1; hit && fault.at < 60; fault.at++) {
+        struct loser loser = {.store = store, .mechanism = setting->mechanism};
+        bson_error_t error = {0};
+        truce_status status;
+        char key[20];
+
+        for (int i = 0; i < 2; i++)
+            CHECK(truce_remove(store, i ? "truce_commits" : "things", all,
+                               &(truce_write_options){.multi = true}, NULL, NULL) == TRUCE_OK);
+        snprintf(key, sizeof key, "key %u", (unsigned)fault.at);
+        options.key = keyed ? key : NULL;
+        options.key_time_ms = 1700000000000;
+        no_sleep_begin();
+        fill(store);
+        status = truce_transact(store, take_then_fault, &loser, &options, &error);
+        hit = truce_fault_hits(store) > 0;
+        truce_fault_arm(store, &(truce_fault_options){0});
+        truce__world_use(NULL);
+        CHECK(status == TRUCE_OK || (fault.kind == TRUCE_FAULT_FAIL && status == fault.status));
+        CHECK_INT(count_json(store, "things", status ? "{'n': 1}" : "{'n': {'$ne': 1}}"), ==,
+                  status ? 0 : DOCUMENTS - 1);
+        CHECK_INT(count_json(store, "things", "{'n': {'$gt': 1}}"), ==, 0);
+        if (!status)
+            CHECK_INT(count_json(store, "truce_commits", "{'state': 'pending'}"), ==, 0);
+    }
+    CHECK(!hit);
+    bson_destroy(all);
+    truce_store_close(store);
+}
+
+TEST(a_commit_that_took_its_documents_happens_once_whatever_call_has_no_answer)
+{
+    static const truce_fault_options faults[] = {
+        {.kind = TRUCE_FAULT_LOSE},
+        {.kind = TRUCE_FAULT_FAIL, .status = TRUCE_UNKNOWN},
+        {.kind = TRUCE_FAULT_FAIL, .status = TRUCE_IO},
+    };
+
+    for (size_t i = 0; i < 2 * sizeof settings / sizeof *settings; i++) {
+        for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) {
+            int before = test_failures();
+
+            fault = faults[k];
+            happens_once(&settings[i / 2], i % 2);
+            if (test_failures() > before)
+                fprintf(stderr, "    (with %s, fault %zu, key %zu)\n", settings[i / 2].name, k,
+                        i % 2);
+        }
+    }
+}
+
+static void is_no_aborted_one(truce_store *store, const struct setting *setting)
+{
+    bson_t *filter = test_bson("{'_id': 'c'}"), document;
+    char undone[140], hex[25];
+    bson_error_t error;
+    bson_iter_t iter;
+
+    (void)setting;
+    CHECK_OK(truce_find_one(store, "things", filter, NULL, &document, &error), error);
+    CHECK(bson_iter_init_find(&iter, &document, "_rev") && BSON_ITER_HOLDS_OID(&iter));
+    bson_oid_to_string(bson_iter_oid(&iter), hex);
+    snprintf(undone, sizeof undone, "{'_id': {'$oid': '%s'}, 'why': {'$exists': true}}", hex);
+    CHECK_INT(count_json(store, "truce_commits", undone), ==, 0);
+    CHECK_INT(count_json(store, "things", "{'n': 1}"), ==, 1);
+    bson_destroy(&document);
+    bson_destroy(filter);
+}
+
+static void is_undone_or_not(truce_store *store, const struct setting *setting)
+{
+    intrude_in = "truce_commits";
+    intrude_on = "{'state': 'pending'}";
+    intrude_with = "{'$set': {'state': 'aborted', 'why': 'its lease was over'}}";
+    intrude_at_every_call(store, setting, is_no_aborted_one);
+}
+
+TEST(a_commit_that_took_its_documents_and_was_undone_takes_no_effect)
+{
+    on_every_setting(is_undone_or_not);
 }
