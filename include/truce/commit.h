@@ -53,7 +53,8 @@ typedef struct truce_commit_options {
                             the key stands for; NULL: none */
     uint32_t
         lease_ms; /* how long others wait for a silent commit before they undo it; one that is at
-                          work renews it; 0: 10,000 */
+                          work renews it; 0: 10,000, or the deadline where that is shorter, but 1,000 at
+                          least */
     uint32_t deadline_ms; /* how long to wait for others' commits, and to go on trying; 0: 30,000 */
     uint32_t tries_max;   /* truce_transact: how often the function runs; 0: 100 */
     bool relaxed;         /* do not wait for the disk */

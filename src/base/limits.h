@@ -71,6 +71,7 @@
 #define TRUCE_COMMIT_DOCUMENTS_MAX      1000   /* documents of one commit */
 #define COMMIT_RESULT_BYTES_MAX         65536  /* what a commit leaves under its key */
 #define COMMIT_LEASE_MS                 10000  /* default lease of a journal commit */
+#define COMMIT_LEASE_MS_LEAST           1000   /* the same, whatever the deadline */
 #define COMMIT_LOOK_LEASE_MS            1000   /* the same of what truce_read_many holds */
 #define COMMIT_LEASE_MS_MAX             600000 /* nobody can block others for longer */
 #define COMMIT_DEADLINE_MS              30000  /* default deadline */

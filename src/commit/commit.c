@@ -26,6 +26,14 @@
 
 /* ---- begin and end -------------------------------------------------------------------------- */
 
+/* Who has little time himself keeps others waiting for no longer, if he dies. */
+static uint32_t default_lease(uint32_t deadline_ms)
+{
+    if (!deadline_ms || deadline_ms >= COMMIT_LEASE_MS)
+        return COMMIT_LEASE_MS;
+    return deadline_ms > COMMIT_LEASE_MS_LEAST ? deadline_ms : COMMIT_LEASE_MS_LEAST;
+}
+
 truce_status truce_commit_begin(truce_store *store, const truce_commit_options *options,
                                 truce_commit **made, bson_error_t *error)
 {
@@ -58,7 +66,7 @@ truce_status truce_commit_begin(truce_store *store, const truce_commit_options *
     if (commit->options.input)
         commit->options.input = bson_copy(commit->options.input);
     if (!commit->options.lease_ms)
-        commit->options.lease_ms = COMMIT_LEASE_MS;
+        commit->options.lease_ms = default_lease(commit->options.deadline_ms);
     if (commit->options.lease_ms > COMMIT_LEASE_MS_MAX)
         commit->options.lease_ms = COMMIT_LEASE_MS_MAX;
     truce__worker_init(&commit->worker, store, commit->options.deadline_ms);

@@ -250,3 +250,45 @@ TEST(a_look_that_dies_holds_what_is_missing_for_a_short_lease)
     truce_store_close(store);
     truce__world_use(NULL);
 }
+
+static truce_status add_one(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    (void)arg;
+    return add_update(commit, "things", "a", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+/* A function that waits for what its own commit holds, once that takes its documents first. */
+static truce_status wait_for_oneself(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    bson_value_t id = text_id("a");
+    bson_t document;
+    truce_status status = truce_commit_read(commit, "things", &id, &document, error);
+
+    bson_destroy(&document);
+    no_sleep_ms += 40;
+    if (!status)
+        status = truce_transact(arg, add_one, NULL, NULL, error);
+    return status ? status : add_one(commit, NULL, error);
+}
+
+static void ends_soon(truce_store *store, const struct setting *setting)
+{
+    truce_commit_options options = {
+        .mechanism = setting->mechanism, .deadline_ms = 500, .tries_max = 1000000};
+    bson_error_t error = {0};
+    truce_status status;
+    int64_t begun_ms;
+
+    no_sleep_begin();
+    begun_ms = no_sleep_ms;
+    insert_json(store, "things", "{'_id': 'a', 'n': 0}");
+    status = truce_transact(store, wait_for_oneself, store, &options, &error);
+    CHECK(status == TRUCE_TIMEOUT || status == TRUCE_LOCKED);
+    CHECK_INT(no_sleep_ms - begun_ms, <=, 2500);
+    truce__world_use(NULL);
+}
+
+TEST(a_commit_of_a_short_deadline_has_a_short_lease)
+{
+    on_every_setting(ends_soon);
+}
