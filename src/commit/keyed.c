@@ -134,20 +134,38 @@ truce_status truce__commit_insert_keyed(truce_commit *commit, const char *collec
     return status;
 }
 
+/* OK: somebody's document has the entry's key, held or not. NOT_FOUND. */
+static truce_status is_there(truce_commit *commit, const struct entry *entry, bson_error_t *error)
+{
+    truce_status status;
+
+    do {
+        bson_t found;
+
+        status = truce_find_one(commit->store, entry->collection, entry->key, NULL, &found, error);
+        bson_destroy(&found);
+    } while (status == TRUCE_UNKNOWN && !truce__worker_wait(&commit->worker, "the store", NULL));
+    return status;
+}
+
 truce_status truce__commit_keyed_duplicate(truce_commit *commit, bson_error_t *error)
 {
     for (uint32_t i = 0; i < commit->count; i++) {
         const struct entry *entry = commit->entries[i];
+        bson_error_t why = {0};
         truce_status status;
-        bson_t found;
 
         if (!entry->key || truce__entry_net(entry) != NET_INSERT)
             continue;
-        status = truce_find_one(commit->store, entry->collection, entry->key, NULL, &found, NULL);
-        bson_destroy(&found);
+        status = is_there(commit, entry, &why);
         if (!status)
             return truce__commit_conflict(entry, "was inserted by somebody else under its key",
                                           error);
+        if (status != TRUCE_NOT_FOUND) { /* that it is another index, nobody has seen */
+            if (error)
+                *error = why;
+            return status;
+        }
     }
     return TRUCE_DUPLICATE;
 }

@@ -325,6 +325,53 @@ TEST(a_document_that_somebody_else_inserts_is_a_conflict)
     everywhere(both_insert);
 }
 
+#ifndef TEST_ON_SERVER /* nothing of it is the server's */
+/* Call `at` of the commit's end has no answer. False: there is no such call. */
+static bool insert_behind(const struct setting *setting, const truce_set_options *options,
+                          uint64_t at)
+{
+    truce_fault_options none = {0},
+                        fail = {.kind = TRUCE_FAULT_FAIL, .at = at, .status = TRUCE_UNKNOWN};
+    truce_store *inner = open_setting(setting), *store = truce_fault_wrap(inner, &none);
+    truce_set *set = tutorial_set(store, options), *other = tutorial_set(inner, options);
+    truce_commit *commit = begin(store, setting->mechanism);
+    truce_set_outcome outcome;
+    bson_error_t error = {0};
+    truce_status status;
+    bool hit;
+
+    CHECK_OK(operate(set, commit, 0, 1, &outcome, &error), error);
+    CHECK_OK(operate(other, NULL, 0, 2, &outcome, &error), error);
+    truce_fault_arm(store, &fail);
+    status = truce_commit_apply(commit, &error);
+    hit = truce_fault_hits(store) > 0;
+    truce_fault_arm(store, &none);
+    if (status != TRUCE_CONFLICT && (status != TRUCE_UNKNOWN || !hit))
+        test_fail(__FILE__, __LINE__, "call %d: %s (%s)", (int)at, truce_status_name(status),
+                  error.message);
+    truce_commit_free(commit);
+    truce_set_free(other);
+    truce_set_free(set);
+    truce_store_close(store);
+    return hit;
+}
+
+TEST(a_document_that_somebody_else_inserts_is_a_conflict_whatever_look_has_no_answer)
+{
+    for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
+        for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+            uint64_t at = 1;
+
+            if (!can_on(&settings[s], &forms[f].options))
+                continue;
+            while (insert_behind(&settings[s], &forms[f].options, at) && at < 40)
+                at++;
+            CHECK_INT(at, <, 40);
+        }
+    }
+}
+#endif
+
 static void index_made_meanwhile(const struct place *place)
 {
     truce_commit *commit = begin(place->store, place->setting->mechanism);
