@@ -302,6 +302,7 @@ TEST(no_plain_write_is_lost_to_the_store_s_own_step_after_documents_were_taken)
 /* ---- a call without an answer after the documents were taken ------------------------------------ */
 
 static truce_fault_options fault;
+static const bson_t *leaves; /* what the commit leaves under its key */
 
 /* As take_at_last; its other documents are one that is only held, and a new one. */
 static truce_status take_then_fault(truce_commit *commit, void *arg, bson_error_t *error)
@@ -315,6 +316,8 @@ static truce_status take_then_fault(truce_commit *commit, void *arg, bson_error_
         somebody_else(loser);
     else if (loser->runs == 4)
         truce_fault_arm(loser->store, &fault);
+    if (!status && leaves)
+        status = truce_commit_leave(commit, leaves, error);
     return status ? status : add_update(commit, "things", "c", NULL, "{'$inc': {'n': 1}}", error);
 }
 
@@ -322,7 +325,7 @@ static void happens_once(const struct setting *setting, bool keyed)
 {
     truce_store *store = truce_fault_wrap(open_setting(setting), &(truce_fault_options){0});
     truce_commit_options options = {.mechanism = setting->mechanism, .deadline_ms = 60000};
-    bson_t *all = test_bson("{}");
+    bson_t *all = test_bson("{}"), *number = test_bson("{'number': 17}"), left;
     bool hit = true;
 
     for (fault.at = 1; hit && fault.at < 60; fault.at++) {
@@ -336,6 +339,7 @@ static void happens_once(const struct setting *setting, bool keyed)
                                &(truce_write_options){.multi = true}, NULL, NULL) == TRUCE_OK);
         snprintf(key, sizeof key, "key %u", (unsigned)fault.at);
         options.key = keyed ? key : NULL;
+        leaves = keyed ? number : NULL;
         options.key_time_ms = 1700000000000;
         no_sleep_begin();
         fill(store);
@@ -349,8 +353,14 @@ static void happens_once(const struct setting *setting, bool keyed)
         CHECK_INT(count_json(store, "things", "{'n': {'$gt': 1}}"), ==, 0);
         if (!status)
             CHECK_INT(count_json(store, "truce_commits", "{'state': 'pending'}"), ==, 0);
+        if (!status && keyed) {
+            CHECK_OK(truce_commit_result(store, key, &left, &error), error);
+            CHECK_BSON(number, &left);
+            bson_destroy(&left);
+        }
     }
     CHECK(!hit);
+    bson_destroy(number);
     bson_destroy(all);
     truce_store_close(store);
 }
