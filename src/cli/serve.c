@@ -1,6 +1,7 @@
 /* truce serve: the store for clients of MongoDB, until SIGTERM or Ctrl-C. */
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 
 #include "cli/commands.h"
 #include "server/server.h"
@@ -23,7 +24,8 @@ static bool tell(const struct cli *cli, const struct server_options *options, in
     bson_t *document;
     bool told;
 
-    snprintf(uri, sizeof uri, "mongodb://%s:%d", address, port);
+    snprintf(uri, sizeof uri, "mongodb://%s:%d%s", address, port,
+             options->tls.certificate ? "/?tls=true" : "");
     document = BCON_NEW("listening", BCON_UTF8(uri), "port", BCON_INT32(port));
     told = cli_answer(cli, document, "listening on %s (Ctrl-C ends it)", uri);
     bson_destroy(document);
@@ -45,6 +47,10 @@ static int serve(struct cli *cli, truce_store *store, const struct server_option
 
     if (status)
         return cli_error(cli, NULL, status, &error);
+    if (options->auth && !options->tls.certificate && options->address &&
+        strncmp(options->address, "127.", 4) != 0)
+        cli_remark(cli, "others on the network can read what clients send: --tls-certificate "
+                        "hides it from them");
     if (!tell(cli, options, server_port(server))) {
         server_stop(server, 0);
         return CLI_FAILED;
@@ -63,6 +69,9 @@ static int run(struct cli *cli)
                                      .replica_set = cli_text(cli, "replica-set"),
                                      .advertise = cli_text(cli, "advertise"),
                                      .auth = cli_flag(cli, "auth"),
+                                     .tls = {.certificate = cli_text(cli, "tls-certificate"),
+                                             .key = cli_text(cli, "tls-key"),
+                                             .client_ca = cli_text(cli, "tls-client-ca")},
                                      .log = tell_event,
                                      .log_arg = cli};
     const char *uri = cli->arguments[0] ? cli->arguments[0] : cli->uri;
@@ -117,7 +126,10 @@ const struct cli_command cli_serve = {
         "\n"
         "It listens on this machine's loopback. On another address (--bind 0.0.0.0 is all of\n"
         "them) it listens with --auth only: then clients log in, by SCRAM-SHA-256 or\n"
-        "SCRAM-SHA-1, as users with roles. truce user add makes the first one.",
+        "SCRAM-SHA-1, as users with roles. truce user add makes the first one.\n"
+        "\n"
+        "With --tls-certificate every connection is by TLS, 1.2 or later; with --tls-client-ca\n"
+        "clients must have a certificate of that CA, besides what they log in with.",
     .example = "truce serve school.truce --port 0 &\n"
                "sleep 1; kill %1",
     .options =
@@ -126,6 +138,11 @@ const struct cli_command cli_serve = {
             {"bind", 0, "ADDRESS", "where it listens; not the loopback: with --auth (127.0.0.1)",
              false},
             {"auth", 0, NULL, "clients have to log in, and may do what their roles allow", false},
+            {"tls-certificate", 0, "FILE", "PEM: connections are by TLS, with this certificate",
+             false},
+            {"tls-key", 0, "FILE", "PEM: its key (it stands in the same file)", false},
+            {"tls-client-ca", 0, "FILE", "PEM: clients need a certificate that this CA has signed",
+             false},
             {"database", 0, "NAME", "whose collections have the store's own names (test)", false},
             {"connections", 0, "N", "at most so many clients at a time (1000)", false},
             {"replica-set", 0, "NAME", "look like the primary of this replica set", false},

@@ -1,6 +1,5 @@
 /* One connection: a request is read whole, answered, and the next is read. */
-#include <errno.h>
-#include <sys/socket.h>
+#include <signal.h>
 
 #include "base/limits.h"
 #include "server/call.h"
@@ -9,57 +8,27 @@
 
 #define KEPT_BYTES (64 * 1024) /* of a connection that waits for its next request */
 
-static bool receive(int socket, uint8_t *bytes, size_t size)
-{
-    while (size) {
-        ssize_t got = recv(socket, bytes, size, 0);
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return false;
-        bytes += got;
-        size -= (size_t)got;
-    }
-    return true;
-}
-
-static bool transmit(int socket, const uint8_t *bytes, size_t size)
-{
-    while (size) {
-        ssize_t sent = send(socket, bytes, size, MSG_NOSIGNAL);
-
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent <= 0)
-            return false;
-        bytes += sent;
-        size -= (size_t)sent;
-    }
-    return true;
-}
-
 /* The next message, whole. The memory for a long one is taken as its bytes come, so that a length alone
  * takes nothing. */
-static bool receive_message(const struct connection *connection, struct buffer *in)
+static bool receive_message(struct connection *connection, struct buffer *in)
 {
     bool stranger = connection->server->auth && !connection->login.user;
-    int socket = connection->socket;
+    struct stream *stream = &connection->stream;
     uint32_t length;
 
     in->size = 0;
     truce__buffer_reserve(in, WIRE_HEAD);
-    if (!receive(socket, in->bytes, WIRE_HEAD))
+    if (!stream_receive(stream, in->bytes, WIRE_HEAD))
         return false;
     length = wire_length(in->bytes);
-    if (stranger && length > TRUCE_LOGIN_MESSAGE_BYTES_MAX)
+    if (!wire_is_request(in->bytes) || (stranger && length > TRUCE_LOGIN_MESSAGE_BYTES_MAX))
         return false;
     in->size = WIRE_HEAD;
     while (in->size < length) {
         size_t part = length - in->size < KEPT_BYTES ? length - in->size : KEPT_BYTES;
 
         truce__buffer_reserve(in, part);
-        if (!receive(socket, in->bytes + in->size, part))
+        if (!stream_receive(stream, in->bytes + in->size, part))
             return false;
         in->size += part;
     }
@@ -92,21 +61,35 @@ static bool answer(struct connection *connection, struct buffer *in, struct buff
         out->size = 0;
         wire_write(out, &request, atomic_fetch_add(&connection->server->last_message, 1) + 1,
                    &reply);
-        done = transmit(connection->socket, out->bytes, out->size);
+        done = stream_send(&connection->stream, out->bytes, out->size);
     }
     bson_destroy(&reply);
     return done;
 }
 
+/* OpenSSL writes without MSG_NOSIGNAL. */
+static void hold_sigpipe(void)
+{
+    sigset_t pipe;
+
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, NULL);
+}
+
 void *connection_run(void *arg)
 {
     struct connection *connection = arg;
+    const struct server *server = connection->server;
     struct buffer in = {0}, out = {0};
 
-    while (receive_message(connection, &in) && answer(connection, &in, &out)) {
-        trim(&in);
-        trim(&out);
-    }
+    hold_sigpipe();
+    if (stream_begin(&connection->stream, connection->socket, server->tls, server->handshake_ms))
+        while (receive_message(connection, &in) && answer(connection, &in, &out)) {
+            trim(&in);
+            trim(&out);
+        }
+    stream_end(&connection->stream);
     truce__buffer_release(&in);
     truce__buffer_release(&out);
     server_forget(connection);

@@ -153,6 +153,7 @@ static void *accept_all(void *arg)
 static void server_free(struct server *server)
 {
     scram_wipe(server->secret, sizeof server->secret);
+    tls_free(server->tls);
     sessions_free(server->sessions);
     held_free(server->cursors);
     if (server->listener >= 0)
@@ -207,6 +208,13 @@ static truce_status check_users(const struct server *server, bson_error_t *error
     return status;
 }
 
+static truce_status check_tls(const struct tls_files *files, bson_error_t *error)
+{
+    return !files->certificate && (files->key || files->client_ca)
+               ? truce__fail(TRUCE_INVALID, error, "TLS needs a certificate of the server")
+               : TRUCE_OK;
+}
+
 static void set_access(struct server *server, const struct server_options *options)
 {
     server->auth = options->auth;
@@ -214,6 +222,7 @@ static void set_access(struct server *server, const struct server_options *optio
     server->log_arg = options->log_arg;
     server->login_delay_ms =
         options->login_delay_ms ? options->login_delay_ms : TRUCE_LOGIN_DELAY_MS;
+    server->handshake_ms = options->handshake_ms ? options->handshake_ms : TRUCE_HANDSHAKE_MS;
     atomic_init(&server->changes, 1);
     scram_chance(server->secret, sizeof server->secret);
 }
@@ -234,6 +243,8 @@ truce_status server_start(truce_store *store, const struct server_options *optio
                                         .snapshot = options->snapshot_isolation};
     database = options->database ? options->database : "test";
     status = database_check(database, error);
+    if (!status)
+        status = check_tls(&options->tls, error);
     if (status)
         return status;
     made = bson_malloc0(sizeof *made);
@@ -250,6 +261,8 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     pthread_cond_init(&made->gone, NULL);
     set_access(made, options);
     status = check_users(made, error);
+    if (!status && options->tls.certificate)
+        status = tls_new(&options->tls, &made->tls, error);
     if (!status)
         status = listen_at(made, options->address ? options->address : "127.0.0.1", options->port,
                            error);

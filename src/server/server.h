@@ -6,6 +6,7 @@
  *
  *     wire.c         bytes to requests, replies to bytes
  *     server.c       who listens, who is connected, how it ends
+ *     stream.c       bytes of a connection, plain or by TLS
  *     connection.c   reads a request, has it answered, writes the reply
  *     call.c         one command: finds it in the table, reads its fields, makes its reply
  *     commands.c     the table
@@ -27,6 +28,7 @@
  */
 #include <stdatomic.h>
 
+#include "server/stream.h"
 #include "truce/truce.h"
 
 struct server;
@@ -46,6 +48,8 @@ struct server_options {
     int64_t transaction_ms;  /* that a transaction may last; 0: TRUCE_SERVER_TRANSACTION_MS */
     bool snapshot_isolation; /* transactions do not check at their commit what they have read */
     bool auth;               /* who connects has to log in; there must be a user */
+    struct tls_files tls;    /* certificate NULL: without TLS */
+    int64_t handshake_ms;    /* that one of TLS may take; 0: TRUCE_HANDSHAKE_MS */
     int64_t login_delay_ms;  /* so late a login that failed is answered; 0: TRUCE_LOGIN_DELAY_MS */
     /* Told of logins that failed, by any thread. NULL: nobody is. */
     void (*log)(void *arg, const bson_t *event, const char *sentence);

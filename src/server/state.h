@@ -8,6 +8,7 @@
 #include "server/login.h"
 #include "server/server.h"
 #include "server/sessions.h"
+#include "server/stream.h"
 
 enum server_counted {
     COUNTED_INSERT,
@@ -23,6 +24,7 @@ struct connection {
     struct connection *next;
     struct server *server;
     int socket;
+    struct stream stream; /* on it */
     int32_t number;
     char peer[64];
     struct login login;
@@ -42,6 +44,8 @@ struct server {
         me[300]; /* name of the replica set that it looks like, and its address; empty: none */
     atomic_int last_message; /* ids of replies */
     atomic_llong counted[COUNTED_KINDS];
+    struct tls *tls; /* NULL: none */
+    int64_t handshake_ms;
     bool auth;
     uint8_t secret[SCRAM_KEY_MAX]; /* for the challenges of those who are no users */
     int64_t login_delay_ms;

@@ -64,6 +64,14 @@ uint32_t wire_length(const uint8_t head[WIRE_HEAD])
                : 0;
 }
 
+bool wire_is_request(const uint8_t head[WIRE_HEAD])
+{
+    struct reader reader = {head + 12, head + WIRE_HEAD};
+    uint32_t opcode = 0;
+
+    return take_number(&reader, &opcode) && (opcode == OP_MSG || opcode == OP_QUERY);
+}
+
 /* CRC-32C (Castagnoli), bit by bit into a table of 256 */
 uint32_t wire_crc32c(const uint8_t *bytes, size_t size)
 {

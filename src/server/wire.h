@@ -43,6 +43,9 @@ struct wire_request {
 /* The length that a message says it has; 0: no message is so long or so short. */
 uint32_t wire_length(const uint8_t head[WIRE_HEAD]);
 
+/* Does a request begin so, of an opcode that is known? One who speaks something else (TLS) is known by it. */
+bool wire_is_request(const uint8_t head[WIRE_HEAD]);
+
 /* Reads a whole message; all is borrowed from its bytes. False: `error` says what is wrong with it, and the
  * connection cannot go on. */
 bool wire_read(const uint8_t *message, uint32_t size, struct wire_request *request,

@@ -1,0 +1,43 @@
+#ifndef TRUCE_SERVER_STREAM_H
+#define TRUCE_SERVER_STREAM_H
+
+/*
+ * The bytes of a connection, plain or by TLS (OpenSSL's, version 1.2 or later).
+ *
+ * Invariants:
+ *  1. A handshake is over, one way or the other, after the time that it was given, however slowly its bytes come.
+ *  2. With a CA for clients nobody gets beyond the handshake without a certificate that it has signed.
+ *  3. A stream is used by one thread; another may shut its socket down, which ends what waits.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct tls;
+
+struct tls_files {           /* PEM */
+    const char *certificate; /* and those of who signed it */
+    const char *key;         /* NULL: it stands in the same file */
+    const char *client_ca;   /* NULL: clients need no certificate */
+};
+
+/* INVALID: a file is not there, or not what it should be. */
+truce_status tls_new(const struct tls_files *files, struct tls **tls, bson_error_t *error);
+void tls_free(struct tls *tls); /* NULL: nothing */
+
+struct stream {
+    int socket;
+    void *ssl; /* NULL: plain */
+};
+
+/* A handshake, if there is `tls` (NULL: none); false: it failed, or took longer. */
+bool stream_begin(struct stream *stream, int socket, const struct tls *tls, int64_t handshake_ms);
+/* All of so many bytes; false: the connection has ended. */
+bool stream_receive(struct stream *stream, uint8_t *bytes, size_t size);
+bool stream_send(struct stream *stream, const uint8_t *bytes, size_t size);
+/* Says that nothing comes any more; the socket stays open. */
+void stream_end(struct stream *stream);
+
+#endif
