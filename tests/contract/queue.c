@@ -760,6 +760,56 @@ TEST(a_paused_queue_gives_no_jobs)
     rig_everywhere(pauses);
 }
 
+/* {n} of priority `priority`, ready for so long. */
+static void add_old(truce_queue *queue, int32_t priority, int64_t old_ms)
+{
+    truce_job_options options = {
+        .priority = priority, .run_at_ms = truce__clock_wall_ms() - old_ms, .attempts_max = 1};
+
+    rig_add(queue, "{'n': 1}", &options);
+}
+
+static void figures(truce_store *store, const struct setting *setting)
+{
+    truce_queue *mail = rig_queue(store, setting, "mail"), *b = rig_queue(store, setting, "b"),
+                *letters = rig_queue(store, setting, "letters");
+    truce_job_options later = {.delay_ms = 3600000}, lane = {.lane = "l"};
+    bson_error_t error;
+    truce_job *job;
+    bson_t stats;
+
+    add_old(mail, 9, 3600000);
+    add_old(mail, -9, 7200000); /* the oldest, and the last in the index */
+    add_old(mail, 0, 60000);
+    add_old(letters, 0, 0);
+    rig_add(b, "{'n': 1}", &later);
+    rig_add(b, "{'n': 1}", &lane);
+    rig_add(b, "{'n': 1}", &lane);
+    job = rig_claim(letters);
+    REQUIRE(job);
+    CHECK_OK(truce_job_fail(job, NULL, "no", 0, &error), error);
+    truce_job_free(job);
+    CHECK_OK(truce_queue_stats(store, &stats, &error), error);
+    CHECK_INT(bson_count_keys(&stats), ==, 3);
+    CHECK_INT(rig_number(&stats, "0.delayed"), ==, 1);
+    CHECK_INT(rig_number(&stats, "0.ready"), ==, 1);
+    CHECK_INT(rig_number(&stats, "0.waiting"), ==, 1);
+    CHECK_INT(rig_number(&stats, "1.dead"), ==, 1);
+    CHECK_INT(rig_number(&stats, "1.oldest_ms"), ==, 0);
+    CHECK_INT(rig_number(&stats, "2.ready"), ==, 3);
+    CHECK_INT(rig_number(&stats, "2.oldest_ms"), >=, 7200000);
+    CHECK_INT(rig_number(&stats, "2.dead"), ==, 0);
+    bson_destroy(&stats);
+    truce_queue_free(letters);
+    truce_queue_free(b);
+    truce_queue_free(mail);
+}
+
+TEST(the_figures_are_of_each_queue_and_the_oldest_of_all_priorities)
+{
+    rig_everywhere(figures);
+}
+
 static void refused_states(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail"), *other = rig_queue(store, setting, "b");

@@ -214,6 +214,20 @@ static void kept(truce_store *store, const struct setting *setting)
     CHECK_INT(kept_for(plain, &ids[4]), ==, 5000);
     CHECK_INT(kept_for(plain, &ids[5]), ==, -1);
     CHECK_OK(truce_queue_retry(plain, NULL, &ids[3], &error), error);
+    CHECK_OK(truce_queue_cancel(plain, NULL, &ids[3], &error), error);
+    given.attempts_max = 1;
+    truce_queue_free(queue);
+    queue = truce_queue_new(store, &given); /* which says nothing of dead letters */
+    ids[0] = rig_add(queue, "{'n': 1}", NULL);
+    {
+        truce_job *job = rig_claim(queue);
+
+        REQUIRE(job);
+        CHECK_OK(truce_job_fail(job, NULL, "no", 0, &error), error);
+        truce_job_free(job);
+    }
+    CHECK_STATE("dead", queue, &ids[0]);
+    CHECK_INT(kept_for(queue, &ids[0]), ==, -1);
     CHECK_INT(count_json(store, "truce_queue",
                          "{'undone': {'$exists': true}, 'expires': {'$exists': true}}"),
               ==, 0);
