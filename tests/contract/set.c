@@ -559,8 +559,9 @@ TEST(a_large_operation_does_not_take_the_room_of_many_small_ones)
 
 #define REPEATED 200
 
-/* What was collected comes again: what was recorded is looked up once, not for each operation. */
-static void repeats_are_cheap(truce_store *store)
+/* What was collected comes again: what was recorded is looked up once, not for each operation. The numbers are
+ * `step` apart. */
+static void repeat(truce_store *store, int64_t step)
 {
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
     truce_set *set = tutorial_set(store, NULL);
@@ -574,9 +575,10 @@ static void repeats_are_cheap(truce_store *store)
         if (i % 2 == 0)
             keys[i / 2] = BCON_NEW("student_id", BCON_INT32(i));
         operations[i] = (truce_set_operation){i % 2 ? TRUCE_SET_REMOVE : TRUCE_SET_ADD, keys[i / 2],
-                                              element, i + 1, NULL};
+                                              element, step * (i + 1), NULL};
     }
     CHECK_OK(truce_set_consume(set, "c", operations, REPEATED, results, &error), error);
+    CHECK_OK(truce_set_source_idle(set, NULL, step * REPEATED + 1, &error), error);
     CHECK_OK(truce_set_collect(set, &collected, &error), error);
     CHECK_INT(collected.tombstones, ==, REPEATED / 2);
     if (counts_calls)
@@ -591,9 +593,62 @@ static void repeats_are_cheap(truce_store *store)
     truce_set_free(set);
 }
 
+static void repeats_are_cheap(truce_store *store)
+{
+    repeat(store, 1);
+}
+
+static void far_repeats_are_cheap(truce_store *store)
+{
+    repeat(store, 86400007);
+}
+
 TEST(what_was_collected_and_comes_again_is_looked_up_once)
 {
     on_every_counted_store(repeats_are_cheap);
+    on_every_counted_store(far_repeats_are_cheap);
+}
+
+#define FAR_APART 86400007 /* a day, in milliseconds */
+#define RECORDED  6000     /* so far apart they fill hundreds of records */
+#define AGAIN     3000
+
+static void many_records_are_cheap(truce_store *store)
+{
+    truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
+    truce_set *set = tutorial_set(store, NULL);
+    bson_t *key = test_bson("{'student_id': 1}"), *element = test_bson("{'name': 'CS 1'}");
+    truce_set_operation *operations = bson_malloc0(RECORDED * sizeof *operations);
+    truce_set_result *results = bson_malloc0(AGAIN * sizeof *results);
+    truce_set_collected collected;
+    bson_error_t error;
+
+    for (int64_t i = 0; i < RECORDED; i++)
+        operations[i] = (truce_set_operation){i % 2 ? TRUCE_SET_REMOVE : TRUCE_SET_ADD, key,
+                                              element, FAR_APART * (i + 1), NULL};
+    CHECK_OK(truce_set_apply(set, NULL, operations + RECORDED - AGAIN, AGAIN, results, &error),
+             error);
+    CHECK_OK(truce_set_record(set, "c", operations, RECORDED, &error), error);
+    CHECK_OK(truce_set_source_idle(set, NULL, FAR_APART * INT64_C(6001), &error), error);
+    CHECK_OK(truce_set_collect(set, &collected, &error), error);
+    CHECK_INT(collected.tombstones, ==, 1);
+    if (counts_calls)
+        truce_fault_arm(store, &none);
+    CHECK_OK(truce_set_apply(set, NULL, operations + RECORDED - AGAIN, AGAIN, results, &error),
+             error);
+    for (int i = 0; i < AGAIN; i++)
+        CHECK_INT(results[i].outcome, ==, TRUCE_SET_DUPLICATE);
+    check_calls(store, 300);
+    bson_free(results);
+    bson_free(operations);
+    bson_destroy(element);
+    bson_destroy(key);
+    truce_set_free(set);
+}
+
+TEST(what_comes_again_brings_the_records_around_it)
+{
+    on_every_counted_store(many_records_are_cheap);
 }
 
 /* A name stands with much payload, and gets a little more. */
@@ -672,7 +727,7 @@ static void second_best(truce_store *store)
                      truce_set_apply(set, NULL, many->operations, MANY, many->results, &error),
                      error);
         check_rivals(many, TRUCE_SET_DUPLICATE);
-        check_calls(store, 40);
+        check_calls(store, 300);
         CHECK_OK(truce_set_members(set, &many->key, &members, &error), error);
         CHECK_INT(bson_count_keys(&members), ==, MANY / RIVALS / 2);
         bson_destroy(&members);

@@ -42,6 +42,7 @@
  *     set_ranges.c      sets of numbers
  *     set_progress.c    what consumers recorded
  *     set_source.c      sources, void numbers, the watermark
+ *     set_recorded.c    what became of a number below it
  *     set_collect.c     tombstones collected by proof, and the quarantine
  *     set_protect.c     what the store refuses of programs that do not compare the watermark
  *     set_guard.c       the tombstones of that layout collected
@@ -189,7 +190,7 @@ void truce_set_free(truce_set *set)
     if (!set)
         return;
     truce__sources_free(set->known);
-    bson_free(set->recorded);
+    truce__recorded_free(set->recorded);
     pthread_mutex_destroy(&set->mutex);
     pthread_mutex_destroy(&set->queue_mutex);
     for (uint32_t i = 0; i < set->keys_count; i++)

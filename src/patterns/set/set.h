@@ -21,7 +21,7 @@
 #define SET_CONSUMER_MAX 120
 
 struct known_source;
-struct recorded_block;
+struct recorded;
 
 #define SET_ROUNDS_MAX  2
 #define SET_ROUND_WORDS 16
@@ -51,8 +51,8 @@ struct truce_set {
     atomic_bool ready;
     pthread_mutex_t mutex; /* making ready; `known` */
     struct known_source *known;
-    struct recorded_block *recorded; /* numbers that are known to be recorded; NULL: none yet */
-    pthread_mutex_t queue_mutex;     /* the calls that wait, and who leads */
+    struct recorded *recorded;   /* numbers that are known to be recorded; NULL: none yet */
+    pthread_mutex_t queue_mutex; /* the calls that wait, and who leads */
     struct set_call *queue_first, *queue_last;
     struct set_round rounds[SET_ROUNDS_MAX]; /* that are being applied */
 };
@@ -305,6 +305,8 @@ int64_t truce__ranges_end(const struct ranges *ranges, int64_t from);
 /* Many at once, in any order: append, append, settle. */
 void truce__ranges_append(struct ranges *ranges, int64_t from, int64_t to);
 void truce__ranges_settle(struct ranges *ranges);
+/* Adds all of `more`, in one pass. */
+void truce__ranges_merge(struct ranges *ranges, const struct ranges *more);
 
 /* As a binary value, the numbers counted from `base` on, and back: appends to `ranges`, which is to be
  * settled. False: it is no such value, or has numbers beyond `end`. */
@@ -323,7 +325,6 @@ struct block {
 };
 
 void truce__block_add(struct block *block, int from, int to); /* both included */
-bool truce__block_has(const struct block *block, int number);
 /* those of `ranges` that are in the block from `base` on */
 void truce__block_take(struct block *block, int64_t base, const struct ranges *ranges);
 /* without the zeros at its end */
@@ -362,11 +363,15 @@ void truce__progress_store(int shift, int64_t block, const struct ranges *ranges
 
 struct progress {
     struct ranges recorded, voided;
+    int narrowest; /* the least width of the documents; 0: there was none */
 };
 
 /* What all consumers recorded of the 2^shift numbers around `number`, and perhaps more. */
 truce_status truce__progress_load(truce_set *set, const char *source, int64_t number, int shift,
                                   struct progress *progress, bson_error_t *error);
+/* Some of what was recorded from `number` on, or up to it, in documents of that width alone. */
+truce_status truce__progress_near(truce_set *set, const char *source, int64_t number, int shift,
+                                  bool from, struct progress *progress, bson_error_t *error);
 void truce__progress_release(struct progress *progress);
 
 /* Adds to what the consumer recorded. */
@@ -419,10 +424,13 @@ void truce__source_id(const truce_set *set, const char *source, bson_t *document
 truce_status truce__source_raise(truce_set *set, const char *source, const char *field,
                                  int64_t value, bson_error_t *error);
 
-/* Is it known here that the number was recorded? Then it is for good. (set_source.c) */
+/* ---- what became of a number (set_recorded.c) ---- */
+
+/* Is it known here that the number was recorded? Then it is for good. */
 bool truce__number_recorded(truce_set *set, const char *source, int64_t seq);
 
-/* What became of a number. */
+void truce__recorded_free(struct recorded *recorded); /* NULL is allowed */
+
 struct number_fate {
     bool recorded, voided;
     int64_t floor; /* of its source */

@@ -118,6 +118,26 @@ void truce__ranges_settle(struct ranges *ranges)
         ranges->count = kept + 1;
 }
 
+void truce__ranges_merge(struct ranges *ranges, const struct ranges *more)
+{
+    struct ranges both = {0};
+    size_t i = 0, k = 0;
+
+    while (i < ranges->count || k < more->count) {
+        bool old =
+            k == more->count || (i < ranges->count && ranges->at[i].from <= more->at[k].from);
+        struct range next = old ? ranges->at[i++] : more->at[k++];
+        struct range *last = both.count ? &both.at[both.count - 1] : NULL;
+
+        if (!last || next.from > behind(last->to))
+            truce__ranges_append(&both, next.from, next.to);
+        else if (next.to > last->to)
+            last->to = next.to;
+    }
+    truce__ranges_release(ranges);
+    *ranges = both;
+}
+
 /* ---- as bytes ---- */
 
 static void put_number(struct buffer *bytes, uint64_t number)
@@ -212,12 +232,6 @@ void truce__block_add(struct block *block, int from, int to)
             block->bits[n / 8] |= (uint8_t)(1 << n % 8);
         }
     }
-}
-
-bool truce__block_has(const struct block *block, int number)
-{
-    truce_assert(number >= 0 && number < BLOCK_NUMBERS);
-    return block->bits[number / 8] >> number % 8 & 1;
 }
 
 void truce__block_take(struct block *block, int64_t base, const struct ranges *ranges)

@@ -1,6 +1,8 @@
 /* The documents of what consumers recorded (set_progress.c), and looking through them. */
 #include "patterns/set/set.h"
 
+#define NEAR_DOCUMENTS 250
+
 /* ---- the documents ---- */
 
 void truce__progress_id(const truce_set *set, const char *source, int shift, int64_t block,
@@ -117,6 +119,8 @@ static void take_ranges(const bson_t *document, struct progress *progress)
 
     if (truce__progress_read(document, &block, NULL))
         return;
+    if (!progress->narrowest || block.shift < progress->narrowest)
+        progress->narrowest = block.shift;
     if (!strcmp(block.consumer, CONSUMER_VOID))
         to = &progress->voided;
     for (size_t i = 0; i < block.ranges.count; i++)
@@ -124,24 +128,14 @@ static void take_ranges(const bson_t *document, struct progress *progress)
     truce__ranges_release(&block.ranges);
 }
 
-truce_status truce__progress_load(truce_set *set, const char *source, int64_t number, int shift,
-                                  struct progress *progress, bson_error_t *error)
+static truce_status read_records(truce_set *set, const bson_t *filter,
+                                 const truce_find_options *options, struct progress *progress,
+                                 bson_error_t *error)
 {
-    int64_t first = number >> shift << shift, last = first + ((INT64_C(1) << shift) - 1);
-    bson_t filter = BSON_INITIALIZER, any;
     truce_cursor *cursor = NULL;
-    uint32_t count = 0;
-    truce_status status;
+    truce_status status = truce_find(set->store, SET_PROGRESS, filter, options, &cursor, error);
 
     *progress = (struct progress){0};
-    bson_append_array_begin(&filter, "$or", -1, &any);
-    for (int width = WIDE_SHIFT_MAX;; width = truce__progress_narrower(width)) {
-        append_bounds(set, source, width, first >> width, (last >> width) + 1, &any, &count);
-        if (width == BLOCK_SHIFT)
-            break;
-    }
-    bson_append_array_end(&filter, &any);
-    status = truce_find(set->store, SET_PROGRESS, &filter, NULL, &cursor, error);
     while (!status) {
         const bson_t *document;
 
@@ -152,9 +146,47 @@ truce_status truce__progress_load(truce_set *set, const char *source, int64_t nu
     }
     if (cursor)
         truce_cursor_close(cursor);
-    bson_destroy(&filter);
     truce__ranges_settle(&progress->recorded);
     truce__ranges_settle(&progress->voided);
+    return status;
+}
+
+truce_status truce__progress_load(truce_set *set, const char *source, int64_t number, int shift,
+                                  struct progress *progress, bson_error_t *error)
+{
+    int64_t first = number >> shift << shift, last = first + ((INT64_C(1) << shift) - 1);
+    bson_t filter = BSON_INITIALIZER, any;
+    uint32_t count = 0;
+    truce_status status;
+
+    bson_append_array_begin(&filter, "$or", -1, &any);
+    for (int width = WIDE_SHIFT_MAX;; width = truce__progress_narrower(width)) {
+        append_bounds(set, source, width, first >> width, (last >> width) + 1, &any, &count);
+        if (width == BLOCK_SHIFT)
+            break;
+    }
+    bson_append_array_end(&filter, &any);
+    status = read_records(set, &filter, NULL, progress, error);
+    bson_destroy(&filter);
+    return status;
+}
+
+truce_status truce__progress_near(truce_set *set, const char *source, int64_t number, int shift,
+                                  bool from, struct progress *progress, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, any, *sort = BCON_NEW("_id", BCON_INT32(from ? 1 : -1));
+    int64_t block = number >> shift;
+    const truce_find_options options = {.sort = sort, .limit = NEAR_DOCUMENTS};
+    uint32_t count = 0;
+    truce_status status;
+
+    bson_append_array_begin(&filter, "$or", -1, &any);
+    append_bounds(set, source, shift, from ? block : 0, from ? (INT64_MAX >> shift) + 1 : block + 1,
+                  &any, &count);
+    bson_append_array_end(&filter, &any);
+    status = read_records(set, &filter, &options, progress, error);
+    bson_destroy(&filter);
+    bson_destroy(sort);
     return status;
 }
 
