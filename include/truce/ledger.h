@@ -39,8 +39,11 @@ typedef struct truce_ledger truce_ledger;
 
 typedef struct truce_ledger_options {
     const char *collection; /* must be said */
-    uint32_t deadline_ms;   /* how long a call waits for others and tries; 0: 30,000 */
-    uint64_t reserved[4];   /* zeros */
+    /* A collection of truce's own for the numbers, as documents, so that the ledger can be sharded: said once, by the first
+     * who writes. NULL: as it was said then; if it was not, a unique index has them. */
+    const char *slots;
+    uint32_t deadline_ms; /* how long a call waits for others and tries; 0: 30,000 */
+    uint64_t reserved[4]; /* zeros */
 } truce_ledger_options;
 
 /* Never NULL; what is wrong with the options is refused by every call, by name. The options are copied; the

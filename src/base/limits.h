@@ -87,70 +87,71 @@
 #define DATE_LAST_MS                                                                               \
     INT64_C(253402300799999) /* 9999-12-31: clients of some languages read no later one */
 
-#define WORK_LINE_BYTES_MAX     (16 * 1024 * 1024) /* that a program of truce work --keep-open writes */
-#define WORK_PROGRAMS_MAX       64
-#define WORK_AT_ONCE_MAX        1000 /* jobs that one program has */
-#define POOL_THREADS_MAX        256
-#define JOB_PAYLOAD_BYTES_MAX   (8 * 1024 * 1024) /* what the worker adds has to fit, too */
-#define JOB_METADATA_BYTES_MAX  (64 * 1024)
-#define JOB_TAGS_MAX            100
-#define JOB_PRIORITY_MAX        1000
-#define JOB_ERRORS_MAX          10    /* of a job are kept, ... */
-#define JOB_ERROR_BYTES_MAX     2000  /* ... each with so much text */
-#define JOB_CLAIMS_MAX          1000  /* jobs claimed at once */
-#define JOB_BULK_MAX            10000 /* jobs added at once */
-#define JOB_KEY_BYTES_MAX       200
-#define JOB_LEASE_MS            30000              /* default */
-#define JOB_ATTEMPTS            10                 /* default */
-#define JOB_KEEP_MS             INT64_C(604800000) /* default */
-#define QUEUE_SOURCES_MAX       100                /* queues that are claimed from at once, ... */
-#define QUEUE_WEIGHT_MAX        1000               /* ... and the weight of one */
-#define JOB_EVENTS_MAX          100  /* that a job is told, each of JOB_METADATA_BYTES_MAX */
-#define JOB_AFTER_MAX           500  /* jobs that one is told to wait for, when it is added */
-#define JOB_THEN_MAX            1000 /* jobs that wait for one */
-#define REVIVED_MAX             400  /* jobs that live again with one that is retried */
-#define FLOW_JOBS_MAX           500  /* jobs of a workflow added at once, ... */
-#define FLOW_EDGES_MAX          5000 /* ... and how often one of them waits for another */
-#define GRAPH_JOBS_MAX          1000 /* of a drawing */
-#define QUEUE_NAME_BYTES_MAX    200
-#define CRON_MISSED             100   /* default */
-#define CRON_MISSED_MAX         500   /* times of a cron line fired at once */
-#define LEDGER_ENTRIES_MAX      1000  /* of a transaction of a ledger */
-#define LEDGER_BATCH_MAX        10000 /* transactions of one call */
-#define LEDGER_BULK             1000  /* of them, those that are imported, or expire, at a time */
-#define LEDGER_TRAVEL           10000 /* of all callers, those that are written at a time */
-#define LEDGER_KNOWN_MAX        50000 /* accounts that a handle remembers */
-#define LEDGER_CSV_RULES_MAX    1000  /* of one import */
-#define LEDGER_NAME_MAX         200   /* bytes of an account's name */
+#define WORK_LINE_BYTES_MAX      (16 * 1024 * 1024) /* that a program of truce work --keep-open writes */
+#define WORK_PROGRAMS_MAX        64
+#define WORK_AT_ONCE_MAX         1000 /* jobs that one program has */
+#define POOL_THREADS_MAX         256
+#define JOB_PAYLOAD_BYTES_MAX    (8 * 1024 * 1024) /* what the worker adds has to fit, too */
+#define JOB_METADATA_BYTES_MAX   (64 * 1024)
+#define JOB_TAGS_MAX             100
+#define JOB_PRIORITY_MAX         1000
+#define JOB_ERRORS_MAX           10    /* of a job are kept, ... */
+#define JOB_ERROR_BYTES_MAX      2000  /* ... each with so much text */
+#define JOB_CLAIMS_MAX           1000  /* jobs claimed at once */
+#define JOB_BULK_MAX             10000 /* jobs added at once */
+#define JOB_KEY_BYTES_MAX        200
+#define JOB_LEASE_MS             30000              /* default */
+#define JOB_ATTEMPTS             10                 /* default */
+#define JOB_KEEP_MS              INT64_C(604800000) /* default */
+#define QUEUE_SOURCES_MAX        100                /* queues that are claimed from at once, ... */
+#define QUEUE_WEIGHT_MAX         1000               /* ... and the weight of one */
+#define JOB_EVENTS_MAX           100  /* that a job is told, each of JOB_METADATA_BYTES_MAX */
+#define JOB_AFTER_MAX            500  /* jobs that one is told to wait for, when it is added */
+#define JOB_THEN_MAX             1000 /* jobs that wait for one */
+#define REVIVED_MAX              400  /* jobs that live again with one that is retried */
+#define FLOW_JOBS_MAX            500  /* jobs of a workflow added at once, ... */
+#define FLOW_EDGES_MAX           5000 /* ... and how often one of them waits for another */
+#define GRAPH_JOBS_MAX           1000 /* of a drawing */
+#define QUEUE_NAME_BYTES_MAX     200
+#define CRON_MISSED              100  /* default */
+#define CRON_MISSED_MAX          500  /* times of a cron line fired at once */
+#define LEDGER_ENTRIES_MAX       1000 /* of a transaction of a ledger */
+#define LEDGER_SLOTS_ENTRIES_MAX 997 /* the same, where numbers are documents: a commit has 1,000 */
+#define LEDGER_BATCH_MAX         10000 /* transactions of one call */
+#define LEDGER_BULK              1000  /* of them, those that are imported, or expire, at a time */
+#define LEDGER_TRAVEL            10000 /* of all callers, those that are written at a time */
+#define LEDGER_KNOWN_MAX         50000 /* accounts that a handle remembers */
+#define LEDGER_CSV_RULES_MAX     1000  /* of one import */
+#define LEDGER_NAME_MAX          200   /* bytes of an account's name */
 
-#define TRANSFER_ENTRIES_MAX    100
-#define TRANSFER_BYTES_MAX      (4 * 1024 * 1024) /* of a transfer's document */
-#define TRANSFER_META_BYTES_MAX (64 * 1024)
-#define TRANSFER_NAME_MAX       100                 /* bytes of the name of a field */
-#define TRANSFER_RESUME_MS      1800000             /* default */
-#define TRANSFER_KEEP_MS        INT64_C(2592000000) /* default */
+#define TRANSFER_ENTRIES_MAX     100
+#define TRANSFER_BYTES_MAX       (4 * 1024 * 1024) /* of a transfer's document */
+#define TRANSFER_META_BYTES_MAX  (64 * 1024)
+#define TRANSFER_NAME_MAX        100                 /* bytes of the name of a field */
+#define TRANSFER_RESUME_MS       1800000             /* default */
+#define TRANSFER_KEEP_MS         INT64_C(2592000000) /* default */
 
-#define SWEEP_PASSED_BYTES      (4 * 1024 * 1024) /* _ids that one step of a round passes over */
+#define SWEEP_PASSED_BYTES       (4 * 1024 * 1024) /* _ids that one step of a round passes over */
 
-#define SYNC_RULES_MAX          100 /* of a store */
-#define SYNC_COPIES_MAX         32  /* fields of a rule */
-#define SYNC_NAME_MAX           100 /* bytes of a rule's name */
-#define SYNC_PATH_BYTES_MAX     500
-#define SYNC_BATCH              1000          /* default */
-#define SYNC_BATCH_MAX          10000         /* copies written at once */
-#define SYNC_BATCH_BYTES        (1024 * 1024) /* and of their _ids */
-#define SYNC_RESUME_MS          60000         /* default */
-#define SYNC_FRESH_MS           2000 /* a handle reads the rules again when they are as old */
-#define SYNC_SETTLE_MS          5000 /* default: longer than SYNC_FRESH_MS */
+#define SYNC_RULES_MAX           100 /* of a store */
+#define SYNC_COPIES_MAX          32  /* fields of a rule */
+#define SYNC_NAME_MAX            100 /* bytes of a rule's name */
+#define SYNC_PATH_BYTES_MAX      500
+#define SYNC_BATCH               1000          /* default */
+#define SYNC_BATCH_MAX           10000         /* copies written at once */
+#define SYNC_BATCH_BYTES         (1024 * 1024) /* and of their _ids */
+#define SYNC_RESUME_MS           60000         /* default */
+#define SYNC_FRESH_MS            2000 /* a handle reads the rules again when they are as old */
+#define SYNC_SETTLE_MS           5000 /* default: longer than SYNC_FRESH_MS */
 
-#define TREE_NAME_MAX           200               /* bytes of a tree's name, of a tag */
-#define TREE_TEXT_MAX           4096              /* bytes of a message, of an author */
-#define TREE_BATCH              1000              /* items written, or read, at once */
-#define TREE_BATCH_BYTES        (8 * 1024 * 1024) /* and of them */
-#define TREE_ITEM_ROOM          1024              /* bytes of an item for truce's own fields */
-#define TREE_DEPTH_MAX          10000             /* of a tree whose parents are looked at */
-#define TREE_UNSETTLED          64   /* versions; who publishes more than these settles one, too */
-#define TREE_SETTLE_ROUND       1000 /* versions settled in a round of the sweep */
+#define TREE_NAME_MAX            200               /* bytes of a tree's name, of a tag */
+#define TREE_TEXT_MAX            4096              /* bytes of a message, of an author */
+#define TREE_BATCH               1000              /* items written, or read, at once */
+#define TREE_BATCH_BYTES         (8 * 1024 * 1024) /* and of them */
+#define TREE_ITEM_ROOM           1024              /* bytes of an item for truce's own fields */
+#define TREE_DEPTH_MAX           10000             /* of a tree whose parents are looked at */
+#define TREE_UNSETTLED           64   /* versions; who publishes more than these settles one, too */
+#define TREE_SETTLE_ROUND        1000 /* versions settled in a round of the sweep */
 #define TREE_COLLECT_ROUND                                                                         \
     100000 /* items removed in a round, and those of the version where it ends */
 #define TREE_LEASE_MS 600000

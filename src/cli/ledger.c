@@ -67,7 +67,9 @@ static int run_currency(struct cli *cli)
 
     if (!cli_argument_number(cli, 2, "DIGITS", 0, 18, &digits))
         return CLI_USAGE;
-    ledger = cli_ledger_new(cli);
+    ledger = truce_ledger_new(cli->store, &(truce_ledger_options){.collection = cli->arguments[0],
+                                                                  .slots = cli_text(cli, "slots"),
+                                                                  .deadline_ms = cli->deadline_ms});
     status = truce_ledger_currency(ledger, cli->arguments[1], (int)digits, &error);
     truce_ledger_free(ledger);
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
@@ -78,8 +80,15 @@ const struct cli_command cli_ledger_currency = {
     .verb = "currency",
     .arguments = "LEDGER CODE DIGITS",
     .summary = "say how many digits a currency has behind the point",
-    .help = "LEDGER is a collection. Once said it stays so.",
+    .help =
+        "LEDGER is a collection. Once said it stays so. With --slots (for a sharded cluster: the\n"
+        "first command of a ledger says it) numbers of accounts are documents of that collection,\n"
+        "and no unique index.",
     .example = "truce ledger currency book EUR 2",
+    .options =
+        (const struct cli_option[]){
+            {"slots", 0, "COLLECTION", "where the numbers of accounts stand (an index)", false},
+            {0}},
     .store = CLI_STORE_WRITE,
     .run = run_currency,
 };

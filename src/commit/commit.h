@@ -129,6 +129,11 @@ truce_status truce__commit_insert_keyed(truce_commit *commit, const char *collec
                                         const bson_t *key, const bson_t *document,
                                         bson_error_t *error);
 
+/* The same. Its stub has these fields, too ({path: 1}): who looks for documents by them meets it. */
+truce_status truce__commit_insert_shown(truce_commit *commit, const char *collection,
+                                        const bson_t *key, const bson_t *shows,
+                                        const bson_t *document, bson_error_t *error);
+
 /* A commit was refused with DUPLICATE: CONFLICT if a document of such a key is there now. */
 truce_status truce__commit_keyed_duplicate(truce_commit *commit, bson_error_t *error);
 

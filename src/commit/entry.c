@@ -54,6 +54,7 @@ void truce__entry_free(struct entry *entry)
     bson_free(entry->changes);
     bson_destroy(entry->guards);
     bson_destroy(entry->key);
+    bson_destroy(entry->shows);
     bson_destroy(&entry->base);
     bson_destroy(&entry->after);
     bson_value_destroy(&entry->id);

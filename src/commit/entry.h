@@ -46,6 +46,7 @@ struct entry {
     bool after_found;
     bson_t *guards; /* array of filters that base must match; NULL: none */
     bson_t *key;    /* an insert of what a look by this unique key did not find; NULL: none */
+    bson_t *shows;  /* paths of fields that its stub has, too: {path: 1}; NULL: none */
     struct change *changes;
     uint32_t changes_count, changes_room;
 

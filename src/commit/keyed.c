@@ -120,6 +120,13 @@ truce_status truce__commit_insert_keyed(truce_commit *commit, const char *collec
                                         const bson_t *key, const bson_t *document,
                                         bson_error_t *error)
 {
+    return truce__commit_insert_shown(commit, collection, key, NULL, document, error);
+}
+
+truce_status truce__commit_insert_shown(truce_commit *commit, const char *collection,
+                                        const bson_t *key, const bson_t *shows,
+                                        const bson_t *document, bson_error_t *error)
+{
     truce_status status = truce_commit_insert(commit, collection, document, error);
     struct entry *entry;
     bson_value_t id;
@@ -131,6 +138,8 @@ truce_status truce__commit_insert_keyed(truce_commit *commit, const char *collec
     bson_value_destroy(&id);
     if (!status && !entry->key)
         entry->key = bson_copy(key);
+    if (!status && shows && !entry->shows)
+        entry->shows = bson_copy(shows);
     return status;
 }
 

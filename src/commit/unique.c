@@ -249,6 +249,8 @@ truce_status truce__unique_stub(truce_store *store, const struct entry *entry,
     truce_status status;
 
     bson_init(stub);
+    if (entry->shows)
+        bson_concat(&paths, entry->shows);
     status = truce__each_index(store, entry->collection, collect_unique, &paths, error);
     if (!status && !bson_empty(&paths) && entry->after_found)
         status = project_stub(entry, &paths, stub, error);

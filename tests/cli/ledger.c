@@ -174,6 +174,21 @@ TEST(a_book_is_proved_and_compared_with_a_seal)
     bson_free(seal);
 }
 
+TEST(numbers_of_a_ledger_can_be_documents)
+{
+    snprintf(store, sizeof store, "%s/sharded.truce", test_directory());
+    ANSWERS(0, "", NULL, "currency", "book", "EUR", "2", "--slots", "numbers");
+    ANSWERS(0, "", NULL, "open", "book", "bank", "--currency", "EUR");
+    ANSWERS(0, "", NULL, "open", "book", "ada", "--currency", "EUR", "--min", "0");
+    ANSWERS(0, "posted\n", NULL, "post", "book", "bank", "ada", "100.5", "--id", "1");
+    ANSWERS(0, "exists\n", NULL, "post", "book", "bank", "ada", "100.5", "--id", "1");
+    ANSWERS(1, "", "less than 0.00", "post", "book", "ada", "bank", "101", "--id", "2");
+    CHECK_TEXT("4\n", command_run(TRUCE_CLI, store, NULL, "count", "numbers", NULL)->out);
+    ANSWERS(0, "4 entries of 2 accounts, 0 findings\n", NULL, "verify", "book");
+    ANSWERS(2, "", "was made with its numbers in numbers", "currency", "book", "JPY", "0",
+            "--slots", "other");
+}
+
 TEST(a_doctor_finds_nothing_wrong_with_a_ledger)
 {
     begin();

@@ -2,12 +2,22 @@
 #define TRUCE_TESTS_SUPPORT_BOOK_H
 
 /* Small things that the tests of the ledger share: ids, accounts, transfers as one line, what must hold of a book. */
+#include <stdlib.h>
+
 #include "tests/support/bank.h"
+
+/* The suites run over both layouts: TRUCE_TEST_LEDGER_SLOTS says that numbers are documents. */
+static inline bool book_has_slots(void)
+{
+    return getenv("TRUCE_TEST_LEDGER_SLOTS") != NULL;
+}
 
 static inline truce_ledger *book_ledger(truce_store *store)
 {
     return truce_ledger_new(store,
-                            &(truce_ledger_options){.collection = "tx", .deadline_ms = 60000});
+                            &(truce_ledger_options){.collection = "tx",
+                                                    .slots = book_has_slots() ? "tx_numbers" : NULL,
+                                                    .deadline_ms = 60000});
 }
 
 /* EUR; `min` INT64_MIN: none */

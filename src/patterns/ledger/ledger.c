@@ -18,7 +18,7 @@
  *
  * Invariants:
  *
- *   L1  (account, seqId) is given once, by the unique index; an insert takes numbers that follow one that is there.
+ *   L1  (account, seqId) is given once, by the unique index (or by documents); an insert takes numbers that follow one that is there.
  *       So an account's numbers have no gaps and one order, and an insert that lands late takes the next number of that
  *       moment or none.
  *   L2  A transaction never changes. What looks like a change of it (settled, given up, reversed) is another one.
@@ -44,6 +44,7 @@
  *     ledger_post.c      alone, many, in commits: the calls
  *     ledger_round.c     many together, as one bulk
  *     ledger_commit.c    in a commit
+ *     ledger_slots.c     numbers as documents, where no index can be unique
  *     ledger_head.c      accounts by their numbers
  *     ledger_read.c      balances, statements
  *     ledger_cut.c       all accounts in one cut; seals
@@ -70,6 +71,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/field.h"
 #include "base/limits.h"
 #include "base/room.h"
 #include "store/reserved.h"
@@ -84,6 +86,7 @@ truce_ledger *truce_ledger_new(truce_store *store, const truce_ledger_options *o
 
     ledger->store = store;
     ledger->collection = bson_strdup(collection ? collection : "");
+    ledger->slots = options && options->slots ? bson_strdup(options->slots) : NULL;
     ledger->deadline_ms = options ? options->deadline_ms : 0;
     pthread_mutex_init(&ledger->mutex, NULL);
     bson_init(&ledger->currencies);
@@ -93,10 +96,15 @@ truce_ledger *truce_ledger_new(truce_store *store, const truce_ledger_options *o
         ledger->refused = true;
         (void)truce__fail(TRUCE_INVALID, &ledger->refusal,
                           "a ledger has a collection: the option `collection` is missing");
-    } else if (truce__reserved(collection)) {
+    } else if (truce__reserved(collection) || (ledger->slots && truce__reserved(ledger->slots))) {
         ledger->refused = true;
         (void)truce__fail(TRUCE_INVALID, &ledger->refusal,
-                          "the collection \"%.100s\" is truce's own", collection);
+                          "the collection \"%.100s\" is truce's own",
+                          truce__reserved(collection) ? collection : ledger->slots);
+    } else if (ledger->slots && (!ledger->slots[0] || !strcmp(ledger->slots, collection))) {
+        ledger->refused = true;
+        (void)truce__fail(TRUCE_INVALID, &ledger->refusal,
+                          "the option `slots` is a collection of its own");
     }
     return ledger;
 }
@@ -110,6 +118,7 @@ void truce_ledger_free(truce_ledger *ledger)
     bson_destroy(&ledger->currencies);
     pthread_mutex_destroy(&ledger->mutex);
     bson_free(ledger->collection);
+    bson_free(ledger->slots);
     bson_free(ledger);
 }
 
@@ -196,20 +205,28 @@ static truce_status make_index(truce_ledger *ledger, bson_t *index, bson_error_t
     return status;
 }
 
+/* Unique, unless documents of the numbers are: then nothing but _id need be. */
+static bson_t *with_unique(const truce_ledger *ledger, bson_t *index)
+{
+    if (!ledger->slots)
+        BSON_APPEND_BOOL(index, "unique", true);
+    return index;
+}
+
 static truce_status make_indexes(truce_ledger *ledger, bson_error_t *error)
 {
     bson_t *uncommitted =
         BCON_NEW("key", "{", "proc", BCON_INT32(1), "}", "name", BCON_UTF8("uncommitted"));
     truce_status status =
         make_index(ledger,
-                   BCON_NEW("key", "{", "changes.account", BCON_INT32(1), "changes.seqId",
-                            BCON_INT32(1), "}", "unique", BCON_BOOL(true)),
+                   with_unique(ledger, BCON_NEW("key", "{", "changes.account", BCON_INT32(1),
+                                                "changes.seqId", BCON_INT32(1), "}")),
                    error);
 
     if (!status)
         status = make_index(ledger,
-                            BCON_NEW("key", "{", "resolves", BCON_INT32(1), "}", "unique",
-                                     BCON_BOOL(true), "sparse", BCON_BOOL(true)),
+                            with_unique(ledger, BCON_NEW("key", "{", "resolves", BCON_INT32(1), "}",
+                                                         "sparse", BCON_BOOL(true))),
                             error);
     if (!status)
         status = make_index(
@@ -230,21 +247,52 @@ static truce_status make_indexes(truce_ledger *ledger, bson_error_t *error)
     return status ? (bson_destroy(uncommitted), status) : make_index(ledger, uncommitted, error);
 }
 
-static truce_status define_once(truce_ledger *ledger, bson_error_t *error)
+/* What the definition says holds; the option must not say another thing. */
+static truce_status take_layout(truce_ledger *ledger, const bson_t *definition, bson_error_t *error)
 {
-    bson_t document = BSON_INITIALIZER, found, currencies;
+    const char *slots = truce__field_text(definition, "slots");
+    truce_status status = TRUCE_OK;
+
+    pthread_mutex_lock(&ledger->mutex);
+    if (ledger->slots && strcmp(ledger->slots, slots) != 0)
+        status = truce__fail(TRUCE_INVALID, error,
+                             "ledger %s was made with its numbers in %s, and not in \"%.100s\"",
+                             ledger->collection, *slots ? slots : "an index", ledger->slots);
+    else if (*slots && !ledger->slots)
+        ledger->slots = bson_strdup(slots);
+    pthread_mutex_unlock(&ledger->mutex);
+    return status;
+}
+
+truce_status truce__ledger_layout(truce_ledger *ledger, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, found;
     truce_status status;
 
-    BSON_APPEND_UTF8(&document, "_id", ledger->collection);
-    status = truce_find_one(ledger->store, LEDGERS, &document, NULL, &found, error);
+    BSON_APPEND_UTF8(&filter, "_id", ledger->collection);
+    status = truce_find_one(ledger->store, LEDGERS, &filter, NULL, &found, error);
+    if (!status)
+        status = take_layout(ledger, &found, error);
     bson_destroy(&found);
+    bson_destroy(&filter);
+    return status;
+}
+
+static truce_status define_once(truce_ledger *ledger, bson_error_t *error)
+{
+    bson_t document = BSON_INITIALIZER, currencies;
+    truce_status status = truce__ledger_layout(ledger, error);
+
+    BSON_APPEND_UTF8(&document, "_id", ledger->collection);
     if (status == TRUCE_NOT_FOUND) {
+        if (ledger->slots)
+            BSON_APPEND_UTF8(&document, "slots", ledger->slots);
         bson_append_document_begin(&document, "currencies", -1, &currencies);
         bson_append_document_end(&document, &currencies);
         status = truce_insert(ledger->store, LEDGERS, &document, NULL, error);
     }
     bson_destroy(&document);
-    return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
+    return status == TRUCE_DUPLICATE ? truce__ledger_layout(ledger, error) : status;
 }
 
 /* {_id: collection} in LEDGERS, there from now on */
@@ -272,9 +320,9 @@ truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error)
         return status;
     status = truce__view_guard(ledger->store, "post", ledger->collection, error);
     if (!status)
-        status = make_indexes(ledger, error);
-    if (!status)
         status = define(ledger, error);
+    if (!status)
+        status = make_indexes(ledger, error);
     if (!status) {
         pthread_mutex_lock(&ledger->mutex);
         ledger->ready = true;

@@ -76,6 +76,7 @@ struct truce_ledger {
     bson_error_t refusal;
     pthread_mutex_t mutex; /* of what follows */
     bool ready;
+    char *slots; /* of documents for the numbers; NULL: the index has them */
     struct ledger_waiting *first, *last; /* posts that wait to travel */
     uint32_t leaders;                    /* groups that travel */
     uint32_t lanes[LEDGER_LANES];        /* how many of their entries are in that lane */
@@ -118,6 +119,9 @@ bool truce__ledger_change_of(const bson_t *document, const char *account, int64_
 bool truce__ledger_is(const bson_t *document, const char *field, const char *text);
 int64_t truce__ledger_date(const bson_t *document, const char *field);
 bson_value_t truce__ledger_value(const bson_t *document, const char *field);
+
+/* Whether the document has that field with that value; NULL: whether it has none of it. */
+bool truce__ledger_has(const bson_t *document, const char *field, const bson_value_t *value);
 
 void truce__ledger_rules_of(const bson_t *set, struct ledger_rules *rules);
 void truce__ledger_rules_append(const struct ledger_rules *rules, bson_t *set);
@@ -222,6 +226,17 @@ void truce__ledger_request_id(const struct ledger_request *request, bson_t *hold
 /* OK: the document is what the request would make. DUPLICATE: it is another. */
 truce_status truce__ledger_same(const struct ledger_request *request, const bson_t *document,
                                 bson_error_t *error);
+
+/* ---- numbers as documents (ledger_slots.c) ---- */
+
+/* Reads whether they are, unless it is known. */
+truce_status truce__ledger_layout(truce_ledger *ledger, bson_error_t *error);
+/* Inserts the transaction with the documents of its numbers. */
+truce_status truce__ledger_insert_slots(truce_commit *commit, const truce_ledger *ledger,
+                                        const bson_t *document, bson_error_t *error);
+/* The slot of the account's number, free of stubs: *taker (initialised) is {tx: the transaction's _id}. NOT_FOUND */
+truce_status truce__ledger_slot(struct ledger_look *look, const char *account, int64_t number,
+                                bson_t *taker, bson_error_t *error);
 
 /* ---- posting (ledger_post.c) ---- */
 

@@ -169,22 +169,6 @@ static bool same_entries(const truce_ledger_transaction *given, const bson_t *do
     return count == given->count;
 }
 
-static bool same_value(const bson_t *document, const char *field, const bson_value_t *given)
-{
-    bson_t one = BSON_INITIALIZER;
-    struct value there = truce__value_field(truce__value_document(document), field, strlen(field));
-    bool same;
-
-    if (given)
-        BSON_APPEND_VALUE(&one, "v", given);
-    same = given ? there.type != VALUE_MISSING &&
-                       truce__value_equal(there,
-                                          truce__value_field(truce__value_document(&one), "v", 1))
-                 : there.type == VALUE_MISSING;
-    bson_destroy(&one);
-    return same;
-}
-
 static bool same_meta(const bson_t *document, const bson_t *given)
 {
     bson_t there;
@@ -205,7 +189,7 @@ truce_status truce__ledger_same(const struct ledger_request *request, const bson
         return TRUCE_OK;
     part = given->of && given->count;
     same = truce__ledger_is(document, "kind", kinds[given->kind]) &&
-           same_value(document, "resolves", given->of) &&
+           truce__ledger_has(document, "resolves", given->of) &&
            bson_has_field(document, "part") == part &&
            truce__ledger_date(document, "effective") == given->effective_ms &&
            truce__ledger_date(document, "expires") == given->expires_ms &&

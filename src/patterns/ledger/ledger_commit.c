@@ -91,7 +91,7 @@ static truce_status posted_in_commit(struct ledger_plan *plan, struct ledger_req
     if (!status && request->verb == LEDGER_POST) {
         status = truce__ledger_same(request, &document, error);
         if (!status)
-            truce__ledger_settle_posted(request, &document, true);
+            truce__ledger_settle_posted(request, &document, !request->sent);
     } else if (!status) {
         status = TRUCE_NOT_FOUND; /* the plan tells whether the rules are the same */
     }
@@ -111,34 +111,46 @@ static truce_status close_in_commit(struct ledger_plan *plan, const bson_value_t
     return status;
 }
 
-static truce_status post_in(struct ledger_plan *plan, struct ledger_request *request,
-                            bson_error_t *error)
+/* With all that makes the commit a CONFLICT if somebody else was faster. */
+static truce_status insert(struct ledger_plan *plan, const bson_t *document, bson_error_t *error)
 {
-    bson_t document, guard = BSON_INITIALIZER;
+    bson_t guard = BSON_INITIALIZER;
+    truce_status status;
+
+    if (plan->ledger->slots) {
+        bson_destroy(&guard);
+        return truce__ledger_insert_slots(plan->commit, plan->ledger, document, error);
+    }
+    guard_of(document, &guard);
+    status =
+        truce__commit_insert_keyed(plan->commit, plan->ledger->collection, &guard, document, error);
+    bson_destroy(&guard);
+    return status;
+}
+
+truce_status truce__ledger_post_planned(struct ledger_plan *plan, struct ledger_request *request,
+                                        bson_error_t *error)
+{
+    bson_t document;
     truce_status status = posted_in_commit(plan, request, error);
     const bson_value_t *of = truce__ledger_of(request);
     bool stale;
 
     if (status == TRUCE_NOT_FOUND && of)
         status = settled_in_commit(plan, of, error);
-    if (status != TRUCE_NOT_FOUND) {
-        bson_destroy(&guard);
+    if (status != TRUCE_NOT_FOUND)
         return status;
-    }
     status = truce__ledger_plan(plan, request, &document, &stale, error);
     if (!status && bson_empty(&document)) {
         truce__ledger_settle_posted(request, &document, true);
     } else if (!status) {
-        guard_of(&document, &guard);
-        status = truce__commit_insert_keyed(plan->commit, plan->ledger->collection, &guard,
-                                            &document, error);
+        status = insert(plan, &document, error);
         if (!status && truce__ledger_settles(request))
             status = close_in_commit(plan, truce__ledger_settles(request), error);
         if (!status)
             truce__ledger_settle_posted(request, &document, false);
     }
     bson_destroy(&document);
-    bson_destroy(&guard);
     return status;
 }
 
@@ -152,7 +164,7 @@ truce_status truce__ledger_post_in(truce_ledger *ledger, truce_commit *commit,
         return truce__fail(TRUCE_INVALID, error, "ledger %s and the commit are of different stores",
                            ledger->collection);
     truce__ledger_plan_begin(&plan, ledger, commit);
-    status = post_in(&plan, request, error);
+    status = truce__ledger_post_planned(&plan, request, error);
     truce__ledger_plan_release(&plan);
     return status;
 }

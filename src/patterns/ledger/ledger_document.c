@@ -356,3 +356,19 @@ truce_status truce__ledger_add(struct ledger_state *state, const struct ledger_c
     *state = after;
     return TRUCE_OK;
 }
+
+bool truce__ledger_has(const bson_t *document, const char *field, const bson_value_t *value)
+{
+    bson_t one = BSON_INITIALIZER;
+    struct value there = truce__value_field(truce__value_document(document), field, strlen(field));
+    bool same;
+
+    if (value)
+        BSON_APPEND_VALUE(&one, "v", value);
+    same = value ? there.type != VALUE_MISSING &&
+                       truce__value_equal(there,
+                                          truce__value_field(truce__value_document(&one), "v", 1))
+                 : there.type == VALUE_MISSING;
+    bson_destroy(&one);
+    return same;
+}

@@ -7,6 +7,19 @@
 /* Posts those that are not settled, at most LEDGER_TRAVEL; nobody else of this handle does so meanwhile. */
 truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **requests,
                                uint32_t count, bson_error_t *error);
+/* The same, where numbers are documents (ledger_slots.c). */
+truce_status truce__ledger_run_slots(truce_ledger *ledger, struct ledger_request **requests,
+                                     uint32_t count, bson_error_t *error);
+/* In the commit of the plan, behind what was planned in it. */
+truce_status truce__ledger_post_planned(struct ledger_plan *plan, struct ledger_request *request,
+                                        bson_error_t *error);
+
+typedef truce_status ledger_run(truce_ledger *ledger, struct ledger_request **requests,
+                                uint32_t count, bson_error_t *error);
+/* truce__ledger_expire, posted by that function. */
+truce_status truce__ledger_expire_by(truce_ledger *ledger, const char *account, int64_t limit,
+                                     ledger_run *run, int64_t *expired, bson_error_t *error);
+
 truce_status truce__ledger_post_in(truce_ledger *ledger, truce_commit *commit,
                                    struct ledger_request *request, bson_error_t *error);
 

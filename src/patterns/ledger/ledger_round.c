@@ -185,9 +185,6 @@ static void keep(struct round *round, uint32_t owner, const bson_t *document)
 
 /* ---- what is overdue ------------------------------------------------------------------------ */
 
-typedef truce_status run_function(truce_ledger *ledger, struct ledger_request **requests,
-                                  uint32_t count, bson_error_t *error);
-
 static truce_status find_overdue(truce_ledger *ledger, const char *account, int64_t limit,
                                  struct ledger_documents *found, bson_error_t *error)
 {
@@ -208,8 +205,8 @@ static truce_status find_overdue(truce_ledger *ledger, const char *account, int6
 }
 
 /* L6: who was faster, settled it; then its hint goes. */
-static truce_status expire(truce_ledger *ledger, const char *account, int64_t limit,
-                           run_function *function, int64_t *expired, bson_error_t *error)
+truce_status truce__ledger_expire_by(truce_ledger *ledger, const char *account, int64_t limit,
+                                     ledger_run *run, int64_t *expired, bson_error_t *error)
 {
     struct ledger_documents found = {0};
     truce_status status = find_overdue(ledger, account, limit, &found, error);
@@ -221,7 +218,7 @@ static truce_status expire(truce_ledger *ledger, const char *account, int64_t li
         struct ledger_request request = {.verb = LEDGER_EXPIRE, .of = &id, .result = &result};
         struct ledger_request *one = &request;
 
-        status = function(ledger, &one, 1, error);
+        status = run(ledger, &one, 1, error);
         *expired += !status && !result.status && !result.exists;
         if (!status && (result.exists || result.status == TRUCE_DUPLICATE))
             close_pending(ledger, &id);
@@ -239,7 +236,7 @@ static truce_status run_alone(truce_ledger *ledger, struct ledger_request **requ
 truce_status truce__ledger_expire(truce_ledger *ledger, const char *account, int64_t limit,
                                   int64_t *expired, bson_error_t *error)
 {
-    return expire(ledger, account, limit, run_alone, expired, error);
+    return truce__ledger_expire_by(ledger, account, limit, run_alone, expired, error);
 }
 
 /* Too little is available: perhaps only because of what is pending past its time. */
@@ -254,8 +251,8 @@ static bool expire_for(struct round *round, uint32_t at)
     for (uint32_t i = 0; i < request->transaction->count; i++) {
         bson_error_t ignored;
 
-        if (!expire(round->ledger, request->transaction->entries[i].account, LEDGER_BULK,
-                    truce__ledger_run, &expired, &ignored))
+        if (!truce__ledger_expire_by(round->ledger, request->transaction->entries[i].account,
+                                     LEDGER_BULK, truce__ledger_run, &expired, &ignored))
             total += expired;
     }
     return total > 0;
@@ -559,6 +556,8 @@ truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **req
     bson_error_t why = {0};
     truce_status status = TRUCE_OK;
 
+    if (ledger->slots)
+        return truce__ledger_run_slots(ledger, requests, count, error);
     round.expired = bson_malloc0(count * sizeof *round.expired);
     round.documents = bson_malloc0(count * sizeof *round.documents);
     round.owners = bson_malloc0(count * sizeof *round.owners);

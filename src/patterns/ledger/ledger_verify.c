@@ -176,6 +176,27 @@ static bool sealed(const struct proof *proof, int64_t *number, uint8_t hash[SHA2
     return false;
 }
 
+/* Where numbers are documents: each is the transaction's that has it, and the one behind the last is free. */
+static truce_status prove_slot(struct proof *proof, const bson_t *document, int64_t number,
+                               bson_error_t *error)
+{
+    bson_value_t id = {.value_type = BSON_TYPE_EOD};
+    bson_t taker;
+    truce_status status = truce__ledger_slot(proof->look, proof->account, number, &taker, error);
+
+    if (document)
+        id = truce__ledger_value(document, "_id");
+    if (status == TRUCE_NOT_FOUND && document)
+        tell(proof, "slot", number, document, "there is no document of its number");
+    else if (!status && !document)
+        tell(proof, "slot", number, NULL, "the number is taken, and no transaction has it");
+    else if (!status && !truce__ledger_has(&taker, "tx", &id))
+        tell(proof, "slot", number, document,
+             "the document of its number is another transaction's");
+    bson_destroy(&taker);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 static truce_status prove_window(struct proof *proof, int64_t from, int64_t to, int64_t seal_number,
                                  const uint8_t seal_hash[SHA256_BYTES], bson_error_t *error)
 {
@@ -187,6 +208,8 @@ static truce_status prove_window(struct proof *proof, int64_t from, int64_t to, 
         const bson_t *document = truce__ledger_numbered(&found, proof->account, at);
 
         prove_entry(proof, document, at);
+        if (!proof->found && proof->look->ledger->slots)
+            status = prove_slot(proof, document, at, error);
         if (!proof->found && at == seal_number &&
             memcmp(seal_hash, proof->state.hash, SHA256_BYTES) != 0)
             tell(proof, "seal", at, document,
@@ -220,6 +243,8 @@ static truce_status prove_account(struct proof *proof, const char *account, bson
                               last.number - from >= LEDGER_WINDOW ? from + LEDGER_WINDOW - 1
                                                                   : last.number,
                               number, hash, error);
+    if (!status && !proof->found && proof->look->ledger->slots)
+        status = prove_slot(proof, NULL, last.number + 1, error);
     if (!status && !proof->found && number > last.number)
         tell(proof, "seal", number, NULL, "it was sealed, and is not there any more");
     return status;
@@ -298,6 +323,10 @@ truce_status truce_ledger_verify(truce_ledger *ledger, const char *account, cons
     truce_status status = truce__ledger_usable(ledger, error);
 
     *proof.report = (truce_ledger_report){0};
+    if (!status)
+        status = truce__ledger_layout(ledger, error);
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK; /* there is no such ledger, so nothing is wrong with it */
     truce__ledger_look(&look, ledger);
     if (!status && seal)
         status = truce__document_check(seal, "seal", error);

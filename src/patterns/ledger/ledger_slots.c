@@ -1,0 +1,344 @@
+/*
+ * Numbers as documents, for ledgers that are sharded: no index but that of _id is unique there. A transaction is a commit of
+ * its document and of
+ *
+ *     {_id: {account, seqId}, tx}     for each number that it takes
+ *     {_id: {resolves}, tx}           for what it settles, gives up or reverses
+ *
+ * in the collection `slots`: whoever takes a number, or settles it, is the one whose document is there (L1, L6). All else is
+ * as with the index: accounts are read by their transactions, so the stub of a transaction shows the changes, and who looks at
+ * the account ends its commit first. A number whose transaction is not there yet makes the commit a CONFLICT, and the next look
+ * finds the transaction.
+ *
+ *     posts of one process   one commit for many, planned one behind the other; refused ones are left out
+ *     a commit that fails    its posts again, one by one, so that each hears its own reason
+ *
+ * Its model is models/ledger_slots.cpp. Only truce may write to such a ledger: what others insert takes no number.
+ */
+#include <string.h>
+
+#include "commit/commit.h"
+#include "patterns/ledger/ledger_post.h"
+#include "store/view.h"
+
+/* ---- documents of numbers ------------------------------------------------------------------- */
+
+static void slot_id(const char *account, int64_t number, bson_t *id)
+{
+    bson_t inner;
+
+    bson_append_document_begin(id, "_id", 3, &inner);
+    BSON_APPEND_UTF8(&inner, "account", account);
+    BSON_APPEND_INT64(&inner, "seqId", number);
+    bson_append_document_end(id, &inner);
+}
+
+static truce_status insert_slot(truce_commit *commit, const truce_ledger *ledger, const bson_t *key,
+                                const bson_value_t *tx, bson_error_t *error)
+{
+    bson_t *slot = bson_copy(key);
+    truce_status status;
+
+    BSON_APPEND_VALUE(slot, "tx", tx);
+    status = truce__commit_insert_keyed(commit, ledger->slots, key, slot, error);
+    bson_destroy(slot);
+    return status;
+}
+
+static truce_status insert_numbers(truce_commit *commit, const truce_ledger *ledger,
+                                   const bson_t *document, const bson_value_t *tx,
+                                   bson_error_t *error)
+{
+    struct ledger_change change;
+    truce_status status = TRUCE_OK;
+
+    for (struct fields at = truce__ledger_changes(document); !status && truce__fields_next(&at);) {
+        bson_t key = BSON_INITIALIZER;
+
+        if (!truce__ledger_change(at.value, &change))
+            continue;
+        slot_id(change.account, change.number, &key);
+        status = insert_slot(commit, ledger, &key, tx, error);
+        bson_destroy(&key);
+    }
+    return status;
+}
+
+static truce_status insert_resolved(truce_commit *commit, const truce_ledger *ledger,
+                                    const bson_t *document, const bson_value_t *tx,
+                                    bson_error_t *error)
+{
+    bson_value_t of = truce__ledger_value(document, "resolves");
+    bson_t key = BSON_INITIALIZER, inner;
+    truce_status status = TRUCE_OK;
+
+    if (of.value_type != BSON_TYPE_EOD) {
+        bson_append_document_begin(&key, "_id", 3, &inner);
+        BSON_APPEND_VALUE(&inner, "resolves", &of);
+        bson_append_document_end(&key, &inner);
+        status = insert_slot(commit, ledger, &key, tx, error);
+    }
+    bson_destroy(&key);
+    return status;
+}
+
+/* It fits as a whole or is refused before any of it is there. */
+static truce_status check_room(const truce_commit *commit, const bson_t *document,
+                               bson_error_t *error)
+{
+    uint32_t needed = commit->count + 2; /* with the transaction, and what it settles */
+
+    for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);)
+        needed++;
+    return needed <= TRUCE_COMMIT_DOCUMENTS_MAX
+               ? TRUCE_OK
+               : truce__fail(TRUCE_LIMIT, error,
+                             "the numbers of this ledger are documents, and a commit has at most "
+                             "%d: %d entries, and nothing else",
+                             TRUCE_COMMIT_DOCUMENTS_MAX, LEDGER_SLOTS_ENTRIES_MAX);
+}
+
+static truce_status insert_all(truce_commit *commit, const truce_ledger *ledger,
+                               const bson_t *document, bson_error_t *error)
+{
+    bson_value_t tx = truce__ledger_value(document, "_id");
+    bson_t key = BSON_INITIALIZER,
+           *shows = BCON_NEW("changes.account", BCON_INT32(1), "changes.seqId", BCON_INT32(1),
+                             "resolves", BCON_INT32(1));
+    truce_status status;
+
+    BSON_APPEND_VALUE(&key, "_id", &tx);
+    status = truce__commit_insert_shown(commit, ledger->collection, &key, shows, document, error);
+    if (!status)
+        status = insert_numbers(commit, ledger, document, &tx, error);
+    if (!status)
+        status = insert_resolved(commit, ledger, document, &tx, error);
+    bson_destroy(shows);
+    bson_destroy(&key);
+    return status;
+}
+
+truce_status truce__ledger_insert_slots(truce_commit *commit, const truce_ledger *ledger,
+                                        const bson_t *document, bson_error_t *error)
+{
+    truce_status status = check_room(commit, document, error);
+    bson_error_t why = {0};
+
+    if (status)
+        return status;
+    status = insert_all(commit, ledger, document, &why);
+    if (status && error)
+        *error = why;
+    if (status && !commit->failed) { /* whoever goes on with the commit cannot book it by half */
+        commit->failed = status;
+        commit->why = why;
+    }
+    return status;
+}
+
+truce_status truce__ledger_slot(struct ledger_look *look, const char *account, int64_t number,
+                                bson_t *taker, bson_error_t *error)
+{
+    bson_t key = BSON_INITIALIZER;
+    truce_status status;
+
+    slot_id(account, number, &key);
+    look->worker.waits = 0;
+    for (;;) {
+        status = truce_find_one(look->ledger->store, look->ledger->slots, &key, NULL, taker, error);
+        if (status == TRUCE_UNKNOWN)
+            status = truce__worker_wait(&look->worker, "the store", error);
+        else if (status || truce__intent_absent(taker))
+            break;
+        else if (truce__is_view(look->ledger->store)) {
+            status = truce__intent_see(look->ledger->store, look->ledger->slots, taker, error);
+            break;
+        } else
+            status = truce__intent_meet(&look->worker, look->ledger->slots, taker, error);
+        if (status)
+            break;
+        bson_destroy(taker);
+    }
+    bson_destroy(&key);
+    return status;
+}
+
+/* ---- posts without a commit of the caller's ------------------------------------------------- */
+
+#define BATCH_DOCUMENTS (TRUCE_COMMIT_DOCUMENTS_MAX / 2)
+#define BATCH_BYTES     (4 * 1024 * 1024)
+
+struct batch {
+    truce_ledger *ledger;
+    struct ledger_request **requests;
+    uint32_t count;
+    const bool *expired; /* what is overdue was looked for, for that one */
+    uint32_t done;       /* so many are judged, in the last run of the function */
+};
+
+/* What belongs to the request, and not to the store or the commit. */
+static bool is_refusal(truce_status status)
+{
+    return status == TRUCE_LIMIT || status == TRUCE_INVALID || status == TRUCE_NOT_FOUND ||
+           status == TRUCE_DUPLICATE || status == TRUCE_EXPIRED;
+}
+
+static void settle(struct ledger_request *request, truce_status status, const bson_error_t *why)
+{
+    request->settled = true;
+    *request->result = (truce_ledger_result){.status = status};
+    if (status)
+        request->result->error = *why;
+}
+
+static bool is_plain(const struct ledger_request *request)
+{
+    return request->verb == LEDGER_POST && !request->transaction->of;
+}
+
+/* The function of the commit: it may run again, and begins anew then. */
+static truce_status post_batch(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct batch *batch = arg;
+    struct ledger_plan plan;
+    truce_status status = TRUCE_OK;
+
+    truce__ledger_plan_begin(&plan, batch->ledger, commit);
+    for (batch->done = 0; batch->done < batch->count; batch->done++) {
+        struct ledger_request *request = batch->requests[batch->done];
+        bson_error_t why = {0};
+
+        *request->result = (truce_ledger_result){0};
+        request->settled = false;
+        status = truce__ledger_post_planned(&plan, request, &why);
+        if (status == TRUCE_LIMIT && is_plain(request) && !batch->expired[batch->done] &&
+            !commit->failed) {
+            status = TRUCE_OK; /* those before it first: perhaps something is overdue */
+            break;
+        }
+        if (is_refusal(status) && !commit->failed) {
+            settle(request, status, &why);
+            status = TRUCE_OK;
+        }
+        if (status && error)
+            *error = why;
+        if (status)
+            break;
+    }
+    truce__ledger_plan_release(&plan);
+    return status;
+}
+
+/* How many documents its commit has, at most; 0: nobody knows before it is read. */
+static uint32_t documents_of(const struct ledger_request *request)
+{
+    if (truce__ledger_of(request))
+        return 0;
+    return request->verb == LEDGER_POST ? request->transaction->count + 3 : 4;
+}
+
+static uint32_t size_of(const struct ledger_request *request)
+{
+    return request->verb == LEDGER_POST && request->transaction->meta
+               ? request->transaction->meta->len
+               : 0;
+}
+
+/* How many of the first of them travel together. */
+static uint32_t batch_of(struct ledger_request **requests, uint32_t count)
+{
+    uint32_t taken = 0;
+    uint64_t documents = 0, bytes = 0;
+
+    while (taken < count) {
+        uint32_t more = documents_of(requests[taken]);
+
+        documents += more;
+        bytes += (uint64_t)more * 400 + size_of(requests[taken]);
+        if (taken && (!more || documents > BATCH_DOCUMENTS || bytes > BATCH_BYTES))
+            break;
+        taken++;
+        if (!more)
+            break;
+    }
+    return taken;
+}
+
+/* OK: batch->done of them are settled; the next one, if there is one, met a LIMIT. */
+static truce_status commit_batch(struct batch *batch, bson_error_t *error)
+{
+    struct worker worker;
+    truce_commit_options options = {.deadline_ms = batch->ledger->deadline_ms};
+    truce_status status;
+
+    truce__worker_init(&worker, batch->ledger->store, batch->ledger->deadline_ms);
+    for (;;) {
+        status = truce_transact(batch->ledger->store, post_batch, batch, &options, error);
+        if (truce__unanswered(status)) {
+            for (uint32_t i = 0; i < batch->count; i++)
+                batch->requests[i]->sent = true;
+        }
+        if (!truce__repeatable(status) || truce__worker_wait(&worker, "the store", NULL))
+            break;
+    }
+    for (uint32_t i = status ? 0 : batch->done; i < batch->count; i++)
+        batch->requests[i]->settled = false;
+    return status;
+}
+
+/* Whether room may have come: what was overdue is given up. */
+static bool expire_for(truce_ledger *ledger, const struct ledger_request *request)
+{
+    int64_t expired = 0, total = 0;
+
+    for (uint32_t i = 0; i < request->transaction->count; i++) {
+        const char *account = request->transaction->entries[i].account;
+        bson_error_t ignored;
+
+        if (account && !truce__ledger_expire_by(ledger, account, LEDGER_BULK, truce__ledger_run,
+                                                &expired, &ignored))
+            total += expired;
+    }
+    return total > 0;
+}
+
+truce_status truce__ledger_run_slots(truce_ledger *ledger, struct ledger_request **requests,
+                                     uint32_t count, bson_error_t *error)
+{
+    bool *expired = bson_malloc0(count * sizeof *expired);
+    truce_status status = TRUCE_OK;
+    uint32_t at = 0, alone = 0; /* alone: so many first ones each by itself */
+    bson_error_t why = {0};
+
+    while (!status && at < count) {
+        struct batch batch = {.ledger = ledger,
+                              .requests = requests + at,
+                              .count = at < alone ? 1 : batch_of(requests + at, count - at),
+                              .expired = expired + at};
+
+        status = commit_batch(&batch, &why);
+        if (is_refusal(status) && batch.count > 1) {
+            alone = at + batch.count;
+            status = TRUCE_OK;
+            continue;
+        }
+        if (is_refusal(status)) {
+            settle(requests[at], status, &why);
+            batch.done = 1;
+            status = TRUCE_OK;
+        }
+        if (status)
+            break;
+        at += batch.done;
+        if (batch.done < batch.count) {
+            expired[at] = true;
+            (void)expire_for(ledger, requests[at]);
+        }
+    }
+    for (uint32_t i = at; status && i < count; i++)
+        settle(requests[i], status, &why);
+    if (status && error)
+        *error = why;
+    bson_free(expired);
+    return status;
+}
