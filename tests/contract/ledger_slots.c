@@ -109,14 +109,11 @@ static void limits(truce_store *store, const struct setting *setting)
     CHECK_INT(results[0].status, ==, TRUCE_LIMIT);
     CHECK_INT(results[1].status, ==, TRUCE_OK);
     CHECK_INT(count_of(store, "{'tx': 'many'}"), ==, 0);
-    entries[LEDGER_SLOTS_ENTRIES_MAX - 1].value =
-        -1; /* of an odd number the last two are one too many */
-    entries[LEDGER_SLOTS_ENTRIES_MAX - 2].value = -1;
-    entries[LEDGER_SLOTS_ENTRIES_MAX - 3].value = 2;
     transactions[0].count = LEDGER_SLOTS_ENTRIES_MAX + 1;
     CHECK_STATUS(TRUCE_LIMIT, truce_ledger_post(ledger, NULL, &transactions[0], NULL, &error),
                  error);
-    transactions[0].count = LEDGER_SLOTS_ENTRIES_MAX;
+    transactions[0].count = LEDGER_SLOTS_ENTRIES_MAX; /* an odd number, and still zero */
+    entries[LEDGER_SLOTS_ENTRIES_MAX - 2].value = -2;
     CHECK_OK(truce_ledger_post(ledger, NULL, &transactions[0], NULL, &error), error);
     CHECK_INT(count_of(store, "{'tx': 'many'}"), ==, LEDGER_SLOTS_ENTRIES_MAX);
     CHECK_OK(
