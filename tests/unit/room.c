@@ -373,6 +373,13 @@ CALL(ledger_page, truce_ledger_page, {
     truce_ledger_free(ledger);
     return status;
 })
+CALL(ledger_search, truce_ledger_search, {
+    truce_ledger *ledger = truce_ledger_new(store, &(truce_ledger_options){.collection = "tx"});
+    truce_status status = truce_ledger_find(ledger, &given, NULL, NULL, error);
+
+    truce_ledger_free(ledger);
+    return status;
+})
 CALL(transfer_options, truce_transfer_options, {
     truce_transfers *transfers;
     truce_status status;
@@ -571,6 +578,7 @@ static const struct {
     {"truce_ledger_transaction", ledger_linked},
     {"truce_ledger_moment", ledger_moment},
     {"truce_ledger_page", ledger_page},
+    {"truce_ledger_search", ledger_search},
     {"truce_transfer_options", transfer_options},
     {"truce_transfer", transfer},
     {"truce_transfer_entry", transfer_entry},
