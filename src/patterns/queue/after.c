@@ -8,7 +8,7 @@
  *     then: [X, Y]       who waits for this one
  *     told: [Z]          who did, and knows what became of it
  *
- * Invariants:
+ * Invariants (models/after.cpp is their model):
  *
  *   W1. X.after.left is the number of jobs with X in `then`, and one more while X is open. Both sides change in one commit.
  *   W2. A job that ends tells, in its own commit, those in its `then`: it moves them to `told`, and takes one from what is
