@@ -87,8 +87,10 @@ static void append_answer(const char *text, bool done, bson_t *reply)
                        (uint32_t)strlen(text));
 }
 
-/* The user and what the login is checked by; for one who is not there, or has no such keys, keys that nobody has. */
-static truce_status look_up(struct call *call, const char *database, bson_error_t *error)
+/* The user and what the login is checked by; for one who is not there, or has no such keys, keys that nobody has.
+ * `lacks`: it is a user, of other mechanisms. */
+static truce_status look_up(struct call *call, const char *database, bool *lacks,
+                            bson_error_t *error)
 {
     struct login *login = &call->connection->login;
     struct scram *scram = login->scram;
@@ -96,7 +98,9 @@ static truce_status look_up(struct call *call, const char *database, bson_error_
     bson_t document;
     truce_status status = users_read(call->server->store, database, scram->name, &document, error);
 
-    if (!status && users_load(&document, user) && users_credential(&document, &scram->credential)) {
+    *lacks =
+        !status && users_load(&document, user) && !users_credential(&document, &scram->credential);
+    if (!status && !*lacks && user->name[0]) {
         login->asking = user;
     } else {
         bson_free(user);
@@ -145,12 +149,13 @@ static truce_status check_free(const struct login *login, bson_error_t *error)
 }
 
 truce_status login_start(struct call *call, const bson_t *document, const char *database,
-                         bson_t *reply, bson_error_t *error)
+                         bool early, bson_t *reply, bson_error_t *error)
 {
     struct login *login = &call->connection->login;
     enum scram_mechanism mechanism;
     struct start start;
     const char *wrong;
+    bool lacks;
     truce_status status = check_free(login, error);
 
     forget(login);
@@ -170,7 +175,9 @@ truce_status login_start(struct call *call, const bson_t *document, const char *
     wrong = scram_first(login->scram, start.payload, start.size);
     if (wrong)
         return fail(call, database, wrong, error);
-    status = look_up(call, database, error);
+    status = look_up(call, database, &lacks, error);
+    if (!status && early && lacks)
+        status = refuse(error); /* the driver chooses another by what hello tells */
     if (status) {
         forget(login);
         return status;

@@ -14,7 +14,8 @@
  * Invariants:
  *  1. A connection is a user only after scram_final has taken the proof.
  *  2. What a failure is answered with is the same for a wrong password, a name that nobody has, and a mechanism that
- *     the user has no keys for; and so is the challenge before it (scram_nobody).
+ *     the user has no keys for; and so is the challenge before it (scram_nobody). Which mechanisms a user has hello
+ *     tells anybody, as MongoDB's does.
  *  3. A failure is answered TRUCE_LOGIN_DELAY_MS late, by the connection's own thread, and at most
  *     TRUCE_LOGIN_DELAYED_MAX wait so at a time; a further one is not answered: its connection ends.
  *  4. What a user may do is read again when it is TRUCE_LOGIN_FRESH_MS old, and whenever this server has changed a
@@ -39,9 +40,10 @@ struct login {
              2]; /* "school.ada": of what belongs to the user; "": nobody */
 };
 
-/* saslStart, of a document that has its fields, for users of `database`. */
+/* saslStart, of a document that has its fields, for users of `database`. `early`: in hello, by a mechanism that the driver has
+ * guessed; for a user of others there is no answer. */
 truce_status login_start(struct call *call, const bson_t *document, const char *database,
-                         bson_t *reply, bson_error_t *error);
+                         bool early, bson_t *reply, bson_error_t *error);
 truce_status login_continue(struct call *call, const uint8_t *payload, size_t size, bson_t *reply,
                             bson_error_t *error);
 void login_out(struct login *login);

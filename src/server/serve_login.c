@@ -8,7 +8,7 @@
 truce_status serve_sasl_start(struct call *call, bson_t *reply, bson_error_t *error)
 {
     call->connection->wipes = true;
-    return login_start(call, &call->request->body, call->database, reply, error);
+    return login_start(call, &call->request->body, call->database, false, reply, error);
 }
 
 truce_status serve_sasl_continue(struct call *call, bson_t *reply, bson_error_t *error)
@@ -97,7 +97,7 @@ static void append_start(struct call *call, const bson_t *document, bson_t *repl
     bson_error_t error;
 
     call->connection->wipes = true;
-    if (!login_start(call, document, truce__field_text(document, "db"), &answer, &error))
+    if (!login_start(call, document, truce__field_text(document, "db"), true, &answer, &error))
         BSON_APPEND_DOCUMENT(reply, "speculativeAuthenticate", &answer);
     bson_destroy(&answer);
 }

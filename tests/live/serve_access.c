@@ -556,6 +556,7 @@ TEST(a_challenge_does_not_tell_who_is_a_user)
 TEST(hello_begins_a_login_and_tells_the_mechanisms)
 {
     bson_t *reply;
+    int root;
 
     begin();
     reply = ask("{'hello': 1, 'saslSupportedMechs': 'admin.root', '$db': 'admin',"
@@ -570,6 +571,21 @@ TEST(hello_begins_a_login_and_tells_the_mechanisms)
     CHECK_INT(reply_number(reply, "ok"), ==, 1);
     CHECK(!bson_has_field(reply, "speculativeAuthenticate"));
     CHECK(bson_has_field(reply, "saslSupportedMechs.1"));
+    bson_destroy(reply);
+    /* a driver would go on with that challenge by the mechanism that hello tells */
+    root = dial_as("root", "root");
+    expect_on(root,
+              "{'createUser': 'old', 'pwd': 'x', 'roles': [], 'mechanisms': ['SCRAM-SHA-1'],"
+              " '$db': 'admin'}",
+              0);
+    close(root);
+    reply = ask("{'hello': 1, 'saslSupportedMechs': 'admin.old', '$db': 'admin',"
+                " 'speculativeAuthenticate': {'saslStart': 1, 'mechanism': 'SCRAM-SHA-256',"
+                " 'db': 'admin', 'payload': {'$binary': {'base64': 'biwsbj1vbGQscj14',"
+                " 'subType': '00'}}}}");
+    CHECK(!bson_has_field(reply, "speculativeAuthenticate"));
+    CHECK(bson_has_field(reply, "saslSupportedMechs.0"));
+    CHECK(!bson_has_field(reply, "saslSupportedMechs.1"));
     bson_destroy(reply);
     end();
 }
