@@ -8,6 +8,7 @@
 #define READS    (ACTION_FIND | ACTION_STATS | ACTION_LIST)
 #define WRITES   (READS | ACTION_WRITE | ACTION_SHAPE)
 #define KEEPS    (ACTION_STATS | ACTION_LIST | ACTION_SHAPE | ACTION_ADMIN)
+#define OWNS     (WRITES | ACTION_ADMIN | ACTION_USERS)
 #define MONITORS (ACTION_LIST_DATABASES | ACTION_SERVER)
 
 enum reach {
@@ -25,13 +26,13 @@ static const struct role {
              {"readWrite", REACH_OWN, WRITES, 0, false},
              {"dbAdmin", REACH_OWN, KEEPS, 0, false},
              {"userAdmin", REACH_OWN, ACTION_USERS, 0, false},
-             {"dbOwner", REACH_OWN, WRITES | KEEPS | ACTION_USERS, 0, false},
+             {"dbOwner", REACH_OWN, OWNS, 0, false},
              {"readAnyDatabase", REACH_ANY, READS, ACTION_LIST_DATABASES, false},
              {"readWriteAnyDatabase", REACH_ANY, WRITES, ACTION_LIST_DATABASES, false},
              {"dbAdminAnyDatabase", REACH_ANY, KEEPS, ACTION_LIST_DATABASES, false},
              {"userAdminAnyDatabase", REACH_ANY, ACTION_USERS, ACTION_LIST_DATABASES, true},
              {"clusterMonitor", REACH_ALL, ACTION_STATS | ACTION_LIST, MONITORS, false},
-             {"root", REACH_ALL, WRITES | KEEPS | ACTION_USERS, MONITORS | ACTION_KILL, true},
+             {"root", REACH_ALL, OWNS, MONITORS | ACTION_KILL, true},
              {0}};
 
 int role_of(const char *name, const char *database)

@@ -70,10 +70,10 @@ truce_status serve_connection_status(struct call *call, bson_t *reply, bson_erro
 /* Of somebody whom nobody knows it says the same as of most users. */
 static void append_mechanisms(struct call *call, const char *namespace, bson_t *reply)
 {
-    const char *dot = strchr(namespace, '.'), *key;
-    uint32_t mechanisms = USER_MECHANISMS, count = 0;
-    char database[DATABASE_NAME_MAX + 1] = "", buffer[16];
-    bson_t document, array;
+    const char *dot = strchr(namespace, '.');
+    char database[DATABASE_NAME_MAX + 1] = "";
+    uint32_t mechanisms = USER_MECHANISMS;
+    bson_t document;
 
     if (!dot || dot - namespace > DATABASE_NAME_MAX)
         return;
@@ -81,13 +81,7 @@ static void append_mechanisms(struct call *call, const char *namespace, bson_t *
     if (!users_read(call->server->store, database, dot + 1, &document, NULL))
         mechanisms = users_mechanisms(&document);
     bson_destroy(&document);
-    BSON_APPEND_ARRAY_BEGIN(reply, "saslSupportedMechs", &array);
-    for (int i = 0; i < SCRAM_MECHANISMS; i++)
-        if (mechanisms & 1u << i) {
-            bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
-            BSON_APPEND_UTF8(&array, key, scram_name((enum scram_mechanism)i));
-        }
-    bson_append_array_end(reply, &array);
+    users_append_mechanisms(mechanisms, "saslSupportedMechs", reply);
 }
 
 /* The first step of a login, in the same message. What cannot be begun so is left out. */

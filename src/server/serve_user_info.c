@@ -114,22 +114,6 @@ static truce_status filter_of(struct call *call, bson_t *filter, bson_error_t *e
     return status;
 }
 
-static void append_mechanisms(const bson_t *document, bson_t *one)
-{
-    uint32_t mechanisms = users_mechanisms(document), count = 0;
-    char buffer[16];
-    const char *key;
-    bson_t array;
-
-    BSON_APPEND_ARRAY_BEGIN(one, "mechanisms", &array);
-    for (int i = 0; i < SCRAM_MECHANISMS; i++)
-        if (mechanisms & 1u << i) {
-            bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
-            BSON_APPEND_UTF8(&array, key, scram_name((enum scram_mechanism)i));
-        }
-    bson_append_array_end(one, &array);
-}
-
 static void append_user(const bson_t *document, const struct info *info, bson_t *one)
 {
     bson_iter_t at;
@@ -142,7 +126,7 @@ static void append_user(const bson_t *document, const struct info *info, bson_t 
                 (strcmp(key, "customData") != 0 || info->custom))
                 BSON_APPEND_VALUE(one, key, bson_iter_value(&at));
         }
-    append_mechanisms(document, one);
+    users_append_mechanisms(users_mechanisms(document), "mechanisms", one);
 }
 
 static truce_status list_users(struct call *call, const bson_t *filter, const struct info *info,

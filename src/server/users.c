@@ -81,6 +81,22 @@ uint32_t users_mechanisms(const bson_t *document)
     return mechanisms;
 }
 
+void users_append_mechanisms(uint32_t mechanisms, const char *key, bson_t *document)
+{
+    uint32_t count = 0;
+    char buffer[16];
+    const char *index;
+    bson_t array;
+
+    BSON_APPEND_ARRAY_BEGIN(document, key, &array);
+    for (int i = 0; i < SCRAM_MECHANISMS; i++)
+        if (mechanisms & 1u << i) {
+            bson_uint32_to_string(count++, &index, buffer, sizeof buffer);
+            BSON_APPEND_UTF8(&array, index, scram_name((enum scram_mechanism)i));
+        }
+    bson_append_array_end(document, &array);
+}
+
 bool users_credential(const bson_t *document, struct scram_credential *credential)
 {
     enum scram_mechanism mechanism = credential->mechanism;

@@ -56,5 +56,7 @@ bool users_load(const bson_t *document, struct user *user);
 /* False: the user has none for that mechanism, which stands in `credential`. */
 bool users_credential(const bson_t *document, struct scram_credential *credential);
 uint32_t users_mechanisms(const bson_t *document);
+/* Their names, as an array. */
+void users_append_mechanisms(uint32_t mechanisms, const char *key, bson_t *document);
 
 #endif

@@ -18,6 +18,7 @@
 
 #define HOUR_MS 3600000
 
+static pthread_mutex_t line_mutex = PTHREAD_MUTEX_INITIALIZER;
 static char last_line[600];
 static atomic_int lines;
 
@@ -26,7 +27,9 @@ static void keep_line(void *arg, const bson_t *event, const char *sentence)
     char *json = bson_as_relaxed_extended_json(event, NULL);
 
     (void)arg;
+    pthread_mutex_lock(&line_mutex);
     snprintf(last_line, sizeof last_line, "%s %s", sentence, json);
+    pthread_mutex_unlock(&line_mutex);
     bson_free(json);
     atomic_fetch_add(&lines, 1);
 }
@@ -438,6 +441,21 @@ TEST(logins_succeed_with_the_password_alone)
     end();
 }
 
+/* saslStart; the challenge that comes. */
+static void begin_login(int end_, const struct login_try *try, const char *first,
+                        char challenge[300])
+{
+    bson_t *reply = sasl_ask(end_, "saslStart", try, first);
+    const uint8_t *bytes;
+    bson_iter_t at;
+    uint32_t size;
+
+    REQUIRE(bson_iter_init_find(&at, reply, "payload"));
+    bson_iter_binary(&at, NULL, &size, &bytes);
+    snprintf(challenge, 300, "%.*s", (int)size, (const char *)bytes);
+    bson_destroy(reply);
+}
+
 /* The proof of one conversation is none of another, and a conversation ends with its first failure. */
 TEST(a_proof_is_good_once)
 {
@@ -445,18 +463,11 @@ TEST(a_proof_is_good_once)
     struct login_try try = {.name = "root", .password = "root", .brief = true};
     bson_t *reply;
     char challenge[300], *final;
-    const uint8_t *bytes;
-    bson_iter_t at;
-    uint32_t size;
     int end_;
 
     begin();
     end_ = dial();
-    reply = sasl_ask(end_, "saslStart", &try, "n,,n=root,r=abc");
-    REQUIRE(bson_iter_init_find(&at, reply, "payload"));
-    bson_iter_binary(&at, NULL, &size, &bytes);
-    snprintf(challenge, sizeof challenge, "%.*s", (int)size, (const char *)bytes);
-    bson_destroy(reply);
+    begin_login(end_, &try, "n,,n=root,r=abc", challenge);
     final = scram_client_final(&try, first, challenge);
     reply = sasl_ask(end_, "saslStart", &try, "n,,n=root,r=abc"); /* another one */
     bson_destroy(reply);
@@ -478,19 +489,12 @@ TEST(a_conversation_that_is_not_ended_is_no_login)
     struct login_try try = {.name = "root", .password = "root"};
     const char *first = "n=root,r=abc";
     char challenge[300], *final;
-    const uint8_t *bytes;
     bson_t *reply;
-    bson_iter_t at;
-    uint32_t size;
     int end_;
 
     begin();
     end_ = dial();
-    reply = sasl_ask(end_, "saslStart", &try, "n,,n=root,r=abc");
-    REQUIRE(bson_iter_init_find(&at, reply, "payload"));
-    bson_iter_binary(&at, NULL, &size, &bytes);
-    snprintf(challenge, sizeof challenge, "%.*s", (int)size, (const char *)bytes);
-    bson_destroy(reply);
+    begin_login(end_, &try, "n,,n=root,r=abc", challenge);
     final = scram_client_final(&try, first, challenge);
     reply = sasl_ask(end_, "saslContinue", &try, final);
     CHECK_INT(reply_number(reply, "ok"), ==, 1);
@@ -531,19 +535,12 @@ TEST(a_challenge_does_not_tell_who_is_a_user)
     end_ = dial();
     for (int i = 0; i < 4; i++) {
         const struct login_try try = {.name = i < 2 ? "eve" : "root"};
-        bson_t *reply = sasl_ask(end_, "saslStart", &try, i < 2 ? "n,,n=eve,r=x" : "n,,n=root,r=x");
-        const uint8_t *bytes;
         char text[300], *salt;
-        bson_iter_t at;
-        uint32_t size;
 
-        REQUIRE(bson_iter_init_find(&at, reply, "payload"));
-        bson_iter_binary(&at, NULL, &size, &bytes);
-        snprintf(text, sizeof text, "%.*s", (int)size, (const char *)bytes);
+        begin_login(end_, &try, i < 2 ? "n,,n=eve,r=x" : "n,,n=root,r=x", text);
         salt = strstr(text, ",s=");
         REQUIRE(salt);
         snprintf(salts[i], sizeof salts[i], "%s", salt);
-        bson_destroy(reply);
     }
     CHECK_TEXT(salts[0], salts[1]);
     CHECK_TEXT(salts[2], salts[3]);
@@ -743,6 +740,9 @@ TEST(a_session_and_its_transaction_are_of_their_user)
     static const char begins[] = "{'insert': 'x', 'documents': [{'_id': 1}], '$db': 'school'," LSID
                                  ", 'txnNumber': {'$numberLong': '1'}, 'autocommit': false,"
                                  " 'startTransaction': true}";
+    static const char begins_to_look[] = "{'find': 'x', '$db': 'school'," LSID
+                                         ", 'txnNumber': {'$numberLong': '1'}, 'autocommit': false,"
+                                         " 'startTransaction': true}";
     static const char looks[] = "{'find': 'x', '$db': 'school'," LSID
                                 ", 'txnNumber': {'$numberLong': '1'}, 'autocommit': false}";
     static const char ends[] = "{'endSessions': [{'id': {'$binary': {'base64':"
@@ -769,6 +769,10 @@ TEST(a_session_and_its_transaction_are_of_their_user)
     expect_on(bob, commits, 251);
     expect_on(ada, commits, 0);
     expect_on(ada, commits, 0);
+    expect_on(bob, begins_to_look, 0);
+    expect_on(bob, looks, 0);
+    expect_on(bob, ends, 0); /* its own */
+    expect_on(bob, looks, 251);
     close(ada);
     close(bob);
     close(stranger);
