@@ -196,9 +196,39 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_log(truce_tree *tree, int64_
                                                         truce_tree_function *function, void *arg,
                                                         bson_error_t *error);
 
-/* {tree, collection, current, settled, kept, at?, keep?, tags: {name: version}, readers, edits}; always initialised. */
+/* {tree, collection, current, settled, kept, at?, keep?, tags: {name: version}, from?: {tree, theirs, ours, merges}, branches: [names],
+ * readers, edits}; always initialised. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_status(truce_tree *tree, bson_t *status,
                                                            bson_error_t *error);
+
+/* ---- branches ------------------------------------------------------------------------------- */
+
+/* A tree of its own, which begins as that version of this one (`at` NULL: the current one): edited, published, read, kept and branched
+ * as any other, in the same collection. Its items are copied. DUPLICATE: there is a tree of this name. UNKNOWN: it may
+ * be there. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_branch(truce_tree *tree,
+                                                           const truce_tree_at *at,
+                                                           const char *name, bson_error_t *error);
+
+typedef struct truce_tree_merge_options {
+    truce_tree_rebase_options how; /* "mine" is the tree's own, "theirs" the other's */
+    const char *message, *author;  /* for the log; NULL: what was merged; none */
+    uint64_t reserved[4];          /* zeros */
+} truce_tree_merge_options;
+
+/* Publishes in the tree what has changed in another one since the two were merged last: one of them is a branch of the other. What
+ * only one of them changed is taken; an item that both changed is merged. CONFLICT: `*conflicts` items cannot be, and
+ * nothing has changed. UNKNOWN: again; nothing is merged twice. published->nothing: there was nothing to take.
+ * INVALID: they are not branch and origin, or the tree would have an orphan or a circle. `options`, `published` and
+ * `conflicts` may be NULL. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_merge(truce_tree *tree, const char *other,
+                                                          const truce_tree_merge_options *options,
+                                                          truce_tree_published *published,
+                                                          uint32_t *conflicts, bson_error_t *error);
+
+/* The tree goes, with all its versions, its log and its tags. INVALID: it has branches. After any other failure: again; a sweep
+ * does the rest, too. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_drop(truce_tree *tree, bson_error_t *error);
 
 /* ---- what is kept --------------------------------------------------------------------------- */
 
@@ -235,8 +265,8 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_collect(truce_tree *tree,
                                                             truce_tree_collected *collected,
                                                             bson_error_t *error);
 
-/* Takes the contents of an item out of every version, for ever, snapshots and edits included: from then on it is not there.
- * *versions: how many there were. */
+/* Takes the contents of an item out of every version, for ever, snapshots and edits included: from then on it is not there. So in
+ * the tree that this one is a branch of, and in all their branches. *versions: how many there were. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_erase(truce_tree *tree, const bson_value_t *id,
                                                           int64_t *versions, bson_error_t *error);
 

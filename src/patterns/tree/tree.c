@@ -27,12 +27,19 @@
  *   T8  A record stands before its edit's items. What was never published is removed when its record was given up, and a rebase
  *       renews the record after it has read the items: it has all of them, or is refused.
  *   T9  Every write of a master finds no intent of a commit in it, and leaves a fresh _rev.
+ *   T10 A branch is a tree of its own. Its master has which versions of it and of its origin were merged last, and which of the two
+ *       is what both had; one commit publishes a merge, compares the number of merges, and writes the next one. The version
+ *       that becomes what both had is held before the commit, for a day; who comes after it takes the day off, and lets
+ *       go of earlier ones. The contents of erased items are looked for after the commit, at the source.
+ *   T11 A tree that is dropped says so in its master first; the master goes last.
  *
- *     tree_master.c  the master          tree_edit.c     put, flush, records    tree_settle.c   stamps
- *     tree_item.c    documents           tree_publish.c  publish                tree_collect.c  floor, gone, removal
- *     tree_read.c    snapshots           tree_find.c     many items     tree_hold.c     holds, tags
- *     tree_diff.c    diff, log, erase    tree_rebase.c   rebase, revert tree_care.c     sweep, check
- *     tree_shape.c   orphans, circles
+ *     tree_master.c   the master           tree_edit.c    put, flush, records   tree_settle.c   stamps
+ *     tree_item.c     documents            tree_publish.c publish               tree_collect.c  floor, gone, removal
+ *     tree_read.c     snapshots            tree_find.c    many items            tree_hold.c     holds, tags
+ *     tree_ids.c      which were written   tree_diff.c    diff, log             tree_shape.c    orphans, circles
+ *     tree_merge.c    one item, three ways tree_rebase.c  rebase, revert        tree_branch.c   branches
+ *     tree_join.c     merges of them       tree_erase.c   erase                 tree_drop.c     drop
+ *     tree_care.c     sweep, check
  */
 #include "patterns/tree/tree.h"
 
@@ -144,6 +151,8 @@ static truce_status look(truce_tree *tree, bson_error_t *error)
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(tree->name)), found;
     truce_status status = truce_find_one(tree->store, TREES, filter, NULL, &found, error);
 
+    if (!status && bson_has_field(&found, "dropped"))
+        status = TRUCE_NOT_FOUND;
     if (status == TRUCE_NOT_FOUND)
         (void)truce__fail(status, error, "there is no tree \"%s\"", tree->name);
     if (!status && !*truce__field_text(&found, "collection"))
@@ -216,6 +225,38 @@ static truce_status append_tags(truce_tree *tree, bson_t *status, bson_error_t *
     return result;
 }
 
+static truce_status append_from(truce_tree *tree, bson_t *status, bson_error_t *error)
+{
+    struct tree_from from;
+    truce_status result = truce__tree_from(tree, &from, error);
+
+    if (!result && from.merges)
+        BCON_APPEND(status, "from", "{", "tree", BCON_UTF8(from.tree), "theirs",
+                    BCON_INT64(from.theirs), "ours", BCON_INT64(from.ours), "merges",
+                    BCON_INT64(from.merges - 1), "}");
+    return result;
+}
+
+static truce_status append_branches(truce_tree *tree, bson_t *status, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("from.tree", BCON_UTF8(tree->name), "dropped", "{", "$exists",
+                              BCON_BOOL(false), "}"),
+           names;
+    const bson_t *document;
+    uint32_t index = 0;
+    truce_cursor *cursor = NULL;
+    truce_status result = truce_find(tree->store, TREES, filter, NULL, &cursor, error);
+
+    BSON_APPEND_ARRAY_BEGIN(status, "branches", &names);
+    while (!result && !(result = truce_cursor_next(cursor, &document, error)) && document)
+        truce__value_append_element(&names, &index,
+                                    truce__value_field(truce__value_document(document), "_id", 3));
+    bson_append_array_end(status, &names);
+    truce_cursor_close(cursor);
+    bson_destroy(filter);
+    return result;
+}
+
 static void append_master(const truce_tree *tree, const struct tree_master *master, bson_t *status)
 {
     BSON_APPEND_UTF8(status, "tree", tree->name);
@@ -253,10 +294,15 @@ truce_status truce_tree_status(truce_tree *tree, bson_t *status, bson_error_t *e
         result = append_tags(tree, status, error);
     }
     if (!result)
-        result = count(
-            tree, TREE_HOLDS,
-            BCON_NEW("tree", BCON_UTF8(tree->name), "tag", "{", "$exists", BCON_BOOL(false), "}"),
-            "readers", status, error);
+        result = append_from(tree, status, error);
+    if (!result)
+        result = append_branches(tree, status, error);
+    if (!result)
+        result =
+            count(tree, TREE_HOLDS,
+                  BCON_NEW("tree", BCON_UTF8(tree->name), "tag", "{", "$exists", BCON_BOOL(false),
+                           "}", "branch", "{", "$exists", BCON_BOOL(false), "}"),
+                  "readers", status, error);
     if (!result)
         result = count(tree, TREE_EDITS,
                        BCON_NEW("tree", BCON_UTF8(tree->name), "state", BCON_UTF8("open"),

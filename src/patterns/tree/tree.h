@@ -4,6 +4,7 @@
 /* What the files of versions share. The contract is in truce/tree.h; the essay in tree.c. */
 #include <pthread.h>
 
+#include "base/arena.h"
 #include "base/limits.h"
 #include "base/status.h"
 #include "bson/value.h"
@@ -91,7 +92,7 @@ void truce__tree_show(const bson_t *document, bson_t *item);
 /* As it is kept, under a fresh _id; `item` NULL: removed. */
 void truce__tree_keep_item(const truce_tree *tree, int64_t version, const bson_oid_t *token,
                            struct value id, const bson_t *item, bson_t *document);
-/* Equal contents, whatever versions. */
+/* Equal contents, whatever versions; NULL: it is not there. */
 bool truce__tree_same(const bson_t *item, const bson_t *other);
 
 /* {tree, itemId: {$eq}} and more; begun here. */
@@ -127,6 +128,21 @@ truce_status truce__tree_pairs(const truce_tree_snapshot *snapshot, int64_t low,
                                const bson_t *ids, tree_pair_function *function, void *arg,
                                bson_error_t *error);
 
+/* ---- tree_ids.c ---- */
+
+/* In the order of values, each once. Begun with zeros. */
+struct tree_ids {
+    struct arena arena;
+    struct value *all;
+    size_t count, room;
+};
+
+/* Adds those of the items that were written in (low, high]; of edits that died, too: they are found equal. */
+truce_status truce__tree_ids_between(const truce_tree *tree, int64_t low, int64_t high,
+                                     struct tree_ids *ids, bson_error_t *error);
+void truce__tree_ids_add(struct tree_ids *ids, struct value id); /* a copy, at the end */
+void truce__tree_ids_release(struct tree_ids *ids);
+
 /* ---- tree_edit.c ---- */
 
 struct truce_tree_edit {
@@ -155,6 +171,33 @@ truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, bson_e
 /* open -> given up, if it was silent since (0: or not); none such: OK. */
 truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int64_t silent_since_ms,
                                  bool *done, bson_error_t *error);
+
+/* ---- tree_merge.c ---- */
+
+struct merge_rules;
+
+struct tree_merging {
+    truce_tree_edit *fresh; /* what the merge is put into */
+    const truce_tree_rebase_options *options;
+    struct merge_rules *rules;
+    bool foreign; /* what comes in is "theirs"; else "mine" */
+    uint32_t conflicts;
+};
+
+/* Documents as they are kept, that are not absent; NULL: it is not there. */
+struct tree_three_way {
+    struct value id;
+    bson_t *base, *incoming, *standing;
+};
+
+/* Looks at the options, which are borrowed. To be ended also after a failure. */
+truce_status truce__tree_merging_begin(struct tree_merging *merging,
+                                       const truce_tree_rebase_options *options,
+                                       bson_error_t *error);
+void truce__tree_merging_end(struct tree_merging *merging);
+/* Puts what is neither what stands nor what both had; or counts, and tells, a conflict. */
+truce_status truce__tree_merge(struct tree_merging *merging, const struct tree_three_way *item,
+                               bson_error_t *error);
 
 /* ---- tree_publish.c ---- */
 
@@ -185,5 +228,50 @@ void truce__tree_let_go(truce_tree_snapshot *snapshot);
 truce_status truce__tree_held(truce_tree *tree, int64_t *held, bson_error_t *error);
 truce_status truce__tree_tagged(truce_tree *tree, const char *tag, int64_t *version,
                                 bson_error_t *error);
+
+/* ---- tree_branch.c ---- */
+
+/* Of a branch's master: {from: {tree, born, root, theirs, ours, merges, pulled?}}. */
+struct tree_from {
+    char tree[TREE_NAME_MAX + 1], root[TREE_NAME_MAX + 1]; /* "" : it is no branch */
+    bson_oid_t born;                                       /* of the origin */
+    int64_t theirs, ours; /* versions of the origin and of the branch that were merged last */
+    bool pulled;          /* `theirs` is what both had; else `ours` */
+    int64_t merges;
+};
+
+/* NOT_FOUND: there is no such tree. */
+truce_status truce__tree_from(truce_tree *tree, struct tree_from *from, bson_error_t *error);
+/* Holds what both will have, for a day: whether the merge comes about is not known yet. Under a reader's hold of the same
+ * version. */
+truce_status truce__tree_hold_common(const truce_tree *tree, int64_t version,
+                                     const truce_tree *branch, int64_t merge, bson_error_t *error);
+
+struct tree_joint {
+    truce_tree_edit *edit; /* of the target */
+    truce_tree *branch;
+    const struct tree_from *from; /* as it will be */
+    truce_tree_published published;
+};
+
+/* Publishes the edit and writes `from`, in one commit. REFUSED: somebody was faster. */
+truce_status truce__tree_join(struct tree_joint *joint, bson_error_t *error);
+/* What was erased at the source after it was read, while nobody could see that it would come to the target, too. */
+truce_status truce__tree_erase_again(truce_tree *source, truce_tree *target,
+                                     const struct tree_ids *ids, bson_error_t *error);
+/* The hold of the common version stays, those of earlier ones go. */
+truce_status truce__tree_keep_common(truce_tree *branch, const struct tree_from *from,
+                                     bson_error_t *error);
+
+/* ---- tree_erase.c ---- */
+
+/* Of this tree alone; adds to *versions how many there were. */
+truce_status truce__tree_erase(truce_tree *tree, struct value id, int64_t *versions,
+                               bson_error_t *error);
+
+/* ---- tree_drop.c ---- */
+
+/* If somebody began to drop it. A handle that knows its name only will do. */
+truce_status truce__tree_end_drop(truce_tree *tree, bson_error_t *error);
 
 #endif

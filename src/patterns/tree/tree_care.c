@@ -17,8 +17,10 @@ static truce_status sweep_tree(struct sweep *sweep, const char *collection, cons
 {
     truce_tree_options options = {.name = truce__field_text(master, "_id")};
     truce_tree *tree = truce_tree_new(sweep->store, &options);
-    truce_tree_collected collected;
-    truce_status status = truce_tree_collect(tree, &collected, error);
+    truce_tree_collected collected = {0};
+    truce_status status = bson_has_field(master, "dropped")
+                              ? truce__tree_end_drop(tree, error)
+                              : truce_tree_collect(tree, &collected, error);
 
     (void)collection, (void)arg;
     sweep->report->finished += collected.settled;

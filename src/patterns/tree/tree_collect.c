@@ -318,6 +318,15 @@ static truce_status drop_holds(struct collecting *collecting, bson_error_t *erro
                       false, error);
 }
 
+/* Where a merge died after its commit. */
+static truce_status keep_common(truce_tree *tree, bson_error_t *error)
+{
+    struct tree_from from;
+    truce_status status = truce__tree_from(tree, &from, error);
+
+    return status || !from.merges ? status : truce__tree_keep_common(tree, &from, error);
+}
+
 /* ---- a round ----------------------------------------------------------------------------------- */
 
 truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *collected,
@@ -326,6 +335,8 @@ truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *collect
     struct collecting collecting = {.tree = tree, .told = collected};
     truce_status status = settle_all(&collecting, error);
 
+    if (!status)
+        status = keep_common(tree, error);
     if (!status)
         status = drop_holds(&collecting, error);
     if (!status)

@@ -1,74 +1,15 @@
-/* What differs between two versions; the log; erase. */
+/* What differs between two versions; the log. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/deadline.h"
 #include "base/field.h"
-#include "bson/value_set.h"
 #include "patterns/tree/tree.h"
 #include "query/incoming.h"
 #include "store/reserved.h"
 
 #define PORTION 50 /* items looked at at once, of any size */
-
-/* ---- which items ------------------------------------------------------------------------------- */
-
-/* Of the items that a version between wrote, in order, each once. */
-struct touched {
-    struct arena arena;
-    struct value *ids;
-    size_t count, room;
-};
-
-static void touch(struct touched *touched, struct value id)
-{
-    if (touched->count == touched->room) {
-        touched->room = touched->room ? 2 * touched->room : 256;
-        touched->ids = bson_realloc(touched->ids, touched->room * sizeof *touched->ids);
-    }
-    touched->ids[touched->count++] = truce__value_copy(&touched->arena, id);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    return truce__value_compare(*(const struct value *)a, *(const struct value *)b);
-}
-
-static void sort(struct touched *touched)
-{
-    size_t kept = 0;
-
-    if (touched->count)
-        qsort(touched->ids, touched->count, sizeof *touched->ids, by_value);
-    for (size_t i = 0; i < touched->count; i++) {
-        if (!i || !truce__value_equal(touched->ids[kept - 1], touched->ids[i]))
-            touched->ids[kept++] = touched->ids[i];
-    }
-    touched->count = kept;
-}
-
-/* Those of edits that died, too: they are found equal. */
-static truce_status find_touched(const truce_tree *tree, int64_t low, int64_t high,
-                                 struct touched *touched, bson_error_t *error)
-{
-    bson_t filter, *keys = BCON_NEW("itemId", BCON_INT32(1), "_id", BCON_INT32(0));
-    truce_find_options options = {.projection = keys};
-    truce_cursor *cursor = NULL;
-    const bson_t *document;
-    truce_status status;
-
-    truce__tree_filter(tree, &filter);
-    BCON_APPEND(&filter, "version", "{", "$gt", BCON_INT64(low), "$lte", BCON_INT64(high), "}");
-    status = truce_find(tree->store, tree->collection, &filter, &options, &cursor, error);
-    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document)
-        touch(touched, truce__tree_item_id(document));
-    truce_cursor_close(cursor);
-    bson_destroy(keys);
-    bson_destroy(&filter);
-    sort(touched);
-    return status;
-}
 
 /* ---- the diff ---------------------------------------------------------------------------------- */
 
@@ -167,15 +108,14 @@ static truce_status diff_portion(struct diffing *diffing, const struct value *id
 static truce_status diff_all(struct diffing *diffing, int64_t low, int64_t high,
                              bson_error_t *error)
 {
-    struct touched touched = {0};
+    struct tree_ids touched = {0};
     truce_status status;
 
-    status = find_touched(diffing->snapshot.tree, low, high, &touched, error);
+    status = truce__tree_ids_between(diffing->snapshot.tree, low, high, &touched, error);
     for (size_t at = 0; !status && !diffing->enough && at < touched.count; at += PORTION)
-        status = diff_portion(diffing, touched.ids + at,
+        status = diff_portion(diffing, touched.all + at,
                               touched.count - at < PORTION ? touched.count - at : PORTION, error);
-    bson_free(touched.ids);
-    truce__arena_release(&touched.arena);
+    truce__tree_ids_release(&touched);
     return status;
 }
 
@@ -271,69 +211,5 @@ truce_status truce_tree_log(truce_tree *tree, int64_t limit, truce_tree_function
     truce__tree_master_release(&master);
     bson_destroy(newest);
     bson_destroy(&filter);
-    return status;
-}
-
-/* ---- erase ------------------------------------------------------------------------------------- */
-
-/* Operators, so that a stamp that is set meanwhile stays. The document stays, and so the index refuses an insert of it that lands
- * late. */
-static truce_status erase_one(truce_tree *tree, const bson_t *document, bson_error_t *error)
-{
-    bson_t shown = BSON_INITIALIZER, filter = BSON_INITIALIZER, update = BSON_INITIALIZER, unset;
-    bson_value_t id = truce__document_id(document);
-    struct worker worker;
-    bson_iter_t iter;
-    truce_status status;
-
-    truce__tree_show(document, &shown);
-    BSON_APPEND_VALUE(&filter, "_id", &id);
-    BCON_APPEND(&update, "$set", "{", "erased", BCON_BOOL(true), "}");
-    BSON_APPEND_DOCUMENT_BEGIN(&update, "$unset", &unset);
-    for (bson_iter_init(&iter, &shown); bson_iter_next(&iter);) {
-        if (strcmp(bson_iter_key(&iter), "itemId") && strcmp(bson_iter_key(&iter), "version"))
-            BSON_APPEND_BOOL(&unset, bson_iter_key(&iter), true);
-    }
-    BSON_APPEND_BOOL(&unset, "removed", true);
-    bson_append_document_end(&update, &unset);
-    truce__worker_init(&worker, tree->store, tree->deadline_ms);
-    do
-        status = truce_update(tree->store, tree->collection, &filter, &update, NULL, NULL, error);
-    while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
-    bson_destroy(&update);
-    bson_destroy(&filter);
-    bson_destroy(&shown);
-    return status;
-}
-
-truce_status truce_tree_erase(truce_tree *tree, const bson_value_t *id, int64_t *versions,
-                              bson_error_t *error)
-{
-    DEADLINE_SCOPE(tree->deadline_ms);
-    bson_t holder = BSON_INITIALIZER, filter;
-    truce_cursor *cursor = NULL;
-    const bson_t *document;
-    truce_status status = truce__check_value(id, "itemId", error);
-
-    *versions = 0;
-    if (!status)
-        status = truce__tree_ready(tree, false, error);
-    if (status) {
-        bson_destroy(&holder);
-        return status;
-    }
-    BSON_APPEND_VALUE(&holder, "itemId", id);
-    truce__tree_filter(tree, &filter);
-    truce__tree_append_id(&filter, "itemId", truce__tree_item_id(&holder));
-    BCON_APPEND(&filter, "removed", "{", "$exists", BCON_BOOL(false), "}", "erased", "{", "$exists",
-                BCON_BOOL(false), "}");
-    status = truce_find(tree->store, tree->collection, &filter, NULL, &cursor, error);
-    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document) {
-        status = erase_one(tree, document, error);
-        *versions += !status;
-    }
-    truce_cursor_close(cursor);
-    bson_destroy(&filter);
-    bson_destroy(&holder);
     return status;
 }

@@ -194,11 +194,12 @@ static bool next_of_users(struct fields *fields)
 
 bool truce__tree_same(const bson_t *item, const bson_t *other)
 {
-    struct fields a = truce__fields(truce__value_document(item)),
-                  b = truce__fields(truce__value_document(other));
+    struct fields a, b;
 
-    if (truce__tree_absent(item) != truce__tree_absent(other))
-        return false;
+    if (!item || !other || truce__tree_absent(item) != truce__tree_absent(other))
+        return item == other;
+    a = truce__fields(truce__value_document(item));
+    b = truce__fields(truce__value_document(other));
     while (next_of_users(&a)) {
         if (!next_of_users(&b) || a.key_length != b.key_length ||
             memcmp(a.key, b.key, a.key_length) || !truce__value_identical(a.value, b.value))

@@ -65,6 +65,8 @@ truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bs
     id = truce__document_id(&holder);
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
     status = truce__journal_read(&worker, TREES, &id, &document, error);
+    if (!status && bson_has_field(&document, "dropped"))
+        status = TRUCE_NOT_FOUND;
     if (status == TRUCE_NOT_FOUND)
         (void)truce__fail(status, error, "there is no tree \"%s\"", tree->name);
     if (!status && !parse(&document, master))
@@ -148,8 +150,10 @@ static truce_status insert_master(truce_tree *tree, bson_error_t *error)
 truce_status truce__tree_make(truce_tree *tree, bson_error_t *error)
 {
     struct worker worker;
-    truce_status status = make_indexes(tree, error);
+    truce_status status = truce__tree_end_drop(tree, error);
 
+    if (!status)
+        status = make_indexes(tree, error);
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
     while (!status) {
         status = insert_master(tree, error);
@@ -188,7 +192,8 @@ truce_status truce__tree_write_master(truce_tree *tree, const struct tree_master
     *done = false;
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
     BSON_APPEND_UTF8(guard, "_id", tree->name);
-    BSON_APPEND_OID(guard, "born", &master->born);
+    BCON_APPEND(guard, "born", BCON_OID(&master->born), "dropped", "{", "$exists", BCON_BOOL(false),
+                "}");
     truce__intent_append_absent(guard);
     append_rev(update, &with);
     do {

@@ -129,7 +129,8 @@ static truce_status publish_in(truce_tree_edit *edit, truce_commit *commit, bson
     status = truce_commit_read(commit, TREES, &id, &document, error);
     current = truce__field_number(&document, "current");
     if (!status && (!bson_iter_init_find(&iter, &document, "born") || !BSON_ITER_HOLDS_OID(&iter) ||
-                    !bson_oid_equal(bson_iter_oid(&iter), &edit->born)))
+                    !bson_oid_equal(bson_iter_oid(&iter), &edit->born) ||
+                    bson_has_field(&document, "dropped")))
         status = TRUCE_NOT_FOUND;
     if (status == TRUCE_NOT_FOUND)
         status = another(edit, error);

@@ -113,8 +113,8 @@ static truce_status find_version(truce_tree *tree, const struct tree_master *mas
     return at->token ? version_of_token(tree, master, at->token, version, error) : TRUCE_OK;
 }
 
-static truce_status open_at(truce_tree_snapshot *snapshot, const truce_tree_at *at,
-                            bson_error_t *error)
+static truce_status open_once(truce_tree_snapshot *snapshot, const truce_tree_at *at,
+                              bson_error_t *error)
 {
     char born[25];
     truce_status status = truce__tree_master(snapshot->tree, &snapshot->master, error);
@@ -127,6 +127,23 @@ static truce_status open_at(truce_tree_snapshot *snapshot, const truce_tree_at *
         status = truce__tree_hold(snapshot, error);
     bson_oid_to_string(&snapshot->master.born, born);
     snprintf(snapshot->token, sizeof snapshot->token, "%" PRId64 "-%s", snapshot->version, born);
+    return status;
+}
+
+/* The current one was overtaken, and collected, before it was held: the one after it. */
+static truce_status open_at(truce_tree_snapshot *snapshot, const truce_tree_at *at,
+                            bson_error_t *error)
+{
+    bool current = !at->version && !at->time_ms && !at->tag && !at->token;
+    bson_error_t why;
+    truce_status status;
+
+    while ((status = open_once(snapshot, at, &why)) == TRUCE_EXPIRED && current) {
+        truce__tree_let_go(snapshot);
+        truce__tree_leave(snapshot);
+    }
+    if (status && error)
+        *error = why;
     return status;
 }
 

@@ -3,164 +3,33 @@
 
 #include "base/deadline.h"
 #include "base/field.h"
-#include "base/room.h"
-#include "merge/merge.h"
 #include "patterns/tree/tree.h"
-#include "query/incoming.h"
 #include "store/reserved.h"
 
 #define PORTION 200 /* items of an edit that are merged at once */
 
 struct rebase {
-    truce_tree_edit *edit, *fresh; /* as it was; as it will be */
-    truce_tree_snapshot current;   /* both versions are read by it */
-    const truce_tree_rebase_options *options;
-    struct merge_rules *rules;
-    uint32_t conflicts;
+    truce_tree_edit *edit; /* as it was; as it will be: merging.fresh */
+    struct tree_merging merging;
+    truce_tree_snapshot current; /* both versions are read by it */
     uint32_t count;
-    size_t bytes; /* of what the edit wrote of them */
-    struct own {
-        bson_t *mine;          /* as the edit wrote it */
-        bson_t *base, *theirs; /* NULL: it is not there */
-    } all[PORTION];
+    size_t bytes;                       /* of what the edit wrote of them */
+    bson_t *own[PORTION];               /* as the edit wrote them */
+    struct tree_three_way all[PORTION]; /* of these */
 };
-
-/* ---- one item --------------------------------------------------------------------------------- */
-
-static truce_status put(struct rebase *rebase, const bson_t *kept, bson_error_t *error)
-{
-    bson_t item = BSON_INITIALIZER;
-    truce_status status;
-
-    truce__tree_show(kept, &item);
-    status = truce_tree_put(rebase->fresh, &item, error);
-    bson_destroy(&item);
-    return status;
-}
-
-static truce_status drop(struct rebase *rebase, const struct own *own, bson_error_t *error)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, own->mine, "itemId")
-               ? truce_tree_remove(rebase->fresh, bson_iter_value(&iter), error)
-               : TRUCE_OK;
-}
-
-static truce_status put_mine(struct rebase *rebase, const struct own *own, bson_error_t *error)
-{
-    return truce__tree_absent(own->mine) ? drop(rebase, own, error) : put(rebase, own->mine, error);
-}
-
-/* The user's part of it; nothing: {}. */
-static void content(const bson_t *kept, bson_t *item)
-{
-    bson_t shown = BSON_INITIALIZER;
-
-    bson_init(item);
-    if (kept)
-        truce__tree_show(kept, &shown);
-    bson_copy_to_excluding_noinit(&shown, item, "version", NULL);
-    bson_destroy(&shown);
-}
-
-static void tell(struct rebase *rebase, const struct own *own, const bson_t *paths)
-{
-    truce_tree_conflict conflict = {.paths = paths};
-    bson_t parts[3];
-    bson_iter_t iter;
-    const bson_t *kept[] = {own->base, truce__tree_absent(own->mine) ? NULL : own->mine,
-                            own->theirs};
-
-    rebase->conflicts++;
-    if (!rebase->options->conflict || !bson_iter_init_find(&iter, own->mine, "itemId"))
-        return;
-    for (int i = 0; i < 3; i++)
-        content(kept[i], &parts[i]);
-    conflict.item = bson_iter_value(&iter);
-    conflict.base = kept[0] ? &parts[0] : NULL;
-    conflict.mine = kept[1] ? &parts[1] : NULL;
-    conflict.theirs = kept[2] ? &parts[2] : NULL;
-    rebase->options->conflict(&conflict, rebase->options->arg);
-    for (int i = 0; i < 3; i++)
-        bson_destroy(&parts[i]);
-}
-
-/* It cannot be merged, or `paths` of it cannot. */
-static truce_status disagree(struct rebase *rebase, const struct own *own, const bson_t *paths,
-                             bson_error_t *error)
-{
-    if (rebase->options->prefer == TRUCE_TREE_MINE)
-        return put_mine(rebase, own, error);
-    if (rebase->options->prefer == TRUCE_TREE_ASK)
-        tell(rebase, own, paths);
-    return TRUCE_OK;
-}
-
-static truce_status merge(struct rebase *rebase, const struct own *own, bson_error_t *error)
-{
-    static const enum merge_settle settle[] = {
-        [TRUCE_TREE_ASK] = MERGE_REPORT,
-        [TRUCE_TREE_MINE] = MERGE_SETTLE_MINE,
-        [TRUCE_TREE_THEIRS] = MERGE_SETTLE_THEIRS,
-    };
-    struct merge_options options = {
-        .rules = rebase->rules, .mine_is_newer = true, .settle = settle[rebase->options->prefer]};
-    bson_t base, mine, theirs, merged, conflicts;
-    truce_status status;
-
-    content(own->base, &base);
-    content(own->mine, &mine);
-    content(own->theirs, &theirs);
-    status = truce__merge(truce__value_document(&base), truce__value_document(&mine),
-                          truce__value_document(&theirs), &options, &merged, &conflicts, error);
-    if (!status && !bson_empty(&conflicts) && rebase->options->prefer == TRUCE_TREE_ASK)
-        tell(rebase, own, &conflicts);
-    else if (!status && !bson_equal(&merged, &theirs))
-        status = truce_tree_put(rebase->fresh, &merged, error);
-    bson_destroy(&conflicts);
-    bson_destroy(&merged);
-    bson_destroy(&theirs);
-    bson_destroy(&mine);
-    bson_destroy(&base);
-    return status;
-}
-
-static bool same(const bson_t *one, const bson_t *other)
-{
-    return one && other ? truce__tree_same(one, other) : one == other;
-}
-
-static truce_status rebase_item(struct rebase *rebase, const struct own *own, bson_error_t *error)
-{
-    const bson_t *mine = truce__tree_absent(own->mine) ? NULL : own->mine;
-    bson_t nothing = BSON_INITIALIZER;
-    truce_status status = TRUCE_OK;
-
-    if (same(own->base, own->theirs))
-        status = put_mine(rebase, own, error);
-    else if (same(mine, own->theirs) || same(mine, own->base))
-        status = TRUCE_OK;
-    else if (mine && own->theirs)
-        status = merge(rebase, own, error);
-    else
-        status = disagree(rebase, own, &nothing, error);
-    bson_destroy(&nothing);
-    return status;
-}
 
 /* ---- a portion of them -------------------------------------------------------------------------- */
 
 static void forget_pairs(struct rebase *rebase)
 {
     for (uint32_t i = 0; i < rebase->count; i++) {
-        struct own *own = &rebase->all[i];
+        struct tree_three_way *item = &rebase->all[i];
 
-        if (own->base)
-            bson_destroy(own->base);
-        if (own->theirs)
-            bson_destroy(own->theirs);
-        own->base = own->theirs = NULL;
+        if (item->base)
+            bson_destroy(item->base);
+        if (item->standing)
+            bson_destroy(item->standing);
+        item->base = item->standing = NULL;
     }
 }
 
@@ -172,14 +41,22 @@ static truce_status take_pair(struct value id, const bson_t *low, const bson_t *
 
     (void)error;
     for (uint32_t i = 0; i < rebase->count; i++) {
-        struct own *own = &rebase->all[i];
+        struct tree_three_way *item = &rebase->all[i];
 
-        if (!truce__value_equal(truce__tree_item_id(own->mine), id))
+        if (!truce__value_equal(item->id, id))
             continue;
-        own->base = low ? bson_copy(low) : NULL;
-        own->theirs = high ? bson_copy(high) : NULL;
+        item->base = low ? bson_copy(low) : NULL;
+        item->standing = high ? bson_copy(high) : NULL;
     }
     return TRUCE_OK;
+}
+
+static void forget_own(struct rebase *rebase)
+{
+    for (uint32_t i = 0; i < rebase->count; i++)
+        bson_destroy(rebase->own[i]);
+    rebase->count = 0;
+    rebase->bytes = 0;
 }
 
 static truce_status rebase_portion(struct rebase *rebase, bson_error_t *error)
@@ -189,7 +66,7 @@ static truce_status rebase_portion(struct rebase *rebase, bson_error_t *error)
     truce_status status;
 
     for (uint32_t i = 0; i < rebase->count; i++)
-        truce__value_append_element(&ids, &index, truce__tree_item_id(rebase->all[i].mine));
+        truce__value_append_element(&ids, &index, rebase->all[i].id);
     do {
         forget_pairs(rebase);
         status = truce__tree_pairs(&rebase->current, rebase->edit->base, rebase->current.version,
@@ -198,12 +75,9 @@ static truce_status rebase_portion(struct rebase *rebase, bson_error_t *error)
             status = truce__tree_still(&rebase->current, error);
     } while (status == TRUCE_CONFLICT);
     for (uint32_t i = 0; !status && i < rebase->count; i++)
-        status = rebase_item(rebase, &rebase->all[i], error);
+        status = truce__tree_merge(&rebase->merging, &rebase->all[i], error);
     forget_pairs(rebase);
-    for (uint32_t i = 0; i < rebase->count; i++)
-        bson_destroy(rebase->all[i].mine);
-    rebase->count = 0;
-    rebase->bytes = 0;
+    forget_own(rebase);
     bson_destroy(&ids);
     return status;
 }
@@ -213,7 +87,11 @@ static truce_status take_own(const bson_t *document, void *arg, bson_error_t *er
 {
     struct rebase *rebase = arg;
 
-    rebase->all[rebase->count++] = (struct own){.mine = bson_copy(document)};
+    bson_t *own = bson_copy(document);
+
+    rebase->all[rebase->count] = (struct tree_three_way){
+        .id = truce__tree_item_id(own), .incoming = truce__tree_absent(own) ? NULL : own};
+    rebase->own[rebase->count++] = own;
     rebase->bytes += document->len;
     return rebase->count == PORTION || rebase->bytes > TREE_BATCH_BYTES
                ? rebase_portion(rebase, error)
@@ -243,20 +121,18 @@ static truce_status rebase_all(struct rebase *rebase, bson_error_t *error)
 
     if (!status)
         status = rebase_portion(rebase, error);
-    for (uint32_t i = 0; i < rebase->count; i++)
-        bson_destroy(rebase->all[i].mine);
-    rebase->count = 0;
+    forget_own(rebase);
     if (!status)
         status = base_is_there(rebase, error);
     if (!status && edit->recorded)
         status = truce__tree_renew(edit->tree, &edit->token, error); /* T8 */
-    if (!status && rebase->conflicts)
+    if (!status && rebase->merging.conflicts)
         status = truce__fail(TRUCE_CONFLICT, error,
                              "%u item%s cannot be merged with version %" PRId64 " of tree \"%s\"",
-                             rebase->conflicts, rebase->conflicts == 1 ? "" : "s",
+                             rebase->merging.conflicts, rebase->merging.conflicts == 1 ? "" : "s",
                              rebase->current.version, edit->tree->name);
     if (!status)
-        status = truce_tree_flush(rebase->fresh, error);
+        status = truce_tree_flush(rebase->merging.fresh, error);
     return status;
 }
 
@@ -289,21 +165,13 @@ truce_status truce_tree_rebase(truce_tree_edit *edit, const truce_tree_rebase_op
                                uint32_t *conflicts, bson_error_t *error)
 {
     DEADLINE_SCOPE(edit->tree->deadline_ms);
-    static const truce_tree_rebase_options nothing;
     struct rebase *rebase;
-    struct merge_rules *rules = NULL;
+    struct tree_merging merging;
     struct tree_master master = {0};
-    truce_status status = ROOM_CHECK(options, "truce_tree_rebase_options", error);
+    truce_status status = truce__tree_merging_begin(&merging, options, error);
 
     if (conflicts)
         *conflicts = 0;
-    if (!status && options &&
-        (options->prefer < TRUCE_TREE_ASK || options->prefer > TRUCE_TREE_THEIRS))
-        status = truce__fail(TRUCE_INVALID, error, "there is no such preference");
-    if (!status && options)
-        status = truce__check_optional(options->rules, "rules", error);
-    if (!status && options && options->rules)
-        status = truce__merge_rules_new(options->rules, &rules, error);
     if (!status)
         status = truce_tree_flush(edit, error);
     if (!status)
@@ -311,27 +179,26 @@ truce_status truce_tree_rebase(truce_tree_edit *edit, const truce_tree_rebase_op
     if (!status)
         status = check_edit(edit, &master, error);
     if (status) {
-        truce__merge_rules_free(rules);
+        truce__tree_merging_end(&merging);
         truce__tree_master_release(&master);
         return status;
     }
     rebase = bson_malloc0(sizeof *rebase);
     rebase->edit = edit;
-    rebase->options = options ? options : &nothing;
-    rebase->rules = rules;
-    rebase->fresh =
+    rebase->merging = merging;
+    rebase->merging.fresh =
         truce__tree_edit_new(edit->tree, &master, master.current, edit->message, edit->author);
     rebase->current =
         (truce_tree_snapshot){.tree = edit->tree, .version = master.current, .master = master};
     status = rebase_all(rebase, error);
     if (conflicts)
-        *conflicts = rebase->conflicts;
+        *conflicts = rebase->merging.conflicts;
     if (!status)
-        swap(edit, rebase->fresh);
-    (void)!truce_tree_abandon(rebase->fresh, NULL); /* the one that is not gone on with */
+        swap(edit, rebase->merging.fresh);
+    (void)!truce_tree_abandon(rebase->merging.fresh, NULL); /* the one that is not gone on with */
     truce__tree_leave(&rebase->current);
-    truce_tree_edit_free(rebase->fresh);
-    truce__merge_rules_free(rules);
+    truce_tree_edit_free(rebase->merging.fresh);
+    truce__tree_merging_end(&rebase->merging);
     bson_free(rebase);
     return status;
 }
