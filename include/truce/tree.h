@@ -230,6 +230,45 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_merge(truce_tree *tree, cons
  * does the rest, too. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_drop(truce_tree *tree, bson_error_t *error);
 
+/* ---- history, out and in --------------------------------------------------------------------- */
+
+/* Calls for each line of the tree's history, from version `from` on (0: all that is kept), in order:
+ *
+ *     {$tree: "site", collection, parent?, from: 1, to: 3, whole: true}      whole: `from` has all items, not only those that it changed
+ *     {$version: 1, at: Date, message?, author?, token: ObjectId}
+ *     {itemId: ..., fields}  or  {$remove: itemId}                           of that version; any number
+ *     {$tag: "launch", version: 1}
+ *     {$end: 3}
+ *
+ * Versions that are published meanwhile are not in it. EXPIRED: `from` is collected. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_export(truce_tree *tree, int64_t from,
+                                                           truce_tree_function *function, void *arg,
+                                                           bson_error_t *error);
+
+typedef struct truce_tree_import truce_tree_import;
+
+typedef struct truce_tree_imported {
+    int64_t version;   /* the last one */
+    int64_t published; /* versions */
+    int64_t passed;    /* versions that were there */
+    uint64_t reserved[4];
+} truce_tree_imported;
+
+/* Such lines become versions of a tree, with their numbers, times and messages. The tree may be there: versions of the file that
+ * it has are passed over, and so an import that was cut off is run again, and a later export is added. */
+TRUCE_EXPORT truce_tree_import *truce_tree_import_new(truce_tree *tree);
+/* INVALID: the line is none, or does not go on from what stands; a version of this number is another one. The versions before it
+ * stay. `tree` needs no collection: that of the file. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_import_line(truce_tree_import *import,
+                                                                const bson_t *line,
+                                                                bson_error_t *error);
+/* After the last line. INVALID: it was cut off, and its last version may be missing. `imported` may be NULL. */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_import_end(truce_tree_import *import,
+                                                               truce_tree_imported *imported,
+                                                               bson_error_t *error);
+/* Without an end the version that was begun is not published. NULL is allowed. */
+TRUCE_EXPORT void truce_tree_import_free(truce_tree_import *import);
+
 /* ---- what is kept --------------------------------------------------------------------------- */
 
 typedef struct truce_tree_keep {

@@ -18,6 +18,7 @@ struct seen {
     const char *first; /* field of its key */
     bool single;       /* it has no other */
     bool unique, sparse, partial, expires;
+    bool items; /* it is that of the items of trees, which have its fields */
 };
 
 static struct seen look_at(const bson_iter_t *iter)
@@ -43,6 +44,8 @@ static struct seen look_at(const bson_iter_t *iter)
         else if (!strcmp(field, "key") && bson_iter_recurse(&index, &key) && bson_iter_next(&key)) {
             seen.first = bson_iter_key(&key);
             seen.single = !bson_iter_next(&key);
+            seen.items = !strcmp(seen.first, "tree") && !seen.single &&
+                         !strcmp(bson_iter_key(&key), "itemId");
         }
     }
     return seen;
@@ -90,7 +93,7 @@ void truce__doctor_indexes(struct doctor *doctor, const char *collection, const 
             keyed = keyed || (!strcmp(seen.first, "key") && seen.single && seen.unique &&
                               (seen.sparse || seen.partial));
             if (seen.unique && !seen.sparse && !seen.partial && strcmp(seen.first, "_id") != 0 &&
-                !is_of_ledger(&seen))
+                !is_of_ledger(&seen) && !seen.items)
                 truce__doctor_tell(doctor, DOCTOR_NOTE, "unique-index", collection,
                                    "make it sparse or partial if commits guard that documents of "
                                    "this collection are missing",

@@ -1,15 +1,18 @@
 /*
- * What copies and transfers rest on.
+ * What copies, transfers and trees rest on.
  *
  *     truce_sync        a rule finds its dependents by their reference, and sweeps find flags: by indexes, which
  *                       declaring made; the collection that it copies from is there
  *     truce_transfers   a book finds by its index what stands still; nothing does for longer than it may
+ *     truce_trees       a unique index refuses what is put twice; versions are settled; a branch has its origin; drops end
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/field.h"
+#include "base/limits.h"
+#include "bson/value.h"
 #include "care/doctor.h"
 #include "store/reserved.h"
 #include "truce/store.h"
@@ -82,6 +85,86 @@ static truce_status look_at_book(struct doctor *doctor, truce_store *store, cons
     return status;
 }
 
+static bool is_item_index(bson_iter_t index)
+{
+    static const char *const fields[] = {"tree", "itemId", "version", "token"};
+    bson_iter_t key;
+    bool unique = false, right = false;
+
+    while (bson_iter_next(&index)) {
+        if (!strcmp(bson_iter_key(&index), "unique"))
+            unique = bson_iter_as_bool(&index);
+        if (strcmp(bson_iter_key(&index), "key") != 0 || !bson_iter_recurse(&index, &key))
+            continue;
+        right = true;
+        for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+            right = right && bson_iter_next(&key) && !strcmp(bson_iter_key(&key), fields[i]);
+        right = right && !bson_iter_next(&key);
+    }
+    return unique && right;
+}
+
+static truce_status need_item_index(struct doctor *doctor, truce_store *store,
+                                    const char *collection, bson_error_t *error)
+{
+    bson_t indexes;
+    bson_iter_t iter, index;
+    bool there = false;
+    truce_status status = truce_index_list(store, collection, &indexes, error);
+
+    if (!status && bson_iter_init(&iter, &indexes)) {
+        while (bson_iter_next(&iter))
+            there = there || (bson_iter_recurse(&iter, &index) && is_item_index(index));
+    }
+    if (!status && !there)
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "tree-index", collection,
+                           "make the index {tree: 1, itemId: 1, version: 1, token: 1}, unique",
+                           "no unique index keeps an item from being put twice in one version");
+    bson_destroy(&indexes);
+    return status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ? TRUCE_OK : status;
+}
+
+static truce_status need_origin(struct doctor *doctor, truce_store *store, const bson_t *tree,
+                                bson_error_t *error)
+{
+    bson_t from, found, *filter;
+    truce_status status;
+
+    if (!truce__value_subdocument(tree, "from", &from))
+        return TRUCE_OK;
+    filter = BCON_NEW("_id", BCON_UTF8(truce__field_text(&from, "tree")));
+    status = truce_find_one(store, TREES, filter, NULL, &found, error);
+    if (status == TRUCE_NOT_FOUND)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "tree-origin", TREES,
+                           "put the origin back, or go on without merging",
+                           "the tree %s is a branch of %s, which is not there",
+                           truce__field_text(tree, "_id"), truce__field_text(&from, "tree"));
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status look_at_tree(struct doctor *doctor, truce_store *store, const bson_t *tree,
+                                 bson_error_t *error)
+{
+    int64_t unsettled = truce__field_number(tree, "current") - truce__field_number(tree, "settled");
+    truce_status status;
+
+    if (bson_has_field(tree, "dropped")) {
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "tree-dropped", TREES, "run truce sweep",
+                           "the tree %s is dropped, and not all of it is gone",
+                           truce__field_text(tree, "_id"));
+        return TRUCE_OK;
+    }
+    if (unsettled > 2 * TREE_UNSETTLED)
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "unsettled-versions", TREES, "run truce sweep",
+                           "%lld versions of the tree %s are not settled: each read of its master "
+                           "carries their tokens",
+                           (long long)unsettled, truce__field_text(tree, "_id"));
+    status = need_item_index(doctor, store, truce__field_text(tree, "collection"), error);
+    return status ? status : need_origin(doctor, store, tree, error);
+}
+
 typedef truce_status look_function(struct doctor *doctor, truce_store *store,
                                    const bson_t *document, bson_error_t *error);
 
@@ -108,5 +191,7 @@ truce_status truce__doctor_patterns(struct doctor *doctor, truce_store *store, b
 {
     truce_status status = look_at_each(doctor, store, SYNC_RULES, look_at_rule, error);
 
-    return status ? status : look_at_each(doctor, store, TRANSFERS, look_at_book, error);
+    if (!status)
+        status = look_at_each(doctor, store, TRANSFERS, look_at_book, error);
+    return status ? status : look_at_each(doctor, store, TREES, look_at_tree, error);
 }

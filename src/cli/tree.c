@@ -14,12 +14,13 @@
 
 truce_tree *cli_tree_open(const struct cli *cli)
 {
-    bool makes = !strcmp(cli->command->verb, "publish");
+    bool publishes = !strcmp(cli->command->verb, "publish"),
+         makes = publishes || !strcmp(cli->command->verb, "import");
 
     return truce_tree_new(
         cli->store, &(truce_tree_options){.name = cli->arguments[0],
                                           .collection = makes ? cli_text(cli, "collection") : NULL,
-                                          .parent = makes ? cli_text(cli, "parent") : NULL,
+                                          .parent = publishes ? cli_text(cli, "parent") : NULL,
                                           .deadline_ms = cli->deadline_ms});
 }
 
@@ -77,12 +78,11 @@ static int take_lines(struct publishing *publishing, struct ndjson *input)
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
-static void tell_conflict(const truce_tree_conflict *conflict, void *arg)
+void cli_tree_conflict(const truce_tree_conflict *conflict, void *arg)
 {
-    const struct publishing *publishing = arg;
     bson_t line = BSON_INITIALIZER;
 
-    (void)publishing;
+    (void)arg;
     BSON_APPEND_VALUE(&line, "conflict", conflict->item);
     if (conflict->base)
         BSON_APPEND_DOCUMENT(&line, "base", conflict->base);
@@ -101,7 +101,7 @@ static truce_status publish(struct publishing *publishing, truce_tree_prefer pre
                             const bson_t *rules, bson_error_t *error)
 {
     truce_tree_rebase_options options = {
-        .rules = rules, .prefer = prefer, .conflict = tell_conflict, .arg = publishing};
+        .rules = rules, .prefer = prefer, .conflict = cli_tree_conflict};
     truce_status status = truce_tree_publish(publishing->edit, NULL, &publishing->published, error);
 
     while (status == TRUCE_CONFLICT) {
@@ -133,7 +133,7 @@ static int answer_published(struct publishing *publishing)
     return cli_output_end(CLI_DONE);
 }
 
-static bool read_prefer(const struct cli *cli, truce_tree_prefer *prefer)
+bool cli_tree_prefer(const struct cli *cli, truce_tree_prefer *prefer)
 {
     const char *said = cli_text(cli, "prefer");
 
@@ -194,7 +194,7 @@ static int run_publish(struct cli *cli)
     bool given;
     int code = CLI_USAGE;
 
-    if (!cli_number(cli, "base", 1, INT64_MAX, 0, &base) || !read_prefer(cli, &prefer))
+    if (!cli_number(cli, "base", 1, INT64_MAX, 0, &base) || !cli_tree_prefer(cli, &prefer))
         return CLI_USAGE;
     if (cli_option_document(cli, "rules", &rules, &given)) {
         input = cli_ndjson_open(cli->count > 1 ? cli->arguments[1] : "-", &error);

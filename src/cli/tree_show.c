@@ -8,16 +8,9 @@
 #include "cli/commands.h"
 #include "cli/doc.h"
 #include "cli/tree.h"
+#include "store/reserved.h"
 
-#define AT_OPTIONS                                                                                 \
-    {"version", 0, "N", "that version", false}, {"tag", 0, "NAME", "the version of a tag", false}, \
-        {"at", 0, "TIME", "the version that was current then: 2026-11-23T09:00:00Z", false},       \
-    {                                                                                              \
-        "token", 0, "TOKEN", "the version of a token, which --print-token printed", false          \
-    }
-
-/* false: the options are wrong, and it was said. */
-static bool read_at(const struct cli *cli, truce_tree_at *at)
+bool cli_tree_at(const struct cli *cli, truce_tree_at *at)
 {
     const char *time = cli_text(cli, "at");
     bson_error_t error;
@@ -30,6 +23,13 @@ static bool read_at(const struct cli *cli, truce_tree_at *at)
         return false;
     }
     return true;
+}
+
+const char *cli_tree_origin(const bson_t *told)
+{
+    bson_t from;
+
+    return truce__value_subdocument(told, "from", &from) ? truce__field_text(&from, "tree") : "";
 }
 
 /* ---- read ------------------------------------------------------------------------------------- */
@@ -103,7 +103,7 @@ static int run_read(struct cli *cli)
     truce_status status;
     int code;
 
-    if (!read_at(cli, &at))
+    if (!cli_tree_at(cli, &at))
         return CLI_USAGE;
     if (cli->count > 1 &&
         (cli_text(cli, "filter") || cli_text(cli, "sort") || cli_text(cli, "limit")))
@@ -131,7 +131,7 @@ const struct cli_command cli_tree_read = {
         "is no such item, or the version is collected.",
     .example = TREE_SAMPLE "truce tree read site about\n"
                            "truce tree read site --filter '{up: \"home\"}' --version 1",
-    .options = (const struct cli_option[]){AT_OPTIONS,
+    .options = (const struct cli_option[]){TREE_AT_OPTIONS,
                                            {"filter", 0, "FILTER", "those that match", false},
                                            {"sort", 0, "SORT", "{field: 1} (by itemId)", false},
                                            {"limit", 0, "N", "so many at most", false},
@@ -231,6 +231,57 @@ const struct cli_command cli_tree_diff = {
     .run = run_diff,
 };
 
+/* ---- list ------------------------------------------------------------------------------------- */
+
+static bool print_tree(struct cli *cli, const char *name, truce_status *status, bson_error_t *error)
+{
+    truce_tree *tree = truce_tree_new(
+        cli->store, &(truce_tree_options){.name = name, .deadline_ms = cli->deadline_ms});
+    bson_t told;
+    const char *origin;
+    bool good = true;
+
+    *status = truce_tree_status(tree, &told, error);
+    origin = cli_tree_origin(&told);
+    if (!*status)
+        good = cli_answer(cli, &told, "%s in %s: version %" PRId64 "%s%s", name,
+                          truce__field_text(&told, "collection"),
+                          truce__field_number(&told, "current"), *origin ? ", branch of " : "",
+                          origin);
+    if (*status == TRUCE_NOT_FOUND) /* it was dropped meanwhile */
+        *status = TRUCE_OK;
+    bson_destroy(&told);
+    truce_tree_free(tree);
+    return good;
+}
+
+static int run_list(struct cli *cli)
+{
+    bson_t *all = bson_new(), *sort = BCON_NEW("_id", BCON_INT32(1));
+    truce_find_options options = {.sort = sort};
+    truce_cursor *cursor = NULL;
+    const bson_t *master;
+    bson_error_t error;
+    bool good = true;
+    truce_status status = truce_find(cli->store, TREES, all, &options, &cursor, &error);
+
+    while (!status && good && !(status = truce_cursor_next(cursor, &master, &error)) && master)
+        good = print_tree(cli, truce__field_text(master, "_id"), &status, &error);
+    truce_cursor_close(cursor);
+    bson_destroy(sort);
+    bson_destroy(all);
+    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+}
+
+const struct cli_command cli_tree_list = {
+    .noun = "tree",
+    .verb = "list",
+    .summary = "list the trees, and which are branches",
+    .example = TREE_SAMPLE "truce tree list",
+    .store = CLI_STORE_READ,
+    .run = run_list,
+};
+
 /* ---- status ----------------------------------------------------------------------------------- */
 
 static int run_status(struct cli *cli)
@@ -239,16 +290,18 @@ static int run_status(struct cli *cli)
     bson_t told;
     bson_error_t error;
     truce_status status = truce_tree_status(tree, &told, &error);
+    const char *origin = cli_tree_origin(&told);
 
     truce_tree_free(tree);
     if (!status)
         cli_answer(cli, &told,
-                   "%s in %s: version %" PRId64 ", kept from %" PRId64 " on, settled to %" PRId64
-                   "; %" PRId64 " readers hold it, %" PRId64 " edits are under way",
+                   "%s in %s: version %" PRId64 "%s%s, kept from %" PRId64
+                   " on, settled to %" PRId64 "; %" PRId64 " readers hold it, %" PRId64
+                   " edits are under way",
                    truce__field_text(&told, "tree"), truce__field_text(&told, "collection"),
-                   truce__field_number(&told, "current"), truce__field_number(&told, "kept"),
-                   truce__field_number(&told, "settled"), truce__field_number(&told, "readers"),
-                   truce__field_number(&told, "edits"));
+                   truce__field_number(&told, "current"), *origin ? ", branch of " : "", origin,
+                   truce__field_number(&told, "kept"), truce__field_number(&told, "settled"),
+                   truce__field_number(&told, "readers"), truce__field_number(&told, "edits"));
     bson_destroy(&told);
     return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
 }

@@ -488,6 +488,35 @@ TEST(what_copies_and_transfers_rest_on_is_missed)
     truce_store_close(store);
 }
 
+TEST(what_trees_rest_on_is_missed)
+{
+    truce_store *store = NULL;
+    bson_error_t error;
+
+    if (!CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error))
+        return;
+    make_index(store, "pages",
+               "{'key': {'tree': 1, 'itemId': 1, 'version': 1, 'token': 1}, 'unique': true}");
+    insert(store, "truce_trees",
+           "{'_id': 'site', 'collection': 'pages', 'current': 200, 'settled': 72}");
+    insert(store, "truce_trees",
+           "{'_id': 'draft', 'collection': 'pages', 'current': 1, 'settled': 1, "
+           "'from': {'tree': 'site'}}");
+    FINDS("");
+    insert(store, "truce_trees",
+           "{'_id': 'old', 'collection': 'pages', 'current': 201, 'settled': 72, "
+           "'from': {'tree': 'gone'}}");
+    insert(store, "truce_trees", "{'_id': 'half', 'collection': 'pages', 'dropped': true}");
+    FINDS("warning unsettled-versions truce_trees\nwarning tree-origin truce_trees\n"
+          "warning tree-dropped truce_trees\n");
+    CHECK_OK(truce_collection_drop(store, "truce_trees", &error), error);
+    CHECK_OK(truce_index_drop(store, "pages", "tree_1_itemId_1_version_1_token_1", &error), error);
+    make_index(store, "pages", "{'key': {'tree': 1, 'itemId': 1, 'version': 1, 'token': 1}}");
+    insert(store, "truce_trees", "{'_id': 'site', 'collection': 'pages', 'current': 1}");
+    FINDS("error tree-index pages\n");
+    truce_store_close(store);
+}
+
 TEST(a_store_that_commits_have_used_is_in_good_order)
 {
     truce_store *store = NULL;

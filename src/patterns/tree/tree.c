@@ -36,10 +36,10 @@
  *     tree_master.c   the master           tree_edit.c    put, flush, records   tree_settle.c   stamps
  *     tree_item.c     documents            tree_publish.c publish               tree_collect.c  floor, gone, removal
  *     tree_read.c     snapshots            tree_find.c    many items            tree_hold.c     holds, tags
- *     tree_ids.c      which were written   tree_diff.c    diff, log             tree_shape.c    orphans, circles
- *     tree_merge.c    one item, three ways tree_rebase.c  rebase, revert        tree_branch.c   branches
- *     tree_join.c     merges of them       tree_erase.c   erase                 tree_drop.c     drop
- *     tree_care.c     sweep, check
+ *     tree_ids.c      which were written   tree_diff.c    diff                  tree_log.c      the log
+ *     tree_shape.c    orphans, circles     tree_merge.c   one item, three ways  tree_rebase.c   rebase, revert
+ *     tree_branch.c   branches             tree_join.c    merges of them        tree_history.c  export, import
+ *     tree_erase.c    erase                tree_drop.c    drop                  tree_care.c     sweep, check
  */
 #include "patterns/tree/tree.h"
 
@@ -267,7 +267,7 @@ static void append_master(const truce_tree *tree, const struct tree_master *mast
     if (master->current)
         BSON_APPEND_DATE_TIME(status, "at", master->at_ms);
     BSON_APPEND_INT64(status, "settled", master->settled);
-    BSON_APPEND_INT64(status, "kept", master->gone ? master->gone : 1);
+    BSON_APPEND_INT64(status, "kept", truce__tree_kept(master));
     if (master->keep.versions || master->keep.age_ms) {
         bson_t keep;
 

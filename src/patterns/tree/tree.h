@@ -20,6 +20,7 @@ struct truce_tree {
     uint32_t deadline_ms;
     bool refused;
     bson_error_t refusal;
+    int64_t first;         /* number of its first version, when it is made; 0: 1 */
     pthread_mutex_t mutex; /* of what follows, and of looking up */
     bool ready;            /* the tree is there, and what it keeps is known */
 };
@@ -39,6 +40,7 @@ struct tree_version {
 struct tree_master {
     bson_oid_t born; /* of this tree, and no other of its name */
     int64_t current, settled, floor, gone, collected, at_ms;
+    int64_t first; /* version there was; the one before it is empty, and nobody's */
     truce_tree_keep keep;
     struct tree_version *published; /* settled + 1 ... current */
 };
@@ -48,6 +50,10 @@ truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bs
 void truce__tree_master_release(struct tree_master *master);
 /* A new one, unless there is one. */
 truce_status truce__tree_make(truce_tree *tree, bson_error_t *error);
+static inline int64_t truce__tree_kept(const struct tree_master *master)
+{
+    return master->gone > master->first ? master->gone : master->first;
+}
 /* One write of the master where `guard` (taken over) matches, beside its name, this tree and no intent; `update` is
  * operators, taken over. *done: it matched, the first time or again. */
 truce_status truce__tree_write_master(truce_tree *tree, const struct tree_master *master,
@@ -143,14 +149,24 @@ truce_status truce__tree_ids_between(const truce_tree *tree, int64_t low, int64_
 void truce__tree_ids_add(struct tree_ids *ids, struct value id); /* a copy, at the end */
 void truce__tree_ids_release(struct tree_ids *ids);
 
+/* ---- tree_log.c ---- */
+
+/* {version, at, message?, author?, token}; initialised in any case. NOT_FOUND: it was not published, or is collected. */
+truce_status truce__tree_entry(truce_tree *tree, const struct tree_master *master, int64_t version,
+                               bson_t *entry, bson_error_t *error);
+
 /* ---- tree_edit.c ---- */
 
 struct truce_tree_edit {
     truce_tree *tree;
     bson_oid_t token, born;
     int64_t base, base_at_ms;
+    bool imported;     /* of one: */
+    int64_t at_ms;     /* when it was published; 0: now */
+    bson_oid_t origin; /* its token there */
     char *message, *author;
-    bool recorded; /* its record is in the store */
+    bool even_empty; /* it is published, whether anything was put or not */
+    bool recorded;   /* its record is in the store */
     bool published;
     int64_t written; /* items */
     int64_t renewed_ms;

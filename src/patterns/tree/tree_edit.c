@@ -27,6 +27,8 @@ static bson_t *record(const truce_tree_edit *edit)
         BSON_APPEND_UTF8(document, "message", edit->message);
     if (edit->author)
         BSON_APPEND_UTF8(document, "author", edit->author);
+    if (edit->imported)
+        BSON_APPEND_OID(document, "origin", &edit->origin);
     return document;
 }
 
@@ -429,7 +431,7 @@ truce_status truce_tree_flush(truce_tree_edit *edit, bson_error_t *error)
     truce_status status = TRUCE_OK;
 
     truce__worker_init(&worker, edit->tree->store, edit->tree->deadline_ms);
-    if (edit->count && !edit->recorded)
+    if ((edit->count || edit->even_empty) && !edit->recorded)
         status = write_record(edit, error);
     else if (edit->count && truce__clock_wall_ms() > edit->renewed_ms + RENEW_MS) {
         status = truce__tree_renew(edit->tree, &edit->token, error);

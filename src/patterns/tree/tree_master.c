@@ -44,6 +44,8 @@ static bool parse(const bson_t *document, struct tree_master *master)
     master->gone = truce__field_number(document, "gone");
     master->collected = truce__field_number(document, "collected");
     master->at_ms = truce__field_date(document, "at");
+    master->first = truce__field_number(document, "first");
+    master->first = master->first > 0 ? master->first : 1;
     if (truce__value_subdocument(document, "keep", &keep)) {
         master->keep.versions = truce__field_number(&keep, "versions");
         master->keep.age_ms = truce__field_number(&keep, "age_ms");
@@ -131,15 +133,18 @@ static truce_status make_indexes(truce_tree *tree, bson_error_t *error)
 
 static truce_status insert_master(truce_tree *tree, bson_error_t *error)
 {
+    int64_t before = tree->first ? tree->first - 1 : 0;
     bson_t *document =
         BCON_NEW("_id", BCON_UTF8(tree->name), "collection", BCON_UTF8(tree->collection), "current",
-                 BCON_INT64(0), "settled", BCON_INT64(0), "published", "[", "]", "floor",
-                 BCON_INT64(0), "gone", BCON_INT64(0), "collected", BCON_INT64(0));
+                 BCON_INT64(before), "settled", BCON_INT64(before), "published", "[", "]", "floor",
+                 BCON_INT64(before), "gone", BCON_INT64(before), "collected", BCON_INT64(before));
     bson_oid_t born;
     truce_status status;
 
     truce__id_new(&born);
     BSON_APPEND_OID(document, "born", &born);
+    if (before)
+        BSON_APPEND_INT64(document, "first", tree->first);
     if (tree->parent)
         BSON_APPEND_UTF8(document, "parent", tree->parent);
     status = truce_insert(tree->store, TREES, document, NULL, error);

@@ -126,28 +126,30 @@ static truce_status disagree(struct tree_merging *merging, const struct tree_thr
 static truce_status merge(struct tree_merging *merging, const struct tree_three_way *item,
                           bson_error_t *error)
 {
+    static const enum merge_settle settle[] = {
+        [TRUCE_TREE_ASK] = MERGE_REPORT,
+        [TRUCE_TREE_MINE] = MERGE_SETTLE_MINE,
+        [TRUCE_TREE_THEIRS] = MERGE_SETTLE_THEIRS,
+    };
     struct merge_options options = {.rules = merging->rules,
-                                    .mine_is_newer = true,
-                                    .settle = merging->options->prefer == TRUCE_TREE_ASK
-                                                  ? MERGE_REPORT
-                                              : takes(merging) ? MERGE_SETTLE_MINE
-                                                               : MERGE_SETTLE_THEIRS};
-    bson_t base, incoming, standing, merged, conflicts;
+                                    .mine_is_newer = !merging->foreign,
+                                    .settle = settle[merging->options->prefer]};
+    bson_t base, mine, theirs, merged, conflicts;
     truce_status status;
 
     content(item->base, &base);
-    content(item->incoming, &incoming);
-    content(item->standing, &standing);
-    status = truce__merge(truce__value_document(&base), truce__value_document(&incoming),
-                          truce__value_document(&standing), &options, &merged, &conflicts, error);
+    content(merging->foreign ? item->standing : item->incoming, &mine);
+    content(merging->foreign ? item->incoming : item->standing, &theirs);
+    status = truce__merge(truce__value_document(&base), truce__value_document(&mine),
+                          truce__value_document(&theirs), &options, &merged, &conflicts, error);
     if (!status && !bson_empty(&conflicts) && merging->options->prefer == TRUCE_TREE_ASK)
         tell(merging, item, &conflicts);
-    else if (!status && !bson_equal(&merged, &standing))
+    else if (!status && !bson_equal(&merged, merging->foreign ? &mine : &theirs))
         status = truce_tree_put(merging->fresh, &merged, error);
     bson_destroy(&conflicts);
     bson_destroy(&merged);
-    bson_destroy(&standing);
-    bson_destroy(&incoming);
+    bson_destroy(&theirs);
+    bson_destroy(&mine);
     bson_destroy(&base);
     return status;
 }

@@ -51,7 +51,7 @@ truce_status truce__tree_published(const truce_tree_edit *edit, const struct tre
 /* Times never go back, whatever the clock does. */
 static int64_t time_of(const truce_tree_edit *edit)
 {
-    int64_t now_ms = truce__clock_wall_ms();
+    int64_t now_ms = edit->at_ms ? edit->at_ms : truce__clock_wall_ms();
 
     return now_ms > edit->base_at_ms ? now_ms : edit->base_at_ms;
 }
@@ -160,7 +160,7 @@ truce_status truce_tree_publish(truce_tree_edit *edit, truce_commit *commit,
     if (commit && commit->store != edit->tree->store)
         return truce__fail(TRUCE_INVALID, error, "tree \"%s\" and the commit are of two stores",
                            edit->tree->name);
-    published->nothing = !edit->count && !edit->written;
+    published->nothing = !edit->count && !edit->written && !edit->even_empty;
     if (published->nothing)
         return TRUCE_OK;
     if (!edit->published) {

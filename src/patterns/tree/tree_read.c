@@ -32,7 +32,7 @@ static truce_status check_version(const truce_tree *tree, const struct tree_mast
         return truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
                            tree->name, version);
     if (version < master->gone)
-        return gone(tree, version, master->gone, error);
+        return gone(tree, version, truce__tree_kept(master), error);
     return TRUCE_OK;
 }
 
@@ -116,11 +116,14 @@ static truce_status find_version(truce_tree *tree, const struct tree_master *mas
 static truce_status open_once(truce_tree_snapshot *snapshot, const truce_tree_at *at,
                               bson_error_t *error)
 {
+    const struct tree_master *master = &snapshot->master;
     char born[25];
     truce_status status = truce__tree_master(snapshot->tree, &snapshot->master, error);
 
     if (!status)
         status = find_version(snapshot->tree, &snapshot->master, at, &snapshot->version, error);
+    if (!status && snapshot->version < master->first && snapshot->version != master->current)
+        status = gone(snapshot->tree, snapshot->version, truce__tree_kept(master), error);
     if (!status)
         status = check_version(snapshot->tree, &snapshot->master, snapshot->version, error);
     if (!status && at->hold)

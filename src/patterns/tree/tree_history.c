@@ -1,0 +1,387 @@
+/* A tree's history as lines, and lines as a tree. The form stands in truce/tree.h. */
+#include <string.h>
+
+#include "base/deadline.h"
+#include "base/field.h"
+#include "patterns/tree/tree.h"
+#include "query/incoming.h"
+#include "store/reserved.h"
+
+/* ---- out --------------------------------------------------------------------------------------- */
+
+struct exporting {
+    truce_tree *tree;
+    truce_tree_snapshot *snapshot; /* of the first version: it is held, and all after it */
+    int64_t from;
+    truce_tree_function *function;
+    void *arg;
+    bool enough;
+};
+
+/* Takes `line` over. */
+static void hand(struct exporting *exporting, bson_t *line)
+{
+    if (!exporting->enough)
+        exporting->enough = !exporting->function(line, exporting->arg);
+    bson_destroy(line);
+}
+
+/* A truce_tree_function: an item, without the number of its version. */
+static bool hand_item(const bson_t *item, void *arg)
+{
+    struct exporting *exporting = arg;
+    bson_t *line = bson_sized_new(item->len);
+
+    bson_copy_to_excluding_noinit(item, line, "version", NULL);
+    hand(exporting, line);
+    return !exporting->enough;
+}
+
+static bool hand_change(const truce_tree_change *change, void *arg)
+{
+    struct exporting *exporting = arg;
+    bson_t *line;
+
+    if (change->after)
+        return hand_item(change->after, arg);
+    line = bson_new();
+    BSON_APPEND_VALUE(line, "$remove", change->item);
+    hand(exporting, line);
+    return !exporting->enough;
+}
+
+static void hand_head(struct exporting *exporting)
+{
+    const truce_tree *tree = exporting->tree;
+    const struct tree_master *master = &exporting->snapshot->master;
+    bson_t *line =
+        BCON_NEW("$tree", BCON_UTF8(tree->name), "collection", BCON_UTF8(tree->collection));
+
+    if (tree->parent)
+        BSON_APPEND_UTF8(line, "parent", tree->parent);
+    BCON_APPEND(line, "from", BCON_INT64(exporting->from), "to", BCON_INT64(master->current),
+                "whole", BCON_BOOL(exporting->from == exporting->snapshot->version));
+    hand(exporting, line);
+}
+
+static truce_status export_version(struct exporting *exporting, int64_t version,
+                                   bson_error_t *error)
+{
+    truce_tree_snapshot *snapshot = exporting->snapshot;
+    bson_t entry, *line = BCON_NEW("$version", BCON_INT64(version));
+    truce_status status =
+        truce__tree_entry(exporting->tree, &snapshot->master, version, &entry, error);
+
+    bson_copy_to_excluding_noinit(&entry, line, "version", NULL);
+    bson_destroy(&entry);
+    if (status) {
+        bson_destroy(line);
+        return status;
+    }
+    hand(exporting, line);
+    return version == snapshot->version
+               ? truce_tree_find(snapshot, NULL, NULL, hand_item, exporting, error)
+               : truce_tree_diff(exporting->tree, version - 1, version, hand_change, exporting,
+                                 error);
+}
+
+static truce_status export_tags(struct exporting *exporting, bson_error_t *error)
+{
+    const truce_tree *tree = exporting->tree;
+    int64_t from = exporting->from, to = exporting->snapshot->master.current;
+    bson_t *filter =
+               BCON_NEW("tree", BCON_UTF8(tree->name), "tag", "{", "$exists", BCON_BOOL(true), "}",
+                        "version", "{", "$gte", BCON_INT64(from), "$lte", BCON_INT64(to), "}"),
+           *sort = BCON_NEW("tree", BCON_INT32(1), "version", BCON_INT32(1));
+    truce_find_options options = {.sort = sort};
+    truce_cursor *cursor = NULL;
+    const bson_t *tag;
+    truce_status status = truce_find(tree->store, TREE_HOLDS, filter, &options, &cursor, error);
+
+    while (!status && !exporting->enough && !(status = truce_cursor_next(cursor, &tag, error)) &&
+           tag)
+        hand(exporting, BCON_NEW("$tag", BCON_UTF8(truce__field_text(tag, "tag")), "version",
+                                 BCON_INT64(truce__field_number(tag, "version"))));
+    truce_cursor_close(cursor);
+    bson_destroy(sort);
+    bson_destroy(filter);
+    return status;
+}
+
+/* `from` - 1, where it is kept, is what the first changes are told against. */
+static truce_status open_first(struct exporting *exporting, bson_error_t *error)
+{
+    truce_tree_at at = {.hold = true};
+    struct tree_master master;
+    truce_status status;
+
+    do {
+        status = truce__tree_master(exporting->tree, &master, error);
+        at.version = truce__tree_kept(&master);
+        if (!status && at.version > master.current)
+            status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version yet",
+                                 exporting->tree->name);
+        if (!status && exporting->from > master.current)
+            status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
+                                 exporting->tree->name, exporting->from);
+        if (!status && exporting->from > at.version)
+            at.version = exporting->from - 1;
+        else if (!status && exporting->from && exporting->from < at.version)
+            return truce__fail(TRUCE_EXPIRED, error,
+                               "version %" PRId64
+                               " of tree \"%s\" is collected; kept are those from %" PRId64 " on",
+                               exporting->from, exporting->tree->name, at.version);
+        truce__tree_master_release(&master);
+        if (!status)
+            status = truce_tree_open(exporting->tree, &at, &exporting->snapshot, error);
+    } while (status == TRUCE_EXPIRED);
+    if (!status && !exporting->from)
+        exporting->from = exporting->snapshot->version;
+    return status;
+}
+
+truce_status truce_tree_export(truce_tree *tree, int64_t from, truce_tree_function *function,
+                               void *arg, bson_error_t *error)
+{
+    struct exporting exporting = {.tree = tree, .from = from, .function = function, .arg = arg};
+    truce_status status = truce__tree_ready(tree, false, error);
+
+    if (!status && from < 0)
+        status = truce__fail(TRUCE_INVALID, error, "from is below zero");
+    if (!status)
+        status = open_first(&exporting, error);
+    if (!status)
+        hand_head(&exporting);
+    for (int64_t version = exporting.from;
+         !status && !exporting.enough && version <= exporting.snapshot->master.current; version++)
+        status = export_version(&exporting, version, error);
+    if (!status && !exporting.enough)
+        status = export_tags(&exporting, error);
+    if (!status && !exporting.enough)
+        hand(&exporting, BCON_NEW("$end", BCON_INT64(exporting.snapshot->master.current)));
+    truce_tree_close(exporting.snapshot);
+    return status;
+}
+
+/* ---- in ---------------------------------------------------------------------------------------- */
+
+struct truce_tree_import {
+    truce_tree *tree;
+    truce_tree_edit
+        *edit; /* of the version that is read; NULL: it is passed over, or none was begun */
+    bool headed, begun, whole, ended;
+    int64_t from, first; /* of the lines; of the tree that they make, or 0 */
+    truce_tree_imported told;
+};
+
+truce_tree_import *truce_tree_import_new(truce_tree *tree)
+{
+    truce_tree_import *import = bson_malloc0(sizeof *import);
+
+    import->tree = tree;
+    return import;
+}
+
+void truce_tree_import_free(truce_tree_import *import)
+{
+    if (!import)
+        return;
+    if (import->edit)
+        (void)!truce_tree_abandon(import->edit, NULL);
+    truce_tree_edit_free(import->edit);
+    bson_free(import);
+}
+
+/* Where neither the caller nor the store knows them. */
+static void take_names(truce_tree *tree, const bson_t *head)
+{
+    const char *collection = truce__field_text(head, "collection"),
+               *parent = truce__field_text(head, "parent");
+
+    pthread_mutex_lock(&tree->mutex);
+    if (!tree->collection)
+        tree->collection = bson_strdup(collection);
+    if (!tree->parent && *parent)
+        tree->parent = bson_strdup(parent);
+    pthread_mutex_unlock(&tree->mutex);
+}
+
+static truce_status take_head(truce_tree_import *import, const bson_t *head, bson_error_t *error)
+{
+    truce_tree_options names = {
+        .name = import->tree->name,
+        .collection = truce__field_text(head, "collection"),
+        .parent = *truce__field_text(head, "parent") ? truce__field_text(head, "parent") : NULL};
+    truce_tree *named;
+    truce_status status;
+    bson_iter_t iter;
+
+    if (import->headed)
+        return truce__fail(TRUCE_INVALID, error, "a second {$tree: ...}");
+    import->headed = true;
+    import->from = truce__field_number(head, "from");
+    import->whole = bson_iter_init_find(&iter, head, "whole") && bson_iter_as_bool(&iter);
+    if (import->from < 1 || !*names.collection)
+        return truce__fail(TRUCE_INVALID, error, "{$tree: ...} has no collection, or no \"from\"");
+    named = truce_tree_new(import->tree->store, &names); /* which looks at the names */
+    status = named->refused ? truce__tree_ready(named, false, error) : TRUCE_OK;
+    truce_tree_free(named);
+    if (!status)
+        status = truce__tree_ready(import->tree, false, error);
+    if (status == TRUCE_NOT_FOUND) {
+        take_names(import->tree, head);
+        import->first = import->whole ? import->from : 0;
+        status = TRUCE_OK;
+    }
+    return status;
+}
+
+/* What was begun is published. */
+static truce_status end_version(truce_tree_import *import, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (import->edit) {
+        status = truce_tree_flush(import->edit, error);
+        if (!status)
+            status = truce_tree_publish(import->edit, NULL, NULL, error);
+        import->told.published += !status;
+        truce_tree_edit_free(import->edit);
+        import->edit = NULL;
+    }
+    import->begun = false;
+    return status;
+}
+
+static truce_status pass(truce_tree_import *import, const struct tree_master *master,
+                         const bson_t *line, int64_t version, bson_error_t *error)
+{
+    bson_iter_t ours, theirs;
+    bson_t entry;
+    truce_status status;
+
+    import->told.passed++;
+    if (version < truce__tree_kept(master))
+        return TRUCE_OK; /* it was collected here */
+    status = truce__tree_entry(import->tree, master, version, &entry, error);
+    if (!status && bson_iter_init_find(&ours, &entry, "token") &&
+        bson_iter_init_find(&theirs, line, "token") && BSON_ITER_HOLDS_OID(&theirs) &&
+        !bson_oid_equal(bson_iter_oid(&ours), bson_iter_oid(&theirs)))
+        status = truce__fail(TRUCE_INVALID, error,
+                             "version %" PRId64 " of tree \"%s\" is another one than this", version,
+                             import->tree->name);
+    bson_destroy(&entry);
+    return status;
+}
+
+static truce_status begin_edit(truce_tree_import *import, const bson_t *line, bson_error_t *error)
+{
+    truce_tree_edit_options options = {
+        .message = *truce__field_text(line, "message") ? truce__field_text(line, "message") : NULL,
+        .author = *truce__field_text(line, "author") ? truce__field_text(line, "author") : NULL};
+    bson_iter_t iter;
+    truce_status status;
+
+    import->tree->first = import->first;
+    status = truce_tree_begin(import->tree, &options, &import->edit, error);
+    import->tree->first = 0;
+    if (status)
+        return status;
+    import->edit->even_empty = true;
+    import->edit->at_ms = truce__field_date(line, "at");
+    import->edit->imported =
+        bson_iter_init_find(&iter, line, "token") && BSON_ITER_HOLDS_OID(&iter);
+    if (import->edit->imported)
+        bson_oid_copy(bson_iter_oid(&iter), &import->edit->origin);
+    return TRUCE_OK;
+}
+
+static truce_status check_next(const truce_tree_import *import, int64_t current, int64_t version,
+                               bson_error_t *error)
+{
+    if (version != current + 1 || (!current && !import->whole && import->from > 1))
+        return truce__fail(TRUCE_INVALID, error,
+                           "version %" PRId64 " does not follow on version %" PRId64
+                           ", which tree \"%s\" has",
+                           version, current, import->tree->name);
+    return TRUCE_OK;
+}
+
+static truce_status take_version(truce_tree_import *import, const bson_t *line, bson_error_t *error)
+{
+    int64_t version = truce__field_number(line, "$version"), current;
+    struct tree_master master = {0};
+    bool there;
+    truce_status status = end_version(import, error);
+
+    if (status)
+        return status;
+    status = truce__tree_master(import->tree, &master, error);
+    there = !status;
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    current = there ? master.current : import->first ? import->first - 1 : 0;
+    if (!status && there && version >= 1 && version <= current) {
+        status = pass(import, &master, line, version, error);
+    } else if (!status) {
+        status = check_next(import, current, version, error);
+        if (!status)
+            status = begin_edit(import, line, error);
+    }
+    import->begun = !status;
+    import->told.version = version;
+    truce__tree_master_release(&master);
+    return status;
+}
+
+static truce_status take_tag(truce_tree_import *import, const bson_t *line, bson_error_t *error)
+{
+    truce_status status = end_version(import, error);
+
+    return status ? status
+                  : truce_tree_tag(import->tree, truce__field_text(line, "$tag"),
+                                   truce__field_number(line, "version"), error);
+}
+
+truce_status truce_tree_import_line(truce_tree_import *import, const bson_t *line,
+                                    bson_error_t *error)
+{
+    truce_status status = truce__document_check(line, "line", error);
+    bson_iter_t iter;
+
+    if (status)
+        return status;
+    if (import->ended)
+        return truce__fail(TRUCE_INVALID, error, "a line after {$end: ...}");
+    if (bson_has_field(line, "$tree"))
+        return take_head(import, line, error);
+    if (!import->headed)
+        return truce__fail(TRUCE_INVALID, error, "a history begins with {$tree: ...}");
+    if (bson_has_field(line, "$version"))
+        return take_version(import, line, error);
+    if (bson_has_field(line, "$tag"))
+        return take_tag(import, line, error);
+    if (bson_has_field(line, "$end")) {
+        import->ended = true;
+        return end_version(import, error);
+    }
+    if (!import->begun)
+        return truce__fail(TRUCE_INVALID, error, "an item before its {$version: ...}");
+    if (!import->edit)
+        return TRUCE_OK;
+    return bson_iter_init_find(&iter, line, "$remove")
+               ? truce_tree_remove(import->edit, bson_iter_value(&iter), error)
+               : truce_tree_put(import->edit, line, error);
+}
+
+truce_status truce_tree_import_end(truce_tree_import *import, truce_tree_imported *imported,
+                                   bson_error_t *error)
+{
+    if (imported)
+        *imported = import->told;
+    if (!import->headed)
+        return truce__fail(TRUCE_INVALID, error, "a history begins with {$tree: ...}");
+    return import->ended
+               ? TRUCE_OK
+               : truce__fail(TRUCE_INVALID, error, "the history is cut off: it has no {$end: ...}");
+}
