@@ -109,14 +109,14 @@ static truce_status need_item_index(struct doctor *doctor, truce_store *store,
 {
     bson_t indexes;
     bson_iter_t iter, index;
-    bool there = false;
+    bool kept = false;
     truce_status status = truce_index_list(store, collection, &indexes, error);
 
     if (!status && bson_iter_init(&iter, &indexes)) {
         while (bson_iter_next(&iter))
-            there = there || (bson_iter_recurse(&iter, &index) && is_item_index(index));
+            kept = kept || (bson_iter_recurse(&iter, &index) && is_item_index(index));
     }
-    if (!status && !there)
+    if (!status && !kept)
         truce__doctor_tell(doctor, DOCTOR_ERROR, "tree-index", collection,
                            "make the index {tree: 1, itemId: 1, version: 1, token: 1}, unique",
                            "no unique index keeps an item from being put twice in one version");

@@ -100,3 +100,65 @@ TEST(the_story_of_the_tree_is_right)
     ANSWERS(0, "truce          0 pages hang under no chapter: right", NULL, "demo", "tree",
             "--store", store);
 }
+
+TEST(a_branch_is_merged_and_dropped)
+{
+    begin();
+    ANSWERS(0, "draft is a branch of site\n", NULL, "tree", "branch", "site", "draft");
+    ANSWERS(1, NULL, "there is a tree \"draft\" already", "tree", "branch", "site", "draft");
+    ANSWERS(1, NULL, "no version 7", "tree", "branch", "site", "x", "--version", "7");
+    ANSWERS_TO("{\"itemId\": \"home\", \"n\": 5}\n", 0, "version 2", NULL, "tree", "publish",
+               "draft");
+    ANSWERS(0, "draft in pages: version 2, branch of site\nsite in pages: version 1\n", NULL,
+            "tree", "list");
+    ANSWERS(0, "branch of site, kept from 1 on", NULL, "tree", "status", "draft");
+    ANSWERS(0, "version 2 of site has what draft has changed\n", NULL, "tree", "merge", "site",
+            "draft", "-m", "new", "--author", "bob");
+    ANSWERS(0, "bob: new", NULL, "tree", "log", "site");
+    ANSWERS(0, "nothing to merge; version 2 of site stands\n", NULL, "tree", "merge", "site",
+            "draft");
+    ANSWERS_TO("{\"itemId\": \"home\", \"n\": 6}\n", 0, "version 3", NULL, "tree", "publish",
+               "site");
+    ANSWERS_TO("{\"itemId\": \"home\", \"n\": 7}\n", 0, "version 3", NULL, "tree", "publish",
+               "draft");
+    ANSWERS(1,
+            "\"mine\": {\"itemId\": \"home\", \"n\": 6}, \"theirs\": {\"itemId\": \"home\", "
+            "\"n\": 7}, \"paths\": [{\"path\": \"n\", \"kind\": \"both-changed\", \"base\": 5, "
+            "\"mine\": 6, \"theirs\": 7}]}",
+            "1 item of tree \"draft\" cannot be merged into tree \"site\"", "tree", "merge", "site",
+            "draft");
+    ANSWERS(2, NULL, "--prefer is", "tree", "merge", "site", "draft", "--prefer", "ours");
+    ANSWERS(0, "version 4 of site", NULL, "tree", "merge", "site", "draft", "--prefer", "theirs");
+    ANSWERS(0, "\"n\": 7", NULL, "tree", "read", "site", "home");
+    ANSWERS(2, NULL, "drop that one first", "tree", "drop", "site");
+    ANSWERS(0, "dropped draft\n", NULL, "tree", "drop", "draft");
+    ANSWERS(1, NULL, "there is no tree \"draft\"", "tree", "merge", "site", "draft");
+    ANSWERS(0, "dropped site\n", NULL, "tree", "drop", "site");
+    ANSWERS(0, "0\n", NULL, "count", "pages");
+}
+
+TEST(a_history_goes_out_and_in)
+{
+    char file[330], other[330], lines[400];
+
+    begin();
+    snprintf(file, sizeof file, "%s.ndjson", store);
+    snprintf(other, sizeof other, "%s.other", store);
+    ANSWERS_TO("{\"$remove\": \"about\"}\n", 0, "version 2", NULL, "tree", "publish", "site");
+    ANSWERS(0, NULL, NULL, "tree", "tag", "site", "launch", "1");
+    ANSWERS(0, "exported 2 versions\n", NULL, "tree", "export", "site", "-o", file);
+    ANSWERS(0, "{\"$remove\": \"about\"}\n", NULL, "tree", "export", "site", "--from", "2");
+    ANSWERS(1, NULL, "no version 3", "tree", "export", "site", "--from", "3");
+    ANSWERS(0, "2 versions published, 0 were there\n", NULL, "tree", "import", "copy", file,
+            "--collection", "copies");
+    ANSWERS(0, "0 versions published, 2 were there\n", NULL, "tree", "import", "copy", file);
+    ANSWERS(0, "\"up\": \"home\"", NULL, "tree", "read", "copy", "--tag", "launch");
+    ANSWERS(0, "  ada: the first\n", NULL, "tree", "log", "copy");
+    ANSWERS(0, "copy in copies: version 2, kept from 1 on", NULL, "tree", "status", "copy");
+    snprintf(lines, sizeof lines,
+             "{\"$tree\": \"x\", \"collection\": \"xs\", \"from\": 1}\n{oops\n");
+    ANSWERS_TO(lines, 2, NULL, "line 2", "tree", "import", "x");
+    ANSWERS_TO("", 2, NULL, "a history begins with", "tree", "import", "x");
+    ANSWERS(2, NULL, "cannot be read", "tree", "import", "x", other);
+    ANSWERS(1, NULL, "there is no tree \"x\"", "tree", "export", "x");
+}

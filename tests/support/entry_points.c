@@ -735,6 +735,31 @@ static truce_status call_tree_find(struct given *g)
     return in_snapshot(g, tree_find);
 }
 
+/* As a line of a history: alone, or behind its beginning. */
+static truce_status call_tree_import(struct given *g)
+{
+    truce_tree *tree = truce_tree_new(g->store, &(truce_tree_options){.name = "history"});
+    truce_tree_import *import = truce_tree_import_new(tree);
+    bson_t *head = BCON_NEW("$tree", BCON_UTF8("s"), "collection", BCON_UTF8("things"), "from",
+                            BCON_INT32(1), "whole", BCON_BOOL(true)),
+           *version = BCON_NEW("$version", BCON_INT32(1));
+    truce_status status = truce_tree_import_line(import, g->a, &g->error);
+
+    if (status)
+        status = truce_tree_import_line(import, head, &g->error);
+    if (!status)
+        status = truce_tree_import_line(import, version, &g->error);
+    if (!status)
+        status = truce_tree_import_line(import, g->a, &g->error);
+    if (!status)
+        status = truce_tree_import_end(import, NULL, &g->error);
+    bson_destroy(version);
+    bson_destroy(head);
+    truce_tree_import_free(import);
+    truce_tree_free(tree);
+    return status;
+}
+
 static truce_status call_tree_erase(struct given *g)
 {
     truce_tree *tree = truce_tree_new(g->store, &(truce_tree_options){.collection = "things"});
@@ -813,6 +838,7 @@ static const struct entry_point {
     {"tree_get", call_tree_get, ID},
     {"tree_find", call_tree_find, A | B},
     {"tree_erase", call_tree_erase, ID},
+    {"tree_import", call_tree_import, A},
 };
 
 const uint32_t entry_points_count = sizeof entry_points / sizeof *entry_points;

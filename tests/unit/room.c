@@ -482,6 +482,19 @@ CALL(tree_find_options, truce_tree_find_options, {
     truce_tree_free(tree);
     return status;
 })
+CALL(tree_merge_options, truce_tree_merge_options, {
+    truce_tree *tree = truce_tree_new(other, &(truce_tree_options){.collection = "pages"});
+    truce_tree_edit *edit;
+    truce_status status = truce_tree_begin(tree, NULL, &edit, error);
+
+    if (!status)
+        status = truce_tree_branch(tree, NULL, "draft", error);
+    if (!status || status == TRUCE_DUPLICATE)
+        status = truce_tree_merge(tree, "draft", &given, NULL, NULL, error);
+    truce_tree_edit_free(edit);
+    truce_tree_free(tree);
+    return status;
+})
 CALL(tree_keep, truce_tree_keep, {
     truce_tree *tree = truce_tree_new(store, &(truce_tree_options){.collection = "pages"});
     truce_status status = truce_tree_retain(tree, &given, error);
@@ -588,6 +601,7 @@ static const struct {
     {"truce_tree_options", tree_options},
     {"truce_tree_edit_options", tree_edit_options},
     {"truce_tree_rebase_options", tree_rebase_options},
+    {"truce_tree_merge_options", tree_merge_options},
     {"truce_tree_at", tree_at},
     {"truce_tree_find_options", tree_find_options},
     {"truce_tree_keep", tree_keep},
@@ -644,6 +658,7 @@ static const char *const filled[] = {
     "truce_ledger_report",  "truce_transfer_result", "truce_sync_result",
     "truce_sync_finding",   "truce_sync_report",     "truce_tree_published",
     "truce_tree_conflict",  "truce_tree_change",     "truce_tree_collected",
+    "truce_tree_imported",
 };
 
 static bool is_known(const char *name)

@@ -190,20 +190,6 @@ static truce_status read_master(truce_commit *commit, const truce_tree *tree, bs
                : status;
 }
 
-/* Nothing is put: what stands is the merge, if it stands still. */
-static truce_status require_base(truce_commit *commit, const truce_tree_edit *edit,
-                                 bson_error_t *error)
-{
-    bson_t master;
-    truce_status status = read_master(commit, edit->tree, &master, error);
-
-    if (!status && truce__field_number(&master, "current") != edit->base)
-        status = truce__fail(TRUCE_REFUSED, error, "another version of tree \"%s\" was published",
-                             edit->tree->name);
-    bson_destroy(&master);
-    return status;
-}
-
 static truce_status write_from(truce_commit *commit, const struct tree_joint *joint,
                                bson_error_t *error)
 {
@@ -229,13 +215,12 @@ static truce_status write_from(truce_commit *commit, const struct tree_joint *jo
     return status;
 }
 
+/* Where nothing is put, what stood when it was read is the merge, whatever was published since. */
 static truce_status join_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct tree_joint *joint = arg;
     truce_status status = truce_tree_publish(joint->edit, commit, &joint->published, error);
 
-    if (!status && joint->published.nothing)
-        status = require_base(commit, joint->edit, error);
     return status ? status : write_from(commit, joint, error);
 }
 
