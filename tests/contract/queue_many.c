@@ -322,6 +322,43 @@ TEST(a_crowd_of_threads_claims_each_job_once)
     rig_everywhere(crowds);
 }
 
+/* One claim of the store serves 64: the rest of them are served by the next. */
+static void large_crowd(truce_store *store, const struct setting *setting)
+{
+    enum { CROWD = 150, WORK = 600 };
+    struct crowd crowd = {rig_queue(store, setting, "mail")};
+    const bson_t *payloads[WORK];
+    bson_t *payload = test_bson("{'n': 1}");
+    pthread_t threads[CROWD];
+    bson_error_t error;
+
+    for (int i = 0; i < WORK; i++)
+        payloads[i] = payload;
+    CHECK_OK(truce_queue_add_many(crowd.queue, payloads, WORK, NULL, NULL, &error), error);
+    for (int i = 0; i < CROWD; i++)
+        REQUIRE(!pthread_create(&threads[i], NULL, claim_all, &crowd));
+    for (int i = 0; i < CROWD; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_INT(atomic_load(&crowd.claimed), ==, WORK);
+    CHECK_INT(count_json(store, "truce_queue", "{'state': 'running', 'epoch': 1}"), ==, WORK);
+    bson_destroy(payload);
+    truce_queue_free(crowd.queue);
+}
+
+TEST(a_crowd_that_one_claim_cannot_serve_is_served_by_the_next)
+{
+    static const struct setting file = {.name = "file", .uri = "file:"};
+    truce_store *store;
+
+    if (server_under_test()) {
+        test_skip("no crowd forms there");
+        return;
+    }
+    store = open_setting(&file);
+    large_crowd(store, &file);
+    truce_store_close(store);
+}
+
 /* ---- several queues ---- */
 
 static void several(truce_store *store, const struct setting *setting)

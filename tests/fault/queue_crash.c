@@ -204,10 +204,8 @@ static bool suffer(truce_mechanism mechanism, enum shape shape, enum trouble fir
 
 static void suffer_everywhere(truce_mechanism mechanism, enum shape shape)
 {
-    uint64_t at, stride = (uint64_t)test_scale("TRUCE_QUEUE_CRASH_STEP", server_under_test()
-                                                                             ? (shape ? 199 : 61)
-                                                                         : shape ? 3
-                                                                                 : 1);
+    int step = server_under_test() ? (shape ? 199 : 61) : shape == LANE ? 3 : 1;
+    uint64_t at, stride = (uint64_t)test_scale("TRUCE_QUEUE_CRASH_STEP", step);
 
     for (at = 1; suffer(mechanism, shape, DIE_BEFORE, at, NONE, 0) && !test_failures() && at < 600;
          at += stride) {
