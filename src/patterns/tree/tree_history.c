@@ -109,32 +109,41 @@ static truce_status export_tags(struct exporting *exporting, bson_error_t *error
 }
 
 /* `from` - 1, where it is kept, is what the first changes are told against. */
+static truce_status find_first(const struct exporting *exporting, int64_t *first,
+                               bson_error_t *error)
+{
+    const char *name = exporting->tree->name;
+    struct tree_master master;
+    truce_status status = truce__tree_master(exporting->tree, &master, error);
+
+    *first = truce__tree_kept(&master);
+    if (!status && *first > master.current)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version yet", name);
+    if (!status && exporting->from > master.current)
+        status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64, name,
+                             exporting->from);
+    if (!status && exporting->from && exporting->from < *first)
+        status = truce__fail(TRUCE_EXPIRED, error,
+                             "version %" PRId64
+                             " of tree \"%s\" is collected; kept are those from %" PRId64 " on",
+                             exporting->from, name, *first);
+    if (exporting->from > *first)
+        *first = exporting->from - 1;
+    truce__tree_master_release(&master);
+    return status;
+}
+
 static truce_status open_first(struct exporting *exporting, bson_error_t *error)
 {
     truce_tree_at at = {.hold = true};
-    struct tree_master master;
     truce_status status;
 
     do {
-        status = truce__tree_master(exporting->tree, &master, error);
-        at.version = truce__tree_kept(&master);
-        if (!status && at.version > master.current)
-            status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version yet",
-                                 exporting->tree->name);
-        if (!status && exporting->from > master.current)
-            status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
-                                 exporting->tree->name, exporting->from);
-        if (!status && exporting->from > at.version)
-            at.version = exporting->from - 1;
-        else if (!status && exporting->from && exporting->from < at.version)
-            return truce__fail(TRUCE_EXPIRED, error,
-                               "version %" PRId64
-                               " of tree \"%s\" is collected; kept are those from %" PRId64 " on",
-                               exporting->from, exporting->tree->name, at.version);
-        truce__tree_master_release(&master);
-        if (!status)
-            status = truce_tree_open(exporting->tree, &at, &exporting->snapshot, error);
-    } while (status == TRUCE_EXPIRED);
+        status = find_first(exporting, &at.version, error);
+        if (status)
+            return status;
+        status = truce_tree_open(exporting->tree, &at, &exporting->snapshot, error);
+    } while (status == TRUCE_EXPIRED); /* collected since */
     if (!status && !exporting->from)
         exporting->from = exporting->snapshot->version;
     return status;
