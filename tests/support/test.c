@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/random.h"
@@ -237,11 +238,24 @@ static void tell_running(int number)
     _exit(1);
 }
 
+static double processor_s(void)
+{
+    struct rusage own, children;
+
+    getrusage(RUSAGE_SELF, &own);
+    getrusage(RUSAGE_CHILDREN, &children);
+    return (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec + children.ru_utime.tv_sec +
+                    children.ru_stime.tv_sec) +
+           1e-6 * (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec + children.ru_utime.tv_usec +
+                           children.ru_stime.tv_usec);
+}
+
 int main(int argc, char **argv)
 {
     const char *slash = strrchr(argv[0], '/');
     int passed = 0, failed = 0, left_out = 0;
     char reason[1024];
+    double began_s;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGTERM, tell_running);
@@ -255,12 +269,15 @@ int main(int argc, char **argv)
         if (!wanted(tests[i].name, argc - 1, argv + 1))
             continue;
         running = tests[i].name;
+        began_s = processor_s();
         atomic_store(&failures, 0);
         atomic_store(&skipped, false);
         if (excused(tests[i].name, reason, sizeof reason))
             test_skip("%s", reason);
         else
             tests[i].function();
+        if (processor_s() - began_s >= 1)
+            printf("%s: %.1f s of processor\n", tests[i].name, processor_s() - began_s);
         if (atomic_load(&failures)) {
             fprintf(stderr, "FAILED: %s (%s)\n", tests[i].name, tests[i].file);
             failed++;
