@@ -3,7 +3,8 @@
  *
  *     {account: "assets:bank", date: "$Booked", dateFormat: "%d.%m.%Y", amount: "$Amount", decimal: ",",
  *      currency: "EUR", id: "$Reference", description: "$Text", skip: {Status: "pending"},
- *      other: [{if: {Text: {$regex: "RENT"}}, account: "expenses:rent"}], otherwise: "expenses:unknown"}
+ *      other: [{if: {Text: {$regex: "RENT"}}, account: "expenses:rent"}], otherwise: "expenses:unknown",
+ *      separator: ";"}
  *
  * "$Name" is the cell of that column; `if` and `skip` are filters on the line, whose cells are texts. `amount` goes to
  * `account`, from the first of `other` that fits. Without `id` it is made of the line's content.
@@ -42,9 +43,16 @@ static truce_status refuse(bson_error_t *error, const char *why)
     return truce__fail(TRUCE_INVALID, error, "%s", why);
 }
 
-static size_t record_size(const char *text, size_t left)
+static char separator_of(const struct book_source *source)
 {
-    struct csv_scan scan = {0};
+    const char *text = source->rules ? truce__field_text(source->rules, "separator") : "";
+
+    return *text ? *text : ',';
+}
+
+static size_t record_size(const struct records *records, const char *text, size_t left)
+{
+    struct csv_scan scan = {.separator = separator_of(records->source)};
 
     return cli_csv_end(text, left, &scan) ? scan.looked : left;
 }
@@ -58,16 +66,68 @@ static int64_t lines_in(const char *text, size_t size)
     return lines;
 }
 
+static truce_status check_column(const struct records *records, const char *rule, const char *name,
+                                 bson_error_t *error)
+{
+    return cli_csv_has(records->csv, name)
+               ? TRUCE_OK
+               : truce__fail(TRUCE_INVALID, error,
+                             "rules: `%s` is about \"%.60s\", and the header has no such column",
+                             rule, name);
+}
+
+static truce_status check_filter(const struct records *records, const char *rule,
+                                 const bson_iter_t *filter, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t field;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(filter) || !bson_iter_recurse(filter, &field))
+        return TRUCE_OK;
+    while (!status && bson_iter_next(&field)) {
+        if (*bson_iter_key(&field) != '$')
+            status = check_column(records, rule, bson_iter_key(&field), error);
+    }
+    return status;
+}
+
+/* What a rule takes of a column that is not there would be nothing, in every line. */
+static truce_status check_columns(const struct records *records, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t iter, list, rule;
+
+    if (!records->source->rules || !bson_iter_init(&iter, records->source->rules))
+        return TRUCE_OK;
+    while (!status && bson_iter_next(&iter)) {
+        const char *name = bson_iter_key(&iter),
+                   *text = BSON_ITER_HOLDS_UTF8(&iter) ? bson_iter_utf8(&iter, NULL) : "";
+
+        if (*text == '$')
+            status = check_column(records, name, text + 1, error);
+        else if (!strcmp(name, "skip"))
+            status = check_filter(records, name, &iter, error);
+        else if (!strcmp(name, "other") && bson_iter_recurse(&iter, &list)) {
+            while (!status && bson_iter_next(&list)) {
+                if (bson_iter_recurse(&list, &rule) && bson_iter_find(&rule, "if"))
+                    status = check_filter(records, "other", &rule, error);
+            }
+        }
+    }
+    return status;
+}
+
 static truce_status read_rows(struct records *records, const char *types, row_function *function,
                               bson_error_t *error)
 {
     const char *at = records->source->text;
-    size_t left = strlen(at), size = record_size(at, left);
-    truce_status status = TRUCE_OK;
+    size_t left = strlen(at), size = record_size(records, at, left);
+    truce_status status;
 
-    records->csv = cli_csv_new(at, size, types, error);
+    records->csv = cli_csv_new(at, size, separator_of(records->source), types, error);
     if (!records->csv)
         return TRUCE_INVALID;
+    status = check_columns(records, error);
     for (records->line = 1; !status;) {
         const char *wrong;
         bson_t row;
@@ -75,7 +135,7 @@ static truce_status read_rows(struct records *records, const char *types, row_fu
         records->line += lines_in(at, size);
         at += size;
         left -= size;
-        size = record_size(at, left);
+        size = record_size(records, at, left);
         if (!left)
             break;
         records->source->line = records->line;
@@ -179,12 +239,18 @@ static truce_status read_own(struct records *records, bson_error_t *error)
 
 /* ---- by rules ------------------------------------------------------------------------------- */
 
-/* The cell that it names, or itself; "": there is none. */
+/* The cell that it names, or itself; "": there is none. A name with dots is a path. */
 static const char *cell_of(const struct records *records, const bson_t *row, const char *rule)
 {
     const char *text = truce__field_text(records->source->rules, rule);
+    bson_iter_t iter, cell;
 
-    return *text == '$' ? truce__field_text(row, text + 1) : text;
+    if (*text != '$')
+        return text;
+    return bson_iter_init(&iter, row) && bson_iter_find_descendant(&iter, text + 1, &cell) &&
+                   BSON_ITER_HOLDS_UTF8(&cell)
+               ? bson_iter_utf8(&cell, NULL)
+               : "";
 }
 
 static truce_status read_day(const struct records *records, const bson_t *row, bson_t *record,
@@ -205,29 +271,53 @@ static truce_status read_day(const struct records *records, const bson_t *row, b
     return TRUCE_OK;
 }
 
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Whether what separates thousands has three digits behind it, up to the next one, the point or the end: else "1.50", where
+ * the point is a comma, would be 150. */
+static bool is_group(const char *at, char point)
+{
+    return is_digit(at[1]) && is_digit(at[2]) && is_digit(at[3]) && !is_digit(at[4]) &&
+           (!at[4] || at[4] == at[0] || at[4] == point || at[4] == ' ');
+}
+
+static truce_status refuse_amount(const char *text, char point, bson_error_t *error)
+{
+    return truce__fail(TRUCE_INVALID, error, "\"%.40s\" is no amount with \"%c\" in it", text,
+                       point);
+}
+
 /* With "." before its last digits, and nothing between the others; `sign` -1: its opposite. */
 static truce_status read_amount(const struct records *records, const bson_t *row, int sign,
                                 char amount[TRUCE_LEDGER_AMOUNT], bson_error_t *error)
 {
-    const char *text = cell_of(records, row, "amount"),
+    const char *text = cell_of(records, row, "amount"), *at = text + strspn(text, " "), *end,
                *decimal = truce__field_text(records->source->rules, "decimal");
-    char point = *decimal ? *decimal : '.';
+    char point = *decimal ? *decimal : '.', group = point == '.' ? ',' : '.';
     size_t length = 0;
-    bool minus = false, digits = false;
+    bool minus = *at == '-', pointed = false, grouped = false;
 
-    for (const char *at = text; *at; at++) {
-        if ((*at == '-' || *at == '+') && !digits)
-            minus = *at == '-';
-        else if (*at >= '0' && *at <= '9' && length < TRUCE_LEDGER_AMOUNT - 3)
-            amount[1 + length++] = *at;
-        else if (*at == point)
-            amount[1 + length++] = '.';
-        else if (!(*at == ' ' || *at == '\'' || *at == (point == '.' ? ',' : '.')))
-            return truce__fail(TRUCE_INVALID, error, "\"%.40s\" is no amount with \"%c\" in it",
-                               text, point);
-        digits = length > 0;
+    at += *at == '-' || *at == '+';
+    at += strspn(at, " ");
+    for (end = text + strlen(text); end > at && end[-1] == ' ';)
+        end--;
+    if (at == end)
+        return truce__fail(TRUCE_INVALID, error, "the amount is missing");
+    for (; at < end; at++) {
+        bool separates = *at == group || *at == '\'' || *at == ' ';
+
         if (length >= TRUCE_LEDGER_AMOUNT - 3)
             return truce__fail(TRUCE_INVALID, error, "\"%.60s\" is too long an amount", text);
+        if (separates ? pointed || !length || (!grouped && length > 3) || !is_group(at, point)
+                      : !is_digit(*at) && (*at != point || pointed))
+            return refuse_amount(text, point, error);
+        pointed = pointed || *at == point;
+        grouped = grouped || separates;
+        if (!separates)
+            amount[1 + length++] = *at == point ? '.' : *at;
     }
     amount[0] = minus == (sign > 0) ? '-' : '+';
     amount[1 + length] = '\0';
@@ -349,8 +439,9 @@ static truce_status compile_other(struct records *records, const bson_iter_t *ru
 
 static truce_status read_rules(struct records *records, bson_error_t *error)
 {
-    static const char *const texts[] = {"account",  "date", "dateFormat",  "amount",   "decimal",
-                                        "currency", "id",   "description", "otherwise"};
+    static const char *const texts[] = {"account",   "date",     "dateFormat", "amount",
+                                        "decimal",   "currency", "id",         "description",
+                                        "otherwise", "separator"};
     static const char *const needed[] = {"account", "date", "amount"};
     truce_status status = TRUCE_OK;
     bson_iter_t iter, list;
@@ -359,6 +450,10 @@ static truce_status read_rules(struct records *records, bson_error_t *error)
         if (!*truce__field_text(records->source->rules, needed[i]))
             return truce__fail(TRUCE_INVALID, error, "rules: `%s` is missing", needed[i]);
     }
+    if (bson_iter_init_find(&iter, records->source->rules, "separator") &&
+        (!BSON_ITER_HOLDS_UTF8(&iter) || strlen(bson_iter_utf8(&iter, NULL)) != 1 ||
+         strchr("\"\r\n", *bson_iter_utf8(&iter, NULL))))
+        return refuse(error, "rules: `separator` is one character: ';'");
     (void)!bson_iter_init(&iter, records->source->rules);
     while (!status && bson_iter_next(&iter)) {
         const char *name = bson_iter_key(&iter);

@@ -25,8 +25,9 @@ struct posting {
 struct journal {
     struct book_source *source;
     int64_t line;
-    bool block; /* between "comment" and "end comment" */
-    bool below; /* indented lines belong to a directive */
+    bool block;     /* between "comment" and "end comment" */
+    bool below;     /* indented lines belong to a directive */
+    char *currency; /* of amounts without one, by "D 1000.00 EUR"; NULL: the account's */
     /* the transaction that is read */
     int64_t begun; /* its line; 0: none */
     char date[DATE_ROOM];
@@ -315,6 +316,8 @@ static truce_status read_posting(struct journal *journal, const char *text, bson
     if (*text && *text != ';')
         status = book_read_amount(journal->source->form, text, &posting->amount, &posting->currency,
                                   &text, error);
+    if (posting->amount && !posting->currency && journal->currency)
+        posting->currency = bson_strdup(journal->currency);
     return status ? status : read_type(posting, text, error);
 }
 
@@ -348,7 +351,8 @@ static bool is_metadata(const char *text)
 {
     size_t size = strcspn(text, ": \t");
 
-    return islower((unsigned char)*text) && text[size] == ':';
+    return islower((unsigned char)*text) && text[size] == ':' &&
+           strchr(" \t\"", text[size + 1]); /* or nothing at all */
 }
 
 static truce_status read_indented(struct journal *journal, const char *text, bson_error_t *error)
@@ -388,10 +392,24 @@ static truce_status read_commodity(struct journal *journal, const char *text, bs
     return status;
 }
 
+/* "D 1000.00 EUR": that is what amounts are in that name no currency. */
+static truce_status read_default(struct journal *journal, const char *text, bson_error_t *error)
+{
+    char *amount = NULL;
+    truce_status status;
+
+    bson_free(journal->currency);
+    journal->currency = NULL;
+    status =
+        book_read_amount(journal->source->form, text, &amount, &journal->currency, &text, error);
+    bson_free(amount);
+    return status;
+}
+
 static truce_status read_directive(struct journal *journal, const char *text, bson_error_t *error)
 {
-    static const char *const ignored[] = {"P",      "D",      "tag",     "payee",  "note",
-                                          "option", "plugin", "pushtag", "poptag", NULL};
+    static const char *const ignored[] = {"P",      "tag",     "payee",  "note", "option",
+                                          "plugin", "pushtag", "poptag", NULL};
     const char *rest;
 
     journal->below = true;
@@ -399,6 +417,8 @@ static truce_status read_directive(struct journal *journal, const char *text, bs
         return TRUCE_OK;
     if (word(text, "commodity", &rest))
         return read_commodity(journal, rest, error);
+    if (word(text, "D", &rest))
+        return read_default(journal, rest, error);
     if (word(text, "comment", &rest)) {
         journal->block = true;
         return TRUCE_OK;
@@ -506,6 +526,7 @@ truce_status book_read_journal(struct book_source *source, bson_error_t *error)
     forget(&journal);
     bson_free(journal.postings);
     bson_free(journal.named);
+    bson_free(journal.currency);
     bson_destroy(&journal.ours);
     bson_destroy(&journal.names);
     truce__buffer_release(&journal.content);

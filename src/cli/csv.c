@@ -25,6 +25,7 @@ struct cell {
 };
 
 struct csv {
+    char separator;
     char **names;
     enum type *types;
     int count;
@@ -41,6 +42,8 @@ struct csv {
 
 bool cli_csv_end(const char *text, size_t size, struct csv_scan *scan)
 {
+    char separator = scan->separator ? scan->separator : ',';
+
     while (scan->looked < size) {
         char c = text[scan->looked++];
         bool doubled = scan->closed && c == '"';
@@ -53,7 +56,7 @@ bool cli_csv_end(const char *text, size_t size, struct csv_scan *scan)
         if (c == '\n')
             return true;
         scan->quoted = doubled || (c == '"' && !scan->inside);
-        scan->inside = c != ',';
+        scan->inside = c != separator;
         scan->closed = false;
     }
     return false;
@@ -85,7 +88,7 @@ static const char *read_quoted(struct csv *csv, const char **at, const char *end
             break;
         truce__buffer_append_byte(&csv->cells, '"');
     }
-    if (from < end && *from != ',')
+    if (from < end && *from != csv->separator)
         return wrong(csv, "a cell goes on behind its quotes");
     *at = from;
     return NULL;
@@ -93,7 +96,7 @@ static const char *read_quoted(struct csv *csv, const char **at, const char *end
 
 static const char *read_bare(struct csv *csv, const char **at, const char *end)
 {
-    const char *comma = memchr(*at, ',', (size_t)(end - *at)), *stop = comma ? comma : end;
+    const char *next = memchr(*at, csv->separator, (size_t)(end - *at)), *stop = next ? next : end;
 
     if (memchr(*at, '"', (size_t)(stop - *at)))
         return wrong(csv, "a quote stands inside of a cell: put the cell in quotes, and double it");
@@ -242,11 +245,13 @@ static truce_status read_types(struct csv *csv, const char *types, bson_error_t 
     return status;
 }
 
-struct csv *cli_csv_new(const char *text, size_t size, const char *types, bson_error_t *error)
+struct csv *cli_csv_new(const char *text, size_t size, char separator, const char *types,
+                        bson_error_t *error)
 {
     struct csv *csv = bson_malloc0(sizeof *csv);
     truce_status status;
 
+    csv->separator = separator;
     bson_init(&csv->document);
     truce__buffer_reserve(&csv->cells, size + 1);
     status = read_header(csv, text, size, error);
@@ -256,6 +261,15 @@ struct csv *cli_csv_new(const char *text, size_t size, const char *types, bson_e
         return csv;
     cli_csv_free(csv);
     return NULL;
+}
+
+bool cli_csv_has(const struct csv *csv, const char *name)
+{
+    for (int i = 0; i < csv->count; i++) {
+        if (!strcmp(csv->names[i], name))
+            return true;
+    }
+    return false;
 }
 
 static void free_nodes(struct node *node)

@@ -19,10 +19,13 @@
 /* What a record is read by. */
 struct csv;
 
-/* The record at text[0..size) is the header. `types` "born=date,zip=string", "*=string" for all, or NULL. NULL: `error` says what
- * is wrong with them. */
-struct csv *cli_csv_new(const char *text, size_t size, const char *types, bson_error_t *error);
+/* The record at text[0..size) is the header. `separator` between cells is ',' or what others write. `types` "born=date,zip=string",
+ * "*=string" for all, or NULL. NULL: `error` says what is wrong with them. */
+struct csv *cli_csv_new(const char *text, size_t size, char separator, const char *types,
+                        bson_error_t *error);
 void cli_csv_free(struct csv *csv);
+/* Whether the header has a column of that name. */
+bool cli_csv_has(const struct csv *csv, const char *name);
 
 /* The document of a record, borrowed until the next call; empty if there is none. NULL, or what is wrong,
  * borrowed as well. */
@@ -33,6 +36,7 @@ const char *cli_csv_document(struct csv *csv, const char *text, size_t size, bso
 struct csv_scan {
     size_t looked;
     bool quoted, closed, inside; /* in quotes; right behind them; in a cell that has begun */
+    char separator;              /* 0: a comma */
 };
 bool cli_csv_end(const char *text, size_t size, struct csv_scan *scan);
 

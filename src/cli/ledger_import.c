@@ -315,7 +315,8 @@ static int import_text(struct importing *importing, const char *path)
 
     if (status)
         return cli_error(importing->cli, NULL, status == TRUCE_IO ? TRUCE_INVALID : status, &error);
-    importing->source.text = text;
+    /* programs of Windows begin a file with a mark */
+    importing->source.text = strncmp(text, "\xef\xbb\xbf", 3) ? text : text + 3;
     code = cli_store_open(importing->cli, CLI_STORE_CHANGE, &importing->cli->store);
     if (!code) {
         importing->ledger = cli_ledger_new(importing->cli);
@@ -371,7 +372,7 @@ const struct cli_command cli_ledger_import = {
         "\n"
         "--rules FILE says how the lines of another CSV are read:\n"
         "  {account: 'assets:bank', date: '$Booked', dateFormat: '%d.%m.%Y', amount: '$Amount',\n"
-        "   decimal: ',', currency: 'EUR', id: '$Reference', description: '$Text',\n"
+        "   decimal: ',', separator: ';', currency: 'EUR', id: '$Reference', description: '$Text',\n"
         "   skip: {Status: 'pending'}, otherwise: 'expenses:unknown',\n"
         "   other: [{if: {Text: {$regex: 'RENT'}}, account: 'expenses:rent'}]}",
     .example =

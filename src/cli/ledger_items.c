@@ -5,6 +5,45 @@
 #include "bson/date.h"
 #include "cli/ledger_import.h"
 
+/* ---- fields --------------------------------------------------------------------------------- */
+
+struct field {
+    const char *name;
+    bson_type_t type; /* EOD: any */
+};
+
+/* One that is not known may be a known one with a slip of the pen. */
+static truce_status check_fields(const bson_t *record, const struct field *fields, const char *what,
+                                 bson_error_t *error)
+{
+    bson_iter_t iter;
+
+    (void)!bson_iter_init(&iter, record);
+    while (bson_iter_next(&iter)) {
+        const struct field *field = fields;
+
+        while (field->name && strcmp(field->name, bson_iter_key(&iter)) != 0)
+            field++;
+        if (!field->name)
+            return truce__fail(TRUCE_INVALID, error, "%s has no field `%.60s`", what,
+                               bson_iter_key(&iter));
+        if (field->type != BSON_TYPE_EOD && field->type != bson_iter_type(&iter))
+            return truce__fail(TRUCE_INVALID, error, "`%s` is %s", field->name,
+                               field->type == BSON_TYPE_BOOL    ? "true or false"
+                               : field->type == BSON_TYPE_ARRAY ? "an array"
+                               : field->type == BSON_TYPE_UTF8  ? "a text"
+                                                                : "a document");
+    }
+    return TRUCE_OK;
+}
+
+static bool is_true(const bson_t *record, const char *name)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, record, name) && bson_iter_as_bool(&iter);
+}
+
 /* ---- names ---------------------------------------------------------------------------------- */
 
 truce_status import_currency(struct importing *importing, const char *code,
@@ -62,13 +101,17 @@ static truce_status read_limit(const bson_t *record, const char *name, int digit
 truce_status import_rules(struct importing *importing, const bson_t *record,
                           truce_ledger_account *account, bson_error_t *error)
 {
+    static const struct field fields[] = {
+        {"open", BSON_TYPE_UTF8},       {"rules", BSON_TYPE_UTF8},  {"currency", BSON_TYPE_UTF8},
+        {"min", BSON_TYPE_UTF8},        {"max", BSON_TYPE_UTF8},    {"debitOnly", BSON_TYPE_BOOL},
+        {"creditOnly", BSON_TYPE_BOOL}, {"closed", BSON_TYPE_BOOL}, {NULL, BSON_TYPE_EOD}};
     bool opens = bson_has_field(record, "open");
     const char *name = truce__field_text(record, opens ? "open" : "rules"),
                *code = truce__field_text(record, "currency");
     struct import_name *known, *currency;
-    truce_status status = TRUCE_OK;
+    truce_status status = check_fields(record, fields, "an account", error);
 
-    if (!opens)
+    if (!status && !opens)
         status = import_account(importing, name, &known, error);
     if (!status && !*code && !opens && known->currency)
         code = known->currency;
@@ -78,9 +121,9 @@ truce_status import_rules(struct importing *importing, const bson_t *record,
         return status;
     *account = (truce_ledger_account){.account = name,
                                       .currency = currency->name,
-                                      .debit_only = bson_has_field(record, "debitOnly"),
-                                      .credit_only = bson_has_field(record, "creditOnly"),
-                                      .closed = bson_has_field(record, "closed")};
+                                      .debit_only = is_true(record, "debitOnly"),
+                                      .credit_only = is_true(record, "creditOnly"),
+                                      .closed = is_true(record, "closed")};
     if (opens) {
         known = import_add(&importing->accounts, name);
         if (!known->currency)
@@ -145,7 +188,11 @@ static truce_status read_entry(struct importing *importing, const bson_t *entry,
         made->type = truce__field_text(entry, "type");
     if ((*of)->opens && digits_of(amount) > (*of)->digits)
         (*of)->digits = digits_of(amount) > 18 ? 18 : digits_of(amount);
-    return truce_ledger_read(amount, (*of)->digits, &made->value, error);
+    status = truce_ledger_read(amount, (*of)->digits, &made->value, error);
+    if (!status && !made->value)
+        status =
+            truce__fail(TRUCE_INVALID, error, "an amount of 0 (account %.200s)", made->account);
+    return status;
 }
 
 struct sum {
@@ -221,14 +268,19 @@ static truce_status leave(struct importing *importing, struct import_item *item,
         account->currency = bson_strdup(sums[0].currency->name);
     if (!status)
         status = balance(sums, count, left, currency, error);
-    if (!status && !left->value)
-        item->transaction.count--; /* nothing is left */
+    if (!status && !left->value && --item->transaction.count == 0) /* nothing is left */
+        status = truce__fail(TRUCE_INVALID, error, "a transaction without an amount");
     return status;
 }
 
 static truce_status take_entries(struct importing *importing, struct import_item *item,
                                  bson_iter_t *entries, struct sum *sums, bson_error_t *error)
 {
+    static const struct field fields[] = {{"account", BSON_TYPE_UTF8},
+                                          {"amount", BSON_TYPE_EOD},
+                                          {"currency", BSON_TYPE_UTF8},
+                                          {"type", BSON_TYPE_UTF8},
+                                          {NULL, BSON_TYPE_EOD}};
     truce_ledger_transaction *transaction = &item->transaction;
     bson_t entry, without = BSON_INITIALIZER;
     truce_status status = TRUCE_OK;
@@ -244,6 +296,9 @@ static truce_status take_entries(struct importing *importing, struct import_item
             return truce__fail(TRUCE_INVALID, error, "an entry is {account, amount, currency}");
         bson_iter_document(entries, &length, &data);
         bson_init_static(&entry, data, length);
+        status = check_fields(&entry, fields, "an entry", error);
+        if (status)
+            return status;
         if (!bson_has_field(&entry, "amount")) {
             if (elided)
                 return truce__fail(TRUCE_INVALID, error, "two entries without an amount");
@@ -340,6 +395,10 @@ static void point_at(struct import_item *item)
 truce_status import_item(struct importing *importing, int64_t line, const bson_t *record,
                          struct import_item *item, bson_error_t *error)
 {
+    static const struct field fields[] = {
+        {"id", BSON_TYPE_EOD},        {"kind", BSON_TYPE_UTF8},     {"of", BSON_TYPE_EOD},
+        {"part", BSON_TYPE_BOOL},     {"date", BSON_TYPE_UTF8},     {"expires", BSON_TYPE_UTF8},
+        {"entries", BSON_TYPE_ARRAY}, {"meta", BSON_TYPE_DOCUMENT}, {NULL, BSON_TYPE_EOD}};
     truce_ledger_transaction *transaction = &item->transaction;
     truce_status status;
 
@@ -349,14 +408,16 @@ truce_status import_item(struct importing *importing, int64_t line, const bson_t
     if (!transaction->id)
         return truce__fail(TRUCE_INVALID, error,
                            "it has no `id`, and is neither {currency} nor {open} nor {rules}");
-    status = read_kind(record, &transaction->kind, error);
+    status = check_fields(record, fields, "a transaction", error);
+    if (!status)
+        status = read_kind(record, &transaction->kind, error);
     if (!status)
         status = read_date(record, "date", &transaction->effective_ms, error);
     if (!status)
         status = read_date(record, "expires", &transaction->expires_ms, error);
     if (!status && transaction->kind == TRUCE_LEDGER_VOID)
         return TRUCE_OK;
-    if (!status && (!transaction->of || bson_has_field(record, "part")))
+    if (!status && (!transaction->of || is_true(record, "part")))
         status = read_entries(importing, item, error);
     return status;
 }

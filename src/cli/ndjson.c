@@ -492,7 +492,7 @@ truce_status cli_ndjson_csv(struct ndjson *input, const char *types, bson_error_
                            input->path);
     if (line.wrong)
         return truce__fail(TRUCE_INVALID, error, "%s: the header: %s", input->path, line.wrong);
-    input->csv = cli_csv_new(line.text, line.size, types, &why);
+    input->csv = cli_csv_new(line.text, line.size, ',', types, &why);
     if (!input->csv)
         return truce__fail(TRUCE_INVALID, error, "%s: %s", input->path, why.message);
     input->number = 0;

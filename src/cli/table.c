@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "bson/date.h"
+
 struct cell {
     char *text; /* NULL: the document has no such field */
     int width;
@@ -46,15 +48,21 @@ static int width_of(const char *text)
     return width;
 }
 
-/* A text as it is (its control characters escaped), anything else as JSON; cut if it is too long. */
+/* A text (its control characters escaped) and a date as they are, anything else as JSON; cut if it is too long. */
 static void fill(struct cell *cell, const bson_iter_t *value, enum json_form form)
 {
     struct buffer text = {0};
+    char date[DATE_TEXT_MAX];
     const char *from;
     size_t size;
     int width = 0;
 
-    truce__json_write_value(&text, value, form);
+    if (BSON_ITER_HOLDS_DATE_TIME(value)) {
+        truce__date_show(bson_iter_date_time(value), date);
+        truce__buffer_append(&text, date, strlen(date));
+    } else {
+        truce__json_write_value(&text, value, form);
+    }
     from = (const char *)text.bytes;
     size = text.size;
     if (BSON_ITER_HOLDS_UTF8(value)) {

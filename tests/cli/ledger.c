@@ -140,6 +140,9 @@ TEST(transactions_are_searched_by_their_metadata)
                              "{'shop.town': 'Bonn'}", NULL)
                      ->out,
                  "[\"bank -1.00 EUR\", \"people:ada 1.00 EUR\"]"));
+    CHECK(strstr(
+        command_run(TRUCE_CLI, store, NULL, "ledger", "search", "book", "{order: 18}", NULL)->out,
+        " 2024-01-31T00:00:00.000Z"));
     ANSWERS(0, "", NULL, "search", "book", "{order: 19}");
     ANSWERS(0, "", NULL, "search", "book", "--before", "2020-01-01", "--account", "bank");
     ANSWERS(2, "", "is searched by its fields", "search", "book", "{$or: []}");

@@ -319,7 +319,16 @@ static const struct {
     {"beancount", "2024-01-31 * \"x\n  a  5 EUR\n", "line 1: a text (\") that does not end"},
     {"beancount", "2024-01-31 balance a 5 EUR\n", "line 1: \"balance a 5 EUR\" is not understood"},
     {"beancount", "2024-01-31 * \"x\"\n  a  5 EUR {2 USD}\n  b\n", "line 2: a cost"},
+    {"hledger", "2024-01-31 x\n  a\n", "line 1: a transaction without an amount"},
+    {"hledger", "2024-01-31 x\n  a  0 EUR\n  b\n", "line 1: an amount of 0 (account a)"},
+    {"hledger", "D 1.00 USD\n2024-01-31 x\n  a  5\n  b\n", "line 2: account a is in EUR, and not"},
+    {"beancount", "2024-01-31 * \"x\"\n  a:x  5 EUR\n  b  1 EUR\n  a\n", "there is no account a:x"},
     {"ndjson", "{\"id\": 1}\n", "line 1: a transaction without entries"},
+    {"ndjson", "{\"id\": 1, \"effective\": \"2024-01-31\"}\n", "has no field `effective`"},
+    {"ndjson", "{\"id\": 1, \"meta\": 7}\n", "line 1: `meta` is a document"},
+    {"ndjson", "{\"open\": \"x\", \"currency\": \"EUR\", \"min\": 5}\n", "`min` is a text"},
+    {"ndjson", "{\"id\": 1, \"entries\": [{\"account\": \"a\", \"value\": \"5\"}]}\n",
+     "an entry has no field `value`"},
     {"ndjson", "\n{\"id\": 1, \"kind\": \"gift\"}\n", "line 2: \"gift\" is no kind"},
     {"ndjson", "{\"currency\": \"EUR\", \"digits\": 3}\n", "line 1: currency EUR has 2 digits"},
     {"ndjson", "{\"a\": 1}\n", "line 1: it has no `id`"},
@@ -517,6 +526,93 @@ TEST(journals_and_bank_files_of_others_are_read)
     CHECK_INT(book_count(store, "{'_id': 'r2', 'effective': {'$date': '2024-02-01T00:00:00Z'}}"),
               ==, 1);
     BOOK_CHECK(ledger);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}
+
+static const struct {
+    const char *text, *why; /* NULL: one is posted */
+    int64_t balance;        /* of the bank then */
+} bank_files[] = {
+    {"Day;Sum;No. 1\n31.01.2024;-1.234,50;a\n", NULL, -123450},
+    {"\xef\xbb\xbf"
+     "Day;Sum;No. 1\n31.01.2024;+ 1.234.567,8;\"b;\nb\"\n",
+     NULL, 123333330},
+    {"Day;Sum;No. 1\n31.01.2024; -1 234 567,8 ;c\n", NULL, -123450},
+    {"Day;Sum;No. 1\n31.01.2024;1'234,50;d\n", NULL, 0},
+    {"Day;Sum;No. 1\n31.01.2024;1.50;e\n", "line 2: \"1.50\" is no amount with \",\""},
+    {"Day;Sum;No. 1\n31.01.2024;1234.567;e\n", "line 2: \"1234.567\" is no amount"},
+    {"Day;Sum;No. 1\n31.01.2024;1.2345;e\n", "line 2: \"1.2345\" is no amount"},
+    {"Day;Sum;No. 1\n31.01.2024;1.234.56;e\n", "line 2: \"1.234.56\" is no amount"},
+    {"Day;Sum;No. 1\n31.01.2024;1,234.567;e\n", "line 2: \"1,234.567\" is no amount"},
+    {"Day;Sum;No. 1\n31.01.2024;--5;e\n", "line 2: \"--5\" is no amount"},
+    {"Day;Sum;No. 1\n31.01.2024;1,2,3;e\n", "line 2: \"1,2,3\" is no amount"},
+    {"Day;Sum;No. 1\n31.01.2024; - ;e\n", "line 2: the amount is missing"},
+    {"Day;Sum;No.\n31.01.2024;1;e\n", "line 1: "},
+    {"Day;Sum;Nr\n31.01.2024;1;e\n", "`id` is about \"No. 1\", and the header has no such column"},
+    {"Day,Sum,No. 1\n31.01.2024,1,e\n", "and the header has no such column"},
+};
+
+TEST(an_amount_of_a_bank_is_never_another_one)
+{
+    truce_store *store = begin("bank");
+    truce_ledger *ledger = book_ledger(store);
+    char to[400], rules[400];
+    bson_error_t error = {0};
+
+    snprintf(to, sizeof to, "%s", uri);
+    CHECK_OK(book_open(ledger, "bank", INT64_MIN, &error), error);
+    CHECK_OK(book_open(ledger, "other", INT64_MIN, &error), error);
+    write_file("rules", "{account: 'bank', date: '$Day', dateFormat: '%d.%m.%Y', amount: '$Sum', "
+                        "decimal: ',', separator: ';', id: '$No. 1', otherwise: 'other'}");
+    snprintf(rules, sizeof rules, "%s", path);
+    for (size_t i = 0; i < sizeof bank_files / sizeof *bank_files; i++) {
+        const struct command *c;
+
+        write_file("bank.csv", bank_files[i].text);
+        c = command_run(TRUCE_CLI, to, NULL, "ledger", "import", "tx", path, "--rules", rules,
+                        NULL);
+        if (bank_files[i].why
+                ? c->code != 2 || !strstr(c->err, bank_files[i].why)
+                : c->code != 0 || book_balance(ledger, "bank").balance != bank_files[i].balance)
+            test_fail(__FILE__, __LINE__, "case %zu: %d, %s%s", i, c->code, c->err, c->out);
+    }
+    write_file("rules",
+               "{account: 'bank', date: '$Day', amount: '$Sum', otherwise: 'other', other: "
+               "[{if: {Txt: 'x'}, account: 'other'}]}");
+    snprintf(rules, sizeof rules, "%s", path);
+    write_file("bank.csv", "Day,Sum,Text\n2024-01-31,1,x\n");
+    {
+        const struct command *c = command_run(TRUCE_CLI, to, NULL, "ledger", "import", "tx", path,
+                                              "--rules", rules, NULL);
+
+        CHECK_INT(c->code, ==, 2);
+        CHECK(strstr(c->err, "`other` is about \"Txt\""));
+    }
+    BOOK_CHECK(ledger);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}
+
+TEST(an_account_that_is_said_not_to_be_closed_is_open)
+{
+    truce_store *store = begin("flags");
+    truce_ledger *ledger = book_ledger(store);
+    char to[400];
+    bson_error_t error = {0};
+
+    snprintf(to, sizeof to, "%s", uri);
+    CHECK_OK(truce_ledger_currency(ledger, "EUR", 2, &error), error);
+    import_text(
+        to, "a.ndjson",
+        "{\"open\": \"a\", \"currency\": \"EUR\", \"closed\": false, \"debitOnly\": false}\n"
+        "{\"open\": \"b\", \"currency\": \"EUR\", \"creditOnly\": true}\n"
+        "{\"id\": 1, \"entries\": [{\"account\": \"a\", \"amount\": \"-5\"}, {\"account\": "
+        "\"b\", \"amount\": \"5\"}]}\n",
+        NULL, "posted 1, existed 0, refused 0\n");
+    import_text(to, "d.journal", "D 1.00 EUR\n2024-01-31 x\n  a  -1\n  c  1\n", NULL,
+                "posted 1, existed 0, refused 0\n");
+    CHECK_INT(book_balance(ledger, "a").balance, ==, -600);
     truce_ledger_free(ledger);
     truce_store_close(store);
 }
