@@ -23,7 +23,7 @@
  *  3. The connection, the catalog and the scratch memory belong to the leader; the mutex that
  *     hands the lead over orders their use.
  *  4. An operation is DONE only after the commit that holds it is on the disk, and so is what it saw
- *     there, unless it is relaxed.
+ *     there, unless it is relaxed: then it is DONE after the commit, whoever is in the group.
  *
  * A group whose transaction fails (the disk is full, one operation met a damaged page) is rolled
  * back whole, and then each of its operations is reset and runs in a transaction of its own: one that
@@ -359,6 +359,24 @@ static void finish_group(struct write_op *first, struct write_op *own)
     }
 }
 
+/* Those of the group that need not wait for the disk; the group without them. */
+static struct write_op *finish_relaxed(struct write_op *first, struct write_op *own)
+{
+    struct write_op **link = &first;
+
+    while (*link) {
+        struct write_op *op = *link;
+
+        if (op == own || !op->relaxed) {
+            link = &op->next;
+            continue;
+        }
+        *link = op->next;
+        change_state(op, DONE);
+    }
+    return first;
+}
+
 static truce_status give_up(struct writer *writer, struct write_op *op, truce_status status)
 {
     pthread_mutex_lock(&writer->mutex);
@@ -448,6 +466,7 @@ static truce_status lead(struct writer *writer, struct write_op *op)
         note_group(writer, group, began_ns);
     truce__lock_release(writer->lock);
     hand_over(writer);
+    group = finish_relaxed(group, op);
     if (!is_early(group))
         settle(writer, group, promised);
     finish_group(group, op);

@@ -56,7 +56,7 @@ static bool begin_again(struct engine **opened)
 struct call {
     pthread_t thread;
     const char *filter, *update; /* update NULL: a find; empty: a remove */
-    bool early;
+    bool early, relaxed;
     uint32_t deadline_ms;  /* of a write; 0: the usual one */
     struct engine *engine; /* NULL: the one */
     truce_status status;
@@ -97,7 +97,7 @@ static void do_update(struct call *call, const bson_t *filter)
                          .filter = filter,
                          .document = update,
                          .options = {.upsert = call->update[0]}};
-    const truce_bulk_options options = {.deadline_ms = call->deadline_ms};
+    const truce_bulk_options options = {.relaxed = call->relaxed, .deadline_ms = call->deadline_ms};
     truce_write_outcome outcome = {0};
 
     call->status = truce__engine_bulk(call->engine ? call->engine : engine, &write, 1, &options,
@@ -627,6 +627,45 @@ TEST(a_write_ends_at_its_deadline_where_the_lock_is_held_and_names_the_holder)
     }
     go_on(&other);
     CHECK_OK(do_now(&writes[0]), writes[0].error);
+    truce__engine_close(engine);
+}
+
+static void until_queued(int count)
+{
+    for (int seen = 0; seen < count; truce__clock_sleep_ms(1)) {
+        pthread_mutex_lock(&engine->writer.mutex);
+        seen = 0;
+        for (const struct write_op *op = engine->writer.first; op; op = op->next)
+            seen++;
+        pthread_mutex_unlock(&engine->writer.mutex);
+    }
+}
+
+/* Both are one group, for the lock is held until both have come. */
+TEST(a_relaxed_write_waits_for_no_disk_beside_one_that_does)
+{
+    struct call durable = {.filter = "{'_id': 1}", .update = "{'$set': {'n': 2}}"};
+    struct call relaxed = {.filter = "{'_id': 2}", .update = "{'$set': {'n': 2}}", .relaxed = true};
+    int64_t until_ns = truce__clock_monotonic_ns() + INT64_C(20000000000);
+    struct lock other;
+
+    REQUIRE(begin(false));
+    REQUIRE(stop_in_commit(&other));
+    disk_hold_syncs(true);
+    start(&durable);
+    until_queued(1);
+    start(&relaxed);
+    until_queued(2);
+    go_on(&other);
+    while (!atomic_load(&relaxed.done) && truce__clock_monotonic_ns() < until_ns)
+        truce__clock_sleep_ms(1);
+    CHECK(atomic_load(&relaxed.done));
+    CHECK(!atomic_load(&durable.done));
+    disk_hold_syncs(false);
+    end(&durable);
+    end(&relaxed);
+    CHECK_OK(durable.status, durable.error);
+    CHECK_OK(relaxed.status, relaxed.error);
     truce__engine_close(engine);
 }
 
