@@ -1,16 +1,33 @@
 /*
  * A job queue: one job more; a job is claimed and done; a job is claimed, and done in one commit with a change of a document.
- * Who finds no job adds a batch of them, which is a part of the work.
+ * Who finds no job adds a batch of them, which is a part of the work; one caller at a time, and the others find these.
  *
  *     truce        truce_queue_add; truce_queue_claim with truce_job_done, or truce_job_commit
  *     postgresql   INSERT; UPDATE of the first that is ready, by SELECT FOR UPDATE SKIP LOCKED, along a partial index,
  *                  with UPDATE to done; or BEGIN, the document, done, COMMIT, in one round trip. Claims are commits
  *                  of synchronous_commit = off, since a claim may be lost there as here
  */
+#include <pthread.h>
+
 #include "bench/documents.h"
 #include "bench/sql.h"
 
 #define BATCH 1000
+
+/* Of the callers that find no job one adds some, and the others look again: a crowd that filled the queue all at once
+ * would measure itself. */
+static pthread_mutex_t refill = PTHREAD_MUTEX_INITIALIZER;
+static atomic_uint refilled;
+
+static void refill_after(unsigned seen, void (*add)(void *to), void *to)
+{
+    pthread_mutex_lock(&refill);
+    if (atomic_load(&refilled) == seen) {
+        add(to);
+        atomic_fetch_add(&refilled, 1);
+    }
+    pthread_mutex_unlock(&refill);
+}
 
 /* ---- truce ----------------------------------------------------------------------------------- */
 
@@ -36,7 +53,7 @@ static int64_t add_truce(struct bench_call *call)
     return 1;
 }
 
-static void add_batch(truce_queue *queue)
+static void add_batch(void *queue)
 {
     const bson_t *all[BATCH];
     bson_t *document = payload();
@@ -52,11 +69,12 @@ static truce_job *claim(struct bench_call *call)
 {
     truce_job *job = NULL;
     bson_error_t error;
-    truce_status status = truce_queue_claim(call->side->local, &job, &error);
+    unsigned seen = atomic_load(&refilled);
+    truce_status status;
 
-    while (status == TRUCE_NOT_FOUND) {
-        add_batch(call->side->local);
-        status = truce_queue_claim(call->side->local, &job, &error);
+    while ((status = truce_queue_claim(call->side->local, &job, &error)) == TRUCE_NOT_FOUND) {
+        refill_after(seen, add_batch, call->side->local);
+        seen = atomic_load(&refilled);
     }
     BENCH_MUST(status, error);
     return job;
@@ -159,14 +177,20 @@ static int64_t claim_once(struct sql *sql)
     return id;
 }
 
+static void add_batch_sql(void *sql)
+{
+    sql_run(sql, SQL("INSERT INTO jobs(payload) SELECT '{\"to\": \"ada@example.org\","
+                     " \"text\": \"hello, and welcome\"}' FROM generate_series(1, 1000)"));
+}
+
 static int64_t claim_sql(struct sql *sql)
 {
-    int64_t id = claim_once(sql);
+    unsigned seen = atomic_load(&refilled);
+    int64_t id;
 
-    while (!id) {
-        sql_run(sql, SQL("INSERT INTO jobs(payload) SELECT '{\"to\": \"ada@example.org\","
-                         " \"text\": \"hello, and welcome\"}' FROM generate_series(1, 1000)"));
-        id = claim_once(sql);
+    while (!(id = claim_once(sql))) {
+        refill_after(seen, add_batch_sql, sql);
+        seen = atomic_load(&refilled);
     }
     return id;
 }
