@@ -235,6 +235,70 @@ TEST(a_merge_leaves_no_orphan)
     rig_everywhere(merges_a_shape);
 }
 
+static void is_another(truce_store *store, const struct setting *setting)
+{
+    truce_tree *site = rig_tree(store, NULL, 0), *draft = named(store, "draft");
+    bson_t *filter = test_bson("{'_id': 'site'}");
+    int64_t version;
+    bson_error_t error = {0};
+
+    (void)setting;
+    CHECK_OK(rig_publish(site, "a=1", NULL, &error), error);
+    CHECK_OK(branch(site, "draft", &error), error);
+    CHECK_OK(truce_remove(store, "truce_trees", filter, NULL, NULL, &error), error);
+    CHECK_OK(rig_publish(site, "b=1", NULL, &error), error);
+    CHECK_STATUS(TRUCE_NOT_FOUND, merge(site, "draft", TRUCE_TREE_ASK, &version, &error), error);
+    CHECK(strstr(error.message, "another one"));
+    CHECK_STATUS(TRUCE_NOT_FOUND, merge(draft, "site", TRUCE_TREE_ASK, &version, &error), error);
+    bson_destroy(filter);
+    truce_tree_free(draft);
+    truce_tree_free(site);
+}
+
+TEST(a_new_tree_of_the_origins_name_is_not_merged_with)
+{
+    rig_everywhere(is_another);
+}
+
+/* The day that a merge may take is taken off the hold when it is done. */
+static void is_held(truce_store *store, const struct setting *setting)
+{
+    truce_tree *site = rig_tree(store, NULL, 0), *draft = named(store, "draft");
+    bson_t *ending = test_bson("{'until': {'$exists': true}}"),
+           *ran_out = test_bson("{'$set': {'until': {'$date': 0}}}");
+    truce_write_options many = {.multi = true};
+    bson_error_t error = {0};
+
+    (void)setting;
+    CHECK_OK(rig_publish(site, "a=1 b=1 c=1", NULL, &error), error);
+    CHECK_OK(branch(site, "draft", &error), error);
+    rig_keep(site, 1);
+    rig_keep(draft, 1);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(truce_update(store, "truce_tree_holds", ending, ran_out, &many, NULL, &error),
+                 error);
+        CHECK_OK(rig_publish(draft, i ? "a=e" : "a=d", NULL, &error), error);
+        CHECK_OK(rig_publish(site, i ? "b=t" : "b=s", NULL, &error), error);
+        CHECK_OK(rig_publish(site, "c=2", NULL, &error), error);
+        for (int j = 0; j < 2; j++) {
+            rig_collect(site, NULL);
+            rig_collect(draft, NULL);
+        }
+        CHECK_MERGE(4 + 3 * i, site, "draft");
+    }
+    CHECK_TREE("a=e b=t c=2", site, 0);
+    CHECK_INT(count_json(store, "truce_tree_holds", "{}"), ==, 1);
+    bson_destroy(ran_out);
+    bson_destroy(ending);
+    truce_tree_free(draft);
+    truce_tree_free(site);
+}
+
+TEST(what_both_had_is_held_for_as_long_as_there_is_a_branch)
+{
+    rig_everywhere(is_held);
+}
+
 /* ---- drop, erase -------------------------------------------------------------------------------- */
 
 static void is_dropped(truce_store *store, const struct setting *setting)

@@ -116,7 +116,8 @@ static truce_status find_first(const struct exporting *exporting, int64_t *first
     struct tree_master master;
     truce_status status = truce__tree_master(exporting->tree, &master, error);
 
-    *first = truce__tree_kept(&master);
+    *first =
+        master.floor > master.first ? master.floor : master.first; /* below, none can be held */
     if (!status && *first > master.current)
         status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version yet", name);
     if (!status && exporting->from > master.current)
