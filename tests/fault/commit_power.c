@@ -9,20 +9,19 @@
  *
  * TRUCE_POWER_CUTS: how many cuts.
  */
-#include <pthread.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "tests/support/bank.h"
 #include "tests/support/disk_vfs.h"
+#include "tests/support/power.h"
 
-enum { WORKERS = 3, ACCOUNTS = 4, LUCK = 3, LEASE_MS = 40 };
+enum { WORKERS = 3, ACCOUNTS = 4, LEASE_MS = 40 };
 
 static struct run {
-    truce_store *store;
     bool lax; /* commits that do not wait for the disk: what must be noticed */
     atomic_int acknowledged[WORKERS];
+    int missed; /* of that */
 } run;
 
 struct transfer {
@@ -51,9 +50,8 @@ static truce_status move(truce_commit *commit, void *arg, bson_error_t *error)
     return status ? status : add(commit, "worker", transfer->worker, 0, 1, error);
 }
 
-static void *work(void *arg)
+static void work(truce_store *store, int worker)
 {
-    int worker = (int)(intptr_t)arg;
     truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL,
                                     .lease_ms = LEASE_MS,
                                     .tries_max = 1000,
@@ -64,41 +62,26 @@ static void *work(void *arg)
         struct transfer transfer = {worker, (worker + i) % ACCOUNTS, (worker + i + 1) % ACCOUNTS};
         bson_error_t error;
 
-        if (truce_transact(run.store, move, &transfer, &options, &error))
+        if (truce_transact(store, move, &transfer, &options, &error))
             break;
         atomic_fetch_add(&run.acknowledged[worker], 1);
     }
-    return NULL;
 }
 
-static bool open_bank(const char *path)
+static bool begin(truce_store *store)
 {
-    bson_error_t error;
     char json[64];
 
-    if (!CHECK_OK(truce_store_open(path, NULL, &run.store, &error), error))
-        return false;
     for (int i = 0; i < ACCOUNTS; i++) {
         snprintf(json, sizeof json, "{'_id': 'account%d', 'money': 100, 'moves': 0}", i);
-        insert_json(run.store, "bank", json);
+        insert_json(store, "bank", json);
     }
     for (int i = 0; i < WORKERS; i++) {
         snprintf(json, sizeof json, "{'_id': 'worker%d', 'money': 0, 'moves': 0}", i);
-        insert_json(run.store, "bank", json);
+        insert_json(store, "bank", json);
         atomic_store(&run.acknowledged[i], 0);
     }
     return true;
-}
-
-static void work_until_cut(void)
-{
-    pthread_t threads[WORKERS];
-
-    for (intptr_t i = 0; i < WORKERS; i++)
-        pthread_create(&threads[i], NULL, work, (void *)i);
-    for (int i = 0; i < WORKERS; i++)
-        pthread_join(threads[i], NULL);
-    disk_cut();
 }
 
 /* ---- after it ---------------------------------------------------------------------------------- */
@@ -148,6 +131,7 @@ static void judge(truce_store *store)
 {
     int64_t money = 0, moves = 0, done = 0;
 
+    run.missed += lost(store, 1);
     sweep_all(store);
     for (int i = 0; i < ACCOUNTS; i++) {
         money += number_of(store, "account", i, "money");
@@ -160,43 +144,10 @@ static void judge(truce_store *store)
     }
     CHECK_INT(money, ==, 100 * ACCOUNTS);
     CHECK_INT(moves, ==, done);
+    run.missed += lost(store, 0);
 }
 
-/* One life of a store that ends in a cut; how many acknowledged things are missing. */
-static int live_and_die(struct random *random, bool honest)
-{
-    const char *directory = test_directory();
-    bson_error_t error;
-    char path[400];
-    int missed = 0;
-
-    disk_reset();
-    disk_honest(honest);
-    snprintf(path, sizeof path, "%s/s.truce", directory);
-    if (!open_bank(path))
-        return 0;
-    disk_cut_after(1 + (int64_t)truce__random_below(random, 1500));
-    work_until_cut();
-    for (int i = 0; i < LUCK; i++) {
-        snprintf(path, sizeof path, "%s/%d", directory, i);
-        mkdir(path, 0700);
-        disk_restore(path, random);
-    }
-    truce_store_close(run.store);
-    disk_reset();
-    for (int i = 0; i < LUCK; i++) {
-        truce_store *store;
-
-        snprintf(path, sizeof path, "%s/%d/s.truce", directory, i);
-        if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
-            break;
-        missed += lost(store, 1);
-        judge(store);
-        missed += lost(store, 0);
-        truce_store_close(store);
-    }
-    return missed;
-}
+static const struct power_life life = {begin, work, judge, WORKERS};
 
 __attribute__((constructor)) static void install(void)
 {
@@ -209,9 +160,11 @@ TEST(commits_of_the_journal_survive_power_cuts)
     struct random random;
 
     run.lax = false;
+    run.missed = 0;
     truce__random_seed(&random, seed);
     for (long i = test_scale("TRUCE_POWER_CUTS", 8); i > 0 && !test_failures(); i--)
-        CHECK_INT(live_and_die(&random, true), ==, 0);
+        power_cut(&life, &random);
+    CHECK_INT(run.missed, ==, 0);
 }
 
 /* What is relaxed on purpose may be lost, but as a whole. */
@@ -219,11 +172,11 @@ TEST(relaxed_commits_of_the_journal_are_lost_whole_or_not_at_all)
 {
     uint64_t seed = test_seed();
     struct random random;
-    int missed = 0;
 
     run.lax = true;
+    run.missed = 0;
     truce__random_seed(&random, seed);
     for (long i = test_scale("TRUCE_POWER_CUTS", 8); i > 0 && !test_failures(); i--)
-        missed += live_and_die(&random, true);
-    CHECK_INT(missed, >, 0);
+        power_cut(&life, &random);
+    CHECK_INT(run.missed, >, 0);
 }

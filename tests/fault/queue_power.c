@@ -10,21 +10,20 @@
  *
  * TRUCE_POWER_CUTS: how many cuts.
  */
-#include <pthread.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
 
 #include "tests/support/disk_vfs.h"
+#include "tests/support/power.h"
 #include "tests/support/queue_rig.h"
 #include "truce/truce.h"
 
-enum { WORKERS = 3, LUCK = 3, LEASE_MS = 40 };
+enum { WORKERS = 3, LEASE_MS = 40 };
 
 static struct run {
-    truce_store *store;
     truce_mechanism mechanism;
     bool forgetful; /* effects that do not wait for the disk: what must be noticed */
     atomic_int added, done, effects;
+    int missed; /* of what was acknowledged */
 } run;
 
 static truce_queue *open_queue(truce_store *store)
@@ -71,41 +70,26 @@ static void work_once(truce_queue *queue, const bson_t *payload)
     truce_job_free(job);
 }
 
-static void *work(void *arg)
+static void work(truce_store *store, int worker)
 {
     bson_t *payloads[] = {test_bson("{'effect': 0}"), test_bson("{'effect': 1}")};
+    truce_queue *queue = open_queue(store);
 
+    (void)worker;
     for (int i = 0; !disk_is_cut(); i++)
-        work_once(arg, payloads[i % 2]);
+        work_once(queue, payloads[i % 2]);
+    truce_queue_free(queue);
     bson_destroy(payloads[0]);
     bson_destroy(payloads[1]);
-    return NULL;
 }
 
-static bool open_store(const char *path)
+static bool begin(truce_store *store)
 {
-    bson_error_t error;
-
-    if (!CHECK_OK(truce_store_open(path, NULL, &run.store, &error), error))
-        return false;
-    insert_json(run.store, "effects", "{'_id': 'effect', 'n': 0}");
+    insert_json(store, "effects", "{'_id': 'effect', 'n': 0}");
     atomic_store(&run.added, 0);
     atomic_store(&run.done, 0);
     atomic_store(&run.effects, 0);
     return true;
-}
-
-static void work_until_cut(void)
-{
-    truce_queue *queue = open_queue(run.store);
-    pthread_t threads[WORKERS];
-
-    for (int i = 0; i < WORKERS; i++)
-        pthread_create(&threads[i], NULL, work, queue);
-    for (int i = 0; i < WORKERS; i++)
-        pthread_join(threads[i], NULL);
-    disk_cut();
-    truce_queue_free(queue);
 }
 
 /* ---- after it ----------------------------------------------------------------------------------- */
@@ -159,6 +143,9 @@ static void judge(truce_store *store)
     truce_check_options options = {0};
     bson_error_t error;
 
+    if (run.mechanism == TRUCE_MECHANISM_JOURNAL)
+        sweep_all(store);
+    run.missed += lost(store);
     work_to_the_end(store);
     CHECK_INT(count_json(store, "truce_queue", "{'state': {'$ne': 'done'}}"), ==, 0);
     CHECK_INT(count_json(store, "truce_queue", "{'payload.effect': 1}"), ==, rig_effects(store));
@@ -166,41 +153,7 @@ static void judge(truce_store *store)
     CHECK_INT(report.findings, ==, 0);
 }
 
-/* One life of a store that ends in a cut; how much of what was acknowledged is missing. */
-static int live_and_die(struct random *random)
-{
-    const char *directory = test_directory();
-    bson_error_t error;
-    char path[400];
-    int missed = 0;
-
-    disk_reset();
-    snprintf(path, sizeof path, "%s/s.truce", directory);
-    if (!open_store(path))
-        return 0;
-    disk_cut_after(1 + (int64_t)truce__random_below(random, 1500));
-    work_until_cut();
-    for (int i = 0; i < LUCK; i++) {
-        snprintf(path, sizeof path, "%s/%d", directory, i);
-        mkdir(path, 0700);
-        disk_restore(path, random);
-    }
-    truce_store_close(run.store);
-    disk_reset();
-    for (int i = 0; i < LUCK; i++) {
-        truce_store *store;
-
-        snprintf(path, sizeof path, "%s/%d/s.truce", directory, i);
-        if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
-            break;
-        if (run.mechanism == TRUCE_MECHANISM_JOURNAL)
-            sweep_all(store);
-        missed += lost(store);
-        judge(store);
-        truce_store_close(store);
-    }
-    return missed;
-}
+static const struct power_life life = {begin, work, judge, WORKERS};
 
 __attribute__((constructor)) static void install(void)
 {
@@ -213,11 +166,13 @@ TEST(jobs_survive_power_cuts)
     struct random random;
 
     run.forgetful = false;
+    run.missed = 0;
     truce__random_seed(&random, seed);
     for (long i = test_scale("TRUCE_POWER_CUTS", 8); i > 0 && !test_failures(); i--) {
         run.mechanism = i % 2 ? TRUCE_MECHANISM_AUTO : TRUCE_MECHANISM_JOURNAL;
-        CHECK_INT(live_and_die(&random), ==, 0);
+        power_cut(&life, &random);
     }
+    CHECK_INT(run.missed, ==, 0);
 }
 
 /* What is relaxed on purpose may be lost, with its job's end. */
@@ -225,12 +180,12 @@ TEST(jobs_whose_effects_are_relaxed_are_lost_whole)
 {
     uint64_t seed = test_seed();
     struct random random;
-    int missed = 0;
 
     run.forgetful = true;
+    run.missed = 0;
     run.mechanism = TRUCE_MECHANISM_AUTO;
     truce__random_seed(&random, seed);
-    for (int i = 0; i < 200 && !missed && !test_failures(); i++) /* one cut in six is enough */
-        missed += live_and_die(&random);
-    CHECK_INT(missed, >, 0);
+    for (int i = 0; i < 200 && !run.missed && !test_failures(); i++) /* one cut in six is enough */
+        power_cut(&life, &random);
+    CHECK_INT(run.missed, >, 0);
 }

@@ -5,16 +5,14 @@
  *
  * TRUCE_POWER_CUTS: how many cuts.
  */
-#include <pthread.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
 
 #include "tests/support/disk_vfs.h"
+#include "tests/support/power.h"
 #include "tests/support/tree_rig.h"
 
-enum { WORKERS = 3, LUCK = 3, KEPT = 5 };
+enum { WORKERS = 3, KEPT = 5 };
 
-static truce_store *store;
 static atomic_llong published; /* the highest version that was acknowledged */
 static atomic_int numbers;
 
@@ -27,11 +25,12 @@ static void note(int64_t version)
 }
 
 /* All three of one number; who was not the first begins anew. */
-static void *work(void *arg)
+static void work(truce_store *store, int worker)
 {
-    truce_tree *tree = arg;
+    truce_tree *tree = rig_tree(store, NULL, 500);
     bson_error_t error;
 
+    (void)worker;
     for (int i = 0; !disk_is_cut(); i++) {
         int number = atomic_fetch_add(&numbers, 1);
         int64_t version;
@@ -43,35 +42,19 @@ static void *work(void *arg)
         if (i % 4 == 3)
             (void)!truce_tree_collect(tree, NULL, &error);
     }
-    return NULL;
+    truce_tree_free(tree);
 }
 
-static bool begin(const char *path)
+static bool begin(truce_store *store)
 {
-    truce_tree *tree;
+    truce_tree *tree = rig_tree(store, NULL, 500);
     bson_error_t error;
+    bool begun = CHECK_OK(rig_publish(tree, "a=x b=x c=x", NULL, &error), error);
 
-    if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
-        return false;
-    tree = rig_tree(store, NULL, 500);
-    CHECK_OK(rig_publish(tree, "a=x b=x c=x", NULL, &error), error);
     rig_keep(tree, KEPT);
     truce_tree_free(tree);
     atomic_store(&published, 1);
-    return true;
-}
-
-static void work_until_cut(void)
-{
-    truce_tree *tree = rig_tree(store, NULL, 500);
-    pthread_t threads[WORKERS];
-
-    for (int i = 0; i < WORKERS; i++)
-        pthread_create(&threads[i], NULL, work, tree);
-    for (int i = 0; i < WORKERS; i++)
-        pthread_join(threads[i], NULL);
-    disk_cut();
-    truce_tree_free(tree);
+    return begun;
 }
 
 static bool is_whole(const char *seen)
@@ -95,15 +78,11 @@ static int64_t number(truce_tree *tree, const char *field)
     return found;
 }
 
-static void judge(const char *path)
+static void judge(truce_store *store)
 {
-    truce_store *restored;
-    truce_tree *tree;
+    truce_tree *tree = rig_tree(store, NULL, 0);
     bson_error_t error = {0};
 
-    if (!CHECK_OK(truce_store_open(path, NULL, &restored, &error), error))
-        return;
-    tree = rig_tree(restored, NULL, 0);
     CHECK_INT(number(tree, "current"), >=, atomic_load(&published));
     for (int64_t i = number(tree, "kept"); i <= number(tree, "current"); i++) {
         struct rig_text seen;
@@ -116,31 +95,6 @@ static void judge(const char *path)
     rig_collect(tree, NULL);
     CHECK_TREE("a=end b=end c=end", tree, 0);
     truce_tree_free(tree);
-    truce_store_close(restored);
-}
-
-static void live_and_die(struct random *random)
-{
-    const char *directory = test_directory();
-    char path[400];
-
-    disk_reset();
-    snprintf(path, sizeof path, "%s/s.truce", directory);
-    if (!begin(path))
-        return;
-    disk_cut_after(1 + (int64_t)truce__random_below(random, 1500));
-    work_until_cut();
-    for (int i = 0; i < LUCK; i++) {
-        snprintf(path, sizeof path, "%s/%d", directory, i);
-        mkdir(path, 0700);
-        disk_restore(path, random);
-    }
-    truce_store_close(store);
-    disk_reset();
-    for (int i = 0; i < LUCK; i++) {
-        snprintf(path, sizeof path, "%s/%d/s.truce", directory, i);
-        judge(path);
-    }
 }
 
 __attribute__((constructor)) static void install(void)
@@ -150,11 +104,12 @@ __attribute__((constructor)) static void install(void)
 
 TEST(every_version_is_whole_after_a_power_cut)
 {
+    static const struct power_life life = {begin, work, judge, WORKERS};
     uint64_t seed = test_seed();
     struct random random;
     long cuts = test_scale("TRUCE_POWER_CUTS", 8);
 
     truce__random_seed(&random, seed);
     for (long i = 0; i < cuts && !test_failures(); i++)
-        live_and_die(&random);
+        power_cut(&life, &random);
 }

@@ -1,0 +1,90 @@
+/*
+ * Power cuts while masters are renamed and dependents are added. What the disk could hold then is opened again, several times with
+ * different luck: what was acknowledged is there, and after a sweep every copy is what its master says.
+ *
+ * TRUCE_POWER_CUTS: how many cuts.
+ */
+#include <stdatomic.h>
+
+#include "tests/support/disk_vfs.h"
+#include "tests/support/power.h"
+#include "tests/support/sync_rig.h"
+
+enum { WORKERS = 3 };
+
+static truce_mechanism mechanism;
+static atomic_int renamed[WORKERS], added[WORKERS];
+
+static bool begin(truce_store *store)
+{
+    truce_sync *sync = rig_sync(store, mechanism, 500);
+    char json[100];
+
+    for (int i = 0; i < WORKERS; i++) {
+        snprintf(json, sizeof json, "{'_id': 'u%d', 'name': '0'}", i);
+        insert_json(store, "users", json);
+        atomic_store(&renamed[i], 0);
+        atomic_store(&added[i], 0);
+    }
+    rig_author(sync);
+    truce_sync_free(sync);
+    return true;
+}
+
+/* Renames its user to higher and higher numbers, who comments now and then, on all workers' side. */
+static void work(truce_store *store, int worker)
+{
+    truce_sync *sync = rig_sync(store, mechanism, 500);
+    char user[8], json[120];
+    bson_error_t error;
+
+    snprintf(user, sizeof user, "u%d", worker);
+    for (int i = 1; !disk_is_cut(); i++) {
+        snprintf(json, sizeof json, "{'$set': {'name': '%d'}}", i);
+        if (!rig_change(sync, "users", user, json, NULL, &error))
+            atomic_store(&renamed[worker], i);
+        snprintf(json, sizeof json, "{'_id': 'c%d-%d', 'user': 'u%d'}", worker, i,
+                 (worker + i) % WORKERS);
+        if (i % 4 == 1 && !rig_insert(sync, "comments", json, NULL, &error))
+            atomic_fetch_add(&added[worker], 1);
+    }
+    truce_sync_free(sync);
+}
+
+static void judge(truce_store *store)
+{
+    truce_sync *sync = rig_sync(store, mechanism, 0);
+    char user[8], text[40];
+
+    for (int i = 0; i < WORKERS; i++) {
+        char filter[60];
+
+        snprintf(user, sizeof user, "u%d", i);
+        CHECK_INT(atoi(rig_text(store, "users", user, "name", text)), >=, atomic_load(&renamed[i]));
+        snprintf(filter, sizeof filter, "{'_id': {'$regex': '^c%d-'}}", i);
+        CHECK_INT(count_json(store, "comments", filter), >=, atomic_load(&added[i]));
+    }
+    rig_sweep(store);
+    rig_in_step(sync, store, "author");
+    CHECK_INT(count_json(store, "comments", "{'author': {'$exists': false}}"), ==, 0);
+    truce_sync_free(sync);
+}
+
+__attribute__((constructor)) static void install(void)
+{
+    disk_install();
+}
+
+TEST(every_copy_is_in_step_after_a_power_cut_and_a_sweep)
+{
+    static const struct power_life life = {begin, work, judge, WORKERS};
+    uint64_t seed = test_seed();
+    struct random random;
+    long cuts = test_scale("TRUCE_POWER_CUTS", 8);
+
+    truce__random_seed(&random, seed);
+    for (long i = 0; i < cuts && !test_failures(); i++) {
+        mechanism = i % 2 ? TRUCE_MECHANISM_AUTO : TRUCE_MECHANISM_JOURNAL;
+        power_cut(&life, &random);
+    }
+}
