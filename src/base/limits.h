@@ -45,6 +45,8 @@
 #define TRUCE_SERVER_SESSION_MS         1800000 /* idle for so long they are forgotten, as clients know */
 #define TRUCE_SERVER_RECORD_BYTES       1024  /* of a session's record that stay in memory */
 #define TRUCE_SERVER_SWEEP_BATCH        1000  /* records that are looked at in one step */
+#define TRUCE_SERVER_HANDLES_MAX        256   /* sets and queues that a server keeps ready, ... */
+#define TRUCE_SERVER_HANDLE_BYTES       2000  /* ... by their names, of at most so many bytes */
 #define TRUCE_SERVER_TRANSACTIONS_MAX   100   /* that are open in it */
 #define TRUCE_SERVER_TRANSACTION_MS     60000 /* default: so long one may be */
 

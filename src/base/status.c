@@ -78,6 +78,7 @@ static const struct {
     {CODE_WRITE_CONFLICT, "WriteConflict"},
     {CODE_COMMAND_NOT_SUPPORTED, "CommandNotSupported"},
     {CODE_DOCUMENT_VALIDATION_FAILURE, "DocumentValidationFailure"},
+    {CODE_COMMAND_FAILED, "CommandFailed"},
     {CODE_EXCEEDED_MEMORY_LIMIT, "ExceededMemoryLimit"},
     {CODE_CONFLICTING_OPERATION, "ConflictingOperationInProgress"},
     {168, "InvalidPipelineOperator"},

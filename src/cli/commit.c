@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/commit_parts.h"
 #include "cli/ndjson.h"
+#include "commit/written.h"
 #include "store/reserved.h"
 
 /* ---- diffs: {"collection": ..., "changes": {id: {key: [old, new]}}, "input": ...} ---- */
@@ -64,7 +65,7 @@ static truce_status apply(truce_commit *commit, void *arg, bson_error_t *error)
     truce_status status;
 
     truce_commit_changes_fixed(commit);
-    status = given->is_array ? cli_parts_add(given->cli, &given->content, commit, error)
+    status = given->is_array ? truce__written_add(&given->content, NULL, commit, error)
                              : truce_commit_changes(commit, given->diffs.collection,
                                                     &given->diffs.changes, error);
     if (!status && given->leaves)

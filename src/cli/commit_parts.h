@@ -7,10 +7,6 @@
 /* CLI_DONE, or CLI_USAGE with what is wrong printed. */
 int cli_parts_check(const struct cli *cli, const bson_t *changes);
 
-/* Adds them to a commit; they were checked before. */
-truce_status cli_parts_add(const struct cli *cli, const bson_t *changes, truce_commit *commit,
-                           bson_error_t *error);
-
 /* The document that the iterator stands on; false: it stands on something else. */
 bool cli_take_document(const bson_iter_t *iter, bson_t *document);
 

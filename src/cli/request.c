@@ -19,6 +19,7 @@
 #include "cli/commands.h"
 #include "cli/commit_parts.h"
 #include "cli/ndjson.h"
+#include "commit/written.h"
 #include "store/reserved.h"
 
 /* ---- add, show, list ------------------------------------------------------------------------ */
@@ -180,7 +181,7 @@ static truce_status take_changes(const struct cli *cli, int out, truce_commit *c
             status = truce__fail(TRUCE_INVALID, error, "%s printed no array of changes",
                                  cli->arguments[1]);
         if (!status)
-            status = cli_parts_add(cli, &changes, commit, error);
+            status = truce__written_add(&changes, NULL, commit, error);
         truce__json_reader_release(&reader);
     }
     bson_free(text);

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "cli/commit_parts.h"
 #include "cli/work.h"
+#include "commit/written.h"
 
 void work_stop(struct work *work, int code)
 {
@@ -46,21 +47,13 @@ void work_failed(struct work *work, struct work_job *at, const char *reason, int
     report(work, at, status == TRUCE_EXPIRED ? "lost" : "failed", status, &error);
 }
 
-struct changes {
-    const struct cli *cli;
-    const bson_t *list;
-};
-
 static truce_status add_changes(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    const struct changes *changes = arg;
-
-    return cli_parts_add(changes->cli, changes->list, commit, error);
+    return truce__written_add(arg, NULL, commit, error);
 }
 
 void work_done(struct work *work, struct work_job *at, const bson_t *result, const bson_t *changes)
 {
-    struct changes list = {work->cli, changes};
     bson_error_t error;
     truce_status status;
 
@@ -68,7 +61,7 @@ void work_done(struct work *work, struct work_job *at, const bson_t *result, con
         status = truce__fail(TRUCE_INVALID, &error, "the program printed no array of changes");
     } else if (changes) {
         truce_job_result(at->job, result);
-        status = truce_job_commit(at->job, add_changes, &list, NULL, &error);
+        status = truce_job_commit(at->job, add_changes, (bson_t *)changes, NULL, &error);
     } else {
         status = truce_job_done(at->job, NULL, result, &error);
     }

@@ -7,7 +7,7 @@
  *     autocommit: false, txnNumber, startTransaction                              a transaction's (sessions.h)
  *     txnNumber alone, stmtId, stmtIds                                            writes that are kept (kept.h)
  */
-#include "server/call.h"
+#include "server/pattern_command.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +25,7 @@ uint32_t call_code(truce_status status, const bson_error_t *error)
         [TRUCE_LOCKED] = CODE_LOCK_TIMEOUT,
         [TRUCE_UNKNOWN] = 8, /* UnknownError */
         [TRUCE_DUPLICATE] = CODE_DUPLICATE_KEY,
-        [TRUCE_EXPIRED] = 237, /* CursorKilled */
+        [TRUCE_EXPIRED] = CODE_CURSOR_KILLED,
         [TRUCE_INVALID] = CODE_BAD_VALUE,
         [TRUCE_LIMIT] = CODE_EXCEEDED_MEMORY_LIMIT,
         [TRUCE_IO] = 8,
@@ -73,9 +73,10 @@ static void append_labels(const struct call *call, bson_t *reply, uint32_t code)
 static void append_error(struct call *call, bson_t *reply, truce_status status,
                          const bson_error_t *error)
 {
+    const struct pattern *pattern = pattern_of(call->command);
     uint32_t code = call_code(status, error);
 
-    if (call->session.transaction && status == TRUCE_EXPIRED)
+    if (call->session.transaction && code == CODE_CURSOR_KILLED)
         code = CODE_SNAPSHOT_TOO_OLD;
     if (code == CODE_INTERRUPTED && server_is_stopping(call->server))
         code = CODE_INTERRUPTED_AT_SHUTDOWN;
@@ -84,6 +85,8 @@ static void append_error(struct call *call, bson_t *reply, truce_status status,
     BSON_APPEND_INT32(reply, "code", (int32_t)code);
     BSON_APPEND_UTF8(reply, "codeName", truce_error_name(code));
     append_labels(call, reply, code);
+    if (pattern)
+        pattern_append_error(pattern, status, call->session.transaction, reply);
 }
 
 /* ---- the frame ------------------------------------------------------------------------------ */
@@ -405,6 +408,15 @@ static truce_status keep(struct call *call, const struct field *field, const bso
         if (!BSON_ITER_HOLDS_BOOL(at) && !BSON_ITER_HOLDS_NUMBER(at))
             return wrong_type(at, "true or false", error);
         *(bool *)into = bson_iter_as_bool(at);
+        break;
+    case FIELD_VALUE:
+        *(const bson_value_t **)into = truce__arena_copy(
+            &call->arena, bson_iter_value((bson_iter_t *)at), sizeof(bson_value_t));
+        break;
+    case FIELD_OID:
+        if (!BSON_ITER_HOLDS_OID(at))
+            return wrong_type(at, "an ObjectId", error);
+        *(const bson_oid_t **)into = bson_iter_oid(at);
         break;
     case FIELD_PLAIN:
         if (!is_plain(at))

@@ -80,6 +80,8 @@ enum field_type {
     FIELD_HINT,     /* const bson_t *: a document, or a text as truce_find_options has it */
     FIELD_NUMBER,   /* int64_t; left as it is if not given */
     FIELD_FLAG,     /* bool, also from a number; left as it is if not given */
+    FIELD_VALUE,    /* const bson_value_t *, of any type; NULL: not given */
+    FIELD_OID,      /* const bson_oid_t *; NULL: not given */
     FIELD_PLAIN, /* nothing is kept; it must be absent, null, false or empty: truce cannot do it */
     FIELD_IGNORED, /* nothing is kept */
 };

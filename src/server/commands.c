@@ -1,5 +1,6 @@
 /* The commands, in the order of the help. */
 #include "server/groups.h"
+#include "server/pattern_command.h"
 
 #include <string.h>
 
@@ -117,8 +118,12 @@ const struct command server_commands[] = {
 const struct command *server_command(const char *name)
 {
     const struct command *command = server_commands;
+    const struct pattern *pattern;
 
     while (command->name && strcmp(command->name, name) != 0)
         command++;
-    return command->name ? command : NULL;
+    if (command->name)
+        return command;
+    pattern = pattern_named(name);
+    return pattern ? &pattern->command : NULL;
 }

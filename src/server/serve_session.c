@@ -1,5 +1,6 @@
 /* Sessions, and commands within transactions. */
 #include "server/groups.h"
+#include "server/pattern_command.h"
 
 #include <string.h>
 
@@ -90,6 +91,7 @@ static truce_status check_form(const struct call *call, bson_error_t *error)
                                           "abortTransaction",
                                           "findandmodify",
                                           NULL};
+    const struct pattern *pattern = pattern_of(call->command);
     const struct call_session *session = &call->session;
 
     if (session->start && !session->transaction)
@@ -100,7 +102,7 @@ static truce_status check_form(const struct call *call, bson_error_t *error)
                              "a transaction needs a session (lsid) and a number (txnNumber)");
     if (session->autocommit)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "autocommit can only be false");
-    if (!is_one_of(call->command->name, allowed))
+    if (pattern ? !(pattern->ways & PATTERN_TRANSACTS) : !is_one_of(call->command->name, allowed))
         return truce__refuse(CODE_NOT_IN_TRANSACTION, error, "'%s' cannot be run in a transaction",
                              call->command->name);
     return TRUCE_OK;

@@ -1,5 +1,6 @@
 /* What the server is and does: the handshake, versions, counters, and what clients ask out of habit. */
 #include "server/groups.h"
+#include "server/pattern_command.h"
 
 #include <string.h>
 #include <sys/utsname.h>
@@ -171,20 +172,29 @@ truce_status serve_last_error(struct call *call, bson_t *reply, bson_error_t *er
     return TRUCE_OK;
 }
 
+static void append_help(const struct command *command, bson_t *commands)
+{
+    bson_t one;
+
+    if (!command->help)
+        return; /* another spelling */
+    BSON_APPEND_DOCUMENT_BEGIN(commands, command->name, &one);
+    BSON_APPEND_UTF8(&one, "help", command->help);
+    bson_append_document_end(commands, &one);
+}
+
 truce_status serve_list_commands(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    bson_t commands, one;
+    bson_t commands;
 
     (void)call;
     (void)error;
     BSON_APPEND_DOCUMENT_BEGIN(reply, "commands", &commands);
-    for (const struct command *at = server_commands; at->name; at++) {
-        if (!at->help)
-            continue; /* another spelling */
-        BSON_APPEND_DOCUMENT_BEGIN(&commands, at->name, &one);
-        BSON_APPEND_UTF8(&one, "help", at->help);
-        bson_append_document_end(&commands, &one);
-    }
+    for (const struct command *at = server_commands; at->name; at++)
+        append_help(at, &commands);
+    for (const struct pattern_group *group = pattern_groups; group->title; group++)
+        for (const struct pattern *const *at = group->patterns; *at; at++)
+            append_help(&(*at)->command, &commands);
     bson_append_document_end(reply, &commands);
     return TRUCE_OK;
 }

@@ -154,6 +154,7 @@ static void server_free(struct server *server)
 {
     scram_wipe(server->secret, sizeof server->secret);
     tls_free(server->tls);
+    handles_free(server->handles);
     sessions_free(server->sessions);
     held_free(server->cursors);
     if (server->listener >= 0)
@@ -256,6 +257,7 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     made->started_ms = truce__clock_wall_ms();
     made->started_ns = truce__clock_monotonic_ns();
     made->cursors = held_new(TRUCE_SERVER_CURSORS_MAX);
+    made->handles = handles_new();
     made->sessions = sessions_new(store, made->cursors, &sessions);
     pthread_mutex_init(&made->mutex, NULL);
     pthread_cond_init(&made->gone, NULL);

@@ -11,6 +11,8 @@
  *     call.c         one command: finds it in the table, reads its fields, makes its reply
  *     commands.c     the table
  *     serve_*.c      the commands, a file for each group of them
+ *     patterns.c     the patterns as commands: their table, its checks; pattern_*.c: a file for each pattern
+ *     handles.c      sets and queues that commands share
  *     held.c         cursors that clients come back to
  *     sessions.c     sessions and their transactions
  *     kept.c         what writes did that may be sent again

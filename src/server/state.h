@@ -4,6 +4,7 @@
 /* What the files of server/ share. */
 #include <pthread.h>
 
+#include "server/handles.h"
 #include "server/held.h"
 #include "server/login.h"
 #include "server/server.h"
@@ -40,6 +41,7 @@ struct server {
     pthread_t accepter;
     struct held_cursors *cursors;
     struct sessions *sessions;
+    struct handles *handles;
     char set[64],
         me[300]; /* name of the replica set that it looks like, and its address; empty: none */
     atomic_int last_message; /* ids of replies */

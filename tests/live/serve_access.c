@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/call.h"
+#include "server/pattern_command.h"
 #include "server/users.h"
 #include "store/reserved.h"
 #include "tests/support/scram_client.h"
@@ -165,6 +165,30 @@ TEST(every_command_says_what_it_needs_and_none_runs_without_a_login)
     end();
 }
 
+TEST(patterns_need_to_read_or_to_write_and_a_login_but_for_their_help)
+{
+    int end_;
+
+    begin();
+    end_ = dial();
+    for (const struct pattern_group *group = pattern_groups; group->title; group++)
+        for (const struct pattern *const *at = group->patterns; *at; at++) {
+            const struct need *need = &(*at)->command.need;
+            char *json = bson_strdup_printf("{'%s': 1, '$db': 'school'}", (*at)->command.name);
+
+            if (*at == &truce_help_pattern) {
+                CHECK_INT(need->kind, ==, NEED_NOTHING);
+            } else {
+                CHECK_INT(need->kind, ==, NEED_DATABASE);
+                CHECK(need->actions == READS || need->actions == WRITES);
+                expect_on(end_, json, CODE_UNAUTHORIZED);
+            }
+            bson_free(json);
+        }
+    close(end_);
+    end();
+}
+
 /* One who has no role at all is refused by all commands but those that are for everybody, or look themselves. */
 TEST(a_user_without_roles_may_do_nothing)
 {
@@ -180,6 +204,14 @@ TEST(a_user_without_roles_may_do_nothing)
             expect_on(end_, json, CODE_UNAUTHORIZED);
         bson_free(json);
     }
+    for (const struct pattern_group *group = pattern_groups; group->title; group++)
+        for (const struct pattern *const *at = group->patterns; *at; at++) {
+            char *json = bson_strdup_printf("{'%s': 'x', '$db': 'school'}", (*at)->command.name);
+
+            if (*at != &truce_help_pattern)
+                expect_on(end_, json, CODE_UNAUTHORIZED);
+            bson_free(json);
+        }
     expect_on(end_, "{'explain': {'find': 'x'}, '$db': 'school'}", 13);
     expect_on(end_, "{'explain': {'count': 'x'}, '$db': 'school'}", 13);
     expect_on(end_, "{'explain': {'explain': {'find': 'x'}}, '$db': 'school'}", 14);
@@ -298,6 +330,26 @@ static const struct {
     {"{'killAllSessions': [], '$db': 'admin'}", ROOT},
     {"{'listDatabases': 1, '$db': 'admin'}", ALL},
     {"{'connectionStatus': 1, 'showPrivileges': true, '$db': 'admin'}", ALL},
+    /* the patterns */
+    {"{'truceCommit': [{'missing': 'x', 'id': 'none'}], '$db': 'school'}", WRITERS},
+    {"{'truceCommitResult': 'k', '$db': 'school'}", READERS},
+    {"{'truceCommitShow': 'k', '$db': 'school'}", READERS},
+    {"{'truceRequest': 'k', 'name': 'f', '$db': 'school'}", WRITERS},
+    {"{'truceRequestState': 'k', '$db': 'school'}", READERS},
+    {"{'truceSequence': 's', '$db': 'school'}", READERS},
+    {"{'truceSequence': 's', 'take': 1, '$db': 'school'}", WRITERS},
+    {"{'truceSequence': 's', 'take': 1, '$db': 'other'}", ANYWRITE | ROOT},
+    {"{'truceSet': 'x', 'key': {'k': 1}, 'field': 'f', 'name': 'n', '$db': 'school'}", READERS},
+    {"{'truceSet': 'x', 'key': {'k': 1}, 'field': 'f', 'name': 'n', 'add': {'n': 1}, 'seq': 1,"
+     " '$db': 'school'}",
+     WRITERS},
+    {"{'truceSetSource': 'x', 'key': 'k', 'field': 'f', 'name': 'n', 'start': true,"
+     " '$db': 'school'}",
+     WRITERS},
+    {"{'truceSetCollect': 'x', 'key': 'k', 'field': 'f', 'name': 'n', '$db': 'school'}", READERS},
+    {"{'truceSetCollect': 'x', 'key': 'k', 'field': 'f', 'name': 'n', 'collect': true,"
+     " '$db': 'school'}",
+     WRITERS},
     /* the users' own records: read by few, written by none */
     {"{'find': 'system.users', '$db': 'admin'}", ANYUSERS | ROOT},
     {"{'count': 'system.users', '$db': 'admin'}", ANYUSERS | ROOT},
@@ -312,6 +364,13 @@ static const struct {
     {"{'delete': 'system.users', 'deletes': [{'q': {}, 'limit': 1}], '$db': 'admin'}", 0},
     {"{'findAndModify': 'system.users', 'query': {}, 'remove': true, '$db': 'admin'}", 0},
     {"{'drop': 'system.users', '$db': 'admin'}", 0},
+    {"{'truceCommit': [{'insert': 'system.users', 'with': {'_id': 1}}], '$db': 'admin'}", 0},
+    {"{'truceCommit': [{'missing': 'x', 'id': 1}, {'update': 'system.users', 'id': 1, 'with':"
+     " {'$set': {'a': 1}}}], '$db': 'admin'}",
+     0},
+    {"{'truceSet': 'system.users', 'key': {'k': 1}, 'field': 'f', 'name': 'n', 'add': {'n': 1},"
+     " 'seq': 1, '$db': 'admin'}",
+     0},
     {"{'collMod': 'system.users', '$db': 'admin'}", 0},
     {"{'createIndexes': 'system.users', 'indexes': [{'key': {'a': 1}, 'name': 'a'}],"
      " '$db': 'admin'}",

@@ -1,0 +1,114 @@
+#include "server/handles.h"
+
+#include <bson/bson.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/limits.h"
+
+struct handles {
+    pthread_mutex_t mutex;
+    struct handle *first;
+    int count;
+    uint64_t clock; /* of uses */
+};
+
+struct handles *handles_new(void)
+{
+    struct handles *handles = bson_malloc0(sizeof *handles);
+
+    pthread_mutex_init(&handles->mutex, NULL);
+    return handles;
+}
+
+static void end(struct handle *handle)
+{
+    handle->free(handle->thing);
+    bson_free(handle->key);
+    bson_free(handle);
+}
+
+void handles_free(struct handles *handles)
+{
+    while (handles->first) {
+        struct handle *gone = handles->first;
+
+        handles->first = gone->next;
+        end(gone);
+    }
+    pthread_mutex_destroy(&handles->mutex);
+    bson_free(handles);
+}
+
+static struct handle *find(const struct handles *handles, const char *key)
+{
+    struct handle *at = handles->first;
+
+    while (at && strcmp(at->key, key) != 0)
+        at = at->next;
+    return at;
+}
+
+/* The one that was idle for longest goes out of the list; NULL: all are in use. */
+static struct handle *take_out_idle(struct handles *handles)
+{
+    struct handle **oldest = NULL, *gone;
+
+    for (struct handle **at = &handles->first; *at; at = &(*at)->next)
+        if (!(*at)->users && (!oldest || (*at)->used < (*oldest)->used))
+            oldest = at;
+    if (!oldest)
+        return NULL;
+    gone = *oldest;
+    *oldest = gone->next;
+    handles->count--;
+    return gone;
+}
+
+/* It comes into the list, if there is room; *gone has made it. */
+static void enter(struct handles *handles, struct handle *handle, const char *key,
+                  struct handle **gone)
+{
+    if (handles->count == TRUCE_SERVER_HANDLES_MAX)
+        *gone = take_out_idle(handles);
+    if (handles->count == TRUCE_SERVER_HANDLES_MAX)
+        return;
+    handle->key = bson_strdup(key);
+    handle->next = handles->first;
+    handles->first = handle;
+    handles->count++;
+}
+
+struct handle *handles_take(struct handles *handles, const char *key, handle_maker *make, void *arg,
+                            void (*free)(void *thing))
+{
+    struct handle *handle, *gone = NULL;
+
+    pthread_mutex_lock(&handles->mutex);
+    handle = key ? find(handles, key) : NULL;
+    if (!handle) {
+        handle = bson_malloc0(sizeof *handle);
+        handle->thing = make(arg);
+        handle->free = free;
+        if (key)
+            enter(handles, handle, key, &gone);
+    }
+    handle->users++;
+    handle->used = ++handles->clock;
+    pthread_mutex_unlock(&handles->mutex);
+    if (gone)
+        end(gone);
+    return handle;
+}
+
+void handles_give(struct handles *handles, struct handle *handle)
+{
+    bool own;
+
+    pthread_mutex_lock(&handles->mutex);
+    handle->users--;
+    own = !handle->key;
+    pthread_mutex_unlock(&handles->mutex);
+    if (own)
+        end(handle);
+}

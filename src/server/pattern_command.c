@@ -1,0 +1,191 @@
+#include "server/pattern_command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "bson/value.h"
+
+static const struct pattern *const help_patterns[] = {&truce_help_pattern, NULL};
+
+const struct pattern_group pattern_groups[] = {{"Help", help_patterns},
+                                               {"Commits, requests and sequences", commit_patterns},
+                                               {"Ordered sets", set_patterns},
+                                               {0}};
+
+const struct pattern *pattern_named(const char *name)
+{
+    if (strncmp(name, "truce", 5) != 0)
+        return NULL;
+    for (const struct pattern_group *group = pattern_groups; group->title; group++)
+        for (const struct pattern *const *at = group->patterns; *at; at++)
+            if (!strcmp((*at)->command.name, name))
+                return *at;
+    return NULL;
+}
+
+const struct pattern *pattern_of(const struct command *command)
+{
+    return command && command->run == pattern_run ? (const struct pattern *)command : NULL;
+}
+
+const char *pattern_type(const struct pattern_field *field)
+{
+    static const char *const types[] = {
+        [FIELD_TEXT] = "text",     [FIELD_DOCUMENT] = "document",
+        [FIELD_ARRAY] = "array",   [FIELD_EITHER] = "document or array",
+        [FIELD_NUMBER] = "number", [FIELD_FLAG] = "true or false",
+        [FIELD_VALUE] = "any",     [FIELD_OID] = "ObjectId",
+    };
+
+    return types[field->field.type];
+}
+
+/* ---- what was sent ---------------------------------------------------------------------------- */
+
+static truce_status check_field(const struct call *call, const struct pattern_field *field,
+                                const void *given, bson_error_t *error)
+{
+    const uint8_t *at = (const uint8_t *)given + field->field.at;
+    bson_iter_t iter;
+    int64_t number;
+
+    if (field->needed && (!bson_iter_init_find(&iter, &call->request->body, field->field.name) ||
+                          BSON_ITER_HOLDS_NULL(&iter)))
+        return truce__refuse(40414, error, "'%s' needs the field '%s': %s", call->command->name,
+                             field->field.name, field->help);
+    if (field->field.type != FIELD_NUMBER || (!field->least && !field->most))
+        return TRUCE_OK;
+    memcpy(&number, at, sizeof number);
+    if (bson_iter_init_find(&iter, &call->request->body, field->field.name) &&
+        !BSON_ITER_HOLDS_NULL(&iter) && (number < field->least || number > field->most))
+        return truce__refuse(CODE_BAD_VALUE, error, "the field '%s' may be from %lld to %lld",
+                             field->field.name, (long long)field->least, (long long)field->most);
+    return TRUCE_OK;
+}
+
+static truce_status read_fields(struct call *call, const struct pattern *pattern, void *given,
+                                bson_error_t *error)
+{
+    size_t count = 0;
+    struct field *fields;
+    truce_status status;
+
+    while (pattern->fields[count].field.name)
+        count++;
+    fields = truce__arena_take(&call->arena, (count + 1) * sizeof *fields);
+    for (size_t i = 0; i <= count; i++)
+        fields[i] = pattern->fields[i].field;
+    status = call_own_fields(call, fields, given, error);
+    for (size_t i = 0; i < count && !status; i++)
+        status = check_field(call, &pattern->fields[i], given, error);
+    return status;
+}
+
+/* ---- the run ---------------------------------------------------------------------------------- */
+
+/* MongoDB's codes for EXPIRED and NOT_FOUND are of cursors and collections; here a key is too old, a job somebody else's,
+ * a guard does not match. */
+static void name_failure(truce_status status, bson_error_t *error)
+{
+    bool ours = status == TRUCE_EXPIRED || status == TRUCE_NOT_FOUND;
+
+    if (ours && error->domain != TRUCE_ERROR_SERVER) {
+        error->domain = TRUCE_ERROR_SERVER;
+        error->code = CODE_COMMAND_FAILED;
+    }
+}
+
+truce_status pattern_run(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    const struct pattern *pattern = pattern_of(call->command);
+    void *given = truce__arena_take(&call->arena, pattern->size + 1);
+    int64_t before = truce_deadline_begin(call->deadline_ms);
+    truce_status status;
+
+    memset(given, 0, pattern->size + 1);
+    status = read_fields(call, pattern, given, error);
+    if (!status)
+        status = pattern->run(call, given, reply, error);
+    truce_deadline_end(before);
+    if (status && (status != TRUCE_NOT_FOUND || pattern->ways & PATTERN_STRICT)) {
+        name_failure(status, error);
+        return status;
+    }
+    BSON_APPEND_UTF8(reply, "status", truce_status_name(status));
+    return TRUCE_OK;
+}
+
+/* What may be sent again is said so, in the word that drivers know; within a transaction they know another. */
+void pattern_append_error(const struct pattern *pattern, truce_status status, bool transaction,
+                          bson_t *reply)
+{
+    bool again = truce__unanswered(status) || status == TRUCE_LOCKED || status == TRUCE_TIMEOUT;
+
+    BSON_APPEND_UTF8(reply, "status", truce_status_name(status));
+    if (!transaction && again && pattern->ways & PATTERN_AGAIN)
+        BCON_APPEND(reply, "errorLabels", "[", BCON_UTF8("RetryableWriteError"), "]");
+}
+
+/* ---- names ------------------------------------------------------------------------------------ */
+
+truce_status pattern_text(struct call *call, const char **text, bson_error_t *error)
+{
+    if (!BSON_ITER_HOLDS_UTF8(&call->value))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s' must be a text, %s, and is %s",
+                             call->command->name, pattern_of(call->command)->value,
+                             truce__type_name((uint8_t)bson_iter_type(&call->value)));
+    *text = bson_iter_utf8(&call->value, NULL);
+    return TRUCE_OK;
+}
+
+truce_status pattern_name(struct call *call, const char *text, const char **name,
+                          bson_error_t *error)
+{
+    char *made;
+    size_t size;
+
+    *name = text;
+    if (!text)
+        return TRUCE_OK;
+    if (strcmp(call->database, call->server->database) != 0) {
+        size = strlen(call->database) + strlen(text) + 3;
+        made = truce__arena_take(&call->arena, size);
+        snprintf(made, size, "@%s.%s", call->database, text);
+        *name = made;
+    } else if (text[0] == '@') {
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "\"%.80s\" begins with @, which stands for other databases", text);
+    }
+    return TRUCE_OK;
+}
+
+const char *pattern_plain(const struct call *call, const char *name)
+{
+    return place_within(call->server->database, call->database, name);
+}
+
+truce_status pattern_place(struct call *call, const char *collection, bool writes,
+                           const char **place, bson_error_t *error)
+{
+    char *made = truce__arena_take(&call->arena, PLACE_MAX);
+    truce_status status = call_place_of(call, collection, made, error);
+
+    if (!status)
+        status = access_need_collection(call, call->database, collection, writes ? WRITES : READS,
+                                        error);
+    *place = made;
+    return status;
+}
+
+struct handle *pattern_handle(struct call *call, const char *key, handle_maker *make, void *arg,
+                              void (*free)(void *thing))
+{
+    bool shared = call->store == call->server->store && strlen(key) <= TRUCE_SERVER_HANDLE_BYTES;
+
+    return handles_take(call->server->handles, shared ? key : NULL, make, arg, free);
+}
+
+void pattern_give(struct call *call, struct handle *handle)
+{
+    handles_give(call->server->handles, handle);
+}

@@ -1,0 +1,101 @@
+#ifndef TRUCE_SERVER_PATTERN_COMMAND_H
+#define TRUCE_SERVER_PATTERN_COMMAND_H
+
+/*
+ * The patterns as commands: {truceSet: "students", key: {...}, add: {...}, seq: 1001}.
+ *
+ * One row says all of a command: what its fields are, of which type, how large, and what they mean; who may send it, and
+ * where; an example. The check of what a client sends, {truceHelp: ...} and docs/commands.md are made of the row. What
+ * a command does is the call of the library that its file names: nothing of a pattern is done here.
+ *
+ * Invariants:
+ *  1. What the row does not name is refused by its name, and so is a number that is beyond what the row allows, before
+ *     the store is asked for anything.
+ *  2. A name of the store's (a queue, a sequence, a key) is one of the database that the command was sent to: those of
+ *     other databases are out of reach (pattern_name).
+ *  3. The reply has `status`, the name of what the call of the library answered, also in an error. NOT_FOUND is an answer
+ *     (ok: 1) but of what is all or none, all else but OK an error.
+ *  4. In a transaction only those run that say so.
+ */
+#include "server/call.h"
+#include "server/handles.h"
+
+struct pattern_field {
+    struct field field;
+    const char *help;
+    int64_t least, most; /* of a number; both 0: any */
+    bool needed;
+};
+
+enum pattern_ways {
+    PATTERN_TRANSACTS = 1, /* it may be a part of a transaction */
+    PATTERN_AGAIN = 2,     /* to send it again does no harm, whatever became of it */
+    PATTERN_STRICT = 4,    /* NOT_FOUND is an error of it, too */
+};
+
+struct pattern {
+    struct command command; /* first */
+    const char *value;      /* what its own field is, for people: "COLLECTION" */
+    const char *answer;     /* what the reply has besides `status` */
+    const struct pattern_field *fields;
+    size_t size; /* of what the fields are read into */
+    truce_status (*run)(struct call *call, const void *given, bson_t *reply, bson_error_t *error);
+    int ways;            /* enum pattern_ways */
+    const char *example; /* as it is typed */
+};
+
+struct pattern_group {
+    const char *title;
+    const struct pattern *const *patterns; /* NULL after the last */
+};
+
+/* pattern_command.c; a title of NULL ends it */
+extern const struct pattern_group pattern_groups[];
+
+/* NULL: there is none of that name. */
+const struct pattern *pattern_named(const char *name);
+/* The pattern of a command; NULL: it is another command. */
+const struct pattern *pattern_of(const struct command *command);
+/* The command of every pattern. */
+truce_status pattern_run(struct call *call, bson_t *reply, bson_error_t *error);
+/* To the reply that says that it failed. */
+void pattern_append_error(const struct pattern *pattern, truce_status status, bool transaction,
+                          bson_t *reply);
+/* "text", "document" ... */
+const char *pattern_type(const struct pattern_field *field);
+
+/* ---- for the files of the commands ------------------------------------------------------------ */
+
+/* The text of the command's own field; TypeMismatch if it is none. */
+truce_status pattern_text(struct call *call, const char **text, bson_error_t *error);
+/* A name of the store's, for one of the database: "mail" of school is "@school.mail". Lives as long as the call. */
+truce_status pattern_name(struct call *call, const char *text, const char **name,
+                          bson_error_t *error);
+/* The way back, and NULL if it is not of this database. */
+const char *pattern_plain(const struct call *call, const char *name);
+/* The place of a collection that is written or only read. Unauthorized, where it is not allowed. */
+truce_status pattern_place(struct call *call, const char *collection, bool writes,
+                           const char **place, bson_error_t *error);
+/* A thing of the library, shared by all calls with this key; in a transaction one for the call alone. */
+struct handle *pattern_handle(struct call *call, const char *key, handle_maker *make, void *arg,
+                              void (*free)(void *thing));
+void pattern_give(struct call *call, struct handle *handle);
+
+/* The rows of a command: its name, what it needs of the database, its help. */
+#define PATTERN(name_, actions_, help_)                                                            \
+    .command = {name_, pattern_run, COUNTED_COMMAND, {NEED_DATABASE, actions_}, help_}
+#define READS  ACTION_FIND
+#define WRITES (ACTION_FIND | ACTION_WRITE)
+#define GIVEN(type, member, kind)                                                                  \
+    {                                                                                              \
+#member, kind, offsetof(struct type, member)                                               \
+    }
+
+/* pattern_help.c */
+extern const struct pattern truce_help_pattern;
+/* pattern_commit.c */
+extern const struct pattern *const commit_patterns[];
+/* pattern_set.c */
+extern const struct pattern *const set_patterns[];
+
+#endif

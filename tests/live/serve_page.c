@@ -1,0 +1,207 @@
+/*
+ * docs/commands.md is made of the table of the patterns' commands. With TRUCE_TEST_WRITE_PAGE=1 it is written, else compared.
+ */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "server/pattern_command.h"
+#include "tests/support/test.h"
+
+#define PAGE TRUCE_TEST_DATA "/../../docs/commands.md"
+
+static struct buffer page;
+
+static void put(const char *text)
+{
+    truce__buffer_append(&page, text, strlen(text));
+}
+
+#define PUT(...)                                                                                   \
+    do {                                                                                           \
+        char *put_text = bson_strdup_printf(__VA_ARGS__);                                          \
+        put(put_text);                                                                             \
+        bson_free(put_text);                                                                       \
+    } while (0)
+
+/* ---- a value in a language ---------------------------------------------------------------------- */
+
+enum language { PYTHON, NODE };
+
+static void put_fields(const bson_iter_t *at, enum language language, bool is_array);
+
+static void put_value(const bson_iter_t *at, enum language language)
+{
+    static const char *const truths[][2] = {{"False", "True"}, {"false", "true"}};
+    char text[25];
+
+    switch (bson_iter_type(at)) {
+    case BSON_TYPE_UTF8:
+        PUT("\"%s\"", bson_iter_utf8(at, NULL));
+        break;
+    case BSON_TYPE_BOOL:
+        put(truths[language][bson_iter_bool(at)]);
+        break;
+    case BSON_TYPE_OID:
+        bson_oid_to_string(bson_iter_oid(at), text);
+        PUT(language == PYTHON ? "ObjectId(\"%s\")" : "new ObjectId(\"%s\")", text);
+        break;
+    case BSON_TYPE_DOCUMENT:
+    case BSON_TYPE_ARRAY:
+        put_fields(at, language, BSON_ITER_HOLDS_ARRAY(at));
+        break;
+    default:
+        PUT("%" PRId64, bson_iter_as_int64(at));
+    }
+}
+
+static void put_fields(const bson_iter_t *at, enum language language, bool is_array)
+{
+    bool plain, more = false;
+    bson_iter_t field;
+
+    put(is_array ? "[" : "{");
+    REQUIRE(bson_iter_recurse(at, &field));
+    while (bson_iter_next(&field)) {
+        const char *key = bson_iter_key(&field);
+
+        plain = language == NODE && !strpbrk(key, ".- ");
+        put(more ? ", " : "");
+        if (!is_array)
+            PUT(plain ? "%s: " : "\"%s\": ", key);
+        put_value(&field, language);
+        more = true;
+    }
+    put(is_array ? "]" : "}");
+}
+
+static void put_example(const char *example, enum language language)
+{
+    bson_t whole = BSON_INITIALIZER, command;
+    bson_error_t error;
+    bson_iter_t at;
+
+    REQUIRE(!truce_json_read(example, strlen(example), TRUCE_JSON_TYPED, &command, NULL, &error));
+    BSON_APPEND_DOCUMENT(&whole, "c", &command);
+    put(language == PYTHON ? "    db.command(" : "    await db.command(");
+    REQUIRE(bson_iter_init_find(&at, &whole, "c"));
+    put_fields(&at, language, false);
+    put(")\n");
+    bson_destroy(&command);
+    bson_destroy(&whole);
+}
+
+/* ---- the page ----------------------------------------------------------------------------------- */
+
+static void put_field(const struct pattern_field *field)
+{
+    PUT("| `%s` | %s | %s", field->field.name, pattern_type(field), field->help);
+    if (field->least || field->most) {
+        put(" (");
+        if (field->most == INT64_MAX)
+            PUT("from %" PRId64, field->least);
+        else
+            PUT("%" PRId64 " to %" PRId64, field->least, field->most);
+        put(")");
+    }
+    put(field->needed ? "; **needed** |\n" : " |\n");
+}
+
+static void put_pattern(const struct pattern *pattern)
+{
+    uint32_t actions = pattern->command.need.actions;
+
+    const char *help = pattern->command.help;
+
+    PUT("\n### %s\n\n%c%s.\n\n", pattern->command.name, toupper(help[0]), help + 1);
+    PUT("`{%s: ...}`: %s.\n\n", pattern->command.name, pattern->value);
+    if (pattern->fields->field.name)
+        put("| field | type | |\n| --- | --- | --- |\n");
+    for (const struct pattern_field *at = pattern->fields; at->field.name; at++)
+        put_field(at);
+    PUT("%sAnswers %s.\n\nNeeds %s. %s within a transaction.%s\n\n",
+        pattern->fields->field.name ? "\n" : "", pattern->answer,
+        !actions                 ? "no role"
+        : actions & ACTION_WRITE ? "`readWrite`"
+                                 : "`read`; `readWrite`, where it writes",
+        pattern->ways & PATTERN_TRANSACTS ? "Runs" : "Does not run",
+        pattern->ways & PATTERN_AGAIN ? " May be sent again." : "");
+    put("In Python:\n\n");
+    put_example(pattern->example, PYTHON);
+    put("\nIn Node:\n\n");
+    put_example(pattern->example, NODE);
+}
+
+static const char introduction[] =
+    "# The patterns as commands\n\n"
+    "`truce serve` answers, besides MongoDB's commands, one for each call of a pattern. A driver of any language sends them with\n"
+    "its `command` function; nothing is to be installed. `{truceHelp: 1}` lists them, `{truceHelp: \"truceSet\"}` tells all\n"
+    "that stands here of one. This page is made of the same table.\n\n"
+    "**Answers.** Each has `status`, the name of what the call of the library answered: \"ok\", or \"not found\" where that is an\n"
+    "answer. All else is an error, with `status` beside `code` and `codeName`:\n\n"
+    "| status | code | |\n| --- | --- | --- |\n"
+    "| conflict | 112 WriteConflict | somebody else changed what it depends on |\n"
+    "| locked | 24 LockTimeout | somebody else holds it, and did not let go in time |\n"
+    "| unknown, io | 8 UnknownError | it may have happened or not (unknown), or the disk or network failed (io) |\n"
+    "| duplicate | 11000 DuplicateKey | a unique key is taken, or a key was used for something else |\n"
+    "| expired, not found | 125 CommandFailed | the key is too old, the job is somebody else's; a guard does not match |\n"
+    "| invalid | 2 BadValue and others | it is wrong; to send it again will not help |\n"
+    "| limit | 146 ExceededMemoryLimit and others | a maximum was reached |\n"
+    "| timeout | 50 MaxTimeMSExpired | `maxTimeMS` is over |\n\n"
+    "An error of a command that may be sent again has the label `RetryableWriteError` where that makes sense. Drivers do not do\n"
+    "so by themselves for commands: the caller looks at the label.\n\n"
+    "**Fields.** Unknown ones are refused (40415), `null` is as if it were not there. `maxTimeMS` ends a command wherever it is;\n"
+    "`writeConcern: {w: 0}` or `{j: false}` does not wait for the disk, where the pattern can.\n\n"
+    "**Databases.** Names of collections, keys, sequences and queues are those of the database that the command is sent to. In\n"
+    "the server's own (`test`, or `--database`) they are those of the library and of `truce`; in the database `school` the\n"
+    "sequence `orders` is `@school.orders` in the store.\n\n"
+    "**Roles.** To read needs `read` on the database, to write `readWrite`.\n\n"
+    "**Transactions.** A command that runs within a driver's transaction is a part of it: done at its commit, or never. The others are\n"
+    "refused there (263).\n";
+
+static void make_page(void)
+{
+    put(introduction);
+    for (const struct pattern_group *group = pattern_groups; group->title; group++) {
+        PUT("\n## %s\n", group->title);
+        for (const struct pattern *const *at = group->patterns; *at; at++)
+            put_pattern(*at);
+    }
+}
+
+static void write_page(void)
+{
+    FILE *file = fopen(PAGE, "w");
+
+    REQUIRE(file);
+    CHECK_INT(fwrite(page.bytes, 1, page.size, file), ==, page.size);
+    CHECK_INT(fclose(file), ==, 0);
+}
+
+static bool page_is_there(void)
+{
+    char *there = bson_malloc(page.size + 2);
+    FILE *file = fopen(PAGE, "r");
+    size_t size = file ? fread(there, 1, page.size + 2, file) : 0;
+    bool same = size == page.size && !memcmp(there, page.bytes, size);
+
+    if (file)
+        fclose(file);
+    bson_free(there);
+    return same;
+}
+
+TEST(the_page_of_the_commands_is_what_the_table_says)
+{
+    make_page();
+    if (getenv("TRUCE_TEST_WRITE_PAGE"))
+        write_page();
+    if (!page_is_there())
+        test_fail(__FILE__, __LINE__,
+                  "docs/commands.md is not what the table says: write it with "
+                  "TRUCE_TEST_WRITE_PAGE=1 build/dev/tests/test_live_serve_page");
+    truce__buffer_release(&page);
+}
