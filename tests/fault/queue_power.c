@@ -12,8 +12,7 @@
  */
 #include <stdatomic.h>
 
-#include "tests/support/disk_vfs.h"
-#include "tests/support/power.h"
+#include "tests/support/life.h"
 #include "tests/support/queue_rig.h"
 #include "truce/truce.h"
 
@@ -54,33 +53,34 @@ static truce_status do_job(truce_job *job, bson_error_t *error)
                            : truce_job_done(job, NULL, NULL, error);
 }
 
-static void work_once(truce_queue *queue, const bson_t *payload)
-{
-    bson_error_t error;
-    truce_job *job = NULL;
+enum answer { ADDED = 1, DONE = 2, EFFECT = 4 };
 
-    if (!truce_queue_add(queue, NULL, payload, NULL, NULL, &error))
-        atomic_fetch_add(&run.added, 1);
-    if (truce_queue_claim(queue, &job, &error))
-        return;
-    if (!do_job(job, &error)) {
-        atomic_fetch_add(&run.done, 1);
-        atomic_fetch_add(&run.effects, has_effect(job));
-    }
-    truce_job_free(job);
-}
-
-static void work(truce_store *store, int worker)
+/* One job more, and the end of one. */
+static int64_t step(truce_store *store, int worker, int number)
 {
-    bson_t *payloads[] = {test_bson("{'effect': 0}"), test_bson("{'effect': 1}")};
     truce_queue *queue = open_queue(store);
+    bson_t *payload = test_bson(number % 2 ? "{'effect': 1}" : "{'effect': 0}");
+    truce_job *job = NULL;
+    int64_t answer = 0;
+    bson_error_t error;
 
     (void)worker;
-    for (int i = 0; !disk_is_cut(); i++)
-        work_once(queue, payloads[i % 2]);
+    if (!truce_queue_add(queue, NULL, payload, NULL, NULL, &error))
+        answer |= ADDED;
+    if (!truce_queue_claim(queue, &job, &error) && !do_job(job, &error))
+        answer |= DONE | (has_effect(job) ? EFFECT : 0);
+    truce_job_free(job);
     truce_queue_free(queue);
-    bson_destroy(payloads[0]);
-    bson_destroy(payloads[1]);
+    bson_destroy(payload);
+    return answer;
+}
+
+static void told(int worker, int64_t answer)
+{
+    (void)worker;
+    atomic_fetch_add(&run.added, (answer & ADDED) != 0);
+    atomic_fetch_add(&run.done, (answer & DONE) != 0);
+    atomic_fetch_add(&run.effects, (answer & EFFECT) != 0);
 }
 
 static bool begin(truce_store *store)
@@ -153,11 +153,11 @@ static void judge(truce_store *store)
     CHECK_INT(report.findings, ==, 0);
 }
 
-static const struct power_life life = {begin, work, judge, WORKERS};
+static const struct life life = {WORKERS, begin, step, told, judge};
 
 __attribute__((constructor)) static void install(void)
 {
-    disk_install();
+    life_install();
 }
 
 TEST(jobs_survive_power_cuts)
@@ -170,7 +170,7 @@ TEST(jobs_survive_power_cuts)
     truce__random_seed(&random, seed);
     for (long i = test_scale("TRUCE_POWER_CUTS", 8); i > 0 && !test_failures(); i--) {
         run.mechanism = i % 2 ? TRUCE_MECHANISM_AUTO : TRUCE_MECHANISM_JOURNAL;
-        power_cut(&life, &random);
+        life_power_cut(&life, &random);
     }
     CHECK_INT(run.missed, ==, 0);
 }
@@ -186,6 +186,6 @@ TEST(jobs_whose_effects_are_relaxed_are_lost_whole)
     run.mechanism = TRUCE_MECHANISM_AUTO;
     truce__random_seed(&random, seed);
     for (int i = 0; i < 200 && !run.missed && !test_failures(); i++) /* one cut in six is enough */
-        power_cut(&life, &random);
+        life_power_cut(&life, &random);
     CHECK_INT(run.missed, >, 0);
 }

@@ -6,8 +6,7 @@
  */
 #include <stdatomic.h>
 
-#include "tests/support/disk_vfs.h"
-#include "tests/support/power.h"
+#include "tests/support/life.h"
 #include "tests/support/sync_rig.h"
 
 enum { WORKERS = 3 };
@@ -32,23 +31,29 @@ static bool begin(truce_store *store)
 }
 
 /* Renames its user to higher and higher numbers, who comments now and then, on all workers' side. */
-static void work(truce_store *store, int worker)
+static int64_t step(truce_store *store, int worker, int number)
 {
     truce_sync *sync = rig_sync(store, mechanism, 500);
     char user[8], json[120];
+    int64_t answer = 0;
     bson_error_t error;
 
     snprintf(user, sizeof user, "u%d", worker);
-    for (int i = 1; !disk_is_cut(); i++) {
-        snprintf(json, sizeof json, "{'$set': {'name': '%d'}}", i);
-        if (!rig_change(sync, "users", user, json, NULL, &error))
-            atomic_store(&renamed[worker], i);
-        snprintf(json, sizeof json, "{'_id': 'c%d-%d', 'user': 'u%d'}", worker, i,
-                 (worker + i) % WORKERS);
-        if (i % 4 == 1 && !rig_insert(sync, "comments", json, NULL, &error))
-            atomic_fetch_add(&added[worker], 1);
-    }
+    snprintf(json, sizeof json, "{'$set': {'name': '%d'}}", number + 1);
+    if (!rig_change(sync, "users", user, json, NULL, &error))
+        answer = number + 1;
+    snprintf(json, sizeof json, "{'_id': 'c%d-%d', 'user': 'u%d'}", worker, number,
+             (worker + number) % WORKERS);
+    if (number % 4 == 1 && rig_insert(sync, "comments", json, NULL, &error))
+        answer = 0;
     truce_sync_free(sync);
+    return answer;
+}
+
+static void told(int worker, int64_t answer)
+{
+    atomic_store(&renamed[worker], (int)answer);
+    atomic_fetch_add(&added[worker], (answer - 1) % 4 == 1);
 }
 
 static void judge(truce_store *store)
@@ -70,14 +75,15 @@ static void judge(truce_store *store)
     truce_sync_free(sync);
 }
 
+static const struct life life = {WORKERS, begin, step, told, judge};
+
 __attribute__((constructor)) static void install(void)
 {
-    disk_install();
+    life_install();
 }
 
 TEST(every_copy_is_in_step_after_a_power_cut_and_a_sweep)
 {
-    static const struct power_life life = {begin, work, judge, WORKERS};
     uint64_t seed = test_seed();
     struct random random;
     long cuts = test_scale("TRUCE_POWER_CUTS", 8);
@@ -85,6 +91,14 @@ TEST(every_copy_is_in_step_after_a_power_cut_and_a_sweep)
     truce__random_seed(&random, seed);
     for (long i = 0; i < cuts && !test_failures(); i++) {
         mechanism = i % 2 ? TRUCE_MECHANISM_AUTO : TRUCE_MECHANISM_JOURNAL;
-        power_cut(&life, &random);
+        life_power_cut(&life, &random);
+    }
+}
+
+TEST(every_copy_is_in_step_though_processes_are_killed)
+{
+    for (int i = 0; i < 2 && !test_failures(); i++) {
+        mechanism = i ? TRUCE_MECHANISM_AUTO : TRUCE_MECHANISM_JOURNAL;
+        life_kill(&life, test_scale("TRUCE_PATTERN_ANSWERS", 60));
     }
 }

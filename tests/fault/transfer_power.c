@@ -7,8 +7,7 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
-#include "tests/support/disk_vfs.h"
-#include "tests/support/power.h"
+#include "tests/support/life.h"
 #include "tests/support/transfer_rig.h"
 
 enum { WORKERS = 3, BALANCE = 1000 };
@@ -43,20 +42,24 @@ static bool begin(truce_store *store)
 }
 
 /* One unit at a time, from its account to the next one. */
-static void work(truce_store *store, int worker)
+static int64_t step(truce_store *store, int worker, int number)
 {
     truce_transfers *transfers = open_transfers(store);
     char from[8], to[8], id[40];
     bson_error_t error;
+    truce_status status;
 
-    account(worker, from);
-    account(worker + 1, to);
-    for (int i = 0; !disk_is_cut(); i++) {
-        snprintf(id, sizeof id, "t%d-%d", worker, i);
-        if (!rig_move(transfers, id, from, to, 1, NULL, &error))
-            atomic_fetch_add(&made[worker], 1);
-    }
+    snprintf(id, sizeof id, "t%d-%d", worker, number);
+    status =
+        rig_move(transfers, id, account(worker, from), account(worker + 1, to), 1, NULL, &error);
     truce_transfers_free(transfers);
+    return !status;
+}
+
+static void told(int worker, int64_t answer)
+{
+    (void)answer;
+    atomic_fetch_add(&made[worker], 1);
 }
 
 static int64_t done_by(truce_store *store, int worker)
@@ -94,14 +97,15 @@ static void judge(truce_store *store)
     rig_settled(store);
 }
 
+static const struct life life = {WORKERS, begin, step, told, judge};
+
 __attribute__((constructor)) static void install(void)
 {
-    disk_install();
+    life_install();
 }
 
 TEST(every_transfer_is_made_once_or_not_at_all_after_a_power_cut)
 {
-    static const struct power_life life = {begin, work, judge, WORKERS};
     uint64_t seed = test_seed();
     struct random random;
     long cuts = test_scale("TRUCE_POWER_CUTS", 8);
@@ -109,6 +113,14 @@ TEST(every_transfer_is_made_once_or_not_at_all_after_a_power_cut)
     truce__random_seed(&random, seed);
     for (long i = 0; i < cuts && !test_failures(); i++) {
         mechanism = i % 2 ? TRUCE_MECHANISM_AUTO : TRUCE_MECHANISM_JOURNAL;
-        power_cut(&life, &random);
+        life_power_cut(&life, &random);
+    }
+}
+
+TEST(every_transfer_is_made_once_though_processes_are_killed)
+{
+    for (int i = 0; i < 2 && !test_failures(); i++) {
+        mechanism = i ? TRUCE_MECHANISM_AUTO : TRUCE_MECHANISM_JOURNAL;
+        life_kill(&life, test_scale("TRUCE_PATTERN_ANSWERS", 60));
     }
 }

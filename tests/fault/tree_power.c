@@ -7,42 +7,38 @@
  */
 #include <stdatomic.h>
 
-#include "tests/support/disk_vfs.h"
-#include "tests/support/power.h"
+#include "tests/support/life.h"
 #include "tests/support/tree_rig.h"
 
 enum { WORKERS = 3, KEPT = 5 };
 
 static atomic_llong published; /* the highest version that was acknowledged */
-static atomic_int numbers;
 
-static void note(int64_t version)
+static void told(int worker, int64_t version)
 {
     long long before = atomic_load(&published);
 
+    (void)worker;
     while (version > before && !atomic_compare_exchange_weak(&published, &before, version))
         continue;
 }
 
 /* All three of one number; who was not the first begins anew. */
-static void work(truce_store *store, int worker)
+static int64_t step(truce_store *store, int worker, int number)
 {
     truce_tree *tree = rig_tree(store, NULL, 500);
+    int64_t version = 0;
     bson_error_t error;
+    char changes[100];
 
-    (void)worker;
-    for (int i = 0; !disk_is_cut(); i++) {
-        int number = atomic_fetch_add(&numbers, 1);
-        int64_t version;
-        char changes[100];
-
-        snprintf(changes, sizeof changes, "a=%d b=%d c=%d", number, number, number);
-        if (!rig_publish(tree, changes, &version, &error))
-            note(version);
-        if (i % 4 == 3)
-            (void)!truce_tree_collect(tree, NULL, &error);
-    }
+    snprintf(changes, sizeof changes, "a=%d-%d b=%d-%d c=%d-%d", worker, number, worker, number,
+             worker, number);
+    if (rig_publish(tree, changes, &version, &error))
+        version = 0;
+    if (number % 4 == 3)
+        (void)!truce_tree_collect(tree, NULL, &error);
     truce_tree_free(tree);
+    return version;
 }
 
 static bool begin(truce_store *store)
@@ -97,19 +93,25 @@ static void judge(truce_store *store)
     truce_tree_free(tree);
 }
 
+static const struct life life = {WORKERS, begin, step, told, judge};
+
 __attribute__((constructor)) static void install(void)
 {
-    disk_install();
+    life_install();
 }
 
 TEST(every_version_is_whole_after_a_power_cut)
 {
-    static const struct power_life life = {begin, work, judge, WORKERS};
     uint64_t seed = test_seed();
     struct random random;
     long cuts = test_scale("TRUCE_POWER_CUTS", 8);
 
     truce__random_seed(&random, seed);
     for (long i = 0; i < cuts && !test_failures(); i++)
-        power_cut(&life, &random);
+        life_power_cut(&life, &random);
+}
+
+TEST(every_version_is_whole_though_publishers_are_killed)
+{
+    life_kill(&life, test_scale("TRUCE_PATTERN_ANSWERS", 60));
 }
