@@ -14,7 +14,7 @@ DESTDIR ?=
 MAKEFLAGS += --no-print-directory
 JOBS    ?= $(shell nproc)
 
-.PHONY: all demo test soak bench bench-quick bench-growth bench-deps mutants install clean deps
+.PHONY: all demo test test-clients soak bench bench-quick bench-growth bench-deps mutants install clean deps
 all: deps build-release
 
 deps:
@@ -34,6 +34,9 @@ demo: build-release
 test:
 	@tools/install-deps --test
 	@tools/test
+
+test-clients: build-dev
+	@tests/clients/run
 
 soak:
 	@tools/install-deps --test

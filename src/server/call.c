@@ -14,6 +14,7 @@
 
 #include "base/sha256.h"
 #include "bson/value.h"
+#include "server/duplicate.h"
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
@@ -50,6 +51,13 @@ const char *call_sentence(struct call *call, const char *message)
     return text;
 }
 
+void call_append_sentence(struct call *call, bson_t *reply, const bson_error_t *error)
+{
+    if (error->code != CODE_DUPLICATE_KEY ||
+        !duplicate_append(error->message, call->server->database, reply))
+        BSON_APPEND_UTF8(reply, "errmsg", call_sentence(call, error->message));
+}
+
 /* Of a transaction, or of writes that are kept, what a driver is to do about the error. */
 static void append_labels(const struct call *call, bson_t *reply, uint32_t code)
 {
@@ -81,7 +89,7 @@ static void append_error(struct call *call, bson_t *reply, truce_status status,
     if (code == CODE_INTERRUPTED && server_is_stopping(call->server))
         code = CODE_INTERRUPTED_AT_SHUTDOWN;
     BSON_APPEND_DOUBLE(reply, "ok", 0);
-    BSON_APPEND_UTF8(reply, "errmsg", call_sentence(call, error->message));
+    call_append_sentence(call, reply, error);
     BSON_APPEND_INT32(reply, "code", (int32_t)code);
     BSON_APPEND_UTF8(reply, "codeName", truce_error_name(code));
     append_labels(call, reply, code);

@@ -40,7 +40,7 @@ static void append_write_errors(struct call *call, const truce_write_outcome *ou
         BSON_APPEND_INT32(&element, "index", (int32_t)i);
         BSON_APPEND_INT32(&element, "code",
                           (int32_t)call_code(outcomes[i].status, &outcomes[i].error));
-        BSON_APPEND_UTF8(&element, "errmsg", call_sentence(call, outcomes[i].error.message));
+        call_append_sentence(call, &element, &outcomes[i].error);
         bson_append_document_end(&array, &element);
     }
     bson_append_array_end(reply, &array);

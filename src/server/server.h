@@ -13,6 +13,7 @@
  *     serve_*.c      the commands, a file for each group of them
  *     patterns.c     the patterns as commands: their table, its checks; pattern_*.c: a file for each pattern
  *     handles.c      sets and queues that commands share
+ *     duplicate.c    what clients look for where a key is taken
  *     held.c         cursors that clients come back to
  *     sessions.c     sessions and their transactions
  *     kept.c         what writes did that may be sent again

@@ -7,8 +7,9 @@ skip() {
     exit 77
 }
 
-# Runs `FUNCTION DIRECTORY` once for all who ask at the same time.
+# Runs `FUNCTION DIRECTORY` once for all who ask at the same time; `made` is the directory then.
 once() { # DIRECTORY FUNCTION
+    made=$1
     mkdir -p "$cache" || skip "the cache $cache cannot be made"
     exec 9>"$1.lock"
     flock 9
