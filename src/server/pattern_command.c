@@ -10,6 +10,8 @@ static const struct pattern *const help_patterns[] = {&truce_help_pattern, NULL}
 const struct pattern_group pattern_groups[] = {{"Help", help_patterns},
                                                {"Commits, requests and sequences", commit_patterns},
                                                {"Ordered sets", set_patterns},
+                                               {"Queues", queue_patterns},
+                                               {"Queues: what workers send", job_patterns},
                                                {0}};
 
 const struct pattern *pattern_named(const char *name)

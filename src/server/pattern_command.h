@@ -95,6 +95,8 @@ void pattern_give(struct call *call, struct handle *handle);
 extern const struct pattern truce_help_pattern;
 /* pattern_commit.c */
 extern const struct pattern *const commit_patterns[];
+/* pattern_queue.c, pattern_job.c */
+extern const struct pattern *const queue_patterns[], *const job_patterns[];
 /* pattern_set.c */
 extern const struct pattern *const set_patterns[];
 

@@ -350,6 +350,12 @@ static const struct {
     {"{'truceSetCollect': 'x', 'key': 'k', 'field': 'f', 'name': 'n', 'collect': true,"
      " '$db': 'school'}",
      WRITERS},
+    {"{'truceEnqueue': 'q', 'payload': {}, '$db': 'school'}", WRITERS},
+    {"{'truceJobs': 'q', '$db': 'school'}", READERS},
+    {"{'truceQueues': 1, '$db': 'school'}", READERS},
+    {"{'truceQueue': 'q', 'action': 'resume', '$db': 'school'}", WRITERS},
+    {"{'truceClaim': 'none', '$db': 'school'}", WRITERS},
+    {"{'truceClaim': 'none', '$db': 'other'}", ANYWRITE | ROOT},
     /* the users' own records: read by few, written by none */
     {"{'find': 'system.users', '$db': 'admin'}", ANYUSERS | ROOT},
     {"{'count': 'system.users', '$db': 'admin'}", ANYUSERS | ROOT},

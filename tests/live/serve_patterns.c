@@ -3,9 +3,11 @@
  * sockets; what drivers see of them is the business of tests/servers/patterns.py. What the patterns themselves do, and do
  * not, is tested where they are.
  */
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "server/pattern_command.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
@@ -127,6 +129,8 @@ TEST(every_command_says_all_of_itself_and_its_example_runs)
         char *name = bson_strdup_printf("\"%s\"", pattern->command.name);
 
         helped.text = name;
+        if (strstr(pattern->example, "token")) /* nobody has claimed that job */
+            example = (struct step){pattern->example, 125, "status", "\"expired\""};
         CHECK(pattern_named(pattern->command.name) == pattern);
         CHECK(server_command(pattern->command.name) == &pattern->command);
         CHECK(pattern->value && pattern->answer && pattern->command.help);
@@ -323,4 +327,232 @@ TEST(operations_of_a_set_may_come_in_any_order)
     begin();
     TELL(steps);
     end();
+}
+
+/* ---- queues ----------------------------------------------------------------------------------- */
+
+#define JOB_1   "{$oid: '0123456789abcdef01234567'}"
+#define JOB_2   "{$oid: '0123456789abcdef01234568'}"
+#define NOBODYS "{$oid: '0123456789abcdef01234569'}"
+
+TEST(jobs_are_added_found_and_looked_after)
+{
+    static const struct step steps[] = {
+        {"{truceEnqueue: 'mail'}", 72},
+        {"{truceEnqueue: 'mail', payload: {}, payloads: [{}]}", 72},
+        {"{truceEnqueue: 'mail', payloads: []}", 16},
+        {"{truceEnqueue: 'mail', payloads: [1]}", 14},
+        {"{truceEnqueue: '', payload: {}}", 2},
+        {"{truceEnqueue: 1, payload: {}}", 14},
+        {"{truceEnqueue: 'mail', payload: {}, priority: 1001}", 2},
+        {"{truceEnqueue: 'mail', payload: {}, priority: -1001}", 2},
+        {"{truceEnqueue: 'mail', payload: {}, delayMS: -1}", 2},
+        {"{truceEnqueue: 'mail', payload: {}, uniqueScope: 'x'}", 2},
+        {"{truceEnqueue: 'mail', payload: {}, meeting: 'x'}", 2},
+        {"{truceEnqueue: 'mail', payload: {}, failure: 'x'}", 2},
+        {"{truceEnqueue: 'mail', payload: {}, after: [1]}", 14},
+        {"{truceEnqueue: 'mail', payload: {}, after: [" NOBODYS "]}", 2},
+        {"{truceEnqueue: 'mail', payload: {}, id: 'x'}", 14},
+        {"{truceEnqueue: 'mail', payload: {to: 'ada'}, id: " JOB_1 ", unique: 'u', priority: 5}", 0,
+         "added", "\"new\""},
+        {"{truceEnqueue: 'mail', payload: {to: 'bob'}, unique: 'u'}", 0, "added", "\"existing\""},
+        {"{truceEnqueue: 'mail', payload: {to: 'bob'}, unique: 'u', meeting: 'refuse'}", 11000},
+        {"{truceEnqueue: 'mail', payload: {to: 'bob'}, unique: 'u', meeting: 'replace'}", 0,
+         "added", "\"replaced\""},
+        {"{truceJobs: 'mail', id: " JOB_1 "}", 0, "jobs.0.payload.to", "\"bob\""},
+        {"{truceJobs: 'mail', id: " JOB_1 "}", 0, "jobs.0.undone", NULL},
+        {"{truceEnqueue: 'mail', payload: {}, id: " JOB_2 ", after: [" JOB_1 "]}", 0},
+        {"{truceJobs: 'mail', id: " JOB_2 "}", 0, "jobs.0.state", "\"blocked\""},
+        {"{truceEnqueue: 'mail', payloads: [{n: 1}, {n: 2}, {n: 3}], delayMS: 3600000}", 0,
+         "status", "\"ok\""},
+        {"{truceJobs: 'mail', state: 'delayed', limit: 2}", 0, "jobs.1.payload.n", "2"},
+        {"{truceJobs: 'mail', limit: 1001}", 2},
+        {"{truceQueues: 1}", 0, "queues.0.delayed", "3"},
+        /* another database has queues of its own, and does not reach the jobs of this one */
+        {"{truceQueues: 1, $db: 'school'}", 0, "queues", "[]"},
+        {"{truceEnqueue: 'mail', payload: {}, $db: 'school'}", 0},
+        {"{truceQueues: 1, $db: 'school'}", 0, "queues.0.queue", "\"mail\""},
+        {"{truceQueues: 1, $db: 'school'}", 0, "queues.1", NULL},
+        {"{truceJobs: 'mail', id: " JOB_1 ", $db: 'school'}", 0, "jobs", "[]"},
+        {"{truceEnqueue: 'mail', payload: {}, after: [" JOB_1 "], $db: 'school'}", 2},
+        {"{truceQueue: 'mail', action: 'cancel', id: " JOB_1 ", $db: 'school'}", 0, "status",
+         "\"not found\""},
+        {"{truceQueue: 'mail', action: 'cancel'}", 72},
+        {"{truceQueue: 'mail', action: 'pause', id: " JOB_1 "}", 72},
+        {"{truceQueue: 'mail', action: 'dance'}", 2},
+        {"{truceQueue: 'mail', action: 'cancel', id: " JOB_1 "}", 0, "status", "\"ok\""},
+        {"{truceJobs: 'mail', id: " JOB_2 "}", 0, "jobs.0.state", "\"cancelled\""},
+        {"{truceQueue: 'mail', action: 'retry', id: " JOB_1 "}", 0},
+        {"{truceQueue: 'mail', action: 'discard', id: " JOB_1 "}", 0},
+        {"{truceQueue: 'mail', action: 'cancel', id: " JOB_1 "}", 2, "status", "\"invalid\""},
+        {"{truceQueue: 'mail', action: 'redrive'}", 0, "count", "0"},
+        {"{truceQueue: 'mail', action: 'pause'}", 0},
+        {"{truceClaim: 'mail'}", 0, "status", "\"not found\""},
+        {"{truceQueue: 'mail', action: 'resume'}", 0},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
+/* The claim's token comes into the command for every %s. */
+static void with_token(int end_, const char *queue, const char *command, int code, const char *path,
+                       const char *text)
+{
+    char *claim = bson_strdup_printf("{truceClaim: '%s', waitMS: 20000, leaseMS: 60000}", queue);
+    bson_t *reply = send_typed(end_, claim);
+    char *token = shown(reply, "jobs.0.token"), *id = shown(reply, "jobs.0._id");
+    char *whole = bson_strdup_printf(command, queue, id ? id : "1", token ? token : "1");
+    const struct step step = {whole, code, path, text};
+
+    CHECK(token && id);
+    take_step(end_, &step);
+    bson_free(whole);
+    bson_free(id);
+    bson_free(token);
+    bson_destroy(reply);
+    bson_free(claim);
+}
+
+#define HELD(verb, more) "{" verb ": '%s', id: %s, token: %s" more "}"
+
+TEST(a_claim_is_known_by_its_token_from_any_connection)
+{
+    static const struct step before[] = {
+        {"{truceClaim: 'mail', most: 0}", 2},
+        {"{truceClaim: 'mail', waitMS: 600001}", 2},
+        {"{truceClaim: 'mail', leaseMS: 1}", 2},
+        {"{truceClaim: 'mail', waitMS: 500, maxTimeMS: 500}", 72},
+        {"{truceClaim: 'mail'}", 0, "status", "\"not found\""},
+        {"{truceClaim: 'mail'}", 0, "jobs", "[]"},
+        {"{truceDone: 'mail', id: " JOB_1 "}", 40414},
+        {"{truceDone: 'mail', id: " JOB_1 ", token: " JOB_1 "}", 125, "status", "\"expired\""},
+        {"{insert: 'accounts', documents: [{_id: 'a', n: 9}]}", 0},
+        {"{truceEnqueue: 'one', payload: {n: 1}}", 0},
+        {"{truceEnqueue: 'two', payload: {n: 1}}", 0},
+        {"{truceEnqueue: 'three', payload: {n: 1}, id: " JOB_1 "}", 0},
+        {"{truceEnqueue: 'four', payload: {n: 1}}", 0},
+        {"{truceEnqueue: 'five', payload: {n: 1}}", 0},
+        {"{truceEnqueue: 'six', payload: {n: 1}, $db: 'school'}", 0},
+        {"{truceClaim: 'six'}", 0, "status", "\"not found\""},
+        {"{truceClaim: 'six', $db: 'school'}", 0, "jobs.0.queue", "\"six\""},
+    };
+    static const struct step after[] = {
+        {"{truceJobs: 'one'}", 0, "jobs.0.result", "{\"sent\": true}"},
+        {"{truceJobs: 'two'}", 0, "jobs.0.errors.0.text", "\"no answer\""},
+        {"{truceJobs: 'two'}", 0, "jobs.0.state", "\"delayed\""},
+        {"{truceJobs: 'three'}", 0, "jobs.0.attempt", "0"},
+        {"{truceJobs: 'four'}", 0, "jobs.0.progress.at", "1"},
+        {"{truceJobs: 'five'}", 0, "jobs.0.state", "\"done\""},
+        {"{find: 'accounts'}", 0, "cursor.firstBatch.0.n", "10"},
+    };
+    int end_;
+
+    begin();
+    TELL(before);
+    end_ = dial();
+    with_token(end_, "one", HELD("truceDone", ", result: {sent: true}"), 0, "status", "\"ok\"");
+    with_token(end_, "two", HELD("truceFail", ", error: 'no answer', delayMS: 60000"), 0, NULL,
+               NULL);
+    with_token(end_, "three", HELD("truceSnooze", ", delayMS: 60000"), 0, NULL, NULL);
+    with_token(end_, "four", HELD("truceHeartbeat", ", progress: {at: 1}"), 0, "leaseMS", "60000");
+    with_token(
+        end_, "five",
+        HELD("truceJobCommit", ", changes: [{update: 'accounts', id: 'a', with: {$inc: {n: 1}}}]"),
+        0, "status", "\"ok\"");
+    close(end_);
+    TELL(after);
+    end();
+}
+
+TEST(the_effects_of_a_worker_that_lost_its_job_are_refused)
+{
+    static const struct step before[] = {
+        {"{insert: 'accounts', documents: [{_id: 'a', n: 9}]}", 0},
+        {"{truceEnqueue: 'one', payload: {n: 1}, id: " JOB_1 "}", 0},
+        {"{truceEnqueue: 'two', payload: {n: 1}, id: " JOB_2 "}", 0},
+    };
+    static const struct step after[] = {
+        {"{find: 'accounts'}", 0, "cursor.firstBatch.0.n", "9"},
+        {"{truceJobs: 'two'}", 0, "jobs.0.state", "\"running\""},
+        {"{truceQueue: 'two', action: 'cancel', id: " JOB_2 "}", 0},
+        {"{truceQueue: 'one', action: 'retry', id: " JOB_2 "}", 0, "status", "\"not found\""},
+    };
+    bson_t *reply;
+    int end_;
+
+    begin();
+    TELL(before);
+    end_ = dial();
+    reply = send_typed(end_, "{truceClaim: 'one'}");
+    CHECK_INT(reply_number(reply, "jobs.0.epoch"), ==, 1);
+    bson_destroy(reply);
+    take_step(end_,
+              &(struct step){"{truceJobCommit: 'one', id: " JOB_1 ", token: " JOB_2
+                             ", changes: [{update: 'accounts', id: 'a', with: {$inc: {n: 1}}}]}",
+                             125, "status", "\"expired\""});
+    take_step(end_, &(struct step){"{truceJobCommit: 'one', id: " JOB_1 ", token: " JOB_2
+                                   ", changes: [{nothing: 1}]}",
+                                   2, "status", "\"invalid\""});
+    /* a guard that does not hold: the job stays claimed */
+    with_token(end_, "two",
+               HELD("truceJobCommit",
+                    ", changes: [{update: 'accounts', id: 'a', if: {n: 1}, with: {$inc: {n: 1}}}]"),
+               125, "status", "\"not found\"");
+    TELL(after);
+    close(end_);
+    end();
+}
+
+static void *claim_and_wait(void *arg)
+{
+    bson_t *reply = ask("{'truceClaim': 'mail', 'waitMS': 600000, '$db': 'test'}");
+
+    *(int64_t *)arg = reply_number(reply, "jobs.0.payload.n");
+    bson_destroy(reply);
+    return NULL;
+}
+
+TEST(a_claim_waits_for_a_job_and_holds_no_other_connection)
+{
+    static const struct step steps[] = {{"{ping: 1}", 0},
+                                        {"{truceEnqueue: 'mail', payload: {n: 7}}", 0}};
+    pthread_t waiting;
+    int64_t got = 0;
+
+    begin();
+    REQUIRE(!pthread_create(&waiting, NULL, claim_and_wait, &got));
+    TELL(steps);
+    pthread_join(waiting, NULL);
+    CHECK_INT(got, ==, 7);
+    end();
+}
+
+/* Somebody has claimed: a command more was counted than this one. */
+static int64_t asked;
+
+static bool shown_waiting(void)
+{
+    bson_t *reply = ask("{'serverStatus': 1, '$db': 'admin'}");
+    bool is = reply_number(reply, "opcounters.command") > asked + 1;
+
+    asked++;
+    bson_destroy(reply);
+    return is;
+}
+
+TEST(a_server_that_ends_does_not_wait_for_who_waits_for_a_job)
+{
+    pthread_t waiting;
+    int64_t got = 0;
+
+    begin();
+    REQUIRE(!pthread_create(&waiting, NULL, claim_and_wait, &got));
+    while (!shown_waiting())
+        truce__clock_sleep_ms(5);
+    server_stop(server, 300000); /* the test would not end */
+    pthread_join(waiting, NULL);
+    CHECK_INT(got, ==, -1);
+    truce_store_close(store);
 }
