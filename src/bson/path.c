@@ -28,8 +28,16 @@ static uint32_t count_parts(const char *text, size_t length)
     return count;
 }
 
-truce_status truce__path_parse(const char *text, size_t length, struct path *path,
-                               bson_error_t *error)
+/* The parts, and the text behind them. */
+static void *take_room(struct arena *arena, uint32_t count, size_t length)
+{
+    size_t size = count * sizeof(struct path_part) + length + 1;
+
+    return arena ? truce__arena_take(arena, size) : bson_malloc(size);
+}
+
+truce_status truce__path_parse_into(struct arena *arena, const char *text, size_t length,
+                                    struct path *path, bson_error_t *error)
 {
     uint32_t count = count_parts(text, length);
     const char *start;
@@ -39,13 +47,13 @@ truce_status truce__path_parse(const char *text, size_t length, struct path *pat
         return truce__refuse(CODE_OVERFLOW, error, "a path has %u parts, more than %d: '%.60s...'",
                              count, PATH_PARTS_MAX, text);
     truce_assert(length < UINT32_MAX);
-    path->text = bson_malloc(length + 1);
+    path->parts = take_room(arena, count, length);
+    path->text = (char *)(path->parts + count);
     if (length)
         memcpy(path->text, text, length);
     path->text[length] = 0;
     path->length = (uint32_t)length;
     path->count = count;
-    path->parts = bson_malloc(count * sizeof *path->parts);
     start = path->text;
     for (uint32_t i = 0; i < count; i++) {
         size_t left = (size_t)(path->text + length - start);
@@ -60,9 +68,14 @@ truce_status truce__path_parse(const char *text, size_t length, struct path *pat
     return TRUCE_OK;
 }
 
+truce_status truce__path_parse(const char *text, size_t length, struct path *path,
+                               bson_error_t *error)
+{
+    return truce__path_parse_into(NULL, text, length, path, error);
+}
+
 void truce__path_release(struct path *path)
 {
-    bson_free(path->text);
     bson_free(path->parts);
     *path = (struct path){0};
 }

@@ -101,7 +101,7 @@ static truce_status check_key(const char *key, struct value value, bson_error_t 
 truce_status truce__changes_check(const bson_t *diff, bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(diff));
-    struct update_options options = {0};
+    struct update_options options = {.borrows = true};
     struct update *update = NULL;
     truce_status status = TRUCE_OK;
     bson_t operators;

@@ -316,7 +316,7 @@ static truce_status check_field(const char *operator, const bson_iter_t * field,
  * them. */
 static truce_status check_operators(const bson_t *update, bson_error_t *error)
 {
-    struct update_options options = {0};
+    struct update_options options = {.borrows = true};
     struct update *compiled = NULL;
     bson_iter_t iter, field;
     truce_status status = truce__check_required(update, "update", error);

@@ -232,7 +232,7 @@ static truce_status apply_operators(struct entry *entry, const bson_t *operators
 {
     struct arena arena = ARENA_INIT;
     struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
-    struct update_options options = {0};
+    struct update_options options = {.borrows = true};
     struct update_result result;
     struct update *update = NULL;
     bson_t after = BSON_INITIALIZER;

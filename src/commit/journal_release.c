@@ -94,7 +94,7 @@ static truce_status set_in(const bson_t *operators, const bson_t *document, bson
 {
     struct arena arena = ARENA_INIT;
     struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
-    struct update_options options = {0};
+    struct update_options options = {.borrows = true};
     struct update_result result;
     struct update *update = NULL;
     truce_status status = truce__update_new(operators, &options, &update, error);

@@ -14,6 +14,7 @@
  */
 #include "query/update/update.h"
 
+#include <stddef.h>
 #include <stdio.h>
 
 #include "base/assert.h"
@@ -88,20 +89,32 @@ static truce_status compile(struct update *update, const struct update_options *
     return TRUCE_OK;
 }
 
+static struct update *make(const bson_t *source, const struct update_options *options)
+{
+    struct update *made = bson_malloc(sizeof *made);
+    const bson_t *filters = options->array_filters;
+
+    memset(made, 0, offsetof(struct update, first));
+    made->memory.at = made->first;
+    made->memory.end = made->memory.at + sizeof made->first;
+    if (!options->borrows) {
+        source = made->own_source = bson_copy(source);
+        filters = made->own_filters_source = filters ? bson_copy(filters) : NULL;
+    }
+    made->source = source;
+    made->filters_source = filters;
+    return made;
+}
+
 truce_status truce__update_new(const bson_t *update, const struct update_options *options,
                                struct update **made, bson_error_t *error)
 {
     static const struct update_options defaults = {0};
-    struct update *new = bson_malloc0(sizeof *new);
+    struct update *new = make(update, options ? options : &defaults);
     truce_status status;
 
     *made = NULL;
-    if (!options)
-        options = &defaults;
-    new->source = bson_copy(update);
-    if (options->array_filters)
-        new->filters_source = bson_copy(options->array_filters);
-    status = compile(new, options, error);
+    status = compile(new, options ? options : &defaults, error);
     if (status) {
         truce__update_free(new);
         return status;
@@ -114,8 +127,6 @@ void truce__update_release(struct update *update)
 {
     for (uint32_t i = 0; i < update->matches_count; i++)
         truce__match_free(update->matches[i]);
-    for (uint32_t i = 0; i < update->paths_count; i++)
-        truce__path_release(update->paths[i]);
     truce__arena_release(&update->memory);
 }
 
@@ -126,10 +137,8 @@ void truce__update_free(struct update *update)
     if (update->pipeline)
         truce__pipeline_free(update->pipeline);
     truce__update_release(update);
-    if (update->source)
-        bson_destroy(update->source);
-    if (update->filters_source)
-        bson_destroy(update->filters_source);
+    bson_destroy(update->own_source);
+    bson_destroy(update->own_filters_source);
     bson_free(update);
 }
 

@@ -10,9 +10,10 @@ struct update_options {
     bool pipeline;               /* `update` is an array of stages */
     bool multi;                  /* a replacement is refused */
     const bson_t *array_filters; /* array of conditions, or NULL */
+    bool borrows;                /* update and array_filters outlive what is compiled: no copies */
 };
 
-/* Compiles its own copy of `update`, which has been checked (truce__document_check). NULL options
+/* Compiles a copy of `update`, unless it borrows, which has been checked (truce__document_check). NULL options
  * are all defaults. MongoDB's operators as of 5.0, and $update, which changes the items of an
  * array that a query finds: {$update: {badges: {$query: {type: "X"}, $set: {date: null}}}}.
  * Refuses with MongoDB's codes: 9 and 2 (malformed), 40 (two operators on one path), 56 (an empty

@@ -100,11 +100,7 @@ struct path *truce__update_path(struct update *update, const char *text, size_t 
 {
     struct path *path = truce__arena_take(&update->memory, sizeof *path);
 
-    memset(path, 0, sizeof *path);
-    if (truce__path_parse(text, length, path, error))
-        return NULL;
-    *new_item(update, &update->paths, &update->paths_count, &update->paths_room) = path;
-    return path;
+    return truce__path_parse_into(&update->memory, text, length, path, error) ? NULL : path;
 }
 
 static bool is_positional(const struct path_part *part)

@@ -15,6 +15,9 @@
  * is MongoDB's conflict (40). Branches are sorted by name, numbers by value, which is the order in
  * which MongoDB applies them and in which it appends new fields.
  */
+#include <stdalign.h>
+#include <stddef.h>
+
 #include "base/arena.h"
 #include "bson/field_finder.h"
 #include "query/aggregate/aggregate.h"
@@ -110,22 +113,23 @@ struct update_node {
     struct update_leaf leaf;
 };
 
+#define UPDATE_FIRST_BYTES 800 /* most updates have one operator and one path */
+
 enum update_kind { UPDATE_OPERATORS, UPDATE_REPLACEMENT, UPDATE_PIPELINE };
 
 struct update {
     enum update_kind kind;
-    struct arena memory; /* holds everything below but what the lists own */
-    bson_t *source;
-    bson_t *filters_source;
+    struct arena memory; /* holds everything below but what the list owns */
+    const bson_t *source, *filters_source;
+    bson_t *own_source, *own_filters_source; /* NULL: the caller's */
     struct update_node *root;
     struct update_filter *filters;
     uint32_t filters_count;
     void **matches; /* owned struct match: those of filters, $pull, $update */
     uint32_t matches_count, matches_room;
-    void **paths; /* owned struct path */
-    uint32_t paths_count, paths_room;
     struct pipeline *pipeline;
     bool keeps_order; /* the pipeline only sets and removes fields */
+    alignas(max_align_t) uint8_t first[UPDATE_FIRST_BYTES]; /* the beginning of `memory` */
 };
 
 /* While an update is compiled. */
