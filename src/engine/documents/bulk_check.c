@@ -61,7 +61,7 @@ static truce_status look_again(const truce_read_check *check, struct writer *wri
     *same = !check->count;
     if (status || !collection)
         return status;
-    status = truce__selector_init(check->filter, &selector, error);
+    status = truce__selector_init(check->filter, false, &selector, error);
     if (!status)
         status = truce__select(&selection, writer, collection, context, &gather, error);
     *same = !status && is_same(check, &gather);

@@ -40,8 +40,24 @@ void truce__gather_release(struct gather *gather)
         if (gather->items[i].document)
             bson_destroy(gather->items[i].document);
     }
-    bson_free(gather->items);
+    if (gather->items != &gather->first)
+        bson_free(gather->items);
     *gather = (struct gather){0};
+}
+
+/* Most have one item, which needs no memory of its own. */
+static void grow(struct gather *gather)
+{
+    struct gathered *more = &gather->first;
+
+    gather->room = gather->room ? gather->room * 4 : 1;
+    if (gather->room > 1)
+        more = bson_malloc(gather->room * sizeof *more);
+    if (gather->count)
+        memcpy(more, gather->items, gather->count * sizeof *more);
+    if (gather->items != &gather->first)
+        bson_free(gather->items);
+    gather->items = more;
 }
 
 void truce__gather_add(struct gather *gather, const struct found *found)
@@ -49,10 +65,8 @@ void truce__gather_add(struct gather *gather, const struct found *found)
     struct gathered *item;
     bson_t document;
 
-    if (gather->count == gather->room) {
-        gather->room = gather->room ? gather->room * 2 : 4;
-        gather->items = bson_realloc(gather->items, gather->room * sizeof *gather->items);
-    }
+    if (gather->count == gather->room)
+        grow(gather);
     item = &gather->items[gather->count++];
     item->row = found->row;
     item->match = found->match;
@@ -60,5 +74,10 @@ void truce__gather_add(struct gather *gather, const struct found *found)
     if (gather->rows_only)
         return;
     truce__value_bson(found->document, &document);
-    item->document = bson_copy(&document);
+    if (gather->count == 1) {
+        item->document = &gather->first_document;
+        bson_copy_to(&document, item->document);
+    } else {
+        item->document = bson_copy(&document);
+    }
 }

@@ -24,10 +24,11 @@ static truce_status compile(struct modify *modify, const bson_t *filter, const b
                             bson_error_t *error)
 {
     const truce_modify_options *options = modify->options;
-    struct update_options how = {.pipeline = options->pipeline,
-                                 .array_filters = options->array_filters};
+    struct update_options how = {
+        .pipeline = options->pipeline, .array_filters = options->array_filters, .borrows = true};
     struct selector *selector = &modify->compiled.selector;
-    truce_status status = truce__selector_init(filter, selector, error);
+    truce_status status = truce__selector_init(
+        filter, options->hint || options->upsert || options->projection, selector, error);
 
     if (!status && !options->remove)
         status = truce__update_new(update, &how, &modify->compiled.update, error);

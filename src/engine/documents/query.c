@@ -23,6 +23,29 @@
 
 /* ---- selectors ------------------------------------------------------------------------------ */
 
+struct value truce__only_id(const bson_t *filter)
+{
+    struct fields fields = truce__fields(truce__value_document(filter));
+    struct value id = truce__value_missing();
+
+    if (!truce__fields_next(&fields) || strcmp(fields.key, "_id"))
+        return id;
+    switch (fields.value.type) {
+    case BSON_TYPE_OID:
+    case BSON_TYPE_UTF8:
+    case BSON_TYPE_INT32:
+    case BSON_TYPE_INT64:
+    case BSON_TYPE_DOUBLE:
+    case BSON_TYPE_BINARY:
+    case BSON_TYPE_DATE_TIME:
+        id = fields.value;
+        break;
+    default: /* null, operators and the like: the general way */
+        return id;
+    }
+    return truce__fields_next(&fields) ? truce__value_missing() : id;
+}
+
 static bool note_id(const struct path *path, struct value value, void *arg)
 {
     struct buffer *key = arg;
@@ -36,12 +59,17 @@ static bool note_id(const struct path *path, struct value value, void *arg)
     return false;
 }
 
-truce_status truce__selector_init(const bson_t *filter, struct selector *selector,
+truce_status truce__selector_init(const bson_t *filter, bool whole, struct selector *selector,
                                   bson_error_t *error)
 {
+    struct value id = whole ? truce__value_missing() : truce__only_id(filter);
     truce_status status;
 
     *selector = (struct selector){0};
+    if (id.type != VALUE_MISSING) {
+        truce__key_append(&selector->id_key, id, false);
+        return TRUCE_OK;
+    }
     status = truce__match_new(filter, &selector->match, error);
     if (!status)
         truce__match_equalities(selector->match, note_id, &selector->id_key);
@@ -180,7 +208,9 @@ static truce_status look(const struct selector *selector, struct writer *writer,
     if (status)
         return status;
     found->document = (struct value){body.data, (uint32_t)body.size, BSON_TYPE_DOCUMENT};
-    found->match = (struct match_result){.array_index = -1};
+    found->match = (struct match_result){.matched = true, .array_index = -1};
+    if (!selector->match)
+        return TRUCE_OK;
     status = truce__match_test(selector->match, found->document, context, &found->match, error);
     return status || found->match.matched ? status : TRUCE_NOT_FOUND;
 }

@@ -9,13 +9,18 @@
 #include "engine/engine.h"
 #include "query/sort/sort.h"
 
-/* A filter, compiled. Most filters name one _id: those are looked up without a plan. */
+/* The value of a filter that is {_id: value} and nothing else, one that only equals itself, or a missing one. */
+struct value truce__only_id(const bson_t *filter);
+
+/* A filter, compiled. Most filters name one _id: those are looked up without a plan, and there is nothing to
+ * compile where they name nothing else. */
 struct selector {
-    struct match *match;
+    struct match *match;  /* NULL: what has the _id matches */
     struct buffer id_key; /* the key of the _id that it asks for; empty: it does not */
 };
 
-truce_status truce__selector_init(const bson_t *filter, struct selector *selector,
+/* `whole`: there is a `match` in any case, for a hint, an upsert or a projection. */
+truce_status truce__selector_init(const bson_t *filter, bool whole, struct selector *selector,
                                   bson_error_t *error);
 void truce__selector_release(struct selector *selector);
 
@@ -31,6 +36,8 @@ struct gather {
     bool rows_only; /* documents are not kept */
     struct gathered *items;
     size_t count, room;
+    struct gathered first; /* `items` may be this: a gather is not copied */
+    bson_t first_document;
 };
 
 void truce__gather_release(struct gather *gather);

@@ -45,30 +45,6 @@ static void close_point(truce_cursor *base)
 
 static const truce_cursor_ops point_ops = {next_of_point, close_point};
 
-/* The value of a filter that is {_id: value} and nothing else, or a missing one. */
-static struct value only_id(const bson_t *filter)
-{
-    struct fields fields = truce__fields(truce__value_document(filter));
-    struct value id = truce__value_missing();
-
-    if (!truce__fields_next(&fields) || strcmp(fields.key, "_id"))
-        return id;
-    switch (fields.value.type) {
-    case BSON_TYPE_OID:
-    case BSON_TYPE_UTF8:
-    case BSON_TYPE_INT32:
-    case BSON_TYPE_INT64:
-    case BSON_TYPE_DOUBLE:
-    case BSON_TYPE_BINARY:
-    case BSON_TYPE_DATE_TIME:
-        id = fields.value;
-        break;
-    default: /* null, operators and the like: the general way */
-        return id;
-    }
-    return truce__fields_next(&fields) ? truce__value_missing() : id;
-}
-
 /* NOT_FOUND; on success `body` is borrowed until the reader is given back. */
 static truce_status look_up(struct reader *reader, const char *name, struct bytes key, int64_t *row,
                             struct bytes *body, bson_error_t *error)
@@ -492,7 +468,7 @@ truce_status truce__engine_find(struct engine *engine, const char *collection, c
                                 const truce_find_options *options, truce_cursor **cursor,
                                 bson_error_t *error)
 {
-    struct value id = only_id(filter);
+    struct value id = truce__only_id(filter);
     struct read_cursor *made;
     truce_status status;
 

@@ -7,7 +7,7 @@
 truce_status truce__receipt_init(struct receipt *receipt, truce_receipt *given, bson_error_t *error)
 {
     *receipt = (struct receipt){.given = given};
-    return given ? truce__selector_init(given->key, &receipt->selector, error) : TRUCE_OK;
+    return given ? truce__selector_init(given->key, false, &receipt->selector, error) : TRUCE_OK;
 }
 
 void truce__receipt_release(struct receipt *receipt)

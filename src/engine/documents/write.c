@@ -43,16 +43,19 @@ static truce_status compile_update(const truce_write *write, struct compiled *co
                                    bson_error_t *error)
 {
     const truce_write_options *options = &write->options;
-    struct update_options how = {options->pipeline, options->multi, options->array_filters};
+    struct update_options how = {options->pipeline, options->multi, options->array_filters, true};
 
     return truce__update_new(write->document, &how, &compiled->update, error);
 }
 
 static void compile(const truce_write *write, struct compiled *compiled)
 {
+    const truce_write_options *options = &write->options;
+
     if (write->kind == TRUCE_WRITE_INSERT)
         return;
-    compiled->status = truce__selector_init(write->filter, &compiled->selector, &compiled->error);
+    compiled->status = truce__selector_init(write->filter, options->hint || options->upsert,
+                                            &compiled->selector, &compiled->error);
     if (!compiled->status && write->kind == TRUCE_WRITE_UPDATE)
         compiled->status = compile_update(write, compiled, &compiled->error);
 }
