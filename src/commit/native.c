@@ -39,19 +39,30 @@
  * by its revision; else TRUCE_UNKNOWN.
  */
 
+#define FEW 8 /* documents that take no memory of their own */
+
 struct plan {
     const truce_store *store;
     truce_write *writes;
     uint32_t *owners; /* the entry of each write; UINT32_MAX: the commit's own */
     uint32_t count, room;
-    bson_t **documents; /* everything that the writes borrow */
+    bson_t few[FEW]; /* what the writes borrow: the first of it here, the rest by itself */
+    uint32_t few_count;
+    bson_t **documents;
     uint32_t documents_count, documents_room;
 };
 
 static bson_t *own(struct plan *plan)
 {
-    bson_t *document = bson_new();
+    bson_t *document;
 
+    if (plan->few_count < FEW) {
+        document = &plan->few[plan->few_count++];
+        bson_init(document);
+        return document;
+    }
+    document = bson_aligned_alloc(_Alignof(bson_t), sizeof *document);
+    bson_init(document);
     if (plan->documents_count == plan->documents_room) {
         plan->documents_room = plan->documents_room ? 2 * plan->documents_room : 16;
         plan->documents =
@@ -79,8 +90,12 @@ static truce_write *add(struct plan *plan, uint32_t owner, const char *collectio
 
 static void release_plan(struct plan *plan)
 {
-    for (uint32_t i = 0; i < plan->documents_count; i++)
+    for (uint32_t i = 0; i < plan->few_count; i++)
+        bson_destroy(&plan->few[i]);
+    for (uint32_t i = 0; i < plan->documents_count; i++) {
         bson_destroy(plan->documents[i]);
+        bson_free(plan->documents[i]); /* which bson_destroy leaves: it is made by bson_init */
+    }
     bson_free(plan->documents);
     bson_free(plan->writes);
     bson_free(plan->owners);
@@ -89,9 +104,9 @@ static void release_plan(struct plan *plan)
 static bson_t *own_copy(struct plan *plan, bson_t *made)
 {
     bson_t *document = own(plan);
+    bool stolen = bson_steal(document, made);
 
-    bson_concat(document, made);
-    bson_destroy(made);
+    truce_assert(stolen);
     return document;
 }
 

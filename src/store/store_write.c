@@ -138,6 +138,8 @@ static truce_status check_sizes(const truce_store *store, const truce_write *wri
 
 /* ---- a bulk on its way ---------------------------------------------------------------------- */
 
+#define PREPARED_FEW 8 /* writes that take no memory of their own */
+
 /* The writes as the backend sees them: filters given, documents to insert with their _id; those
  * that are wrong in themselves are left out. */
 struct prepared {
@@ -147,25 +149,36 @@ struct prepared {
     size_t count;
     bson_t *documents; /* prepared documents, by number of the caller's list */
     truce_write_outcome *outcomes;
+    truce_write few_writes[PREPARED_FEW];
+    size_t few_numbers[PREPARED_FEW];
+    bson_t few_documents[PREPARED_FEW];
+    truce_write_outcome few_outcomes[PREPARED_FEW];
 };
 
+/* As it is not small, only what is used of it is filled. */
 static void prepared_init(struct prepared *prepared, const truce_store *store, size_t count)
 {
-    *prepared = (struct prepared){
-        .store = store,
-        .writes = bson_malloc0((count + 1) * sizeof(truce_write)),
-        .numbers = bson_malloc0((count + 1) * sizeof(size_t)),
-        .documents = bson_aligned_alloc0(_Alignof(bson_t), (count + 1) * sizeof(bson_t)),
-        .outcomes = bson_malloc0((count + 1) * sizeof(truce_write_outcome)),
-    };
+    bool few = count <= PREPARED_FEW;
+
+    prepared->store = store;
+    prepared->count = 0;
+    prepared->writes = few ? prepared->few_writes : bson_malloc(count * sizeof(truce_write));
+    prepared->numbers = few ? prepared->few_numbers : bson_malloc(count * sizeof(size_t));
+    prepared->documents = few ? prepared->few_documents
+                              : bson_aligned_alloc(_Alignof(bson_t), count * sizeof(bson_t));
+    prepared->outcomes =
+        few ? prepared->few_outcomes : bson_malloc(count * sizeof(truce_write_outcome));
     for (size_t i = 0; i < count; i++)
         bson_init(&prepared->documents[i]);
+    memset(prepared->outcomes, 0, count * sizeof *prepared->outcomes);
 }
 
 static void prepared_release(struct prepared *prepared, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         bson_destroy(&prepared->documents[i]);
+    if (prepared->writes == prepared->few_writes)
+        return;
     bson_free(prepared->writes);
     bson_free(prepared->numbers);
     bson_free(prepared->documents);
