@@ -3,6 +3,7 @@
 
 #include "base/limits.h"
 #include "server/call.h"
+#include "server/compress.h"
 #include "server/state.h"
 #include "server/wire.h"
 
@@ -10,9 +11,14 @@
 
 /* The next message, whole. The memory for a long one is taken as its bytes come, so that a length alone
  * takes nothing. */
+static size_t most_of(const struct connection *connection)
+{
+    return connection->server->auth && !connection->login.user ? TRUCE_LOGIN_MESSAGE_BYTES_MAX
+                                                               : TRUCE_MESSAGE_BYTES_MAX;
+}
+
 static bool receive_message(struct connection *connection, struct buffer *in)
 {
-    bool stranger = connection->server->auth && !connection->login.user;
     struct stream *stream = &connection->stream;
     uint32_t length;
 
@@ -21,7 +27,7 @@ static bool receive_message(struct connection *connection, struct buffer *in)
     if (!stream_receive(stream, in->bytes, WIRE_HEAD))
         return false;
     length = wire_length(in->bytes);
-    if (!wire_is_request(in->bytes) || (stranger && length > TRUCE_LOGIN_MESSAGE_BYTES_MAX))
+    if (!wire_is_request(in->bytes) || length > most_of(connection))
         return false;
     in->size = WIRE_HEAD;
     while (in->size < length) {
@@ -41,15 +47,36 @@ static void trim(struct buffer *buffer)
         truce__buffer_release(buffer);
 }
 
+/* Puts what a compressed message holds in its place. False: the connection ends. */
+static bool open_up(struct connection *connection, struct buffer *in, int *compressor)
+{
+    struct buffer plain = {0}, packed = *in;
+    bson_error_t error;
+
+    *compressor = COMPRESS_NOTHING;
+    if (!compress_is(in->bytes, in->size))
+        return true;
+    if (!compress_open(in->bytes, in->size, most_of(connection), &plain, compressor, &error)) {
+        truce__buffer_release(&plain);
+        return false;
+    }
+    *in = plain;
+    scram_wipe(packed.bytes, packed.size); /* it may hold a password */
+    truce__buffer_release(&packed);
+    return true;
+}
+
 /* False: the connection ends. */
 static bool answer(struct connection *connection, struct buffer *in, struct buffer *out)
 {
     struct wire_request request;
     bson_error_t error;
     bool done = true;
+    int compressor;
     bson_t reply;
 
-    if (!wire_read(in->bytes, (uint32_t)in->size, &request, &error))
+    if (!open_up(connection, in, &compressor) ||
+        !wire_read(in->bytes, (uint32_t)in->size, &request, &error))
         return false;
     call_run(connection, &request, &reply);
     if (connection->wipes)
@@ -61,6 +88,7 @@ static bool answer(struct connection *connection, struct buffer *in, struct buff
         out->size = 0;
         wire_write(out, &request, atomic_fetch_add(&connection->server->last_message, 1) + 1,
                    &reply);
+        compress_close(out, compressor);
         done = stream_send(&connection->stream, out->bytes, out->size);
     }
     bson_destroy(&reply);

@@ -1,4 +1,5 @@
 /* What the server is and does: the handshake, versions, counters, and what clients ask out of habit. */
+#include "server/compress.h"
 #include "server/groups.h"
 #include "server/pattern_command.h"
 
@@ -8,6 +9,7 @@
 
 #include "base/clock.h"
 
+#define COMPRESSORS_MAX  8       /* of a client, that are answered */
 #define WIRE_VERSION_MAX 21      /* MongoDB 7.0: clients of all ages come with it */
 #define SPOKEN_VERSION   "7.0.0" /* whose commands these are */
 
@@ -33,6 +35,29 @@ static void append_set(const struct server *server, bson_t *reply)
                 BCON_DATE_TIME(truce__clock_wall_ms()), "}");
 }
 
+/* Those of the client's compressors that are here, in its order. */
+static void append_compressors(const struct call *call, bson_t *reply)
+{
+    bson_iter_t at, name;
+    bson_t array;
+    int count = 0;
+
+    if (!bson_iter_init_find(&at, &call->request->body, "compression") ||
+        !BSON_ITER_HOLDS_ARRAY(&at) || !bson_iter_recurse(&at, &name))
+        return;
+    bson_init(&array);
+    while (bson_iter_next(&name) && count < COMPRESSORS_MAX)
+        if (BSON_ITER_HOLDS_UTF8(&name) &&
+            compress_number(bson_iter_utf8(&name, NULL)) != COMPRESS_NOTHING) {
+            char key[] = {(char)('0' + count++), 0};
+
+            BSON_APPEND_UTF8(&array, key, bson_iter_utf8(&name, NULL));
+        }
+    if (count)
+        BSON_APPEND_ARRAY(reply, "compression", &array);
+    bson_destroy(&array);
+}
+
 truce_status serve_hello(struct call *call, bson_t *reply, bson_error_t *error)
 {
     (void)error;
@@ -49,6 +74,7 @@ truce_status serve_hello(struct call *call, bson_t *reply, bson_error_t *error)
                 "maxWireVersion", BCON_INT32(WIRE_VERSION_MAX), "readOnly", BCON_BOOL(false));
     if (call->server->set[0])
         append_set(call->server, reply);
+    append_compressors(call, reply);
     serve_hello_login(call, reply);
     return TRUCE_OK;
 }

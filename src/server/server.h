@@ -13,6 +13,7 @@
  *     serve_*.c      the commands, a file for each group of them
  *     patterns.c     the patterns as commands: their table, its checks; pattern_*.c: a file for each pattern
  *     handles.c      sets and queues that commands share
+ *     compress.c     messages that are compressed
  *     duplicate.c    what clients look for where a key is taken
  *     held.c         cursors that clients come back to
  *     sessions.c     sessions and their transactions
@@ -26,7 +27,7 @@
  *  1. A write is answered with ok: 1 only when the store has acknowledged it.
  *  2. Whatever a client sends, its connection ends or is answered; the others go on.
  *  3. Nothing that a client sends decides how much memory is taken beyond TRUCE_MESSAGE_BYTES_MAX for a
- *     message, TRUCE_SERVER_CURSORS_MAX cursors, and what the store allows a query.
+ *     message, and again when it is opened, TRUCE_SERVER_CURSORS_MAX cursors, and what the store allows a query.
  *  4. A cursor is used by one connection at a time, and so is a session with its transaction.
  */
 #include <stdatomic.h>

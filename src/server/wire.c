@@ -7,6 +7,7 @@
 
 #define OP_REPLY      1
 #define OP_QUERY      2004
+#define OP_COMPRESSED 2012
 #define OP_MSG        2013
 
 #define FLAG_CHECKSUM 1u
@@ -64,12 +65,17 @@ uint32_t wire_length(const uint8_t head[WIRE_HEAD])
                : 0;
 }
 
+bool wire_is_plain(uint32_t opcode)
+{
+    return opcode == OP_MSG || opcode == OP_QUERY;
+}
+
 bool wire_is_request(const uint8_t head[WIRE_HEAD])
 {
     struct reader reader = {head + 12, head + WIRE_HEAD};
     uint32_t opcode = 0;
 
-    return take_number(&reader, &opcode) && (opcode == OP_MSG || opcode == OP_QUERY);
+    return take_number(&reader, &opcode) && (wire_is_plain(opcode) || opcode == OP_COMPRESSED);
 }
 
 /* CRC-32C (Castagnoli), bit by bit into a table of 256 */

@@ -9,6 +9,7 @@
  *         a section 0: the command; a section 1: size, name, documents ("documents", "updates" ...)
  *     OP_QUERY (2004): flags, "admin.$cmd", skip, count, the command   -> OP_REPLY (1)
  *                      what drivers begin a connection with
+ *     OP_COMPRESSED (2012): one of them, compressed (compress.h)
  *
  * The public specification: "MongoDB Wire Protocol" in MongoDB's manual.
  */
@@ -42,6 +43,9 @@ struct wire_request {
 
 /* The length that a message says it has; 0: no message is so long or so short. */
 uint32_t wire_length(const uint8_t head[WIRE_HEAD]);
+
+/* Is it the opcode of a request that is not compressed? */
+bool wire_is_plain(uint32_t opcode);
 
 /* Does a request begin so, of an opcode that is known? One who speaks something else (TLS) is known by it. */
 bool wire_is_request(const uint8_t head[WIRE_HEAD]);

@@ -1,5 +1,5 @@
 /*
- * The input is one message after another, without their lengths: each is read as a server reads it, and answered from
+ * The input is a message without its length: it is opened if it is compressed, read as a server reads it, and answered from
  * a store in memory. Whatever comes, the answer is one sound document with `ok`.
  */
 #include "server/wire.h"
@@ -10,6 +10,9 @@
 #include "base/limits.h"
 #include "bson/value.h"
 #include "server/call.h"
+#include "server/compress.h"
+
+#define OPENED_MAX 65536
 
 static struct server *start(void)
 {
@@ -32,6 +35,25 @@ static void check_reply(const struct wire_request *request, const bson_t *reply)
     truce__buffer_release(&out);
 }
 
+/* False: it is none, or one that lies. */
+static bool open_up(struct buffer *message)
+{
+    struct buffer plain = {0};
+    bson_error_t error;
+    int compressor;
+
+    if (!compress_is(message->bytes, message->size))
+        return true;
+    if (!compress_open(message->bytes, message->size, OPENED_MAX, &plain, &compressor, &error)) {
+        truce__buffer_release(&plain);
+        return false;
+    }
+    truce_assert(plain.size <= OPENED_MAX && wire_length(plain.bytes) == plain.size);
+    truce__buffer_release(message);
+    *message = plain;
+    return true;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -51,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     /* a copy, so that what is read beyond the end is seen */
     truce__buffer_append(&message, &(uint32_t){BSON_UINT32_TO_LE((uint32_t)size + 4)}, 4);
     truce__buffer_append(&message, data, size);
-    if (message.size > WIRE_HEAD &&
+    if (message.size > WIRE_HEAD && open_up(&message) && message.size > WIRE_HEAD &&
         wire_read(message.bytes, (uint32_t)message.size, &request, &error)) {
         call_run(&connection, &request, &reply);
         check_reply(&request, &reply);

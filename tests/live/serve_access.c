@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "server/compress.h"
 #include "server/pattern_command.h"
 #include "server/users.h"
 #include "store/reserved.h"
@@ -652,6 +653,23 @@ TEST(hello_begins_a_login_and_tells_the_mechanisms)
     end();
 }
 
+static bool is_answered_compressed(int end_, const char *json)
+{
+    bson_t *command = test_bson(json), *reply;
+    struct buffer message = message_of(command, 0);
+    bool answered;
+
+    compress_close(&message, compress_number("zlib"));
+    CHECK(message.size < 1000);
+    reply = send_all(end_, message.bytes, message.size) ? receive_reply(end_) : NULL;
+    answered = reply_number(reply, "ok") == 1;
+    if (reply)
+        bson_destroy(reply);
+    truce__buffer_release(&message);
+    bson_destroy(command);
+    return answered;
+}
+
 TEST(a_long_message_of_one_who_has_not_logged_in_ends_the_connection)
 {
     char *text = bson_malloc0(TRUCE_LOGIN_MESSAGE_BYTES_MAX + 100), *json;
@@ -664,6 +682,10 @@ TEST(a_long_message_of_one_who_has_not_logged_in_ends_the_connection)
     root = dial_as("root", "root");
     CHECK_INT(code_on(stranger, json), ==, -1);
     CHECK_INT(code_on(root, json), ==, 0);
+    close(stranger);
+    stranger = dial();
+    CHECK(!is_answered_compressed(stranger, json)); /* a short one that becomes long */
+    CHECK(is_answered_compressed(root, json));
     close(stranger);
     close(root);
     end();

@@ -1,7 +1,12 @@
 /* What the server's commands answer, field by field, where clients look at the fields. */
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include "base/limits.h"
+#include "server/compress.h"
 #include "server/duplicate.h"
+#include "server/wire.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 
@@ -86,4 +91,115 @@ TEST(a_key_that_was_too_long_to_show_has_no_value)
     CHECK_INT(reply_number(&reply, "keyPattern.a"), ==, 1);
     CHECK(!bson_has_field(&reply, "keyValue"));
     bson_destroy(&reply);
+}
+
+/* ---- compressed ----------------------------------------------------------------------------- */
+
+/* One answer, as it comes; false: the connection was ended. */
+static bool receive_raw(int end_, struct buffer *raw)
+{
+    uint32_t length;
+
+    raw->size = 0;
+    truce__buffer_reserve(raw, WIRE_HEAD);
+    if (recv(end_, raw->bytes, WIRE_HEAD, MSG_WAITALL) != WIRE_HEAD)
+        return false;
+    length = wire_length(raw->bytes);
+    raw->size = WIRE_HEAD;
+    truce__buffer_reserve(raw, length);
+    if (recv(end_, raw->bytes + WIRE_HEAD, length - WIRE_HEAD, MSG_WAITALL) !=
+        (ssize_t)(length - WIRE_HEAD))
+        return false;
+    raw->size = length;
+    return true;
+}
+
+/* Sends the command compressed; what comes back, opened. */
+static bool ask_compressed(int end_, const char *json, int compressor, struct buffer *opened)
+{
+    bson_t *command = test_bson(json);
+    struct buffer message, raw = {0};
+    bson_error_t error;
+    bool came;
+    int by = 0;
+
+    message = message_of(command, 0);
+    compress_close(&message, compressor);
+    CHECK(compress_is(message.bytes, message.size));
+    came = send_all(end_, message.bytes, message.size) && receive_raw(end_, &raw);
+    if (came && CHECK(compress_is(raw.bytes, raw.size)))
+        CHECK(compress_open(raw.bytes, raw.size, TRUCE_MESSAGE_BYTES_MAX, opened, &by, &error) &&
+              by == compressor);
+    truce__buffer_release(&message);
+    truce__buffer_release(&raw);
+    bson_destroy(command);
+    return came;
+}
+
+#define LETTERS(text) text text text text text text text text text text
+#define MANY          LETTERS(LETTERS(LETTERS("x")))
+
+TEST(who_compresses_is_answered_compressed)
+{
+    bson_t *reply;
+
+    begin();
+    reply =
+        ask("{'hello': 1, 'compression': ['frob', 'zstd', 7, 'snappy', 'zlib'], '$db': 'admin'}");
+    check_text(reply, "compression.0", "zstd");
+    check_text(reply, "compression.1", "snappy");
+    check_text(reply, "compression.2", "zlib");
+    bson_destroy(reply);
+    reply = ask("{'hello': 1, 'compression': ['frob'], '$db': 'admin'}");
+    CHECK(!bson_has_field(reply, "compression"));
+    bson_destroy(reply);
+    expect_code("{'insert': 'c', 'documents': [{'_id': 1, 'a': '" MANY "'}], '$db': 'test'}", 0);
+    for (int compressor = 1; compressor <= 3; compressor++) {
+        struct buffer opened = {0};
+        int end_ = dial();
+        bson_t answer;
+
+        CHECK(ask_compressed(end_, "{'find': 'c', 'filter': {'a': '" MANY "'}, '$db': 'test'}",
+                             compressor, &opened));
+        REQUIRE(
+            opened.size > WIRE_HEAD + 5 &&
+            bson_init_static(&answer, opened.bytes + WIRE_HEAD + 5, opened.size - WIRE_HEAD - 5));
+        CHECK_INT(reply_number(&answer, "cursor.firstBatch.0._id"), ==, 1);
+        /* the next, plain, is answered plain */
+        reply = ask_on(end_, "{'find': 'c', '$db': 'test'}", 0);
+        CHECK_INT(reply_number(reply, "cursor.firstBatch.0._id"), ==, 1);
+        bson_destroy(reply);
+        truce__buffer_release(&opened);
+        close(end_);
+    }
+    end();
+}
+
+TEST(a_compressed_message_that_lies_ends_its_own_connection)
+{
+    static const uint32_t lies[] = {0, 1, 1 << 20, TRUCE_MESSAGE_BYTES_MAX, 0x7fffffff, 0xffffffff};
+    bson_t *command = test_bson("{'ping': 1, 'comment': '" MANY "', '$db': 'test'}"), *reply;
+    int other;
+
+    begin();
+    other = dial();
+    for (int compressor = 1; compressor <= 3; compressor++)
+        for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
+            struct buffer message = message_of(command, 0), raw = {0};
+            uint32_t lie = BSON_UINT32_TO_LE(lies[i]);
+            int end_ = dial();
+
+            compress_close(&message, compressor);
+            memcpy(message.bytes + 20, &lie, 4);
+            CHECK(!send_all(end_, message.bytes, message.size) || !receive_raw(end_, &raw));
+            truce__buffer_release(&message);
+            truce__buffer_release(&raw);
+            close(end_);
+        }
+    reply = ask_on(other, "{'ping': 1, '$db': 'admin'}", 0);
+    CHECK_INT(reply_number(reply, "ok"), ==, 1);
+    bson_destroy(reply);
+    bson_destroy(command);
+    close(other);
+    end();
 }

@@ -161,6 +161,30 @@ static void files(mongoc_database_t *db)
     mongoc_gridfs_bucket_destroy(bucket);
 }
 
+/* By whatever this libmongoc was built with. */
+static void compressed(void)
+{
+    static const char *const names[] = {"zlib", "snappy", "zstd"};
+
+    for (int i = 0; i < 3; i++) {
+        mongoc_uri_t *parsed = mongoc_uri_new(getenv("TRUCE_TEST_CLIENT_URI"));
+        mongoc_collection_t *c;
+        mongoc_client_t *client;
+
+        if (!mongoc_uri_set_compressors(parsed, names[i]) ||
+            !bson_has_field(mongoc_uri_get_compressors(parsed), names[i])) {
+            mongoc_uri_destroy(parsed);
+            continue;
+        }
+        client = mongoc_client_new_from_uri(parsed);
+        c = mongoc_client_get_collection(client, "mongoc", "compressed");
+        cursors(c);
+        mongoc_collection_destroy(c);
+        mongoc_client_destroy(client);
+        mongoc_uri_destroy(parsed);
+    }
+}
+
 static void access_by_tls(void)
 {
     mongoc_client_t *client = mongoc_client_new(getenv("TRUCE_TEST_CLIENT_AUTH_URI"));
@@ -195,6 +219,7 @@ int main(void)
     mongoc_collection_destroy(cursors_of);
     mongoc_database_destroy(db);
     mongoc_client_destroy(client);
+    compressed();
     access_by_tls();
     printf("libmongoc %s: %d passed, %d failed\n", mongoc_get_version(), passed, failed);
     mongoc_cleanup();

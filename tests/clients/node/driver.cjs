@@ -205,6 +205,24 @@ async function access(uri) {
     await wrong.close();
 }
 
+async function compressed(uri) {
+    const document = { _id: 1, text: "truce ".repeat(50000) };
+    for (const name of ["zlib", "snappy"]) {
+        try {
+            if (name === "snappy") require("snappy");
+        } catch {
+            continue;
+        }
+        const client = new MongoClient(uri, { compressors: [name] });
+        const c = client.db("test").collection("compressed");
+        await c.drop().catch(() => {});
+        await c.insertMany([document, ...Array.from({ length: 500 }, (_, i) => ({ _id: i + 2 }))]);
+        equal(name, await c.findOne({ _id: 1 }), document);
+        equal(`${name}, many`, (await c.find({ _id: { $gt: 1 } }).toArray()).length, 500);
+        await client.close();
+    }
+}
+
 async function main() {
     const client = new MongoClient(process.env.TRUCE_TEST_CLIENT_URI);
     await client.connect();
@@ -218,6 +236,7 @@ async function main() {
     await aggregation(db);
     await files(db);
     await errors(client, db);
+    await compressed(process.env.TRUCE_TEST_CLIENT_URI);
     await client.close();
     await access(process.env.TRUCE_TEST_CLIENT_AUTH_URI);
     console.log(`Node driver ${version} (node ${process.version}, wire version ${hello.maxWireVersion}): ${passed} passed, ${failed} failed`);

@@ -207,6 +207,22 @@ def access():
     fails("a wrong password", 18, lambda: pymongo.MongoClient(AUTH_URI.replace(":secret@", ":wrong@")).test.command("ping"))
 
 
+def compressed():
+    """Each compressor that can be had here: what is long goes and comes compressed."""
+    document = {"_id": 1, "text": "truce " * 50000, "bytes": os.urandom(10000)}
+    for name, module in ("zlib", "zlib"), ("snappy", "snappy"), ("zstd", "zstandard"):
+        try:
+            __import__(module)
+        except ImportError:
+            continue
+        client = pymongo.MongoClient(URI, compressors=name)
+        client.test.compressed.drop()
+        client.test.compressed.insert_many([document] + [{"_id": i, "n": i} for i in range(2, 500)])
+        equal(name, client.test.compressed.find_one({"_id": 1}), document)
+        equal(f"{name}, many", len(list(client.test.compressed.find({"n": {"$gt": 1}}))), 498)
+        equal(f"{name}, offered", client.admin.command("hello", compression=["none", name, "frob"]).get("compression"), [name])
+
+
 def main():
     client = pymongo.MongoClient(URI)
     db = client.get_database("test")
@@ -215,6 +231,7 @@ def main():
     transactions(client, db)
     retryable()
     errors(client, db)
+    compressed()
     access()
     hello = client.admin.command("ismaster")
     print(f"pymongo {pymongo.version} (Python {platform.python_version()}, wire version {hello['maxWireVersion']}): {passed} passed, {failed} failed")
