@@ -52,7 +52,7 @@ static bool read_subject(const struct cli *cli, enum sim_subject *subject)
     if (of)
         cli_usage(
             cli,
-            "--of is commits, items, revisions, sets, queue, ledger, transfer or tree, not \"%s\"",
+            "--of is commits, items, revisions, sets, queue, ledger, transfer, tree or sync, not \"%s\"",
             of);
     return !of;
 }
@@ -113,16 +113,15 @@ const struct cli_command cli_simulate = {
         "edit of a revision is lost without a word; operations of a set count in their order,\n"
         "whenever they come; the effects of a job are there once, and those of a worker that lost\n"
         "it not at all; the money of a ledger and of transfers is neither made nor lost; a\n"
-        "version of a tree is seen whole; plain\n"
-        "writers beside all of them are never overwritten without a word; and all is at rest in\n"
-        "the end. A seed that fails is run again with less and less of\n"
-        "it, and what is left is printed.",
+        "version of a tree is seen whole; a copy that is behind is known to be; plain writers\n"
+        "beside all of them are never overwritten without a word; and all is at rest in the end.\n"
+        "A seed that fails is run again with less and less of it, and what is left is printed.",
     .example = "truce simulate --count 100\n"
                "truce simulate --seed 42",
     .options =
         (const struct cli_option[]){
             {"of", 0, "WHAT",
-             "commits, items, revisions, sets, queue, ledger, transfer, tree (all)", false},
+             "commits, items, revisions, sets, queue, ledger, transfer, tree, sync (all)", false},
             {"seed", 0, "N", "the first seed (1); alone: only this one", false},
             {"count", 0, "N", "how many seeds, one after the other (10,000)", false},
             {"trace", 0, NULL, "print every call", false},

@@ -477,7 +477,8 @@ const struct sim_pattern *truce__sim_pattern(enum sim_subject subject)
         [SIM_QUEUE] = &truce__sim_queue,
         [SIM_LEDGER] = &truce__sim_ledger,
         [SIM_TRANSFER] = &truce__sim_transfer,
-        [SIM_TREE] = &truce__sim_tree};
+        [SIM_TREE] = &truce__sim_tree,
+        [SIM_SYNC] = &truce__sim_sync};
 
     return patterns[subject];
 }

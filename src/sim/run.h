@@ -107,6 +107,7 @@ extern const struct sim_pattern truce__sim_queue;    /* sim_queue.c */
 extern const struct sim_pattern truce__sim_ledger;   /* sim_ledger.c */
 extern const struct sim_pattern truce__sim_transfer; /* sim_transfer.c */
 extern const struct sim_pattern truce__sim_tree;     /* sim_tree.c */
+extern const struct sim_pattern truce__sim_sync;     /* sim_sync.c */
 
 /* NULL for commits. */
 const struct sim_pattern *truce__sim_pattern(enum sim_subject subject);

@@ -131,8 +131,8 @@ struct made {
     struct dice dice;
 };
 
-const char *const truce__sim_subjects[SIM_SUBJECTS] = {"commits", "items",  "revisions", "sets",
-                                                       "queue",   "ledger", "transfer",  "tree"};
+const char *const truce__sim_subjects[SIM_SUBJECTS] = {
+    "commits", "items", "revisions", "sets", "queue", "ledger", "transfer", "tree", "sync"};
 
 /* The clients call the pattern. */
 static void random_calls(struct random *random, struct made *made)

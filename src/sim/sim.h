@@ -52,6 +52,7 @@ enum sim_subject {
     SIM_LEDGER,
     SIM_TRANSFER,
     SIM_TREE,
+    SIM_SYNC,
     SIM_SUBJECTS
 };
 

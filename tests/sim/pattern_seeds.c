@@ -107,10 +107,20 @@ TEST(a_version_of_a_tree_is_seen_whole_in_random_runs)
     run_seeds(SIM_TREE, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 200));
 }
 
+TEST(copies_that_are_behind_are_known_to_be_in_the_first_seeds)
+{
+    run_first_seeds(SIM_SYNC, 200);
+}
+
+TEST(copies_that_are_behind_are_known_to_be_in_random_runs)
+{
+    run_seeds(SIM_SYNC, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 200));
+}
+
 TEST(one_seed_of_a_pattern_is_one_run)
 {
     for (uint64_t seed = 1; seed < 60; seed++) {
-        enum sim_subject subject = SIM_ITEMS + seed % 7;
+        enum sim_subject subject = SIM_ITEMS + seed % 8;
         struct sim_result a, b;
 
         truce__sim_seed(subject, seed, NULL, &a);
