@@ -83,7 +83,7 @@ const struct cli_command cli_queue_list = {
     .noun = "queue",
     .verb = "list",
     .arguments = "[QUEUE]",
-    .summary = "print jobs, the oldest first",
+    .summary = "print jobs, the oldest first, to the second",
     .example = "truce queue add mail '{to: \"ada@x.org\"}'\n"
                "truce queue list mail --state ready",
     .options = (const struct cli_option[]){{"state", 0, "STATE", "only jobs in that state", false},

@@ -48,6 +48,8 @@ truce_status work_claim(struct work *work, struct work_job *at, bson_error_t *er
 bool work_begun_all(struct work *work);
 /* A moment, or until somebody writes to the jobs. */
 truce_status work_pause(struct work *work, uint64_t *token, uint32_t most_ms, bson_error_t *error);
+/* The same while there is no job, for as long as nothing is due. */
+truce_status work_rest(struct work *work, uint64_t *token, bson_error_t *error);
 /* Keeps the lease, and finds out whether the job is lost or out of time. */
 void work_look_after(const struct work *work, struct work_job *at);
 /* When its time is over, by the monotonic clock; 0: never. */

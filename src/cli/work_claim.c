@@ -1,6 +1,7 @@
 /* truce work: which job is next, and the signs of life of one at work. */
 #include "base/field.h"
 #include "cli/work.h"
+#include "patterns/queue/queue.h"
 
 static truce_status claim_by_weight(struct work *work, struct work_job *at, bson_error_t *error)
 {
@@ -43,6 +44,17 @@ truce_status work_pause(struct work *work, uint64_t *token, uint32_t most_ms, bs
     truce_status status = truce_wait(work->cli->store, "truce_queue", token, most_ms, error);
 
     return status == TRUCE_TIMEOUT ? TRUCE_OK : status;
+}
+
+truce_status work_rest(struct work *work, uint64_t *token, bson_error_t *error)
+{
+    int64_t most_ms = INT32_MAX, one_ms;
+
+    for (int i = 0; i < work->count; i++) {
+        one_ms = truce__queue_pause_ms(work->sources[i].queue);
+        most_ms = one_ms < most_ms ? one_ms : most_ms;
+    }
+    return work_pause(work, token, (uint32_t)most_ms, error);
 }
 
 int64_t work_timeout_ms(const struct work_job *at)

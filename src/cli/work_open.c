@@ -252,7 +252,7 @@ static void take_jobs(struct station *station)
     if (status == TRUCE_NOT_FOUND && work->drains && !station->count)
         station->drained = true;
     else if (status == TRUCE_NOT_FOUND && !station->count && has_room(station))
-        status = work_pause(work, &station->token, WORK_SLICE_MS, &error);
+        status = work_rest(work, &station->token, &error);
     if (status && status != TRUCE_NOT_FOUND)
         work_stop(work, cli_error(work->cli, NULL, status, &error));
 }

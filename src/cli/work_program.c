@@ -346,7 +346,7 @@ void work_by_programs(struct work *work)
         else if (status == TRUCE_NOT_FOUND && work->drains)
             break;
         else if (status == TRUCE_NOT_FOUND)
-            status = work_pause(work, &token, WORK_SLICE_MS, &error);
+            status = work_rest(work, &token, &error);
         if (status && status != TRUCE_NOT_FOUND)
             work_stop(work, cli_error(work->cli, NULL, status, &error));
     }

@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "tests/support/queue_rig.h"
+#include "truce/cron.h"
+#include "truce/sys/decorate.h"
 
 static void set_past(truce_store *store, const char *path)
 {
@@ -272,4 +274,58 @@ static void wrong(truce_store *store, const struct setting *setting)
 TEST(what_cannot_be_waited_for_or_told_is_refused)
 {
     rig_everywhere(wrong);
+}
+
+/* ---- who waits for jobs ---- */
+
+/* Where a store is of this process: a worker that waits takes no lock from those that write. */
+TEST(a_queue_without_jobs_is_looked_at_and_not_written_to)
+{
+    static const struct setting memory = {.name = "memory", .uri = "memory:"};
+    const truce_fault_options writes = {.writes_only = true};
+    truce_store *store = truce_fault_wrap(open_setting(&memory), &writes);
+    truce_queue *queue = rig_queue(store, &memory, "mail");
+    truce_job *job;
+
+    rig_no_job(queue);
+    truce_fault_arm(store, &writes);
+    for (int i = 0; i < 5; i++)
+        rig_no_job(queue);
+    CHECK_INT(truce_fault_calls(store), ==, 0);
+    rig_add(queue, "{'n': 1}", NULL);
+    job = rig_claim(queue);
+    truce_job_free(job);
+    truce_queue_free(queue);
+    truce_store_close(store);
+}
+
+/* Nobody wakes who waits for a time. */
+TEST(who_waits_looks_again_when_something_is_due)
+{
+    static const struct setting memory = {.name = "memory", .uri = "memory:"};
+    truce_store *store = open_setting(&memory);
+    truce_queue *queue = rig_queue(store, &memory, "mail");
+    bson_t *payload = test_bson("{'n': 1}"), job;
+    bson_error_t error;
+    bson_oid_t id;
+    int64_t at_ms = 0;
+
+    CHECK_INT(truce__queue_pause_ms(queue), ==, 1000); /* it does not know */
+    id = rig_add(queue, "{'n': 1}", &(truce_job_options){.delay_ms = 7200000});
+    rig_no_job(queue);
+    CHECK_OK(truce_queue_get(queue, NULL, &id, &job, &error), error);
+    CHECK(truce__job_date(&job, "undone.at", &at_ms));
+    bson_destroy(&job);
+    CHECK_INT(atomic_load(&queue->due_ms), ==, at_ms);
+    CHECK_INT(truce__queue_pause_ms(queue), ==, 1000);
+    CHECK_OK(truce_cron_set(queue, "pulse", "@every 1h", payload, NULL, &error), error);
+    rig_no_job(queue);
+    CHECK_INT(atomic_load(&queue->due_ms), <, at_ms);
+    atomic_store(&queue->due_ms, 1);
+    CHECK_INT(truce__queue_pause_ms(queue), ==, 20);
+    atomic_store(&queue->gated, true);
+    CHECK_INT(truce__queue_pause_ms(queue), ==, 250); /* the time of a rate */
+    bson_destroy(payload);
+    truce_queue_free(queue);
+    truce_store_close(store);
 }

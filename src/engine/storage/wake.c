@@ -18,7 +18,8 @@
 #include "base/clock.h"
 #include "base/word.h"
 
-#define SLEEP_NS INT64_C(50000000)
+#define SLEEP_NS     INT64_C(50000000)  /* until an interrupt is seen, at first ... */
+#define SLEEP_NS_MAX INT64_C(250000000) /* ... and by who has waited for a while */
 
 uint32_t truce__wake_slot(const char *collection)
 {
@@ -100,6 +101,7 @@ truce_status truce__wake_wait(struct lock *lock, const char *collection, uint64_
 {
     atomic_uint *counter = &lock->page->changes[truce__wake_slot(collection)];
     int64_t deadline = truce__clock_monotonic_ns() + timeout_ms * INT64_C(1000000);
+    int64_t nap = SLEEP_NS;
 
     for (;;) {
         unsigned seen = atomic_load(counter);
@@ -115,7 +117,8 @@ truce_status truce__wake_wait(struct lock *lock, const char *collection, uint64_
         if (left <= 0)
             return truce__fail(TRUCE_TIMEOUT, error, "nothing was written to %s in %u ms",
                                collection, timeout_ms);
-        truce__word_sleep_shared(counter, seen, left < SLEEP_NS ? left : SLEEP_NS);
+        truce__word_sleep_shared(counter, seen, left < nap ? left : nap);
+        nap = nap < SLEEP_NS_MAX / 2 ? nap * 2 : SLEEP_NS_MAX;
         if (atomic_load(counter) == seen)
             stand_in(lock);
     }

@@ -417,6 +417,23 @@ truce_status truce__cron_fire(const truce_queue *queue, bson_error_t *error)
     return status;
 }
 
+truce_status truce__cron_next_due(const truce_queue *queue, int64_t *due_ms, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("next", "{", "$gt", BCON_DATE_TIME(truce__clock_wall_ms()), "}",
+                              "job.queue", BCON_UTF8(queue->name)),
+           *sort = BCON_NEW("next", BCON_INT32(1)), cron;
+    const truce_find_options options = {.sort = sort, .early = true};
+    truce_status status = truce_find_one(queue->store, QUEUE_CRONS, filter, &options, &cron, error);
+
+    *due_ms = INT64_MAX;
+    if (!status)
+        (void)truce__job_date(&cron, "next", due_ms);
+    bson_destroy(&cron);
+    bson_destroy(sort);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 const char *truce__cron_fault(const bson_t *cron)
 {
     struct schedule schedule;

@@ -33,6 +33,8 @@ struct truce_queue {
     int64_t keep_ms, keep_cancelled_ms, keep_discarded_ms, keep_dead_ms;
     truce_mechanism mechanism;
     atomic_bool indexed, paused, gated, laned, linked;
+    atomic_bool quiet;          /* the last claim found nothing ... */
+    atomic_int_fast64_t due_ms; /* ... and then the first delayed job was due; 0: it is not known */
     atomic_int_fast64_t promoted_ns, rescued_ns, asked_ns, fired_ns,
         went_on_ns; /* when it was last done (monotonic) */
     bson_error_t refusal;
@@ -150,6 +152,8 @@ truce_status truce__job_from_template(truce_commit *commit, const bson_t *templa
 
 /* Fires the lines of a queue that are due, up to 100. */
 truce_status truce__cron_fire(const truce_queue *queue, bson_error_t *error);
+/* When the next cron line of the queue will be due; INT64_MAX: there is none. */
+truce_status truce__cron_next_due(const truce_queue *queue, int64_t *due_ms, bson_error_t *error);
 /* One that was found, if it is still as it was found. */
 truce_status truce__cron_fire_one(truce_store *store, const bson_t *cron,
                                   const truce_commit_options *options, bson_error_t *error);
@@ -183,6 +187,9 @@ truce_status truce__job_check_found(const bson_t *document, bson_error_t *error)
 truce_status truce__queue_claim_one(truce_queue *queue, truce_job **job, bson_error_t *error);
 /* Of a document that was claimed under the token; copied. */
 truce_job *truce__job_new(truce_queue *queue, const bson_t *document, const bson_oid_t *token);
+
+/* After a claim that found nothing: for how long at most to sleep before the next one. */
+int64_t truce__queue_pause_ms(const truce_queue *queue);
 
 /* ---- queue_many.c, queue_crowd.c ---- */
 
@@ -279,6 +286,9 @@ truce_status truce__after_indexes(truce_queue *queue, bson_error_t *error);
 /* Delayed jobs that are due become ready, up to 100. `queue` NULL: of all queues. *more: there were as many. */
 truce_status truce__queue_promote(truce_store *store, const char *queue, bool *more,
                                   bson_error_t *error);
+/* When the next delayed job will be due; INT64_MAX: there is none. */
+truce_status truce__queue_next_due(truce_store *store, const char *queue, int64_t *due_ms,
+                                   bson_error_t *error);
 /* Gives back a running job, as it was seen, if its lease is over (L4). *rescued. */
 truce_status truce__queue_rescue(const truce_queue *queue, const bson_t *job, bool *rescued,
                                  bson_error_t *error);

@@ -29,7 +29,9 @@
 #define RESCUE_MS   1000 /* workers that are gone; more often if leases are short */
 #define FIRE_MS     500  /* cron lines */
 #define SETTINGS_MS 500  /* whether the queue is paused */
-#define WAIT_MS     1000 /* delayed jobs and ended leases wake nobody */
+#define WAIT_MS     1000 /* ended leases wake nobody, ... */
+#define WAIT_MS_MIN 20
+#define GATED_MS    250 /* ... nor does the time of a rate */
 #define BULK_TRIES  4
 
 /* ---- on the way --------------------------------------------------------------------------------- */
@@ -60,6 +62,25 @@ static truce_status ask_settings(truce_queue *queue, bson_error_t *error)
     return status;
 }
 
+/* A store of this process: a look costs less than a write that finds nothing, or an end of sleep. */
+static bool looks_cost_little(const truce_queue *queue)
+{
+    return (queue->store->capabilities & TRUCE_CAN_REWRITE) != 0;
+}
+
+/* When there will be something to do although nobody wakes us. */
+static truce_status ask_due(truce_queue *queue, bson_error_t *error)
+{
+    int64_t job_ms, cron_ms;
+    truce_status status = truce__queue_next_due(queue->store, queue->name, &job_ms, error);
+
+    if (!status)
+        status = truce__cron_next_due(queue, &cron_ms, error);
+    if (!status)
+        atomic_store(&queue->due_ms, job_ms < cron_ms ? job_ms : cron_ms);
+    return status;
+}
+
 static truce_status on_the_way(truce_queue *queue, bool nothing_else, bson_error_t *error)
 {
     int64_t rescue_ms = queue->lease_ms / 4 < RESCUE_MS ? queue->lease_ms / 4 : RESCUE_MS;
@@ -70,10 +91,13 @@ static truce_status on_the_way(truce_queue *queue, bool nothing_else, bson_error
         status = ask_settings(queue, error);
     if (!status && (is_time(&queue->promoted_ns, PROMOTE_MS) || nothing_else))
         status = truce__queue_promote(queue->store, queue->name, &more, error);
-    if (!status && is_time(&queue->fired_ns, FIRE_MS))
+    if (!status &&
+        is_time(&queue->fired_ns, nothing_else && looks_cost_little(queue) ? WAIT_MS_MIN : FIRE_MS))
         status = truce__cron_fire(queue, error);
     if (!status && is_time(&queue->rescued_ns, rescue_ms))
         status = truce__queue_rescue_some(queue, error);
+    if (!status && nothing_else && looks_cost_little(queue))
+        status = ask_due(queue, error);
     if (!status && nothing_else && is_time(&queue->went_on_ns, RESCUE_MS))
         status = truce__after_go_on_some(queue, error);
     return status;
@@ -227,6 +251,23 @@ static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs,
     return status;
 }
 
+/* Who waits idly takes no lock of the writers. */
+static truce_status claim_if_any(truce_queue *queue, size_t most, truce_job **jobs, size_t *count,
+                                 bson_error_t *error)
+{
+    const truce_find_options options = {.early = true};
+    bson_t filter = BSON_INITIALIZER, found;
+    truce_status status = TRUCE_OK;
+
+    if (looks_cost_little(queue)) {
+        truce__job_ready(queue, &filter);
+        status = truce_find_one(queue->store, QUEUE, &filter, &options, &found, error);
+        bson_destroy(&found);
+    }
+    bson_destroy(&filter);
+    return status ? status : try_claim(queue, most, jobs, count, error);
+}
+
 static truce_status nothing(const truce_queue *queue, bson_error_t *error)
 {
     const char *why = atomic_load(&queue->paused) ? "queue %s is paused"
@@ -249,13 +290,17 @@ truce_status truce_queue_claim_many(truce_queue *queue, size_t most, truce_job *
     if (!status)
         status = on_the_way(queue, false, error);
     if (!status && !atomic_load(&queue->paused))
-        status = try_claim(queue, most, jobs, count, error);
+        status = atomic_load(&queue->quiet) ? claim_if_any(queue, most, jobs, count, error)
+                                            : try_claim(queue, most, jobs, count, error);
     if (status == TRUCE_NOT_FOUND) {
         status = on_the_way(queue, true, error);
         if (!status && !atomic_load(&queue->paused))
-            status = try_claim(queue, most, jobs, count, error);
+            status = claim_if_any(queue, most, jobs, count, error);
     }
-    return status == TRUCE_NOT_FOUND || (!status && !*count) ? nothing(queue, error) : status;
+    if (!status && !*count)
+        status = TRUCE_NOT_FOUND;
+    atomic_store(&queue->quiet, status == TRUCE_NOT_FOUND);
+    return status == TRUCE_NOT_FOUND ? nothing(queue, error) : status;
 }
 
 truce_status truce_queue_claim(truce_queue *queue, truce_job **job, bson_error_t *error)
@@ -264,6 +309,18 @@ truce_status truce_queue_claim(truce_queue *queue, truce_job **job, bson_error_t
 
     *job = NULL;
     return truce_queue_claim_many(queue, 1, job, &count, error);
+}
+
+int64_t truce__queue_pause_ms(const truce_queue *queue)
+{
+    int64_t due_ms = atomic_load(&queue->due_ms), left_ms;
+
+    if (atomic_load(&queue->gated))
+        return GATED_MS;
+    left_ms = due_ms - truce__clock_wall_ms();
+    if (!due_ms || left_ms > WAIT_MS)
+        return WAIT_MS;
+    return left_ms < WAIT_MS_MIN ? WAIT_MS_MIN : left_ms;
 }
 
 truce_status truce_queue_claim_wait(truce_queue *queue, uint32_t timeout_ms, truce_job **job,
@@ -286,8 +343,10 @@ truce_status truce_queue_claim_wait(truce_queue *queue, uint32_t timeout_ms, tru
         if (status != TRUCE_NOT_FOUND || left_ms <= 0)
             return status;
         if (waits) {
+            int64_t most_ms = truce__queue_pause_ms(queue);
+
             status = truce_wait(queue->store, QUEUE, &token,
-                                (uint32_t)(left_ms < WAIT_MS ? left_ms : WAIT_MS), error);
+                                (uint32_t)(left_ms < most_ms ? left_ms : most_ms), error);
         } else {
             truce__clock_sleep_ms(left_ms < pause_ms ? left_ms : pause_ms);
             pause_ms = pause_ms < WAIT_MS / 2 ? pause_ms * 2 : WAIT_MS;

@@ -65,6 +65,16 @@ struct claiming {
     int64_t pause_ms;
 };
 
+static bool is_stopping(struct truce_pool *pool)
+{
+    bool stopping;
+
+    pthread_mutex_lock(&pool->mutex);
+    stopping = pool->stopping;
+    pthread_mutex_unlock(&pool->mutex);
+    return stopping;
+}
+
 /* Nothing was ready: until something may be. */
 static void wait_for_jobs(struct truce_pool *pool, struct claiming *claiming)
 {
@@ -72,8 +82,15 @@ static void wait_for_jobs(struct truce_pool *pool, struct claiming *claiming)
 
     truce_status status = TRUCE_INVALID; /* nobody wakes */
 
-    if (pool->queue->store->capabilities & TRUCE_CAN_WAIT)
-        status = truce_wait(pool->queue->store, QUEUE, &claiming->token, SLICE_MS, &error);
+    if (pool->queue->store->capabilities & TRUCE_CAN_WAIT) {
+        int64_t left_ms = truce__queue_pause_ms(pool->queue);
+
+        do {
+            status = truce_wait(pool->queue->store, QUEUE, &claiming->token,
+                                (uint32_t)(left_ms < SLICE_MS ? left_ms : SLICE_MS), &error);
+            left_ms -= SLICE_MS;
+        } while (status == TRUCE_TIMEOUT && left_ms > 0 && !is_stopping(pool));
+    }
     if (!status || status == TRUCE_TIMEOUT)
         return;
     pthread_mutex_lock(&pool->mutex);

@@ -127,6 +127,25 @@ truce_status truce__queue_promote(truce_store *store, const char *queue, bool *m
     return status;
 }
 
+truce_status truce__queue_next_due(truce_store *store, const char *queue, int64_t *due_ms,
+                                   bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("undone.state", BCON_UTF8("delayed"), "undone.queue",
+                              BCON_UTF8(queue), "undone.rank", BCON_INT32(0), "undone.at", "{",
+                              "$gt", BCON_DATE_TIME(truce__clock_wall_ms()), "}"),
+           *sort = BCON_NEW("undone.at", BCON_INT32(1)), job;
+    const truce_find_options options = {.sort = sort, .early = true};
+    truce_status status = truce_find_one(store, QUEUE, filter, &options, &job, error);
+
+    *due_ms = INT64_MAX;
+    if (!status)
+        (void)truce__job_date(&job, "undone.at", due_ms);
+    bson_destroy(&job);
+    bson_destroy(sort);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 /* ---- workers that are gone ------------------------------------------------------------------------ */
 
 struct rescue {
