@@ -168,6 +168,10 @@ truce_status truce__transact(truce_store *store, truce_commit_function *function
 
     if (status)
         return status;
+    if (store->capabilities & TRUCE_IS_TRANSACTION) {
+        tries = 1; /* it would read the same again: the transaction has to be run again */
+        waits = false;
+    }
     commit->turns = waits && in_line(store) ? truce__memo_turns(store) : NULL;
     commit->worker.early =
         waits && (store->capabilities & TRUCE_CAN_KEEP_ORDER) && !commit->options.relaxed;

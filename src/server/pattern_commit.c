@@ -128,7 +128,7 @@ static const struct pattern commit_pattern = {
     .fields = commit_fields,
     .size = sizeof(struct commit_given),
     .run = run_commit,
-    .ways = PATTERN_STRICT,
+    .ways = PATTERN_STRICT | PATTERN_TRANSACTS,
     .example = "{truceCommit: [{update: 'accounts', id: 'a', if: {n: {$gte: 5}}, with: {$inc: {n: "
                "-5}}}, {update: 'accounts', id: 'b', with: {$inc: {n: 5}}}], key: 'payment 17', "
                "keyTime: 1767225600000, leave: {receipt: 17}}",
@@ -170,7 +170,7 @@ static const struct pattern result_pattern = {
               "effect, or it was purged. An error: 24 (locked) one is under way",
     .fields = no_fields,
     .run = run_result,
-    .ways = PATTERN_AGAIN,
+    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
     .example = "{truceCommitResult: 'payment 17'}",
 };
 
@@ -230,7 +230,7 @@ static const struct pattern show_pattern = {
         "\"pending\", \"committed\" or \"done\". \"not found\": there is none, or it was undone",
     .fields = no_fields,
     .run = run_show,
-    .ways = PATTERN_AGAIN,
+    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
     .example = "{truceCommitShow: 'payment 17'}",
 };
 
@@ -269,7 +269,7 @@ static const struct pattern request_pattern = {
     .fields = request_fields,
     .size = sizeof(struct request_given),
     .run = run_request,
-    .ways = PATTERN_AGAIN,
+    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
     .example = "{truceRequest: 'mail 17', name: 'mail', input: {to: 'ada@example.org'}}",
 };
 
@@ -287,7 +287,7 @@ static const struct pattern request_state_pattern = {
               "is \"waiting\", \"done\" or \"failed\"; or \"not found\"",
     .fields = no_fields,
     .run = run_request_state,
-    .ways = PATTERN_AGAIN,
+    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
     .example = "{truceRequestState: 'mail 17'}",
 };
 
@@ -339,6 +339,7 @@ static const struct pattern sequence_pattern = {
     .fields = sequence_fields,
     .size = sizeof(struct sequence_given),
     .run = run_sequence,
+    .ways = PATTERN_TRANSACTS,
     .example = "{truceSequence: 'orders', take: 3}",
 };
 

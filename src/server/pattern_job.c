@@ -259,7 +259,7 @@ static const struct pattern done_pattern = {
     .fields = done_fields,
     .size = sizeof(struct end_given),
     .run = run_done,
-    .ways = PATTERN_AGAIN,
+    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
     .example =
         "{truceDone: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, result: {sent: true}}",
 };
@@ -302,6 +302,7 @@ static const struct pattern fail_pattern = {
     .fields = fail_fields,
     .size = sizeof(struct end_given),
     .run = run_fail,
+    .ways = PATTERN_TRANSACTS,
     .example =
         "{truceFail: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, error: 'no answer', delayMS: 60000}",
 };
@@ -334,6 +335,7 @@ static const struct pattern snooze_pattern = {
     .fields = snooze_fields,
     .size = sizeof(struct end_given),
     .run = run_snooze,
+    .ways = PATTERN_TRANSACTS,
     .example =
         "{truceSnooze: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, delayMS: 60000}",
 };

@@ -298,6 +298,7 @@ static const struct pattern enqueue_pattern = {
     .fields = enqueue_fields,
     .size = sizeof(struct enqueue_given),
     .run = run_enqueue,
+    .ways = PATTERN_TRANSACTS,
     .example = "{truceEnqueue: 'mail', payload: {to: 'ada@example.org'}, id: "
                "{$oid: '0123456789abcdef01234567'}, unique: 'welcome ada'}",
 };
@@ -457,7 +458,7 @@ static const struct pattern jobs_pattern = {
     .fields = jobs_fields,
     .size = sizeof(struct jobs_given),
     .run = run_jobs,
-    .ways = PATTERN_AGAIN,
+    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
     .example = "{truceJobs: 'mail', state: 'ready', limit: 10}",
 };
 

@@ -320,7 +320,7 @@ static const struct pattern set_pattern = {
     .fields = set_fields,
     .size = sizeof(struct set_given),
     .run = run_set,
-    .ways = PATTERN_AGAIN,
+    .ways = PATTERN_AGAIN | PATTERN_TRANSACTS,
     .example = "{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name', add: "
                "{name: 'CS 101', room: 4}, seq: 1001}",
 };

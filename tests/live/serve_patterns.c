@@ -556,3 +556,108 @@ TEST(a_server_that_ends_does_not_wait_for_who_waits_for_a_job)
     CHECK_INT(got, ==, -1);
     truce_store_close(store);
 }
+
+/* ---- within transactions ---------------------------------------------------------------------- */
+
+#define SESSION                                                                                    \
+    "lsid: {id: {$binary: {base64: 'AAAAAAAAAAAAAAAAAAAAAQ==', subType: '04'}}}, autocommit: false, txnNumber: {$numberLong: "
+#define FIRST(number)  ", " SESSION "'" #number "'}, startTransaction: true}"
+#define NEXT(number)   ", " SESSION "'" #number "'}}"
+#define COMMIT(number) "{commitTransaction: 1, $db: 'admin'" NEXT(number)
+#define ABORT(number)  "{abortTransaction: 1, $db: 'admin'" NEXT(number)
+
+TEST(patterns_are_a_part_of_a_transaction)
+{
+    static const struct step steps[] = {
+        {"{insert: 'accounts', documents: [{_id: 'a', n: 9}, {_id: 'b', n: 0}]}", 0},
+        /* what has to be made is made outside of one */
+        {"{truceEnqueue: 'mail', payload: {n: 0}" FIRST(1), 263},
+        {"{truceEnqueue: 'mail', payload: {n: 0}}", 0},
+        {"{truceCommit: [{missing: 'accounts', id: 'z'}], key: 'k', keyTime: 1767225600000}", 0},
+        {"{truceSequence: 's', take: 1}", 0},
+        {SET(", add: {name: 'CS 1'}, seq: 1"), 0},
+        /* all of it or nothing, and seen before by itself alone */
+        {PAY FIRST(2), 0, "earlier", "false"},
+        {"{truceEnqueue: 'mail', payload: {n: 1}" NEXT(2), 0, "added", "\"new\""},
+        {"{truceSequence: 's', take: 2" NEXT(2), 0, "last", "3"},
+        {"{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name',"
+         " add: {name: 'CS 2'}, seq: 2" NEXT(2),
+         0, "outcome", "\"applied\""},
+        {"{update: 'accounts', updates: [{q: {_id: 'b'}, u: {$inc: {n: 100}}}]" NEXT(2), 0, "n",
+         "1"},
+        {"{find: 'accounts', filter: {_id: 'b'}" NEXT(2), 0, "cursor.firstBatch.0.n", "105"},
+        {"{find: 'accounts', filter: {_id: 'b'}}", 0, "cursor.firstBatch.0.n", "0"},
+        {"{truceQueues: 1}", 0, "queues.0.ready", "1"},
+        {ABORT(2), 0},
+        {"{truceQueues: 1}", 0, "queues.0.ready", "1"},
+        {"{truceSequence: 's'}", 0, "last", "1"},
+        {PAY FIRST(3), 0},
+        {"{truceEnqueue: 'mail', payload: {n: 1}" NEXT(3), 0},
+        {"{truceSequence: 's', take: 2" NEXT(3), 0, "first", "2"},
+        {"{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name',"
+         " add: {name: 'CS 2'}, seq: 2" NEXT(3),
+         0},
+        {COMMIT(3), 0},
+        {"{truceQueues: 1}", 0, "queues.0.ready", "2"},
+        {"{truceSequence: 's'}", 0, "last", "3"},
+        {"{find: 'accounts', filter: {_id: 'b'}}", 0, "cursor.firstBatch.0.n", "5"},
+        {SET(""), 0, "members.1.name", "\"CS 2\""},
+        /* a guard that does not hold ends it, with the first change undone */
+        {"{truceCommit: [{update: 'accounts', id: 'b', with: {$inc: {n: 1}}},"
+         " {update: 'accounts', id: 'a', if: {n: 77}, with: {$inc: {n: 1}}}]" FIRST(4),
+         125},
+        {COMMIT(4), 251},
+        {"{find: 'accounts', filter: {_id: 'b'}}", 0, "cursor.firstBatch.0.n", "5"},
+        /* others were faster */
+        {"{truceCommit: [{update: 'accounts', id: 'a', with: {$inc: {n: 1}}}]" FIRST(5), 0},
+        {"{update: 'accounts', updates: [{q: {_id: 'a'}, u: {$inc: {n: 1}}}]}", 0},
+        {COMMIT(5), 112, "errorLabels.0", "\"TransientTransactionError\""},
+        {"{find: 'accounts'" FIRST(6), 0},
+        {"{update: 'accounts', updates: [{q: {_id: 'a'}, u: {$inc: {n: 1}}}]}", 0},
+        {"{truceCommit: [{update: 'accounts', id: 'a', with: {$inc: {n: 1}}}]" NEXT(6), 112,
+         "errorLabels.0", "\"TransientTransactionError\""},
+        /* a key, within */
+        {"{truceCommit: [{update: 'accounts', id: 'b', with: {$inc: {n: 1}}}], key: 'k2',"
+         " keyTime: 1767225600000" FIRST(7),
+         0, "earlier", "false"},
+        {COMMIT(7), 0},
+        {"{truceCommit: [{update: 'accounts', id: 'b', with: {$inc: {n: 1}}}], key: 'k2',"
+         " keyTime: 1767225600000}",
+         0, "earlier", "true"},
+        /* by name */
+        {"{truceClaim: 'mail'" FIRST(8), 263},
+        {"{truceHeartbeat: 'mail', id: " JOB_1 ", token: " JOB_1 FIRST(9), 263},
+        {"{truceQueue: 'mail', action: 'pause'" FIRST(10), 263},
+        {"{truceDone: 'mail', id: " JOB_1 ", token: " JOB_1 FIRST(11), 125},
+        {"{truceDone: 'mail', id: " JOB_1 ", token: " JOB_1 NEXT(11), 251},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
+/* It is claimed before the transaction begins, which shows the moment of its beginning. */
+TEST(a_job_is_done_in_the_transaction_of_its_effects)
+{
+    static const struct step before[] = {
+        {"{truceEnqueue: 'mail', payload: {n: 0}}", 0},
+        {"{insert: 'accounts', documents: [{_id: 'a', n: 9}]}", 0}};
+    static const struct step after[] = {
+        {"{update: 'accounts', updates: [{q: {n: 9}, u: {$inc: {n: 1}}}]" NEXT(1), 0, "n", "1"},
+        {"{truceJobs: 'mail'}", 0, "jobs.0.state", "\"running\""},
+        {"{find: 'accounts'}", 0, "cursor.firstBatch.0.n", "9"},
+        {COMMIT(1), 0},
+        {"{truceJobs: 'mail'}", 0, "jobs.0.state", "\"done\""},
+        {"{find: 'accounts'}", 0, "cursor.firstBatch.0.n", "10"},
+    };
+    int end_;
+
+    begin();
+    TELL(before);
+    end_ = dial();
+    with_token(end_, "mail", "{truceDone: '%s', id: %s, token: %s" FIRST(1), 0, "status", "\"ok\"");
+    close(end_);
+    TELL(after);
+    end();
+}

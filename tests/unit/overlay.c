@@ -194,3 +194,66 @@ TEST(a_limit_counts_what_is_left)
     bson_destroy(sort);
     bson_destroy(first);
 }
+
+/* An insert, an update and a remove, and a fourth write, of which the filter is given. */
+static truce_status bulk_of_four(truce_write_kind last, const char *filter)
+{
+    bson_t *new = test_bson("{'_id': 100, 'u': 100}"), *one = test_bson("{'_id': 1}"),
+           *two = test_bson("{'_id': 2}"), *change = test_bson("{'$set': {'u': 50}}"),
+           *fourth = test_bson(filter);
+    const truce_write writes[] = {
+        {.kind = TRUCE_WRITE_INSERT, .collection = "c", .document = new},
+        {.kind = TRUCE_WRITE_UPDATE, .collection = "c", .filter = one, .document = change},
+        {.kind = TRUCE_WRITE_REMOVE, .collection = "c", .filter = two},
+        {.kind = last,
+         .collection = "c",
+         .filter = last == TRUCE_WRITE_INSERT ? NULL : fourth,
+         .document = last == TRUCE_WRITE_INSERT ? fourth : NULL},
+    };
+    const truce_bulk_options options = {.atomic = true};
+    truce_write_outcome outcomes[4];
+    truce_status status = truce_bulk(overlay, writes, 4, &options, outcomes, &error);
+
+    for (int i = 0; i < 4; i++)
+        truce_write_result_release(&outcomes[i].result);
+    bson_destroy(fourth);
+    bson_destroy(change);
+    bson_destroy(two);
+    bson_destroy(one);
+    bson_destroy(new);
+    return status;
+}
+
+static void check_unchanged(truce_store *where)
+{
+    CHECK_INT(count(where, "{}"), ==, 5);
+    CHECK_INT(count(where, "{'_id': 1, 'u': 1}"), ==, 1);
+    CHECK_INT(count(where, "{'_id': 2, 'u': 2}"), ==, 1);
+}
+
+TEST(an_atomic_bulk_that_fails_leaves_what_was_there_and_the_transaction_goes_on)
+{
+    if (!begin(5))
+        return;
+    open_overlay();
+    CHECK_INT(bulk_of_four(TRUCE_WRITE_REQUIRE, "{'_id': 3, 'u': 4}"), ==, TRUCE_CONFLICT);
+    check_unchanged(overlay);
+    CHECK_INT(bulk_of_four(TRUCE_WRITE_REQUIRE_MISSING, "{'_id': 3}"), ==, TRUCE_CONFLICT);
+    CHECK_INT(bulk_of_four(TRUCE_WRITE_REMOVE, "{'_id': 7}"), ==, TRUCE_CONFLICT);
+    CHECK_INT(bulk_of_four(TRUCE_WRITE_INSERT, "{'_id': 3}"), ==, TRUCE_DUPLICATE);
+    CHECK_INT(bulk_of_four(TRUCE_WRITE_INSERT, "{'_id': 100}"), ==, TRUCE_DUPLICATE);
+    check_unchanged(overlay);
+    CHECK_OK(update(overlay, "{'_id': 4}", "{'$set': {'u': 44}}"), error);
+    CHECK_OK(truce__overlay_commit(overlay, NULL, 0, NULL, &error), error);
+    check_unchanged(store);
+    CHECK_INT(count(store, "{'_id': 4, 'u': 44}"), ==, 1);
+    truce_store_close(overlay);
+
+    open_overlay();
+    CHECK_OK(bulk_of_four(TRUCE_WRITE_REQUIRE, "{'_id': 3, 'u': 3}"), error);
+    CHECK_INT(count(overlay, "{}"), ==, 5);
+    CHECK_OK(truce__overlay_commit(overlay, NULL, 0, NULL, &error), error);
+    CHECK_INT(count(store, "{'u': {'$in': [50, 100]}}"), ==, 2);
+    CHECK_INT(count(store, "{'_id': 2}"), ==, 0);
+    end();
+}

@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "query/incoming.h"
 #include "store/overlay/overlay_parts.h"
+#include "store/view.h"
 
 /* ---- collections ---------------------------------------------------------------------------- */
 
@@ -207,6 +208,19 @@ static truce_status index_list(truce_store *base, const char *collection, bson_t
     return truce_index_list(overlay_of(base)->view, collection, indexes, error);
 }
 
+/* One that the view has is there. */
+static truce_status index_create(truce_store *base, const char *collection, const bson_t *index,
+                                 bson_error_t *error)
+{
+    if (!truce__view_index(overlay_of(base)->view, collection, index, NULL))
+        return TRUCE_OK;
+    return truce__refuse(
+        CODE_NOT_IN_TRANSACTION, error,
+        "an index of %s has to be made, which a transaction cannot: do the same once "
+        "outside of one",
+        collection);
+}
+
 static const truce_store_ops overlay_ops = {
     .scheme = "transaction",
     .close = close_overlay,
@@ -217,6 +231,7 @@ static const truce_store_ops overlay_ops = {
     .bulk = truce__overlay_bulk,
     .find_and_modify = truce__overlay_modify,
     .index_list = index_list,
+    .index_create = index_create,
 };
 
 truce_status truce__overlay_open(truce_store *store, const struct overlay_options *options,
@@ -233,8 +248,9 @@ truce_status truce__overlay_open(truce_store *store, const struct overlay_option
     made = bson_malloc0(sizeof *made);
     made->base.ops = &overlay_ops;
     made->base.capabilities =
-        store->capabilities & (TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
-                               TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_TELL_MODIFIED);
+        TRUCE_CAN_ATOMIC_BULK | TRUCE_IS_TRANSACTION |
+        (store->capabilities & (TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
+                                TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_TELL_MODIFIED));
     made->store = store;
     made->options = *options;
     if (!made->options.bytes_max)

@@ -26,8 +26,10 @@
  *  7. What a write may not be (a unique key that is taken, a validator) is told by the write, as far as the view and
  *     its own writes show it. What others took since is a conflict, told by the commit, or by the write if the
  *     document that it changes is no more as the view has it.
+ *  8. An atomic bulk that fails leaves the transaction as it was before it (overlay_atomic.c); so commits of truce, which are
+ *     such bulks, run within it, once each: a conflict is of the whole transaction. Indexes are not made in it.
  *
- * After a call that fails, the transaction can only be closed: a statement may be half done. One thread at a time uses
+ * After another call that fails, the transaction can only be closed: a statement may be half done. One thread at a time uses
  * it, with its cursors.
  *
  * Optimistic commits: Kung and Robinson, On Optimistic Methods for Concurrency Control, 1981.

@@ -261,8 +261,12 @@ truce_status truce__overlay_commit(truce_store *base, const truce_write *more, s
     bson_error_t caught = {0};
     truce_write *writes;
     size_t count;
-    truce_status status = find_differences(overlay, &differences, error);
+    truce_status status;
 
+    if (overlay->spoiled)
+        return truce__refuse(CODE_WRITE_CONFLICT, error,
+                             "what a statement of the transaction had begun could not be undone");
+    status = find_differences(overlay, &differences, error);
     if (status || !differences.count) {
         release(&differences);
         return status;

@@ -47,6 +47,7 @@ struct overlay {
     struct collection_part *parts;
     uint64_t writes;         /* that were begun */
     size_t bytes, documents; /* of all entries */
+    bool spoiled;            /* it has what it must not have, and cannot be committed */
 };
 
 static inline struct overlay *overlay_of(truce_store *base)
@@ -84,10 +85,19 @@ truce_status truce__overlay_aggregate(truce_store *base, const char *collection,
 truce_status truce__overlay_bulk(truce_store *base, const truce_write *writes, size_t count,
                                  const truce_bulk_options *options, truce_write_outcome *outcomes,
                                  bson_error_t *error);
+/* One write of a bulk; what it answers is in `outcome`, too. */
+truce_status truce__overlay_write(struct overlay *overlay, const truce_write *write,
+                                  truce_write_outcome *outcome, bson_error_t *error);
+/* The entry's document in the scratch has so many bytes now. */
+void truce__overlay_weigh(struct overlay *overlay, struct entry *entry, uint32_t size);
 truce_status truce__overlay_modify(truce_store *base, const char *collection, const bson_t *filter,
                                    const bson_t *update, const truce_modify_options *options,
                                    bson_t *document, truce_write_result *result,
                                    bson_error_t *error);
+
+/* overlay_atomic.c: all of the writes or none; the outcomes are those of an atomic bulk. */
+truce_status truce__overlay_atomic(struct overlay *overlay, const truce_write *writes, size_t count,
+                                   truce_write_outcome *outcomes, bson_error_t *error);
 
 /* overlay_unique.c: does a document of the view that is not in the scratch have a unique key of this one, which is in
  * it? DUPLICATE. */

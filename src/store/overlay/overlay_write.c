@@ -164,7 +164,7 @@ static void narrow(const struct targets *targets, const bson_t *filter, bson_t *
 
 /* ---- after a change ------------------------------------------------------------------------- */
 
-static void weigh(struct overlay *overlay, struct entry *entry, uint32_t size)
+void truce__overlay_weigh(struct overlay *overlay, struct entry *entry, uint32_t size)
 {
     overlay->bytes = overlay->bytes - entry->size + size;
     entry->size = size;
@@ -177,7 +177,7 @@ static truce_status look_at_changed(struct overlay *overlay, struct collection_p
     truce_status status;
 
     truce_assert(entry);
-    weigh(overlay, entry, document->len);
+    truce__overlay_weigh(overlay, entry, document->len);
     status = check_room(overlay, error);
     return status ? status : truce__overlay_unique(overlay, part, document, error);
 }
@@ -192,7 +192,7 @@ static truce_status look_after(struct overlay *overlay, struct collection_part *
     bson_t filter;
 
     for (size_t i = 0; i < targets->count; i++)
-        weigh(overlay, truce__overlay_entry(part, targets->documents[i]), 0);
+        truce__overlay_weigh(overlay, truce__overlay_entry(part, targets->documents[i]), 0);
     ids_of(targets, &filter);
     status = truce_find(overlay->scratch, part->name, &filter, NULL, &cursor, error);
     bson_destroy(&filter);
@@ -302,6 +302,22 @@ static truce_status change(struct overlay *overlay, struct collection_part *part
     return status;
 }
 
+truce_status truce__overlay_write(struct overlay *overlay, const truce_write *write,
+                                  truce_write_outcome *outcome, bson_error_t *error)
+{
+    struct collection_part *part = truce__overlay_part(overlay, write->collection);
+    truce_status status = write->kind == TRUCE_WRITE_INSERT
+                              ? insert(overlay, part, write, outcome, error)
+                              : change(overlay, part, write, outcome, error);
+
+    if (status)
+        truce_write_result_release(&outcome->result);
+    outcome->status = status;
+    if (status)
+        outcome->error = *error;
+    return status;
+}
+
 truce_status truce__overlay_bulk(truce_store *base, const truce_write *writes, size_t count,
                                  const truce_bulk_options *options, truce_write_outcome *outcomes,
                                  bson_error_t *error)
@@ -309,21 +325,13 @@ truce_status truce__overlay_bulk(truce_store *base, const truce_write *writes, s
     struct overlay *overlay = overlay_of(base);
     truce_status status = TRUCE_OK;
 
-    truce_assert(!options->atomic);
     for (size_t i = 0; i < count; i++)
-        outcomes[i] = (truce_write_outcome){.status = TRUCE_NOT_FOUND};
-    for (size_t i = 0; i < count && !status; i++) {
-        struct collection_part *part = truce__overlay_part(overlay, writes[i].collection);
-
-        status = writes[i].kind == TRUCE_WRITE_INSERT
-                     ? insert(overlay, part, &writes[i], &outcomes[i], error)
-                     : change(overlay, part, &writes[i], &outcomes[i], error);
-        if (status)
-            truce_write_result_release(&outcomes[i].result);
-        outcomes[i].status = status;
-        if (status)
-            outcomes[i].error = *error;
-    }
+        outcomes[i] =
+            (truce_write_outcome){.status = options->atomic ? TRUCE_CONFLICT : TRUCE_NOT_FOUND};
+    if (options->atomic)
+        return truce__overlay_atomic(overlay, writes, count, outcomes, error);
+    for (size_t i = 0; i < count && !status; i++)
+        status = truce__overlay_write(overlay, &writes[i], &outcomes[i], error);
     return status;
 }
 
