@@ -69,6 +69,9 @@ typedef struct truce_find_options {
     bool early;           /* what is found need not be on the disk yet. For a look that a
                              write follows, which waits for the disk; else truce_settle, before
                              anybody is told of what was found */
+    bool backward;        /* without a sort: what stands last in the index that is used comes first,
+                             where the store can. No more than a guess at it: for a search that goes
+                             on from what it finds */
     uint64_t reserved[4]; /* zeros */
 } truce_find_options;
 

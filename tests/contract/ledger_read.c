@@ -237,6 +237,41 @@ static void as_described(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
+/* A number behind a gap is of nobody yet, wherever the last one is looked for first. */
+static void looks_for_last(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *ledger = begin(store);
+    bson_error_t error = {0};
+
+    (void)setting;
+    for (int i = 0; i < 40; i++) {
+        char id[20];
+
+        snprintf(id, sizeof id, "t%d", i);
+        CHECK_OK(book_transfer(ledger, id, "people:a", "people:b", 10, &error), error);
+    }
+    truce_ledger_free(ledger);
+    ledger = book_ledger(store);
+    BALANCE("people:b", 400, 400);
+    CHECK_INT(book_balance(ledger, "people:b").number, ==, 41);
+    CHECK_OK(post_foreign(store, "{'_id': 'far', 'ts': {'$date': '2001-01-01T00:00:00Z'}, 'proc': "
+                                 "'UNCOMMITTED', 'state': 'VALID', 'changes': "
+                                 "[{'account': 'people:b', 'value': 5, 'seqId': 90},"
+                                 "{'account': 'people:a', 'value': -5, 'seqId': 90}]}"),
+             error);
+    truce_ledger_free(ledger);
+    ledger = book_ledger(store);
+    BALANCE("people:b", 400, 400);
+    CHECK_OK(book_transfer(ledger, "next", "people:a", "people:b", 10, &error), error);
+    CHECK_INT(book_balance(ledger, "people:b").number, ==, 42);
+    truce_ledger_free(ledger);
+}
+
+TEST(a_handle_that_knows_nothing_finds_the_last_number)
+{
+    everywhere(looks_for_last);
+}
+
 struct walked {
     char ids[20][20];
     int count, end;

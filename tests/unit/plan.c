@@ -452,6 +452,45 @@ TEST(a_hinted_index_hides_documents_from_those_who_want_few_as_well)
     truce_store_close(store);
 }
 
+static int64_t find_backward(const char *filter, int64_t limit, int64_t *first)
+{
+    truce_find_options options = {.limit = limit, .backward = true};
+    bson_t *document = test_bson(filter);
+    truce_cursor *cursor = NULL;
+    const bson_t *found = NULL;
+    bson_error_t error;
+    int64_t count = 0;
+
+    CHECK_OK(truce_find(store, "c", document, &options, &cursor, &error), error);
+    while (CHECK_OK(truce_cursor_next(cursor, &found, &error), error) && found) {
+        if (!count++)
+            *first = number_at(found, "_id");
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(document);
+    return count;
+}
+
+TEST(backward_begins_at_the_end_of_an_index_and_brings_each_document_once)
+{
+    int64_t first = 0;
+
+    if (!open_new())
+        return;
+    create_index("{'key': {'e.a': 1, 'e.n': 1}, 'name': 'en'}");
+    for (int i = 0; i < 300; i++)
+        insert("{'_id': %d, 'e': [{'a': 'x', 'n': %d}, {'a': 'y', 'n': %d}]}", i, i * 7 % 300,
+               1000 - i);
+    CHECK_INT(find_backward("{'e': {'$elemMatch': {'a': 'x', 'n': {'$gt': 0}}}}", 1, &first), ==,
+              1);
+    CHECK_INT(first, ==, 257); /* 257 * 7 % 300 is 299 */
+    CHECK_INT(find_backward("{'e.a': {'$in': ['x', 'y']}}", 0, &first), ==, 300);
+    CHECK_INT(first, ==, 0);
+    CHECK_INT(find_backward("{'e.n': {'$gte': 0}}", 0, &first), ==, 300);
+    CHECK_INT(find_backward("{'$or': [{'_id': 1}, {'e.a': 'x', 'e.n': 5}]}", 0, &first), ==, 2);
+    truce_store_close(store);
+}
+
 TEST(a_write_to_one_of_a_range_takes_the_first_that_is_there)
 {
     bson_t *filter = test_bson("{'a': {'$lt': 2900}}"), *update = test_bson("{'$set': {'x': 1}}");

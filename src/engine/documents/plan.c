@@ -213,6 +213,11 @@ static void settle_order(const struct plan_request *request, const struct sort *
         plan->repeats = false;
     /* an index of a hint may lack documents */
     plan->walks = plan->by_row && request->limit && !request->hint;
+    if (request->backward && !sort->count && plan->count == 1 && plan->scans[0].index) {
+        plan->scans[0].backward = true;
+        plan->repeats = plan->repeats || plan->by_row;
+        plan->by_row = plan->walks = false;
+    }
 }
 
 static truce_status plan_hint(const struct plan_request *request, const struct sort *sort,

@@ -46,6 +46,7 @@ struct plan_request {
     const bson_t *sort, *hint; /* NULL or empty: none */
     enum plan_goal goal;
     int64_t limit; /* how many documents are asked for; 0: all */
+    bool backward; /* without a sort: from the far end of the index */
 };
 
 /* CODE_BAD_VALUE: there is no index for the hint. Released by the caller, also on failure. */

@@ -241,7 +241,8 @@ static truce_status make_plan(struct query *query, const struct reader *reader,
                                    .sort = options->sort,
                                    .hint = options->hint,
                                    .goal = goal,
-                                   .limit = options->limit};
+                                   .limit = options->limit,
+                                   .backward = options->backward};
     truce_status status;
 
     request.collection = truce__catalog_find(reader->catalog, query->collection);

@@ -6,7 +6,8 @@
  * at 1, 2, 4, 16, 64 ... behind what is known, then between the last that is there and the first that is not.
  *
  *     known 801, nothing behind it              one look, which finds nothing
- *     nothing known, a million entries          5 looks of 16 numbers
+ *     nothing known, a million entries          5 looks of 16 numbers; a store that can read an index from its end
+ *                                               is asked for any of them first, and that is mostly the last one
  *
  * A stub of a commit that is under way is resolved first (help or wait), so that what is found stands for ever.
  */
@@ -77,17 +78,15 @@ static truce_status find_once(struct ledger_look *look, const bson_t *filter,
     return status;
 }
 
-truce_status truce__ledger_fetch_filter(struct ledger_look *look, const bson_t *filter,
-                                        const bson_t *sort, int64_t limit,
-                                        struct ledger_documents *documents, bson_error_t *error)
+static truce_status fetch(struct ledger_look *look, const bson_t *filter,
+                          const truce_find_options *options, struct ledger_documents *documents,
+                          bson_error_t *error)
 {
-    truce_find_options options = {.sort = sort, .limit = limit, .early = look->early};
-
     look->worker.waits = 0;
     for (;;) {
         struct ledger_documents found = {0};
         bool again = false;
-        truce_status status = find_once(look, filter, &options, &found, &again, error);
+        truce_status status = find_once(look, filter, options, &found, &again, error);
 
         if (status == TRUCE_UNKNOWN) {
             status = truce__worker_wait(&look->worker, "the store", error);
@@ -101,6 +100,15 @@ truce_status truce__ledger_fetch_filter(struct ledger_look *look, const bson_t *
         if (status || !again)
             return status;
     }
+}
+
+truce_status truce__ledger_fetch_filter(struct ledger_look *look, const bson_t *filter,
+                                        const bson_t *sort, int64_t limit,
+                                        struct ledger_documents *documents, bson_error_t *error)
+{
+    truce_find_options options = {.sort = sort, .limit = limit, .early = look->early};
+
+    return fetch(look, filter, &options, documents, error);
 }
 
 static void filter_numbers(const char *account, const bson_t *condition, bson_t *filter)
@@ -396,6 +404,31 @@ truce_status truce__ledger_state_of(struct ledger_look *look, const bson_t *docu
                : state_by_sum(look, account, change.number, state, error);
 }
 
+/* Any number, and where the store can the last one: a guess, which what is looked for behind it proves. One that others gave
+ * a transaction, and that nobody has committed, may stand behind a gap. */
+static truce_status guess_last(struct ledger_look *look, const char *account, struct search *search,
+                               bson_error_t *error)
+{
+    truce_find_options options = {.limit = 1, .early = look->early, .backward = true};
+    bson_t filter = BSON_INITIALIZER, condition = BSON_INITIALIZER;
+    struct ledger_documents found = {0};
+    struct ledger_change change;
+    truce_status status;
+
+    BSON_APPEND_INT64(&condition, "$gt", 0);
+    filter_numbers(account, &condition, &filter);
+    status = fetch(look, &filter, &options, &found, error);
+    if (!status && found.count && truce__ledger_change_of(found.items[0], account, 0, &change) &&
+        is_anchor(found.items[0], &change)) {
+        search->low = change.number;
+        keep_document(search, found.items[0]);
+    }
+    truce__ledger_documents_release(&found);
+    bson_destroy(&condition);
+    bson_destroy(&filter);
+    return status;
+}
+
 truce_status truce__ledger_head(struct ledger_look *look, const char *account,
                                 struct ledger_state *state, bson_error_t *error)
 {
@@ -403,7 +436,9 @@ truce_status truce__ledger_head(struct ledger_look *look, const char *account,
     bool settled = false;
     truce_status status = TRUCE_OK;
 
-    if (search.low)
+    if (!search.low && (look->ledger->store->capabilities & TRUCE_CAN_REWRITE))
+        status = guess_last(look, account, &search, error);
+    if (!status && search.low)
         status = look_behind(look, account, &search, &settled, error);
     if (!status && !settled)
         status = search_last(look, account, &search, error);
