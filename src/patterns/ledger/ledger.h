@@ -3,6 +3,7 @@
 
 /* The ledger as its parts share it. The invariants (L1 ...) are in ledger.c. */
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/limits.h"
 #include "base/sha256.h"
@@ -79,6 +80,9 @@ struct truce_ledger {
     char *slots; /* of documents for the numbers; NULL: the index has them */
     struct ledger_waiting *first, *last; /* posts that wait to travel */
     uint32_t leaders;                    /* groups that travel */
+    uint32_t waiting, expected;          /* how many there are, and were the last time */
+    bool gathering;                      /* one waits for as many, to lead */
+    atomic_uint came;                    /* raised by each who comes */
     uint32_t lanes[LEDGER_LANES];        /* how many of their entries are in that lane */
     uint32_t left[LEDGER_LANES];         /* the same of those who cannot travel yet; else zeros */
     struct ledger_table known; /* true of the numbers that they tell, perhaps not the last */
