@@ -7,12 +7,15 @@
 
 static const struct pattern *const help_patterns[] = {&truce_help_pattern, NULL};
 
-const struct pattern_group pattern_groups[] = {{"Help", help_patterns},
-                                               {"Commits, requests and sequences", commit_patterns},
-                                               {"Ordered sets", set_patterns},
-                                               {"Queues", queue_patterns},
-                                               {"Queues: what workers send", job_patterns},
-                                               {0}};
+const struct pattern_group pattern_groups[] = {
+    {"Help", help_patterns},
+    {"Commits, requests and sequences", commit_patterns},
+    {"Ordered sets", set_patterns},
+    {"Documents that people edit, and items", document_patterns},
+    {"Queues", queue_patterns},
+    {"Queues: what workers send", job_patterns},
+    {"The whole store", care_patterns},
+    {0}};
 
 const struct pattern *pattern_named(const char *name)
 {
@@ -177,6 +180,27 @@ truce_status pattern_place(struct call *call, const char *collection, bool write
                                         error);
     *place = made;
     return status;
+}
+
+void pattern_renamed_append(const struct call *call, const char *key, const bson_t *document,
+                            const char *field, bson_t *to)
+{
+    bson_iter_t at;
+    bson_t copy;
+
+    BSON_APPEND_DOCUMENT_BEGIN(to, key, &copy);
+    (void)bson_iter_init(&at, document);
+    while (bson_iter_next(&at)) {
+        const char *plain = NULL;
+
+        if (!strcmp(bson_iter_key(&at), field) && BSON_ITER_HOLDS_UTF8(&at))
+            plain = pattern_plain(call, bson_iter_utf8(&at, NULL));
+        if (plain)
+            BSON_APPEND_UTF8(&copy, field, plain);
+        else
+            BSON_APPEND_VALUE(&copy, bson_iter_key(&at), bson_iter_value(&at));
+    }
+    bson_append_document_end(to, &copy);
 }
 
 struct handle *pattern_handle(struct call *call, const char *key, handle_maker *make, void *arg,

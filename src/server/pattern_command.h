@@ -76,6 +76,9 @@ const char *pattern_plain(const struct call *call, const char *name);
 /* The place of a collection that is written or only read. Unauthorized, where it is not allowed. */
 truce_status pattern_place(struct call *call, const char *collection, bool writes,
                            const char **place, bson_error_t *error);
+/* A document whose field of that name is a name of the store's, as clients know it. */
+void pattern_renamed_append(const struct call *call, const char *key, const bson_t *document,
+                            const char *field, bson_t *to);
 /* A thing of the library, shared by all calls with this key; in a transaction one for the call alone. */
 struct handle *pattern_handle(struct call *call, const char *key, handle_maker *make, void *arg,
                               void (*free)(void *thing));
@@ -97,6 +100,8 @@ extern const struct pattern truce_help_pattern;
 extern const struct pattern *const commit_patterns[];
 /* pattern_queue.c, pattern_job.c */
 extern const struct pattern *const queue_patterns[], *const job_patterns[];
+/* pattern_document.c, pattern_care.c */
+extern const struct pattern *const document_patterns[], *const care_patterns[];
 /* pattern_set.c */
 extern const struct pattern *const set_patterns[];
 

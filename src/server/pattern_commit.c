@@ -174,28 +174,6 @@ static const struct pattern result_pattern = {
     .example = "{truceCommitResult: 'payment 17'}",
 };
 
-/* A document with the key of the wire in that field. */
-static void append_renamed(const struct call *call, const char *name, const bson_t *document,
-                           const char *field, bson_t *reply)
-{
-    bson_iter_t at;
-    bson_t copy;
-
-    BSON_APPEND_DOCUMENT_BEGIN(reply, name, &copy);
-    (void)bson_iter_init(&at, document);
-    while (bson_iter_next(&at)) {
-        const char *plain = NULL;
-
-        if (!strcmp(bson_iter_key(&at), field) && BSON_ITER_HOLDS_UTF8(&at))
-            plain = pattern_plain(call, bson_iter_utf8(&at, NULL));
-        if (plain)
-            BSON_APPEND_UTF8(&copy, field, plain);
-        else
-            BSON_APPEND_VALUE(&copy, bson_iter_key(&at), bson_iter_value(&at));
-    }
-    bson_append_document_end(reply, &copy);
-}
-
 typedef truce_status found_by_key(truce_store *store, const char *key, bson_t *document,
                                   bson_error_t *error);
 
@@ -210,7 +188,7 @@ static truce_status show(struct call *call, found_by_key *find, const char *name
         return status;
     status = find(call->store, key, &document, error);
     if (!status)
-        append_renamed(call, name, &document, field, reply);
+        pattern_renamed_append(call, name, &document, field, reply);
     bson_destroy(&document);
     return status;
 }

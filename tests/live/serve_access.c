@@ -179,6 +179,10 @@ TEST(patterns_need_to_read_or_to_write_and_a_login_but_for_their_help)
 
             if (*at == &truce_help_pattern) {
                 CHECK_INT(need->kind, ==, NEED_NOTHING);
+            } else if (group->patterns == care_patterns) {
+                CHECK_INT(need->kind, ==, NEED_SERVER);
+                CHECK(need->actions == ACTION_SERVER || need->actions == ACTION_KILL);
+                expect_on(end_, json, CODE_UNAUTHORIZED);
             } else {
                 CHECK_INT(need->kind, ==, NEED_DATABASE);
                 CHECK(need->actions == READS || need->actions == WRITES);
@@ -357,6 +361,19 @@ static const struct {
     {"{'truceQueue': 'q', 'action': 'resume', '$db': 'school'}", WRITERS},
     {"{'truceClaim': 'none', '$db': 'school'}", WRITERS},
     {"{'truceClaim': 'none', '$db': 'other'}", ANYWRITE | ROOT},
+    {"{'truceRevision': 'x', 'get': 1, '$db': 'school'}", READERS},
+    {"{'truceRevision': 'x', 'save': {'_id': 'r'}, '$db': 'school'}", WRITERS},
+    {"{'truceConflicts': 'x', '$db': 'school'}", READERS},
+    {"{'truceResolve': 'x', 'conflict': {'$oid': '0123456789abcdef01234567'}, 'take': 'mine',"
+     " '$db': 'school'}",
+     WRITERS},
+    {"{'truceItem': 'x', 'filter': {'_id': 'none'}, 'field': 'f', 'identity': 'i', 'remove': true,"
+     " 'query': {}, '$db': 'school'}",
+     WRITERS},
+    {"{'truceSweep': 1, '$db': 'admin'}", ROOT},
+    {"{'truceCheck': 1, '$db': 'school'}", MONITOR | ROOT},
+    {"{'truceCheck': 1, 'repair': true, '$db': 'school'}", ROOT},
+    {"{'truceDoctor': 1, '$db': 'admin'}", MONITOR | ROOT},
     /* the users' own records: read by few, written by none */
     {"{'find': 'system.users', '$db': 'admin'}", ANYUSERS | ROOT},
     {"{'count': 'system.users', '$db': 'admin'}", ANYUSERS | ROOT},
@@ -375,6 +392,11 @@ static const struct {
     {"{'truceCommit': [{'missing': 'x', 'id': 1}, {'update': 'system.users', 'id': 1, 'with':"
      " {'$set': {'a': 1}}}], '$db': 'admin'}",
      0},
+    {"{'truceRevision': 'system.users', 'save': {'_id': 1}, '$db': 'admin'}", 0},
+    {"{'truceItem': 'system.users', 'filter': {}, 'field': 'roles', 'identity': 'role', 'add':"
+     " {'role': 'root'}, '$db': 'admin'}",
+     0},
+    {"{'truceRevision': 'system.users', 'get': 1, '$db': 'admin'}", ANYUSERS | ROOT},
     {"{'truceSet': 'system.users', 'key': {'k': 1}, 'field': 'f', 'name': 'n', 'add': {'n': 1},"
      " 'seq': 1, '$db': 'admin'}",
      0},

@@ -124,7 +124,9 @@ static void put_pattern(const struct pattern *pattern)
         put_field(at);
     PUT("%sAnswers %s.\n\nNeeds %s. %s within a transaction.%s\n\n",
         pattern->fields->field.name ? "\n" : "", pattern->answer,
-        !actions                 ? "no role"
+        pattern->command.need.kind == NEED_SERVER
+            ? actions & ACTION_KILL ? "`root`" : "`clusterMonitor` or `root`"
+        : !actions               ? "no role"
         : actions & ACTION_WRITE ? "`readWrite`"
                                  : "`read`; `readWrite`, where it writes",
         pattern->ways & PATTERN_TRANSACTS ? "Runs" : "Does not run",

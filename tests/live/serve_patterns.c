@@ -329,11 +329,100 @@ TEST(operations_of_a_set_may_come_in_any_order)
     end();
 }
 
+#define NOBODYS "{$oid: '0123456789abcdef01234569'}"
+
+/* ---- documents, items, the whole store -------------------------------------------------------- */
+
+TEST(documents_are_saved_by_their_number_or_merged_or_decided)
+{
+    static const struct step steps[] = {
+        {"{truceRevision: 'posts'}", 72},
+        {"{truceRevision: 'posts', get: 1, save: {_id: 1}}", 72},
+        {"{truceRevision: 'posts', save: 1}", 14},
+        {"{truceRevision: 'posts', save: {_id: 1}, version: -2}", 2},
+        {"{truceRevision: 'posts', save: {_id: 1}, keep: -1}", 2},
+        {"{truceRevision: 'posts', get: 1}", 0, "status", "\"not found\""},
+        {"{truceRevision: 'posts', save: {_id: 1, title: 'a', n: 0}, keep: 5}", 0, "outcome",
+         "\"saved\""},
+        {"{truceRevision: 'posts', get: 1}", 0, "document.title", "\"a\""},
+        {"{truceRevision: 'posts', save: {_id: 1, title: 'b', n: 0}, version: 1, keep: 5}", 0,
+         "version", "2"},
+        {"{truceRevision: 'posts', save: {_id: 1, title: 'a', n: 5}, version: 1, keep: 5}", 0,
+         "outcome", "\"conflict\""},
+        {"{truceRevision: 'posts', merge: {_id: 1, title: 'a', n: 5}, version: 1, keep: 5}", 0,
+         "outcome", "\"merged\""},
+        {"{truceRevision: 'posts', get: 1}", 0, "document.title", "\"b\""},
+        {"{truceRevision: 'posts', get: 1}", 0, "document.n", "5"},
+        {"{truceRevision: 'posts', merge: {_id: 1, title: 'c', n: 0}, version: 1, keep: 5,"
+         " inbox: true}",
+         0, "conflict.conflicts.0.path", "\"title\""},
+        {"{truceConflicts: 'posts'}", 0, "conflicts.0.collection", "\"posts\""},
+        {"{truceConflicts: 'posts', $db: 'school'}", 0, "conflicts", "[]"},
+        {"{truceResolve: 'posts', conflict: " NOBODYS ", take: 'mine'}", 0, "status",
+         "\"not found\""},
+        {"{truceResolve: 'posts', conflict: " NOBODYS ", take: 'yours'}", 2},
+        {"{truceResolve: 'posts', conflict: " NOBODYS ", take: 'document'}", 2},
+        {"{truceResolve: 'posts', take: 'mine'}", 40414},
+        {"{truceRevision: 'posts', remove: 1, version: 2}", 0, "outcome", "\"conflict\""},
+        {"{truceRevision: 'posts', remove: 1, version: 3}", 0, "outcome", "\"saved\""},
+        {"{truceRevision: 'posts', save: {_id: 1, title: 'a'}, $db: 'school', inbox: true}", 0},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
+#define ITEM(more)                                                                                 \
+    "{truceItem: 'employees', filter: {_id: 1}, field: 'badges', identity: 'type', " more "}"
+
+TEST(items_are_changed_in_their_place)
+{
+    static const struct step steps[] = {
+        {ITEM("upsert: {type: 'A', n: 1}"), 0, "status", "\"not found\""},
+        {"{insert: 'employees', documents: [{_id: 1}]}", 0},
+        {ITEM("upsert: {type: 'A', n: 1}"), 0, "added", "true"},
+        {ITEM("add: {type: 'A', n: 2}"), 0, "matched", "1"},
+        {ITEM("add: {type: 'B', n: 2}"), 0, "added", "true"},
+        {ITEM("query: {type: 'A'}, update: {$inc: {n: 10}}"), 0, "modified", "1"},
+        {ITEM("replace: {type: 'B', n: 3}"), 0, "modified", "1"},
+        {"{find: 'employees'}", 0, "cursor.firstBatch.0.badges.0.n", "11"},
+        {"{find: 'employees'}", 0, "cursor.firstBatch.0.badges.1.n", "3"},
+        {ITEM("query: {}, remove: true"), 0, "modified", "2"},
+        {ITEM("query: {}"), 72},
+        {ITEM("remove: true"), 72},
+        {ITEM("add: {type: 'A'}, query: {}"), 72},
+        {ITEM("add: {type: 'A'}, upsert: {type: 'A'}"), 72},
+        {ITEM("add: 1"), 14},
+        {ITEM("add: {n: 1}"), 2},
+        {"{truceItem: 'employees', field: 'badges', identity: 'type', add: {type: 'A'}}", 40414},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
+TEST(the_whole_store_is_swept_checked_and_looked_at)
+{
+    static const struct step steps[] = {
+        {"{truceSweep: 1}", 0, "more", "false"},
+        {"{truceSweep: 1, batch: 0}", 2},
+        {"{truceCheck: 1}", 0, "found", "0"},
+        {"{truceCheck: 1, repair: true}", 0, "repaired", "0"},
+        {"{truceDoctor: 1}", 0, "errors", "0"},
+        {"{truceDoctor: 1, nothing: 1}", 40415},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
 /* ---- queues ----------------------------------------------------------------------------------- */
 
-#define JOB_1   "{$oid: '0123456789abcdef01234567'}"
-#define JOB_2   "{$oid: '0123456789abcdef01234568'}"
-#define NOBODYS "{$oid: '0123456789abcdef01234569'}"
+#define JOB_1 "{$oid: '0123456789abcdef01234567'}"
+#define JOB_2 "{$oid: '0123456789abcdef01234568'}"
 
 TEST(jobs_are_added_found_and_looked_after)
 {
