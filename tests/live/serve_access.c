@@ -396,7 +396,7 @@ static const struct {
     {"{'truceItem': 'system.users', 'filter': {}, 'field': 'roles', 'identity': 'role', 'add':"
      " {'role': 'root'}, '$db': 'admin'}",
      0},
-    {"{'truceRevision': 'system.users', 'get': 1, '$db': 'admin'}", ANYUSERS | ROOT},
+    {"{'truceRevision': 'system.users', 'get': 1, '$db': 'admin'}", ROOT},
     {"{'truceSet': 'system.users', 'key': {'k': 1}, 'field': 'f', 'name': 'n', 'add': {'n': 1},"
      " 'seq': 1, '$db': 'admin'}",
      0},
