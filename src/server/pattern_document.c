@@ -178,6 +178,7 @@ static const struct pattern revision_pattern = {
     .fields = revision_fields,
     .size = sizeof(struct revision_given),
     .run = run_revision,
+    .ways = PATTERN_TRANSACTS,
     .example = "{truceRevision: 'posts', save: {_id: 1, title: 'On truce', views: 0}}",
 };
 
@@ -407,6 +408,7 @@ static const struct pattern item_pattern = {
     .fields = item_fields,
     .size = sizeof(struct item_given),
     .run = run_item,
+    .ways = PATTERN_TRANSACTS,
     .example = "{truceItem: 'employees', filter: {_id: 1}, field: 'badges', identity: 'type', "
                "upsert: {type: 'MENTOR', since: 2026}}",
 };

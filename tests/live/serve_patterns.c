@@ -594,6 +594,37 @@ TEST(the_effects_of_a_worker_that_lost_its_job_are_refused)
     end();
 }
 
+TEST(a_conflict_of_the_inbox_is_decided_by_its_id)
+{
+    static const struct step before[] = {
+        {"{truceRevision: 'posts', save: {_id: 1, title: 'a'}, keep: 5}", 0},
+        {"{truceRevision: 'posts', save: {_id: 1, title: 'b'}, version: 1, keep: 5}", 0},
+    };
+    static const struct step after[] = {
+        {"{truceRevision: 'posts', get: 1}", 0, "document.title", "\"c\""},
+        {"{truceConflicts: 'posts'}", 0, "conflicts", "[]"},
+    };
+    char *id, *resolve;
+    bson_t *reply;
+    int end_;
+
+    begin();
+    TELL(before);
+    end_ = dial();
+    reply = send_typed(end_, "{truceRevision: 'posts', merge: {_id: 1, title: 'c'}, version: 1,"
+                             " keep: 5, inbox: true}");
+    id = shown(reply, "inbox");
+    resolve =
+        bson_strdup_printf("{truceResolve: 'posts', conflict: %s, take: 'mine'}", id ? id : "1");
+    take_step(end_, &(struct step){resolve, 0, "outcome", "\"saved\""});
+    close(end_);
+    TELL(after);
+    bson_free(resolve);
+    bson_free(id);
+    bson_destroy(reply);
+    end();
+}
+
 static void *claim_and_wait(void *arg)
 {
     bson_t *reply = ask("{'truceClaim': 'mail', 'waitMS': 600000, '$db': 'test'}");
@@ -713,12 +744,26 @@ TEST(patterns_are_a_part_of_a_transaction)
         {"{truceCommit: [{update: 'accounts', id: 'b', with: {$inc: {n: 1}}}], key: 'k2',"
          " keyTime: 1767225600000}",
          0, "earlier", "true"},
+        /* documents by their number, and items */
+        {"{truceRevision: 'posts', save: {_id: 1, n: 1}}", 0},
+        {"{insert: 'employees', documents: [{_id: 1, badges: [{type: 'A', n: 1}]}]}", 0},
+        {"{truceRevision: 'posts', save: {_id: 1, n: 2}, version: 1" FIRST(12), 0, "outcome",
+         "\"saved\""},
+        {"{truceItem: 'employees', filter: {_id: 1}, field: 'badges', identity: 'type',"
+         " query: {type: 'A'}, update: {$inc: {n: 1}}" NEXT(12),
+         0, "modified", "1"},
+        {"{truceRevision: 'posts', get: 1" NEXT(12), 0, "version", "2"},
+        {"{truceRevision: 'posts', get: 1}", 0, "version", "1"},
+        {"{find: 'employees'}", 0, "cursor.firstBatch.0.badges.0.n", "1"},
+        {COMMIT(12), 0},
+        {"{truceRevision: 'posts', get: 1}", 0, "version", "2"},
+        {"{find: 'employees'}", 0, "cursor.firstBatch.0.badges.0.n", "2"},
         /* by name */
-        {"{truceClaim: 'mail'" FIRST(8), 263},
-        {"{truceHeartbeat: 'mail', id: " JOB_1 ", token: " JOB_1 FIRST(9), 263},
-        {"{truceQueue: 'mail', action: 'pause'" FIRST(10), 263},
-        {"{truceDone: 'mail', id: " JOB_1 ", token: " JOB_1 FIRST(11), 125},
-        {"{truceDone: 'mail', id: " JOB_1 ", token: " JOB_1 NEXT(11), 251},
+        {"{truceClaim: 'mail'" FIRST(13), 263},
+        {"{truceHeartbeat: 'mail', id: " JOB_1 ", token: " JOB_1 FIRST(14), 263},
+        {"{truceQueue: 'mail', action: 'pause'" FIRST(15), 263},
+        {"{truceDone: 'mail', id: " JOB_1 ", token: " JOB_1 FIRST(16), 125},
+        {"{truceDone: 'mail', id: " JOB_1 ", token: " JOB_1 NEXT(16), 251},
     };
 
     begin();
