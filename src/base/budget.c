@@ -21,6 +21,13 @@ static truce_status end(struct budget *budget, uint32_t code, bson_error_t *erro
                                                   : "the time of the call is over");
 }
 
+static _Thread_local const int *watched;
+
+void truce__budget_watch(const int *flag)
+{
+    watched = flag;
+}
+
 static bool is_set(const int *flag)
 {
     return flag && __atomic_load_n(flag, __ATOMIC_RELAXED);
@@ -30,7 +37,7 @@ truce_status truce__budget_look(struct budget *budget, bson_error_t *error)
 {
     if (budget->over)
         return end(budget, budget->over, error);
-    if (is_set(budget->interrupted) || is_set(budget->above))
+    if (is_set(budget->interrupted) || is_set(budget->above) || is_set(watched))
         return end(budget, CODE_INTERRUPTED, error);
     if (budget->deadline_ns && budget->clock_ns && budget->clock_ns() > budget->deadline_ns)
         return end(budget, CODE_MAX_TIME_MS_EXPIRED, error);

@@ -32,6 +32,10 @@ struct budget {
 
 void truce__budget_init(struct budget *budget, int64_t deadline_ns, const int *interrupted);
 
+/* What this thread works on ends as if it was interrupted once the flag is set, whatever its budgets are; NULL: nothing else
+ * ends it. For work that nobody else's depends on. */
+void truce__budget_watch(const int *flag);
+
 /* Is it over? TIMEOUT, with MongoDB's code 50 for the deadline and 11601 for the interrupt. */
 truce_status truce__budget_look(struct budget *budget, bson_error_t *error);
 

@@ -280,7 +280,9 @@ void call_run(struct connection *connection, const struct wire_request *request,
         call_session_id(&call, call.session.id, call.session.id);
         atomic_fetch_add_explicit(&call.server->counted[call.command->counted], 1,
                                   memory_order_relaxed);
+        operation_begin(&call);
         status = call_in_session(&call, reply, &error);
+        operation_end(&call);
     }
     if (status) {
         bson_reinit(reply);

@@ -15,6 +15,16 @@ SERVED(serve_count);
 SERVED(serve_distinct);
 SERVED(serve_explain);
 
+/* serve_operation.c */
+SERVED(serve_current_op);
+SERVED(serve_kill_op);
+SERVED(serve_validate);
+/* Does the pipeline begin with a stage that the server answers itself ($collStats, $currentOp)? */
+bool serve_is_stage(const bson_t *pipeline);
+/* Answers such an aggregate, whole; the stages behind it read no other collection. */
+truce_status serve_stage(struct call *call, const bson_t *pipeline, bson_t *reply,
+                         bson_error_t *error);
+
 /* serve_write.c */
 SERVED(serve_insert);
 SERVED(serve_update);

@@ -28,6 +28,8 @@
 struct call;
 struct connection;
 
+#define LOGIN_TAG_MAX (DATABASE_NAME_MAX + SCRAM_NAME_MAX + 2)
+
 struct login {
     struct scram *scram; /* the conversation; NULL: there is none */
     struct user *asking; /* of the conversation; NULL: nobody's */
@@ -36,8 +38,7 @@ struct login {
     struct user *user;   /* NULL: nobody has logged in */
     int64_t read_ns,
         changes; /* the user was read then, after so many changes of users; 0: is to be read */
-    char tag[DATABASE_NAME_MAX + SCRAM_NAME_MAX +
-             2]; /* "school.ada": of what belongs to the user; "": nobody */
+    char tag[LOGIN_TAG_MAX]; /* "school.ada": of what belongs to the user; "": nobody */
 };
 
 /* saslStart, of a document that has its fields, for users of `database`. `early`: in hello, by a mechanism that the driver has

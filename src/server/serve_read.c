@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/budget.h"
 #include "bson/value.h"
 
 #define FIRST_BATCH 101 /* as MongoDB: small questions end with their first answer */
@@ -281,6 +282,8 @@ static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], co
 static truce_status allow_place(void *arg, const char *database, const char *collection,
                                 bool writes, bson_error_t *error)
 {
+    if (writes)
+        truce__budget_watch(NULL); /* others' writes may go with it */
     return access_need_collection(arg, database, collection, writes ? ACTION_WRITE : ACTION_FIND,
                                   error);
 }
@@ -306,6 +309,8 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
         status = call_fields(call, aggregate.cursor, cursor_fields, false, &batch, error);
     if (!status)
         status = check_not_negative(batch.size, "batchSize", error);
+    if (!status && serve_is_stage(aggregate.pipeline))
+        return serve_stage(call, aggregate.pipeline, reply, error);
     if (!status) {
         bson_destroy(&pipeline);
         status = place_pipeline(call->server->database, call->database, aggregate.pipeline, &guard,

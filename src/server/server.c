@@ -88,6 +88,7 @@ void server_forget(struct connection *connection)
     login_release(&connection->login);
     pthread_cond_broadcast(&server->gone);
     pthread_mutex_unlock(&server->mutex);
+    pthread_mutex_destroy(&connection->operation.mutex);
     bson_free(connection);
 }
 
@@ -101,6 +102,7 @@ static void welcome(struct server *server, int socket, const struct sockaddr_in 
 
     connection->server = server;
     connection->socket = socket;
+    pthread_mutex_init(&connection->operation.mutex, NULL);
     inet_ntop(AF_INET, &from->sin_addr, address, sizeof address);
     snprintf(connection->peer, sizeof connection->peer, "%s:%d", address, ntohs(from->sin_port));
     (void)setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

@@ -21,6 +21,7 @@
  *     access.c       who may do what; roles.c: what the roles allow
  *     login.c        who a connection is; scram.c, saslprep.c: how it proves that
  *     users.c        users, as documents
+ *     operations.c   what runs just now, and ends it
  *     places.c       databases and collections of the wire as collections of the store
  *
  * Invariants:

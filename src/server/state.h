@@ -7,6 +7,7 @@
 #include "server/handles.h"
 #include "server/held.h"
 #include "server/login.h"
+#include "server/operations.h"
 #include "server/server.h"
 #include "server/sessions.h"
 #include "server/stream.h"
@@ -29,8 +30,9 @@ struct connection {
     int32_t number;
     char peer[64];
     struct login login;
-    bool ends;  /* after the answer that is made, which is not sent */
-    bool wipes; /* the message that is answered has secrets in it */
+    struct operation operation; /* what it does */
+    bool ends;                  /* after the answer that is made, which is not sent */
+    bool wipes;                 /* the message that is answered has secrets in it */
 };
 
 struct server {
@@ -45,6 +47,7 @@ struct server {
     char set[64],
         me[300]; /* name of the replica set that it looks like, and its address; empty: none */
     atomic_int last_message; /* ids of replies */
+    atomic_llong operations; /* that were begun */
     atomic_llong counted[COUNTED_KINDS];
     struct tls *tls; /* NULL: none */
     int64_t handshake_ms;
