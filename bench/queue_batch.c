@@ -2,14 +2,17 @@
  * Batches of jobs: so many are added, then done by threads that claim 100 at once and end them at once, durably. Every job
  * has to be done once. Beside it bench/peers/run has queues of npm do the same.
  *
- *     queue_batch        PEER_JOBS (20000), PEER_BATCH (100), PEER_CALLERS (8)
+ *     queue_batch        PEER_JOBS (20000), PEER_BATCH (100), PEER_CALLERS (8); PEER_POOL: instead of these a pool of so many
+ *                        threads, each of which does one job after the other, with PEER_BATCH ahead
  */
 #include <inttypes.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include "base/histogram.h"
 #include "bench/bench.h"
 #include "bench/usage.h"
+#include "truce/pool.h"
 #include "truce/truce.h"
 
 #define ADDED_AT_ONCE 1000
@@ -54,6 +57,49 @@ static void *work(void *arg)
     return NULL;
 }
 
+static truce_status do_nothing(truce_job *job, void *arg, bson_error_t *error)
+{
+    return TRUCE_OK;
+}
+
+static int64_t work_by_pool(int64_t threads)
+{
+    truce_pool_options options = {
+        .function = do_nothing, .threads = (uint32_t)threads, .ahead = (uint32_t)batches.batch};
+    bson_error_t error;
+    truce_pool *pool;
+    int64_t done = 0;
+
+    BENCH_MUST(truce_pool_start(batches.queue, &options, &pool, &error), error);
+    while (done < batches.jobs) {
+        bson_iter_t iter;
+        bson_t figures;
+
+        usleep(2000);
+        truce_pool_figures(pool, &figures);
+        if (bson_iter_init_find(&iter, &figures, "done"))
+            done = bson_iter_as_int64(&iter);
+        bson_destroy(&figures);
+    }
+    truce_pool_free(pool);
+    return done;
+}
+
+static int64_t work_by_callers(int64_t callers)
+{
+    int64_t done[CALLERS_MAX] = {0}, all = 0;
+    pthread_t threads[CALLERS_MAX];
+
+    BENCH_CHECK(callers > 0 && callers <= CALLERS_MAX);
+    for (int64_t i = 0; i < callers; i++)
+        BENCH_CHECK(pthread_create(&threads[i], NULL, work, &done[i]) == 0);
+    for (int64_t i = 0; i < callers; i++) {
+        pthread_join(threads[i], NULL);
+        all += done[i];
+    }
+    return all;
+}
+
 static void check(int64_t done)
 {
     bson_t *once = BCON_NEW("state", "done", "epoch", BCON_INT64(1));
@@ -77,13 +123,11 @@ static void tell_disk(void)
 int main(void)
 {
     const truce_queue_options options = {.queue = "jobs", .keep_ms = -1};
-    int64_t callers = bench_scale("PEER_CALLERS", 8), done[CALLERS_MAX] = {0}, all = 0;
+    int64_t threads = bench_scale("PEER_POOL", 0), all;
     char *uri = bson_strdup_printf("file:%s/batches.truce", bench_directory());
-    pthread_t threads[CALLERS_MAX];
     bson_error_t error;
     double began;
 
-    BENCH_CHECK(callers > 0 && callers <= CALLERS_MAX);
     tell_disk();
     batches.jobs = bench_scale("PEER_JOBS", 20000);
     batches.batch = bench_scale("PEER_BATCH", 100);
@@ -91,13 +135,9 @@ int main(void)
     batches.queue = truce_queue_new(batches.store, &options);
     add_all();
     began = bench_now();
-    for (int64_t i = 0; i < callers; i++)
-        BENCH_CHECK(pthread_create(&threads[i], NULL, work, &done[i]) == 0);
-    for (int64_t i = 0; i < callers; i++) {
-        pthread_join(threads[i], NULL);
-        all += done[i];
-    }
-    printf("%-28s %9.0f jobs/s\n", "truce", (double)all / (bench_now() - began));
+    all = threads ? work_by_pool(threads) : work_by_callers(bench_scale("PEER_CALLERS", 8));
+    printf("%-28s %9.0f jobs/s\n", threads ? "truce, a pool" : "truce",
+           (double)all / (bench_now() - began));
     check(all);
     truce_queue_free(batches.queue);
     truce_store_close(batches.store);

@@ -4,6 +4,8 @@
 /*
  * A pool of threads that do the jobs of a queue. It claims them, several in one call where several threads are free;
  * it keeps their leases alive; and it ends those that their function does not end.
+ * Where the store can end jobs in one write, those that come to their end together do: one thread waits for the disk, and the
+ * others take their next job.
  *
  *     claimed --> begun --> ended by its function, or as that returns
  *        \           \----> lost: cancelled, or its lease ended
@@ -54,7 +56,7 @@ TRUCE_EXPORT void truce_pool_free(truce_pool *pool);
 
 /*
  * Since its start: {threads, busy, ready, begun, done, failed, snoozed, discarded, lost, returned, waited: {count, p50_ms,
- * p90_ms, p99_ms, max_ms}, ran: {...}}; ready: claimed, and not begun; snoozed: laid aside, too; waited: from the adding of a job to
+ * p90_ms, p99_ms, max_ms}, ran: {...}}; ready: claimed, and not begun; busy: begun, and not ended; snoozed: laid aside, too; waited: from the adding of a job to
  * its begin, of first attempts; ran: the function. `trouble`: what the last claim failed with, if it did. `figures`
  * is initialised here, the caller destroys it.
  */

@@ -88,6 +88,74 @@ TEST(each_job_is_done_once_by_many_threads)
     on_every_setting(once);
 }
 
+#define TOGETHER 8
+
+struct together {
+    truce_queue *queue;
+    pthread_barrier_t barrier;
+};
+
+/* All come to their end at once. */
+static truce_status end_at_once(truce_job *job, void *arg, bson_error_t *error)
+{
+    struct together *together = arg;
+    int64_t n = rig_number(truce_job_payload(job), "n");
+    bson_t result = BSON_INITIALIZER;
+    truce_status status = TRUCE_OK;
+
+    BSON_APPEND_INT64(&result, "n", n);
+    if (n == 1)
+        bson_append_utf8(&result, "text", -1, "\xff", 1);
+    truce_job_result(job, &result);
+    bson_destroy(&result);
+    if (n == 0)
+        status = truce_queue_cancel(together->queue, NULL, truce_job_id(job), error);
+    pthread_barrier_wait(&together->barrier);
+    return status;
+}
+
+static void ends_at_once(truce_store *store, const struct setting *setting)
+{
+    truce_queue *queue = rig_queue(store, setting, "mail");
+    struct together together = {.queue = queue};
+    const truce_job_options options = {.attempts_max = 1};
+    bson_oid_t ids[TOGETHER];
+    truce_pool *pool;
+
+    pthread_barrier_init(&together.barrier, NULL, TOGETHER);
+    for (int i = 0; i < TOGETHER; i++) {
+        char payload[20];
+
+        snprintf(payload, sizeof payload, "{'n': %d}", i);
+        ids[i] = rig_add(queue, payload, &options);
+    }
+    pool = start(queue, end_at_once, &together, TOGETHER, 0);
+    COMES_TO(TOGETHER, "ran.count");
+    stop(pool);
+    FIGURE(TOGETHER - 2, "done");
+    FIGURE(1, "failed");
+    FIGURE(1, "lost");
+    FIGURE(0, "busy");
+    CHECK_STATE("cancelled", queue, &ids[0]);
+    CHECK_STATE("dead", queue, &ids[1]);
+    for (int i = 2; i < TOGETHER; i++) {
+        bson_error_t error;
+        bson_t job;
+
+        CHECK_OK(truce_queue_get(queue, NULL, &ids[i], &job, &error), error);
+        CHECK_TEXT("done", truce__job_state(&job));
+        CHECK_INT(rig_number(&job, "result.n"), ==, i);
+        bson_destroy(&job);
+    }
+    truce_pool_free(pool);
+    pthread_barrier_destroy(&together.barrier);
+    truce_queue_free(queue);
+}
+TEST(jobs_that_come_to_an_end_at_once_end_each_as_it_should)
+{
+    on_every_setting(ends_at_once);
+}
+
 static truce_status as_it_says(truce_job *job, void *arg, bson_error_t *error)
 {
     const char *what = truce__field_text(truce_job_payload(job), "do");

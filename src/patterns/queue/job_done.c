@@ -105,6 +105,11 @@ static bool can_finish_inside(const truce_queue *queue)
            queue->mechanism != TRUCE_MECHANISM_JOURNAL && !queue->refused;
 }
 
+bool truce__job_may_end_with_others(const truce_job *job)
+{
+    return can_finish_inside(job->queue) && ends_alone(&job->document);
+}
+
 /* What fates[i] is not done has to be done by a commit, or is told by it. */
 static void finish_inside(truce_job *const *jobs, const bson_t *const *results, size_t count,
                           enum fate *fates)

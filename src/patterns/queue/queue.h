@@ -211,6 +211,8 @@ truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *
                                   bson_error_t *error);
 /* It is running, under the claim of this worker. */
 bool truce__job_is_of(const truce_job *job, const bson_t *document);
+/* By truce_queue_done_many in one write with others; else each has a commit of its own there. */
+bool truce__job_may_end_with_others(const truce_job *job);
 /* Done by a commit (NULL: of its own); the result was checked. */
 truce_status truce__job_done_in(truce_job *job, truce_commit *commit, const bson_t *result,
                                 bson_error_t *error);

@@ -2,7 +2,8 @@
  * A pool of threads: its start, its stop, and its figures. The threads are in queue_pool_run.c.
  *
  *     the claimer   claims as many jobs as there is room for, and puts them in line
- *     workers       take the first of the line, one each; run the function; end the job
+ *     workers       take the first of the line, one each; run the function; end the job. Of those that come to an end meanwhile
+ *                   one worker ends all in one write, where such a write can be; the others take their next job
  *     the keeper    extends the leases of all of them, those in line, too
  *
  * Invariants:
@@ -11,6 +12,8 @@
  *   P2. Nobody asks the store under the pool's mutex.
  *   P3. After a stop no function begins: the line is emptied by giving back, after the claimer has ended.
  *   P4. The claimer never has more jobs than there are places: it alone fills them.
+ *   P5. A job that is to be ended is busy until it has ended: its place and its lease are kept, and a stop waits for it. Whoever
+ *       puts one in line when nobody ends some does it, until the line is empty.
  */
 #include "patterns/queue/queue_pool.h"
 
@@ -79,6 +82,7 @@ static void make(struct truce_pool *pool)
     pthread_cond_init(&pool->moved, &attributes);
     pthread_cond_init(&pool->over, &attributes);
     pthread_condattr_destroy(&attributes);
+    pool->ending_last = &pool->ending;
     pool->workers = bson_malloc0(pool->threads * sizeof *pool->workers);
     pool->line = bson_malloc0(truce__pool_places(pool) * sizeof *pool->line);
     pool->places = bson_malloc0(truce__pool_places(pool) * sizeof *pool->places);

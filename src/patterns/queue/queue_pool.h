@@ -22,8 +22,9 @@ struct pool_place {
     truce_job *job;        /* NULL: the place is free */
     int64_t extended_ns;
     bool abandoned;
-    bool taken; /* under the pool's mutex, and so is: */
+    bool taken; /* under the pool's mutex, and so are: */
     int64_t begun_ns;
+    struct pool_place *next; /* in the line of those that are to be ended */
 };
 
 struct truce_pool {
@@ -44,6 +45,8 @@ struct truce_pool {
     struct pool_place *places; /* threads + ahead */
     uint32_t *line;            /* the places of those that are ready, a ring */
     uint32_t first, ready;
+    struct pool_place *ending, **ending_last; /* those that are to be ended */
+    bool ends_some;                           /* a worker is at it */
     int64_t begun, ends[POOL_ENDS];
     struct histogram waited, ran;
     char trouble[200]; /* "": none */

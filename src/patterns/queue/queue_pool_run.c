@@ -197,12 +197,83 @@ static int64_t waited_ns(const truce_job *job)
     return ms > 0 ? ms * NS_IN_MS : 0;
 }
 
+/* ---- the end of many -------------------------------------------------------------------------------- */
+
+/* Those that were not done, or whose error was another's, are ended alone. */
+static void end_all(struct truce_pool *pool, struct pool_place *const *places, size_t count)
+{
+    truce_job *jobs[JOB_CLAIMS_MAX];
+    const bson_t *results[JOB_CLAIMS_MAX];
+    truce_status statuses[JOB_CLAIMS_MAX], status;
+    bson_error_t error = {0};
+
+    for (size_t i = 0; i < count; i++) {
+        jobs[i] = places[i]->job;
+        results[i] = jobs[i]->result;
+        statuses[i] = TRUCE_INVALID; /* if one is refused, no other is looked at */
+    }
+    status = truce_queue_done_many(pool->queue, jobs, count, results, statuses, &error);
+    for (size_t i = 0; i < count; i++) {
+        enum pool_end end =
+            !status || !statuses[i] ? POOL_DONE : conclude(jobs[i], TRUCE_OK, &error);
+
+        truce__pool_leave(pool, places[i], end);
+    }
+}
+
+static size_t take_ending(struct truce_pool *pool, struct pool_place **places)
+{
+    size_t count = 0;
+
+    while (pool->ending && count < JOB_CLAIMS_MAX) {
+        places[count++] = pool->ending;
+        pool->ending = pool->ending->next;
+    }
+    if (!pool->ending)
+        pool->ending_last = &pool->ending;
+    return count;
+}
+
+/* Under the mutex, which is let go while they end (P5). */
+static void end_with_others(struct truce_pool *pool, struct pool_place *place)
+{
+    struct pool_place *places[JOB_CLAIMS_MAX];
+    size_t count;
+
+    place->next = NULL;
+    *pool->ending_last = place;
+    pool->ending_last = &place->next;
+    if (pool->ends_some)
+        return;
+    pool->ends_some = true;
+    while ((count = take_ending(pool, places)) > 0) {
+        pthread_mutex_unlock(&pool->mutex);
+        end_all(pool, places, count);
+        pthread_mutex_lock(&pool->mutex);
+        pool->busy -= (uint32_t)count;
+        pthread_cond_broadcast(&pool->moved);
+    }
+    pool->ends_some = false;
+}
+
+/* ---- a worker --------------------------------------------------------------------------------------- */
+
+static void end_alone(struct truce_pool *pool, struct pool_place *place, truce_status status,
+                      bson_error_t *error)
+{
+    enum pool_end end = conclude(place->job, status, error);
+
+    truce__pool_leave(pool, place, end);
+    pthread_mutex_lock(&pool->mutex);
+    pool->busy--;
+    pthread_cond_broadcast(&pool->moved);
+}
+
 /* Under the mutex, which is let go while the function runs. */
 static void do_job(struct truce_pool *pool, struct pool_place *place)
 {
     truce_job *job = place->job;
     bson_error_t error = {0};
-    enum pool_end end;
     truce_status status;
     int64_t ran_ns;
 
@@ -214,14 +285,14 @@ static void do_job(struct truce_pool *pool, struct pool_place *place)
     pthread_mutex_unlock(&pool->mutex);
     status = pool->function(job, pool->arg, &error);
     ran_ns = truce__clock_monotonic_ns() - place->begun_ns;
-    end = conclude(job, status, &error);
     pthread_mutex_lock(&pool->mutex);
     truce__histogram_add(&pool->ran, (uint64_t)ran_ns);
+    if (!status && !job->ended && !job->said && truce__job_may_end_with_others(job)) {
+        end_with_others(pool, place);
+        return;
+    }
     pthread_mutex_unlock(&pool->mutex);
-    truce__pool_leave(pool, place, end);
-    pthread_mutex_lock(&pool->mutex);
-    pool->busy--;
-    pthread_cond_broadcast(&pool->moved);
+    end_alone(pool, place, status, &error);
 }
 
 void *truce__pool_work(void *arg)
