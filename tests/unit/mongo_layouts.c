@@ -319,10 +319,52 @@ static truce_status use_copies(struct user *user, bson_error_t *error)
     return status;
 }
 
+static truce_status publish(truce_tree *tree, const char *text, bson_error_t *error)
+{
+    bson_t *item = BCON_NEW("itemId", "a", "text", BCON_UTF8(text));
+    truce_tree_edit *edit = NULL;
+    truce_status status = truce_tree_begin(tree, NULL, &edit, error);
+
+    if (!status)
+        status = truce_tree_put(edit, item, error);
+    if (!status)
+        status = truce_tree_publish(edit, NULL, NULL, error);
+    truce_tree_edit_free(edit);
+    bson_destroy(item);
+    return status;
+}
+
+static truce_status use_tree(struct user *user, bson_error_t *error)
+{
+    truce_tree *tree =
+        truce_tree_new(user->store, &(truce_tree_options){.collection = "pages", .name = "site"});
+    truce_tree *draft = truce_tree_new(user->store, &(truce_tree_options){.name = "draft"});
+    truce_status status = publish(tree, "one", error);
+
+    if (!status)
+        status = truce_tree_tag(tree, "first", 1, error);
+    if (!status)
+        status = truce_tree_branch(tree, NULL, "draft", error);
+    if (!status)
+        status = publish(draft, "two", error);
+    if (!status)
+        status = truce_tree_merge(tree, "draft", NULL, NULL, NULL, error);
+    if (!status)
+        status = truce_tree_drop(draft, error);
+    if (!status)
+        status = truce_tree_collect(tree, NULL, error);
+    if (!status)
+        CHECK_INT(count_json(user->store, "pages", "{'tree': 'site', 'pub': true}"), ==, 2);
+    truce_tree_free(draft);
+    truce_tree_free(tree);
+    return status;
+}
+
 static truce_status use_all(struct user *user, bson_error_t *error)
 {
-    static use *const all[] = {count_up,   leave_request, use_queue,        use_ledger,
-                               use_copies, use_transfers, revisions_change, set_of_one_field};
+    static use *const all[] = {count_up,   leave_request,    use_queue,
+                               use_ledger, use_copies,       use_transfers,
+                               use_tree,   revisions_change, set_of_one_field};
     truce_status status = TRUCE_OK;
 
     for (size_t i = 0; i < sizeof all / sizeof *all && !status; i++)
@@ -417,6 +459,9 @@ static const struct row rows[] = {
       {"truce_ledgers", BY_ID},
       {"truce_transfers", BY_ID},
       {"truce_sync", BY_ID},
+      {"truce_trees", BY_ID},
+      {"truce_tree_edits", BY_ID},
+      {"truce_tree_holds", BY_ID},
       {"posts.revisions", BY_ID}},
      use_all,
      NULL},
@@ -431,6 +476,11 @@ static const struct row rows[] = {
      {{"truce_transfers", BY_X}},
      use_transfers,
      "truce_transfers"},
+    {"trees by another", {{"truce_trees", BY_X}}, use_tree, "truce_trees"},
+    {"edits of trees by another", {{"truce_tree_edits", BY_X}}, use_tree, "truce_tree_edits"},
+    {"holds of trees by another", {{"truce_tree_holds", BY_X}}, use_tree, "truce_tree_holds"},
+    {"items of a tree by the item", {{"pages", "{'tree': 1, 'itemId': 1}"}}, use_tree, NULL},
+    {"items of a tree by _id", {{"pages", BY_ID}}, use_tree, "pages", true},
     {"conflicts by another", {{"truce_conflicts", BY_X}}, revisions_change, "truce_conflicts"},
     {"sources by another", {{"truce_sources", BY_X}}, set_of_one_field, "truce_sources"},
     {"progress by another", {{"truce_progress", BY_X}}, set_of_one_field, "truce_progress"},
