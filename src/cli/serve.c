@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/commands.h"
+#include "server/notify.h"
 #include "server/server.h"
 
 #define DRAIN_MS 10000
@@ -55,7 +56,9 @@ static int serve(struct cli *cli, truce_store *store, const struct server_option
         server_stop(server, 0);
         return CLI_FAILED;
     }
+    server_notify("READY=1");
     sigwait(ends, &received);
+    server_notify("STOPPING=1");
     cli_remark(cli, "ends: waits up to %d s for what runs", DRAIN_MS / 1000);
     server_stop(server, DRAIN_MS);
     return CLI_DONE;

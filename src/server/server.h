@@ -22,6 +22,7 @@
  *     login.c        who a connection is; scram.c, saslprep.c: how it proves that
  *     users.c        users, as documents
  *     operations.c   what runs just now, and ends it
+ *     notify.c       tells a service manager that it is ready
  *     places.c       databases and collections of the wire as collections of the store
  *
  * Invariants:
