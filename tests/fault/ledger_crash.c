@@ -207,7 +207,8 @@ TEST(a_process_that_dies_at_any_call_leaves_a_book_that_proves)
 
 TEST(whoever_comes_after_may_die_too)
 {
-    uint64_t step = (uint64_t)test_scale("TRUCE_LEDGER_CRASH_STEP", 14);
+    /* a commit of numbers makes many calls, whose deaths fault/commit_crash plays one by one */
+    uint64_t step = (uint64_t)test_scale("TRUCE_LEDGER_CRASH_STEP", book_has_slots() ? 42 : 28);
 
     for (size_t story = 0; story < sizeof stories / sizeof *stories; story++) {
         for (uint64_t again = 1; again < 500 && play_twice(story, DIE_AFTER, again);)

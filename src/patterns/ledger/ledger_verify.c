@@ -18,6 +18,10 @@ struct proof {
     const bson_t *seal;        /* NULL: none */
     bool found;                /* something about this account was told */
     bool sums_only;            /* from here on nothing was committed, so there is no chain */
+    /* the transaction that was looked at last: it may have many numbers of the account; NULL: none of this window */
+    const bson_t *document;
+    bool balances;
+    uint8_t digest[SHA256_BYTES];
 };
 
 static void tell(struct proof *proof, const char *rule, int64_t number, const bson_t *document,
@@ -93,7 +97,7 @@ static bool same_sums(const struct ledger_change *change, const struct ledger_st
 static void prove_cached(struct proof *proof, const bson_t *document,
                          const struct ledger_change *change)
 {
-    uint8_t digest[SHA256_BYTES], before[SHA256_BYTES];
+    uint8_t before[SHA256_BYTES];
 
     if (!change->cached) {
         tell(proof, "balance", change->number, document, "it is COMMITTED, and has no balance");
@@ -105,13 +109,22 @@ static void prove_cached(struct proof *proof, const bson_t *document,
         return;
     }
     memcpy(before, proof->state.hash, sizeof before);
-    truce__ledger_digest(document, digest);
-    truce__ledger_chain(digest, change->account, before, &proof->state);
+    truce__ledger_chain(proof->digest, change->account, before, &proof->state);
     if (!change->hashed || memcmp(change->hash, proof->state.hash, SHA256_BYTES) != 0)
         tell(
             proof, "hash", change->number, document,
             "its hash is not that of what it stands for: it, or an entry of the account before it, "
             "was changed");
+}
+
+/* What is the same for all its numbers. */
+static void look_at(struct proof *proof, const bson_t *document)
+{
+    if (proof->document == document)
+        return;
+    proof->document = document;
+    proof->balances = balances(document);
+    truce__ledger_digest(document, proof->digest);
 }
 
 static void prove_entry(struct proof *proof, const bson_t *document, int64_t number)
@@ -125,8 +138,9 @@ static void prove_entry(struct proof *proof, const bson_t *document, int64_t num
         return;
     }
     proof->report->entries++;
+    look_at(proof, document);
     booked_ms = truce__ledger_date(document, "ts");
-    if (!balances(document))
+    if (!proof->balances)
         tell(proof, "sum", number, document, "its values do not sum to zero");
     else if (booked_ms < proof->state.booked_ms && !proof->sums_only)
         tell(proof, "time", number, document, "it is booked before the entry before it");
@@ -204,6 +218,7 @@ static truce_status prove_window(struct proof *proof, int64_t from, int64_t to, 
     truce_status status =
         truce__ledger_fetch_range(proof->look, proof->account, from, to, &found, error);
 
+    proof->document = NULL;
     for (int64_t at = from; !status && !proof->found && at <= to; at++) {
         const bson_t *document = truce__ledger_numbered(&found, proof->account, at);
 
