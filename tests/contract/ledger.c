@@ -157,6 +157,57 @@ static void at_the_limits(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
+static truce_status post_in(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    const void *const *given = arg;
+
+    return truce_ledger_post((truce_ledger *)given[0], commit, given[1], NULL, error);
+}
+
+/* One by one, in a commit, and among others that are posted all the same. */
+static void refuses(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *ledger = begin(store);
+    bson_value_t good = text_id("good"), seed = text_id("seed"),
+                 none = {.value_type = BSON_TYPE_EOD};
+    truce_ledger_entry entries[] = {{"people:a", -5, NULL}, {"people:b", 5, NULL}};
+    const truce_ledger_transaction wrong[] = {
+        {.id = NULL, .entries = entries, .count = 2},
+        {.id = &none, .entries = entries, .count = 2},
+        {.id = &seed, .entries = NULL, .count = 2},
+        {.id = &seed, .kind = (truce_ledger_kind)99, .entries = entries, .count = 2},
+        {.id = &seed, .kind = TRUCE_LEDGER_SETTLE},
+        {.id = NULL, .kind = TRUCE_LEDGER_VOID, .of = &seed},
+    };
+    truce_ledger_transaction all[7];
+    truce_ledger_result results[7];
+    bson_error_t error = {0};
+
+    (void)setting;
+    memcpy(all, wrong, sizeof wrong);
+    all[6] = (truce_ledger_transaction){.id = &good, .entries = entries, .count = 2};
+    for (int i = 0; i < 6; i++) {
+        const void *given[] = {ledger, &wrong[i]};
+
+        CHECK_STATUS(TRUCE_INVALID, truce_ledger_post(ledger, NULL, &wrong[i], NULL, &error),
+                     error);
+        CHECK(error.message[0]);
+        CHECK_STATUS(TRUCE_INVALID, truce_transact(store, post_in, given, NULL, &error), error);
+    }
+    CHECK_OK(truce_ledger_post_many(ledger, all, 7, results, &error), error);
+    for (int i = 0; i < 6; i++)
+        CHECK(results[i].status == TRUCE_INVALID && results[i].error.message[0]);
+    CHECK_INT(results[6].status, ==, TRUCE_OK);
+    BALANCE("people:a", 995, 995);
+    BOOK_CHECK(ledger);
+    truce_ledger_free(ledger);
+}
+
+TEST(what_is_no_transaction_is_refused_before_it_is_looked_for)
+{
+    everywhere(refuses);
+}
+
 TEST(amounts_at_the_limits_of_64_bits_are_exact_or_refused)
 {
     everywhere(at_the_limits);

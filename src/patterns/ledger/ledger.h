@@ -201,6 +201,9 @@ struct ledger_request {
     bool sent;    /* it was sent, perhaps without an answer */
 };
 
+/* INVALID, LIMIT: whatever stands in the book, it is no transaction: it has no id, say. Those of requests are checked. */
+truce_status truce__ledger_check_given(const truce_ledger_transaction *given, bson_error_t *error);
+
 /* Where a plan gets what it needs. */
 struct ledger_plan {
     truce_ledger *ledger;

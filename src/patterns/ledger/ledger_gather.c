@@ -233,11 +233,15 @@ static truce_status gather_rules(struct draft *draft, bson_error_t *error)
     return TRUCE_OK;
 }
 
-static truce_status check_given(const truce_ledger_transaction *given, bson_error_t *error)
+truce_status truce__ledger_check_given(const truce_ledger_transaction *given, bson_error_t *error)
 {
     bool entries = given->kind == TRUCE_LEDGER_TRANSFER || given->kind == TRUCE_LEDGER_PENDING;
     truce_status status;
 
+    if ((unsigned)given->kind > TRUCE_LEDGER_REVERSE)
+        return truce__fail(TRUCE_INVALID, error, "there is no such kind of transaction");
+    if (given->count && !given->entries)
+        return truce__fail(TRUCE_INVALID, error, "the entries are missing");
     if (!given->id || given->id->value_type == BSON_TYPE_EOD ||
         given->id->value_type == BSON_TYPE_ARRAY || given->id->value_type == BSON_TYPE_REGEX ||
         given->id->value_type == BSON_TYPE_UNDEFINED)
@@ -276,7 +280,6 @@ truce_status truce__ledger_gather(struct draft *draft, bson_error_t *error)
                  {"void", "VOID", false, false},
                  {"reverse", "VALID", true, false}};
     const truce_ledger_transaction *given = draft->request->transaction;
-    truce_status status;
 
     draft->state = "VALID";
     switch (draft->request->verb) {
@@ -294,11 +297,6 @@ truce_status truce__ledger_gather(struct draft *draft, bson_error_t *error)
     case LEDGER_POST:
         break;
     }
-    if ((size_t)given->kind >= sizeof kinds / sizeof *kinds)
-        return truce__fail(TRUCE_INVALID, error, "there is no such kind of transaction");
-    status = check_given(given, error);
-    if (status)
-        return status;
     draft->kind = kinds[given->kind].kind;
     draft->state = kinds[given->kind].state;
     draft->counts = kinds[given->kind].counts;

@@ -282,6 +282,10 @@ truce_status truce__ledger_post_one(truce_ledger *ledger, truce_commit *commit,
     if (!request->result)
         request->result = &result;
     *request->result = (truce_ledger_result){0};
+    if (!status && request->verb == LEDGER_POST)
+        status = truce__ledger_check_given(request->transaction, &request->result->error);
+    if (status && request->result->error.message[0] && error)
+        *error = request->result->error;
     if (!status && commit) {
         status = truce__ledger_post_in(ledger, commit, request, error);
     } else if (!status) {
@@ -309,6 +313,7 @@ truce_status truce_ledger_post_many(truce_ledger *ledger,
                                     truce_ledger_result *results, bson_error_t *error)
 {
     struct ledger_request *requests;
+    size_t checked = 0;
     truce_status status;
 
     memset(results, 0, count * sizeof *results);
@@ -322,13 +327,15 @@ truce_status truce_ledger_post_many(truce_ledger *ledger,
     }
     requests = bson_malloc0((count + 1) * sizeof *requests);
     for (size_t i = 0; i < count; i++) {
-        requests[i].transaction = &transactions[i];
-        requests[i].result = &results[i];
+        results[i].status = truce__ledger_check_given(&transactions[i], &results[i].error);
+        if (!results[i].status)
+            requests[checked++] =
+                (struct ledger_request){.transaction = &transactions[i], .result = &results[i]};
     }
-    status = truce__ledger_post_all(ledger, requests, count, error);
-    for (size_t i = 0; status && i < count; i++) {
+    status = truce__ledger_post_all(ledger, requests, checked, error);
+    for (size_t i = 0; status && i < checked; i++) {
         if (!requests[i].settled)
-            results[i].status = status;
+            requests[i].result->status = status;
     }
     bson_free(requests);
     return status;
