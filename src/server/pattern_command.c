@@ -14,6 +14,7 @@ const struct pattern_group pattern_groups[] = {
     {"Documents that people edit, and items", document_patterns},
     {"Queues", queue_patterns},
     {"Queues: what workers send", job_patterns},
+    {"Ledgers", ledger_patterns},
     {"The whole store", care_patterns},
     {0}};
 

@@ -102,6 +102,8 @@ extern const struct pattern *const commit_patterns[];
 extern const struct pattern *const queue_patterns[], *const job_patterns[];
 /* pattern_document.c, pattern_care.c */
 extern const struct pattern *const document_patterns[], *const care_patterns[];
+/* pattern_ledger.c */
+extern const struct pattern *const ledger_patterns[];
 /* pattern_set.c */
 extern const struct pattern *const set_patterns[];
 

@@ -312,8 +312,9 @@ static truce_status run_sequence(struct call *call, const void *arg, bson_t *rep
 static const struct pattern sequence_pattern = {
     PATTERN("truceSequence", READS, "numbers that only rise, each given once; or the last of them"),
     .value = "the sequence's name",
-    .answer = "with `take`, `first` and `last`: the numbers; else `last`: the last number that was "
-              "given, 0 if none was. An error: 8 (unknown) nobody knows whether numbers were taken",
+    .answer =
+        "with `take`, `first` and `last`: the numbers; else `last`: the last number that was "
+        "given, 0 if none was. An error: 8 (outcome unknown) nobody knows whether numbers were taken",
     .fields = sequence_fields,
     .size = sizeof(struct sequence_given),
     .run = run_sequence,

@@ -370,6 +370,14 @@ static const struct {
     {"{'truceItem': 'x', 'filter': {'_id': 'none'}, 'field': 'f', 'identity': 'i', 'remove': true,"
      " 'query': {}, '$db': 'school'}",
      WRITERS},
+    {"{'truceLedgerOpen': 'l', 'currency': 'EUR', 'digits': 2, '$db': 'school'}", WRITERS},
+    {"{'truceLedgerOpen': 'l', 'currency': 'EUR', 'digits': 2, 'account': 'a', '$db': 'school'}",
+     WRITERS},
+    {"{'truceLedgerPost': 'l', 'id': 1, 'entries': [{'account': 'a', 'value': 1}, {'account': 'a',"
+     " 'value': -1}], '$db': 'school'}",
+     WRITERS},
+    {"{'truceLedgerBalance': 'l', 'account': 'a', '$db': 'school'}", READERS},
+    {"{'truceLedgerStatement': 'l', 'account': 'a', '$db': 'school'}", READERS},
     {"{'truceSweep': 1, '$db': 'admin'}", ROOT},
     {"{'truceCheck': 1, '$db': 'school'}", MONITOR | ROOT},
     {"{'truceCheck': 1, 'repair': true, '$db': 'school'}", ROOT},

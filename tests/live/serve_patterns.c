@@ -115,6 +115,7 @@ TEST(every_command_says_all_of_itself_and_its_example_runs)
 {
     static const struct step before[] = {
         {"{insert: 'accounts', documents: [{_id: 'a', n: 9}, {_id: 'b', n: 0}]}", 0, "n", "2"},
+        {"{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'sales'}", 0},
     };
     int end_;
 
@@ -412,6 +413,56 @@ TEST(the_whole_store_is_swept_checked_and_looked_at)
         {"{truceCheck: 1, repair: true}", 0, "repaired", "0"},
         {"{truceDoctor: 1}", 0, "errors", "0"},
         {"{truceDoctor: 1, nothing: 1}", 40415},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
+#define OPEN(more)     "{truceLedgerOpen: 'bank', currency: 'EUR', " more "}"
+#define POST(id, more) "{truceLedgerPost: 'bank', id: '" id "', " more "}"
+#define MOVE(from, to, cents)                                                                      \
+    "entries: [{account: '" from "', value: -" cents "}, {account: '" to "', value: " cents "}]"
+
+TEST(money_is_posted_once_and_never_overdrawn)
+{
+    static const struct step steps[] = {
+        {"{truceLedgerOpen: 'bank', currency: 'EUR'}", 72},
+        {"{truceLedgerOpen: 'bank', currency: 'EUR', digits: 19}", 2},
+        {OPEN("account: 'cash'"), 2, "status", "\"invalid\""},
+        {OPEN("digits: 2, account: 'cash', min: 0"), 0},
+        {OPEN("digits: 2, account: 'cash', min: 0"), 0},
+        {OPEN("digits: 3"), 11000},
+        {OPEN("account: 'cash'"), 11000, "status", "\"duplicate\""},
+        {OPEN("account: 'world'"), 0},
+        {POST("1", MOVE("world", "cash", "1000")), 0, "exists", "false"},
+        {POST("1", MOVE("world", "cash", "1000")), 0, "exists", "true"},
+        {POST("1", MOVE("world", "cash", "1001")), 11000},
+        {POST("2", MOVE("cash", "world", "1001")), 146, "status", "\"limit reached\""},
+        {POST("2", MOVE("cash", "nobody", "1")), 125, "status", "\"not found\""},
+        {POST("2", "entries: [{account: 'cash', value: -5}, {account: 'world', value: 4}]"), 2},
+        {POST("2", "entries: [{account: 'cash', value: -0.5}, {account: 'world', value: 0.5}]"), 2},
+        {POST("2", "entries: [{account: 'cash', value: '5'}]"), 14},
+        {POST("2", "entries: [{value: 5}]"), 40414},
+        {POST("2", "entries: [{account: 'cash', nothing: 5}]"), 40415},
+        {POST("2", "entries: [5]"), 14},
+        {POST("2", "kind: 'gift'"), 2},
+        {"{truceLedgerPost: 'bank', entries: []}", 40414},
+        {POST("hold", "kind: 'pending', " MOVE("cash", "world", "400")), 0},
+        {"{truceLedgerBalance: 'bank', account: 'cash'}", 0, "available", "600"},
+        {"{truceLedgerBalance: 'bank', account: 'cash'}", 0, "balance", "1000"},
+        {POST("settle", "kind: 'settle', of: 'hold'"), 0},
+        {POST("again", "kind: 'settle', of: 'hold'"), 11000},
+        {POST("back", "kind: 'reverse', of: '1'"), 146},
+        {"{truceLedgerBalance: 'bank', account: 'cash'}", 0, "balance", "600"},
+        {"{truceLedgerBalance: 'bank', account: 'nobody'}", 0, "status", "\"not found\""},
+        {"{truceLedgerBalance: 'bank', account: 'cash', $db: 'school'}", 0, "status",
+         "\"not found\""},
+        {"{truceLedgerStatement: 'bank', account: 'cash'}", 0, "lines.1.value", "1000"},
+        {"{truceLedgerStatement: 'bank', account: 'cash', limit: 1}", 0, "lines.1", NULL},
+        {"{truceLedgerStatement: 'bank', account: 'cash', limit: 1001}", 2},
+        {"{truceLedgerStatement: 'bank', account: 'nobody'}", 0, "status", "\"not found\""},
     };
 
     begin();
@@ -744,6 +795,7 @@ TEST(patterns_are_a_part_of_a_transaction)
         {"{truceCommit: [{update: 'accounts', id: 'b', with: {$inc: {n: 1}}}], key: 'k2',"
          " keyTime: 1767225600000}",
          0, "earlier", "true"},
+        {"{truceLedgerPost: 'bank', id: 1, entries: []" FIRST(8), 263},
         /* documents by their number, and items */
         {"{truceRevision: 'posts', save: {_id: 1, n: 1}}", 0},
         {"{insert: 'employees', documents: [{_id: 1, badges: [{type: 'A', n: 1}]}]}", 0},
