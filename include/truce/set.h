@@ -228,15 +228,15 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_protect(truce_set *set, bool 
                                                            bson_error_t *error);
 
 typedef struct truce_set_converted {
-    int64_t documents;    /* that were written */
-    int64_t elements;     /* that got a number, or said nothing and are gone */
-    int64_t left;         /* documents that could not be written */
+    int64_t documents; /* that were written */
+    int64_t elements;  /* that got a number, or said nothing and are gone */
+    int64_t left; /* documents that could not be written, or have no list where one should be */
     uint64_t reserved[4]; /* zeros */
 } truce_set_converted;
 
 /* Gives a number to every element that has none (see above): 0. May run at any time, beside everybody
  * else; stopped and called again, it goes on. A document that cannot be written is left, and its reason
- * is told at the end. */
+ * is told at the end. INVALID: in some documents there is something else than a list. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_set_convert(truce_set *set,
                                                            truce_set_converted *converted,
                                                            bson_error_t *error);

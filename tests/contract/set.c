@@ -243,15 +243,24 @@ TEST(a_set_and_the_updates_of_the_description_understand_each_other)
 static const truce_set_form all_forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC,
                                            TRUCE_SET_FORM_AUTO};
 
+static void add_student(truce_store *store, const char *text)
+{
+    bson_t *student = test_bson(text);
+    bson_error_t error;
+
+    CHECK_OK(truce_insert(store, "students", student, NULL, &error), error);
+    bson_destroy(student);
+}
+
+/* The only one. */
 static void put_student(truce_store *store, const char *text)
 {
-    bson_t *student = test_bson(text), *all = test_bson("{}");
+    bson_t *all = test_bson("{}");
     truce_write_options options = {.multi = true};
     bson_error_t error;
 
     CHECK_OK(truce_remove(store, "students", all, &options, NULL, &error), error);
-    CHECK_OK(truce_insert(store, "students", student, NULL, &error), error);
-    bson_destroy(student);
+    add_student(store, text);
     bson_destroy(all);
 }
 
@@ -383,6 +392,29 @@ static void converts_all(truce_store *store)
     CHECK_OK(truce_set_convert(set, &converted, &error), error);
     CHECK_INT(converted.documents, ==, 0);
     truce_set_free(set);
+}
+
+static void names_what_is_no_list(truce_store *store)
+{
+    truce_set *set = tutorial_set(store, NULL);
+    truce_set_converted converted;
+    bson_error_t error = {0};
+
+    add_student(store, "{'_id': 1, 'student_id': 1, 'classes': ['CS 101']}");
+    add_student(store, "{'_id': 2, 'student_id': 2, 'classes': {'name': 'CS 101'}}");
+    add_student(store, "{'_id': 3, 'student_id': 3, 'deleted_classes': 'CS 102'}");
+    add_student(store, "{'_id': 4, 'student_id': 4}");
+    CHECK_STATUS(TRUCE_INVALID, truce_set_convert(set, &converted, &error), error);
+    CHECK(strstr(error.message, "no list in 2 documents") != NULL);
+    CHECK_INT(converted.documents, ==, 1);
+    CHECK_INT(converted.left, ==, 2);
+    CHECK_INT(count_bare(store), ==, 0);
+    truce_set_free(set);
+}
+
+TEST(what_is_no_list_is_named_by_a_conversion)
+{
+    on_every_store(names_what_is_no_list);
 }
 
 TEST(all_lists_are_converted_once)

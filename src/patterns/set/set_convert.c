@@ -18,6 +18,7 @@
  *
  * models/set_batch.cpp (plain) has the steps.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -335,6 +336,37 @@ static truce_status convert(struct set_walk *walk, bson_error_t *error)
     return status ? status : walk->first;
 }
 
+/* What is not a list, where one should be, cannot be converted, and no operation can be applied to it. */
+static truce_status count_odd(truce_set *set, int64_t *left, bson_error_t *error)
+{
+    const char *lists[] = {set->field, set->deleted};
+    bson_t filter = BSON_INITIALIZER, either, one, inner, negation;
+    truce_status status;
+    int64_t count = 0;
+
+    bson_append_array_begin(&filter, "$or", -1, &either);
+    for (uint32_t i = 0; i < 2; i++) {
+        bson_append_document_begin(&either, i ? "1" : "0", 1, &one);
+        bson_append_document_begin(&one, lists[i], -1, &inner);
+        BSON_APPEND_BOOL(&inner, "$exists", true);
+        bson_append_document_begin(&inner, "$not", -1, &negation);
+        BSON_APPEND_UTF8(&negation, "$type", "array");
+        bson_append_document_end(&inner, &negation);
+        bson_append_document_end(&one, &inner);
+        bson_append_document_end(&either, &one);
+    }
+    bson_append_array_end(&filter, &either);
+    status = truce_count(set->store, set->collection, &filter, NULL, &count, error);
+    bson_destroy(&filter);
+    if (status || !count)
+        return status;
+    *left += count;
+    return truce__fail(TRUCE_INVALID, error,
+                       "\"%s\" or \"%s\" is no list in %" PRId64
+                       " documents of \"%s\": mend them by hand",
+                       set->field, set->deleted, count, set->collection);
+}
+
 truce_status truce_set_convert(truce_set *set, truce_set_converted *converted, bson_error_t *error)
 {
     DEADLINE_SCOPE(set->deadline_ms);
@@ -349,6 +381,8 @@ truce_status truce_set_convert(truce_set *set, truce_set_converted *converted, b
     walk->set = set;
     walk->add = add_document;
     status = convert(walk, error);
+    if (!status)
+        status = count_odd(set, &walk->left, error);
     if (converted)
         *converted = (truce_set_converted){
             .documents = walk->documents, .elements = walk->entries, .left = walk->left};
