@@ -70,6 +70,7 @@ typedef struct truce_commit_options {
  * other effects. Any status but TRUCE_OK abandons the commit and is the answer of truce_transact
  * (TRUCE_CONFLICT: run me again; INVALID if it had applied its commit by itself, with success).
  * What it reads on a file need not be on the disk yet; it is when truce_transact returns.
+ * What the function itself asks of the store in its thread ends by the deadline, too.
  * TRUCE_REFUSED is for a function that says no by itself: too little is on the account. Its sentence is the
  * function's own; without one there is "the function refused". */
 typedef truce_status truce_commit_function(truce_commit *commit, void *arg, bson_error_t *error);

@@ -2,6 +2,7 @@
 #include "commit/commit.h"
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/id.h"
 #include "base/limits.h"
 #include "commit/counters.h"
@@ -36,6 +37,7 @@ static truce_status begin_try(truce_commit *commit, bool take, bool *already, bs
 static truce_status run_once(truce_commit *commit, truce_commit_function *function, void *arg,
                              bool take, bson_error_t *error)
 {
+    int64_t before_ns;
     bool already;
     truce_status status = begin_try(commit, take, &already, error);
 
@@ -43,7 +45,9 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
         return status;
     if (error)
         error->message[0] = '\0';
-    status = function(commit, arg, error);
+    before_ns = truce__deadline_set(truce__deadline_least(commit->worker.deadline_ns));
+    status = function(commit, arg, error); /* which may wait for what this commit itself holds */
+    truce__deadline_set(before_ns);
     if (status == TRUCE_REFUSED && (!error || !error->message[0]))
         (void)truce__fail(status, error, "the function refused");
     if (!status && !commit->applied)
