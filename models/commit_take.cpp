@@ -3,7 +3,7 @@
 // hold stubs (read_many.c R3). A document is (rev, val): a plain writer changes val alone, or wipes rev and intent. See README.md.
 #include "mc.hpp"
 enum { ND = 3, NC = 6, NP = 4, FREE = 1 };
-enum Kind { COMMIT, NATIVE, TAKER, FAST, LOOK, P_SET,  // TAKER: native, and takes its documents first when it has lost
+enum Kind { COMMIT, NATIVE, TAKER, FAST, ONE, LOOK, P_SET,  // TAKER: native, and takes its documents first when it has lost; ONE: fast, and takes its document first then
             P_BACK, P_REPLACE, P_REMOVE, P_INSERT };
 enum Mut : u32 {
   M_REV_NATIVE = 1,    // the native form compares the revision only
@@ -23,6 +23,8 @@ enum Mut : u32 {
   M_LOOK_FREE = 16384, // R3: the missing documents of a look are not held
   M_HELD_FREE = 32768, // T6: the last step does not compare what was taken, but for the intent
   M_STATE_FREE = 65536,  // T6: ... nor whether the commit is pending
+  M_ONE_FREE = 1 << 17,    // T7: the last write of a commit of one document compares the intent only
+  M_ONE_DECIDES = 1 << 18, // T7: it decides and releases like one of several
   V_REACH = 1u << 30,
 };
 struct Script { int kind; int n, ord[ND]; int w, ins, rm; int dep, extra; };  // dep: reads `extra`, too, when doc dep-1 is not as at the start
@@ -31,7 +33,7 @@ struct Doc { u8 ex, stub, it, rev, val; };
 struct Com { u8 st, p, dead, dec, mask, ins, rm, ap, rep, dirty; u8 brev[ND], bval[ND]; };  // st: 0 missing 1 pending 2 committed 3 aborted 4 done
 struct Prc { u8 pc, i, c, tr, taking, names, taken, want, seen, hold, why, res, dead, ever; u8 rex[ND], rrev[ND], rval[ND]; };
 struct Zmb { u8 on, c, d, cmp, rev, val; };
-enum { READ, INSC, TAKE, FUN, PREP, STILL, REQ, DEC, REL, DON, ABT, STR, WRITE, STEP, AGAIN, END };
+enum { READ, INSC, TAKE, FUN, PREP, STILL, REQ, DEC, REL, DON, ABT, STR, WRITE, STEP, LAST, AGAIN, END };
 enum { W_NAME = 1, W_ABORT = 2, W_PLAIN = 4, W_COMES = 8, W_LATE = 16 };
 struct St { Doc d[ND]; Com c[NC]; Prc p[NP]; Zmb z; u8 nc, nrev, crashes, lates, bad; };
 static const char *bm[] = {"", "a write over something else than was read, silently", "a try that took first failed for no reason of its own", "decided on something else than was read",
@@ -41,7 +43,7 @@ struct M {
   M(const Cfg &c) : cfg(c) { np = (int)c.sc.size(); for (auto &s : c.sc) plain |= s.kind >= P_SET; }
   bool m(u32 x) const { return cfg.mut & x; }
   void init(S &s) { for (int d = 0; d < ND; d++) s.d[d].ex = cfg.ex[d]; s.crashes = cfg.crashes; s.lates = cfg.lates; s.nrev = 0; for (int p = 0; p < np; p++) begin(s, p); }
-  void begin(S &n, int p) const { Prc &q = n.p[p]; Prc k = q; q = Prc(); q.tr = k.tr; q.names = k.names; q.dead = k.dead; q.ever = k.ever | (q.tr >= FREE ? k.names : 0); q.taking = (cfg.sc[p].kind == COMMIT || cfg.sc[p].kind == TAKER) && q.tr >= FREE && q.names; q.pc = q.taking ? INSC : READ; if (m(M_OLD_READS)) { memcpy(q.rex, k.rex, ND); memcpy(q.rrev, k.rrev, ND); memcpy(q.rval, k.rval, ND); } if (cfg.sc[p].kind >= P_SET) q.pc = WRITE; }
+  void begin(S &n, int p) const { Prc &q = n.p[p]; Prc k = q; q = Prc(); q.tr = k.tr; q.names = k.names; q.dead = k.dead; q.ever = k.ever | (q.tr >= FREE ? k.names : 0); q.taking = (cfg.sc[p].kind == COMMIT || cfg.sc[p].kind == TAKER || cfg.sc[p].kind == ONE) && q.tr >= FREE && q.names; q.pc = q.taking ? INSC : READ; if (m(M_OLD_READS)) { memcpy(q.rex, k.rex, ND); memcpy(q.rrev, k.rrev, ND); memcpy(q.rval, k.rval, ND); } if (cfg.sc[p].kind >= P_SET) q.pc = WRITE; }
   static bool same(const Doc &x, const Prc &q, int d) { return x.ex && !x.stub ? q.rex[d] && x.rev == q.rrev[d] && x.val == q.rval[d] : !q.rex[d]; }
   static bool sameRev(const Doc &x, const Prc &q, int d) { return x.ex && !x.stub ? q.rex[d] && x.rev == q.rrev[d] : !q.rex[d]; }
   static void note(Prc &q, const Doc &x, int d) { q.seen |= 1 << d; q.rex[d] = x.ex && !x.stub; q.rrev[d] = x.rev; q.rval[d] = x.val; }
@@ -54,10 +56,11 @@ struct M {
     Doc &x = n.d[d]; Com &k = n.c[c]; if (!x.ex || x.it != c + 1) return;
     if (!k.dec) n.bad = 5;
     const Script &sc = cfg.sc[k.p]; bool stub = x.stub;
-    if (!stub && (x.rev != k.brev[d] || x.val != k.bval[d])) { if (m(M_NO_WAS)) { n.bad = 1; return; } k.rep = 1; }
+    if (!stub && (x.rev != k.brev[d] || x.val != k.bval[d])) { if (m(M_NO_WAS) || cfg.sc[k.p].kind == ONE) { n.bad = 1; return; } k.rep = 1; }
     if (k.mask >> d & 1) { if (k.ap >> d & 1) n.bad = 8; k.ap |= 1 << d; put(n, d, k.p, sc, !stub); } else if (stub) x = Doc(); else x.it = 0; }
   void strip(S &n, int d, int c) const { Doc &x = n.d[d]; if (!x.ex || x.it != c + 1) return; if (x.stub) x = Doc(); else x.it = 0; }
   void end(S &n, int p) const { int tr = n.p[p].tr; bool dead = n.p[p].dead; n.p[p] = Prc(); n.p[p].pc = END; n.p[p].tr = tr; n.p[p].dead = dead; n.p[p].res = 1; }
+  void one(St &n, int d, int c, int rev, int val) const { Com &k = n.c[c]; if (n.d[d].rev != rev || n.d[d].val != val) n.bad = 1; if (k.ap >> d & 1 || (n.p[k.p].c != c + 1 && !n.p[k.p].dead && n.p[k.p].res != 2)) n.bad = 8; k.dec = 1; k.mask = k.ap = 1 << d; put(n, d, k.p, cfg.sc[k.p], true); }
   int lowest(int mask) const { for (int d = 0; d < ND; d++) if (mask >> d & 1) return d; return -1; }
   int first(int p, int mask) const { if (!m(M_ANY_ORDER)) return lowest(mask); for (int i = 0; i < cfg.sc[p].n; i++) if (mask >> cfg.sc[p].ord[i] & 1) return cfg.sc[p].ord[i]; return -1; }
   bool pending(const S &s, int d) const { return s.d[d].ex && s.d[d].it && s.c[s.d[d].it - 1].st == 1; }
@@ -66,7 +69,7 @@ struct M {
       if (s.crashes && sc.kind < P_SET) { n = s; n.crashes--; n.p[p].dead = 1; if (q.c) n.c[c].dead = 1; lab("P%d dies", p); emit(n); }
       n = s; Prc &x = n.p[p];
       switch (q.pc) {
-      case READ: { int d = next(s, q, sc); if (d < 0) { int w = writes(q, sc); x.pc = sc.kind == NATIVE || sc.kind == TAKER || sc.kind == FAST ? WRITE : INSC; x.want = w; lab("P%d knows what it wants to write (%x)", p, w); emit(n); break; }
+      case READ: { int d = next(s, q, sc); if (d < 0) { int w = writes(q, sc); x.pc = sc.kind == NATIVE || sc.kind == TAKER || sc.kind == FAST || sc.kind == ONE ? WRITE : INSC; x.want = w; lab("P%d knows what it wants to write (%x)", p, w); emit(n); break; }
         const Doc &y = s.d[d]; if (y.ex && y.it) break;  // waits, or helps (below)
         note(x, y, d); x.names |= 1 << d; lab("P%d reads doc%d (%s rev %d val %d)", p, d, y.ex ? "there," : "missing,", y.rev, y.val); emit(n); break; }
       case INSC: { if (s.nc >= NC) { end(n, p); x.res = 2; lab("P%d gives up (bound)", p); emit(n); break; }
@@ -77,7 +80,7 @@ struct M {
         if (!y.ex) { if (m(M_GONE_ENDS)) { fail(n, p, 0); lab("P%d: doc%d is gone, the try ends", p, d); } else { x.names &= ~(1 << d); x.ever &= ~(1 << d); lab("P%d: doc%d is gone", p, d); } emit(n); break; }
         n.d[d].it = q.c; x.taken |= 1 << d; if (!m(M_OLD_READS)) { x.rex[d] = 1; x.rrev[d] = y.rev; x.rval[d] = y.val; } lab("P%d takes doc%d (rev %d val %d)", p, d, y.rev, y.val); emit(n);
         if (s.lates && !s.z.on) { n = s; n.lates--; n.z = Zmb{1, (u8)c, (u8)d, 0, 0, 0}; fail(n, p, W_LATE); lab("P%d takes doc%d, no answer", p, d); emit(n); } break; }
-      case FUN: { int d = next(s, q, sc); if (d < 0) { x.want = writes(q, sc); x.pc = sc.kind == TAKER ? STEP : PREP; lab("P%d's function is at its end (writes %x)", p, x.want); emit(n); break; }
+      case FUN: { int d = next(s, q, sc); if (d < 0) { x.want = writes(q, sc); x.pc = sc.kind == TAKER ? STEP : sc.kind == ONE && q.taken && !m(M_ONE_DECIDES) ? LAST : PREP; lab("P%d's function is at its end (writes %x)", p, x.want); emit(n); break; }
         if (q.taken >> d & 1) { x.seen |= 1 << d; lab("P%d's function reads doc%d as taken", p, d); emit(n); break; }
         const Doc &y = s.d[d]; if (y.ex && y.it && !pending(s, d)) break;  // helps
         if (y.ex && y.it) { if (m(M_WAITS)) break; x.names |= 1 << d; fail(n, p, W_NAME); lab("P%d wants doc%d, which is held", p, d); emit(n); break; }
@@ -104,7 +107,7 @@ struct M {
           if (sc.kind == LOOK && m(M_LOOK_FREE)) for (int e = 0; e < ND; e++) if (q.seen >> e & 1 && !same(s.d[e], q, e)) n.bad = 10;
           x.pc = REL; x.i = 0; lab("P%d decides C%d", p, c); emit(n); } break;
       case REL: { int d = lowest((q.taken | q.hold) & ~q.i); if (d < 0) { x.pc = DON; lab("P%d has released all", p); emit(n); break; } x.i |= 1 << d; release(n, d, c); lab("P%d releases doc%d of C%d", p, d, c); emit(n); break; }
-      case DON: if (s.c[c].st == 2) n.c[c].st = 4; end(n, p); lab("P%d: C%d is done", p, c); emit(n); break;
+      case DON: if (s.c[c].st == 2 || (s.c[c].st == 1 && s.c[c].dec)) n.c[c].st = 4; end(n, p); lab("P%d: C%d is done", p, c); emit(n); break;
       case ABT: if (m(M_DROPS_NOT)) { x.pc = AGAIN; lab("P%d leaves C%d as it is", p, c); emit(n); break; }
         if (s.c[c].st == 4) { end(n, p); lab("P%d finds that C%d is done", p, c); emit(n); break; }
         if (s.c[c].st == 1) n.c[c].st = 3; x.pc = STR; x.i = 0; lab("P%d aborts C%d", p, c); emit(n); break;
@@ -119,6 +122,11 @@ struct M {
         for (int e = 0; e < ND; e++) { if ((q.seen | q.taken) >> e & 1 && !same(s.d[e], q, e)) n.bad = 1; if (q.want >> e & 1) put(n, e, p, sc, q.rex[e]); else if (q.taken >> e & 1) n.d[e].it = 0; }
         if (s.lates) { S k = n; n.lates--; n.p[p].pc = ABT; n.p[p].i = 0; lab("P%d does C%d in one step, no answer", p, c); emit(n); n = s; n.lates--; fail(n, p, W_LATE); lab("P%d's step is lost", p); emit(n); n = k; }
         end(n, p); lab("P%d does C%d in one step", p, c); emit(n); break; }
+      case LAST: { int d = lowest(q.taken); const Doc &y = s.d[d];  // T7: what is held is compared and changed by one write
+        if (y.ex && !y.it && y.rev && y.val == 10 + p && s.c[c].ap) { x.pc = DON; lab("P%d finds its write of doc%d", p, d); emit(n); break; }
+        if (!y.ex || y.it != q.c || (!m(M_ONE_FREE) && !same(y, q, d))) { if (q.hold && !(y.ex && y.it == q.c)) { end(n, p); x.res = 2; lab("P%d does not know whether doc%d was written", p, d); } else { fail(n, p, s.c[c].st == 1 ? W_PLAIN : W_ABORT); lab("P%d: doc%d is not as it is held", p, d); } emit(n); break; }
+        one(n, d, c, q.rrev[d], q.rval[d]); x.pc = DON; lab("P%d writes doc%d, which it holds", p, d); emit(n);
+        if (s.lates && !s.z.on) { n = s; n.lates--; n.p[p].hold = 1; n.z = Zmb{5, (u8)c, (u8)d, 1, q.rrev[d], q.rval[d]}; lab("P%d writes doc%d, which it holds, no answer", p, d); emit(n); } break; }
       case AGAIN: { if (q.taking && !(q.why & (W_ABORT | (plain ? W_PLAIN : 0) | W_COMES | W_LATE)) && !(q.why & W_NAME && q.names & ~q.ever)) { n.bad = 2; emit(n); break; }
         int names = m(M_FORGETS) && q.taking ? q.names & ~q.taken : q.names; x.names = names; x.tr++; if (sc.kind == LOOK) x.tr = 0; begin(n, p); lab("P%d tries again (knows of %x)", p, names); emit(n); break; }
       case WRITE: { int d = lowest(sc.w | sc.ins | sc.rm); Doc &y = n.d[d];
@@ -126,11 +134,11 @@ struct M {
           if (!ok && sc.kind == TAKER) { x.pc = AGAIN; lab("P%d: native: conflict", p); emit(n); break; }
           if (!ok) { x.seen = 0; x.pc = READ; x.tr = 0; lab("P%d: native: conflict", p); if (q.seen) { emit(n); } break; }
           for (int e = 0; e < ND; e++) { if (q.seen >> e & 1 && !same(s.d[e], q, e)) n.bad = 1; if (q.want >> e & 1) put(n, e, p, sc, q.rex[e]); } end(n, p); lab("P%d: native", p); emit(n); break; }
-        if (sc.kind == FAST) { bool can = !(s.d[d].ex && s.d[d].it) && (m(M_REV_FAST) ? sameRev(s.d[d], q, d) : m(M_VALUE_FAST) ? s.d[d].ex == q.rex[d] && s.d[d].val == q.rval[d] : same(s.d[d], q, d));
+        if (sc.kind == FAST || sc.kind == ONE) { bool can = !(s.d[d].ex && s.d[d].it) && (m(M_REV_FAST) ? sameRev(s.d[d], q, d) : m(M_VALUE_FAST) ? s.d[d].ex == q.rex[d] && s.d[d].val == q.rval[d] : same(s.d[d], q, d));
           if (!q.want) { end(n, p); lab("P%d: nothing to do", p); emit(n); break; }
           if (s.lates && !s.z.on && q.rex[d]) { S k = n; n.lates--; n.z = Zmb{4, (u8)p, (u8)d, 1, q.rrev[d], q.rval[d]}; lab("P%d writes doc%d, no answer: sends it again", p, d); emit(n); n = k; }
           if (s.d[d].ex && s.d[d].it) break;
-          if (!can) { if (s.d[d].ex && s.d[d].val == 10 + p) end(n, p); else { x.seen = 0; x.pc = READ; if (s.z.on == 4 && s.z.c == p) { end(n, p); } } lab("P%d: fast: it is not as it was", p); emit(n); break; }
+          if (!can) { if (s.d[d].ex && s.d[d].val == 10 + p) end(n, p); else if (sc.kind == ONE && s.z.on != 4) x.pc = AGAIN; else { x.seen = 0; x.pc = READ; if (s.z.on == 4 && s.z.c == p) { end(n, p); } } lab("P%d: fast: it is not as it was", p); emit(n); break; }
           if (!same(s.d[d], q, d)) n.bad = 1;
           put(n, d, p, sc, q.rex[d]); end(n, p); lab("P%d: fast write of doc%d", p, d); emit(n); break; }
         // plain writers
@@ -149,6 +157,7 @@ struct M {
       if (z.on == 2 && y.ex && !y.it && y.rev == z.rev && y.val == z.val) y.it = z.c + 1;
       if (z.on == 3 && !y.ex) { y.ex = y.stub = 1; y.it = z.c + 1; }
       if (z.on == 4 && y.ex && !y.it && (m(M_REV_FAST) || y.val == z.val) && (m(M_VALUE_FAST) || y.rev == z.rev)) { if (y.rev != z.rev || y.val != z.val) n.bad = 1; put(n, z.d, z.c, cfg.sc[z.c], true); }
+      if (z.on == 5 && y.ex && y.it == z.c + 1 && ((y.rev == z.rev && y.val == z.val) || m(M_ONE_FREE))) one(n, z.d, z.c, z.rev, z.val);
       lab("the unanswered call lands on doc%d", z.d); emit(n); }
   }
   static int holds(const Prc &q) { int mask = 0; bool one = false; for (int d = 0; d < ND; d++) if (q.seen >> d & 1 && !q.rex[d]) { if (one) mask |= 1 << d; one = true; } return mask; }
@@ -176,6 +185,9 @@ int main(int argc, char **argv) {
     add(nm("fast a twice beside a commit of a,b; plain, a: "), {sc(FAST, {0}, 1), sc(COMMIT, {1, 0}, 3), sc(kind, {}, 1)}, {1, 1, 0}, 0, 1, false); }
   add("takers of a,b beside plain writers of a", {sc(TAKER, {1, 0}, 3), sc(FAST, {1}, 2), sc(P_SET, {}, 1), sc(P_BACK, {}, 1)}, {1, 1, 0}, 0, 1, false);
   add("a taker of b that reads a beside plain writers of a and b", {sc(TAKER, {1, 0}, 2), sc(FAST, {1}, 2), sc(P_SET, {}, 1), sc(P_REPLACE, {}, 2)}, {1, 1, 0}, 1, 0, true);
+  add("one document, taken first, beside plain writers", {sc(ONE, {0}, 1), sc(FAST, {0}, 1), sc(P_SET, {}, 1), sc(P_BACK, {}, 1)}, {1, 0, 0}, 0, 1, false);
+  add("one document, taken first, undone at any time", {sc(ONE, {0}, 1), sc(FAST, {0}, 1), sc(P_SET, {}, 1)}, {1, 0, 0}, 1, 1, true);
+  add("one document, taken first, beside a journal commit and one who removes", {sc(ONE, {0}, 1), sc(COMMIT, {1, 0}, 3), sc(FAST, {0}, 0, 0, 1)}, {1, 1, 0}, 1, 1, false);
   add("two takers of a,b, undone at any time, steps without answers", {sc(TAKER, {1, 0}, 3), sc(TAKER, {0, 1}, 1)}, {1, 1, 0}, 1, 1, true);
   add("takers in two orders beside a fast writer", {sc(TAKER, {1, 0}, 3), sc(TAKER, {0, 1}, 3), sc(FAST, {1}, 2)}, {1, 1, 0}, 0, 0, false);
   add("a taker and a journal commit beside a fast writer", {sc(TAKER, {1, 0}, 3), sc(COMMIT, {0, 1}, 3), sc(FAST, {1}, 2)}, {1, 1, 0}, 0, 0, false);
@@ -193,7 +205,7 @@ int main(int argc, char **argv) {
   if (argc > 1 && !strcmp(argv[1], "mutants")) {
     struct { u32 m; const char *name; } mu[] = {{M_REV_NATIVE, "the native form compares revisions only"}, {M_REV_FAST, "the fast path compares the revision only"}, {M_VALUE_FAST, "the fast path compares the value only"}, {M_REV_PREPARE, "the prepare compares the revision only"}, {M_REV_REQUIRE, "a require is compared by its revision only"},
       {M_NO_STILL, "T4: no look after the function"}, {M_NO_WAS, "the release does not compare"}, {M_ANY_ORDER, "T1: taken in the function's order"}, {M_WAITS, "T2: who holds documents waits"}, {M_GONE_ENDS, "T5: a document that is gone ends the try"}, {M_FORGETS, "only what was wanted besides is taken next"}, {M_OLD_READS, "the function goes by an earlier read"},
-      {M_NEW_FREE, "what is new is not compared"}, {M_LOOK_FREE, "R3: missing documents are not held"}, {M_DROPS_NOT, "a try that fails is not undone"}, {M_HELD_FREE, "T6: the one step does not compare what was taken"}, {M_STATE_FREE, "T6: the one step does not compare the state"}};
+      {M_NEW_FREE, "what is new is not compared"}, {M_LOOK_FREE, "R3: missing documents are not held"}, {M_DROPS_NOT, "a try that fails is not undone"}, {M_HELD_FREE, "T6: the one step does not compare what was taken"}, {M_STATE_FREE, "T6: the one step does not compare the state"}, {M_ONE_FREE, "T7: the last write compares the intent only"}, {M_ONE_DECIDES, "T7: one document is decided like several"}};
     int alive = 0; for (auto &u : mu) { bool dead = false; for (auto c : all) { if (c.sc[0].kind == LOOK && !(u.m & (M_LOOK_FREE | M_REV_REQUIRE))) continue; c.mut = u.m; M md(c); MC<M> mc; Res r = mc.run(md, 20000000); if (!r.viol.empty()) { dead = true; printf("%-46s [%s] KILLED: %s (%zu steps, %llu states)\n", u.name, c.name.c_str(), r.viol.c_str(), r.trace.size(), (unsigned long long)r.n); if (argc > 2) report("", r, true); break; } } if (!dead) { printf("%-46s SURVIVES\n", u.name); alive++; } fflush(stdout); }
     printf("%d survivors\n", alive); return alive != 0; }
   bool reach = argc > 1 && !strcmp(argv[1], "reach"); bool ok = true; for (auto c : all) { if (reach) c.mut = V_REACH; M md(c); MC<M> mc; Res r = mc.run(md, 60000000); report(c.name.c_str(), r, !reach); ok &= reach ? !r.viol.empty() : r.complete && r.viol.empty(); }

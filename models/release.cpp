@@ -1,38 +1,46 @@
 // The release of a document of a decided commit (src/commit/journal_release.c, journal_force.c) beside plain writers: what
-// a plain writer wrote under the intent is noted in the commit, or kept beside, BEFORE the write that goes over it,
-// whoever dies where. Releasers: the owner, who knows the document as it took it, and two who meet the intent. See README.md.
+// a plain writer wrote under the intent is merged with the change, or kept beside BEFORE the write that goes over it, or
+// noted in the commit before that, whoever dies where. Releasers: the owner, who knows the document as it took it, and two
+// who meet the intent. See README.md.
 #include "mc.hpp"
 enum { NR = 3, NP = 3, TRIES = 2 };
-enum Kind { SET = 1, BACK, WAY, AWAY, REPLACE, REMOVE };  // of plain writers: a field, the field as it was, what stands in the way of the change, and out of it
+enum Kind { SET = 1, ADD, BACK, WAY, AWAY, REPLACE, REMOVE };  // of plain writers: the field of the change, something that merges with it, the field as it was, what stands in the way of the change, and out of it
 enum Mut : u32 {
   M_NOTE_AFTER = 1,   // the note is made behind the write, of what that found
   M_NO_COMPARE = 2,   // what was looked at and was right is written over without a comparison
   M_OWNER_FREE = 4,   // the owner does not compare
-  M_KEEP_AFTER = 8,   // what stood in the way is kept behind the write
+  M_KEEP_AFTER = 8,   // what is lost is kept behind the write
   M_KEEP_ONCE = 16,   // what was kept first is all that is kept
-  M_FORCE_FREE = 32,  // the change by force does not compare
-  M_FORCE_MUTE = 64,  // the change by force, where nothing is in the way any more, tells nothing
+  M_MERGE_FREE = 32,  // what was merged does not compare
+  M_MERGE_NOT = 64,   // the change goes over what would merge with it
   M_ENDLESS = 128,    // who loses a comparison compares again, as often as it takes
+  M_KEEP_WAY = 256,   // only what stood in the way is kept
   V_REACH = 1u << 30,
 };
 struct Cfg { std::string name; int plain[NP]; int crashes, lates; u32 mut; bool odd; };  // odd: the store's comparison never holds
-struct Doc { u8 ex, it, set, way; };  // set: what plain writers wrote under the intent, one bit each; way: who stands in the way
+struct Doc { u8 ex, it, set, add, way; };  // set, add: what plain writers wrote under the intent, one bit each; way: who stands in the way
 struct Rel { u8 pc, dead, tries, known, free; Doc saw; };
 struct St { Doc d; Rel r[NR]; u8 p[NP]; u8 note, kept, done, crashes, lates, bad; struct { u8 on, kind, free; Doc saw; } z; };
-enum { LOOK, TRY, NOTE, WRITE, TELL, KEEP, KEEPS, FLOOK, FNOTE, FORCE, END };
+enum { LOOK, TRY, NOTE, WRITE, TELL, KEEP, KEEPS, MERGE, END };
 static const char *bm[] = {"", "a plain write was overwritten, and nobody will tell", "what stood in the way is lost", "the document is held for ever", "told of a plain write that never was", "REACHED", "a release does not end"};
 struct M {
   typedef St S; Cfg cfg; St last; M(const Cfg &c) : cfg(c) {}
   bool m(u32 x) const { return cfg.mut & x; }
   void init(S &s) { s.d.ex = s.d.it = 1; s.crashes = cfg.crashes; s.lates = cfg.lates; for (int i = 0; i < NR; i++) s.r[i].pc = LOOK; s.r[0].pc = TRY; s.r[0].known = 1; s.r[0].saw = s.d; s.r[0].free = m(M_OWNER_FREE); }
-  static bool same(const Doc &a, const Doc &b) { return a.ex == b.ex && a.it == b.it && a.set == b.set && a.way == b.way; }
-  static bool was(const Doc &a) { return a.set || a.way; }
-  // the write of the release; false: refused by what stands in the way. *hit: it found the document
+  static bool same(const Doc &a, const Doc &b) { return a.ex == b.ex && a.it == b.it && a.set == b.set && a.add == b.add && a.way == b.way; }
+  static bool was(const Doc &a) { return a.set || a.add || a.way; }
+  static int lost(const Doc &a) { return a.set | (a.way ? 1 << (a.way - 1) : 0); }
+  // the write of the release, field by field; false: refused by what stands in the way. *hit: it found the document
   bool write(S &n, const Doc &saw, bool compare, bool *hit) const { Doc &d = n.d; *hit = false;
     if (!d.ex || !d.it || (compare && (cfg.odd || !same(d, saw)))) return true;
     if (d.way) return false;
-    *hit = true; if (d.set && !n.note && !m(M_NOTE_AFTER)) n.bad = 1;
-    d.it = 0; return true; }
+    *hit = true; if (((d.set & ~n.kept) || d.add) && !n.note && !m(M_NOTE_AFTER)) n.bad = 1;
+    d.it = d.set = d.add = 0; return true; }
+  // the whole document, made of what was seen and the change
+  void merge(S &n, const Doc &saw, bool compare) const { Doc &d = n.d; if (!d.ex || !d.it || (compare && (cfg.odd || !same(d, saw)))) return;
+    int over = lost(d) & ~n.kept; if (over && !n.note && !m(M_KEEP_AFTER)) n.bad = d.way ? 2 : 1;
+    if ((d.add & ~saw.add || (m(M_MERGE_NOT) && d.add)) && !n.note) n.bad = 1;
+    d.it = d.way = d.set = 0; d.add = saw.add; }
   void end(S &n, int i) const { Rel &r = n.r[i]; bool dead = r.dead; r = Rel(); r.dead = dead; r.pc = END; if (!i) n.done = 1; }
   template <class F> void succ(const S &s, F &&emit) { S n;
     for (int i = 0; i < NR; i++) { const Rel &q = s.r[i]; if (q.dead || q.pc == END) continue;
@@ -42,39 +50,35 @@ struct M {
       n = s; Rel &r = n.r[i]; bool hit = false;
       switch (q.pc) {
       case LOOK: if (!s.d.ex || !s.d.it) { end(n, i); lab("R%d: it is released", i); emit(n); break; }
-        r.saw = s.d; r.pc = was(s.d) && !m(M_NOTE_AFTER) ? NOTE : TRY; r.free = m(M_NO_COMPARE) || m(M_NOTE_AFTER); if (q.tries >= TRIES && !m(M_ENDLESS)) r.pc = NOTE;
-        if (s.d.way) r.pc = FLOOK; lab("R%d looks: set %x way %d", i, s.d.set, s.d.way); emit(n); break;
+        r.saw = s.d; r.free = m(M_NO_COMPARE) || m(M_NOTE_AFTER); r.pc = m(M_NOTE_AFTER) ? TRY : !was(s.d) ? TRY : lost(s.d) && !m(M_KEEP_AFTER) ? KEEP : MERGE;
+        if (m(M_KEEP_WAY) && !s.d.way && was(s.d)) r.pc = MERGE;
+        if (q.tries >= TRIES && !m(M_ENDLESS)) r.pc = NOTE;
+        if (s.d.way) r.pc = m(M_KEEP_AFTER) ? MERGE : KEEP; lab("R%d looks: set %x add %x way %d", i, s.d.set, s.d.add, s.d.way); emit(n); break;
       case TRY: { Doc before = s.d; bool ok = write(n, q.saw, !q.free, &hit);
-        if (!ok) { r.pc = FLOOK; lab("R%d releases: refused", i); }
+        if (!ok) { r.pc = LOOK; lab("R%d releases: refused", i); }
         else if (hit && m(M_NOTE_AFTER)) { r.saw = before; r.pc = TELL; if (!was(before)) end(n, i); lab("R%d releases", i); }
         else if (hit || q.free) { end(n, i); lab("R%d releases", i); }
         else { r.pc = LOOK; r.known = 0; r.tries = q.tries + (q.tries < 4); lab("R%d: it is not as it was", i); }
         emit(n);
         if (s.lates && !s.z.on) { n = s; n.lates--; n.z.on = 1; n.z.free = q.free; n.z.saw = q.saw; n.r[i].pc = LOOK; lab("R%d releases, no answer", i); emit(n); } break; }
       case NOTE: n.note = 1; r.pc = WRITE; lab("R%d notes it", i); emit(n); break;
-      case WRITE: { bool ok = write(n, q.saw, false, &hit); if (ok) end(n, i); else r.pc = FLOOK; lab("R%d releases%s", i, ok ? "" : ": refused"); emit(n);
+      case WRITE: { bool ok = write(n, q.saw, false, &hit); if (ok) end(n, i); else r.pc = LOOK; lab("R%d releases%s", i, ok ? "" : ": refused"); emit(n);
         if (s.lates && !s.z.on) { n = s; n.lates--; n.z.on = 1; n.z.free = 1; n.z.saw = q.saw; n.r[i].pc = LOOK; lab("R%d releases what it noted, no answer", i); emit(n); } break; }
       case TELL: n.note = 1; end(n, i); lab("R%d notes it now", i); emit(n); break;
-      // by force
-      case FLOOK: if (!s.d.ex || !s.d.it) { end(n, i); lab("R%d: it is released", i); emit(n); break; }
-        r.saw = s.d; r.pc = s.d.way ? (m(M_KEEP_AFTER) ? FORCE : KEEP) : was(s.d) && !m(M_FORCE_MUTE) ? FNOTE : FORCE; lab("R%d looks, to use force: set %x way %d", i, s.d.set, s.d.way); emit(n); break;
-      case KEEP: if (!m(M_KEEP_ONCE) || !s.kept) n.kept |= 1 << q.saw.way; r.pc = FORCE; lab("R%d keeps what P%d wrote", i, q.saw.way - 1); emit(n); break;
-      case FNOTE: n.note = 1; r.pc = FORCE; lab("R%d notes it", i); emit(n); break;
-      case FORCE: if (!same(s.d, q.saw) && !(m(M_FORCE_FREE) && s.d.ex && s.d.it)) { r.pc = FLOOK; lab("R%d: it is not as it was, force", i); emit(n); break; }
-        if (s.d.way && !(s.kept >> s.d.way & 1) && !m(M_KEEP_AFTER)) n.bad = 2;
-        if (!s.d.way && s.d.set && !s.note && !s.kept) n.bad = 1;
-        n.d.it = n.d.way = 0; end(n, i); if (m(M_KEEP_AFTER) && s.d.way) { n.r[i] = q; n.r[i].pc = KEEPS; } lab("R%d releases by force", i); emit(n);
-        if (s.lates && !s.z.on) { n = s; n.lates--; n.z.on = 1; n.z.kind = 1; n.z.saw = q.saw; n.r[i].pc = LOOK; lab("R%d releases by force, no answer", i); emit(n); } break;
-      case KEEPS: n.kept |= 1 << q.saw.way; end(n, i); lab("R%d keeps what stood in the way", i); emit(n); break;
+      case KEEP: if (!m(M_KEEP_ONCE) || !s.kept) n.kept |= lost(q.saw); r.pc = MERGE; lab("R%d keeps what would be lost (%x)", i, lost(q.saw)); emit(n); break;
+      case MERGE: if ((cfg.odd || !same(s.d, q.saw)) && !(m(M_MERGE_FREE) && s.d.ex && s.d.it)) { r.pc = LOOK; r.tries = q.tries + (q.tries < 4); lab("R%d: it is not as it was, merged", i); emit(n); break; }
+        merge(n, q.saw, !m(M_MERGE_FREE)); end(n, i); if (m(M_KEEP_AFTER) && lost(q.saw)) { n.r[i] = q; n.r[i].pc = KEEPS; } lab("R%d releases what it merged", i); emit(n);
+        if (s.lates && !s.z.on) { n = s; n.lates--; n.z.on = 1; n.z.kind = 1; n.z.saw = q.saw; n.r[i].pc = LOOK; lab("R%d releases what it merged, no answer", i); emit(n); } break;
+      case KEEPS: n.kept |= lost(q.saw); end(n, i); lab("R%d keeps what was lost", i); emit(n); break;
       } }
     for (int p = 0; p < NP; p++) { if (s.p[p] || !cfg.plain[p]) continue; n = s; n.p[p] = 1; Doc &d = n.d;
       if (d.ex) switch (cfg.plain[p]) {
-        case SET: if (d.it) d.set |= 1 << p; break; case BACK: d.set = 0; break;
+        case SET: if (d.it) { d.set = 1 << p; d.add = 0; } break; case ADD: if (d.it) d.add |= 1 << p; break; case BACK: d.set = d.add = 0; break;
         case WAY: if (d.it) d.way = p + 1; break; case AWAY: d.way = 0; break;
         case REPLACE: d = Doc(); d.ex = 1; break; case REMOVE: d = Doc(); break; }
       lab("plain writer P%d", p); emit(n); }
     if (s.z.on) { n = s; n.z.on = 0; n.z.kind = n.z.free = 0; n.z.saw = Doc(); bool hit;
-      if (s.z.kind) { if (same(s.d, s.z.saw)) { if (s.d.way && !(s.kept >> s.d.way & 1)) n.bad = 2; n.d.it = n.d.way = 0; } }
+      if (s.z.kind) merge(n, s.z.saw, true);
       else write(n, s.z.saw, !s.z.free, &hit);
       lab("the unanswered write lands"); emit(n); }
   }
@@ -87,11 +91,11 @@ struct M {
 static bool ends(const Cfg &cfg) { M md(cfg); St s; memset(&s, 0, sizeof s); md.init(s); for (int i = 0; i < NR - 1; i++) { s.r[i].pc = END; s.r[i].dead = 1; } for (auto &p : s.p) p = 1; s.crashes = s.lates = 0;
   for (int step = 0; step < 30; step++) { bool any = false; St n = s; md.succ(s, [&](const St &x) { if (!any) n = x; any = true; }); if (!any) return !(s.d.ex && s.d.it); s = n; } return false; }
 int main(int argc, char **argv) {
-  std::vector<Cfg> all; const char *pn[] = {"-", "set", "set back", "in the way", "out of it", "replace", "remove"};
+  std::vector<Cfg> all; const char *pn[] = {"-", "set", "add", "set back", "in the way", "out of it", "replace", "remove"};
   for (int a = 0; a <= REMOVE; a++) for (int b = a; b <= REMOVE; b++) for (int c = b; c <= REMOVE; c++) { Cfg k = {}; k.name = std::string("plain: ") + pn[a] + ", " + pn[b] + ", " + pn[c]; k.plain[0] = a; k.plain[1] = b; k.plain[2] = c; k.crashes = 2; k.lates = 1; all.push_back(k); }
   { Cfg k = {}; k.name = "a comparison that never holds"; k.odd = true; k.plain[0] = SET; k.plain[1] = BACK; k.crashes = 1; k.lates = 1; all.push_back(k); }
   if (argc > 1 && !strcmp(argv[1], "mutants")) {
-    struct { u32 m; const char *name; } mu[] = {{M_NOTE_AFTER, "noted behind the write"}, {M_NO_COMPARE, "what was looked at is not compared"}, {M_OWNER_FREE, "the owner does not compare"}, {M_KEEP_AFTER, "kept behind the write"}, {M_KEEP_ONCE, "kept once"}, {M_FORCE_FREE, "force does not compare"}, {M_FORCE_MUTE, "force tells nothing of what was not in the way"}, {M_ENDLESS, "compares for ever"}};
+    struct { u32 m; const char *name; } mu[] = {{M_NOTE_AFTER, "noted behind the write"}, {M_NO_COMPARE, "what was looked at is not compared"}, {M_OWNER_FREE, "the owner does not compare"}, {M_KEEP_AFTER, "kept behind the write"}, {M_KEEP_ONCE, "kept once"}, {M_MERGE_FREE, "what was merged does not compare"}, {M_MERGE_NOT, "goes over what would merge"}, {M_KEEP_WAY, "only what stood in the way is kept"}, {M_ENDLESS, "compares for ever"}};
     int alive = 0; for (auto &u : mu) { bool dead = false; for (auto c : all) { c.mut = u.m; M md(c); MC<M> mc; Res r = mc.run(md, 20000000); bool stuck = u.m == M_ENDLESS && r.viol.empty() && ends(c) == false; if (!r.viol.empty() || stuck) { dead = true; printf("%-50s [%s] KILLED: %s (%zu steps)\n", u.name, c.name.c_str(), stuck ? bm[6] : r.viol.c_str(), r.trace.size()); if (argc > 2) report("", r, true); break; } } if (!dead) { printf("%-50s SURVIVES\n", u.name); alive++; } fflush(stdout); }
     printf("%d survivors\n", alive); return alive != 0; }
   bool reach = argc > 1 && !strcmp(argv[1], "reach"), ok = true; u64 states = 0; for (auto c : all) { if (reach) c.mut = V_REACH; M md(c); MC<M> mc; Res r = mc.run(md, 60000000); states += r.n; if (!reach || !r.viol.empty()) report(c.name.c_str(), r, !reach); ok &= reach ? true : r.complete && r.viol.empty() && ends(c); }

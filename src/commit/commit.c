@@ -531,6 +531,12 @@ static truce_status natively(truce_commit *commit, bson_error_t *error)
     return status;
 }
 
+static bool is_all_that_was_taken(const truce_commit *commit)
+{
+    return commit->owner && commit->count == 1 && commit->entries[0]->prepared &&
+           !truce__commit_is_kept(commit) && comparable(commit);
+}
+
 static truce_status apply_once(truce_commit *commit, bson_error_t *error)
 {
     bool fast = commit->count == 1 && !truce__commit_is_kept(commit) && comparable(commit) &&
@@ -546,7 +552,10 @@ static truce_status apply_once(truce_commit *commit, bson_error_t *error)
             return truce__commit_fast(commit, error);
         return TRUCE_OK; /* one look at one document is consistent by itself */
     }
-    return native(commit) ? natively(commit, error) : truce__commit_journal(commit, error);
+    if (native(commit))
+        return natively(commit, error);
+    return is_all_that_was_taken(commit) ? truce__commit_fast_held(commit, error)
+                                         : truce__commit_journal(commit, error);
 }
 
 static truce_status apply(truce_commit *commit, bson_error_t *error)

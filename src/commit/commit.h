@@ -73,6 +73,8 @@ static inline bool truce__commit_takes(const struct entry *entry)
 
 /* One attempt each. CONFLICT: run the function again; all other statuses are final. */
 truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error);
+/* Of the only document, which was taken before the function ran. */
+truce_status truce__commit_fast_held(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_native(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error);
 

@@ -24,8 +24,9 @@
  *   blocked            a decided commit reserved a unique value, and a plain       by hand
  *                      writer took it all the same: the release is refused; or a
  *                      validator came since that the user may not pass by
- *   displaced          a plain write stood in the way of a decided commit: what     by hand
- *                      one of the two lost is kept in `truce_displaced`
+ *   displaced          a plain write changed the same as a decided commit, or       by hand
+ *                      stood in its way: what one of the two lost is kept in
+ *                      `truce_displaced`
  *   stale-keys         `_keys` is not what the document's unique values say: a     write it
  *                      plain write changed one of the two
  *
@@ -254,7 +255,7 @@ static truce_status check_blocked(struct inspector *by, const bson_t *post, cons
     status = truce_find_one(by->check->store, finding.collection, &filter, NULL, &document, error);
     if (!status) {
         bson_destroy(&entry->after);
-        status = truce__journal_after(id, post, &document, &entry->after, error);
+        truce__journal_after(id, post, &document, &entry->after);
         entry->after_found = !bson_empty(&entry->after);
     }
     if (!status && truce__unique_holder(&commit, entry, &held, &taken) == TRUCE_DUPLICATE) {
@@ -372,8 +373,8 @@ static truce_status displaced_document(struct check *check, const char *collecti
     finding.text = no_room
                        ? "a plain write made the document so large that the change of a decided "
                          "commit had no room: the change is kept in truce_displaced"
-                       : "a plain write stood in the way of a decided commit: what it wrote is "
-                         "kept in truce_displaced";
+                       : "a plain write changed the same as a decided commit, or stood in its way: "
+                         "what it wrote is kept in truce_displaced";
     finding.repair = "none: bring the values where they belong, then remove the document from "
                      "truce_displaced";
     if (truce__field_text(document, "ns")[0])

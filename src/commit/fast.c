@@ -1,4 +1,4 @@
-#include "commit/commit.h"
+#include "commit/journal_owner.h"
 
 #include <stdio.h>
 
@@ -25,12 +25,15 @@
  *   F3  `_intent: absent` keeps out of the way of journal commits: their documents are waited for.
  *   F4  After a send without an answer, "found nothing" is no answer either: only the revision tells.
  *   F5  Nor is that a unique value is taken: the first send may land when it comes free.
+ *   F6  The document may have been taken before the function ran (journal_take.c, T7): then it is compared as
+ *       it is held, and the same write lets it go. Its commit document says nothing of that: nobody asks for it.
  *
  * A blind change that lost a race reads again and goes on; a known one is a conflict.
  */
 
-static truce_write make_write(const struct entry *entry, const bson_oid_t *rev, bson_t *filter,
-                              bson_t *document)
+/* `now`: the document as it stands there, for an update. */
+static truce_write make_write(const struct entry *entry, const bson_t *now, const bson_oid_t *rev,
+                              bson_t *filter, bson_t *document)
 {
     truce_write write = {.collection = entry->collection, .filter = filter, .document = document};
     bool replacement;
@@ -47,16 +50,37 @@ static truce_write make_write(const struct entry *entry, const bson_oid_t *rev, 
     default:
         write.kind = TRUCE_WRITE_UPDATE;
         bson_destroy(document);
-        truce__commit_write(entry, rev, document, &replacement);
+        truce__commit_write_over(now, entry, rev, document, &replacement);
     }
     return write;
+}
+
+/* The document as it is to stand there: as it was read, or as it is held (F6). */
+static void as_it_stands(const truce_commit *commit, const struct entry *entry, bson_t *now)
+{
+    if (commit->owner)
+        truce__owner_held(commit, entry, now);
+    else
+        bson_copy_to(&entry->base, now);
+}
+
+static const bson_t *compare_with(const truce_commit *commit, const struct entry *entry,
+                                  const bson_t *now, bson_t *filter)
+{
+    const bson_t *exact;
+
+    if (!commit->owner)
+        return truce__filter_base(commit->store, entry, filter);
+    exact = truce__filter_whole(commit->store, entry, now, filter);
+    BSON_APPEND_OID(filter, "_intent.c", &commit->id);
+    return exact;
 }
 
 /* Sends it once. *took: it changed the document. */
 static truce_status send(truce_commit *commit, const struct entry *entry, const bson_oid_t *rev,
                          bool *took, bson_error_t *error)
 {
-    bson_t filter = BSON_INITIALIZER, document = BSON_INITIALIZER;
+    bson_t filter = BSON_INITIALIZER, document = BSON_INITIALIZER, now;
     truce_bulk_options options = {.relaxed = commit->options.relaxed,
                                   .early = truce__commit_is_early(commit)};
     truce_write_outcome outcome;
@@ -64,17 +88,19 @@ static truce_status send(truce_commit *commit, const struct entry *entry, const 
     truce_write write;
     truce_status status;
 
+    as_it_stands(commit, entry, &now);
     if (entry->token.found) {
         bson_destroy(&filter);
-        exact = truce__filter_base(commit->store, entry, &filter);
+        exact = compare_with(commit, entry, &now, &filter);
     }
-    write = make_write(entry, rev, &filter, &document);
+    write = make_write(entry, &now, rev, &filter, &document);
     write.exact = exact;
     status = truce_bulk(commit->store, &write, 1, &options, &outcome, error);
     commit->settled = !status && !options.early;
     *took =
         !status && (outcome.result.matched || outcome.result.inserted || outcome.result.removed);
     truce_write_result_release(&outcome.result);
+    bson_destroy(&now);
     bson_destroy(&document);
     bson_destroy(&filter);
     return status;
@@ -87,17 +113,20 @@ static truce_status judge(truce_commit *commit, const struct entry *entry, const
                           enum verdict *verdict, bson_error_t *error)
 {
     struct token token;
-    bson_t document;
-    truce_status status =
-        truce__journal_read(&commit->worker, entry->collection, &entry->id, &document, error);
+    bson_t document, now;
+    truce_status status = commit->owner ? truce__owner_peek(commit->owner, entry, &document, error)
+                                        : truce__journal_read(&commit->worker, entry->collection,
+                                                              &entry->id, &document, error);
 
     *verdict = OTHERWISE;
+    as_it_stands(commit, entry, &now);
     if (!status || status == TRUCE_NOT_FOUND)
         status = truce__token_of(status ? NULL : &document, &token, error);
     if (!status && token.has_rev && bson_oid_equal(&token.rev, rev))
         *verdict = TOOK;
-    else if (!status && token.found && entry->token.found && bson_equal(&document, &entry->base))
+    else if (!status && token.found && entry->token.found && bson_equal(&document, &now))
         *verdict = AS_READ; /* F1; never of an insert: F2 */
+    bson_destroy(&now);
     bson_destroy(&document);
     return status;
 }
@@ -208,5 +237,58 @@ truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error)
         if (!status)
             status = truce__worker_wait(&commit->worker, "the document", error);
     }
+    return status;
+}
+
+/* ---- F6 ------------------------------------------------------------------------------------- */
+
+/* Nobody reads its state, so it is enough if this lands some time, or the lease is over. */
+static void mark_done(truce_commit *commit)
+{
+    truce_write_options options = {.relaxed = true};
+    bson_t *filter = bson_new(), *update;
+
+    BSON_APPEND_OID(filter, "_id", &commit->id);
+    BSON_APPEND_UTF8(filter, "state", "pending");
+    update = BCON_NEW("$set", "{", "state", BCON_UTF8("done"), "}");
+    (void)!truce_update(commit->store, COMMITS, filter, update, &options, NULL, NULL);
+    bson_destroy(update);
+    bson_destroy(filter);
+}
+
+static truce_status write_held(truce_commit *commit, struct entry *entry, bson_error_t *error)
+{
+    bool took = false;
+    truce_status status = truce__owner_can_be(commit->owner, entry, error);
+
+    if (!status)
+        status = write_certainly(commit, entry, &took, error);
+    if (status || took)
+        return status;
+    status = truce__owner_still(commit->owner, entry, error);
+    return status
+               ? status
+               : truce__commit_conflict(entry, "was not as it had been taken for a moment", error);
+}
+
+truce_status truce__commit_fast_held(truce_commit *commit, bson_error_t *error)
+{
+    struct entry *entry = commit->entries[0];
+    bson_error_t why = {0};
+    truce_status status;
+
+    if (truce__entry_net(entry) == NET_NOTHING) {
+        truce__journal_drop(commit, "it changed nothing");
+        return TRUCE_OK;
+    }
+    COUNT(fast);
+    status = write_held(commit, entry, &why);
+    if (status)
+        truce__owner_give_up(commit->owner, why.message);
+    else
+        mark_done(commit);
+    truce__journal_let_go(commit);
+    if (status && error)
+        *error = why;
     return status;
 }

@@ -13,7 +13,7 @@
  *
  *     `_intent` in a document: {c: C, new?: true, keys?: how many elements `_keys` had before}
  *
- *     op "set"     changes: [{p: path, v: value (absent: unset)}]
+ *     op "set"     changes: [{p: path, v: value (absent: unset), ...}] (journal_change.c)
  *        "whole"   document: all of it                "insert"  the same, over a stub
  *        "remove"  the document goes                  "hold"    only the intent goes
  *        "free"    the stub goes
@@ -61,15 +61,15 @@ truce_status truce__journal_strip_stub(struct worker *worker, const char *collec
                                        const bson_value_t *id, const bson_oid_t *commit,
                                        bson_error_t *error);
 /* Brings one entry of a decided commit's `post` into its document. No match is OK.
- * `seen` (NULL: not known): the document as it stood, with the intent. If a plain writer had changed it
- * under the intent, that is noted in the commit first. LOCKED: a unique index refuses it, because a plain
+ * `seen` (NULL: not known): the document as it stood, with the intent. What a plain writer has changed there
+ * under the intent is merged, kept beside or noted in the commit first. LOCKED: a unique index refuses it, because a plain
  * writer took a reserved value. */
 truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
                                     const bson_t *post, const bson_t *seen, bson_error_t *error);
 /* The document (with this commit's intent) as the release of that entry will leave it; `after` is
  * always initialised; empty: it goes. */
-truce_status truce__journal_after(const bson_oid_t *commit, const bson_t *post,
-                                  const bson_t *document, bson_t *after, bson_error_t *error);
+void truce__journal_after(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
+                          bson_t *after);
 /* Releases every entry of a decided commit (its document), then marks it done. */
 truce_status truce__journal_finish(struct worker *worker, const bson_t *commit,
                                    bson_error_t *error);

@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "commit/journal_change.h"
 
 /*
  * Steps 3 and 4 of the journal: the look at what is only required, the changes resolved to values, and the
@@ -69,33 +70,6 @@ void truce__owner_hold_missing(truce_commit *commit)
 
 /* ---- step 4 --------------------------------------------------------------------------------- */
 
-static void append_changes(bson_t *element, const bson_t *write)
-{
-    bson_iter_t iter, field;
-    bson_t changes, change;
-    uint32_t index = 0;
-    char key[16];
-
-    bson_append_array_begin(element, "changes", 7, &changes);
-    truce_assert(bson_iter_init(&iter, write));
-    while (bson_iter_next(&iter)) {
-        bool set = !strcmp(bson_iter_key(&iter), "$set");
-
-        truce_assert(bson_iter_recurse(&iter, &field));
-        while (bson_iter_next(&field)) {
-            if (!strcmp(bson_iter_key(&field), "_rev"))
-                continue;
-            bson_append_document_begin(&changes, key, snprintf(key, sizeof key, "%u", index++),
-                                       &change);
-            BSON_APPEND_UTF8(&change, "p", bson_iter_key(&field));
-            if (set)
-                bson_append_iter(&change, "v", 1, &field);
-            bson_append_document_end(&changes, &change);
-        }
-    }
-    bson_append_array_end(element, &changes);
-}
-
 static void append_document(bson_t *element, const struct entry *entry)
 {
     bson_t document = BSON_INITIALIZER;
@@ -105,22 +79,21 @@ static void append_document(bson_t *element, const struct entry *entry)
     bson_destroy(&document);
 }
 
-static void append_update(bson_t *element, const struct entry *entry, const bson_oid_t *rev)
+static void append_update(bson_t *element, const struct entry *entry)
 {
-    bool replacement;
-    bson_t write;
+    struct diff diff;
+    bool paths = truce__diff(truce__value_document(&entry->base),
+                             truce__value_document(&entry->after), &diff);
 
-    truce__commit_write(entry, rev, &write, &replacement);
-    BSON_APPEND_UTF8(element, "op", replacement ? "whole" : "set");
-    if (replacement)
-        append_document(element, entry);
+    BSON_APPEND_UTF8(element, "op", paths ? "set" : "whole");
+    if (paths)
+        truce__changes_append(element, entry, &diff);
     else
-        append_changes(element, &write);
-    bson_destroy(&write);
+        append_document(element, entry);
+    truce__diff_release(&diff);
 }
 
-static void append_post(bson_t *post, uint32_t index, const struct entry *entry,
-                        const bson_oid_t *rev)
+static void append_post(bson_t *post, uint32_t index, const struct entry *entry)
 {
     enum net net = truce__entry_net(entry);
     bson_t element;
@@ -132,7 +105,7 @@ static void append_post(bson_t *post, uint32_t index, const struct entry *entry,
     } else if (net == NET_REMOVE) {
         BSON_APPEND_UTF8(&element, "op", "remove");
     } else if (net == NET_UPDATE) {
-        append_update(&element, entry, rev);
+        append_update(&element, entry);
     } else {
         BSON_APPEND_UTF8(&element, "op", entry->stub ? "free" : "hold");
     }
@@ -151,7 +124,7 @@ truce_status truce__owner_post(struct owner *owner, bson_error_t *error)
     bson_reinit(&owner->post);
     for (uint32_t i = 0; i < commit->count; i++) {
         if (truce__commit_takes(commit->entries[i]))
-            append_post(&owner->post, index++, commit->entries[i], &commit->id);
+            append_post(&owner->post, index++, commit->entries[i]);
     }
     if (owner->post.len > TRUCE_DOCUMENT_BYTES_MAX / 2)
         return truce__fail(TRUCE_LIMIT, error,

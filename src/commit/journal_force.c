@@ -1,4 +1,4 @@
-#include "commit/journal.h"
+#include "commit/journal_step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,28 +7,29 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
-#include "commit/journal_step.h"
+#include "commit/journal_change.h"
 #include "store/reserved.h"
 
 /*
- * A release that the store refuses. When the commit was decided, everything fitted; so a plain writer that
- * ignored the intent has made it impossible since: a path of the change goes through what is no document
- * now, or the document has grown.
+ * A release of a document that a plain writer changed under the intent. The commit was decided first, so what
+ * came since comes after it; when it was decided, everything fitted.
  *
  *   X1  What is decided is brought to its end all the same, by one write that compares the whole document:
- *       the change is made in this process, and what stands in the way of a path is replaced. If there is
- *       no room for the change, the document stays as it is, with the commit's revision.
+ *       the change is made in this process, field by field. What a plain writer changed besides stays; in a
+ *       field that both changed the two are merged (journal_change.c), or the commit's value stands; what
+ *       is in the way of a path is replaced. If there is no room for the change, the document stays
+ *       as it is, with the commit's revision.
  *   X2  What is lost by that, of the plain writer or of the commit, is kept first in the collection
- *       `truce_displaced`, and `truce check` tells it until somebody removes it there:
+ *       `truce_displaced`, and `truce check` tells it until somebody removes it there. A document that goes,
+ *       or is replaced as a whole, is kept as a whole, under the path "".
+ *   X3  What is kept is so before the write, which compares what was seen (models/release.cpp). What is too large
+ *       to be kept is noted as in every release (journal_release.c).
  *
- *   X3  What is kept or noted is so before the write, which compares what was seen (models/release.cpp). What
- *       a plain writer changed besides, and nobody keeps, is noted as for every release (journal_release.c).
- *
- *     {_id: {c: C, ns, id}, commit: C, ns, id, reason: "in the way" | "no room", at,
+ *     {_id: {c: C, ns, id}, commit: C, ns, id, reason: "same field" | "in the way" | "no room", at,
  *      values: [{p: path, v: value (absent: unset)}]}
  */
 
-#define TRIES 5 /* against a plain writer that changes the document meanwhile */
+#define TRIES 32 /* against a plain writer that changes the document meanwhile */
 
 /* ---- values in and out of documents --------------------------------------------------------- */
 
@@ -37,6 +38,8 @@ struct forcing {
     struct value value; /* VALUE_MISSING: unset */
     bson_t *lost;       /* array of {p, v} */
 };
+
+static const char same_field[] = "same field", in_the_way[] = "in the way", no_room[] = "no room";
 
 static void append_lost(bson_t *lost, const char *path, size_t length, struct value value)
 {
@@ -162,14 +165,53 @@ static void set_revision(bson_t *document, const bson_oid_t *commit)
     bson_steal(document, &plain);
 }
 
-/* The changes of an entry of `post`, in any document. */
-void truce__journal_forced(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
-                           bson_t *after, bson_t *lost)
+/* What stands at a path. False: something that is no document is in its way. */
+static bool reach(const bson_t *document, const char *path, struct value *there)
+{
+    *there = truce__value_document(document);
+    for (;;) {
+        size_t length = strcspn(path, ".");
+
+        if (there->type != BSON_TYPE_DOCUMENT)
+            return there->type == VALUE_MISSING;
+        *there = truce__value_field(*there, path, length);
+        if (!path[length])
+            return true;
+        path += length + 1;
+    }
+}
+
+/* X1 of one field. `_keys` are the commit's: the prepare has changed them. */
+static void merge_change(const bson_t *document, const bson_t *change, bool merge,
+                         struct merged *merged)
+{
+    const char *path = truce__field_text(change, "p");
+    struct value now = truce__value_field(truce__value_document(change), "v", 1), there;
+    bson_t holder = BSON_INITIALIZER;
+    uint32_t before;
+
+    if (reach(document, path, &there) && strcmp(path, "_keys") != 0) {
+        struct value made;
+        bool both = truce__change_merge(change, there, &holder, &made);
+
+        if (merge)
+            now = made;
+        if (!both || (!merge && !truce__value_identical(made, now)))
+            append_lost(&merged->lost, path, strlen(path), there);
+    }
+    before = merged->lost.len;
+    force_path(&merged->after, path, now, &merged->lost);
+    if (merged->lost.len > before)
+        merged->reason = in_the_way;
+    bson_destroy(&holder);
+}
+
+static void merge_changes(const bson_t *post, const bson_t *document, bool merge,
+                          struct merged *merged)
 {
     bson_iter_t iter;
     struct fields changes;
 
-    without_intent(document, after);
     truce_assert(bson_iter_init_find(&iter, post, "changes"));
     changes = truce__fields(
         truce__value_field(truce__value_document(post), "changes", strlen("changes")));
@@ -177,10 +219,34 @@ void truce__journal_forced(const bson_oid_t *commit, const bson_t *post, const b
         bson_t change;
 
         truce__value_bson(changes.value, &change);
-        force_path(after, truce__field_text(&change, "p"),
-                   truce__value_field(changes.value, "v", 1), lost);
+        merge_change(document, &change, merge, merged);
     }
-    set_revision(after, commit);
+}
+
+void truce__journal_merge(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
+                          bool merge, struct merged *merged)
+{
+    const char *op = truce__field_text(post, "op");
+
+    *merged = (struct merged){.lost = BSON_INITIALIZER, .reason = same_field};
+    without_intent(document, &merged->after);
+    if (!strcmp(op, "set")) {
+        merge_changes(post, document, merge, merged);
+        set_revision(&merged->after, commit);
+        return;
+    }
+    append_lost(&merged->lost, "", 0, truce__value_document(&merged->after));
+    bson_reinit(&merged->after);
+    if (!strcmp(op, "whole")) {
+        bson_destroy(&merged->after);
+        truce__journal_whole(post, commit, &merged->after);
+    }
+}
+
+void truce__merged_release(struct merged *merged)
+{
+    bson_destroy(&merged->after);
+    bson_destroy(&merged->lost);
 }
 
 /* ---- what is displaced ---------------------------------------------------------------------- */
@@ -229,34 +295,49 @@ static truce_status keep(struct worker *worker, const bson_oid_t *commit, const 
     return status;
 }
 
+/* Their paths and values. */
 static void changes_of(const bson_t *post, bson_t *values)
 {
-    bson_t changes;
+    struct fields changes =
+        truce__fields(truce__value_field(truce__value_document(post), "changes", 7));
 
-    truce__value_bson(truce__value_field(truce__value_document(post), "changes", 7), &changes);
-    bson_copy_to(&changes, values);
+    while (truce__fields_next(&changes)) {
+        bson_t change;
+
+        truce__value_bson(changes.value, &change);
+        append_lost(values, truce__field_text(&change, "p"),
+                    strlen(truce__field_text(&change, "p")),
+                    truce__value_field(changes.value, "v", 1));
+    }
 }
 
-/* X1, X2. `after` and `lost`: the change by force. *kept: not everything has its place in `after`. */
-static truce_status keep_what_is_lost(struct worker *worker, const bson_oid_t *commit,
-                                      const bson_t *post, const bson_t *document, bson_t *after,
-                                      bson_t *lost, bool *kept, bson_error_t *error)
+truce_status truce__journal_keep(struct worker *worker, const bson_oid_t *commit,
+                                 const bson_t *post, const struct merged *merged,
+                                 bson_error_t *error)
 {
-    bson_t changes;
+    const char *collection;
+    bson_value_t id;
     truce_status status;
 
-    *kept = true;
-    if (!truce__document_check(after, "document", NULL)) {
-        *kept = !bson_empty(lost);
-        return *kept ? keep(worker, commit, post, "in the way", lost, error) : TRUCE_OK;
-    }
-    bson_destroy(after);
-    without_intent(document, after);
-    set_revision(after, commit);
-    changes_of(post, &changes);
-    status = keep(worker, commit, post, "no room", &changes, error);
-    bson_destroy(&changes);
-    return status;
+    if (bson_empty(&merged->lost))
+        return TRUCE_OK;
+    status = keep(worker, commit, post, merged->reason, &merged->lost, error);
+    if (status != TRUCE_LIMIT && status != TRUCE_INVALID)
+        return status;
+    truce_assert(truce__journal_target(post, &collection, &id)); /* X3 */
+    return truce__journal_note(worker, commit, collection, &id, error);
+}
+
+/* X1: `after` cannot be. */
+static void give_way(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
+                     struct merged *merged)
+{
+    bson_reinit(&merged->lost);
+    merged->reason = no_room;
+    changes_of(post, &merged->lost);
+    bson_destroy(&merged->after);
+    without_intent(document, &merged->after);
+    set_revision(&merged->after, commit);
 }
 
 /* ---- the write ------------------------------------------------------------------------------ */
@@ -273,25 +354,26 @@ static truce_status refused(const bson_oid_t *commit, const char *collection,
         collection, reason->message);
 }
 
-/* X1 to X3 of the document as it was seen. *done: it was so still. */
-static truce_status force_seen(struct worker *worker, const bson_oid_t *commit, const bson_t *post,
-                               const bson_t *seen, bool *done, bson_error_t *error)
+truce_status truce__journal_release_merged(struct worker *worker, const bson_oid_t *commit,
+                                           const bson_t *post, const bson_t *seen, bool *done,
+                                           bson_error_t *error)
 {
-    bson_t after, lost = BSON_INITIALIZER;
+    struct merged merged;
     const char *collection;
-    bool kept = false;
     bson_value_t id;
     truce_status status;
 
     truce_assert(truce__journal_target(post, &collection, &id));
-    truce__journal_forced(commit, post, seen, &after, &lost);
-    status = keep_what_is_lost(worker, commit, post, seen, &after, &lost, &kept, error);
-    if (!status && !kept && truce__journal_was_changed(post, seen))
-        status = truce__journal_note(worker, commit, collection, &id, error);
+    truce__journal_merge(commit, post, seen, true, &merged);
+    if (!strcmp(truce__field_text(post, "op"), "set") &&
+        truce__document_check(&merged.after, "document", NULL))
+        give_way(commit, post, seen, &merged);
+    status = truce__journal_keep(worker, commit, post, &merged, error);
     if (!status)
-        status = truce__journal_write_same(worker, commit, collection, seen, &after, done, error);
-    bson_destroy(&after);
-    bson_destroy(&lost);
+        status = truce__journal_write_same(worker, commit, collection, seen,
+                                           bson_empty(&merged.after) ? NULL : &merged.after, done,
+                                           error);
+    truce__merged_release(&merged);
     return status;
 }
 
@@ -312,7 +394,7 @@ truce_status truce__journal_force(struct worker *worker, const bson_oid_t *commi
 
         status = truce_find_one(worker->store, collection, &filter, NULL, &document, error);
         if (!status)
-            status = force_seen(worker, commit, post, &document, &done, error);
+            status = truce__journal_release_merged(worker, commit, post, &document, &done, error);
         bson_destroy(&document);
     }
     bson_destroy(&filter);

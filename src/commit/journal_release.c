@@ -3,9 +3,9 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/field.h"
+#include "commit/journal_change.h"
 #include "commit/shadow.h"
 #include "commit/validated.h"
-#include "query/update/update.h"
 #include "truce/sys/store.h"
 
 /*
@@ -13,16 +13,18 @@
  * at any time and again; models/release.cpp is its model. A plain writer may have written under the intent:
  *
  *   L1  A release goes over what it has seen, and over nothing else: its write compares the whole document.
- *       One that a plain writer changed is noted in the commit first, as `overwritten`. So whoever dies
- *       where, nothing of a plain writer is lost without a word.
+ *       What a plain writer changed there is merged with the change, or kept beside it first (journal_force.c).
+ *       So whoever dies where, nothing of a plain writer is lost without a word. A hold changes nothing, and
+ *       compares nothing.
  *   L2  The owner knows the document as it took it, who meets an intent has read it: most releases are one
  *       write. Who loses the comparison looks again.
- *   L3  A release ends: after some lost comparisons it is noted whatever was seen, and written.
+ *   L3  A release ends: after some lost comparisons it is noted in the commit, as `overwritten`, whatever was seen,
+ *       and written.
  *   L4  A document that is too large for a comparison (entry.h) is written as it is; what that found tells
- *       whether there is something to note.
+ *       whether there is something to note, and to keep.
  */
 
-#define TRIES 4 /* lost comparisons */
+#define TRIES 32 /* lost comparisons */
 
 static void set_changes(const bson_t *post, const bson_oid_t *commit, bson_t *update)
 {
@@ -50,7 +52,7 @@ static void set_changes(const bson_t *post, const bson_oid_t *commit, bson_t *up
     bson_destroy(&unset);
 }
 
-static void whole_document(const bson_t *post, const bson_oid_t *commit, bson_t *document)
+void truce__journal_whole(const bson_t *post, const bson_oid_t *commit, bson_t *document)
 {
     const uint8_t *bytes;
     uint32_t length;
@@ -88,49 +90,37 @@ bool truce__journal_was_changed(const bson_t *post, const bson_t *document)
                truce__journal_hash(document, truce__shadow_reserved(document) >= 0);
 }
 
-/* What the operators of a release make of the document; `after` is replaced if they can. */
-static truce_status set_in(const bson_t *operators, const bson_t *document, bson_t *after,
-                           bson_error_t *error)
+/* Of an entry `set`. */
+static void set_after(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
+                      bson_t *after)
 {
-    struct arena arena = ARENA_INIT;
-    struct query_context context = {.now_ms = truce__clock_wall_ms(), .arena = &arena};
-    struct update_options options = {.borrows = true};
-    struct update_result result;
-    struct update *update = NULL;
-    truce_status status = truce__update_new(operators, &options, &update, error);
-
-    if (!status) {
-        bson_destroy(after);
-        status = truce__update_apply(update, document, NULL, &context, after, &result, error);
-    }
-    truce__update_free(update);
-    truce__arena_release(&arena);
-    return status;
-}
-
-truce_status truce__journal_after(const bson_oid_t *commit, const bson_t *post,
-                                  const bson_t *document, bson_t *after, bson_error_t *error)
-{
-    const char *op = truce__field_text(post, "op");
+    struct merged merged;
+    bson_error_t ignored;
     bson_t changes;
+    bool changed = truce__journal_was_changed(post, document);
 
-    bson_init(after);
-    if (!strcmp(op, "whole") || !strcmp(op, "insert")) {
-        bson_destroy(after);
-        whole_document(post, commit, after);
-    }
-    if (strcmp(op, "set") != 0)
-        return TRUCE_OK;
     set_changes(post, commit, &changes);
-    if (set_in(&changes, document, after, error)) { /* as the release will do it then */
-        bson_t lost = BSON_INITIALIZER;
-
+    bson_copy_to(document, after);
+    if (changed || truce__change_apply(&changes, after, &ignored)) {
+        truce__journal_merge(commit, post, document, true, &merged);
         bson_destroy(after);
-        truce__journal_forced(commit, post, document, after, &lost);
-        bson_destroy(&lost);
+        bson_copy_to(&merged.after, after);
+        truce__merged_release(&merged);
     }
     bson_destroy(&changes);
-    return TRUCE_OK;
+}
+
+void truce__journal_after(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
+                          bson_t *after)
+{
+    const char *op = truce__field_text(post, "op");
+
+    if (!strcmp(op, "whole") || !strcmp(op, "insert"))
+        truce__journal_whole(post, commit, after);
+    else if (!strcmp(op, "set"))
+        set_after(commit, post, document, after);
+    else
+        bson_init(after);
 }
 
 static truce_status blocked(const bson_oid_t *commit, const char *collection, bson_error_t *error)
@@ -233,7 +223,7 @@ static bool begin(struct release *release, struct worker *worker, const bson_oid
     if (!strcmp(release->op, "set"))
         set_changes(post, commit, &release->write);
     else if (!strcmp(release->op, "whole") || !strcmp(release->op, "insert"))
-        whole_document(post, commit, &release->write);
+        truce__journal_whole(post, commit, &release->write);
     else if (!strcmp(release->op, "hold"))
         BCON_APPEND(&release->write, "$unset", "{", "_intent", BCON_UTF8(""), "}");
     else
@@ -254,6 +244,25 @@ static truce_status note(struct release *release, bson_error_t *error)
                                error);
 }
 
+static bool is(const struct release *release, const char *op)
+{
+    return !strcmp(release->op, op);
+}
+
+/* L4: what a write that compared nothing went over. */
+static truce_status tell(struct release *release, const bson_t *before, bson_error_t *error)
+{
+    truce_status status = release->noted ? TRUCE_OK : note(release, error);
+    struct merged merged;
+
+    truce__journal_merge(release->commit, release->post, before, false, &merged);
+    if (!status)
+        status =
+            truce__journal_keep(release->worker, release->commit, release->post, &merged, error);
+    truce__merged_release(&merged);
+    return status;
+}
+
 /* Whatever stands under the intent. */
 static truce_status write_over(struct release *release, bson_error_t *error)
 {
@@ -265,24 +274,12 @@ static truce_status write_over(struct release *release, bson_error_t *error)
         release->remove ? NULL : &release->write, &options, &before, &release->reason);
 
     release->worker->did += !status;
-    if (!status && !release->noted && truce__journal_was_changed(release->post, &before))
-        status = note(release, error); /* L4 */
+    if (!status && !is(release, "hold") && truce__journal_was_changed(release->post, &before))
+        status = tell(release, &before, error);
     else if (status && error)
         *error = release->reason;
     bson_destroy(&before);
     return status;
-}
-
-/* Nothing stands in the way of the changes. */
-static bool fits(const struct release *release, const bson_t *seen)
-{
-    bson_t after = BSON_INITIALIZER;
-    bson_error_t ignored;
-    bool possible =
-        strcmp(release->op, "set") != 0 || !set_in(&release->write, seen, &after, &ignored);
-
-    bson_destroy(&after);
-    return possible;
 }
 
 static bool comparable(const struct release *release, const bson_t *seen)
@@ -291,27 +288,35 @@ static bool comparable(const struct release *release, const bson_t *seen)
            seen->len <= VALUE_GUARD_BYTES_MAX;
 }
 
+/* L1, L2: one write, if it is still so. */
+static truce_status write_seen(struct release *release, const bson_t *seen, bool *done,
+                               bson_error_t *error)
+{
+    truce_status status;
+
+    if (truce__journal_was_changed(release->post, seen))
+        status = truce__journal_release_merged(release->worker, release->commit, release->post,
+                                               seen, done, &release->reason);
+    else
+        status = truce__journal_write_same(release->worker, release->commit, release->collection,
+                                           seen, release->remove ? NULL : &release->write, done,
+                                           &release->reason);
+    release->worker->did += *done;
+    if (status && error)
+        *error = release->reason;
+    return status;
+}
+
 /* `seen`: the document, with the intent. *done: it is released. */
 static truce_status release_seen(struct release *release, const bson_t *seen, bool last, bool *done,
                                  bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
-    if (comparable(release, seen) && !last && !truce__journal_was_changed(release->post, seen)) {
-        status = truce__journal_write_same(release->worker, release->commit, release->collection,
-                                           seen, release->remove ? NULL : &release->write, done,
-                                           &release->reason);
-        release->worker->did += *done;
-        if (status && error)
-            *error = release->reason;
-        return status;
-    }
+    if (comparable(release, seen) && !last && !is(release, "hold"))
+        return write_seen(release, seen, done, error);
     *done = true;
-    if (truce__journal_was_changed(release->post, seen) && !fits(release, seen)) {
-        release->reason = (bson_error_t){.message = "a plain write is in its way"};
-        return TRUCE_INVALID; /* by force, which keeps that */
-    }
-    if (comparable(release, seen)) /* L1, L3 */
+    if (comparable(release, seen) && !is(release, "hold")) /* L3 */
         status = note(release, error);
     return status ? status : write_over(release, error);
 }

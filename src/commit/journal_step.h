@@ -8,10 +8,31 @@
 /* {_id: id, "_intent.c": commit} */
 void truce__filter_intent(const bson_value_t *id, const bson_oid_t *commit, bson_t *filter);
 
-/* The document that the changes of an entry `set` of post leave, whatever stands in their way; that goes
- * into `lost`, an array of {p, v}. `after` is initialised here. */
-void truce__journal_forced(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
-                           bson_t *after, bson_t *lost);
+/* The document of an entry `whole` or `insert`, with its revision. */
+void truce__journal_whole(const bson_t *post, const bson_oid_t *commit, bson_t *document);
+
+/* What an entry that changes a document leaves of one as a plain writer made it (journal_force.c). */
+struct merged {
+    bson_t after; /* empty: it goes */
+    bson_t lost;  /* [{p, v}]: what of it finds no place there */
+    const char *reason;
+};
+
+/* `merge` false: the commit's values stand, whatever they could be merged with. Initialises `merged`. */
+void truce__journal_merge(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
+                          bool merge, struct merged *merged);
+void truce__merged_release(struct merged *merged);
+
+/* Keeps what is lost, or notes it, if it is too large. */
+truce_status truce__journal_keep(struct worker *worker, const bson_oid_t *commit,
+                                 const bson_t *post, const struct merged *merged,
+                                 bson_error_t *error);
+
+/* Releases a document as it was `seen`, with the intent, and with what a plain writer changed. *done: it was so still.
+ */
+truce_status truce__journal_release_merged(struct worker *worker, const bson_oid_t *commit,
+                                           const bson_t *post, const bson_t *seen, bool *done,
+                                           bson_error_t *error);
 
 /* Releases an entry `set` that the store refused for `reason` (journal_force.c). LOCKED: it is refused
  * still. */

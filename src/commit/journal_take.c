@@ -30,6 +30,8 @@
  *       nothing and cannot land any more. The function reads that it is missing.
  *   T6  Where the store changes several documents in one step, and the caller does not insist on the journal, the
  *       end is one such step (native.c, N7): it compares what is held, so no plain write is lost.
+ *   T7  Elsewhere a commit of one document, which nobody will ask for, ends with one write that compares what is held
+ *       (fast.c, F6): it needs no decision, and no plain write is lost to it.
  */
 
 static int compare_entries(const void *a, const void *b)

@@ -23,10 +23,9 @@ static bool is_decided(const bson_t *commit)
 
 /* What the decided commit leaves; NOT_FOUND: nothing. */
 static truce_status see_after(const bson_oid_t *id, const bson_t *post, const bson_t *document,
-                              bson_t *seen, bson_error_t *error)
+                              bson_t *seen)
 {
     const char *op = truce__field_text(post, "op");
-    truce_status status;
 
     if (!strcmp(op, "hold")) {
         bson_destroy(seen);
@@ -36,8 +35,8 @@ static truce_status see_after(const bson_oid_t *id, const bson_t *post, const bs
     if (!strcmp(op, "remove") || !strcmp(op, "free"))
         return TRUCE_NOT_FOUND;
     bson_destroy(seen);
-    status = truce__journal_after(id, post, document, seen, error);
-    return status ? status : bson_empty(seen) ? TRUCE_NOT_FOUND : TRUCE_OK;
+    truce__journal_after(id, post, document, seen);
+    return bson_empty(seen) ? TRUCE_NOT_FOUND : TRUCE_OK;
 }
 
 static truce_status see_before(const bson_t *document, bson_t *seen)
@@ -64,7 +63,7 @@ static truce_status look(truce_store *view, const char *collection, const bson_t
     status = truce_find_one(view, COMMITS, &filter, NULL, &commit, error);
     bson_destroy(&filter);
     if (!status && is_decided(&commit) && truce__journal_post(&commit, collection, document, &post))
-        status = see_after(&id, &post, document, seen, error);
+        status = see_after(&id, &post, document, seen);
     else if (!status || status == TRUCE_NOT_FOUND)
         status = see_before(document, seen);
     bson_destroy(&commit);

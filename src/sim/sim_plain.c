@@ -17,7 +17,8 @@
  *
  * So `p % 100` is the number of plain writes that are in, and it is looked at after each write that reaches the
  * store. Less than there were: a call has overwritten what it did not see. Only a journal commit that is
- * decided may (journal_release.c), and its commit document tells so before, whoever dies, is not answered or is slow.
+ * decided may (journal_release.c), and it keeps what it goes over, or its commit document tells, before, whoever dies, is
+ * not answered or is slow.
  */
 
 static const char *const letters[] = {"a", "b", "c"};
@@ -113,12 +114,12 @@ void truce__sim_plain(struct run *run, int place)
 
 /* ---- judging ---------------------------------------------------------------------------------- */
 
-static int64_t commits_with(struct run *run, bson_t *filter)
+static int64_t count_with(struct run *run, const char *collection, bson_t *filter)
 {
     bson_error_t error;
     int64_t count = 0;
 
-    truce_assert(!truce_count(run->inner, "truce_commits", filter, NULL, &count, &error));
+    truce_assert(!truce_count(run->inner, collection, filter, NULL, &count, &error));
     bson_destroy(filter);
     return count;
 }
@@ -129,7 +130,7 @@ static bool was_released(struct run *run, const bson_t *document)
     bson_iter_t iter;
 
     return bson_iter_init_find(&iter, document, "_rev") && BSON_ITER_HOLDS_OID(&iter) &&
-           commits_with(run, BCON_NEW("_id", BCON_OID(bson_iter_oid(&iter)))) == 1;
+           count_with(run, "truce_commits", BCON_NEW("_id", BCON_OID(bson_iter_oid(&iter)))) == 1;
 }
 
 static bool is_told(struct run *run, const bson_t *document)
@@ -137,8 +138,11 @@ static bool is_told(struct run *run, const bson_t *document)
     bson_iter_t iter;
 
     return bson_iter_init_find(&iter, document, "_rev") &&
-           commits_with(run, BCON_NEW("_id", BCON_OID(bson_iter_oid(&iter)), "overwritten", "{",
-                                      "$exists", BCON_BOOL(true), "}")) == 1;
+           (count_with(run, "truce_displaced", BCON_NEW("commit", BCON_OID(bson_iter_oid(&iter)))) >
+                0 ||
+            count_with(run, "truce_commits",
+                       BCON_NEW("_id", BCON_OID(bson_iter_oid(&iter)), "overwritten", "{",
+                                "$exists", BCON_BOOL(true), "}")) == 1);
 }
 
 static void wrong(struct run *run, const char *what, const bson_t *document)

@@ -50,7 +50,8 @@ struct story {
     const char *change;       /* NULL: it removes the document */
     const char *plain[2];     /* NULL: one is enough */
     const char *left[2];      /* a filter that matches while the plain write stands */
-    const char *displaced[2]; /* NULL: it is noted; else kept in truce_displaced so */
+    const char *displaced[2]; /* kept in truce_displaced so */
+    bool merges;              /* all plain writes stand, and nothing is told */
 };
 
 struct patient {
@@ -140,6 +141,25 @@ static truce_status sweep(truce_store *store)
     return truce_sweep(store, NULL, &report, &error);
 }
 
+/* b.n is 2 if the commit took effect. */
+static void judge_merged(truce_store *store)
+{
+    int committed = (int)count_json(store, "things", "{'_id': 'b', 'n': 2}");
+    int n = 3 * committed + 100 * landed[0] + 1000 * landed[1];
+    char filter[200];
+
+    snprintf(filter, sizeof filter, "{'_id': 'a', 'n': %d, 'd.e': %d, 'd.f': {'$exists': %s}}", n,
+             committed, landed[0] ? "true" : "false");
+    CHECK_INT(count_json(store, "things", filter), ==, 1);
+    for (int i = 0; i < ENTRIES; i++) {
+        snprintf(filter, sizeof filter, "{'_id': 'a', 'l': %d}", 3 + 2 * i);
+        CHECK_INT(count_json(store, "things", filter), ==, landed[i]);
+    }
+    CHECK_INT(count_json(store, "things", "{'_id': 'a', 'l': 4}"), ==, committed);
+    CHECK_INT(count_json(store, "truce_displaced", "{}"), ==, 0);
+    CHECK_INT(count_json(store, "truce_commits", "{'overwritten': {'$exists': true}}"), ==, 0);
+}
+
 static void judge(truce_store *store, const struct story *story, const char *what, const int n[2],
                   int m)
 {
@@ -149,12 +169,13 @@ static void judge(truce_store *store, const struct story *story, const char *wha
     CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 0);
     CHECK_INT(count_json(store, "truce_commits", "{'state': {'$in': ['pending', 'committed']}}"),
               ==, 0);
-    stands = count_json(store, "things", story->left[last]) == 1;
-    told = story->displaced[last]
-               ? count_json(store, "truce_displaced", story->displaced[last]) == 1
-               : count_json(store, "truce_commits",
-                            "{'overwritten': [{'ns': 'things', 'id': 'a'}]}") == 1;
-    CHECK_INT(stands + told, ==, landed[last]);
+    if (story->merges) {
+        judge_merged(store);
+    } else {
+        stands = count_json(store, "things", story->left[last]) == 1;
+        told = count_json(store, "truce_displaced", story->displaced[last]) == 1;
+        CHECK_INT(stands + told, ==, landed[last]);
+    }
     if (test_failures() > before)
         fprintf(stderr, "    (%s: %s before calls %d and %d, death at %d)\n", what,
                 story->plain[last], n[0], n[1], m);
@@ -243,13 +264,25 @@ TEST(what_a_release_goes_over_is_told_whoever_dies)
 {
     both_ways(&(struct story){.change = "{'$set': {'n': 1}}",
                               .plain = {"{'$set': {'n': 100}}"},
-                              .left = {"{'_id': 'a', 'n': 100}"}});
+                              .left = {"{'_id': 'a', 'n': 100}"},
+                              .displaced = {"{'values': {'p': 'n', 'v': 100}}"}});
+}
+
+TEST(what_merges_with_the_change_of_a_commit_stands_whoever_dies)
+{
+    both_ways(
+        &(struct story){.change = "{'$push': {'l': 4}, '$inc': {'n': 3}, '$set': {'d.e': 1}}",
+                        .plain = {"{'$push': {'l': 3}, '$inc': {'n': 100}, '$set': {'d.f': 2}}",
+                                  "{'$push': {'l': 5}, '$inc': {'n': 1000}}"},
+                        .merges = true});
 }
 
 TEST(what_the_release_of_a_removed_document_takes_with_it_is_told_whoever_dies)
 {
     both_ways(
-        &(struct story){.plain = {"{'$set': {'n': 100}}"}, .left = {"{'_id': 'a', 'n': 100}"}});
+        &(struct story){.plain = {"{'$set': {'n': 100}}"},
+                        .left = {"{'_id': 'a', 'n': 100}"},
+                        .displaced = {"{'values.p': '', 'values.v._id': 'a', 'values.v.n': 100}"}});
 }
 
 TEST(what_stood_in_the_way_is_kept_whoever_dies_and_whatever_came_after_it)

@@ -403,9 +403,9 @@ TEST(what_is_decided_has_room_for_its_revision)
 /* ---- a plain write in the way of a decided commit ------------------------------------------------ */
 
 struct story {
-    const char *set;   /* the commit's change of "a" */
-    const char *plain; /* the plain write, between the decision and the release */
-    const char *left, *displaced;
+    const char *set;              /* the commit's change of "a" */
+    const char *plain;            /* the plain write, between the decision and the release */
+    const char *left, *displaced; /* displaced NULL: nothing */
 };
 
 static void sweep_all(truce_store *store)
@@ -427,7 +427,8 @@ static void tell(truce_store *store, const struct setting *setting, const struct
     bson_error_t error = {0};
 
     two_things(store);
-    plain(store, "a", "{'$set': {'d': {'e': 0, 'f': {'g': 0}}}}");
+    if (strstr(story->set, "d."))
+        plain(store, "a", "{'$set': {'d': {'e': 0, 'f': {'g': 0}}}}");
     commit_both(store, setting); /* the indexes are there */
     commit = begin(store, setting);
     CHECK_OK(add_update(commit, "things", "a", NULL, story->set, &error), error);
@@ -441,7 +442,8 @@ static void tell(truce_store *store, const struct setting *setting, const struct
     sweep_all(store);
     CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 0);
     CHECK_INT(count_json(store, "truce_commits", "{'state': 'done'}"), ==, 2);
-    CHECK_INT(count_json(store, "truce_displaced", story->displaced), ==, 1);
+    CHECK_INT(count_json(store, "truce_displaced", story->displaced ? story->displaced : "{}"), ==,
+              story->displaced != NULL);
     CHECK_INT(count_json(store, "truce_commits", "{'overwritten': {'$exists': true}}"), ==, 0);
     CHECK_DOCUMENT(store, "things", "a", story->left);
     CHECK_DOCUMENT(store, "things", "b", "{'_id': 'b', 'n': 2}");
@@ -474,6 +476,53 @@ TEST(a_decided_commit_takes_its_way_through_what_a_plain_write_put_there)
         .left = "{'_id': 'a', 'n': 0, 's': 'x', 'l': [1, 2], 'd': {'f': {'g': 2}, 'x': 7}}",
         .displaced = "{'values': [{'p': 'd.f', 'v': [1]}]}",
     });
+}
+
+TEST(a_plain_write_of_the_same_field_stands_beside_a_decided_commit_or_is_kept)
+{
+    static const struct story stories[] = {
+        {"{'$set': {'n': 1}}", "{'$set': {'s': 'y'}}", "{'n': 1, 's': 'y', 'l': [1, 2]}", NULL},
+        {"{'$set': {'n': 1}}", "{'$set': {'n': 1}}", "{'n': 1, 's': 'x', 'l': [1, 2]}", NULL},
+        {"{'$set': {'n': 1}}", "{'$inc': {'n': 7}}", "{'n': 1, 's': 'x', 'l': [1, 2]}",
+         "{'reason': 'same field', 'values': [{'p': 'n', 'v': 7}]}"},
+        {"{'$set': {'n': 1}}", "{'$unset': {'n': 1}}", "{'s': 'x', 'l': [1, 2], 'n': 1}",
+         "{'reason': 'same field', 'values': [{'p': 'n'}]}"},
+        {"{'$unset': {'n': 1}}", "{'$inc': {'n': 7}}", "{'s': 'x', 'l': [1, 2]}",
+         "{'reason': 'same field', 'values': [{'p': 'n', 'v': 7}]}"},
+        /* operators */
+        {"{'$inc': {'n': 1}}", "{'$inc': {'n': 1}}", "{'n': 2, 's': 'x', 'l': [1, 2]}", NULL},
+        {"{'$inc': {'k': 1}}", "{'$inc': {'k': 2}}", "{'n': 0, 's': 'x', 'l': [1, 2], 'k': 3}",
+         NULL},
+        {"{'$max': {'n': 5}}", "{'$set': {'n': 9}}", "{'n': 9, 's': 'x', 'l': [1, 2]}", NULL},
+        {"{'$mul': {'n': 5}, '$inc': {'k': 1}}", "{'$inc': {'n': 9, 'k': 9}}",
+         "{'n': 9, 's': 'x', 'l': [1, 2], 'k': 10}", NULL},
+        {"{'$inc': {'n': 1}}", "{'$set': {'n': 'y'}}", "{'n': 1, 's': 'x', 'l': [1, 2]}",
+         "{'values': [{'p': 'n', 'v': 'y'}]}"},
+        {"{'$rename': {'n': 'm'}}", "{'$inc': {'n': 1}}", "{'s': 'x', 'l': [1, 2], 'm': 0}",
+         "{'values': [{'p': 'n', 'v': 1}]}"},
+        /* lists: what a plain writer pushed stands behind */
+        {"{'$push': {'l': 3}}", "{'$push': {'l': 4}}", "{'n': 0, 's': 'x', 'l': [1, 2, 3, 4]}",
+         NULL},
+        {"{'$push': {'l': 3}}", "{'$push': {'l': 3}}", "{'n': 0, 's': 'x', 'l': [1, 2, 3, 3]}",
+         NULL},
+        {"{'$set': {'l': [9]}}", "{'$push': {'l': 4}}", "{'n': 0, 's': 'x', 'l': [9, 4]}", NULL},
+        {"{'$push': {'l': 3}}", "{'$pull': {'l': 1}}", "{'n': 0, 's': 'x', 'l': [2, 3]}", NULL},
+        {"{'$push': {'l': {'$each': [3], '$position': 0}}}", "{'$pull': {'l': 1}}",
+         "{'n': 0, 's': 'x', 'l': [3, 1, 2]}", "{'values': [{'p': 'l', 'v': [2]}]}"},
+        {"{'$push': {'k': 3}}", "{'$push': {'k': 4}}",
+         "{'n': 0, 's': 'x', 'l': [1, 2], 'k': [3, 4]}", NULL},
+        {"{'$set': {'l': 5}}", "{'$push': {'l': 4}}", "{'n': 0, 's': 'x', 'l': 5}",
+         "{'values': [{'p': 'l', 'v': [1, 2, 4]}]}"},
+    };
+
+    for (size_t i = 0; i < sizeof stories / sizeof *stories; i++) {
+        struct story story = stories[i];
+        char left[200];
+
+        snprintf(left, sizeof left, "{'_id': 'a', %s", story.left + 1);
+        story.left = left;
+        in_the_way(&story);
+    }
 }
 
 static void no_room(truce_store *store, const struct setting *setting)

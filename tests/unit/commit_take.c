@@ -149,6 +149,48 @@ TEST(what_was_taken_is_given_back_when_the_function_says_no)
     on_every_setting(gives_back);
 }
 
+/* Once its document was taken, it waits for itself. */
+static truce_status wait_for_itself(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL};
+    struct loser *loser = arg;
+    bson_value_t id = text_id("c");
+    bson_t document;
+    truce_status status = truce_commit_read(commit, "things", &id, &document, error);
+
+    bson_destroy(&document);
+    if (status)
+        return status;
+    if (++loser->runs > 3)
+        return truce_transact(loser->store, short_one, NULL, &options, error);
+    somebody_else(loser);
+    return add_update(commit, "things", "c", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+static void ends_by_its_deadline(truce_store *store, const struct setting *setting)
+{
+    truce_commit_options options = {
+        .mechanism = setting->mechanism, .deadline_ms = 1000, .lease_ms = 20000};
+    struct loser loser = {.store = store, .mechanism = setting->mechanism};
+    bson_error_t error = {0};
+    int64_t begun_ms;
+
+    no_sleep_begin();
+    begun_ms = no_sleep_ms;
+    fill(store);
+    CHECK_STATUS(TRUCE_LOCKED, truce_transact(store, wait_for_itself, &loser, &options, &error),
+                 error);
+    CHECK_INT(no_sleep_ms - begun_ms, <, 2000);
+    truce__world_use(NULL);
+    CHECK_INT(loser.runs, ==, 4);
+    CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 0);
+}
+
+TEST(a_function_that_waits_for_its_own_commit_ends_by_its_deadline)
+{
+    on_every_setting(ends_by_its_deadline);
+}
+
 struct vanishing {
     struct loser loser;
     int last; /* in this run one document is removed, after it was read */
@@ -243,7 +285,7 @@ static truce_status take_at_last(truce_commit *commit, void *arg, bson_error_t *
 
 /* `look` after each run. */
 static void intrude_at_every_call(truce_store *store, const struct setting *setting,
-                                  setting_function *look)
+                                  truce_commit_function *function, setting_function *look)
 {
     truce_commit_options options = {.mechanism = setting->mechanism, .deadline_ms = 60000};
     const truce_store_ops *own = store->ops;
@@ -262,8 +304,7 @@ static void intrude_at_every_call(truce_store *store, const struct setting *sett
         fill(store);
         store->ops = &hooked_ops;
         calls = 0;
-        CHECK_STATUS(TRUCE_OK, truce_transact(store, take_at_last, &loser, &options, &error),
-                     error);
+        CHECK_STATUS(TRUCE_OK, truce_transact(store, function, &loser, &options, &error), error);
         armed = false;
         store->ops = own;
         truce__world_use(NULL);
@@ -291,7 +332,47 @@ static void loses_no_plain_write(truce_store *store, const struct setting *setti
     intrude_in = "things";
     intrude_on = "{'_id': 'c'}";
     intrude_with = "{'$inc': {'n': 1}}";
-    intrude_at_every_call(store, setting, has_both);
+    intrude_at_every_call(store, setting, take_at_last, has_both);
+}
+
+/* One document, whatever the mechanism: nothing is told, because nothing is lost. */
+static truce_status take_one_at_last(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct loser *loser = arg;
+    bson_value_t id = text_id("c");
+    char update[60];
+    bson_iter_t iter;
+    bson_t document;
+    truce_status status = truce_commit_read(commit, "things", &id, &document, error);
+
+    CHECK(!status && bson_iter_init_find(&iter, &document, "n"));
+    snprintf(update, sizeof update, "{'$set': {'n': %d, 'm': 0}}", 1 + (int)bson_iter_int32(&iter));
+    bson_destroy(&document);
+    armed = ++loser->runs > 3;
+    if (!armed)
+        somebody_else(loser);
+    return add_update(commit, "things", "c", NULL, update, error);
+}
+
+static void has_both_for_certain(truce_store *store, const struct setting *setting)
+{
+    (void)setting;
+    CHECK_INT(count_json(store, "things", calls >= enter_at ? "{'n': 2}" : "{'n': 1}"), ==, 1);
+    CHECK_INT(count_json(store, "truce_commits", "{'overwritten': {'$exists': true}}"), ==, 0);
+    CHECK_INT(count_json(store, "truce_displaced", "{}"), ==, 0);
+}
+
+static void loses_none_of_one(truce_store *store, const struct setting *setting)
+{
+    intrude_in = "things";
+    intrude_on = "{'_id': 'c'}";
+    intrude_with = "{'$inc': {'n': 1}}";
+    intrude_at_every_call(store, setting, take_one_at_last, has_both_for_certain);
+}
+
+TEST(no_plain_write_is_lost_to_a_commit_of_one_document_that_was_taken)
+{
+    on_every_setting(loses_none_of_one);
 }
 
 TEST(no_plain_write_is_lost_to_the_store_s_own_step_after_documents_were_taken)
@@ -409,7 +490,7 @@ static void is_undone_or_not(truce_store *store, const struct setting *setting)
     intrude_in = "truce_commits";
     intrude_on = "{'state': 'pending'}";
     intrude_with = "{'$set': {'state': 'aborted', 'why': 'its lease was over'}}";
-    intrude_at_every_call(store, setting, is_no_aborted_one);
+    intrude_at_every_call(store, setting, take_at_last, is_no_aborted_one);
 }
 
 TEST(a_commit_that_took_its_documents_and_was_undone_takes_no_effect)
