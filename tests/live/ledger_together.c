@@ -149,6 +149,56 @@ TEST(posts_of_all_kinds_by_many_threads_have_their_own_answers)
     run(uri);
 }
 
+/* ---- alone, after many ---------------------------------------------------------------------- */
+
+struct poster {
+    truce_ledger *ledger;
+    int round, number;
+};
+
+static void *post_some(void *arg)
+{
+    const struct poster *poster = arg;
+
+    for (int i = 0; i < 4; i++) {
+        bson_error_t error = {0};
+        char id[40];
+
+        snprintf(id, sizeof id, "%d.%d.%d", poster->round, poster->number, i);
+        CHECK_OK(book_transfer(poster->ledger, id, "bank", "a", 1, &error), error);
+    }
+    return NULL;
+}
+
+TEST(who_posts_alone_after_many_waits_for_nobody)
+{
+    truce_store *store = NULL;
+    truce_ledger *ledger;
+    bson_error_t error = {0};
+    char uri[400];
+
+    snprintf(uri, sizeof uri, "file:%s/alone.truce", test_directory());
+    CHECK_OK(truce_store_open(uri, NULL, &store, &error), error);
+    ledger = book_ledger(store);
+    CHECK_OK(book_open(ledger, "bank", INT64_MIN, &error), error);
+    CHECK_OK(book_open(ledger, "a", 0, &error), error);
+    for (int round = 0; round < 6; round++) {
+        struct poster posters[9];
+        pthread_t threads[8];
+
+        for (int i = 0; i < 9; i++)
+            posters[i] = (struct poster){ledger, round, i};
+        for (int i = 0; i < 8; i++)
+            pthread_create(&threads[i], NULL, post_some, &posters[i]);
+        for (int i = 0; i < 8; i++)
+            pthread_join(threads[i], NULL);
+        post_some(&posters[8]);
+    }
+    CHECK_INT(book_balance(ledger, "a").balance, ==, 6 * 9 * 4);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}
+
 /* ---- reversing what is settled while its time ends ------------------------------------------ */
 
 #define PENDINGS 8
