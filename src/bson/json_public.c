@@ -25,11 +25,9 @@ truce_status truce_json_read(const char *text, size_t size, truce_json_input inp
 char *truce_json_write(const bson_t *document, bool is_array, truce_json_form form)
 {
     struct buffer line = {0};
-    char *text;
 
     truce__json_write(&line, document, is_array,
                       form == TRUCE_JSON_CANONICAL ? JSON_CANONICAL : JSON_RELAXED);
-    text = bson_strndup((const char *)line.bytes, line.size);
-    truce__buffer_release(&line);
-    return text;
+    truce__buffer_append_byte(&line, 0);
+    return (char *)line.bytes;
 }

@@ -1,11 +1,13 @@
 /* Extended JSON in and out: every type, every wrapper, and what is refused with which sentence. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/limits.h"
 #include "base/random.h"
 #include "bson/json.h"
 #include "tests/support/test.h"
+#include "truce/json.h"
 
 /* reads `in`, writes it canonically and relaxed */
 static void check_forms(int line, const char *in, const char *canonical, const char *relaxed)
@@ -336,4 +338,22 @@ TEST(doubles_read_back_as_they_were_written)
         bson_destroy(&document);
     }
     truce__buffer_release(&out);
+}
+
+/* Whatever room the text just fills: the sanitizers look. */
+TEST(a_text_of_any_length_ends_where_it_says)
+{
+    char value[201] = "";
+
+    for (size_t i = 0; i < sizeof value - 1; i++) {
+        bson_t document = BSON_INITIALIZER;
+        char *text;
+
+        value[i] = 'x';
+        BSON_APPEND_UTF8(&document, "a", value);
+        text = truce_json_write(&document, false, TRUCE_JSON_RELAXED);
+        CHECK_INT(strlen(text), ==, strlen("{\"a\": \"\"}") + i + 1);
+        bson_free(text);
+        bson_destroy(&document);
+    }
 }
