@@ -26,7 +26,7 @@ static const struct reserved table[] = {
     {SYNC_RULES, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {TREES, SHARD_BY_ID, .remembers = true},
     {TREE_EDITS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
-    {TREE_HOLDS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
+    {TREE_HOLDS, SHARD_BY_ID, .remembers = true},
     {PROBE, SHARD_FREE, .outside_commits = true},
 };
 

@@ -29,7 +29,7 @@
  *   T9  Every write of a master finds no intent of a commit in it, and leaves a fresh _rev.
  *   T10 A branch is a tree of its own. Its master has which versions of it and of its origin were merged last, and which of the two
  *       is what both had; one commit publishes a merge, compares the number of merges, and writes the next one. The version
- *       that becomes what both had is held before the commit, for a day; who comes after it takes the day off, and lets
+ *       that becomes what both had is held before the commit, for a day, which the commit takes off; who comes after it lets
  *       go of earlier ones. The contents of erased items are looked for after the commit, at the source.
  *   T11 A tree that is dropped says so in its master first; the master goes last.
  *

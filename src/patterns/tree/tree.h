@@ -258,26 +258,26 @@ struct tree_from {
 
 /* NOT_FOUND: there is no such tree. */
 truce_status truce__tree_from(truce_tree *tree, struct tree_from *from, bson_error_t *error);
-/* Holds what both will have, for a day: whether the merge comes about is not known yet. Under a reader's hold of the same
- * version. */
-truce_status truce__tree_hold_common(const truce_tree *tree, int64_t version,
-                                     const truce_tree *branch, int64_t merge, bson_error_t *error);
 
 struct tree_joint {
     truce_tree_edit *edit; /* of the target */
     truce_tree *branch;
     const struct tree_from *from; /* as it will be */
+    bson_oid_t hold;              /* of what both will have */
     truce_tree_published published;
 };
 
-/* Publishes the edit and writes `from`, in one commit. REFUSED: somebody was faster. */
+/* Holds what both will have, for a day: whether the merge comes about is not known yet. Under a reader's hold of the same
+ * version. */
+truce_status truce__tree_hold_common(const truce_tree *tree, int64_t version,
+                                     struct tree_joint *joint, bson_error_t *error);
+/* Publishes the edit, writes `from` and keeps the hold for good, in one commit. REFUSED: somebody was faster. */
 truce_status truce__tree_join(struct tree_joint *joint, bson_error_t *error);
 /* What was erased at the source after it was read, while nobody could see that it would come to the target, too. */
 truce_status truce__tree_erase_again(truce_tree *source, truce_tree *target,
                                      const struct tree_ids *ids, bson_error_t *error);
-/* The hold of the common version stays, those of earlier ones go. */
-truce_status truce__tree_keep_common(truce_tree *branch, const struct tree_from *from,
-                                     bson_error_t *error);
+/* The holds of what both had before this merge go. */
+truce_status truce__tree_let_go_common(truce_tree *branch, int64_t merge, bson_error_t *error);
 
 /* ---- tree_erase.c ---- */
 

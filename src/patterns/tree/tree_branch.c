@@ -4,7 +4,12 @@
  *     truce_trees  {_id: "draft", ..., from: {tree: "site", born, root, theirs: 5, ours: 1, pulled: false, merges: 1}}
  *
  * What both had is the version `ours` of the branch, or, when the branch has taken over from its origin last, `theirs` of that. It is held by
- * a document of `truce_tree_holds` with the number of the merge.
+ * a document of `truce_tree_holds` with the number of the merge:
+ *
+ *     {_id, tree: "draft", version: 1, branch: "draft", merge: 1, until?: a day after the merge began}
+ *
+ * The commit of the merge takes the day off, and is refused where the hold is gone: what was never merged goes by itself, and what was is
+ * held for as long as it is what both had.
  */
 #include <string.h>
 
@@ -78,36 +83,35 @@ truce_status truce__tree_from(truce_tree *tree, struct tree_from *from, bson_err
 
 /* ---- the hold of what both had ------------------------------------------------------------------ */
 
-static truce_status write_holds(truce_tree *tree, bson_t *filter, bson_t *update,
-                                bson_error_t *error)
+truce_status truce__tree_let_go_common(truce_tree *branch, int64_t merge, bson_error_t *error)
 {
-    truce_write_options options = {.multi = true, .relaxed = truce__tree_relaxed(tree)};
+    truce_write_options options = {.multi = true, .relaxed = truce__tree_relaxed(branch)};
+    bson_t *filter =
+        BCON_NEW("branch", BCON_UTF8(branch->name), "merge", "{", "$lt", BCON_INT64(merge), "}");
     struct worker worker;
     truce_status status;
 
-    truce__worker_init(&worker, tree->store, tree->deadline_ms);
+    truce__intent_append_absent(filter);
+    truce__worker_init(&worker, branch->store, branch->deadline_ms);
     do
-        status = update
-                     ? truce_update(tree->store, TREE_HOLDS, filter, update, &options, NULL, error)
-                     : truce_remove(tree->store, TREE_HOLDS, filter, &options, NULL, error);
+        status = truce_remove(branch->store, TREE_HOLDS, filter, &options, NULL, error);
     while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
     bson_destroy(filter);
-    if (update)
-        bson_destroy(update);
     return status;
 }
 
 truce_status truce__tree_hold_common(const truce_tree *tree, int64_t version,
-                                     const truce_tree *branch, int64_t merge, bson_error_t *error)
+                                     struct tree_joint *joint, bson_error_t *error)
 {
+    const truce_tree *branch = joint->branch;
+    int64_t merge = joint->from->merges;
     struct worker worker;
-    bson_oid_t id;
     bson_t *document;
     truce_status status;
 
-    truce__id_new(&id);
+    truce__id_new(&joint->hold);
     document =
-        BCON_NEW("_id", BCON_OID(&id), "tree", BCON_UTF8(tree->name), "version",
+        BCON_NEW("_id", BCON_OID(&joint->hold), "tree", BCON_UTF8(tree->name), "version",
                  BCON_INT64(version), "branch", BCON_UTF8(branch->name), "merge", BCON_INT64(merge),
                  "until", BCON_DATE_TIME(truce__clock_wall_ms() + TREE_EDIT_MS));
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
@@ -116,22 +120,6 @@ truce_status truce__tree_hold_common(const truce_tree *tree, int64_t version,
     while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
     bson_destroy(document);
     return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
-}
-
-truce_status truce__tree_keep_common(truce_tree *branch, const struct tree_from *from,
-                                     bson_error_t *error)
-{
-    truce_status status =
-        write_holds(branch,
-                    BCON_NEW("branch", BCON_UTF8(branch->name), "merge", BCON_INT64(from->merges),
-                             "until", "{", "$exists", BCON_BOOL(true), "}"),
-                    BCON_NEW("$unset", "{", "until", BCON_BOOL(true), "}"), error);
-
-    return status ? status
-                  : write_holds(branch,
-                                BCON_NEW("branch", BCON_UTF8(branch->name), "merge", "{", "$lt",
-                                         BCON_INT64(from->merges), "}"),
-                                NULL, error);
 }
 
 /* ---- erased meanwhile -------------------------------------------------------------------------- */
@@ -215,13 +203,37 @@ static truce_status write_from(truce_commit *commit, const struct tree_joint *jo
     return status;
 }
 
+/* REFUSED: the day was over, and a sweep has let go of it. */
+static truce_status keep_hold(truce_commit *commit, const struct tree_joint *joint,
+                              bson_error_t *error)
+{
+    bson_t holder = BSON_INITIALIZER, hold,
+           *update = BCON_NEW("$unset", "{", "until", BCON_BOOL(true), "}");
+    bson_value_t id;
+    truce_status status;
+
+    BSON_APPEND_OID(&holder, "_id", &joint->hold);
+    id = truce__document_id(&holder);
+    status = truce_commit_read(commit, TREE_HOLDS, &id, &hold, error);
+    if (status == TRUCE_NOT_FOUND)
+        status = truce__fail(TRUCE_REFUSED, error, "the merge stood still for too long");
+    if (!status)
+        status = truce_commit_update(commit, TREE_HOLDS, &id, NULL, update, error);
+    bson_destroy(update);
+    bson_destroy(&hold);
+    bson_destroy(&holder);
+    return status;
+}
+
 /* Where nothing is put, what stood when it was read is the merge, whatever was published since. */
 static truce_status join_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct tree_joint *joint = arg;
     truce_status status = truce_tree_publish(joint->edit, commit, &joint->published, error);
 
-    return status ? status : write_from(commit, joint, error);
+    if (!status)
+        status = write_from(commit, joint, error);
+    return status ? status : keep_hold(commit, joint, error);
 }
 
 truce_status truce__tree_join(struct tree_joint *joint, bson_error_t *error)
@@ -230,7 +242,7 @@ truce_status truce__tree_join(struct tree_joint *joint, bson_error_t *error)
     truce_commit_options options = {.deadline_ms = tree->deadline_ms};
     truce_status status = truce_transact(tree->store, join_in, joint, &options, error);
 
-    return status ? status : truce__tree_keep_common(joint->branch, joint->from, error);
+    return status ? status : truce__tree_let_go_common(joint->branch, joint->from->merges, error);
 }
 
 /* ---- a new branch ------------------------------------------------------------------------------- */
@@ -287,14 +299,13 @@ static truce_status end_branch(struct branching *branching, bson_error_t *error)
                                     .theirs = branching->snapshot->version,
                                     .ours = branching->ids.count ? 1 : 0,
                                     .merges = 1};
-    struct tree_joint joint = {branching->edit, branching->branch, &from, {0}};
+    struct tree_joint joint = {.edit = branching->edit, .branch = branching->branch, .from = &from};
     truce_status status = truce__tree_from(branching->origin, &above, error);
 
     strcpy(from.tree, origin->name); /* of a length that was checked */
     strcpy(from.root, *above.root ? above.root : origin->name);
     if (!status)
-        status = truce__tree_hold_common(branching->branch, from.ours, branching->branch,
-                                         from.merges, error);
+        status = truce__tree_hold_common(branching->branch, from.ours, &joint, error);
     if (!status)
         status = truce__tree_join(&joint, error);
     return status == TRUCE_REFUSED

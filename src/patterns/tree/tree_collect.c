@@ -310,21 +310,23 @@ static truce_status drop_edits(struct collecting *collecting, bson_error_t *erro
     return status;
 }
 
+/* A merge's that a commit has decided to keep is left to it. */
 static truce_status drop_holds(struct collecting *collecting, bson_error_t *error)
 {
-    return remove_all(collecting, TREE_HOLDS,
-                      BCON_NEW("tree", BCON_UTF8(collecting->tree->name), "until", "{", "$lt",
-                               BCON_DATE_TIME(truce__clock_wall_ms()), "}"),
-                      false, error);
+    bson_t *filter = BCON_NEW("tree", BCON_UTF8(collecting->tree->name), "until", "{", "$lt",
+                              BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+
+    truce__intent_append_absent(filter);
+    return remove_all(collecting, TREE_HOLDS, filter, false, error);
 }
 
 /* Where a merge died after its commit. */
-static truce_status keep_common(truce_tree *tree, bson_error_t *error)
+static truce_status let_go_common(truce_tree *tree, bson_error_t *error)
 {
     struct tree_from from;
     truce_status status = truce__tree_from(tree, &from, error);
 
-    return status || !from.merges ? status : truce__tree_keep_common(tree, &from, error);
+    return status || !from.merges ? status : truce__tree_let_go_common(tree, from.merges, error);
 }
 
 /* ---- a round ----------------------------------------------------------------------------------- */
@@ -336,7 +338,7 @@ truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *collect
     truce_status status = settle_all(&collecting, error);
 
     if (!status)
-        status = keep_common(tree, error);
+        status = let_go_common(tree, error);
     if (!status)
         status = drop_holds(&collecting, error);
     if (!status)

@@ -211,7 +211,8 @@ static truce_status merge_items(struct joining *joining, bson_error_t *error)
 static truce_status publish(struct joining *joining, bson_error_t *error)
 {
     struct tree_from from = joining->from;
-    struct tree_joint joint = {joining->merging.fresh, joining->branch, &from, {0}};
+    struct tree_joint joint = {
+        .edit = joining->merging.fresh, .branch = joining->branch, .from = &from};
     truce_status status;
 
     from.merges++;
@@ -220,8 +221,7 @@ static truce_status publish(struct joining *joining, bson_error_t *error)
         from.theirs = joining->incoming->version;
     else
         from.ours = joining->incoming->version;
-    status = truce__tree_hold_common(joining->source, joining->incoming->version, joining->branch,
-                                     from.merges, error);
+    status = truce__tree_hold_common(joining->source, joining->incoming->version, &joint, error);
     if (!status)
         status = truce__tree_join(&joint, error);
     joining->published = joint.published;
