@@ -14,7 +14,7 @@
 #include "base/field.h"
 #include "patterns/set/set.h"
 
-#define RANGES_KEPT  65536 /* 1 MiB */
+#define RANGES_KEPT  (1 << 20) /* 16 MiB: as many as lie between those of one worker among others */
 #define SOURCES_KEPT 64
 
 struct recorded {
