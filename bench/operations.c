@@ -9,26 +9,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "bench/operations_place.h"
 #include "truce/sys/store.h"
 
-#define DOCUMENTS  16
-#define ITEMS      10
-#define PARTS      5
-#define WARM_UP    2
-#define ROUNDS     7
-#define COLLECTION "trips_"
-
-struct bench_place {
-    truce_store *store;
-    truce_set *set, *classic, *elements;
-    truce_item *item;
-    truce_revision *revision;
-    bson_t post;     /* as it was saved last */
-    int64_t version; /* of it */
-    int64_t seq;
-    int turn;
-    int added, removed; /* badges */
-};
+#define DOCUMENTS 16
+#define ITEMS     10
+#define PARTS     5
+#define WARM_UP   2
+#define ROUNDS    7
 
 static bson_value_t number(int n)
 {
@@ -425,6 +413,14 @@ const struct bench_operation bench_operations[] = {
     {"commit of 5 documents, each read before, transaction", 0, TRUCE_MECHANISM_NATIVE, 5,
      commit_read},
     {"read many, 5 documents", 0, 0, 5, read_many},
+    {"queue add", 1, 0, 0, bench_queue_add},
+    {"queue claim and done", 3, 0, 0, bench_queue_work},
+    {"ledger post", 1, 0, 0, bench_ledger_post},
+    {"ledger balance", 1, 0, 0, bench_ledger_balance},
+    {"transfer", 10, 0, 0, bench_transfer},
+    {"sync, a rename with one copy", 7, 0, 0, bench_rename},
+    {"tree, publish of 3 items", 5, 0, 0, bench_publish},
+    {"tree, an item of a snapshot", 2, 0, 0, bench_tree_get},
     {NULL},
 };
 
@@ -509,7 +505,7 @@ struct bench_place *bench_place_new(truce_store *store, bson_error_t *error)
     place->revision =
         truce_revision_new(store, &(truce_revision_options){.collection = COLLECTION "posts"});
     bson_init(&place->post);
-    if (fill(place, error)) {
+    if (fill(place, error) || bench_patterns_begin(place, error)) {
         bench_place_free(place);
         return NULL;
     }
@@ -524,6 +520,7 @@ void bench_place_free(struct bench_place *place)
     truce_item_free(place->item);
     truce_revision_free(place->revision);
     bson_destroy(&place->post);
+    bench_patterns_end(place);
     bson_free(place);
 }
 

@@ -58,6 +58,15 @@ TEST(a_journal_commit_of_n_documents_is_2n_and_3_round_trips_a_transaction_n_and
     hold_promises("commit");
 }
 
+TEST(jobs_postings_transfers_copies_and_versions_take_the_round_trips_that_are_promised)
+{
+    hold_promises("queue");
+    hold_promises("ledger");
+    hold_promises("transfer");
+    hold_promises("sync");
+    hold_promises("tree");
+}
+
 TEST(a_decorator_tells_the_round_trips_of_the_store_in_it)
 {
     truce_store *store = server_store();

@@ -103,6 +103,20 @@ static truce_status find(truce_store *store, const char *collection, const bson_
                                            cursor, error);
 }
 
+static truce_status count(truce_store *store, const char *collection, const bson_t *filter,
+                          const truce_count_options *options, int64_t *counted, bson_error_t *error)
+{
+    struct client *client = (struct client *)store;
+    enum decision decision = take_turn(client, false);
+
+    if (decision == DIE_BEFORE || decision == DIE_AFTER)
+        return truce__fail(TRUCE_IO, error, "the client died");
+    if (decision == LOSE)
+        return truce__fail(TRUCE_UNKNOWN, error, "no answer");
+    return client->turns->inner->ops->count(client->turns->inner, collection, filter, options,
+                                            counted, error);
+}
+
 static void put_aside(struct turns *turns, const truce_write *write)
 {
     for (int i = 0; i < LATE_MAX; i++) {
@@ -221,6 +235,7 @@ static void close_nothing(truce_store *store)
 static const truce_store_ops ops = {.scheme = "turns",
                                     .close = close_nothing,
                                     .find = find,
+                                    .count = count,
                                     .bulk = bulk,
                                     .find_and_modify = find_and_modify,
                                     .index_create = index_create,

@@ -1,0 +1,196 @@
+/* Jobs, a ledger of two accounts, a transfer between two documents, a user with one comment, a tree of three items. */
+#include "bench/operations_place.h"
+
+static bson_value_t text_id(const char *text)
+{
+    return truce_id_utf8(text);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+truce_status bench_queue_add(struct bench_place *place, const struct bench_operation *operation,
+                             bson_error_t *error)
+{
+    bson_t *payload = BCON_NEW("turn", BCON_INT32(place->turn));
+    truce_status status = truce_queue_add(place->queue, NULL, payload, NULL, NULL, error);
+
+    (void)operation;
+    bson_destroy(payload);
+    return status;
+}
+
+/* Of those that were added before. */
+truce_status bench_queue_work(struct bench_place *place, const struct bench_operation *operation,
+                              bson_error_t *error)
+{
+    truce_job *job = NULL;
+    truce_status status = truce_queue_claim(place->queue, &job, error);
+
+    (void)operation;
+    if (!status)
+        status = truce_job_done(job, NULL, NULL, error);
+    truce_job_free(job);
+    return status;
+}
+
+/* ---- money ----------------------------------------------------------------------------------- */
+
+truce_status bench_ledger_post(struct bench_place *place, const struct bench_operation *operation,
+                               bson_error_t *error)
+{
+    truce_ledger_entry entries[] = {{"a", -1, NULL}, {"b", 1, NULL}};
+    bson_oid_t oid;
+    bson_value_t id = {.value_type = BSON_TYPE_OID};
+    truce_ledger_transaction transaction = {
+        .id = &id, .kind = TRUCE_LEDGER_TRANSFER, .entries = entries, .count = 2};
+
+    (void)operation;
+    bson_oid_init(&oid, NULL);
+    id.value.v_oid = oid;
+    return truce_ledger_post(place->ledger, NULL, &transaction, NULL, error);
+}
+
+truce_status bench_ledger_balance(struct bench_place *place,
+                                  const struct bench_operation *operation, bson_error_t *error)
+{
+    truce_ledger_balance balance;
+
+    (void)operation;
+    return truce_ledger_balance_of(place->ledger, "b", NULL, &balance, error);
+}
+
+truce_status bench_transfer(struct bench_place *place, const struct bench_operation *operation,
+                            bson_error_t *error)
+{
+    bson_value_t id = {.value_type = BSON_TYPE_OID}, from = text_id("a"), to = text_id("b"),
+                 value = truce_id_int64(1);
+    truce_transfer transfer = {.id = &id, .source = &from, .destination = &to, .value = &value};
+
+    (void)operation;
+    bson_oid_init(&id.value.v_oid, NULL);
+    return truce_transfer_start(place->transfers, NULL, &transfer, NULL, error);
+}
+
+/* ---- copies, versions -------------------------------------------------------------------------- */
+
+truce_status bench_rename(struct bench_place *place, const struct bench_operation *operation,
+                          bson_error_t *error)
+{
+    bson_value_t id = text_id("u");
+    bson_t *update = BCON_NEW("$set", "{", "name", BCON_INT32(place->turn), "}");
+    truce_status status =
+        truce_sync_update(place->sync, NULL, COLLECTION "users", &id, update, NULL, error);
+
+    (void)operation;
+    bson_destroy(update);
+    return status;
+}
+
+truce_status bench_publish(struct bench_place *place, const struct bench_operation *operation,
+                           bson_error_t *error)
+{
+    truce_tree_edit *edit = NULL;
+    truce_status status = truce_tree_begin(place->tree, NULL, &edit, error);
+
+    (void)operation;
+    for (int i = 0; !status && i < 3; i++) {
+        bson_t *item = BCON_NEW("itemId", BCON_INT32(i), "turn", BCON_INT32(place->turn));
+
+        status = truce_tree_put(edit, item, error);
+        bson_destroy(item);
+    }
+    if (!status)
+        status = truce_tree_publish(edit, NULL, NULL, error);
+    truce_tree_edit_free(edit);
+    return status;
+}
+
+truce_status bench_tree_get(struct bench_place *place, const struct bench_operation *operation,
+                            bson_error_t *error)
+{
+    bson_value_t id = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 1};
+    bson_t item;
+    truce_status status = truce_tree_get(place->snapshot, &id, &item, error);
+
+    (void)operation;
+    if (!status)
+        bson_destroy(&item);
+    return status;
+}
+
+/* ---- the place --------------------------------------------------------------------------------- */
+
+static truce_status insert(struct bench_place *place, const char *collection, bson_t *document,
+                           bson_error_t *error)
+{
+    truce_status status = truce_insert(place->store, collection, document, NULL, error);
+
+    bson_destroy(document);
+    return status;
+}
+
+static truce_status begin_ledger(struct bench_place *place, bson_error_t *error)
+{
+    truce_ledger_account a = {.account = "a", .currency = "EUR"},
+                         b = {.account = "b", .currency = "EUR"};
+    truce_status status;
+
+    place->ledger =
+        truce_ledger_new(place->store, &(truce_ledger_options){.collection = COLLECTION "book"});
+    status = truce_ledger_currency(place->ledger, "EUR", 2, error);
+    if (!status)
+        status = truce_ledger_open(place->ledger, NULL, &a, error);
+    return status ? status : truce_ledger_open(place->ledger, NULL, &b, error);
+}
+
+static truce_status begin_sync(struct bench_place *place, bson_error_t *error)
+{
+    bson_t *copies = BCON_NEW("author", "name");
+    truce_sync_rule rule = {.name = COLLECTION "author",
+                            .master = COLLECTION "users",
+                            .dependent = COLLECTION "comments",
+                            .reference = "user",
+                            .copies = copies};
+    truce_status status =
+        insert(place, COLLECTION "users", BCON_NEW("_id", "u", "name", BCON_INT32(0)), error);
+
+    place->sync = truce_sync_new(place->store, NULL);
+    if (!status)
+        status = insert(place, COLLECTION "comments",
+                        BCON_NEW("_id", "c", "user", "u", "author", BCON_INT32(0)), error);
+    if (!status)
+        status = truce_sync_declare(place->sync, &rule, error);
+    bson_destroy(copies);
+    return status;
+}
+
+truce_status bench_patterns_begin(struct bench_place *place, bson_error_t *error)
+{
+    truce_status status = begin_ledger(place, error);
+
+    place->queue = truce_queue_new(place->store, &(truce_queue_options){.queue = "trips"});
+    place->transfers = truce_transfers_new(
+        place->store, &(truce_transfer_options){.collection = COLLECTION "transfers",
+                                                .accounts = COLLECTION "purses"});
+    place->tree =
+        truce_tree_new(place->store, &(truce_tree_options){.collection = COLLECTION "pages",
+                                                           .name = COLLECTION "site"});
+    for (int i = 0; !status && i < 2; i++)
+        status = insert(place, COLLECTION "purses",
+                        BCON_NEW("_id", i ? "b" : "a", "balance", BCON_INT64(1000)), error);
+    if (!status)
+        status = begin_sync(place, error);
+    if (!status)
+        status = bench_publish(place, NULL, error);
+    return status ? status : truce_tree_open(place->tree, NULL, &place->snapshot, error);
+}
+
+void bench_patterns_end(struct bench_place *place)
+{
+    truce_tree_close(place->snapshot);
+    truce_tree_free(place->tree);
+    truce_sync_free(place->sync);
+    truce_transfers_free(place->transfers);
+    truce_ledger_free(place->ledger);
+    truce_queue_free(place->queue);
+}

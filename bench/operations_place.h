@@ -1,0 +1,36 @@
+#ifndef TRUCE_BENCH_OPERATIONS_PLACE_H
+#define TRUCE_BENCH_OPERATIONS_PLACE_H
+
+/* Of operations.c and operations_patterns.c: the handles, and the operations of the latter. */
+#include "bench/operations.h"
+
+#define COLLECTION "trips_"
+
+struct bench_place {
+    truce_store *store;
+    truce_set *set, *classic, *elements;
+    truce_item *item;
+    truce_revision *revision;
+    bson_t post;     /* as it was saved last */
+    int64_t version; /* of it */
+    int64_t seq;
+    int turn;
+    int added, removed; /* badges */
+    truce_queue *queue;
+    truce_ledger *ledger;
+    truce_transfers *transfers;
+    truce_sync *sync;
+    truce_tree *tree;
+    truce_tree_snapshot *snapshot;
+};
+
+/* What they need, in the store; and their handles, freed. */
+truce_status bench_patterns_begin(struct bench_place *place, bson_error_t *error);
+void bench_patterns_end(struct bench_place *place);
+
+typedef truce_status bench_run(struct bench_place *place, const struct bench_operation *operation,
+                               bson_error_t *error);
+bench_run bench_queue_add, bench_queue_work, bench_ledger_post, bench_ledger_balance,
+    bench_transfer, bench_rename, bench_publish, bench_tree_get;
+
+#endif
