@@ -2,6 +2,8 @@
  * A plain write that comes before the n-th call of a commit, or of the sweep that finishes a dead one, and a
  * death at the m-th: what a release goes over is told all the same, or kept, and what it does not go over is
  * not told.
+ *
+ * TRUCE_RELEASE_STEP: the second plain write comes at every so many calls behind the first.
  */
 #include "base/clock.h"
 #include "tests/support/bank.h"
@@ -233,11 +235,12 @@ static void all(const struct story *story, uint32_t lacks, bool swept)
 {
     bool reached = true;
     int runs = 0; /* what comes before the read is seen */
+    int step = (int)test_scale("TRUCE_RELEASE_STEP", 1);
 
     for (int first = swept ? 1 : 2; reached; first++) {
         int seconds = story->plain[1] ? 6 : 0;
 
-        for (int more = 0; more <= seconds; more++) {
+        for (int more = 0; more <= seconds; more += step) {
             int n[2] = {first, more ? first + more : 0};
             bool there = run(story, lacks, swept, n, 0, false);
 
