@@ -5,6 +5,7 @@
 #include "tests/support/hooked.h"
 #include "tests/support/tree_rig.h"
 
+static truce_store *opened;
 static truce_tree *site, *draft;
 static void (*intrude)(void);
 static int calls, enter_at; /* enter_at 0: nobody */
@@ -36,6 +37,23 @@ static void pull(void)
     bson_error_t error = {0};
 
     CHECK_OK(truce_tree_merge(draft, "site", NULL, NULL, NULL, &error), error);
+}
+
+/* For whoever is at work, a day goes by, and both sides go on. */
+static void sleep_for_a_day(void)
+{
+    bson_t *ending = test_bson("{'until': {'$exists': true}}"),
+           *over = test_bson("{'$set': {'until': {'$date': 0}}}");
+    truce_write_options many = {.multi = true};
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_update(opened, "truce_tree_holds", ending, over, &many, NULL, &error), error);
+    for (int i = 0; i < 2; i++) {
+        rig_collect(site, NULL);
+        rig_collect(draft, NULL);
+    }
+    bson_destroy(over);
+    bson_destroy(ending);
 }
 
 static void go_on_and_collect(void)
@@ -83,6 +101,7 @@ static void at_every_call(void (*call)(truce_store *store), void (*between)(void
         CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error);
         hooked_make(store, before_call);
         store->ops = &hooked_ops;
+        opened = store;
         inside = true;
         begin(store);
         inside = false;
@@ -162,6 +181,24 @@ static void goes_back(truce_store *store)
 TEST(two_merges_at_once_agree_about_what_both_had)
 {
     at_every_call(merge_up, pull, goes_back);
+}
+
+/* What both had is held still, or the merge has begun anew. */
+static void can_be_merged_again(truce_store *store)
+{
+    bson_error_t error = {0};
+
+    (void)store;
+    CHECK_TREE("a=s b=d e=secret", site, 0);
+    CHECK_OK(rig_publish(draft, "b=2", NULL, &error), error);
+    sleep_for_a_day();
+    CHECK_OK(truce_tree_merge(site, "draft", NULL, NULL, NULL, &error), error);
+    CHECK_TREE("a=s b=2 e=secret", site, 0);
+}
+
+TEST(a_merge_that_stood_still_for_a_day_begins_anew)
+{
+    at_every_call(merge_up, sleep_for_a_day, can_be_merged_again);
 }
 
 /* ---- collected meanwhile --------------------------------------------------------------------------- */
