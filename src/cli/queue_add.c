@@ -46,6 +46,11 @@ static bool read_others(const struct cli *cli, truce_job_options *options, struc
 {
     bool good = cli_job_failure(cli, cli_text(cli, "failure"), &options->failure);
 
+    if (good && cli_text(cli, "failure") && !cli_texts(cli, "after", 0) && !cli_flag(cli, "open")) {
+        cli_usage(
+            cli, "--failure speaks of the jobs that --after names, or of those of an --open batch");
+        good = false;
+    }
     for (const char *text; good && (text = cli_texts(cli, "after", (int)options->after_count));)
         good = cli_job_id(cli, text, &others->after[options->after_count++]);
     if (good && cli_text(cli, "batch"))

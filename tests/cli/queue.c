@@ -22,6 +22,7 @@ TEST(what_is_said_of_a_job_stands_in_it)
             "list");
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--unique", "k", "--unclaimed");
     ANSWERS(0, "existing ", NULL, "queue", "add", "mail", "{}", "--unique", "k", "--unclaimed");
+    ANSWERS(2, "", "--failure speaks of", "queue", "add", "mail", "{}", "--failure", "go-on");
     ANSWERS(2, "", "do not go together", "queue", "add", "mail", "{}", "--unique", "k",
             "--unclaimed", "--once");
     ANSWERS(2, "", "goes with a unique key", "queue", "add", "mail", "{}", "--once");
