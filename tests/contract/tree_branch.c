@@ -288,6 +288,12 @@ static void is_held(truce_store *store, const struct setting *setting)
     }
     CHECK_TREE("a=e b=t c=2", site, 0);
     CHECK_INT(count_json(store, "truce_tree_holds", "{}"), ==, 1);
+    /* of a merger that died behind its commit */
+    insert_json(store, "truce_tree_holds",
+                "{'_id': 1, 'tree': 'draft', 'version': 1, 'branch': 'draft', 'merge': 1}");
+    rig_collect(draft, NULL);
+    CHECK_INT(count_json(store, "truce_tree_holds", "{}"), ==, 1);
+    CHECK_INT(count_json(store, "truce_tree_holds", "{'_id': 1}"), ==, 0);
     bson_destroy(ran_out);
     bson_destroy(ending);
     truce_tree_free(draft);
