@@ -506,6 +506,8 @@ TEST(a_plain_write_of_the_same_field_stands_beside_a_decided_commit_or_is_kept)
         {"{'$push': {'l': 3}}", "{'$push': {'l': 3}}", "{'n': 0, 's': 'x', 'l': [1, 2, 3, 3]}",
          NULL},
         {"{'$set': {'l': [9]}}", "{'$push': {'l': 4}}", "{'n': 0, 's': 'x', 'l': [9, 4]}", NULL},
+        {"{'$set': {'l': [9]}}", "{'$set': {'l': [7, 8, 4]}}", "{'n': 0, 's': 'x', 'l': [9]}",
+         "{'values': [{'p': 'l', 'v': [7, 8, 4]}]}"},
         {"{'$push': {'l': 3}}", "{'$pull': {'l': 1}}", "{'n': 0, 's': 'x', 'l': [2, 3]}", NULL},
         {"{'$push': {'l': {'$each': [3], '$position': 0}}}", "{'$pull': {'l': 1}}",
          "{'n': 0, 's': 'x', 'l': [3, 1, 2]}", "{'values': [{'p': 'l', 'v': [2]}]}"},

@@ -375,9 +375,32 @@ TEST(no_plain_write_is_lost_to_a_commit_of_one_document_that_was_taken)
     on_every_setting(loses_none_of_one);
 }
 
+/* And another one: the step of the store compares both, the journal would keep the loser beside. */
+static truce_status take_two_at_last(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    truce_status status = take_one_at_last(commit, arg, error);
+
+    return status ? status : add_update(commit, "things", "a", NULL, "{'$inc': {'m': 1}}", error);
+}
+
+static void has_both_in_one_step(truce_store *store, const struct setting *setting)
+{
+    if (setting->mechanism == TRUCE_MECHANISM_NATIVE)
+        has_both_for_certain(store, setting);
+}
+
+static void loses_none_of_two(truce_store *store, const struct setting *setting)
+{
+    intrude_in = "things";
+    intrude_on = "{'_id': 'c'}";
+    intrude_with = "{'$inc': {'n': 1}}";
+    intrude_at_every_call(store, setting, take_two_at_last, has_both_in_one_step);
+}
+
 TEST(no_plain_write_is_lost_to_the_store_s_own_step_after_documents_were_taken)
 {
     on_every_setting(loses_no_plain_write);
+    on_every_setting(loses_none_of_two);
 }
 
 /* ---- a call without an answer after the documents were taken ------------------------------------ */
