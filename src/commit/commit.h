@@ -20,7 +20,8 @@ struct truce_commit {
     bson_error_t why;
     uint32_t searched; /* so often nobody was found who has a unique value that was refused */
     struct owner
-        *owner;      /* of documents that were taken before the function runs (journal_take.c) */
+        *owner; /* of documents that were taken before the function runs (journal_take.c) */
+    truce_commit *around; /* whose function this one's was called by, while it runs */
     bool unguarded;  /* the store could not guard a document that is only read (native.c, N6) */
     bool untakeable; /* the journal cannot do what the function does */
     bool earlier;    /* its key says that it took effect before */
@@ -81,6 +82,8 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error);
 /* Takes the documents of the last try, before the function runs again (journal_take.c). CONFLICT: not this
  * time. *already: the key says that the commit took effect. */
 truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error_t *error);
+/* Whose function this thread runs from now on (T8); NULL: nobody's. Answers whose it was. */
+truce_commit *truce__journal_work_set(truce_commit *commit);
 /* Undoes what was taken; nothing, if nothing was. */
 void truce__journal_drop(truce_commit *commit, const char *why);
 /* After the end of a commit whose documents were taken. */

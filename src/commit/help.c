@@ -264,8 +264,8 @@ truce_status truce__intent_meet(struct worker *worker, const char *collection,
     return status;
 }
 
-truce_status truce__journal_read(struct worker *worker, const char *collection,
-                                 const bson_value_t *id, bson_t *document, bson_error_t *error)
+static truce_status read_free(struct worker *worker, const char *collection, const bson_value_t *id,
+                              bool looks, bson_t *document, bson_error_t *error)
 {
     const truce_find_options options = {.early = worker->early};
     truce_status status;
@@ -279,7 +279,7 @@ truce_status truce__journal_read(struct worker *worker, const char *collection,
             status = truce__worker_wait(worker, "the store", error);
         else if (status || truce__intent_absent(document))
             break;
-        else if (truce__is_view(worker->store))
+        else if (truce__is_view(worker->store) || (looks && truce__journal_at_work(document)))
             break;
         else
             status = truce__intent_meet(worker, collection, document, error);
@@ -293,4 +293,16 @@ truce_status truce__journal_read(struct worker *worker, const char *collection,
         bson_reinit(document);
     bson_destroy(&filter);
     return status;
+}
+
+truce_status truce__journal_read(struct worker *worker, const char *collection,
+                                 const bson_value_t *id, bson_t *document, bson_error_t *error)
+{
+    return read_free(worker, collection, id, false, document, error);
+}
+
+truce_status truce__journal_look(struct worker *worker, const char *collection,
+                                 const bson_value_t *id, bson_t *document, bson_error_t *error)
+{
+    return read_free(worker, collection, id, true, document, error);
 }

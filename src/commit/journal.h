@@ -110,13 +110,18 @@ truce_status truce__intent_foreign(const char *collection, bson_error_t *error);
 bool truce__journal_post(const bson_t *commit, const char *collection, const bson_t *document,
                          bson_t *post);
 
-/* In a view: the document, which has an intent, becomes what it was in the view's moment (seen.c). NOT_FOUND:
- * nothing; it is empty then. */
-truce_status truce__intent_see(truce_store *view, const char *collection, bson_t *document,
+/* `document` is held by a commit whose function this thread runs (journal_take.c, T8). */
+bool truce__journal_at_work(const bson_t *document);
+/* The document, which has an intent, becomes what it was in the view's moment, or before this thread's own commit took it
+ * (seen.c). NOT_FOUND: nothing; it is empty then. */
+truce_status truce__intent_see(truce_store *store, const char *collection, bson_t *document,
                                bson_error_t *error);
 
 /* Reads one document; met intents are resolved first. NOT_FOUND: none (document is empty). */
 truce_status truce__journal_read(struct worker *worker, const char *collection,
+                                 const bson_value_t *id, bson_t *document, bson_error_t *error);
+/* The same for who only looks: what this thread's own commit took first is read as it stands (T8). */
+truce_status truce__journal_look(struct worker *worker, const char *collection,
                                  const bson_value_t *id, bson_t *document, bson_error_t *error);
 
 /* Sleeps a moment, longer each time in a row, with jitter. TRUCE_LOCKED once the deadline passed;

@@ -32,7 +32,36 @@
  *       end is one such step (native.c, N7): it compares what is held, so no plain write is lost.
  *   T7  Elsewhere a commit of one document, which nobody will ask for, ends with one write that compares what is held
  *       (fast.c, F6): it needs no decision, and no plain write is lost to it.
+ *   T8  The function looks at documents by other ways than its commit, too: several at a time, a balance, a
+ *       tree. What its own commit holds is no answer to wait for: it is read as it stands, without the
+ *       intent. Nobody but a plain writer can change it until the function has ended, and what it changed is
+ *       found by T4. Once the commit is applied its intents are like anybody's; so they are to what
+ *       the function writes apart from its commit, which waits for itself until the deadline.
  */
+
+static _Thread_local truce_commit *at_work; /* the innermost; each knows the one around it */
+
+truce_commit *truce__journal_work_set(truce_commit *commit)
+{
+    truce_commit *before = at_work;
+
+    at_work = commit;
+    return before;
+}
+
+/* T8 */
+bool truce__journal_at_work(const bson_t *document)
+{
+    bson_oid_t id;
+
+    if (!at_work || !truce__intent_commit(document, &id))
+        return false;
+    for (const truce_commit *commit = at_work; commit; commit = commit->around) {
+        if (commit->owner && bson_oid_equal(&commit->id, &id))
+            return true;
+    }
+    return false;
+}
 
 static int compare_entries(const void *a, const void *b)
 {

@@ -13,7 +13,8 @@
  *   R1  Look at all, then at all again: every document without intent and with the same revision
  *       both times. Then between the two looks there was a moment at which all were so.
  *
- *   R2  Never through a pending intent: its commit may be decided before the look is over.
+ *   R2  Never through a pending intent: its commit may be decided before the look is over. But through
+ *       that of the commit whose function asks: it is not decided before the function ends (T8).
  *
  *   R3  A missing document has no revision: it could have come and gone. So it is looked at first in
  *       the second pass, and of several all but one are held by the stubs of a commit that changes
@@ -36,7 +37,7 @@ static truce_status first_look(struct worker *worker, truce_look *looks, size_t 
         truce_status status;
 
         bson_destroy(&looks[i].document);
-        status = truce__journal_read(worker, looks[i].collection, looks[i].id, &looks[i].document,
+        status = truce__journal_look(worker, looks[i].collection, looks[i].id, &looks[i].document,
                                      error);
         if (status && status != TRUCE_NOT_FOUND)
             return status;
@@ -56,6 +57,8 @@ static truce_status look_again(struct worker *worker, const truce_look *look, bo
     truce__filter_id(look->id, &filter);
     status = truce_find_one(worker->store, look->collection, &filter, NULL, &document, error);
     bson_destroy(&filter);
+    if (!status && truce__journal_at_work(&document)) /* as the first look did */
+        status = truce__intent_see(worker->store, look->collection, &document, error);
     *same = status == TRUCE_NOT_FOUND ? !look->found
                                       : !status && look->found && /* an intent would differ */
                                             bson_equal(&document, &look->document);
@@ -130,7 +133,7 @@ static truce_status look_at_snapshot(struct worker *worker, truce_look *looks, s
     for (size_t i = 0; !status && i < count; i++) {
         if (!looks[i].found || truce__intent_absent(&looks[i].document))
             continue;
-        if (truce__is_view(worker->store)) {
+        if (truce__is_view(worker->store) || truce__journal_at_work(&looks[i].document)) {
             status =
                 truce__intent_see(worker->store, looks[i].collection, &looks[i].document, error);
             looks[i].found = !status;

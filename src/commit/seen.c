@@ -1,6 +1,7 @@
 /*
- * Meeting an intent in a view (truce/snapshot.h), where nobody helps and nobody waits: the view has the document and its
- * commit as they were in one moment, so what the document is in that moment is a matter of looking:
+ * Meeting an intent where nobody helps and nobody waits. What the commit took whose function this thread runs is what it
+ * was before (journal_take.c, T8). A view (truce/snapshot.h) has the document and its commit as they were in one moment,
+ * so what the document is in that moment is a matter of looking:
  *
  *     committed or done                   what the release leaves
  *     pending, aborted or missing         what was there before; a stub: nothing
@@ -50,7 +51,7 @@ static truce_status see_before(const bson_t *document, bson_t *seen)
     return TRUCE_OK;
 }
 
-static truce_status look(truce_store *view, const char *collection, const bson_t *document,
+static truce_status look(truce_store *store, const char *collection, const bson_t *document,
                          bson_t *seen, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, commit, post;
@@ -59,8 +60,10 @@ static truce_status look(truce_store *view, const char *collection, const bson_t
 
     if (!truce__intent_commit(document, &id))
         return truce__intent_foreign(collection, error);
+    if (truce__journal_at_work(document))
+        return see_before(document, seen);
     BSON_APPEND_OID(&filter, "_id", &id);
-    status = truce_find_one(view, COMMITS, &filter, NULL, &commit, error);
+    status = truce_find_one(store, COMMITS, &filter, NULL, &commit, error);
     bson_destroy(&filter);
     if (!status && is_decided(&commit) && truce__journal_post(&commit, collection, document, &post))
         status = see_after(&id, &post, document, seen);
@@ -70,11 +73,11 @@ static truce_status look(truce_store *view, const char *collection, const bson_t
     return status;
 }
 
-truce_status truce__intent_see(truce_store *view, const char *collection, bson_t *document,
+truce_status truce__intent_see(truce_store *store, const char *collection, bson_t *document,
                                bson_error_t *error)
 {
     bson_t seen = BSON_INITIALIZER;
-    truce_status status = look(view, collection, document, &seen, error);
+    truce_status status = look(store, collection, document, &seen, error);
 
     bson_destroy(document);
     if (status)

@@ -46,7 +46,9 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
     if (error)
         error->message[0] = '\0';
     before_ns = truce__deadline_set(truce__deadline_least(commit->worker.deadline_ns));
+    commit->around = truce__journal_work_set(commit);
     status = function(commit, arg, error); /* which may wait for what this commit itself holds */
+    truce__journal_work_set(commit->around);
     truce__deadline_set(before_ns);
     if (status == TRUCE_REFUSED && (!error || !error->message[0]))
         (void)truce__fail(status, error, "the function refused");

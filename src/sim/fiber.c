@@ -7,6 +7,8 @@
 #include <bson/bson.h>
 
 #include "base/assert.h"
+#include "base/deadline.h"
+#include "commit/commit.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define WITH_ASAN 1
@@ -34,6 +36,8 @@ struct fiber {
     void (*function)(void *arg);
     void *arg;
     bool returned;
+    int64_t deadline_ns; /* what a thread would have of its own */
+    truce_commit *at_work;
 #ifdef WITH_ASAN
     void *fake_self, *fake_resumer;
     const void *resumer_bottom;
@@ -112,13 +116,22 @@ struct fiber *truce__fiber_new(void (*function)(void *arg), void *arg)
     return fiber;
 }
 
+/* Before the fiber runs, and again when it does not. */
+static void exchange_own(struct fiber *fiber)
+{
+    fiber->deadline_ns = truce__deadline_set(fiber->deadline_ns);
+    fiber->at_work = truce__journal_work_set(fiber->at_work);
+}
+
 bool truce__fiber_resume(struct fiber *fiber)
 {
     truce_assert(!running && !fiber->returned);
     running = fiber;
+    exchange_own(fiber);
     leaving_resumer(fiber);
     truce_assert(swapcontext(&fiber->resumer, &fiber->self) == 0);
     back_in_resumer(fiber);
+    exchange_own(fiber);
     running = NULL;
     return fiber->returned;
 }

@@ -191,6 +191,99 @@ TEST(a_function_that_waits_for_its_own_commit_ends_by_its_deadline)
     on_every_setting(ends_by_its_deadline);
 }
 
+/* T8: a way to documents that does not lead through the commit. What is missing is looked at, too. */
+static void look_beside(const struct loser *loser, int32_t m)
+{
+    bson_value_t c = text_id("c"), none = text_id("none");
+    truce_look looks[2] = {{.collection = "things", .id = &c},
+                           {.collection = "things", .id = &none}};
+    truce_read_many_options options = {.deadline_ms = 50};
+    bson_error_t error = {0};
+    bson_iter_t iter;
+
+    CHECK_STATUS(TRUCE_OK, truce_read_many(loser->store, looks, 2, &options, &error), error);
+    CHECK(looks[0].found && !looks[1].found);
+    CHECK(!bson_has_field(&looks[0].document, "_intent"));
+    CHECK(bson_iter_init_find(&iter, &looks[0].document, "m"));
+    CHECK_INT(bson_iter_as_int64(&iter), ==, m);
+    for (int i = 0; i < 2; i++)
+        bson_destroy(&looks[i].document);
+}
+
+static truce_status looks_beside(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct loser *loser = arg;
+    truce_status status = think(commit, arg, error);
+
+    if (!status)
+        look_beside(loser, loser->runs < 4 || loser->plain ? loser->runs : 3);
+    return status;
+}
+
+static void sees_what_it_took(truce_store *store, const struct setting *setting)
+{
+    truce_commit_options options = {
+        .mechanism = setting->mechanism, .tries_max = 4, .deadline_ms = 60000};
+    struct loser loser = {.store = store, .mechanism = setting->mechanism};
+    bson_error_t error = {0};
+
+    no_sleep_begin();
+    fill(store);
+    CHECK_STATUS(TRUCE_OK, truce_transact(store, looks_beside, &loser, &options, &error), error);
+    CHECK_INT(loser.runs, ==, 4);
+    loser = (struct loser){.store = store, .mechanism = setting->mechanism, .runs = 3};
+    look_beside(&loser, 3); /* nobody is at work any more */
+    truce__world_use(NULL);
+}
+
+TEST(a_function_reads_what_its_commit_took_as_it_stands)
+{
+    on_every_setting(sees_what_it_took);
+}
+
+/* Another's function, within: it sees both, and what it took itself. */
+static truce_status within(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    look_beside(arg, 3);
+    return add_update(commit, "things", "h", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+static truce_status calls_another(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct loser *loser = arg;
+    truce_commit_options options = {.mechanism = loser->mechanism};
+    bson_value_t c = text_id("c");
+    bson_t document;
+    truce_status status = truce_commit_read(commit, "things", &c, &document, error);
+
+    bson_destroy(&document);
+    somebody_else(loser);
+    if (!status && ++loser->runs == 4)
+        status = truce_transact(loser->store, within, loser, &options, error);
+    if (!status && loser->runs == 4)
+        look_beside(loser, 3);
+    return status ? status : add_update(commit, "things", "c", NULL, "{'$inc': {'n': 1}}", error);
+}
+
+static void sees_through_two(truce_store *store, const struct setting *setting)
+{
+    truce_commit_options options = {
+        .mechanism = setting->mechanism, .tries_max = 4, .deadline_ms = 60000};
+    struct loser loser = {.store = store, .mechanism = setting->mechanism};
+    bson_error_t error = {0};
+
+    no_sleep_begin();
+    fill(store);
+    CHECK_STATUS(TRUCE_OK, truce_transact(store, calls_another, &loser, &options, &error), error);
+    truce__world_use(NULL);
+    CHECK_INT(count_json(store, "things", "{'_id': {'$in': ['c', 'h']}, 'n': 1}"), ==, 2);
+}
+
+TEST(a_function_within_a_function_reads_what_the_outer_commit_took)
+{
+    on_every_setting(sees_through_two);
+}
+
 struct vanishing {
     struct loser loser;
     int last; /* in this run one document is removed, after it was read */

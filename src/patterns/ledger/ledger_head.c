@@ -470,7 +470,7 @@ truce_status truce__ledger_transaction(struct ledger_look *look, const bson_valu
                                        bson_t *document, bson_error_t *error)
 {
     look->worker.waits = 0;
-    return truce__journal_read(&look->worker, look->ledger->collection, id, document, error);
+    return truce__journal_look(&look->worker, look->ledger->collection, id, document, error);
 }
 
 truce_status truce__ledger_settled(struct ledger_look *look, const bson_value_t *of,

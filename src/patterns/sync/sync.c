@@ -131,13 +131,13 @@ truce_status truce_sync_read(truce_sync *sync, const char *collection, const bso
         status = truce__check_value(id, "_id", error);
     if (!status) {
         bson_destroy(document);
-        status = truce__journal_read(&work.worker, collection, id, document, error);
+        status = truce__journal_look(&work.worker, collection, id, document, error);
     }
     if (!status)
         status = truce__sync_bring_up_by_all(&work, collection, document, error);
     if (!status && work.copies) {
         bson_destroy(document);
-        status = truce__journal_read(&work.worker, collection, id, document, error);
+        status = truce__journal_look(&work.worker, collection, id, document, error);
     }
     if (status)
         bson_reinit(document);

@@ -424,5 +424,5 @@ truce_status truce_transfer_get(truce_transfers *transfers, const bson_value_t *
         return status;
     truce__worker_init(&worker, transfers->store, transfers->deadline_ms);
     bson_destroy(document);
-    return truce__journal_read(&worker, transfers->collection, id, document, error);
+    return truce__journal_look(&worker, transfers->collection, id, document, error);
 }

@@ -66,7 +66,7 @@ truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bs
     BSON_APPEND_UTF8(&holder, "_id", tree->name);
     id = truce__document_id(&holder);
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
-    status = truce__journal_read(&worker, TREES, &id, &document, error);
+    status = truce__journal_look(&worker, TREES, &id, &document, error);
     if (!status && bson_has_field(&document, "dropped"))
         status = TRUCE_NOT_FOUND;
     if (status == TRUCE_NOT_FOUND)
