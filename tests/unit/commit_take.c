@@ -231,7 +231,6 @@ static void sees_what_it_took(truce_store *store, const struct setting *setting)
     fill(store);
     CHECK_STATUS(TRUCE_OK, truce_transact(store, looks_beside, &loser, &options, &error), error);
     CHECK_INT(loser.runs, ==, 4);
-    loser = (struct loser){.store = store, .mechanism = setting->mechanism, .runs = 3};
     look_beside(&loser, 3); /* nobody is at work any more */
     truce__world_use(NULL);
 }
@@ -239,6 +238,17 @@ static void sees_what_it_took(truce_store *store, const struct setting *setting)
 TEST(a_function_reads_what_its_commit_took_as_it_stands)
 {
     on_every_setting(sees_what_it_took);
+}
+
+static void sees_by_two_looks(truce_store *store, const struct setting *setting)
+{
+    store->capabilities &= ~(uint32_t)TRUCE_CAN_SNAPSHOT_READ;
+    sees_what_it_took(store, setting);
+}
+
+TEST(a_function_reads_so_where_the_store_has_no_snapshot)
+{
+    on_every_setting(sees_by_two_looks);
 }
 
 /* Another's function, within: it sees both, and what it took itself. */
