@@ -69,6 +69,9 @@ void call_session_id(const struct call *call, const uint8_t given[SESSION_ID_BYT
 const char *call_sentence(struct call *call, const char *message);
 /* Appends that as errmsg; where a key is taken, MongoDB's words and its fields. */
 void call_append_sentence(struct call *call, bson_t *reply, const bson_error_t *error);
+/* {ok: 0, errmsg, code, codeName}, and errorLabels, of a command that failed. */
+void call_append_error(struct call *call, bson_t *reply, truce_status status,
+                       const bson_error_t *error);
 /* MongoDB's code for what a call of the store answered. */
 uint32_t call_code(truce_status status, const bson_error_t *error);
 

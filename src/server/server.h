@@ -8,7 +8,7 @@
  *     server.c       who listens, who is connected, how it ends
  *     stream.c       bytes of a connection, plain or by TLS
  *     connection.c   reads a request, has it answered, writes the reply
- *     call.c         one command: finds it in the table, reads its fields, makes its reply
+ *     call.c         one command: finds it in the table, and runs it; call_fields.c reads its fields, call_error.c says what failed
  *     commands.c     the table
  *     serve_*.c      the commands, a file for each group of them
  *     patterns.c     the patterns as commands: their table, its checks; pattern_*.c: a file for each pattern
