@@ -75,6 +75,7 @@ static int run(struct cli *cli)
                                      .tls = {.certificate = cli_text(cli, "tls-certificate"),
                                              .key = cli_text(cli, "tls-key"),
                                              .client_ca = cli_text(cli, "tls-client-ca")},
+                                     .test_commands = cli_flag(cli, "test-commands"),
                                      .log = tell_event,
                                      .log_arg = cli};
     const char *uri = cli->arguments[0] ? cli->arguments[0] : cli->uri;
@@ -152,6 +153,7 @@ const struct cli_command cli_serve = {
             {"advertise", 0, "HOST:PORT", "where clients find that primary (where it listens)",
              false},
             {"isolation", 0, "LEVEL", "of transactions: serializable, or snapshot", false},
+            {"test-commands", 0, NULL, "configureFailPoint makes commands fail, for tests", false},
             {"transaction-seconds", 0, "N", "a transaction lasts so long at most (60)", false},
             {0}},
     .store = CLI_STORE_NONE,

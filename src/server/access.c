@@ -98,6 +98,7 @@ static truce_status check_need(struct call *call, const struct need *need, const
     case NEED_DATABASE:
         return access_need(call, call->database, need->actions, error);
     case NEED_SERVER:
+    case NEED_TESTS:
         return access_need(call, NULL, need->actions, error);
     case NEED_INNER:
         return check_inner(call, value, error);

@@ -25,6 +25,7 @@ enum need_kind {
     NEED_COLLECTION, /* the actions in the collection that the command names first */
     NEED_DATABASE,   /* in the database that it is sent to */
     NEED_SERVER,
+    NEED_TESTS, /* the actions on the server, which was started for tests; else there is no such command */
     NEED_INNER, /* what the command within it needs */
 };
 

@@ -135,7 +135,7 @@ static truce_status find_command(struct call *call, bson_error_t *error)
         return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "the command is empty");
     name = bson_iter_key(&call->value);
     call->command = server_command(name);
-    if (!call->command)
+    if (!call->command || (call->command->need.kind == NEED_TESTS && !call->server->fail_point))
         return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "no such command: '%.80s'", name);
     return TRUCE_OK;
 }
@@ -197,7 +197,9 @@ void call_run(struct connection *connection, const struct wire_request *request,
         atomic_fetch_add_explicit(&call.server->counted[call.command->counted], 1,
                                   memory_order_relaxed);
         operation_begin(&call);
-        status = call_in_session(&call, reply, &error);
+        status = fail_point_enter(&call, &error);
+        if (!status)
+            status = call_in_session(&call, reply, &error);
         operation_end(&call);
     }
     if (status) {
@@ -205,6 +207,7 @@ void call_run(struct connection *connection, const struct wire_request *request,
         call_append_error(&call, reply, status, &error);
     } else {
         BSON_APPEND_DOUBLE(reply, "ok", 1);
+        fail_point_leave(&call, reply);
     }
     truce__arena_release(&call.arena);
 }

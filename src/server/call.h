@@ -32,12 +32,13 @@ struct call {
     truce_store *store; /* that it reads and writes: the server's, or its transaction */
     int64_t owner;      /* of the cursors that it opens and reads: its transaction; 0: none */
     struct call_session session;
-    struct kept *kept;    /* what its statements do is kept; NULL: it is not */
-    bool refused;         /* a statement of it was */
-    bool unknown;         /* nobody knows whether it was committed */
-    uint32_t deadline_ms; /* maxTimeMS; 0: none */
-    bool relaxed;         /* the client asked not to wait for the disk */
-    struct arena arena;   /* for views; released at the end */
+    struct kept *kept;              /* what its statements do is kept; NULL: it is not */
+    bool refused;                   /* a statement of it was */
+    bool unknown;                   /* nobody knows whether it was committed */
+    uint32_t deadline_ms;           /* maxTimeMS; 0: none */
+    bool relaxed;                   /* the client asked not to wait for the disk */
+    const bson_t *labels, *concern; /* of its reply, by a fail point; NULL: none */
+    struct arena arena;             /* for views; released at the end */
 };
 
 struct command {
@@ -72,6 +73,8 @@ void call_append_sentence(struct call *call, bson_t *reply, const bson_error_t *
 /* {ok: 0, errmsg, code, codeName}, and errorLabels, of a command that failed. */
 void call_append_error(struct call *call, bson_t *reply, truce_status status,
                        const bson_error_t *error);
+/* What a driver is to do about that code; `concern`: the command was done, and its write concern was not satisfied. */
+void call_append_labels(const struct call *call, bson_t *reply, uint32_t code, bool concern);
 /* MongoDB's code for what a call of the store answered. */
 uint32_t call_code(truce_status status, const bson_error_t *error);
 

@@ -45,22 +45,55 @@ void call_append_sentence(struct call *call, bson_t *reply, const bson_error_t *
         BSON_APPEND_UTF8(reply, "errmsg", call_sentence(call, error->message));
 }
 
-/* Of a transaction, or of writes that are kept, what a driver is to do about the error. */
-static void append_labels(const struct call *call, bson_t *reply, uint32_t code)
+/* Another server, or the same a little later, could do it: what MongoDB takes for that. */
+static bool is_retryable(uint32_t code)
 {
+    static const uint32_t codes[] = {6,    7,     89,    91,    189,   262,
+                                     9001, 10107, 11600, 11602, 13435, 13436};
+
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i] == code)
+            return true;
+    return false;
+}
+
+/* The transaction was undone, and may be run again from its beginning. */
+static bool is_transient(uint32_t code, bool ends, bool concern)
+{
+    if (code == CODE_NO_SUCH_TRANSACTION)
+        return !(ends && concern);
+    return code == CODE_WRITE_CONFLICT || code == CODE_SNAPSHOT_TOO_OLD || code == 246 ||
+           code == CODE_LOCK_TIMEOUT || (!ends && is_retryable(code));
+}
+
+static bool ends_transaction(const struct call *call)
+{
+    return call->command && (!strcmp(call->command->name, "commitTransaction") ||
+                             !strcmp(call->command->name, "abortTransaction"));
+}
+
+void call_append_labels(const struct call *call, bson_t *reply, uint32_t code, bool concern)
+{
+    const struct call_session *session = &call->session;
+    bool ends = ends_transaction(call);
     const char *label = NULL;
 
-    if (!call->session.transaction && call->session.number >= 0) {
-        if (call->unknown || code == CODE_INTERRUPTED_AT_SHUTDOWN)
-            BCON_APPEND(reply, "errorLabels", "[", BCON_UTF8("RetryableWriteError"), "]");
+    if (call->labels) {
+        if (bson_count_keys(call->labels))
+            BSON_APPEND_ARRAY(reply, "errorLabels", call->labels);
         return;
     }
-    if (code == CODE_WRITE_CONFLICT || code == CODE_SNAPSHOT_TOO_OLD ||
-        code == CODE_NO_SUCH_TRANSACTION || code == CODE_LOCK_TIMEOUT)
+    if (session->number < 0)
+        return;
+    if (session->transaction && is_transient(code, ends, concern))
         label = "TransientTransactionError";
-    else if (call->unknown)
+    else if (!session->transaction && call->unknown)
+        label = "RetryableWriteError";
+    else if ((!session->transaction || ends) && is_retryable(code))
+        label = "RetryableWriteError";
+    else if (session->transaction && call->unknown)
         label = "UnknownTransactionCommitResult";
-    if (call->session.transaction && label)
+    if (label)
         BCON_APPEND(reply, "errorLabels", "[", BCON_UTF8(label), "]");
 }
 
@@ -78,7 +111,7 @@ void call_append_error(struct call *call, bson_t *reply, truce_status status,
     call_append_sentence(call, reply, error);
     BSON_APPEND_INT32(reply, "code", (int32_t)code);
     BSON_APPEND_UTF8(reply, "codeName", truce_error_name(code));
-    append_labels(call, reply, code);
+    call_append_labels(call, reply, code, false);
     if (pattern)
         pattern_append_error(pattern, status, call->session.transaction, reply);
 }

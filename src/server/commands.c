@@ -24,6 +24,10 @@
     {                                                                                              \
         NEED_DATABASE, actions                                                                     \
     }
+#define FOR_TESTS(actions)                                                                         \
+    {                                                                                              \
+        NEED_TESTS, actions                                                                        \
+    }
 #define OF_SERVER(actions)                                                                         \
     {                                                                                              \
         NEED_SERVER, actions                                                                       \
@@ -116,6 +120,8 @@ const struct command server_commands[] = {
      "ends all sessions"},
     {"commitTransaction", serve_outside, COUNTED_COMMAND, FOR_USERS, "commits a transaction"},
     {"abortTransaction", serve_outside, COUNTED_COMMAND, FOR_USERS, "undoes a transaction"},
+    {"configureFailPoint", serve_fail_point, COUNTED_COMMAND, FOR_TESTS(ACTION_KILL),
+     "makes commands fail, with --test-commands"},
     {"listCommands", serve_list_commands, COUNTED_COMMAND, FOR_ALL, "this list"},
     {0}};
 

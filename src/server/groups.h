@@ -67,6 +67,9 @@ SERVED(serve_replica_status);
 SERVED(serve_last_error);
 SERVED(serve_list_commands);
 
+/* fail_point.c */
+SERVED(serve_fail_point);
+
 /* serve_session.c */
 SERVED(serve_start_session);
 SERVED(serve_end_sessions);

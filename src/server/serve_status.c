@@ -92,14 +92,33 @@ truce_status serve_build_info(struct call *call, bson_t *reply, bson_error_t *er
     return TRUCE_OK;
 }
 
+static void append_parameters(const struct server *server, bson_t *all)
+{
+    BCON_APPEND(all, "featureCompatibilityVersion", "{", "version", BCON_UTF8("7.0"), "}",
+                "enableTestCommands", BCON_BOOL(server->fail_point != NULL),
+                "authenticationMechanisms", "[", BCON_UTF8("SCRAM-SHA-256"),
+                BCON_UTF8("SCRAM-SHA-1"), "]", "requireApiVersion", BCON_BOOL(false),
+                "transactionLifetimeLimitSeconds",
+                BCON_INT64(sessions_lifetime_ms(server->sessions) / 1000));
+}
+
+/* Those that the command names, or all of them: {getParameter: "*"}. */
 truce_status serve_get_parameter(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    bool all =
+    bool every =
         BSON_ITER_HOLDS_UTF8(&call->value) && !strcmp(bson_iter_utf8(&call->value, NULL), "*");
+    bson_iter_t at;
+    bson_t all;
 
-    if (!all && !bson_has_field(&call->request->body, "featureCompatibilityVersion"))
+    bson_init(&all);
+    append_parameters(call->server, &all);
+    for (bool more = bson_iter_init(&at, &all) && bson_iter_next(&at); more;
+         more = bson_iter_next(&at))
+        if (every || bson_has_field(&call->request->body, bson_iter_key(&at)))
+            bson_append_iter(reply, NULL, -1, &at);
+    bson_destroy(&all);
+    if (bson_empty(reply))
         return truce__refuse(CODE_INVALID_OPTIONS, error, "no option found to get");
-    BCON_APPEND(reply, "featureCompatibilityVersion", "{", "version", BCON_UTF8("7.0"), "}");
     return TRUCE_OK;
 }
 
@@ -164,7 +183,8 @@ truce_status serve_options(struct call *call, bson_t *reply, bson_error_t *error
 {
     (void)error;
     BCON_APPEND(reply, "argv", "[", BCON_UTF8("truce"), BCON_UTF8("serve"), "]", "parsed", "{",
-                "net", "{", "port", BCON_INT32(call->server->port), "}", "}");
+                "net", "{", "port", BCON_INT32(call->server->port), "}", "security", "{",
+                "authorization", BCON_UTF8(call->server->auth ? "enabled" : "disabled"), "}", "}");
     return TRUCE_OK;
 }
 
@@ -198,12 +218,12 @@ truce_status serve_last_error(struct call *call, bson_t *reply, bson_error_t *er
     return TRUCE_OK;
 }
 
-static void append_help(const struct command *command, bson_t *commands)
+static void append_help(const struct command *command, bool tests, bson_t *commands)
 {
     bson_t one;
 
-    if (!command->help)
-        return; /* another spelling */
+    if (!command->help || (command->need.kind == NEED_TESTS && !tests))
+        return; /* another spelling, or not known here */
     BSON_APPEND_DOCUMENT_BEGIN(commands, command->name, &one);
     BSON_APPEND_UTF8(&one, "help", command->help);
     bson_append_document_end(commands, &one);
@@ -211,16 +231,16 @@ static void append_help(const struct command *command, bson_t *commands)
 
 truce_status serve_list_commands(struct call *call, bson_t *reply, bson_error_t *error)
 {
+    bool tests = call->server->fail_point != NULL;
     bson_t commands;
 
-    (void)call;
     (void)error;
     BSON_APPEND_DOCUMENT_BEGIN(reply, "commands", &commands);
     for (const struct command *at = server_commands; at->name; at++)
-        append_help(at, &commands);
+        append_help(at, tests, &commands);
     for (const struct pattern_group *group = pattern_groups; group->title; group++)
         for (const struct pattern *const *at = group->patterns; *at; at++)
-            append_help(&(*at)->command, &commands);
+            append_help(&(*at)->command, tests, &commands);
     bson_append_document_end(reply, &commands);
     return TRUCE_OK;
 }

@@ -156,6 +156,7 @@ static void server_free(struct server *server)
 {
     scram_wipe(server->secret, sizeof server->secret);
     tls_free(server->tls);
+    fail_point_free(server->fail_point);
     handles_free(server->handles);
     sessions_free(server->sessions);
     held_free(server->cursors);
@@ -225,6 +226,8 @@ static void set_access(struct server *server, const struct server_options *optio
     server->log_arg = options->log_arg;
     server->login_delay_ms =
         options->login_delay_ms ? options->login_delay_ms : TRUCE_LOGIN_DELAY_MS;
+    if (options->test_commands)
+        server->fail_point = fail_point_new();
     server->handshake_ms = options->handshake_ms ? options->handshake_ms : TRUCE_HANDSHAKE_MS;
     atomic_init(&server->changes, 1);
     scram_chance(server->secret, sizeof server->secret);

@@ -22,6 +22,7 @@
  *     login.c        who a connection is; scram.c, saslprep.c: how it proves that
  *     users.c        users, as documents
  *     operations.c   what runs just now, and ends it
+ *     fail_point.c   failures by order, for tests
  *     notify.c       tells a service manager that it is ready
  *     places.c       databases and collections of the wire as collections of the store
  *
@@ -56,6 +57,7 @@ struct server_options {
     bool auth;               /* who connects has to log in; there must be a user */
     struct tls_files tls;    /* certificate NULL: without TLS */
     int64_t handshake_ms;    /* that one of TLS may take; 0: TRUCE_HANDSHAKE_MS */
+    bool test_commands;      /* configureFailPoint is there (fail_point.h) */
     int64_t login_delay_ms;  /* so late a login that failed is answered; 0: TRUCE_LOGIN_DELAY_MS */
     /* Told of logins that failed, by any thread. NULL: nobody is. */
     void (*log)(void *arg, const bson_t *event, const char *sentence);

@@ -4,6 +4,7 @@
 /* What the files of server/ share. */
 #include <pthread.h>
 
+#include "server/fail_point.h"
 #include "server/handles.h"
 #include "server/held.h"
 #include "server/login.h"
@@ -31,6 +32,7 @@ struct connection {
     char peer[64];
     struct login login;
     struct operation operation; /* what it does */
+    char app[130];              /* that the program calls itself, with --test-commands */
     bool ends;                  /* after the answer that is made, which is not sent */
     bool wipes;                 /* the message that is answered has secrets in it */
 };
@@ -49,7 +51,8 @@ struct server {
     atomic_int last_message; /* ids of replies */
     atomic_llong operations; /* that were begun */
     atomic_llong counted[COUNTED_KINDS];
-    struct tls *tls; /* NULL: none */
+    struct fail_point *fail_point; /* NULL: the server is not for tests */
+    struct tls *tls;               /* NULL: none */
     int64_t handshake_ms;
     bool auth;
     uint8_t secret[SCRAM_KEY_MAX]; /* for the challenges of those who are no users */

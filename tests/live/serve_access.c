@@ -58,8 +58,11 @@ static void add_user(const char *name, const char *role, const char *database)
 
 static void serve(bool auth, int64_t delay_ms)
 {
-    struct server_options options = {
-        .auth = auth, .login_delay_ms = delay_ms, .log = keep_line, .connections_max = 300};
+    struct server_options options = {.auth = auth,
+                                     .login_delay_ms = delay_ms,
+                                     .log = keep_line,
+                                     .connections_max = 300,
+                                     .test_commands = true};
     bson_error_t error = {0};
 
     REQUIRE(!server_start(store, &options, &server, &error));
@@ -333,6 +336,7 @@ static const struct {
     {"{'serverStatus': 1, '$db': 'admin'}", MONITOR | ROOT},
     {"{'getParameter': '*', '$db': 'admin'}", MONITOR | ROOT},
     {"{'killAllSessions': [], '$db': 'admin'}", ROOT},
+    {"{'configureFailPoint': 'failCommand', 'mode': 'off', '$db': 'admin'}", ROOT},
     {"{'listDatabases': 1, '$db': 'admin'}", ALL},
     {"{'connectionStatus': 1, 'showPrivileges': true, '$db': 'admin'}", ALL},
     /* the patterns */

@@ -1,0 +1,314 @@
+/* Failures by order: configureFailPoint of a server that was started for tests, and what clients are answered by it. */
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/talk.h"
+#include "tests/support/test.h"
+
+#define A "'lsid': {'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}}"
+#define NUMBER(n)                                                                                  \
+    A ", 'txnNumber': {'$numberLong': '" #n "'}, "                                                 \
+      "'$db': 'test'}"
+#define STATEMENT(n) "'autocommit': false, " NUMBER(n)
+#define FIND         "{'find': 'c', '$db': 'test'}"
+#define INSERT       "{'insert': 'c', 'documents': [{}], '$db': 'test'}"
+
+static char path[600];
+
+static void begin(bool tests)
+{
+    const struct server_options options = {.replica_set = "rs", .test_commands = tests};
+    bson_error_t error = {0};
+
+    snprintf(path, sizeof path, "%s/failing.truce", test_directory());
+    REQUIRE(!truce_store_open(path, NULL, &store, &error));
+    REQUIRE(!server_start(store, &options, &server, &error));
+    expect_code("{'dropDatabase': 1, '$db': 'test'}", 0);
+}
+
+static void end(void)
+{
+    server_stop(server, 5000);
+    truce_store_close(store);
+}
+
+static char *command_of(const char *mode, const char *data)
+{
+    static char text[2000];
+
+    snprintf(text, sizeof text,
+             "{'configureFailPoint': 'failCommand', 'mode': %s, 'data': {%s}, '$db': 'admin'}",
+             mode, data);
+    return text;
+}
+
+/* How many commands it had chosen before. */
+static int64_t set(const char *mode, const char *data)
+{
+    bson_t *reply = ask(command_of(mode, data));
+    int64_t count;
+
+    CHECK_INT(reply_number(reply, "ok"), ==, 1);
+    count = reply_number(reply, "count");
+    bson_destroy(reply);
+    return count;
+}
+
+/* The labels of an answer, one behind the other. */
+static const char *labels_of(const bson_t *reply)
+{
+    static char all[200];
+    bson_iter_t at, label;
+
+    all[0] = 0;
+    if (reply && bson_iter_init_find(&at, reply, "errorLabels") && bson_iter_recurse(&at, &label))
+        while (bson_iter_next(&label))
+            snprintf(all + strlen(all), sizeof all - strlen(all), "%s.",
+                     bson_iter_utf8(&label, NULL));
+    return all;
+}
+
+static void expect_labels(const char *json, int64_t code, const char *labels)
+{
+    bson_t *reply = ask(json);
+
+    CHECK_INT(reply_number(reply, "code"), ==, code);
+    CHECK_TEXT(labels, labels_of(reply));
+    bson_destroy(reply);
+}
+
+static int64_t stored(void)
+{
+    bson_t *reply = ask("{'count': 'c', '$db': 'test'}");
+    int64_t n = reply_number(reply, "n");
+
+    bson_destroy(reply);
+    return n;
+}
+
+TEST(a_server_that_is_not_for_tests_does_not_know_the_command)
+{
+    bson_t *reply;
+
+    begin(false);
+    expect_code("{'configureFailPoint': 'failCommand', 'mode': 'alwaysOn', '$db': 'admin'}", 59);
+    reply = ask("{'listCommands': 1, '$db': 'admin'}");
+    CHECK_INT(reply_number(reply, "commands.configureFailPoint"), ==, -1);
+    bson_destroy(reply);
+    end();
+    begin(true);
+    reply = ask("{'listCommands': 1, '$db': 'admin'}");
+    CHECK(reply && bson_has_field(reply, "commands.configureFailPoint"));
+    bson_destroy(reply);
+    end();
+}
+
+TEST(what_is_chosen_is_answered_with_the_code_and_not_run)
+{
+    bson_iter_t at;
+    bson_t *reply;
+
+    begin(true);
+    CHECK_INT(set("'alwaysOn'", "'failCommands': ['insert', 'truceHelp'], 'errorCode': 11602"), ==,
+              0);
+    reply = ask(INSERT);
+    CHECK_INT(reply_number(reply, "code"), ==, 11602);
+    CHECK(reply && bson_iter_init_find(&at, reply, "codeName") &&
+          !strcmp(bson_iter_utf8(&at, NULL), "InterruptedDueToReplStateChange"));
+    bson_destroy(reply);
+    expect_code("{'truceHelp': 1, '$db': 'test'}", 11602);
+    expect_code(FIND, 0);
+    CHECK_INT(set("'off'", ""), ==, 2);
+    CHECK_INT(stored(), ==, 0);
+    expect_code(INSERT, 0);
+    end();
+}
+
+TEST(a_mode_counts_the_commands_that_are_chosen_and_no_others)
+{
+    begin(true);
+    set("{'times': 2}", "'failCommands': ['find'], 'errorCode': 10107");
+    expect_code(FIND, 10107);
+    expect_code(INSERT, 0);
+    expect_code(FIND, 10107);
+    expect_code(FIND, 0);
+    set("{'skip': 2}", "'failCommands': ['find'], 'errorCode': 10107");
+    expect_code(FIND, 0);
+    expect_code(INSERT, 0);
+    expect_code(FIND, 0);
+    expect_code(FIND, 10107);
+    expect_code(FIND, 10107);
+    set("{'times': 0}", "'failCommands': ['find'], 'errorCode': 10107");
+    expect_code(FIND, 0);
+    end();
+}
+
+TEST(a_connection_is_closed_and_the_next_is_not)
+{
+    begin(true);
+    set("{'times': 1}", "'failCommands': ['insert'], 'closeConnection': true");
+    CHECK(ask(INSERT) == NULL);
+    CHECK_INT(stored(), ==, 0);
+    expect_code(INSERT, 0);
+    CHECK_INT(stored(), ==, 1);
+    end();
+}
+
+TEST(a_write_concern_that_is_not_satisfied_stands_beside_what_was_done)
+{
+    bson_t *reply;
+
+    begin(true);
+    set("{'times': 2}", "'failCommands': ['insert'], 'writeConcernError': {'code': 91, 'errmsg': "
+                        "'Replication is being shut down'}");
+    reply = ask("{'insert': 'c', 'documents': [{}], " NUMBER(1));
+    CHECK_INT(reply_number(reply, "ok"), ==, 1);
+    CHECK_INT(reply_number(reply, "writeConcernError.code"), ==, 91);
+    CHECK_TEXT("RetryableWriteError.", labels_of(reply));
+    bson_destroy(reply);
+    reply = ask(INSERT);
+    CHECK_INT(reply_number(reply, "writeConcernError.code"), ==, 91);
+    CHECK_TEXT("", labels_of(reply));
+    bson_destroy(reply);
+    CHECK_INT(stored(), ==, 2);
+    end();
+}
+
+TEST(labels_say_what_a_driver_can_do)
+{
+    begin(true);
+    set("'alwaysOn'", "'failCommands': ['insert', 'commitTransaction'], 'errorCode': 189");
+    expect_labels(INSERT, 189, "");
+    expect_labels("{'insert': 'c', 'documents': [{}], " NUMBER(1), 189, "RetryableWriteError.");
+    expect_labels("{'insert': 'c', 'documents': [{}], 'startTransaction': true, " STATEMENT(2), 189,
+                  "TransientTransactionError.");
+    expect_labels("{'commitTransaction': 1, 'autocommit': false, " A ", 'txnNumber': {"
+                  "'$numberLong': '2'}, '$db': 'admin'}",
+                  189, "RetryableWriteError.");
+    set("'alwaysOn'", "'failCommands': ['insert'], 'errorCode': 8");
+    expect_labels("{'insert': 'c', 'documents': [{}], " NUMBER(3), 8, "");
+    set("'alwaysOn'", "'failCommands': ['insert'], 'errorCode': 112, 'errorLabels': ['X', 'Y']");
+    expect_labels("{'insert': 'c', 'documents': [{}], " NUMBER(4), 112, "X.Y.");
+    set("'alwaysOn'", "'failCommands': ['insert'], 'errorCode': 189, 'errorLabels': []");
+    expect_labels("{'insert': 'c', 'documents': [{}], " NUMBER(5), 189, "");
+    end();
+}
+
+TEST(a_program_is_chosen_by_its_name_and_a_collection_by_its_own)
+{
+    int named, other;
+    bson_t *reply;
+
+    begin(true);
+    named = dial();
+    other = dial();
+    bson_destroy(ask_on(named,
+                        "{'hello': 1, 'client': {'application': {'name': 'tests'}}, '$db': "
+                        "'admin'}",
+                        0));
+    bson_destroy(ask_on(other,
+                        "{'hello': 1, 'client': {'application': {'name': 'test'}}, '$db': "
+                        "'admin'}",
+                        0));
+    set("'alwaysOn'", "'failCommands': ['find', 'hello'], 'errorCode': 6, 'appName': 'tests'");
+    reply = ask_on(named, FIND, 0);
+    CHECK_INT(reply_number(reply, "code"), ==, 6);
+    bson_destroy(reply);
+    reply = ask_on(other, FIND, 0);
+    CHECK_INT(reply_number(reply, "ok"), ==, 1);
+    bson_destroy(reply);
+    expect_code("{'hello': 1, 'client': {'application': {'name': 'tests'}}, '$db': 'admin'}", 6);
+    set("'alwaysOn'", "'failCommands': ['find'], 'errorCode': 6, 'namespace': 'test.d'");
+    expect_code(FIND, 0);
+    expect_code("{'find': 'd', '$db': 'test'}", 6);
+    expect_code("{'find': 'd', '$db': 'tests'}", 0);
+    close(named);
+    close(other);
+    end();
+}
+
+/* ---- waiting -------------------------------------------------------------------------------- */
+
+static void *ask_blocked(void *arg)
+{
+    return ask(arg);
+}
+
+/* The number of the operation that is in a find; 0: there is none. */
+static int64_t blocked(void)
+{
+    bson_t *reply = ask("{'currentOp': 1, 'command.find': 'c', '$db': 'admin'}");
+    int64_t number = reply_number(reply, "inprog.0.opid");
+
+    bson_destroy(reply);
+    return number > 0 ? number : 0;
+}
+
+TEST(a_command_that_is_blocked_waits_and_is_run)
+{
+    static char find[] = FIND;
+    char kill[100];
+    pthread_t thread;
+    void *reply;
+    int64_t number = 0;
+
+    begin(true);
+    set("{'times': 1}",
+        "'failCommands': ['find'], 'blockConnection': true, 'blockTimeMS': 20, 'errorCode': 50");
+    expect_code(FIND, 50);
+    expect_code(INSERT, 0);
+    set("{'times': 1}", "'failCommands': ['find'], 'blockConnection': true, 'blockTimeMS': 20");
+    expect_code(FIND, 0);
+    set("'alwaysOn'", "'failCommands': ['find'], 'blockConnection': true, 'blockTimeMS': 600000");
+    expect_code("{'find': 'c', 'maxTimeMS': 20, '$db': 'test'}", 50);
+    CHECK(!pthread_create(&thread, NULL, ask_blocked, find));
+    while (!(number = blocked()))
+        ;
+    snprintf(kill, sizeof kill, "{'killOp': 1, 'op': %d, '$db': 'admin'}", (int)number);
+    expect_code(kill, 0);
+    pthread_join(thread, &reply);
+    CHECK_INT(reply_number(reply, "code"), ==, 11601);
+    bson_destroy(reply);
+    CHECK(!pthread_create(&thread, NULL, ask_blocked, find));
+    while (!blocked())
+        ;
+    end(); /* does not wait for it */
+    pthread_join(thread, &reply);
+    CHECK(!reply || reply_number(reply, "code") == 11600);
+    bson_destroy(reply);
+}
+
+TEST(an_order_that_is_no_order_is_refused_and_changes_nothing)
+{
+    static const struct {
+        const char *mode, *data;
+        int64_t code;
+    } wrong[] = {
+        {"'always'", "'failCommands': []", 2},
+        {"7", "'failCommands': []", 2},
+        {"{}", "'failCommands': []", 2},
+        {"{'times': -1}", "'failCommands': []", 2},
+        {"{'times': 'x'}", "'failCommands': []", 2},
+        {"{'activationProbability': 0.5}", "'failCommands': []", 2},
+        {"'alwaysOn'", "", 2},
+        {"'alwaysOn'", "'failCommands': 'find'", 14},
+        {"'alwaysOn'", "'failCommands': [], 'errorCode': -1", 2},
+        {"'alwaysOn'", "'failCommands': [], 'errorCode': 1e10", 2},
+        {"'alwaysOn'", "'failCommands': [], 'blockConnection': true", 2},
+        {"'alwaysOn'", "'failCommands': [], 'blockTimeMS': -1", 2},
+        {"'alwaysOn'", "'failCommands': [], 'blockConnection': true, 'blockTimeMS': 600001", 2},
+        {"'alwaysOn'", "'failCommands': [], 'threadName': 'x'", 40415},
+    };
+
+    begin(true);
+    set("'alwaysOn'", "'failCommands': ['find', 7, {}], 'errorCode': 6");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        expect_code(command_of(wrong[i].mode, wrong[i].data), wrong[i].code);
+    expect_code("{'configureFailPoint': 'other', 'mode': 'off', '$db': 'admin'}", 266);
+    expect_code("{'configureFailPoint': 1, 'mode': 'off', '$db': 'admin'}", 266);
+    expect_code("{'configureFailPoint': 'failCommand', '$db': 'admin'}", 2);
+    expect_code("{'configureFailPoint': 'failCommand', 'mode': 'off', '$db': 'test'}", 13);
+    expect_code(FIND, 6);
+    end();
+}
