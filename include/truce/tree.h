@@ -55,7 +55,11 @@ typedef struct truce_tree_edit_options {
     const char *author;  /* the same */
     const bson_oid_t
         *token; /* an edit that was begun before, by any process: it goes on; NULL: a new one */
-    uint64_t reserved[4]; /* zeros */
+    /* The caller's own, of what it wants published; NULL: none. Whoever had no answer begins again under it, on the same
+     * base: if it was published, nothing is published, and publish tells which version it became. Looked for are the versions
+     * after `base` (without one: all that are kept); if they are collected, and there was a base, publish answers EXPIRED. */
+    const bson_oid_t *id;
+    uint64_t reserved[3]; /* zeros */
 } truce_tree_edit_options;
 
 /* The tree is made by its first edit, with version 0, which is empty. NOT_FOUND: there is no such version, or no such edit: it was
@@ -84,6 +88,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_tree_flush(truce_tree_edit *edit,
 typedef struct truce_tree_published {
     int64_t version; /* that it has become; the base, if nothing was put */
     bool nothing;    /* nothing was put: nothing is published */
+    bool exists;     /* it was published before, under options->id; what was put now is given up */
     uint64_t reserved[4];
 } truce_tree_published;
 

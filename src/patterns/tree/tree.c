@@ -32,6 +32,9 @@
  *       that becomes what both had is held before the commit, for a day, which the commit takes off; who comes after it lets
  *       go of earlier ones. The contents of erased items are looked for after the commit, at the source.
  *   T11 A tree that is dropped says so in its master first; the master goes last.
+ *   T12 An id of the caller's stands in the record. Who publishes under it has looked through all versions after the one that the
+ *       caller named, up to the one that the edit is of, and the write of the master compares that one (T1): so it is
+ *       one version at most, whoever begins again, with whatever base. A look that may have missed a record, for it was collected, says so.
  *
  *     tree_master.c   the master           tree_edit.c    put, flush, records   tree_settle.c   stamps
  *     tree_item.c     documents            tree_publish.c publish               tree_collect.c  floor, gone, removal

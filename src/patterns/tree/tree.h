@@ -151,6 +151,8 @@ void truce__tree_ids_release(struct tree_ids *ids);
 
 /* ---- tree_log.c ---- */
 
+/* Is this record one of a published version? */
+bool truce__tree_records(const struct tree_master *master, const bson_t *record);
 /* {version, at, message?, author?, token}; initialised in any case. NOT_FOUND: it was not published, or is collected. */
 truce_status truce__tree_entry(truce_tree *tree, const struct tree_master *master, int64_t version,
                                bson_t *entry, bson_error_t *error);
@@ -165,6 +167,10 @@ struct truce_tree_edit {
     int64_t at_ms;     /* when it was published; 0: now */
     bson_oid_t origin; /* its token there */
     char *message, *author;
+    bool has_id; /* the caller's: */
+    bson_oid_t id;
+    int64_t since;   /* it is a version after this one, if it was published */
+    bool since_said; /* by the caller */
     bool even_empty; /* it is published, whether anything was put or not */
     bool recorded;   /* its record is in the store */
     bool published;

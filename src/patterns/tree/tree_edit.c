@@ -29,6 +29,9 @@ static bson_t *record(const truce_tree_edit *edit)
         BSON_APPEND_UTF8(document, "author", edit->author);
     if (edit->imported)
         BSON_APPEND_OID(document, "origin", &edit->origin);
+    if (edit->has_id)
+        BCON_APPEND(document, "request", "{", "id", BCON_OID(&edit->id),
+                    edit->since_said ? "since" : "from", BCON_INT64(edit->since), "}");
     return document;
 }
 
@@ -159,6 +162,20 @@ static truce_status take_over(const bson_t *document, void *arg, bson_error_t *e
     return status;
 }
 
+static void take_request(truce_tree_edit *edit, const bson_t *record)
+{
+    bson_t request;
+    bson_iter_t id;
+
+    if (edit->has_id || !truce__value_subdocument(record, "request", &request) ||
+        !bson_iter_init_find(&id, &request, "id") || !BSON_ITER_HOLDS_OID(&id))
+        return;
+    edit->has_id = true;
+    bson_oid_copy(bson_iter_oid(&id), &edit->id);
+    edit->since = truce__field_number(&request, "since");
+    edit->since_said = bson_has_field(&request, "since");
+}
+
 /* The items get a token of this edit's own: who began it may be at work still, and writes into what is his. */
 static truce_status resume(truce_tree_edit *edit, const bson_oid_t *token, bson_error_t *error)
 {
@@ -176,6 +193,7 @@ static truce_status resume(truce_tree_edit *edit, const bson_oid_t *token, bson_
             edit->message = bson_strdup(truce__field_text(&found, "message"));
         if (!edit->author && *truce__field_text(&found, "author"))
             edit->author = bson_strdup(truce__field_text(&found, "author"));
+        take_request(edit, &found);
         status = truce__tree_own(edit->tree, edit->base + 1, token, take_over, edit, error);
     }
     if (!status)
@@ -222,6 +240,12 @@ truce_status truce_tree_begin(truce_tree *tree, const truce_tree_edit_options *o
     if (!status) {
         *edit = truce__tree_edit_new(tree, &master, options->base ? options->base : master.current,
                                      options->message, options->author);
+        if (options->id) {
+            (*edit)->has_id = true;
+            bson_oid_copy(options->id, &(*edit)->id);
+            (*edit)->since = options->base;
+            (*edit)->since_said = options->base != 0;
+        }
         if (options->token)
             status = resume(*edit, options->token, error);
     }

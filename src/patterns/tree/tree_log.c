@@ -26,7 +26,7 @@ static void show(const struct tree_master *master, const bson_t *record, bson_t 
 }
 
 /* A record's _id is its token, as an item has one. */
-static bool is_published(const struct tree_master *master, const bson_t *record)
+bool truce__tree_records(const struct tree_master *master, const bson_t *record)
 {
     int64_t version = truce__field_number(record, "version");
     bson_iter_t iter;
@@ -60,7 +60,7 @@ truce_status truce_tree_log(truce_tree *tree, int64_t limit, truce_tree_function
     while (!status && more && !(status = truce_cursor_next(cursor, &record, error)) && record) {
         bson_t entry = BSON_INITIALIZER;
 
-        if (is_published(&master, record)) {
+        if (truce__tree_records(&master, record)) {
             show(&master, record, &entry);
             more = function(&entry, arg) && --limit;
         }
@@ -86,7 +86,7 @@ truce_status truce__tree_entry(truce_tree *tree, const struct tree_master *maste
     BSON_APPEND_INT64(&filter, "version", version);
     status = truce_find(tree->store, TREE_EDITS, &filter, NULL, &cursor, error);
     while (!status && !(status = truce_cursor_next(cursor, &record, error)) && record) {
-        if (is_published(master, record))
+        if (truce__tree_records(master, record))
             break;
     }
     if (!status && record)

@@ -9,6 +9,11 @@
 #include "patterns/tree/tree.h"
 #include "store/reserved.h"
 
+struct found_request {
+    int64_t version; /* 0: none */
+    bool own;        /* by this very edit */
+};
+
 static truce_status conflict(const truce_tree_edit *edit, truce_status status, int64_t current,
                              bson_error_t *error)
 {
@@ -146,6 +151,69 @@ static truce_status publish_in(truce_tree_edit *edit, truce_commit *commit, bson
     return status;
 }
 
+/* ---- under an id of the caller's --------------------------------------------------------------- */
+
+/* The version that was published under it, in what `master` has; 0: none. */
+static truce_status find_request(const truce_tree_edit *edit, const struct tree_master *master,
+                                 struct found_request *found, bson_error_t *error)
+{
+    const bson_t *record;
+    truce_cursor *cursor = NULL;
+    bson_iter_t token;
+    bson_t filter;
+    truce_status status;
+
+    truce__tree_filter(edit->tree, &filter);
+    BCON_APPEND(&filter, "version", "{", "$gt", BCON_INT64(edit->since), "}", "request.id",
+                BCON_OID(&edit->id));
+    status = truce_find(edit->tree->store, TREE_EDITS, &filter, NULL, &cursor, error);
+    while (!status && !found->version && !(status = truce_cursor_next(cursor, &record, error)) &&
+           record) {
+        if (!truce__tree_records(master, record) || !bson_iter_init_find(&token, record, "_id"))
+            continue;
+        found->version = truce__field_number(record, "version");
+        found->own = bson_oid_equal(bson_iter_oid(&token), &edit->token);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(&filter);
+    return status;
+}
+
+/* T12: the master, THEN the records of what it has, THEN whether one may have been removed meanwhile. */
+static truce_status look_for_request(truce_tree_edit *edit, struct found_request *found,
+                                     bson_error_t *error)
+{
+    struct tree_master master = {0}, now = {0};
+    truce_status status = truce__tree_master(edit->tree, &master, error);
+
+    *found = (struct found_request){0};
+    if (!status && !bson_oid_equal(&master.born, &edit->born))
+        status = another(edit, error);
+    if (!status && master.current > edit->since) {
+        status = find_request(edit, &master, found, error);
+        if (!status && !found->version)
+            status = truce__tree_master(edit->tree, &now, error);
+        if (!status && edit->since_said && now.gone > edit->since + 1)
+            status = truce__fail(TRUCE_EXPIRED, error,
+                                 "version %" PRId64
+                                 " of tree \"%s\" is collected: nobody can tell whether the edit "
+                                 "was published",
+                                 edit->since + 1, edit->tree->name);
+    }
+    truce__tree_master_release(&now);
+    truce__tree_master_release(&master);
+    return status;
+}
+
+static void take_found(truce_tree_edit *edit, const struct found_request *found,
+                       truce_tree_published *published)
+{
+    if (!found->own && !edit->published)
+        (void)!truce_tree_abandon(edit, NULL); /* else the sweep does */
+    edit->published = true;
+    *published = (truce_tree_published){.version = found->version, .exists = !found->own};
+}
+
 /* ---- the call --------------------------------------------------------------------------------- */
 
 truce_status truce_tree_publish(truce_tree_edit *edit, truce_commit *commit,
@@ -153,6 +221,7 @@ truce_status truce_tree_publish(truce_tree_edit *edit, truce_commit *commit,
 {
     DEADLINE_SCOPE(edit->tree->deadline_ms);
     truce_tree_published nobody;
+    struct found_request found;
     truce_status status = TRUCE_OK;
 
     published = published ? published : &nobody;
@@ -160,6 +229,13 @@ truce_status truce_tree_publish(truce_tree_edit *edit, truce_commit *commit,
     if (commit && commit->store != edit->tree->store)
         return truce__fail(TRUCE_INVALID, error, "tree \"%s\" and the commit are of two stores",
                            edit->tree->name);
+    if (edit->has_id && !edit->published) {
+        status = look_for_request(edit, &found, error);
+        if (!status && found.version)
+            take_found(edit, &found, published);
+        if (status || found.version)
+            return status;
+    }
     published->nothing = !edit->count && !edit->written && !edit->even_empty;
     if (published->nothing)
         return TRUCE_OK;
@@ -172,6 +248,11 @@ truce_status truce_tree_publish(truce_tree_edit *edit, truce_commit *commit,
         status = publish_in(edit, commit, error);
     else if (!status && !edit->published)
         status = publish_alone(edit, error);
+    if (status == TRUCE_CONFLICT && edit->has_id && !look_for_request(edit, &found, NULL) &&
+        found.version) {
+        take_found(edit, &found, published);
+        return TRUCE_OK;
+    }
     if (status)
         return status;
     published->version = edit->base + 1;

@@ -188,6 +188,10 @@ truce_status truce_tree_rebase(truce_tree_edit *edit, const truce_tree_rebase_op
     rebase->merging = merging;
     rebase->merging.fresh =
         truce__tree_edit_new(edit->tree, &master, master.current, edit->message, edit->author);
+    rebase->merging.fresh->has_id = edit->has_id;
+    rebase->merging.fresh->id = edit->id;
+    rebase->merging.fresh->since = edit->since;
+    rebase->merging.fresh->since_said = edit->since_said;
     rebase->current =
         (truce_tree_snapshot){.tree = edit->tree, .version = master.current, .master = master};
     status = rebase_all(rebase, error);
