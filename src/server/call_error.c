@@ -31,7 +31,8 @@ const char *call_sentence(struct call *call, const char *message)
     size_t length = strlen(call->database);
 
     while ((at = strchr(at, '@')) != NULL) {
-        if (!strncmp(at + 1, call->database, length) && at[1 + length] == '.')
+        if (!strncmp(at + 1, call->database, length) && at[1 + length] &&
+            strchr(".:", at[1 + length]))
             memmove(at, at + 1, strlen(at));
         at++;
     }

@@ -15,6 +15,9 @@ const struct pattern_group pattern_groups[] = {
     {"Queues", queue_patterns},
     {"Queues: what workers send", job_patterns},
     {"Ledgers", ledger_patterns},
+    {"Transfers in two phases", transfer_patterns},
+    {"Copies kept in step", sync_patterns},
+    {"Trees of versions", tree_patterns},
     {"The whole store", care_patterns},
     {0}};
 

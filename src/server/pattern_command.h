@@ -106,5 +106,11 @@ extern const struct pattern *const document_patterns[], *const care_patterns[];
 extern const struct pattern *const ledger_patterns[];
 /* pattern_set.c */
 extern const struct pattern *const set_patterns[];
+/* pattern_tree.c */
+extern const struct pattern *const tree_patterns[];
+/* pattern_transfer.c */
+extern const struct pattern *const transfer_patterns[];
+/* pattern_sync.c */
+extern const struct pattern *const sync_patterns[];
 
 #endif

@@ -7,6 +7,7 @@ import sys
 import threading
 import uuid
 
+import bson
 import pymongo
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
@@ -154,6 +155,105 @@ check(
     "an element",
     db.command("truceSet", "students", key={"student_id": 1}, field="classes", name="name")["members"] == [],
 )
+
+# ---- trees: everybody who reads sees one version, whole; an answer that was lost is asked for again ----
+PAGES = 30
+EDITORS = 3
+
+
+def put(text):
+    return [{"put": {"itemId": i, "text": text}} for i in range(PAGES)]
+
+
+first = db.command("truceTreePublish", "site", collection="pages", changes=put("first"), base="new")
+check("the first version", first["version"] == 1 and first["outcome"] == "published")
+versions, mixtures = [], []
+
+
+def editor(number):
+    for i in range(4):
+        change = bson.ObjectId()
+        while True:  # on what stands, until nobody else was first
+            base = db.command("truceTreeRead", "site", limit=1)["token"]
+            send = lambda: db.command(
+                "truceTreePublish", "site", changes=put(f"{number}-{i}"), base=base, id=change, author=str(number)
+            )
+            answer, again = send(), send()
+            if answer["outcome"] == "published":
+                check("sent again", again["outcome"] == "exists" and again["version"] == answer["version"], again)
+                versions.append(answer["version"])
+                break
+
+
+def reader():
+    while editors_alive():
+        seen, after, token = [], None, None
+        while True:
+            answer = db.command("truceTreeRead", "site", limit=7, after=after, token=token)
+            token = answer["token"]
+            seen += answer["items"]
+            if not answer["more"]:
+                break
+            after = answer["items"][-1]["itemId"]
+        if [x["itemId"] for x in seen] != list(range(PAGES)) or len({x["text"] for x in seen}) != 1:
+            mixtures.append(seen)
+
+
+editors = [threading.Thread(target=editor, args=(i,)) for i in range(EDITORS)]
+editors_alive = lambda: any(thread.is_alive() for thread in editors)
+for thread in editors:
+    thread.start()
+reading = threading.Thread(target=reader)
+reading.start()
+for thread in editors + [reading]:
+    thread.join()
+check("mixtures", mixtures == [], mixtures[:1])
+check("versions", sorted(versions) == list(range(2, 2 + 4 * EDITORS)), versions)
+log = db.command("truceTreeLog", "site", limit=1000)
+check("log", len(log["versions"]) == 1 + 4 * EDITORS and not log["more"])
+check("diff", len(db.command("truceTreeDiff", "site", **{"from": 1, "to": 2})["changes"]) == PAGES)
+check("a base that is nobody's", failure(lambda: db.command("truceTreePublish", "site", changes=[], base="x"))
+      == (125, "not found"))
+
+# ---- transfers and copies ----
+db.purses.insert_many([{"_id": "a", "balance": 20}, {"_id": "b", "balance": 0}])
+moves = []
+
+
+def mover(number):
+    for i in range(3):
+        moves.append(failure(lambda: db.command(
+            "truceTransfer", "moves", id=f"{number}-{i}", source="a", destination="b", amount=5, accounts="purses")))
+
+
+movers = [threading.Thread(target=mover, args=(i,)) for i in range(3)]
+for thread in movers:
+    thread.start()
+for thread in movers:
+    thread.join()
+check("transfers", moves.count((0, "ok")) == 4 and moves.count((20, "refused")) == 5, moves)
+check("purses", [x["balance"] for x in db.purses.find(sort=[("_id", 1)])] == [0, 20])
+check("canceled", len(db.command("truceTransfers", "moves", state="canceled")["transfers"]) == 5)
+
+db.users.insert_one({"_id": 17, "name": "John"})
+db.command("truceSyncDeclare", "author", master="users", dependent="comments", reference="user",
+           copies={"author": "name"}, settleMS=1)
+for i in range(5):
+    db.command("truceSyncInsert", "comments", document={"_id": i, "user": 17})
+renamers = [
+    threading.Thread(target=db.command, args=("truceSyncUpdate", "users"),
+                     kwargs={"id": 17, "update": {"$set": {"name": f"John {i}"}}})
+    for i in range(4)
+]
+for thread in renamers:
+    thread.start()
+for thread in renamers:
+    thread.join()
+db.command("truceSyncSettle", "users", id=17)
+name_now = db.users.find_one()["name"]
+check("copies", {x["author"] for x in db.comments.find()} == {name_now})
+check("drift", db.command("truceSyncRepair", "author", dryRun=True)["differ"] == 0)
+db.command("truceSyncDrop", "author")
 
 client.drop_database(name)
 sys.exit(1 if failed else 0)

@@ -1,0 +1,113 @@
+#ifndef TRUCE_TESTS_SUPPORT_SERVED_STORY_H
+#define TRUCE_TESTS_SUPPORT_SERVED_STORY_H
+
+/* Stories told to a server in this process: what is sent, and what of each answer counts. */
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/talk.h"
+#include "tests/support/test.h"
+#include "truce/json.h"
+
+static inline void begin(void)
+{
+    char path[600];
+    bson_error_t error = {0};
+
+    snprintf(path, sizeof path, "%s/served.truce", test_directory());
+    unlink(path);
+    REQUIRE(!truce_store_open(path, NULL, &store, &error));
+    REQUIRE(!server_start(store, NULL, &server, &error));
+}
+
+static inline void end(void)
+{
+    server_stop(server, 5000);
+    truce_store_close(store);
+}
+
+/* A step of a story: what is sent (without $db: to test), and what of the answer counts. */
+struct step {
+    const char *command;
+    int code;         /* 0: ok */
+    const char *path; /* of the answer; NULL: none */
+    const char *text; /* what stands there, as relaxed JSON; NULL: nothing may */
+};
+
+static inline char *shown(const bson_t *reply, const char *path)
+{
+    bson_iter_t iter, found;
+    bson_t one = BSON_INITIALIZER;
+    char *json, *text = NULL;
+
+    if (bson_iter_init(&iter, reply) && bson_iter_find_descendant(&iter, path, &found)) {
+        BSON_APPEND_VALUE(&one, "v", bson_iter_value(&found));
+        json = truce_json_write(&one, false, TRUCE_JSON_RELAXED);
+        text = bson_strndup(json + strlen("{\"v\": "), strlen(json) - strlen("{\"v\": }"));
+        bson_free(json);
+    }
+    bson_destroy(&one);
+    return text;
+}
+
+static inline bson_t *send_typed(int end_, const char *command)
+{
+    bson_error_t error;
+    bson_t typed, *reply;
+    char *json;
+
+    if (truce_json_read(command, strlen(command), TRUCE_JSON_TYPED, &typed, NULL, &error)) {
+        test_fail(__FILE__, __LINE__, "%s: %s", command, error.message);
+        bson_destroy(&typed);
+        return bson_new();
+    }
+    if (!bson_has_field(&typed, "$db"))
+        BSON_APPEND_UTF8(&typed, "$db", "test");
+    json = truce_json_write(&typed, false, TRUCE_JSON_CANONICAL);
+    reply = ask_on(end_, json, 0);
+    bson_free(json);
+    bson_destroy(&typed);
+    return reply ? reply : bson_new();
+}
+
+static inline void take_step(int end_, const struct step *step)
+{
+    bson_t *reply = send_typed(end_, step->command);
+    int64_t code = reply_number(reply, "ok") == 1 ? 0 : reply_number(reply, "code");
+    char *text = step->path ? shown(reply, step->path) : NULL;
+
+    if (code != step->code) {
+        char *json = bson_as_relaxed_extended_json(reply, NULL);
+
+        test_fail(__FILE__, __LINE__, "%s is answered with %lld, not %d: %s", step->command,
+                  (long long)code, step->code, json);
+        bson_free(json);
+    } else if (step->path && (!text != !step->text || (text && strcmp(text, step->text) != 0))) {
+        test_fail(__FILE__, __LINE__, "%s: %s is %s, not %s", step->command, step->path,
+                  text ? text : "nothing", step->text ? step->text : "nothing");
+    }
+    bson_free(text);
+    bson_destroy(reply);
+}
+
+static inline void tell(const struct step *steps, size_t count)
+{
+    int end_ = dial();
+
+    for (size_t i = 0; i < count; i++)
+        take_step(end_, &steps[i]);
+    close(end_);
+}
+
+#define TELL(steps) tell(steps, sizeof(steps) / sizeof *(steps))
+
+/* ---- within a driver's transaction ---- */
+
+#define SESSION                                                                                    \
+    "lsid: {id: {$binary: {base64: 'AAAAAAAAAAAAAAAAAAAAAQ==', subType: '04'}}}, autocommit: false, txnNumber: {$numberLong: "
+#define FIRST(number)  ", " SESSION "'" #number "'}, startTransaction: true}"
+#define NEXT(number)   ", " SESSION "'" #number "'}}"
+#define COMMIT(number) "{commitTransaction: 1, $db: 'admin'" NEXT(number)
+#define ABORT(number)  "{abortTransaction: 1, $db: 'admin'" NEXT(number)
+
+#endif
