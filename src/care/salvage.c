@@ -4,6 +4,7 @@
  *     1. which pages are free, and which inner page is whose parent         one look at each page
  *     2. the schema (root: page 1): c<id> -> root                           walked
  *     3. the catalog (c0): id -> name, indexes, validator                       walked
+ *        (the feed of changes, if there is one, is read like a collection, and thrown away)
  *     4. each table from its root                                          walked
  *     5. leaves that nobody has reached: of the table whose gap their rows fit into, if there is one only;
  *        else of nobody
@@ -148,17 +149,30 @@ static bool get_entry(const struct wreck_column *body, bson_t *entry, const char
            bson_iter_find(&first, "definition");
 }
 
+/* The entry of the feed of changes (catalog.c). */
+static bool is_feed(const struct wreck_column *body)
+{
+    bson_t entry;
+
+    return body->bytes && truce__document_sound(body->data, body->size) &&
+           bson_init_static(&entry, body->data, body->size) && bson_has_field(&entry, "feed") &&
+           bson_has_field(&entry, "keep_ms");
+}
+
 /* An entry of the catalog: a collection's name, indexes and validator. */
 static void take_entry(struct salvage *salvage, int64_t row, const struct wreck_column *body)
 {
+    bool feed = is_feed(body);
     struct salvage_table *table;
     const char *name;
     bson_t entry;
 
-    if (!get_entry(body, &entry, &name))
+    if (!feed && !get_entry(body, &entry, &name))
         return;
     table = add_table(salvage, row);
-    if (!table || table->name)
+    if (table && feed)
+        table->is_feed = true;
+    if (!table || table->name || feed)
         return;
     table->name = bson_strdup(name);
     table->entry = bson_copy(&entry);
@@ -175,7 +189,7 @@ static void take_row(struct salvage *salvage, struct salvage_table *table, const
         salvage->report->lost++, table ? table->lost++ : 0;
     else if (table == &salvage->catalog)
         take_entry(salvage, row, &body);
-    else
+    else if (!table || !table->is_feed)
         truce__salvage_put(salvage, table, name, &body, doubtful);
 }
 
@@ -367,7 +381,8 @@ static bool has_form(struct salvage *salvage, const struct salvage_table *table,
             has = truce__wreck_column(&record, 4, &column) &&
                   truce__wreck_column(&record, 0, &column) && is_text(&column, "table");
         else
-            has = truce__wreck_column(&record, 1, &column) && get_entry(&column, &entry, &name);
+            has = truce__wreck_column(&record, 1, &column) &&
+                  (get_entry(&column, &entry, &name) || is_feed(&column));
     }
     truce__buffer_release(&record);
     return has;
@@ -467,6 +482,8 @@ static void sum_up(struct salvage *salvage)
     report->lost_log = salvage->wreck.frames_lost;
     report->lost_pages += salvage->schema.lost_pages + salvage->catalog.lost_pages;
     for (size_t i = 0; i < salvage->tables_count && !salvage->status; i++) {
+        if (salvage->tables[i].is_feed)
+            continue;
         report->collections++;
         report->lost_pages += salvage->tables[i].lost_pages;
         truce__salvage_end_table(salvage, &salvage->tables[i]);

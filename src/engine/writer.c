@@ -106,6 +106,7 @@ void truce__writer_catalog_changed(struct writer *writer)
 truce_status truce__writer_undo(struct writer *writer, bson_error_t *error)
 {
     truce__writer_catalog_changed(writer);
+    writer->feed.known = false;
     truce__cache_doubt(writer->cache);
     return truce__kv_savepoint_rollback(writer->kv, error);
 }
@@ -159,6 +160,7 @@ static truce_status begin(struct writer *writer, bson_error_t *error)
         return status;
     truce__cache_begin(writer->cache, truce__durable_promised(writer->durable),
                        truce__kv_foreign(writer->kv));
+    writer->feed.known = writer->feed.known && !truce__kv_foreign(writer->kv);
     truce__kv_accept(writer->kv);
     memset(writer->touched, 0, sizeof writer->touched);
     if (writer->catalog && writer->catalog->version != version)
@@ -218,6 +220,7 @@ static void roll_back(struct writer *writer)
     truce__kv_write_rollback(writer->kv);
     truce__cache_end(writer->cache, false);
     truce__writer_catalog_changed(writer);
+    writer->feed.known = false;
 }
 
 /* Runs the operations from `first` up to, but without, `last` in one transaction. The status is the
@@ -239,6 +242,7 @@ static truce_status transact(struct writer *writer, struct write_op *first, stru
     truce__cache_end(writer->cache, !status);
     if (status)
         truce__writer_catalog_changed(writer);
+    writer->feed.known = writer->feed.known && !status;
     return status;
 }
 

@@ -46,6 +46,16 @@ struct key_change {
     struct index_keys before, after;
 };
 
+/* Where the feed of changes ends, as the last transaction has left it (documents/feed.c). */
+struct feed_end {
+    bool known;
+    int64_t table;
+    int64_t last;  /* position of the last entry */
+    int64_t sum;   /* bytes of all entries that ever were */
+    int64_t fresh; /* entries since something was pruned, ... */
+    int64_t fresh_bytes;
+};
+
 struct writer {
     struct kv *kv;
     struct lock *lock;
@@ -63,10 +73,12 @@ struct writer {
     struct arena arena;
     struct buffer key, body; /* of a look into the cache */
     bool unvalidated;        /* validators let it pass */
+    struct feed_end feed;
 
     /* since the store was opened; of what was not alone */
     atomic_ullong operations, groups, held_ns; /* held: the lock, for them */
 
+    bool (*untold)(const char *collection); /* the feed is not told of it; NULL: it is of all */
     void (*after_commit)(void *arg, int wal_pages);
     void *arg;
     bool rehearses; /* for tests: the first transaction of every group is rolled back */

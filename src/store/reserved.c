@@ -39,6 +39,14 @@ const struct reserved *truce__reserved(const char *collection)
     return NULL;
 }
 
+bool truce__reserved_place(const char *place)
+{
+    const char *dot = place[0] == '@' ? strchr(place, '.') : NULL;
+
+    return !strcmp(place, SESSION_RECORDS) || !strcmp(place, USER_RECORDS) ||
+           truce__reserved(dot ? dot + 1 : place);
+}
+
 static bool ends_in(const char *collection, const char *suffix)
 {
     size_t length = strlen(collection), size = strlen(suffix);

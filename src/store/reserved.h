@@ -65,6 +65,10 @@ struct reserved {
 /* NULL: the name is the user's. */
 const struct reserved *truce__reserved(const char *collection);
 
+/* Is it kept by truce for itself, in whatever database of a server (a place, "@school.truce_queue")? Then those who
+ * watch a server are not told of it. */
+bool truce__reserved_place(const char *place);
+
 /* What the shard key of a collection must be for truce's own use of it, "X.revisions" and
  * "X.guards" too. */
 enum shard_need truce__reserved_shards(const char *collection);

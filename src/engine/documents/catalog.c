@@ -6,12 +6,16 @@
  *     row 1        {next: int64}     the next number for a table; numbers are never used again
  *     row <id>     {name, indexes: [{id, state, multikey, definition: {v, key, name, ...}}], validator?}
  *                  the collection whose documents stand in c<id>, its indexes in x<id> each
+ *     row <id>     {feed: 1, id, keep_ms, keep_bytes}
+ *                  the feed of changes (feed.h), which stands in c<id>; there may be none
  *
  * Invariants:
  *  1. Names are unique; every collection has at least the index of _id, which is its first.
  *  2. The tables of the file are exactly those that the catalog names: both change in one
  *     transaction.
  *  3. Every change of a row 2... changes the version of the file.
+ *  4. A file with a feed has format 3, which programs that know of no feed do not open; one that has it open
+ *     finds a row in the catalog that is no collection. So nobody writes without telling the feed.
  */
 #include "engine/documents/catalog.h"
 
@@ -136,6 +140,27 @@ static truce_status read_collection(int64_t row, struct bytes body, struct colle
     return status ? status : read_validator(whole, collection, error);
 }
 
+/* Is it the row of the feed? */
+static bool read_feed(int64_t row, struct bytes body, struct feed_spec *feed)
+{
+    struct value whole, id, keep_ms, keep_bytes;
+    bson_t document;
+
+    if (!bson_init_static(&document, body.data, body.size))
+        return false;
+    whole = truce__value_document(&document);
+    id = field(whole, "id", BSON_TYPE_OID);
+    keep_ms = field(whole, "keep_ms", BSON_TYPE_INT64);
+    keep_bytes = field(whole, "keep_bytes", BSON_TYPE_INT64);
+    if (!field(whole, "feed", BSON_TYPE_INT32).type || !id.type || !keep_ms.type ||
+        !keep_bytes.type)
+        return false;
+    *feed = (struct feed_spec){row, .keep_ms = truce__value_int64(keep_ms),
+                               .keep_bytes = truce__value_int64(keep_bytes)};
+    bson_oid_init_from_data(&feed->id, id.data);
+    return true;
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const struct collection *)a)->name, ((const struct collection *)b)->name);
@@ -152,6 +177,8 @@ static truce_status read_rows(struct kv *kv, struct catalog *catalog, bson_error
         status = truce__kv_cursor_next(&cursor, error);
         if (status)
             break;
+        if (!catalog->feed.table && read_feed(cursor.row, cursor.body, &catalog->feed))
+            continue;
         catalog->collections =
             bson_realloc(catalog->collections, (catalog->count + 1) * sizeof *catalog->collections);
         collection = &catalog->collections[catalog->count++];
@@ -270,6 +297,8 @@ void truce__catalog_name_table(const struct catalog *catalog, int64_t table, cha
 {
     if (table == CATALOG)
         snprintf(name, size, "the catalog");
+    if (catalog && catalog->feed.table && table == catalog->feed.table)
+        snprintf(name, size, "the feed of changes");
     for (uint32_t i = 0; catalog && i < catalog->count; i++) {
         const struct collection *collection = &catalog->collections[i];
         const struct index *index = truce__collection_index_id(collection, table);
@@ -505,4 +534,53 @@ truce_status truce__catalog_move_index(struct kv *kv, const struct collection *c
     status = write_collection(kv, &changed, changed.name, NULL, NULL, error);
     bson_free(changed.indexes);
     return status;
+}
+
+/* ---- the feed of changes --------------------------------------------------------------------- */
+
+static void describe_feed(const struct feed_spec *feed, bson_t *row)
+{
+    bson_init(row);
+    BSON_APPEND_INT32(row, "feed", 1);
+    BSON_APPEND_OID(row, "id", &feed->id);
+    BSON_APPEND_INT64(row, "keep_ms", feed->keep_ms);
+    BSON_APPEND_INT64(row, "keep_bytes", feed->keep_bytes);
+}
+
+truce_status truce__catalog_add_feed(struct kv *kv, struct feed_spec *feed, bson_error_t *error)
+{
+    truce_status status = take_number(kv, &feed->table, error);
+    int64_t row = feed->table;
+    bson_t body;
+
+    if (!status)
+        status = truce__kv_rows_create(kv, feed->table, error);
+    if (status)
+        return status;
+    describe_feed(feed, &body);
+    status = truce__kv_row_insert(kv, CATALOG, &row, bytes_of(&body), error);
+    bson_destroy(&body);
+    return status ? status : truce__kv_format_feed(kv, true, error);
+}
+
+truce_status truce__catalog_change_feed(struct kv *kv, const struct feed_spec *feed,
+                                        bson_error_t *error)
+{
+    truce_status status;
+    bson_t body;
+
+    describe_feed(feed, &body);
+    status = truce__kv_row_update(kv, CATALOG, feed->table, bytes_of(&body), error);
+    bson_destroy(&body);
+    return status ? status : truce__kv_version_bump(kv, error);
+}
+
+truce_status truce__catalog_drop_feed(struct kv *kv, const struct feed_spec *feed,
+                                      bson_error_t *error)
+{
+    truce_status status = truce__kv_rows_drop(kv, feed->table, error);
+
+    if (!status)
+        status = truce__kv_row_delete(kv, CATALOG, feed->table, error);
+    return status ? status : truce__kv_format_feed(kv, false, error);
 }

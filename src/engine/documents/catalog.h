@@ -36,9 +36,17 @@ struct collection {
     struct match *validator; /* NULL: none */
 };
 
+/* The feed of changes (feed.h). */
+struct feed_spec {
+    int64_t table; /* its row table; 0: there is no feed */
+    bson_oid_t id; /* of this feed, and of no other */
+    int64_t keep_ms, keep_bytes;
+};
+
 struct catalog {
     atomic_int references;
     uint32_t version;
+    struct feed_spec feed;
     uint32_t count;
     struct collection *collections; /* in the order of names */
 };
@@ -77,6 +85,13 @@ truce_status truce__catalog_drop_index(struct kv *kv, const struct collection *c
 truce_status truce__catalog_change_index(struct kv *kv, const struct collection *collection,
                                          int64_t id, enum index_state state,
                                          uint32_t multikey_fields, bson_error_t *error);
+/* Makes its table, which is empty, and gives it its number. */
+truce_status truce__catalog_add_feed(struct kv *kv, struct feed_spec *feed, bson_error_t *error);
+/* What is kept; its table and id stay. */
+truce_status truce__catalog_change_feed(struct kv *kv, const struct feed_spec *feed,
+                                        bson_error_t *error);
+truce_status truce__catalog_drop_feed(struct kv *kv, const struct feed_spec *feed,
+                                      bson_error_t *error);
 /* A new, empty table for an index; the old one is left, and nothing names it any more. */
 truce_status truce__catalog_move_index(struct kv *kv, const struct collection *collection,
                                        int64_t id, int64_t *moved, bson_error_t *error);

@@ -65,7 +65,8 @@ truce_status truce__change_update(struct writer *writer, const char *collection,
     if (!status && changed.modified) {
         status = truce__document_check(after, "updated document", error);
         if (!status)
-            status = truce__documents_replace(writer, collection, item->row, before, after, error);
+            status = truce__documents_replace(writer, collection, item->row, before, after,
+                                              truce__update_is_replacement(update), error);
     }
     free_document(item, before);
     if (!status) {

@@ -6,12 +6,15 @@
  *     every document is sound BSON, its keys in every ready index stand there with its row, and the
  *     index knows of the arrays on its paths;
  *     every index has as many entries as all documents together have keys;
- *     in a unique index no key stands twice.
+ *     in a unique index no key stands twice;
+ *
+ * and of the feed of changes, if there is one, what feed.c says of its entries.
  *
  * Keys of one document are distinct, so "all are there" and "there are not more" together are "the
  * entries are exactly the keys", in both directions.
  */
 #include "base/assert.h"
+#include "engine/documents/feed.h"
 #include "engine/engine.h"
 
 struct check {
@@ -150,6 +153,8 @@ truce_status truce__engine_check(struct engine *engine, int64_t *documents, int6
     status = truce__kv_integrity(reader->kv, error);
     for (uint32_t i = 0; i < reader->catalog->count && !status; i++)
         status = check_collection(&check, &reader->catalog->collections[i], error);
+    if (!status)
+        status = truce__feed_check(reader->kv, &reader->catalog->feed, error);
     truce__engine_read_end(engine, reader);
     truce__index_keys_release(&check.keys);
     if (documents)

@@ -1,5 +1,6 @@
 /* Collections: create, drop, rename, list; and the indexes of one, but for their making. */
 #include "base/assert.h"
+#include "engine/documents/feed.h"
 #include "engine/documents/index_build.h"
 #include "engine/engine.h"
 #include "query/index/index_set.h"
@@ -99,7 +100,7 @@ static truce_status drop(struct catalog_op *op, struct writer *writer, bson_erro
         return refuse_missing(op->name, error);
     status = truce__catalog_drop_collection(writer->kv, collection, error);
     changed(writer, op->name);
-    return status;
+    return status ? status : truce__feed_tell_name(writer, FEED_DROP, op->name, NULL, error);
 }
 
 static truce_status replace_target(struct catalog_op *op, struct writer *writer,
@@ -133,7 +134,7 @@ static truce_status rename_to(struct catalog_op *op, struct writer *writer, bson
     status = truce__catalog_rename_collection(writer->kv, collection, op->other, error);
     changed(writer, op->name);
     changed(writer, op->other);
-    return status;
+    return status ? status : truce__feed_tell_name(writer, FEED_RENAME, op->name, op->other, error);
 }
 
 static truce_status validate(struct catalog_op *op, struct writer *writer, bson_error_t *error)

@@ -79,6 +79,8 @@ static truce_status find_table(struct step *step, struct writer *writer, uint32_
     status = truce__writer_collection(writer, "", &collection, error);
     if (status)
         return status;
+    if (writer->catalog->feed.table == step->table->collection)
+        return TRUCE_OK;
     collection = truce__catalog_find_id(writer->catalog, step->table->collection);
     step->gone = !collection || (step->table->index &&
                                  !truce__collection_index_id(collection, step->table->index));
@@ -275,6 +277,8 @@ static truce_status list_tables(struct compaction *compaction, bson_error_t *err
     for (uint32_t i = 0; i < catalog->count; i++)
         count += 1 + catalog->collections[i].indexes_count;
     compaction->tables = bson_malloc0((count + 1) * sizeof *compaction->tables);
+    if (catalog->feed.table)
+        compaction->tables[compaction->count++] = (struct table){.collection = catalog->feed.table};
     for (uint32_t i = 0; i < catalog->count; i++) {
         const struct collection *collection = &catalog->collections[i];
 

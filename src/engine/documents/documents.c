@@ -22,6 +22,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "engine/documents/feed.h"
 #include "query/index/index_set.h"
 #include "query/match/validator.h"
 
@@ -77,6 +78,7 @@ struct change {
     const struct collection *collection;
     int64_t row;                  /* 0: none yet */
     const bson_t *before, *after; /* NULL: none */
+    bool whole;                   /* not a difference: all of `after` */
 };
 
 static truce_status make_keys(const struct index *index, const bson_t *document,
@@ -238,6 +240,10 @@ static truce_status apply(struct change *change, bson_error_t *error)
     truce__writer_changed(change->writer, change->collection, change->row, change->before,
                           change->after);
     truce__writer_touch(change->writer, change->collection->name);
+    status = truce__feed_tell(change->writer, change->collection->name, change->before,
+                              change->after, change->whole, error);
+    if (status)
+        return status;
     return note_arrays(change, error);
 }
 
@@ -267,10 +273,11 @@ truce_status truce__documents_insert(struct writer *writer, const char *collecti
 }
 
 truce_status truce__documents_replace(struct writer *writer, const char *collection, int64_t row,
-                                      const bson_t *before, const bson_t *after,
+                                      const bson_t *before, const bson_t *after, bool whole,
                                       bson_error_t *error)
 {
-    struct change change = {.writer = writer, .row = row, .before = before, .after = after};
+    struct change change = {
+        .writer = writer, .row = row, .before = before, .after = after, .whole = whole};
     truce_status status = truce__writer_collection(writer, collection, &change.collection, error);
 
     truce_assert(status || change.collection);

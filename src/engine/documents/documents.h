@@ -17,9 +17,10 @@ bool truce__documents_failed(truce_status status);
 truce_status truce__documents_insert(struct writer *writer, const char *collection,
                                      const bson_t *document, bson_error_t *error);
 
-/* `before` is the document that stands in the row, `after` has the same _id. */
+/* `before` is the document that stands in the row, `after` has the same _id. `whole`: who writes means all of
+ * it, and the feed says so. */
 truce_status truce__documents_replace(struct writer *writer, const char *collection, int64_t row,
-                                      const bson_t *before, const bson_t *after,
+                                      const bson_t *before, const bson_t *after, bool whole,
                                       bson_error_t *error);
 
 truce_status truce__documents_remove(struct writer *writer, const char *collection, int64_t row,

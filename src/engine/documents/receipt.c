@@ -58,8 +58,9 @@ truce_status truce__receipt_put(struct receipt *receipt, struct writer *writer,
         status = truce__document_check(&after, "receipt", error);
         writer->unvalidated = true; /* it is not the user's */
         if (!status && before)
-            status = truce__documents_replace(writer, given->collection,
-                                              receipt->found.items[0].row, before, &after, error);
+            status =
+                truce__documents_replace(writer, given->collection, receipt->found.items[0].row,
+                                         before, &after, true, error);
         else if (!status)
             status = truce__documents_insert(writer, given->collection, &after, error);
         writer->unvalidated = false;

@@ -81,7 +81,7 @@ static truce_status put(struct writer *writer, const char *collection, int64_t r
         return truce__documents_insert(writer, collection, after, error);
     }
     truce_assert(same_id(before, after));
-    return truce__documents_replace(writer, collection, row, before, after, error);
+    return truce__documents_replace(writer, collection, row, before, after, false, error);
 }
 
 /* A status other than OK is the transaction's. */

@@ -477,14 +477,17 @@ truce_status truce__kv_file_pages(struct kv *kv, int64_t *pages, bson_error_t *e
 truce_status truce__kv_mark(struct kv *kv, bson_error_t *error)
 {
     truce_status status;
+    int64_t format = 0;
     uint32_t version;
     char sql[64];
 
     status = truce__kv_write_begin(kv, &version, error);
     if (status)
         return status;
-    snprintf(sql, sizeof sql, "PRAGMA user_version=%d", KV_FORMAT);
-    status = truce__kv_execute(kv, sql, error);
+    status = truce__kv_ask(kv, "PRAGMA user_version", &format, error);
+    snprintf(sql, sizeof sql, "PRAGMA user_version=%d", (int)format);
+    if (!status)
+        status = truce__kv_execute(kv, sql, error);
     if (!status)
         return truce__kv_write_commit(kv, error);
     truce__kv_write_rollback(kv);

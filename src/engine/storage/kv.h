@@ -158,6 +158,9 @@ truce_status truce__kv_format_check(struct kv *kv, bool *fresh, bson_error_t *er
 /* Makes a fresh file a truce store: WAL mode, application id, format version, row table 0. */
 truce_status truce__kv_format_create(struct kv *kv, bson_error_t *error);
 
+/* In a write transaction: the format of a file with a feed of changes, or without one. */
+truce_status truce__kv_format_feed(struct kv *kv, bool feed, bson_error_t *error);
+
 /* Is there a log (WAL)? A store that another program made, or changed, may have none; then: from now on it
  * has one. LOCKED: somebody else has the file open. */
 truce_status truce__kv_has_log(struct kv *kv, bool *has, bson_error_t *error);

@@ -10,9 +10,11 @@
  *     format 1    pages without checksums; can be read, and copied into a file of format 2
  *     format 2    pages with checksums (kv_page.h), in new files also maps of what names each page
  *                 (kv_compact.c); without them it is used as well, but does not become smaller
+ *     format 3    the same with a feed of changes (documents/feed.h), which every writer has to tell
  */
 #define KV_APPLICATION_ID   0x74727563 /* "truc" */
-#define KV_FORMAT           2          /* of a new file; the only one that is written */
+#define KV_FORMAT           2          /* of a new file */
+#define KV_FORMAT_FEED      3          /* while there is a feed; these two are written */
 #define KV_FORMAT_OLDEST    1          /* that can be read */
 #define KV_FORMAT_SUMS      2          /* from which on pages have checksums */
 

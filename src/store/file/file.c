@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "query/context.h"
 #include "store/pipeline.h"
+#include "store/reserved.h"
 #include "store/store.h"
 #include "store/view.h"
 
@@ -360,6 +361,7 @@ truce_status truce__file_open(const char *path, const truce_store_options *optio
     if (status)
         return status;
     engine->spill = open_spill;
+    engine->writer.untold = truce__reserved_place;
     *store = new_store(
         engine, TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS | TRUCE_CAN_ITEM_UPDATE |
                     TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_PARTIAL_INDEX | TRUCE_CAN_WILDCARD_INDEX |

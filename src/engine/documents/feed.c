@@ -1,0 +1,360 @@
+/*
+ * The feed of changes: telling, and what is kept.
+ *
+ *     row 1           {horizon: int64}
+ *     row <position>  {s: bytes so far, w: when, o: kind, c: collection, t: new name?,
+ *                      k: {_id}?, f: document?, u: difference?, large: true?}
+ *
+ *     position        seconds << 31 | number: so it is also the moment that clients know (clusterTime), and one
+ *                     feed that follows another, after it was off, does not use a position again
+ *
+ * Documents stand in an entry as binaries: one that is nested as deeply as a document may be can be told like any other.
+ *
+ * Invariants:
+ *  1. An entry is written by the transaction that makes the change, and by every one that does: the calls are where
+ *     documents (documents.c) and collections (collections.c) are changed, which no write goes around; and programs
+ *     that know of no feed cannot write (catalog.c). So after a crash the feed has what the documents have.
+ *  2. Positions grow in the order of commits: there is one writer at a time, and it takes the one behind the last.
+ *  3. The horizon is below every entry, and never goes back. What is behind it and not there was never written:
+ *     entries are removed from the oldest on, and the horizon moves in the same transaction.
+ *  4. The last entry is never removed, so the next position is known from it, or from the horizon.
+ *  5. `s` grows by the size of each entry: the bytes of the feed are the difference of the last and the first.
+ *  6. A step that prunes is bounded: PRUNE_ROWS rows, and PRUNE_BYTES more than were written since the last one. A writer
+ *     makes one for every PRUNE_EACH entries of its own, which is less than a step removes.
+ *
+ * Deliberately not done: what truce keeps for itself is not told (writer.untold), for those who follow could only pass over it; nor
+ * are indexes, validators and new collections.
+ */
+#include "engine/documents/feed.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+
+#define PRUNE_EACH  64
+#define PRUNE_ROWS  256
+#define PRUNE_BYTES (INT64_C(4) * 1024 * 1024)
+#define ENTRY_BYTES (16 * 1024) /* around a document, at most: names are short */
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+/* The position of the next entry: behind the last, and not before now. */
+static int64_t next_position(int64_t last, int64_t now_ms)
+{
+    int64_t now = truce__feed_position(now_ms / 1000, 1);
+
+    return last < now ? now : last + 1;
+}
+
+static void append_binary(bson_t *entry, const char *name, const bson_t *document)
+{
+    BSON_APPEND_BINARY(entry, name, BSON_SUBTYPE_BINARY, bson_get_data(document), document->len);
+}
+
+static truce_status find_end(struct writer *writer, bson_error_t *error)
+{
+    const struct feed_spec *feed = &writer->catalog->feed;
+    struct feed_end *end = &writer->feed;
+    truce_status status;
+
+    if (end->known && end->table == feed->table)
+        return TRUCE_OK;
+    status = truce__feed_last(writer->kv, feed, &end->last, &end->sum, error);
+    end->table = feed->table;
+    end->known = !status;
+    return status;
+}
+
+/* ---- pruning ----------------------------------------------------------------------------------- */
+
+struct pruning {
+    int64_t too_old_ms, too_much; /* what was written before, and what `s` up to this is of */
+    int64_t last, bytes;          /* that stays; that may go yet */
+    int64_t rows[PRUNE_ROWS];
+    int count;
+    int64_t sum; /* of the one before */
+    bool more;
+};
+
+static bool take_old(void *arg, int64_t row, struct bytes body)
+{
+    struct pruning *pruning = arg;
+    struct feed_entry entry;
+    int64_t sum;
+
+    if (row == FEED_HEADER)
+        return true;
+    if (!truce__feed_entry(row, body, &entry, &sum) || row >= pruning->last ||
+        (entry.wall_ms >= pruning->too_old_ms && sum > pruning->too_much))
+        return false;
+    pruning->more = pruning->count == PRUNE_ROWS || pruning->bytes <= 0;
+    if (pruning->more)
+        return false;
+    pruning->rows[pruning->count++] = row;
+    pruning->bytes -= (int64_t)body.size;
+    return true;
+}
+
+static truce_status move_horizon(struct kv *kv, int64_t table, int64_t horizon, bool first,
+                                 bson_error_t *error)
+{
+    bson_t header = BSON_INITIALIZER;
+    int64_t row = FEED_HEADER;
+    truce_status status;
+    struct bytes body;
+
+    BSON_APPEND_INT64(&header, "horizon", horizon);
+    body = (struct bytes){bson_get_data(&header), header.len};
+    if (first)
+        status = truce__kv_row_insert(kv, table, &row, body, error);
+    else
+        status = truce__kv_row_update(kv, table, row, body, error);
+    bson_destroy(&header);
+    return status;
+}
+
+/* NOT_FOUND is the end of the table. */
+static truce_status prune(struct writer *writer, bool *more, bson_error_t *error)
+{
+    const struct feed_spec *feed = &writer->catalog->feed;
+    struct feed_end *end = &writer->feed;
+    struct pruning pruning = {.too_old_ms = truce__clock_wall_ms() - feed->keep_ms,
+                              .too_much = feed->keep_bytes ? end->sum - feed->keep_bytes : 0,
+                              .last = end->last,
+                              .bytes = PRUNE_BYTES + end->fresh_bytes};
+    truce_status status =
+        truce__kv_rows_each(writer->kv, feed->table, 0, take_old, &pruning, error);
+
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    end->fresh = end->fresh_bytes = 0;
+    for (int i = 0; i < pruning.count && !status; i++)
+        status = truce__kv_row_delete(writer->kv, feed->table, pruning.rows[i], error);
+    if (!status && pruning.count)
+        status =
+            move_horizon(writer->kv, feed->table, pruning.rows[pruning.count - 1], false, error);
+    *more = pruning.more;
+    return status;
+}
+
+/* ---- telling ------------------------------------------------------------------------------------ */
+
+static void begin_entry(struct writer *writer, enum feed_kind kind, const char *name,
+                        int64_t *position, bson_t *entry)
+{
+    int64_t now_ms = truce__clock_wall_ms();
+    const char text[] = {(char)kind, 0};
+
+    *position = next_position(writer->feed.last, now_ms);
+    bson_init(entry);
+    BSON_APPEND_INT64(entry, "s", 0); /* until its size is known */
+    BSON_APPEND_DATE_TIME(entry, "w", now_ms);
+    BSON_APPEND_UTF8(entry, "o", text);
+    BSON_APPEND_UTF8(entry, "c", name);
+}
+
+static truce_status put_entry(struct writer *writer, int64_t position, bson_t *entry,
+                              bson_error_t *error)
+{
+    int64_t table = writer->catalog->feed.table, row = position;
+    struct feed_end *end = &writer->feed;
+    truce_status status;
+    bson_iter_t at;
+    bool more;
+
+    if (bson_iter_init_find(&at, entry, "s"))
+        bson_iter_overwrite_int64(&at, end->sum + entry->len);
+    status = truce__kv_row_insert(writer->kv, table, &row,
+                                  (struct bytes){bson_get_data(entry), entry->len}, error);
+    if (status)
+        return status;
+    end->last = position;
+    end->sum += entry->len;
+    end->fresh_bytes += entry->len;
+    truce__writer_touch(writer, FEED_WAKE);
+    return ++end->fresh < PRUNE_EACH ? TRUCE_OK : prune(writer, &more, error);
+}
+
+static bool is_told(struct writer *writer, const char *collection)
+{
+    return writer->catalog && writer->catalog->feed.table &&
+           !(writer->untold && writer->untold(collection));
+}
+
+static void append_id(bson_t *entry, const bson_t *document)
+{
+    struct value id = truce__value_field(truce__value_document(document), "_id", 3);
+    bson_t key = BSON_INITIALIZER;
+
+    truce__value_append(&key, "_id", 3, id);
+    append_binary(entry, "k", &key);
+    bson_destroy(&key);
+}
+
+/* What an entry of this kind says of the document; what does not fit in with the rest is said to be missing. */
+static void append_document(bson_t *entry, const bson_t *document)
+{
+    if (entry->len + document->len <= TRUCE_DOCUMENT_BYTES_MAX - ENTRY_BYTES)
+        append_binary(entry, "f", document);
+    else
+        BSON_APPEND_BOOL(entry, "large", true);
+}
+
+truce_status truce__feed_tell(struct writer *writer, const char *collection, const bson_t *before,
+                              const bson_t *after, bool whole, bson_error_t *error)
+{
+    enum feed_kind kind = !before ? FEED_INSERT : !after ? FEED_DELETE : FEED_REPLACE;
+    bson_t entry, diff = BSON_INITIALIZER;
+    truce_status status;
+    int64_t position;
+
+    if (!is_told(writer, collection) || (before && after && bson_equal(before, after)))
+        return TRUCE_OK;
+    status = find_end(writer, error);
+    if (status)
+        return status;
+    if (kind == FEED_REPLACE && !whole) {
+        bson_destroy(&diff);
+        if (truce__feed_diff(before, after, &diff))
+            kind = FEED_UPDATE;
+    }
+    begin_entry(writer, kind, collection, &position, &entry);
+    append_id(&entry, before ? before : after);
+    if (kind == FEED_UPDATE)
+        append_binary(&entry, "u", &diff);
+    else if (after)
+        append_document(&entry, after);
+    status = put_entry(writer, position, &entry, error);
+    bson_destroy(&entry);
+    bson_destroy(&diff);
+    return status;
+}
+
+truce_status truce__feed_tell_name(struct writer *writer, enum feed_kind kind, const char *name,
+                                   const char *other, bson_error_t *error)
+{
+    const struct collection *ignored;
+    /* any name: it loads the catalog */
+    truce_status status = truce__writer_collection(writer, "", &ignored, error);
+    int64_t position;
+    bson_t entry;
+
+    if (status || !is_told(writer, name))
+        return status;
+    status = find_end(writer, error);
+    if (status)
+        return status;
+    begin_entry(writer, kind, name, &position, &entry);
+    if (other)
+        BSON_APPEND_UTF8(&entry, "t", other);
+    status = put_entry(writer, position, &entry, error);
+    bson_destroy(&entry);
+    return status;
+}
+
+/* ---- the feed as a whole --------------------------------------------------------------------------- */
+
+struct feed_op {
+    struct write_op base; /* first */
+    struct feed_spec wanted;
+    enum feed_kind kind;
+    const char *name;
+    bool more;
+};
+
+static truce_status switch_on(const struct feed_spec *wanted, struct writer *writer,
+                              bson_error_t *error)
+{
+    struct feed_spec feed = *wanted;
+    truce_status status;
+
+    bson_oid_init(&feed.id, NULL);
+    status = truce__catalog_add_feed(writer->kv, &feed, error);
+    if (status)
+        return status;
+    return move_horizon(writer->kv, feed.table,
+                        truce__feed_position(truce__clock_wall_ms() / 1000, 0), true, error);
+}
+
+static truce_status run_keep(struct write_op *base, struct writer *writer, bson_error_t *error)
+{
+    const struct feed_spec *wanted = &((struct feed_op *)base)->wanted;
+    const struct collection *ignored;
+    truce_status status = truce__writer_collection(writer, "", &ignored, error);
+    struct feed_spec feed = status ? *wanted : writer->catalog->feed;
+
+    if (status || (!feed.table && !wanted->keep_ms) ||
+        (feed.table && feed.keep_ms == wanted->keep_ms && feed.keep_bytes == wanted->keep_bytes))
+        return status;
+    if (!feed.table) {
+        status = switch_on(wanted, writer, error);
+    } else if (!wanted->keep_ms) {
+        status = truce__catalog_drop_feed(writer->kv, &feed, error);
+    } else {
+        feed.keep_ms = wanted->keep_ms;
+        feed.keep_bytes = wanted->keep_bytes;
+        status = truce__catalog_change_feed(writer->kv, &feed, error);
+    }
+    truce__writer_catalog_changed(writer);
+    writer->feed.known = false;
+    truce__writer_touch(writer, FEED_WAKE);
+    return status;
+}
+
+static truce_status run_note(struct write_op *base, struct writer *writer, bson_error_t *error)
+{
+    const struct feed_op *op = (const struct feed_op *)base;
+
+    return truce__feed_tell_name(writer, op->kind, op->name, NULL, error);
+}
+
+static truce_status run_prune(struct write_op *base, struct writer *writer, bson_error_t *error)
+{
+    struct feed_op *op = (struct feed_op *)base;
+    const struct collection *ignored;
+    truce_status status = truce__writer_collection(writer, "", &ignored, error);
+
+    op->more = false;
+    if (status || !writer->catalog->feed.table)
+        return status;
+    status = find_end(writer, error);
+    return status ? status : prune(writer, &op->more, error);
+}
+
+static truce_status run(struct engine *engine, struct feed_op *op, bson_error_t *error)
+{
+    truce_status status = truce__engine_writable(engine, error);
+
+    if (status)
+        return status;
+    op->base.relaxed = engine->relaxed;
+    op->base.deadline_ns = truce__engine_deadline(engine, 0);
+    return truce__writer_run(&engine->writer, &op->base, error);
+}
+
+truce_status truce__engine_feed_keep(struct engine *engine, int64_t keep_ms, int64_t keep_bytes,
+                                     bson_error_t *error)
+{
+    struct feed_op op = {.base.run = run_keep,
+                         .wanted = {.keep_ms = keep_ms, .keep_bytes = keep_bytes}};
+
+    truce_assert(keep_ms >= 0 && keep_bytes >= 0);
+    return run(engine, &op, error);
+}
+
+truce_status truce__engine_feed_note(struct engine *engine, enum feed_kind kind, const char *name,
+                                     bson_error_t *error)
+{
+    struct feed_op op = {.base.run = run_note, .kind = kind, .name = name};
+
+    return run(engine, &op, error);
+}
+
+truce_status truce__engine_feed_prune(struct engine *engine, bool *more, bson_error_t *error)
+{
+    struct feed_op op = {.base.run = run_prune};
+    truce_status status = run(engine, &op, error);
+
+    *more = !status && op.more;
+    return status;
+}

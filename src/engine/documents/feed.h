@@ -1,0 +1,105 @@
+#ifndef TRUCE_ENGINE_DOCUMENTS_FEED_H
+#define TRUCE_ENGINE_DOCUMENTS_FEED_H
+
+/*
+ * The feed of changes: what was written, in the order of the commits, for those who follow it (change streams).
+ *
+ * It is a table of the file, and off until somebody asks for it. An entry is written in the transaction of the
+ * change that it tells, whatever process makes it, so the feed has what the file has and nothing else. Its position
+ * is a number that only grows; who has read up to a position asks for what is behind it.
+ */
+#include "engine/writer.h"
+
+struct engine;
+
+enum feed_kind {
+    FEED_INSERT = 'i',
+    FEED_UPDATE = 'u',  /* told by what is different */
+    FEED_REPLACE = 'r', /* told by the whole document */
+    FEED_DELETE = 'd',
+    FEED_DROP = 'c', /* of a collection */
+    FEED_RENAME = 'n',
+    FEED_DROP_DATABASE = 'b', /* noted by the server, of its name for the database */
+};
+
+#define FEED_WAKE         "truce feed" /* waited for as a collection: moves with every entry */
+#define FEED_SECOND_SHIFT 31 /* a position: seconds since 1970, and a number within the second */
+
+static inline int64_t truce__feed_position(int64_t seconds, int64_t number)
+{
+    return seconds << FEED_SECOND_SHIFT | number;
+}
+
+/* ---- telling, inside a write transaction (feed.c) -------------------------------------------- */
+
+/* `before` NULL: inserted; `after` NULL: removed; `whole`: replaced, and not changed in parts. Nothing if there is
+ * no feed, or nothing differs. A status other than OK is the transaction's. */
+truce_status truce__feed_tell(struct writer *writer, const char *collection, const bson_t *before,
+                              const bson_t *after, bool whole, bson_error_t *error);
+/* FEED_DROP, FEED_RENAME (`other`: the new name), FEED_DROP_DATABASE */
+truce_status truce__feed_tell_name(struct writer *writer, enum feed_kind kind, const char *name,
+                                   const char *other, bson_error_t *error);
+
+/* {updatedFields, removedFields, truncatedArrays}, initialised in any case; false: it cannot be said so, or not shorter
+ * than by the document itself (feed_diff.c). */
+bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff);
+
+/* ---- the feed as a whole (feed.c) ------------------------------------------------------------- */
+
+/* On from now on, or kept for another time or size than before. keep_ms 0: off, and what it had is gone. It is kept
+ * by the file. keep_bytes 0: any number. */
+truce_status truce__engine_feed_keep(struct engine *engine, int64_t keep_ms, int64_t keep_bytes,
+                                     bson_error_t *error);
+/* An entry that no change of a collection makes. Nothing if there is no feed. */
+truce_status truce__engine_feed_note(struct engine *engine, enum feed_kind kind, const char *name,
+                                     bson_error_t *error);
+/* A bounded step: removes what is too old, or too much. `*more`: there is more to remove. */
+truce_status truce__engine_feed_prune(struct engine *engine, bool *more, bson_error_t *error);
+
+/* ---- reading (feed_read.c) --------------------------------------------------------------------- */
+
+struct feed_state {
+    struct feed_spec spec; /* table 0: there is none, and all below is 0 */
+    int64_t horizon;       /* what is at or before it is not there any more */
+    int64_t last;          /* position of the last entry, durable; the horizon if there is none */
+    int64_t bytes;         /* of the entries */
+};
+
+truce_status truce__engine_feed_state(struct engine *engine, struct feed_state *state,
+                                      bson_error_t *error);
+
+/* An entry, borrowed. */
+struct feed_entry {
+    int64_t position, wall_ms;
+    enum feed_kind kind;
+    const char *collection, *other; /* other: of a rename */
+    /* empty where the kind has none */
+    bson_t id;       /* {_id: ...} */
+    bson_t document; /* inserted, or replaced by */
+    bson_t diff;     /* as truce__feed_diff */
+    bool large;      /* the document did not fit in */
+};
+
+/* False: enough, and this entry counts as not read. It must not call the engine. */
+typedef bool feed_take(void *arg, const struct feed_entry *entry);
+
+/* The entries behind `after` of the feed `id`, of one snapshot, until `take` has enough or `most` were read. `*reached`: the
+ * position up to which everything was taken. EXPIRED: what follows `after` is not there any more, or it is another
+ * feed; INVALID: the feed has not come to `after` yet. */
+truce_status truce__engine_feed_read(struct engine *engine, const bson_oid_t *id, int64_t after,
+                                     int most, feed_take *take, void *arg, int64_t *reached,
+                                     bson_error_t *error);
+
+/* For the check of the file: CORRUPT. */
+truce_status truce__feed_check(struct kv *kv, const struct feed_spec *feed, bson_error_t *error);
+
+/* The row with the horizon, which is the first of the table. */
+#define FEED_HEADER INT64_C(1)
+truce_status truce__feed_horizon(struct kv *kv, const struct feed_spec *feed, int64_t *horizon,
+                                 bson_error_t *error);
+/* The last entry: its position, and the bytes of all that ever were; without one the horizon and 0. */
+truce_status truce__feed_last(struct kv *kv, const struct feed_spec *feed, int64_t *last,
+                              int64_t *sum, bson_error_t *error);
+bool truce__feed_entry(int64_t position, struct bytes body, struct feed_entry *entry, int64_t *sum);
+
+#endif

@@ -1,0 +1,297 @@
+/* The feed of changes: reading it, and its check (feed.c has the form of its entries). */
+#include "base/assert.h"
+#include "engine/documents/feed.h"
+#include "engine/engine.h"
+
+/* ---- entries ---------------------------------------------------------------------------------- */
+
+static bool read_binary(const bson_iter_t *at, bson_t *document)
+{
+    const uint8_t *bytes;
+    uint32_t size;
+
+    if (!BSON_ITER_HOLDS_BINARY(at))
+        return false;
+    bson_iter_binary(at, NULL, &size, &bytes);
+    return bson_init_static(document, bytes, size);
+}
+
+static const char *read_text(const bson_iter_t *at)
+{
+    return BSON_ITER_HOLDS_UTF8(at) ? bson_iter_utf8(at, NULL) : NULL;
+}
+
+/* False: it is damaged. What is not known is passed over. */
+static bool read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t *sum)
+{
+    const char *name = bson_iter_key(at), *text;
+
+    if (name[0] && name[1]) {
+        entry->large = entry->large || !strcmp(name, "large");
+        return true;
+    }
+    switch (name[0]) {
+    case 's':
+        *sum = BSON_ITER_HOLDS_INT64(at) ? bson_iter_int64(at) : -1;
+        return *sum >= 0;
+    case 'w':
+        entry->wall_ms = BSON_ITER_HOLDS_DATE_TIME(at) ? bson_iter_date_time(at) : 0;
+        return BSON_ITER_HOLDS_DATE_TIME(at);
+    case 'o':
+        text = read_text(at);
+        entry->kind = text && text[0] && strchr("iurdcnb", text[0]) ? (enum feed_kind)text[0] : 0;
+        return entry->kind;
+    case 'c':
+        return (entry->collection = read_text(at)) != NULL;
+    case 't':
+        return (entry->other = read_text(at)) != NULL;
+    case 'k':
+        return read_binary(at, &entry->id);
+    case 'f':
+        return read_binary(at, &entry->document);
+    case 'u':
+        return read_binary(at, &entry->diff);
+    default:
+        return true;
+    }
+}
+
+/* Has it what its kind must have? */
+static bool is_whole(const struct feed_entry *entry)
+{
+    bool named =
+        entry->kind == FEED_DROP || entry->kind == FEED_DROP_DATABASE || entry->kind == FEED_RENAME;
+
+    if (!entry->kind || !entry->collection || (entry->kind == FEED_RENAME && !entry->other))
+        return false;
+    if (named)
+        return true;
+    if (!bson_has_field(&entry->id, "_id"))
+        return false;
+    if (entry->kind == FEED_UPDATE)
+        return !bson_empty(&entry->diff);
+    return entry->kind == FEED_DELETE || entry->large || !bson_empty(&entry->document);
+}
+
+bool truce__feed_entry(int64_t position, struct bytes body, struct feed_entry *entry, int64_t *sum)
+{
+    bson_t document;
+    bson_iter_t at;
+
+    *entry = (struct feed_entry){.position = position};
+    bson_init(&entry->id);
+    bson_init(&entry->document);
+    bson_init(&entry->diff);
+    *sum = -1;
+    if (!bson_init_static(&document, body.data, body.size) || !bson_iter_init(&at, &document))
+        return false;
+    while (bson_iter_next(&at))
+        if (!read_field(&at, entry, sum))
+            return false;
+    return *sum >= 0 && is_whole(entry);
+}
+
+static truce_status bad_entry(int64_t position, bson_error_t *error)
+{
+    return truce__fail(TRUCE_CORRUPT, error, "the entry %lld of the feed of changes is damaged",
+                       (long long)position);
+}
+
+/* ---- its ends --------------------------------------------------------------------------------- */
+
+truce_status truce__feed_horizon(struct kv *kv, const struct feed_spec *feed, int64_t *horizon,
+                                 bson_error_t *error)
+{
+    struct bytes body;
+    truce_status status = truce__kv_row_get(kv, feed->table, FEED_HEADER, &body, error);
+    bson_t header;
+    bson_iter_t at;
+
+    *horizon = 0;
+    if (status == TRUCE_NOT_FOUND)
+        return bad_entry(FEED_HEADER, error);
+    if (status)
+        return status;
+    if (!bson_init_static(&header, body.data, body.size) ||
+        !bson_iter_init_find(&at, &header, "horizon") || !BSON_ITER_HOLDS_INT64(&at))
+        return bad_entry(FEED_HEADER, error);
+    *horizon = bson_iter_int64(&at);
+    return TRUCE_OK;
+}
+
+/* The first row in the direction, which may be the header. */
+static truce_status end_row(struct kv *kv, const struct feed_spec *feed, bool last, int64_t *row,
+                            int64_t *sum, int64_t *size, bson_error_t *error)
+{
+    struct kv_cursor cursor = {0};
+    struct feed_entry entry;
+    truce_status status =
+        truce__kv_rows_seek(kv, feed->table, last ? INT64_MAX : FEED_HEADER, last, &cursor, error);
+
+    *row = FEED_HEADER;
+    *sum = *size = 0;
+    if (!status)
+        status = truce__kv_cursor_next(&cursor, error);
+    if (!status && cursor.row != FEED_HEADER) {
+        *row = cursor.row;
+        *size = (int64_t)cursor.body.size;
+        if (!truce__feed_entry(cursor.row, cursor.body, &entry, sum))
+            status = bad_entry(cursor.row, error);
+    }
+    truce__kv_cursor_close(&cursor);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+truce_status truce__feed_last(struct kv *kv, const struct feed_spec *feed, int64_t *last,
+                              int64_t *sum, bson_error_t *error)
+{
+    int64_t size;
+    truce_status status = end_row(kv, feed, true, last, sum, &size, error);
+
+    if (!status && *last == FEED_HEADER)
+        status = truce__feed_horizon(kv, feed, last, error);
+    return status;
+}
+
+static truce_status read_state(struct reader *reader, struct feed_state *state, bson_error_t *error)
+{
+    const struct feed_spec *feed = &reader->catalog->feed;
+    int64_t first, sum, last_sum, size;
+    truce_status status;
+
+    *state = (struct feed_state){.spec = *feed};
+    if (!feed->table)
+        return TRUCE_OK;
+    status = truce__feed_horizon(reader->kv, feed, &state->horizon, error);
+    if (!status)
+        status = truce__feed_last(reader->kv, feed, &state->last, &last_sum, error);
+    if (!status)
+        status = end_row(reader->kv, feed, false, &first, &sum, &size, error);
+    if (!status)
+        state->bytes = last_sum - sum + size;
+    return status;
+}
+
+truce_status truce__engine_feed_state(struct engine *engine, struct feed_state *state,
+                                      bson_error_t *error)
+{
+    truce_status status = truce__engine_usable(engine, error);
+    struct reader *reader;
+
+    *state = (struct feed_state){0};
+    if (!status)
+        status = truce__engine_read_begin(engine, false, &reader, error);
+    if (status)
+        return status;
+    status = read_state(reader, state, error);
+    truce__engine_read_end(engine, reader);
+    return status;
+}
+
+/* ---- reading ---------------------------------------------------------------------------------- */
+
+struct reading {
+    feed_take *take;
+    void *arg;
+    int64_t reached;
+    int left;
+    bool damaged, stopped;
+};
+
+static bool take_row(void *arg, int64_t row, struct bytes body)
+{
+    struct reading *reading = arg;
+    struct feed_entry entry;
+    int64_t sum;
+
+    if (!reading->left--) {
+        reading->stopped = true;
+        return false;
+    }
+    if (!truce__feed_entry(row, body, &entry, &sum)) {
+        reading->damaged = true;
+        reading->reached = row;
+        return false;
+    }
+    reading->stopped = !reading->take(reading->arg, &entry);
+    if (!reading->stopped)
+        reading->reached = row;
+    return !reading->stopped;
+}
+
+static truce_status check_place(const struct feed_state *state, const bson_oid_t *id, int64_t after,
+                                bson_error_t *error)
+{
+    if (!state->spec.table || !bson_oid_equal(&state->spec.id, id) || after < state->horizon)
+        return truce__fail(TRUCE_EXPIRED, error,
+                           "the changes behind this place are not kept any more");
+    if (after > state->last)
+        return truce__fail(TRUCE_INVALID, error, "the feed of changes has no such place");
+    return TRUCE_OK;
+}
+
+truce_status truce__engine_feed_read(struct engine *engine, const bson_oid_t *id, int64_t after,
+                                     int most, feed_take *take, void *arg, int64_t *reached,
+                                     bson_error_t *error)
+{
+    struct reading reading = {.take = take, .arg = arg, .reached = after, .left = most};
+    truce_status status = truce__engine_usable(engine, error);
+    struct feed_state state;
+    struct reader *reader;
+
+    *reached = after;
+    if (!status)
+        status = truce__engine_read_begin(engine, false, &reader, error);
+    if (status)
+        return status;
+    status = read_state(reader, &state, error);
+    if (!status)
+        status = check_place(&state, id, after, error);
+    if (!status)
+        status =
+            truce__kv_rows_each(reader->kv, state.spec.table, after, take_row, &reading, error);
+    truce__engine_read_end(engine, reader);
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    if (!status && reading.damaged)
+        status = bad_entry(reading.reached, error);
+    *reached = status ? after : reading.reached;
+    return status;
+}
+
+/* ---- the check -------------------------------------------------------------------------------- */
+
+struct checking {
+    int64_t last, sum, bad;
+};
+
+static bool check_row(void *arg, int64_t row, struct bytes body)
+{
+    struct checking *checking = arg;
+    struct feed_entry entry;
+    int64_t sum;
+
+    if (!truce__feed_entry(row, body, &entry, &sum) || row <= checking->last ||
+        (checking->sum && sum != checking->sum + (int64_t)body.size)) {
+        checking->bad = row;
+        return false;
+    }
+    checking->last = row;
+    checking->sum = sum;
+    return true;
+}
+
+truce_status truce__feed_check(struct kv *kv, const struct feed_spec *feed, bson_error_t *error)
+{
+    struct checking checking = {0};
+    truce_status status;
+
+    if (!feed->table)
+        return TRUCE_OK;
+    status = truce__feed_horizon(kv, feed, &checking.last, error);
+    if (!status)
+        status = truce__kv_rows_each(kv, feed->table, FEED_HEADER, check_row, &checking, error);
+    if (status == TRUCE_NOT_FOUND)
+        status = TRUCE_OK;
+    return !status && checking.bad ? bad_entry(checking.bad, error) : status;
+}

@@ -1,0 +1,25 @@
+#ifndef TRUCE_TESTS_SUPPORT_FEED_REPLAY_H
+#define TRUCE_TESTS_SUPPORT_FEED_REPLAY_H
+
+/* The feed of changes, done again: who follows it from its beginning has what the store has. */
+#include "engine/documents/feed.h"
+#include "truce/store.h"
+
+/* What a follower has, and up to where. */
+struct replay {
+    truce_store *copy; /* memory: */
+    int64_t position;  /* 0: nothing was read yet */
+    int entries;
+    int64_t kinds[128]; /* by kind */
+};
+
+void replay_open(struct replay *replay);
+void replay_close(struct replay *replay);
+
+/* All that has come since; true: as it should be. */
+bool replay_follow(struct replay *replay, truce_store *store);
+
+/* Have both the same documents, in whatever order fields stand? Told by a failed check if not. */
+bool replay_same(struct replay *replay, truce_store *store);
+
+#endif

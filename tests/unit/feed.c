@@ -1,0 +1,550 @@
+/*
+ * The feed of changes: who follows it has what the store has, whatever was written, undone and run again; what it keeps, and
+ * what it says of a place that is gone.
+ */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "engine/documents/feed.h"
+#include "engine/engine.h"
+#include "store/file/file.h"
+#include "tests/support/feed_replay.h"
+#include "tests/support/random_operations.h"
+#include "tests/support/test.h"
+#include "truce/salvage.h"
+
+#define HOUR_MS INT64_C(3600000)
+
+static truce_store *store;
+static struct engine *engine;
+static char path[400];
+
+static bool open_again(void)
+{
+    const truce_store_options options = {.relaxed = true};
+    bson_error_t error;
+
+    if (!CHECK_OK(truce_store_open(path, &options, &store, &error), error))
+        return false;
+    engine = truce__file_engine(store);
+    return true;
+}
+
+static bool begin(int64_t keep_ms, int64_t keep_bytes)
+{
+    bson_error_t error;
+
+    snprintf(path, sizeof path, "%s/s.truce", test_directory());
+    return open_again() &&
+           CHECK_OK(truce__engine_feed_keep(engine, keep_ms, keep_bytes, &error), error);
+}
+
+static void insert(const char *collection, const char *json)
+{
+    bson_t *document = test_bson(json);
+    bson_error_t error;
+
+    CHECK_OK(truce_insert(store, collection, document, NULL, &error), error);
+    bson_destroy(document);
+}
+
+static void change(const char *collection, const char *filter, const char *update)
+{
+    bson_t *which = test_bson(filter), *how = test_bson(update);
+    bson_error_t error;
+
+    CHECK_OK(truce_update(store, collection, which, how, NULL, NULL, &error), error);
+    bson_destroy(which);
+    bson_destroy(how);
+}
+
+static struct feed_state state_now(void)
+{
+    struct feed_state state;
+    bson_error_t error;
+
+    CHECK_OK(truce__engine_feed_state(engine, &state, &error), error);
+    return state;
+}
+
+static void check_store(void)
+{
+    bson_error_t error;
+
+    CHECK_OK(truce__engine_check(engine, NULL, NULL, &error), error);
+}
+
+static bool take_nothing(void *arg, const struct feed_entry *entry)
+{
+    (void)arg;
+    return entry->position > 0;
+}
+
+struct counting {
+    enum feed_kind kind;
+    int count;
+};
+
+static bool take_count(void *arg, const struct feed_entry *entry)
+{
+    struct counting *counting = arg;
+
+    counting->count += entry->kind == counting->kind;
+    return true;
+}
+
+static int count_entries(enum feed_kind kind)
+{
+    struct counting counting = {kind, 0};
+    struct feed_state state = state_now();
+    bson_error_t error;
+    int64_t reached;
+
+    CHECK_OK(truce__engine_feed_read(engine, &state.spec.id, state.horizon, INT32_MAX, take_count,
+                                     &counting, &reached, &error),
+             error);
+    CHECK_INT(reached, ==, state.last);
+    return counting.count;
+}
+
+/* ---- all that is written ---------------------------------------------------------------------- */
+
+static void follow_random_operations(bool rehearses, int count)
+{
+    uint64_t seed = test_seed();
+    struct replay replay;
+
+    REQUIRE(begin(HOUR_MS, 0));
+    engine->writer.rehearses = rehearses;
+    replay_open(&replay);
+    for (int i = 0; i < count && !test_failures(); i++) {
+        bson_t *operation = random_operation(seed, (uint64_t)i), answer = BSON_INITIALIZER;
+
+        operation_run(store, operation, &answer);
+        bson_destroy(operation);
+        bson_destroy(&answer);
+        if (i % 50 == 49)
+            CHECK(replay_follow(&replay, store) && replay_same(&replay, store));
+    }
+    CHECK_INT(replay.kinds[FEED_INSERT], >, 0);
+    CHECK_INT(replay.kinds[FEED_UPDATE], >, 0);
+    CHECK_INT(replay.kinds[FEED_DELETE], >, 0);
+    check_store();
+    replay_close(&replay);
+    truce_store_close(store);
+}
+
+TEST(who_follows_the_feed_has_what_the_store_has)
+{
+    follow_random_operations(false, (int)test_scale("TRUCE_FEED_OPERATIONS", 3000));
+}
+
+TEST(what_is_rolled_back_and_run_again_is_told_once)
+{
+    follow_random_operations(true, (int)test_scale("TRUCE_FEED_OPERATIONS", 1000));
+}
+
+/* Another program, from where it finds the feed on. */
+static void write_as_another(void)
+{
+    for (int i = 0; i < 10000 && !engine; i++) {
+        const truce_store_options options = {.relaxed = true, .must_exist = true};
+        bson_error_t error;
+
+        if (!truce_store_open(path, &options, &store, &error)) {
+            engine = truce__file_engine(store);
+            if (state_now().spec.table)
+                break;
+            truce_store_close(store);
+            engine = NULL;
+        }
+        truce__clock_sleep_ms(1);
+    }
+    if (CHECK(engine)) {
+        for (int i = 0; i < 300; i++) {
+            insert("c", "{'by': 'child'}");
+            change("c", "{'n': 0}", "{'$inc': {'k': 1}}");
+        }
+        truce_store_close(store);
+    }
+    test_child_exit();
+}
+
+TEST(two_processes_write_one_feed)
+{
+    bson_error_t error;
+    int status;
+    pid_t child;
+
+    snprintf(path, sizeof path, "%s/s.truce", test_directory());
+    engine = NULL;
+    child = fork();
+    if (!child)
+        write_as_another();
+    REQUIRE(open_again());
+    insert("c", "{'n': 0, 'k': 0}");
+    CHECK_OK(truce__engine_feed_keep(engine, HOUR_MS, 0, &error), error);
+    for (int i = 0; i < 300; i++)
+        change("c", "{'n': 0}", "{'$inc': {'k': 1}}");
+    waitpid(child, &status, 0);
+    CHECK_INT(status, ==, 0);
+    CHECK_INT(count_entries(FEED_UPDATE), ==, 600);
+    CHECK_INT(count_entries(FEED_INSERT), ==, 300);
+    check_store();
+    truce_store_close(store);
+}
+
+/* ---- what is not told -------------------------------------------------------------------------- */
+
+TEST(nothing_is_told_where_there_is_no_feed)
+{
+    bson_error_t error;
+    int64_t reached;
+    bson_oid_t id;
+
+    REQUIRE(begin(0, 0));
+    insert("c", "{'_id': 1}");
+    CHECK_INT(state_now().spec.table, ==, 0);
+    bson_oid_init(&id, NULL);
+    CHECK_STATUS(TRUCE_EXPIRED,
+                 truce__engine_feed_read(engine, &id, 0, 10, take_nothing, NULL, &reached, &error),
+                 error);
+    CHECK_OK(truce__engine_feed_note(engine, FEED_DROP_DATABASE, "c", &error), error);
+    check_store();
+    truce_store_close(store);
+}
+
+TEST(what_is_undone_is_not_told)
+{
+    bson_t *first = test_bson("{'_id': 1}"), *second = test_bson("{'_id': 2}");
+    const truce_write writes[] = {
+        {.kind = TRUCE_WRITE_INSERT, .collection = "c", .document = first},
+        {.kind = TRUCE_WRITE_INSERT, .collection = "c", .document = second},
+        {.kind = TRUCE_WRITE_INSERT, .collection = "c", .document = second}};
+    const truce_bulk_options options = {.atomic = true};
+    truce_write_outcome outcomes[3];
+    bson_error_t error;
+
+    REQUIRE(begin(HOUR_MS, 0));
+    insert("c", "{'_id': 4}");
+    CHECK_STATUS(TRUCE_DUPLICATE, truce_bulk(store, writes, 3, &options, outcomes, &error), error);
+    CHECK_INT(count_entries(FEED_INSERT), ==, 1);
+    insert("c", "{'_id': 3, 'a': 1}");
+    change("c", "{'_id': 3}", "{'$set': {'a': 1}}"); /* nothing differs, */
+    change("c", "{'_id': 3}", "{'a': 1}");           /* though MongoDB counts this as a change */
+    CHECK_INT(count_entries(FEED_INSERT), ==, 2);
+    CHECK_INT(count_entries(FEED_UPDATE) + count_entries(FEED_REPLACE), ==, 0);
+    check_store();
+    bson_destroy(first);
+    bson_destroy(second);
+    truce_store_close(store);
+}
+
+TEST(what_truce_keeps_for_itself_is_not_told)
+{
+    bson_error_t error;
+
+    REQUIRE(begin(HOUR_MS, 0));
+    insert("truce_queue", "{'_id': 1}");
+    insert("@school.truce_commits", "{'_id': 1}");
+    insert("@config.transactions", "{'_id': 1}");
+    insert("@admin.system.users", "{'_id': 1}");
+    CHECK_OK(truce_collection_drop(store, "truce_queue", &error), error);
+    CHECK_INT(count_entries(FEED_INSERT) + count_entries(FEED_DROP), ==, 0);
+    insert("truce_mine", "{'_id': 1}");
+    insert("@school.students", "{'_id': 1}");
+    CHECK_INT(count_entries(FEED_INSERT), ==, 2);
+    truce_store_close(store);
+}
+
+TEST(collections_that_go_are_told)
+{
+    bson_error_t error;
+
+    REQUIRE(begin(HOUR_MS, 0));
+    insert("a", "{'_id': 1}");
+    insert("b", "{'_id': 1}");
+    CHECK_OK(truce_collection_rename(store, "a", "b", true, &error), error);
+    CHECK_OK(truce_collection_drop(store, "b", &error), error);
+    CHECK_OK(truce__engine_feed_note(engine, FEED_DROP_DATABASE, "b", &error), error);
+    CHECK_INT(count_entries(FEED_RENAME), ==, 1);
+    CHECK_INT(count_entries(FEED_DROP), ==, 1);
+    CHECK_INT(count_entries(FEED_DROP_DATABASE), ==, 1);
+    truce_store_close(store);
+}
+
+/* ---- what is kept ---------------------------------------------------------------------------------- */
+
+TEST(what_is_too_much_goes_from_the_oldest_on)
+{
+    struct feed_state state;
+    bson_error_t error;
+    int64_t reached;
+
+    REQUIRE(begin(HOUR_MS, 20000));
+    for (int i = 0; i < 2000; i++)
+        insert("c", "{'text': 'a document of some length, so that there is something to keep'}");
+    state = state_now();
+    CHECK_INT(state.bytes, >, 10000);
+    CHECK_INT(state.bytes, <, 50000);
+    CHECK_INT(state.horizon, >, 0);
+    CHECK_STATUS(TRUCE_EXPIRED,
+                 truce__engine_feed_read(engine, &state.spec.id, state.horizon - 1, 10,
+                                         take_nothing, NULL, &reached, &error),
+                 error);
+    CHECK_OK(truce__engine_feed_read(engine, &state.spec.id, state.horizon, 10, take_nothing, NULL,
+                                     &reached, &error),
+             error);
+    CHECK_INT(reached, >, state.horizon);
+    CHECK_INT(reached, <, state.last);
+    CHECK_OK(truce__engine_feed_read(engine, &state.spec.id, state.last, 10, take_nothing, NULL,
+                                     &reached, &error),
+             error);
+    CHECK_INT(reached, ==, state.last);
+    CHECK_STATUS(TRUCE_INVALID,
+                 truce__engine_feed_read(engine, &state.spec.id, state.last + 1, 10, take_nothing,
+                                         NULL, &reached, &error),
+                 error);
+    check_store();
+    truce_store_close(store);
+}
+
+TEST(what_is_too_old_goes_but_for_the_last)
+{
+    struct feed_state before, after;
+    bson_error_t error;
+    bool more = true;
+
+    REQUIRE(begin(1, 0));
+    for (int i = 0; i < 20; i++)
+        insert("c", "{}");
+    truce__clock_sleep_ms(5);
+    before = state_now();
+    while (more)
+        REQUIRE(CHECK_OK(truce__engine_feed_prune(engine, &more, &error), error));
+    after = state_now();
+    CHECK_INT(after.last, ==, before.last);
+    CHECK_INT(after.horizon, >, before.horizon);
+    CHECK_INT(after.horizon, <, after.last);
+    CHECK_INT(after.bytes, <, before.bytes);
+    CHECK_INT(count_entries(FEED_INSERT), ==, 1);
+    truce_store_close(store);
+    REQUIRE(open_again()); /* nobody remembers anything */
+    insert("c", "{}");
+    CHECK_INT(state_now().last, >, after.last);
+    check_store();
+    truce_store_close(store);
+}
+
+TEST(a_step_that_prunes_is_bounded)
+{
+    bson_error_t error;
+    bool more;
+
+    REQUIRE(begin(HOUR_MS, 0));
+    for (int i = 0; i < 600; i++)
+        insert("c", "{}");
+    CHECK_OK(truce__engine_feed_keep(engine, 1, 0, &error), error);
+    truce__clock_sleep_ms(5);
+    CHECK_OK(truce__engine_feed_prune(engine, &more, &error), error);
+    CHECK(more);
+    CHECK_INT(count_entries(FEED_INSERT), >, 1);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(truce__engine_feed_prune(engine, &more, &error), error);
+    CHECK(!more);
+    CHECK_INT(count_entries(FEED_INSERT), ==, 1);
+    truce_store_close(store);
+}
+
+static void insert_large(size_t bytes)
+{
+    char *text = bson_malloc(bytes + 1);
+    bson_t *document;
+    bson_error_t error;
+
+    memset(text, 'x', bytes);
+    text[bytes] = 0;
+    document = BCON_NEW("text", BCON_UTF8(text));
+    CHECK_OK(truce_insert(store, "c", document, NULL, &error), error);
+    bson_destroy(document);
+    bson_free(text);
+}
+
+TEST(a_step_that_prunes_is_bounded_by_bytes_too)
+{
+    bson_error_t error;
+    bool more;
+
+    REQUIRE(begin(HOUR_MS, 0));
+    for (int i = 0; i < 6; i++)
+        insert_large(3 * 1024 * 1024);
+    CHECK_OK(truce__engine_feed_keep(engine, 1, 0, &error), error);
+    truce_store_close(store);
+    REQUIRE(open_again()); /* what was written since the last step counts, for who wrote it */
+    truce__clock_sleep_ms(5);
+    CHECK_OK(truce__engine_feed_prune(engine, &more, &error), error);
+    CHECK(more);
+    CHECK_INT(count_entries(FEED_INSERT), ==, 4);
+    truce_store_close(store);
+}
+
+/* As the header of the file has it, which is at its place once the store is closed. */
+static int format_of_file(void)
+{
+    FILE *file = fopen(path, "rb");
+    uint8_t header[64] = {0};
+
+    if (CHECK(file)) {
+        CHECK_INT(fread(header, 1, sizeof header, file), ==, sizeof header);
+        fclose(file);
+    }
+    return header[63];
+}
+
+TEST(a_file_with_a_feed_is_of_another_format)
+{
+    struct feed_state first, second;
+    bson_error_t error;
+    int64_t reached;
+
+    REQUIRE(begin(HOUR_MS, 0));
+    first = state_now();
+    insert("c", "{}");
+    CHECK_OK(truce__kv_mark(engine->kv, &error), error); /* as checkpoints do */
+    truce_store_close(store);
+    CHECK_INT(format_of_file(), ==, 3);
+    REQUIRE(open_again());
+    CHECK_OK(truce__engine_feed_keep(engine, 0, 0, &error), error);
+    CHECK_INT(state_now().spec.table, ==, 0);
+    truce_store_close(store);
+    CHECK_INT(format_of_file(), ==, 2);
+    REQUIRE(open_again());
+    CHECK_OK(truce__engine_feed_keep(engine, HOUR_MS, 0, &error), error);
+    second = state_now();
+    CHECK(!bson_oid_equal(&first.spec.id, &second.spec.id));
+    CHECK_STATUS(TRUCE_EXPIRED,
+                 truce__engine_feed_read(engine, &first.spec.id, second.last, 10, take_nothing,
+                                         NULL, &reached, &error),
+                 error);
+    check_store();
+    truce_store_close(store);
+}
+
+/* ---- documents at the edges ----------------------------------------------------------------------------- */
+
+static bool take_large(void *arg, const struct feed_entry *entry)
+{
+    *(bool *)arg = entry->large;
+    return true;
+}
+
+static bool last_is_large(void)
+{
+    struct feed_state state = state_now();
+    bson_error_t error;
+    int64_t reached;
+    bool large = false;
+
+    CHECK_OK(truce__engine_feed_read(engine, &state.spec.id, state.horizon, 1000, take_large,
+                                     &large, &reached, &error),
+             error);
+    return large;
+}
+
+TEST(a_document_that_does_not_fit_is_told_without_itself)
+{
+    REQUIRE(begin(HOUR_MS, 0));
+    insert_large(15 * 1024 * 1024);
+    CHECK(!last_is_large());
+    insert_large(16 * 1024 * 1024 - 100);
+    CHECK(last_is_large());
+    check_store();
+    truce_store_close(store);
+}
+
+TEST(a_document_of_the_greatest_depth_is_told)
+{
+    bson_t *document = test_bson("{}");
+    struct replay replay;
+    bson_error_t error;
+
+    for (int i = 1; i < 100; i++) {
+        bson_t *around = BCON_NEW("a", BCON_DOCUMENT(document));
+
+        bson_destroy(document);
+        document = around;
+    }
+    REQUIRE(begin(HOUR_MS, 0));
+    replay_open(&replay);
+    CHECK_OK(truce_insert(store, "c", document, NULL, &error), error);
+    CHECK(replay_follow(&replay, store) && replay_same(&replay, store));
+    check_store();
+    bson_destroy(document);
+    replay_close(&replay);
+    truce_store_close(store);
+}
+
+/* ---- who looks after the file ------------------------------------------------------------------------- */
+
+/* Writes an entry as the feed would not: said to be of so many bytes so far. */
+static void put_entry(int64_t position, int64_t sum, const char *kind)
+{
+    bson_t *key = test_bson("{'_id': 1}");
+    bson_t *entry =
+        BCON_NEW("s", BCON_INT64(sum), "w", BCON_DATE_TIME(0), "o", BCON_UTF8(kind), "c",
+                 BCON_UTF8("c"), "k", BCON_BIN(BSON_SUBTYPE_BINARY, bson_get_data(key), key->len));
+    struct feed_state state = state_now();
+    bson_error_t error;
+    uint32_t version;
+
+    CHECK_OK(truce__kv_write_begin(engine->kv, &version, &error), error);
+    CHECK_OK(truce__kv_row_insert(engine->kv, state.spec.table, &position,
+                                  (struct bytes){bson_get_data(entry), entry->len}, &error),
+             error);
+    CHECK_OK(truce__kv_write_commit(engine->kv, &error), error);
+    bson_destroy(entry);
+    bson_destroy(key);
+}
+
+static void check_refuses(int64_t more, int64_t sum, const char *kind)
+{
+    bson_error_t error;
+
+    REQUIRE(begin(HOUR_MS, 0));
+    insert("c", "{'_id': 1}");
+    check_store();
+    put_entry(state_now().last + more, sum, kind);
+    CHECK_STATUS(TRUCE_CORRUPT, truce__engine_check(engine, NULL, NULL, &error), error);
+    CHECK_TEXT("the entry", strstr(error.message, "the entry") ? "the entry" : error.message);
+    truce_store_close(store);
+}
+
+TEST(the_check_finds_an_entry_that_is_not_what_the_feed_writes)
+{
+    check_refuses(1, 1, "d");       /* bytes that others have had */
+    check_refuses(1, 1 << 20, "i"); /* without its document */
+    check_refuses(1, 1 << 20, "x");
+}
+
+TEST(what_is_salvaged_has_no_feed)
+{
+    truce_salvage_report report;
+    truce_store *saved;
+    bson_error_t error;
+    bson_t list;
+
+    REQUIRE(begin(HOUR_MS, 0));
+    for (int i = 0; i < 300; i++)
+        insert("c", "{'text': 'a document of some length, so that there are several pages'}");
+    truce_store_close(store);
+    REQUIRE(CHECK_OK(truce_store_open("memory:", NULL, &saved, &error), error));
+    CHECK_OK(truce_salvage(path, saved, NULL, &report, &error), error);
+    CHECK(report.complete);
+    CHECK_INT(report.collections, ==, 1);
+    CHECK_INT(report.documents, ==, 300);
+    CHECK_OK(truce_collection_list(saved, &list, &error), error);
+    CHECK_INT(bson_count_keys(&list), ==, 1);
+    bson_destroy(&list);
+    truce_store_close(saved);
+}
