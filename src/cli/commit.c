@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "cli/commit_parts.h"
 #include "cli/ndjson.h"
-#include "commit/written.h"
+#include "patterns/written/written.h"
 #include "store/reserved.h"
 
 /* ---- diffs: {"collection": ..., "changes": {id: {key: [old, new]}}, "input": ...} ---- */
@@ -193,23 +193,27 @@ const struct cli_command cli_commit_apply = {
     .verb = "apply",
     .arguments = "[CHANGES]",
     .summary = "change several documents, all or none",
-    .help = "CHANGES, or what is in a file or comes from standard input, is an array of\n"
-            "  {\"insert\": \"COLLECTION\", \"with\": DOCUMENT}\n"
-            "  {\"update\": \"COLLECTION\", \"id\": ID, \"with\": OPERATORS, \"if\": FILTER}\n"
-            "  {\"replace\": \"COLLECTION\", \"id\": ID, \"with\": DOCUMENT, \"if\": FILTER}\n"
-            "  {\"remove\": \"COLLECTION\", \"id\": ID, \"if\": FILTER}\n"
-            "  {\"require\": \"COLLECTION\", \"id\": ID, \"if\": FILTER}\n"
-            "  {\"hold\": \"COLLECTION\", \"id\": ID, \"if\": FILTER}\n"
-            "  {\"missing\": \"COLLECTION\", \"id\": ID}\n"
-            "  {\"change\": \"COLLECTION\", \"id\": ID, \"with\": {KEY: [OLD, NEW], ...}}\n"
-            "where \"if\" may be left out; or a document with diffs of one collection\n"
-            "  {\"collection\": \"COLLECTION\", \"changes\": {ID: {KEY: [OLD, NEW], ...}, ...},\n"
-            "   \"input\": DOCUMENT}\n"
-            "where \"input\", for people, may be left out. A diff is refused if under one of its\n"
-            "keys stands another value than OLD; other keys may have changed. {\"$undefined\":\n"
-            "true} stands for a field that is missing. An ID of 24 hexadecimal digits is an\n"
-            "ObjectId, every other one a string.\n"
-            "Exit code 1: something in the way, nothing was changed.",
+    .help =
+        "CHANGES, or what is in a file or comes from standard input, is an array of\n"
+        "  {\"insert\": \"COLLECTION\", \"with\": DOCUMENT}\n"
+        "  {\"update\": \"COLLECTION\", \"id\": ID, \"with\": OPERATORS, \"if\": FILTER}\n"
+        "  {\"replace\": \"COLLECTION\", \"id\": ID, \"with\": DOCUMENT, \"if\": FILTER}\n"
+        "  {\"remove\": \"COLLECTION\", \"id\": ID, \"if\": FILTER}\n"
+        "  {\"require\": \"COLLECTION\", \"id\": ID, \"if\": FILTER}\n"
+        "  {\"hold\": \"COLLECTION\", \"id\": ID, \"if\": FILTER}\n"
+        "  {\"missing\": \"COLLECTION\", \"id\": ID}\n"
+        "  {\"change\": \"COLLECTION\", \"id\": ID, \"with\": {KEY: [OLD, NEW], ...}}\n"
+        "  {\"enqueue\": \"QUEUE\", \"with\": PAYLOAD, \"delay_ms\": N, \"priority\": N,\n"
+        "   \"unique\": \"KEY\", \"lane\": \"LANE\"}\n"
+        "  {\"post\": \"LEDGER\", \"id\": ID, \"with\": {ACCOUNT: AMOUNT, ...}, \"meta\": DOCUMENT}\n"
+        "where \"if\" may be left out, and of the last two what is not needed; or a document with diffs of one collection\n"
+        "  {\"collection\": \"COLLECTION\", \"changes\": {ID: {KEY: [OLD, NEW], ...}, ...},\n"
+        "   \"input\": DOCUMENT}\n"
+        "where \"input\", for people, may be left out. A diff is refused if under one of its\n"
+        "keys stands another value than OLD; other keys may have changed. {\"$undefined\":\n"
+        "true} stands for a field that is missing. An ID of 24 hexadecimal digits is an\n"
+        "ObjectId, every other one a string.\n"
+        "Exit code 1: something in the way, nothing was changed.",
     .example =
         "truce insert accounts '{_id: \"a\", n: 9}' '{_id: \"b\", n: 0}'\n"
         "truce commit apply '[{update: \"accounts\", id: \"a\", if: {n: {$gte: 5}}, with: {$inc: {n: -5}}},\n"

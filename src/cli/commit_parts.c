@@ -1,6 +1,6 @@
 #include "cli/commit_parts.h"
 
-#include "commit/written.h"
+#include "patterns/written/written.h"
 
 bool cli_take_document(const bson_iter_t *iter, bson_t *document)
 {

@@ -19,7 +19,7 @@
 #include "cli/commands.h"
 #include "cli/commit_parts.h"
 #include "cli/ndjson.h"
-#include "commit/written.h"
+#include "patterns/written/written.h"
 #include "store/reserved.h"
 
 /* ---- add, show, list ------------------------------------------------------------------------ */

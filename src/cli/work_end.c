@@ -4,7 +4,7 @@
 #include "base/status.h"
 #include "cli/commit_parts.h"
 #include "cli/work.h"
-#include "commit/written.h"
+#include "patterns/written/written.h"
 
 void work_stop(struct work *work, int code)
 {

@@ -186,6 +186,14 @@ truce_status pattern_place(struct call *call, const char *collection, bool write
     return status;
 }
 
+truce_status pattern_queue_of(void *arg, const char *queue, const char **place, bson_error_t *error)
+{
+    struct call *call = arg;
+    truce_status status = pattern_name(call, queue, place, error);
+
+    return status ? status : access_need(call, call->database, WRITES, error);
+}
+
 void pattern_renamed_append(const struct call *call, const char *key, const bson_t *document,
                             const char *field, bson_t *to)
 {

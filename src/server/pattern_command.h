@@ -83,6 +83,9 @@ void pattern_renamed_append(const struct call *call, const char *key, const bson
 struct handle *pattern_handle(struct call *call, const char *key, handle_maker *make, void *arg,
                               void (*free)(void *thing));
 void pattern_give(struct call *call, struct handle *handle);
+/* The queue of that name, which a change of a commit (written.h) puts a job into. */
+truce_status pattern_queue_of(void *call, const char *queue, const char **place,
+                              bson_error_t *error);
 
 /* The rows of a command: its name, what it needs of the database, its help. */
 #define PATTERN(name_, actions_, help_)                                                            \

@@ -1,7 +1,7 @@
 /* truceCommit and what is asked for by its key, requests, sequences. */
 #include <string.h>
 
-#include "commit/written.h"
+#include "patterns/written/written.h"
 #include "server/pattern_command.h"
 #include "truce/request.h"
 #include "truce/sequence.h"
@@ -40,7 +40,7 @@ static truce_status place_change(void *arg, const char *collection, bool reads, 
 static truce_status commit_changes(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct committing *committing = arg;
-    const struct written_places places = {place_change, committing->call};
+    const struct written_places places = {place_change, pattern_queue_of, committing->call};
     truce_status status;
 
     truce_commit_changes_fixed(commit);
@@ -115,16 +115,21 @@ static truce_status run_commit(struct call *call, const void *arg, bson_t *reply
 
 static const struct pattern commit_pattern = {
     PATTERN("truceCommit", WRITES, "changes several documents, all or none"),
-    .value = "an array of changes: {insert: COLLECTION, with: DOCUMENT}, {update: COLLECTION, id: "
-             "ID, with: OPERATORS, if: FILTER}, {replace: COLLECTION, id: ID, with: DOCUMENT, if: "
-             "FILTER}, {remove: COLLECTION, id: ID, if: FILTER}, {require: COLLECTION, id: ID, if: "
-             "FILTER}, {hold: COLLECTION, id: ID, if: FILTER}, {missing: COLLECTION, id: ID}, "
-             "{change: COLLECTION, id: ID, with: {KEY: [OLD, NEW]}}; `if` may be left out",
+    .value =
+        "an array of changes: {insert: COLLECTION, with: DOCUMENT}, {update: COLLECTION, id: "
+        "ID, with: OPERATORS, if: FILTER}, {replace: COLLECTION, id: ID, with: DOCUMENT, if: "
+        "FILTER}, {remove: COLLECTION, id: ID, if: FILTER}, {require: COLLECTION, id: ID, if: "
+        "FILTER}, {hold: COLLECTION, id: ID, if: FILTER}, {missing: COLLECTION, id: ID}, "
+        "{change: COLLECTION, id: ID, with: {KEY: [OLD, NEW]}}; `if` may be left out. And {enqueue: "
+        "QUEUE, with: PAYLOAD, delay_ms, priority, unique, lane}, {post: LEDGER, id: ID, with: "
+        "{ACCOUNT: AMOUNT}, meta: DOCUMENT}, with an amount in the smallest unit or as a text "
+        "(\"12.50\"); a post not within a transaction",
     .answer =
         "`earlier`: true if it happened before, under the same key, and then `result`: what "
         "was left. An error, with nothing changed: 125 (not found) a document is missing or "
         "does not match its `if`; 112 another value than OLD; 11000 a document or a unique key "
-        "is there, or the key stands for other changes",
+        "is there, the key stands for other changes, or something was posted before; \"refused\": an "
+        "account's rule",
     .fields = commit_fields,
     .size = sizeof(struct commit_given),
     .run = run_commit,

@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/field.h"
-#include "commit/written.h"
 #include "patterns/queue/queue.h"
+#include "patterns/written/written.h"
 #include "server/pattern_queue.h"
 
 #define LOOK_MS     500
@@ -362,7 +362,7 @@ static truce_status place_effect(void *arg, const char *collection, bool reads, 
 static truce_status add_effects(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct effects *effects = arg;
-    const struct written_places places = {place_effect, effects->call};
+    const struct written_places places = {place_effect, pattern_queue_of, effects->call};
 
     truce_commit_changes_fixed(commit);
     return truce__written_add(effects->changes, &places, commit, error);

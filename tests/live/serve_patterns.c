@@ -125,6 +125,8 @@ TEST(what_a_row_does_not_say_is_refused_by_name)
     "{truceCommit: [{update: 'accounts', id: 'a', if: {n: {$gte: 5}}, with: {$inc: {n: -5}}},"     \
     " {update: 'accounts', id: 'b', with: {$inc: {n: 5}}}]"
 
+#define POST_1 "{post: 'book', id: 1, with: {bank: '-12.50', ada: 1250}, meta: {order: 1}}"
+
 TEST(a_commit_changes_all_or_nothing_and_once_under_its_key)
 {
     static const struct step steps[] = {
@@ -153,6 +155,24 @@ TEST(a_commit_changes_all_or_nothing_and_once_under_its_key)
         {"{truceCommitShow: 'k'}", 0, "commit.input.changes.0.id", "\"a\""},
         {"{truceCommitShow: 'none'}", 0, "status", "\"not found\""},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'long ago', keyTime: 1}", 0},
+        /* jobs and money beside documents */
+        {"{truceLedgerOpen: 'book', currency: 'EUR', digits: 2, account: 'bank'}", 0},
+        {"{truceLedgerOpen: 'book', currency: 'EUR', account: 'ada', min: 0}", 0},
+        {"{truceCommit: [" POST_1 ", {enqueue: 'mail', with: {n: 1}, lane: 'l'},"
+         " {insert: 'orders', with: {_id: 1}}]}",
+         0, "status", "\"ok\""},
+        {"{truceLedgerBalance: 'book', account: 'ada'}", 0, "balance", "1250"},
+        {"{truceCommit: [" POST_1 ", {enqueue: 'mail', with: {n: 2}}]}", 11000, "status",
+         "\"duplicate\""},
+        {"{truceCommit: [{enqueue: 'mail', with: {n: 2}},"
+         " {post: 'book', id: 2, with: {ada: -1251, bank: '12.51'}}]}",
+         20, "status", "\"refused\""},
+        {"{truceJobs: 'mail'}", 0, "jobs.0.payload.n", "1"},
+        {"{truceJobs: 'mail'}", 0, "jobs.1", NULL},
+        {"{truceCommit: [{enqueue: 'mail', with: {n: 3}}], $db: 'other'}", 0},
+        {"{truceJobs: 'mail', $db: 'other'}", 0, "jobs.0.payload.n", "3"},
+        {"{truceJobs: 'mail'}", 0, "jobs.1", NULL},
+        {"{truceCommit: [{enqueue: '@other.mail', with: {n: 3}}]}", 2, "status", "\"invalid\""},
     };
 
     begin();

@@ -1,0 +1,34 @@
+#ifndef TRUCE_PATTERNS_WRITTEN_WRITTEN_PART_H
+#define TRUCE_PATTERNS_WRITTEN_WRITTEN_PART_H
+
+/* One change of a written list; texts and documents are borrowed from it. */
+#include "base/status.h"
+#include "truce/commit.h"
+
+struct written_part {
+    const char *verb, *collection; /* or the queue, or the book */
+    bson_value_t id;
+    bson_t with, guard;
+    bool has_id, has_with, has_guard;
+    const char *extra; /* the last field that goes with some verbs only; NULL: none */
+    int64_t delay_ms, priority;
+    const char *unique, *lane;
+    bson_t meta;
+    bool has_meta;
+};
+
+typedef truce_status written_add_function(int number, const struct written_part *part,
+                                          const char *place, truce_commit *commit,
+                                          bson_error_t *error);
+
+/* A double that stands for just one whole number: some languages have no others. */
+static inline bool truce__written_whole(double value)
+{
+    return value >= -9007199254740991.0 && value <= 9007199254740991.0 &&
+           value == (double)(int64_t)value;
+}
+
+written_add_function truce__written_enqueue;
+written_add_function truce__written_post;
+
+#endif
