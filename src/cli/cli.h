@@ -110,6 +110,9 @@ const char *cli_texts(const struct cli *cli, const char *name, int i);
 bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t most,
                 int64_t otherwise, int64_t *number);
 
+/* A date of an option; 0: it was not given. False: it is none, which was said. */
+bool cli_date(const struct cli *cli, const char *name, int64_t *date_ms);
+
 /* The i-th argument as a number; false: it is none, and that was said. */
 bool cli_argument_number(const struct cli *cli, int i, const char *what, int64_t least,
                          int64_t most, int64_t *number);

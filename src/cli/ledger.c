@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/limits.h"
-#include "bson/date.h"
 #include "cli/commands.h"
 
 /* ---- shared --------------------------------------------------------------------------------- */
@@ -36,18 +35,6 @@ void cli_ledger_amount(const struct cli *cli, const char *field, int64_t value, 
     truce_ledger_show(value, digits, text);
     snprintf(wide, sizeof wide, "%*s", cli->json ? 0 : LEDGER_AMOUNT_WIDTH, text);
     bson_append_utf8(document, field, -1, wide, -1);
-}
-
-bool cli_ledger_date(const struct cli *cli, const char *option, int64_t *date_ms)
-{
-    const char *text = cli_text(cli, option);
-    bson_error_t error;
-
-    *date_ms = 0;
-    if (!text || !truce__date_parse(text, strlen(text), NULL, date_ms, &error))
-        return true;
-    cli_usage(cli, "--%s: \"%s\" is no date (2024-01-31, or 2024-01-31T12:00:00Z)", option, text);
-    return false;
 }
 
 void cli_ledger_table(const struct cli *cli)
@@ -233,7 +220,7 @@ static int post(struct cli *cli, truce_ledger *ledger, truce_ledger_transaction 
     if (!cli_option_document(cli, "meta", &meta, &given))
         goto out;
     transaction->meta = given ? &meta : NULL;
-    if (!cli_ledger_date(cli, "effective", &transaction->effective_ms))
+    if (!cli_date(cli, "effective", &transaction->effective_ms))
         goto out;
     status = truce_ledger_post(ledger, NULL, transaction, &result, &error);
     code = status ? cli_error(cli, NULL, status, &error) : answer(cli, &result);
@@ -381,7 +368,7 @@ static int run_post(struct cli *cli)
 
     transaction.entries = entries.entries;
     transaction.count = entries.count;
-    if (!code && !cli_ledger_date(cli, "expires", &transaction.expires_ms))
+    if (!code && !cli_date(cli, "expires", &transaction.expires_ms))
         code = CLI_USAGE;
     if (!code) {
         if (cli_flag(cli, "pending"))

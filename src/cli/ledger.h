@@ -13,8 +13,6 @@ int cli_ledger_digits(const struct cli *cli, truce_ledger *ledger, const char *a
 /* An amount as it is shown: with --json as it is, else so wide that columns line up. */
 void cli_ledger_amount(const struct cli *cli, const char *field, int64_t value, int digits,
                        bson_t *document);
-/* A date of an option; 0: it was not given. False: it is none, which was said. */
-bool cli_ledger_date(const struct cli *cli, const char *option, int64_t *date_ms);
 /* Lists are tables, unless they are asked for as documents. */
 void cli_ledger_table(const struct cli *cli);
 

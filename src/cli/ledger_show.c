@@ -41,8 +41,8 @@ static int run_balance(struct cli *cli)
     int digits = 0;
 
     if (!cli_number(cli, "number", 1, INT64_MAX, 0, &moment.number) ||
-        !cli_ledger_date(cli, "booked", &moment.booked_ms) ||
-        !cli_ledger_date(cli, "effective", &moment.effective_ms))
+        !cli_date(cli, "booked", &moment.booked_ms) ||
+        !cli_date(cli, "effective", &moment.effective_ms))
         return CLI_USAGE;
     ledger = cli_ledger_new(cli);
     status = truce_ledger_balance_of(ledger, cli->arguments[1], &moment, &balance, &error);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "bson/date.h"
 
 const struct cli_option cli_common_options[] = {
     {"store", 's', "URI", "the store: a file, mongodb://..., or memory: (else TRUCE_STORE says it)",
@@ -100,6 +101,18 @@ bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t 
     *number = otherwise;
     snprintf(what, sizeof what, "--%s", name);
     return !text || read_number(cli, text, what, least, most, number);
+}
+
+bool cli_date(const struct cli *cli, const char *name, int64_t *date_ms)
+{
+    const char *text = cli_text(cli, name);
+    bson_error_t error;
+
+    *date_ms = 0;
+    if (!text || !truce__date_parse(text, strlen(text), NULL, date_ms, &error))
+        return true;
+    cli_usage(cli, "--%s: \"%s\" is no date (2024-01-31, or 2024-01-31T12:00:00Z)", name, text);
+    return false;
 }
 
 bool cli_document_or_array(const struct cli *cli, const char *text, const char *what,

@@ -126,6 +126,7 @@ static bool read_options(const struct cli *cli, truce_job_options *options, bson
     int64_t width = 0;
 
     good &= cli_number(cli, "delay", 0, INT64_C(1) << 48, 0, &options->delay_ms);
+    good = good && cli_date(cli, "at", &options->run_at_ms);
     good &= cli_number(cli, "period", 1, INT64_C(1) << 48, 0, &options->unique_period_ms);
     good = good && read_meeting(cli, &options->meeting);
     good = good && cli_number(cli, "width", 1, INT32_MAX, 0, &width);
@@ -203,6 +204,7 @@ const struct cli_command cli_queue_add = {
     .options =
         (const struct cli_option[]){
             {"delay", 0, "MS", "not before so long", false},
+            {"at", 0, "TIME", "or not before that time (2026-12-24T18:00:00Z)", false},
             {"priority", 0, "NUMBER", "-1000 to 1000, the highest first (0)", false},
             {"attempts", 0, "NUMBER", "dead after so many failures (10)", false},
             {"timeout", 0, "MS", "of one attempt (none)", false},

@@ -22,6 +22,12 @@ TEST(what_is_said_of_a_job_stands_in_it)
             "list");
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--unique", "k", "--unclaimed");
     ANSWERS(0, "existing ", NULL, "queue", "add", "mail", "{}", "--unique", "k", "--unclaimed");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--at", "2200-01-31T12:00:00Z");
+    ANSWERS(0, "1\n", NULL, "count", "truce_queue",
+            "{'undone.at': {$date: '2200-01-31T12:00:00Z'}, state: 'delayed'}");
+    ANSWERS(2, "", "is no date", "queue", "add", "mail", "{}", "--at", "tomorrow");
+    ANSWERS(2, "", "a delay or a time, not both", "queue", "add", "mail", "{}", "--at",
+            "2200-01-31", "--delay", "5");
     ANSWERS(2, "", "--failure speaks of", "queue", "add", "mail", "{}", "--failure", "go-on");
     ANSWERS(2, "", "do not go together", "queue", "add", "mail", "{}", "--unique", "k",
             "--unclaimed", "--once");
