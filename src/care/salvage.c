@@ -16,7 +16,8 @@
  * Invariants:
  *  1. A page is read for one table only (WRECK_USED).
  *  2. A document counts as sound only if the page that it stands on is, further pages included, and it was reached by
- *     sound pages, or is a sound leaf that fits one gap of one table, while it is known which pages are free.
+ *     sound pages, the schema's and the catalog's that lead to its table and name it among them, or stands on a sound leaf
+ *     that fits one gap of one table, while it is known which pages are free and which tables there are.
  *  3. Nothing of the file decides how deep a walk goes or how much memory is taken, but its size.
  */
 #include "care/salvage.h"
@@ -109,7 +110,7 @@ static bool is_text(const struct wreck_column *column, const char *text)
 }
 
 /* A definition of rows, letter for letter as truce writes it. */
-static void take_definition(struct salvage *salvage, const struct buffer *record)
+static void take_definition(struct salvage *salvage, const struct buffer *record, bool doubtful)
 {
     struct wreck_column type, name, root, sql;
     char text[24], expected[KV_DEFINITION_BYTES];
@@ -129,8 +130,10 @@ static void take_definition(struct salvage *salvage, const struct buffer *record
         salvage->parents[root.number])
         return;
     table = id ? add_table(salvage, id) : &salvage->catalog;
-    if (table && !table->root)
+    if (table && !table->root) {
         table->root = (uint32_t)root.number;
+        table->in_doubt = table->in_doubt || doubtful;
+    }
 }
 
 static bool get_entry(const struct wreck_column *body, bson_t *entry, const char **name)
@@ -160,7 +163,8 @@ static bool is_feed(const struct wreck_column *body)
 }
 
 /* An entry of the catalog: a collection's name, indexes and validator. */
-static void take_entry(struct salvage *salvage, int64_t row, const struct wreck_column *body)
+static void take_entry(struct salvage *salvage, int64_t row, const struct wreck_column *body,
+                       bool doubtful)
 {
     bool feed = is_feed(body);
     struct salvage_table *table;
@@ -176,6 +180,7 @@ static void take_entry(struct salvage *salvage, int64_t row, const struct wreck_
         return;
     table->name = bson_strdup(name);
     table->entry = bson_copy(&entry);
+    table->in_doubt = table->in_doubt || doubtful;
 }
 
 static void take_row(struct salvage *salvage, struct salvage_table *table, const char *name,
@@ -183,14 +188,18 @@ static void take_row(struct salvage *salvage, struct salvage_table *table, const
 {
     struct wreck_column body;
 
-    if (table == &salvage->schema)
-        take_definition(salvage, record);
-    else if (!truce__wreck_column(record, 1, &body) || !body.bytes)
-        salvage->report->lost++, table ? table->lost++ : 0;
-    else if (table == &salvage->catalog)
-        take_entry(salvage, row, &body);
-    else if (!table || !table->is_feed)
+    if (table == &salvage->schema) {
+        table->doubtful += doubtful;
+        take_definition(salvage, record, doubtful);
+    } else if (!truce__wreck_column(record, 1, &body) || !body.bytes) {
+        salvage->report->lost++;
+        if (table)
+            table->lost++;
+    } else if (table == &salvage->catalog) {
+        take_entry(salvage, row, &body, doubtful);
+    } else if (!table || !table->is_feed) {
         truce__salvage_put(salvage, table, name, &body, doubtful);
+    }
 }
 
 static void take_leaf(struct salvage *salvage, struct salvage_table *table, const char *name,
@@ -200,7 +209,7 @@ static void take_leaf(struct salvage *salvage, struct salvage_table *table, cons
 
     salvage->wreck.marks[page->number] |= WRECK_USED;
     for (uint32_t i = 0; i < page->count && !salvage->status; i++) {
-        bool this_one = doubtful || page->state == WRECK_DOUBTFUL;
+        bool this_one = doubtful || page->state == WRECK_DOUBTFUL || (table && table->in_doubt);
         int64_t row;
 
         record.size = 0;
@@ -408,6 +417,15 @@ static uint32_t top_of(const struct salvage *salvage, uint32_t number)
     return number;
 }
 
+/* Whether nothing of the schema is missing or in doubt: a table that nobody knows has no gap that a leaf could fit into. */
+static bool knows_tables(const struct salvage *salvage)
+{
+    const struct salvage_table *schema = &salvage->schema;
+
+    return !schema->gaps_count && !schema->lost_pages && !schema->lost && !schema->doubtful &&
+           salvage->tables_count < TRUCE_SALVAGE_TABLES_MAX;
+}
+
 /* The one table whose gap the rows fit into; NULL: none, or several. */
 static struct salvage_table *table_of(struct salvage *salvage, const struct wreck_page *page)
 {
@@ -431,7 +449,7 @@ static void take_stray(struct salvage *salvage, const struct wreck_page *page)
     struct salvage_table *table = table_of(salvage, page);
     uint32_t hint = salvage->hints[page->number];
     char name[40];
-    bool sure = table && salvage->free_is_known;
+    bool sure = table && salvage->free_is_known && knows_tables(salvage);
 
     if (!table && hint)
         table = &salvage->tables[hint - 1];

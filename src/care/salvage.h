@@ -19,7 +19,8 @@ struct salvage_table {
     struct salvage_gap *gaps;
     size_t gaps_count, gaps_room;
     int64_t documents, doubtful, lost, lost_pages;
-    bool is_feed; /* of changes: what it told of is over */
+    bool in_doubt; /* what leads to it, or names it, is */
+    bool is_feed;  /* of changes: what it told of is over */
 };
 
 struct salvage_batch {
