@@ -736,6 +736,15 @@ TEST(patterns_are_a_part_of_a_transaction)
         {"{truceQueue: 'mail', action: 'pause'" FIRST(15), 263},
         {"{truceDone: 'mail', id: " JOB_1 ", token: " JOB_1 FIRST(16), 125},
         {"{truceDone: 'mail', id: " JOB_1 ", token: " JOB_1 NEXT(16), 251},
+        /* what is written into a list of changes */
+        {"{truceCommit: [{enqueue: 'mail', with: {n: 9}}]" FIRST(17), 0},
+        {ABORT(17), 0},
+        {"{truceQueues: 1}", 0, "queues.0.ready", "2"},
+        {"{truceCommit: [{enqueue: 'mail', with: {n: 9}}]" FIRST(18), 0},
+        {COMMIT(18), 0},
+        {"{truceQueues: 1}", 0, "queues.0.ready", "3"},
+        {"{truceCommit: [{post: 'bank', id: 1, with: {a: -1, b: 1}}]" FIRST(19), 2, "errmsg",
+         "\"change 1: nothing is posted within a transaction of the driver's\""},
     };
 
     begin();
