@@ -213,7 +213,7 @@ static truce_status add_changes(struct call *call, struct publishing *publishing
     return status;
 }
 
-/* Merges, as often as others are first; and what cannot be merged may have been published by who sent the same before. */
+/* Merges, as often as others are first. */
 static truce_status publish(struct publishing *publishing, const struct publish_given *given,
                             const truce_tree_rebase_options *how, bson_error_t *error)
 {
@@ -222,7 +222,7 @@ static truce_status publish(struct publishing *publishing, const struct publish_
 
     while (status == TRUCE_CONFLICT && given->merge && !conflicts) {
         status = truce_tree_rebase(publishing->edit, how, &conflicts, error);
-        if (!status || conflicts)
+        if (!status)
             status = truce_tree_publish(publishing->edit, NULL, &publishing->published, error);
     }
     publishing->conflict = status == TRUCE_CONFLICT;

@@ -23,7 +23,7 @@ static truce_status begin(truce_tree *tree, const struct attempt *attempt, truce
     bson_oid_t id;
 
     bson_oid_init_from_string(&id, ID);
-    options.id = &id;
+    options.id = attempt->token ? NULL : &id; /* which the edit has kept */
     return truce_tree_begin(tree, &options, edit, error);
 }
 

@@ -223,6 +223,8 @@ truce_status truce__tree_merge(struct tree_merging *merging, const struct tree_t
 
 /* ---- tree_publish.c ---- */
 
+/* Was something published under its id? */
+bool truce__tree_exists(truce_tree_edit *edit);
 /* Was this edit published? */
 truce_status truce__tree_published(const truce_tree_edit *edit, const struct tree_master *master,
                                    bool *published, bson_error_t *error);

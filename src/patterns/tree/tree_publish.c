@@ -205,6 +205,13 @@ static truce_status look_for_request(truce_tree_edit *edit, struct found_request
     return status;
 }
 
+bool truce__tree_exists(truce_tree_edit *edit)
+{
+    struct found_request found = {0};
+
+    return edit->has_id && !look_for_request(edit, &found, NULL) && found.version;
+}
+
 static void take_found(truce_tree_edit *edit, const struct found_request *found,
                        truce_tree_published *published)
 {

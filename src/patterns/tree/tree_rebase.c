@@ -195,10 +195,14 @@ truce_status truce_tree_rebase(truce_tree_edit *edit, const truce_tree_rebase_op
     rebase->current =
         (truce_tree_snapshot){.tree = edit->tree, .version = master.current, .master = master};
     status = rebase_all(rebase, error);
+    if (status == TRUCE_CONFLICT && truce__tree_exists(edit)) { /* publish will tell which */
+        rebase->merging.conflicts = 0;
+        status = TRUCE_OK;
+    } else if (!status) {
+        swap(edit, rebase->merging.fresh);
+    }
     if (conflicts)
         *conflicts = rebase->merging.conflicts;
-    if (!status)
-        swap(edit, rebase->merging.fresh);
     (void)!truce_tree_abandon(rebase->merging.fresh, NULL); /* the one that is not gone on with */
     truce__tree_leave(&rebase->current);
     truce_tree_edit_free(rebase->merging.fresh);
