@@ -8,6 +8,7 @@
 #include "server/server.h"
 
 #define DRAIN_MS 10000
+#define FEED_MB  1024
 
 /* From here on these signals wait for sigwait; threads that are made later inherit it. */
 static void hold_signals(sigset_t *ends)
@@ -80,7 +81,8 @@ static int run(struct cli *cli)
                                      .log_arg = cli};
     const char *uri = cli->arguments[0] ? cli->arguments[0] : cli->uri;
     const char *isolation = cli_text(cli, "isolation");
-    int64_t port, most, seconds;
+    int64_t port, most, seconds, hours, megabytes;
+    struct server_feed feed;
     truce_store *store;
     bson_error_t error;
     truce_status status;
@@ -89,8 +91,15 @@ static int run(struct cli *cli)
 
     if (!cli_number(cli, "port", 0, 65535, 27017, &port) ||
         !cli_number(cli, "connections", 1, 100000, 0, &most) ||
-        !cli_number(cli, "transaction-seconds", 1, 86400, 0, &seconds))
+        !cli_number(cli, "transaction-seconds", 1, 86400, 0, &seconds) ||
+        !cli_number(cli, "feed-hours", 0, 24 * 366, -1, &hours) ||
+        !cli_number(cli, "feed-mb", 1, 1000000, FEED_MB, &megabytes))
         return CLI_USAGE;
+    if (hours < 0 && cli_text(cli, "feed-mb"))
+        return cli_usage(cli, "--feed-mb goes with --feed-hours");
+    feed = (struct server_feed){hours * 3600000, megabytes << 20};
+    if (hours >= 0)
+        options.feed = &feed;
     if (!uri)
         return cli_usage(cli, "say which store to serve: truce serve PATH");
     if (isolation && strcmp(isolation, "serializable") != 0 && strcmp(isolation, "snapshot") != 0)
@@ -119,8 +128,11 @@ const struct cli_command cli_serve = {
         "\n"
         "A write is on the disk before it is answered, unless the client asks for {w: 0} or\n"
         "{j: false}. The server looks like a MongoDB 7.0 that stands alone, or with\n"
-        "--replica-set like a replica set of one. Change streams, views and collations are\n"
-        "refused by name.\n"
+        "--replica-set like a replica set of one. Views and collations are refused by name.\n"
+        "\n"
+        "With --feed-hours clients can watch collections (change streams), and go on where they\n"
+        "were for so long, also after a restart. What is kept for that stands in the file, and\n"
+        "everybody who writes to it adds to it, until --feed-hours 0 ends it.\n"
         "\n"
         "Transactions of several documents are serializable, with any driver; one that\n"
         "would not be is refused at its commit (112), and drivers run it again.\n"
@@ -154,6 +166,9 @@ const struct cli_command cli_serve = {
              false},
             {"isolation", 0, "LEVEL", "of transactions: serializable, or snapshot", false},
             {"test-commands", 0, NULL, "configureFailPoint makes commands fail, for tests", false},
+            {"feed-hours", 0, "N",
+             "keep changes for those who watch; 0: no more (as the file has it)", false},
+            {"feed-mb", 0, "N", "keep so many MB of them at most (1024)", false},
             {"transaction-seconds", 0, "N", "a transaction lasts so long at most (60)", false},
             {0}},
     .store = CLI_STORE_NONE,

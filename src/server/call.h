@@ -35,6 +35,7 @@ struct call {
     struct kept *kept;              /* what its statements do is kept; NULL: it is not */
     bool refused;                   /* a statement of it was */
     bool unknown;                   /* nobody knows whether it was committed */
+    bool follows;                   /* it is of a change stream */
     uint32_t deadline_ms;           /* maxTimeMS; 0: none */
     bool relaxed;                   /* the client asked not to wait for the disk */
     const bson_t *labels, *concern; /* of its reply, by a fail point; NULL: none */

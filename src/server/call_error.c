@@ -73,6 +73,15 @@ static bool ends_transaction(const struct call *call)
                              !strcmp(call->command->name, "abortTransaction"));
 }
 
+/* May a driver open the stream again, from where it was? NULL: it is not said. */
+static const char *follower_label(uint32_t code)
+{
+    if (code == CODE_CHANGE_STREAM_FATAL || code == CODE_CHANGE_STREAM_HISTORY_LOST ||
+        code == CODE_BSON_OBJECT_TOO_LARGE)
+        return "NonResumableChangeStreamError";
+    return is_retryable(code) ? "ResumableChangeStreamError" : NULL;
+}
+
 void call_append_labels(const struct call *call, bson_t *reply, uint32_t code, bool concern)
 {
     const struct call_session *session = &call->session;
@@ -84,9 +93,11 @@ void call_append_labels(const struct call *call, bson_t *reply, uint32_t code, b
             BSON_APPEND_ARRAY(reply, "errorLabels", call->labels);
         return;
     }
-    if (session->number < 0)
+    if (call->follows)
+        label = follower_label(code);
+    else if (session->number < 0)
         return;
-    if (session->transaction && is_transient(code, ends, concern))
+    else if (session->transaction && is_transient(code, ends, concern))
         label = "TransientTransactionError";
     else if (!session->transaction && call->unknown)
         label = "RetryableWriteError";

@@ -15,6 +15,16 @@ SERVED(serve_count);
 SERVED(serve_distinct);
 SERVED(serve_explain);
 
+/* serve_watch.c */
+/* Is there a $changeStream in it? */
+bool serve_is_watch(const bson_t *pipeline);
+/* Opens a change stream; `name` is the collection's as the client has it, `place` as the store has it. */
+truce_status serve_watch(struct call *call, const bson_t *pipeline, const char *place,
+                         const char *name, int64_t most, bson_t *reply, bson_error_t *error);
+/* A getMore of one, which it takes over. */
+truce_status serve_watch_more(struct call *call, struct held_cursor *held, int64_t most,
+                              bson_t *reply, bson_error_t *error);
+
 /* serve_operation.c */
 SERVED(serve_current_op);
 SERVED(serve_kill_op);

@@ -7,12 +7,14 @@
 #include "base/limits.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "server/watch.h"
 
 struct held_cursors {
     pthread_mutex_t mutex;
     struct random random;
     struct held_cursor **all;
     int count, most;
+    struct held_cursor *waits; /* change streams that are read just now */
 };
 
 struct held_cursors *held_new(int most)
@@ -79,6 +81,7 @@ truce_status held_read(struct held_cursor *held, int64_t most, bson_t *batch, bo
 void held_close(struct held_cursor *held)
 {
     truce_cursor_close(held->cursor);
+    watch_free(held->watch);
     if (held->waiting)
         bson_destroy(held->waiting);
     bson_free(held->user);
@@ -144,6 +147,51 @@ struct held_cursor *held_take(struct held_cursors *cursors, int64_t id, const ch
         held = take_out(cursors, i);
     pthread_mutex_unlock(&cursors->mutex);
     return held;
+}
+
+void held_wait_begin(struct held_cursors *cursors, struct held_cursor *held)
+{
+    pthread_mutex_lock(&cursors->mutex);
+    held->killed = false;
+    held->beside = cursors->waits;
+    cursors->waits = held;
+    pthread_mutex_unlock(&cursors->mutex);
+}
+
+void held_wait_end(struct held_cursors *cursors, struct held_cursor *held)
+{
+    struct held_cursor **at = &cursors->waits;
+
+    pthread_mutex_lock(&cursors->mutex);
+    while (*at != held)
+        at = &(*at)->beside;
+    *at = held->beside;
+    pthread_mutex_unlock(&cursors->mutex);
+}
+
+bool held_is_killed(struct held_cursors *cursors, const struct held_cursor *held)
+{
+    bool killed;
+
+    pthread_mutex_lock(&cursors->mutex);
+    killed = held->killed;
+    pthread_mutex_unlock(&cursors->mutex);
+    return killed;
+}
+
+bool held_kill(struct held_cursors *cursors, int64_t id, const char *place, const char *user)
+{
+    struct held_cursor *held;
+
+    pthread_mutex_lock(&cursors->mutex);
+    held = cursors->waits;
+    while (held &&
+           (held->id != id || strcmp(held->place, place) != 0 || strcmp(held->user, user) != 0))
+        held = held->beside;
+    if (held)
+        held->killed = true;
+    pthread_mutex_unlock(&cursors->mutex);
+    return held != NULL;
 }
 
 bool held_is_of(struct held_cursors *cursors, int64_t id, const char *user)

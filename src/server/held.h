@@ -14,6 +14,9 @@ struct held_cursor {
     int64_t owner;        /* its transaction; 0: none */
     char *user;           /* who opened it; "": nobody had logged in */
     int64_t idle_since_ns;
+    struct watch *watch;        /* a change stream's, which has no `cursor`; NULL: it is none */
+    struct held_cursor *beside; /* the list of those that are read just now and may wait */
+    bool killed;                /* of one of these, by another connection; under the mutex */
 };
 
 struct held_cursors;
@@ -34,6 +37,12 @@ truce_status held_keep(struct held_cursors *cursors, struct held_cursor *held, b
  * namespace, owner and user, or another connection reads it just now. */
 struct held_cursor *held_take(struct held_cursors *cursors, int64_t id, const char *place,
                               int64_t owner, const char *user);
+/* While a change stream waits for what comes, others may kill it: between take and keep, or close. */
+void held_wait_begin(struct held_cursors *cursors, struct held_cursor *held);
+void held_wait_end(struct held_cursors *cursors, struct held_cursor *held);
+bool held_is_killed(struct held_cursors *cursors, const struct held_cursor *held);
+/* False: none of this number, namespace and user waits. */
+bool held_kill(struct held_cursors *cursors, int64_t id, const char *place, const char *user);
 /* False: another user has opened it. */
 bool held_is_of(struct held_cursors *cursors, int64_t id, const char *user);
 /* Closes those of a transaction. */

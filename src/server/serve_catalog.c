@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "bson/value.h"
 #include "query/match/match.h"
+#include "server/watch.h"
 
 /* ---- what is there -------------------------------------------------------------------------- */
 
@@ -174,7 +175,9 @@ truce_status serve_drop(struct call *call, bson_t *reply, bson_error_t *error)
 truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct places places;
+    struct engine *engine = watch_engine(call->server->store);
     const char *place;
+    bool any = false;
     bson_t facts;
     truce_status status = places_begin(call, &places, error);
 
@@ -184,9 +187,12 @@ truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t 
     while (!status && places_next(&places, &place, &facts))
         if (place_within(call->server->database, call->database, place)) {
             status = truce_collection_drop(call->server->store, place, error);
+            any = any || !status;
             if (status == TRUCE_NOT_FOUND)
                 status = TRUCE_OK; /* somebody else was faster */
         }
+    if (!status && any && engine) /* who follows hears that it was all of them */
+        status = truce__engine_feed_note(engine, FEED_DROP_DATABASE, call->database, error);
     bson_destroy(&places.list);
     BSON_APPEND_UTF8(reply, "dropped", call->database);
     return status;

@@ -186,6 +186,8 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
                              "cursor id %lld not found: it was read to its end, closed, or not "
                              "asked for %d minutes",
                              (long long)id, TRUCE_SERVER_CURSOR_IDLE_MS / 60000);
+    if (held->watch)
+        return serve_watch_more(call, held, more.batch > 0 ? more.batch : -1, reply, error);
     return answer_batch(call, held, "nextBatch", more.batch > 0 ? more.batch : -1, false, reply,
                         error);
 }
@@ -222,7 +224,9 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
             int64_t id = BSON_ITER_HOLDS_NUMBER(&at) ? bson_iter_as_int64(&at) : 0;
             struct held_cursor *held =
                 held_take(call->server->cursors, id, ns, call->owner, call->connection->login.tag);
-            bson_t *to = held ? &killed : &missing;
+            bool waits =
+                !held && held_kill(call->server->cursors, id, ns, call->connection->login.tag);
+            bson_t *to = held || waits ? &killed : &missing;
             char buffer[16];
             const char *key;
 
@@ -309,6 +313,8 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
         status = call_fields(call, aggregate.cursor, cursor_fields, false, &batch, error);
     if (!status)
         status = check_not_negative(batch.size, "batchSize", error);
+    if (!status && serve_is_watch(aggregate.pipeline))
+        return serve_watch(call, aggregate.pipeline, place, name, batch.size, reply, error);
     if (!status && serve_is_stage(aggregate.pipeline))
         return serve_stage(call, aggregate.pipeline, reply, error);
     if (!status) {

@@ -15,8 +15,10 @@
 #include "base/status.h"
 #include "server/places.h"
 #include "server/state.h"
+#include "server/watch.h"
 #include "truce/sys/store.h"
 
+#define FEED_EACH 150 /* of ACCEPT_MS */
 #define ACCEPT_MS 200 /* so often it looks whether to stop, and for cursors that are too old */
 
 /* ---- listening ------------------------------------------------------------------------------ */
@@ -150,6 +152,51 @@ static void *accept_all(void *arg)
     return NULL;
 }
 
+/* ---- the feed of changes --------------------------------------------------------------------- */
+
+/* Those who write keep it within its bounds; where nobody does, time passes all the same. */
+static void prune_feed(struct server *server)
+{
+    struct engine *engine = watch_engine(server->store);
+    struct feed_state state;
+    bson_error_t ignored; /* it is tried again */
+    bool more = true;
+
+    if (truce__engine_feed_state(engine, &state, &ignored) || !state.spec.table || !state.bytes)
+        return;
+    while (more && !server_is_stopping(server))
+        if (truce__engine_feed_prune(engine, &more, &ignored))
+            return;
+}
+
+static void *keep_feed(void *arg)
+{
+    struct server *server = arg;
+
+    for (int i = 1; !server_is_stopping(server); i++) {
+        truce__clock_sleep_ms(ACCEPT_MS);
+        if (i % FEED_EACH == 0)
+            prune_feed(server);
+    }
+    return NULL;
+}
+
+static truce_status start_feed(struct server *server, const struct server_feed *feed,
+                               bson_error_t *error)
+{
+    struct engine *engine = watch_engine(server->store);
+    truce_status status = TRUCE_OK;
+
+    if (!engine && feed && feed->keep_ms)
+        return truce__fail(TRUCE_INVALID, error,
+                           "a feed of changes is kept by a store that is a file");
+    if (engine && feed)
+        status = truce__engine_feed_keep(engine, feed->keep_ms, feed->keep_bytes, error);
+    if (!status && engine) /* without a thread the writers do it alone */
+        server->keeps = !pthread_create(&server->keeper, NULL, keep_feed, server);
+    return status;
+}
+
 /* ---- beginning and end ---------------------------------------------------------------------- */
 
 static void server_free(struct server *server)
@@ -165,6 +212,17 @@ static void server_free(struct server *server)
     pthread_cond_destroy(&server->gone);
     pthread_mutex_destroy(&server->mutex);
     bson_free(server);
+}
+
+/* What could not start. */
+static void give_up(struct server *server)
+{
+    pthread_mutex_lock(&server->mutex);
+    server->stopping = true;
+    pthread_mutex_unlock(&server->mutex);
+    if (server->keeps)
+        pthread_join(server->keeper, NULL);
+    server_free(server);
 }
 
 static truce_status name_set(struct server *server, const struct server_options *options,
@@ -275,10 +333,12 @@ truce_status server_start(truce_store *store, const struct server_options *optio
                            error);
     if (!status)
         status = name_set(made, options, error);
+    if (!status)
+        status = start_feed(made, options->feed, error);
     if (!status && pthread_create(&made->accepter, NULL, accept_all, made))
         status = truce__fail(TRUCE_IO, error, "no thread can be had for the server");
     if (status)
-        server_free(made);
+        give_up(made);
     else
         *server = made;
     return status;
@@ -306,6 +366,8 @@ void server_stop(struct server *server, int64_t drain_ms)
     pthread_mutex_unlock(&server->mutex);
     (void)shutdown(server->listener, SHUT_RDWR); /* wakes it */
     pthread_join(server->accepter, NULL);
+    if (server->keeps)
+        pthread_join(server->keeper, NULL);
     pthread_mutex_lock(&server->mutex);
     hang_up(server, SHUT_RD);
     while (server->connected) {

@@ -15,6 +15,7 @@
  *     handles.c      sets and queues that commands share
  *     compress.c     messages that are compressed
  *     duplicate.c    what clients look for where a key is taken
+ *     watch.c        change streams; watch_event.c: their tokens and events
  *     held.c         cursors that clients come back to
  *     sessions.c     sessions and their transactions
  *     kept.c         what writes did that may be sent again
@@ -40,6 +41,12 @@
 
 struct server;
 
+/* The feed of changes that change streams need (watch.h). It is the file's, and stays when the server has ended. */
+struct server_feed {
+    int64_t keep_ms;    /* 0: off, and what it had is gone */
+    int64_t keep_bytes; /* 0: any number */
+};
+
 struct server_options {
     const char *
         address; /* that it listens on; without `auth` of this machine's loopback only. NULL: 127.0.0.1 */
@@ -57,8 +64,9 @@ struct server_options {
     bool auth;               /* who connects has to log in; there must be a user */
     struct tls_files tls;    /* certificate NULL: without TLS */
     int64_t handshake_ms;    /* that one of TLS may take; 0: TRUCE_HANDSHAKE_MS */
-    bool test_commands;      /* configureFailPoint is there (fail_point.h) */
-    int64_t login_delay_ms;  /* so late a login that failed is answered; 0: TRUCE_LOGIN_DELAY_MS */
+    const struct server_feed *feed; /* NULL: as the file has it, none at first */
+    bool test_commands;             /* configureFailPoint is there (fail_point.h) */
+    int64_t login_delay_ms; /* so late a login that failed is answered; 0: TRUCE_LOGIN_DELAY_MS */
     /* Told of logins that failed, by any thread. NULL: nobody is. */
     void (*log)(void *arg, const bson_t *event, const char *sentence);
     void *log_arg;

@@ -42,7 +42,8 @@ struct server {
     char database[64];
     int listener, port, connections_max;
     int64_t started_ms, started_ns;
-    pthread_t accepter;
+    pthread_t accepter, keeper;
+    bool keeps; /* there is a keeper: of the feed of changes */
     struct held_cursors *cursors;
     struct sessions *sessions;
     struct handles *handles;

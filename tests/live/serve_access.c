@@ -303,6 +303,13 @@ static const struct {
      " {'from': {'db': 'other', 'coll': 'z'}, 'pipeline': [], 'as': 'a'}}]}}], 'cursor': {},"
      " '$db': 'school'}",
      ANYREAD | ANYWRITE | ROOT},
+    {"{'aggregate': 'x', 'pipeline': [{'$changeStream': {}}], 'cursor': {}, '$db': 'school'}",
+     READERS},
+    {"{'aggregate': 1, 'pipeline': [{'$changeStream': {}}], 'cursor': {}, '$db': 'school'}",
+     READERS},
+    {"{'aggregate': 1, 'pipeline': [{'$changeStream': {'allChangesForCluster': true}}], 'cursor': {},"
+     " '$db': 'admin'}",
+     ANYREAD | ANYWRITE | ROOT},
     {"{'createIndexes': 'x', 'indexes': [{'key': {'a': 1}, 'name': 'a'}], '$db': 'school'}",
      SHAPERS},
     {"{'listIndexes': 'x', '$db': 'school'}", READERS | KEEPERS | MONITOR},
@@ -896,6 +903,25 @@ TEST(a_cursor_is_of_the_user_who_opened_it)
     close(ada);
     close(again);
     close(bob);
+    end();
+}
+
+/* The store is in memory, where there is nothing to watch: 40573 is for who may. */
+TEST(who_may_read_the_users_database_may_not_watch_them_all)
+{
+    static const char all[] = "{'aggregate': 1, 'pipeline': [{'$changeStream': "
+                              "{'allChangesForCluster': true}}], 'cursor': {}, '$db': 'admin'}";
+    int guard, reader;
+
+    begin();
+    add_user("guard", "read", "admin");
+    add_user("reader", "readAnyDatabase", "admin");
+    guard = dial_as("guard", "guard");
+    reader = dial_as("reader", "reader");
+    expect_on(guard, all, 13);
+    expect_on(reader, all, 40573);
+    close(guard);
+    close(reader);
     end();
 }
 

@@ -239,7 +239,8 @@ truce_status truce__feed_tell_name(struct writer *writer, enum feed_kind kind, c
     int64_t position;
     bson_t entry;
 
-    if (status || !is_told(writer, name))
+    if (status || !writer->catalog->feed.table ||
+        (kind != FEED_DROP_DATABASE && !is_told(writer, name)))
         return status;
     status = find_end(writer, error);
     if (status)

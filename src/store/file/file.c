@@ -320,6 +320,11 @@ static const truce_store_ops file_ops = {
     .snapshot_state = state_of_view,
 };
 
+struct engine *truce__file_engine_or_null(truce_store *store)
+{
+    return store->ops == &file_ops ? engine_of(store) : NULL;
+}
+
 static truce_store *new_store(struct engine *engine, uint32_t capabilities)
 {
     struct file_store *made = bson_malloc0(sizeof *made);

@@ -8,6 +8,8 @@
 
 /* Of an open file: store; for tests. */
 struct engine *truce__file_engine(truce_store *store);
+/* The same of any store; NULL: it is another one. */
+struct engine *truce__file_engine_or_null(truce_store *store);
 
 /* ---- file_facts.c ---- */
 

@@ -223,6 +223,27 @@ async function compressed(uri) {
     }
 }
 
+async function watching(db) {
+    const c = db.collection("watched");
+    await c.insertOne({ _id: 0 });
+    const stream = c.watch([], { fullDocument: "updateLookup", maxAwaitTimeMS: 200 });
+    equal("nothing yet", await stream.tryNext(), null);
+    const token = stream.resumeToken;
+    await c.insertOne({ _id: 1 });
+    await c.updateOne({ _id: 1 }, { $set: { n: 2 } });
+    const first = await stream.next(), second = await stream.next();
+    equal("events", [first.operationType, second.operationType], ["insert", "update"]);
+    equal("looked up", second.fullDocument, { _id: 1, n: 2 });
+    await stream.close();
+    const again = c.watch([], { resumeAfter: token });
+    equal("again", (await again.next())._id, first._id);
+    await again.next();
+    const waits = again.next().catch(() => null); /* whoever waits is let go of */
+    await again.close();
+    await waits;
+    await c.drop();
+}
+
 async function main() {
     const client = new MongoClient(process.env.TRUCE_TEST_CLIENT_URI);
     await client.connect();
@@ -233,6 +254,7 @@ async function main() {
     await indexes(db);
     await transactions(client, db);
     await retryable(process.env.TRUCE_TEST_CLIENT_URI);
+    await watching(db);
     await aggregation(db);
     await files(db);
     await errors(client, db);

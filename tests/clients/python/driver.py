@@ -201,6 +201,33 @@ def errors(client, db):
     equal("serverStatus", client.admin.command("serverStatus")["connections"]["current"] > 0, True)
 
 
+def watching(client, db):
+    c = db.watched
+    c.drop()
+    with c.watch([{"$match": {"operationType": {"$ne": "delete"}}}], full_document="updateLookup", max_await_time_ms=200) as stream:
+        equal("nothing yet", stream.try_next(), None)
+        token = stream.resume_token
+        c.insert_one({"_id": 1, "list": [1]})
+        c.update_one({"_id": 1}, {"$push": {"list": 2}})
+        c.delete_one({"_id": 1})
+        c.insert_one({"_id": 2})
+        events = [next(stream) for _ in range(3)]
+        equal("events", [e["operationType"] for e in events], ["insert", "update", "insert"])
+        equal("what was changed", events[1]["updateDescription"]["updatedFields"], {"list.1": 2})
+        equal("looked up", events[1]["fullDocument"], None)
+        equal("place", events[0]["ns"], {"db": "test", "coll": "watched"})
+    with c.watch(resume_after=token) as stream:
+        equal("again", [next(stream)["documentKey"]["_id"] for _ in range(4)], [1, 1, 1, 2])
+    with c.watch(start_at_operation_time=events[2]["clusterTime"]) as stream:
+        equal("from a moment", next(stream)["_id"], events[2]["_id"])
+    with client.watch() as everything, db.watch() as database:
+        c.insert_one({"_id": 3})
+        c.drop()
+        equal("of the server", [next(everything)["operationType"] for _ in range(2)], ["insert", "drop"])
+        equal("of the database", [next(database)["operationType"] for _ in range(2)], ["insert", "drop"])
+    fails("no such stage", 20, lambda: c.watch([{"$group": {"_id": 1}}]).__enter__())
+
+
 def access():
     client = pymongo.MongoClient(AUTH_URI)
     equal("logged in by TLS", client.admin.command("connectionStatus")["authInfo"]["authenticatedUsers"], [{"user": "truce", "db": "admin"}])
@@ -230,6 +257,7 @@ def main():
         part(db)
     transactions(client, db)
     retryable()
+    watching(client, db)
     errors(client, db)
     compressed()
     access()

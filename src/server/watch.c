@@ -1,0 +1,484 @@
+/*
+ * Change streams.
+ *
+ *     entries of the feed   ... 40 41 42 43 44 45 46
+ *                                  ^at         ^reached
+ *     queue                         42    44         of those in between, what the stream sees
+ *
+ * Invariants:
+ *  1. `at` is the token of the last event that left the queue, told or filtered out by the stages; with an empty queue it is
+ *     `reached`. So who goes on from there has lost nothing, and hears nothing twice.
+ *  2. What is read of the feed is durable: nobody is told of a change that a power cut undoes.
+ *  3. The queue has QUEUE_BYTES and one event more at most; one read looks at SCAN_MOST entries, so a snapshot is kept for
+ *     a moment only.
+ *  4. Behind the event that ends the stream comes "invalidate", and nothing else.
+ *  5. An event leaves the server with the _id that it was made with: it is what clients come back with.
+ *
+ * A crash of the server leaves nothing: the place is the client's. Deliberately not done: documents as they were before or
+ * after an update (changeStreamPreAndPostImages), splitting of large events, events of indexes and new collections.
+ */
+#include "server/watch.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "bson/value.h"
+#include "engine/engine.h"
+#include "query/aggregate/aggregate.h"
+#include "store/file/file.h"
+
+#define SCAN_MOST   1000
+#define QUEUE_BYTES ((size_t)4 * 1024 * 1024)
+#define EVENT_BYTES (TRUCE_DOCUMENT_BYTES_MAX + TRUCE_INTERNAL_BYTES_EXTRA)
+
+struct event {
+    struct event *next;
+    bson_t *document;
+    int64_t position;
+    enum watch_place place;
+    bool updates, whole; /* is it an update; or told by all of the document, or by its removal */
+    bool large;          /* its document is missing */
+    char *collection;    /* a place, of an update */
+};
+
+struct watch {
+    truce_store *store;
+    struct engine *engine;
+    struct watch_scope scope;
+    enum watch_document full, before;
+    struct pipeline *pipeline; /* NULL: no stages */
+    struct arena arena;
+    struct watch_token at;
+    int64_t reached, from;
+    struct event *first, **end;
+    size_t queued; /* bytes */
+    bool ends;     /* what ends the stream is in the queue, or was told */
+};
+
+/* ---- the queue -------------------------------------------------------------------------------- */
+
+static void push(struct watch *watch, bson_t *document, int64_t position, enum watch_place place,
+                 const struct feed_entry *entry)
+{
+    struct event *event = bson_malloc0(sizeof *event);
+
+    event->document = document;
+    event->position = position;
+    event->place = place;
+    if (entry) {
+        event->updates = entry->kind == FEED_UPDATE;
+        event->whole = entry->kind == FEED_REPLACE || entry->kind == FEED_DELETE;
+        event->large = entry->large;
+        event->collection = event->updates ? bson_strdup(entry->collection) : NULL;
+    }
+    *watch->end = event;
+    watch->end = &event->next;
+    watch->queued += document->len;
+}
+
+static void free_event(struct event *event)
+{
+    bson_destroy(event->document);
+    bson_free(event->collection);
+    bson_free(event);
+}
+
+/* The first of the queue is done with. */
+static void pop(struct watch *watch)
+{
+    struct event *event = watch->first;
+
+    watch->at.position = event->position;
+    watch->at.place = event->place;
+    watch->queued -= event->document->len;
+    watch->first = event->next;
+    if (!watch->first)
+        watch->end = &watch->first;
+    free_event(event);
+}
+
+static void push_invalidate(struct watch *watch, const struct feed_entry *entry)
+{
+    push(watch, watch_invalidate(&watch->at.feed, entry->position, entry->wall_ms), entry->position,
+         WATCH_INVALIDATE, NULL);
+    watch->ends = true;
+}
+
+static bool take(void *arg, const struct feed_entry *entry)
+{
+    struct watch *watch = arg;
+    bson_t *event;
+
+    if (watch->ends)
+        return false;
+    if (entry->position < watch->from || !watch_sees(&watch->scope, entry))
+        return true;
+    if (watch->first && watch->queued > QUEUE_BYTES)
+        return false;
+    event = watch_event(&watch->scope, &watch->at.feed, entry);
+    push(watch, event, entry->position, WATCH_EVENT, entry);
+    if (watch_ends(&watch->scope, entry))
+        push_invalidate(watch, entry);
+    return true;
+}
+
+static truce_status lost(bson_error_t *error)
+{
+    return truce__refuse(CODE_CHANGE_STREAM_HISTORY_LOST, error,
+                         "Resume of change stream was not possible, as the resume point may no "
+                         "longer be in the feed of changes");
+}
+
+static truce_status explain(truce_status status, bson_error_t *error)
+{
+    if (status == TRUCE_EXPIRED)
+        return lost(error);
+    if (status == TRUCE_INVALID)
+        return truce__refuse(CODE_CHANGE_STREAM_FATAL, error,
+                             "cannot resume stream; the resume token was not found");
+    return status;
+}
+
+/* More entries, if the queue is empty and there are any: `*more`. */
+static truce_status fill(struct watch *watch, bool *more, bson_error_t *error)
+{
+    int64_t from = watch->reached;
+    truce_status status;
+
+    *more = false;
+    if (watch->first || watch->ends)
+        return TRUCE_OK;
+    status = truce__engine_feed_read(watch->engine, &watch->at.feed, watch->reached, SCAN_MOST,
+                                     take, watch, &watch->reached, error);
+    if (status)
+        return explain(status, error);
+    if (!watch->first && watch->reached > watch->at.position) {
+        watch->at.position = watch->reached;
+        watch->at.place = WATCH_MARK;
+    }
+    *more = watch->reached > from;
+    return TRUCE_OK;
+}
+
+/* ---- from an event to what is told --------------------------------------------------------------- */
+
+static truce_status no_image(const char *which, bson_error_t *error)
+{
+    return truce__refuse(47, error,
+                         "Change stream was configured to require a %s-image for all update, "
+                         "delete and replace events, but none is kept",
+                         which);
+}
+
+/* The document as it is now, or null. */
+static truce_status look_up(struct watch *watch, const struct event *event, bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER, key, equal, document;
+    bson_iter_t id;
+    truce_status status;
+
+    if (!truce__value_subdocument(event->document, "documentKey", &key) ||
+        !bson_iter_init_find(&id, &key, "_id"))
+        return truce__fail(TRUCE_CORRUPT, error, "an update of the feed has no key");
+    BSON_APPEND_DOCUMENT_BEGIN(&filter, "_id", &equal);
+    BSON_APPEND_VALUE(&equal, "$eq", bson_iter_value(&id));
+    bson_append_document_end(&filter, &equal);
+    status = truce_find_one(watch->store, event->collection, &filter, NULL, &document, error);
+    if (!status)
+        BSON_APPEND_DOCUMENT(event->document, "fullDocument", &document);
+    else if (status == TRUCE_NOT_FOUND)
+        BSON_APPEND_NULL(event->document, "fullDocument");
+    bson_destroy(&document);
+    bson_destroy(&filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+static truce_status complete(struct watch *watch, struct event *event, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (event->large)
+        return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
+                             "the event of a document of this size is too large");
+    if (event->updates && watch->full == WATCH_REQUIRED)
+        return no_image("post", error);
+    if ((event->updates || event->whole) && watch->before == WATCH_REQUIRED)
+        return no_image("pre", error);
+    if (event->updates && watch->full == WATCH_LOOKUP)
+        status = look_up(watch, event, error);
+    else if (event->updates && watch->full == WATCH_IF_ANY)
+        BSON_APPEND_NULL(event->document, "fullDocument");
+    if ((event->updates || event->whole) && watch->before == WATCH_IF_ANY)
+        BSON_APPEND_NULL(event->document, "fullDocumentBeforeChange");
+    if (!status && event->document->len > EVENT_BYTES)
+        status = truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
+                               "an event of %u bytes is too large", event->document->len);
+    return status;
+}
+
+struct one {
+    struct source base; /* first */
+    const bson_t *document;
+};
+
+static truce_status next_of_one(struct source *base, const bson_t **document, bson_error_t *error)
+{
+    struct one *one = (struct one *)base;
+
+    (void)error;
+    *document = one->document;
+    one->document = NULL;
+    return TRUCE_OK;
+}
+
+static void free_one(struct source *base)
+{
+    bson_free(base);
+}
+
+static truce_status check_id(const bson_t *event, const bson_t *told, bson_error_t *error)
+{
+    struct value before = truce__value_field(truce__value_document(event), "_id", 3);
+    struct value after = truce__value_field(truce__value_document(told), "_id", 3);
+
+    if (truce__value_identical(before, after))
+        return TRUCE_OK;
+    return truce__refuse(CODE_CHANGE_STREAM_FATAL, error,
+                         "Encountered an event whose _id field, which contains the resume token, "
+                         "was modified by the pipeline. Modifying the _id field of an event makes "
+                         "it impossible to resume the stream from that point");
+}
+
+/* `*told`: NULL if the stages let nothing through; bson_destroy. */
+static truce_status run_stages(struct watch *watch, const bson_t *event, bson_t **told,
+                               bson_error_t *error)
+{
+    struct one *one = bson_malloc0(sizeof *one);
+    struct query_context context = truce__engine_context(watch->engine, &watch->arena);
+    const bson_t *document = NULL;
+    struct source *output;
+    struct budget budget;
+    truce_status status;
+
+    *told = NULL;
+    *one = (struct one){{.next = next_of_one, .free = free_one}, event};
+    truce__engine_budget(watch->engine, 0, &budget);
+    context.budget = &budget;
+    status = truce__pipeline_open(watch->pipeline, 0, &one->base, NULL, &context, &output, error);
+    if (status)
+        return status;
+    status = output->next(output, &document, error);
+    if (!status && document)
+        status = check_id(event, document, error);
+    if (!status && document)
+        *told = bson_copy(document);
+    output->free(output);
+    return status;
+}
+
+/* The first of the queue. `*fits` false: it stays for the next batch. */
+static truce_status tell(struct watch *watch, bson_t *batch, uint32_t *count, bool *fits,
+                         bson_error_t *error)
+{
+    struct event *event = watch->first;
+    bson_t *told = NULL;
+    truce_status status = TRUCE_OK;
+    char buffer[16];
+    const char *key;
+
+    *fits = !*count || batch->len + event->document->len <= TRUCE_DOCUMENT_BYTES_MAX;
+    if (!*fits)
+        return TRUCE_OK;
+    status = complete(watch, event, error);
+    if (!status && watch->pipeline)
+        status = run_stages(watch, event->document, &told, error);
+    if (status)
+        return status;
+    if (told || !watch->pipeline) {
+        bson_uint32_to_string((*count)++, &key, buffer, sizeof buffer);
+        BSON_APPEND_DOCUMENT(batch, key, told ? told : event->document);
+    }
+    if (told)
+        bson_destroy(told);
+    pop(watch);
+    return TRUCE_OK;
+}
+
+truce_status watch_read(struct watch *watch, int64_t most, bson_t *batch, uint32_t *count,
+                        bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool more = true, fits = true;
+
+    *count = 0;
+    while (!status && more && fits && (most < 0 || *count < most)) {
+        status = fill(watch, &more, error);
+        more = more || watch->first;
+        while (!status && fits && watch->first && (most < 0 || *count < most))
+            status = tell(watch, batch, count, &fits, error);
+    }
+    return status;
+}
+
+/* ---- beginning and end --------------------------------------------------------------------------- */
+
+struct looking {
+    const struct watch_scope *scope;
+    int64_t position, wall_ms;
+    bool found, ends;
+};
+
+static bool take_place(void *arg, const struct feed_entry *entry)
+{
+    struct looking *looking = arg;
+
+    looking->found = entry->position == looking->position;
+    looking->ends = looking->found && watch_ends(looking->scope, entry);
+    looking->wall_ms = entry->wall_ms;
+    return true;
+}
+
+/* An event was told there: is it there, and did it end the stream? */
+static truce_status look_at_event(struct watch *watch, const struct feed_state *state,
+                                  bson_error_t *error)
+{
+    struct looking looking = {.scope = &watch->scope, .position = watch->at.position};
+    int64_t reached;
+    truce_status status;
+
+    if (watch->at.position <= state->horizon) /* it is gone, and what comes behind it is not */
+        return TRUCE_OK;
+    status = truce__engine_feed_read(watch->engine, &watch->at.feed, watch->at.position - 1, 1,
+                                     take_place, &looking, &reached, error);
+    if (!status && !looking.found)
+        status = TRUCE_INVALID;
+    if (!status && looking.ends)
+        push_invalidate(watch, &(struct feed_entry){.position = watch->at.position,
+                                                    .wall_ms = looking.wall_ms});
+    return explain(status, error);
+}
+
+static truce_status set_out(struct watch *watch, const struct watch_options *options,
+                            bson_error_t *error)
+{
+    struct feed_state state;
+    truce_status status = truce__engine_feed_state(watch->engine, &state, error);
+
+    if (!status && !state.spec.table)
+        status = truce__refuse(40573, error,
+                               "The $changeStream stage is only supported where there is a feed of "
+                               "changes: start truce serve with --feed-hours 24");
+    if (status)
+        return status;
+    watch->at = (struct watch_token){.feed = state.spec.id, .position = state.last};
+    if (options->from) {
+        watch->from = options->from;
+        if (options->from <= state.horizon)
+            return lost(error);
+        if (options->from <= state.last)
+            watch->at.position = options->from - 1;
+    }
+    if (options->resume) {
+        watch->at = *options->resume;
+        if (!bson_oid_equal(&watch->at.feed, &state.spec.id) || watch->at.position < state.horizon)
+            return lost(error);
+        if (watch->at.position > state.last)
+            return explain(TRUCE_INVALID, error);
+    }
+    watch->reached = watch->at.position;
+    return watch->at.place == WATCH_EVENT ? look_at_event(watch, &state, error) : TRUCE_OK;
+}
+
+static truce_status check_stages(const bson_t *stages, bson_error_t *error)
+{
+    static const char *const allowed[] = {"$match", "$project",     "$addFields",   "$set",
+                                          "$unset", "$replaceRoot", "$replaceWith", "$redact"};
+    bson_iter_t at, stage;
+
+    (void)bson_iter_init(&at, stages);
+    while (bson_iter_next(&at)) {
+        bool is_allowed = false;
+
+        (void)(bson_iter_recurse(&at, &stage) && bson_iter_next(&stage)); /* it was compiled */
+        for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
+            is_allowed = is_allowed || !strcmp(bson_iter_key(&stage), allowed[i]);
+        if (!is_allowed)
+            return truce__refuse(CODE_ILLEGAL_OPERATION, error,
+                                 "%s is not permitted in a $changeStream pipeline",
+                                 bson_iter_key(&stage));
+    }
+    return TRUCE_OK;
+}
+
+struct engine *watch_engine(truce_store *store)
+{
+    return truce__file_engine_or_null(store);
+}
+
+truce_status watch_new(truce_store *store, const struct watch_options *options,
+                       struct watch **watch, bson_error_t *error)
+{
+    struct watch *made = bson_malloc0(sizeof *made);
+    truce_status status = TRUCE_OK;
+
+    made->store = store;
+    made->engine = watch_engine(store);
+    made->end = &made->first;
+    made->full = options->full;
+    made->before = options->before;
+    made->scope.reach = options->reach;
+    snprintf(made->scope.own, sizeof made->scope.own, "%s", options->own);
+    snprintf(made->scope.database, sizeof made->scope.database, "%s", options->database);
+    snprintf(made->scope.place, sizeof made->scope.place, "%s",
+             options->place ? options->place : "");
+    if (options->stages && !bson_empty(options->stages)) {
+        status = truce__pipeline_new(options->stages, &made->pipeline, error);
+        if (!status)
+            status = check_stages(options->stages, error);
+    }
+    if (!status && !made->engine)
+        status = truce__refuse(40573, error,
+                               "The $changeStream stage is only supported on a store that is a "
+                               "file");
+    if (!status)
+        status = set_out(made, options, error);
+    if (status) {
+        watch_free(made);
+        made = NULL;
+    }
+    *watch = made;
+    return status;
+}
+
+void watch_free(struct watch *watch)
+{
+    if (!watch)
+        return;
+    while (watch->first)
+        pop(watch);
+    truce__pipeline_free(watch->pipeline);
+    truce__arena_release(&watch->arena);
+    bson_free(watch);
+}
+
+bool watch_is_over(const struct watch *watch)
+{
+    return watch->ends && !watch->first;
+}
+
+struct watch_token watch_at(const struct watch *watch)
+{
+    return watch->at;
+}
+
+enum watch_reach watch_reach(const struct watch *watch)
+{
+    return watch->scope.reach;
+}
+
+void watch_wait(struct watch *watch, uint64_t *seen, uint32_t most_ms)
+{
+    bson_error_t ignored; /* whoever asks looks for what has come, and for the reasons to end */
+
+    (void)!truce__engine_wait(watch->engine, FEED_WAKE, seen, most_ms, &ignored);
+}

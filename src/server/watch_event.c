@@ -1,0 +1,198 @@
+/* Tokens and events of change streams (watch.h). */
+#include "server/watch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "bson/value.h"
+
+/* ---- tokens ----------------------------------------------------------------------------------
+ *
+ *     01  position (8 bytes, the highest first)  place  id of the feed (12 bytes)
+ *
+ * in hexadecimal digits, so that tokens of a feed are in the order of what they stand for.
+ */
+#define TOKEN_BYTES   22
+#define TOKEN_VERSION 1
+
+void watch_token_append(const struct watch_token *token, bson_t *document)
+{
+    uint8_t bytes[TOKEN_BYTES] = {TOKEN_VERSION};
+    char text[2 * TOKEN_BYTES + 1];
+
+    for (int i = 0; i < 8; i++)
+        bytes[1 + i] = (uint8_t)((uint64_t)token->position >> (56 - 8 * i));
+    bytes[9] = (uint8_t)token->place;
+    memcpy(bytes + 10, token->feed.bytes, sizeof token->feed.bytes);
+    for (int i = 0; i < TOKEN_BYTES; i++)
+        snprintf(text + 2 * i, 3, "%02X", bytes[i]);
+    BSON_APPEND_UTF8(document, "_data", text);
+}
+
+static int digit(char c)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    const char *found = c ? strchr(digits, c >= 'a' && c <= 'f' ? c - 'a' + 'A' : c) : NULL;
+
+    return found ? (int)(found - digits) : -1;
+}
+
+static truce_status read_bytes(const char *text, uint32_t length, uint8_t bytes[TOKEN_BYTES],
+                               bson_error_t *error)
+{
+    for (uint32_t i = 0; i < length; i++)
+        if (digit(text[i]) < 0 || length % 2)
+            return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                                 "resume token string was not a valid hex string");
+    if (length != 2 * TOKEN_BYTES)
+        return truce__refuse(CODE_INVALID_RESUME_TOKEN, error,
+                             "the resume token was not made by truce");
+    for (int i = 0; i < TOKEN_BYTES; i++)
+        bytes[i] = (uint8_t)(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
+    return TRUCE_OK;
+}
+
+truce_status watch_token_read(const bson_t *document, struct watch_token *token,
+                              bson_error_t *error)
+{
+    struct value data = truce__value_field(truce__value_document(document), "_data", 5);
+    uint8_t bytes[TOKEN_BYTES];
+    uint64_t position = 0;
+    truce_status status;
+    const char *text;
+    uint32_t length;
+
+    if (data.type != BSON_TYPE_UTF8)
+        return truce__refuse(40647, error, "Bad resume token: _data of missing or of wrong type");
+    text = truce__value_text(data, &length);
+    status = read_bytes(text, length, bytes, error);
+    if (status)
+        return status;
+    for (int i = 0; i < 8; i++)
+        position = position << 8 | bytes[1 + i];
+    if (bytes[0] != TOKEN_VERSION || position > INT64_MAX || bytes[9] > WATCH_INVALIDATE)
+        return truce__refuse(CODE_INVALID_RESUME_TOKEN, error,
+                             "the resume token was not made by truce");
+    token->position = (int64_t)position;
+    token->place = (enum watch_place)bytes[9];
+    bson_oid_init_from_data(&token->feed, bytes + 10);
+    return TRUCE_OK;
+}
+
+/* ---- who sees what ------------------------------------------------------------------------------ */
+
+static bool is_within(const struct watch_scope *scope, const char *place)
+{
+    char database[DATABASE_NAME_MAX + 1];
+    const char *name;
+
+    if (scope->reach == WATCH_COLLECTION)
+        return !strcmp(place, scope->place);
+    place_database(scope->own, place, database);
+    name = place_within(scope->own, database, place);
+    if (!name || !strncmp(name, "system.", 7))
+        return false;
+    if (scope->reach == WATCH_DATABASE)
+        return !strcmp(database, scope->database);
+    return strcmp(database, "admin") && strcmp(database, "config") && strcmp(database, "local");
+}
+
+bool watch_sees(const struct watch_scope *scope, const struct feed_entry *entry)
+{
+    if (entry->kind == FEED_DROP_DATABASE)
+        return scope->reach == WATCH_ALL ||
+               (scope->reach == WATCH_DATABASE && !strcmp(entry->collection, scope->database));
+    return is_within(scope, entry->collection) || (entry->other && is_within(scope, entry->other));
+}
+
+bool watch_ends(const struct watch_scope *scope, const struct feed_entry *entry)
+{
+    if (entry->kind == FEED_DROP_DATABASE)
+        return scope->reach == WATCH_DATABASE && watch_sees(scope, entry);
+    return scope->reach == WATCH_COLLECTION && watch_sees(scope, entry) &&
+           (entry->kind == FEED_DROP || entry->kind == FEED_RENAME);
+}
+
+/* ---- events --------------------------------------------------------------------------------------- */
+
+static const char *name_of(enum feed_kind kind)
+{
+    switch (kind) {
+    case FEED_INSERT:
+        return "insert";
+    case FEED_UPDATE:
+        return "update";
+    case FEED_REPLACE:
+        return "replace";
+    case FEED_DELETE:
+        return "delete";
+    case FEED_DROP:
+        return "drop";
+    case FEED_RENAME:
+        return "rename";
+    case FEED_DROP_DATABASE:
+        break;
+    }
+    return "dropDatabase";
+}
+
+static bson_t *begin_event(const bson_oid_t *feed, int64_t position, enum watch_place place,
+                           const char *name, int64_t wall_ms)
+{
+    const struct watch_token token = {.feed = *feed, .position = position, .place = place};
+    bson_t *event = bson_new(), id;
+
+    BSON_APPEND_DOCUMENT_BEGIN(event, "_id", &id);
+    watch_token_append(&token, &id);
+    bson_append_document_end(event, &id);
+    BSON_APPEND_UTF8(event, "operationType", name);
+    BSON_APPEND_TIMESTAMP(event, "clusterTime", (uint32_t)(position >> FEED_SECOND_SHIFT),
+                          (uint32_t)(position & (((int64_t)1 << FEED_SECOND_SHIFT) - 1)));
+    BSON_APPEND_DATE_TIME(event, "wallTime", wall_ms);
+    return event;
+}
+
+static void append_names(const struct watch_scope *scope, const char *key, const char *place,
+                         bson_t *event)
+{
+    char database[DATABASE_NAME_MAX + 1];
+    const char *name;
+    bson_t ns;
+
+    place_database(scope->own, place, database);
+    name = place_within(scope->own, database, place);
+    BSON_APPEND_DOCUMENT_BEGIN(event, key, &ns);
+    BSON_APPEND_UTF8(&ns, "db", database);
+    BSON_APPEND_UTF8(&ns, "coll", name ? name : place);
+    bson_append_document_end(event, &ns);
+}
+
+bson_t *watch_event(const struct watch_scope *scope, const bson_oid_t *feed,
+                    const struct feed_entry *entry)
+{
+    bson_t *event =
+        begin_event(feed, entry->position, WATCH_EVENT, name_of(entry->kind), entry->wall_ms);
+    bson_t ns;
+
+    if (entry->kind == FEED_INSERT || entry->kind == FEED_REPLACE)
+        BSON_APPEND_DOCUMENT(event, "fullDocument", &entry->document);
+    if (entry->kind == FEED_DROP_DATABASE) {
+        BSON_APPEND_DOCUMENT_BEGIN(event, "ns", &ns);
+        BSON_APPEND_UTF8(&ns, "db", entry->collection);
+        bson_append_document_end(event, &ns);
+    } else {
+        append_names(scope, "ns", entry->collection, event);
+    }
+    if (entry->other)
+        append_names(scope, "to", entry->other, event);
+    if (!bson_empty(&entry->id))
+        BSON_APPEND_DOCUMENT(event, "documentKey", &entry->id);
+    if (entry->kind == FEED_UPDATE)
+        BSON_APPEND_DOCUMENT(event, "updateDescription", &entry->diff);
+    return event;
+}
+
+bson_t *watch_invalidate(const bson_oid_t *feed, int64_t position, int64_t wall_ms)
+{
+    return begin_event(feed, position, WATCH_INVALIDATE, "invalidate", wall_ms);
+}

@@ -1,0 +1,791 @@
+/*
+ * Change streams over the wire: what is told, to whom, where a stream goes on, also after the server was killed, and what
+ * it is refused. The client is a raw socket; what drivers do is the business of tests/servers/watch.py and tests/clients.
+ *
+ * TRUCE_SERVE_KILLS: how often the server is killed.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "bson/value.h"
+#include "engine/engine.h"
+#include "server/watch.h"
+#include "store/file/file.h"
+#include "tests/support/talk.h"
+#include "tests/support/test.h"
+
+#define HOUR_MS INT64_C(3600000)
+#define STREAM                                                                                     \
+    "{'aggregate': 'c', 'pipeline': [{'$changeStream': {}}], 'cursor': {}, '$db': 'test'}"
+
+static char path[600];
+
+static void open_server(const struct server_feed *feed)
+{
+    const struct server_options options = {.replica_set = "rs", .feed = feed};
+    bson_error_t error = {0};
+
+    REQUIRE(!truce_store_open(path, NULL, &store, &error));
+    REQUIRE(!server_start(store, &options, &server, &error));
+}
+
+static void begin(void)
+{
+    snprintf(path, sizeof path, "%s/served.truce", test_directory());
+    open_server(&(struct server_feed){HOUR_MS, 0});
+}
+
+static void end(void)
+{
+    server_stop(server, 5000);
+    truce_store_close(store);
+}
+
+static void done(const char *json)
+{
+    expect_code(json, 0);
+}
+
+/* ---- a stream ------------------------------------------------------------------------------------ */
+
+struct stream_of {
+    int end;
+    int64_t id;
+    char collection[60], database[60];
+    char token[100]; /* of postBatchResumeToken */
+    bson_t *reply;
+    const char *batch;
+    int at;
+};
+
+static const char *text_of(const bson_t *document, const char *name)
+{
+    bson_iter_t iter, found;
+
+    if (document && bson_iter_init(&iter, document) &&
+        bson_iter_find_descendant(&iter, name, &found) && BSON_ITER_HOLDS_UTF8(&found))
+        return bson_iter_utf8(&found, NULL);
+    return "";
+}
+
+static void take_reply(struct stream_of *stream, bson_t *reply, const char *batch)
+{
+    if (stream->reply)
+        bson_destroy(stream->reply);
+    stream->reply = reply;
+    stream->batch = batch;
+    stream->at = 0;
+    stream->id = reply_number(reply, "cursor.id");
+    snprintf(stream->token, sizeof stream->token, "%s",
+             text_of(reply, "cursor.postBatchResumeToken._data"));
+}
+
+/* The collection is of the reply. */
+static struct stream_of open_stream_at(int port, const char *aggregate)
+{
+    struct stream_of stream = {.end = dial_port(port)};
+    const char *dot;
+
+    take_reply(&stream, ask_on(stream.end, aggregate, 0), "firstBatch");
+    if (!CHECK_INT(reply_number(stream.reply, "ok"), ==, 1))
+        fprintf(stderr, "    %s\n", text_of(stream.reply, "errmsg"));
+    dot = strchr(text_of(stream.reply, "cursor.ns"), '.');
+    if (CHECK(dot))
+        snprintf(stream.collection, sizeof stream.collection, "%s", dot + 1);
+    if (dot)
+        snprintf(stream.database, sizeof stream.database, "%.*s",
+                 (int)(dot - text_of(stream.reply, "cursor.ns")),
+                 text_of(stream.reply, "cursor.ns"));
+    CHECK(stream.token[0]);
+    return stream;
+}
+
+static struct stream_of open_stream(const char *aggregate)
+{
+    return open_stream_at(server_port(server), aggregate);
+}
+
+/* A stream of c with these options (or "") and stages (", ..." or ""). */
+static struct stream_of watch_c(const char *options, const char *stages)
+{
+    char text[2000];
+
+    snprintf(text, sizeof text,
+             "{'aggregate': 'c', 'pipeline': [{'$changeStream': {%s}}%s], 'cursor': {}, "
+             "'$db': 'test'}",
+             options, stages);
+    return open_stream(text);
+}
+
+static void close_stream(struct stream_of *stream)
+{
+    if (stream->reply)
+        bson_destroy(stream->reply);
+    close(stream->end);
+}
+
+static void ask_more(struct stream_of *stream, int batch, int wait_ms)
+{
+    char text[400];
+
+    snprintf(text, sizeof text,
+             "{'getMore': {'$numberLong': '%lld'}, 'collection': '%s', 'batchSize': %d, "
+             "'maxTimeMS': %d, '$db': '%s'}",
+             (long long)stream->id, stream->collection, batch, wait_ms, stream->database);
+    take_reply(stream, ask_on(stream->end, text, 0), "nextBatch");
+}
+
+/* The next event, in a batch of at most so many; borrowed until the next call. Empty: none has come. */
+static void event_of(struct stream_of *stream, int batch, int wait_ms, bson_t *event)
+{
+    char name[60];
+    bson_iter_t iter, found;
+
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "cursor.%s.%d", stream->batch, stream->at);
+        if (stream->reply && bson_iter_init(&iter, stream->reply) &&
+            bson_iter_find_descendant(&iter, name, &found)) {
+            stream->at++;
+            truce__value_bson(truce__value_of_iter(&found), event);
+            return;
+        }
+        if (i || !stream->id)
+            break;
+        ask_more(stream, batch, wait_ms);
+    }
+    bson_init(event);
+}
+
+/* The next event has these fields; _id, clusterTime and wallTime are left out. */
+static void expect_event(struct stream_of *stream, const char *json)
+{
+    bson_t event, *wanted = test_bson(json), plain = BSON_INITIALIZER;
+    bson_iter_t at;
+
+    event_of(stream, 0, 60000, &event);
+    (void)bson_iter_init(&at, &event);
+    while (bson_iter_next(&at))
+        if (strcmp(bson_iter_key(&at), "_id") != 0 &&
+            strcmp(bson_iter_key(&at), "clusterTime") != 0 &&
+            strcmp(bson_iter_key(&at), "wallTime") != 0)
+            bson_append_iter(&plain, NULL, 0, &at);
+    if (!CHECK_BSON(wanted, &plain) && bson_empty(&event))
+        fprintf(stderr, "    %s\n", text_of(stream->reply, "errmsg"));
+    bson_destroy(&plain);
+    bson_destroy(wanted);
+}
+
+static void expect_nothing(struct stream_of *stream)
+{
+    bson_t event;
+
+    event_of(stream, 0, 1, &event);
+    CHECK(bson_empty(&event));
+}
+
+static void insert(int id)
+{
+    char text[200];
+
+    snprintf(text, sizeof text, "{'insert': 'c', 'documents': [{'_id': %d}], '$db': 'test'}", id);
+    done(text);
+}
+
+static void expect_insert(struct stream_of *stream, int id)
+{
+    char text[300];
+
+    snprintf(text, sizeof text,
+             "{'operationType': 'insert', 'fullDocument': {'_id': %d}, 'ns': {'db': 'test', "
+             "'coll': 'c'}, 'documentKey': {'_id': %d}}",
+             id, id);
+    expect_event(stream, text);
+}
+
+#define NS "'ns': {'db': 'test', 'coll': 'c'}"
+
+/* ---- what is told ---------------------------------------------------------------------------------- */
+
+TEST(every_change_of_a_collection_is_told_in_order)
+{
+    struct stream_of stream;
+
+    begin();
+    stream = open_stream(STREAM);
+    insert(1);
+    done(
+        "{'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$set': {'a': {'b': 1}, 'l': [1, 2, 3]}}}],"
+        " '$db': 'test'}");
+    done(
+        "{'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$set': {'a.b': 2}, '$pop': {'l': 1}}}],"
+        " '$db': 'test'}");
+    done(
+        "{'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$unset': {'a': 1}}}], '$db': 'test'}");
+    done("{'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'n': 1}}], '$db': 'test'}");
+    done("{'insert': 'other', 'documents': [{'_id': 1}], '$db': 'test'}");
+    done("{'insert': 'c', 'documents': [{'_id': 1}], '$db': 'elsewhere'}");
+    done("{'delete': 'c', 'deletes': [{'q': {'_id': 1}, 'limit': 1}], '$db': 'test'}");
+    expect_insert(&stream, 1);
+    expect_event(&stream, "{'operationType': 'update', " NS ", 'documentKey': {'_id': 1}, "
+                          "'updateDescription': {'updatedFields': {'a': {'b': 1}, 'l': [1, 2, 3]}, "
+                          "'removedFields': [], 'truncatedArrays': []}}");
+    expect_event(&stream, "{'operationType': 'update', " NS ", 'documentKey': {'_id': 1}, "
+                          "'updateDescription': {'updatedFields': {'a.b': 2}, 'removedFields': [], "
+                          "'truncatedArrays': [{'field': 'l', 'newSize': 2}]}}");
+    expect_event(&stream, "{'operationType': 'update', " NS ", 'documentKey': {'_id': 1}, "
+                          "'updateDescription': {'updatedFields': {}, 'removedFields': ['a'], "
+                          "'truncatedArrays': []}}");
+    expect_event(&stream, "{'operationType': 'replace', 'fullDocument': {'_id': 1, 'n': 1}, " NS
+                          ", 'documentKey': {'_id': 1}}");
+    expect_event(&stream, "{'operationType': 'delete', " NS ", 'documentKey': {'_id': 1}}");
+    expect_nothing(&stream);
+    close_stream(&stream);
+    end();
+}
+
+TEST(a_database_and_the_deployment_are_watched)
+{
+    struct stream_of database, all;
+
+    begin();
+    database = open_stream("{'aggregate': 1, 'pipeline': [{'$changeStream': {}}], 'cursor': {}, "
+                           "'$db': 'school'}");
+    all = open_stream(
+        "{'aggregate': 1, 'pipeline': [{'$changeStream': {'allChangesForCluster': true}}], "
+        "'cursor': {}, '$db': 'admin'}");
+    insert(1);
+    done("{'insert': 'students', 'documents': [{'_id': 2}], '$db': 'school'}");
+    done("{'insert': 'system.views', 'documents': [{'_id': 2}], '$db': 'school'}");
+    done("{'insert': 'x', 'documents': [{'_id': 2}], '$db': 'config'}");
+    done("{'insert': 'truce_queue', 'documents': [{'_id': 2}], '$db': 'school'}");
+    done("{'dropDatabase': 1, '$db': 'school'}");
+    expect_insert(&all, 1);
+    for (int i = 0; i < 2; i++) {
+        struct stream_of *stream = i ? &all : &database;
+
+        expect_event(stream, "{'operationType': 'insert', 'fullDocument': {'_id': 2}, 'ns': {'db': "
+                             "'school', 'coll': 'students'}, 'documentKey': {'_id': 2}}");
+        expect_event(stream,
+                     "{'operationType': 'drop', 'ns': {'db': 'school', 'coll': 'students'}}");
+        expect_event(stream, "{'operationType': 'dropDatabase', 'ns': {'db': 'school'}}");
+    }
+    expect_event(&database, "{'operationType': 'invalidate'}");
+    CHECK_INT(database.id, ==, 0);
+    insert(3);
+    expect_insert(&all, 3);
+    close_stream(&database);
+    close_stream(&all);
+    end();
+}
+
+TEST(a_transaction_is_told_when_it_is_committed)
+{
+    static const char session[] =
+        "'lsid': {'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}}, "
+        "'txnNumber': {'$numberLong': '1'}, 'autocommit': false";
+    struct stream_of stream;
+    char text[600];
+
+    begin();
+    stream = open_stream(STREAM);
+    for (int i = 1; i <= 2; i++) {
+        snprintf(text, sizeof text,
+                 "{'insert': 'c', 'documents': [{'_id': %d}], %s%s, '$db': 'test'}", i, session,
+                 i == 1 ? ", 'startTransaction': true" : "");
+        done(text);
+    }
+    expect_nothing(&stream);
+    snprintf(text, sizeof text, "{'commitTransaction': 1, %s, '$db': 'admin'}", session);
+    done(text);
+    expect_insert(&stream, 1);
+    expect_insert(&stream, 2);
+    close_stream(&stream);
+    end();
+}
+
+TEST(a_stream_ends_with_its_collection)
+{
+    struct stream_of stream, renamed, again;
+    char text[400], ended[100];
+    bson_t event;
+
+    begin();
+    insert(1);
+    stream = open_stream(STREAM);
+    done("{'drop': 'c', '$db': 'test'}");
+    event_of(&stream, 1, 60000,
+             &event); /* by itself: where it goes on is in front of "invalidate" */
+    CHECK_TEXT("drop", text_of(&event, "operationType"));
+    snprintf(text, sizeof text, "'resumeAfter': {'_data': '%s'}", stream.token);
+    again = watch_c(text, "");
+    expect_event(&again, "{'operationType': 'invalidate'}");
+    CHECK_INT(again.id, ==, 0);
+    event_of(&stream, 1, 60000, &event);
+    CHECK_TEXT("invalidate", text_of(&event, "operationType"));
+    CHECK_INT(stream.id, ==, 0);
+    snprintf(ended, sizeof ended, "%s", text_of(&event, "_id._data"));
+    CHECK_TEXT(ended, stream.token);
+    snprintf(text, sizeof text,
+             "{'aggregate': 'c', 'pipeline': [{'$changeStream': {'resumeAfter': {'_data': "
+             "'%s'}}}], 'cursor': {}, '$db': 'test'}",
+             ended);
+    expect_code(text, 260);
+    close_stream(&again);
+    snprintf(text, sizeof text, "'startAfter': {'_data': '%s'}", ended);
+    insert(2);
+    again = watch_c(text, "");
+    expect_insert(&again, 2);
+    renamed = open_stream("{'aggregate': 'd', 'pipeline': [{'$changeStream': {}}], 'cursor': {}, "
+                          "'$db': 'test'}");
+    done("{'renameCollection': 'test.c', 'to': 'test.d', '$db': 'admin'}");
+    for (int i = 0; i < 2; i++) {
+        struct stream_of *each = i ? &renamed : &again;
+
+        expect_event(each,
+                     "{'operationType': 'rename', " NS ", 'to': {'db': 'test', 'coll': 'd'}}");
+        expect_event(each, "{'operationType': 'invalidate'}");
+        CHECK_INT(each->id, ==, 0);
+        close_stream(each);
+    }
+    close_stream(&stream);
+    end();
+}
+
+TEST(documents_of_updates_are_looked_up)
+{
+    struct stream_of now, any, strict, before;
+
+    begin();
+    insert(1);
+    now = watch_c("'fullDocument': 'updateLookup'", "");
+    any =
+        watch_c("'fullDocument': 'whenAvailable', 'fullDocumentBeforeChange': 'whenAvailable'", "");
+    strict = watch_c("'fullDocument': 'required'", "");
+    before = watch_c("'fullDocumentBeforeChange': 'required'", "");
+    for (int i = 1; i <= 2; i++)
+        done(
+            "{'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$inc': {'n': 1}}}], '$db': 'test'}");
+    for (int i = 1; i <= 2; i++) {
+        char text[600];
+
+        snprintf(text, sizeof text,
+                 "{'operationType': 'update', " NS ", 'documentKey': {'_id': 1}, "
+                 "'updateDescription': {'updatedFields': {'n': %d}, 'removedFields': [], "
+                 "'truncatedArrays': []}, 'fullDocument': {'_id': 1, 'n': 2}}",
+                 i);
+        expect_event(&now, text); /* as it is now */
+    }
+    expect_event(&any, "{'operationType': 'update', " NS ", 'documentKey': {'_id': 1}, "
+                       "'updateDescription': {'updatedFields': {'n': 1}, 'removedFields': [], "
+                       "'truncatedArrays': []}, 'fullDocument': null, "
+                       "'fullDocumentBeforeChange': null}");
+    ask_more(&strict, 0, 1000);
+    CHECK_INT(reply_number(strict.reply, "code"), ==, 47);
+    ask_more(&before, 0, 1000);
+    CHECK_INT(reply_number(before.reply, "code"), ==, 47);
+    done("{'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$inc': {'n': 1}}}], '$db': 'test'}");
+    done("{'delete': 'c', 'deletes': [{'q': {}, 'limit': 0}], '$db': 'test'}");
+    expect_event(&now, "{'operationType': 'update', " NS ", 'documentKey': {'_id': 1}, "
+                       "'updateDescription': {'updatedFields': {'n': 3}, 'removedFields': [], "
+                       "'truncatedArrays': []}, 'fullDocument': null}");
+    close_stream(&now);
+    close_stream(&any);
+    close_stream(&strict);
+    close_stream(&before);
+    end();
+}
+
+TEST(stages_choose_and_shape_what_is_told)
+{
+    struct stream_of chosen, shaped, spoilt;
+
+    begin();
+    chosen = watch_c("", ", {'$match': {'fullDocument._id': {'$gt': 2}}}");
+    shaped = watch_c("", ", {'$addFields': {'twice': {'$multiply': ['$fullDocument._id', 2]}}}, "
+                         "{'$project': {'twice': 1}}");
+    spoilt = watch_c("", ", {'$project': {'_id': 0}}");
+    for (int i = 1; i <= 3; i++)
+        insert(i);
+    expect_insert(&chosen, 3);
+    expect_nothing(&chosen);
+    expect_event(&shaped, "{'twice': 2}");
+    expect_event(&shaped, "{'twice': 4}");
+    ask_more(&spoilt, 0, 1000);
+    CHECK_INT(reply_number(spoilt.reply, "code"), ==, 280);
+    CHECK_TEXT("NonResumableChangeStreamError", text_of(spoilt.reply, "errorLabels.0"));
+    close_stream(&chosen);
+    close_stream(&shaped);
+    close_stream(&spoilt);
+    end();
+}
+
+/* ---- where a stream goes on ---------------------------------------------------------------------------- */
+
+static void expect_from(const char *option, const char *token, int first, int last)
+{
+    struct stream_of stream;
+    char text[300];
+
+    snprintf(text, sizeof text, "'%s': {'_data': '%s'}", option, token);
+    stream = watch_c(text, "");
+    for (int i = first; i <= last; i++)
+        expect_insert(&stream, i);
+    expect_nothing(&stream);
+    close_stream(&stream);
+}
+
+TEST(a_stream_goes_on_from_any_token_also_after_a_restart)
+{
+    char tokens[10][100] = {{0}}, empty[100];
+    struct stream_of stream;
+    uint32_t seconds = 0, number = 0;
+    char text[300];
+
+    begin();
+    stream = open_stream(STREAM);
+    snprintf(empty, sizeof empty, "%s", stream.token);
+    for (int i = 1; i <= 6; i++)
+        insert(i);
+    for (int i = 1; i <= 6; i++) {
+        bson_t event;
+        bson_iter_t at;
+
+        event_of(&stream, 2, 60000, &event);
+        snprintf(tokens[i], sizeof tokens[i], "%s", text_of(&event, "_id._data"));
+        if (i % 2 == 0) /* the last of its batch */
+            CHECK_TEXT(tokens[i], stream.token);
+        if (i == 4 && CHECK(bson_iter_init_find(&at, &event, "clusterTime")))
+            bson_iter_timestamp(&at, &seconds, &number);
+        CHECK_INT(strcmp(tokens[i], tokens[i - 1]), >, 0);
+    }
+    close_stream(&stream);
+    for (int life = 0; life < 2; life++) {
+        expect_from("resumeAfter", empty, 1, 6);
+        expect_from("resumeAfter", tokens[3], 4, 6);
+        expect_from("startAfter", tokens[5], 6, 6);
+        expect_from("resumeAfter", tokens[6], 7, 6);
+        snprintf(text, sizeof text, "'startAtOperationTime': {'$timestamp': {'t': %u, 'i': %u}}",
+                 seconds, number);
+        stream = watch_c(text, "");
+        for (int i = 4; i <= 6; i++)
+            expect_insert(&stream, i);
+        close_stream(&stream);
+        end();
+        if (life == 0)
+            open_server(NULL); /* what is kept stands in the file */
+    }
+}
+
+TEST(what_comes_after_a_moment_to_come_is_told)
+{
+    struct stream_of stream;
+    char text[300];
+
+    begin();
+    snprintf(text, sizeof text, "'startAtOperationTime': {'$timestamp': {'t': %u, 'i': 1}}",
+             (unsigned)(truce__clock_wall_ms() / 1000) + 3600);
+    stream = watch_c(text, "");
+    insert(1);
+    expect_nothing(&stream);
+    close_stream(&stream);
+    end();
+}
+
+TEST(a_token_that_is_too_old_is_told_so)
+{
+    struct stream_of stream;
+    char text[400];
+
+    begin();
+    end();
+    open_server(&(struct server_feed){HOUR_MS, 5000});
+    stream = open_stream(STREAM);
+    for (int i = 0; i < 400; i++)
+        insert(i);
+    snprintf(text, sizeof text,
+             "{'aggregate': 'c', 'pipeline': [{'$changeStream': {'resumeAfter': {'_data': "
+             "'%s'}}}], 'cursor': {}, '$db': 'test'}",
+             stream.token);
+    expect_code(text, 286);
+    ask_more(&stream, 0, 1000); /* a cursor that was left for too long */
+    CHECK_INT(reply_number(stream.reply, "code"), ==, 286);
+    CHECK_TEXT("NonResumableChangeStreamError", text_of(stream.reply, "errorLabels.0"));
+    expect_code("{'aggregate': 'c', 'pipeline': [{'$changeStream': {'startAtOperationTime': "
+                "{'$timestamp': {'t': 1, 'i': 1}}}}], 'cursor': {}, '$db': 'test'}",
+                286);
+    close_stream(&stream);
+    end();
+    open_server(&(struct server_feed){0, 0});
+    expect_code(STREAM, 40573);
+    end();
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------------- */
+
+static void *more_for_long(void *arg)
+{
+    ask_more(arg, 0, 600000);
+    return NULL;
+}
+
+/* Until its getMore waits. */
+static void let_it_wait(void)
+{
+    int64_t waits = 0;
+
+    while (waits < 1 && !test_failures()) {
+        bson_t *reply = ask("{'aggregate': 1, 'pipeline': [{'$currentOp': {}}, {'$match': {'op': "
+                            "'getmore'}}, {'$count': 'n'}], 'cursor': {}, '$db': 'admin'}");
+
+        waits = reply_number(reply, "cursor.firstBatch.0.n");
+        bson_destroy(reply);
+    }
+}
+
+TEST(a_write_wakes_who_waits)
+{
+    struct stream_of stream;
+    pthread_t thread;
+
+    begin();
+    stream = open_stream(STREAM);
+    pthread_create(&thread, NULL, more_for_long, &stream);
+    let_it_wait();
+    insert(1);
+    pthread_join(thread, NULL);
+    expect_insert(&stream, 1);
+    close_stream(&stream);
+    end();
+}
+
+TEST(who_waits_is_killed)
+{
+    struct stream_of stream;
+    pthread_t thread;
+    char text[200];
+    bson_t *reply;
+
+    begin();
+    stream = open_stream(STREAM);
+    snprintf(text, sizeof text,
+             "{'killCursors': 'c', 'cursors': [{'$numberLong': '%lld'}], '$db': 'test'}",
+             (long long)stream.id);
+    pthread_create(&thread, NULL, more_for_long, &stream);
+    let_it_wait();
+    reply = ask(text);
+    CHECK_INT(reply_number(reply, "cursorsKilled.0"), >, 0);
+    bson_destroy(reply);
+    pthread_join(thread, NULL);
+    CHECK_INT(reply_number(stream.reply, "code"), ==, 237);
+    close_stream(&stream);
+    stream = open_stream(STREAM);
+    pthread_create(&thread, NULL, more_for_long, &stream);
+    let_it_wait();
+    end(); /* nobody waits longer than the server is there */
+    pthread_join(thread, NULL);
+    close_stream(&stream);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------------------- */
+
+static void refused(const char *pipeline, int64_t code)
+{
+    char text[1000];
+
+    snprintf(text, sizeof text, "{'aggregate': 'c', 'pipeline': [%s], 'cursor': {}, '$db': 'test'}",
+             pipeline);
+    expect_code(text, code);
+}
+
+TEST(what_is_no_stream_is_refused_as_mongodb_does)
+{
+    begin();
+    insert(1);
+    refused("{'$match': {}}, {'$changeStream': {}}", 40602);
+    refused("{'$changeStream': {}}, {'$changeStream': {}}", 40602);
+    refused("{'$changeStream': {}}, {'$group': {'_id': 1}}", 20);
+    refused("{'$changeStream': {}}, {'$out': 'x'}", 20);
+    refused("{'$changeStream': {}}, {'$nothing': 1}", 40324);
+    refused("{'$changeStream': {}}, {'$match': {'a': {'$nothing': 1}}}", 2);
+    refused("{'$changeStream': 1}", 50808);
+    refused("{'$changeStream': {'nothing': 1}}", 40415);
+    refused("{'$changeStream': {'fullDocument': 'nothing'}}", 2);
+    refused("{'$changeStream': {'fullDocumentBeforeChange': 'updateLookup'}}", 2);
+    refused("{'$changeStream': {'showExpandedEvents': true}}", 115);
+    refused("{'$changeStream': {'allChangesForCluster': true}}", 72);
+    refused("{'$changeStream': {'resumeAfter': {}}}", 40647);
+    refused("{'$changeStream': {'resumeAfter': {'_data': 'xy'}}}", 9);
+    refused("{'$changeStream': {'resumeAfter': {'_data': '826'}}}", 9);
+    refused("{'$changeStream': {'resumeAfter': {'_data': '8263'}}}", 260);
+    refused("{'$changeStream': {'startAtOperationTime': 1}}", 14);
+    refused("{'$changeStream': {'resumeAfter': {'_data': '82'}, 'startAfter': {'_data': '82'}}}",
+            50865);
+    refused(
+        "{'$changeStream': {'resumeAfter': {'_data': '82'}, 'startAtOperationTime': {'$timestamp': "
+        "{'t': 1, 'i': 1}}}}",
+        40674);
+    expect_code(
+        "{'aggregate': 1, 'pipeline': [{'$changeStream': {}}], 'cursor': {}, '$db': 'admin'}", 73);
+    expect_code("{'aggregate': 'system.views', 'pipeline': [{'$changeStream': {}}], 'cursor': {}, "
+                "'$db': 'test'}",
+                73);
+    expect_code(
+        "{'aggregate': 'c', 'pipeline': [{'$changeStream': {}}], 'cursor': {}, 'lsid': {'id': "
+        "{'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}}, 'txnNumber': "
+        "{'$numberLong': '1'}, 'autocommit': false, 'startTransaction': true, '$db': 'test'}",
+        263);
+    end();
+}
+
+/* A token with another position, place or feed. */
+static void expect_token(const struct watch_token *token, int64_t code)
+{
+    bson_t made = BSON_INITIALIZER;
+    char text[300];
+
+    watch_token_append(token, &made);
+    snprintf(text, sizeof text, "{'$changeStream': {'resumeAfter': {'_data': '%s'}}}",
+             text_of(&made, "_data"));
+    refused(text, code);
+    bson_destroy(&made);
+}
+
+TEST(a_token_of_another_history_is_refused)
+{
+    struct stream_of stream;
+    struct watch_token token, other;
+    struct feed_state state;
+    bson_t *given;
+    char text[200];
+    bson_error_t error;
+
+    begin();
+    insert(1);
+    truce__clock_sleep_ms(1001); /* positions are of their second */
+    insert(2);
+    CHECK_OK(truce__engine_feed_state(truce__file_engine(store), &state, &error), error);
+    stream = open_stream(STREAM);
+    snprintf(text, sizeof text, "{'_data': '%s'}", stream.token);
+    given = test_bson(text);
+    REQUIRE(CHECK_OK(watch_token_read(given, &token, &error), error));
+    CHECK_INT(token.place, ==, WATCH_MARK);
+    expect_token(&token, 0);
+    other = token;
+    other.position += 1000; /* which has not been yet */
+    expect_token(&other, 280);
+    other = token;
+    other.place = WATCH_EVENT;
+    expect_token(&other, 0);
+    other.position = state.horizon + 1000000; /* where no event was */
+    CHECK_INT(other.position, <, token.position);
+    expect_token(&other, 280);
+    other = token;
+    other.feed.bytes[3] ^= 1;
+    expect_token(&other, 286);
+    bson_destroy(given);
+    close_stream(&stream);
+    end();
+}
+
+/* ---- a server that is killed ------------------------------------------------------------------------------- */
+
+struct writing {
+    int port, acknowledged;
+};
+
+/* Inserts until nobody answers; a number that was not acknowledged may be there, and is tried again. */
+static void *write_on(void *arg)
+{
+    struct writing *writing = arg;
+    int socket = dial_port(writing->port);
+
+    for (;;) {
+        char text[200];
+        bson_t *reply;
+
+        snprintf(text, sizeof text,
+                 "{'update': 'c', 'updates': [{'q': {'_id': %d}, 'u': {'$setOnInsert': {'a': 1}}, "
+                 "'upsert': true}], '$db': 'test'}",
+                 writing->acknowledged);
+        reply = ask_on(socket, text, 0);
+        if (!reply)
+            break;
+        CHECK_INT(reply_number(reply, "ok"), ==, 1);
+        bson_destroy(reply);
+        writing->acknowledged++;
+    }
+    close(socket);
+    return NULL;
+}
+
+/* Follows from the token, which moves along, until nobody answers or (until >= 0) that number was told. Each number comes once,
+ * in order. */
+static void follow(int port, char token[100], int *next, int until)
+{
+    struct stream_of stream;
+    char text[400];
+
+    snprintf(text, sizeof text,
+             "{'aggregate': 'c', 'pipeline': [{'$changeStream': {%s%s%s}}], 'cursor': {}, "
+             "'$db': 'test'}",
+             token[0] ? "'resumeAfter': {'_data': '" : "", token, token[0] ? "'}" : "");
+    stream = open_stream_at(port, text);
+    snprintf(token, 100, "%s", stream.token);
+    while (until < 0 || *next < until) {
+        bson_t event;
+
+        event_of(&stream, 3, 1000, &event);
+        if (!stream.reply)
+            break;
+        if (bson_empty(&event))
+            continue;
+        CHECK_TEXT("insert", text_of(&event, "operationType"));
+        if (!CHECK_INT(reply_number(&event, "documentKey._id"), ==, *next))
+            break;
+        snprintf(token, 100, "%s", text_of(&event, "_id._data"));
+        (*next)++;
+    }
+    close_stream(&stream);
+}
+
+TEST(a_stream_goes_on_after_the_server_was_killed)
+{
+    long kills = test_scale("TRUCE_SERVE_KILLS", 4);
+    uint64_t seed = test_seed();
+    struct writing writing = {0};
+    char token[100] = "";
+    struct random random;
+    int next = 0, status;
+
+    truce__random_seed(&random, seed);
+    begin();
+    done("{'insert': 'd', 'documents': [{'_id': 0}], '$db': 'test'}");
+    end(); /* threads do not survive a fork */
+    for (long i = 0; i < kills && !test_failures(); i++) {
+        struct killing killing = {.after_ms = 20 + (uint32_t)truce__random_below(&random, 300)};
+        pthread_t killer, writer;
+
+        killing.child = serve_child(path, &writing.port);
+        REQUIRE(CHECK_INT(writing.port, >, 0));
+        if (!token[0]) /* the first: before anything is written */
+            follow(writing.port, token, &next, 0);
+        pthread_create(&killer, NULL, kill_served, &killing);
+        pthread_create(&writer, NULL, write_on, &writing);
+        follow(writing.port, token, &next, -1);
+        pthread_join(writer, NULL);
+        pthread_join(killer, NULL);
+        CHECK(waitpid(killing.child, &status, 0) == killing.child);
+        CHECK_INT(next, <=, writing.acknowledged + 1);
+    }
+    open_server(NULL);
+    follow(server_port(server), token, &next, writing.acknowledged);
+    CHECK_INT(next, >=, writing.acknowledged);
+    CHECK_INT(next, >, 0);
+    end();
+}
