@@ -319,6 +319,7 @@ TEST(a_stream_ends_with_its_collection)
     insert(1);
     stream = open_stream(STREAM);
     done("{'drop': 'c', '$db': 'test'}");
+    insert(7); /* into another collection of this name */
     event_of(&stream, 1, 60000,
              &event); /* by itself: where it goes on is in front of "invalidate" */
     CHECK_TEXT("drop", text_of(&event, "operationType"));
@@ -340,6 +341,7 @@ TEST(a_stream_ends_with_its_collection)
     snprintf(text, sizeof text, "'startAfter': {'_data': '%s'}", ended);
     insert(2);
     again = watch_c(text, "");
+    expect_insert(&again, 7);
     expect_insert(&again, 2);
     renamed = open_stream("{'aggregate': 'd', 'pipeline': [{'$changeStream': {}}], 'cursor': {}, "
                           "'$db': 'test'}");
@@ -510,14 +512,14 @@ TEST(a_token_that_is_too_old_is_told_so)
         insert(i);
     snprintf(text, sizeof text,
              "{'aggregate': 'c', 'pipeline': [{'$changeStream': {'resumeAfter': {'_data': "
-             "'%s'}}}], 'cursor': {}, '$db': 'test'}",
+             "'%s'}}}], 'cursor': {'batchSize': 0}, '$db': 'test'}",
              stream.token);
     expect_code(text, 286);
     ask_more(&stream, 0, 1000); /* a cursor that was left for too long */
     CHECK_INT(reply_number(stream.reply, "code"), ==, 286);
     CHECK_TEXT("NonResumableChangeStreamError", text_of(stream.reply, "errorLabels.0"));
     expect_code("{'aggregate': 'c', 'pipeline': [{'$changeStream': {'startAtOperationTime': "
-                "{'$timestamp': {'t': 1, 'i': 1}}}}], 'cursor': {}, '$db': 'test'}",
+                "{'$timestamp': {'t': 1, 'i': 1}}}}], 'cursor': {'batchSize': 0}, '$db': 'test'}",
                 286);
     close_stream(&stream);
     end();
@@ -598,7 +600,8 @@ static void refused(const char *pipeline, int64_t code)
 {
     char text[1000];
 
-    snprintf(text, sizeof text, "{'aggregate': 'c', 'pipeline': [%s], 'cursor': {}, '$db': 'test'}",
+    snprintf(text, sizeof text,
+             "{'aggregate': 'c', 'pipeline': [%s], 'cursor': {'batchSize': 0}, '$db': 'test'}",
              pipeline);
     expect_code(text, code);
 }
