@@ -172,6 +172,23 @@ void call_session_id(const struct call *call, const uint8_t given[SESSION_ID_BYT
     memcpy(id, digest, SESSION_ID_BYTES);
 }
 
+/* The time of a replica set, by which clients put in order what they have seen of several members. Of one alone: now. */
+static void append_time(const struct call *call, bson_t *reply)
+{
+    static const uint8_t unsigned_[20];
+    struct server *server = call->server;
+    uint64_t now;
+
+    if (!server->set[0] || (server->auth && !call->connection->login.user))
+        return;
+    now = server_time(server);
+    BCON_APPEND(reply, "operationTime", BCON_TIMESTAMP((uint32_t)(now >> 32), (uint32_t)now),
+                "$clusterTime", "{", "clusterTime",
+                BCON_TIMESTAMP((uint32_t)(now >> 32), (uint32_t)now), "signature", "{", "hash",
+                BCON_BIN(BSON_SUBTYPE_BINARY, unsigned_, sizeof unsigned_), "keyId", BCON_INT64(0),
+                "}", "}");
+}
+
 void call_run(struct connection *connection, const struct wire_request *request, bson_t *reply)
 {
     struct wire_request own = *request;
@@ -209,5 +226,6 @@ void call_run(struct connection *connection, const struct wire_request *request,
         BSON_APPEND_DOUBLE(reply, "ok", 1);
         fail_point_leave(&call, reply);
     }
+    append_time(&call, reply);
     truce__arena_release(&call.arena);
 }

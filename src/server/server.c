@@ -120,6 +120,17 @@ static void welcome(struct server *server, int socket, const struct sockaddr_in 
     pthread_attr_destroy(&attributes);
 }
 
+uint64_t server_time(struct server *server)
+{
+    int64_t ms = truce__clock_wall_ms();
+    unsigned long long now = (uint64_t)(ms / 1000) << 32 | (uint64_t)(ms % 1000 + 1),
+                       last = atomic_load(&server->time);
+
+    while (now > last && !atomic_compare_exchange_weak(&server->time, &last, now))
+        ;
+    return now > last ? now : last;
+}
+
 bool server_is_stopping(struct server *server)
 {
     bool stopping;

@@ -52,6 +52,7 @@ struct server {
     atomic_int last_message; /* ids of replies */
     atomic_llong operations; /* that were begun */
     atomic_llong counted[COUNTED_KINDS];
+    atomic_ullong time;            /* the last that an answer had (server_time) */
     struct fail_point *fail_point; /* NULL: the server is not for tests */
     struct tls *tls;               /* NULL: none */
     int64_t handshake_ms;
@@ -75,6 +76,9 @@ struct server {
 /* The life of a connection, which is freed at its end. */
 void *connection_run(void *connection);
 bool server_is_stopping(struct server *server);
+/* Now, as replica sets count it: seconds in the upper half, and below what keeps two of a second apart. It never goes back, and
+ * two servers of one file differ by their clocks. */
+uint64_t server_time(struct server *server);
 /* By connection_run, as its last step. */
 void server_forget(struct connection *connection);
 

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "server/compress.h"
 #include "server/duplicate.h"
+#include "server/state.h"
 #include "server/wire.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
@@ -201,5 +202,48 @@ TEST(a_compressed_message_that_lies_ends_its_own_connection)
     bson_destroy(reply);
     bson_destroy(command);
     close(other);
+    end();
+}
+
+static uint64_t time_of(const bson_t *reply, const char *path)
+{
+    uint32_t seconds = 0, rest = 0;
+    bson_iter_t iter, found;
+
+    if (reply && bson_iter_init(&iter, reply) && bson_iter_find_descendant(&iter, path, &found) &&
+        BSON_ITER_HOLDS_TIMESTAMP(&found))
+        bson_iter_timestamp(&found, &seconds, &rest);
+    return (uint64_t)seconds << 32 | rest;
+}
+
+TEST(a_replica_set_tells_its_time_which_does_not_go_back)
+{
+    const struct server_options options = {.replica_set = "rs"};
+    uint64_t last = 0, now;
+    bson_error_t error = {0};
+    char path[600];
+    bson_t *reply;
+
+    begin();
+    reply = ask("{'ping': 1, '$db': 'test'}");
+    CHECK(!bson_has_field(reply, "operationTime") && !bson_has_field(reply, "$clusterTime"));
+    bson_destroy(reply);
+    end();
+    snprintf(path, sizeof path, "%s/time.truce", test_directory());
+    REQUIRE(!truce_store_open(path, NULL, &store, &error));
+    REQUIRE(!server_start(store, &options, &server, &error));
+    for (int i = 0; i < 20; i++) {
+        reply = ask(i % 2 ? "{'no': 1, '$db': 'test'}"
+                          : "{'insert': 'c', 'documents': [{}], '$db': 'test'}");
+        now = time_of(reply, "operationTime");
+        CHECK(now >= last && now > 1);
+        CHECK(now == time_of(reply, "$clusterTime.clusterTime"));
+        last = now;
+        bson_destroy(reply);
+        if (i == 10) { /* the clock of the machine is set back by a minute */
+            last += 60ull << 32;
+            atomic_store(&server->time, last);
+        }
+    }
     end();
 }
