@@ -15,6 +15,25 @@
 #include "base/sha256.h"
 #include "bson/value.h"
 
+/* As a set of one member answers who wants more of them: it was done here, and nowhere else. */
+static void keep_members(struct call *call, const bson_iter_t *w)
+{
+    bool many = BSON_ITER_HOLDS_NUMBER(w) && bson_iter_as_int64(w) > 1;
+    bool other = BSON_ITER_HOLDS_UTF8(w) && strcmp(bson_iter_utf8(w, NULL), "majority") != 0;
+    bson_t *concern;
+
+    if (!call->server->set[0] || (!many && !other))
+        return;
+    concern =
+        many ? BCON_NEW("code", BCON_INT32(100), "codeName", BCON_UTF8("UnsatisfiableWriteConcern"),
+                        "errmsg", BCON_UTF8("Not enough data-bearing nodes"))
+             : BCON_NEW("code", BCON_INT32(79), "codeName", BCON_UTF8("UnknownReplWriteConcern"),
+                        "errmsg", BCON_UTF8("No write concern mode of that name is known"));
+    call->concern = call_view(
+        call, truce__arena_copy(&call->arena, bson_get_data(concern), concern->len), concern->len);
+    bson_destroy(concern);
+}
+
 static truce_status read_concern(struct call *call, const bson_iter_t *value)
 {
     bson_iter_t field;
@@ -27,6 +46,8 @@ static truce_status read_concern(struct call *call, const bson_iter_t *value)
                               !bson_iter_bool(&field);
 
             call->relaxed = call->relaxed || no_wait || no_journal;
+            if (!strcmp(bson_iter_key(&field), "w"))
+                keep_members(call, &field);
         }
     return TRUCE_OK;
 }
@@ -105,7 +126,66 @@ static truce_status read_frame_field(struct call *call, const bson_iter_t *at, b
         return read_deadline(call, at, error);
     if (!strcmp(name, "writeConcern"))
         return read_concern(call, at);
+    if (!strcmp(name, "readConcern")) {
+        bson_iter_t level;
+
+        call->snapshot = BSON_ITER_HOLDS_DOCUMENT(at) && bson_iter_recurse(at, &level) &&
+                         bson_iter_find(&level, "level") && BSON_ITER_HOLDS_UTF8(&level) &&
+                         !strcmp(bson_iter_utf8(&level, NULL), "snapshot");
+        return TRUCE_OK;
+    }
     return read_session(call, at, error);
+}
+
+/* MongoDB's stable API: who asks for another version than the first, or strictly for it, is not answered by what may change. */
+static truce_status check_api(const struct call *call, bson_error_t *error)
+{
+    static const char *const stable[] = {"abortTransaction",
+                                         "aggregate",
+                                         "collMod",
+                                         "commitTransaction",
+                                         "count",
+                                         "create",
+                                         "createIndexes",
+                                         "delete",
+                                         "drop",
+                                         "dropDatabase",
+                                         "dropIndexes",
+                                         "endSessions",
+                                         "explain",
+                                         "find",
+                                         "findAndModify",
+                                         "getMore",
+                                         "hello",
+                                         "insert",
+                                         "killCursors",
+                                         "listCollections",
+                                         "listDatabases",
+                                         "listIndexes",
+                                         "ping",
+                                         "refreshSessions",
+                                         "update"};
+    const bson_t *body = &call->request->body;
+    bson_iter_t version, strict;
+    bool is_strict = bson_iter_init_find(&strict, body, "apiStrict");
+
+    if (!bson_iter_init_find(&version, body, "apiVersion"))
+        return is_strict || bson_has_field(body, "apiDeprecationErrors")
+                   ? truce__refuse(322, error,
+                                   "Provided apiStrict and/or apiDeprecationErrors without passing "
+                                   "apiVersion")
+                   : TRUCE_OK;
+    if (!BSON_ITER_HOLDS_UTF8(&version) || strcmp(bson_iter_utf8(&version, NULL), "1") != 0)
+        return truce__refuse(322, error, "API version must be \"1\"");
+    is_strict = is_strict && bson_iter_as_bool(&strict);
+    for (size_t i = 0; is_strict && i < sizeof stable / sizeof *stable; i++)
+        if (!strcmp(call->command->name, stable[i]))
+            return TRUCE_OK;
+    if (!is_strict)
+        return TRUCE_OK;
+    return truce__refuse(323, error,
+                         "Provided apiStrict:true, but the command %s is not in API Version 1",
+                         call->command->name);
 }
 
 static truce_status read_frame(struct call *call, bson_error_t *error)
@@ -124,6 +204,12 @@ static truce_status read_frame(struct call *call, bson_error_t *error)
         status = read_frame_field(call, &at, error);
     if (!status && !call->database[0])
         status = truce__refuse(40571, error, "the command has no $db");
+    if (!status && call->snapshot && !call->session.transaction)
+        status = truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "readConcern level snapshot is for transactions only: each find and "
+                               "aggregate shows one moment by itself, and none of earlier");
+    if (!status)
+        status = check_api(call, error);
     return status;
 }
 

@@ -37,6 +37,7 @@ struct call {
     bool unknown;                   /* nobody knows whether it was committed */
     bool follows;                   /* it is of a change stream */
     uint32_t deadline_ms;           /* maxTimeMS; 0: none */
+    bool snapshot;                  /* readConcern: {level: "snapshot"} */
     bool relaxed;                   /* the client asked not to wait for the disk */
     const bson_t *labels, *concern; /* of its reply, by a fail point; NULL: none */
     struct arena arena;             /* for views; released at the end */

@@ -59,12 +59,12 @@ static bool is_retryable(uint32_t code)
 }
 
 /* The transaction was undone, and may be run again from its beginning. */
-static bool is_transient(uint32_t code, bool ends, bool concern)
+static bool is_transient(uint32_t code, bool ends)
 {
-    if (code == CODE_NO_SUCH_TRANSACTION)
-        return !(ends && concern);
-    return code == CODE_WRITE_CONFLICT || code == CODE_SNAPSHOT_TOO_OLD || code == 246 ||
-           code == CODE_LOCK_TIMEOUT || (!ends && is_retryable(code));
+    if (code == CODE_NO_SUCH_TRANSACTION || code == CODE_WRITE_CONFLICT ||
+        code == CODE_SNAPSHOT_TOO_OLD || code == CODE_LOCK_TIMEOUT || code == 246 || code == 267)
+        return true;
+    return !ends && is_retryable(code);
 }
 
 static bool ends_transaction(const struct call *call)
@@ -97,7 +97,7 @@ void call_append_labels(const struct call *call, bson_t *reply, uint32_t code, b
         label = follower_label(code);
     else if (session->number < 0)
         return;
-    else if (session->transaction && is_transient(code, ends, concern))
+    else if (session->transaction && !concern && is_transient(code, ends))
         label = "TransientTransactionError";
     else if (!session->transaction && call->unknown)
         label = "RetryableWriteError";

@@ -157,7 +157,8 @@ truce_status fail_point_enter(struct call *call, bson_error_t *error)
     if (!take(point, call, &data))
         return TRUCE_OK;
     call->labels = data.labels;
-    call->concern = data.concern;
+    if (data.concern)
+        call->concern = data.concern;
     status = data.blocks ? wait_for(call, data.block_ms, error) : TRUCE_OK;
     call->connection->ends = !status && data.closes;
     if (!status && (data.closes || data.code))

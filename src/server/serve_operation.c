@@ -179,6 +179,7 @@ static const struct field validate_fields[] = {{"full", FIELD_IGNORED, 0},
                                                {"background", FIELD_IGNORED, 0},
                                                {"checkBSONConformance", FIELD_IGNORED, 0},
                                                {"metadata", FIELD_IGNORED, 0},
+                                               {"scandata", FIELD_IGNORED, 0},
                                                {"repair", FIELD_PLAIN, 0},
                                                {"enforceFastCount", FIELD_IGNORED, 0},
                                                {NULL, FIELD_IGNORED, 0}};

@@ -26,6 +26,24 @@ static void begin_element(bson_t *array, uint32_t *count, bson_t *element)
     bson_append_document_begin(array, key, -1, element);
 }
 
+/* {errInfo: {failingDocumentId, details}} of a document that its collection's validator refused. */
+static void append_refused(struct call *call, uint32_t index, bson_t *element)
+{
+    struct documents documents;
+    bson_t info, details;
+    bson_iter_t id;
+
+    BSON_APPEND_DOCUMENT_BEGIN(element, "errInfo", &info);
+    if (call->command->run == serve_insert &&
+        !call_documents(call, "documents", &documents, NULL) && index < documents.count &&
+        bson_iter_init_find(&id, documents.all[index], "_id"))
+        bson_append_iter(&info, "failingDocumentId", -1, &id);
+    BSON_APPEND_DOCUMENT_BEGIN(&info, "details", &details);
+    BSON_APPEND_UTF8(&details, "reason", "the document does not match the validator");
+    bson_append_document_end(&info, &details);
+    bson_append_document_end(element, &info);
+}
+
 static void append_write_errors(struct call *call, const truce_write_outcome *outcomes,
                                 uint32_t count, bson_t *reply)
 {
@@ -41,6 +59,8 @@ static void append_write_errors(struct call *call, const truce_write_outcome *ou
         BSON_APPEND_INT32(&element, "code",
                           (int32_t)call_code(outcomes[i].status, &outcomes[i].error));
         call_append_sentence(call, &element, &outcomes[i].error);
+        if (outcomes[i].error.code == CODE_DOCUMENT_VALIDATION_FAILURE)
+            append_refused(call, i, &element);
         bson_append_document_end(&array, &element);
     }
     bson_append_array_end(reply, &array);

@@ -205,6 +205,47 @@ TEST(a_compressed_message_that_lies_ends_its_own_connection)
     end();
 }
 
+TEST(what_is_asked_of_the_frame_and_is_not_here_is_refused)
+{
+    begin();
+    expect_code("{'find': 'c', 'readConcern': {'level': 'snapshot'}, '$db': 'test'}", 72);
+    expect_code("{'find': 'c', 'readConcern': {'level': 'majority'}, '$db': 'test'}", 0);
+    expect_code("{'ping': 1, 'apiVersion': '1', 'apiStrict': true, '$db': 'test'}", 0);
+    expect_code("{'ping': 1, 'apiVersion': '2', '$db': 'test'}", 322);
+    expect_code("{'ping': 1, 'apiVersion': 1, '$db': 'test'}", 322);
+    expect_code("{'ping': 1, 'apiStrict': true, '$db': 'test'}", 322);
+    expect_code("{'ping': 1, 'apiDeprecationErrors': true, '$db': 'test'}", 322);
+    expect_code("{'distinct': 'c', 'key': 'a', 'apiVersion': '1', '$db': 'test'}", 0);
+    expect_code("{'distinct': 'c', 'key': 'a', 'apiVersion': '1', 'apiStrict': false, "
+                "'$db': 'test'}",
+                0);
+    expect_code("{'distinct': 'c', 'key': 'a', 'apiVersion': '1', 'apiStrict': true, "
+                "'$db': 'test'}",
+                323);
+    end();
+}
+
+TEST(a_document_that_a_validator_refuses_is_named)
+{
+    bson_t *reply;
+
+    begin();
+    expect_code("{'create': 'c', 'validator': {'a': {'$gt': 0}}, '$db': 'test'}", 0);
+    reply = ask("{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}, {'_id': 2, 'a': 0}], "
+                "'$db': 'test'}");
+    CHECK_INT(reply_number(reply, "writeErrors.0.code"), ==, 121);
+    CHECK_INT(reply_number(reply, "writeErrors.0.errInfo.failingDocumentId"), ==, 2);
+    CHECK(reply && bson_has_field(reply, "writeErrors.0.errInfo.details.reason"));
+    bson_destroy(reply);
+    reply = ask("{'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$set': {'a': 0}}}], "
+                "'$db': 'test'}");
+    CHECK_INT(reply_number(reply, "writeErrors.0.code"), ==, 121);
+    CHECK(reply && bson_has_field(reply, "writeErrors.0.errInfo.details.reason"));
+    CHECK_INT(reply_number(reply, "writeErrors.0.errInfo.failingDocumentId"), ==, -1);
+    bson_destroy(reply);
+    end();
+}
+
 static uint64_t time_of(const bson_t *reply, const char *path)
 {
     uint32_t seconds = 0, rest = 0;

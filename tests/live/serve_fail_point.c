@@ -175,6 +175,30 @@ TEST(a_write_concern_that_is_not_satisfied_stands_beside_what_was_done)
     end();
 }
 
+TEST(a_set_of_one_member_has_no_more_of_them)
+{
+    static const struct {
+        const char *w;
+        int64_t code;
+    } cases[] = {{"2", 100}, {"'other'", 79}, {"1", -1}, {"'majority'", -1}};
+
+    begin(true);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char insert[200];
+        bson_t *reply;
+
+        snprintf(insert, sizeof insert,
+                 "{'insert': 'c', 'documents': [{}], 'writeConcern': {'w': %s}, '$db': 'test'}",
+                 cases[i].w);
+        reply = ask(insert);
+        CHECK_INT(reply_number(reply, "ok"), ==, 1);
+        CHECK_INT(reply_number(reply, "writeConcernError.code"), ==, cases[i].code);
+        bson_destroy(reply);
+    }
+    CHECK_INT(stored(), ==, 4);
+    end();
+}
+
 TEST(labels_say_what_a_driver_can_do)
 {
     begin(true);
