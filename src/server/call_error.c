@@ -124,6 +124,8 @@ void call_append_error(struct call *call, bson_t *reply, truce_status status,
     BSON_APPEND_INT32(reply, "code", (int32_t)code);
     BSON_APPEND_UTF8(reply, "codeName", truce_error_name(code));
     call_append_labels(call, reply, code, false);
+    if (call->concern) /* as MongoDB tells both */
+        BSON_APPEND_DOCUMENT(reply, "writeConcernError", call->concern);
     if (pattern)
         pattern_append_error(pattern, status, call->session.transaction, reply);
 }

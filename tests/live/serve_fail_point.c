@@ -181,11 +181,11 @@ TEST(a_set_of_one_member_has_no_more_of_them)
         const char *w;
         int64_t code;
     } cases[] = {{"2", 100}, {"'other'", 79}, {"1", -1}, {"'majority'", -1}};
+    bson_t *reply;
 
     begin(true);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char insert[200];
-        bson_t *reply;
 
         snprintf(insert, sizeof insert,
                  "{'insert': 'c', 'documents': [{}], 'writeConcern': {'w': %s}, '$db': 'test'}",
@@ -196,6 +196,10 @@ TEST(a_set_of_one_member_has_no_more_of_them)
         bson_destroy(reply);
     }
     CHECK_INT(stored(), ==, 4);
+    reply = ask("{'create': 'c', 'writeConcern': {'w': 2}, '$db': 'test'}");
+    CHECK_INT(reply_number(reply, "code"), ==, 48);
+    CHECK_INT(reply_number(reply, "writeConcernError.code"), ==, 100);
+    bson_destroy(reply);
     end();
 }
 

@@ -1,0 +1,96 @@
+"""The drivers' published specifications, as pymongo's own tests run them, against `truce serve`.
+
+    run.py SDIST        SDIST: the folder of pymongo's source distribution; its `test` has specifications and runners
+
+What does not hold stands in exceptions.txt, with the reason. It fails whatever else fails; an exception that nothing needs any more is
+told. Those behind "not-run", which wait for long, are not even tried. The server must be one like a replica set, with --test-commands: TRUCE_TEST_CLIENT_URI.
+"""
+
+import fnmatch
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+
+HERE = pathlib.Path(__file__).parent
+TESTS = """
+    auth auth_spec causal_consistency collection_management command_logging command_monitoring
+    crud_unified crud_v1 gridfs_spec index_management read_write_concern_spec
+    retryable_reads retryable_reads_unified retryable_writes retryable_writes_unified run_command session
+    sessions_unified transactions transactions_unified unified_format uri_parser uri_spec versioned_api_integration
+""".split()
+MARKERS = "auth auth_aws auth_oidc atlas_connect default default_async encryption kms load_balancer mockupdb ocsp perf search_index sfp"
+
+
+def read_exceptions():
+    exceptions, not_run = {}, []
+    for line in (HERE / "exceptions.txt").read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            pattern, _, reason = line.partition(" ")
+            if pattern == "not-run":
+                pattern, _, reason = reason.partition(" ")
+                not_run.append(pattern)
+            else:
+                exceptions[pattern] = reason
+            if not reason:
+                sys.exit(f"exceptions.txt: {pattern} has no reason")
+    return exceptions, not_run
+
+
+def run(tests, not_run, folder):
+    host, port = re.match(r"mongodb://([^:/]+):(\d+)", os.environ["TRUCE_TEST_CLIENT_URI"]).groups()
+    settings = folder / "pytest.ini"
+    settings.write_text("[pytest]\nmarkers =\n" + "".join(f"    {m}: {m}\n" for m in MARKERS.split()))
+    results = folder / "results.xml"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-c", settings, "--rootdir", ".", "-p", "no:cacheprovider", "-q"]
+        + ["--assert=plain", "--tb=native", "--timeout=120", "-W", "ignore", "-m", "default or auth"]
+        + ["-o", "junit_logging=no", f"--junitxml={results}"]
+        + [f"--deselect=test/test_{test}" for test in not_run]
+        + [f"test/test_{test}.py" for test in (tests or TESTS)],
+        cwd=sys.argv[1],
+        env={**os.environ, "DB_IP": host, "DB_PORT": port, "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode not in (0, 1) or not results.exists():
+        print(done.stdout[-3000:])
+        sys.exit(f"pytest ended with {done.returncode}")
+    return xml.etree.ElementTree.parse(results)
+
+
+def main():
+    exceptions, not_run = read_exceptions()
+    with tempfile.TemporaryDirectory() as folder:
+        tree = run(sys.argv[2:], not_run, pathlib.Path(folder))
+    passed = skipped = known = 0
+    new, needed = [], set()
+    for case in tree.iter("testcase"):
+        name = re.sub(r"^(test\.)?test_", "", case.get("classname")) + "." + case.get("name")
+        wrong = [x for x in case if x.tag in ("failure", "error")]
+        if wrong:
+            found = [p for p in exceptions if fnmatch.fnmatchcase(name, p)]
+            needed.update(found)
+            known += bool(found)
+            if not found:
+                new.append(f"{name}: {' '.join((wrong[0].get('message') or '').split())[:300]}")
+        elif case.find("skipped") is not None:
+            skipped += 1
+        else:
+            passed += 1
+    print(f"pymongo's specification tests: {passed} passed, {known} known exceptions, {skipped} skipped, {len(new)} failed")
+    for line in new:
+        print("   ", line)
+    unneeded = [] if sys.argv[2:] else sorted(set(exceptions) - needed)
+    for pattern in unneeded:
+        print(f"    exceptions.txt: nothing needs {pattern} any more")
+    if not passed:
+        sys.exit("nothing was tested")
+    sys.exit(1 if new else 0)
+
+
+main()
