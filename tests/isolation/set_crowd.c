@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "tests/support/set_model.h"
 #include "tests/support/tutorial.h"
+#include "truce/sys/store.h"
 
 #define KEYS  7
 #define NAMES 5
@@ -115,8 +116,8 @@ static void check_crowd(struct crowd *crowd, const char *what)
 
 enum { OWN_HANDLES, ONE_HANDLE };
 
-static void run_threads(const char *uri, truce_set_options options, bool collecting, int handles,
-                        int count, uint64_t seed)
+static void run_threads_lacking(const char *uri, uint32_t lacks, truce_set_options options,
+                                bool collecting, int handles, int count, uint64_t seed)
 {
     enum { threads = 8 };
     struct crowd crowd = {.options = options, .collecting = collecting};
@@ -128,6 +129,7 @@ static void run_threads(const char *uri, truce_set_options options, bool collect
     truce__random_seed(&random, seed);
     if (!CHECK_OK(truce_store_open(uri, NULL, &crowd.store, &error), error))
         return;
+    crowd.store->capabilities &= ~lacks;
     make_crowd(&crowd, &random, count);
     if (handles == ONE_HANDLE)
         crowd.shared = tutorial_set(crowd.store, &options);
@@ -143,6 +145,12 @@ static void run_threads(const char *uri, truce_set_options options, bool collect
     free_crowd(&crowd);
 }
 
+static void run_threads(const char *uri, truce_set_options options, bool collecting, int handles,
+                        int count, uint64_t seed)
+{
+    run_threads_lacking(uri, 0, options, collecting, handles, count, seed);
+}
+
 TEST(eight_threads_in_every_form_leave_what_the_in_order_run_leaves)
 {
     const truce_set_options options[] = {{.form = TRUCE_SET_FORM_PIPELINE},
@@ -156,6 +164,20 @@ TEST(eight_threads_in_every_form_leave_what_the_in_order_run_leaves)
         run_threads("memory:", options[i], false, OWN_HANDLES, count, seed + (uint64_t)i);
         run_threads("memory:", options[i], true, ONE_HANDLE, count, seed + 10 + (uint64_t)i);
     }
+}
+
+/* Different documents travel beside each other then. */
+TEST(eight_threads_on_a_store_that_cannot_rewrite_leave_what_the_in_order_run_leaves)
+{
+    const truce_set_options options[] = {{.form = TRUCE_SET_FORM_PIPELINE},
+                                         {.form = TRUCE_SET_FORM_CLASSIC},
+                                         {.layout = TRUCE_SET_BY_ELEMENT}};
+    int count = (int)test_scale("TRUCE_CROWD_MESSAGES", 800);
+    uint64_t seed = test_seed();
+
+    for (int i = 0; i < 3; i++)
+        run_threads_lacking("memory:", TRUCE_CAN_REWRITE, options[i], i % 2, ONE_HANDLE, count,
+                            seed + (uint64_t)i);
 }
 
 TEST(eight_threads_on_a_file_leave_what_the_in_order_run_leaves)

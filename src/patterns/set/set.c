@@ -163,6 +163,7 @@ truce_set *truce_set_new(truce_store *store, const truce_set_options *options)
     set->rewrites = options->form == TRUCE_SET_FORM_AUTO &&
                     options->layout == TRUCE_SET_IN_DOCUMENT &&
                     (store->capabilities & TRUCE_CAN_REWRITE);
+    set->beside = !(store->capabilities & TRUCE_CAN_REWRITE);
     if (options->form == TRUCE_SET_FORM_PIPELINE && set->form != options->form)
         refuse(set, "form on this store", "pipeline");
     set->collection = bson_strdup(must(set, "collection", options->collection));

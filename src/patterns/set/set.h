@@ -23,15 +23,10 @@
 struct known_source;
 struct recorded;
 
-#define SET_ROUNDS_MAX  2
-#define SET_ROUND_WORDS 16
-
-/* A round of the queue (set_queue.c). */
-struct set_round {
-    bool used;
-    bool large;                     /* no other may be beside it */
-    uint64_t keys[SET_ROUND_WORDS]; /* bits by hashes of its documents' keys */
-};
+/* rounds of the queue at a time (set_queue.c) */
+#define SET_ROUNDS_MAX    2
+#define SET_ROUNDS_BESIDE 64   /* of a store that is asked by messages */
+#define SET_BUSY          4096 /* places of documents, by hash */
 
 struct truce_set {
     truce_store *store;
@@ -54,7 +49,10 @@ struct truce_set {
     struct recorded *recorded;   /* numbers that are known to be recorded; NULL: none yet */
     pthread_mutex_t queue_mutex; /* the calls that wait, and who leads */
     struct set_call *queue_first, *queue_last;
-    struct set_round rounds[SET_ROUNDS_MAX]; /* that are being applied */
+    unsigned rounds;         /* that are being applied */
+    bool large;              /* one of them is, and no other may be beside it */
+    bool beside;             /* what is of different documents is in different rounds */
+    uint16_t busy[SET_BUSY]; /* operations of the rounds */
 };
 
 /* ---- ranks (set_rank.c) ---- */

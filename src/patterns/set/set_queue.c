@@ -1,18 +1,30 @@
 /*
  * Calls of several threads on one handle, put together by a leader and followers.
  *
- *     call     waits in the queue; the first in it leads if it may
- *     leader   takes the queue, up to a round's size, and applies it as one batch; wakes those
- *              whose calls are done, and the first of the rest, who leads next
+ *     call     waits in the queue until it may lead
+ *     leader   takes calls off the queue, which are its round, and applies them as one batch; wakes
+ *              those whose calls are done, and the next that may lead
  *
- * Small rounds may be two at a time, if they have no document in common: one looks and merges while
- * the other waits for the disk. A large one touches so many documents that it is alone.
+ * No two rounds have a document in common: `busy` counts the operations of all rounds by the hashes of their
+ * documents. A call of many operations touches so many that its round is alone.
  *
- * So the operations that wait for the disk meanwhile are folded: each document is read and written
- * once for all of them, however many callers there are, and callers of one process do not lose races
- * against each other. Nobody waits to fill a round: a single operation that is alone is applied at
- * once, merged inside the store or by one guarded update (set_form.c). Safety owes nothing to this: other handles and processes
- * do not know of the queue.
+ * A store that merges in its own write (`rewrites`) has a disk to wait for, once for a round however
+ * large it is. There a round takes what it can, and small ones are two at a time: one looks and merges
+ * while the other waits. So the operations that wait for the disk meanwhile are folded: each document is
+ * read and written once for all of them.
+ *
+ * The other stores are asked by messages, one for each document that is written, and what is waited for is
+ * the network. There (`beside`) a round takes the calls that share a document with its first, and no others:
+ * what is of other documents is a round of its own, which travels at once on a connection of its own.
+ *
+ *     in the queue   a1   a2   c1   a3+b1   b2   c2     rounds   {a1, a2, a3+b1, b2}  {c1, c2}
+ *
+ * A call does not overtake another that waits for one of its documents, but does overtake the rest: one
+ * document that is in everybody's way keeps nobody else waiting.
+ *
+ * Callers of one process do not lose races against each other. Nobody waits to fill a round: a single operation
+ * that is alone is applied at once, merged inside the store or by one guarded update (set_form.c). Safety owes nothing
+ * to this: other handles and processes do not know of the queue.
  */
 #include "base/assert.h"
 #include "patterns/set/set.h"
@@ -20,63 +32,103 @@
 #define ROUND_OPERATIONS 32768
 #define SMALL_ROUND      64
 
-static uint64_t *word_of(struct set_round *round, uint64_t key_hash, uint64_t *bit)
-{
-    uint64_t mixed = key_hash * UINT64_C(0x9e3779b97f4a7c15) >> 54; /* 0 to 1023 */
+/* Documents, by hash. */
+struct documents {
+    uint64_t bits[SET_BUSY / 64];
+};
 
-    *bit = UINT64_C(1) << mixed % 64;
-    return &round->keys[mixed / 64];
+static bool is_large(const struct set_call *call)
+{
+    return call->count > SMALL_ROUND;
 }
 
-/* Has a round that is being applied perhaps a document in common with the call? */
-static bool overlaps(truce_set *set, const struct set_call *call)
+/* In the layout by element each name has a document of its own. */
+static size_t place_of(const truce_set *set, const struct set_operation *operation)
 {
-    for (int r = 0; r < SET_ROUNDS_MAX; r++) {
-        for (size_t i = 0; set->rounds[r].used && i < call->count; i++) {
-            uint64_t bit;
+    uint64_t hash = operation->key_hash;
 
-            if (*word_of(&set->rounds[r], call->operations[i].key_hash, &bit) & bit)
-                return true;
-        }
+    if (set->layout == TRUCE_SET_BY_ELEMENT)
+        hash += operation->name_hash * UINT64_C(0xff51afd7ed558ccd);
+    return hash * UINT64_C(0x9e3779b97f4a7c15) >> 52; /* 0 to SET_BUSY - 1 */
+}
+
+static void add_documents(const truce_set *set, const struct set_call *call,
+                          struct documents *documents)
+{
+    for (size_t i = 0; i < call->count; i++) {
+        size_t place = place_of(set, &call->operations[i]);
+
+        documents->bits[place / 64] |= UINT64_C(1) << place % 64;
+    }
+}
+
+static bool has_one_of(const truce_set *set, const struct documents *documents,
+                       const struct set_call *call)
+{
+    for (size_t i = 0; i < call->count; i++) {
+        size_t place = place_of(set, &call->operations[i]);
+
+        if (documents->bits[place / 64] >> place % 64 & 1)
+            return true;
     }
     return false;
 }
 
-/* A free round for the first call of the queue; NULL: it has to wait. */
-static struct set_round *may_lead(truce_set *set, const struct set_call *call)
+/* Has a round that is being applied perhaps a document in common with the call? */
+static bool overlaps(const truce_set *set, const struct set_call *call)
 {
-    struct set_round *found = NULL;
-    bool any = false;
-
-    if (set->queue_first != call)
-        return NULL;
-    for (int r = 0; r < SET_ROUNDS_MAX; r++) {
-        if (!set->rounds[r].used)
-            found = &set->rounds[r];
-        else if (set->rounds[r].large)
-            return NULL;
-        else
-            any = true;
+    for (size_t i = 0; set->rounds && i < call->count; i++) {
+        if (set->busy[place_of(set, &call->operations[i])])
+            return true;
     }
-    if (any && (call->count > SMALL_ROUND || overlaps(set, call)))
-        return NULL;
-    return found;
+    return false;
 }
 
-static void mark(struct set_round *round, const struct set_call *call)
+/* As far as the rounds go that are being applied. */
+static bool has_room(const truce_set *set, const struct set_call *call)
 {
-    for (size_t i = 0; !round->large && i < call->count; i++) {
-        uint64_t bit, *word = word_of(round, call->operations[i].key_hash, &bit);
+    if (set->large || set->rounds == (set->beside ? SET_ROUNDS_BESIDE : SET_ROUNDS_MAX))
+        return false;
+    return !set->rounds || (!is_large(call) && !overlaps(set, call));
+}
 
-        *word |= bit;
+/* The first in the queue that may lead, `wanted` or any (NULL); NULL: it may not, or none. */
+static struct set_call *find_leader(const truce_set *set, const struct set_call *wanted)
+{
+    struct set_call *call = set->queue_first;
+    struct documents before;
+
+    if (!call)
+        return NULL;
+    if (!set->beside || !call->next || is_large(call))
+        return (!wanted || wanted == call) && has_room(set, call) ? call : NULL;
+    memset(&before, 0, sizeof before);
+    for (; call && !is_large(call); call = call->next) {
+        if ((!wanted || wanted == call) && has_room(set, call) && !has_one_of(set, &before, call))
+            return call;
+        add_documents(set, call, &before);
+    }
+    return NULL;
+}
+
+/* Counted among those that are being applied, or no longer. */
+static void mark(truce_set *set, const struct set_call *calls, bool begin)
+{
+    for (const struct set_call *call = calls; call; call = call->next) {
+        for (size_t i = 0; i < call->count; i++) {
+            uint16_t *busy = &set->busy[place_of(set, &call->operations[i])];
+
+            truce_assert(begin || *busy > 0);
+            *busy = (uint16_t)(begin ? *busy + 1 : *busy - 1);
+        }
     }
 }
 
-/* Takes calls off the queue; with the mutex held. */
-static struct set_call *take_round(truce_set *set, struct set_round *round, size_t *operations)
+/* Those behind it, too, as many as make a round. */
+static struct set_call *take_all(truce_set *set, size_t *operations)
 {
     struct set_call *first = set->queue_first, *last = first;
-    size_t most = first->count > SMALL_ROUND ? ROUND_OPERATIONS : SMALL_ROUND;
+    size_t most = is_large(first) ? ROUND_OPERATIONS : SMALL_ROUND;
 
     *operations = first->count;
     while (last->next && *operations + last->next->count <= most &&
@@ -88,10 +140,63 @@ static struct set_call *take_round(truce_set *set, struct set_round *round, size
     if (!last->next)
         set->queue_last = NULL;
     last->next = NULL;
-    *round = (struct set_round){.used = true, .large = *operations > SMALL_ROUND};
-    for (const struct set_call *call = first; call; call = call->next)
-        mark(round, call);
     return first;
+}
+
+/* Of a leader and those of its documents: those that do not overtake somebody who is left. */
+static struct set_call *take_own(truce_set *set, struct set_call *leader, size_t *operations)
+{
+    struct documents own, left;
+    struct set_call **at = &set->queue_first, *last = NULL, *end = NULL, *call;
+
+    memset(&own, 0, sizeof own);
+    memset(&left, 0, sizeof left);
+    add_documents(set, leader, &own);
+    *operations = 0;
+    while ((call = *at) && !is_large(call)) {
+        bool mine = call == leader ||
+                    (last && has_one_of(set, &own, call) && !has_one_of(set, &left, call) &&
+                     *operations + call->count <= SMALL_ROUND && !overlaps(set, call));
+
+        if (!mine) {
+            add_documents(set, call, &left);
+            end = call;
+            at = &call->next;
+            continue;
+        }
+        *at = call->next;
+        call->next = NULL;
+        if (last)
+            last->next = call;
+        last = call;
+        add_documents(set, call, &own);
+        *operations += call->count;
+    }
+    if (!call)
+        set->queue_last = end;
+    return leader;
+}
+
+/* Takes a round off the queue; with the mutex held. */
+static struct set_call *take_round(truce_set *set, struct set_call *leader, size_t *operations)
+{
+    struct set_call *calls = set->beside && !is_large(leader) ? take_own(set, leader, operations)
+                                                              : take_all(set, operations);
+
+    set->rounds++;
+    set->large = *operations > SMALL_ROUND;
+    if (!set->large)
+        mark(set, calls, true);
+    return calls;
+}
+
+static void end_round(truce_set *set, const struct set_call *calls)
+{
+    truce_assert(set->rounds > 0 && (!set->large || set->rounds == 1));
+    if (!set->large)
+        mark(set, calls, false);
+    set->large = false;
+    set->rounds--;
 }
 
 static void apply_alone(truce_set *set, struct set_call *call)
@@ -158,24 +263,27 @@ static bool wait_for_turn(struct set_call *call)
 }
 
 /* With the queue's mutex held, so that the call cannot leave the queue meanwhile. */
-static void wake_first(const struct truce_set *set)
+static void wake_next(const truce_set *set)
 {
-    if (set->queue_first)
-        wake(set->queue_first, false);
+    struct set_call *call = find_leader(set, NULL);
+
+    if (call)
+        wake(call, false);
 }
 
 /* With the queue's mutex held; it is given up. */
-static void lead(truce_set *set, struct set_round *round)
+static void lead(truce_set *set, struct set_call *leader)
 {
     size_t count;
-    struct set_call *own = take_round(set, round, &count), *call, *next;
+    struct set_call *own = take_round(set, leader, &count), *call, *next;
 
-    wake_first(set);
+    truce_assert(own == leader);
+    wake_next(set);
     pthread_mutex_unlock(&set->queue_mutex);
     apply_round(set, own, count);
     pthread_mutex_lock(&set->queue_mutex);
-    round->used = false;
-    wake_first(set);
+    end_round(set, own);
+    wake_next(set);
     pthread_mutex_unlock(&set->queue_mutex);
     for (call = own->next; call; call = next) {
         next = call->next;
@@ -194,7 +302,6 @@ static void enqueue(truce_set *set, struct set_call *call)
 
 void truce__set_submit(truce_set *set, struct set_call *call)
 {
-    struct set_round *round = NULL;
     bool done = false;
 
     truce_assert(call->count > 0 && !call->done && !call->next);
@@ -202,14 +309,14 @@ void truce__set_submit(truce_set *set, struct set_call *call)
     pthread_cond_init(&call->wake, NULL);
     pthread_mutex_lock(&set->queue_mutex);
     enqueue(set, call);
-    while (!done && !(round = may_lead(set, call))) {
+    while (!done && !find_leader(set, call)) {
         pthread_mutex_unlock(&set->queue_mutex);
         done = wait_for_turn(call);
         if (!done)
             pthread_mutex_lock(&set->queue_mutex);
     }
-    if (round)
-        lead(set, round);
+    if (!done)
+        lead(set, call);
     pthread_cond_destroy(&call->wake);
     pthread_mutex_destroy(&call->mutex);
 }
