@@ -4,7 +4,7 @@
 /*
  * The reading side of a process: a pool of connections, each with one snapshot at a time.
  *
- * A thread comes back to the connection that it used last, so that its caches are warm and no two
+ * A thread takes the connection that was used last on its processor, so that its caches are warm and no two
  * threads meet on a common lock. Connections are opened as they are needed.
  */
 #include <pthread.h>
@@ -30,6 +30,7 @@ struct readers {
     unsigned flags; /* for kv_open */
     struct durable *durable;
     struct guest *guest; /* NULL: we may write what stands beside the file */
+    unsigned processors; /* READERS_MAX at most */
     atomic_uint turn;
     atomic_uint waiters;
     atomic_uint opened;
