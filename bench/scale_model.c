@@ -1,0 +1,468 @@
+/*
+ * A simulation by events: (when, who, what), the earliest first.
+ *
+ *     caller --SEND, half a trip--> shard: a queue, some workers --DONE--> effect
+ *        ^                                                                   |
+ *        +----------------- BACK, half a trip, a write's copies ------------+
+ *
+ * A caller is in one place at a time, so it has one event at most, and who waits in a shard's queue, or in its
+ * process for a document that is being folded, has none.
+ *
+ * Of the documents only the hot one is simulated: there are so many others that two callers do not meet. It
+ * has a version (what a guard compares), a holder (what a commit has taken), and a time until which the server
+ * writes it: its writes are one behind the other.
+ *
+ * A file has one writer and no network: an operation takes its turn there, then the next sync that begins.
+ */
+#include "bench/scale_model.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/random.h"
+
+#define MS         INT64_C(1000000)
+#define US         INT64_C(1000)
+#define NOBODY     -1
+#define FOLD_STEPS "lg"
+
+enum what { SEND, DONE, BACK, SYNCED };
+
+struct event {
+    int64_t at;
+    uint64_t order;
+    int caller;
+    enum what what;
+};
+
+struct caller {
+    const char *steps;
+    int step, look; /* the last look */
+    bool hot, folds;
+    int64_t began;
+    uint64_t version; /* of the hot document, as it was seen */
+    int tries;
+    int shard;
+    int next;      /* in a queue */
+    int followers; /* of who leads a round: the first, and `next` of each */
+};
+
+struct line {
+    int first, last;
+};
+
+struct shard {
+    struct line queue;
+    int busy;
+    int64_t worked;
+};
+
+struct fold {
+    bool going;
+    struct line waiting;
+};
+
+struct simulation {
+    const struct scale_operation *operation;
+    const struct scale_world *world;
+    struct random random;
+    struct event *heap;
+    size_t count;
+    uint64_t order;
+    int64_t now, from; /* from: what is before does not count */
+    int64_t begun;     /* operations that ended before it */
+    struct caller *callers;
+    struct shard *shards;
+    struct fold *folds;
+    uint64_t version;
+    int holder;
+    int64_t writes_until;
+    struct line written; /* to a file, and not synced */
+    int syncing;         /* a line of those who wait for the sync that goes on */
+    int64_t done, messages;
+    int64_t *latencies;
+    size_t latencies_room;
+};
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+static bool earlier(const struct event *a, const struct event *b)
+{
+    return a->at < b->at || (a->at == b->at && a->order < b->order);
+}
+
+static void put(struct simulation *s, int64_t at, int caller, enum what what)
+{
+    struct event event = {at, s->order++, caller, what};
+    size_t i = s->count++;
+
+    for (; i > 0 && earlier(&event, &s->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        s->heap[i] = s->heap[(i - 1) / 2];
+    s->heap[i] = event;
+}
+
+static struct event take(struct simulation *s)
+{
+    struct event first = s->heap[0], last = s->heap[--s->count];
+    size_t i = 0;
+
+    for (size_t child; (child = 2 * i + 1) < s->count; i = child) {
+        if (child + 1 < s->count && earlier(&s->heap[child + 1], &s->heap[child]))
+            child++;
+        if (!earlier(&s->heap[child], &last))
+            break;
+        s->heap[i] = s->heap[child];
+    }
+    s->heap[i] = last;
+    return first;
+}
+
+static void line_put(struct simulation *s, struct line *line, int caller)
+{
+    s->callers[caller].next = NOBODY;
+    if (line->first == NOBODY)
+        line->first = caller;
+    else
+        s->callers[line->last].next = caller;
+    line->last = caller;
+}
+
+static int line_take(struct simulation *s, struct line *line)
+{
+    int caller = line->first;
+
+    if (caller != NOBODY)
+        line->first = s->callers[caller].next;
+    return caller;
+}
+
+/* ---- operations ----------------------------------------------------------------------------- */
+
+static int64_t around(struct simulation *s, int64_t ns)
+{
+    return ns / 2 + (int64_t)truce__random_below(&s->random, (uint64_t)ns + 1);
+}
+
+static struct fold *fold_of(struct simulation *s, int caller)
+{
+    return &s->folds[caller / s->world->in_process];
+}
+
+static void send_message(struct simulation *s, int caller, int64_t later)
+{
+    struct caller *c = &s->callers[caller];
+    char letter = c->steps[c->step];
+
+    if (isupper((unsigned char)letter) || (c->hot && strchr("lhgtf", letter)))
+        c->shard = 0;
+    else
+        c->shard = (int)truce__random_below(&s->random, (uint64_t)s->world->shards);
+    put(s, s->now + later + s->world->trip_ns / 2, caller, SEND);
+}
+
+static void begin(struct simulation *s, int caller)
+{
+    struct caller *c = &s->callers[caller];
+
+    *c = (struct caller){
+        .steps = s->operation->steps, .began = s->now, .version = s->version, .look = NOBODY};
+    c->hot = (int)truce__random_below(&s->random, 1000) < s->world->hot_permille;
+    if (!s->world->shards) {
+        put(s, s->now, caller, SEND);
+        return;
+    }
+    if (c->hot && s->operation->turn == SCALE_FOLDS) {
+        struct fold *fold = fold_of(s, caller);
+
+        c->folds = true;
+        if (fold->going) {
+            line_put(s, &fold->waiting, caller);
+            return;
+        }
+        fold->going = true;
+        c->followers = NOBODY;
+    }
+    send_message(s, caller, 0);
+}
+
+/* The first operations find a place in which not all has begun. */
+static bool counts(const struct simulation *s)
+{
+    return s->begun == s->world->callers * s->world->turns / 4;
+}
+
+static void count_latency(struct simulation *s, int64_t ns)
+{
+    if (!counts(s)) {
+        s->begun++;
+        s->from = s->now;
+        return;
+    }
+    if ((size_t)s->done == s->latencies_room) {
+        s->latencies_room = s->latencies_room ? 2 * s->latencies_room : 1024;
+        s->latencies = realloc(s->latencies, s->latencies_room * sizeof *s->latencies);
+        truce_assert(s->latencies);
+    }
+    s->latencies[s->done++] = ns;
+}
+
+/* Those whose round has ended; those who waited meanwhile are the next. */
+static void end_fold(struct simulation *s, int leader)
+{
+    struct fold *fold = fold_of(s, leader);
+    int next = fold->waiting.first;
+
+    fold->waiting.first = NOBODY;
+    fold->going = next != NOBODY;
+    if (fold->going) {
+        s->callers[next].followers = s->callers[next].next;
+        if (s->callers[next].followers != NOBODY)
+            s->callers[next].steps = FOLD_STEPS;
+        send_message(s, next, 0);
+    }
+    for (int caller = leader, then; caller != NOBODY; caller = then) {
+        then = caller == leader ? s->callers[caller].followers : s->callers[caller].next;
+        count_latency(s, s->now - s->callers[caller].began);
+        begin(s, caller);
+    }
+}
+
+static void end(struct simulation *s, int caller)
+{
+    struct caller *c = &s->callers[caller];
+
+    if (c->folds) {
+        end_fold(s, caller);
+        return;
+    }
+    count_latency(s, s->now - c->began);
+    begin(s, caller);
+}
+
+/* ---- a shard -------------------------------------------------------------------------------- */
+
+static bool is_write(char letter)
+{
+    return strchr("whgtf", tolower((unsigned char)letter)) != NULL;
+}
+
+static bool is_hot_write(const struct caller *c)
+{
+    return c->hot && strchr("hgtf", tolower((unsigned char)c->steps[c->step]));
+}
+
+static void work(struct simulation *s, int caller)
+{
+    struct caller *c = &s->callers[caller];
+    struct shard *shard = &s->shards[c->shard];
+    int64_t ns = around(s, is_write(c->steps[c->step]) ? s->world->write_ns : s->world->read_ns);
+    int64_t start = s->now;
+
+    if (is_hot_write(c)) {
+        start = s->writes_until > s->now ? s->writes_until : s->now;
+        s->writes_until = start + ns;
+    }
+    shard->busy++;
+    if (counts(s))
+        shard->worked += start + ns - s->now;
+    put(s, start + ns, caller, DONE);
+}
+
+static void arrive(struct simulation *s, int caller)
+{
+    struct shard *shard = &s->shards[s->callers[caller].shard];
+
+    if (counts(s))
+        s->messages++;
+    if (shard->busy < s->world->workers)
+        work(s, caller);
+    else
+        line_put(s, &shard->queue, caller);
+}
+
+/* A pause, after which a step is tried again. */
+static int64_t pause_of(struct simulation *s, struct caller *c)
+{
+    int tries = c->tries++;
+
+    return tries ? around(s, MS << (tries < 6 ? tries : 6)) / 2 : 0;
+}
+
+/* What the message did to the hot document; false: nothing, and it is not over. */
+static bool take_effect(struct simulation *s, int caller, int64_t *pause)
+{
+    struct caller *c = &s->callers[caller];
+    char letter = (char)tolower((unsigned char)c->steps[c->step]);
+
+    *pause = 0;
+    if (!c->hot)
+        return true;
+    if (letter == 'l') {
+        c->look = c->step;
+        c->version = s->version;
+    } else if (letter == 'g' && c->version != s->version) {
+        if (c->look == NOBODY)
+            c->steps = isupper((unsigned char)c->steps[c->step]) ? "LG" : "lg";
+        c->step = c->look == NOBODY ? 0 : c->look;
+        *pause = pause_of(s, c);
+        return false;
+    } else if (letter == 't' && s->holder != NOBODY) {
+        if (s->operation->turn == SCALE_AGAIN)
+            c->step = 0;
+        *pause = pause_of(s, c);
+        if (s->operation->turn == SCALE_AGAIN) {
+            *pause += s->world->trip_ns; /* it is told to the server that it is given up */
+            if (counts(s))
+                s->messages++;
+        }
+        return false;
+    } else if (letter == 't') {
+        s->holder = caller;
+    } else if (letter == 'f') {
+        s->holder = NOBODY;
+    }
+    if (strchr("hgf", letter))
+        s->version++;
+    return true;
+}
+
+static void answer(struct simulation *s, int caller)
+{
+    struct caller *c = &s->callers[caller];
+    struct shard *shard = &s->shards[c->shard];
+    int64_t copy = is_write(c->steps[c->step]) ? s->world->copy_ns : 0, pause;
+    int next;
+
+    shard->busy--;
+    next = line_take(s, &shard->queue);
+    if (next != NOBODY)
+        work(s, next);
+    if (take_effect(s, caller, &pause))
+        c->step++;
+    else
+        copy = pause;
+    put(s, s->now + copy + s->world->trip_ns / 2, caller, BACK);
+}
+
+static void go_on(struct simulation *s, int caller)
+{
+    if (s->callers[caller].steps[s->callers[caller].step])
+        send_message(s, caller, 0);
+    else
+        end(s, caller);
+}
+
+/* ---- a file --------------------------------------------------------------------------------- */
+
+static void write_to_file(struct simulation *s, int caller)
+{
+    int64_t start = s->writes_until > s->now ? s->writes_until : s->now;
+
+    s->writes_until = start + around(s, s->operation->file_us * US);
+    if (counts(s))
+        s->messages++;
+    put(s, s->writes_until, caller, DONE);
+}
+
+static void begin_sync(struct simulation *s)
+{
+    s->syncing = s->written.first;
+    s->written.first = NOBODY;
+    if (s->syncing != NOBODY)
+        put(s, s->now + around(s, s->world->sync_ns), s->syncing, SYNCED);
+}
+
+static void written_to_file(struct simulation *s, int caller)
+{
+    line_put(s, &s->written, caller);
+    if (s->syncing == NOBODY)
+        begin_sync(s);
+}
+
+static void synced(struct simulation *s)
+{
+    int caller = s->syncing, next;
+
+    begin_sync(s);
+    for (; caller != NOBODY; caller = next) {
+        next = s->callers[caller].next;
+        count_latency(s, s->now - s->callers[caller].began);
+        begin(s, caller);
+    }
+}
+
+/* ---- a run ---------------------------------------------------------------------------------- */
+
+static void happen(struct simulation *s, struct event event)
+{
+    bool file = !s->world->shards;
+
+    s->now = event.at;
+    if (event.what == SEND)
+        (file ? write_to_file : arrive)(s, event.caller);
+    else if (event.what == DONE)
+        (file ? written_to_file : answer)(s, event.caller);
+    else if (event.what == BACK)
+        go_on(s, event.caller);
+    else
+        synced(s);
+}
+
+static int compare(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static struct scale_figure figure_of(struct simulation *s)
+{
+    struct scale_figure figure = {0};
+    int64_t most = 0, length = s->now - s->from;
+
+    qsort(s->latencies, (size_t)s->done, sizeof *s->latencies, compare);
+    figure.rate = (double)s->done * 1e9 / (double)length;
+    figure.p50_ns = s->latencies[s->done / 2];
+    figure.p99_ns = s->latencies[s->done * 99 / 100];
+    figure.messages = (double)s->messages / (double)s->done;
+    for (int i = 0; i < s->world->shards; i++)
+        most = s->shards[i].worked > most ? s->shards[i].worked : most;
+    figure.busiest = (double)most / (double)length / s->world->workers;
+    return figure;
+}
+
+struct scale_figure scale_simulate(const struct scale_operation *operation,
+                                   const struct scale_world *world)
+{
+    int folds = world->callers / world->in_process + 1;
+    struct simulation s = {.operation = operation, .world = world, .holder = NOBODY};
+    struct scale_figure figure;
+
+    s.written.first = s.syncing = NOBODY;
+    truce__random_seed(&s.random, world->seed);
+    s.heap = calloc((size_t)world->callers + 2, sizeof *s.heap);
+    s.callers = calloc((size_t)world->callers, sizeof *s.callers);
+    s.shards = calloc((size_t)world->shards + 1, sizeof *s.shards);
+    s.folds = calloc((size_t)folds, sizeof *s.folds);
+    truce_assert(s.heap && s.callers && s.shards && s.folds);
+    for (int i = 0; i <= world->shards; i++)
+        s.shards[i].queue.first = NOBODY;
+    for (int i = 0; i < folds; i++)
+        s.folds[i].waiting.first = NOBODY;
+    for (int i = 0; i < world->callers; i++) { /* not all in step */
+        s.now = (int64_t)truce__random_below(&s.random, (uint64_t)world->trip_ns + 1);
+        begin(&s, i);
+    }
+    while (s.done < (int64_t)world->callers * world->turns)
+        happen(&s, take(&s));
+    figure = figure_of(&s);
+    free(s.heap);
+    free(s.callers);
+    free(s.shards);
+    free(s.folds);
+    free(s.latencies);
+    return figure;
+}

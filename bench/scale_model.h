@@ -1,0 +1,73 @@
+#ifndef TRUCE_BENCH_SCALE_MODEL_H
+#define TRUCE_BENCH_SCALE_MODEL_H
+
+/*
+ * How far a pattern goes past one machine: its messages, which were counted, in a world of shards, delays and
+ * hot documents. Times are whole nanoseconds and the random numbers have a seed: a figure is the same everywhere.
+ */
+#include <stdint.h>
+#include <stdio.h>
+
+/* What happens to who meets a hot document that another has. */
+enum scale_turn {
+    SCALE_PASSES, /* the server does one write behind the other; a guard that fails looks again */
+    SCALE_WAITS,  /* the write is tried again, after a pause */
+    SCALE_AGAIN,  /* everything is given up, by a message more, and begins again after a pause */
+    SCALE_FOLDS   /* those of one process go together, with one look and one write for all */
+};
+
+struct scale_operation {
+    const char *name;
+    const char *counted; /* the operation of bench/operations.h that its messages were counted by */
+    /*
+     * A letter for each message, one after the other:
+     *
+     *     r w   a document anywhere is read, written
+     *     R W   one of a collection that is on one shard, whatever there are
+     *     l     looks at the document that may be hot
+     *     h     writes it
+     *     g     writes it if nobody has since the look, or the beginning; else (back) to a look
+     *     t f   takes it, for as long as it is not freed; writes and frees it
+     *
+     * L, H, G, T, F: the same, on that one shard.
+     */
+    const char *steps;
+    enum scale_turn turn;
+    int bytes;   /* of all messages, both ways, on the wire */
+    int file_us; /* of the one writer of a file */
+    const char *key, *hot;
+};
+
+extern const struct scale_operation scale_operations[]; /* up to one without a name */
+
+struct scale_world {
+    int shards;      /* 0: a file, on this machine */
+    int callers;     /* each begins its next operation when it has the answer to the last */
+    int in_process;  /* callers of one process: those that fold */
+    int workers;     /* messages that a shard works on at a time */
+    int64_t trip_ns; /* there and back */
+    int64_t copy_ns; /* until a majority has a write */
+    int64_t read_ns, write_ns; /* of a worker */
+    int64_t sync_ns;           /* of a file */
+    int hot_permille;          /* of the operations are on one and the same document */
+    int turns; /* operations of a caller, on average: what is looked at, after a fourth as many */
+    uint64_t seed;
+};
+
+struct scale_figure {
+    double rate; /* operations a second */
+    int64_t p50_ns, p99_ns;
+    double messages; /* an operation */
+    double busiest;  /* part of its time that the busiest shard's workers are busy */
+};
+
+struct scale_figure scale_simulate(const struct scale_operation *operation,
+                                   const struct scale_world *world);
+
+/* The world of the page: shards of 4 workers, 16 callers for each, 1 ms there and back. */
+struct scale_world scale_world_of(int shards, int hot_permille);
+
+/* The tables of docs/scale.md. */
+void scale_write_tables(FILE *file);
+
+#endif
