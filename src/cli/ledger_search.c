@@ -140,8 +140,7 @@ static int run(struct cli *cli)
     int code = CLI_USAGE;
 
     if (cli_number(cli, "limit", 0, INT64_MAX, 0, &wanted.limit) &&
-        cli_date(cli, "from", &wanted.from_ms) &&
-        cli_date(cli, "before", &wanted.before_ms) &&
+        cli_date(cli, "from", &wanted.from_ms) && cli_date(cli, "before", &wanted.before_ms) &&
         (!cli->arguments[1] || cli_document(cli, cli->arguments[1], "META", &meta))) {
         wanted.meta = cli->arguments[1] ? &meta : NULL;
         code = search(cli, &wanted);

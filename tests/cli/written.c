@@ -45,8 +45,9 @@ TEST(money_a_job_and_a_document_are_one_commit)
     fresh();
     APPLY(0, "committed\n", NULL, PAID);
     check_all("12.50 EUR\n", "1\n", "1\n");
-    ANSWERS(0, "1\n", NULL, "count", "truce_queue",
-            "{queue: 'mail', payload: {order: 1}, priority: 2, 'lane.name': 'l', state: 'delayed'}");
+    ANSWERS(
+        0, "1\n", NULL, "count", "truce_queue",
+        "{queue: 'mail', payload: {order: 1}, priority: 2, 'lane.name': 'l', state: 'delayed'}");
     ANSWERS(0, "1\n", NULL, "count", "book", "{_id: 'p1', 'meta.order': 1}");
 }
 
