@@ -17,11 +17,21 @@ struct fail_data {
     bool closes, blocks;
 };
 
-struct fail_point {
-    pthread_mutex_t mutex; /* over all below */
+struct order {
     enum { FAIL_OFF, FAIL_ALWAYS, FAIL_TIMES, FAIL_SKIP } mode;
     int64_t left, entered;
     bson_t *data;
+};
+
+struct fail_point {
+    pthread_mutex_t mutex; /* over all below */
+    struct order commands, writes;
+};
+
+/* What is to become of a write. */
+struct fail_write {
+    int64_t code;
+    bool closes;
 };
 
 #define DATA(name, kind, member)                                                                   \
@@ -42,6 +52,11 @@ static const struct field data_fields[] = {DATA("failCommands", FIELD_ARRAY, com
                                            {"failLocalClients", FIELD_IGNORED, 0},
                                            {0}};
 
+static const struct field write_fields[] = {
+    {"closeConnection", FIELD_FLAG, offsetof(struct fail_write, closes)},
+    {"failBeforeCommitExceptionCode", FIELD_NUMBER, offsetof(struct fail_write, code)},
+    {0}};
+
 struct fail_point *fail_point_new(void)
 {
     struct fail_point *point = bson_malloc0(sizeof *point);
@@ -54,7 +69,8 @@ void fail_point_free(struct fail_point *point)
 {
     if (!point)
         return;
-    bson_destroy(point->data);
+    bson_destroy(point->commands.data);
+    bson_destroy(point->writes.data);
     pthread_mutex_destroy(&point->mutex);
     bson_free(point);
 }
@@ -82,35 +98,39 @@ static bool chooses(const struct fail_data *data, struct call *call)
            (!data->namespace || !strcmp(data->namespace, call_namespace(call, collection)));
 }
 
-/* Counts the command. */
-static bool fails(struct fail_point *point)
+/* Counts what was chosen. */
+static bool fails(struct order *order)
 {
     bool does = true;
 
-    if (point->mode == FAIL_SKIP && point->left) {
-        point->left--;
+    if (order->mode == FAIL_SKIP && order->left) {
+        order->left--;
         does = false;
     }
-    if (point->mode == FAIL_TIMES && !--point->left)
-        point->mode = FAIL_OFF;
-    point->entered += does;
+    if (order->mode == FAIL_TIMES && !--order->left)
+        order->mode = FAIL_OFF;
+    order->entered += does;
     return does;
+}
+
+/* The order's data, as a view that lives as long as the call does. */
+static const bson_t *data_of(struct call *call, const struct order *order)
+{
+    uint32_t size = order->data->len;
+
+    return call_view(call, truce__arena_copy(&call->arena, bson_get_data(order->data), size), size);
 }
 
 /* What is to become of the call, as views that live as long as it does. */
 static bool take(struct fail_point *point, struct call *call, struct fail_data *data)
 {
-    bool does = false;
+    struct order *order = &point->commands;
+    bool does;
 
     pthread_mutex_lock(&point->mutex);
-    if (point->mode != FAIL_OFF) {
-        uint32_t size = point->data->len;
-        const bson_t *copy = call_view(
-            call, truce__arena_copy(&call->arena, bson_get_data(point->data), size), size);
-
-        does = !call_fields(call, copy, data_fields, false, data, NULL) && chooses(data, call) &&
-               fails(point);
-    }
+    does = order->mode != FAIL_OFF &&
+           !call_fields(call, data_of(call, order), data_fields, false, data, NULL) &&
+           chooses(data, call) && fails(order);
     pthread_mutex_unlock(&point->mutex);
     return does;
 }
@@ -179,10 +199,50 @@ void fail_point_leave(struct call *call, bson_t *reply)
     call_append_labels(call, reply, (uint32_t)code, true);
 }
 
+/* ---- a write is done --------------------------------------------------------------------------- */
+
+/* `before`: one that an exception is ordered for is counted before it is done, any other when it was. */
+static bool take_write(struct call *call, bool before, struct fail_write *write)
+{
+    struct fail_point *point = call->server->fail_point;
+    struct order *order;
+    bool does;
+
+    if (!point)
+        return false;
+    order = &point->writes;
+    *write = (struct fail_write){.closes = true};
+    pthread_mutex_lock(&point->mutex);
+    does = order->mode != FAIL_OFF &&
+           !call_fields(call, data_of(call, order), write_fields, false, write, NULL) &&
+           before == (write->code != 0) && fails(order);
+    pthread_mutex_unlock(&point->mutex);
+    if (does && write->closes)
+        call->connection->ends = true;
+    return does;
+}
+
+truce_status fail_point_write(struct call *call, bson_error_t *error)
+{
+    struct fail_write write;
+
+    return take_write(call, true, &write)
+               ? truce__refuse((uint32_t)write.code, error,
+                               "Failing write due to 'onPrimaryTransactionalWrite' failpoint: it "
+                               "is not done")
+               : TRUCE_OK;
+}
+
+void fail_point_written(struct call *call)
+{
+    struct fail_write write;
+
+    (void)take_write(call, false, &write);
+}
+
 /* ---- it is set ------------------------------------------------------------------------------ */
 
-static truce_status read_mode(const bson_value_t *given, struct fail_point *made,
-                              bson_error_t *error)
+static truce_status read_mode(const bson_value_t *given, struct order *made, bson_error_t *error)
 {
     bson_iter_t at;
     bson_t mode;
@@ -206,8 +266,7 @@ static truce_status read_mode(const bson_value_t *given, struct fail_point *made
                          "mode must be 'alwaysOn', 'off', {times: N} or {skip: N}");
 }
 
-static truce_status check_data(struct call *call, const struct fail_point *made,
-                               bson_error_t *error)
+static truce_status check_data(struct call *call, const struct order *made, bson_error_t *error)
 {
     struct fail_data data = {0};
     truce_status status = call_fields(call, made->data, data_fields, false, &data, error);
@@ -227,18 +286,30 @@ static truce_status check_data(struct call *call, const struct fail_point *made,
     return TRUCE_OK;
 }
 
+static truce_status check_write(struct call *call, const struct order *made, bson_error_t *error)
+{
+    struct fail_write write = {0};
+    truce_status status = call_fields(call, made->data, write_fields, false, &write, error);
+
+    if (!status && (write.code < 0 || write.code > INT32_MAX))
+        status =
+            truce__refuse(CODE_BAD_VALUE, error,
+                          "failBeforeCommitExceptionCode must be a number from 0 to %d", INT32_MAX);
+    return status;
+}
+
 /* Swaps what it is for what was made, whose data are those from before then. */
-static int64_t put(struct fail_point *point, struct fail_point *made)
+static int64_t put(struct fail_point *point, struct order *order, struct order *made)
 {
     int64_t entered;
     bson_t *data;
 
     pthread_mutex_lock(&point->mutex);
-    data = point->data;
-    point->mode = made->mode;
-    point->left = made->left;
-    point->data = made->data;
-    entered = point->entered;
+    data = order->data;
+    order->mode = made->mode;
+    order->left = made->left;
+    order->data = made->data;
+    entered = order->entered;
     pthread_mutex_unlock(&point->mutex);
     made->data = data;
     return entered;
@@ -254,13 +325,15 @@ truce_status serve_fail_point(struct call *call, bson_t *reply, bson_error_t *er
                                           {"data", FIELD_DOCUMENT, offsetof(struct wanted, data)},
                                           {0}};
     const char *name = BSON_ITER_HOLDS_UTF8(&call->value) ? bson_iter_utf8(&call->value, NULL) : "";
-    struct fail_point made = {0};
+    struct fail_point *point = call->server->fail_point;
+    bool writes = !strcmp(name, "onPrimaryTransactionalWrite");
+    struct order made = {0};
     truce_status status;
 
     if (strcmp(call->database, "admin") != 0)
         return truce__refuse(CODE_UNAUTHORIZED, error,
                              "configureFailPoint may only be run against the admin database.");
-    if (strcmp(name, "failCommand") != 0)
+    if (strcmp(name, "failCommand") != 0 && !writes)
         return truce__refuse(CODE_FAIL_POINT_SET_FAILED, error, "%.80s not found", name);
     status = call_own_fields(call, fields, &wanted, error);
     if (!status)
@@ -268,9 +341,10 @@ truce_status serve_fail_point(struct call *call, bson_t *reply, bson_error_t *er
     if (status)
         return status;
     made.data = wanted.data ? bson_copy(wanted.data) : bson_new();
-    status = check_data(call, &made, error);
+    status = writes ? check_write(call, &made, error) : check_data(call, &made, error);
     if (!status)
-        BSON_APPEND_INT64(reply, "count", put(call->server->fail_point, &made));
+        BSON_APPEND_INT64(reply, "count",
+                          put(point, writes ? &point->writes : &point->commands, &made));
     bson_destroy(made.data);
     return status;
 }

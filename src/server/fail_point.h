@@ -2,8 +2,9 @@
 #define TRUCE_SERVER_FAIL_POINT_H
 
 /*
- * Failures by order, for the tests of drivers and programs: MongoDB's fail point "failCommand". Only a server that was
- * started with --test-commands has it; to others the command is not known.
+ * Failures by order, for the tests of drivers and programs: MongoDB's fail points "failCommand" and
+ * "onPrimaryTransactionalWrite". Only a server that was started with --test-commands has them; to others the command is
+ * not known.
  *
  *     {configureFailPoint: "failCommand", mode: "alwaysOn" | "off" | {times: N} | {skip: N},
  *      data: {failCommands: ["find", "truceClaim"], appName, namespace: "school.students",     which commands
@@ -19,8 +20,17 @@
  *     off ------------------------> lets N pass ------------------> fails all, until "off"
  *                 {skip: N}
  *
+ * The other is of the statements that are kept (kept.h), each by itself, be they documents of one insert:
+ *
+ *     {configureFailPoint: "onPrimaryTransactionalWrite", mode, data: {closeConnection, failBeforeCommitExceptionCode}}
+ *
+ * The connection of one that was done ends (unless closeConnection is false), so its client never hears of it; with a
+ * code it is not done but answered with that, before its connection ends. Without a code those count that changed
+ * something; with one, all that were to be done (MongoDB counts those only that would have changed something, and
+ * small documents of one insert together).
+ *
  * Invariants:
- *  1. It counts the commands that its data choose, and no others.
+ *  1. It counts the commands that its data choose, and no others; and no statement that comes again.
  *  2. Nothing waits for longer than TRUCE_SERVER_BLOCK_MS_MAX, the call's own deadline, killOp or the end of the server.
  */
 #include "base/status.h"
@@ -33,6 +43,10 @@ void fail_point_free(struct fail_point *point); /* or NULL */
 
 /* Before a command runs: waits, and refuses it, if it was chosen. The connection may end (connection->ends). */
 truce_status fail_point_enter(struct call *call, bson_error_t *error);
+/* Before a statement that is kept is done: not OK if it is not to be. */
+truce_status fail_point_write(struct call *call, bson_error_t *error);
+/* It was done, and changed something. */
+void fail_point_written(struct call *call);
 /* After it was run: the reply's writeConcernError. */
 void fail_point_leave(struct call *call, bson_t *reply);
 

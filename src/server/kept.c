@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "server/call.h"
 
 #define SPARE_BYTES 4096 /* of a record beside what is measured */
 
@@ -41,7 +42,7 @@ struct dids {
 struct kept {
     truce_receipt receipt; /* first */
     bson_t key;
-    struct sessions *sessions;
+    struct call *call;
     struct session *session;
     const bson_t *before; /* as it stands; NULL: nothing does */
     bson_t read;          /* where it was read for this command alone */
@@ -298,12 +299,17 @@ static bool add_bulk(const struct kept *kept, const truce_write_outcome *outcome
     return any;
 }
 
+static bool has_modified(const truce_write_result *result)
+{
+    return result->modified || result->removed || result->upserted;
+}
+
 static bool add_reply(const struct kept *kept, const truce_write_result *result,
                       const bson_t *document, bson_t *reply, struct dids *dids)
 {
     bson_value_t value = {.value_type = BSON_TYPE_DOCUMENT};
 
-    if (kept->first < 0 || !(result->modified || result->removed || result->upserted))
+    if (kept->first < 0 || !has_modified(result))
         return false;
     kept->fill(kept->arg, result, document, reply);
     value.value.v_doc.data = (uint8_t *)bson_get_data(reply);
@@ -361,13 +367,13 @@ static truce_status read_ids(struct kept *kept, const bson_t *ids, bson_error_t 
     return TRUCE_OK;
 }
 
-truce_status kept_begin(struct sessions *sessions, struct session *session, int32_t first,
+truce_status kept_begin(struct call *call, struct session *session, int32_t first,
                         const bson_t *ids, struct kept **kept, bson_error_t *error)
 {
     struct kept *made = bson_aligned_alloc0(_Alignof(struct kept), sizeof *made);
     truce_status status;
 
-    *made = (struct kept){.sessions = sessions, .session = session, .first = first};
+    *made = (struct kept){.call = call, .session = session, .first = first};
     bson_init(&made->key);
     BSON_APPEND_BINARY(&made->key, "_id", BSON_SUBTYPE_UUID, session->id, SESSION_ID_BYTES);
     bson_init(&made->read);
@@ -375,7 +381,7 @@ truce_status kept_begin(struct sessions *sessions, struct session *session, int3
     *kept = made;
     status = read_ids(made, ids, error);
     if (!status)
-        status = session_record(sessions, session, &made->read, &made->before, error);
+        status = session_record(call->server->sessions, session, &made->read, &made->before, error);
     if (!status && made->before && session->wrote)
         read_record(&made->known, made->before);
     return status;
@@ -482,7 +488,10 @@ static truce_status choose(struct kept *kept, const truce_write *writes, uint32_
                               "Cannot use (or request) retryable writes with %s",
                               writes[i].kind == TRUCE_WRITE_REMOVE ? "limit=0" : "multi=true");
             rest->end = unordered ? rest->end : i + 1;
+        } else if ((outcomes[i].status = fail_point_write(kept->call, &outcomes[i].error))) {
+            rest->end = unordered ? rest->end : i + 1;
         } else {
+            outcomes[i].status = TRUCE_NOT_FOUND;
             rest->writes[rest->count] = writes[i];
             rest->numbers[rest->count] = number;
             rest->places[rest->count++] = i;
@@ -509,7 +518,11 @@ static truce_status run_rest(struct kept *kept, truce_store *store, struct rest 
     how.receipt = &kept->receipt;
     status = truce_bulk(store, rest->writes, rest->count, &how, rest->outcomes, error);
     for (uint32_t i = 0; i < rest->count; i++) {
+        struct did did;
+
         outcomes[rest->places[i]] = rest->outcomes[i];
+        if (!rest->outcomes[i].status && did_of(&rest->writes[i], &rest->outcomes[i].result, &did))
+            fail_point_written(kept->call);
         if (rest->outcomes[i].status && !options->unordered && rest->places[i] < rest->end)
             rest->end = rest->places[i] + 1;
     }
@@ -556,11 +569,17 @@ truce_status kept_modify(struct kept *kept, kept_reply *fill, void *arg, bson_t 
     kept->fill = fill;
     kept->arg = arg;
     if (!did)
-        return TRUCE_OK;
+        return fail_point_write(kept->call, error);
     if (did->kind != DID_REPLY ||
         !bson_init_static(&view, did->value.value.v_doc.data, did->value.value.v_doc.data_len))
         return forgotten(kept->first, error);
     comes_again(kept, kept->first);
     bson_concat(reply, &view);
-    return truce_settle(sessions_store(kept->sessions), error);
+    return truce_settle(sessions_store(kept->call->server->sessions), error);
+}
+
+void kept_modified(const struct kept *kept, const truce_write_result *result)
+{
+    if (has_modified(result))
+        fail_point_written(kept->call);
 }

@@ -22,11 +22,12 @@
 #include "server/sessions.h"
 #include "truce/sys/store.h"
 
+struct call;
 struct kept;
 
 /* Of a session that was taken, and whose number this is (session_write). `ids`: an array of statement ids (NULL: none
- * was given), else they are `first`, first + 1 ... -1: not kept. */
-truce_status kept_begin(struct sessions *sessions, struct session *session, int32_t first,
+ * was given), else they are `first`, first + 1 ... -1: not kept. `call`: what the statements are of (fail_point.h). */
+truce_status kept_begin(struct call *call, struct session *session, int32_t first,
                         const bson_t *ids, struct kept **kept, bson_error_t *error);
 /* `status`: of the command. *stale: another server has written for this session meanwhile; nothing was done: take it
  * again. */
@@ -45,6 +46,9 @@ typedef void kept_reply(void *arg, const truce_write_result *result, const bson_
 /* *again: it comes again, and the reply is filled. Else: the receipt that goes along with it. */
 truce_status kept_modify(struct kept *kept, kept_reply *fill, void *arg, bson_t *reply, bool *again,
                          truce_receipt **receipt, bson_error_t *error);
+
+/* It was not again, and this was done. */
+void kept_modified(const struct kept *kept, const truce_write_result *result);
 
 /* {retriedStmtIds: [...]}, if there were any. */
 void kept_append_again(const struct kept *kept, bson_t *reply);

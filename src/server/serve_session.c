@@ -192,7 +192,7 @@ static truce_status check_kept(const struct call *call, bson_error_t *error)
 static truce_status run_kept(struct call *call, struct session *session, bson_t *reply, bool *stale,
                              bson_error_t *error)
 {
-    truce_status status = kept_begin(call->server->sessions, session, call->session.statement,
+    truce_status status = kept_begin(call, session, call->session.statement,
                                      call->session.statements, &call->kept, error);
 
     if (!status)

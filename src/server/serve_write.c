@@ -389,6 +389,8 @@ truce_status serve_find_and_modify(struct call *call, bson_t *reply, bson_error_
                                    modify.update.document, &options, &document, &result, error);
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
+    if (!status && call->kept)
+        kept_modified(call->kept, &result);
     append_modified(&modify, &result, &document, reply);
     truce_write_result_release(&result);
     bson_destroy(&document);

@@ -307,6 +307,116 @@ TEST(a_command_that_is_blocked_waits_and_is_run)
     bson_destroy(reply);
 }
 
+static char *order_of(const char *mode, const char *data)
+{
+    static char text[500];
+
+    snprintf(text, sizeof text,
+             "{'configureFailPoint': 'onPrimaryTransactionalWrite', 'mode': %s, 'data': {%s}, "
+             "'$db': 'admin'}",
+             mode, data);
+    return text;
+}
+
+static void expect_cut(const char *json)
+{
+    bson_t *reply = ask(json);
+
+    CHECK(!reply);
+    bson_destroy(reply);
+}
+
+static int64_t with_v(int v)
+{
+    char text[100];
+    bson_t *reply;
+    int64_t n;
+
+    snprintf(text, sizeof text, "{'count': 'c', 'query': {'v': %d}, '$db': 'test'}", v);
+    reply = ask(text);
+    n = reply_number(reply, "n");
+    bson_destroy(reply);
+    return n;
+}
+
+TEST(a_write_that_was_done_is_not_answered_and_is_done_once)
+{
+    static const char *const insert =
+                                 "{'insert': 'c', 'documents': [{'_id': 1, 'v': 1}], " NUMBER(1),
+                             *const update = "{'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': "
+                                             "{'$inc': {'v': 1}}}], " NUMBER(2),
+                             *const modify = "{'findAndModify': 'c', 'query': {'_id': 1}, "
+                                             "'update': {'$inc': {'v': 1}}, " NUMBER(3),
+                             *const nobody = "{'delete': 'c', 'deletes': [{'q': {'_id': 9}, "
+                                             "'limit': 1}], " NUMBER(4),
+                             *const none = "{'findAndModify': 'c', 'query': {'_id': 9}, "
+                                           "'remove': true, " NUMBER(5);
+
+    begin(true);
+    expect_code(order_of("'alwaysOn'", ""), 0);
+    expect_cut(insert);
+    CHECK_INT(with_v(1), ==, 1);
+    expect_code(insert, 0);
+    expect_cut(update);
+    expect_code(update, 0);
+    CHECK_INT(with_v(2), ==, 1);
+    expect_cut(modify);
+    expect_code(modify, 0);
+    CHECK_INT(with_v(3), ==, 1);
+    expect_code(nobody, 0); /* nothing was changed */
+    expect_code(none, 0);
+    expect_code(INSERT, 0); /* nothing is kept of it */
+    expect_code(order_of("'off'", ""), 0);
+    expect_code("{'delete': 'c', 'deletes': [{'q': {'_id': 1}, 'limit': 1}], " NUMBER(6), 0);
+    end();
+}
+
+TEST(a_write_that_is_not_to_be_is_answered_with_the_code_and_not_done)
+{
+    bson_t *reply;
+
+    begin(true);
+    expect_code(order_of("{'times': 2}", "'failBeforeCommitExceptionCode': 91"), 0);
+    expect_cut("{'insert': 'c', 'documents': [{'_id': 1}], " NUMBER(1));
+    expect_cut(
+        "{'findAndModify': 'c', 'query': {'_id': 2}, 'update': {'v': 1}, 'upsert': true, " NUMBER(
+            2));
+    CHECK_INT(stored(), ==, 0);
+    /* the connection stays, if it is said so */
+    expect_code(
+        order_of("{'skip': 1}", "'failBeforeCommitExceptionCode': 91, 'closeConnection': false"),
+        0);
+    reply = ask("{'insert': 'c', 'documents': [{'_id': 1}, {'_id': 2}, {'_id': 3}], " NUMBER(3));
+    CHECK_INT(reply_number(reply, "n"), ==, 1);
+    CHECK_INT(reply_number(reply, "writeErrors.0.index"), ==, 1);
+    CHECK_INT(reply_number(reply, "writeErrors.0.code"), ==, 91);
+    CHECK_INT(reply_number(reply, "writeErrors.1.index"), ==, -1);
+    bson_destroy(reply);
+    expect_code("{'findAndModify': 'c', 'query': {'_id': 1}, 'remove': true, " NUMBER(4), 91);
+    CHECK_INT(stored(), ==, 1);
+    /* a statement that comes again is not counted */
+    expect_code(
+        order_of("{'times': 1}", "'failBeforeCommitExceptionCode': 91, 'closeConnection': false"),
+        0);
+    reply = ask("{'insert': 'c', 'ordered': false, 'documents': [{'_id': 1}, {'_id': 2}, "
+                "{'_id': 3}], " NUMBER(3));
+    CHECK_INT(reply_number(reply, "code"), ==, 225); /* of before the findAndModify */
+    bson_destroy(reply);
+    reply =
+        ask("{'insert': 'c', 'ordered': false, 'documents': [{'_id': 4}, {'_id': 5}], " NUMBER(5));
+    CHECK_INT(reply_number(reply, "n"), ==, 1);
+    bson_destroy(reply);
+    reply =
+        ask("{'insert': 'c', 'ordered': false, 'documents': [{'_id': 4}, {'_id': 5}], " NUMBER(5));
+    CHECK_INT(reply_number(reply, "n"), ==, 2);
+    CHECK_INT(reply_number(reply, "retriedStmtIds.0"), ==, 1);
+    bson_destroy(reply);
+    CHECK_INT(stored(), ==, 3);
+    expect_code(order_of("'alwaysOn'", "'failBeforeCommitExceptionCode': -1"), 2);
+    expect_code(order_of("'alwaysOn'", "'failCommands': ['insert']"), 40415);
+    end();
+}
+
 TEST(an_order_that_is_no_order_is_refused_and_changes_nothing)
 {
     static const struct {

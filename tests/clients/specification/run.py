@@ -2,8 +2,9 @@
 
     run.py SDIST        SDIST: the folder of pymongo's source distribution; its `test` has specifications and runners
 
-What does not hold stands in exceptions.txt, with the reason. It fails whatever else fails; an exception that nothing needs any more is
-told. Those behind "not-run", which wait for long, are not even tried. The server must be one like a replica set, with --test-commands: TRUCE_TEST_CLIENT_URI.
+What does not hold stands in exceptions.txt, with the reason. It fails whatever else fails, and an exception that nothing needs any more.
+Those behind "not-run", which wait for long, are not even tried. The server must be one like a replica set, with --test-commands and a feed of changes:
+TRUCE_TEST_CLIENT_URI.
 """
 
 import fnmatch
@@ -90,7 +91,7 @@ def main():
         print(f"    exceptions.txt: nothing needs {pattern} any more")
     if not passed:
         sys.exit("nothing was tested")
-    sys.exit(1 if new else 0)
+    sys.exit(1 if new or unneeded else 0)
 
 
 main()
