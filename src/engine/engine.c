@@ -323,6 +323,8 @@ static truce_status open_read_only(struct engine *engine, bson_error_t *error)
 
 static void free_engine(struct engine *engine)
 {
+    if (!engine->moment)
+        truce__hints_free(engine->hints);
     truce__guest_free(engine->guest);
     bson_free(engine->changes);
     bson_free(engine->path);
@@ -379,6 +381,7 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
     made->relaxed = options->relaxed;
     made->deadline_ms = options->deadline_ms ? options->deadline_ms : DEADLINE_MS;
     made->lock.file = -1;
+    made->hints = truce__hints_new();
     truce__durable_init(&made->durable, made->path, &made->lock, &notices);
     status = open_file(made, must_exist, error);
     if (!status) {
@@ -413,6 +416,7 @@ static struct engine *new_view(const struct engine *engine, struct moment *momen
     view->spill = engine->spill;
     view->above = engine->above ? engine->above : engine->interrupted;
     view->moment = moment;
+    view->hints = engine->hints;
     return view;
 }
 

@@ -7,6 +7,7 @@
  * whose wrappers have checked the arguments; options are never NULL.
  */
 #include "engine/checkpoint.h"
+#include "engine/documents/hints.h"
 #include "engine/moments.h"
 #include "engine/readers.h"
 #include "engine/writer.h"
@@ -25,6 +26,7 @@ struct engine {
     struct kv *kv; /* the writer's connection; NULL if read_only */
     struct writer writer;
     struct cache *cache; /* NULL if read_only */
+    struct hints *hints; /* of a view: those of the engine */
     struct guest *guest; /* NULL: we may write what stands beside the file */
     struct readers readers;
     struct moments moments;

@@ -54,6 +54,7 @@ void truce__readers_release(struct readers *readers)
             truce__kv_close(reader->kv);
         truce__catalog_release(reader->catalog);
         truce__buffer_release(&reader->key);
+        truce__buffer_release(&reader->id);
     }
     for (unsigned i = 0; i < readers->spares; i++)
         truce__kv_close(readers->spare[i]);
@@ -328,6 +329,7 @@ void truce__readers_attach(struct readers *readers, struct reader *taken, struct
         close_taken(readers, taken);
     truce__catalog_release(taken->catalog);
     truce__buffer_release(&taken->key);
+    truce__buffer_release(&taken->id);
     taken->kv = NULL;
     taken->catalog = NULL;
 }

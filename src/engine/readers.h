@@ -20,7 +20,7 @@
 struct reader {
     struct kv *kv;           /* NULL until it is first used */
     struct catalog *catalog; /* of the last snapshot; NULL: none yet */
-    struct buffer key;       /* scratch for lookups */
+    struct buffer key, id;   /* scratch for lookups */
     struct guest_pass pass;  /* of the connection, and of its snapshot, if there is a guest */
     atomic_uint taken;
 };

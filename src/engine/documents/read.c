@@ -46,15 +46,15 @@ static void close_point(truce_cursor *base)
 static const truce_cursor_ops point_ops = {next_of_point, close_point};
 
 /* NOT_FOUND; on success `body` is borrowed until the reader is given back. */
-static truce_status look_up(struct reader *reader, const char *name, struct bytes key, int64_t *row,
-                            struct bytes *body, bson_error_t *error)
+static truce_status look_up(struct engine *engine, struct reader *reader, const char *name,
+                            struct bytes key, int64_t *row, struct bytes *body, bson_error_t *error)
 {
     const struct collection *collection = truce__catalog_find(reader->catalog, name);
 
     if (!collection)
         return TRUCE_NOT_FOUND;
-    return truce__kv_key_lookup(reader->kv, collection->indexes[0].id, collection->id, key, row,
-                                body, error);
+    return truce__hints_look_up(engine->hints, reader->kv, collection->indexes[0].id,
+                                collection->id, key, &reader->id, row, body, error);
 }
 
 static truce_status damaged(const char *name, bson_error_t *error)
@@ -78,7 +78,7 @@ static truce_status read_point(struct engine *engine, const char *name, struct b
     *promised = truce__durable_promised(&engine->durable);
     if (engine->cache)
         *promised = truce__cache_promised(engine->cache, name, key, *promised);
-    status = look_up(reader, name, key, &row, &body, error);
+    status = look_up(engine, reader, name, key, &row, &body, error);
     if (!status)
         truce__buffer_append(found, body.data, body.size);
     if (!status && engine->cache)
@@ -98,7 +98,7 @@ static truce_status view_point(struct engine *engine, const char *name, struct b
 
     if (status)
         return status;
-    status = look_up(reader, name, key, &row, &body, error);
+    status = look_up(engine, reader, name, key, &row, &body, error);
     if (!status)
         truce__buffer_append(found, body.data, body.size);
     truce__engine_read_end(engine, reader);
@@ -152,7 +152,8 @@ static truce_status find_point(struct engine *engine, const char *name, struct v
 }
 
 /* In one snapshot, and so without the cache. */
-static truce_status read_look(struct reader *reader, truce_look *look, bson_error_t *error)
+static truce_status read_look(struct engine *engine, struct reader *reader, truce_look *look,
+                              bson_error_t *error)
 {
     bson_t wrapped = BSON_INITIALIZER, borrowed;
     struct bytes body;
@@ -163,8 +164,8 @@ static truce_status read_look(struct reader *reader, truce_look *look, bson_erro
     reader->key.size = 0;
     truce__key_append(&reader->key, truce__value_field(truce__value_document(&wrapped), "", 0),
                       false);
-    status = look_up(reader, look->collection, (struct bytes){reader->key.bytes, reader->key.size},
-                     &row, &body, error);
+    status = look_up(engine, reader, look->collection,
+                     (struct bytes){reader->key.bytes, reader->key.size}, &row, &body, error);
     if (!status && !bson_init_static(&borrowed, body.data, body.size))
         status = damaged(look->collection, error);
     if (!status) {
@@ -189,7 +190,7 @@ truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, s
     if (!status)
         status = truce__engine_read_begin(engine, false, &reader, error);
     for (size_t i = 0; i < count && !status; i++)
-        status = read_look(reader, &looks[i], error);
+        status = read_look(engine, reader, &looks[i], error);
     if (reader)
         truce__engine_read_end(engine, reader);
     return status;

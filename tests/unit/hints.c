@@ -1,0 +1,192 @@
+/* Rows where documents were seen: followed where they are right, and of no harm where they are not. */
+#include "engine/documents/hints.h"
+
+#include "bson/keys.h"
+
+#include "tests/support/test.h"
+
+enum { TABLE = 0, OTHER = 5, INDEX = 7 };
+
+static struct kv *kv;
+static struct hints *hints;
+static struct buffer key, scratch;
+
+static struct bytes key_of(int32_t id)
+{
+    bson_t document = BSON_INITIALIZER;
+
+    BSON_APPEND_INT32(&document, "_id", id);
+    key.size = 0;
+    truce__key_append(&key, truce__value_field(truce__value_document(&document), "_id", 3), false);
+    bson_destroy(&document);
+    return (struct bytes){key.bytes, key.size};
+}
+
+static int64_t put_in(int64_t table, int32_t id, int64_t row)
+{
+    bson_t document = BSON_INITIALIZER;
+    bson_error_t error;
+
+    BSON_APPEND_INT32(&document, "_id", id);
+    CHECK_OK(truce__kv_row_insert(kv, table, &row,
+                                  (struct bytes){bson_get_data(&document), document.len}, &error),
+             error);
+    CHECK_OK(truce__kv_key_insert(kv, INDEX, key_of(id), row, &error), error);
+    bson_destroy(&document);
+    return row;
+}
+
+static int64_t put(int32_t id)
+{
+    return put_in(TABLE, id, 0);
+}
+
+static void lose(int32_t id, int64_t row, bool of_index)
+{
+    bson_error_t error;
+
+    if (of_index)
+        CHECK_OK(truce__kv_key_delete(kv, INDEX, key_of(id), row, &error), error);
+    else
+        CHECK_OK(truce__kv_row_delete(kv, TABLE, row, &error), error);
+}
+
+/* The row of the document with that _id, which is looked at; 0: there is none. */
+static int64_t find_in(int64_t table, int32_t id)
+{
+    struct bytes body, wanted = key_of(id);
+    bson_error_t error;
+    bson_iter_t iter;
+    bson_t document;
+    int64_t row = 0;
+    truce_status status =
+        truce__hints_look_up(hints, kv, INDEX, table, wanted, &scratch, &row, &body, &error);
+
+    if (status == TRUCE_NOT_FOUND)
+        return 0;
+    CHECK_OK(status, error);
+    CHECK(bson_init_static(&document, body.data, body.size) &&
+          bson_iter_init_find(&iter, &document, "_id") && bson_iter_as_int64(&iter) == id);
+    return row;
+}
+
+static int64_t find(int32_t id)
+{
+    return find_in(TABLE, id);
+}
+
+static bool begin(void)
+{
+    bson_error_t error;
+    uint32_t version;
+    char path[400];
+    bool fresh;
+
+    snprintf(path, sizeof path, "%s/s.db", test_directory());
+    hints = truce__hints_new();
+    return CHECK_OK(truce__kv_open(path, KV_WRITER | KV_CREATE, &kv, &error), error) &&
+           CHECK_OK(truce__kv_format_check(kv, &fresh, &error), error) &&
+           CHECK_OK(truce__kv_format_create(kv, &error), error) &&
+           CHECK_OK(truce__kv_write_begin(kv, &version, &error), error) &&
+           CHECK_OK(truce__kv_rows_create(kv, OTHER, &error), error) &&
+           CHECK_OK(truce__kv_keys_create(kv, INDEX, &error), error);
+}
+
+static void end(void)
+{
+    truce__kv_write_rollback(kv);
+    truce__kv_close(kv);
+    truce__hints_free(hints);
+    truce__buffer_release(&key);
+    truce__buffer_release(&scratch);
+}
+
+TEST(what_was_found_once_is_found_without_the_index)
+{
+    int64_t row;
+
+    if (!begin())
+        return;
+    row = put(1);
+    CHECK(find(1) == row);
+    lose(1, row, true);
+    CHECK(find(1) == row);
+    CHECK(put_in(OTHER, 2, 0) != 0);
+    CHECK(find_in(OTHER, 1) == 0); /* another table */
+    end();
+}
+
+TEST(a_document_that_moved_is_found_where_it_is)
+{
+    int64_t row, moved;
+
+    if (!begin())
+        return;
+    row = put(1);
+    put(2);
+    CHECK(find(1) == row);
+    lose(1, row, true);
+    lose(1, row, false);
+    CHECK(find(1) == 0);
+    moved = put(1);
+    CHECK(moved != row);
+    CHECK(find(1) == moved);
+    lose(1, moved, true);
+    CHECK(find(1) == moved); /* the hint is the new one */
+    end();
+}
+
+TEST(another_document_in_the_row_is_not_taken_for_it)
+{
+    int64_t row;
+
+    if (!begin())
+        return;
+    row = put(1);
+    CHECK(find(1) == row);
+    lose(1, row, true);
+    lose(1, row, false);
+    CHECK(put_in(TABLE, 2, row) == row);
+    CHECK(find(1) == 0);
+    CHECK(find(2) == row);
+    end();
+}
+
+TEST(more_documents_than_there_is_room_for_hints_are_found)
+{
+    enum { MANY = 100000 };
+    static int64_t rows[MANY];
+    int hinted = 0;
+
+    if (!begin())
+        return;
+    for (int32_t id = 0; id < MANY; id++) {
+        rows[id] = put(id);
+        if (find(id) != rows[id] && !CHECK(false))
+            break;
+    }
+    for (int32_t id = 0; id < MANY; id++) {
+        if (find(id) != rows[id] && !CHECK(false))
+            break;
+    }
+    for (int32_t id = MANY - 1000; id < MANY; id++) { /* most of the last are hinted at */
+        lose(id, rows[id], true);
+        hinted += find(id) == rows[id];
+    }
+    CHECK(hinted > 800);
+    end();
+}
+
+TEST(a_row_with_a_very_great_number_is_found_by_the_index)
+{
+    const int64_t great = INT64_C(1) << 41;
+
+    if (!begin())
+        return;
+    CHECK(put_in(TABLE, 1, great) == great);
+    CHECK(find(1) == great);
+    CHECK(find(1) == great);
+    lose(1, great, true);
+    CHECK(find(1) == 0); /* no hint */
+    end();
+}
