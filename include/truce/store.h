@@ -360,7 +360,12 @@ TRUCE_EXPORT void truce_deadline_end(int64_t before);
 typedef struct truce_store_counters {
     uint64_t round_trips; /* messages to a server, each of which waited for an answer (or its loss);
                              not those that only watch the server. A store without a server: 0 */
-    uint64_t reserved[4]; /* zeros */
+    /* of a file; of others 0 */
+    uint64_t writes; /* calls that wrote, one of a bulk being one */
+    uint64_t
+        syncs; /* times that the disk was waited for: one serves all calls that wait just then */
+    uint64_t log_bytes;   /* in the log beside the file now, by whatever process */
+    uint64_t reserved[1]; /* zeros */
 } truce_store_counters;
 
 /* Of this handle, by all threads, since it was opened. */

@@ -19,8 +19,11 @@ static void hold_signals(sigset_t *ends)
     pthread_sigmask(SIG_BLOCK, ends, NULL);
 }
 
-static bool tell(const struct cli *cli, const struct server_options *options, int port)
+static bool tell(const struct cli *cli, const struct server_options *options,
+                 const struct server *server)
 {
+    const char *metrics = server_metrics(server);
+    int port = server_port(server);
     const char *address = options->address ? options->address : "127.0.0.1";
     char uri[128];
     bson_t *document;
@@ -29,7 +32,10 @@ static bool tell(const struct cli *cli, const struct server_options *options, in
     snprintf(uri, sizeof uri, "mongodb://%s:%d%s", address, port,
              options->tls.certificate ? "/?tls=true" : "");
     document = BCON_NEW("listening", BCON_UTF8(uri), "port", BCON_INT32(port));
-    told = cli_answer(cli, document, "listening on %s (Ctrl-C ends it)", uri);
+    if (metrics)
+        BSON_APPEND_UTF8(document, "metrics", metrics);
+    told = cli_answer(cli, document, "listening on %s%s%s (Ctrl-C ends it)", uri,
+                      metrics ? ", metrics at " : "", metrics ? metrics : "");
     bson_destroy(document);
     return told && !fflush(stdout); /* whoever started it waits for this line */
 }
@@ -53,7 +59,7 @@ static int serve(struct cli *cli, truce_store *store, const struct server_option
         strncmp(options->address, "127.", 4) != 0)
         cli_remark(cli, "others on the network can read what clients send: --tls-certificate "
                         "hides it from them");
-    if (!tell(cli, options, server_port(server))) {
+    if (!tell(cli, options, server)) {
         server_stop(server, 0);
         return CLI_FAILED;
     }
@@ -77,6 +83,7 @@ static int run(struct cli *cli)
                                              .key = cli_text(cli, "tls-key"),
                                              .client_ca = cli_text(cli, "tls-client-ca")},
                                      .test_commands = cli_flag(cli, "test-commands"),
+                                     .metrics = cli_text(cli, "metrics"),
                                      .log = tell_event,
                                      .log_arg = cli};
     const char *uri = cli->arguments[0] ? cli->arguments[0] : cli->uri;
@@ -145,7 +152,11 @@ const struct cli_command cli_serve = {
         "SCRAM-SHA-1, as users with roles. truce user add makes the first one.\n"
         "\n"
         "With --tls-certificate every connection is by TLS, 1.2 or later; with --tls-client-ca\n"
-        "clients must have a certificate of that CA, besides what they log in with.",
+        "clients must have a certificate of that CA, besides what they log in with.\n"
+        "\n"
+        "With --metrics PORT it tells at http://127.0.0.1:PORT/metrics what it counts, for\n"
+        "Prometheus: how many commands of which kind, how long they took, what failed,\n"
+        "connections, commits, and what the store does.",
     .example = "truce serve school.truce --port 0 &\n"
                "sleep 1; kill %1",
     .options =
@@ -166,6 +177,8 @@ const struct cli_command cli_serve = {
              false},
             {"isolation", 0, "LEVEL", "of transactions: serializable, or snapshot", false},
             {"test-commands", 0, NULL, "configureFailPoint makes commands fail, for tests", false},
+            {"metrics", 0, "[ADDRESS:]PORT",
+             "tell Prometheus there what is counted, at /metrics; on the loopback only", false},
             {"feed-hours", 0, "N",
              "keep changes for those who watch; 0: no more (as the file has it)", false},
             {"feed-mb", 0, "N", "keep so many MB of them at most (1024)", false},

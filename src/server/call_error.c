@@ -119,6 +119,7 @@ void call_append_error(struct call *call, bson_t *reply, truce_status status,
         code = CODE_SNAPSHOT_TOO_OLD;
     if (code == CODE_INTERRUPTED && server_is_stopping(call->server))
         code = CODE_INTERRUPTED_AT_SHUTDOWN;
+    metrics_failed(call->server->metrics, code);
     BSON_APPEND_DOUBLE(reply, "ok", 0);
     call_append_sentence(call, reply, error);
     BSON_APPEND_INT32(reply, "code", (int32_t)code);

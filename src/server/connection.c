@@ -38,6 +38,7 @@ static bool receive_message(struct connection *connection, struct buffer *in)
             return false;
         in->size += part;
     }
+    metrics_received(connection->server->metrics, in->size);
     return length > 0;
 }
 
@@ -90,6 +91,8 @@ static bool answer(struct connection *connection, struct buffer *in, struct buff
                    &reply);
         compress_close(out, compressor);
         done = stream_send(&connection->stream, out->bytes, out->size);
+        if (done)
+            metrics_sent(connection->server->metrics, out->size);
     }
     bson_destroy(&reply);
     return done;

@@ -36,6 +36,8 @@ void operation_end(struct call *call)
     struct operation *operation = &call->connection->operation;
 
     truce__budget_watch(NULL);
+    metrics_ran(call->server->metrics, call->command,
+                truce__clock_monotonic_ns() - operation->started_ns);
     pthread_mutex_lock(&operation->mutex);
     operation->call = NULL;
     pthread_mutex_unlock(&operation->mutex);

@@ -8,17 +8,17 @@
 static const struct pattern *const help_patterns[] = {&truce_help_pattern, NULL};
 
 const struct pattern_group pattern_groups[] = {
-    {"Help", help_patterns},
-    {"Commits, requests and sequences", commit_patterns},
-    {"Ordered sets", set_patterns},
-    {"Documents that people edit, and items", document_patterns},
-    {"Queues", queue_patterns},
-    {"Queues: what workers send", job_patterns},
-    {"Ledgers", ledger_patterns},
-    {"Transfers in two phases", transfer_patterns},
-    {"Copies kept in step", sync_patterns},
-    {"Trees of versions", tree_patterns},
-    {"The whole store", care_patterns},
+    {"Help", "help", help_patterns},
+    {"Commits, requests and sequences", "commit", commit_patterns},
+    {"Ordered sets", "set", set_patterns},
+    {"Documents that people edit, and items", "document", document_patterns},
+    {"Queues", "queue", queue_patterns},
+    {"Queues: what workers send", "job", job_patterns},
+    {"Ledgers", "ledger", ledger_patterns},
+    {"Transfers in two phases", "transfer", transfer_patterns},
+    {"Copies kept in step", "sync", sync_patterns},
+    {"Trees of versions", "tree", tree_patterns},
+    {"The whole store", "store", care_patterns},
     {0}};
 
 const struct pattern *pattern_named(const char *name)

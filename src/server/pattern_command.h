@@ -45,7 +45,7 @@ struct pattern {
 };
 
 struct pattern_group {
-    const char *title;
+    const char *title, *word;              /* word: in the metrics */
     const struct pattern *const *patterns; /* NULL after the last */
 };
 

@@ -47,17 +47,18 @@ static void append_refused(struct call *call, uint32_t index, bson_t *element)
 static void append_write_errors(struct call *call, const truce_write_outcome *outcomes,
                                 uint32_t count, bson_t *reply)
 {
-    uint32_t wrong = 0;
+    uint32_t wrong = 0, code;
     bson_t array, element;
 
     BSON_APPEND_ARRAY_BEGIN(reply, "writeErrors", &array);
     for (uint32_t i = 0; i < count; i++) {
         if (!is_refusal(&outcomes[i]))
             continue;
+        code = call_code(outcomes[i].status, &outcomes[i].error);
+        metrics_failed(call->server->metrics, code);
         begin_element(&array, &wrong, &element);
         BSON_APPEND_INT32(&element, "index", (int32_t)i);
-        BSON_APPEND_INT32(&element, "code",
-                          (int32_t)call_code(outcomes[i].status, &outcomes[i].error));
+        BSON_APPEND_INT32(&element, "code", (int32_t)code);
         call_append_sentence(call, &element, &outcomes[i].error);
         if (outcomes[i].error.code == CODE_DOCUMENT_VALIDATION_FAILURE)
             append_refused(call, i, &element);

@@ -213,6 +213,7 @@ static truce_status start_feed(struct server *server, const struct server_feed *
 static void server_free(struct server *server)
 {
     scram_wipe(server->secret, sizeof server->secret);
+    metrics_free(server->metrics);
     tls_free(server->tls);
     fail_point_free(server->fail_point);
     handles_free(server->handles);
@@ -233,6 +234,7 @@ static void give_up(struct server *server)
     pthread_mutex_unlock(&server->mutex);
     if (server->keeps)
         pthread_join(server->keeper, NULL);
+    metrics_close(server->metrics_port);
     server_free(server);
 }
 
@@ -332,6 +334,7 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     made->started_ns = truce__clock_monotonic_ns();
     made->cursors = held_new(TRUCE_SERVER_CURSORS_MAX);
     made->handles = handles_new();
+    made->metrics = metrics_new();
     made->sessions = sessions_new(store, made->cursors, &sessions);
     pthread_mutex_init(&made->mutex, NULL);
     pthread_cond_init(&made->gone, NULL);
@@ -346,6 +349,8 @@ truce_status server_start(truce_store *store, const struct server_options *optio
         status = name_set(made, options, error);
     if (!status)
         status = start_feed(made, options->feed, error);
+    if (!status && options->metrics)
+        status = metrics_listen(made, options->metrics, &made->metrics_port, error);
     if (!status && pthread_create(&made->accepter, NULL, accept_all, made))
         status = truce__fail(TRUCE_IO, error, "no thread can be had for the server");
     if (status)
@@ -358,6 +363,11 @@ truce_status server_start(truce_store *store, const struct server_options *optio
 int server_port(const struct server *server)
 {
     return server->port;
+}
+
+const char *server_metrics(const struct server *server)
+{
+    return server->metrics_port ? metrics_where(server->metrics_port) : NULL;
 }
 
 /* Nobody sends any more; an idle connection ends by it. */
@@ -377,6 +387,7 @@ void server_stop(struct server *server, int64_t drain_ms)
     pthread_mutex_unlock(&server->mutex);
     (void)shutdown(server->listener, SHUT_RDWR); /* wakes it */
     pthread_join(server->accepter, NULL);
+    metrics_close(server->metrics_port);
     if (server->keeps)
         pthread_join(server->keeper, NULL);
     pthread_mutex_lock(&server->mutex);

@@ -24,6 +24,7 @@
  *     users.c        users, as documents
  *     operations.c   what runs just now, and ends it
  *     fail_point.c   failures by order, for tests
+ *     metrics.c      what is counted, as Prometheus reads it; metrics_port.c: where
  *     notify.c       tells a service manager that it is ready
  *     places.c       databases and collections of the wire as collections of the store
  *
@@ -66,6 +67,8 @@ struct server_options {
     int64_t handshake_ms;    /* that one of TLS may take; 0: TRUCE_HANDSHAKE_MS */
     const struct server_feed *feed; /* NULL: as the file has it, none at first */
     bool test_commands;             /* configureFailPoint is there (fail_point.h) */
+    const char *
+        metrics; /* "PORT" or "ADDRESS:PORT" of the loopback: told there (metrics.h). NULL: nowhere */
     int64_t login_delay_ms; /* so late a login that failed is answered; 0: TRUCE_LOGIN_DELAY_MS */
     /* Told of logins that failed, by any thread. NULL: nobody is. */
     void (*log)(void *arg, const bson_t *event, const char *sentence);
@@ -77,6 +80,8 @@ struct server_options {
 truce_status server_start(truce_store *store, const struct server_options *options,
                           struct server **server, bson_error_t *error);
 int server_port(const struct server *server);
+/* "http://127.0.0.1:9216/metrics"; NULL: nowhere. */
+const char *server_metrics(const struct server *server);
 
 /* Accepts nobody any more, lets what runs end for `drain_ms`, interrupts the rest, and waits for it. */
 void server_stop(struct server *server, int64_t drain_ms);

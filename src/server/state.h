@@ -8,6 +8,7 @@
 #include "server/handles.h"
 #include "server/held.h"
 #include "server/login.h"
+#include "server/metrics.h"
 #include "server/operations.h"
 #include "server/server.h"
 #include "server/sessions.h"
@@ -64,6 +65,8 @@ struct server {
     atomic_llong changes; /* of users, by this server; 1 at first */
     atomic_llong logins, logins_failed;
     atomic_int delayed; /* answers to logins that failed */
+    struct metrics *metrics;
+    struct metrics_port *metrics_port; /* NULL: they are told nowhere */
 
     pthread_mutex_t mutex; /* over all below */
     pthread_cond_t gone;

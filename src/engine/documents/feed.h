@@ -63,6 +63,7 @@ struct feed_state {
     int64_t horizon;       /* what is at or before it is not there any more */
     int64_t last;          /* position of the last entry, durable; the horizon if there is none */
     int64_t bytes;         /* of the entries */
+    int64_t oldest_ms;     /* when the first of them was written; 0: there is none */
 };
 
 truce_status truce__engine_feed_state(struct engine *engine, struct feed_state *state,

@@ -119,24 +119,28 @@ truce_status truce__feed_horizon(struct kv *kv, const struct feed_spec *feed, in
     return TRUCE_OK;
 }
 
+struct end_row {
+    int64_t row, sum, size, wall_ms; /* but for `row`, 0 of the header */
+};
+
 /* The first row in the direction, which may be the header. */
-static truce_status end_row(struct kv *kv, const struct feed_spec *feed, bool last, int64_t *row,
-                            int64_t *sum, int64_t *size, bson_error_t *error)
+static truce_status end_row(struct kv *kv, const struct feed_spec *feed, bool last,
+                            struct end_row *end, bson_error_t *error)
 {
     struct kv_cursor cursor = {0};
     struct feed_entry entry;
     truce_status status =
         truce__kv_rows_seek(kv, feed->table, last ? INT64_MAX : FEED_HEADER, last, &cursor, error);
 
-    *row = FEED_HEADER;
-    *sum = *size = 0;
+    *end = (struct end_row){.row = FEED_HEADER};
     if (!status)
         status = truce__kv_cursor_next(&cursor, error);
     if (!status && cursor.row != FEED_HEADER) {
-        *row = cursor.row;
-        *size = (int64_t)cursor.body.size;
-        if (!truce__feed_entry(cursor.row, cursor.body, &entry, sum))
+        end->row = cursor.row;
+        end->size = (int64_t)cursor.body.size;
+        if (!truce__feed_entry(cursor.row, cursor.body, &entry, &end->sum))
             status = bad_entry(cursor.row, error);
+        end->wall_ms = entry.wall_ms;
     }
     truce__kv_cursor_close(&cursor);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -145,9 +149,11 @@ static truce_status end_row(struct kv *kv, const struct feed_spec *feed, bool la
 truce_status truce__feed_last(struct kv *kv, const struct feed_spec *feed, int64_t *last,
                               int64_t *sum, bson_error_t *error)
 {
-    int64_t size;
-    truce_status status = end_row(kv, feed, true, last, sum, &size, error);
+    struct end_row end;
+    truce_status status = end_row(kv, feed, true, &end, error);
 
+    *last = end.row;
+    *sum = end.sum;
     if (!status && *last == FEED_HEADER)
         status = truce__feed_horizon(kv, feed, last, error);
     return status;
@@ -156,19 +162,22 @@ truce_status truce__feed_last(struct kv *kv, const struct feed_spec *feed, int64
 static truce_status read_state(struct reader *reader, struct feed_state *state, bson_error_t *error)
 {
     const struct feed_spec *feed = &reader->catalog->feed;
-    int64_t first, sum, last_sum, size;
+    struct end_row first;
     truce_status status;
+    int64_t sum;
 
     *state = (struct feed_state){.spec = *feed};
     if (!feed->table)
         return TRUCE_OK;
     status = truce__feed_horizon(reader->kv, feed, &state->horizon, error);
     if (!status)
-        status = truce__feed_last(reader->kv, feed, &state->last, &last_sum, error);
+        status = truce__feed_last(reader->kv, feed, &state->last, &sum, error);
     if (!status)
-        status = end_row(reader->kv, feed, false, &first, &sum, &size, error);
-    if (!status)
-        state->bytes = last_sum - sum + size;
+        status = end_row(reader->kv, feed, false, &first, error);
+    if (!status) {
+        state->bytes = sum - first.sum + first.size;
+        state->oldest_ms = first.wall_ms;
+    }
     return status;
 }
 

@@ -276,6 +276,17 @@ static truce_status facts_of_file(truce_store *store, bson_t *facts, bson_error_
     return TRUCE_OK;
 }
 
+static void count_work(truce_store *store, truce_store_counters *counters)
+{
+    struct engine *engine = engine_of(store);
+
+    if (engine->read_only)
+        return;
+    counters->writes = atomic_load(&engine->writer.operations);
+    counters->syncs = truce__durable_syncs(&engine->durable);
+    counters->log_bytes = truce__pins_log_length(&engine->lock);
+}
+
 /* ---- views ----------------------------------------------------------------------------------- */
 
 static truce_status take_snapshot(truce_store *store, const truce_snapshot_options *options,
@@ -314,6 +325,7 @@ static const truce_store_ops file_ops = {
     .wait = wait_for_change,
     .settle = settle,
     .facts = facts_of_file,
+    .counters = count_work,
     .examine = examine,
     .compact = compact,
     .snapshot = take_snapshot,
