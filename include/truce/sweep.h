@@ -31,7 +31,8 @@ typedef struct truce_sweep_report {
     int64_t expired;      /* documents that an index with expireAfterSeconds says are too old */
     int64_t failed;       /* could not be mended; options->function was told each */
     bool more;            /* a batch was full: call again */
-    uint64_t reserved[4]; /* zeros */
+    int64_t pruned;       /* changes kept for who watches, that are too old or too much */
+    uint64_t reserved[3]; /* zeros */
 } truce_sweep_report;
 
 /* One round over the whole store. `report` is filled as far as it got, also on failure. One thing that

@@ -8,9 +8,11 @@
 
 #include "care/doctor.h"
 
-#define MEGABYTE    INT64_C(1048576)
-#define SPACE_LEAST (64 * MEGABYTE)
-#define WAL_MOST    (256 * MEGABYTE) /* sixteen times what checkpoints keep it at */
+#define MEGABYTE     INT64_C(1048576)
+#define SPACE_LEAST  (64 * MEGABYTE)
+#define HOUR_MS      3600000
+#define FEED_LATE_MS (10 * 60000)     /* servers and writers are so late at most */
+#define WAL_MOST     (256 * MEGABYTE) /* sixteen times what checkpoints keep it at */
 
 static void judge_filesystem(struct doctor *doctor, const char *path)
 {
@@ -125,6 +127,27 @@ static void judge_pins(struct doctor *doctor)
     }
 }
 
+/* What is kept for who watches. One that nobody writes to, serves or sweeps is kept beyond its time. */
+static void judge_feed(struct doctor *doctor, const char *path)
+{
+    int64_t entries = truce__doctor_number(doctor->facts, "feed.entries", -1);
+    int64_t bytes = truce__doctor_number(doctor->facts, "feed.bytes", 0);
+    int64_t age_ms = truce__doctor_number(doctor->facts, "feed.age_ms", 0);
+    int64_t keep_ms = truce__doctor_number(doctor->facts, "feed.keep_ms", 0);
+    bool late = entries > 1 && age_ms > keep_ms + FEED_LATE_MS;
+
+    if (entries < 0)
+        return;
+    truce__doctor_tell(doctor, late ? DOCTOR_WARNING : DOCTOR_NOTE, "changes", path,
+                       late ? "truce sweep, again and again, as long as nobody serves the file"
+                            : "nothing; truce serve --feed-hours 0 ends it, if nobody watches any "
+                              "more",
+                       "%lld changes are kept for change streams, %lld kB, the oldest for %.1f of "
+                       "%.1f hours",
+                       (long long)entries, (long long)(bytes / 1024), (double)age_ms / HOUR_MS,
+                       (double)keep_ms / HOUR_MS);
+}
+
 void truce__doctor_file(struct doctor *doctor)
 {
     const char *path = truce__doctor_text(doctor->facts, "path", "the file");
@@ -135,4 +158,5 @@ void truce__doctor_file(struct doctor *doctor)
     judge_space(doctor, path);
     judge_files(doctor, path);
     judge_pins(doctor);
+    judge_feed(doctor, path);
 }

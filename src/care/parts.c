@@ -1,5 +1,6 @@
 #include "care/parts.h"
 
+#include "care/feed_care.h"
 #include "care/session_sweep.h"
 #include "commit/commit_care.h"
 #include "patterns/ledger/ledger_care.h"
@@ -17,6 +18,7 @@ const struct care truce__care_parts[] = {
     {"ledgers", truce__ledger_sweep, truce__ledger_check},
     {"transfers", truce__transfer_sweep, truce__transfer_check},
     {"sessions", truce__session_sweep_step, NULL},
+    {"changes", truce__feed_sweep, NULL},
     {"copies in step", truce__sync_sweep, truce__sync_check},
     {"trees", truce__tree_sweep, truce__tree_check},
 };

@@ -16,6 +16,7 @@ static void add_report(truce_sweep_report *sum, const truce_sweep_report *report
     sum->stripped += report->stripped;
     sum->purged += report->purged;
     sum->expired += report->expired;
+    sum->pruned += report->pruned;
     sum->failed += report->failed;
 }
 
@@ -29,13 +30,15 @@ static void print_report(const struct cli *cli, const truce_sweep_report *report
     BSON_APPEND_INT64(&answer, "stripped", report->stripped);
     BSON_APPEND_INT64(&answer, "purged", report->purged);
     BSON_APPEND_INT64(&answer, "expired", report->expired);
+    BSON_APPEND_INT64(&answer, "pruned", report->pruned);
     BSON_APPEND_INT64(&answer, "failed", report->failed);
     cli_answer(
         cli, &answer,
-        "%lld undone, %lld finished, %lld cleaned, %lld stripped, %lld purged, %lld expired, %lld failed",
+        "%lld undone, %lld finished, %lld cleaned, %lld stripped, %lld purged, %lld expired, "
+        "%lld pruned, %lld failed",
         (long long)report->undone, (long long)report->finished, (long long)report->cleaned,
         (long long)report->stripped, (long long)report->purged, (long long)report->expired,
-        (long long)report->failed);
+        (long long)report->pruned, (long long)report->failed);
     bson_destroy(&answer);
 }
 

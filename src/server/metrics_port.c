@@ -11,7 +11,7 @@
 #include "server/state.h"
 
 #define CONNECTIONS_MAX 16
-#define IDLE_S          5           /* that a connection may be */
+#define IDLE_S          3           /* that a connection may be */
 #define MEMORY_BYTES    (16 * 1024) /* of one: its lines and headers, longer ones are refused */
 
 struct metrics_port {

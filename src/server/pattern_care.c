@@ -57,8 +57,9 @@ static truce_status run_sweep(struct call *call, const void *arg, bson_t *reply,
         BCON_APPEND(reply, "undone", BCON_INT64(report.undone), "finished",
                     BCON_INT64(report.finished), "cleaned", BCON_INT64(report.cleaned), "stripped",
                     BCON_INT64(report.stripped), "purged", BCON_INT64(report.purged), "expired",
-                    BCON_INT64(report.expired), "failed", BCON_INT64(report.failed), "more",
-                    BCON_BOOL(report.more), "findings", BCON_ARRAY(&findings.array));
+                    BCON_INT64(report.expired), "pruned", BCON_INT64(report.pruned), "failed",
+                    BCON_INT64(report.failed), "more", BCON_BOOL(report.more), "findings",
+                    BCON_ARRAY(&findings.array));
     bson_destroy(&findings.array);
     return status;
 }
@@ -67,8 +68,8 @@ static const struct pattern sweep_pattern = {
     FOR_SERVER("truceSweep", ACTION_KILL,
                "finishes or undoes what dead processes left, and removes what is too old"),
     .value = "1",
-    .answer = "counts: `undone`, `finished`, `cleaned`, `stripped`, `purged`, `expired`, `failed`; "
-              "`more`: send it again; `findings`: what could not be mended",
+    .answer = "counts: `undone`, `finished`, `cleaned`, `stripped`, `purged`, `expired`, `pruned`, "
+              "`failed`; `more`: send it again; `findings`: what could not be mended",
     .fields = sweep_fields,
     .size = sizeof(struct sweep_given),
     .run = run_sweep,

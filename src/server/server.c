@@ -176,7 +176,7 @@ static void prune_feed(struct server *server)
     if (truce__engine_feed_state(engine, &state, &ignored) || !state.spec.table || !state.bytes)
         return;
     while (more && !server_is_stopping(server))
-        if (truce__engine_feed_prune(engine, &more, &ignored))
+        if (truce__engine_feed_prune(engine, NULL, &more, &ignored))
             return;
 }
 

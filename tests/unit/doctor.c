@@ -273,6 +273,20 @@ TEST(a_full_disk_a_long_log_and_rights_are_told)
     "{'process': " #process ", 'reads': " #reads ", 'unlimited': 1, 'age_ms': 65000, 'bytes': "    \
     "{'$numberLong': '" #bytes "'}}"
 
+#define FEED(entries, age, keep)                                                                   \
+    ", 'feed': {'entries': " #entries ", 'bytes': 4096, 'age_ms': " #age ", 'keep_ms': " #keep     \
+    ", 'keep_bytes': 1024}}"
+
+TEST(changes_that_are_kept_are_told_and_those_that_nobody_removes)
+{
+    JUDGED(FILE_HEAD("420") LOCK "}", "");
+    JUDGED(FILE_HEAD("420") LOCK FEED(0, 0, 3600000), "note changes /d/s.truce\n");
+    JUDGED(FILE_HEAD("420") LOCK FEED(9, 4200000, 3600000), "note changes /d/s.truce\n");
+    JUDGED(FILE_HEAD("420") LOCK FEED(9, 4200001, 3600000), "warning changes /d/s.truce\n");
+    /* the last one always stays */
+    JUDGED(FILE_HEAD("420") LOCK FEED(1, 990000000, 3600000), "note changes /d/s.truce\n");
+}
+
 TEST(who_pins_the_log_is_told)
 {
     JUDGED(FILE_HEAD("420") LOCK ", 'pins': []}", "");

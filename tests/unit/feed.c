@@ -12,7 +12,9 @@
 #include "tests/support/feed_replay.h"
 #include "tests/support/random_operations.h"
 #include "tests/support/test.h"
+#include "truce/doctor.h"
 #include "truce/salvage.h"
+#include "truce/sweep.h"
 
 #define HOUR_MS INT64_C(3600000)
 
@@ -322,7 +324,7 @@ TEST(what_is_too_old_goes_but_for_the_last)
     truce__clock_sleep_ms(5);
     before = state_now();
     while (more)
-        REQUIRE(CHECK_OK(truce__engine_feed_prune(engine, &more, &error), error));
+        REQUIRE(CHECK_OK(truce__engine_feed_prune(engine, NULL, &more, &error), error));
     after = state_now();
     CHECK_INT(after.last, ==, before.last);
     CHECK_INT(after.horizon, >, before.horizon);
@@ -347,13 +349,67 @@ TEST(a_step_that_prunes_is_bounded)
         insert("c", "{}");
     CHECK_OK(truce__engine_feed_keep(engine, 1, 0, &error), error);
     truce__clock_sleep_ms(5);
-    CHECK_OK(truce__engine_feed_prune(engine, &more, &error), error);
+    CHECK_OK(truce__engine_feed_prune(engine, NULL, &more, &error), error);
     CHECK(more);
     CHECK_INT(count_entries(FEED_INSERT), >, 1);
     for (int i = 0; i < 3; i++)
-        CHECK_OK(truce__engine_feed_prune(engine, &more, &error), error);
+        CHECK_OK(truce__engine_feed_prune(engine, NULL, &more, &error), error);
     CHECK(!more);
     CHECK_INT(count_entries(FEED_INSERT), ==, 1);
+    truce_store_close(store);
+}
+
+static truce_sweep_report sweep(uint32_t batch)
+{
+    const truce_sweep_options options = {.batch = batch};
+    truce_sweep_report report;
+    bson_error_t error;
+
+    CHECK_OK(truce_sweep(store, &options, &report, &error), error);
+    return report;
+}
+
+TEST(a_sweep_prunes_and_the_doctor_tells_what_is_left)
+{
+    truce_doctor_report report;
+    truce_sweep_report swept;
+    bson_error_t error;
+
+    REQUIRE(begin(HOUR_MS, 0));
+    for (int i = 0; i < 600; i++)
+        insert("c", "{}");
+    CHECK_INT(sweep(0).pruned, ==, 0); /* all of it is wanted */
+    CHECK_OK(truce__engine_feed_keep(engine, 1, 0, &error), error);
+    truce__clock_sleep_ms(5);
+    swept = sweep(100);
+    CHECK(swept.more);
+    CHECK_INT(swept.pruned, >=, 100);
+    CHECK_INT(swept.pruned, <, 599);
+    for (int i = 0; i < 9 && swept.more; i++)
+        swept = sweep(100);
+    CHECK(!swept.more);
+    CHECK_INT(sweep(0).pruned, ==, 0);
+    CHECK_INT(count_entries(FEED_INSERT), ==, 1);
+    CHECK_OK(truce_doctor(store, NULL, NULL, &report, &error), error);
+    {
+        bson_iter_t top, at;
+
+        CHECK(bson_iter_init(&top, &report.facts) &&
+              bson_iter_find_descendant(&top, "feed.entries", &at) && bson_iter_as_int64(&at) == 1);
+        CHECK(bson_iter_init(&top, &report.facts) &&
+              bson_iter_find_descendant(&top, "feed.bytes", &at) &&
+              bson_iter_as_int64(&at) == state_now().bytes);
+        CHECK(bson_iter_init(&top, &report.facts) &&
+              bson_iter_find_descendant(&top, "feed.age_ms", &at) && bson_iter_as_int64(&at) > 0 &&
+              bson_iter_as_int64(&at) < HOUR_MS);
+        CHECK(bson_iter_init(&top, &report.facts) &&
+              bson_iter_find_descendant(&top, "feed.keep_ms", &at) && bson_iter_as_int64(&at) == 1);
+    }
+    bson_destroy(&report.facts);
+    CHECK_OK(truce__engine_feed_keep(engine, 0, 0, &error), error);
+    CHECK_OK(truce_doctor(store, NULL, NULL, &report, &error), error);
+    CHECK(!bson_has_field(&report.facts, "feed"));
+    bson_destroy(&report.facts);
     truce_store_close(store);
 }
 
@@ -383,7 +439,7 @@ TEST(a_step_that_prunes_is_bounded_by_bytes_too)
     truce_store_close(store);
     REQUIRE(open_again()); /* what was written since the last step counts, for who wrote it */
     truce__clock_sleep_ms(5);
-    CHECK_OK(truce__engine_feed_prune(engine, &more, &error), error);
+    CHECK_OK(truce__engine_feed_prune(engine, NULL, &more, &error), error);
     CHECK(more);
     CHECK_INT(count_entries(FEED_INSERT), ==, 4);
     truce_store_close(store);

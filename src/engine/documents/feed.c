@@ -114,7 +114,7 @@ static truce_status move_horizon(struct kv *kv, int64_t table, int64_t horizon, 
 }
 
 /* NOT_FOUND is the end of the table. */
-static truce_status prune(struct writer *writer, bool *more, bson_error_t *error)
+static truce_status prune(struct writer *writer, int64_t *removed, bool *more, bson_error_t *error)
 {
     const struct feed_spec *feed = &writer->catalog->feed;
     struct feed_end *end = &writer->feed;
@@ -134,6 +134,7 @@ static truce_status prune(struct writer *writer, bool *more, bson_error_t *error
         status =
             move_horizon(writer->kv, feed->table, pruning.rows[pruning.count - 1], false, error);
     *more = pruning.more;
+    *removed = status ? 0 : pruning.count;
     return status;
 }
 
@@ -160,6 +161,7 @@ static truce_status put_entry(struct writer *writer, int64_t position, bson_t *e
     struct feed_end *end = &writer->feed;
     truce_status status;
     bson_iter_t at;
+    int64_t removed;
     bool more;
 
     if (bson_iter_init_find(&at, entry, "s"))
@@ -172,7 +174,7 @@ static truce_status put_entry(struct writer *writer, int64_t position, bson_t *e
     end->sum += entry->len;
     end->fresh_bytes += entry->len;
     truce__writer_touch(writer, FEED_WAKE);
-    return ++end->fresh < PRUNE_EACH ? TRUCE_OK : prune(writer, &more, error);
+    return ++end->fresh < PRUNE_EACH ? TRUCE_OK : prune(writer, &removed, &more, error);
 }
 
 static bool is_told(struct writer *writer, const char *collection)
@@ -260,6 +262,7 @@ struct feed_op {
     struct feed_spec wanted;
     enum feed_kind kind;
     const char *name;
+    int64_t removed;
     bool more;
 };
 
@@ -315,11 +318,12 @@ static truce_status run_prune(struct write_op *base, struct writer *writer, bson
     const struct collection *ignored;
     truce_status status = truce__writer_collection(writer, "", &ignored, error);
 
+    op->removed = 0;
     op->more = false;
     if (status || !writer->catalog->feed.table)
         return status;
     status = find_end(writer, error);
-    return status ? status : prune(writer, &op->more, error);
+    return status ? status : prune(writer, &op->removed, &op->more, error);
 }
 
 static truce_status run(struct engine *engine, struct feed_op *op, bson_error_t *error)
@@ -351,11 +355,14 @@ truce_status truce__engine_feed_note(struct engine *engine, enum feed_kind kind,
     return run(engine, &op, error);
 }
 
-truce_status truce__engine_feed_prune(struct engine *engine, bool *more, bson_error_t *error)
+truce_status truce__engine_feed_prune(struct engine *engine, int64_t *removed, bool *more,
+                                      bson_error_t *error)
 {
     struct feed_op op = {.base.run = run_prune};
     truce_status status = run(engine, &op, error);
 
     *more = !status && op.more;
+    if (removed)
+        *removed = status ? 0 : op.removed;
     return status;
 }

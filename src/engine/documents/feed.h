@@ -53,8 +53,9 @@ truce_status truce__engine_feed_keep(struct engine *engine, int64_t keep_ms, int
 /* An entry that no change of a collection makes. Nothing if there is no feed. */
 truce_status truce__engine_feed_note(struct engine *engine, enum feed_kind kind, const char *name,
                                      bson_error_t *error);
-/* A bounded step: removes what is too old, or too much. `*more`: there is more to remove. */
-truce_status truce__engine_feed_prune(struct engine *engine, bool *more, bson_error_t *error);
+/* A bounded step: removes what is too old, or too much. `*more`: there is more to remove; `*removed`: entries (NULL: any). */
+truce_status truce__engine_feed_prune(struct engine *engine, int64_t *removed, bool *more,
+                                      bson_error_t *error);
 
 /* ---- reading (feed_read.c) --------------------------------------------------------------------- */
 
@@ -68,6 +69,8 @@ struct feed_state {
 
 truce_status truce__engine_feed_state(struct engine *engine, struct feed_state *state,
                                       bson_error_t *error);
+/* How many entries there are; they are counted one by one. */
+truce_status truce__engine_feed_count(struct engine *engine, int64_t *entries, bson_error_t *error);
 
 /* An entry, borrowed. */
 struct feed_entry {

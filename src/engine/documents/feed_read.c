@@ -197,6 +197,26 @@ truce_status truce__engine_feed_state(struct engine *engine, struct feed_state *
     return status;
 }
 
+truce_status truce__engine_feed_count(struct engine *engine, int64_t *entries, bson_error_t *error)
+{
+    truce_status status = truce__engine_usable(engine, error);
+    struct reader *reader;
+    int64_t table;
+
+    *entries = 0;
+    if (!status)
+        status = truce__engine_read_begin(engine, false, &reader, error);
+    if (status)
+        return status;
+    table = reader->catalog->feed.table;
+    if (table)
+        status = truce__kv_rows_count(reader->kv, table, entries, error);
+    if (!status && table)
+        *entries -= 1; /* the header */
+    truce__engine_read_end(engine, reader);
+    return status;
+}
+
 /* ---- reading ---------------------------------------------------------------------------------- */
 
 struct reading {

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "engine/documents/feed.h"
 #include "engine/engine.h"
 #include "store/file/file.h"
 
@@ -146,6 +147,27 @@ static void put_writes(bson_t *facts, struct engine *engine)
     bson_append_document_end(facts, &writes);
 }
 
+/* What is kept for change streams, if anything is. */
+static void put_feed(bson_t *facts, struct engine *engine)
+{
+    struct feed_state state;
+    bson_error_t ignored; /* it is the check that says what is wrong with it */
+    int64_t entries;
+    bson_t feed;
+
+    if (truce__engine_feed_state(engine, &state, &ignored) || !state.spec.table ||
+        truce__engine_feed_count(engine, &entries, &ignored))
+        return;
+    BSON_APPEND_DOCUMENT_BEGIN(facts, "feed", &feed);
+    BSON_APPEND_INT64(&feed, "entries", entries);
+    BSON_APPEND_INT64(&feed, "bytes", state.bytes);
+    BSON_APPEND_INT64(&feed, "age_ms",
+                      state.oldest_ms ? truce__clock_wall_ms() - state.oldest_ms : 0);
+    BSON_APPEND_INT64(&feed, "keep_ms", state.spec.keep_ms);
+    BSON_APPEND_INT64(&feed, "keep_bytes", state.spec.keep_bytes);
+    bson_append_document_end(facts, &feed);
+}
+
 void truce__file_facts(struct engine *engine, bson_t *facts)
 {
     BSON_APPEND_UTF8(facts, "path", engine->path);
@@ -160,4 +182,5 @@ void truce__file_facts(struct engine *engine, bson_t *facts)
     BSON_APPEND_BOOL(facts, "read_only", engine->read_only);
     put_pins(facts, &engine->lock);
     put_writes(facts, engine);
+    put_feed(facts, engine);
 }
