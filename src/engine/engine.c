@@ -404,7 +404,8 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
 
 /* ---- views ---------------------------------------------------------------------------------- */
 
-static struct engine *new_view(const struct engine *engine, struct moment *moment)
+static struct engine *new_view(const struct engine *engine, uint64_t cache_moment,
+                               struct moment *moment)
 {
     struct engine *view = bson_malloc0(sizeof *view);
 
@@ -417,6 +418,8 @@ static struct engine *new_view(const struct engine *engine, struct moment *momen
     view->above = engine->above ? engine->above : engine->interrupted;
     view->moment = moment;
     view->hints = engine->hints;
+    view->cache = engine->cache;
+    view->cache_moment = cache_moment;
     return view;
 }
 
@@ -426,14 +429,16 @@ truce_status truce__engine_view(struct engine *engine, const struct moment_limit
     struct moment *moment = NULL;
     struct reader *reader;
     unsigned *changes = NULL;
+    uint64_t cache_moment = engine->cache_moment;
     truce_status status = truce__engine_usable(engine, error);
 
     *view = NULL;
     if (!status && engine->moment) {
-        *view = new_view(engine, truce__moment_hold(engine->moment));
+        *view = new_view(engine, cache_moment, truce__moment_hold(engine->moment));
         return TRUCE_OK;
     }
     if (!status) {
+        cache_moment = engine->cache ? truce__cache_moment(engine->cache) : 0;
         changes = engine->locked ? truce__wake_counters(&engine->lock) : NULL;
         status = truce__readers_begin(&engine->readers, false, &reader, error);
     }
@@ -447,7 +452,7 @@ truce_status truce__engine_view(struct engine *engine, const struct moment_limit
         bson_free(changes);
         return status;
     }
-    *view = new_view(engine, moment);
+    *view = new_view(engine, cache_moment, moment);
     (*view)->changes = changes;
     return TRUCE_OK;
 }

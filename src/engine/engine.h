@@ -25,9 +25,10 @@ struct engine {
     struct durable durable;
     struct kv *kv; /* the writer's connection; NULL if read_only */
     struct writer writer;
-    struct cache *cache; /* NULL if read_only */
-    struct hints *hints; /* of a view: those of the engine */
-    struct guest *guest; /* NULL: we may write what stands beside the file */
+    struct cache *cache;   /* NULL if read_only; of a view: that of the engine that it is of */
+    uint64_t cache_moment; /* of a view: its moment, as the cache counts it */
+    struct hints *hints;   /* of a view: those of the engine */
+    struct guest *guest;   /* NULL: we may write what stands beside the file */
     struct readers readers;
     struct moments moments;
     unsigned *

@@ -14,8 +14,8 @@
 #include "engine/storage/durable.h"
 
 #define READERS_MAX   64
-#define READERS_LARGE 8 /* of these have a large cache of pages: those that are opened first */
-#define READERS_SPARE 8 /* connections that wait for a slot */
+#define READERS_LARGE 8  /* of these have a large cache of pages: those that are opened first */
+#define READERS_SPARE 32 /* connections that wait for a slot: so many transactions come and go */
 
 struct reader {
     struct kv *kv;           /* NULL until it is first used */

@@ -376,6 +376,83 @@ TEST(changes_that_do_not_fit_are_not_known)
 }
 
 /* Another program's commit is counted by nobody but the file. */
+/* ---- snapshots -------------------------------------------------------------------------------- */
+
+static bool shows_to(uint64_t moment, const char *key, const char *expected)
+{
+    struct buffer body = {0};
+    uint64_t promised;
+    bool found = truce__cache_view(cache, moment, "c", text(key), &body, &promised);
+
+    CHECK(found || body.size == 0);
+    found = found && body.size == strlen(expected) && !memcmp(body.bytes, expected, body.size);
+    truce__buffer_release(&body);
+    return found;
+}
+
+TEST(a_snapshot_is_shown_what_has_not_changed_since_it_began)
+{
+    uint64_t before, after;
+
+    open_cache();
+    read_from_file("k", "one");
+    read_from_file("other", "here");
+    before = truce__cache_moment(cache);
+    CHECK(shows_to(before, "k", "one"));
+    truce__cache_begin(cache, 0, false);
+    change("k", "two");
+    CHECK(!shows_to(before, "k", "one"));
+    CHECK(!shows_to(before, "k", "two"));
+    CHECK(shows_to(truce__cache_moment(cache), "other", "here"));
+    atomic_fetch_add(&begun, 1);
+    truce__cache_commit(cache, 0);
+    CHECK_INT(truce__cache_moment(cache), ==, before); /* one that begins now may not see it yet */
+    truce__cache_end(cache, true);
+    after = truce__cache_moment(cache);
+    CHECK_INT(after, >, before);
+    CHECK(!shows_to(before, "k", "one"));
+    CHECK(!shows_to(before, "k", "two"));
+    CHECK(shows_to(after, "k", "two"));
+    CHECK(shows_to(before, "other", "here"));
+    CHECK(shows_to(after, "other", "here"));
+    CHECK(!shows_to(after, "absent", "here"));
+    truce__cache_free(cache);
+}
+
+TEST(what_was_read_after_a_snapshot_began_may_have_changed_between_them)
+{
+    uint64_t before;
+
+    open_cache();
+    before = truce__cache_moment(cache);
+    truce__cache_begin(cache, 0, false);
+    change("another", "value");
+    commit();
+    read_from_file("k", "two");
+    CHECK(!shows_to(before, "k", "two"));
+    CHECK(shows_to(truce__cache_moment(cache), "k", "two"));
+    truce__cache_free(cache);
+}
+
+TEST(what_others_committed_after_a_snapshot_began_is_not_shown_to_it)
+{
+    uint64_t before;
+
+    open_cache();
+    read_from_file("k", "one");
+    before = truce__cache_moment(cache);
+    atomic_fetch_add(&begun, 1); /* of another process */
+    CHECK(!shows_to(before, "k", "one"));
+    truce__cache_begin(cache, 0, false);
+    read_from_file("k", "two");
+    CHECK(!shows_to(before, "k", "two"));
+    CHECK(!shows_to(truce__cache_moment(cache), "k", "two"));
+    truce__cache_end(cache, false);
+    CHECK(shows_to(truce__cache_moment(cache), "k", "two"));
+    CHECK(!shows_to(before, "k", "two"));
+    truce__cache_free(cache);
+}
+
 TEST(what_somebody_commits_without_a_word_is_not_hidden)
 {
     open_cache();

@@ -34,6 +34,11 @@
  *     `known` and `now`. `seen` and `known` move only after every shard was emptied (begin), or for a
  *     commit of this process, which is the next after those that were known (commit).
  *  5. Entries that are changing are never evicted.
+ *  7. Transactions of this process that may change the file are counted: `started` before what they change can be
+ *     seen, `ended` when it is seen. `since` of an entry is at least the number of the last that changed its
+ *     document. So a snapshot that began when `ended` was n shows the document of a known entry whose `since` is n
+ *     or less: what changed it last is in the snapshot, and what comes after has not begun to be visible.
+ *     What others commit is counted when it is noticed, before anything is put in that shows it (begin).
  *
  *  6. Each number of the table `promised` is at least that of the last commit that is promised to be on
  *     the disk (durable.h) and changed, inserted or removed a document with that hash; it is set
@@ -70,7 +75,8 @@ struct entry {
     struct entry *newer, *older;
     uint64_t hash;
     int64_t row;
-    uint8_t *body; /* NULL: not known; only while changing */
+    uint8_t *body;  /* NULL: not known; only while changing */
+    uint64_t since; /* 7 */
     uint32_t body_size, body_room;
     uint32_t name_size, key_size;
     bool changing;
@@ -91,6 +97,7 @@ struct cache {
     const struct kv_commits *commits;
     atomic_uint seen;
     atomic_bool closed;
+    atomic_ullong started, ended; /* 7 */
     uint64_t seed;
     struct entry **changes; /* the leader's: those that are changing */
     size_t changes_count, changes_room;
@@ -351,6 +358,44 @@ bool truce__cache_get(struct cache *cache, const char *collection, struct bytes 
     return found;
 }
 
+uint64_t truce__cache_moment(struct cache *cache)
+{
+    return atomic_load(&cache->ended);
+}
+
+bool truce__cache_view(struct cache *cache, uint64_t moment, const char *collection,
+                       struct bytes key, struct buffer *body, uint64_t *promised)
+{
+    struct name name = name_of(cache, collection, key);
+    struct shard *shard = shard_of(cache, name.hash);
+    struct entry *entry = NULL;
+    bool found;
+
+    if (key.size > CACHE_KEY_MAX)
+        return false;
+    pthread_mutex_lock(&shard->mutex);
+    if (usable(cache))
+        entry = find(shard, &name);
+    found = entry && !entry->changing && entry->since <= moment;
+    if (found) {
+        truce__buffer_append(body, entry->body, entry->body_size);
+        *promised = promised_of(cache, name.hash);
+        entry->used = true;
+    }
+    pthread_mutex_unlock(&shard->mutex);
+    return found;
+}
+
+/* What is in it was read after the last change, and that has started. */
+static void put_in(struct cache *cache, struct shard *shard, const struct name *name, int64_t row,
+                   struct bytes body)
+{
+    struct entry *entry = add(shard, name);
+
+    entry->since = atomic_load(&cache->started);
+    set_body(shard, entry, row, body);
+}
+
 void truce__cache_fill(struct cache *cache, const char *collection, struct bytes key,
                        const struct cache_look *look, int64_t row, struct bytes body)
 {
@@ -362,7 +407,7 @@ void truce__cache_fill(struct cache *cache, const char *collection, struct bytes
         return;
     pthread_mutex_lock(&shard->mutex);
     if (shard->version == look->version && !find(shard, &name) && make_room(shard, needed))
-        set_body(shard, add(shard, &name), row, body);
+        put_in(cache, shard, &name, row, body);
     pthread_mutex_unlock(&shard->mutex);
 }
 
@@ -376,6 +421,7 @@ void truce__cache_begin(struct cache *cache, uint64_t promised, bool foreign)
     if (atomic_load(&cache->seen) == begun && !foreign)
         return;
     empty(cache);
+    atomic_fetch_add(&cache->started, 1); /* 7: nothing is put in before `seen` moves */
     atomic_store(&cache->promised_all, promised);
     atomic_store(&cache->seen, begun);
 }
@@ -473,6 +519,7 @@ void truce__cache_close(struct cache *cache)
 void truce__cache_commit(struct cache *cache, uint64_t promised)
 {
     truce_assert(atomic_load(&cache->seen) + 1 == atomic_load(cache->begun));
+    atomic_fetch_add(&cache->started, 1);
     if (promised && atomic_load(&cache->closed))
         atomic_store(&cache->promised_all, promised);
     for (size_t i = 0; i < cache->hashes_count && promised; i++)
@@ -482,12 +529,15 @@ void truce__cache_commit(struct cache *cache, uint64_t promised)
 
 void truce__cache_end(struct cache *cache, bool committed)
 {
+    truce_assert(!committed || !cache->changes_count ||
+                 atomic_load(&cache->started) != atomic_load(&cache->ended));
     for (size_t i = 0; i < cache->changes_count; i++) {
         struct entry *entry = cache->changes[i];
         struct shard *shard = shard_of(cache, entry->hash);
 
         pthread_mutex_lock(&shard->mutex);
         entry->changing = false;
+        entry->since = atomic_load(&cache->started);
         if (!committed || !entry->body)
             drop(shard, entry);
         pthread_mutex_unlock(&shard->mutex);
@@ -497,4 +547,5 @@ void truce__cache_end(struct cache *cache, bool committed)
         empty(cache);
         atomic_store(&cache->closed, false);
     }
+    atomic_store(&cache->ended, atomic_load(&cache->started));
 }

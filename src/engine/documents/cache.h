@@ -42,6 +42,14 @@ bool truce__cache_get(struct cache *cache, const char *collection, struct bytes 
 uint64_t truce__cache_promised(struct cache *cache, const char *collection, struct bytes key,
                                uint64_t otherwise);
 
+/* For a snapshot that begins after this. */
+uint64_t truce__cache_moment(struct cache *cache);
+
+/* The document as that snapshot shows it, appended to `body`; durable when `*promised` is. False: look into the
+ * snapshot. */
+bool truce__cache_view(struct cache *cache, uint64_t moment, const char *collection,
+                       struct bytes key, struct buffer *body, uint64_t *promised);
+
 /* What the snapshot showed, which is put in unless the document may have changed since the look. */
 void truce__cache_fill(struct cache *cache, const char *collection, struct bytes key,
                        const struct cache_look *look, int64_t row, struct bytes body);

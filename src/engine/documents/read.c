@@ -87,19 +87,25 @@ static truce_status read_point(struct engine *engine, const char *name, struct b
     return status;
 }
 
-/* The same of a view. The cache has documents of now. */
+/* The same of a view. What the cache has is of now, and of the view's moment if it is older than that. */
 static truce_status view_point(struct engine *engine, const char *name, struct bytes key,
                                struct buffer *found, bson_error_t *error)
 {
     struct reader *reader;
     struct bytes body;
+    uint64_t promised;
     int64_t row;
     truce_status status = truce__engine_read_begin(engine, false, &reader, error);
+    bool cached = false;
 
     if (status)
         return status;
-    status = look_up(engine, reader, name, key, &row, &body, error);
-    if (!status)
+    if (engine->cache)
+        cached =
+            truce__cache_view(engine->cache, engine->cache_moment, name, key, found, &promised);
+    if (!cached)
+        status = look_up(engine, reader, name, key, &row, &body, error);
+    if (!cached && !status)
         truce__buffer_append(found, body.data, body.size);
     truce__engine_read_end(engine, reader);
     return status;
