@@ -11,11 +11,12 @@ int compare_files(const char *before, const char *after);
 int chart_file(const char *path);
 
 /* Tables in Markdown (markdown.c): of a run, of it the rates alone, of it beside PostgreSQL alone, of one beside servers, of
- * one of bench/growth.c. */
+ * `truce serve`, of one of bench/growth.c. */
 int markdown_file(const char *path);
 int markdown_main(const char *path);
 int markdown_short(const char *path);
 int markdown_servers(const char *path);
+int markdown_serve(const char *path);
 int markdown_growth(const char *path);
 
 #endif

@@ -67,6 +67,7 @@ struct bench_workload {
     double aim;                 /* how many times postgresql's rate at 32 callers; 0: none */
     double aim_jsonb;           /* the same, of postgresql's form "jsonb" */
     double aim_rate;            /* operations per second at 32 callers; 0: none */
+    double aim_serve;           /* the same, of the target truce-serve */
     struct bench_form forms[9]; /* up to one without a target */
 };
 

@@ -6,6 +6,7 @@
  *     main     of it truce's rates and those ratios alone
  *     short    of it how many times PostgreSQL's rate truce's is, for README.md
  *     servers  a run beside servers of MongoDB's protocol
+ *     serve    a run of `truce serve`: rates, latencies, costs and aims
  *     growth   a run of bench/growth.c
  */
 #include <inttypes.h>
@@ -128,6 +129,14 @@ static void show_latency(const struct result *result)
         printf(" — |");
 }
 
+static void show_disk(const struct result *result)
+{
+    if (result->fdatasync_us > 0)
+        printf(" %.0f |", result->fdatasync_us);
+    else
+        printf(" — |");
+}
+
 static void show_cost(const struct result *result)
 {
     if (result)
@@ -156,10 +165,7 @@ static void show_latencies(const struct results *results)
         printf("| `%s` |", workload);
         show_latency(truce);
         show_latency(peer);
-        if (truce->fdatasync_us > 0)
-            printf(" %.0f |", truce->fdatasync_us);
-        else
-            printf(" — |");
+        show_disk(truce);
         show_cost(truce);
         show_cost(peer);
         printf("\n");
@@ -326,6 +332,37 @@ int markdown_servers(const char *path)
         for (int k = 0; k < count; k++)
             show_over(&results, workload, servers[k]);
         printf("\n");
+    }
+    results_release(&results);
+    return 0;
+}
+
+/* ---- truce serve ----------------------------------------------------------------------------- */
+
+int markdown_serve(const char *path)
+{
+    struct results results;
+
+    if (!results_read(path, &results))
+        return 2;
+    show_machine(&results);
+    printf("\n| workload | per second | p50 / p99 / p99.9 us | fdatasync | costs | aim | |\n"
+           "| --- | --- | --- | --- | --- | --- | --- |\n");
+    for (int i = 0; i < results.count; i++) {
+        const char *workload = results.all[i].workload;
+        const struct result *most = find(&results, workload, "truce-serve", "", MOST);
+
+        if (!is_first(&results, i) || !most)
+            continue;
+        printf("| `%s` | ", workload);
+        show_rates(&results, workload, "truce-serve", "");
+        printf(" |");
+        show_latency(most);
+        show_disk(most);
+        show_cost(most);
+        printf(" ");
+        show_rate(most->aim_serve);
+        printf(" | %s |\n", most->per_second >= most->aim_serve ? "held" : "missed");
     }
     results_release(&results);
     return 0;

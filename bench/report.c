@@ -227,9 +227,12 @@ void report_summary(const struct figures *figures)
     for (int i = 0; i < figures->count; i++) {
         const struct figure *figure = &figures->all[i];
 
-        if (figure->workload->aim_rate > 0 && figure == truce_beside(figures, figure) &&
-            figure->callers == 32)
+        if (figure->callers != 32 || figure->why[0])
+            continue;
+        if (figure->workload->aim_rate > 0 && figure == truce_beside(figures, figure))
             report_aimed_rate(figure, figure->workload->aim_rate);
+        if (figure->workload->aim_serve > 0 && !strcmp(figure->target->name, "truce-serve"))
+            report_aimed_rate(figure, figure->workload->aim_serve);
     }
 }
 
@@ -316,6 +319,8 @@ static void append_figure(bson_t *document, const struct figures *figures,
     BSON_APPEND_INT64(document, "memory_bytes", figure->memory);
     append_writes(document, &figure->writes);
     BSON_APPEND_INT64(document, "operations", figure->operations);
+    if (figure->workload->aim_serve > 0)
+        BSON_APPEND_DOUBLE(document, "aim_serve", figure->workload->aim_serve);
     if (truce && truce != figure)
         BSON_APPEND_DOUBLE(document, "truce_is", figure_ratio(truce, figure));
 }

@@ -50,6 +50,7 @@ static void read_figure(bson_iter_t *iter, struct result *result)
                               .cpu_us = number_in(&document, "cpu_us_each"),
                               .bytes = number_in(&document, "bytes_written_each"),
                               .memory = number_in(&document, "memory_bytes"),
+                              .aim_serve = number_in(&document, "aim_serve"),
                               .per_second = number_in(&document, "per_second"),
                               .truce_is = number_in(&document, "truce_is")};
     read_rates(&document, result);

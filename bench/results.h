@@ -13,6 +13,7 @@ struct result {
     double p50_us, p99_us, p999_us;
     double fdatasync_us; /* 0: it only reads */
     double cpu_us, bytes, memory;
+    double aim_serve; /* 0: none */
 };
 
 struct results {

@@ -4,7 +4,7 @@
  *     scoreboard [options]          the run
  *     scoreboard compare A B        which figures of two JSON files differ beyond noise
  *     scoreboard chart FILE         an SVG of a run, on the standard output
- *     scoreboard table FILE         the same as tables in Markdown; also main, short, servers, growth
+ *     scoreboard table FILE         the same as tables in Markdown; also main, short, servers, serve, growth
  *
  * For each workload, each target that can do it gets a process (side.c), and runs for a while at the
  * most callers: a log that grows makes each fsync wait for the file system's own journal, one that is
@@ -42,6 +42,7 @@ struct board {
     const char *json;
     const char *form; /* only this one; "main": those without a name; NULL: all */
     double budget;    /* seconds for all workloads together; 0: none */
+    bool serve;       /* only what `truce serve` has aims for */
     bool spoil;       /* lose data before the checks: each side must be void */
     bool failed;
 };
@@ -269,21 +270,22 @@ static void run_workload(struct board *board, const struct bench_workload *workl
 /* ---- options --------------------------------------------------------------------------------- */
 
 static const char usage[] =
-    "usage: scoreboard [--quick] [--check] [--servers] [--rounds N] [--seconds S] [--callers N,N,...]\n"
+    "usage: scoreboard [--quick] [--check] [--servers | --serve] [--rounds N] [--seconds S] [--callers N,N,...]\n"
     "                  [--workload NAME]... [--target NAME]... [--form NAME] [--json FILE]\n"
     "                  [--processes] [--spoil] [--list]\n"
     "       scoreboard compare A.json B.json\n"
     "       scoreboard chart FILE.json\n"
-    "       scoreboard table | main | short | servers | growth FILE.json\n"
+    "       scoreboard table | main | short | servers | serve | growth FILE.json\n"
     "\n"
     "  --quick      short rounds: less than two minutes for everything\n"
     "  --check      only whether everybody's data is right: little data, one short round\n"
     "  --servers    beside, and over, servers of MongoDB's protocol instead: what TRUCE_BENCH_MONGODB\n"
     "               names, or those that the tests run against\n"
+    "  --serve      \"truce serve\" alone, through libmongoc, with all of its lines\n"
     "  --processes  callers are processes, each with a connection or store of its own\n"
     "  --spoil      data is lost before the checks: every one of them must notice\n"
     "  --rounds     at most; fewer where three were quiet enough\n"
-    "  --target     truce, postgresql, sqlite, redis, secantusdb, mongo-java-server, mongodb (what\n"
+    "  --target     truce, postgresql, sqlite, redis, truce-serve, secantusdb, mongo-java-server, mongodb (what\n"
     "               TRUCE_BENCH_MONGODB names), truce+secantusdb (truce over that server) ..., or a\n"
     "               store URI (memory:)\n"
     "  --form       journal, elements, jsonb, or main: those that have no name\n";
@@ -408,6 +410,9 @@ static void parse(struct board *board, int argc, char **argv)
             set_lengths(board, 2, 0.3, 0, 0.3);
             board->budget = SERVERS_SECONDS;
             add_servers(board);
+        } else if (!strcmp(argv[i], "--serve")) {
+            board->serve = true;
+            add_target(board, "truce-serve");
         } else if (!strcmp(argv[i], "--processes")) {
             bench_processes = true;
         } else if (!strcmp(argv[i], "--spoil")) {
@@ -432,6 +437,8 @@ static void parse(struct board *board, int argc, char **argv)
 /* Without names: all; but beside servers those that tell most. */
 static bool is_wanted(const struct board *board, const struct bench_workload *workload)
 {
+    if (board->names_count == 0 && board->serve)
+        return workload->aim_serve > 0;
     if (board->names_count == 0 && board->budget > 0)
         return workload->on_servers;
     for (int i = 0; i < board->names_count; i++) {
@@ -542,6 +549,8 @@ int main(int argc, char **argv)
         return markdown_short(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "servers"))
         return markdown_servers(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "serve"))
+        return markdown_serve(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "growth"))
         return markdown_growth(argv[2]);
     return run(argc, argv);

@@ -1,7 +1,7 @@
 /*
- * Servers of MongoDB's protocol: those that the tests run against (tests/servers/serve starts them),
- * and a real one that TRUCE_BENCH_MONGODB names. Each is a target twice: through libmongoc alone, and
- * ("truce+NAME") as the store of truce. Both share the server, in databases of their own; sides run in
+ * Servers of MongoDB's protocol: `truce serve`, those that the tests run against (tests/servers/serve starts
+ * all of them), and a real one that TRUCE_BENCH_MONGODB names. Each is a target twice: through libmongoc
+ * alone, and ("truce+NAME") as the store of truce. Both share the server, in databases of their own; sides run in
  * turn, so what the server costs meanwhile is the side's that runs.
  *
  * `serve` runs a command beside the server and ends the server after it: here one that writes the
@@ -27,12 +27,14 @@ static struct known {
     const char *serve;   /* as tests/servers/serve knows it; NULL: TRUCE_BENCH_MONGODB names it */
     const char *flushes; /* an argument of its process that makes acknowledged writes durable */
     bool in_memory;
+    bool ours; /* truce serve, of this build */
     pid_t pid; /* 0: not started */
     int hold;  /* a pipe: it ends when this is closed */
     char address[200], reason[300];
 } servers[] = {
     {.name = "secantusdb", .serve = "secantus", .flushes = "--sync-on-commit"},
     {.name = "mongo-java-server", .serve = "java", .in_memory = true},
+    {.name = "truce-serve", .serve = "truce", .ours = true},
     {.name = "mongodb"},
 };
 
@@ -64,11 +66,13 @@ static _Noreturn void be_serve(const struct known *server, int input, const char
 {
     int out = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 
-    /* these are not made to be run in real time: threads that wait by spinning never end */
-    BENCH_CHECK(sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){0}) == 0);
+    /* others are not made to be run in real time: threads that wait by spinning never end */
+    if (!server->ours)
+        BENCH_CHECK(sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){0}) == 0);
     if (out < 0 || dup2(input, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
         _exit(126);
     setenv("TMPDIR", bench_directory(), 1);
+    setenv("TRUCE_TEST_PROGRAM", TRUCE_PROGRAM, 1);
     setenv("TRUCE_TEST_SERVER_SYNC", "1", 1);
     setenv("TRUCE_TEST_SERVER_LONG", "1", 1);
     execl(TRUCE_SERVE, TRUCE_SERVE, server->serve, "sh", "-c",
@@ -146,7 +150,7 @@ void mongo_server_start(struct bench_target *target, const char *name)
             name_known(server);
     }
     target->server = server->pid;
-    target->server_is_slow = server->serve != NULL;
+    target->server_is_slow = server->serve && !server->ours;
     snprintf(target->reason, sizeof target->reason, "%s", server->reason);
     snprintf(target->address, sizeof target->address, "%s", server->address);
 }

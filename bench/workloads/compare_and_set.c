@@ -119,6 +119,7 @@ const struct bench_workload workload_compare_and_set = {
     .changes = 1,
     .aim = 1.5,
     .state_size = sizeof(struct scripts),
+    .aim_serve = 10000,
     .forms = {
         {"truce", NULL, documents_setup, truce, documents_check},
         {"postgresql", NULL, documents_setup, sql, documents_check},

@@ -64,6 +64,7 @@ const struct bench_workload workload_increment = {
     .title = "add one to a counter of any document",
     .unit = "changes",
     .changes = 1,
+    .aim_serve = 16000,
     .forms = {
         {"truce", NULL, documents_setup, truce, documents_check, &any},
         {"postgresql", NULL, documents_setup, sql, documents_check, &any},
@@ -79,6 +80,7 @@ const struct bench_workload workload_hot_document = {
     .unit = "changes",
     .changes = 1,
     .aim = 10,
+    .aim_serve = 22000,
     .forms = {
         {"truce", NULL, documents_setup, truce, documents_check, &hot},
         {"postgresql", NULL, documents_setup, sql, documents_check, &hot},

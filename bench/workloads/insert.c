@@ -98,6 +98,7 @@ const struct bench_workload workload_insert = {
     .inserts = 1,
     .aim = 1.2,
     .state_size = sizeof(struct inserts),
+    .aim_serve = 16000,
     .forms = {
         {"truce", NULL, documents_setup, insert_truce, documents_check},
         {"postgresql", NULL, documents_setup, insert_sql, documents_check},

@@ -6,20 +6,25 @@
  *     postgresql   INSERT; UPDATE of the first that is ready, by SELECT FOR UPDATE SKIP LOCKED, along a partial index,
  *                  with UPDATE to done; or BEGIN, the document, done, COMMIT, in one round trip. Claims are commits
  *                  of synchronous_commit = off, since a claim may be lost there as here
+ *     mongodb      findAndModify of the first that is ready, along an index, then an update to done (jobs_mongo.c)
  */
 #include <pthread.h>
 
 #include "bench/documents.h"
 #include "bench/sql.h"
-
-#define BATCH 1000
+#include "bench/workloads/jobs.h"
 
 /* Of the callers that find no job one adds some, and the others look again: a crowd that filled the queue all at once
  * would measure itself. */
 static pthread_mutex_t refill = PTHREAD_MUTEX_INITIALIZER;
 static atomic_uint refilled;
 
-static void refill_after(unsigned seen, void (*add)(void *to), void *to)
+unsigned jobs_refilled(void)
+{
+    return atomic_load(&refilled);
+}
+
+void jobs_refill_after(unsigned seen, void (*add)(void *to), void *to)
 {
     pthread_mutex_lock(&refill);
     if (atomic_load(&refilled) == seen) {
@@ -55,13 +60,13 @@ static int64_t add_truce(struct bench_call *call)
 
 static void add_batch(void *queue)
 {
-    const bson_t *all[BATCH];
+    const bson_t *all[JOBS_BATCH];
     bson_t *document = payload();
     bson_error_t error;
 
-    for (int i = 0; i < BATCH; i++)
+    for (int i = 0; i < JOBS_BATCH; i++)
         all[i] = document;
-    BENCH_MUST(truce_queue_add_many(queue, all, BATCH, NULL, NULL, &error), error);
+    BENCH_MUST(truce_queue_add_many(queue, all, JOBS_BATCH, NULL, NULL, &error), error);
     bson_destroy(document);
 }
 
@@ -69,12 +74,12 @@ static truce_job *claim(struct bench_call *call)
 {
     truce_job *job = NULL;
     bson_error_t error;
-    unsigned seen = atomic_load(&refilled);
+    unsigned seen = jobs_refilled();
     truce_status status;
 
     while ((status = truce_queue_claim(call->side->local, &job, &error)) == TRUCE_NOT_FOUND) {
-        refill_after(seen, add_batch, call->side->local);
-        seen = atomic_load(&refilled);
+        jobs_refill_after(seen, add_batch, call->side->local);
+        seen = jobs_refilled();
     }
     BENCH_MUST(status, error);
     return job;
@@ -185,12 +190,12 @@ static void add_batch_sql(void *sql)
 
 static int64_t claim_sql(struct sql *sql)
 {
-    unsigned seen = atomic_load(&refilled);
+    unsigned seen = jobs_refilled();
     int64_t id;
 
     while (!(id = claim_once(sql))) {
-        refill_after(seen, add_batch_sql, sql);
-        seen = atomic_load(&refilled);
+        jobs_refill_after(seen, add_batch_sql, sql);
+        seen = jobs_refilled();
     }
     return id;
 }
@@ -254,9 +259,11 @@ const struct bench_workload workload_job_done = {
     .title = "a job is claimed, and done",
     .unit = "jobs",
     .aim = 3,
+    .aim_serve = 9000,
     .forms = {
         {"truce", NULL, setup_nothing, done_truce, check_truce, NULL, join},
         {"postgresql", NULL, setup_sql, done_sql, check_sql},
+        {"mongodb", NULL, jobs_mongo_setup, jobs_mongo_done, jobs_mongo_check},
     }};
 
 const struct bench_workload workload_job_commit = {

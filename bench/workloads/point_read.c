@@ -64,6 +64,7 @@ const struct bench_workload workload_point_read = {
     .unit = "reads",
     .reads = true,
     .aim = 5,
+    .aim_serve = 53000,
     .forms = {
         {"truce", NULL, documents_setup, read_truce, documents_check},
         {"postgresql", NULL, documents_setup, read_sql, documents_check},

@@ -68,6 +68,7 @@ const struct bench_workload workload_set_apply = {
     .state_size = sizeof(struct sets_state),
     .aim = 1.2,
     .aim_jsonb = 3,
+    .aim_serve = 16000,
     .forms = {
         {"truce", NULL, set_truce_setup, set_truce_one, set_truce_check, &in_document,
          set_truce_join},

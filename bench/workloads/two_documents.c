@@ -169,6 +169,29 @@ static void change_mongo(struct mongo *mongo, void *arg)
     }
 }
 
+static void increment_mongo(struct mongo *mongo, void *arg)
+{
+    const struct pair *pair = arg;
+
+    for (int i = 0; i < 2 && !mongo_is_lost(mongo); i++) {
+        bson_t filter, update;
+
+        document_filter(pair->id[i], &filter);
+        document_increment(1, &update);
+        (void)mongo_update(mongo, "documents", &filter, &update, NULL);
+        bson_destroy(&filter);
+        bson_destroy(&update);
+    }
+}
+
+static int64_t mongo_increments(struct bench_call *call)
+{
+    struct pair pair = draw(call);
+
+    mongo_transact(call->connection, increment_mongo, &pair);
+    return 1;
+}
+
 static int64_t mongo(struct bench_call *call)
 {
     struct pair pair = draw(call);
@@ -184,6 +207,7 @@ const struct bench_workload workload_two_documents = {
     .unit = "commits",
     .changes = 2,
     .aim = 2,
+    .aim_serve = 12000,
     .forms = {
         {"truce", NULL, documents_setup, truce, documents_check, &any_two},
         {"truce", "journal", documents_setup, truce, documents_check, &by_journal},
@@ -205,3 +229,11 @@ const struct bench_workload workload_two_one_hot = {
         {"redis", NULL, documents_setup, redis, documents_check, &one_hot},
         {"mongodb", NULL, documents_setup, mongo, documents_check, &one_hot},
     }};
+
+const struct bench_workload workload_two_increments = {
+    .name = "two_increments",
+    .title = "a transaction that adds one to the counters of two documents, which it does not read",
+    .unit = "commits",
+    .changes = 2,
+    .aim_serve = 12000,
+    .forms = {{"mongodb", NULL, documents_setup, mongo_increments, documents_check, &any_two}}};

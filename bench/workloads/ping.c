@@ -1,0 +1,21 @@
+/* A message and its answer, nothing else: what everything else over a connection costs at least. */
+#include "bench/documents.h"
+#include "bench/mongo.h"
+
+static int64_t mongo(struct bench_call *call)
+{
+    bson_t reply, *command = BCON_NEW("ping", BCON_INT32(1));
+
+    mongo_command(call->connection, command, &reply);
+    bson_destroy(&reply);
+    bson_destroy(command);
+    return 1;
+}
+
+const struct bench_workload workload_ping = {
+    .name = "ping",
+    .title = "a message without work",
+    .unit = "messages",
+    .reads = true,
+    .aim_serve = 67000,
+    .forms = {{"mongodb", NULL, documents_setup, mongo, documents_check}}};
